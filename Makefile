@@ -1,0 +1,50 @@
+# Every target makes the virtual environment it needs (.venv) and installs only what that target uses;
+# it installs again when pyproject.toml changes. Nothing but make and Python 3.11 or newer has to be there before.
+
+PYTHON ?= python3
+VENV   ?= .venv
+ARGS   ?=
+
+PY := $(VENV)/bin/python
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test bench lint clean
+.DELETE_ON_ERROR:
+
+help: ## show this page
+	@echo "Palladio: a kernel language for tile programs, embedded in Python."
+	@echo
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo "  PYTHON=python3.12   the interpreter that makes $(VENV) (3.11 or newer; now: $(PYTHON))"
+	@echo "  ARGS='...'          more arguments for what the target runs: make test ARGS='tests/architecture -k floors'"
+
+demo: $(VENV)/.installed-demo ## train a mixture of experts on handwritten digits through our own kernels
+	$(PY) -m palladio.demo $(ARGS)
+
+test: lint ## lint, check the types, then run every test on all cores
+	$(PY) -m pytest -n auto $(ARGS)
+
+bench: $(VENV)/.installed-bench ## measure side by side with the peers, in one run
+	$(PY) -m benchmarks $(ARGS)
+
+lint: $(VENV)/.installed-test ## ruff and mypy only
+	$(PY) -m ruff check .
+	$(PY) -m mypy
+
+clean: ## remove the virtual environment, caches and build outputs
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/pyvenv.cfg:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "Palladio needs Python 3.11 or newer, and '$(PYTHON)' is: $$($(PYTHON) --version 2>&1)"; \
+	  echo "Name another one: make PYTHON=python3.12 ..."; exit 1; }
+	@echo "Making $(VENV) with $$($(PYTHON) --version) ..."
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	  echo "'$(PYTHON) -m venv' failed; on Debian and Ubuntu the package python3-venv brings it."; exit 1; }
+
+$(VENV)/.installed-%: pyproject.toml | $(VENV)/pyvenv.cfg
+	@echo "Installing what 'make $*' needs into $(VENV) (once; it can take some minutes) ..."
+	@$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	@touch $@
