@@ -1,0 +1,76 @@
+"""The suite's own promises: no silent skip, and golden files that say how to be written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+CONFTEST = Path(__file__).resolve().parents[1] / "conftest.py"
+
+
+@pytest.fixture
+def suite(pytester: pytest.Pytester) -> pytest.Pytester:
+    """An empty suite that uses this one's conftest."""
+    pytester.makeconftest(CONFTEST.read_text(encoding="utf-8"))
+    return pytester
+
+
+def test_an_unexpected_skip_fails(suite: pytest.Pytester) -> None:
+    suite.makepyfile("import pytest\ndef test_it():\n    pytest.skip('no time')")
+    result = suite.runpytest_inprocess()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines("*unexpected skip: no time*")
+
+
+def test_an_unexpected_skip_of_a_module_fails(suite: pytest.Pytester) -> None:
+    suite.makepyfile("import pytest\npytest.importorskip('no_such_module')\ndef test_it(): pass")
+    result = suite.runpytest_inprocess()
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines("*unexpected skip: could not import 'no_such_module'*")
+
+
+def test_an_allowed_skip_is_a_skip(suite: pytest.Pytester) -> None:
+    suite.makepyfile(
+        """
+        import pytest
+
+        @pytest.fixture(autouse=True)
+        def allow(request):
+            conftest = request.config.pluginmanager.get_plugin(str(request.config.rootpath / "conftest.py"))
+            conftest.ALLOWED_SKIPS["no card"] = "the host twin runs the same text"
+
+        def test_it():
+            pytest.skip("no card on this machine")
+        """
+    )
+    suite.runpytest_inprocess().assert_outcomes(skipped=1)
+
+
+def test_an_expected_failure_is_no_skip(suite: pytest.Pytester) -> None:
+    suite.makepyfile("import pytest\n@pytest.mark.xfail(reason='known')\ndef test_it(): assert False")
+    suite.runpytest_inprocess().assert_outcomes(xfailed=1)
+
+
+def test_a_missing_golden_file_fails_with_the_command_that_writes_it(suite: pytest.Pytester) -> None:
+    suite.makepyfile(test_page="def test_it(golden): golden('a text')")
+    result = suite.runpytest_inprocess()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines('*golden/test_page/test_it.txt is missing*"test_page.py::test_it" --update-golden*')
+
+
+def test_a_golden_file_is_written_once_and_then_compared(suite: pytest.Pytester) -> None:
+    suite.makepyfile(test_page="def test_it(golden): golden('a text')")
+    suite.runpytest_inprocess("--update-golden").assert_outcomes(passed=1)
+    assert (suite.path / "golden/test_page/test_it.txt").read_text() == "a text\n"
+    suite.runpytest_inprocess().assert_outcomes(passed=1)
+
+
+def test_a_differing_golden_file_shows_the_difference(suite: pytest.Pytester) -> None:
+    suite.makepyfile(test_page="def test_it(golden): golden('a text')")
+    suite.mkdir("golden")
+    (suite.path / "golden/test_page").mkdir()
+    (suite.path / "golden/test_page/test_it.txt").write_text("another text\n")
+    result = suite.runpytest_inprocess()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*differs*--update-golden*", "-another text", "+a text"])

@@ -1,0 +1,77 @@
+"""What every test shares: golden files, and the rule that an unexpected skip is a failure."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# A test never measures time, and a run of the suite is repeatable.
+settings.register_profile("palladio", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("palladio")
+
+ALLOWED_SKIPS: dict[str, str] = {}
+"""Start of a skip's reason -> why the suite is still whole without that test. Any other skip is a failure."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write golden files instead of comparing with them")
+
+
+Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
+
+
+def _refuse_skip(report: Report) -> Report:
+    if report.skipped and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        reason = reason.removeprefix("Skipped: ")
+        if not any(reason.startswith(allowed) for allowed in ALLOWED_SKIPS):
+            report.outcome = "failed"
+            report.longrepr = f"unexpected skip: {reason} (ALLOWED_SKIPS in tests/conftest.py lists the expected ones)"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    return _refuse_skip((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    return _refuse_skip((yield))
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """`golden(text)` compares a text with the test's own file, `golden/<test file>/<test>.txt` beside the test file.
+
+    Another place, relative to the test file, is its second argument. `--update-golden` writes the file.
+    """
+
+    def compare(text: str, place: str | None = None) -> None:
+        node = re.sub(r"[^\w.=-]+", "_", request.node.name).strip("_")
+        path = request.path.parent / (place or f"golden/{request.path.stem}/{node}.txt")
+        text = text.rstrip("\n") + "\n"
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            return
+        command = f'python -m pytest "{request.node.nodeid}" --update-golden'
+        if not path.exists():
+            pytest.fail(f"the golden file {_relative(path, request)} is missing; to write it: {command}", pytrace=False)
+        known = path.read_text(encoding="utf-8")
+        if known != text:
+            lines = difflib.unified_diff(known.splitlines(), text.splitlines(), "golden", "this run", lineterm="")
+            shown = "\n".join(lines)
+            pytest.fail(f"{_relative(path, request)} differs; if that is meant: {command}\n{shown}", pytrace=False)
+
+    return compare
+
+
+def _relative(path: Path, request: pytest.FixtureRequest) -> Path:
+    return path.relative_to(request.config.rootpath)

@@ -1,0 +1,71 @@
+"""Every piece of Python that the pages show runs: README, docs, and the examples in docstrings."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import re
+import sys
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.source import ROOT, modules
+
+NOT_RUN = 0
+"""How many blocks are marked `no-run`, over all pages. A page has to earn each one."""
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FENCE = re.compile(r"^(?P<indent> *)```(?P<info>.*)$")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: what stands behind its fence, its text, and the number of the line before its first."""
+
+    info: str
+    text: str
+    line: int
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    """The fenced blocks of a page whose fence says `python`."""
+    fence, start, lines = None, 0, []
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+        match = FENCE.match(line)
+        if fence is None and match:
+            fence, start, lines = match, number, []
+        elif fence is not None and match and not match["info"].strip():
+            if fence["info"].split()[:1] == ["python"]:
+                yield Block(fence["info"].strip(), "\n".join(lines), start)
+            fence = None
+        elif fence is not None:
+            lines.append(line.removeprefix(fence["indent"]))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_page_runs_from_top_to_bottom(page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    module = types.ModuleType("__page__")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    monkeypatch.chdir(tmp_path)
+    for block in blocks(page):
+        if block.info == "python":
+            # The empty lines put each block at its own line of the page, in tracebacks and in Palladio's errors.
+            exec(compile("\n" * block.line + block.text, str(page), "exec"), vars(module))
+
+
+def test_hardly_any_block_is_not_run() -> None:
+    kinds = [block.info for page in PAGES for block in blocks(page)]
+    assert set(kinds) <= {"python", "python no-run"}
+    assert kinds.count("python no-run") == NOT_RUN
+
+
+@pytest.mark.parametrize("name", [module.name for module in modules() if not module.name.endswith("__main__")])
+def test_the_examples_in_docstrings_run(name: str) -> None:
+    module = importlib.import_module(name)
+    result = doctest.testmod(module, optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    assert result.failed == 0
