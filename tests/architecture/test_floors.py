@@ -65,14 +65,17 @@ def test_the_library_and_the_demo_use_only_public_modules() -> None:
         for module in modules()
         if module.unit in USER_LIKE
         for node, target in imports(module)
-        if target not in PUBLIC and not target.startswith(f"palladio.{module.unit}")
+        if target not in PUBLIC and not f"{target}.".startswith(f"palladio.{module.unit}.")
     ]
     assert not wrong, "library and demo are ordinary user code:\n" + "\n".join(wrong)
 
 
 def test_no_package_has_an_import_cycle() -> None:
+    # Imports for types alone are left out: two records of one package may name each other (an equation its op, an op
+    # the programs it discharges) without either module needing the other to run.
     edges = {
-        module.name: {target for _, target in imports(module) if _same_package(module, target)} for module in modules()
+        module.name: {target for _, target in imports(module, for_types=False) if _same_package(module, target)}
+        for module in modules()
     }
     try:
         graphlib.TopologicalSorter(edges).prepare()
@@ -81,4 +84,4 @@ def test_no_package_has_an_import_cycle() -> None:
 
 
 def _same_package(module: Module, target: str) -> bool:
-    return module.unit != "" and target.startswith(f"palladio.{module.unit}") and target != module.name
+    return module.unit != "" and f"{target}.".startswith(f"palladio.{module.unit}.") and target != module.name
