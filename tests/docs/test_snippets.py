@@ -55,7 +55,7 @@ def test_the_page_runs_from_top_to_bottom(page: Path, monkeypatch: pytest.Monkey
     for block in blocks(page):
         if block.info == "python":
             # The empty lines put each block at its own line of the page, in tracebacks and in Palladio's errors.
-            exec(compile("\n" * block.line + block.text, str(page), "exec"), vars(module))
+            exec(compile("\n" * block.line + block.text, str(page), "exec", dont_inherit=True), vars(module))
 
 
 def test_hardly_any_block_is_not_run() -> None:
