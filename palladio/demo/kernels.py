@@ -1,0 +1,99 @@
+"""The experts' matrix products, forward and backward, and the account of what they cost.
+
+Rows that are sorted by expert form `e` groups, one after the other. Three products are all that a mixture of experts
+needs:
+
+    out      = gmm(rows, weights)            r,k · e,k,n -> r,n    each row with the weights of its own expert
+    d_rows   = gmm(d_out, weights^T)         r,n · e,n,k -> r,k    the same, weights transposed
+    d_weights = tgmm(rows^T, d_out)          k,r · r,n -> e,k,n    one product for each expert, over its own rows
+
+`palladio.library.gmm_vjp` offers the three as one pair; they are written out here so that each is timed by itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from palladio.library import gmm, tgmm
+
+Array: TypeAlias = npt.NDArray[Any]
+
+FORWARD, ROW_GRADIENT, WEIGHT_GRADIENT = "gmm forward", "gmm gradient of rows", "tgmm gradient of weights"
+
+
+@dataclass
+class Cost:
+    """What one kernel did so far: calls, wall-clock seconds, floating-point operations that the result needs."""
+
+    calls: int = 0
+    seconds: float = 0.0
+    operations: int = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.calls + other.calls, self.seconds + other.seconds, self.operations + other.operations)
+
+    @property
+    def gflops(self) -> float:
+        """Billions of operations a second; zero before anything ran."""
+        return self.operations / self.seconds / 1e9 if self.seconds else 0.0
+
+
+@dataclass
+class ExpertProducts:
+    """Multiplies sorted rows with the weights of their experts, and keeps account of the kernels that do it.
+
+    Args:
+        tiling: the kernels' tile, `(rows, contracted, columns)`.
+        costs: one `Cost` for each of the three uses of the kernels.
+    """
+
+    tiling: tuple[int, int, int] = (128, 128, 128)
+    costs: dict[str, Cost] = field(
+        default_factory=lambda: {FORWARD: Cost(), ROW_GRADIENT: Cost(), WEIGHT_GRADIENT: Cost()}
+    )
+
+    @property
+    def total(self) -> Cost:
+        """The three uses together."""
+        return sum(self.costs.values(), start=Cost())
+
+    def __call__(
+        self, rows: Array, weights: Array, group_sizes: Array
+    ) -> tuple[Array, Callable[[Array], tuple[Array, Array]]]:
+        """Multiply each row with its expert's weights.
+
+        Args:
+            rows: `f32[r, k]`, sorted by expert.
+            weights: `f32[e, k, n]`.
+            group_sizes: `int32[e]`, how many rows belong to each expert; they sum to `r`.
+
+        Returns:
+            `f32[r, n]`, and the pullback from its gradient `f32[r, n]` to those of `rows` and `weights`.
+        """
+        operations = 2 * rows.shape[0] * weights.shape[1] * weights.shape[2]
+
+        def pullback(d_out: Array) -> tuple[Array, Array]:
+            d_rows = self._timed(
+                ROW_GRADIENT,
+                operations,
+                lambda: gmm(d_out, weights, group_sizes, tiling=self.tiling, transpose_rhs=True),
+            )
+            d_weights = self._timed(
+                WEIGHT_GRADIENT, operations, lambda: tgmm(rows.T, d_out, group_sizes, tiling=self.tiling)
+            )
+            return d_rows, d_weights
+
+        out = self._timed(FORWARD, operations, lambda: gmm(rows, weights, group_sizes, tiling=self.tiling))
+        return out, pullback
+
+    def _timed(self, use: str, operations: int, kernel: Callable[[], Array]) -> Array:
+        start = time.perf_counter()
+        result = np.asarray(kernel())
+        self.costs[use] += Cost(1, time.perf_counter() - start, operations)
+        return result

@@ -1,0 +1,142 @@
+"""Training: minibatches, Adam, and a record of everything worth showing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+
+import numpy as np
+
+from palladio.demo.data import Digits
+from palladio.demo.kernels import Array, ExpertProducts
+from palladio.demo.model import Losses, Parameters, forward, loss_and_gradients
+
+CLASSES = 10
+GOAL = 0.96
+
+
+@dataclass(frozen=True)
+class Config:
+    """What to train, and how long. The same configuration gives the same numbers on the same machine."""
+
+    epochs: int = 60
+    seed: int = 0
+    batch: int = 256
+    width: int = 128
+    hidden: int = 128
+    experts: int = 8
+    learning_rate: float = 3e-3
+    noise: float = 0.4
+
+
+@dataclass(frozen=True)
+class Step:
+    """One optimizer step: its losses, the accuracy on its own batch, and each expert's share of the rows, `[e]`."""
+
+    losses: Losses
+    accuracy: float
+    load: Array
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The model on held-out images: the fraction right, the predicted digits `[t]`, the experts chosen `[t, c]`."""
+
+    accuracy: float
+    predicted: Array
+    chosen: Array
+
+
+@dataclass
+class Run:
+    """A training in progress, or done: parameters, history, and cost."""
+
+    config: Config
+    steps_per_epoch: int
+    parameters: Parameters
+    products: ExpertProducts = field(default_factory=ExpertProducts)
+    steps: list[Step] = field(default_factory=list)
+    evaluations: list[Evaluation] = field(default_factory=list)
+    started: float = field(default_factory=time.perf_counter)
+    seconds: float = 0.0
+
+    @property
+    def total_steps(self) -> int:
+        """How many optimizer steps the whole training takes."""
+        return self.config.epochs * self.steps_per_epoch
+
+    @property
+    def epoch(self) -> int:
+        """How many epochs are complete."""
+        return len(self.evaluations)
+
+    def last_epoch(self) -> list[Step]:
+        """The steps of the epoch that was completed last."""
+        return self.steps[-self.steps_per_epoch :]
+
+
+class Adam:
+    """Adam (Kingma and Ba, 2015): each parameter moves by its mean gradient over the root of its mean square."""
+
+    def __init__(self, parameters: Parameters, decay: float = 0.9, square_decay: float = 0.99) -> None:
+        self.decay, self.square_decay, self.count = decay, square_decay, 0
+        self.names = [each.name for each in fields(parameters)]
+        self.mean = {name: np.zeros_like(getattr(parameters, name)) for name in self.names}
+        self.square = {name: np.zeros_like(getattr(parameters, name)) for name in self.names}
+
+    def step(self, parameters: Parameters, gradients: Parameters, rate: float) -> None:
+        """Move `parameters` in place. The divisors mend that both means begin at zero."""
+        self.count += 1
+        unbias, unbias_square = 1 - self.decay**self.count, 1 - self.square_decay**self.count
+        for name in self.names:
+            gradient, mean, square = getattr(gradients, name), self.mean[name], self.square[name]
+            mean += (1 - self.decay) * (gradient - mean)
+            square += (1 - self.square_decay) * (gradient * gradient - square)
+            value = getattr(parameters, name)
+            value -= np.float32(rate) * (mean / unbias) / (np.sqrt(square / unbias_square) + np.float32(1e-8))
+
+
+def prepare(config: Config, digits: Digits) -> Run:
+    """Draw the first parameters; nothing is trained yet."""
+    parameters = Parameters.random(
+        np.random.default_rng(config.seed),
+        pixels=digits.train_pixels.shape[1],
+        width=config.width,
+        experts=config.experts,
+        hidden=config.hidden,
+        classes=CLASSES,
+    )
+    return Run(config, len(digits.train_labels) // config.batch, parameters)
+
+
+def train(run: Run, digits: Digits) -> Iterator[Step]:
+    """Train `run` in place, and yield after each step. An epoch's evaluation is there when its last step comes out.
+
+    Batches are full, so every step of a run has the same shapes; the few images left over have their turn in another
+    epoch. The noise on the pixels keeps 1437 images from being learned by heart. The rate falls along half a cosine.
+    """
+    config = run.config
+    rng = np.random.default_rng([config.seed, 1])
+    adam = Adam(run.parameters)
+    for _ in range(config.epochs):
+        shuffled = rng.permutation(len(digits.train_labels))
+        for batch in shuffled[: run.steps_per_epoch * config.batch].reshape(run.steps_per_epoch, config.batch):
+            rate = config.learning_rate * 0.5 * (1 + np.cos(np.pi * len(run.steps) / run.total_steps))
+            noise = config.noise * rng.standard_normal((len(batch), digits.train_pixels.shape[1]), np.float32)
+            pixels, labels = digits.train_pixels[batch] + noise, digits.train_labels[batch]
+            losses, gradients, logits, routing = loss_and_gradients(run.parameters, pixels, labels, run.products)
+            adam.step(run.parameters, gradients, rate)
+            accuracy = float((logits.argmax(axis=1) == labels).mean())
+            run.steps.append(Step(losses, accuracy, routing.group_sizes / routing.group_sizes.sum()))
+            if len(run.steps) % run.steps_per_epoch == 0:
+                run.evaluations.append(evaluate(run, digits))
+            run.seconds = time.perf_counter() - run.started
+            yield run.steps[-1]
+
+
+def evaluate(run: Run, digits: Digits) -> Evaluation:
+    """Classify the held-out images."""
+    logits, routing, _ = forward(run.parameters, digits.test_pixels, run.products)
+    predicted = logits.argmax(axis=1)
+    return Evaluation(float((predicted == digits.test_labels).mean()), predicted, routing.chosen)
