@@ -6,14 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from palladio.base.errors import PalladioError
 from palladio.demo.kernels import Array
 
 SPLIT_SEED = 2024
 HELD_OUT = 360
 
 
-class MissingExtraError(PalladioError, ImportError):
+class MissingExtraError(ImportError):
     """The demo needs a package that is not installed."""
 
 
@@ -44,8 +43,8 @@ def load_digits() -> Digits:
         from sklearn import datasets
     except ImportError as error:
         raise MissingExtraError(
-            "the demo learns the handwritten digits that come with scikit-learn, which is not installed",
-            hint="pip install 'palladio[demo]'",
+            "the demo learns the handwritten digits that come with scikit-learn, which is not installed\n"
+            "  hint:     pip install 'palladio[demo]'"
         ) from error
     bunch = datasets.load_digits()
     pixels, labels = bunch.data.astype(np.float32), bunch.target.astype(np.int64)
