@@ -1,0 +1,1 @@
+"""Palladio: a kernel language for tile programs, embedded in Python."""

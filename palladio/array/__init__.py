@@ -1,0 +1,18 @@
+"""Floor 4: the array functions a kernel may call, with NumPy's names and JAX's promotion.
+
+They take traced values, NumPy arrays and scalars, and apply operations through `palladio.ir.bind`. `FUNCTIONS` maps a NumPy name to
+its function: `palladio.numpy` offers them, and `np.exp(x)` on a traced value finds them there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from palladio.array import arithmetic
+
+_FAMILIES = (arithmetic,)
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    name: getattr(family, name) for family in _FAMILIES for name in family.__all__
+}

@@ -1,0 +1,103 @@
+"""Bringing values to a common dtype and shape before an operation is applied."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from palladio.base.errors import PalladioTypeError, PalladioValueError
+from palladio.ir.bind import bind, type_of
+from palladio.ir.op import Op
+from palladio.ops import casts, shape
+from palladio.types import dtypes
+from palladio.types.dtypes import DType
+from palladio.types.types import ArrayType
+
+ArrayLike = Any
+Array = Any
+
+
+def array_type(value: ArrayLike) -> ArrayType:
+    """The type of an array-like. A reference is refused with the hint to read it first."""
+    found = type_of(value)
+    if not isinstance(found, ArrayType):
+        raise PalladioTypeError("a reference is no value", got=str(found), hint="read it first: ref[...]")
+    return found
+
+
+def is_weak(value: ArrayLike) -> bool:
+    """Whether the value's dtype gives way to that of what it meets."""
+    kind = dtypes.of_scalar(value)
+    return kind[1] if kind is not None else bool(getattr(value, "palladio_weak", False))
+
+
+def mark_weak(value: Array, weak: bool) -> Array:
+    """A freshly computed value, made weak if `weak` and if it is traced."""
+    if weak and hasattr(value, "palladio_weak"):
+        value.palladio_weak = True
+    return value
+
+
+def result_type(*values: ArrayLike) -> tuple[DType, bool]:
+    """The (dtype, weak) kind in which the values meet."""
+    return dtypes.promote(*((array_type(value).dtype, is_weak(value)) for value in values))
+
+
+def cast(value: ArrayLike, dtype: DType) -> Array:
+    """The value in this dtype; a scalar is converted on the spot.
+
+    Raises:
+        PalladioValueError: for a Python integer that the dtype cannot hold.
+    """
+    if dtypes.of_scalar(value) is not None:
+        if isinstance(value, int) and dtypes.is_integer(dtype) and not _fits(value, dtype):
+            raise PalladioValueError(f"the integer does not fit into {dtype}", got=value)
+        return np.asarray(value).astype(dtype)[()]
+    if array_type(value).dtype == dtype:
+        return value
+    return bind(casts.convert, value, dtype=dtype)[0]
+
+
+def _fits(value: int, dtype: DType) -> bool:
+    limits = np.iinfo(dtype)
+    return int(limits.min) <= value <= int(limits.max)
+
+
+def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape in which these shapes meet, by NumPy's rule."""
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise PalladioValueError("the shapes do not broadcast together", got=", ".join(map(str, shapes))) from None
+
+
+def broadcast_to(value: ArrayLike, shape_: tuple[int, ...]) -> Array:
+    """The value repeated along new leading axes and axes of size 1."""
+    old = array_type(value).shape
+    if old == shape_:
+        return value
+    if broadcast_shapes(old, shape_) != shape_:
+        raise PalladioValueError("the array does not broadcast to the shape", expected=shape_, got=old)
+    axes = tuple(range(len(shape_) - len(old), len(shape_)))
+    return bind(shape.broadcast, value, shape=shape_, axes=axes)[0]
+
+
+def together(*values: ArrayLike, floating: bool = False) -> tuple[list[Array], bool]:
+    """The values in one dtype and one shape (scalars stay scalars), and whether the result of an operation on them is weak.
+
+    Args:
+        floating: bring integers and bools to float32, as mathematical functions do.
+    """
+    dtype, weak = result_type(*values)
+    if floating and not dtypes.is_float(dtype):
+        dtype = dtypes.FLOAT32
+    common = broadcast_shapes(*(array_type(value).shape for value in values))
+    cast_values = [cast(value, dtype) for value in values]
+    return [value if array_type(value).shape == () else broadcast_to(value, common) for value in cast_values], weak
+
+
+def apply(op: Op, *values: ArrayLike, floating: bool = False) -> Array:
+    """An element-by-element operation on values brought together."""
+    brought, weak = together(*values, floating=floating)
+    return mark_weak(bind(op, *brought)[0], weak)

@@ -1,0 +1,1 @@
+"""Floor 0: source locations, errors and their rendering, environment knobs."""

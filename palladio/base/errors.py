@@ -1,0 +1,145 @@
+"""The errors of Palladio and their one renderer.
+
+A *user error* says which rule was broken, which argument, what was expected and got, and what to do; it is a
+`PalladioError` and also the built-in exception that Python users expect (`TypeError`, `ValueError`, …). An *internal error* is
+ours: it asks for a report.
+
+Rules raise without a location. `attach` stamps one at the choke points (forming an equation, verifying, running a pass,
+executing an equation), and the innermost stamp wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+from palladio.base.locations import Location, capture
+
+_UNSET: Any = object()
+
+
+class PalladioError(Exception):
+    """The base of every error that a user can cause.
+
+    Args:
+        rule: one sentence, which rule was broken.
+        argument: which argument broke it, as the user spelled it: `in_specs[1] (x_ref)`.
+        expected, got: what the rule wants and what came.
+        hint: what to do about it.
+        location: the user's source line; `other` is the second party's, with `other_label` saying what it did.
+    """
+
+    def __init__(
+        self,
+        rule: str,
+        *,
+        argument: str | None = None,
+        expected: Any = _UNSET,
+        got: Any = _UNSET,
+        hint: str | None = None,
+        location: Location | None = None,
+        other: Location | None = None,
+        other_label: str = "the other party",
+    ) -> None:
+        super().__init__(rule)
+        self.rule = rule
+        self.argument = argument
+        self.expected = expected
+        self.got = got
+        self.hint = hint
+        self.location = location
+        self.other = other
+        self.other_label = other_label
+        self.notes_shown: list[str] = []
+
+    def __str__(self) -> str:
+        lines = [f"{self.argument}: {self.rule}" if self.argument else self.rule]
+        if self.expected is not _UNSET:
+            lines.append(f"  expected: {self.expected}")
+        if self.got is not _UNSET:
+            lines.append(f"  got:      {self.got}")
+        if self.hint:
+            lines.append(f"  hint:     {self.hint}")
+        lines += self.notes_shown
+        if self.location is not None:
+            lines.append(self.location.render())
+            if self.location.call_site is not None:
+                lines += ["  called from", self.location.call_site.render()]
+        if self.other is not None:
+            lines += [f"  {self.other_label}", self.other.render()]
+        return "\n".join(lines)
+
+
+class PalladioTypeError(PalladioError, TypeError):
+    """A value of the wrong kind: dtype, structure, or a thing that is no array."""
+
+
+class PalladioValueError(PalladioError, ValueError):
+    """A value of the right kind that breaks a rule: a shape, a size, an option."""
+
+
+class PalladioIndexError(PalladioError, IndexError):
+    """An index or slice outside a bound that is known before anything runs, or an axis out of range."""
+
+
+class PalladioNotImplementedError(PalladioError, NotImplementedError):
+    """A thing that this executor or target refuses, with its reason."""
+
+
+class DebugCheckError(PalladioError, AssertionError):
+    """A `debug_check` in a kernel found its condition false while `enable_debug_checks` was on."""
+
+
+class ParseError(PalladioError, SyntaxError):
+    """Program text that does not parse."""
+
+    def __init__(self, rule: str, **details: Any) -> None:
+        PalladioError.__init__(self, rule, **details)
+        self.msg = str(self)
+
+
+class InternalError(RuntimeError):
+    """A defect of Palladio itself. The message carries what a report needs."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(f"{message}\nThis is a defect of Palladio; please report it with the program that shows it.")
+        self.location: Location | None = None
+
+    def __str__(self) -> str:
+        where = "" if self.location is None else "\n" + self.location.render()
+        return super().__str__() + where
+
+
+@contextmanager
+def attach(location: Location | None, doing: str) -> Iterator[None]:
+    """Stamp errors that leave the block with `location` unless they carry one; wrap foreign exceptions as internal errors."""
+    try:
+        yield
+    except (PalladioError, InternalError) as error:
+        if error.location is None:
+            error.location = location
+        raise
+    except (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError, RecursionError):
+        raise
+    except Exception as error:
+        internal = InternalError(f"{type(error).__name__} while {doing}: {error}")
+        internal.location = location
+        raise internal from error
+
+
+@contextmanager
+def at_call() -> Iterator[None]:
+    """Stamp errors raised while checking a public call's arguments with the line of the call."""
+    try:
+        yield
+    except PalladioError as error:
+        if error.location is None:
+            here = capture(3)
+            error.location = here if here is None else here.outermost
+        raise
+
+
+def unreachable(what: str) -> NoReturn:
+    """Report a state that the code's own invariants exclude."""
+    raise InternalError(what)

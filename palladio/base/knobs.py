@@ -1,0 +1,54 @@
+"""Every environment variable that Palladio reads, in one table.
+
+A knob is read each time it is asked for, so that tests and long-lived processes can change it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from palladio.base.errors import PalladioValueError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Knob(Generic[T]):
+    """One environment variable: its name, what it does, its default and how its text is read."""
+
+    name: str
+    doc: str
+    default: T
+    read: Callable[[str], T]
+
+    def get(self) -> T:
+        """The value now. A text that cannot be read is a `PalladioValueError` that names the variable."""
+        text = os.environ.get(self.name)
+        if text is None or text == "":
+            return self.default
+        try:
+            return self.read(text)
+        except ValueError as error:
+            raise PalladioValueError(
+                "the environment variable cannot be read", argument=self.name, got=repr(text), expected=str(error)
+            ) from None
+
+
+def _flag(text: str) -> bool:
+    if text.lower() in ("1", "true", "yes", "on"):
+        return True
+    if text.lower() in ("0", "false", "no", "off"):
+        return False
+    raise ValueError("1 or 0")
+
+
+executor: Knob[str | None] = Knob(
+    "PALLADIO_EXECUTOR", "Which executor runs kernels when neither argument nor context says.", None, str
+)
+verify: Knob[bool] = Knob("PALLADIO_VERIFY", "Verify the program after every pass, not only at stage borders.", False, _flag)
+debug_checks: Knob[bool] = Knob("PALLADIO_DEBUG_CHECKS", "Evaluate `debug_check` conditions in kernels.", False, _flag)
+
+ALL: tuple[Knob[Any], ...] = (executor, verify, debug_checks)

@@ -1,0 +1,118 @@
+"""Where in the user's source an equation or a call was made.
+
+A location is captured once, when an equation is formed or a public function is entered, and travels with it. Frames of this
+package are skipped, except those of `palladio.library` and `palladio.demo`, which are ordinary user code: an equation of a
+library kernel points at the library's line and, behind it, at the line of the caller.
+"""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import CodeType, FrameType
+
+_PACKAGE = str(Path(__file__).resolve().parent.parent) + "/"
+_USER_LIKE = (_PACKAGE + "library/", _PACKAGE + "demo/")
+
+
+@dataclass(frozen=True)
+class Location:
+    """A span of one source file. Lines count from 1, columns from 0; `call_site` is the user frame that called this one."""
+
+    file: str
+    line: int
+    end_line: int
+    column: int
+    end_column: int
+    function: str
+    call_site: Location | None = None
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+    @property
+    def outermost(self) -> Location:
+        """The location outside of `palladio.library`, where the user called it; this one if there is none."""
+        here: Location | None = self
+        while here is not None:
+            if not here.file.startswith(_PACKAGE):
+                return here
+            here = here.call_site
+        return self
+
+    def render(self) -> str:
+        """The file, the source line and a caret under the span, as the errors show it."""
+        lines = [f"  {self.file}:{self.line}, in {self.function}"]
+        text = linecache.getline(self.file, self.line).rstrip("\n")
+        if text.strip():
+            end = self.end_column if self.end_line == self.line else len(text)
+            column = min(self.column, len(text))
+            width = max(1, min(end, len(text)) - column)
+            stripped = text.lstrip()
+            pad = " " * max(0, column - (len(text) - len(stripped)))
+            lines += [f"    {stripped}", f"    {pad}{'^' * width}"]
+        return "\n".join(lines)
+
+
+_frames: dict[tuple[CodeType, int], Location | None] = {}
+
+
+def _is_user(file: str) -> bool:
+    return not file.startswith(_PACKAGE) or file.startswith(_USER_LIKE)
+
+
+def _of_frame(frame: FrameType) -> Location | None:
+    """The location of a frame's current instruction, or None for a frame of this package; kept by code and offset."""
+    key = (frame.f_code, frame.f_lasti)
+    try:
+        return _frames[key]
+    except KeyError:
+        pass
+    code = frame.f_code
+    location = None
+    if _is_user(code.co_filename):
+        positions = list(code.co_positions())[frame.f_lasti // 2]
+        line, end_line, column, end_column = positions
+        line = line or frame.f_lineno or 0
+        location = Location(code.co_filename, line, end_line or line, column or 0, end_column or 0, code.co_name)
+    _frames[key] = location
+    return location
+
+
+def capture(depth: int = 1) -> Location | None:
+    """The innermost user frame above the caller's `depth`-th frame, with the user frame that called it as its call site."""
+    override = _override.get()
+    if override is not None:
+        return override
+    frame: FrameType | None = sys._getframe(depth)
+    inner: Location | None = None
+    while frame is not None:
+        location = _of_frame(frame)
+        frame = frame.f_back
+        if location is None:
+            continue
+        if inner is None:
+            inner = location
+            if not location.file.startswith(_PACKAGE):
+                return inner
+        elif not location.file.startswith(_PACKAGE):
+            return replace(inner, call_site=location)
+    return inner
+
+
+_override: ContextVar[Location | None] = ContextVar("palladio_location", default=None)
+
+
+@contextmanager
+def located_at(location: Location | None) -> Iterator[None]:
+    """Give every location captured inside the block this value: equations that replace another keep its place."""
+    token = _override.set(location)
+    try:
+        yield
+    finally:
+        _override.reset(token)

@@ -1,0 +1,111 @@
+"""Operations: one frozen record each, holding every fact about it that is true on every target.
+
+What a target does with an operation stands in that target's own rules. Semantics lives here: `eval` is the definition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from palladio.base.errors import InternalError
+from palladio.ir.program import Atom, Program
+from palladio.types.effects import Effect
+from palladio.types.types import RefType, Type
+
+TypeRule = Callable[..., Sequence[Type]]
+EffectRule = Callable[..., Iterable[Effect]]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What the `eval` of a control-flow operation yields: run this program on these values, send back its outputs."""
+
+    program: Program
+    values: Sequence[Any]
+
+
+ControlEval = Generator[Run, Sequence[Any], Sequence[Any]]
+
+
+class DischargeContext(Protocol):
+    """What a discharge rule may do. References at the positions in `discharged` arrive as the values they hold."""
+
+    discharged: frozenset[int]
+
+    def emit(self, op: Op, *inputs: Atom, **params: Any) -> tuple[Atom, ...]:
+        """Form an equation of the discharged program, at the location of the one it replaces."""
+        ...
+
+    def inline(self, program: Program, values: Sequence[Atom]) -> tuple[Atom, ...]:
+        """Form the equations of an already discharged program here, and return its outputs."""
+        ...
+
+    def wants(self, ref: RefType) -> bool:
+        """Whether references of this type are turned into values."""
+        ...
+
+    def uninitialized(self, ref: RefType) -> Atom:
+        """An array of what unwritten memory of this type reads as."""
+        ...
+
+    def discharge(self, program: Program, positions: Iterable[int]) -> Program:
+        """The sub-program with references at these inputs turned to values and their final values appended to its outputs."""
+        ...
+
+
+@dataclass(frozen=True)
+class Discharged:
+    """What a discharge rule returns: the outputs, and the new value of each discharged reference that may have changed."""
+
+    outputs: Sequence[Atom]
+    refs: dict[int, Atom] = field(default_factory=dict)
+
+
+DischargeRule = Callable[..., Discharged]
+
+
+@dataclass(frozen=True, eq=False)
+class Op:
+    """One operation.
+
+    Fields:
+        name: a verb in lower case.
+        doc: what it computes, with shapes, in the notation `f32[m, k]`.
+        type: `(*input_types, **params) -> output types`; raises a `PalladioError` without a location.
+        eval: `(*values, **params) -> sequence of outputs` on NumPy arrays. This is the definition. References arrive as writable
+            NumPy arrays. With `control=True` it is a generator that yields `Run(program, values)`.
+        effects: the effects by input position, or a rule `(*input_types, **params) -> effects`.
+        discharge: `(context, *inputs, **params) -> Discharged`, how the operation looks when its references have become
+            values. Required of every operation with effects on references.
+        control: whether it runs sub-programs.
+        access: for an operation that reaches into an array or reference through `params["transforms"]`, the number of inputs
+            before its index operands; 0 for every other operation.
+        commutative: whether its two inputs may be exchanged.
+    """
+
+    name: str
+    doc: str
+    type: TypeRule
+    eval: Callable[..., Any]
+    effects: tuple[Effect, ...] | EffectRule = ()
+    discharge: DischargeRule | None = None
+    control: bool = False
+    access: int = 0
+    commutative: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.doc:
+            raise InternalError(f"op {self.name!r} has no documentation")
+        positional = callable(self.effects) or any(effect.position is not None for effect in self.effects)
+        if positional and self.discharge is None:
+            raise InternalError(f"op {self.name!r} is stateful and must declare 'discharge'")
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def effects_of(self, input_types: Sequence[Type], params: dict[str, Any]) -> tuple[Effect, ...]:
+        """The effects of one use of the operation, in a fixed order."""
+        found = self.effects(*input_types, **params) if callable(self.effects) else self.effects
+        return tuple(sorted(set(found), key=lambda e: (e.kind.value, -1 if e.position is None else e.position)))

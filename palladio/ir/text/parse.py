@@ -1,0 +1,305 @@
+"""Text to programs."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from palladio.base.errors import ParseError, attach
+from palladio.ir.bind import form
+from palladio.ir.op import Op
+from palladio.ir.program import Atom, Eqn, Literal, Program, Var
+from palladio.types import dtypes
+from palladio.types.transforms import Bitcast, Index, IndexEntry, Operand, Reshape, Slice, Transform, Transpose, transformed
+from palladio.types.types import MEMORY_SPACES, ArrayType, RefType, Type
+
+_TOKEN = re.compile(
+    r"""(?P<space>\s+|\#[^\n]*)
+      | (?P<number>\d+(\.\d+)?([eE][+-]?\d+)?)
+      | (?P<string>'(\\.|[^'\\])*'|"(\\.|[^"\\])*")
+      | (?P<name>[A-Za-z_]\w*)
+      | (?P<mark>[][(){}<>,:=.+-])""",
+    re.VERBOSE,
+)
+
+
+@dataclass(frozen=True)
+class _Token:
+    kind: str
+    text: str
+    line: int
+
+
+def parse_program(text: str, ops: Mapping[str, Op], records: Mapping[str, type] | None = None) -> Program:
+    """The program that a text describes.
+
+    Args:
+        ops: the operations by name.
+        records: the dataclasses that may stand in parameters, by name.
+
+    Raises:
+        ParseError: naming the line and what was expected there.
+        PalladioError: if an equation breaks its operation's type rule.
+    """
+    parser = _Parser(_tokens(text), ops, records or {})
+    program = parser.program()
+    parser.expect("end")
+    return program
+
+
+def _tokens(text: str) -> list[_Token]:
+    tokens, position, line = [], 0, 1
+    while position < len(text):
+        match = _TOKEN.match(text, position)
+        if match is None:
+            raise ParseError(f"line {line}: a character that no token begins with", got=repr(text[position]))
+        kind = match.lastgroup or ""
+        if kind != "space":
+            tokens.append(_Token(kind, match.group(), line))
+        line += match.group().count("\n")
+        position = match.end()
+    return [*tokens, _Token("end", "end of text", line)]
+
+
+class _Parser:
+    """A recursive-descent parser over one token list."""
+
+    def __init__(self, tokens: list[_Token], ops: Mapping[str, Op], records: Mapping[str, type]) -> None:
+        self.tokens = tokens
+        self.position = 0
+        self.ops = ops
+        self.records = records
+        self.scope: dict[str, Var] = {}
+
+    @property
+    def token(self) -> _Token:
+        return self.tokens[self.position]
+
+    def at(self, *texts: str) -> bool:
+        return self.token.text in texts and self.token.kind != "string"
+
+    def take(self, text: str) -> bool:
+        """Step over a token of this text if it stands here."""
+        if self.at(text):
+            self.position += 1
+            return True
+        return False
+
+    def expect(self, what: str) -> str:
+        """Step over a token of this text or kind, or fail."""
+        token = self.token
+        if token.text != what and token.kind != what:
+            raise ParseError(f"line {token.line}: program text does not parse", expected=what, got=token.text)
+        self.position += 1
+        return token.text
+
+    def items(self, close: str, item: Any) -> list[Any]:
+        """Items separated by commas up to the closing mark, which is stepped over."""
+        found = []
+        while not self.take(close):
+            found.append(item())
+            if not self.take(","):
+                self.expect(close)
+                break
+        return found
+
+    # Programs and equations.
+
+    def program(self) -> Program:
+        self.expect("program")
+        outer, self.scope = self.scope, {}
+        name = self.expect("name")
+        self.expect("(")
+        inputs = self.items(")", self.declaration)
+        self.expect("{")
+        eqns = []
+        while not self.take("return"):
+            eqns.append(self.equation())
+        outputs = [] if self.at("}") else self.some(self.atom)
+        self.expect("}")
+        self.scope = outer
+        return Program(tuple(inputs), tuple(eqns), tuple(outputs), name)
+
+    def some(self, item: Any) -> list[Any]:
+        """One or more items separated by commas."""
+        found = [item()]
+        while self.take(","):
+            found.append(item())
+        return found
+
+    def declaration(self) -> Var:
+        name = self.expect("name")
+        self.expect(":")
+        if name in self.scope:
+            raise ParseError(f"line {self.token.line}: the name is defined twice", got=name)
+        var = Var(self.type(), name)
+        self.scope[name] = var
+        return var
+
+    def equation(self) -> Eqn:
+        line = self.token.line
+        outputs = []
+        if self.tokens[self.position + 1].text == ":":
+            outputs = self.some(self.declaration)
+            self.expect("=")
+        name = self.expect("name")
+        if name not in self.ops:
+            raise ParseError(f"line {line}: no operation has this name", got=name)
+        op = self.ops[name]
+        inputs, params = self.operands(op, line)
+        if self.take("{"):
+            params.update(self.items("}", self.keyword))
+        with attach(None, f"reading line {line}"):
+            eqn = form(op, inputs, params, None)
+        if [var.type for var in eqn.outputs] != [var.type for var in outputs]:
+            raise ParseError(
+                f"line {line}: the declared output types are not those of {name}",
+                expected=", ".join(str(var.type) for var in eqn.outputs),
+                got=", ".join(str(var.type) for var in outputs),
+            )
+        return Eqn(op, eqn.inputs, tuple(outputs), eqn.params, eqn.effects, None)
+
+    def operands(self, op: Op, line: int) -> tuple[list[Atom], dict[str, Any]]:
+        """The inputs of an equation; those of an access with its transforms and its index operands behind the fixed inputs."""
+        if self.token.line != line or self.at("{", "}"):
+            return [], {}
+        if not op.access:
+            return self.some(self.atom), {}
+        root = self.atom()
+        transforms, indices = self.transforms(root.type)
+        fixed = [root, *(self.some(self.atom) if self.take(",") else [])]
+        return [*fixed, *indices], {"transforms": transforms}
+
+    def keyword(self) -> tuple[str, Any]:
+        name = self.expect("name")
+        self.expect("=")
+        return name, self.param()
+
+    def atom(self) -> Atom:
+        if self.token.kind == "name" and self.tokens[self.position + 1].text != ":":
+            name = self.expect("name")
+            if name not in self.scope:
+                raise ParseError(f"line {self.token.line}: the name is not defined", got=name)
+            return self.scope[name]
+        value = self.literal()
+        self.expect(":")
+        return Literal(value, dtypes.SHORT_NAMES[self.expect("name")])
+
+    # Transforms.
+
+    def transforms(self, root: Type) -> tuple[tuple[Transform, ...], list[Atom]]:
+        array = root.array if isinstance(root, RefType) else root
+        found: list[Transform] = []
+        indices: list[Atom] = []
+        while self.at("[", "."):
+            transform = self.index(array, indices) if self.take("[") else self.named_transform()
+            found.append(transform)
+            array = transformed(array, [transform], [atom.type for atom in indices if isinstance(atom.type, ArrayType)])
+        return tuple(found), indices
+
+    def named_transform(self) -> Transform:
+        self.expect(".")
+        name = self.expect("name")
+        self.expect("(")
+        if name == "bitcast":
+            dtype = dtypes.SHORT_NAMES[self.expect("name")]
+            self.expect(")")
+            return Bitcast(dtype)
+        numbers = tuple(self.items(")", self.literal))
+        if name not in ("reshape", "transpose"):
+            raise ParseError(f"line {self.token.line}: no transform has this name", got=name)
+        return Reshape(numbers) if name == "reshape" else Transpose(numbers)
+
+    def index(self, array: ArrayType, indices: list[Atom]) -> Index:
+        entries: list[IndexEntry] = []
+        while not self.take("]"):
+            entries.append(self.entry(array.shape[len(entries)], indices))
+            if not self.take(","):
+                self.expect("]")
+                break
+        return Index(tuple(entries))
+
+    def entry(self, extent: int, indices: list[Atom]) -> IndexEntry:
+        if self.take(":"):
+            return Slice(0, extent)
+        start = self.position_in_axis(indices)
+        if not self.take(":"):
+            return start
+        relative = self.take("+")
+        size = self.literal()
+        if not relative:
+            if not isinstance(start, int):
+                raise ParseError(f"line {self.token.line}: a slice of dynamic start is written start:+size")
+            size -= start
+        return Slice(start, size, self.literal() if self.take(":") else 1)
+
+    def position_in_axis(self, indices: list[Atom]) -> int | Operand:
+        if self.token.kind == "number" and self.tokens[self.position + 2].kind != "name":
+            return int(self.literal())
+        indices.append(self.index_atom())
+        return Operand(len(indices) - 1)
+
+    def index_atom(self) -> Atom:
+        if self.token.kind == "name" and self.token.text in self.scope:
+            return self.scope[self.expect("name")]
+        return self.atom()
+
+    # Types and parameters.
+
+    def type(self) -> Type:
+        if self.take("ref"):
+            self.expect("<")
+            space = MEMORY_SPACES[self.expect("name")]
+            self.expect(",")
+            array = self.array_type()
+            self.expect(">")
+            return RefType(array.shape, array.dtype, space)
+        return self.array_type()
+
+    def array_type(self) -> ArrayType:
+        name = self.expect("name")
+        if name not in dtypes.SHORT_NAMES:
+            raise ParseError(f"line {self.token.line}: no dtype has this name", got=name)
+        self.expect("[")
+        return ArrayType(tuple(self.items("]", self.literal)), dtypes.SHORT_NAMES[name])
+
+    def literal(self) -> Any:
+        """A number, inf, nan, True, False or None."""
+        if self.take("-"):
+            return -self.literal()
+        words = {"True": True, "False": False, "None": None, "inf": float("inf"), "nan": float("nan")}
+        if self.token.text in words:
+            return words[self.expect("name")]
+        return ast.literal_eval(self.expect("number"))
+
+    def param(self) -> Any:
+        token = self.token
+        following = self.tokens[self.position + 1].text
+        if token.kind == "string":
+            self.position += 1
+            return ast.literal_eval(token.text)
+        if self.take("("):
+            return tuple(self.items(")", self.param))
+        if self.at("program"):
+            return self.program()
+        if self.at("ref") or (token.text in dtypes.SHORT_NAMES and following == "["):
+            return self.type()
+        if token.text in dtypes.SHORT_NAMES:
+            return dtypes.SHORT_NAMES[self.expect("name")]
+        if token.kind == "name" and following == "(":
+            return self.record()
+        return self.literal()
+
+    def record(self) -> Any:
+        name = self.expect("name")
+        self.expect("(")
+        if name == "space":
+            space = MEMORY_SPACES[self.expect("name")]
+            self.expect(")")
+            return space
+        if name not in self.records:
+            raise ParseError(f"line {self.token.line}: no record has this name", got=name)
+        return self.records[name](**dict(self.items(")", self.keyword)))

@@ -1,0 +1,153 @@
+"""Programs to text."""
+
+from __future__ import annotations
+
+import dataclasses
+import keyword
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from palladio.base.errors import InternalError
+from palladio.ir.program import Atom, Eqn, Literal, Program, Var
+from palladio.types import dtypes
+from palladio.types.transforms import Bitcast, Index, IndexEntry, Operand, Reshape, Slice, Transform, Transpose, transformed
+from palladio.types.types import ArrayType, MemorySpace, RefType
+
+_INDENT = "  "
+
+
+def print_program(program: Program) -> str:
+    """The text of a program. `parse_program` reads it back."""
+    return "\n".join(_Writer(program).lines())
+
+
+def number_text(value: Any, dtype: np.dtype[Any]) -> str:
+    """A scalar of a dtype as text that reads back to the same bits."""
+    if dtypes.is_float(dtype):
+        number = float(value)
+        return "nan" if math.isnan(number) else ("inf" if number > 0 else "-inf") if math.isinf(number) else repr(number)
+    return str(bool(value)) if dtypes.is_bool(dtype) else str(int(value))
+
+
+class _Writer:
+    """Writes one program; names are unique within it."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.names: dict[Var, str] = {}
+        self.taken: set[str] = set()
+        self.fresh = 0
+
+    def lines(self) -> list[str]:
+        """The program, one line per equation, sub-programs indented below their equation."""
+        inputs = ", ".join(self.declare(var) for var in self.program.inputs)
+        lines = [f"program {_identifier(self.program.name) or 'main'}({inputs}) {{"]
+        lines += [_INDENT + line for eqn in self.program.eqns for line in self.equation(eqn).split("\n")]
+        lines.append(_INDENT + ("return " + ", ".join(map(self.atom, self.program.outputs))).rstrip())
+        return [*lines, "}"]
+
+    def declare(self, var: Var) -> str:
+        """A new variable with its type."""
+        self.names[var] = self.new_name(var.hint)
+        return f"{self.names[var]}:{var.type}"
+
+    def new_name(self, hint: str) -> str:
+        wanted = _identifier(hint)
+        while not wanted or wanted in self.taken:
+            wanted = f"{hint}_{self.fresh}" if _identifier(hint) else _letters(self.fresh)
+            self.fresh += 1
+        self.taken.add(wanted)
+        return wanted
+
+    def atom(self, atom: Atom) -> str:
+        if isinstance(atom, Literal):
+            return f"{number_text(atom.value, atom.type.dtype)}:{dtypes.short_name(atom.type.dtype)}"
+        return self.names[atom]
+
+    def equation(self, eqn: Eqn) -> str:
+        params = dict(eqn.params)
+        inputs = [self.atom(atom) for atom in eqn.inputs]
+        if eqn.op.access:
+            inputs = self.accessing(eqn, inputs, params.pop("transforms"))
+        left = ", ".join(self.declare(var) for var in eqn.outputs)
+        text = f"{left}{' = ' if left else ''}{eqn.op.name} {', '.join(inputs)}".rstrip()
+        if params:
+            text += " {" + ", ".join(f"{key}={self.param(value)}" for key, value in params.items()) + "}"
+        return text
+
+    def accessing(self, eqn: Eqn, inputs: list[str], transforms: Sequence[Transform]) -> list[str]:
+        """The inputs with the transforms written behind the first one and the index operands inside them."""
+        fixed, operands = inputs[: eqn.op.access], inputs[eqn.op.access :]
+        operand_types = [atom.type for atom in eqn.inputs[eqn.op.access :] if isinstance(atom.type, ArrayType)]
+        root = eqn.inputs[0].type
+        array = root.array if isinstance(root, RefType) else root
+        for transform in transforms:
+            fixed[0] += self.transform(transform, array, operands)
+            array = transformed(array, [transform], operand_types)
+        return fixed
+
+    def transform(self, transform: Transform, array: ArrayType, operands: list[str]) -> str:
+        match transform:
+            case Index(entries):
+                parts = (self.entry(e, extent, operands) for e, extent in zip(entries, array.shape, strict=True))
+                return f"[{', '.join(parts)}]"
+            case Reshape(shape):
+                return f".reshape({', '.join(map(str, shape))})"
+            case Bitcast(dtype):
+                return f".bitcast({dtypes.short_name(dtype)})"
+            case Transpose(permutation):
+                return f".transpose({', '.join(map(str, permutation))})"
+
+    def entry(self, entry: IndexEntry, extent: int, operands: list[str]) -> str:
+        if isinstance(entry, Operand):
+            return operands[entry.position]
+        if isinstance(entry, int):
+            return str(entry)
+        if entry.is_whole(extent):
+            return ":"
+        start = operands[entry.start.position] if isinstance(entry.start, Operand) else str(entry.start)
+        if entry.stride == 1 and isinstance(entry.start, int):
+            return f"{start}:{entry.start + entry.size}"
+        return f"{start}:+{entry.size}" + (f":{entry.stride}" if entry.stride != 1 else "")
+
+    def param(self, value: Any) -> str:
+        match value:
+            case Program():
+                return "\n".join(_Writer(value).lines())
+            case Slice() | Index() | Operand():
+                raise InternalError("an index belongs into the transforms of an access")
+            case bool() | None | str():
+                return repr(value)
+            case int() | float() | np.integer() | np.floating():
+                return number_text(value, dtypes.FLOAT64 if isinstance(value, (float, np.floating)) else dtypes.INT64)
+            case tuple():
+                return "(" + ", ".join(map(self.param, value)) + ("," if len(value) == 1 else "") + ")"
+            case np.dtype():
+                return dtypes.short_name(value)
+            case ArrayType() | RefType():
+                return str(value)
+            case MemorySpace():
+                return f"space({value})"
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            fields = dataclasses.fields(value)
+            return f"{type(value).__name__}({', '.join(f'{f.name}={self.param(getattr(value, f.name))}' for f in fields)})"
+        raise InternalError(f"a parameter of type {type(value).__name__} has no text form: {value!r}")
+
+
+def _identifier(text: str) -> str:
+    found = re.sub(r"\W", "_", text)
+    reserved = keyword.iskeyword(found) or found in ("program", "inf", "nan") or found in dtypes.SHORT_NAMES
+    return "" if not found or not re.match(r"[A-Za-z_]\w*$", found, re.ASCII) or reserved else found
+
+
+def _letters(number: int) -> str:
+    text = ""
+    number += 1
+    while number:
+        number, digit = divmod(number - 1, 26)
+        text = chr(ord("a") + digit) + text
+    return text

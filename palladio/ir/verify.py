@@ -1,0 +1,60 @@
+"""Checking that a program is well formed: closed, typed as its operations say, effects bound to its own variables."""
+
+from __future__ import annotations
+
+from palladio.base.errors import InternalError, PalladioError
+from palladio.ir.program import Atom, Eqn, Program, Var, subprograms
+from palladio.types.types import ArrayType
+
+
+def verify(program: Program, after: str = "tracing") -> None:
+    """Check a program and its sub-programs.
+
+    Args:
+        after: the name of the pass to blame.
+
+    Raises:
+        InternalError: naming the pass, the equation and the broken rule.
+    """
+    known: set[Atom] = set(program.inputs)
+    if len(known) != len(program.inputs):
+        _blame(after, program, None, "an input variable appears twice")
+    for eqn in program.eqns:
+        _verify_equation(eqn, known, program, after)
+        for inner in subprograms(eqn):
+            verify(inner, after)
+        known.update(eqn.outputs)
+    for atom in program.outputs:
+        if isinstance(atom, Var) and atom not in known:
+            _blame(after, program, None, f"output {atom!r} is not defined")
+
+
+def _verify_equation(eqn: Eqn, known: set[Atom], program: Program, after: str) -> None:
+    for atom in eqn.inputs:
+        if isinstance(atom, Var) and atom not in known:
+            _blame(after, program, eqn, f"input {atom!r} is not defined before its use")
+    for var in eqn.outputs:
+        if var in known:
+            _blame(after, program, eqn, f"output {var!r} is defined twice")
+    try:
+        types = tuple(eqn.op.type(*eqn.input_types, **eqn.params))
+    except (PalladioError, TypeError) as error:
+        _blame(after, program, eqn, str(error))
+    if types != tuple(var.type for var in eqn.outputs):
+        _blame(after, program, eqn, f"its outputs should have types {', '.join(map(str, types))}")
+    effects = tuple(
+        (effect.kind, None if effect.position is None else eqn.inputs[effect.position])
+        for effect in eqn.op.effects_of(eqn.input_types, eqn.params)
+    )
+    if effects != eqn.effects:
+        _blame(after, program, eqn, "its effects are not those of its operation")
+    for var in eqn.outputs:
+        if not isinstance(var.type, ArrayType):
+            _blame(after, program, eqn, "an output is no array")
+
+
+def _blame(after: str, program: Program, eqn: Eqn | None, rule: str) -> None:
+    where = "" if eqn is None else f" in an equation of {eqn.op.name!r}"
+    error = InternalError(f"ill-formed program {program.name!r} after {after}{where}: {rule}")
+    error.location = None if eqn is None else eqn.location
+    raise error

@@ -1,0 +1,233 @@
+"""The dtypes of Palladio, their short names, and the promotion lattice.
+
+Promotion is JAX's: `int32 + float32` is `float32`, `float16 + bfloat16` is `float32`, Python scalars are *weak* (they take the
+dtype of the array they meet), float8 kinds meet only themselves and weak scalars. NumPy's own 64-bit scalars (`np.float64(2)`, `np.int64(3)`, what
+`np.sqrt(64)` or `np.prod(shape)` give) are weak too: a scale factor computed on the host does not widen a kernel.
+Weak values alone are `int32` and `float32`.
+"""
+
+from __future__ import annotations
+
+from functools import cache, reduce
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from palladio.base.errors import PalladioTypeError
+
+DType = np.dtype[Any]
+DTypeLike = Any
+
+SHORT_NAMES: dict[str, DType] = {
+    "bool": np.dtype(np.bool_),
+    "i8": np.dtype(np.int8),
+    "i16": np.dtype(np.int16),
+    "i32": np.dtype(np.int32),
+    "i64": np.dtype(np.int64),
+    "u8": np.dtype(np.uint8),
+    "u16": np.dtype(np.uint16),
+    "u32": np.dtype(np.uint32),
+    "u64": np.dtype(np.uint64),
+    "f16": np.dtype(np.float16),
+    "bf16": np.dtype(ml_dtypes.bfloat16),
+    "f32": np.dtype(np.float32),
+    "f64": np.dtype(np.float64),
+    "f8e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn),
+    "f8e5m2": np.dtype(ml_dtypes.float8_e5m2),
+}
+_SHORT_OF: dict[DType, str] = {dtype: name for name, dtype in SHORT_NAMES.items()}
+ALL: tuple[DType, ...] = tuple(SHORT_NAMES.values())
+
+BOOL = SHORT_NAMES["bool"]
+INT32 = SHORT_NAMES["i32"]
+INT64 = SHORT_NAMES["i64"]
+FLOAT16 = SHORT_NAMES["f16"]
+BFLOAT16 = SHORT_NAMES["bf16"]
+FLOAT32 = SHORT_NAMES["f32"]
+FLOAT64 = SHORT_NAMES["f64"]
+FLOAT8_E4M3FN = SHORT_NAMES["f8e4m3fn"]
+FLOAT8_E5M2 = SHORT_NAMES["f8e5m2"]
+
+_SIGNED = frozenset(SHORT_NAMES[name] for name in ("i8", "i16", "i32", "i64"))
+_UNSIGNED = frozenset(SHORT_NAMES[name] for name in ("u8", "u16", "u32", "u64"))
+_FLOATS = frozenset(SHORT_NAMES[name] for name in ("f16", "bf16", "f32", "f64", "f8e4m3fn", "f8e5m2"))
+_FLOAT8 = frozenset((FLOAT8_E4M3FN, FLOAT8_E5M2))
+
+
+def canonical(dtype: DTypeLike) -> DType:
+    """The Palladio dtype that `dtype` names. Python's `int` and `float` mean `int32` and `float32`.
+
+    Raises:
+        PalladioTypeError: for a dtype that is not one of the fifteen.
+    """
+    if dtype is int:
+        return INT32
+    if dtype is float:
+        return FLOAT32
+    if dtype is bool:
+        return BOOL
+    if isinstance(dtype, str) and dtype in SHORT_NAMES:
+        return SHORT_NAMES[dtype]
+    try:
+        found = np.dtype(dtype)
+    except TypeError:
+        found = None
+    if found is None or found.newbyteorder("=") not in _SHORT_OF:
+        raise PalladioTypeError(
+            "not a dtype that Palladio has", expected=", ".join(str(dt) for dt in ALL), got=str(dtype)
+        ) from None
+    return found.newbyteorder("=")
+
+
+def is_supported(dtype: DType) -> bool:
+    """Whether arrays of this dtype may enter a kernel."""
+    return dtype in _SHORT_OF
+
+
+def short_name(dtype: DType) -> str:
+    """`f32` for float32, `bf16` for bfloat16, as programs print it."""
+    return _SHORT_OF[dtype]
+
+
+def is_bool(dtype: DType) -> bool:
+    """Whether the dtype is bool."""
+    return dtype == BOOL
+
+
+def is_integer(dtype: DType) -> bool:
+    """Whether the dtype is a signed or unsigned integer; bool is not."""
+    return dtype in _SIGNED or dtype in _UNSIGNED
+
+
+def is_signed(dtype: DType) -> bool:
+    """Whether the dtype is a signed integer."""
+    return dtype in _SIGNED
+
+
+def is_unsigned(dtype: DType) -> bool:
+    """Whether the dtype is an unsigned integer."""
+    return dtype in _UNSIGNED
+
+
+def is_float(dtype: DType) -> bool:
+    """Whether the dtype is a floating-point kind, the float8 ones included."""
+    return dtype in _FLOATS
+
+
+def is_narrow_float(dtype: DType) -> bool:
+    """Whether the dtype is a float that NumPy computes through a scalar library: bfloat16 and the float8 kinds."""
+    return dtype == BFLOAT16 or dtype in _FLOAT8
+
+
+def finfo(dtype: DTypeLike) -> Any:
+    """Machine limits of a float dtype, as `np.finfo`."""
+    return ml_dtypes.finfo(canonical(dtype))
+
+
+def iinfo(dtype: DTypeLike) -> Any:
+    """Machine limits of an integer dtype, as `np.iinfo`."""
+    return np.iinfo(canonical(dtype))
+
+
+@cache
+def least(dtype: DType) -> Any:
+    """The least value of the dtype: -inf where the float has one, the least finite or the least integer otherwise."""
+    if is_bool(dtype):
+        return np.False_
+    if is_integer(dtype):
+        return dtype.type(np.iinfo(dtype).min)
+    return finfo(dtype).min if dtype == FLOAT8_E4M3FN else dtype.type(-np.inf)
+
+
+@cache
+def greatest(dtype: DType) -> Any:
+    """The greatest value of the dtype: inf where the float has one, the greatest finite or the greatest integer otherwise."""
+    if is_bool(dtype):
+        return np.True_
+    if is_integer(dtype):
+        return dtype.type(np.iinfo(dtype).max)
+    return finfo(dtype).max if dtype == FLOAT8_E4M3FN else dtype.type(np.inf)
+
+
+@cache
+def uninitialized(dtype: DType) -> Any:
+    """What memory that nobody wrote reads as: NaN, the least integer, False."""
+    if is_float(dtype):
+        return dtype.type(np.nan)
+    return least(dtype)
+
+
+# The lattice, as edges from each node to the nodes directly above it; "i*" and "f*" are the weak kinds.
+_ABOVE: dict[str, tuple[str, ...]] = {
+    "bool": ("i*",),
+    "i*": ("u8", "i8"),
+    "u8": ("i16", "u16"),
+    "u16": ("i32", "u32"),
+    "u32": ("i64", "u64"),
+    "u64": ("f*",),
+    "i8": ("i16",),
+    "i16": ("i32",),
+    "i32": ("i64",),
+    "i64": ("f*",),
+    "f*": ("f8e4m3fn", "f8e5m2", "bf16", "f16"),
+    "f8e4m3fn": (),
+    "f8e5m2": (),
+    "bf16": ("f32",),
+    "f16": ("f32",),
+    "f32": ("f64",),
+    "f64": (),
+}
+
+
+@cache
+def _upper_bounds(node: str) -> frozenset[str]:
+    return frozenset({node}).union(*(_upper_bounds(above) for above in _ABOVE[node]))
+
+
+@cache
+def _join(a: str, b: str) -> str | None:
+    common = _upper_bounds(a) & _upper_bounds(b)
+    for node in common:
+        if common <= _upper_bounds(node):
+            return node
+    return None
+
+
+def _node(dtype: DType, weak: bool) -> str:
+    if weak and dtype != BOOL:
+        return "f*" if is_float(dtype) else "i*"
+    return _SHORT_OF[dtype]
+
+
+def promote(*kinds: tuple[DType, bool]) -> tuple[DType, bool]:
+    """The dtype in which values of these (dtype, weak) kinds meet, and whether the result is weak.
+
+    Raises:
+        PalladioTypeError: if there is none (a float8 kind with another float).
+    """
+    if len({dtype for dtype, _ in kinds}) == 1:
+        return kinds[0][0], all(weak for _, weak in kinds)
+    node = reduce(lambda a, b: None if a is None else _join(a, b), (_node(*kind) for kind in kinds))
+    if node is None:
+        raise PalladioTypeError(
+            "the dtypes do not promote to a common one",
+            got=", ".join(str(dtype) for dtype, _ in kinds),
+            hint="convert one explicitly with .astype(dtype)",
+        )
+    if node in ("i*", "f*"):
+        return (INT32 if node == "i*" else FLOAT32), True
+    return SHORT_NAMES[node], False
+
+
+def of_scalar(value: Any) -> tuple[DType, bool] | None:
+    """The (dtype, weak) kind of a Python or NumPy scalar, or None for anything else."""
+    if isinstance(value, (bool, np.bool_)):
+        return BOOL, False
+    if isinstance(value, (float, np.float64)):
+        return FLOAT32, True
+    if isinstance(value, (int, np.int64)):
+        return INT32, True
+    if isinstance(value, np.generic) and value.dtype in _SHORT_OF:
+        return value.dtype, False
+    return None

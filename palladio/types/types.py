@@ -1,0 +1,137 @@
+"""Types of values: arrays (`f32[128,64]`) and references to memory (`ref<smem, bf16[4,128,64]>`)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from palladio.types import dtypes
+from palladio.types.dtypes import DType
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ArrayType:
+    """The type of an array value."""
+
+    shape: Shape
+    dtype: DType
+
+    def __str__(self) -> str:
+        return f"{dtypes.short_name(self.dtype)}[{','.join(map(str, self.shape))}]"
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class MemorySpace:
+    """A kind of memory. Calling one describes a buffer in it: `VMEM((8, 128), jnp.float32)`."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __call__(self, shape: Shape, dtype: Any, **options: Any) -> MemoryRef:
+        """Describe a buffer of `dtype[shape]` in this space, for `scratch_shapes` and `run_scoped`."""
+        if isinstance(shape, int):
+            shape = (shape,)
+        return MemoryRef(tuple(int(n) for n in shape), dtypes.canonical(dtype), self, **options)
+
+
+ANY = MemorySpace("any")
+HOST = MemorySpace("host")
+GMEM = MemorySpace("gmem")
+SMEM = MemorySpace("smem")
+REGS = MemorySpace("regs")
+VMEM = MemorySpace("vmem")
+HBM = MemorySpace("hbm")
+SCALAR = MemorySpace("scalar")
+
+MEMORY_SPACES: dict[str, MemorySpace] = {
+    space.name: space for space in (ANY, HOST, GMEM, SMEM, REGS, VMEM, HBM, SCALAR)
+}
+
+
+@dataclass(frozen=True)
+class MemoryRef:
+    """A description of a buffer to allocate: shape, dtype and memory space."""
+
+    shape: Shape
+    dtype: DType
+    memory_space: MemorySpace = ANY
+
+    @property
+    def ref_type(self) -> RefType:
+        """The type of a reference to such a buffer."""
+        return RefType(self.shape, self.dtype, self.memory_space)
+
+
+@dataclass(frozen=True)
+class RefType:
+    """The type of a reference to a buffer of `dtype[shape]` in a memory space."""
+
+    shape: Shape
+    dtype: DType
+    space: MemorySpace = ANY
+
+    def __str__(self) -> str:
+        return f"ref<{self.space}, {self.array}>"
+
+    @property
+    def array(self) -> ArrayType:
+        """The type of the value that the whole reference holds."""
+        return ArrayType(self.shape, self.dtype)
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+
+Type = ArrayType | RefType
+
+
+@dataclass(frozen=True)
+class ShapeDtypeStruct:
+    """A description of an array: `shape` and `dtype`. What `out_shape` takes."""
+
+    shape: Shape
+    dtype: DType
+
+    def __init__(self, shape: Any, dtype: Any, **_: Any) -> None:
+        object.__setattr__(self, "shape", (shape,) if isinstance(shape, int) else tuple(int(n) for n in shape))
+        object.__setattr__(self, "dtype", dtypes.canonical(dtype))
+
+    def __str__(self) -> str:
+        return str(ArrayType(self.shape, self.dtype))
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+
+def array_type_of(value: Any) -> ArrayType:
+    """The array type of anything with `shape` and `dtype`."""
+    return ArrayType(tuple(value.shape), value.dtype)
