@@ -26,8 +26,8 @@ class Config:
     width: int = 128
     hidden: int = 128
     experts: int = 8
-    learning_rate: float = 3e-3
-    noise: float = 0.4
+    learning_rate: float = 5e-3
+    noise: float = 0.5
 
 
 @dataclass(frozen=True)
