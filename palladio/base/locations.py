@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType, FrameType, TracebackType
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent) + "/"
 _USER_LIKE = (_PACKAGE + "library/", _PACKAGE + "demo/")
@@ -66,19 +67,17 @@ def _is_user(file: str) -> bool:
     return not file.startswith(_PACKAGE) or file.startswith(_USER_LIKE)
 
 
-def _of_frame(frame: FrameType) -> Location | None:
-    """The location of a frame's current instruction, or None for a frame of this package; kept by code and offset."""
-    key = (frame.f_code, frame.f_lasti)
+def _at(code: CodeType, instruction: int, fallback_line: int | None) -> Location | None:
+    """The location of an instruction, or None in a file of this package; kept by code and offset."""
+    key = (code, instruction)
     try:
         return _frames[key]
     except KeyError:
         pass
-    code = frame.f_code
     location = None
     if _is_user(code.co_filename):
-        positions = list(code.co_positions())[frame.f_lasti // 2]
-        line, end_line, column, end_column = positions
-        line = line or frame.f_lineno or 0
+        line, end_line, column, end_column = next(islice(code.co_positions(), instruction // 2, None))
+        line = line or fallback_line or 0
         location = Location(code.co_filename, line, end_line or line, column or 0, end_column or 0, code.co_name)
     _frames[key] = location
     return location
@@ -92,7 +91,7 @@ def capture(depth: int = 1) -> Location | None:
     frame: FrameType | None = sys._getframe(depth)
     inner: Location | None = None
     while frame is not None:
-        location = _of_frame(frame)
+        location = _at(frame.f_code, frame.f_lasti, frame.f_lineno)
         frame = frame.f_back
         if location is None:
             continue
@@ -103,6 +102,20 @@ def capture(depth: int = 1) -> Location | None:
         elif not location.file.startswith(_PACKAGE):
             return replace(inner, call_site=location)
     return inner
+
+
+def of_traceback(trace: TracebackType | None) -> Location | None:
+    """The innermost user frame that an exception passed through."""
+    found: Location | None = None
+    caller: Location | None = None
+    while trace is not None:
+        location = _at(trace.tb_frame.f_code, trace.tb_lasti, trace.tb_lineno)
+        if location is not None:
+            inside = location.file.startswith(_PACKAGE)
+            found = replace(location, call_site=caller) if inside else location
+            caller = caller if inside else location
+        trace = trace.tb_next
+    return found
 
 
 _override: ContextVar[Location | None] = ContextVar("palladio_location", default=None)

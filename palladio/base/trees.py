@@ -1,0 +1,35 @@
+"""Nested containers of leaves (pytrees): tuples, lists, dicts, named tuples and registered classes, by way of `optree`.
+
+None is an empty container, as in JAX.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import optree
+
+Tree = Any
+Structure = optree.PyTreeSpec
+
+
+def flatten(tree: Tree) -> tuple[list[Any], Structure]:
+    """The leaves of a tree, from left to right, and its structure."""
+    leaves, structure = optree.tree_flatten(tree)  # type: ignore[type-var]
+    return list(leaves), structure
+
+
+def unflatten(structure: Structure, leaves: Sequence[Any]) -> Tree:
+    """The tree of this structure with these leaves."""
+    return optree.tree_unflatten(structure, leaves)
+
+
+def map_leaves(function: Callable[..., Any], tree: Tree) -> Tree:
+    """The tree with each leaf replaced."""
+    return optree.tree_map(function, tree)
+
+
+def leaf_names(tree: Tree, root: str = "") -> list[str]:
+    """How a Python user reaches each leaf: `root[0]['weights']`."""
+    return [root + "".join(f"[{key!r}]" for key in path) for path in optree.tree_paths(tree)]

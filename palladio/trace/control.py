@@ -1,0 +1,404 @@
+"""Control flow on traced values: `when`, `cond`, `switch`, `loop`, `fori_loop`, `while_loop`, `run_scoped`, `run_state`.
+
+Bodies may close over values and references of the functions around them; what they capture becomes operands.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from palladio.array import convert
+from palladio.base import trees
+from palladio.base.errors import PalladioTypeError, PalladioValueError
+from palladio.ir.bind import bind, type_of
+from palladio.ir.program import Program, Var
+from palladio.ops import control as ops
+from palladio.trace.trace import Staged, stage
+from palladio.trace.values import wrap
+from palladio.types import dtypes
+from palladio.types.types import ArrayType, MemoryRef, RefType, ShapeDtypeStruct, Type
+
+Kind = tuple[ArrayType, bool]
+
+
+class Body:
+    """A user's function of pytrees, to be staged as a sub-program of flat inputs and outputs.
+
+    After staging, `structure` is the structure of what it returned.
+    """
+
+    def __init__(self, function: Callable[..., Any], what: str) -> None:
+        self.function = function
+        self.what = what
+        self.structure: trees.Structure | None = None
+
+    def stage(
+        self, types: Sequence[Type], weak: Sequence[bool], arguments: Callable[..., Any], kinds: Sequence[Kind] | None = None
+    ) -> Staged:
+        """Stage it.
+
+        Args:
+            weak: whether each input is weak.
+            arguments: builds the positional and keyword arguments from the flat traced inputs.
+            kinds: if given, the types to convert the outputs to.
+        """
+
+        def flat(*values: Any) -> Sequence[Any]:
+            for value, is_weak in zip(values, weak, strict=False):
+                convert.mark_weak(value, is_weak)
+            args, kwargs = arguments(*values)
+            leaves, self.structure = trees.flatten(self.function(*args, **kwargs))
+            if kinds is None or len(kinds) != len(leaves):
+                return leaves
+            return [_converted(leaf, kind) for leaf, kind in zip(leaves, kinds, strict=True)]
+
+        return stage(flat, types, wrap, name=getattr(self.function, "__name__", self.what))
+
+
+def _converted(leaf: Any, kind: Kind) -> Any:
+    given = convert.array_type(leaf)
+    if given.dtype != kind[0].dtype and convert.is_weak(leaf):
+        leaf = convert.cast(leaf, kind[0].dtype)
+    return leaf
+
+
+def _kind(value: Any) -> Kind:
+    return convert.array_type(value), convert.is_weak(value)
+
+
+def _output_kinds(staged: Staged) -> list[Kind]:
+    return list(zip(staged.program.output_types, staged.weak, strict=True))  # type: ignore[arg-type]
+
+
+def _strengthened(old: Kind, new: Kind) -> Kind:
+    """The kind of a carry that comes in as `old` and goes round as `new`: a weak one gives way."""
+    if old[1] and old[0].dtype != new[0].dtype:
+        dtype, weak = dtypes.promote((old[0].dtype, old[1]), (new[0].dtype, new[1]))
+        return ArrayType(old[0].shape, dtype), weak
+    return old
+
+
+def _require_carry(what: str, structure: trees.Structure, body: Body, kinds: Sequence[Kind], staged: Staged) -> None:
+    if body.structure != structure:
+        raise PalladioTypeError(
+            f"the body of {what} must return a carry of the structure that it takes", expected=structure, got=body.structure
+        )
+    given = [kind[0] for kind in _output_kinds(staged)]
+    wanted = [kind[0] for kind in kinds]
+    if given != wanted:
+        raise PalladioTypeError(
+            f"the body of {what} must return the types of its carry",
+            expected=", ".join(map(str, wanted)),
+            got=", ".join(map(str, given)),
+            hint="convert the result, or start from a carry of that dtype",
+        )
+
+
+def _stage_carried(
+    what: str, function: Callable[..., Any], carry: Any, leading: Sequence[ArrayType], call: Callable[..., Any]
+) -> tuple[Staged, list[Any], trees.Structure]:
+    """Stage a loop body, giving weak carries the dtype that the body returns; returns the initial carry, converted."""
+    leaves, structure = trees.flatten(carry)
+    kinds = [_kind(leaf) for leaf in leaves]
+    body = Body(function, what)
+    count = len(leading)
+    while True:
+        types = [*leading, *(kind[0] for kind in kinds)]
+        weak = [*[False] * count, *(kind[1] for kind in kinds)]
+        staged = body.stage(
+            types, weak, lambda *v: (call(v[:count], trees.unflatten(structure, v[count:])), {}), kinds
+        )
+        outputs = _output_kinds(staged)
+        stronger = kinds if len(outputs) != len(kinds) else [_strengthened(k, o) for k, o in zip(kinds, outputs, strict=True)]
+        if stronger == kinds:
+            break
+        kinds = stronger
+    _require_carry(what, structure, body, kinds, staged)
+    cast = [convert.cast(leaf, kind[0].dtype) for leaf, kind in zip(leaves, kinds, strict=True)]
+    return staged, cast, structure
+
+
+# Branches.
+
+
+def when(condition: Any) -> Callable[[Callable[[], None]], None]:
+    """Run the decorated function, which takes and returns nothing, where the condition holds.
+
+    Args:
+        condition: a Python bool, decided while tracing, or a traced scalar.
+    """
+
+    def decorate(function: Callable[[], None]) -> None:
+        if isinstance(condition, (bool, np.bool_)):
+            if condition:
+                function()
+            return
+
+        def nothing() -> None:
+            return None
+
+        result = cond(condition, function, nothing)
+        if result is not None:
+            raise PalladioTypeError("the function under when must return nothing", got=repr(result))
+
+    return decorate
+
+
+def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any) -> Any:
+    """`true_fun(*operands)` where `pred` holds, else `false_fun(*operands)`.
+
+    Args:
+        pred: a scalar bool or number (true unless zero).
+        operands: pytrees of arrays, passed to the branch that runs.
+
+    Raises:
+        PalladioTypeError: if the branches return different structures or types.
+    """
+    kind = convert.array_type(pred)
+    if kind.shape != ():
+        raise PalladioTypeError("the predicate of cond is a scalar", got=str(kind))
+    truth = pred if kind.dtype == dtypes.BOOL else _nonzero(pred)
+    return _branch("cond", convert.cast(_strong(truth), dtypes.INT32), (false_fun, true_fun), operands)
+
+
+def _nonzero(value: Any) -> Any:
+    from_zero = convert.cast(0, convert.array_type(value).dtype)
+    return value != from_zero
+
+
+def _strong(value: Any) -> Any:
+    return np.bool_(value) if isinstance(value, bool) else value
+
+
+def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
+    """`branches[index](*operands)`, the index clamped into range.
+
+    Raises:
+        PalladioTypeError: an index that is no scalar integer; branches that return different structures or types.
+        PalladioValueError: no branches.
+    """
+    if not branches:
+        raise PalladioValueError("switch needs at least one branch", argument="branches")
+    kind = convert.array_type(index)
+    if kind.shape != () or not dtypes.is_integer(kind.dtype):
+        raise PalladioTypeError("the index of switch is a scalar integer", got=str(kind))
+    return _branch("switch", convert.cast(index, dtypes.INT32), branches, operands)
+
+
+def _branch(what: str, index: Any, functions: Sequence[Callable[..., Any]], operands: Sequence[Any]) -> Any:
+    leaves, structure = trees.flatten(tuple(operands))
+    kinds = [_kind(leaf) for leaf in leaves]
+    types, weak = [kind[0] for kind in kinds], [kind[1] for kind in kinds]
+    bodies = [Body(function, what) for function in functions]
+
+    def arguments(*values: Any) -> Any:
+        return trees.unflatten(structure, values), {}
+
+    staged = [body.stage(types, weak, arguments) for body in bodies]
+    for body in bodies[1:]:
+        if body.structure != bodies[0].structure:
+            raise PalladioTypeError(
+                f"the branches of {what} must return one structure", expected=bodies[0].structure, got=body.structure
+            )
+    wanted = [_join(what, column) for column in zip(*map(_output_kinds, staged), strict=True)]
+    if any(_output_kinds(each) != wanted for each in staged):
+        staged = [body.stage(types, weak, arguments, wanted) for body in bodies]
+    programs, captured = _with_common_captures(staged, len(leaves))
+    inputs = [convert.cast(leaf, type.dtype) for leaf, type in zip(leaves, types, strict=True)]
+    results = bind(ops.cond, index, *inputs, *captured, branches=tuple(programs))
+    marked = [convert.mark_weak(value, kind[1]) for value, kind in zip(results, wanted, strict=True)]
+    assert_structure = bodies[0].structure
+    return None if assert_structure is None else trees.unflatten(assert_structure, marked)
+
+
+def _join(what: str, kinds: Sequence[Kind]) -> Kind:
+    """The kind that the branches' outputs at one place have, weak ones giving way."""
+    shapes = {kind[0].shape for kind in kinds}
+    strong = {kind[0].dtype for kind in kinds if not kind[1]}
+    if len(shapes) > 1 or len(strong) > 1:
+        raise PalladioTypeError(
+            f"the branches of {what} must return the same types", got=" and ".join(str(kind[0]) for kind in kinds)
+        )
+    dtype, weak = dtypes.promote(*((kind[0].dtype, kind[1]) for kind in kinds))
+    return ArrayType(shapes.pop(), dtype), weak
+
+
+def _with_common_captures(staged: Sequence[Staged], explicit: int) -> tuple[list[Program], list[Any]]:
+    """The programs with the same inputs: the explicit ones, then everything that any of them captures."""
+    captured = {id(value): value for each in staged for value in each.captured}
+    programs = []
+    for each in staged:
+        own = {id(value): var for value, var in zip(each.captured, each.program.inputs[explicit:], strict=True)}
+        extra = tuple(own.get(key) or Var(type_of(value)) for key, value in captured.items())
+        program = each.program
+        programs.append(Program((*program.inputs[:explicit], *extra), program.eqns, program.outputs, program.name))
+    return programs, list(captured.values())
+
+
+# Loops.
+
+
+def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any, *, unroll: Any = None) -> Any:
+    """`for i in range(lower, upper): val = body_fun(i, val)`, from `init_val`; returns the last value.
+
+    Args:
+        lower, upper: scalar integers, static or traced; `i` has their dtype, int32 for Python integers.
+        init_val: a pytree of arrays; the body returns one of the same structure, shapes and dtypes.
+        unroll: advice to compilers: a number of iterations, or True for all.
+    """
+    return _counted("fori_loop", lower, upper, 1, body_fun, init_val, unroll)
+
+
+def _counted(what: str, lower: Any, upper: Any, step: int, body: Any, carry: Any, unroll: Any) -> Any:
+    dtype, _ = convert.result_type(lower, upper)
+    if not dtypes.is_integer(dtype) or convert.array_type(lower).shape or convert.array_type(upper).shape:
+        got = f"{convert.array_type(lower)} and {convert.array_type(upper)}"
+        raise PalladioTypeError(f"the bounds of {what} are scalar integers", got=got)
+    staged, leaves, structure = _stage_carried(
+        what, body, carry, [ArrayType((), dtype)], lambda leading, value: (leading[0], value)
+    )
+    # A sub-program takes its constants first; staging puts what it captures last.
+    count, inputs = len(leaves), staged.program.inputs
+    program = staged.program
+    ordered = Program((inputs[0], *inputs[1 + count :], *inputs[1 : 1 + count]), program.eqns, program.outputs, program.name)
+    factor = 0 if unroll is True else 1 if unroll in (None, False) else int(unroll)
+    results = bind(
+        ops.loop,
+        convert.cast(lower, dtype),
+        convert.cast(upper, dtype),
+        *staged.captured,
+        *leaves,
+        body=ordered,
+        constants=len(staged.captured),
+        step=step,
+        unroll=factor,
+    )
+    return trees.unflatten(structure, results)
+
+
+def loop(
+    lower: Any, upper: Any, *, init_carry: Any = None, step: Any = 1, unroll: Any = None
+) -> Callable[[Callable[..., Any]], Any]:
+    """A decorator that runs its function for i from `lower` below `upper` in steps of `step`.
+
+    Without `init_carry` the function is called as `f(i)` and returns nothing; with it, as `f(i, carry)`, it returns the next
+    carry, and the decorated name becomes the last one.
+    """
+    try:
+        stride = operator.index(step)
+    except TypeError:
+        raise PalladioTypeError("the step of a loop is a static integer", argument="step", got=repr(step)) from None
+    if stride < 1:
+        raise PalladioValueError("the step of a loop is at least 1", argument="step", got=stride)
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        if init_carry is not None:
+            return _counted("loop", lower, upper, stride, function, init_carry, unroll)
+
+        def without_carry(i: Any, _: Any) -> Any:
+            result = function(i)
+            if result is not None:
+                raise PalladioTypeError("a loop body without carry returns nothing", got=repr(result))
+            return None
+
+        _counted("loop", lower, upper, stride, without_carry, None, unroll)
+        return None
+
+    return decorate
+
+
+def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any) -> Any:
+    """`while cond_fun(val): val = body_fun(val)`, from `init_val`; returns the last value.
+
+    Args:
+        cond_fun: returns a scalar bool.
+        body_fun: returns a pytree of the structure, shapes and dtypes of `init_val`.
+    """
+    staged, leaves, structure = _stage_carried("while_loop", body_fun, init_val, [], lambda _, value: (value,))
+    types = [convert.array_type(leaf) for leaf in leaves]
+    test = Body(cond_fun, "while_loop").stage(
+        types, [False] * len(types), lambda *values: ((trees.unflatten(structure, values),), {})
+    )
+    (body, condition), captured = _with_common_captures([staged, test], len(leaves))
+    count = len(leaves)
+
+    def constants_first(program: Program) -> Program:
+        inputs = (*program.inputs[count:], *program.inputs[:count])
+        return Program(inputs, program.eqns, program.outputs, program.name)
+
+    results = bind(
+        ops.repeat,
+        *captured,
+        *leaves,
+        condition=constants_first(condition),
+        body=constants_first(body),
+        constants=len(captured),
+    )
+    return trees.unflatten(structure, results)
+
+
+# Scopes.
+
+
+def _ref_type(description: Any) -> RefType:
+    if isinstance(description, MemoryRef):
+        return description.ref_type
+    if isinstance(description, ShapeDtypeStruct):
+        return RefType(description.shape, description.dtype)
+    raise PalladioTypeError(
+        "a scope allocates memory references", expected="such as pltpu.VMEM(shape, dtype)", got=repr(description)
+    )
+
+
+def run_scoped(f: Callable[..., Any], *types: Any, collective_axes: Any = (), **kw_types: Any) -> Any:
+    """Allocate buffers, call `f(*refs, **refs)` and return its result; the buffers end with the call.
+
+    Args:
+        types: pytrees of memory references to allocate. Their contents are uninitialised.
+        collective_axes: the thread axes over which an allocation is shared.
+
+    Raises:
+        PalladioTypeError: if a reference escapes in the result.
+    """
+    del collective_axes  # one thread runs an evaluated kernel, so every allocation is shared
+    leaves, structure = trees.flatten((types, kw_types))
+    allocations = tuple(_ref_type(leaf) for leaf in leaves)
+    body = Body(f, "run_scoped")
+    staged = body.stage(allocations, [False] * len(leaves), lambda *refs: trees.unflatten(structure, refs))
+    program = staged.program
+    count = len(leaves)
+    ordered = Program((*program.inputs[count:], *program.inputs[:count]), program.eqns, program.outputs, program.name)
+    results = bind(ops.scope, *staged.captured, body=ordered, allocations=allocations)
+    marked = [convert.mark_weak(value, weak) for value, weak in zip(results, staged.weak, strict=True)]
+    return None if body.structure is None else trees.unflatten(body.structure, marked)
+
+
+def with_scoped(*types: Any, collective_axes: Any = (), **kw_types: Any) -> Callable[[Callable[..., Any]], Any]:
+    """The decorator form of `run_scoped`: runs the decorated function at once; its name becomes the result."""
+    return lambda function: run_scoped(function, *types, collective_axes=collective_axes, **kw_types)
+
+
+def run_state(f: Callable[[Any], None]) -> Callable[[Any], Any]:
+    """A function of values from a function of references.
+
+    `run_state(f)(values)` gives `f` references that hold the values (a pytree) and returns their final values.
+    """
+
+    def run(values: Any) -> Any:
+        leaves, structure = trees.flatten(values)
+        types = tuple(MemoryRef(array.shape, array.dtype) for array in map(convert.array_type, leaves))
+
+        def body(*refs: Any) -> Any:
+            for ref, leaf in zip(refs, leaves, strict=True):
+                ref[...] = convert.cast(leaf, ref.dtype)
+            if f(trees.unflatten(structure, refs)) is not None:
+                raise PalladioTypeError("the function under run_state must return nothing; it writes to its references")
+            return trees.unflatten(structure, [ref[...] for ref in refs])
+
+        return run_scoped(body, *types)
+
+    return run

@@ -1,0 +1,74 @@
+"""Printing, checking and promises inside a kernel."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from palladio.array import convert
+from palladio.base import knobs
+from palladio.base.errors import PalladioTypeError, PalladioValueError
+from palladio.ir.bind import bind
+from palladio.ops import debug as ops
+from palladio.types import dtypes
+
+_checks: ContextVar[bool | None] = ContextVar("palladio_debug_checks", default=None)
+
+
+def checks_enabled() -> bool:
+    """Whether `debug_check` is evaluated: as the context says, else as the environment does."""
+    chosen = _checks.get()
+    return knobs.debug_checks.get() if chosen is None else chosen
+
+
+@contextmanager
+def enable_debug_checks(enable: bool = True) -> Iterator[None]:
+    """Evaluate the `debug_check` conditions of kernels called inside the block."""
+    token = _checks.set(enable)
+    try:
+        yield
+    finally:
+        _checks.reset(token)
+
+
+def debug_print(fmt: str, *args: Any) -> None:
+    """Print `fmt.format(*args)` where the kernel runs; `{}` or `{:.3f}` stand for arrays or scalars.
+
+    Raises:
+        PalladioValueError: if the format and the number of values do not fit.
+    """
+    fields = [field for _, field, _, _ in string.Formatter().parse(fmt) if field is not None]
+    if any(field not in ("", str(n)) for n, field in enumerate(fields)) or len(fields) != len(args):
+        raise PalladioValueError(
+            "the format has one {} for each value, in order", argument="fmt", expected=f"{len(args)} fields", got=repr(fmt)
+        )
+    for value in args:
+        convert.array_type(value)
+    bind(ops.debug_print, *args, format=fmt)
+
+
+def debug_check(condition: Any, message: str) -> None:
+    """Fail with the message where the condition is false, if checks are on (`enable_debug_checks`, `PALLADIO_DEBUG_CHECKS`)."""
+    if convert.array_type(condition).shape != () or convert.array_type(condition).dtype != dtypes.BOOL:
+        raise PalladioTypeError(
+            "the condition of a check is a scalar bool", argument="condition", got=str(convert.array_type(condition))
+        )
+    if checks_enabled():
+        bind(ops.debug_check, condition, message=message)
+
+
+def multiple_of(x: Any, values: Any) -> Any:
+    """The integer `x`, with the promise that it is a multiple of `values` (an int or several). A broken promise is an error.
+
+    Args:
+        x: a scalar or array of integers.
+    """
+    factors = (values,) if isinstance(values, int) else tuple(values)
+    if isinstance(x, int):
+        if any(x % factor for factor in factors):
+            raise PalladioValueError("the promise of multiple_of is broken", expected=f"a multiple of {values}", got=x)
+        return x
+    return bind(ops.multiple_of, x, values=factors)[0]

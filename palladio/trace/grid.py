@@ -1,0 +1,78 @@
+"""Where in a grid a kernel runs. The program ids are inputs of the kernel's program; here the kernel's author finds them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+from palladio.base.errors import PalladioIndexError, PalladioTypeError, PalladioValueError
+
+
+@dataclass(frozen=True)
+class GridAxes:
+    """The traced program id, the size and the name of each grid axis."""
+
+    ids: tuple[Any, ...]
+    sizes: tuple[Any, ...]
+    names: tuple[str | None, ...]
+
+
+_axes: ContextVar[GridAxes | None] = ContextVar("palladio_grid", default=None)
+
+
+@contextmanager
+def grid_axes(axes: GridAxes) -> Iterator[None]:
+    """Make the axes of a kernel's grid known while the kernel is traced."""
+    token = _axes.set(axes)
+    try:
+        yield
+    finally:
+        _axes.reset(token)
+
+
+def _axis(name: str, axis: int) -> tuple[GridAxes, int]:
+    axes = _axes.get()
+    if axes is None:
+        raise PalladioValueError(f"{name} has a meaning only inside a kernel")
+    if not isinstance(axis, int):
+        raise PalladioTypeError(f"{name} takes a static axis", argument="axis", got=repr(axis))
+    if not 0 <= axis < len(axes.ids):
+        raise PalladioIndexError(
+            f"the grid has no such axis for {name}", argument="axis", expected=f"0 <= axis < {len(axes.ids)}", got=axis
+        )
+    return axes, axis
+
+
+def program_id(axis: int) -> Any:
+    """The index of this block along a grid axis: a traced i32[]."""
+    axes, axis = _axis("program_id", axis)
+    return axes.ids[axis]
+
+
+def num_programs(axis: int) -> Any:
+    """The size of a grid axis: an int, or a traced i32[] if the grid is dynamic there."""
+    axes, axis = _axis("num_programs", axis)
+    return axes.sizes[axis]
+
+
+def _named(name: str) -> tuple[GridAxes, int]:
+    axes = _axes.get()
+    if axes is None or name not in axes.names:
+        known = [known for known in axes.names if known] if axes else []
+        raise PalladioValueError("no axis has this name here", got=repr(name), expected=", ".join(known) or "a named grid")
+    return axes, axes.names.index(name)
+
+
+def axis_index(axis_name: str) -> Any:
+    """The index of this block along the grid axis of a name."""
+    axes, axis = _named(axis_name)
+    return axes.ids[axis]
+
+
+def axis_size(axis_name: str) -> Any:
+    """The size of the grid axis of a name."""
+    axes, axis = _named(axis_name)
+    return axes.sizes[axis]

@@ -1,0 +1,125 @@
+"""What may stand between the brackets of a reference, and how it becomes an index transform."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from palladio.array import convert
+from palladio.base.errors import PalladioIndexError, PalladioTypeError, PalladioValueError
+from palladio.types import dtypes
+from palladio.types.transforms import Index, IndexEntry, Operand
+from palladio.types.transforms import Slice as StaticSlice
+from palladio.types.types import Shape
+
+
+class Slice:
+    """`size` elements from `start`, `stride` apart. The start may be traced, the size and the stride are static."""
+
+    __slots__ = ("size", "start", "stride")
+
+    def __init__(self, start: Any, size: int, stride: int = 1) -> None:
+        if not isinstance(size, (int, np.integer)) or not isinstance(stride, (int, np.integer)):
+            raise PalladioTypeError("the size and the stride of a slice are static integers", got=f"{size!r}, {stride!r}")
+        if size < 0 or stride < 1:
+            raise PalladioValueError("a slice has a size of at least 0 and a stride of at least 1", got=f"{size}, {stride}")
+        self.start = start
+        self.size = int(size)
+        self.stride = int(stride)
+
+    def __repr__(self) -> str:
+        return f"ds({self.start}, {self.size}, {self.stride})"
+
+
+def ds(start: Any, size: int | None = None, stride: int | None = None) -> Slice | slice:
+    """`size` elements from `start`, `stride` apart; the start may be traced. `ds(n)` is the first n elements.
+
+    Raises:
+        PalladioTypeError: a size or stride that is not a static integer.
+        PalladioValueError: a negative size, a stride below 1.
+    """
+    if size is None:
+        return slice(0, start)
+    return Slice(start, size, 1 if stride is None else stride)
+
+
+def index_transform(key: Any, shape: Shape, first_operand: int) -> tuple[Index, list[Any]]:
+    """The index transform of `ref[key]` and its index operands, numbered from `first_operand`.
+
+    Raises:
+        PalladioIndexError: too many indices, or a static one outside its axis.
+        PalladioTypeError: an index of a kind that references do not take.
+    """
+    keys = list(key) if isinstance(key, tuple) else [key]
+    ellipses = [position for position, part in enumerate(keys) if part is ...]
+    if len(ellipses) > 1:
+        raise PalladioIndexError("an index has at most one ellipsis", got=len(ellipses))
+    if len(keys) - len(ellipses) > len(shape):
+        raise PalladioIndexError("too many indices for the reference", expected=f"at most {len(shape)}", got=len(keys))
+    missing = [slice(None)] * (len(shape) - len(keys) + len(ellipses))
+    place = ellipses[0] if ellipses else len(keys)
+    keys[place : place + len(ellipses)] = missing
+    operands: list[Any] = []
+    entries = tuple(
+        _entry(part, extent, axis, operands, first_operand)
+        for axis, (part, extent) in enumerate(zip(keys, shape, strict=True))
+    )
+    return Index(entries), operands
+
+
+def _entry(part: Any, extent: int, axis: int, operands: list[Any], first: int) -> IndexEntry:
+    if isinstance(part, slice):
+        part = _from_python(part, extent, axis)
+    if isinstance(part, Slice):
+        start = _position(part.start, operands, first)
+        return StaticSlice(start, part.size, part.stride)
+    position = _position(part, operands, first)
+    if isinstance(position, int):
+        if not -extent <= position < extent:
+            raise PalladioIndexError(f"the index is outside axis {axis}", expected=f"-{extent} <= index < {extent}", got=position)
+        return position % extent
+    return position
+
+
+def _position(value: Any, operands: list[Any], first: int) -> int | Operand:
+    static = _static(value)
+    if static is not None:
+        return static
+    if value is None or isinstance(value, (bool, np.bool_, str, list, float)):
+        raise PalladioTypeError(
+            "a reference is indexed by integers, slices, ds(start, size), integer arrays and one ellipsis",
+            got=f"{type(value).__name__}: {value!r:.40}",
+        )
+    array = convert.array_type(value)
+    if not dtypes.is_integer(array.dtype):
+        hint = "use a masked load or np.where" if array.dtype == dtypes.BOOL else None
+        raise PalladioTypeError("an index is an integer or an integer array", got=str(array), **({"hint": hint} if hint else {}))
+    operands.append(value)
+    return Operand(first + len(operands) - 1)
+
+
+def _static(value: Any) -> int | None:
+    if isinstance(value, (bool, np.bool_)):
+        return None
+    if isinstance(value, (int, np.integer)):
+        return int(value)
+    if isinstance(value, np.ndarray) and value.ndim == 0 and value.dtype.kind in "iu":
+        return int(value)
+    return None
+
+
+def _from_python(part: slice, extent: int, axis: int) -> Slice:
+    step = 1 if part.step is None else _static(part.step)
+    if step is None or step < 1:
+        raise PalladioValueError(f"the step of a slice of axis {axis} is a static integer of at least 1", got=part.step)
+    start = 0 if part.start is None else _static(part.start)
+    stop = extent if part.stop is None else _static(part.stop)
+    if start is None or stop is None:
+        raise PalladioTypeError(
+            f"a slice of axis {axis} has bounds that are not static", hint="write ds(start, size): the size must be static"
+        )
+    start, stop = (bound + extent if bound < 0 else bound for bound in (start, stop))
+    if start > extent or stop > extent or start < 0 or stop < 0:
+        raise PalladioIndexError(f"the slice reaches outside axis {axis}", expected=f"bounds within {extent}", got=part)
+    return Slice(start, max(0, -(-(stop - start) // step)), step)

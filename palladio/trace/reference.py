@@ -1,0 +1,251 @@
+"""References in a kernel: `ref[...]`, `ref[i, 2:4] = v`, `ref.at[i]`, and the views that `at`, `reshape`, `bitcast` and `transpose` make."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from palladio.array import convert
+from palladio.base.errors import PalladioTypeError
+from palladio.ir.bind import bind
+from palladio.ir.program import Var
+from palladio.ops import atomics, memory
+from palladio.trace.indices import index_transform
+from palladio.trace.trace import Trace, Traced
+from palladio.types import dtypes
+from palladio.types.transforms import Bitcast, Index, Reshape, Transform, Transpose, transformed
+from palladio.types.types import ArrayType, MemorySpace, RefType, Shape
+
+_NO_ARITHMETIC = "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift lt le gt ge neg abs invert"
+
+
+class Reference:
+    """What a whole reference and a view of one have in common. `root`, `transforms` and `operands` say what it reaches."""
+
+    __slots__ = ()
+
+    root: Ref
+    transforms: tuple[Transform, ...]
+    operands: tuple[Any, ...]
+
+    @property
+    def array(self) -> ArrayType:
+        """The type of the value that reading it gives."""
+        types = [convert.array_type(operand) for operand in self.operands]
+        return transformed(self.root.palladio_type.array, self.transforms, types)
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of what it reaches."""
+        return self.array.shape
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype of what it reaches."""
+        return self.array.dtype
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes of what it reaches."""
+        return self.array.ndim
+
+    @property
+    def size(self) -> int:
+        """The number of elements that it reaches."""
+        return self.array.size
+
+    @property
+    def memory_space(self) -> MemorySpace:
+        """Where its memory is."""
+        return self.root.palladio_type.space
+
+    def __repr__(self) -> str:
+        return f"reference to {self.array} in {self.memory_space}"
+
+    def __len__(self) -> int:
+        if self.ndim == 0:
+            raise PalladioTypeError("a reference to a scalar has no length", got=repr(self))
+        return self.shape[0]
+
+    # Views.
+
+    def view(self, transform: Transform, operands: Sequence[Any] = ()) -> View:
+        """This reference seen through one more transform, which must fit."""
+        if not operands:
+            transformed(self.array, [transform])
+        return View(self.root, (*self.transforms, transform), (*self.operands, *operands))
+
+    @property
+    def at(self) -> _At:
+        """`ref.at[index]` is the reference to what `ref[index]` would read."""
+        return _At(self)
+
+    def reshape(self, *shape: Any) -> View:
+        """The same elements in another shape; one size may be -1."""
+        sizes = tuple(shape[0]) if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        if -1 in sizes:
+            known = -1
+            for size in sizes:
+                known *= size
+            sizes = tuple(self.size // max(known, 1) if size == -1 else size for size in sizes)
+        return self.view(Reshape(sizes))
+
+    def bitcast(self, dtype: Any) -> View:
+        """The same bits as another dtype; a change of width changes the last but one axis."""
+        return self.view(Bitcast(dtypes.canonical(dtype)))
+
+    def transpose(self, *axes: Any) -> View:
+        """The axes in another order, reversed by default."""
+        order = tuple(axes[0]) if len(axes) == 1 and not isinstance(axes[0], int) else axes
+        return self.view(Transpose(tuple(axis % self.ndim for axis in order) or tuple(reversed(range(self.ndim)))))
+
+    @property
+    def T(self) -> View:
+        """The axes reversed."""
+        return self.transpose()
+
+    # Access.
+
+    def _reach(self, key: Any) -> Reference:
+        transform, operands = index_transform(key, self.shape, len(self.operands))
+        return self if is_whole(transform, self.shape) else View(
+            self.root, (*self.transforms, transform), (*self.operands, *operands)
+        )
+
+    def __getitem__(self, key: Any) -> Any:
+        target = self._reach(key)
+        return bind(memory.load, target.root, *target.operands, transforms=target.transforms)[0]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        target = self._reach(key)
+        bind(memory.store, target.root, fitted(value, target), *target.operands, transforms=target.transforms)
+
+    def get(self) -> Any:
+        """The value: `ref[...]`."""
+        return self[...]
+
+    def set(self, value: Any) -> None:
+        """Write the value: `ref[...] = value`."""
+        self[...] = value
+
+    def swap(self, value: Any) -> Any:
+        """Write the value and return the old one."""
+        return bind(memory.swap, self.root, fitted(value, self), *self.operands, transforms=self.transforms)[0]
+
+    def add(self, value: Any) -> None:
+        """Add to the elements; one that is selected several times receives every addition."""
+        bind(memory.accumulate, self.root, fitted(value, self), *self.operands, transforms=self.transforms)
+
+    def __iter__(self) -> NoReturn:
+        self._refuse()
+
+    def __bool__(self) -> NoReturn:
+        self._refuse()
+
+    def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        self._refuse()
+
+    def __array_ufunc__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        self._refuse()
+
+    def __array_function__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        self._refuse()
+
+    def _refuse(self, *args: Any) -> NoReturn:
+        raise PalladioTypeError("a reference is no value", got=repr(self), hint="read it first: ref[...]")
+
+
+for _name in _NO_ARITHMETIC.split():
+    setattr(Reference, f"__{_name}__", Reference._refuse)
+    setattr(Reference, f"__r{_name}__", Reference._refuse)
+
+
+class Ref(Traced, Reference):
+    """A whole reference, as a kernel receives it."""
+
+    __slots__ = ()
+
+    def __init__(self, trace: Trace, var: Var) -> None:
+        super().__init__(trace, var)
+
+    @property
+    def root(self) -> Ref:  # type: ignore[override]
+        """Itself."""
+        return self
+
+    @property
+    def transforms(self) -> tuple[Transform, ...]:  # type: ignore[override]
+        """None."""
+        return ()
+
+    @property
+    def operands(self) -> tuple[Any, ...]:  # type: ignore[override]
+        """None."""
+        return ()
+
+
+class View(Reference):
+    """A reference seen through transforms. It can be read, written, and viewed further."""
+
+    __slots__ = ("operands", "root", "transforms")
+
+    def __init__(self, root: Ref, transforms: tuple[Transform, ...], operands: tuple[Any, ...]) -> None:
+        self.root = root
+        self.transforms = transforms
+        self.operands = operands
+
+    @property
+    def palladio_type(self) -> RefType:
+        """The type of the reference that it acts as."""
+        array = self.array
+        return RefType(array.shape, array.dtype, self.root.palladio_type.space)
+
+
+class _At:
+    """The indexing half of `ref.at[index]`."""
+
+    __slots__ = ("reference",)
+
+    def __init__(self, reference: Reference) -> None:
+        self.reference = reference
+
+    def __getitem__(self, key: Any) -> Reference:
+        return self.reference._reach(key)
+
+
+def is_whole(transform: Transform, shape: Shape) -> bool:
+    """Whether an index takes everything."""
+    return isinstance(transform, Index) and all(
+        not isinstance(entry, int) and hasattr(entry, "is_whole") and entry.is_whole(extent)
+        for entry, extent in zip(transform.entries, shape, strict=True)
+    )
+
+
+def fitted(value: Any, target: Reference) -> Any:
+    """A value in the shape and dtype of what a reference reaches: it may broadcast, and a weak one takes the dtype.
+
+    Raises:
+        PalladioTypeError: for a value of another dtype.
+    """
+    wanted = target.array
+    if isinstance(value, Reference):
+        value._refuse()
+    given = convert.array_type(value)
+    if given.dtype != wanted.dtype:
+        if not convert.is_weak(value) or (dtypes.is_float(given.dtype) and not dtypes.is_float(wanted.dtype)):
+            raise PalladioTypeError(
+                "the value has another dtype than the reference",
+                expected=str(wanted),
+                got=str(given),
+                hint="convert it: value.astype(ref.dtype)",
+            )
+        value = convert.cast(value, wanted.dtype)
+    return convert.broadcast_to(value, wanted.shape)
+
+
+def atomic(kind: str, target: Reference, key: Any, value: Any) -> Any:
+    """Combine atomically with the elements `target[key]`; returns the old ones."""
+    reached = target._reach(key)
+    return bind(
+        atomics.atomic, reached.root, fitted(value, reached), *reached.operands, transforms=reached.transforms, kind=kind
+    )[0]

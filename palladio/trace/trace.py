@@ -1,0 +1,179 @@
+"""Tracing: running a Python function on traced values and writing down the equations it forms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError
+from palladio.base.locations import Location, capture, of_traceback
+from palladio.ir.bind import current, form
+from palladio.ir.op import Op
+from palladio.ir.program import Atom, Eqn, Literal, Program, Var
+from palladio.types import dtypes
+from palladio.types.types import ArrayType, RefType, Type
+
+Refuse = Callable[[str], PalladioError]
+
+
+class Traced:
+    """A value of a program being traced: a variable and the trace that it belongs to."""
+
+    __slots__ = ("palladio_trace", "palladio_type", "palladio_var")
+
+    def __init__(self, trace: Trace, var: Var) -> None:
+        self.palladio_trace = trace
+        self.palladio_var = var
+        self.palladio_type: Any = var.type
+
+
+class Trace:
+    """The interpreter that writes equations. What belongs to an enclosing trace is captured as an input.
+
+    Args:
+        parent: the enclosing trace.
+        wrap: makes the traced value of a variable.
+        refuse: for a function that must not capture anything, the error to raise, given what it captures.
+    """
+
+    def __init__(self, parent: Trace | None, wrap: Callable[[Trace, Var], Any], refuse: Refuse | None = None) -> None:
+        self.parent = parent
+        self.wrap = wrap
+        self.refuse = refuse
+        self.eqns: list[Eqn] = []
+        self.captured: dict[int, tuple[Any, Var]] = {}
+
+    def bind(self, op: Op, inputs: Sequence[Any], params: dict[str, Any]) -> Sequence[Any]:
+        """Form an equation and return the traced values of its outputs."""
+        eqn = form(op, [self.atom(value) for value in inputs], params, capture(3))
+        self.eqns.append(eqn)
+        return [self.wrap(self, var) for var in eqn.outputs]
+
+    def atom(self, value: Any) -> Atom:
+        """The variable or literal that stands for a value in this trace."""
+        if isinstance(value, Traced):
+            if value.palladio_trace is self:
+                return value.palladio_var
+            if not self.encloses(value.palladio_trace):
+                raise PalladioTypeError(
+                    "a traced value was used outside of the function that it belongs to",
+                    got=str(value.palladio_type),
+                    hint="return it from the function, or write it to a reference",
+                )
+            return self.capture(value, value.palladio_type)
+        kind = dtypes.of_scalar(value)
+        if kind is not None:
+            return _literal(value, kind[0])
+        if isinstance(value, np.ndarray) and dtypes.is_supported(value.dtype):
+            if value.ndim == 0:
+                return Literal(value, value.dtype)
+            return self.capture(value, ArrayType(value.shape, value.dtype))
+        raise PalladioTypeError("neither an array nor a scalar", got=f"{type(value).__name__}: {value!r:.60}")
+
+    def encloses(self, other: Trace) -> bool:
+        """Whether `other` is a trace around this one."""
+        trace = self.parent
+        while trace is not None:
+            if trace is other:
+                return True
+            trace = trace.parent
+        return False
+
+    def capture(self, value: Any, type: Type) -> Var:
+        """The input that brings a value of an enclosing trace, or a constant array, into this one."""
+        trace: Trace | None = self
+        while trace is not None and trace is not getattr(value, "palladio_trace", None):
+            if trace.refuse is not None:
+                raise trace.refuse(str(type))
+            trace = trace.parent
+        found = self.captured.get(id(value))
+        if found is None:
+            hint = value.palladio_var.hint if isinstance(value, Traced) else ""
+            found = self.captured[id(value)] = (value, Var(type, hint))
+        return found[1]
+
+
+def _literal(value: Any, dtype: Any) -> Literal:
+    if dtype == dtypes.INT32 and not -(2**31) <= value < 2**31:
+        raise PalladioValueError("a Python integer alone is an int32, which cannot hold this one", got=value)
+    return Literal(value, dtype)
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A traced function: its program, the values it captured (its last inputs, in order), and whether each output is weak."""
+
+    program: Program
+    captured: tuple[Any, ...]
+    weak: tuple[bool, ...]
+
+
+def current_trace() -> Trace | None:
+    """The innermost trace under way, if any."""
+    interpreter = current.get()
+    return interpreter if isinstance(interpreter, Trace) else None
+
+
+@contextmanager
+def tracing(trace: Trace) -> Iterator[None]:
+    """Make a trace the current interpreter."""
+    token = current.set(trace)
+    try:
+        yield
+    finally:
+        current.reset(token)
+
+
+def located(error: PalladioError) -> PalladioError:
+    """The error with the innermost user line of its traceback, unless it has a location already."""
+    if error.location is None:
+        error.location = of_traceback(error.__traceback__)
+    return error
+
+
+def stage(
+    function: Callable[..., Sequence[Any]],
+    types: Sequence[Type],
+    wrap: Callable[[Trace, Var], Any],
+    *,
+    name: str,
+    hints: Sequence[str] = (),
+    refuse: Refuse | None = None,
+    location: Location | None = None,
+) -> Staged:
+    """Trace a function of flat inputs to flat outputs.
+
+    Args:
+        types: the types of the inputs.
+        wrap: makes the traced value of a variable.
+        hints: names for the inputs.
+        refuse: the error for a captured value, for a function that must not capture any.
+    """
+    trace = Trace(current_trace(), wrap, refuse)
+    named = [*hints, *[""] * (len(types) - len(hints))]
+    inputs = [Var(type, hint) for type, hint in zip(types, named, strict=True)]
+    with tracing(trace):
+        try:
+            outputs = function(*(wrap(trace, var) for var in inputs))
+            atoms = [_output(trace, value) for value in outputs]
+        except PalladioError as error:
+            raise located(error)  # noqa: B904  the same error, now located
+    weak = tuple(_is_weak(value) for value in outputs)
+    captured = list(trace.captured.values())
+    program = Program((*inputs, *(var for _, var in captured)), tuple(trace.eqns), tuple(atoms), name, location)
+    return Staged(program, tuple(value for value, _ in captured), weak)
+
+
+def _output(trace: Trace, value: Any) -> Atom:
+    if isinstance(getattr(value, "palladio_type", None), RefType):
+        raise PalladioTypeError("no references are allowed to escape a scope", got=str(value.palladio_type))
+    return trace.atom(value)
+
+
+def _is_weak(value: Any) -> bool:
+    kind = dtypes.of_scalar(value)
+    return kind[1] if kind is not None else bool(getattr(value, "palladio_weak", False))

@@ -1,0 +1,218 @@
+"""Traced arrays: they behave like NumPy arrays, and NumPy's own functions work on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
+
+import numpy as np
+
+from palladio.array import FUNCTIONS, NAMESPACE, indexing
+from palladio.base.errors import PalladioNotImplementedError, PalladioTypeError
+from palladio.ir.program import Var
+from palladio.trace.reference import Ref
+from palladio.trace.trace import Trace, Traced
+from palladio.types.types import ArrayType, RefType, Shape
+
+
+def wrap(trace: Trace, var: Var) -> Any:
+    """The traced value of a variable: a reference or an array."""
+    return Ref(trace, var) if isinstance(var.type, RefType) else Value(trace, var)
+
+
+def _refuse(value: Value, what: str, hint: str) -> NoReturn:
+    raise PalladioTypeError(f"a traced value has no {what} while the kernel is being traced", got=str(value), hint=hint)
+
+
+class Value(Traced):
+    """A traced array `dtype[shape]`.
+
+    Operators, methods and NumPy functions form equations. `palladio_weak` says that the dtype gives way in promotion.
+    """
+
+    __slots__ = ("palladio_weak",)
+    __array_priority__ = 1000
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, trace: Trace, var: Var) -> None:
+        super().__init__(trace, var)
+        self.palladio_weak = False
+
+    @property
+    def palladio_array(self) -> ArrayType:
+        """The array type."""
+        return self.palladio_type
+
+    @property
+    def shape(self) -> Shape:
+        """The shape."""
+        return self.palladio_type.shape
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype."""
+        return self.palladio_type.dtype
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return self.palladio_type.ndim
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self.palladio_type.size
+
+    @property
+    def T(self) -> Any:
+        """The array with its axes reversed."""
+        return FUNCTIONS["transpose"](self)
+
+    @property
+    def mT(self) -> Any:
+        """The array with its last two axes exchanged."""
+        return FUNCTIONS["swapaxes"](self, -1, -2)
+
+    @property
+    def at(self) -> Any:
+        """`x.at[i].set(v)`, `.add(v)`, …: a new array with elements replaced or combined."""
+        return indexing.At(self)
+
+    def __repr__(self) -> str:
+        return f"traced {self.palladio_type}"
+
+    def astype(self, dtype: Any) -> Any:
+        """The values in another dtype."""
+        return FUNCTIONS["astype"](self, dtype)
+
+    def reshape(self, *shape: Any) -> Any:
+        """The same elements in another shape."""
+        return FUNCTIONS["reshape"](self, shape[0] if len(shape) == 1 else shape)
+
+    def transpose(self, *axes: Any) -> Any:
+        """The array with its axes in another order, reversed by default."""
+        order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
+        return FUNCTIONS["transpose"](self, order or None)
+
+    def flatten(self) -> Any:
+        """The elements as a vector."""
+        return FUNCTIONS["ravel"](self)
+
+    def __getitem__(self, key: Any) -> Any:
+        return indexing.getitem(self, key)
+
+    def __setitem__(self, key: Any, value: Any) -> NoReturn:
+        raise PalladioTypeError(
+            "a value cannot be changed in place", got=str(self), hint="use x.at[index].set(value), or write to a reference"
+        )
+
+    def __len__(self) -> int:
+        if self.ndim == 0:
+            raise PalladioTypeError("a scalar has no length", got=str(self))
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[index] for index in range(len(self)))
+
+    def __bool__(self) -> NoReturn:
+        _refuse(self, "truth value", "use palladio.when, lax.cond or np.where instead of if, and & | ~ instead of and or not")
+
+    def __int__(self) -> NoReturn:
+        _refuse(self, "Python integer", "sizes and Python loops need static integers; use lax.fori_loop or palladio.ds(start, size)")
+
+    __index__ = __int__
+
+    def __float__(self) -> NoReturn:
+        _refuse(self, "Python float", "keep computing with the traced value")
+
+    def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        _refuse(self, "NumPy array", "use the functions of palladio.numpy, or NumPy's functions directly on the value")
+
+    def __array_namespace__(self, api_version: str | None = None) -> Any:
+        return NAMESPACE
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        name = ufunc.__name__ if method == "__call__" else _REDUCTIONS.get((ufunc.__name__, method), f"{ufunc.__name__}.{method}")
+        return _function(name)(*inputs, **options)
+
+    def __array_function__(self, function: Callable[..., Any], types: Any, args: Any, kwargs: Any) -> Any:
+        return _function(function.__name__)(*args, **kwargs)
+
+
+_REDUCTIONS = {
+    ("add", "reduce"): "sum",
+    ("multiply", "reduce"): "prod",
+    ("maximum", "reduce"): "max",
+    ("minimum", "reduce"): "min",
+    ("logical_and", "reduce"): "all",
+    ("logical_or", "reduce"): "any",
+    ("add", "accumulate"): "cumsum",
+    ("multiply", "accumulate"): "cumprod",
+    ("add", "outer"): "add.outer",
+}
+
+
+def _function(name: str) -> Callable[..., Any]:
+    function = FUNCTIONS.get(name)
+    if function is None:
+        raise PalladioNotImplementedError(
+            f"np.{name} has no meaning on a traced value", hint="palladio.numpy lists the functions that have"
+        )
+    return function
+
+
+def _binary(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    def forward(self: Value, other: Any) -> Any:
+        return FUNCTIONS[name](self, other) if _is_operand(other) else NotImplemented
+
+    def backward(self: Value, other: Any) -> Any:
+        return FUNCTIONS[name](other, self) if _is_operand(other) else NotImplemented
+
+    return forward, backward
+
+
+def _is_operand(other: Any) -> bool:
+    return isinstance(other, (Traced, np.ndarray, np.generic, int, float, bool))
+
+
+_OPERATORS = {
+    "add": "add",
+    "sub": "subtract",
+    "mul": "multiply",
+    "truediv": "true_divide",
+    "floordiv": "floor_divide",
+    "mod": "remainder",
+    "pow": "power",
+    "matmul": "matmul",
+    "and": "bitwise_and",
+    "or": "bitwise_or",
+    "xor": "bitwise_xor",
+    "lshift": "left_shift",
+    "rshift": "right_shift",
+}
+_COMPARISONS = {"eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal"}
+_METHODS = (
+    "all any argmax argmin argsort clip cumprod cumsum dot max mean min prod ravel repeat round sort squeeze std sum swapaxes take var"
+)
+_UNARY = {"neg": "negative", "pos": "positive", "abs": "abs", "invert": "invert"}
+
+
+def _method(name: str) -> Callable[..., Any]:
+    def method(self: Value, *args: Any, **kwargs: Any) -> Any:
+        return FUNCTIONS[name](self, *args, **kwargs)
+
+    method.__name__ = name
+    method.__doc__ = f"`palladio.numpy.{name}` of this array."
+    return method
+
+
+for _name, _target in _OPERATORS.items():
+    _forward, _backward = _binary(_target)
+    setattr(Value, f"__{_name}__", _forward)
+    setattr(Value, f"__r{_name}__", _backward)
+for _name, _target in _COMPARISONS.items():
+    setattr(Value, f"__{_name}__", _binary(_target)[0])
+for _name, _target in _UNARY.items():
+    setattr(Value, f"__{_name}__", _method(_target))
+for _name in _METHODS.split():
+    setattr(Value, _name, _method(_name))
