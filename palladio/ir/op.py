@@ -30,9 +30,14 @@ ControlEval = Generator[Run, Sequence[Any], Sequence[Any]]
 
 
 class DischargeContext(Protocol):
-    """What a discharge rule may do. References at the positions in `discharged` arrive as the values they hold."""
+    """What a discharge rule may do.
+
+    References at the input positions in `discharged` arrive as the values they hold; those of them that the equation
+    may change, rather than only read, are in `changed`.
+    """
 
     discharged: frozenset[int]
+    changed: frozenset[int]
 
     def emit(self, op: Op, *inputs: Atom, **params: Any) -> tuple[Atom, ...]:
         """Form an equation of the discharged program, at the location of the one it replaces."""
@@ -50,8 +55,11 @@ class DischargeContext(Protocol):
         """An array of what unwritten memory of this type reads as."""
         ...
 
-    def discharge(self, program: Program, positions: Iterable[int]) -> Program:
-        """The sub-program with references at these inputs turned to values and their final values appended to its outputs."""
+    def discharge(self, program: Program, positions: Iterable[int], changed: Iterable[int]) -> Program:
+        """The sub-program with references at these inputs turned to values.
+
+        The final values of those in `changed`, in that order, are appended to its outputs.
+        """
         ...
 
 

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from palladio.base.errors import InternalError, PalladioError
 from palladio.ir.program import Atom, Eqn, Program, Var, subprograms
+from palladio.types.effects import EffectKind
 from palladio.types.types import ArrayType
+
+
+class IllFormed(InternalError):
+    """A program that breaks a rule, and the equation that does."""
+
+    def __init__(self, message: str, equation: Eqn | None) -> None:
+        super().__init__(message)
+        self.rule = message
+        self.equation = equation
+        self.location = None if equation is None else equation.location
 
 
 def verify(program: Program, after: str = "tracing") -> None:
@@ -14,7 +25,7 @@ def verify(program: Program, after: str = "tracing") -> None:
         after: the name of the pass to blame.
 
     Raises:
-        InternalError: naming the pass, the equation and the broken rule.
+        IllFormed: naming the pass, the equation and the broken rule.
     """
     known: set[Atom] = set(program.inputs)
     if len(known) != len(program.inputs):
@@ -33,6 +44,8 @@ def _verify_equation(eqn: Eqn, known: set[Atom], program: Program, after: str) -
     for atom in eqn.inputs:
         if isinstance(atom, Var) and atom not in known:
             _blame(after, program, eqn, f"input {atom!r} is not defined before its use")
+    if eqn.op.control:
+        _verify_references(eqn, program, after)
     for var in eqn.outputs:
         if var in known:
             _blame(after, program, eqn, f"output {var!r} is defined twice")
@@ -53,8 +66,14 @@ def _verify_equation(eqn: Eqn, known: set[Atom], program: Program, after: str) -
             _blame(after, program, eqn, "an output is no array")
 
 
+def _verify_references(eqn: Eqn, program: Program, after: str) -> None:
+    """Two inputs of a program are two memories: passes keep the order of effects on one reference only."""
+    written = {var for kind, var in eqn.effects if kind is not EffectKind.READ}
+    for atom in eqn.inputs:
+        if atom in written and eqn.inputs.count(atom) > 1:
+            _blame(after, program, eqn, f"reference {atom!r} is passed twice and written")
+
+
 def _blame(after: str, program: Program, eqn: Eqn | None, rule: str) -> None:
     where = "" if eqn is None else f" in an equation of {eqn.op.name!r}"
-    error = InternalError(f"ill-formed program {program.name!r} after {after}{where}: {rule}")
-    error.location = None if eqn is None else eqn.location
-    raise error
+    raise IllFormed(f"ill-formed program {program.name!r} after {after}{where}: {rule}", eqn)

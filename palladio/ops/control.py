@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from palladio.base.errors import PalladioTypeError, PalladioValueError
 from palladio.ir.op import ControlEval, DischargeContext, Discharged, Op, Run
 from palladio.ir.program import Atom, Program
 from palladio.types import dtypes
-from palladio.types.effects import Effect
+from palladio.types.effects import Effect, EffectKind
 from palladio.types.types import ArrayType, RefType, Type
 
 INDEX = ArrayType((), dtypes.INT32)
@@ -58,12 +58,20 @@ def _cond_effects(_: Type, *operands: Type, branches: tuple[Program, ...]) -> It
         yield from _moved(branch, 1)
 
 
-def _cond_discharge(context: DischargeContext, index: Atom, *operands: Atom, branches: tuple[Program, ...]) -> Discharged:
-    positions = [position - 1 for position in sorted(context.discharged)]
-    inner = tuple(context.discharge(branch, positions) for branch in branches)
+def _cond_discharge(
+    context: DischargeContext, index: Atom, *operands: Atom, branches: tuple[Program, ...]
+) -> Discharged:
+    """A reference that a branch changes is returned, with its last value, by all of them."""
+    changed = sorted(context.changed)
+    positions, returned = [p - 1 for p in context.discharged], [p - 1 for p in changed]
+    inner = tuple(context.discharge(branch, positions, returned) for branch in branches)
     results = context.emit(cond, index, *operands, branches=inner)
-    count = len(branches[0].outputs)
-    return Discharged(results[:count], {p + 1: var for p, var in zip(positions, results[count:], strict=True)})
+    return _split(results, len(branches[0].outputs), changed)
+
+
+def _split(results: Sequence[Atom], count: int, changed: Sequence[int]) -> Discharged:
+    """The outputs that there were, and behind them the new values of the changed references."""
+    return Discharged(results[:count], dict(zip(changed, results[count:], strict=True)))
 
 
 cond = Op(
@@ -122,24 +130,28 @@ def _loop_effects(
     return _moved(body, 1)
 
 
+def _carried(operands: Sequence[Atom], constants: int, changed: Iterable[int]) -> tuple[list[int], int]:
+    """The order of a discharged loop's operands, and its constants' number: what changes joins the carry, behind it."""
+    joining = sorted(changed)
+    kept = [n for n in range(constants) if n not in joining]
+    return [*kept, *range(constants, len(operands)), *joining], len(kept)
+
+
+def _reordered(program: Program, leading: int, order: Sequence[int]) -> Program:
+    """The program with its inputs behind the first `leading` ones in another order."""
+    inputs = (*program.inputs[:leading], *(program.inputs[n + leading] for n in order))
+    return Program(inputs, program.eqns, program.outputs, program.name, program.location)
+
+
 def _loop_discharge(
     context: DischargeContext, lower: Atom, upper: Atom, *operands: Atom, body: Program, constants: int, **params: Any
 ) -> Discharged:
-    """Discharged references leave the constants and join the carry, behind it."""
-    positions = [position - 2 for position in sorted(context.discharged)]
-    inner = context.discharge(body, [position + 1 for position in positions])
-    kept = [n for n in range(constants) if n not in positions]
-    carried = [n for n in range(constants, len(operands))]
-    order = [*kept, *carried, *positions]
-    inner = Program(
-        (inner.inputs[0], *(inner.inputs[n + 1] for n in order)), inner.eqns, inner.outputs, inner.name, inner.location
-    )
-    results = context.emit(
-        loop, lower, upper, *(operands[n] for n in order), body=inner, constants=len(kept), **params
-    )
-    return Discharged(
-        results[: len(carried)], {p + 2: var for p, var in zip(positions, results[len(carried) :], strict=True)}
-    )
+    changed = sorted(context.changed)
+    inner = context.discharge(body, [p - 1 for p in context.discharged], [p - 1 for p in changed])
+    order, kept = _carried(operands, constants, [p - 2 for p in changed])
+    inputs = (operands[n] for n in order)
+    results = context.emit(loop, lower, upper, *inputs, body=_reordered(inner, 1, order), constants=kept, **params)
+    return _split(results, len(operands) - constants, changed)
 
 
 loop = Op(
@@ -160,6 +172,8 @@ loop = Op(
 def _repeat_type(*operands: Type, condition: Program, body: Program, constants: int) -> Sequence[Type]:
     _require_inputs("the loop condition", condition, operands)
     _require_inputs("the loop body", body, operands)
+    if any(effect.kind is not EffectKind.READ for effect in condition.effects if effect.position is not None):
+        raise PalladioTypeError("a loop condition may read a reference but not write it")
     carry = _carry_types(operands, constants)
     if condition.output_types != (ArrayType((), dtypes.BOOL),):
         raise PalladioTypeError(
@@ -189,22 +203,14 @@ def _repeat_effects(*operands: Type, condition: Program, body: Program, constant
 def _repeat_discharge(
     context: DischargeContext, *operands: Atom, condition: Program, body: Program, constants: int
 ) -> Discharged:
-    """Discharged references leave the constants and join the carry, behind it. A condition may read them, not write."""
-    positions = sorted(context.discharged)
-    inner, test = context.discharge(body, positions), context.discharge(condition, positions)
-    if any(effect.kind.value != "read" for effect in condition.effects if effect.position in context.discharged):
-        raise PalladioTypeError("a loop condition may read a reference but not write it")
-    kept = [n for n in range(constants) if n not in positions]
-    carried = list(range(constants, len(operands)))
-    order = [*kept, *carried, *positions]
-    test = Program(tuple(test.inputs[n] for n in order), test.eqns, test.outputs[:1], test.name, test.location)
-    inner = Program(tuple(inner.inputs[n] for n in order), inner.eqns, inner.outputs, inner.name, inner.location)
-    results = context.emit(
-        repeat, *(operands[n] for n in order), condition=test, body=inner, constants=len(kept)
-    )
-    return Discharged(
-        results[: len(carried)], {p: var for p, var in zip(positions, results[len(carried) :], strict=True)}
-    )
+    changed = sorted(context.changed)
+    test = context.discharge(condition, context.discharged, ())
+    inner = context.discharge(body, context.discharged, changed)
+    order, kept = _carried(operands, constants, changed)
+    inputs = (operands[n] for n in order)
+    programs = {"condition": _reordered(test, 0, order), "body": _reordered(inner, 0, order)}
+    results = context.emit(repeat, *inputs, **programs, constants=kept)
+    return _split(results, len(operands) - constants, changed)
 
 
 repeat = Op(
@@ -248,18 +254,16 @@ def _scope_discharge(
     count = len(operands)
     turned = [n for n, ref in enumerate(allocations) if context.wants(ref)]
     kept = [n for n in range(len(allocations)) if n not in turned]
-    positions = sorted(context.discharged)
-    inner = context.discharge(body, [*positions, *(count + n for n in turned)])
+    changed = sorted(context.changed)
+    inner = context.discharge(body, [*context.discharged, *(count + n for n in turned)], changed)
     values = [*operands, *(context.uninitialized(allocations[n]) for n in turned)]
     if kept:
         order = [*range(count), *(count + n for n in turned), *(count + n for n in kept)]
-        inputs = tuple(inner.inputs[n] for n in order)
-        inner = Program(inputs, inner.eqns, inner.outputs, inner.name, inner.location)
+        inner = _reordered(inner, 0, order)
         results = context.emit(scope, *values, body=inner, allocations=tuple(allocations[n] for n in kept))
     else:
         results = context.inline(inner, values)
-    outputs = len(body.outputs)
-    return Discharged(results[:outputs], dict(zip(positions, results[outputs:], strict=False)))
+    return _split(results, len(body.outputs), changed)
 
 
 scope = Op(

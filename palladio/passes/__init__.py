@@ -1,0 +1,1 @@
+"""Floor 6: programs to programs, one pass a module."""
