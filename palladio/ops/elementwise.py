@@ -54,15 +54,20 @@ def require_alike(name: str, accepts: Accepts, inputs: Sequence[Type]) -> ArrayT
 
 
 def in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A NumPy function that computes bfloat16 and float8 in float32 and rounds once."""
+    """A NumPy function that computes floats narrower than float32 in float32 and rounds once."""
 
     def rounded(*values: Any) -> Any:
         dtype = values[0].dtype
-        if not dtypes.is_narrow_float(dtype):
+        if not is_small_float(dtype):
             return function(*values)
         return np.asarray(function(*(value.astype(np.float32) for value in values))).astype(dtype)
 
     return rounded
+
+
+def is_small_float(dtype: DType) -> bool:
+    """Whether the dtype is a float narrower than float32, which is computed in float32."""
+    return dtype.itemsize < 4 and dtypes.is_float(dtype)
 
 
 def elementwise(
@@ -74,9 +79,15 @@ def elementwise(
     *,
     result: DType | None = None,
     commutative: bool = False,
+    bitwise: bool = False,
 ) -> Op:
-    """An operation on arrays of one shape and dtype that gives that shape, with dtype `result` or the same one."""
-    function = in_float32(function) if result is None else function
+    """An operation on arrays of one shape and dtype that gives that shape, with dtype `result` or the same one.
+
+    Args:
+        function: on NumPy arrays of the dtype, or of float32 for the floats narrower than that.
+        bitwise: `function` needs the narrow floats as they are, since its result depends on their bits.
+    """
+    function = function if bitwise or result is not None else in_float32(function)
 
     def type(*inputs: Type) -> Sequence[Type]:
         if len(inputs) != arity:
