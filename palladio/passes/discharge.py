@@ -32,7 +32,8 @@ def everything(ref: RefType) -> bool:
 def discharge_program(program: Program, wants: Wants = everything) -> Program:
     """The program with references turned to values: an input `ref<s, f32[m]>` becomes `f32[m]`.
 
-    Its final value becomes an output. The final values stand behind the outputs that there were, in the order of the inputs.
+    Its final value becomes an output. The final values stand behind the outputs that there were, in the order of the
+    inputs.
 
     Args:
         wants: which references are meant, inputs and allocations of scopes alike; the others stay references.

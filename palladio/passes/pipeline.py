@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from palladio.base import knobs
 from palladio.base.errors import InternalError, attach
-from palladio.ir.program import Eqn, Program, walk
+from palladio.ir.program import Eqn, Program, subprograms, walk
 from palladio.ir.text import print_program
 from palladio.ir.verify import IllFormed, verify
 from palladio.types.types import RefType
@@ -22,7 +22,7 @@ _AROUND = 5
 
 @dataclass(frozen=True)
 class Form:
-    """A form of program: its name, and a rule that gives the first equation which breaks it, with the reason."""
+    """A form of program: its name, and a rule that finds the first equation which breaks it, with the reason."""
 
     name: str
     broken: Callable[[Program], tuple[Eqn | None, str] | None]
@@ -31,10 +31,15 @@ class Form:
 def _first_reference(program: Program) -> tuple[Eqn | None, str] | None:
     if program.has_refs:
         return None, "an input is still a reference"
-    for eqn in walk(program):
+    for eqn in program.eqns:
         allocates = any(isinstance(part, RefType) for value in eqn.params.values() for part in _parts(value))
         if allocates or any(isinstance(type, RefType) for type in eqn.input_types):
             return eqn, f"{eqn.op.name} still uses a reference"
+        # A sub-program that has references where its equation has none brings its own memory: the kernel of a grid call.
+        found = (_first_reference(inner) for inner in subprograms(eqn) if not inner.has_refs)
+        for each in found:
+            if each is not None:
+                return each
     return None
 
 
