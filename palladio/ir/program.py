@@ -7,7 +7,7 @@ sub-programs of control flow receive what they capture as operands. Nodes are ne
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -107,12 +107,20 @@ class Program:
 
 
 def subprograms(eqn: Eqn) -> Iterator[Program]:
-    """The programs among an equation's parameters."""
+    """The programs among an equation's parameters, inside tuples and records too."""
     for value in eqn.params.values():
-        if isinstance(value, Program):
-            yield value
-        elif isinstance(value, tuple):
-            yield from (item for item in value if isinstance(item, Program))
+        yield from _programs_in(value)
+
+
+def _programs_in(value: Any) -> Iterator[Program]:
+    if isinstance(value, Program):
+        yield value
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _programs_in(item)
+    elif is_dataclass(value) and not isinstance(value, type):
+        for item in fields(value):
+            yield from _programs_in(getattr(value, item.name))
 
 
 def walk(program: Program) -> Iterator[Eqn]:

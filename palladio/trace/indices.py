@@ -15,28 +15,28 @@ from palladio.types.types import Shape
 
 
 class Slice:
-    """`size` elements from `start`, `stride` apart. The start may be traced, the size and the stride are static."""
+    """`size` elements from `start`, `stride` apart. The start may be traced; so may the size, but only in an index map."""
 
     __slots__ = ("size", "start", "stride")
 
-    def __init__(self, start: Any, size: int, stride: int = 1) -> None:
-        if not isinstance(size, (int, np.integer)) or not isinstance(stride, (int, np.integer)):
-            raise PalladioTypeError("the size and the stride of a slice are static integers", got=f"{size!r}, {stride!r}")
-        if size < 0 or stride < 1:
+    def __init__(self, start: Any, size: Any, stride: int = 1) -> None:
+        if not isinstance(stride, (int, np.integer)):
+            raise PalladioTypeError("the stride of a slice is a static integer", got=repr(stride))
+        if (isinstance(size, (int, np.integer)) and size < 0) or stride < 1:
             raise PalladioValueError("a slice has a size of at least 0 and a stride of at least 1", got=f"{size}, {stride}")
         self.start = start
-        self.size = int(size)
+        self.size = size
         self.stride = int(stride)
 
     def __repr__(self) -> str:
         return f"ds({self.start}, {self.size}, {self.stride})"
 
 
-def ds(start: Any, size: int | None = None, stride: int | None = None) -> Slice | slice:
+def ds(start: Any, size: Any = None, stride: int | None = None) -> Slice | slice:
     """`size` elements from `start`, `stride` apart; the start may be traced. `ds(n)` is the first n elements.
 
     Raises:
-        PalladioTypeError: a size or stride that is not a static integer.
+        PalladioTypeError: a stride that is not a static integer.
         PalladioValueError: a negative size, a stride below 1.
     """
     if size is None:
@@ -72,8 +72,10 @@ def _entry(part: Any, extent: int, axis: int, operands: list[Any], first: int) -
     if isinstance(part, slice):
         part = _from_python(part, extent, axis)
     if isinstance(part, Slice):
-        start = _position(part.start, operands, first)
-        return StaticSlice(start, part.size, part.stride)
+        size = _static(part.size)
+        if size is None:
+            raise PalladioTypeError(f"the size of a slice of axis {axis} is a static integer", got=repr(part.size))
+        return StaticSlice(_position(part.start, operands, first), size, part.stride)
     position = _position(part, operands, first)
     if isinstance(position, int):
         if not -extent <= position < extent:

@@ -1,0 +1,124 @@
+"""How much work a kernel is: a record that users may give, and an estimate from a traced function."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from palladio.base import trees
+from palladio.base.errors import at_call
+from palladio.ir.program import Eqn, Program, subprograms
+from palladio.ops.grid import Grid
+from palladio.trace.trace import stage
+from palladio.trace.values import wrap
+from palladio.types import dtypes
+from palladio.types.types import ArrayType, Type
+
+_TRANSCENDENTAL = frozenset(
+    "exp exp2 expm1 log log1p sqrt rsqrt cbrt sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh "
+    "erf erfc erf_inv logistic pow".split()
+)
+_FREE = frozenset(
+    "broadcast reshape transpose extract insert load store swap convert bitcast_convert iota concatenate pad reverse "
+    "multiple_of debug_print debug_check cond loop repeat scope grid_call".split()
+)
+
+
+@dataclass(frozen=True)
+class CostEstimate:
+    """The work of a call.
+
+    Fields:
+        flops: floating-point operations, a multiply-add counting as two.
+        transcendentals: evaluations of exp, log, tanh and the like.
+        bytes_accessed: bytes read from and written to memory.
+        remote_bytes_transferred: bytes sent to other devices.
+    """
+
+    flops: int
+    transcendentals: int
+    bytes_accessed: int
+    remote_bytes_transferred: int = 0
+
+    def __add__(self, other: CostEstimate) -> CostEstimate:
+        return CostEstimate(
+            self.flops + other.flops,
+            self.transcendentals + other.transcendentals,
+            self.bytes_accessed + other.bytes_accessed,
+            self.remote_bytes_transferred + other.remote_bytes_transferred,
+        )
+
+    def times(self, count: int) -> CostEstimate:
+        """The work of doing it `count` times."""
+        return CostEstimate(
+            self.flops * count, self.transcendentals * count, self.bytes_accessed * count, self.remote_bytes_transferred * count
+        )
+
+
+_NOTHING = CostEstimate(0, 0, 0)
+
+
+def estimate_cost(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> CostEstimate:
+    """The work of `fun(*args, **kwargs)`, from its traced program.
+
+    The bytes are those of its arrays in and out. Loops of dynamic length count once, branches as their most expensive one, kernel
+    calls with a static grid once per grid point.
+
+    Args:
+        args, kwargs: pytrees of arrays or `ShapeDtypeStruct`; a function that takes references is not estimated.
+    """
+    with at_call():
+        leaves, structure = trees.flatten((args, kwargs))
+        types = [ArrayType(tuple(leaf.shape), dtypes.canonical(leaf.dtype)) for leaf in leaves]
+
+        def flat(*traced: Any) -> list[Any]:
+            positional, keywords = trees.unflatten(structure, traced)
+            return trees.flatten(fun(*positional, **keywords))[0]
+
+        program = stage(flat, types, wrap, name=getattr(fun, "__name__", "estimated")).program
+    moved = _bytes(program.input_types) + _bytes(program.output_types)
+    work = _program_cost(program)
+    return CostEstimate(work.flops, work.transcendentals, moved)
+
+
+def _bytes(types: Sequence[Type]) -> int:
+    return sum(type.size * type.dtype.itemsize for type in types)
+
+
+def _program_cost(program: Program) -> CostEstimate:
+    total = _NOTHING
+    for eqn in program.eqns:
+        total += _equation_cost(eqn)
+    return total
+
+
+def _equation_cost(eqn: Eqn) -> CostEstimate:
+    size = max((var.type.size for var in eqn.outputs), default=0)
+    name = eqn.op.name
+    if eqn.op.control:
+        return _control_cost(eqn)
+    if name == "dot_general":
+        contracted = [eqn.inputs[0].type.shape[axis] for axis in eqn.params["contracting"][0]]
+        return CostEstimate(2 * size * math.prod(contracted), 0, 0)
+    if name in _TRANSCENDENTAL:
+        return CostEstimate(0, size, 0)
+    if name in _FREE:
+        return _NOTHING
+    if name.startswith(("reduce_", "arg")):
+        return CostEstimate(eqn.inputs[0].type.size, 0, 0)
+    return CostEstimate(size, 0, 0)
+
+
+def _control_cost(eqn: Eqn) -> CostEstimate:
+    inner = [_program_cost(program) for program in subprograms(eqn)]
+    grid = eqn.params.get("grid")
+    if isinstance(grid, Grid):
+        return _program_cost(eqn.params["kernel"]).times(math.prod(size or 1 for size in grid.sizes))
+    if eqn.op.name == "cond":
+        return max(inner, key=lambda cost: (cost.flops, cost.transcendentals), default=_NOTHING)
+    bounds = [getattr(atom, "value", None) for atom in eqn.inputs[:2]]
+    if eqn.op.name == "loop" and None not in bounds:
+        return inner[0].times(max(0, -(-(int(bounds[1]) - int(bounds[0])) // eqn.params["step"])))
+    return sum(inner, _NOTHING)

@@ -1,0 +1,162 @@
+"""`jit`: a function of arrays, staged once per shapes and dtypes: its kernel calls and array functions become one program."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from palladio.array import convert
+from palladio.base import trees
+from palladio.base.errors import PalladioTypeError, at_call
+from palladio.call.mapping import function_location, function_name
+from palladio.driver.arrays import common_library, from_numpy, library_of, to_numpy
+from palladio.driver.cache import PreparedCache
+from palladio.driver.compile import load
+from palladio.driver.executors import Runner, choose
+from palladio.driver.fingerprint import Unkeyable, fingerprint
+from palladio.trace.debug import checks_enabled
+from palladio.trace.trace import current_trace, stage
+from palladio.trace.values import wrap
+from palladio.types import dtypes
+from palladio.types.types import ArrayType, ShapeDtypeStruct
+
+
+@dataclass(frozen=True)
+class _Staged:
+    """A staged function: what runs it, the constant arrays it captured, and the structure of its result."""
+
+    run: Runner
+    captured: tuple[Any, ...]
+    structure: trees.Structure
+
+
+STAGED: PreparedCache[_Staged] = PreparedCache()
+
+
+def jit(
+    fun: Callable[..., Any] | None = None,
+    *,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+    interpret: Any = None,
+) -> Any:
+    """Stage a function of several kernel calls and array functions as one program.
+
+    It is traced once for each combination of argument shapes and dtypes, static arguments and captured values. Inside, array
+    arguments are traced values.
+
+    Args:
+        fun: takes and returns pytrees of arrays; left out, `jit` is a decorator.
+        static_argnums, static_argnames: arguments passed as they are; another value is another program.
+        interpret: as in `pallas_call`, for the whole function.
+    """
+    if fun is None:
+        return functools.partial(jit, static_argnums=static_argnums, static_argnames=static_argnames, interpret=interpret)
+    numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+    names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
+    function = fun
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if current_trace() is not None:
+            return function(*args, **kwargs)
+        with at_call():
+            return _call(function, args, kwargs, _static_positions(function, numbers, names), names, interpret)
+
+    return call
+
+
+def _static_positions(function: Callable[..., Any], numbers: Sequence[int], names: Sequence[str]) -> frozenset[int]:
+    parameters = list(inspect.signature(function).parameters) if names else []
+    return frozenset((*numbers, *(parameters.index(name) for name in names if name in parameters)))
+
+
+def _call(
+    function: Callable[..., Any], args: Any, kwargs: Any, static: frozenset[int], static_names: Sequence[str], interpret: Any
+) -> Any:
+    dynamic_args = tuple(arg for n, arg in enumerate(args) if n not in static)
+    dynamic_kwargs = {name: value for name, value in kwargs.items() if name not in static_names}
+    fixed = [(n, arg) for n, arg in enumerate(args) if n in static], [
+        (name, value) for name, value in kwargs.items() if name in static_names
+    ]
+    leaves, structure = trees.flatten((dynamic_args, dynamic_kwargs))
+    names = trees.leaf_names((dynamic_args, dynamic_kwargs), "arguments")
+    weak = tuple(convert.is_weak(leaf) for leaf in leaves)
+    values = [to_numpy(leaf, name) for leaf, name in zip(leaves, names, strict=True)]
+    types = tuple(convert.array_type(value) for value in values)
+    executor = choose(interpret)
+    key: Hashable | None
+    try:
+        key = (fingerprint((function, fixed)), structure, types, weak, executor.name, checks_enabled())
+    except Unkeyable:
+        key = None
+
+    def prepare() -> _Staged:
+        def rebuilt(*traced: Any) -> Any:
+            positional, keywords = trees.unflatten(structure, traced)
+            rest = iter(positional)
+            given = dict(fixed[0])
+            every = [given[n] if n in given else next(rest) for n in range(len(args))]
+            return function(*every, **keywords, **dict(fixed[1]))
+
+        return _stage(rebuilt, function, types, weak, executor)
+
+    staged = STAGED.get(key, prepare)
+    results = staged.run([*values, *staged.captured])
+    library = common_library(leaves)
+    return trees.unflatten(staged.structure, [from_numpy(_owned(result, values), library) for result in results])
+
+
+def _stage(
+    rebuilt: Callable[..., Any], function: Callable[..., Any], types: Sequence[ArrayType], weak: Sequence[bool], executor: Any
+) -> _Staged:
+    structure: list[trees.Structure] = []
+
+    def flat(*traced: Any) -> list[Any]:
+        for value, is_weak in zip(traced, weak, strict=True):
+            convert.mark_weak(value, is_weak)
+        leaves, found = trees.flatten(rebuilt(*traced))
+        structure.append(found)
+        for leaf in leaves:
+            if library_of(leaf) != "numpy":
+                raise PalladioTypeError("a staged function returns traced values and NumPy arrays", got=type(leaf).__name__)
+        return leaves
+
+    staged = stage(flat, types, wrap, name=function_name(function), location=function_location(function))
+    return _Staged(load(staged.program, executor), staged.captured, structure[0])
+
+
+def _owned(result: Any, inputs: Sequence[Any]) -> Any:
+    """The result as an array of its own, which the caller may write to."""
+    array = np.asarray(result)
+    shared = any(array is value for value in inputs)
+    if shared or not array.flags.owndata or not array.flags.writeable:
+        return np.array(array)
+    return array
+
+
+def eval_shape(function: Callable[..., Any], *args: Any) -> Any:
+    """The shapes and dtypes that a function of arrays would return, without running it.
+
+    Args:
+        args: pytrees of arrays or `ShapeDtypeStruct`.
+
+    Returns:
+        A pytree of `ShapeDtypeStruct`.
+    """
+    leaves, structure = trees.flatten(args)
+    types = [ArrayType(tuple(leaf.shape), dtypes.canonical(leaf.dtype)) for leaf in leaves]
+    found: list[trees.Structure] = []
+
+    def flat(*traced: Any) -> list[Any]:
+        outputs, out_structure = trees.flatten(function(*trees.unflatten(structure, traced)))
+        found.append(out_structure)
+        return outputs
+
+    program = stage(flat, types, wrap, name=function_name(function)).program
+    return trees.unflatten(found[0], [ShapeDtypeStruct(type.shape, type.dtype) for type in program.output_types])

@@ -1,0 +1,204 @@
+"""From specifications and array types to block maps: checking each spec against its array, and tracing its index map."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from palladio.array import convert
+from palladio.base import trees
+from palladio.base.errors import PalladioTypeError, PalladioValueError
+from palladio.base.locations import Location
+from palladio.call.specs import BlockSpec
+from palladio.ir.program import Literal, Program, Var
+from palladio.ops.grid import BlockMap, Blocked, BoundedSlice, Indirect, Squeezed
+from palladio.trace.indices import Slice
+from palladio.trace.trace import stage
+from palladio.trace.values import wrap
+from palladio.types import dtypes
+from palladio.types.types import ANY, ArrayType, RefType
+
+INDEX = ArrayType((), dtypes.INT32)
+
+
+def parameter_names(kernel: Callable[..., Any]) -> list[str]:
+    """The names of a kernel's positional parameters, as far as it has any."""
+    try:
+        parameters = inspect.signature(kernel).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+
+
+def function_name(function: Callable[..., Any]) -> str:
+    """The name of a function, a partial application of one, or a callable object."""
+    while hasattr(function, "func"):
+        function = function.func
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def function_location(function: Callable[..., Any]) -> Location | None:
+    """Where a function is defined."""
+    while hasattr(function, "func"):
+        function = function.func
+    code = getattr(inspect.unwrap(function), "__code__", None) or getattr(type(function).__call__, "__code__", None)
+    if code is None:
+        return None
+    return Location(code.co_filename, code.co_firstlineno, code.co_firstlineno, 0, 0, code.co_name)
+
+
+def specs_for(argument: str, specs: Any, tree: Sequence[Any], count: int) -> list[Any]:
+    """One spec per leaf of a sequence of arguments.
+
+    Raises:
+        PalladioTypeError: specs that are no tuple or list.
+        PalladioValueError: another number or structure of specs than of arrays.
+    """
+    if not isinstance(specs, (tuple, list)):
+        raise PalladioTypeError("specs are a tuple with one entry per array", argument=argument, got=repr(specs))
+    if len(specs) != len(tree):
+        raise PalladioValueError(
+            "one spec per array is needed", argument=argument, expected=f"{len(tree)} specs", got=f"{len(specs)} specs"
+        )
+    leaves = []
+    for position, (spec, part) in enumerate(zip(specs, tree, strict=True)):
+        flat, structure = trees.flatten(spec)
+        parts, wanted = trees.flatten(part)
+        if isinstance(spec, BlockSpec):
+            flat = [spec] * len(parts)
+        elif structure != wanted:
+            raise PalladioValueError(
+                "the structure of the specs is not that of the arrays",
+                argument=f"{argument}[{position}]",
+                expected=str(wanted),
+                got=str(structure),
+            )
+        for leaf in flat:
+            if not isinstance(leaf, BlockSpec):
+                raise PalladioTypeError("a spec is a BlockSpec", argument=f"{argument}[{position}]", got=repr(leaf))
+        leaves += flat
+    if len(leaves) != count:
+        raise PalladioValueError("one spec per array is needed", argument=argument, expected=count, got=len(leaves))
+    return leaves
+
+
+class BlockMapper:
+    """Makes block maps for one call: all index maps have the same grid and the same scalars."""
+
+    def __init__(self, grid_rank: int, scalars: Sequence[RefType]) -> None:
+        self.grid_rank = grid_rank
+        self.scalars = list(scalars)
+
+    def block_map(self, spec: BlockSpec | None, array: ArrayType, origin: str) -> BlockMap:
+        """The block map of a spec for an array.
+
+        Args:
+            origin: how errors name the spec: `in_specs[1] (x_ref)`.
+
+        Raises:
+            PalladioValueError: block shape of another rank than the array; index map with the wrong number of results.
+            PalladioTypeError: index map with results that are no integers, or that captures an array.
+        """
+        space = (spec.memory_space if spec else None) or ANY
+        if spec is None or (spec.dims is None and spec.index_map is None):
+            whole = tuple(Blocked(extent) for extent in array.shape)
+            return BlockMap(whole, RefType(array.shape, array.dtype, space), self.zeros(len(whole)))
+        dims = tuple(Blocked(extent) for extent in array.shape) if spec.dims is None else spec.dims
+        if len(dims) != array.ndim:
+            raise PalladioValueError(
+                "the block shape has another rank than the array",
+                argument=origin,
+                expected=f"{array.ndim} entries for an array {array}",
+                got=f"{len(dims)} entries: {spec.block_shape}",
+            )
+        shape = tuple(dim.block_size for dim in dims if not isinstance(dim, Squeezed))
+        index_map = self.zeros(self.results(dims)) if spec.index_map is None else self.traced(spec.index_map, dims, origin)
+        return BlockMap(dims, RefType(shape, array.dtype, space), index_map)
+
+    @staticmethod
+    def results(dims: Sequence[Any]) -> int:
+        """How many values an index map's program gives."""
+        return sum(2 if isinstance(dim, BoundedSlice) else 1 for dim in dims)
+
+    def inputs(self) -> list[Any]:
+        return [*[INDEX] * self.grid_rank, *self.scalars]
+
+    def zeros(self, count: int) -> Program:
+        """The index map that is zero everywhere."""
+        inputs = tuple(Var(type) for type in self.inputs())
+        return Program(inputs, (), tuple(Literal(0, dtypes.INT32) for _ in range(count)), "zeros")
+
+    def traced(self, index_map: Callable[..., Any], dims: Sequence[Any], origin: str) -> Program:
+        """The program of a user's index map, its results checked."""
+
+        def flat(*values: Any) -> list[Any]:
+            try:
+                result = index_map(*values)
+            except TypeError as error:
+                self.refuse_signature(index_map, origin, error)
+                raise
+            return self.checked(result, dims, origin)
+
+        def refuse(captured: str) -> PalladioTypeError:
+            return PalladioTypeError(
+                "an index map must not capture arrays",
+                argument=origin,
+                got=f"captures {captured}",
+                hint="pass integer arrays through PrefetchScalarGridSpec",
+            )
+
+        location = function_location(index_map)
+        name = function_name(index_map).strip("<>") or "index_map"
+        staged = stage(flat, self.inputs(), wrap, name=name, refuse=refuse, location=location)
+        if any(effect.kind.value != "read" for effect in staged.program.effects):
+            raise PalladioValueError("an index map may read its scalars, not write them", argument=origin, location=location)
+        return staged.program
+
+    def refuse_signature(self, index_map: Callable[..., Any], origin: str, error: TypeError) -> None:
+        """Turn a call that does not fit the index map's signature into an error that says what it is called with."""
+        try:
+            inspect.signature(index_map).bind(*range(len(self.inputs())))
+        except (TypeError, ValueError):
+            scalars = f" and {len(self.scalars)} references to scalars" if self.scalars else ""
+            raise PalladioTypeError(
+                "the index map takes another number of arguments",
+                argument=origin,
+                expected=f"{self.grid_rank} grid indices{scalars}",
+                got=f"{function_name(index_map)}{inspect.signature(index_map)}",
+                location=function_location(index_map),
+            ) from error
+
+    def checked(self, result: Any, dims: Sequence[Any], origin: str) -> list[Any]:
+        """The flat results of an index map."""
+        results = list(result) if isinstance(result, (tuple, list)) else [result]
+        if len(results) != len(dims):
+            raise PalladioValueError(
+                "the index map gives another number of indices than the block shape has entries",
+                argument=origin,
+                expected=f"{len(dims)} indices",
+                got=f"{len(results)} indices",
+            )
+        flat: list[Any] = []
+        for axis, (value, dim) in enumerate(zip(results, dims, strict=True)):
+            if isinstance(dim, BoundedSlice):
+                if not isinstance(value, Slice):
+                    raise PalladioTypeError(
+                        f"index {axis} belongs to a BoundedSlice", argument=origin, expected="ds(start, size)", got=repr(value)
+                    )
+                flat += [self.integer(value.start, (), axis, origin), self.integer(value.size, (), axis, origin)]
+            else:
+                flat.append(self.integer(value, (dim.block_size,) if isinstance(dim, Indirect) else (), axis, origin))
+        return flat
+
+    @staticmethod
+    def integer(value: Any, shape: tuple[int, ...], axis: int, origin: str) -> Any:
+        try:
+            found = convert.array_type(value)
+        except PalladioTypeError:
+            found = None
+        if found is None or not dtypes.is_integer(found.dtype) or found.shape != shape:
+            wanted = "an integer scalar" if shape == () else f"an integer array of shape {shape}"
+            got = str(found) if found else f"{type(value).__name__}: {value!r:.40}"
+            raise PalladioTypeError(f"index {axis} of the index map is of the wrong kind", argument=origin, expected=wanted, got=got)
+        return value

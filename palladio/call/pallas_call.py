@@ -1,0 +1,417 @@
+"""`pallas_call`: a kernel over references to blocks, run for every point of a grid."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from palladio.array import convert
+from palladio.base import trees
+from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
+from palladio.call.cost import CostEstimate
+from palladio.call.mapping import BlockMapper, function_location, function_name, parameter_names, specs_for
+from palladio.call.specs import BlockSpec, GridSpec, ParsedGrid, no_block_spec, parse_grid
+from palladio.driver.arrays import common_library, from_numpy, to_numpy
+from palladio.driver.cache import PreparedCache
+from palladio.driver.compile import load
+from palladio.driver.executors import Runner, choose
+from palladio.driver.fingerprint import Unkeyable, fingerprint
+from palladio.ir.bind import bind, form
+from palladio.ir.program import Program, Var
+from palladio.ops.grid import Grid, grid_call
+from palladio.trace.debug import checks_enabled
+from palladio.trace.grid import GridAxes, grid_axes
+from palladio.trace.trace import Traced, current_trace, stage
+from palladio.trace.values import wrap
+from palladio.types import dtypes
+from palladio.types.types import SCALAR, ArrayType, MemoryRef, RefType, Type
+
+INDEX = ArrayType((), dtypes.INT32)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A call that was traced: the parameters of its `grid_call`, and what runs it on one executor."""
+
+    grid: Grid
+    kernel: Program
+    run: Runner | None
+
+
+PREPARED: PreparedCache[Prepared] = PreparedCache()
+
+
+def pallas_call(
+    kernel: Callable[..., None] | None = None,
+    out_shape: Any = None,
+    *,
+    grid_spec: GridSpec | None = None,
+    grid: Any = (),
+    in_specs: Any = no_block_spec,
+    out_specs: Any = no_block_spec,
+    scratch_shapes: Any = (),
+    input_output_aliases: Mapping[int, int] | None = None,
+    debug: bool = False,
+    interpret: Any = None,
+    name: str | None = None,
+    compiler_params: Any = None,
+    cost_estimate: CostEstimate | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    out_type: Any = None,
+    scratch_types: Any = None,
+) -> Any:
+    """A function of arrays that runs `kernel` once for every point of a grid.
+
+    The kernel gets references, in order: to the prefetched scalars, to a block of each input, to a block of each output, and to the
+    scratch buffers. It returns nothing: it writes to its outputs. A block that reaches past the edge of its array
+    reads uninitialised values there (NaN, the least integer), and what is written there is dropped.
+
+    Args:
+        kernel: the kernel; left out, `pallas_call` is a decorator.
+        out_shape: a pytree of `ShapeDtypeStruct` (or anything with shape and dtype); also spelled `out_type`.
+        grid: the size of each axis, or (name, size) pairs; the last axis runs fastest. An axis may be dynamic: a 0-d integer array.
+        in_specs, out_specs: a `BlockSpec` for each input and output, in their structure. Whole arrays by default.
+        scratch_shapes: buffers that persist over the grid's steps, such as `pltpu.VMEM((128, 128), jnp.float32)`; also spelled
+            `scratch_types`. A mapping is passed by keyword.
+        grid_spec: a `GridSpec` or `PrefetchScalarGridSpec` in place of the four above.
+        input_output_aliases: from the number of a flat input to the number of the flat output that starts as its copy.
+        debug: print the program after each stage.
+        interpret: True for the evaluator, or the name of an executor.
+        name, metadata, cost_estimate, compiler_params: what tools and compilers may want to know; results do not depend on them.
+            `compiler_params.dimension_semantics` says which grid axes are "parallel" and which "arbitrary".
+
+    Returns:
+        A function of the input arrays (pytrees of NumPy, PyTorch or JAX arrays) that returns arrays of their kind in the structure of
+        `out_shape`. The inputs are never changed.
+
+    Raises:
+        PalladioError: for arguments that break a rule, before anything runs; each names the argument and the caller's line.
+    """
+    out_shape = out_type if out_shape is None else out_shape
+    scratch_shapes = scratch_types if scratch_types is not None else scratch_shapes
+    if kernel is None:
+        return lambda function: pallas_call(
+            function,
+            out_shape,
+            grid_spec=grid_spec,
+            grid=grid,
+            in_specs=in_specs,
+            out_specs=out_specs,
+            scratch_shapes=scratch_shapes,
+            input_output_aliases=input_output_aliases,
+            debug=debug,
+            interpret=interpret,
+            name=name,
+            compiler_params=compiler_params,
+            cost_estimate=cost_estimate,
+            metadata=metadata,
+        )
+    with at_call():
+        if not callable(kernel):
+            raise PalladioTypeError("a kernel is a function of references", argument="kernel", got=repr(kernel))
+        if grid_spec is not None:
+            _refuse_beside_grid_spec(grid, in_specs, out_specs, scratch_shapes)
+        spec = grid_spec or GridSpec(grid, in_specs, out_specs, scratch_shapes)
+        parsed = parse_grid(spec.grid)
+        outputs = _Outputs(out_shape)
+        choose(interpret)
+        parallel = _parallel_axes(compiler_params, len(parsed.sizes))
+        aliases = _checked_aliases(input_output_aliases or {}, len(outputs.types))
+    return PallasCall(kernel, outputs, spec, parsed, aliases, parallel, debug, interpret, name or function_name(kernel))
+
+
+def _refuse_beside_grid_spec(grid: Any, in_specs: Any, out_specs: Any, scratch_shapes: Any) -> None:
+    given = {"grid": grid not in ((), None), "in_specs": in_specs is not no_block_spec}
+    given |= {"out_specs": out_specs is not no_block_spec, "scratch_shapes": bool(scratch_shapes)}
+    for argument, present in given.items():
+        if present:
+            raise PalladioValueError("stands in the grid_spec already; give one of the two", argument=argument)
+
+
+def _parallel_axes(compiler_params: Any, rank: int) -> tuple[bool, ...]:
+    if isinstance(compiler_params, Mapping):
+        semantics = compiler_params.get("dimension_semantics")
+    else:
+        semantics = getattr(compiler_params, "dimension_semantics", None)
+    if semantics is None:
+        return (False,) * rank
+    names = [getattr(entry, "value", entry) for entry in semantics]
+    if len(names) != rank or any(entry not in ("parallel", "arbitrary", "sequential") for entry in names):
+        raise PalladioValueError(
+            'one of "parallel" and "arbitrary" for each grid axis',
+            argument="compiler_params.dimension_semantics",
+            expected=f"{rank} entries",
+            got=names,
+        )
+    return tuple(entry == "parallel" for entry in names)
+
+
+def _checked_aliases(aliases: Mapping[int, int], outputs: int) -> tuple[tuple[int, int], ...]:
+    for source, target in aliases.items():
+        if not isinstance(source, int) or not isinstance(target, int) or source < 0 or not 0 <= target < outputs:
+            raise PalladioValueError(
+                "maps the number of an input to the number of an output",
+                argument="input_output_aliases",
+                expected=f"an output below {outputs}",
+                got=f"{source}: {target}",
+            )
+    if len(set(aliases.values())) != len(aliases):
+        raise PalladioValueError("two inputs alias one output", argument="input_output_aliases", got=dict(aliases))
+    return tuple(sorted(aliases.items()))
+
+
+class _Outputs:
+    """The flat types and the structure of `out_shape`."""
+
+    def __init__(self, out_shape: Any) -> None:
+        if out_shape is None:
+            raise PalladioTypeError("a kernel call needs the shapes of its outputs", argument="out_shape", hint="ShapeDtypeStruct(shape, dtype)")
+        if isinstance(out_shape, list):
+            out_shape = tuple(out_shape)
+        self.alone = not isinstance(out_shape, tuple)
+        self.tree: tuple[Any, ...] = (out_shape,) if self.alone else out_shape
+        leaves, self.structure = trees.flatten(out_shape)
+        names = trees.leaf_names(out_shape, "out_shape")
+        self.types = tuple(_output_type(leaf, name) for leaf, name in zip(leaves, names, strict=True))
+        self.spaces = tuple(leaf.memory_space if isinstance(leaf, MemoryRef) else None for leaf in leaves)
+
+    def specs(self, out_specs: Any, count: int) -> list[Any]:
+        """One spec per output."""
+        if out_specs is no_block_spec:
+            return [None if space is None else BlockSpec(memory_space=space) for space in self.spaces]
+        return specs_for("out_specs", (out_specs,) if self.alone and not isinstance(out_specs, (tuple, list)) else out_specs, self.tree, count)
+
+
+def _output_type(leaf: Any, name: str) -> ArrayType:
+    shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
+    if shape is None or dtype is None:
+        raise PalladioTypeError("an output is described by a shape and a dtype", argument=name, got=repr(leaf))
+    try:
+        return ArrayType(tuple(int(extent) for extent in shape), dtypes.canonical(str(dtype).removeprefix("torch.")))
+    except PalladioError as error:
+        error.argument = name
+        raise
+
+
+class PallasCall:
+    """A prepared way to call a kernel; `pallas_call` makes it. Calling it with arrays runs the kernel."""
+
+    def __init__(
+        self,
+        kernel: Callable[..., None],
+        outputs: _Outputs,
+        spec: GridSpec,
+        grid: ParsedGrid,
+        aliases: tuple[tuple[int, int], ...],
+        parallel: tuple[bool, ...],
+        debug: bool,
+        interpret: Any,
+        name: str,
+    ) -> None:
+        self.kernel = kernel
+        self.outputs = outputs
+        self.spec = spec
+        self.grid = grid
+        self.aliases = aliases
+        self.parallel = parallel
+        self.debug = debug
+        self.interpret = interpret
+        self.__name__ = name
+
+    def __repr__(self) -> str:
+        return f"pallas_call({self.__name__})"
+
+    def __call__(self, *args: Any) -> Any:
+        """Run the kernel on arrays; returns the outputs."""
+        with at_call():
+            leaves, _ = trees.flatten(args)
+            names = trees.leaf_names(args, "args")
+            sizes = [size for size in self.grid.sizes if not isinstance(size, int)]
+            traced = current_trace() is not None and any(isinstance(leaf, Traced) for leaf in (*leaves, *sizes))
+            if traced:
+                values = [leaf if isinstance(leaf, Traced) else to_numpy(leaf, name) for leaf, name in zip(leaves, names, strict=True)]
+            else:
+                values = [to_numpy(leaf, name) for leaf, name in zip(leaves, names, strict=True)]
+                sizes = [self._checked_size(np.asarray(size)) for size in sizes]
+            types = tuple(convert.array_type(value) for value in values)
+            prepared = self._prepared(args, types, traced)
+            if traced:
+                operands = [convert.cast(size, dtypes.INT32) for size in sizes] + values
+                results = bind(grid_call, *operands, grid=prepared.grid, kernel=prepared.kernel)
+                return trees.unflatten(self.outputs.structure, results)
+            library = common_library(leaves)
+            results = prepared.run([*sizes, *values]) if prepared.run else ()
+            return trees.unflatten(self.outputs.structure, [from_numpy(result, library) for result in results])
+
+    def _checked_size(self, size: Any) -> Any:
+        if size < 0:
+            raise PalladioValueError("a dynamic grid size is negative", argument="grid", got=int(size))
+        return np.int32(size)
+
+    def _prepared(self, args: Sequence[Any], types: tuple[ArrayType, ...], traced: bool) -> Prepared:
+        executor = choose(self.interpret)
+        structure = trees.flatten(args)[1]
+        key: Hashable | None
+        try:
+            key = (self._fingerprint(), structure, types, executor.name, checks_enabled(), traced)
+        except Unkeyable:
+            key = None
+        if self.debug:
+            key = None
+
+        def prepare() -> Prepared:
+            grid, kernel = _Builder(self, args, types).build()
+            if traced:
+                return Prepared(grid, kernel, None)
+            inputs = tuple(Var(type) for type in (*[INDEX] * grid.dynamic, *types))
+            eqn = form(grid_call, inputs, {"grid": grid, "kernel": kernel}, kernel.location)
+            program = Program(inputs, (eqn,), eqn.outputs, self.__name__, kernel.location)
+            dump = (lambda text: print(text, file=sys.stdout)) if self.debug else None
+            return Prepared(grid, kernel, load(program, executor, dump))
+
+        return PREPARED.get(key, prepare)
+
+    def _fingerprint(self) -> Hashable:
+        sizes = tuple(size if isinstance(size, int) else None for size in self.grid.sizes)
+        spec = (self.spec.num_scalar_prefetch, self.spec.in_specs, self.spec.out_specs, self.spec.scratch_shapes)
+        outputs = (self.outputs.types, self.outputs.structure, self.outputs.spaces)
+        return fingerprint((self.kernel, spec, self.aliases, self.parallel)), sizes, self.grid.names, outputs
+
+
+class _Builder:
+    """Builds the parameters of one `grid_call` from a call's specs and the types of its arguments."""
+
+    def __init__(self, call: PallasCall, args: Sequence[Any], types: Sequence[ArrayType]) -> None:
+        self.call = call
+        self.args = args
+        self.types = list(types)
+        self.names = parameter_names(call.kernel)
+        count = call.spec.num_scalar_prefetch
+        if len(args) < count:
+            raise PalladioValueError(
+                "fewer arguments than prefetched scalars", argument="args", expected=f"at least {count}", got=len(args)
+            )
+        self.scalars = len(trees.flatten(tuple(args[:count]))[0])
+
+    def name(self, position: int) -> str:
+        """The kernel's name for its parameter at a position, in brackets, if it has one."""
+        return f" ({self.names[position]})" if position < len(self.names) else ""
+
+    def build(self) -> tuple[Grid, Program]:
+        """The grid and the kernel's program."""
+        call, count = self.call, self.call.spec.num_scalar_prefetch
+        scalars = [RefType(type.shape, type.dtype, SCALAR) for type in self.types[: self.scalars]]
+        self.check_aliases()
+        mapper = BlockMapper(len(call.grid.sizes), scalars)
+        arrays = self.types[self.scalars :]
+        tree = tuple(self.args[count:])
+        in_specs = call.spec.in_specs
+        specs = [None] * len(arrays) if in_specs is no_block_spec else specs_for("in_specs", in_specs, tree, len(arrays))
+        inputs = self.block_maps(mapper, "in_specs", specs, arrays, tree, count)
+        out_specs = call.outputs.specs(call.spec.out_specs, len(call.outputs.types))
+        outputs = self.block_maps(mapper, "out_specs", out_specs, call.outputs.types, call.outputs.tree, count + len(tree))
+        scratch, scratch_tree = trees.flatten(call.spec.scratch_shapes)
+        grid = Grid(
+            tuple(size if isinstance(size, int) else None for size in call.grid.sizes),
+            self.scalars,
+            tuple(inputs),
+            tuple(outputs),
+            call.outputs.types,
+            tuple(self.scratch_type(leaf, n) for n, leaf in enumerate(scratch)),
+            call.aliases,
+            call.parallel,
+        )
+        return grid, self.kernel(grid, scalars, scratch_tree)
+
+    def check_aliases(self) -> None:
+        for source, target in self.call.aliases:
+            if source >= len(self.types):
+                raise PalladioValueError(
+                    "names an input that the call does not have",
+                    argument="input_output_aliases",
+                    expected=f"an input below {len(self.types)}",
+                    got=source,
+                )
+            given, wanted = self.types[source], self.call.outputs.types[target]
+            if given != wanted:
+                raise PalladioValueError(
+                    f"input {source} and output {target} are aliased but differ",
+                    argument="input_output_aliases",
+                    expected=str(wanted),
+                    got=str(given),
+                )
+
+    def block_maps(
+        self, mapper: BlockMapper, argument: str, specs: Sequence[Any], types: Sequence[ArrayType], tree: Any, first: int
+    ) -> list[Any]:
+        """The block maps of the inputs or outputs; `first` is the position of the first one among the kernel's parameters."""
+        origins = []
+        for position, part in enumerate(tree):
+            where = f"{argument}[{position}]"
+            origins += [name + self.name(first + position) for name in trees.leaf_names(part, where)]
+        return [mapper.block_map(spec, type, origin) for spec, type, origin in zip(specs, types, origins, strict=True)]
+
+    def scratch_type(self, leaf: Any, position: int) -> RefType:
+        if not isinstance(leaf, MemoryRef):
+            raise PalladioTypeError(
+                "scratch is described by a memory space, a shape and a dtype",
+                argument=f"scratch_shapes[{position}]",
+                expected="such as pltpu.VMEM(shape, dtype)",
+                got=repr(leaf),
+            )
+        return leaf.ref_type
+
+    def kernel(self, grid: Grid, scalars: Sequence[RefType], scratch_tree: Any) -> Program:
+        """Trace the kernel."""
+        call = self.call
+        rank, dynamic = len(grid.sizes), grid.dynamic
+        blocks = [block.ref for block in (*grid.inputs, *grid.outputs)]
+        types: list[Type] = [*[INDEX] * (rank + dynamic), *scalars, *blocks, *grid.scratch]
+        hints = [f"i{axis}" for axis in range(rank)] + [f"n{axis}" for axis, size in enumerate(grid.sizes) if size is None]
+        structure = trees.flatten((self.args, call.outputs.tree))[1]
+
+        def flat(*values: Any) -> Sequence[Any]:
+            ids, extra, refs = values[:rank], iter(values[rank : rank + dynamic]), values[rank + dynamic :]
+            sizes = tuple(next(extra) if size is None else size for size in grid.sizes)
+            arrays = len(refs) - len(grid.scratch)
+            args, outs = trees.unflatten(structure, refs[:arrays])
+            scratch = trees.unflatten(scratch_tree, refs[arrays:])
+            keywords = dict(scratch) if isinstance(scratch, Mapping) else {}
+            positional = () if keywords else scratch if isinstance(scratch, (tuple, list)) else (scratch,)
+            with grid_axes(GridAxes(ids, sizes, call.grid.names)):
+                result = call.kernel(*args, *outs, *positional, **keywords)
+            if result is not None:
+                raise PalladioTypeError(
+                    f"the kernel {call.__name__} must return None; it writes to its output references",
+                    argument="kernel",
+                    got=f"returns {result!r:.60}",
+                    location=function_location(call.kernel),
+                )
+            return ()
+
+        hints += self.ref_hints()
+        location = function_location(call.kernel)
+        staged = stage(flat, types, wrap, name=call.__name__, hints=hints, refuse=self.refuse_capture, location=location)
+        return staged.program
+
+    def ref_hints(self) -> list[str]:
+        """The kernel's parameter names for references that are parameters by themselves."""
+        hints = []
+        for position, part in enumerate((*self.args, *self.call.outputs.tree)):
+            leaves = trees.flatten(part)[0]
+            name = self.names[position] if position < len(self.names) else ""
+            hints += [name if len(leaves) == 1 else f"{name}_{n}" for n in range(len(leaves))]
+        position = len(self.args) + len(self.call.outputs.tree)
+        return [*hints, *self.names[position : position + len(trees.flatten(self.call.spec.scratch_shapes)[0])]]
+
+    def refuse_capture(self, captured: str) -> PalladioTypeError:
+        return PalladioTypeError(
+            f"the kernel {self.call.__name__} captures an array constant",
+            argument="kernel",
+            got=captured,
+            hint="pass it as an input; a kernel may capture only scalars",
+        )

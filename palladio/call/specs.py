@@ -1,0 +1,201 @@
+"""Specifications of blocks and grids, with the names and meanings of Pallas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
+from palladio.ops.grid import BlockDim, Blocked, BoundedSlice, Element, Indirect, Squeezed
+from palladio.types.types import MemorySpace
+
+squeezed = Squeezed()
+
+
+class RevisitMode(Enum):
+    """When a pipeline may find a block again without fetching it."""
+
+    IMMEDIATE = "immediate"
+    ANY = "any"
+
+
+@dataclass(frozen=True)
+class Buffered:
+    """How many buffers a pipeline gives to a block. Advice: it never changes results."""
+
+    buffer_count: int
+    use_lookahead: bool = False
+    revisit: RevisitMode | None = None
+    prefetched_count: int = 0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.buffer_count, int) or self.buffer_count < 1:
+            with at_call():
+                raise PalladioValueError("at least one buffer is needed", argument="buffer_count", got=self.buffer_count)
+
+
+class _NoBlockSpec:
+    """The whole array at every grid point."""
+
+    def __repr__(self) -> str:
+        return "no_block_spec"
+
+
+no_block_spec = _NoBlockSpec()
+
+
+class BlockSpec:
+    """How an array is cut into blocks, and which block a grid point works on.
+
+    Args:
+        block_shape: one entry per axis of the array: an int (or `Blocked(n)`), None (or `Squeezed()`) for one element whose axis the
+            kernel does not see, `Element(n, padding)`, `BoundedSlice(n)`, `Indirect(n)`. None for the whole array.
+        index_map: from the grid indices (then the references to prefetched scalars) to one index per axis. By default all zeros.
+        pipeline_mode: advice on buffering.
+        memory_space: where the block should be.
+
+    Raises:
+        PalladioTypeError, PalladioValueError: an entry that is no block dimension, or a size below 1.
+    """
+
+    def __init__(
+        self,
+        block_shape: Sequence[Any] | None = None,
+        index_map: Callable[..., Any] | None = None,
+        pipeline_mode: Buffered | None = None,
+        *,
+        memory_space: MemorySpace | None = None,
+    ) -> None:
+        with at_call():
+            if callable(block_shape):
+                raise PalladioTypeError(
+                    "the block shape comes first, the index map second", argument="block_shape", got=repr(block_shape)
+                )
+            if index_map is not None and not callable(index_map):
+                raise PalladioTypeError("an index map is a function", argument="index_map", got=repr(index_map))
+            if isinstance(block_shape, (int, np.integer)):
+                raise PalladioTypeError(
+                    "a block shape is a tuple", argument="block_shape", got=block_shape, hint=f"write ({block_shape},)"
+                )
+            self.dims = None if block_shape is None else tuple(map(_dimension, block_shape))
+        self.block_shape = None if block_shape is None else tuple(block_shape)
+        self.index_map = index_map
+        self.pipeline_mode = pipeline_mode
+        self.memory_space = memory_space
+
+    def __repr__(self) -> str:
+        return f"BlockSpec({self.block_shape}, {getattr(self.index_map, '__name__', None)})"
+
+
+def _dimension(entry: Any) -> BlockDim:
+    if entry is None or entry is Squeezed:
+        return squeezed
+    if isinstance(entry, (int, np.integer)) and not isinstance(entry, bool):
+        entry = Blocked(int(entry))
+    if isinstance(entry, Squeezed):
+        return entry
+    if not isinstance(entry, (Blocked, Element, BoundedSlice, Indirect)):
+        raise PalladioTypeError(
+            "a block shape holds integers, None and block dimensions", argument="block_shape", got=repr(entry)
+        )
+    if not isinstance(entry.block_size, (int, np.integer)) or entry.block_size < 1:
+        raise PalladioValueError("a block has at least one element along each axis", argument="block_shape", got=repr(entry))
+    if isinstance(entry, Element) and min(entry.padding) < 0:
+        raise PalladioValueError("the padding of an Element is at least 0", argument="block_shape", got=repr(entry))
+    return entry
+
+
+class GridSpec:
+    """A grid with the specifications that go with it.
+
+    Args:
+        grid: the size of each axis, or (name, size) pairs. A size may be a 0-d integer array or a traced scalar.
+        in_specs, out_specs: pytrees of `BlockSpec` in the structure of the inputs and outputs; whole arrays by default.
+        scratch_shapes: buffers that persist over the grid's steps; a mapping is passed to the kernel by keyword.
+    """
+
+    num_scalar_prefetch = 0
+
+    def __init__(
+        self,
+        grid: Any = (),
+        in_specs: Any = no_block_spec,
+        out_specs: Any = no_block_spec,
+        scratch_shapes: Any = (),
+    ) -> None:
+        self.grid = grid
+        self.in_specs = in_specs
+        self.out_specs = out_specs
+        self.scratch_shapes = scratch_shapes
+
+
+class PrefetchScalarGridSpec(GridSpec):
+    """A grid whose index maps may read the call's first arguments.
+
+    Args:
+        num_scalar_prefetch: how many arguments are scalars (integer arrays, whole): the kernel gets references to them first,
+            index maps get them behind the grid indices.
+        grid, in_specs, out_specs, scratch_shapes: as in `GridSpec`, for the other arguments.
+    """
+
+    def __init__(
+        self,
+        num_scalar_prefetch: int,
+        grid: Any = (),
+        in_specs: Any = no_block_spec,
+        out_specs: Any = no_block_spec,
+        scratch_shapes: Any = (),
+    ) -> None:
+        super().__init__(grid, in_specs, out_specs, scratch_shapes)
+        if not isinstance(num_scalar_prefetch, int) or num_scalar_prefetch < 0:
+            with at_call():
+                raise PalladioValueError(
+                    "the number of prefetched scalars is at least 0", argument="num_scalar_prefetch", got=num_scalar_prefetch
+                )
+        self.num_scalar_prefetch = num_scalar_prefetch
+
+
+@dataclass(frozen=True)
+class ParsedGrid:
+    """A grid's sizes (an int, or the dynamic value) and names."""
+
+    sizes: tuple[Any, ...]
+    names: tuple[str | None, ...]
+
+
+def parse_grid(grid: Any) -> ParsedGrid:
+    """The sizes and names of a grid argument.
+
+    Raises:
+        PalladioTypeError: an entry that is no integer.
+        PalladioValueError: a static entry below 1.
+    """
+    if isinstance(grid, (int, np.integer)):
+        grid = (grid,)
+    if not isinstance(grid, (tuple, list)):
+        raise PalladioTypeError("a grid is a tuple of sizes", argument="grid", got=repr(grid))
+    sizes, names = [], []
+    for position, entry in enumerate(grid):
+        name = None
+        if isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[0], str):
+            name, entry = entry
+        names.append(name)
+        sizes.append(_grid_size(entry, f"grid[{position}]"))
+    if len({name for name in names if name}) != len([name for name in names if name]):
+        raise PalladioValueError("the names of a grid's axes are different", argument="grid", got=names)
+    return ParsedGrid(tuple(sizes), tuple(names))
+
+
+def _grid_size(entry: Any, argument: str) -> Any:
+    if isinstance(entry, (int, np.integer)) and not isinstance(entry, bool):
+        if entry < 1:
+            raise PalladioValueError("a grid size is at least 1", argument=argument, got=int(entry))
+        return int(entry)
+    dtype, shape = getattr(entry, "dtype", None), getattr(entry, "shape", None)
+    if shape is None or dtype is None or tuple(shape) != () or np.dtype(dtype).kind not in "iu":
+        raise PalladioTypeError("a grid size is an integer, or a 0-d integer array", argument=argument, got=repr(entry))
+    return entry

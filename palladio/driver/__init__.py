@@ -1,0 +1,1 @@
+"""Floor 8: the way of a program to an executor: pipelines, the cache of prepared calls, executor choice, arrays in and out."""

@@ -1,0 +1,88 @@
+"""Arrays in and out: NumPy, PyTorch and JAX arrays, and whatever speaks DLPack or the array protocol.
+
+Nothing is imported that the caller has not: a PyTorch tensor is recognised by its own module. Results come back as the kind that the
+arguments were: if any argument is a tensor, they are tensors.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from palladio.base.errors import PalladioTypeError, PalladioValueError
+from palladio.types import dtypes
+
+_WORDS = {1: np.uint8, 2: np.uint16}
+
+
+def library_of(value: Any) -> str:
+    """`numpy`, `torch` or `jax`: what the value came from."""
+    for base in type(value).__mro__:
+        root = base.__module__.partition(".")[0]
+        if root in ("torch", "jax", "jaxlib"):
+            return "torch" if root == "torch" else "jax"
+    return "numpy"
+
+
+def to_numpy(value: Any, argument: str) -> np.ndarray[Any, Any] | np.generic:
+    """The value as a NumPy array, without a copy where the memory can be shared.
+
+    Raises:
+        PalladioTypeError: no array, or one of a dtype that Palladio does not have.
+        PalladioValueError: an array that is not in host memory.
+    """
+    if isinstance(value, np.ndarray):
+        array = value
+    elif dtypes.of_scalar(value) is not None:
+        kind = dtypes.of_scalar(value)
+        array = np.asarray(value, kind[0] if kind else None)
+    elif library_of(value) == "torch":
+        array = _from_torch(value, argument)
+    elif hasattr(value, "__array__"):
+        array = np.asarray(value)
+    elif hasattr(value, "__dlpack__"):
+        array = np.from_dlpack(value)
+    else:
+        raise PalladioTypeError("no array", argument=argument, got=f"{type(value).__name__}: {value!r:.60}")
+    if not dtypes.is_supported(array.dtype):
+        expected = ", ".join(str(dtype) for dtype in dtypes.ALL)
+        raise PalladioTypeError("an array of a dtype that Palladio does not have", argument=argument, expected=expected, got=array.dtype)
+    return array
+
+
+def _from_torch(tensor: Any, argument: str) -> np.ndarray[Any, Any]:
+    if tensor.device.type != "cpu":
+        raise PalladioValueError("the tensor is not in host memory", argument=argument, got=str(tensor.device), hint="tensor.cpu()")
+    tensor = tensor.detach()
+    name = str(tensor.dtype).removeprefix("torch.")
+    if name not in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
+        return tensor.numpy()
+    dtype = dtypes.canonical(getattr(__import__("ml_dtypes"), name))
+    word = sys.modules["torch"].uint8 if dtype.itemsize == 1 else sys.modules["torch"].uint16
+    return tensor.view(word).numpy().view(dtype)
+
+
+def from_numpy(array: np.ndarray[Any, Any], library: str) -> Any:
+    """A result as an array of `library`, sharing memory where it can."""
+    if library == "torch":
+        return _to_torch(np.asarray(array))
+    if library == "jax":
+        return sys.modules["jax"].numpy.asarray(array)
+    return array
+
+
+def _to_torch(array: np.ndarray[Any, Any]) -> Any:
+    torch = sys.modules["torch"]
+    if not array.flags.writeable or array.ndim == 0:
+        array = np.array(array)
+    if dtypes.is_narrow_float(array.dtype):
+        return torch.from_numpy(array.view(_WORDS[array.dtype.itemsize])).view(getattr(torch, str(array.dtype)))
+    return torch.from_numpy(array)
+
+
+def common_library(values: Sequence[Any]) -> str:
+    """The library that results go to: that of the first argument that is no NumPy array."""
+    return next((library for library in map(library_of, values) if library != "numpy"), "numpy")

@@ -1,0 +1,55 @@
+"""Prepared calls, kept by what they were prepared from. Safe from many threads: one prepares, the others wait for it."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class PreparedCache(Generic[T]):
+    """The most recently used prepared calls.
+
+    `prepared` counts how often something was prepared, for those who want to know that nothing was.
+    """
+
+    def __init__(self, capacity: int = 1024) -> None:
+        self.capacity = capacity
+        self.prepared = 0
+        self._entries: OrderedDict[Hashable, T] = OrderedDict()
+        self._lock = threading.Lock()
+        self._underway: dict[Hashable, threading.RLock] = {}
+
+    def get(self, key: Hashable | None, prepare: Callable[[], T]) -> T:
+        """The entry of a key, prepared if there is none. A key of None is never kept."""
+        if key is None:
+            self.prepared += 1
+            return prepare()
+        with self._lock:
+            if key in self._entries:
+                self._entries.move_to_end(key)
+                return self._entries[key]
+            turn = self._underway.setdefault(key, threading.RLock())
+        with turn:
+            with self._lock:
+                if key in self._entries:
+                    return self._entries[key]
+            try:
+                entry = prepare()
+            finally:
+                with self._lock:
+                    self._underway.pop(key, None)
+            with self._lock:
+                self.prepared += 1
+                self._entries[key] = entry
+                while len(self._entries) > self.capacity:
+                    self._entries.popitem(last=False)
+            return entry
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._entries.clear()

@@ -1,0 +1,23 @@
+"""The spine: which passes a program goes through on its way to each executor."""
+
+from __future__ import annotations
+
+from palladio.driver.executors import REFERENCE, Executor, Runner
+from palladio.ir.program import Program
+from palladio.ir.verify import verify
+from palladio.passes.pipeline import Dump, Pass, run_passes
+
+# The evaluator runs what was traced: the definition is not to depend on any pass.
+PIPELINES: dict[str, tuple[Pass, ...]] = {
+    REFERENCE.name: (),
+}
+
+
+def load(program: Program, executor: Executor, dump: Dump | None = None) -> Runner:
+    """Take a traced program through an executor's passes and make it runnable.
+
+    Args:
+        dump: called with the program's text after each stage.
+    """
+    verify(program)
+    return executor.load(run_passes(program, PIPELINES[executor.name], dump=dump))

@@ -1,0 +1,92 @@
+"""Executors and the choice among them.
+
+The choice falls by the call's own argument, else by the context (`with palladio.executor("reference")`), else by the environment
+(`PALLADIO_EXECUTOR`), else on the default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from palladio.base import knobs
+from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
+from palladio.ir.evaluate import evaluate
+from palladio.ir.program import Program
+
+Runner = Callable[[Sequence[Any]], Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Executor:
+    """A way to run programs: `load` makes a prepared program, already through the executor's passes, into a function of values."""
+
+    name: str
+    doc: str
+    load: Callable[[Program], Runner]
+
+
+def _load_reference(program: Program) -> Runner:
+    def run(values: Sequence[Any]) -> Sequence[Any]:
+        with np.errstate(all="ignore"):
+            return evaluate(program, values)
+
+    return run
+
+
+REFERENCE = Executor("reference", "The evaluator on NumPy: the definition of what a program means.", _load_reference)
+
+EXECUTORS: dict[str, Executor] = {executor.name: executor for executor in (REFERENCE,)}
+DEFAULT = REFERENCE
+
+_chosen: ContextVar[Executor | None] = ContextVar("palladio_executor", default=None)
+
+
+def find(name: str, argument: str) -> Executor:
+    """The executor of a name.
+
+    Raises:
+        PalladioValueError: if there is none.
+    """
+    if name not in EXECUTORS:
+        raise PalladioValueError("no executor has this name", argument=argument, expected=", ".join(EXECUTORS), got=repr(name))
+    return EXECUTORS[name]
+
+
+@contextmanager
+def _use(executor: Executor) -> Iterator[None]:
+    token = _chosen.set(executor)
+    try:
+        yield
+    finally:
+        _chosen.reset(token)
+
+
+def executor(name: str) -> Any:
+    """A context manager: kernels called inside the block run on the executor of this name.
+
+    Raises:
+        PalladioValueError: if there is no such executor.
+    """
+    with at_call():
+        return _use(find(name, "name"))
+
+
+def choose(interpret: Any = None) -> Executor:
+    """The executor for a call, given its `interpret` argument: True is the evaluator, a string an executor's name."""
+    if interpret is True:
+        return REFERENCE
+    if isinstance(interpret, str):
+        return find(interpret, "interpret")
+    if interpret not in (None, False):
+        raise PalladioTypeError("interpret is True, False or the name of an executor", argument="interpret", got=repr(interpret))
+    chosen = _chosen.get()
+    if chosen is not None:
+        return chosen
+    named = knobs.executor.get()
+    return DEFAULT if named is None else find(named, knobs.executor.name)
