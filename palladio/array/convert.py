@@ -53,7 +53,10 @@ def cast(value: ArrayLike, dtype: DType) -> Array:
     if dtypes.of_scalar(value) is not None:
         if isinstance(value, int) and dtypes.is_integer(dtype) and not _fits(value, dtype):
             raise PalladioValueError(f"the integer does not fit into {dtype}", got=value)
-        return np.asarray(value).astype(dtype)[()]
+        with np.errstate(all="ignore"):
+            if isinstance(value, (float, np.floating)) and not dtypes.is_float(dtype):
+                return casts.convert.eval(np.asarray(value), dtype=dtype)[0]
+            return np.asarray(value).astype(dtype)  # no NumPy scalar: those of 64 bits are weak
     if array_type(value).dtype == dtype:
         return value
     return bind(casts.convert, value, dtype=dtype)[0]
@@ -84,7 +87,7 @@ def broadcast_to(value: ArrayLike, shape_: tuple[int, ...]) -> Array:
 
 
 def together(*values: ArrayLike, floating: bool = False) -> tuple[list[Array], bool]:
-    """The values in one dtype and one shape (scalars stay scalars), and whether the result of an operation on them is weak.
+    """The values in one dtype and one shape (scalars stay scalars), and whether what is computed of them is weak.
 
     Args:
         floating: bring integers and bools to float32, as mathematical functions do.
@@ -95,6 +98,16 @@ def together(*values: ArrayLike, floating: bool = False) -> tuple[list[Array], b
     common = broadcast_shapes(*(array_type(value).shape for value in values))
     cast_values = [cast(value, dtype) for value in values]
     return [value if array_type(value).shape == () else broadcast_to(value, common) for value in cast_values], weak
+
+
+def call(op: Op, *values: Array, **params: Any) -> Array:
+    """The output of an operation that has one, on values that already have the dtypes and shapes it wants."""
+    return bind(op, *values, **params)[0]
+
+
+def constant(value: Any, like: ArrayLike) -> Array:
+    """A scalar constant of the dtype of another value."""
+    return np.asarray(value).astype(array_type(like).dtype)
 
 
 def apply(op: Op, *values: ArrayLike, floating: bool = False) -> Array:

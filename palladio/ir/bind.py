@@ -51,7 +51,8 @@ class Eager:
             values = [_concrete(value, op) for value in inputs]
             op.type(*(ArrayType(value.shape, value.dtype) for value in values), **params)
             outputs = op.eval(*values, **params)
-            return list(drive(outputs) if op.control else outputs)
+            # No NumPy scalars, which are weak where they have 64 bits.
+            return [np.asarray(output) for output in (drive(outputs) if op.control else outputs)]
 
 
 def _concrete(value: Any, op: Op) -> Any:
