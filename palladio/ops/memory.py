@@ -50,6 +50,15 @@ def _require_mask(mask: Type, wanted: ArrayType) -> None:
         raise PalladioTypeError("a mask is a bool array", expected=str(ArrayType(wanted.shape, dtypes.BOOL)), got=str(mask))
 
 
+def _require_combinable(kind: str, array: ArrayType) -> None:
+    if kind != "set" and kind not in COMBINERS:
+        raise PalladioValueError("no such way to combine", expected=", ".join(["set", *COMBINERS]), got=kind)
+    if kind in ("add", "mul") and dtypes.is_bool(array.dtype):
+        raise PalladioTypeError(f"bools have no {kind}", got=str(array), hint="combine them with or, and, xor")
+    if kind in ("and", "or", "xor") and dtypes.is_float(array.dtype):
+        raise PalladioTypeError(f"floats have no {kind}", got=str(array))
+
+
 # extract and insert: the pure twins.
 
 
@@ -73,8 +82,7 @@ extract = Op(
 def _insert_type(array: Type, value: Type, *indices: Type, transforms: Transforms, kind: str) -> Sequence[Type]:
     part = _accessed(array, transforms, indices, ref=False)
     _require_like("the value", value, part)
-    if kind != "set" and kind not in COMBINERS:
-        raise PalladioValueError("no such way to combine", expected=", ".join(["set", *COMBINERS]), got=kind)
+    _require_combinable(kind, part)
     return (array,)
 
 
@@ -196,6 +204,13 @@ swap = Op(
 )
 
 
+def _accumulate_type(ref: Type, value: Type, *indices: Type, transforms: Transforms) -> Sequence[Type]:
+    part = _accessed(ref, transforms, indices, ref=True)
+    _require_like("the value", value, part)
+    _require_combinable("add", part)
+    return ()
+
+
 def _accumulate_eval(ref: Any, value: Any, *indices: Any, transforms: Transforms) -> Sequence[Any]:
     _updated(ref, value, transforms, indices, "add")
     return ()
@@ -210,7 +225,7 @@ def _accumulate_discharge(
 accumulate = Op(
     "accumulate",
     "ref[transforms] += value; an element that is selected several times receives every addition",
-    _store_type,
+    _accumulate_type,
     _accumulate_eval,
     effects=(accumulates(0),),
     discharge=_accumulate_discharge,

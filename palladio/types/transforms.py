@@ -80,6 +80,8 @@ def bitcast_axis(ndim: int) -> int:
 
 def _bitcast_shape(array: ArrayType, dtype: DType) -> Shape:
     old, new = array.dtype.itemsize, dtype.itemsize
+    if dtypes.BOOL in (array.dtype, dtype) and array.dtype != dtype:
+        raise PalladioTypeError("the bits of bool have no other meaning", got=f"{array} to {dtype}")
     if old == new:
         return array.shape
     if array.ndim == 0:

@@ -237,7 +237,8 @@ class _Parser:
         return Slice(start, size, self.literal() if self.take(":") else 1)
 
     def position_in_axis(self, indices: list[Atom]) -> int | Operand:
-        if self.token.kind == "number" and self.tokens[self.position + 2].kind != "name":
+        typed = [token.text for token in self.tokens[self.position + 1 : self.position + 3]]
+        if self.token.kind == "number" and not (typed[0] == ":" and typed[1] in dtypes.SHORT_NAMES):
             return int(self.literal())
         indices.append(self.index_atom())
         return Operand(len(indices) - 1)
