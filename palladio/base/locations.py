@@ -104,6 +104,12 @@ def capture(depth: int = 1) -> Location | None:
     return inner
 
 
+def caller_location() -> Location | None:
+    """The innermost line outside of this package and its library: for a library function, the line that called it."""
+    here = capture()
+    return here if here is None else here.outermost
+
+
 def of_traceback(trace: TracebackType | None) -> Location | None:
     """The innermost user frame that an exception passed through."""
     found: Location | None = None

@@ -14,7 +14,7 @@ from palladio.array import convert
 from palladio.base import trees
 from palladio.base.errors import PalladioTypeError, at_call
 from palladio.call.mapping import function_location, function_name
-from palladio.driver.arrays import common_library, from_numpy, library_of, to_numpy
+from palladio.array.foreign import common_library, from_numpy, library_of, to_numpy
 from palladio.driver.cache import PreparedCache
 from palladio.driver.compile import load
 from palladio.driver.executors import Runner, choose

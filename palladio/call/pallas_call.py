@@ -15,7 +15,7 @@ from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValue
 from palladio.call.cost import CostEstimate
 from palladio.call.mapping import BlockMapper, function_location, function_name, parameter_names, specs_for
 from palladio.call.specs import BlockSpec, GridSpec, ParsedGrid, no_block_spec, parse_grid
-from palladio.driver.arrays import common_library, from_numpy, to_numpy
+from palladio.array.foreign import common_library, from_numpy, to_numpy
 from palladio.driver.cache import PreparedCache
 from palladio.driver.compile import load
 from palladio.driver.executors import Runner, choose

@@ -9,7 +9,7 @@ from palladio.array import convert
 from palladio.base.errors import PalladioTypeError
 from palladio.ir.bind import bind
 from palladio.ir.program import Var
-from palladio.ops import atomics, memory
+from palladio.ops import memory
 from palladio.trace.indices import index_transform
 from palladio.trace.trace import Trace, Traced
 from palladio.types import dtypes
@@ -242,10 +242,3 @@ def fitted(value: Any, target: Reference) -> Any:
         value = convert.cast(value, wanted.dtype)
     return convert.broadcast_to(value, wanted.shape)
 
-
-def atomic(kind: str, target: Reference, key: Any, value: Any) -> Any:
-    """Combine atomically with the elements `target[key]`; returns the old ones."""
-    reached = target._reach(key)
-    return bind(
-        atomics.atomic, reached.root, fitted(value, reached), *reached.operands, transforms=reached.transforms, kind=kind
-    )[0]

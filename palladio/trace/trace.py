@@ -118,6 +118,11 @@ def current_trace() -> Trace | None:
     return interpreter if isinstance(interpreter, Trace) else None
 
 
+def is_traced(value: Any) -> bool:
+    """Whether a value is traced: known only when the program runs."""
+    return getattr(value, "palladio_type", None) is not None
+
+
 @contextmanager
 def tracing(trace: Trace) -> Iterator[None]:
     """Make a trace the current interpreter."""

@@ -1,0 +1,88 @@
+"""Masked loads and stores, and atomics, as functions of a reference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from palladio.array import convert
+from palladio.base.errors import PalladioTypeError
+from palladio.ir.bind import bind
+from palladio.ops import atomics, masked
+from palladio.trace.reference import Reference, fitted
+from palladio.types import dtypes
+
+
+def _reached(ref: Any, index: Any) -> Reference:
+    if not isinstance(ref, Reference):
+        raise PalladioTypeError("a reference is needed", argument="ref", got=repr(ref))
+    return ref if index is None else ref.at[index]
+
+
+def _mask(mask: Any, target: Reference) -> Any:
+    given = convert.array_type(mask)
+    if given.dtype != dtypes.BOOL:
+        raise PalladioTypeError("a mask is a bool array", argument="mask", got=str(given))
+    return convert.broadcast_to(mask, target.shape)
+
+
+def load(ref: Any, idx: Any = None, *, mask: Any = None, other: Any = None) -> Any:
+    """`ref[idx]`; where the mask is false nothing is read and the element is `other`, or uninitialised.
+
+    Args:
+        mask: `bool[...]` that broadcasts to what is read.
+        other: a value that broadcasts to what is read.
+    """
+    target = _reached(ref, idx)
+    if mask is None:
+        if other is not None:
+            raise PalladioTypeError("other has a meaning only with a mask", argument="other")
+        return target[...]
+    filler = dtypes.uninitialized(target.dtype) if other is None else other
+    inputs = (_mask(mask, target), fitted(filler, target), *target.operands)
+    return bind(masked.load_masked, target.root, *inputs, transforms=target.transforms)[0]
+
+
+def store(ref: Any, val: Any, *, idx: Any = None, mask: Any = None) -> None:
+    """`ref[idx] = val`; where the mask is false nothing is written."""
+    target = _reached(ref, idx)
+    if mask is None:
+        target[...] = val
+        return
+    inputs = (fitted(val, target), _mask(mask, target), *target.operands)
+    bind(masked.store_masked, target.root, *inputs, transforms=target.transforms)
+
+
+def swap(ref: Any, idx: Any, val: Any, *, mask: Any = None) -> Any:
+    """Write `ref[idx] = val` and return the old value; where the mask is false nothing is written, and the old value is uninitialised."""
+    if mask is None:
+        return _reached(ref, idx).swap(val)
+    old = load(ref, idx, mask=mask)
+    store(ref, val, idx=idx, mask=mask)
+    return old
+
+
+def _atomic(kind: str, doc: str) -> Any:
+    def atomic(ref: Any, idx: Any, val: Any) -> Any:
+        target = _reached(ref, idx)
+        inputs = (fitted(val, target), *target.operands)
+        return bind(atomics.atomic, target.root, *inputs, transforms=target.transforms, kind=kind)[0]
+
+    atomic.__name__ = f"atomic_{kind}"
+    atomic.__doc__ = f"{doc} one element at a time, atomically; returns the old elements."
+    return atomic
+
+
+atomic_add = _atomic("add", "`ref[idx] += val`")
+atomic_max = _atomic("max", "`ref[idx] = max(ref[idx], val)`")
+atomic_min = _atomic("min", "`ref[idx] = min(ref[idx], val)`")
+atomic_and = _atomic("and", "`ref[idx] &= val`")
+atomic_or = _atomic("or", "`ref[idx] |= val`")
+atomic_xor = _atomic("xor", "`ref[idx] ^= val`")
+atomic_xchg = _atomic("exchange", "`ref[idx] = val`")
+
+
+def atomic_cas(ref: Any, idx: Any, cmp: Any, val: Any) -> Any:
+    """Where `ref[idx] == cmp`, write `val`; atomically, one element at a time. Returns the old elements."""
+    target = _reached(ref, idx)
+    inputs = (fitted(cmp, target), fitted(val, target), *target.operands)
+    return bind(atomics.atomic_cas, target.root, *inputs, transforms=target.transforms)[0]

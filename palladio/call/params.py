@@ -1,0 +1,32 @@
+"""What a caller may tell a compiler about a call. Results never depend on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any
+
+
+class GridDimensionSemantics(Enum):
+    """Whether the steps of a grid axis may run in any order or at once."""
+
+    PARALLEL = "parallel"
+    ARBITRARY = "arbitrary"
+
+
+class CompilerParams:
+    """Advice to a compiler.
+
+    Args:
+        dimension_semantics: "parallel" or "arbitrary" for each grid axis; steps of a parallel one may run in any order.
+        options: whatever else a compiler of another system takes; kept, and of no effect here.
+    """
+
+    def __init__(
+        self, dimension_semantics: Sequence[str | GridDimensionSemantics] | None = None, **options: Any
+    ) -> None:
+        self.dimension_semantics = None if dimension_semantics is None else tuple(dimension_semantics)
+        self.options = options
+
+    def __repr__(self) -> str:
+        return f"CompilerParams({self.dimension_semantics})"

@@ -1,0 +1,72 @@
+"""Dense matrix product: one grid of tiles, the last axis summing into a scratch accumulator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import palladio as pl
+import palladio.numpy as jnp
+import palladio.tpu as pltpu
+from palladio.library.checks import require_matrices, require_tiling
+
+
+def matmul(
+    x: Any,
+    y: Any,
+    *,
+    preferred_element_type: Any = None,
+    tiling: tuple[int, int, int] = (128, 128, 128),
+    interpret: Any = None,
+) -> Any:
+    """The product `x @ y`.
+
+    Args:
+        x: `dtype[m, k]`.
+        y: `dtype[k, n]`.
+        preferred_element_type: the dtype of the result, that of `x` and `y` together by default. Sums are float32 (float64 for float64).
+        tiling: tile sizes along m, k and n; they need not divide them.
+        interpret: as in `palladio.pallas_call`.
+
+    Returns:
+        `preferred_element_type[m, n]`.
+
+    Raises:
+        PalladioValueError, PalladioTypeError: shapes that do not multiply, no floats, or a tiling that is not three positive integers.
+    """
+    (m, k), (_, n) = require_matrices(x, y)
+    tm, tk, tn = (min(tile, max(1, extent)) for tile, extent in zip(require_tiling(tiling), (m, k, n), strict=True))
+    dtype = jnp.result_type(x, y) if preferred_element_type is None else preferred_element_type
+    sum_dtype = jnp.promote_types(jnp.float32, jnp.result_type(x, y))
+    if 0 in (m, k, n):
+        return jnp.zeros_like(x, shape=(m, n), dtype=dtype)
+    steps = pl.cdiv(k, tk)
+
+    def kernel(x_ref: Any, y_ref: Any, out_ref: Any, sum_ref: Any) -> None:
+        step = pl.program_id(2)
+
+        @pl.when(step == 0)
+        def start() -> None:
+            sum_ref[...] = jnp.zeros(sum_ref.shape, sum_ref.dtype)
+
+        x_tile, y_tile = x_ref[...], y_ref[...]
+        if k % tk:
+            # The last tile reaches past the edge, where the elements are no numbers: they must not enter the sum.
+            inside = jnp.arange(tk) < k - step * tk
+            x_tile, y_tile = jnp.where(inside[None, :], x_tile, 0), jnp.where(inside[:, None], y_tile, 0)
+        sum_ref[...] += jnp.dot(x_tile, y_tile, preferred_element_type=sum_dtype)
+
+        @pl.when(step == steps - 1)
+        def finish() -> None:
+            out_ref[...] = sum_ref[...].astype(out_ref.dtype)
+
+    return pl.pallas_call(
+        kernel,
+        pl.ShapeDtypeStruct((m, n), dtype),
+        grid=(pl.cdiv(m, tm), pl.cdiv(n, tn), steps),
+        in_specs=[pl.BlockSpec((tm, tk), lambda i, j, step: (i, step)), pl.BlockSpec((tk, tn), lambda i, j, step: (step, j))],
+        out_specs=pl.BlockSpec((tm, tn), lambda i, j, step: (i, j)),
+        scratch_shapes=[pltpu.VMEM((tm, tn), sum_dtype)],
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel", "arbitrary")),
+        cost_estimate=pl.CostEstimate(2 * m * k * n, 0, 0),
+        interpret=interpret,
+    )(x, y)

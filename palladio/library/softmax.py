@@ -1,0 +1,52 @@
+"""Softmax along the last axis: one block of whole rows for each grid point."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import palladio as pl
+import palladio.numpy as jnp
+
+
+def _softmax_kernel(x_ref: Any, out_ref: Any) -> None:
+    x = x_ref[...].astype(jnp.promote_types(jnp.float32, x_ref.dtype))
+    shifted = jnp.exp(x - jnp.max(x, axis=-1, keepdims=True))
+    out_ref[...] = (shifted / jnp.sum(shifted, axis=-1, keepdims=True)).astype(out_ref.dtype)
+
+
+def softmax(x: Any, *, block_rows: int = 256, interpret: Any = None) -> Any:
+    """`exp(x - max(x)) / sum(exp(x - max(x)))` along the last axis.
+
+    Args:
+        x: `dtype[..., n]` of floats, n at least 1. Computed in float32 (float64 for float64).
+        block_rows: how many rows a grid point works on.
+        interpret: as in `palladio.pallas_call`.
+
+    Returns:
+        An array of the type of `x`.
+
+    Raises:
+        PalladioTypeError: no floats. PalladioValueError: a scalar, rows of no elements, or `block_rows` below 1.
+    """
+    x = jnp.asarray(x)
+    where = pl.caller_location()
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        raise pl.PalladioTypeError("softmax takes floats", argument="x", got=str(x.dtype), location=where)
+    if x.ndim == 0 or x.shape[-1] == 0:
+        raise pl.PalladioValueError("softmax needs rows of at least one element", argument="x", got=x.shape, location=where)
+    if not isinstance(block_rows, int) or block_rows < 1:
+        raise pl.PalladioValueError("at least one row", argument="block_rows", got=block_rows, location=where)
+    if x.size == 0:
+        return x
+    rows = jnp.reshape(x, (-1, x.shape[-1]))
+    block = (min(block_rows, rows.shape[0]), rows.shape[1])
+    result = pl.pallas_call(
+        _softmax_kernel,
+        pl.ShapeDtypeStruct(rows.shape, x.dtype),
+        grid=(pl.cdiv(rows.shape[0], block[0]),),
+        in_specs=[pl.BlockSpec(block, lambda i: (i, 0))],
+        out_specs=pl.BlockSpec(block, lambda i: (i, 0)),
+        compiler_params={"dimension_semantics": ("parallel",)},
+        interpret=interpret,
+    )(rows)
+    return jnp.reshape(result, x.shape)
