@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from palladio.array import arithmetic, bits, compare, math
+from palladio.array import arithmetic, bits, compare, math, order, reduce
 
-_FAMILIES = (arithmetic, math, compare, bits)
+_FAMILIES = (arithmetic, math, compare, bits, reduce, order)
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     name: getattr(family, name) for family in _FAMILIES for name in family.__all__

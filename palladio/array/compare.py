@@ -18,12 +18,13 @@ from palladio.array.convert import (
     call,
     cast,
     constant,
+    is_weak,
     mark_weak,
     together,
 )
 from palladio.base.errors import PalladioNotImplementedError, PalladioValueError
 from palladio.ir.op import Op
-from palladio.ops import arithmetic, bits
+from palladio.ops import arithmetic, bits, casts
 from palladio.ops import compare as ops
 from palladio.ops import math as functions
 from palladio.types import dtypes
@@ -54,7 +55,10 @@ __all__ = [
 
 def astype(x: ArrayLike, dtype: dtypes.DTypeLike) -> Array:
     """The values in another dtype. Float to integer rounds towards zero, saturates, and turns NaN to 0."""
-    return cast(x, dtypes.canonical(dtype))
+    dtype = dtypes.canonical(dtype)
+    if is_weak(x) and dtypes.of_scalar(x) is None:  # converted even to its own dtype: what was asked for is not weak
+        return call(casts.convert, x, dtype=dtype)
+    return cast(x, dtype)
 
 
 def _comparison(op: Op) -> Callable[[ArrayLike, ArrayLike], Array]:
