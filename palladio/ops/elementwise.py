@@ -44,7 +44,7 @@ def require_alike(name: str, accepts: Accepts, inputs: Sequence[Type]) -> ArrayT
     shape: tuple[int, ...] = ()
     first = inputs[0]
     for array in inputs:
-        shape = array.shape or shape
+        shape = shape or array.shape
         if not isinstance(array, ArrayType) or array.dtype != first.dtype or array.shape not in ((), shape):
             got = ", ".join(map(str, inputs))
             raise PalladioValueError(f"{name} takes arrays of one dtype and one shape (or scalars)", got=got)
