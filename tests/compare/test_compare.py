@@ -5,7 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.compare.sides import KERNELS, Case, ImportLineError, Outcome, cases, differences, run_jax, run_ours, swap_imports
+from tests.compare.sides import (
+    KERNELS,
+    Case,
+    ImportLineError,
+    Outcome,
+    cases,
+    differences,
+    run_jax,
+    run_ours,
+    swap_imports,
+)
 
 CASES = cases()
 
@@ -33,7 +43,9 @@ def test_swapping_imports_leaves_no_jax_and_keeps_every_line(path) -> None:
     assert len(swapped.split("\n")) == len(text.split("\n"))
 
 
-@pytest.mark.parametrize("line", ["import jax", "from jax import nn", "from jax.experimental import pallas", "import jax as j"])
+@pytest.mark.parametrize(
+    "line", ["import jax", "from jax import nn", "from jax.experimental import pallas", "import jax as j"]
+)
 def test_an_import_of_jax_outside_the_table_is_refused(line: str) -> None:
     with pytest.raises(ImportLineError, match="line 2"):
         swap_imports(f"import numpy as np\n{line}\n", "example.py")
@@ -59,7 +71,11 @@ ONES = np.ones((2, 3), np.float32)
         (outcome(ONES), outcome(ONES, ONES), "the results are result[0], expected result[0], result[1]"),
         (outcome(np.arange(3)), outcome(np.array([0, 1, 3])), "values differ in 1 of 3; at [2] 2, expected 3"),
         (outcome(ONES), outcome(ONES * np.float32(1.001)), "over 5e-06"),
-        (outcome(ONES), outcome(np.where(np.eye(2, 3, dtype=bool), np.float32(np.nan), ONES)), "NaN or infinity differ in 2"),
+        (
+            outcome(ONES),
+            outcome(np.where(np.eye(2, 3, dtype=bool), np.float32(np.nan), ONES)),
+            "NaN or infinity differ in 2",
+        ),
         (outcome(np.float32([np.inf])), outcome(np.float32([-np.inf])), "NaN or infinity differ"),
         (outcome(np.float32([1])), outcome(np.float32([0])), "relative error inf"),
         (outcome(np.array(["int8"])), outcome(np.array(["int32"])), "int8 for int32"),

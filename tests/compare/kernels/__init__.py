@@ -1,1 +1,1 @@
-"""Plain Pallas programs, one file a family. `tests/compare/sides.py` loads each of them once for JAX and once for us."""
+"""Plain Pallas programs, one file a family; `tests/compare/sides.py` loads each of them once for each side."""

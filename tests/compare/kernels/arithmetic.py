@@ -79,7 +79,14 @@ def case_integer_operators_wrap_around(rng):
     x = rng.integers(-(2**31), 2**31, (8, 16)).astype(np.int32)
     y = rng.integers(-(2**31), 2**31, (8, 16)).astype(np.int32)
     x[0, :2] = -(2**31), 2**31 - 1
-    functions = [lambda x, y: x + y, lambda x, y: x - y, lambda x, y: x * y, lambda x, y: -x, lambda x, y: abs(x), lambda x, y: x**3]
+    functions = [
+        lambda x, y: x + y,
+        lambda x, y: x - y,
+        lambda x, y: x * y,
+        lambda x, y: -x,
+        lambda x, y: abs(x),
+        lambda x, y: x**3,
+    ]
     return apply(functions, np.int32, x, y)
 
 
@@ -136,7 +143,7 @@ def case_comparisons(rng):
         jnp.not_equal,
         lax.eq,
         lax.ge,
-        lambda x, y: 0 < y,
+        lambda x, y: 0 < y,  # noqa: SIM300 - the scalar on the left is what this is about
         lambda x, y: x == 1,
     ]
     return apply(functions, np.bool_, x, y), apply(functions, np.bool_, f, g)
@@ -248,7 +255,7 @@ def case_clip_and_clamp(rng):
 
 
 def case_half_precision_arithmetic(rng):
-    functions = [lambda x, y: x + y, lambda x, y: x * y, lambda x, y: x / y, lambda x, y: x - 1.5, lambda x, y: jnp.maximum(x, y)]
+    functions = [lambda x, y: x + y, lambda x, y: x * y, lambda x, y: x / y, lambda x, y: x - 1.5, jnp.maximum]
     x, y = rng.normal(size=(2, 8, 32))
     return [apply(functions, dtype, x.astype(dtype), y.astype(dtype)) for dtype in (np.float16, ml_dtypes.bfloat16)]
 
@@ -268,7 +275,7 @@ def case_powers(rng):
         lambda x, y: 2.0**y,
         lambda x, y: x**0.5,
     ]
-    integers = [lambda i, n: i**n, lambda i, n: jnp.power(i, n), lambda i, n: lax.integer_pow(i, 4)]
+    integers = [lambda i, n: i**n, jnp.power, lambda i, n: lax.integer_pow(i, 4)]
     return apply(floats, np.float32, x, y), apply(integers, np.int32, i, n)
 
 
@@ -276,12 +283,12 @@ def case_select_by_condition(rng):
     p = rng.integers(0, 2, (8, 16)).astype(np.bool_)
     x, y = rng.normal(size=(2, 8, 16)).astype(np.float32)
     functions = [
-        lambda p, x, y: jnp.where(p, x, y),
+        jnp.where,
         lambda p, x, y: jnp.where(x > 0, x, 0),
         lambda p, x, y: jnp.where(p, 1.0, y),
         lambda p, x, y: jnp.where(p[:1], x, y[:, :1]),
-        lambda p, x, y: lax.select(p, x, y),
-        lambda p, x, y: lax.select_n(p, x, y),
+        lax.select,
+        lax.select_n,
         lambda p, x, y: lax.select_n((x > 0).astype(jnp.int32) + (y > 0).astype(jnp.int32), x, y, x * y),
         lambda p, x, y: jnp.where(jnp.isnan(jnp.log(x)), y, x),
     ]

@@ -14,7 +14,9 @@ def convert(array, dtypes, method=lambda value, dtype: value.astype(dtype)):
         for dtype, out_ref in zip(dtypes, out_refs):
             out_ref[...] = method(in_ref[...], dtype)
 
-    return pl.pallas_call(kernel, out_shape=[ShapeDtypeStruct(array.shape, dtype) for dtype in dtypes], interpret=True)(array)
+    return pl.pallas_call(kernel, out_shape=[ShapeDtypeStruct(array.shape, dtype) for dtype in dtypes], interpret=True)(
+        array
+    )
 
 
 def case_float_to_integer_truncates(rng):

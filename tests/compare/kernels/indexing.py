@@ -121,7 +121,7 @@ def case_take_modes_past_the_end(rng):
 def case_gather_of_integers(rng):
     table = rng.integers(-100, 100, (16,)).astype(np.int8)
     at = rng.integers(0, 16, (4, 8)).astype(np.int32)
-    return outputs([lambda table, at: table[at], lambda table, at: jnp.take(table, at)], table, at, shapes=[(4, 8)] * 2, dtype=np.int8)
+    return outputs([lambda table, at: table[at], jnp.take], table, at, shapes=[(4, 8)] * 2, dtype=np.int8)
 
 
 def case_functional_updates(rng):

@@ -95,7 +95,9 @@ def case_integer_products(rng):
         lambda x, y: jnp.dot(x, y, preferred_element_type=jnp.int32),
         lambda x, y: x.astype(jnp.int32) @ y.astype(jnp.int32),
     ]
-    return outputs(wide, x, y, shapes=[(16, 8)] * 2, dtype=np.int32), outputs([jnp.matmul], x, y, shapes=[(16, 8)], dtype=np.int8)
+    return outputs(wide, x, y, shapes=[(16, 8)] * 2, dtype=np.int32), outputs(
+        [jnp.matmul], x, y, shapes=[(16, 8)], dtype=np.int8
+    )
 
 
 def case_products_of_mixed_dtypes(rng):
@@ -105,7 +107,9 @@ def case_products_of_mixed_dtypes(rng):
     return (
         outputs([lambda x, y: x @ y, jnp.dot], x, y, shapes=[(16, 8)] * 2),
         outputs([lambda x, i: x @ i], x, i, shapes=[(16, 8)], dtype=ml_dtypes.bfloat16),
-        outputs([lambda x, i: jnp.dot(x, i.astype(x.dtype), preferred_element_type=jnp.float32)], x, i, shapes=[(16, 8)]),
+        outputs(
+            [lambda x, i: jnp.dot(x, i.astype(x.dtype), preferred_element_type=jnp.float32)], x, i, shapes=[(16, 8)]
+        ),
     )
 
 

@@ -22,7 +22,7 @@ def outputs(functions, *arrays, shapes, dtype=np.float32):
 def case_sums_over_axes(rng):
     x = rng.normal(size=(4, 6, 8)).astype(np.float32)
     functions = [
-        lambda x: jnp.sum(x),
+        jnp.sum,
         lambda x: x.sum(axis=0),
         lambda x: jnp.sum(x, axis=-1),
         lambda x: jnp.sum(x, axis=(0, 2)),
@@ -53,7 +53,7 @@ def case_products_and_means(rng):
     functions = [
         lambda x: jnp.prod(x, axis=1),
         lambda x: x.prod(axis=(0, 2)),
-        lambda x: jnp.mean(x),
+        jnp.mean,
         lambda x: x.mean(axis=-1, keepdims=True),
         lambda x: jnp.var(x, axis=2),
         lambda x: jnp.std(x, axis=0),
@@ -82,7 +82,7 @@ def case_positions_of_extremes(rng):
         lambda x: jnp.argmax(x, axis=1),
         lambda x: jnp.argmin(x, axis=0),
         lambda x: x.argmax(axis=-1),
-        lambda x: jnp.argmax(x),
+        jnp.argmax,
         lambda x: jnp.argmin(x, axis=1, keepdims=True),
         lambda x: lax.argmax(x, 0, jnp.int32),
         lambda x: lax.argmin(x, 1, jnp.int32),
@@ -93,23 +93,35 @@ def case_positions_of_extremes(rng):
 def case_integer_reductions(rng):
     x = rng.integers(-(2**31), 2**31, (4, 16)).astype(np.int32)
     small = rng.integers(-128, 128, (4, 16)).astype(np.int8)
-    functions = [lambda x: x.sum(axis=1), lambda x: x.max(axis=1), lambda x: x.min(axis=1), lambda x: jnp.prod(x, axis=1)]
+    functions = [
+        lambda x: x.sum(axis=1),
+        lambda x: x.max(axis=1),
+        lambda x: x.min(axis=1),
+        lambda x: jnp.prod(x, axis=1),
+    ]
     of_small = [lambda x: jnp.sum(x, axis=1), lambda x: jnp.prod(x, axis=1, dtype=jnp.int32)]
     narrow = [lambda x: jnp.max(x, axis=1), lambda x: jnp.sum(x, axis=1, dtype=jnp.int8)]
     return (
         outputs(functions, x, shapes=[(4,)] * 4, dtype=np.int32),
         outputs(of_small, small, shapes=[(4,)] * 2, dtype=np.int32),
         outputs(narrow, small, shapes=[(4,)] * 2, dtype=np.int8),
-        outputs([lambda x: (x > 0).sum(axis=1), lambda x: jnp.count_nonzero(x > 5, axis=1)], small, shapes=[(4,)] * 2, dtype=np.int32),
+        outputs(
+            [lambda x: (x > 0).sum(axis=1), lambda x: jnp.count_nonzero(x > 5, axis=1)],
+            small,
+            shapes=[(4,)] * 2,
+            dtype=np.int32,
+        ),
     )
 
 
 def case_half_precision_reductions(rng):
-    functions = [lambda x: x.sum(axis=1), lambda x: x.max(axis=1), lambda x: x.mean(axis=1), lambda x: jnp.sum(x)]
+    functions = [lambda x: x.sum(axis=1), lambda x: x.max(axis=1), lambda x: x.mean(axis=1), jnp.sum]
     shapes = [(8,), (8,), (8,), ()]
     x = rng.uniform(0, 1, (8, 64))
     wide = outputs([lambda x: jnp.sum(x, axis=0, dtype=jnp.float32)], x.astype(np.float16), shapes=[(64,)])
-    halves = [outputs(functions, x.astype(dtype), shapes=shapes, dtype=dtype) for dtype in (np.float16, ml_dtypes.bfloat16)]
+    halves = [
+        outputs(functions, x.astype(dtype), shapes=shapes, dtype=dtype) for dtype in (np.float16, ml_dtypes.bfloat16)
+    ]
     return wide, halves
 
 
@@ -170,7 +182,7 @@ def case_sort(rng):
     x = rng.normal(size=(6, 16)).astype(np.float32)
     x[0, 3], x[1, :4] = np.nan, (0.0, -0.0, np.inf, -np.inf)
     functions = [
-        lambda x: jnp.sort(x),
+        jnp.sort,
         lambda x: jnp.sort(x, axis=0),
         lambda x: lax.sort(x, dimension=1),
         lambda x: -jnp.sort(-x[2:], axis=1),

@@ -27,7 +27,7 @@ def case_reshape(rng):
         lambda x: x.reshape(-1),
         lambda x: x.reshape((2, -1, 3)),
         lambda x: lax.reshape(x, (8, 24)),
-        lambda x: jnp.ravel(x),
+        jnp.ravel,
         lambda x: x.flatten(),
     ]
     return outputs(functions, x, shapes=[(24, 8), (4, 48), (192,), (2, 32, 3), (8, 24), (192,), (192,)])
@@ -51,7 +51,7 @@ def case_transpose(rng):
     x = rng.normal(size=(2, 3, 5)).astype(np.float32)
     functions = [
         lambda x: x.T,
-        lambda x: jnp.transpose(x),
+        jnp.transpose,
         lambda x: x.transpose(1, 2, 0),
         lambda x: jnp.transpose(x, (0, 2, 1)),
         lambda x: lax.transpose(x, (2, 0, 1)),
@@ -92,7 +92,7 @@ def case_pad(rng):
 def case_flip_and_roll(rng):
     x = rng.normal(size=(4, 6)).astype(np.float32)
     functions = [
-        lambda x: jnp.flip(x),
+        jnp.flip,
         lambda x: jnp.flip(x, axis=1),
         lambda x: lax.rev(x, (0,)),
         lambda x: x[::-1],
@@ -105,7 +105,7 @@ def case_flip_and_roll(rng):
 def case_unit_axes(rng):
     x = rng.normal(size=(1, 4, 1, 6)).astype(np.float32)
     functions = [
-        lambda x: jnp.squeeze(x),
+        jnp.squeeze,
         lambda x: jnp.squeeze(x, axis=0),
         lambda x: lax.squeeze(x, (2,)),
         lambda x: jnp.expand_dims(x, 0),
@@ -146,8 +146,8 @@ def case_constant_arrays(rng):
         lambda x: jnp.ones((4, 8)),
         lambda x: jnp.full((4, 8), 2.5, jnp.float32),
         lambda x: jnp.full((4, 8), x[0, 0]),
-        lambda x: jnp.zeros_like(x),
-        lambda x: jnp.ones_like(x),
+        jnp.zeros_like,
+        jnp.ones_like,
         lambda x: jnp.full_like(x, -1),
         lambda x: lax.full((4, 8), 3.0, jnp.float32),
         lambda x: lax.full_like(x, 7.0),
