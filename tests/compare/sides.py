@@ -8,8 +8,9 @@ What JAX's interpret mode cannot run, and what therefore is not compared here:
 
 * `pl.BoundedSlice` and `pl.Indirect` blocks, and `pl.Element` with padding beside `input_output_aliases`;
 * transposed references, writes through a reshaped or bitcast one, and a step beside an integer in one index;
-* `lax.axis_index` of a named grid; `debug_check`, which does nothing there; types of 64 bits, which are off by default;
-* NumPy functions on traced values (`np.exp(x)`), which JAX refuses;
+* arrays without elements; `lax.axis_index` of a named grid; types of 64 bits, which are off by default;
+* atomic operations on bits, and any atomic operation at an integer index;
+* `debug_check`, which does nothing there, and NumPy functions on traced values (`np.exp(x)`), which JAX refuses;
 * `gmm` with `m` that the tile does not divide, and rows past the last group, which are uninitialised there.
 """
 
@@ -36,6 +37,7 @@ IMPORTS = {
     "from jax import lax": "from palladio import lax",
     "from jax.experimental import pallas as pl": "import palladio as pl",
     "from jax.experimental.pallas import tpu as pltpu": "import palladio.tpu as pltpu",
+    "from jax.experimental.pallas import triton as plgpu": "import palladio.gpu as plgpu",
     "from jax.experimental.pallas.ops.tpu.megablox.gmm import gmm, tgmm": "from palladio.library import gmm, tgmm",
 }
 """Import line of a Pallas program -> the line that stands for it here. Any other import of JAX is an error."""

@@ -168,6 +168,26 @@ def copy(x_ref, o_ref):
     o_ref[...] = x_ref[...]
 
 
+def case_element_offsets_of_outputs(rng):
+    """Blocks are written from the last to the first, and one row of a block is picked by its element."""
+
+    def kernel(x_ref, row_ref, o_ref):
+        o_ref[...] = x_ref[...] + row_ref[...]
+
+    x = rng.normal(size=(8, 16)).astype(np.float32)
+    return pl.pallas_call(
+        kernel,
+        out_shape=ShapeDtypeStruct(x.shape, x.dtype),
+        grid=(4,),
+        in_specs=[
+            pl.BlockSpec((2, 16), lambda i: (i, 0), pipeline_mode=pl.Buffered(3)),
+            pl.BlockSpec((None, pl.Element(16)), lambda i: (i * 2, 0)),
+        ],
+        out_specs=pl.BlockSpec((pl.Element(2), pl.Element(16)), lambda i: (6 - 2 * i, 0)),
+        interpret=True,
+    )(x, x)
+
+
 def case_ragged_edges_are_dropped(rng):
     x = rng.normal(size=(10, 13)).astype(np.float32)
     spec = pl.BlockSpec((4, 8), lambda i, j: (i, j))

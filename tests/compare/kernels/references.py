@@ -73,6 +73,14 @@ def case_reads_at_traced_places(rng):
     return run(kernel, out_shape, np.array([5, 2], np.int32), x)
 
 
+def case_reads_with_steps_from_traced_places(rng):
+    def kernel(at_ref, x_ref, o_ref):
+        o_ref[...] = x_ref[pl.ds(at_ref[0], 3, stride=2), pl.ds(1, 4)]
+
+    x = rng.normal(size=(8, 12)).astype(np.float32)
+    return run(kernel, ShapeDtypeStruct((3, 4), x.dtype), np.array([3], np.int32), x)
+
+
 def case_reads_by_integer_arrays(rng):
     def kernel(at_ref, x_ref, rows_ref, pairs_ref, mixed_ref, grid_ref):
         at = at_ref[...]
