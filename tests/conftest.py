@@ -1,4 +1,4 @@
-"""What every test shares: golden files, and the rule that an unexpected skip is a failure."""
+"""What every test shares: golden files, the round trip of programs, and that an unexpected skip is a failure."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import difflib
 import re
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from palladio.ir.program import Program
+from tests.round_trip import check_all
 
 # A test never measures time, and a run of the suite is repeatable.
 settings.register_profile("palladio", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -44,6 +47,22 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     return _refuse_skip((yield))
+
+
+@pytest.fixture(autouse=True)
+def programs_read_back(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
+    """The text of every program that a test builds reads back as the same program."""
+    built: list[Program] = []
+    build = Program.__init__
+
+    def remember(self: Program, *args: Any, **fields: Any) -> None:
+        build(self, *args, **fields)
+        built.append(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Program, "__init__", remember)
+        yield
+    check_all(built)
 
 
 @pytest.fixture

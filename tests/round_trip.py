@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from palladio.ir.program import Program
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from palladio.base.errors import InternalError
+from palladio.ir.program import Program, walk
 from palladio.ir.text import print_program
-from palladio.ops import parse
+from palladio.ir.verify import verify
+from palladio.ops import OPS, parse
 
 
 def check_round_trip(program: Program) -> Program:
@@ -18,3 +23,36 @@ def check_round_trip(program: Program) -> Program:
         program.effects,
     )
     return again
+
+
+_known: set[str] = set()
+
+
+def check_all(programs: Sequence[Program]) -> None:
+    """Check the outermost of these programs, each text once in a run.
+
+    Those that a test of the machinery makes ill-formed, or of operations of its own, have no text to read back.
+    """
+    inner = {id(part) for program in programs for eqn in program.eqns for part in _parts(eqn.params)}
+    for program in programs:
+        if id(program) in inner or not _is_proper(program):
+            continue
+        text = print_program(program)
+        if text not in _known:
+            _known.add(text)
+            check_round_trip(program)
+
+
+def _parts(params: dict[str, Any]) -> Iterator[Program]:
+    for value in params.values():
+        yield from (part for part in (value if isinstance(value, tuple) else (value,)) if isinstance(part, Program))
+
+
+def _is_proper(program: Program) -> bool:
+    if any(OPS.get(eqn.op.name) is not eqn.op for eqn in walk(program)):
+        return False
+    try:
+        verify(program)
+    except InternalError:
+        return False
+    return True

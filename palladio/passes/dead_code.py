@@ -1,8 +1,9 @@
 """What nobody uses goes.
 
 An equation stays if one of its outputs is used, or if it has an effect that somebody can see: a write to a reference
-that is an input of the program or is read later on, printing, checking. Writes to an allocation that nobody reads are not
-seen. Sub-programs lose the outputs, the carries and the inputs that are not used, so that what feeds only those goes too.
+that is an input of the program or is read later on, printing, checking. Writes to an allocation that nobody reads are
+not seen. Sub-programs lose the outputs, the carries and the inputs that are not used, so that what feeds only those goes
+too.
 """
 
 from __future__ import annotations
@@ -164,6 +165,6 @@ remove_dead_code = Pass(
     consumes=ANY,
     produces=ANY,
     run=remove_dead_code_from,
-    doc="Removes equations whose outputs nobody uses and whose effects nobody sees. Wants to come last: the other passes "
-    "only redirect uses, and leave what they no longer need to this one.",
+    doc="Removes equations whose outputs nobody uses and whose effects nobody sees. Wants to come last: the other "
+    "passes only redirect uses, and leave what they no longer need to this one.",
 )

@@ -47,13 +47,13 @@ def _discharge(program: Program, positions: Iterable[int], returned: Iterable[in
     if not turned and not any(inner for eqn in program.eqns for inner in subprograms(eqn)):
         return program
     state = _State(wants)
-    inputs = []
+    inputs: list[Var] = []
     for number, var in enumerate(program.inputs):
         if number in turned and isinstance(var.type, RefType):
-            state.refs[var] = Var(var.type.array, var.hint)
-            inputs.append(state.refs[var])
-        else:
-            inputs.append(var)
+            value = Var(var.type.array, var.hint)
+            state.refs[var] = value
+            var = value
+        inputs.append(var)
     for eqn in program.eqns:
         state.rewrite(eqn)
     outputs = [state.value(atom) for atom in program.outputs]

@@ -1,8 +1,8 @@
 """Equations become simpler ones with the same results, bit for bit.
 
 One walk from the first equation to the last: inputs are replaced by what earlier equations became, an operation on
-constants is computed by its own definition (`Op.eval`), and a table of rules by operation name does the rest. What a rule
-writes is simplified again, and so are the equations of a sub-program that is written out in place.
+constants is computed by its own definition (`Op.eval`), and a table of rules by operation name does the rest. What a
+rule writes is simplified again, and so are the equations of a sub-program that is written out in place.
 
 Floats keep their signs of zero: x + 0.0 is not x (for x = -0.0), x + (-0.0) is. A constant that would be NaN is not
 computed, since text does not carry its bits.
@@ -55,6 +55,8 @@ class _Rewriting:
         eqn = with_parts(eqn, eqn.inputs, map_subprograms(eqn.params, simplify_program))
         self.location = eqn.location
         found = _folded(eqn)
+        if found is None and eqn.op.access:
+            found = _shorter_path(self, eqn)
         for rule in _RULES.get(eqn.op.name, ()):
             found = rule(self, eqn) if found is None else found
         if found is not None:
@@ -228,6 +230,18 @@ def _transpose(rewriting: _Rewriting, eqn: Eqn) -> Atoms | None:
     return rewriting.emit(eqn.op, inner.inputs[0], permutation=tuple(first[axis] for axis in permutation))
 
 
+def _only_one(rewriting: _Rewriting, eqn: Eqn) -> Atoms | None:
+    return eqn.inputs if len(eqn.inputs) == 1 else None
+
+
+def _pads_nothing(rewriting: _Rewriting, eqn: Eqn) -> Atoms | None:
+    return None if any(map(any, eqn.params["padding"])) else eqn.inputs[:1]
+
+
+def _reverses_nothing(rewriting: _Rewriting, eqn: Eqn) -> Atoms | None:
+    return None if eqn.params["axes"] else eqn.inputs
+
+
 # Access paths.
 
 
@@ -362,12 +376,11 @@ _RULES: dict[str, tuple[Rule, ...]] = {
     "broadcast": (_broadcast,),
     "reshape": (_reshape,),
     "transpose": (_transpose,),
-    memory.extract.name: (_shorter_path, _extract),
-    memory.insert.name: (_shorter_path, _insert),
-    memory.load.name: (_shorter_path,),
-    memory.store.name: (_shorter_path,),
-    memory.swap.name: (_shorter_path,),
-    memory.accumulate.name: (_shorter_path,),
+    "concatenate": (_only_one,),
+    "pad": (_pads_nothing,),
+    "reverse": (_reverses_nothing,),
+    memory.extract.name: (_extract,),
+    memory.insert.name: (_insert,),
     control.cond.name: (_cond,),
     control.loop.name: (_short_loop, _invariant_carry(("body",), 2, 1)),
     control.repeat.name: (_never_repeated, _invariant_carry(("condition", "body"), 0, 0)),
@@ -380,6 +393,6 @@ simplify = Pass(
     consumes=ANY,
     produces=ANY,
     run=simplify_program,
-    doc="Computes what is constant, drops what changes nothing, writes out conditionals with a known branch and loops of "
-    "one trip. Only redirects uses: remove_dead_code takes what is left over.",
+    doc="Computes what is constant, drops what changes nothing, writes out conditionals with a known branch and loops "
+    "of one trip. Only redirects uses: remove_dead_code takes what is left over.",
 )

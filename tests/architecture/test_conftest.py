@@ -1,4 +1,4 @@
-"""The suite's own promises: no silent skip, and golden files that say how to be written."""
+"""The suite's own promises: no silent skip, programs that read back, golden files that say how to be written."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from pathlib import Path
 import pytest
 
 CONFTEST = Path(__file__).resolve().parents[1] / "conftest.py"
+
+
+@pytest.fixture(autouse=True)
+def programs_read_back() -> None:
+    """In place of the suite's fixture of this name, which would see the bad programs that the inner suites build."""
 
 
 @pytest.fixture
@@ -74,3 +79,26 @@ def test_a_differing_golden_file_shows_the_difference(suite: pytest.Pytester) ->
     result = suite.runpytest_inprocess()
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*differs*--update-golden*", "-another text", "+a text"])
+
+
+def test_a_program_whose_text_does_not_read_back_fails_the_test_that_built_it(suite: pytest.Pytester) -> None:
+    suite.makepyfile(
+        """
+        from palladio.ir.bind import form
+        from palladio.ir.program import Literal, Program
+        from palladio.ops import OPS
+
+        def build(format):
+            eqn = form(OPS["debug_print"], [Literal(1, "int32")], {"format": format}, None)
+            return Program((), (eqn,), ())
+
+        def test_good():
+            build("x = {}")
+
+        def test_bad():
+            build(object())
+        """
+    )
+    result = suite.runpytest_inprocess()
+    result.assert_outcomes(passed=2, errors=1)
+    result.stdout.fnmatch_lines(["*a parameter of type object has no text form*"])

@@ -1,13 +1,13 @@
 """Runs the file tests: program text with directives in its comments.
 
-A file holds one program. Each of its directives is one test; a directive goes on over following comment lines that are indented
-by four spaces or more.
+A file holds one program. Each of its directives is one test; a directive goes on over following comment lines that are
+indented by four spaces or more.
 
     # run: name(1.0, [[1, 2], [3, 4]]) == [2, 3]
 
-The program on these inputs gives this output, bit for bit (NaN equals NaN). Inputs take the dtypes of the program's inputs;
-`...` is an array of uninitialised memory. Several outputs stand in parentheses, and `()` is none. What references hold in
-the end stands behind an arrow, for those that are meant:
+The program on these inputs gives this output, bit for bit (NaN equals NaN). Inputs take the dtypes of the program's
+inputs; `...` is an array of uninitialised memory. Several outputs stand in parentheses, and `()` is none. What
+references hold in the end stands behind an arrow, for those that are meant:
 
     # run: name([1, 2], [0, 0]) == () -> o == [2, 4] and x == [1, 2]
 
@@ -73,7 +73,7 @@ def through_all_passes(program: Program, values: Sequence[Any]) -> Sequence[Any]
 
 
 EXECUTORS: dict[str, Executor] = {"reference": reference, "through_all_passes": through_all_passes}
-"""Who runs the files: outputs from a program and values; references are written in place. One line joins an executor."""
+"""Who runs the files: outputs from a program and values, references written in place. One line joins an executor."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Random typed programs, for hypothesis to draw and to shrink.
 
 The generator knows operations by what their records say, not by name: those that reach into memory through transforms
-(`Op.access`), those that run sub-programs, and all others, whose operand dtypes it finds by asking the type rule. A new operation
-is drawn as soon as it is in `ALL_OPS`, if its parameters are among `PARAMETERS`.
+(`Op.access`), those that run sub-programs, and all others, whose operand dtypes it finds by asking the type rule. A new
+operation is drawn as soon as it is in `ALL_OPS`, if its parameters are among `PARAMETERS`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,17 @@ from palladio.ops import ALL_OPS, OPS
 from palladio.ops.memory import COMBINERS
 from palladio.types import dtypes
 from palladio.types.dtypes import SHORT_NAMES, DType
-from palladio.types.transforms import Bitcast, Index, IndexEntry, Operand, Reshape, Slice, Transform, Transpose, transformed
+from palladio.types.transforms import (
+    Bitcast,
+    Index,
+    IndexEntry,
+    Operand,
+    Reshape,
+    Slice,
+    Transform,
+    Transpose,
+    transformed,
+)
 from palladio.types.types import ANY, SMEM, ArrayType, RefType, Type
 
 T = TypeVar("T")
@@ -203,7 +213,7 @@ class Block:
         array = root.type.array if isinstance(root.type, RefType) else root.type
         transforms, indices, part = self.path(array)
         fixed = [self.array(_fixed_type(op, n, part)) for n in range(1, op.access)]
-        params = {"kind": self.generator.pick(["set", *COMBINERS])} if "kind" in keywords(op) else {}
+        params = {"kind": self.generator.pick(["set", "exchange", *COMBINERS])} if "kind" in keywords(op) else {}
         try:
             self.emit(op, root, *fixed, *indices, transforms=transforms, **params)
         except PalladioError:
@@ -214,7 +224,9 @@ class Block:
         op = self.generator.pick(computing())
         wanted = self.generator.pick(signatures(op))
         shape = self.generator.pick([var.type.shape for var in self.arrays] or [(4,)])
-        operands = [self.array(ArrayType(shape, dtype)) for dtype in wanted]
+        scalar_last = "padding" in keywords(op)
+        shapes = [shape] * (len(wanted) - 1) + [() if scalar_last else shape]
+        operands = [self.array(ArrayType(each, dtype)) for each, dtype in zip(shapes, wanted, strict=False)]
         types = [atom.type for atom in operands]
         params = {name: PARAMETERS[name](self.generator, types) for name in keywords(op)}
         try:
@@ -311,7 +323,7 @@ Draw = Callable[[Generator, Sequence[Any]], Any]
 
 
 def _axis(generator: Generator, types: Sequence[Any]) -> int:
-    return generator.integer(0, max(0, types[0].ndim - 1))
+    return generator.integer(0, max(0, types[0].ndim - 1) if types else 1)
 
 
 def _axes(generator: Generator, types: Sequence[Any]) -> tuple[int, ...]:
@@ -323,6 +335,16 @@ def _shape(generator: Generator, types: Sequence[Any]) -> tuple[int, ...]:
     return generator.pick([shape, shape[::-1], (math.prod(shape),), (2, *shape)])
 
 
+def _padding(generator: Generator, types: Sequence[Any]) -> tuple[tuple[int, int, int], ...]:
+    return tuple(
+        (generator.integer(-1, 1), generator.integer(-1, 1), generator.integer(0, 1)) for _ in range(types[0].ndim)
+    )
+
+
+def _pair_of_axes(generator: Generator, types: Sequence[Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    return ((_axis(generator, types),), (_axis(generator, types),)) if generator.flag() else ((), ())
+
+
 def _permutation(generator: Generator, types: Sequence[Any]) -> tuple[int, ...]:
     return tuple(generator.draw(st.permutations(range(types[0].ndim))))
 
@@ -330,8 +352,12 @@ def _permutation(generator: Generator, types: Sequence[Any]) -> tuple[int, ...]:
 PARAMETERS: dict[str, Draw] = {
     "axes": _axes,
     "axis": _axis,
+    "batch": _pair_of_axes,
+    "contracting": _pair_of_axes,
+    "padding": _padding,
     "dimension": _axis,
     "dtype": lambda generator, types: generator.pick(DTYPES),
+    "half": lambda generator, types: generator.pick(["even", "away"]),
     "num_keys": lambda generator, types: 1,
     "permutation": _permutation,
     "reverse": lambda generator, types: generator.flag(),
@@ -362,7 +388,7 @@ def signatures(op: Op) -> tuple[tuple[DType, ...], ...]:
     """Operand dtypes that the operation takes, found by asking its type rule about arrays of one shape."""
     if not set(keywords(op)) <= {*PARAMETERS}:
         return ()
-    patterns = [(dtype,) * count for dtype in DTYPES for count in range(0, 4)]
+    patterns = [(dtype,) * count for dtype in DTYPES for count in range(4)]
     patterns += [(dtypes.BOOL, dtype, dtype) for dtype in DTYPES]
     return tuple(dict.fromkeys(pattern for pattern in patterns if _takes(op, pattern)))
 
@@ -370,8 +396,12 @@ def signatures(op: Op) -> tuple[tuple[DType, ...], ...]:
 _PROBES: dict[str, tuple[Any, ...]] = {
     "axes": ((0,), (0, 1)),
     "axis": (0,),
+    "batch": (((), ()),),
+    "contracting": (((0,), (0,)),),
+    "padding": (((0, 0, 0), (0, 0, 0)),),
     "dimension": (0,),
     "dtype": (dtypes.INT32, dtypes.FLOAT32, dtypes.SHORT_NAMES["u8"]),
+    "half": ("even",),
     "num_keys": (1,),
     "permutation": ((1, 0),),
     "reverse": (False,),
@@ -386,7 +416,9 @@ def _takes(op: Op, pattern: Sequence[DType]) -> bool:
     names = keywords(op)
     for values in itertools.product(*(_PROBES[name] for name in names)):
         try:
-            op.type(*(ArrayType((2, 4), dtype) for dtype in pattern), **dict(zip(names, values, strict=True)))
+            shapes = [(2, 4)] * (len(pattern) - 1) + [() if "padding" in names else (2, 4)]
+            types = [ArrayType(shape, dtype) for shape, dtype in zip(shapes, pattern, strict=False)]
+            op.type(*types, **dict(zip(names, values, strict=True)))
         except (PalladioError, TypeError, IndexError):
             continue
         return True
@@ -400,7 +432,7 @@ def programs(draw: Any) -> Program:
 
 
 def inputs_of(program: Program, seed: int) -> list[Any]:
-    """Arrays for a program's inputs: small integers, which are mostly good indices, and floats with the odd special one."""
+    """Arrays for a program's inputs: small integers, mostly good indices, and floats with the odd special one."""
     random = np.random.default_rng(seed)
     return [_values(var.type, random) for var in program.inputs]
 

@@ -45,7 +45,7 @@ def _without_nan(array: Any) -> Any:
     return np.where(np.isnan(array), array.dtype.type(np.nan), array) if dtypes.is_float(array.dtype) else array
 
 
-@settings(max_examples=60)
+@settings(max_examples=150)
 @given(programs(), seeds)
 def test_text_reads_back_as_the_same_program(program: Program, seed: int) -> None:
     note(print_program(program))
@@ -54,7 +54,7 @@ def test_text_reads_back_as_the_same_program(program: Program, seed: int) -> Non
     same_bits(results(again, seed), results(program, seed))
 
 
-@settings(max_examples=60)
+@settings(max_examples=150)
 @given(programs(), seeds)
 def test_a_discharged_program_gives_the_same_results(program: Program, seed: int) -> None:
     note(print_program(program))
@@ -64,7 +64,7 @@ def test_a_discharged_program_gives_the_same_results(program: Program, seed: int
 
 
 @pytest.mark.parametrize("each", KEEPING, ids=lambda each: each.name)
-@settings(max_examples=30)
+@settings(max_examples=100)
 @given(programs(), seeds)
 def test_a_pass_keeps_the_results(each: Pass, program: Program, seed: int) -> None:
     note(print_program(program))
@@ -73,7 +73,7 @@ def test_a_pass_keeps_the_results(each: Pass, program: Program, seed: int) -> No
     same_bits(results(changed, seed), results(program, seed))
 
 
-@settings(max_examples=60)
+@settings(max_examples=150)
 @given(programs(), seeds)
 def test_all_passes_in_order_keep_the_results(program: Program, seed: int) -> None:
     note(print_program(program))

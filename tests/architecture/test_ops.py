@@ -1,0 +1,79 @@
+"""Every operation is whole: listed, named, documented, with the rules that its effects ask for, and tested."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from pathlib import Path
+
+import pytest
+
+import palladio.ops
+from palladio.base.errors import PalladioError
+from palladio.ir.op import Op
+from palladio.ir.program import walk
+from palladio.ops import ALL_OPS, OPS, parse
+from tests.fuzz.generator import NOT_DRAWN, computing
+
+FILETESTS = Path(__file__).resolve().parents[1] / "filetests"
+
+WITHOUT_FILE_TEST: dict[str, str] = {
+    "grid_call": "it is the record of a whole call; the tests of calls run it",
+}
+"""Operations that no file test shows, and which tests do instead."""
+
+
+def in_modules() -> list[Op]:
+    """Every operation that a module of `palladio.ops` defines, once for each module that does."""
+    found = []
+    for module in pkgutil.iter_modules(palladio.ops.__path__, "palladio.ops."):
+        members = vars(importlib.import_module(module.name)).values()
+        found += [value for value in members if isinstance(value, Op)]
+    return found
+
+
+def in_file_tests() -> set[str]:
+    names = set()
+    for path in FILETESTS.rglob("*.pal"):
+        try:
+            names |= {eqn.op.name for eqn in walk(parse(path.read_text(encoding="utf-8")))}
+        except PalladioError:
+            continue  # A file about a program that is refused.
+    return names
+
+
+def test_every_operation_is_listed_once() -> None:
+    assert sorted(op.name for op in {*in_modules()}) == sorted(op.name for op in ALL_OPS)
+    assert len(OPS) == len(ALL_OPS)
+
+
+def test_a_module_takes_no_operation_from_another_by_name() -> None:
+    # `ALL_OPS` is collected from the modules' names, so a name for another module's operation would list it twice.
+    assert len(in_modules()) == len({*in_modules()})
+
+
+@pytest.mark.parametrize("op", ALL_OPS, ids=repr)
+def test_a_name_is_lower_case_words(op: Op) -> None:
+    assert re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", op.name)
+
+
+@pytest.mark.parametrize("op", ALL_OPS, ids=repr)
+def test_the_documentation_says_something(op: Op) -> None:
+    assert len(op.doc.strip()) > 2
+
+
+@pytest.mark.parametrize("op", ALL_OPS, ids=repr)
+def test_a_stateful_operation_says_how_it_is_discharged(op: Op) -> None:
+    stateful = callable(op.effects) or any(effect.position is not None for effect in op.effects)
+    assert op.discharge is not None or not stateful
+
+
+def test_every_operation_has_a_file_test() -> None:
+    missing = {op.name for op in ALL_OPS} - in_file_tests()
+    assert missing == {*WITHOUT_FILE_TEST}, "write a file in tests/filetests for each"
+
+
+def test_every_operation_is_drawn_by_the_fuzzer_or_says_why_not() -> None:
+    drawn = {op.name for op in (*computing(), *ALL_OPS) if op in computing() or op.access or op.control}
+    assert {op.name for op in ALL_OPS} - drawn <= {*NOT_DRAWN}, "teach tests/fuzz/generator.py their parameters"
