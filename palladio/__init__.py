@@ -1,1 +1,97 @@
-"""Palladio: a kernel language for tile programs, embedded in Python."""
+"""Palladio: a kernel language for tile programs, embedded in Python.
+
+A kernel is a Python function over references to blocks of arrays. See `palladio.architecture` for how it works.
+
+    import palladio as pl
+"""
+
+from palladio.base.errors import (
+    DebugCheckError,
+    InternalError,
+    PalladioError,
+    PalladioIndexError,
+    PalladioNotImplementedError,
+    PalladioTypeError,
+    PalladioValueError,
+    ParseError,
+)
+from palladio.base.locations import caller_location
+from palladio.call.cost import CostEstimate, estimate_cost
+from palladio.call.jit import eval_shape, jit
+from palladio.call.params import CompilerParams
+from palladio.call.pallas_call import pallas_call
+from palladio.call.sizes import align_to, cdiv, next_power_of_2, strides_from_shape
+from palladio.call.specs import BlockSpec, Buffered, GridSpec, PrefetchScalarGridSpec, RevisitMode, no_block_spec, squeezed
+from palladio.driver.executors import executor
+from palladio.ops.grid import Blocked, BoundedSlice, Element, Indirect, Squeezed
+from palladio.trace.control import cond, fori_loop, loop, run_scoped, run_state, switch, when, while_loop, with_scoped
+from palladio.trace.debug import debug_check, debug_print, enable_debug_checks, multiple_of
+from palladio.trace.grid import axis_index, axis_size, num_programs, program_id
+from palladio.trace.indices import Slice, ds
+from palladio.trace.trace import is_traced
+from palladio.types.types import ANY, HOST, MemoryRef, MemorySpace, ShapeDtypeStruct
+
+dslice = ds
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ANY",
+    "HOST",
+    "BlockSpec",
+    "Blocked",
+    "BoundedSlice",
+    "Buffered",
+    "CompilerParams",
+    "CostEstimate",
+    "DebugCheckError",
+    "Element",
+    "GridSpec",
+    "Indirect",
+    "InternalError",
+    "MemoryRef",
+    "MemorySpace",
+    "PalladioError",
+    "PalladioIndexError",
+    "PalladioNotImplementedError",
+    "PalladioTypeError",
+    "PalladioValueError",
+    "ParseError",
+    "PrefetchScalarGridSpec",
+    "RevisitMode",
+    "ShapeDtypeStruct",
+    "Slice",
+    "Squeezed",
+    "align_to",
+    "axis_index",
+    "axis_size",
+    "caller_location",
+    "cdiv",
+    "cond",
+    "debug_check",
+    "debug_print",
+    "ds",
+    "dslice",
+    "enable_debug_checks",
+    "estimate_cost",
+    "eval_shape",
+    "executor",
+    "fori_loop",
+    "is_traced",
+    "jit",
+    "loop",
+    "multiple_of",
+    "next_power_of_2",
+    "no_block_spec",
+    "num_programs",
+    "pallas_call",
+    "program_id",
+    "run_scoped",
+    "run_state",
+    "squeezed",
+    "strides_from_shape",
+    "switch",
+    "when",
+    "while_loop",
+    "with_scoped",
+]

@@ -7,12 +7,16 @@ its function: `palladio.numpy` offers them, and `np.exp(x)` on a traced value fi
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
-from palladio.array import arithmetic, bits, compare, math, order, reduce
+from palladio.array import arithmetic, bits, compare, creation, indexing, kinds, math, order, products, reduce, shape
 
-_FAMILIES = (arithmetic, math, compare, bits, reduce, order)
+_FAMILIES = (arithmetic, math, compare, bits, reduce, order, creation, shape, indexing, products, kinds)
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     name: getattr(family, name) for family in _FAMILIES for name in family.__all__
 }
+
+# What `x.__array_namespace__()` gives.
+NAMESPACE = SimpleNamespace(**FUNCTIONS)

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 from palladio.array import convert
+from palladio.array.creation import stack
 from palladio.array.foreign import to_numpy
 from palladio.ir.bind import type_of
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 
-__all__ = ["array", "asarray", "astype", "dtype", "finfo", "iinfo", "isdtype", "issubdtype", "promote_types", "result_type"]
+__all__ = ["array", "asarray", "dtype", "finfo", "iinfo", "isdtype", "issubdtype", "promote_types", "result_type"]
 
 
 def dtype(kind: Any) -> DType:
@@ -80,11 +81,6 @@ def _kind(value: Any) -> tuple[DType, bool]:
     return convert.array_type(value).dtype, convert.is_weak(value)
 
 
-def astype(x: Any, dtype: Any) -> Any:
-    """The values of `x` in another dtype."""
-    return convert.cast(x, dtypes.canonical(dtype))
-
-
 def asarray(x: Any, dtype: Any = None) -> Any:
     """`x`, a traced value, an array of any library, a scalar or nested lists of scalars, as an array.
 
@@ -106,8 +102,6 @@ def asarray(x: Any, dtype: Any = None) -> Any:
 
 def _from_nested(x: Any) -> Any:
     if any(getattr(part, "palladio_type", None) is not None for part in x):
-        from palladio.array.creation import stack
-
         return stack([asarray(part) for part in x])
     found = np.asarray(x)
     if found.dtype == np.int64:

@@ -31,21 +31,21 @@ COMBINERS: dict[str, Callable[..., Any]] = {
 }
 
 
-def _accessed(root: Type, transforms: Transforms, indices: Sequence[Type], *, ref: bool) -> ArrayType:
+def accessed(root: Type, transforms: Transforms, indices: Sequence[Type], *, ref: bool) -> ArrayType:
     if isinstance(root, RefType) != ref:
         raise PalladioTypeError(f"the first input must be {'a reference' if ref else 'an array'}", got=str(root))
     array = root.array if isinstance(root, RefType) else root
     return transformed(array, transforms, indices)  # type: ignore[arg-type]
 
 
-def _require_like(what: str, value: Type, wanted: ArrayType) -> None:
+def require_like(what: str, value: Type, wanted: ArrayType) -> None:
     if not isinstance(value, ArrayType) or value.dtype != wanted.dtype:
         raise PalladioTypeError(f"{what} has another dtype than the reference", expected=str(wanted), got=str(value))
     if value.shape != wanted.shape:
         raise PalladioValueError(f"{what} has another shape than what it replaces", expected=str(wanted), got=str(value))
 
 
-def _require_mask(mask: Type, wanted: ArrayType) -> None:
+def require_mask(mask: Type, wanted: ArrayType) -> None:
     if mask != ArrayType(wanted.shape, dtypes.BOOL):
         raise PalladioTypeError("a mask is a bool array", expected=str(ArrayType(wanted.shape, dtypes.BOOL)), got=str(mask))
 
@@ -63,7 +63,7 @@ def _require_combinable(kind: str, array: ArrayType) -> None:
 
 
 def _extract_type(array: Type, *indices: Type, transforms: Transforms) -> Sequence[Type]:
-    return (_accessed(array, transforms, indices, ref=False),)
+    return (accessed(array, transforms, indices, ref=False),)
 
 
 def _extract_eval(array: Any, *indices: Any, transforms: Transforms) -> Sequence[Any]:
@@ -80,8 +80,8 @@ extract = Op(
 
 
 def _insert_type(array: Type, value: Type, *indices: Type, transforms: Transforms, kind: str) -> Sequence[Type]:
-    part = _accessed(array, transforms, indices, ref=False)
-    _require_like("the value", value, part)
+    part = accessed(array, transforms, indices, ref=False)
+    require_like("the value", value, part)
     _require_combinable(kind, part)
     return (array,)
 
@@ -116,7 +116,7 @@ insert = Op(
 
 
 def _load_type(ref: Type, *indices: Type, transforms: Transforms) -> Sequence[Type]:
-    return (_accessed(ref, transforms, indices, ref=True),)
+    return (accessed(ref, transforms, indices, ref=True),)
 
 
 def _load_eval(ref: Any, *indices: Any, transforms: Transforms) -> Sequence[Any]:
@@ -139,7 +139,7 @@ load = Op(
 
 
 def _store_type(ref: Type, value: Type, *indices: Type, transforms: Transforms) -> Sequence[Type]:
-    _require_like("the value", value, _accessed(ref, transforms, indices, ref=True))
+    require_like("the value", value, accessed(ref, transforms, indices, ref=True))
     return ()
 
 
@@ -175,8 +175,8 @@ store = Op(
 
 
 def _swap_type(ref: Type, value: Type, *indices: Type, transforms: Transforms) -> Sequence[Type]:
-    part = _accessed(ref, transforms, indices, ref=True)
-    _require_like("the value", value, part)
+    part = accessed(ref, transforms, indices, ref=True)
+    require_like("the value", value, part)
     return (part,)
 
 
@@ -205,8 +205,8 @@ swap = Op(
 
 
 def _accumulate_type(ref: Type, value: Type, *indices: Type, transforms: Transforms) -> Sequence[Type]:
-    part = _accessed(ref, transforms, indices, ref=True)
-    _require_like("the value", value, part)
+    part = accessed(ref, transforms, indices, ref=True)
+    require_like("the value", value, part)
     _require_combinable("add", part)
     return ()
 

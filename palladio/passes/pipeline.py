@@ -99,7 +99,7 @@ def run_passes(
             _verify(result, each)
         if dump is not None:
             unchanged = result is program or print_program(result) == print_program(program)
-            dump(f"-- after {each.name} " + ("(unchanged)" if unchanged else f"\n{print_program(result)}"))
+            dump(f"-- after {each.name}" + (" (unchanged)" if unchanged else f"\n{print_program(result)}"))
         program = result
     return program
 
