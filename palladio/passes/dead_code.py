@@ -2,8 +2,8 @@
 
 An equation stays if one of its outputs is used, or if it has an effect that somebody can see: a write to a reference
 that is an input of the program or is read later on, printing, checking. Writes to an allocation that nobody reads are
-not seen. Sub-programs lose the outputs, the carries and the inputs that are not used, so that what feeds only those goes
-too.
+not seen. Sub-programs lose the outputs, the carries and the inputs that are not used, so that what feeds only those
+goes too.
 """
 
 from __future__ import annotations

@@ -135,22 +135,22 @@ def test_a_loop_carries_what_it_writes_and_keeps_what_it_reads_constant() -> Non
     check(
         discharge,
         """
-        program f(o:ref<any, i32[4]>, x:ref<any, i32[4]>, s:i32[]) {
-          r:i32[] = loop 0:i32, 4:i32, o, x, s {body=program body(i:i32[], o:ref<any, i32[4]>, x:ref<any, i32[4]>, s:i32[]) {
-            a:i32[] = load x[i]
+        program f(o:ref<any, i8[4]>, x:ref<any, i8[4]>, s:i8[]) {
+          r:i8[] = loop 0:i32, 4:i32, o, x, s {body=program b(i:i32[], o:ref<any, i8[4]>, x:ref<any, i8[4]>, s:i8[]) {
+            a:i8[] = load x[i]
             store o[i], s
-            t:i32[] = add s, a
+            t:i8[] = add s, a
             return t
           }, constants=2, step=1, unroll=1}
           return r
         }
         """,
         """
-        program f(o:i32[4], x:i32[4], s:i32[]) {
-          r:i32[], o_0:i32[4] = loop 0:i32, 4:i32, x, s, o {body=program body(i:i32[], x:i32[4], s:i32[], o:i32[4]) {
-            a:i32[] = extract x[i]
-            o_0:i32[4] = insert o[i], s {kind='set'}
-            t:i32[] = add s, a
+        program f(o:i8[4], x:i8[4], s:i8[]) {
+          r:i8[], o_0:i8[4] = loop 0:i32, 4:i32, x, s, o {body=program b(i:i32[], x:i8[4], s:i8[], o:i8[4]) {
+            a:i8[] = extract x[i]
+            o_0:i8[4] = insert o[i], s {kind='set'}
+            t:i8[] = add s, a
             return t, o_0
           }, constants=1, step=1, unroll=1}
           return r, o_0, x
@@ -296,13 +296,15 @@ def test_equations_keep_their_places() -> None:
 
 def test_two_uses_of_a_written_reference_in_one_equation_are_refused() -> None:
     body = "program body(i:i32[], a:ref<any, i32[]>, b:ref<any, i32[]>) { store a, i return }"
-    text = f"program f(x:ref<any, i32[]>) {{ loop 0:i32, 2:i32, x, x {{body={body}, constants=2, step=1, unroll=1}} return }}"
+    loop = f"loop 0:i32, 2:i32, x, x {{body={body}, constants=2, step=1, unroll=1}}"
+    text = f"program f(x:ref<any, i32[]>) {{ {loop} return }}"
     with pytest.raises(InternalError, match="passed twice and written"):
         verify(parse(text))
 
 
 def test_two_uses_of_a_reference_that_is_only_read_are_fine() -> None:
-    body = "program body(a:ref<any, i32[]>, b:ref<any, i32[]>) { c:i32[] = load a d:i32[] = load b e:i32[] = add c, d return e }"
+    loads = "c:i32[] = load a d:i32[] = load b e:i32[] = add c, d"
+    body = f"program body(a:ref<any, i32[]>, b:ref<any, i32[]>) {{ {loads} return e }}"
     program = parse(f"program f(x:ref<any, i32[]>) {{ r:i32[] = scope x, x {{body={body}, allocations=()}} return r }}")
     verify(program)
     assert "add x, x" in print_program(run_passes(program, [discharge]))
