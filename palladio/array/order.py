@@ -88,12 +88,16 @@ def argsort(
     """The int32 indices that sort an array, as `sort`; with `stable` equal elements keep their order, either way."""
     _refuse_order(order)
     a, axis = _along(a, axis)
-    numbers = _numbers(a, axis)
-    if not descending:
-        return bind(ops.sort, a, numbers, axis=axis, num_keys=1, stable=stable)[1]
-    # Turned around before and after, so that equal elements end up in their order.
-    found = bind(ops.sort, _flip(a, axis), _flip(numbers, axis), axis=axis, num_keys=1, stable=stable)[1]
-    return _flip(found, axis)
+    return sorted_with_positions(a, axis, stable=stable, descending=descending)[1]
+
+
+def sorted_with_positions(a: Array, axis: int, *, stable: bool, descending: bool) -> tuple[Array, Array]:
+    """The sorted elements along an axis, and the int32 positions they come from."""
+    operands = [a, _numbers(a, axis)]
+    if descending:  # turned around before and after, so that equal elements end up in their order
+        operands = [_flip(each, axis) for each in operands]
+    values, positions = bind(ops.sort, *operands, axis=axis, num_keys=1, stable=stable)
+    return (_flip(values, axis), _flip(positions, axis)) if descending else (values, positions)
 
 
 def _refuse_order(order: object) -> None:

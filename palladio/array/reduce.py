@@ -37,11 +37,13 @@ from palladio.types.dtypes import DType, DTypeLike
 
 __all__ = [
     "all",
+    "allclose",
     "amax",
     "amin",
     "any",
     "argmax",
     "argmin",
+    "array_equal",
     "average",
     "count_nonzero",
     "logsumexp",
@@ -52,7 +54,9 @@ __all__ = [
     "nanmean",
     "nanmin",
     "nanprod",
+    "nanstd",
     "nansum",
+    "nanvar",
     "prod",
     "ptp",
     "std",
@@ -194,6 +198,23 @@ def all(a: ArrayLike, axis: Axes = None, *, keepdims: bool = False, where: Array
 def any(a: ArrayLike, axis: Axes = None, *, keepdims: bool = False, where: ArrayLike | None = None) -> Array:
     """Whether an element is not 0, as bool; false of nothing."""
     return _logical(ops.reduce_or, False, a, axis, keepdims, where)
+
+
+def allclose(
+    a: ArrayLike, b: ArrayLike, rtol: ArrayLike = 1e-05, atol: ArrayLike = 1e-08, equal_nan: bool = False
+) -> Array:
+    """Whether `isclose` holds everywhere, as bool."""
+    return all(compare.isclose(a, b, rtol, atol, equal_nan))
+
+
+def array_equal(a1: ArrayLike, a2: ArrayLike, equal_nan: bool = False) -> Array:
+    """Whether two arrays have one shape and the same elements, as bool."""
+    if array_type(a1).shape != array_type(a2).shape:
+        return np.zeros((), dtypes.BOOL)
+    same = compare.equal(a1, a2)
+    if equal_nan:
+        same = compare.logical_or(same, compare.logical_and(compare.isnan(a1), compare.isnan(a2)))
+    return all(same)
 
 
 def count_nonzero(a: ArrayLike, axis: Axes = None, *, keepdims: bool = False) -> Array:
@@ -365,6 +386,32 @@ def nanmean(
 ) -> Array:
     """`mean` without what is NaN; NaN where nothing is left."""
     return mean(a, axis, dtype, keepdims=keepdims, where=_numbers_only(a, where))
+
+
+def nanvar(
+    a: ArrayLike,
+    axis: Axes = None,
+    dtype: DTypeLike | None = None,
+    *,
+    ddof: float = 0,
+    keepdims: bool = False,
+    where: ArrayLike | None = None,
+) -> Array:
+    """`var` without what is NaN; NaN where nothing is left."""
+    return var(a, axis, dtype, ddof=ddof, keepdims=keepdims, where=_numbers_only(a, where))
+
+
+def nanstd(
+    a: ArrayLike,
+    axis: Axes = None,
+    dtype: DTypeLike | None = None,
+    *,
+    ddof: float = 0,
+    keepdims: bool = False,
+    where: ArrayLike | None = None,
+) -> Array:
+    """`std` without what is NaN; NaN where nothing is left."""
+    return std(a, axis, dtype, ddof=ddof, keepdims=keepdims, where=_numbers_only(a, where))
 
 
 def _nan_extremum(op: Op, identity: Any, a: ArrayLike, axis: Axes, keepdims: bool) -> Array:

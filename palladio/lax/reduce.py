@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from palladio.array import indexing
 from palladio.array.axes import normalize_axes, normalize_axis
 from palladio.array.convert import Array, ArrayLike, array_type, call
+from palladio.array.order import sorted_with_positions
 from palladio.array.reduce import as_array
+from palladio.base.errors import PalladioValueError
 from palladio.ir.bind import bind
 from palladio.ir.op import Op
 from palladio.ops import reduce, scan
@@ -29,6 +32,8 @@ __all__ = [
     "reduce_sum",
     "reduce_xor",
     "sort",
+    "sort_key_val",
+    "top_k",
 ]
 
 
@@ -110,3 +115,29 @@ def sort(
     axis = normalize_axis(dimension, array_type(operands[0]).ndim) if operands else 0
     found = bind(order.sort, *operands, axis=axis, num_keys=num_keys, stable=bool(is_stable))
     return tuple(found) if several else found[0]
+
+
+def sort_key_val(
+    keys: ArrayLike, values: ArrayLike, dimension: int = -1, is_stable: bool = True
+) -> tuple[Array, Array]:
+    """`keys` in ascending order, and `values`, of the same shape, in the order of their keys."""
+    found = sort((keys, values), dimension, is_stable)
+    return found[0], found[1]
+
+
+def top_k(operand: ArrayLike, k: int, *, axis: int = -1) -> tuple[Array, Array]:
+    """The `k` greatest elements along an axis, greatest first, and their int32 positions; of equal ones the first.
+
+    NaN is greatest.
+
+    Raises:
+        PalladioValueError: for a `k` less than 0 or greater than the size of the axis.
+    """
+    operand = as_array(operand)
+    array = array_type(operand)
+    axis = normalize_axis(axis, array.ndim)
+    if not 0 <= k <= array.shape[axis]:
+        raise PalladioValueError("top_k finds no more elements than there are", argument="k", got=f"{k} of {array}")
+    part = (*[slice(None)] * axis, slice(0, k))
+    values, positions = sorted_with_positions(operand, axis, stable=True, descending=True)
+    return indexing.getitem(values, part), indexing.getitem(positions, part)

@@ -123,6 +123,11 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ValueError,
         "num_keys of sort counts its first arrays\n  expected: 1 to 2 keys\n  got:      3",
     ),
+    "more of the greatest than there are": (
+        lambda: lax.top_k(F, 4),
+        ValueError,
+        "k: top_k finds no more elements than there are\n  got:      4 of f32[2,3]",
+    ),
     "no keys": (lambda: jnp.lexsort([]), ValueError, "keys: lexsort takes one key or more"),
     "a cumulative sum of bools": (
         lambda: lax.cumsum(B),

@@ -103,6 +103,20 @@ def test_several_arrays_follow_their_keys() -> None:
     assert lax.sort(X, 0).tolist() == np.sort(X, 0).tolist()
 
 
+def test_values_follow_their_keys() -> None:
+    keys, values = np.array([3, 1, 2], np.int32), np.array([0.3, 0.1, 0.2], np.float32)
+    assert [each.tolist() for each in lax.sort_key_val(keys, values)] == [[1, 2, 3], sorted(values.tolist())]
+
+
+@pytest.mark.parametrize("axis", [0, -1])
+def test_top_k_finds_the_greatest_first(axis: int) -> None:
+    values, positions = lax.top_k(X, 2, axis=axis)
+    order = np.argsort(-X, axis)
+    np.testing.assert_array_equal(positions, np.take(order, [0, 1], axis))
+    np.testing.assert_array_equal(values, np.take_along_axis(X, positions, axis))
+    assert lax.top_k(np.array([1, 5, 5, 0], np.int32), 3)[1].tolist() == [1, 2, 0]
+
+
 def test_lexsort_looks_at_the_last_key_first() -> None:
     keys = (np.array([5, 9, 4, 8], np.float32), np.array([1, 0, 1, 0], np.int32))
     assert jnp.lexsort(keys).tolist() == np.lexsort(keys).tolist()

@@ -53,7 +53,7 @@ def test_initial_takes_part() -> None:
     assert jnp.min(x, initial=-7) == -7
 
 
-@pytest.mark.parametrize("name", ["nansum", "nanprod", "nanmax", "nanmin", "nanmean"])
+@pytest.mark.parametrize("name", ["nansum", "nanprod", "nanmax", "nanmin", "nanmean", "nanvar", "nanstd"])
 def test_nan_reductions_leave_nan_out(name: str) -> None:
     x = np.where(MASK, X, np.float32(np.nan))
     np.testing.assert_allclose(getattr(jnp, name)(x, axis=1), getattr(np, name)(x, axis=1), rtol=1e-5)
@@ -131,6 +131,15 @@ def test_the_first_of_equals_and_the_first_nan_is_the_extreme(dtype: Any) -> Non
 def test_the_dtype_of_an_index() -> None:
     assert lax.argmax(X, 1, np.int8).dtype == np.int8
     assert lax.argmin(X, -1, np.int64).dtype == np.int64
+
+
+def test_equality_of_whole_arrays() -> None:
+    assert jnp.array_equal(X, X + 0)
+    assert not jnp.array_equal(X, X[0])
+    assert not jnp.array_equal(X, X + 1)
+    assert jnp.array_equal(np.array([np.nan]), np.array([np.nan]), equal_nan=True)
+    assert jnp.allclose(X, X * 1.000001)
+    assert not jnp.allclose(X, X * 1.1)
 
 
 def test_var_takes_degrees_of_freedom_away() -> None:
