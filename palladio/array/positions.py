@@ -8,7 +8,7 @@ import numpy as np
 
 from palladio.array.convert import Array, ArrayLike, array_type, broadcast_to, call, cast
 from palladio.base.errors import PalladioTypeError
-from palladio.ops import arithmetic, compare
+from palladio.ops import arithmetic, bits, compare
 from palladio.types import dtypes
 from palladio.types.types import Shape
 
@@ -19,7 +19,12 @@ def static_position(value: Any) -> int | None:
         return None
     if isinstance(value, (int, np.integer)):
         return int(value)
-    if isinstance(value, np.ndarray) and value.ndim == 0 and dtypes.is_supported(value.dtype) and dtypes.is_integer(value.dtype):
+    if (
+        isinstance(value, np.ndarray)
+        and value.ndim == 0
+        and dtypes.is_supported(value.dtype)
+        and dtypes.is_integer(value.dtype)
+    ):
         return int(value)
     return None
 
@@ -78,4 +83,4 @@ def inside(position: Array, extent: int, shape: Shape) -> Array:
         position = np.asarray(position, np.int64)
     above = call(compare.ge, position, _constant(0, position))
     below = call(compare.lt, position, _constant(extent, position))
-    return broadcast_to(call(compare.select, above, below, above), shape)
+    return broadcast_to(call(bits.bitwise_and, above, below), shape)
