@@ -23,7 +23,7 @@ def _one_by_one(
     array: Any, transforms: Transforms, indices: Sequence[Any], step: Callable[[Any, int], Any], like: Any
 ) -> Any:
     """Replace each selected element by `step(old, n)`, in row-major order; returns the old ones."""
-    old = np.empty(like.shape, array.dtype)
+    old = np.empty(like.shape, like.dtype)
 
     def update(target: Any, key: Any) -> None:
         numbers = np.arange(target.size).reshape(target.shape)[key]
