@@ -18,10 +18,18 @@ from palladio.base.errors import (
 from palladio.base.locations import caller_location
 from palladio.call.cost import CostEstimate, estimate_cost
 from palladio.call.jit import eval_shape, jit
-from palladio.call.params import CompilerParams
 from palladio.call.pallas_call import pallas_call
+from palladio.call.params import CompilerParams
 from palladio.call.sizes import align_to, cdiv, next_power_of_2, strides_from_shape
-from palladio.call.specs import BlockSpec, Buffered, GridSpec, PrefetchScalarGridSpec, RevisitMode, no_block_spec, squeezed
+from palladio.call.specs import (
+    BlockSpec,
+    Buffered,
+    GridSpec,
+    PrefetchScalarGridSpec,
+    RevisitMode,
+    no_block_spec,
+    squeezed,
+)
 from palladio.driver.executors import executor
 from palladio.ops.grid import Blocked, BoundedSlice, Element, Indirect, Squeezed
 from palladio.trace.control import cond, fori_loop, loop, run_scoped, run_state, switch, when, while_loop, with_scoped

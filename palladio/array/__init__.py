@@ -1,6 +1,7 @@
 """Floor 4: the array functions a kernel may call, with NumPy's names and JAX's promotion.
 
-They take traced values, NumPy arrays and scalars, and apply operations through `palladio.ir.bind`. `FUNCTIONS` maps a NumPy name to
+They take traced values, NumPy arrays and scalars, and apply operations through `palladio.ir.bind`. `FUNCTIONS` maps a
+NumPy name to
 its function: `palladio.numpy` offers them, and `np.exp(x)` on a traced value finds them there.
 """
 

@@ -119,7 +119,10 @@ def empty_like(a: ArrayLike, dtype: Any = None, shape: Any = None) -> Array:
 
 
 def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None) -> Array:
-    """`start, start + step, …` below `stop`. The bounds are static numbers; int32 for integers, float32 otherwise, by default."""
+    """`start, start + step, …` below `stop`. The bounds are static numbers.
+
+    Int32 for integers, float32 otherwise, by default.
+    """
     if stop is None:
         start, stop = 0, start
     step = 1 if step is None else step
@@ -127,7 +130,9 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None) ->
         bounds = [number if isinstance(number, float) else operator.index(number) for number in (start, stop, step)]
     except TypeError:
         raise PalladioTypeError(
-            "the bounds of arange are static numbers", got=f"{start!r}, {stop!r}, {step!r}", hint="add to an arange of static size"
+            "the bounds of arange are static numbers",
+            got=f"{start!r}, {stop!r}, {step!r}",
+            hint="add to an arange of static size",
         ) from None
     if bounds[2] == 0:
         raise PalladioValueError("the step of arange is not zero", argument="step", got=step)
@@ -153,7 +158,10 @@ def linspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = 
 
 def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Array:
     """`dtype[N, M]` with ones on the k-th diagonal, zeros elsewhere."""
-    return cast(_difference((N, N if M is None else M), k, compare.equal), dtypes.FLOAT32 if dtype is None else dtypes.canonical(dtype))
+    return cast(
+        _difference((N, N if M is None else M), k, compare.equal),
+        dtypes.FLOAT32 if dtype is None else dtypes.canonical(dtype),
+    )
 
 
 def identity(n: int, dtype: Any = None) -> Array:
@@ -177,13 +185,17 @@ def _difference(shape: tuple[int, int], k: int, comparison: Any) -> Array:
 def tril(m: ArrayLike, k: int = 0) -> Array:
     """`m: dtype[..., r, c]` with zeros above the k-th diagonal."""
     shape = _matrix(m)
-    return compare.where(broadcast_to(_difference(shape[-2:], k, compare.less_equal), shape), m, cast(0, array_type(m).dtype))
+    return compare.where(
+        broadcast_to(_difference(shape[-2:], k, compare.less_equal), shape), m, cast(0, array_type(m).dtype)
+    )
 
 
 def triu(m: ArrayLike, k: int = 0) -> Array:
     """`m: dtype[..., r, c]` with zeros below the k-th diagonal."""
     shape = _matrix(m)
-    return compare.where(broadcast_to(_difference(shape[-2:], k, compare.greater_equal), shape), m, cast(0, array_type(m).dtype))
+    return compare.where(
+        broadcast_to(_difference(shape[-2:], k, compare.greater_equal), shape), m, cast(0, array_type(m).dtype)
+    )
 
 
 def _matrix(m: ArrayLike) -> Any:

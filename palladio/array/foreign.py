@@ -1,6 +1,7 @@
 """Arrays in and out: NumPy, PyTorch and JAX arrays, and whatever speaks DLPack or the array protocol.
 
-Nothing is imported that the caller has not: a PyTorch tensor is recognised by its own module. Results come back as the kind that the
+Nothing is imported that the caller has not: a PyTorch tensor is recognised by its own module. Results come back as
+the kind that the
 arguments were: if any argument is a tensor, they are tensors.
 """
 
@@ -49,13 +50,17 @@ def to_numpy(value: Any, argument: str) -> np.ndarray[Any, Any] | np.generic:
         raise PalladioTypeError("no array", argument=argument, got=f"{type(value).__name__}: {value!r:.60}")
     if not dtypes.is_supported(array.dtype):
         expected = ", ".join(str(dtype) for dtype in dtypes.ALL)
-        raise PalladioTypeError("an array of a dtype that Palladio does not have", argument=argument, expected=expected, got=array.dtype)
+        raise PalladioTypeError(
+            "an array of a dtype that Palladio does not have", argument=argument, expected=expected, got=array.dtype
+        )
     return array
 
 
 def _from_torch(tensor: Any, argument: str) -> np.ndarray[Any, Any]:
     if tensor.device.type != "cpu":
-        raise PalladioValueError("the tensor is not in host memory", argument=argument, got=str(tensor.device), hint="tensor.cpu()")
+        raise PalladioValueError(
+            "the tensor is not in host memory", argument=argument, got=str(tensor.device), hint="tensor.cpu()"
+        )
     tensor = tensor.detach()
     name = str(tensor.dtype).removeprefix("torch.")
     if name not in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):

@@ -1,4 +1,7 @@
-"""Indexing of values: `x[...]`, `x.at[...]`, `take`. Values are never changed; reading outside an axis is clamped or filled, as JAX does."""
+"""Indexing of values: `x[...]`, `x.at[...]`, `take`. Values are never changed.
+
+Reading outside an axis is clamped or filled, as JAX does.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +70,9 @@ def _entry(part: Any, extent: int, axis: int, plan: _Plan) -> IndexEntry:
     static = _static(part)
     if static is not None:
         if not -extent <= static < extent:
-            raise PalladioIndexError(f"the index is outside axis {axis}", expected=f"-{extent} <= index < {extent}", got=static)
+            raise PalladioIndexError(
+                f"the index is outside axis {axis}", expected=f"-{extent} <= index < {extent}", got=static
+            )
         return static % extent
     if isinstance(part, (list, tuple)):
         part = np.asarray(part)
@@ -75,7 +80,9 @@ def _entry(part: Any, extent: int, axis: int, plan: _Plan) -> IndexEntry:
     array = array_type(part)
     if array.dtype == dtypes.BOOL:
         raise PalladioTypeError(
-            "a bool array cannot index a value: the size would not be static", got=str(array), hint="use where(mask, x, other)"
+            "a bool array cannot index a value: the size would not be static",
+            got=str(array),
+            hint="use where(mask, x, other)",
         )
     if not dtypes.is_integer(array.dtype):
         raise PalladioTypeError("an index is an integer or an integer array", got=str(array))
@@ -114,8 +121,8 @@ def _slice(part: slice, extent: int, axis: int, plan: _Plan) -> Slice:
     if bounds[2] == 0:
         raise PalladioValueError("the step of a slice is not zero")
     chosen = range(*slice(*bounds).indices(extent))
-    if chosen.step > 0 or not len(chosen):
-        return Slice(chosen.start if len(chosen) else 0, len(chosen), max(chosen.step, 1))
+    if chosen.step > 0 or not chosen:
+        return Slice(chosen.start if chosen else 0, len(chosen), max(chosen.step, 1))
     plan.reversed_axes.append(len([entry for entry in plan.entries if isinstance(entry, Slice)]))
     return Slice(chosen[-1], len(chosen), -chosen.step)
 
@@ -164,7 +171,10 @@ def _finish(result: Array, plan: _Plan) -> Array:
     if plan.new_axes:
         if any(not isinstance(e, Slice) for e in plan.entries):
             dropped = [n for n, e in enumerate(plan.entries) if not isinstance(e, Slice)]
-            if any(isinstance(plan.entries[n], Operand) and array_type(plan.operands[plan.entries[n].position]).ndim for n in dropped):  # type: ignore[union-attr]
+            if any(
+                isinstance(plan.entries[n], Operand) and array_type(plan.operands[plan.entries[n].position]).ndim
+                for n in dropped
+            ):  # type: ignore[union-attr]
                 raise PalladioIndexError("None does not go together with an index array", hint="use expand_dims")
             places = [place - len([n for n in dropped if n + _before(plan, n) < place]) for place in plan.new_axes]
             return expand_dims(result, places)
@@ -194,7 +204,10 @@ class At:
 
 
 class Update:
-    """`x.at[index]`: its methods return a new array with elements replaced or combined. What falls outside is dropped."""
+    """`x.at[index]`: its methods return a new array with elements replaced or combined.
+
+    What falls outside is dropped.
+    """
 
     __slots__ = ("array", "key")
 
@@ -259,13 +272,18 @@ _MODES = ("fill", "clip", "wrap")
 
 
 def take(
-    a: ArrayLike, indices: ArrayLike, axis: int | None = None, mode: str | None = None, fill_value: ArrayLike | None = None
+    a: ArrayLike,
+    indices: ArrayLike,
+    axis: int | None = None,
+    mode: str | None = None,
+    fill_value: ArrayLike | None = None,
 ) -> Array:
     """Elements along an axis, or of the flattened array.
 
     Args:
         indices: `i32[...]`; its shape replaces the axis. Negative ones count from the end.
-        mode: for indices outside: "fill" (NaN, the least integer, or `fill_value`), "clip" or "wrap"; "fill" by default.
+        mode: for indices outside: "fill" (NaN, the least integer, or `fill_value`), "clip" or "wrap"; "fill" by
+            default.
     """
     mode = "fill" if mode is None else mode
     if mode not in _MODES:
@@ -276,7 +294,9 @@ def take(
     place = normalize_axis(axis, len(shape))
     index = _index_array(indices)
     extent = shape[place]
-    index = arithmetic.remainder(index, extent) if mode == "wrap" else _wrapped(index, extent) if mode == "fill" else index
+    index = (
+        arithmetic.remainder(index, extent) if mode == "wrap" else _wrapped(index, extent) if mode == "fill" else index
+    )
     if mode == "clip":
         index = arithmetic.clip(index, 0, extent - 1)
     key = (slice(None),) * place
@@ -310,7 +330,9 @@ def take_along_axis(arr: ArrayLike, indices: ArrayLike, axis: int | None = None,
     shape, given = array_type(arr).shape, array_type(indices).shape
     place = normalize_axis(axis, len(shape))
     if len(given) != len(shape):
-        raise PalladioValueError("the indices have another rank than the array", argument="indices", expected=len(shape), got=len(given))
+        raise PalladioValueError(
+            "the indices have another rank than the array", argument="indices", expected=len(shape), got=len(given)
+        )
     common = list(broadcast_shapes((*shape[:place], 1, *shape[place + 1 :]), (*given[:place], 1, *given[place + 1 :])))
     common[place] = given[place]
     index = broadcast_to(_wrapped(_index_array(indices), shape[place]), tuple(common))

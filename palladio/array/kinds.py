@@ -42,7 +42,11 @@ def issubdtype(kind: Any, category: Any) -> bool:
         return dtypes.is_float(found)
     if category is np.number:
         return found != dtypes.BOOL
-    if isinstance(category, type) and issubclass(category, np.generic) and category in (np.integer, np.signedinteger, np.unsignedinteger):
+    if (
+        isinstance(category, type)
+        and issubclass(category, np.generic)
+        and category in (np.integer, np.signedinteger, np.unsignedinteger)
+    ):
         return bool(np.issubdtype(found, category)) and not dtypes.is_float(found)
     if category is np.generic:
         return True

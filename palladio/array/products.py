@@ -6,7 +6,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from palladio.array.axes import normalize_axis
-from palladio.array.convert import Array, ArrayLike, array_type, broadcast_shapes, broadcast_to, call, cast, is_weak, mark_weak, result_type
+from palladio.array.convert import (
+    Array,
+    ArrayLike,
+    array_type,
+    broadcast_shapes,
+    broadcast_to,
+    call,
+    cast,
+    is_weak,
+    mark_weak,
+    result_type,
+)
 from palladio.array.reduce import sum as sum_over
 from palladio.array.shape import expand_dims, ravel, squeeze, transpose
 from palladio.base.errors import PalladioTypeError, PalladioValueError
@@ -21,7 +32,10 @@ Axes = tuple[Sequence[int], Sequence[int]]
 def product(
     lhs: ArrayLike, rhs: ArrayLike, contracting: Axes, batch: Axes = ((), ()), preferred_element_type: Any = None
 ) -> Array:
-    """`dot_general` of promoted inputs: floats of different dtypes are multiplied as they are, the result has their common dtype."""
+    """`dot_general` of promoted inputs.
+
+    Floats of different dtypes are multiplied as they are, the result has their common dtype.
+    """
     common, weak = result_type(lhs, rhs)
     wanted = common if preferred_element_type is None else dtypes.canonical(preferred_element_type)
     sides = [_multipliable(side, common) for side in (lhs, rhs)]
@@ -44,7 +58,8 @@ def _multipliable(side: ArrayLike, common: Any) -> Array:
 
 
 def matmul(a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
-    """The matrix product of `a: dtype[..., m, k]` and `b: dtype[..., k, n]`; a vector is a row on the left, a column on the right.
+    """The matrix product of `a: dtype[..., m, k]` and `b: dtype[..., k, n]`; a vector is a row on the left, a column
+    on the right.
 
     Args:
         precision: accepted, without effect: products are exact and sums at least float32.
@@ -61,7 +76,9 @@ def matmul(a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_eleme
     (*lead_a, _, k), (*lead_b, rows, _) = array_type(a).shape, array_type(b).shape
     if k != rows:
         raise PalladioValueError(
-            "the inner sizes of a matrix product differ", expected="[..., m, k] and [..., k, n]", got=f"{left} and {right}"
+            "the inner sizes of a matrix product differ",
+            expected="[..., m, k] and [..., k, n]",
+            got=f"{left} and {right}",
         )
     found = _batched(a, b, tuple(lead_a), tuple(lead_b), preferred_element_type)
     dropped = [axis for axis, rank in ((-2, left.ndim), (-1, right.ndim)) if rank == 1]
@@ -126,9 +143,15 @@ def tensordot(
 
 
 def einsum(
-    subscripts: str, /, *operands: ArrayLike, precision: Any = None, preferred_element_type: Any = None, optimize: Any = None
+    subscripts: str,
+    /,
+    *operands: ArrayLike,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+    optimize: Any = None,
 ) -> Array:
-    """Sums of products in Einstein's notation: `einsum("bij,bjk->bik", x, y)`. Several operands are multiplied from left to right.
+    """Sums of products in Einstein's notation: `einsum("bij,bjk->bik", x, y)`. Several operands are multiplied from
+    left to right.
 
     Raises:
         PalladioValueError: subscripts that do not fit the operands, or a letter twice in one operand.
@@ -170,7 +193,9 @@ def _parsed(subscripts: Any, operands: Sequence[Any]) -> tuple[list[str], str]:
     if strange or len(set(right)) != len(right) or any(letter not in letters for letter in right):
         raise PalladioValueError("the subscripts do not parse", argument="subscripts", got=repr(subscripts))
     if any(len(set(term)) != len(term) for term in terms):
-        raise PalladioValueError("a letter stands twice in one operand: diagonals are not taken", argument="subscripts", got=repr(subscripts))
+        raise PalladioValueError(
+            "a letter stands twice in one operand: diagonals are not taken", argument="subscripts", got=repr(subscripts)
+        )
     return terms, right
 
 
@@ -188,7 +213,10 @@ def _without_ellipsis(terms: Sequence[str], operands: Sequence[Any]) -> tuple[li
 def _collect(term: str, shape: tuple[int, ...], sizes: dict[str, int], subscripts: str) -> None:
     if len(term) != len(shape):
         raise PalladioValueError(
-            f"the term {term!r} has another rank than its operand", argument="subscripts", expected=shape, got=repr(subscripts)
+            f"the term {term!r} has another rank than its operand",
+            argument="subscripts",
+            expected=shape,
+            got=repr(subscripts),
         )
     for letter, extent in zip(term, shape, strict=True):
         if sizes.setdefault(letter, extent) != extent:

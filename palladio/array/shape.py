@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -136,7 +137,9 @@ def expand_dims(a: ArrayLike, axis: int | Sequence[int]) -> Array:
 def squeeze(a: ArrayLike, axis: int | Sequence[int] | None = None) -> Array:
     """Axes of size 1 left out, all of them by default."""
     extents = array_type(a).shape
-    axes = [n for n, extent in enumerate(extents) if extent == 1] if axis is None else normalize_axes(axis, len(extents))
+    axes = (
+        [n for n, extent in enumerate(extents) if extent == 1] if axis is None else normalize_axes(axis, len(extents))
+    )
     if any(extents[n] != 1 for n in axes):
         raise PalladioValueError("only axes of size 1 can be left out", argument="axis", got=f"{axis} of {extents}")
     return reshape(a, tuple(extent for n, extent in enumerate(extents) if n not in axes))
@@ -201,7 +204,10 @@ def split(ary: ArrayLike, indices_or_sections: int | Sequence[int], axis: int = 
     extent = array_type(ary).shape[normalize_axis(axis, array_type(ary).ndim)]
     if isinstance(indices_or_sections, int) and (indices_or_sections < 1 or extent % indices_or_sections):
         raise PalladioValueError(
-            "the parts are not equal", argument="indices_or_sections", expected=f"a divisor of {extent}", got=indices_or_sections
+            "the parts are not equal",
+            argument="indices_or_sections",
+            expected=f"a divisor of {extent}",
+            got=indices_or_sections,
         )
     return array_split(ary, indices_or_sections, axis)
 
@@ -217,7 +223,7 @@ def array_split(ary: ArrayLike, indices_or_sections: int | Sequence[int], axis: 
     else:
         cuts = [min(max(cut + extent if cut < 0 else cut, 0), extent) for cut in indices_or_sections]
     bounds = [0, *map(int, cuts), extent]
-    return [part(ary, place, a, max(0, b - a)) for a, b in zip(bounds, bounds[1:], strict=False)]
+    return [part(ary, place, a, max(0, b - a)) for a, b in pairwise(bounds)]
 
 
 def tile(A: ArrayLike, reps: int | Sequence[int]) -> Array:
@@ -299,4 +305,3 @@ def _pad_axis(array: Array, axis: int, before: int, behind: int, mode: str) -> A
         pieces.append(flip(piece, axis) if step == -1 and stop - start > 1 else piece)
         start = stop
     return concatenate(pieces, axis)
-

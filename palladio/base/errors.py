@@ -1,7 +1,8 @@
 """The errors of Palladio and their one renderer.
 
 A *user error* says which rule was broken, which argument, what was expected and got, and what to do; it is a
-`PalladioError` and also the built-in exception that Python users expect (`TypeError`, `ValueError`, …). An *internal error* is
+`PalladioError` and also the built-in exception that Python users expect (`TypeError`, `ValueError`, …). An *internal
+error* is
 ours: it asks for a report.
 
 Rules raise without a location. `attach` stamps one at the choke points (forming an equation, verifying, running a pass,
@@ -113,7 +114,10 @@ class InternalError(RuntimeError):
 
 @contextmanager
 def attach(location: Location | None, doing: str) -> Iterator[None]:
-    """Stamp errors that leave the block with `location` unless they carry one; wrap foreign exceptions as internal errors."""
+    """Stamp errors that leave the block with `location` unless they carry one.
+
+    Wrap foreign exceptions as internal errors.
+    """
     try:
         yield
     except (PalladioError, InternalError) as error:

@@ -48,7 +48,9 @@ def _flag(text: str) -> bool:
 executor: Knob[str | None] = Knob(
     "PALLADIO_EXECUTOR", "Which executor runs kernels when neither argument nor context says.", None, str
 )
-verify: Knob[bool] = Knob("PALLADIO_VERIFY", "Verify the program after every pass, not only at stage borders.", False, _flag)
+verify: Knob[bool] = Knob(
+    "PALLADIO_VERIFY", "Verify the program after every pass, not only at stage borders.", False, _flag
+)
 debug_checks: Knob[bool] = Knob("PALLADIO_DEBUG_CHECKS", "Evaluate `debug_check` conditions in kernels.", False, _flag)
 
 ALL: tuple[Knob[Any], ...] = (executor, verify, debug_checks)

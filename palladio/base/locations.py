@@ -1,8 +1,9 @@
 """Where in the user's source an equation or a call was made.
 
-A location is captured once, when an equation is formed or a public function is entered, and travels with it. Frames of this
-package are skipped, except those of `palladio.library` and `palladio.demo`, which are ordinary user code: an equation of a
-library kernel points at the library's line and, behind it, at the line of the caller.
+A location is captured once, when an equation is formed or a public function is entered, and travels with it. Frames
+of this package are skipped, except those of `palladio.library` and `palladio.demo`, which are ordinary user code: an
+equation
+of a library kernel points at the library's line and, behind it, at the line of the caller.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ _USER_LIKE = (_PACKAGE + "library/", _PACKAGE + "demo/")
 
 @dataclass(frozen=True)
 class Location:
-    """A span of one source file. Lines count from 1, columns from 0; `call_site` is the user frame that called this one."""
+    """A span of one source file. Lines count from 1, columns from 0.
+
+    `call_site` is the user frame that called this one.
+    """
 
     file: str
     line: int
@@ -84,7 +88,9 @@ def _at(code: CodeType, instruction: int, fallback_line: int | None) -> Location
 
 
 def capture(depth: int = 1) -> Location | None:
-    """The innermost user frame above the caller's `depth`-th frame, with the user frame that called it as its call site."""
+    """The innermost user frame above the caller's `depth`-th frame, with the user frame that called it as its call
+    site.
+    """
     override = _override.get()
     if override is not None:
         return override

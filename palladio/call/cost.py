@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
+from palladio import ops
 from palladio.base import trees
 from palladio.base.errors import at_call
+from palladio.ir.op import Op
 from palladio.ir.program import Eqn, Program, subprograms
 from palladio.ops.grid import Grid
 from palladio.trace.trace import stage
@@ -16,14 +19,13 @@ from palladio.trace.values import wrap
 from palladio.types import dtypes
 from palladio.types.types import ArrayType, Type
 
-_TRANSCENDENTAL = frozenset(
-    "exp exp2 expm1 log log1p sqrt rsqrt cbrt sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh "
-    "erf erfc erf_inv logistic pow".split()
-)
-_FREE = frozenset(
-    "broadcast reshape transpose extract insert load store swap convert bitcast_convert iota concatenate pad reverse "
-    "multiple_of debug_print debug_check cond loop repeat scope grid_call".split()
-)
+
+def _names(*families: ModuleType) -> frozenset[str]:
+    return frozenset(op.name for family in families for op in vars(family).values() if isinstance(op, Op))
+
+
+_TRANSCENDENTAL = (_names(ops.math) | {"pow"}) - {"floor", "ceil", "round", "is_finite"}
+_FREE = _names(ops.shape, ops.memory, ops.masked, ops.casts, ops.debug)
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,10 @@ class CostEstimate:
     def times(self, count: int) -> CostEstimate:
         """The work of doing it `count` times."""
         return CostEstimate(
-            self.flops * count, self.transcendentals * count, self.bytes_accessed * count, self.remote_bytes_transferred * count
+            self.flops * count,
+            self.transcendentals * count,
+            self.bytes_accessed * count,
+            self.remote_bytes_transferred * count,
         )
 
 
@@ -63,8 +68,8 @@ _NOTHING = CostEstimate(0, 0, 0)
 def estimate_cost(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> CostEstimate:
     """The work of `fun(*args, **kwargs)`, from its traced program.
 
-    The bytes are those of its arrays in and out. Loops of dynamic length count once, branches as their most expensive one, kernel
-    calls with a static grid once per grid point.
+    The bytes are those of its arrays in and out. Loops of dynamic length count once, branches as their most expensive
+    one, kernel calls with a static grid once per grid point.
 
     Args:
         args, kwargs: pytrees of arrays or `ShapeDtypeStruct`; a function that takes references is not estimated.

@@ -1,4 +1,7 @@
-"""`jit`: a function of arrays, staged once per shapes and dtypes: its kernel calls and array functions become one program."""
+"""`jit`: a function of arrays, staged once per shapes and dtypes.
+
+Its kernel calls and array functions become one program.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from palladio.array import convert
+from palladio.array.foreign import common_library, from_numpy, library_of, to_numpy
 from palladio.base import trees
 from palladio.base.errors import PalladioTypeError, at_call
 from palladio.call.mapping import function_location, function_name
-from palladio.array.foreign import common_library, from_numpy, library_of, to_numpy
 from palladio.driver.cache import PreparedCache
 from palladio.driver.compile import load
 from palladio.driver.executors import Runner, choose
@@ -47,8 +50,8 @@ def jit(
 ) -> Any:
     """Stage a function of several kernel calls and array functions as one program.
 
-    It is traced once for each combination of argument shapes and dtypes, static arguments and captured values. Inside, array
-    arguments are traced values.
+    It is traced once for each combination of argument shapes and dtypes, static arguments and captured values.
+    Inside, array arguments are traced values.
 
     Args:
         fun: takes and returns pytrees of arrays; left out, `jit` is a decorator.
@@ -56,7 +59,9 @@ def jit(
         interpret: as in `pallas_call`, for the whole function.
     """
     if fun is None:
-        return functools.partial(jit, static_argnums=static_argnums, static_argnames=static_argnames, interpret=interpret)
+        return functools.partial(
+            jit, static_argnums=static_argnums, static_argnames=static_argnames, interpret=interpret
+        )
     numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
     names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
     function = fun
@@ -77,13 +82,19 @@ def _static_positions(function: Callable[..., Any], numbers: Sequence[int], name
 
 
 def _call(
-    function: Callable[..., Any], args: Any, kwargs: Any, static: frozenset[int], static_names: Sequence[str], interpret: Any
+    function: Callable[..., Any],
+    args: Any,
+    kwargs: Any,
+    static: frozenset[int],
+    static_names: Sequence[str],
+    interpret: Any,
 ) -> Any:
     dynamic_args = tuple(arg for n, arg in enumerate(args) if n not in static)
     dynamic_kwargs = {name: value for name, value in kwargs.items() if name not in static_names}
-    fixed = [(n, arg) for n, arg in enumerate(args) if n in static], [
-        (name, value) for name, value in kwargs.items() if name in static_names
-    ]
+    fixed = (
+        [(n, arg) for n, arg in enumerate(args) if n in static],
+        [(name, value) for name, value in kwargs.items() if name in static_names],
+    )
     leaves, structure = trees.flatten((dynamic_args, dynamic_kwargs))
     names = trees.leaf_names((dynamic_args, dynamic_kwargs), "arguments")
     weak = tuple(convert.is_weak(leaf) for leaf in leaves)
@@ -113,7 +124,11 @@ def _call(
 
 
 def _stage(
-    rebuilt: Callable[..., Any], function: Callable[..., Any], types: Sequence[ArrayType], weak: Sequence[bool], executor: Any
+    rebuilt: Callable[..., Any],
+    function: Callable[..., Any],
+    types: Sequence[ArrayType],
+    weak: Sequence[bool],
+    executor: Any,
 ) -> _Staged:
     structure: list[trees.Structure] = []
 
@@ -124,7 +139,9 @@ def _stage(
         structure.append(found)
         for leaf in leaves:
             if library_of(leaf) != "numpy":
-                raise PalladioTypeError("a staged function returns traced values and NumPy arrays", got=type(leaf).__name__)
+                raise PalladioTypeError(
+                    "a staged function returns traced values and NumPy arrays", got=type(leaf).__name__
+                )
         return leaves
 
     staged = stage(flat, types, wrap, name=function_name(function), location=function_location(function))

@@ -1,4 +1,7 @@
-"""From specifications and array types to block maps: checking each spec against its array, and tracing its index map."""
+"""From specifications and array types to block maps.
+
+Checking each spec against its array, and tracing its index map.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from palladio.base.errors import PalladioTypeError, PalladioValueError
 from palladio.base.locations import Location
 from palladio.call.specs import BlockSpec
 from palladio.ir.program import Literal, Program, Var
-from palladio.ops.grid import BlockMap, Blocked, BoundedSlice, Indirect, Squeezed
+from palladio.ops.grid import Blocked, BlockMap, BoundedSlice, Indirect, Squeezed
 from palladio.trace.indices import Slice
 from palladio.trace.trace import stage
 from palladio.trace.values import wrap
@@ -113,7 +116,9 @@ class BlockMapper:
                 got=f"{len(dims)} entries: {spec.block_shape}",
             )
         shape = tuple(dim.block_size for dim in dims if not isinstance(dim, Squeezed))
-        index_map = self.zeros(self.results(dims)) if spec.index_map is None else self.traced(spec.index_map, dims, origin)
+        index_map = (
+            self.zeros(self.results(dims)) if spec.index_map is None else self.traced(spec.index_map, dims, origin)
+        )
         return BlockMap(dims, RefType(shape, array.dtype, space), index_map)
 
     @staticmethod
@@ -152,7 +157,9 @@ class BlockMapper:
         name = function_name(index_map).strip("<>") or "index_map"
         staged = stage(flat, self.inputs(), wrap, name=name, refuse=refuse, location=location)
         if any(effect.kind.value != "read" for effect in staged.program.effects):
-            raise PalladioValueError("an index map may read its scalars, not write them", argument=origin, location=location)
+            raise PalladioValueError(
+                "an index map may read its scalars, not write them", argument=origin, location=location
+            )
         return staged.program
 
     def refuse_signature(self, index_map: Callable[..., Any], origin: str, error: TypeError) -> None:
@@ -184,7 +191,10 @@ class BlockMapper:
             if isinstance(dim, BoundedSlice):
                 if not isinstance(value, Slice):
                     raise PalladioTypeError(
-                        f"index {axis} belongs to a BoundedSlice", argument=origin, expected="ds(start, size)", got=repr(value)
+                        f"index {axis} belongs to a BoundedSlice",
+                        argument=origin,
+                        expected="ds(start, size)",
+                        got=repr(value),
                     )
                 flat += [self.integer(value.start, (), axis, origin), self.integer(value.size, (), axis, origin)]
             else:
@@ -200,5 +210,7 @@ class BlockMapper:
         if found is None or not dtypes.is_integer(found.dtype) or found.shape != shape:
             wanted = "an integer scalar" if shape == () else f"an integer array of shape {shape}"
             got = str(found) if found else f"{type(value).__name__}: {value!r:.40}"
-            raise PalladioTypeError(f"index {axis} of the index map is of the wrong kind", argument=origin, expected=wanted, got=got)
+            raise PalladioTypeError(
+                f"index {axis} of the index map is of the wrong kind", argument=origin, expected=wanted, got=got
+            )
         return value

@@ -53,7 +53,10 @@ def store(ref: Any, val: Any, *, idx: Any = None, mask: Any = None) -> None:
 
 
 def swap(ref: Any, idx: Any, val: Any, *, mask: Any = None) -> Any:
-    """Write `ref[idx] = val` and return the old value; where the mask is false nothing is written, and the old value is uninitialised."""
+    """Write `ref[idx] = val` and return the old value.
+
+    Where the mask is false nothing is written, and the old value is uninitialised.
+    """
     if mask is None:
         return _reached(ref, idx).swap(val)
     old = load(ref, idx, mask=mask)

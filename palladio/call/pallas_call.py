@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from palladio.array import convert
+from palladio.array.foreign import common_library, from_numpy, to_numpy
 from palladio.base import trees
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
 from palladio.call.cost import CostEstimate
 from palladio.call.mapping import BlockMapper, function_location, function_name, parameter_names, specs_for
 from palladio.call.specs import BlockSpec, GridSpec, ParsedGrid, no_block_spec, parse_grid
-from palladio.array.foreign import common_library, from_numpy, to_numpy
 from palladio.driver.cache import PreparedCache
 from palladio.driver.compile import load
 from palladio.driver.executors import Runner, choose
@@ -66,30 +66,34 @@ def pallas_call(
 ) -> Any:
     """A function of arrays that runs `kernel` once for every point of a grid.
 
-    The kernel gets references, in order: to the prefetched scalars, to a block of each input, to a block of each output, and to the
+    The kernel gets references, in order: to the prefetched scalars, to a block of each input, to a block of each
+    output, and to the
     scratch buffers. It returns nothing: it writes to its outputs. A block that reaches past the edge of its array
     reads uninitialised values there (NaN, the least integer), and what is written there is dropped.
 
     Args:
         kernel: the kernel; left out, `pallas_call` is a decorator.
         out_shape: a pytree of `ShapeDtypeStruct` (or anything with shape and dtype); also spelled `out_type`.
-        grid: the size of each axis, or (name, size) pairs; the last axis runs fastest. An axis may be dynamic: a 0-d integer array.
+        grid: the size of each axis, or (name, size) pairs; the last axis runs fastest. An axis may be dynamic: a 0-d
+            integer array.
         in_specs, out_specs: a `BlockSpec` for each input and output, in their structure. Whole arrays by default.
-        scratch_shapes: buffers that persist over the grid's steps, such as `pltpu.VMEM((128, 128), jnp.float32)`; also spelled
-            `scratch_types`. A mapping is passed by keyword.
+        scratch_shapes: buffers that persist over the grid's steps, such as `pltpu.VMEM((128, 128), jnp.float32)`;
+            also spelled `scratch_types`. A mapping is passed by keyword.
         grid_spec: a `GridSpec` or `PrefetchScalarGridSpec` in place of the four above.
         input_output_aliases: from the number of a flat input to the number of the flat output that starts as its copy.
         debug: print the program after each stage.
         interpret: True for the evaluator, or the name of an executor.
-        name, metadata, cost_estimate, compiler_params: what tools and compilers may want to know; results do not depend on them.
-            `compiler_params.dimension_semantics` says which grid axes are "parallel" and which "arbitrary".
+        name, metadata, cost_estimate, compiler_params: what tools and compilers may want to know; results do not
+            depend on them. `compiler_params.dimension_semantics` says which grid axes are "parallel" and which
+            "arbitrary".
 
     Returns:
-        A function of the input arrays (pytrees of NumPy, PyTorch or JAX arrays) that returns arrays of their kind in the structure of
-        `out_shape`. The inputs are never changed.
+        A function of the input arrays (pytrees of NumPy, PyTorch or JAX arrays) that returns arrays of their kind in
+        the structure of `out_shape`. The inputs are never changed.
 
     Raises:
-        PalladioError: for arguments that break a rule, before anything runs; each names the argument and the caller's line.
+        PalladioError: for arguments that break a rule, before anything runs; each names the argument and the caller's
+            line.
     """
     out_shape = out_type if out_shape is None else out_shape
     scratch_shapes = scratch_types if scratch_types is not None else scratch_shapes
@@ -169,7 +173,11 @@ class _Outputs:
 
     def __init__(self, out_shape: Any) -> None:
         if out_shape is None:
-            raise PalladioTypeError("a kernel call needs the shapes of its outputs", argument="out_shape", hint="ShapeDtypeStruct(shape, dtype)")
+            raise PalladioTypeError(
+                "a kernel call needs the shapes of its outputs",
+                argument="out_shape",
+                hint="ShapeDtypeStruct(shape, dtype)",
+            )
         if isinstance(out_shape, list):
             out_shape = tuple(out_shape)
         self.alone = not isinstance(out_shape, tuple)
@@ -183,7 +191,12 @@ class _Outputs:
         """One spec per output."""
         if out_specs is no_block_spec:
             return [None if space is None else BlockSpec(memory_space=space) for space in self.spaces]
-        return specs_for("out_specs", (out_specs,) if self.alone and not isinstance(out_specs, (tuple, list)) else out_specs, self.tree, count)
+        return specs_for(
+            "out_specs",
+            (out_specs,) if self.alone and not isinstance(out_specs, (tuple, list)) else out_specs,
+            self.tree,
+            count,
+        )
 
 
 def _output_type(leaf: Any, name: str) -> ArrayType:
@@ -233,7 +246,10 @@ class PallasCall:
             sizes = [size for size in self.grid.sizes if not isinstance(size, int)]
             traced = current_trace() is not None and any(isinstance(leaf, Traced) for leaf in (*leaves, *sizes))
             if traced:
-                values = [leaf if isinstance(leaf, Traced) else to_numpy(leaf, name) for leaf, name in zip(leaves, names, strict=True)]
+                values = [
+                    leaf if isinstance(leaf, Traced) else to_numpy(leaf, name)
+                    for leaf, name in zip(leaves, names, strict=True)
+                ]
             else:
                 values = [to_numpy(leaf, name) for leaf, name in zip(leaves, names, strict=True)]
                 sizes = [self._checked_size(np.asarray(size)) for size in sizes]
@@ -310,10 +326,14 @@ class _Builder:
         arrays = self.types[self.scalars :]
         tree = tuple(self.args[count:])
         in_specs = call.spec.in_specs
-        specs = [None] * len(arrays) if in_specs is no_block_spec else specs_for("in_specs", in_specs, tree, len(arrays))
+        specs = (
+            [None] * len(arrays) if in_specs is no_block_spec else specs_for("in_specs", in_specs, tree, len(arrays))
+        )
         inputs = self.block_maps(mapper, "in_specs", specs, arrays, tree, count)
         out_specs = call.outputs.specs(call.spec.out_specs, len(call.outputs.types))
-        outputs = self.block_maps(mapper, "out_specs", out_specs, call.outputs.types, call.outputs.tree, count + len(tree))
+        outputs = self.block_maps(
+            mapper, "out_specs", out_specs, call.outputs.types, call.outputs.tree, count + len(tree)
+        )
         scratch, scratch_tree = trees.flatten(call.spec.scratch_shapes)
         grid = Grid(
             tuple(size if isinstance(size, int) else None for size in call.grid.sizes),
@@ -346,9 +366,18 @@ class _Builder:
                 )
 
     def block_maps(
-        self, mapper: BlockMapper, argument: str, specs: Sequence[Any], types: Sequence[ArrayType], tree: Any, first: int
+        self,
+        mapper: BlockMapper,
+        argument: str,
+        specs: Sequence[Any],
+        types: Sequence[ArrayType],
+        tree: Any,
+        first: int,
     ) -> list[Any]:
-        """The block maps of the inputs or outputs; `first` is the position of the first one among the kernel's parameters."""
+        """The block maps of the inputs or outputs.
+
+        `first` is the position of the first one among the kernel's parameters.
+        """
         origins = []
         for position, part in enumerate(tree):
             where = f"{argument}[{position}]"
@@ -371,7 +400,9 @@ class _Builder:
         rank, dynamic = len(grid.sizes), grid.dynamic
         blocks = [block.ref for block in (*grid.inputs, *grid.outputs)]
         types: list[Type] = [*[INDEX] * (rank + dynamic), *scalars, *blocks, *grid.scratch]
-        hints = [f"i{axis}" for axis in range(rank)] + [f"n{axis}" for axis, size in enumerate(grid.sizes) if size is None]
+        hints = [f"i{axis}" for axis in range(rank)] + [
+            f"n{axis}" for axis, size in enumerate(grid.sizes) if size is None
+        ]
         structure = trees.flatten((self.args, call.outputs.tree))[1]
 
         def flat(*values: Any) -> Sequence[Any]:
@@ -395,7 +426,9 @@ class _Builder:
 
         hints += self.ref_hints()
         location = function_location(call.kernel)
-        staged = stage(flat, types, wrap, name=call.__name__, hints=hints, refuse=self.refuse_capture, location=location)
+        staged = stage(
+            flat, types, wrap, name=call.__name__, hints=hints, refuse=self.refuse_capture, location=location
+        )
         return staged.program
 
     def ref_hints(self) -> list[str]:

@@ -35,7 +35,9 @@ class Buffered:
     def __post_init__(self) -> None:
         if not isinstance(self.buffer_count, int) or self.buffer_count < 1:
             with at_call():
-                raise PalladioValueError("at least one buffer is needed", argument="buffer_count", got=self.buffer_count)
+                raise PalladioValueError(
+                    "at least one buffer is needed", argument="buffer_count", got=self.buffer_count
+                )
 
 
 class _NoBlockSpec:
@@ -52,9 +54,11 @@ class BlockSpec:
     """How an array is cut into blocks, and which block a grid point works on.
 
     Args:
-        block_shape: one entry per axis of the array: an int (or `Blocked(n)`), None (or `Squeezed()`) for one element whose axis the
-            kernel does not see, `Element(n, padding)`, `BoundedSlice(n)`, `Indirect(n)`. None for the whole array.
-        index_map: from the grid indices (then the references to prefetched scalars) to one index per axis. By default all zeros.
+        block_shape: one entry per axis of the array: an int (or `Blocked(n)`), None (or `Squeezed()`) for one element
+            whose axis the kernel does not see, `Element(n, padding)`, `BoundedSlice(n)`, `Indirect(n)`. None for the
+            whole array.
+        index_map: from the grid indices (then the references to prefetched scalars) to one index per axis. By default
+            all zeros.
         pipeline_mode: advice on buffering.
         memory_space: where the block should be.
 
@@ -103,7 +107,9 @@ def _dimension(entry: Any) -> BlockDim:
             "a block shape holds integers, None and block dimensions", argument="block_shape", got=repr(entry)
         )
     if not isinstance(entry.block_size, (int, np.integer)) or entry.block_size < 1:
-        raise PalladioValueError("a block has at least one element along each axis", argument="block_shape", got=repr(entry))
+        raise PalladioValueError(
+            "a block has at least one element along each axis", argument="block_shape", got=repr(entry)
+        )
     if isinstance(entry, Element) and min(entry.padding) < 0:
         raise PalladioValueError("the padding of an Element is at least 0", argument="block_shape", got=repr(entry))
     return entry
@@ -137,8 +143,8 @@ class PrefetchScalarGridSpec(GridSpec):
     """A grid whose index maps may read the call's first arguments.
 
     Args:
-        num_scalar_prefetch: how many arguments are scalars (integer arrays, whole): the kernel gets references to them first,
-            index maps get them behind the grid indices.
+        num_scalar_prefetch: how many arguments are scalars (integer arrays, whole): the kernel gets references to
+            them first, index maps get them behind the grid indices.
         grid, in_specs, out_specs, scratch_shapes: as in `GridSpec`, for the other arguments.
     """
 
@@ -154,7 +160,9 @@ class PrefetchScalarGridSpec(GridSpec):
         if not isinstance(num_scalar_prefetch, int) or num_scalar_prefetch < 0:
             with at_call():
                 raise PalladioValueError(
-                    "the number of prefetched scalars is at least 0", argument="num_scalar_prefetch", got=num_scalar_prefetch
+                    "the number of prefetched scalars is at least 0",
+                    argument="num_scalar_prefetch",
+                    got=num_scalar_prefetch,
                 )
         self.num_scalar_prefetch = num_scalar_prefetch
 

@@ -1,4 +1,7 @@
-"""Prepared calls, kept by what they were prepared from. Safe from many threads: one prepares, the others wait for it."""
+"""Prepared calls, kept by what they were prepared from. Safe from many threads.
+
+One prepares, the others wait for it.
+"""
 
 from __future__ import annotations
 

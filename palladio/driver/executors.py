@@ -1,13 +1,13 @@
 """Executors and the choice among them.
 
-The choice falls by the call's own argument, else by the context (`with palladio.executor("reference")`), else by the environment
-(`PALLADIO_EXECUTOR`), else on the default.
+The choice falls by the call's own argument, else by the context (`with palladio.executor("reference")`), else by the
+environment (`PALLADIO_EXECUTOR`), else on the default.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +16,8 @@ import numpy as np
 
 from palladio.base import knobs
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
-from palladio.ir.evaluate import evaluate
+from palladio.driver.threads import multiplies_tiles_only, one_thread
+from palladio.ir.evaluate import evaluate, prepare
 from palladio.ir.program import Program
 
 Runner = Callable[[Sequence[Any]], Sequence[Any]]
@@ -24,7 +25,9 @@ Runner = Callable[[Sequence[Any]], Sequence[Any]]
 
 @dataclass(frozen=True)
 class Executor:
-    """A way to run programs: `load` makes a prepared program, already through the executor's passes, into a function of values."""
+    """A way to run programs: `load` makes a prepared program, already through the executor's passes, into a function
+    of values.
+    """
 
     name: str
     doc: str
@@ -32,8 +35,11 @@ class Executor:
 
 
 def _load_reference(program: Program) -> Runner:
+    prepare(program)
+    threads = one_thread if multiplies_tiles_only(program) else nullcontext
+
     def run(values: Sequence[Any]) -> Sequence[Any]:
-        with np.errstate(all="ignore"):
+        with threads(), np.errstate(all="ignore"):
             return evaluate(program, values)
 
     return run
@@ -54,7 +60,9 @@ def find(name: str, argument: str) -> Executor:
         PalladioValueError: if there is none.
     """
     if name not in EXECUTORS:
-        raise PalladioValueError("no executor has this name", argument=argument, expected=", ".join(EXECUTORS), got=repr(name))
+        raise PalladioValueError(
+            "no executor has this name", argument=argument, expected=", ".join(EXECUTORS), got=repr(name)
+        )
     return EXECUTORS[name]
 
 
@@ -84,7 +92,9 @@ def choose(interpret: Any = None) -> Executor:
     if isinstance(interpret, str):
         return find(interpret, "interpret")
     if interpret not in (None, False):
-        raise PalladioTypeError("interpret is True, False or the name of an executor", argument="interpret", got=repr(interpret))
+        raise PalladioTypeError(
+            "interpret is True, False or the name of an executor", argument="interpret", got=repr(interpret)
+        )
     chosen = _chosen.get()
     if chosen is not None:
         return chosen

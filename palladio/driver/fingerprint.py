@@ -1,7 +1,7 @@
 """Keys for what a call was prepared from, so that a kernel defined anew on every call is traced once.
 
-Two functions have one key if they have the same code and would find the same values: defaults, captured variables, and the
-global names that the code mentions. A changed constant gives another key, never a stale kernel.
+Two functions have one key if they have the same code and would find the same values: defaults, captured variables,
+and the global names that the code mentions. A changed constant gives another key, never a stale kernel.
 """
 
 from __future__ import annotations
@@ -15,7 +15,20 @@ from typing import Any
 import numpy as np
 
 _LARGEST_ARRAY = 1 << 16
-_PLAIN = (type(None), bool, int, float, complex, str, bytes, type, np.dtype, types.ModuleType, types.BuiltinFunctionType, np.ufunc)
+_PLAIN = (
+    type(None),
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    type,
+    np.dtype,
+    types.ModuleType,
+    types.BuiltinFunctionType,
+    np.ufunc,
+)
 
 
 class Unkeyable(Exception):
@@ -82,9 +95,9 @@ class _Keys:
         return self.instance(value)
 
     def function(self, function: types.FunctionType) -> Hashable:
-        if function.__module__ and function.__module__.split(".")[0] in ("palladio", "numpy") and function.__closure__ is None:
-            if "<locals>" not in function.__qualname__:
-                return "library", function
+        library = (function.__module__ or "").split(".")[0] in ("palladio", "numpy")
+        if library and function.__closure__ is None and "<locals>" not in function.__qualname__:
+            return "library", function
         code = function.__code__
         cells = tuple(self.cell(cell) for cell in function.__closure__ or ())
         names = _global_names(code)

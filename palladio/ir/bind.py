@@ -1,7 +1,8 @@
 """Forming an equation: the one door through which every operation is applied.
 
-The current interpreter, a context variable, decides what applying means: evaluate at once (the default) or write an equation into
-the program being traced. This is also the choke point where an equation gets its location and errors get theirs.
+The current interpreter, a context variable, decides what applying means: evaluate at once (the default) or write an
+equation into the program being traced. This is also the choke point where an equation gets its location and errors
+get theirs.
 """
 
 from __future__ import annotations

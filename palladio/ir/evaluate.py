@@ -1,7 +1,9 @@
 """The interpreter of the definition: it runs a program on NumPy values through the `eval` of each operation.
 
-A program is prepared once: it becomes a Python function with one line per equation, kept with the program. The line that failed
-names the equation, so running costs nothing for errors, and an error gets the location of its equation here and nowhere else.
+A program is prepared once: it becomes a Python function with one line per equation, kept with the program. The line
+that failed names the equation, so running costs nothing for errors, and an error gets the location of its equation
+here and
+nowhere else.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import Any
 
 from palladio.base.errors import InternalError, PalladioError, attach
 from palladio.ir.op import ControlEval, Run
-from palladio.ir.program import Atom, Eqn, Literal, Program
+from palladio.ir.program import Atom, Eqn, Literal, Program, subprograms
 
 Prepared = Callable[..., Sequence[Any]]
 
@@ -27,10 +29,23 @@ def evaluate(program: Program, values: Sequence[Any]) -> Sequence[Any]:
     Returns:
         The values of the program's outputs.
     """
-    prepared = program.__dict__.get(_KEPT)
-    if prepared is None:
-        prepared = program.__dict__[_KEPT] = _prepare(program)
-    return prepared(*values)
+    run = program.__dict__.get(_KEPT)
+    if run is None:
+        run = program.__dict__[_KEPT] = _compiled(program)
+    try:
+        return run(*values)
+    except Exception as error:
+        _locate(program, error)
+        raise
+
+
+def prepare(program: Program) -> None:
+    """Prepare a program and its sub-programs, so that the first run finds everything ready."""
+    if _KEPT not in program.__dict__:
+        program.__dict__[_KEPT] = _compiled(program)
+        for eqn in program.eqns:
+            for inner in subprograms(eqn):
+                prepare(inner)
 
 
 def drive(steps: ControlEval) -> Sequence[Any]:
@@ -50,7 +65,7 @@ def _call(eqn: Eqn) -> Callable[..., Any]:
     return function
 
 
-def _prepare(program: Program) -> Prepared:
+def _compiled(program: Program) -> Prepared:
     """Write the program as the source of one Python function, line n + 2 for equation n, and compile it."""
     names: dict[Any, str] = {var: f"v{number}" for number, var in enumerate(program.inputs)}
     scope: dict[str, Any] = {}
@@ -72,20 +87,18 @@ def _prepare(program: Program) -> Prepared:
         lines.append(f" {targets}{'= ' if targets else ''}f{number}({arguments})")
     lines.append(f" return [{', '.join(name(atom) for atom in program.outputs)}]")
     exec(compile("\n".join(lines), _FILE, "exec"), scope)
-    return partial(_run_located, scope["run"], program)
+    return scope["run"]
 
 
-def _run_located(run: Prepared, program: Program, *values: Any) -> Sequence[Any]:
-    try:
-        return run(*values)
-    except (PalladioError, InternalError) as error:
+def _locate(program: Program, error: Exception) -> None:
+    """Give an error the location of the equation that failed; the innermost program comes first."""
+    if isinstance(error, (PalladioError, InternalError)):
         if error.location is None:
             error.location = _failed_equation(program, error).location
-        raise
-    except Exception as error:
-        eqn = _failed_equation(program, error)
-        with attach(eqn.location, f"evaluating {eqn.op.name}"):
-            raise
+        return
+    eqn = _failed_equation(program, error)
+    with attach(eqn.location, f"evaluating {eqn.op.name}"):
+        raise error
 
 
 def _failed_equation(program: Program, error: Exception) -> Eqn:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from palladio.base.errors import InternalError
 from palladio.ir.program import Atom, Program
@@ -18,8 +18,7 @@ TypeRule = Callable[..., Sequence[Type]]
 EffectRule = Callable[..., Iterable[Effect]]
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(NamedTuple):
     """What the `eval` of a control-flow operation yields: run this program on these values, send back its outputs."""
 
     program: Program
@@ -65,7 +64,10 @@ class DischargeContext(Protocol):
 
 @dataclass(frozen=True)
 class Discharged:
-    """What a discharge rule returns: the outputs, and the new value of each discharged reference that may have changed."""
+    """What a discharge rule returns.
+
+    The outputs, and the new value of each discharged reference that may have changed.
+    """
 
     outputs: Sequence[Atom]
     refs: dict[int, Atom] = field(default_factory=dict)
@@ -82,14 +84,14 @@ class Op:
         name: a verb in lower case.
         doc: what it computes, with shapes, in the notation `f32[m, k]`.
         type: `(*input_types, **params) -> output types`; raises a `PalladioError` without a location.
-        eval: `(*values, **params) -> sequence of outputs` on NumPy arrays. This is the definition. References arrive as writable
-            NumPy arrays. With `control=True` it is a generator that yields `Run(program, values)`.
+        eval: `(*values, **params) -> sequence of outputs` on NumPy arrays. This is the definition. References arrive
+            as writable NumPy arrays. With `control=True` it is a generator that yields `Run(program, values)`.
         effects: the effects by input position, or a rule `(*input_types, **params) -> effects`.
         discharge: `(context, *inputs, **params) -> Discharged`, how the operation looks when its references have become
             values. Required of every operation with effects on references.
         control: whether it runs sub-programs.
-        access: for an operation that reaches into an array or reference through `params["transforms"]`, the number of inputs
-            before its index operands; 0 for every other operation.
+        access: for an operation that reaches into an array or reference through `params["transforms"]`, the number of
+            inputs before its index operands; 0 for every other operation.
         commutative: whether its two inputs may be exchanged.
     """
 

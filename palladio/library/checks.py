@@ -24,7 +24,9 @@ def require_array(value: Any, argument: str, rank: int, meaning: str) -> tuple[i
     if shape is None or dtype is None:
         raise fail(pl.PalladioTypeError, "no array", argument=argument, got=type(value).__name__)
     if len(shape) != rank:
-        raise fail(pl.PalladioValueError, "an array of another rank", argument=argument, expected=meaning, got=tuple(shape))
+        raise fail(
+            pl.PalladioValueError, "an array of another rank", argument=argument, expected=meaning, got=tuple(shape)
+        )
     if not jnp.issubdtype(dtype_of(value), jnp.floating):
         raise fail(pl.PalladioTypeError, "an array of floats is needed", argument=argument, got=str(dtype))
     return tuple(int(extent) for extent in shape)
@@ -51,7 +53,11 @@ def require_tiling(tiling: Any) -> Tile:
     valid = isinstance(tiling, (tuple, list)) and len(tiling) == 3
     if not valid or not all(isinstance(tile, int) and not isinstance(tile, bool) and tile > 0 for tile in tiling):
         raise fail(
-            pl.PalladioValueError, "a tiling is three positive integers", argument="tiling", expected="(tm, tk, tn)", got=repr(tiling)
+            pl.PalladioValueError,
+            "a tiling is three positive integers",
+            argument="tiling",
+            expected="(tm, tk, tn)",
+            got=repr(tiling),
         )
     return tuple(tiling)
 
@@ -63,8 +69,8 @@ def tiling_for(tiling: Any, product: int, m: int, k: int, n: int) -> Tile:
     """The tile sizes for one of the three products, cut to the sizes of the problem.
 
     Args:
-        tiling: three positive integers; a look-up function of (m, k, n); or a sequence of three of these, for the forward product, the left
-            and the right gradient.
+        tiling: three positive integers; a look-up function of (m, k, n); or a sequence of three of these, for the
+            forward product, the left and the right gradient.
         product: which of the three.
 
     Raises:

@@ -3,9 +3,10 @@
     gmm:   out[rows of g] = lhs[rows of g] @ rhs[g]
     tgmm:  out[g] = lhs[:, rows of g] @ rhs[rows of g]
 
-The kernels walk over the tiles of rows that a group has a part in; a tile that several groups share is visited once for each of them.
-Which tile and group a step works on is computed beforehand and prefetched as scalars (`make_group_metadata`). The scheme is that of
-MegaBlocks (Gale et al., 2022, arXiv:2211.15841).
+The kernels walk over the tiles of rows that a group has a part in; a tile that several groups share is visited once
+for each of them. Which tile and group a step works on is computed beforehand and prefetched as scalars
+(`make_group_metadata`). The
+scheme is that of MegaBlocks (Gale et al., 2022, arXiv:2211.15841).
 """
 
 from __future__ import annotations
@@ -51,8 +52,9 @@ def make_group_metadata(
         visit_empty_groups: whether a group without rows gets one step, to write a zero result.
 
     Returns:
-        `(group_offsets: i32[g + 1], group_ids: i32[s], m_tile_ids: i32[s]), num_steps: i32[]` with s = cdiv(m, tm) + g - 1: the first
-        row of each group, then the group and the tile of each step. Only the first `num_steps` entries count.
+        `(group_offsets: i32[g + 1], group_ids: i32[s], m_tile_ids: i32[s]), num_steps: i32[]` with s = cdiv(m, tm) +
+            g - 1: the first row of each group, then the group and the tile of each step. Only the first `num_steps`
+            entries count.
     """
     groups = group_sizes.shape[0]
     count = groups if num_nonzero_groups is None else num_nonzero_groups
@@ -92,25 +94,30 @@ def gmm(
         rhs: `dtype[g, k, n]`, or `dtype[g, n, k]` with `transpose_rhs`; its dtype may differ from that of `lhs`.
         group_sizes: `i32[groups]`, the number of rows of each group; they sum to at most m and may be zero.
         preferred_element_type: the dtype of the result. Products are summed in float32 (float64 for float64).
-        tiling: `(tm, tk, tn)`, a look-up function of (m, k, n), or one of these for each of the forward product, the left and the
-            right gradient. Tiles need not divide the sizes.
-        group_offset: `i32[]`: `rhs` holds the matrices of groups `[group_offset, group_offset + g)` of a longer `group_sizes`.
+        tiling: `(tm, tk, tn)`, a look-up function of (m, k, n), or one of these for each of the forward product, the
+            left and the right gradient. Tiles need not divide the sizes.
+        group_offset: `i32[]`: `rhs` holds the matrices of groups `[group_offset, group_offset + g)` of a longer
+            `group_sizes`.
         existing_out: `preferred_element_type[m, n]`: rows of no group of `rhs` keep its values. It is not changed.
         transpose_rhs: multiply with the transposes of the matrices.
         interpret: as in `palladio.pallas_call`.
 
     Returns:
-        `preferred_element_type[m, n]`. Rows that belong to no group of `rhs`, those past the last group among them, are zero.
+        `preferred_element_type[m, n]`. Rows that belong to no group of `rhs`, those past the last group among them,
+        are zero.
 
     Raises:
-        PalladioValueError, PalladioTypeError: shapes, dtypes or sizes that do not fit; a tiling that is not three positive integers.
+        PalladioValueError, PalladioTypeError: shapes, dtypes or sizes that do not fit; a tiling that is not three
+            positive integers.
     """
     m, k = require_array(lhs, "lhs", 2, "[m, k]")
     groups, *matrix = require_array(rhs, "rhs", 3, "[g, n, k]" if transpose_rhs else "[g, k, n]")
     rows, n = reversed(matrix) if transpose_rhs else matrix
     if rows != k:
         wanted = f"[g, n, {k}]" if transpose_rhs else f"[g, {k}, n]"
-        raise fail(pl.PalladioValueError, "does not multiply with lhs", argument="rhs", expected=wanted, got=tuple(rhs.shape))
+        raise fail(
+            pl.PalladioValueError, "does not multiply with lhs", argument="rhs", expected=wanted, got=tuple(rhs.shape)
+        )
     sizes = _checked_sizes(group_sizes, m)
     offset = _checked_offset(group_offset, groups, sizes.shape[0])
     dtype = jnp.dtype(preferred_element_type)
@@ -118,7 +125,9 @@ def gmm(
     tile = tiling_for(tiling, FORWARD, m, k, n)
     if 0 in (m, k, n):
         return existing_out if existing_out is not None else jnp.zeros_like(lhs, shape=(m, n), dtype=dtype)
-    call = _gmm_call(m, k, n, groups, tile, dtype, _sum_dtype(lhs, rhs), existing_out is not None, transpose_rhs, interpret)
+    call = _gmm_call(
+        m, k, n, groups, tile, dtype, _sum_dtype(lhs, rhs), existing_out is not None, transpose_rhs, interpret
+    )
     # Rows before and behind the groups of rhs make two more groups, number 0 and groups + 1, whose product is zero.
     metadata, steps = make_group_metadata(
         group_sizes=_with_rest(sizes, offset, groups, m), m=m, tm=tile[0], visit_empty_groups=False
@@ -128,7 +137,16 @@ def gmm(
 
 
 def _gmm_call(
-    m: int, k: int, n: int, groups: int, tile: Tile, dtype: Any, sum_dtype: Any, existing: bool, transpose: bool, interpret: Any
+    m: int,
+    k: int,
+    n: int,
+    groups: int,
+    tile: Tile,
+    dtype: Any,
+    sum_dtype: Any,
+    existing: bool,
+    transpose: bool,
+    interpret: Any,
 ) -> Callable[[Array], Any]:
     """The kernel call for a number of steps."""
     tm, tk, tn = tile
@@ -205,19 +223,23 @@ def tgmm(
         tiling: as in `gmm`; a look-up gets (m, k, n), tiles are along m, k and n.
         group_offset: `i32[]`, the first group to compute.
         num_actual_groups: how many groups to compute, all from `group_offset` on by default.
-        existing_out: `preferred_element_type[num_actual_groups, k, n]`, to which the products are added. It is not changed.
+        existing_out: `preferred_element_type[num_actual_groups, k, n]`, to which the products are added. It is not
+            changed.
         interpret: as in `palladio.pallas_call`.
 
     Returns:
         `preferred_element_type[num_actual_groups, k, n]`. The matrix of a group without rows is zero.
 
     Raises:
-        PalladioValueError, PalladioTypeError: shapes, dtypes or sizes that do not fit; a tiling that is not three positive integers.
+        PalladioValueError, PalladioTypeError: shapes, dtypes or sizes that do not fit; a tiling that is not three
+            positive integers.
     """
     k, m = require_array(lhs, "lhs", 2, "[k, m]")
     rows, n = require_array(rhs, "rhs", 2, "[m, n]")
     if rows != m:
-        raise fail(pl.PalladioValueError, "does not multiply with lhs", argument="rhs", expected=f"[{m}, n]", got=(rows, n))
+        raise fail(
+            pl.PalladioValueError, "does not multiply with lhs", argument="rhs", expected=f"[{m}, n]", got=(rows, n)
+        )
     sizes = _checked_sizes(group_sizes, m)
     groups = _checked_count(num_actual_groups, sizes.shape[0], group_offset)
     offset = _checked_offset(group_offset, groups, sizes.shape[0])
@@ -266,7 +288,9 @@ def _tgmm_call(
             found = total[...] + before[0][...].astype(sum_dtype) if existing else total[...]
             out[...] = found.astype(dtype)
 
-    def out_block(i: Any, j: Any, step: Any, offsets: Any, group_ids: Any, m_tile_ids: Any, first: Any, steps: Any) -> Any:
+    def out_block(
+        i: Any, j: Any, step: Any, offsets: Any, group_ids: Any, m_tile_ids: Any, first: Any, steps: Any
+    ) -> Any:
         return group_ids[step] - first[0], j, i
 
     out_spec = pl.BlockSpec((None, tk, tn), out_block)
@@ -308,9 +332,10 @@ def gmm_vjp(
         As in `gmm`.
 
     Returns:
-        `(out, pullback)`: `out: preferred_element_type[m, n]` is the product, and `pullback(grad_out: dtype[m, n])` gives
-        `(grad_lhs, grad_rhs)`, the gradients of `sum(out * grad_out)`, in the shapes and dtypes of `lhs` and `rhs`. With a `tiling` of three
-        entries, the second serves `grad_lhs`, the third `grad_rhs`.
+        `(out, pullback)`: `out: preferred_element_type[m, n]` is the product, and `pullback(grad_out: dtype[m, n])`
+            gives `(grad_lhs, grad_rhs)`, the gradients of `sum(out * grad_out)`, in the shapes and dtypes of `lhs`
+            and `rhs`.
+        With a `tiling` of three entries, the second serves `grad_lhs`, the third `grad_rhs`.
     """
     options = {"group_offset": group_offset, "interpret": interpret}
     out = gmm(lhs, rhs, group_sizes, preferred_element_type, tiling, transpose_rhs=transpose_rhs, **options)
@@ -319,7 +344,13 @@ def gmm_vjp(
         (m, k), groups = lhs.shape, rhs.shape[0]
         if tuple(grad_out.shape) != (m, out.shape[1]):
             got = tuple(grad_out.shape)
-            raise fail(pl.PalladioValueError, "not the shape of the product", argument="grad_out", expected=tuple(out.shape), got=got)
+            raise fail(
+                pl.PalladioValueError,
+                "not the shape of the product",
+                argument="grad_out",
+                expected=tuple(out.shape),
+                got=got,
+            )
         n = out.shape[1]
         left = tiling_for(tiling, LEFT_GRADIENT, m, n, k)
         right = tiling_for(tiling, RIGHT_GRADIENT, m, k, n)
@@ -360,11 +391,19 @@ def _checked_sizes(group_sizes: Array, m: int) -> Array:
     sizes = jnp.asarray(group_sizes)
     if sizes.ndim != 1 or sizes.shape[0] == 0:
         raise fail(
-            pl.PalladioValueError, "one size per group is needed", argument="group_sizes", expected="i32[groups]", got=tuple(sizes.shape)
+            pl.PalladioValueError,
+            "one size per group is needed",
+            argument="group_sizes",
+            expected="i32[groups]",
+            got=tuple(sizes.shape),
         )
     if not jnp.issubdtype(sizes.dtype, jnp.integer):
         raise fail(
-            pl.PalladioTypeError, "group sizes are integers", argument="group_sizes", expected="int32", got=str(sizes.dtype)
+            pl.PalladioTypeError,
+            "group sizes are integers",
+            argument="group_sizes",
+            expected="int32",
+            got=str(sizes.dtype),
         )
     if not pl.is_traced(sizes):
         if sizes.min() < 0:
@@ -395,7 +434,11 @@ def _checked_offset(group_offset: Array | None, groups: int, total: int) -> Arra
     offset = jnp.asarray(group_offset)
     if offset.ndim != 0 or not jnp.issubdtype(offset.dtype, jnp.integer):
         raise fail(
-            pl.PalladioTypeError, "a scalar integer", argument="group_offset", expected="i32[]", got=f"{offset.dtype}{list(offset.shape)}"
+            pl.PalladioTypeError,
+            "a scalar integer",
+            argument="group_offset",
+            expected="i32[]",
+            got=f"{offset.dtype}{list(offset.shape)}",
         )
     if not pl.is_traced(offset) and not 0 <= int(offset) <= total - groups:
         raise fail(
@@ -413,7 +456,11 @@ def _checked_count(count: int | None, total: int, group_offset: Array | None) ->
         return total if group_offset is None or pl.is_traced(group_offset) else max(0, total - int(group_offset))
     if not isinstance(count, int) or not 0 < count <= total:
         raise fail(
-            pl.PalladioValueError, "a number of groups", argument="num_actual_groups", expected=f"1 to {total}", got=count
+            pl.PalladioValueError,
+            "a number of groups",
+            argument="num_actual_groups",
+            expected=f"1 to {total}",
+            got=count,
         )
     return count
 
@@ -423,9 +470,17 @@ def _check_existing(existing_out: Array | None, shape: tuple[int, ...], dtype: A
         return
     if tuple(existing_out.shape) != shape:
         raise fail(
-            pl.PalladioValueError, "not the shape of the result", argument="existing_out", expected=shape, got=tuple(existing_out.shape)
+            pl.PalladioValueError,
+            "not the shape of the result",
+            argument="existing_out",
+            expected=shape,
+            got=tuple(existing_out.shape),
         )
     if dtype_of(existing_out) != dtype:
         raise fail(
-            pl.PalladioTypeError, "not the dtype of the result", argument="existing_out", expected=str(dtype), got=str(existing_out.dtype)
+            pl.PalladioTypeError,
+            "not the dtype of the result",
+            argument="existing_out",
+            expected=str(dtype),
+            got=str(existing_out.dtype),
         )

@@ -23,7 +23,8 @@ def matmul(
     Args:
         x: `dtype[m, k]`.
         y: `dtype[k, n]`.
-        preferred_element_type: the dtype of the result, that of `x` and `y` together by default. Sums are float32 (float64 for float64).
+        preferred_element_type: the dtype of the result, that of `x` and `y` together by default. Sums are float32
+            (float64 for float64).
         tiling: tile sizes along m, k and n; they need not divide them.
         interpret: as in `palladio.pallas_call`.
 
@@ -31,7 +32,8 @@ def matmul(
         `preferred_element_type[m, n]`.
 
     Raises:
-        PalladioValueError, PalladioTypeError: shapes that do not multiply, no floats, or a tiling that is not three positive integers.
+        PalladioValueError, PalladioTypeError: shapes that do not multiply, no floats, or a tiling that is not three
+            positive integers.
     """
     (m, k), (_, n) = require_matrices(x, y)
     tm, tk, tn = (min(tile, max(1, extent)) for tile, extent in zip(require_tiling(tiling), (m, k, n), strict=True))
@@ -63,7 +65,10 @@ def matmul(
         kernel,
         pl.ShapeDtypeStruct((m, n), dtype),
         grid=(pl.cdiv(m, tm), pl.cdiv(n, tn), steps),
-        in_specs=[pl.BlockSpec((tm, tk), lambda i, j, step: (i, step)), pl.BlockSpec((tk, tn), lambda i, j, step: (step, j))],
+        in_specs=[
+            pl.BlockSpec((tm, tk), lambda i, j, step: (i, step)),
+            pl.BlockSpec((tk, tn), lambda i, j, step: (step, j)),
+        ],
         out_specs=pl.BlockSpec((tm, tn), lambda i, j, step: (i, j)),
         scratch_shapes=[pltpu.VMEM((tm, tn), sum_dtype)],
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel", "arbitrary")),

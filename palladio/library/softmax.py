@@ -33,7 +33,9 @@ def softmax(x: Any, *, block_rows: int = 256, interpret: Any = None) -> Any:
     if not jnp.issubdtype(x.dtype, jnp.floating):
         raise pl.PalladioTypeError("softmax takes floats", argument="x", got=str(x.dtype), location=where)
     if x.ndim == 0 or x.shape[-1] == 0:
-        raise pl.PalladioValueError("softmax needs rows of at least one element", argument="x", got=x.shape, location=where)
+        raise pl.PalladioValueError(
+            "softmax needs rows of at least one element", argument="x", got=x.shape, location=where
+        )
     if not isinstance(block_rows, int) or block_rows < 1:
         raise pl.PalladioValueError("at least one row", argument="block_rows", got=block_rows, location=where)
     if x.size == 0:

@@ -2,8 +2,8 @@
 
     import palladio.numpy as jnp
 
-They work on traced values inside kernels and staged functions, and on NumPy arrays outside. Python numbers are weak: they take the dtype
-of the array they meet; alone they are float32 and int32.
+They work on traced values inside kernels and staged functions, and on NumPy arrays outside. Python numbers are weak:
+they take the dtype of the array they meet; alone they are float32 and int32.
 """
 
 from typing import Any
@@ -25,11 +25,12 @@ ndarray = _np.ndarray
 pi, e, inf, nan, newaxis = _np.pi, _np.e, _np.inf, _np.nan, None
 
 _KINDS = (
-    "bfloat16 bool_ e float16 float32 float64 float8_e4m3fn float8_e5m2 floating generic inexact inf int16 int32 int64 int8 integer nan "
+    "bfloat16 bool_ e float16 float32 float64 float8_e4m3fn float8_e5m2 floating generic inexact inf int16 int32 "
+    "int64 int8 integer nan "
     "ndarray newaxis number pi signedinteger uint16 uint32 uint64 uint8 unsignedinteger"
 )
 globals().update(_FUNCTIONS)
-__all__ = sorted([*_KINDS.split(), *_FUNCTIONS])  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = sorted([*_KINDS.split(), *_FUNCTIONS])  # noqa: PLE0605  the functions are listed once, in palladio.array
 
 
 def __getattr__(name: str) -> Any:

@@ -8,9 +8,43 @@ from __future__ import annotations
 from palladio.ir.op import Op
 from palladio.ir.program import Program
 from palladio.ir.text import parse_program
-from palladio.ops import arithmetic, atomics, bits, casts, compare, control, debug, dot, grid, masked, math, memory, reduce, scan, shape, sort
+from palladio.ops import (
+    arithmetic,
+    atomics,
+    bits,
+    casts,
+    compare,
+    control,
+    debug,
+    dot,
+    grid,
+    masked,
+    math,
+    memory,
+    reduce,
+    scan,
+    shape,
+    sort,
+)
 
-_FAMILIES = (arithmetic, math, compare, bits, casts, reduce, scan, sort, shape, dot, memory, masked, atomics, control, debug, grid)
+_FAMILIES = (
+    arithmetic,
+    math,
+    compare,
+    bits,
+    casts,
+    reduce,
+    scan,
+    sort,
+    shape,
+    dot,
+    memory,
+    masked,
+    atomics,
+    control,
+    debug,
+    grid,
+)
 
 ALL_OPS: tuple[Op, ...] = tuple(
     value for family in _FAMILIES for value in vars(family).values() if isinstance(value, Op)

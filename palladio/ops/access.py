@@ -6,6 +6,7 @@ the least integer, False) and is dropped when written. Dynamic indices are not w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,59 +17,111 @@ from palladio.types.transforms import Bitcast, Index, Operand, Reshape, Slice, T
 
 Array = Any
 
+# `update(target, key, inside)` changes `target[key]`, in place. The key is an ellipsis, a NumPy index with integer arrays, or
+# one integer array for each axis; the last only where `inside` is true, if that is not None.
+Update = Callable[[Array, Any, Array | None], None]
+
 
 def read(array: Array, transforms: Sequence[Transform], operands: Sequence[Array]) -> Array:
     """What the transforms select: a view where NumPy can make one, else a copy."""
     for transform in transforms:
-        array = _read_once(array, transform, operands)
+        array = _read_once(array, transform, operands, None)
     return array
 
 
 def write(array: Array, transforms: Sequence[Transform], operands: Sequence[Array], value: Array) -> None:
-    """Replace what the transforms select, in place."""
-    combine(array, transforms, operands, lambda target, key: target.__setitem__(key, value))
+    """Replace what the transforms select, in place; where an element is selected twice, the last value stays."""
+
+    def update(target: Array, key: Any, inside: Array | None) -> None:
+        if inside is None:
+            target[key] = value
+        else:
+            target[only(key, inside)] = np.broadcast_to(value, inside.shape)[inside]
+
+    combine(array, transforms, operands, update)
 
 
-def combine(
-    array: Array,
-    transforms: Sequence[Transform],
-    operands: Sequence[Array],
-    update: Callable[[Array, Any], None],
-) -> None:
-    """Call `update(target, key)` so that `target[key]` is what the transforms select.
+def only(key: tuple[Array, ...], chosen: Array) -> tuple[Array, ...]:
+    """The positions of the chosen elements: of integer arrays that broadcast to the shape of a mask, what is under it."""
+    return tuple(np.broadcast_to(positions, chosen.shape)[chosen] for positions in key)
 
-    Where the selection reaches outside, `target` is a copy with the outside in it, of which only the inside is kept.
+
+def combine(array: Array, transforms: Sequence[Transform], operands: Sequence[Array], update: Update) -> None:
+    """Call `update(target, key, inside)` so that `target[key]` is what the transforms select, in place.
+
+    The order of the axes of `target[key]` is that of the selection, so that values and masks of its shape fit.
     """
     if not transforms:
-        update(array, ...)
+        update(array, ..., None)
         return
     first, *rest = transforms
     if not isinstance(first, Index):
-        part = _read_once(array, first, operands)
+        part = _read_once(array, first, operands, None)
         combine(part, rest, operands, update)
-        if not np.shares_memory(part, array):
+        if not np.may_share_memory(part, array):
             array[...] = bitcast(part, array.dtype) if isinstance(first, Bitcast) else part.reshape(array.shape)
         return
-    inside = _inside(first, array.shape, operands)
-    target, key = (array, _key(first, operands)) if inside else (_padded(array), _points(first, array.shape, operands))
-    if inside and _is_basic(key):
-        combine(array[key], rest, operands, update)
-    elif not rest:
-        update(target, key)
+    key, inside, gathers = _resolve(first, array.shape, operands)
+    if gathers:
+        _combine_gathered(array, first, key, inside, rest, operands, update)
+    elif inside:
+        combine(array[(*key, ...)], rest, operands, update)
     else:
-        part = np.array(target[key])
+        # Nothing is selected twice, so what has changed in a copy can be put back.
+        part, place = _cut(array, key, dtypes.uninitialized(array.dtype))
         combine(part, rest, operands, update)
-        target[key] = part
-    if not inside:
-        array[...] = target[_interior(array)]
+        if place is not None:
+            array[place[0]] = part[place[1]]
 
 
-def _read_once(array: Array, transform: Transform, operands: Sequence[Array]) -> Array:
+def _combine_gathered(
+    array: Array,
+    index: Index,
+    key: tuple[Any, ...],
+    inside: bool,
+    rest: Sequence[Transform],
+    operands: Sequence[Array],
+    update: Update,
+) -> None:
+    """`combine` of an index with integer arrays, which may select an element twice, and the transforms behind it."""
+    if inside and not rest:
+        update(array, key, None)
+        return
+    positions, valid = positions_of(key, array.shape)
+    if _keeps_elements(array.dtype, rest):
+        # The transforms move whole elements, so they may as well move the elements' numbers.
+        strides = [math.prod(array.shape[axis + 1 :]) for axis in range(array.ndim)]
+        numbers = np.zeros(valid.shape, np.int64) + sum(p * s for p, s in zip(positions, strides, strict=True))
+        numbers = np.where(valid, numbers, -1)
+        target = array
+        for transform in rest:
+            if isinstance(transform, Bitcast):
+                target = target.view(transform.dtype)
+            else:
+                numbers = _read_once(numbers, transform, operands, -1)
+        valid = numbers >= 0
+        within = np.where(valid, numbers, 0)
+        update(target, tuple(within // s % n for s, n in zip(strides, array.shape, strict=True)), valid)
+        return
+    part = np.array(_read_once(array, index, operands, None))
+    combine(part, rest, operands, update)
+    array[only(positions, valid)] = part[valid]
+
+
+def _keeps_elements(dtype: dtypes.DType, transforms: Sequence[Transform]) -> bool:
+    """Whether no transform cuts elements to pieces or joins them."""
+    return all(t.dtype.itemsize == dtype.itemsize for t in transforms if isinstance(t, Bitcast))
+
+
+def _read_once(array: Array, transform: Transform, operands: Sequence[Array], outside: Any) -> Array:
+    """What a transform selects. What lies outside reads as `outside`, by default as uninitialised memory."""
     match transform:
         case Index():
-            if _inside(transform, array.shape, operands):
-                return array[_key(transform, operands)]
-            return _padded(array)[_points(transform, array.shape, operands)]
+            key, inside, gathers = _resolve(transform, array.shape, operands)
+            if inside:
+                return array[key] if gathers else array[(*key, ...)]
+            outside = dtypes.uninitialized(array.dtype) if outside is None else outside
+            return _gather(array, key, outside) if gathers else _cut(array, key, outside)[0]
         case Reshape(shape):
             return array.reshape(shape)
         case Transpose(permutation):
@@ -87,73 +140,96 @@ def bitcast(array: Array, dtype: dtypes.DType) -> Array:
     return np.ascontiguousarray(np.moveaxis(moved.view(dtype), -1, axis))
 
 
-def _key(index: Index, operands: Sequence[Array]) -> tuple[Any, ...]:
-    return tuple(_key_entry(entry, operands) for entry in index.entries)
-
-
-def _key_entry(entry: Any, operands: Sequence[Array]) -> Any:
-    if isinstance(entry, Slice):
-        start = int(operands[entry.start.position]) if isinstance(entry.start, Operand) else entry.start
-        return slice(start, start + entry.size * entry.stride if entry.size else start, entry.stride)
-    if isinstance(entry, Operand):
-        value = operands[entry.position]
-        return int(value) if np.ndim(value) == 0 else value
-    return entry
-
-
-def _is_basic(key: tuple[Any, ...]) -> bool:
-    return all(isinstance(part, (slice, int)) for part in key) and any(isinstance(part, slice) for part in key)
-
-
-def _bounds(entry: Any, operands: Sequence[Array]) -> tuple[int, int] | None:
-    """The least and greatest element along one axis that an entry touches, or None if it touches none."""
-    if isinstance(entry, Slice):
-        start = int(operands[entry.start.position]) if isinstance(entry.start, Operand) else entry.start
-        return (start, start + (entry.size - 1) * entry.stride) if entry.size else None
-    if isinstance(entry, Operand):
-        value = operands[entry.position]
-        if np.ndim(value) == 0:
-            return int(value), int(value)
-        return (int(value.min()), int(value.max())) if value.size else None
-    return entry, entry
-
-
-def _inside(index: Index, shape: tuple[int, ...], operands: Sequence[Array]) -> bool:
+def _resolve(index: Index, shape: tuple[int, ...], operands: Sequence[Array]) -> tuple[tuple[Any, ...], bool, bool]:
+    """The index as a NumPy key of integers, slices and arrays, whether all of it is inside, and whether it has arrays."""
+    key: list[Any] = []
+    inside, gathers = True, False
     for entry, extent in zip(index.entries, shape, strict=True):
-        bounds = _bounds(entry, operands)
-        if bounds is not None and (bounds[0] < 0 or bounds[1] >= extent):
-            return False
-    return True
-
-
-def _interior(array: Array) -> tuple[slice, ...]:
-    return tuple(slice(1, extent + 1) for extent in array.shape)
-
-
-def _padded(array: Array) -> Array:
-    """The array with one uninitialised element around it on every side."""
-    padded = np.full(tuple(extent + 2 for extent in array.shape), dtypes.uninitialized(array.dtype), array.dtype)
-    padded[_interior(array)] = array
-    return padded
-
-
-def _points(index: Index, shape: tuple[int, ...], operands: Sequence[Array]) -> tuple[Array, ...]:
-    """One integer array per axis that selects from the padded array what `index` selects, the outside from its border."""
-    points = [_key_entry(entry, operands) for entry in index.entries]
-    pointed = [axis for axis, point in enumerate(points) if not isinstance(point, slice)]
-    gathered = np.broadcast_shapes(*(np.shape(points[axis]) for axis in pointed))
-    adjacent = pointed == list(range(pointed[0], pointed[0] + len(pointed))) if pointed else False
-    before = pointed[0] if adjacent else 0
-    sliced = len(points) - len(pointed)
-    found, seen = [], 0
-    for entry, point, extent in zip(index.entries, points, shape, strict=True):
         if isinstance(entry, Slice):
-            position = seen if seen < before else seen + len(gathered)
-            seen += 1
-            values = np.asarray(point.start + entry.stride * np.arange(entry.size))
-            values = values.reshape([-1 if axis == position else 1 for axis in range(sliced + len(gathered))])
+            start, size, stride = entry.start, entry.size, entry.stride
+            if isinstance(start, Operand):
+                start = int(operands[start.position])
+            if size == 0:
+                key.append(slice(0, 0, 1))
+                continue
+            inside = inside and start >= 0 and start + (size - 1) * stride < extent
+            key.append(slice(start, start + size * stride, stride))
+        elif isinstance(entry, Operand):
+            value = operands[entry.position]
+            if value.ndim == 0:
+                value = int(value)
+                inside = inside and 0 <= value < extent
+            else:
+                gathers = True
+                inside = inside and (value.size == 0 or (value.min() >= 0 and bool(value.max() < extent)))
+            key.append(value)
         else:
-            values = np.asarray(point)
-            values = values.reshape((1,) * (len(gathered) - values.ndim) + values.shape + (1,) * (sliced - before))
-        found.append(np.clip(values, -1, extent) + 1)
-    return tuple(found)
+            key.append(entry)
+    return tuple(key), inside, gathers
+
+
+def _cut(array: Array, key: tuple[Any, ...], outside: Any) -> tuple[Array, tuple[Any, Any] | None]:
+    """A copy of what integers and slices select, and the keys (in the array, in the copy) of the part that lies inside.
+
+    No keys where nothing does.
+    """
+    shape = tuple((part.stop - part.start) // part.step for part in key if isinstance(part, slice))
+    found = np.full(shape, outside, array.dtype)
+    there: list[Any] = []
+    here: list[Any] = []
+    for part, extent in zip(key, array.shape, strict=True):
+        if isinstance(part, slice):
+            start, step = part.start, part.step
+            first = max(0, -(start // step))
+            stop = min(shape[len(here)], -((start - extent) // step))
+            if first >= stop:
+                return found, None
+            there.append(slice(start + first * step, start + stop * step, step))
+            here.append(slice(first, stop))
+        elif 0 <= part < extent:
+            there.append(part)
+        else:
+            return found, None
+    place = (*there, ...), (*here, ...)
+    found[place[1]] = array[place[0]]
+    return found, place
+
+
+def _gather(array: Array, key: tuple[Any, ...], outside: Any) -> Array:
+    positions, valid = positions_of(key, array.shape)
+    if not valid.any():
+        return np.full(valid.shape, outside, array.dtype)
+    found = array[positions]
+    found[~valid] = outside
+    return found
+
+
+def positions_of(key: Any, shape: tuple[int, ...]) -> tuple[tuple[Array, ...], Array]:
+    """A NumPy key as one integer array for each axis, clipped into it, and where it was inside: bool of the selection's shape.
+
+    The integer arrays broadcast to that shape. Axes go where NumPy puts them: those of slices stay, those of integer arrays
+    come where these stand, or first where a slice stands between them.
+    """
+    pointed = [axis for axis, part in enumerate(key) if not isinstance(part, slice)]
+    arrays = np.broadcast_shapes(*(np.shape(key[axis]) for axis in pointed))
+    adjacent = pointed == list(range(pointed[0], pointed[0] + len(pointed)))
+    before = pointed[0] if adjacent else 0
+    sliced = len(key) - len(pointed)
+    positions: list[Array] = []
+    insides: list[Array] = []
+    seen = 0
+    for part, extent in zip(key, shape, strict=True):
+        if isinstance(part, slice):
+            behind = sliced - seen - 1 + (len(arrays) if seen < before else 0)
+            size = (part.stop - part.start) // part.step
+            start = min(max(part.start, -size * part.step), extent)  # no number overflows
+            found = (start + np.arange(size) * part.step).reshape((-1,) + (1,) * behind)
+            seen += 1
+        elif np.ndim(part) == 0:
+            found = np.asarray(min(max(part, -1), extent))
+        else:
+            found = part.astype(np.int64).reshape(part.shape + (1,) * (sliced - before))
+        inside = (found >= 0) & (found < extent)
+        positions.append(np.where(inside, found, 0))
+        insides.append(inside)
+    return tuple(positions), np.logical_and.reduce(np.broadcast_arrays(*insides))

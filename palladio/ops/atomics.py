@@ -1,4 +1,7 @@
-"""Atomic operations: read, combine and write one element at a time. An element that is selected twice is combined twice, in order."""
+"""Atomic operations: read, combine and write one element at a time.
+
+An element that is selected twice is combined twice, in order.
+"""
 
 from __future__ import annotations
 
@@ -20,22 +23,36 @@ KINDS = ("add", "max", "min", "and", "or", "xor", "exchange")
 
 
 def _one_by_one(
-    array: Any, transforms: Transforms, indices: Sequence[Any], step: Callable[[Any, int], Any], like: Any
+    array: Any, transforms: Transforms, indices: Sequence[Any], step: Callable[..., Any], *values: Any
 ) -> Any:
-    """Replace each selected element by `step(old, n)`, in row-major order; returns the old ones."""
-    old = np.empty(like.shape, like.dtype)
+    """Replace each selected element by `step(old, *values)`, in row-major order; returns the old ones."""
+    values = tuple(np.asarray(value) for value in values)
+    old = np.full(values[0].shape, dtypes.uninitialized(values[0].dtype), values[0].dtype)
 
-    def update(target: Any, key: Any) -> None:
-        numbers = np.arange(target.size).reshape(target.shape)[key]
-        flat = target.reshape(-1) if target.flags.c_contiguous else np.array(target).reshape(-1)
-        for n, number in enumerate(np.ravel(numbers)):
-            old.reshape(-1)[n] = flat[number]
-            flat[number] = step(flat[number], n)
-        if not np.shares_memory(flat, target):
-            target[...] = flat.reshape(target.shape)
+    def update(target: Any, key: Any, inside: Any) -> None:
+        if key is ...:  # a view, which holds each element once
+            old[...] = target
+            target[...] = step(old, *values)
+            return
+        positions, inside = access.positions_of(key, target.shape) if inside is None else (key, inside)
+        given = [value[inside] for value in values]
+        found = np.empty(given[0].shape, old.dtype)
+        places = zip(*(axis.tolist() for axis in access.only(positions, inside)), strict=True)
+        for n, place in enumerate(places):
+            found[n] = target[place]
+            target[place] = step(found[n], *(value[n] for value in given))
+        old[inside] = found
 
     access.combine(array, transforms, indices, update)
     return old
+
+
+def _exchange(old: Any, new: Any) -> Any:
+    return new
+
+
+def _exchange_if_equal(old: Any, expected: Any, new: Any) -> Any:
+    return np.where(old == expected, new, old)
 
 
 def _part(root: Type, indices: Sequence[Type], transforms: Transforms, ref: bool, *values: Type) -> ArrayType:
@@ -61,12 +78,7 @@ def _atomic_type(ref: Type, value: Type, *indices: Type, transforms: Transforms,
 
 
 def _atomic_eval(ref: Any, value: Any, *indices: Any, transforms: Transforms, kind: str) -> Sequence[Any]:
-    values = np.asarray(value)
-    flat = values.reshape(-1)
-    if kind == "exchange":
-        return (_one_by_one(ref, transforms, indices, lambda old, n: flat[n], values),)
-    combine = COMBINERS[kind]
-    return (_one_by_one(ref, transforms, indices, lambda old, n: combine(old, flat[n]), values),)
+    return (_one_by_one(ref, transforms, indices, COMBINERS.get(kind, _exchange), value),)
 
 
 def _atomic_discharge(
@@ -78,7 +90,8 @@ def _atomic_discharge(
 
 atomic = Op(
     "atomic",
-    "old = ref[transforms]; ref[transforms] = old combined with value (add, max, min, and, or, xor, exchange), one element at a time.",
+    "old = ref[transforms]; ref[transforms] = old combined with value (add, max, min, and, or, xor, exchange), one "
+    "element at a time.",
     _atomic_type,
     _atomic_eval,
     effects=(read(0), write(0)),
@@ -113,9 +126,7 @@ def _cas_type(ref: Type, compare: Type, value: Type, *indices: Type, transforms:
 
 
 def _cas_eval(ref: Any, compare: Any, value: Any, *indices: Any, transforms: Transforms) -> Sequence[Any]:
-    expected, values = np.asarray(compare).reshape(-1), np.asarray(value)
-    flat = values.reshape(-1)
-    return (_one_by_one(ref, transforms, indices, lambda old, n: flat[n] if old == expected[n] else old, values),)
+    return (_one_by_one(ref, transforms, indices, _exchange_if_equal, compare, value),)
 
 
 def _cas_discharge(

@@ -156,8 +156,10 @@ def _loop_discharge(
 
 loop = Op(
     "loop",
-    "Runs `body(i, *constants, *carry) -> carry` for i from `lower` below `upper` in steps of `step` and returns the last carry. "
-    "The first `constants` operands behind the bounds are the same in every iteration. `unroll` is advice: 0 means whole.",
+    "Runs `body(i, *constants, *carry) -> carry` for i from `lower` below `upper` in steps of `step` and returns the"
+    " last carry. "
+    "The first `constants` operands behind the bounds are the same in every iteration. `unroll` is advice: 0 means "
+    "whole.",
     _loop_type,
     _loop_eval,
     effects=_loop_effects,
@@ -215,7 +217,8 @@ def _repeat_discharge(
 
 repeat = Op(
     "repeat",
-    "Runs `body(*constants, *carry) -> carry` while `condition(*constants, *carry) -> bool[]` holds; returns the last carry. "
+    "Runs `body(*constants, *carry) -> carry` while `condition(*constants, *carry) -> bool[]` holds; returns the "
+    "last carry. "
     "The first `constants` operands are the same in every iteration.",
     _repeat_type,
     _repeat_eval,
@@ -268,7 +271,8 @@ def _scope_discharge(
 
 scope = Op(
     "scope",
-    "Allocates uninitialised buffers and runs `body(*operands, *references)`; the buffers end with it. Returns the body's outputs.",
+    "Allocates uninitialised buffers and runs `body(*operands, *references)`; the buffers end with it. Returns the "
+    "body's outputs.",
     _scope_type,
     _scope_eval,
     effects=_scope_effects,

@@ -41,7 +41,11 @@ def _check_eval(condition: Any, *, message: str) -> Sequence[Any]:
 
 
 debug_check = Op(
-    "debug_check", "Fails with `message` where the condition, a bool[], is false.", _check_type, _check_eval, effects=(DEBUG,)
+    "debug_check",
+    "Fails with `message` where the condition, a bool[], is false.",
+    _check_type,
+    _check_eval,
+    effects=(DEBUG,),
 )
 
 
@@ -56,7 +60,9 @@ def _promise_type(value: ArrayType, *, values: tuple[int, ...]) -> Sequence[Arra
 def _promise_eval(value: Any, *, values: tuple[int, ...]) -> Sequence[Any]:
     for number in values:
         if np.any(np.asarray(value) % number):
-            raise PalladioValueError("the promise of multiple_of is broken", expected=f"a multiple of {number}", got=value)
+            raise PalladioValueError(
+                "the promise of multiple_of is broken", expected=f"a multiple of {number}", got=value
+            )
     return (value,)
 
 

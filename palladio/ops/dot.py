@@ -25,7 +25,9 @@ def _dot_type(lhs: ArrayType, rhs: ArrayType, *, contracting: Axes, batch: Axes,
     for side, array, mine in (("lhs", lhs, (*contracting[0], *batch[0])), ("rhs", rhs, (*contracting[1], *batch[1]))):
         if len(set(mine)) != len(mine) or any(not 0 <= axis < array.ndim for axis in mine):
             raise PalladioValueError(
-                f"the contracting and batch axes of {side} are different axes of it", expected=f"below {array.ndim}", got=mine
+                f"the contracting and batch axes of {side} are different axes of it",
+                expected=f"below {array.ndim}",
+                got=mine,
             )
         if array.dtype == dtypes.BOOL:
             raise PalladioTypeError(f"{side} of a product is no array of bool", got=str(array))
@@ -43,7 +45,10 @@ def _dot_type(lhs: ArrayType, rhs: ArrayType, *, contracting: Axes, batch: Axes,
 
 @cache
 def _computed_in(lhs: DType, rhs: DType, result: DType) -> DType:
-    """The dtype in which the products are summed: float32, float64 if any is float64; integers in int64, wrapped at the end."""
+    """The dtype in which the products are summed: float32, float64 if any is float64.
+
+    Integers in int64, wrapped at the end.
+    """
     kinds = (lhs, rhs, result)
     if any(map(dtypes.is_float, (lhs, rhs))):
         return dtypes.FLOAT64 if dtypes.FLOAT64 in kinds else dtypes.FLOAT32
@@ -96,7 +101,8 @@ def _dot_eval(lhs: Any, rhs: Any, *, contracting: Axes, batch: Axes, dtype: DTyp
 dot_general = Op(
     "dot_general",
     "Sums of products over the contracting axes: lhs[batch, free, contracting] x rhs[batch, contracting, free] gives "
-    "dtype[batch..., lhs free..., rhs free...]. The inputs may have different dtypes. Sums are float32, float64 where an input or the "
+    "dtype[batch..., lhs free..., rhs free...]. The inputs may have different dtypes. Sums are float32, float64 "
+    "where an input or the "
     "result is, and are rounded once to `dtype`; integer sums wrap around.",
     _dot_type,
     _dot_eval,

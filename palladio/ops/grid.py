@@ -35,7 +35,10 @@ class Squeezed:
 
 @dataclass(frozen=True)
 class Element:
-    """A block of `block_size` elements; the index map gives its first element, in the array with `padding` (before, behind)."""
+    """A block of `block_size` elements.
+
+    The index map gives its first element, in the array with `padding` (before, behind).
+    """
 
     block_size: int
     padding: tuple[int, int] = (0, 0)
@@ -43,7 +46,10 @@ class Element:
 
 @dataclass(frozen=True)
 class BoundedSlice:
-    """A block of at most `block_size` elements; the index map gives `ds(start, size)`. Elements past `size` are uninitialised."""
+    """A block of at most `block_size` elements; the index map gives `ds(start, size)`.
+
+    Elements past `size` are uninitialised.
+    """
 
     block_size: int
 
@@ -65,7 +71,8 @@ class BlockMap:
     Fields:
         dims: one block dimension per axis of the array.
         ref: the type of the reference that the kernel gets.
-        index_map: (*grid indices: i32[], *references to the scalars) -> one index per axis; two (start, size) for a `BoundedSlice`.
+        index_map: (*grid indices: i32[], *references to the scalars) -> one index per axis; two (start, size) for a
+            `BoundedSlice`.
     """
 
     dims: tuple[BlockDim, ...]
@@ -144,14 +151,14 @@ def window(array: Array, block: BlockMap, indices: Sequence[Any]) -> Window:
     """The block at these indices: a view where it lies inside the array, else a copy with the outside uninitialised."""
     if block.contiguous:
         box = block.box(indices)
-        if all(0 <= start and start + size <= extent for (start, size), extent in zip(box, array.shape, strict=True)):
+        if all(start >= 0 and start + size <= extent for (start, size), extent in zip(box, array.shape, strict=True)):
             cut = tuple(
                 start if isinstance(dim, Squeezed) else slice(start, start + size)
                 for dim, (start, size) in zip(block.dims, box, strict=True)
             )
             return Window(array[(*cut, ...)], array)
     points = block.points(indices)
-    valid = [(0 <= part) & (part < extent) for part, extent in zip(points, array.shape, strict=True)]
+    valid = [(part >= 0) & (part < extent) for part, extent in zip(points, array.shape, strict=True)]
     inside = tuple(part[good] for part, good in zip(points, valid, strict=True))
     copy = np.full([len(part) for part in points], dtypes.uninitialized(array.dtype), array.dtype)
     copy[np.ix_(*(np.flatnonzero(good) for good in valid))] = array[np.ix_(*inside)]
@@ -192,12 +199,16 @@ def _grid_type(*operands: Type, grid: Grid, kernel: Program) -> Sequence[Type]:
     given = kernel.input_types[len(grid.sizes) + count + grid.scalars :]
     if tuple(refs) != given:
         raise PalladioTypeError(
-            "the kernel takes other references than its blocks", expected=", ".join(map(str, refs)), got=", ".join(map(str, given))
+            "the kernel takes other references than its blocks",
+            expected=", ".join(map(str, refs)),
+            got=", ".join(map(str, given)),
         )
     for source, target in grid.aliases:
         if operands[count + source] != grid.output_types[target]:
             raise PalladioValueError(
-                "an aliased input and output have one type", expected=str(grid.output_types[target]), got=str(operands[count + source])
+                "an aliased input and output have one type",
+                expected=str(grid.output_types[target]),
+                got=str(operands[count + source]),
             )
     return grid.output_types
 
@@ -269,7 +280,8 @@ def _grid_discharge(context: DischargeContext, *operands: Atom, grid: Grid, kern
 
 grid_call = Op(
     "grid_call",
-    "Runs `kernel` for every point of the grid, the last axis fastest, on references to blocks of the arrays. Returns the outputs, which "
+    "Runs `kernel` for every point of the grid, the last axis fastest, on references to blocks of the arrays. "
+    "Returns the outputs, which "
     "start uninitialised or as a copy of the input that they alias. Axes marked parallel may run in any order.",
     _grid_type,
     _grid_eval,
@@ -281,4 +293,3 @@ grid_call = Op(
 RECORDS: dict[str, type] = {
     record.__name__: record for record in (Blocked, Squeezed, Element, BoundedSlice, Indirect, BlockMap, Grid)
 }
-

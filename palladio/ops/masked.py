@@ -54,13 +54,14 @@ def _store_type(ref: Type, value: Type, mask: Type, *indices: Type, transforms: 
 def _store_eval(ref: Any, value: Any, mask: Any, *indices: Any, transforms: Transforms) -> Sequence[Any]:
     mask, value = np.asarray(mask), np.asarray(value)
 
-    def update(target: Any, key: Any) -> None:
-        if key is ... or all(isinstance(part, (slice, int)) for part in key):
-            target[key] = np.where(mask, value, target[key])
+    def update(target: Any, key: Any, inside: Any) -> None:
+        if key is ...:
+            np.copyto(target, value, where=mask)
             return
         # Elements may be selected twice; only those under the mask may be written.
-        numbers = np.arange(target.size).reshape(target.shape)[key]
-        target.reshape(-1)[numbers[mask]] = value[mask]
+        positions, inside = access.positions_of(key, target.shape) if inside is None else (key, inside)
+        chosen = mask & inside
+        target[access.only(positions, chosen)] = value[chosen]
 
     access.combine(ref, transforms, indices, update)
     return ()
@@ -98,9 +99,9 @@ def _insert_eval(array: Any, value: Any, mask: Any, *indices: Any, transforms: T
 
 insert_masked = Op(
     "insert_masked",
-    "An array with the part that a stack of transforms selects replaced by a value where a mask holds. What `store_masked` discharges to.",
+    "An array with the part that a stack of transforms selects replaced by a value where a mask holds. What "
+    "`store_masked` discharges to.",
     _insert_type,
     _insert_eval,
     access=3,
 )
-

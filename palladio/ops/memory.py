@@ -42,12 +42,16 @@ def require_like(what: str, value: Type, wanted: ArrayType) -> None:
     if not isinstance(value, ArrayType) or value.dtype != wanted.dtype:
         raise PalladioTypeError(f"{what} has another dtype than the reference", expected=str(wanted), got=str(value))
     if value.shape != wanted.shape:
-        raise PalladioValueError(f"{what} has another shape than what it replaces", expected=str(wanted), got=str(value))
+        raise PalladioValueError(
+            f"{what} has another shape than what it replaces", expected=str(wanted), got=str(value)
+        )
 
 
 def require_mask(mask: Type, wanted: ArrayType) -> None:
     if mask != ArrayType(wanted.shape, dtypes.BOOL):
-        raise PalladioTypeError("a mask is a bool array", expected=str(ArrayType(wanted.shape, dtypes.BOOL)), got=str(mask))
+        raise PalladioTypeError(
+            "a mask is a bool array", expected=str(ArrayType(wanted.shape, dtypes.BOOL)), got=str(mask)
+        )
 
 
 def _require_combinable(kind: str, array: ArrayType) -> None:
@@ -67,7 +71,7 @@ def _extract_type(array: Type, *indices: Type, transforms: Transforms) -> Sequen
 
 
 def _extract_eval(array: Any, *indices: Any, transforms: Transforms) -> Sequence[Any]:
-    return (np.array(access.read(np.asarray(array), transforms, indices)),)
+    return (access.read(np.asarray(array), transforms, indices),)
 
 
 extract = Op(
@@ -91,9 +95,18 @@ def _updated(array: Any, value: Any, transforms: Transforms, indices: Sequence[A
     value = np.asarray(value)
     if kind == "set":
         access.write(array, transforms, indices, value)
-    else:
-        ufunc: Any = COMBINERS[kind]
-        access.combine(array, transforms, indices, lambda target, key: ufunc.at(target, key, value))
+        return
+    ufunc: Any = COMBINERS[kind]
+
+    def update(target: Any, key: Any, inside: Any) -> None:
+        if key is ...:  # a view, which holds each element once
+            ufunc(target, value, out=target)
+        elif inside is None:
+            ufunc.at(target, key, value)
+        else:
+            ufunc.at(target, access.only(key, inside), value[inside])
+
+    access.combine(array, transforms, indices, update)
 
 
 def _insert_eval(array: Any, value: Any, *indices: Any, transforms: Transforms, kind: str) -> Sequence[Any]:
@@ -104,7 +117,8 @@ def _insert_eval(array: Any, value: Any, *indices: Any, transforms: Transforms, 
 
 insert = Op(
     "insert",
-    "An array with the part that a stack of transforms selects replaced by a value (`kind` set) or combined with it (add, mul, max, "
+    "An array with the part that a stack of transforms selects replaced by a value (`kind` set) or combined with it "
+    "(add, mul, max, "
     "min, and, or, xor), in order where an element is selected twice. What falls outside its axes is dropped.",
     _insert_type,
     _insert_eval,
@@ -148,7 +162,9 @@ def _store_eval(ref: Any, value: Any, *indices: Any, transforms: Transforms) -> 
     return ()
 
 
-def _inserted(context: DischargeContext, ref: Atom, value: Atom, indices: Any, transforms: Transforms, kind: str) -> Atom:
+def _inserted(
+    context: DischargeContext, ref: Atom, value: Atom, indices: Any, transforms: Transforms, kind: str
+) -> Atom:
     if not transforms and kind == "set":
         return value
     return context.emit(insert, ref, value, *indices, transforms=transforms, kind=kind)[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from palladio.types.types import ArrayType, Shape
 
 
 def _broadcast_type(array: ArrayType, *, shape: Shape, axes: tuple[int, ...]) -> Sequence[ArrayType]:
-    increasing = all(a < b for a, b in zip(axes, axes[1:], strict=False))
+    increasing = all(a < b for a, b in pairwise(axes))
     if len(axes) != array.ndim or not increasing or any(not 0 <= axis < len(shape) for axis in axes):
         raise PalladioValueError("the axes name where each axis of the array goes, in order", got=axes)
     if any(extent not in (1, shape[axis]) for extent, axis in zip(array.shape, axes, strict=True)):
@@ -97,11 +98,15 @@ concatenate = Op(
 def _pad_type(array: ArrayType, value: ArrayType, *, padding: tuple[tuple[int, int, int], ...]) -> Sequence[ArrayType]:
     if value != ArrayType((), array.dtype):
         raise PalladioTypeError(
-            "the padding value is a scalar of the array's dtype", expected=str(ArrayType((), array.dtype)), got=str(value)
+            "the padding value is a scalar of the array's dtype",
+            expected=str(ArrayType((), array.dtype)),
+            got=str(value),
         )
     if len(padding) != array.ndim or any(inside < 0 for _, _, inside in padding):
         raise PalladioValueError(
-            "(before, behind, between) for each axis, with between at least 0", expected=f"{array.ndim} of them", got=padding
+            "(before, behind, between) for each axis, with between at least 0",
+            expected=f"{array.ndim} of them",
+            got=padding,
         )
     shape = tuple(
         before + extent + max(0, extent - 1) * between + behind
@@ -126,7 +131,8 @@ def _pad_eval(array: Any, value: Any, *, padding: tuple[tuple[int, int, int], ..
 
 pad = Op(
     "pad",
-    "The array with `(before, behind, between)` copies of a value: before and behind it, and between neighbours, along each axis. "
+    "The array with `(before, behind, between)` copies of a value: before and behind it, and between neighbours, "
+    "along each axis. "
     "Negative counts before and behind cut elements off.",
     _pad_type,
     _pad_eval,
@@ -140,7 +146,10 @@ def _reverse_type(array: ArrayType, *, axes: tuple[int, ...]) -> Sequence[ArrayT
 
 
 reverse = Op(
-    "reverse", "The elements in reverse order along the axes.", _reverse_type, lambda array, *, axes: (np.flip(array, axes),)
+    "reverse",
+    "The elements in reverse order along the axes.",
+    _reverse_type,
+    lambda array, *, axes: (np.flip(array, axes),),
 )
 
 

@@ -1,6 +1,6 @@
 """The part of Pallas' TPU namespace that is no hardware: scalar prefetch, memory spaces, compiler parameters.
 
-    import palladio.tpu as pltpu
+import palladio.tpu as pltpu
 """
 
 from palladio.call.masked import load, store

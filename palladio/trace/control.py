@@ -1,4 +1,5 @@
-"""Control flow on traced values: `when`, `cond`, `switch`, `loop`, `fori_loop`, `while_loop`, `run_scoped`, `run_state`.
+"""Control flow on traced values: `when`, `cond`, `switch`, `loop`, `fori_loop`, `while_loop`, `run_scoped`,
+`run_state`.
 
 Bodies may close over values and references of the functions around them; what they capture becomes operands.
 """
@@ -37,7 +38,11 @@ class Body:
         self.structure: trees.Structure | None = None
 
     def stage(
-        self, types: Sequence[Type], weak: Sequence[bool], arguments: Callable[..., Any], kinds: Sequence[Kind] | None = None
+        self,
+        types: Sequence[Type],
+        weak: Sequence[bool],
+        arguments: Callable[..., Any],
+        kinds: Sequence[Kind] | None = None,
     ) -> Staged:
         """Stage it.
 
@@ -85,7 +90,9 @@ def _strengthened(old: Kind, new: Kind) -> Kind:
 def _require_carry(what: str, structure: trees.Structure, body: Body, kinds: Sequence[Kind], staged: Staged) -> None:
     if body.structure != structure:
         raise PalladioTypeError(
-            f"the body of {what} must return a carry of the structure that it takes", expected=structure, got=body.structure
+            f"the body of {what} must return a carry of the structure that it takes",
+            expected=structure,
+            got=body.structure,
         )
     given = [kind[0] for kind in _output_kinds(staged)]
     wanted = [kind[0] for kind in kinds]
@@ -109,11 +116,11 @@ def _stage_carried(
     while True:
         types = [*leading, *(kind[0] for kind in kinds)]
         weak = [*[False] * count, *(kind[1] for kind in kinds)]
-        staged = body.stage(
-            types, weak, lambda *v: (call(v[:count], trees.unflatten(structure, v[count:])), {}), kinds
-        )
+        staged = body.stage(types, weak, lambda *v: (call(v[:count], trees.unflatten(structure, v[count:])), {}), kinds)
         outputs = _output_kinds(staged)
-        stronger = kinds if len(outputs) != len(kinds) else [_strengthened(k, o) for k, o in zip(kinds, outputs, strict=True)]
+        stronger = (
+            kinds if len(outputs) != len(kinds) else [_strengthened(k, o) for k, o in zip(kinds, outputs, strict=True)]
+        )
         if stronger == kinds:
             break
         kinds = stronger
@@ -264,7 +271,9 @@ def _counted(what: str, lower: Any, upper: Any, step: int, body: Any, carry: Any
     # A sub-program takes its constants first; staging puts what it captures last.
     count, inputs = len(leaves), staged.program.inputs
     program = staged.program
-    ordered = Program((inputs[0], *inputs[1 + count :], *inputs[1 : 1 + count]), program.eqns, program.outputs, program.name)
+    ordered = Program(
+        (inputs[0], *inputs[1 + count :], *inputs[1 : 1 + count]), program.eqns, program.outputs, program.name
+    )
     factor = 0 if unroll is True else 1 if unroll in (None, False) else int(unroll)
     results = bind(
         ops.loop,
@@ -285,8 +294,8 @@ def loop(
 ) -> Callable[[Callable[..., Any]], Any]:
     """A decorator that runs its function for i from `lower` below `upper` in steps of `step`.
 
-    Without `init_carry` the function is called as `f(i)` and returns nothing; with it, as `f(i, carry)`, it returns the next
-    carry, and the decorated name becomes the last one.
+    Without `init_carry` the function is called as `f(i)` and returns nothing; with it, as `f(i, carry)`, it returns
+    the next carry, and the decorated name becomes the last one.
     """
     try:
         stride = operator.index(step)

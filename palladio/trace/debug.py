@@ -43,7 +43,10 @@ def debug_print(fmt: str, *args: Any) -> None:
     fields = [field for _, field, _, _ in string.Formatter().parse(fmt) if field is not None]
     if any(field not in ("", str(n)) for n, field in enumerate(fields)) or len(fields) != len(args):
         raise PalladioValueError(
-            "the format has one {} for each value, in order", argument="fmt", expected=f"{len(args)} fields", got=repr(fmt)
+            "the format has one {} for each value, in order",
+            argument="fmt",
+            expected=f"{len(args)} fields",
+            got=repr(fmt),
         )
     for value in args:
         convert.array_type(value)
@@ -51,7 +54,9 @@ def debug_print(fmt: str, *args: Any) -> None:
 
 
 def debug_check(condition: Any, message: str) -> None:
-    """Fail with the message where the condition is false, if checks are on (`enable_debug_checks`, `PALLADIO_DEBUG_CHECKS`)."""
+    """Fail with the message where the condition is false, if checks are on (`enable_debug_checks`,
+    `PALLADIO_DEBUG_CHECKS`).
+    """
     if convert.array_type(condition).shape != () or convert.array_type(condition).dtype != dtypes.BOOL:
         raise PalladioTypeError(
             "the condition of a check is a scalar bool", argument="condition", got=str(convert.array_type(condition))
@@ -61,7 +66,8 @@ def debug_check(condition: Any, message: str) -> None:
 
 
 def multiple_of(x: Any, values: Any) -> Any:
-    """The integer `x`, with the promise that it is a multiple of `values` (an int or several). A broken promise is an error.
+    """The integer `x`, with the promise that it is a multiple of `values` (an int or several). A broken promise is an
+    error.
 
     Args:
         x: a scalar or array of integers.

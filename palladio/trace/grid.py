@@ -1,4 +1,7 @@
-"""Where in a grid a kernel runs. The program ids are inputs of the kernel's program; here the kernel's author finds them."""
+"""Where in a grid a kernel runs. The program ids are inputs of the kernel's program.
+
+Here the kernel's author finds them.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +65,9 @@ def _named(name: str) -> tuple[GridAxes, int]:
     axes = _axes.get()
     if axes is None or name not in axes.names:
         known = [known for known in axes.names if known] if axes else []
-        raise PalladioValueError("no axis has this name here", got=repr(name), expected=", ".join(known) or "a named grid")
+        raise PalladioValueError(
+            "no axis has this name here", got=repr(name), expected=", ".join(known) or "a named grid"
+        )
     return axes, axes.names.index(name)
 
 

@@ -15,7 +15,10 @@ from palladio.types.types import Shape
 
 
 class Slice:
-    """`size` elements from `start`, `stride` apart. The start may be traced; so may the size, but only in an index map."""
+    """`size` elements from `start`, `stride` apart. The start may be traced.
+
+    So may the size, but only in an index map.
+    """
 
     __slots__ = ("size", "start", "stride")
 
@@ -23,7 +26,9 @@ class Slice:
         if not isinstance(stride, (int, np.integer)):
             raise PalladioTypeError("the stride of a slice is a static integer", got=repr(stride))
         if (isinstance(size, (int, np.integer)) and size < 0) or stride < 1:
-            raise PalladioValueError("a slice has a size of at least 0 and a stride of at least 1", got=f"{size}, {stride}")
+            raise PalladioValueError(
+                "a slice has a size of at least 0 and a stride of at least 1", got=f"{size}, {stride}"
+            )
         self.start = start
         self.size = size
         self.stride = int(stride)
@@ -79,7 +84,9 @@ def _entry(part: Any, extent: int, axis: int, operands: list[Any], first: int) -
     position = _position(part, operands, first)
     if isinstance(position, int):
         if not -extent <= position < extent:
-            raise PalladioIndexError(f"the index is outside axis {axis}", expected=f"-{extent} <= index < {extent}", got=position)
+            raise PalladioIndexError(
+                f"the index is outside axis {axis}", expected=f"-{extent} <= index < {extent}", got=position
+            )
         return position % extent
     return position
 
@@ -96,7 +103,9 @@ def _position(value: Any, operands: list[Any], first: int) -> int | Operand:
     array = convert.array_type(value)
     if not dtypes.is_integer(array.dtype):
         hint = "use a masked load or np.where" if array.dtype == dtypes.BOOL else None
-        raise PalladioTypeError("an index is an integer or an integer array", got=str(array), **({"hint": hint} if hint else {}))
+        raise PalladioTypeError(
+            "an index is an integer or an integer array", got=str(array), **({"hint": hint} if hint else {})
+        )
     operands.append(value)
     return Operand(first + len(operands) - 1)
 
@@ -119,7 +128,8 @@ def _from_python(part: slice, extent: int, axis: int) -> Slice:
     stop = extent if part.stop is None else _static(part.stop)
     if start is None or stop is None:
         raise PalladioTypeError(
-            f"a slice of axis {axis} has bounds that are not static", hint="write ds(start, size): the size must be static"
+            f"a slice of axis {axis} has bounds that are not static",
+            hint="write ds(start, size): the size must be static",
         )
     start, stop = (bound + extent if bound < 0 else bound for bound in (start, stop))
     if start > extent or stop > extent or start < 0 or stop < 0:

@@ -1,4 +1,6 @@
-"""References in a kernel: `ref[...]`, `ref[i, 2:4] = v`, `ref.at[i]`, and the views that `at`, `reshape`, `bitcast` and `transpose` make."""
+"""References in a kernel: `ref[...]`, `ref[i, 2:4] = v`, `ref.at[i]`, and the views that `at`, `reshape`, `bitcast`
+and `transpose` make.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,10 @@ _NO_ARITHMETIC = "add sub mul truediv floordiv mod pow matmul and or xor lshift 
 
 
 class Reference:
-    """What a whole reference and a view of one have in common. `root`, `transforms` and `operands` say what it reaches."""
+    """What a whole reference and a view of one have in common.
+
+    `root`, `transforms` and `operands` say what it reaches.
+    """
 
     __slots__ = ()
 
@@ -108,8 +113,10 @@ class Reference:
 
     def _reach(self, key: Any) -> Reference:
         transform, operands = index_transform(key, self.shape, len(self.operands))
-        return self if is_whole(transform, self.shape) else View(
-            self.root, (*self.transforms, transform), (*self.operands, *operands)
+        return (
+            self
+            if is_whole(transform, self.shape)
+            else View(self.root, (*self.transforms, transform), (*self.operands, *operands))
         )
 
     def __getitem__(self, key: Any) -> Any:
@@ -139,7 +146,7 @@ class Reference:
     def __iter__(self) -> NoReturn:
         self._refuse()
 
-    def __bool__(self) -> NoReturn:
+    def __bool__(self) -> NoReturn:  # noqa: PLE0304  it always raises
         self._refuse()
 
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
@@ -241,4 +248,3 @@ def fitted(value: Any, target: Reference) -> Any:
             )
         value = convert.cast(value, wanted.dtype)
     return convert.broadcast_to(value, wanted.shape)
-

@@ -105,7 +105,9 @@ def _literal(value: Any, dtype: Any) -> Literal:
 
 @dataclass(frozen=True)
 class Staged:
-    """A traced function: its program, the values it captured (its last inputs, in order), and whether each output is weak."""
+    """A traced function: its program, the values it captured (its last inputs, in order), and whether each output is
+    weak.
+    """
 
     program: Program
     captured: tuple[Any, ...]

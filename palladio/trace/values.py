@@ -103,7 +103,9 @@ class Value(Traced):
 
     def __setitem__(self, key: Any, value: Any) -> NoReturn:
         raise PalladioTypeError(
-            "a value cannot be changed in place", got=str(self), hint="use x.at[index].set(value), or write to a reference"
+            "a value cannot be changed in place",
+            got=str(self),
+            hint="use x.at[index].set(value), or write to a reference",
         )
 
     def __len__(self) -> int:
@@ -114,11 +116,19 @@ class Value(Traced):
     def __iter__(self) -> Iterator[Any]:
         return (self[index] for index in range(len(self)))
 
-    def __bool__(self) -> NoReturn:
-        _refuse(self, "truth value", "use palladio.when, lax.cond or np.where instead of if, and & | ~ instead of and or not")
+    def __bool__(self) -> NoReturn:  # noqa: PLE0304  it always raises
+        _refuse(
+            self,
+            "truth value",
+            "use palladio.when, lax.cond or np.where instead of if, and & | ~ instead of and or not",
+        )
 
     def __int__(self) -> NoReturn:
-        _refuse(self, "Python integer", "sizes and Python loops need static integers; use lax.fori_loop or palladio.ds(start, size)")
+        _refuse(
+            self,
+            "Python integer",
+            "sizes and Python loops need static integers; use lax.fori_loop or palladio.ds(start, size)",
+        )
 
     __index__ = __int__
 
@@ -132,7 +142,11 @@ class Value(Traced):
         return NAMESPACE
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        name = ufunc.__name__ if method == "__call__" else _REDUCTIONS.get((ufunc.__name__, method), f"{ufunc.__name__}.{method}")
+        name = (
+            ufunc.__name__
+            if method == "__call__"
+            else _REDUCTIONS.get((ufunc.__name__, method), f"{ufunc.__name__}.{method}")
+        )
         return _function(name)(*inputs, **options)
 
     def __array_function__(self, function: Callable[..., Any], types: Any, args: Any, kwargs: Any) -> Any:
@@ -190,9 +204,38 @@ _OPERATORS = {
     "lshift": "left_shift",
     "rshift": "right_shift",
 }
-_COMPARISONS = {"eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal"}
+_COMPARISONS = {
+    "eq": "equal",
+    "ne": "not_equal",
+    "lt": "less",
+    "le": "less_equal",
+    "gt": "greater",
+    "ge": "greater_equal",
+}
 _METHODS = (
-    "all any argmax argmin argsort clip cumprod cumsum dot max mean min prod ravel repeat round sort squeeze std sum swapaxes take var"
+    "all",
+    "any",
+    "argmax",
+    "argmin",
+    "argsort",
+    "clip",
+    "cumprod",
+    "cumsum",
+    "dot",
+    "max",
+    "mean",
+    "min",
+    "prod",
+    "ravel",
+    "repeat",
+    "round",
+    "sort",
+    "squeeze",
+    "std",
+    "sum",
+    "swapaxes",
+    "take",
+    "var",
 )
 _UNARY = {"neg": "negative", "pos": "positive", "abs": "abs", "invert": "invert"}
 
@@ -214,5 +257,5 @@ for _name, _target in _COMPARISONS.items():
     setattr(Value, f"__{_name}__", _binary(_target)[0])
 for _name, _target in _UNARY.items():
     setattr(Value, f"__{_name}__", _method(_target))
-for _name in _METHODS.split():
+for _name in _METHODS:
     setattr(Value, _name, _method(_name))

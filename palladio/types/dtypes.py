@@ -1,8 +1,9 @@
 """The dtypes of Palladio, their short names, and the promotion lattice.
 
-Promotion is JAX's: `int32 + float32` is `float32`, `float16 + bfloat16` is `float32`, Python scalars are *weak* (they take the
-dtype of the array they meet), float8 kinds meet only themselves and weak scalars. NumPy's own 64-bit scalars (`np.float64(2)`, `np.int64(3)`, what
-`np.sqrt(64)` or `np.prod(shape)` give) are weak too: a scale factor computed on the host does not widen a kernel.
+Promotion is JAX's: `int32 + float32` is `float32`, `float16 + bfloat16` is `float32`, Python scalars are *weak* (they
+take the dtype of the array they meet), float8 kinds meet only themselves and weak scalars. NumPy's own 64-bit scalars
+(`np.float64(2)`, `np.int64(3)`, what `np.sqrt(64)` or `np.prod(shape)` give) are weak too: a scale factor computed on
+the host does not widen a kernel.
 Weak values alone are `int32` and `float32`.
 """
 
@@ -142,7 +143,10 @@ def least(dtype: DType) -> Any:
 
 @cache
 def greatest(dtype: DType) -> Any:
-    """The greatest value of the dtype: inf where the float has one, the greatest finite or the greatest integer otherwise."""
+    """The greatest value of the dtype.
+
+    Inf where the float has one, the greatest finite or the greatest integer otherwise.
+    """
     if is_bool(dtype):
         return np.True_
     if is_integer(dtype):

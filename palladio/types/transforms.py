@@ -1,6 +1,7 @@
 """The stack of transforms between a reference and the elements that a load or store touches.
 
-A transform is static data. Where an index is known only when the kernel runs, the transform holds an `Operand(n)`: the n-th
+A transform is static data. Where an index is known only when the kernel runs, the transform holds an `Operand(n)`:
+the n-th
 *index operand* of the equation, a scalar integer or (for gathering) an integer array. The same stack serves types
 (`transformed`), the NumPy definition (`palladio.ops.access`), printing and parsing.
 """
@@ -58,7 +59,10 @@ class Reshape:
 
 @dataclass(frozen=True)
 class Bitcast:
-    """The same bits as another dtype. If the width changes, the last but one axis (the only one of a vector) changes with it."""
+    """The same bits as another dtype.
+
+    If the width changes, the last but one axis (the only one of a vector) changes with it.
+    """
 
     dtype: DType
 
@@ -159,7 +163,9 @@ def _transformed_once(array: ArrayType, transform: Transform, operands: Sequence
         case Transpose(permutation):
             if sorted(permutation) != list(range(array.ndim)):
                 raise PalladioValueError(
-                    "a transpose names every axis once", expected=f"a permutation of 0..{array.ndim - 1}", got=permutation
+                    "a transpose names every axis once",
+                    expected=f"a permutation of 0..{array.ndim - 1}",
+                    got=permutation,
                 )
             return ArrayType(tuple(array.shape[axis] for axis in permutation), array.dtype)
 

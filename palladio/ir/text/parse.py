@@ -13,7 +13,17 @@ from palladio.ir.bind import form
 from palladio.ir.op import Op
 from palladio.ir.program import Atom, Eqn, Literal, Program, Var
 from palladio.types import dtypes
-from palladio.types.transforms import Bitcast, Index, IndexEntry, Operand, Reshape, Slice, Transform, Transpose, transformed
+from palladio.types.transforms import (
+    Bitcast,
+    Index,
+    IndexEntry,
+    Operand,
+    Reshape,
+    Slice,
+    Transform,
+    Transpose,
+    transformed,
+)
 from palladio.types.types import MEMORY_SPACES, ArrayType, RefType, Type
 
 _TOKEN = re.compile(
@@ -91,7 +101,7 @@ class _Parser:
     def expect(self, what: str) -> str:
         """Step over a token of this text or kind, or fail."""
         token = self.token
-        if token.text != what and token.kind != what:
+        if what not in (token.text, token.kind):
             raise ParseError(f"line {token.line}: program text does not parse", expected=what, got=token.text)
         self.position += 1
         return token.text
@@ -163,7 +173,9 @@ class _Parser:
         return Eqn(op, eqn.inputs, tuple(outputs), eqn.params, eqn.effects, None)
 
     def operands(self, op: Op, line: int) -> tuple[list[Atom], dict[str, Any]]:
-        """The inputs of an equation; those of an access with its transforms and its index operands behind the fixed inputs."""
+        """The inputs of an equation; those of an access with its transforms and its index operands behind the fixed
+        inputs.
+        """
         if self.token.line != line or self.at("{", "}"):
             return [], {}
         if not op.access:

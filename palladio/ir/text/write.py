@@ -14,7 +14,17 @@ import numpy as np
 from palladio.base.errors import InternalError
 from palladio.ir.program import Atom, Eqn, Literal, Program, Var
 from palladio.types import dtypes
-from palladio.types.transforms import Bitcast, Index, IndexEntry, Operand, Reshape, Slice, Transform, Transpose, transformed
+from palladio.types.transforms import (
+    Bitcast,
+    Index,
+    IndexEntry,
+    Operand,
+    Reshape,
+    Slice,
+    Transform,
+    Transpose,
+    transformed,
+)
 from palladio.types.types import ArrayType, MemorySpace, RefType
 
 _INDENT = "  "
@@ -29,7 +39,9 @@ def number_text(value: Any, dtype: np.dtype[Any]) -> str:
     """A scalar of a dtype as text that reads back to the same bits."""
     if dtypes.is_float(dtype):
         number = float(value)
-        return "nan" if math.isnan(number) else ("inf" if number > 0 else "-inf") if math.isinf(number) else repr(number)
+        return (
+            "nan" if math.isnan(number) else ("inf" if number > 0 else "-inf") if math.isinf(number) else repr(number)
+        )
     return str(bool(value)) if dtypes.is_bool(dtype) else str(int(value))
 
 
@@ -134,7 +146,9 @@ class _Writer:
                 return f"space({value})"
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             fields = dataclasses.fields(value)
-            return f"{type(value).__name__}({', '.join(f'{f.name}={self.param(getattr(value, f.name))}' for f in fields)})"
+            return (
+                f"{type(value).__name__}({', '.join(f'{f.name}={self.param(getattr(value, f.name))}' for f in fields)})"
+            )
         raise InternalError(f"a parameter of type {type(value).__name__} has no text form: {value!r}")
 
 
