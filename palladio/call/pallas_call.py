@@ -14,7 +14,7 @@ from palladio.array.foreign import common_library, from_numpy, to_numpy
 from palladio.base import trees
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
 from palladio.call.cost import CostEstimate
-from palladio.call.mapping import BlockMapper, function_location, function_name, parameter_names, specs_for
+from palladio.call.mapping import BlockMapper, check_parameters, function_location, function_name, parameter_names, specs_for
 from palladio.call.specs import BlockSpec, GridSpec, ParsedGrid, no_block_spec, parse_grid
 from palladio.driver.cache import PreparedCache
 from palladio.driver.compile import load
@@ -28,7 +28,7 @@ from palladio.trace.grid import GridAxes, grid_axes
 from palladio.trace.trace import Traced, current_trace, stage
 from palladio.trace.values import wrap
 from palladio.types import dtypes
-from palladio.types.types import SCALAR, ArrayType, MemoryRef, RefType, Type
+from palladio.types.types import SCALAR, ArrayType, MemoryRef, RefType, ShapeDtypeStruct, Type
 
 INDEX = ArrayType((), dtypes.INT32)
 
@@ -67,9 +67,8 @@ def pallas_call(
     """A function of arrays that runs `kernel` once for every point of a grid.
 
     The kernel gets references, in order: to the prefetched scalars, to a block of each input, to a block of each
-    output, and to the
-    scratch buffers. It returns nothing: it writes to its outputs. A block that reaches past the edge of its array
-    reads uninitialised values there (NaN, the least integer), and what is written there is dropped.
+    output, and to the scratch buffers. It returns nothing: it writes to its outputs. A block that reaches past the edge
+    of its array reads uninitialised values there (NaN, the least integer), and what is written there is dropped.
 
     Args:
         kernel: the kernel; left out, `pallas_call` is a decorator.
@@ -97,26 +96,7 @@ def pallas_call(
     """
     out_shape = out_type if out_shape is None else out_shape
     scratch_shapes = scratch_types if scratch_types is not None else scratch_shapes
-    if kernel is None:
-        return lambda function: pallas_call(
-            function,
-            out_shape,
-            grid_spec=grid_spec,
-            grid=grid,
-            in_specs=in_specs,
-            out_specs=out_specs,
-            scratch_shapes=scratch_shapes,
-            input_output_aliases=input_output_aliases,
-            debug=debug,
-            interpret=interpret,
-            name=name,
-            compiler_params=compiler_params,
-            cost_estimate=cost_estimate,
-            metadata=metadata,
-        )
     with at_call():
-        if not callable(kernel):
-            raise PalladioTypeError("a kernel is a function of references", argument="kernel", got=repr(kernel))
         if grid_spec is not None:
             _refuse_beside_grid_spec(grid, in_specs, out_specs, scratch_shapes)
         spec = grid_spec or GridSpec(grid, in_specs, out_specs, scratch_shapes)
@@ -125,7 +105,15 @@ def pallas_call(
         choose(interpret)
         parallel = _parallel_axes(compiler_params, len(parsed.sizes))
         aliases = _checked_aliases(input_output_aliases or {}, len(outputs.types))
-    return PallasCall(kernel, outputs, spec, parsed, aliases, parallel, debug, interpret, name or function_name(kernel))
+
+    def of(function: Callable[..., None]) -> PallasCall:
+        with at_call():
+            if not callable(function):
+                raise PalladioTypeError("a kernel is a function of references", argument="kernel", got=repr(function))
+        label = name or function_name(function)
+        return PallasCall(function, outputs, spec, parsed, aliases, parallel, debug, interpret, label)
+
+    return of if kernel is None else of(kernel)
 
 
 def _refuse_beside_grid_spec(grid: Any, in_specs: Any, out_specs: Any, scratch_shapes: Any) -> None:
@@ -263,6 +251,19 @@ class PallasCall:
             results = prepared.run([*sizes, *values]) if prepared.run else ()
             return trees.unflatten(self.outputs.structure, [from_numpy(result, library) for result in results])
 
+    def program(self, *args: Any) -> Program:
+        """The kernel's program, traced for arguments of these shapes and dtypes; nothing runs.
+
+        Its inputs are the grid indices and the sizes of dynamic axes, all i32[], then the kernel's references.
+
+        Args:
+            args: as in a call; a `ShapeDtypeStruct` may stand for an array.
+        """
+        with at_call():
+            leaves, _ = trees.flatten(args)
+            names = trees.leaf_names(args, "args")
+            return _Builder(self, args, [_described(leaf, name) for leaf, name in zip(leaves, names)]).build()[1]
+
     def _checked_size(self, size: Any) -> Any:
         if size < 0:
             raise PalladioValueError("a dynamic grid size is negative", argument="grid", got=int(size))
@@ -296,6 +297,13 @@ class PallasCall:
         spec = (self.spec.num_scalar_prefetch, self.spec.in_specs, self.spec.out_specs, self.spec.scratch_shapes)
         outputs = (self.outputs.types, self.outputs.structure, self.outputs.spaces)
         return fingerprint((self.kernel, spec, self.aliases, self.parallel)), sizes, self.grid.names, outputs
+
+
+def _described(leaf: Any, name: str) -> ArrayType:
+    """The type of an array, or of what a `ShapeDtypeStruct` stands for."""
+    if isinstance(leaf, ShapeDtypeStruct):
+        return ArrayType(leaf.shape, leaf.dtype)
+    return convert.array_type(leaf if isinstance(leaf, Traced) else to_numpy(leaf, name))
 
 
 class _Builder:
@@ -425,11 +433,21 @@ class _Builder:
             return ()
 
         hints += self.ref_hints()
+        self.check_parameters()
         location = function_location(call.kernel)
         staged = stage(
             flat, types, wrap, name=call.__name__, hints=hints, refuse=self.refuse_capture, location=location
         )
         return staged.program
+
+    def check_parameters(self) -> None:
+        """The kernel has a parameter for everything that it gets."""
+        call, count = self.call, self.call.spec.num_scalar_prefetch
+        scratch = call.spec.scratch_shapes
+        named = list(scratch) if isinstance(scratch, Mapping) else []
+        buffers = 0 if named else len(scratch) if isinstance(scratch, (tuple, list)) else 1
+        roles = [("scalars", count), ("inputs", len(self.args) - count), ("outputs", len(call.outputs.tree))]
+        check_parameters(call.kernel, [*roles, ("scratch", buffers)], named)
 
     def ref_hints(self) -> list[str]:
         """The kernel's parameter names for references that are parameters by themselves."""
