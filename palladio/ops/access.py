@@ -1,7 +1,7 @@
 """The NumPy meaning of a stack of transforms: what it reads, and what it writes.
 
-Inside the bounds of its axes an access is an ordinary NumPy view. An element outside them reads as uninitialised memory (NaN,
-the least integer, False) and is dropped when written. Dynamic indices are not wrapped: -1 is outside.
+Inside the bounds of its axes an access is an ordinary NumPy view. An element outside them reads as uninitialised memory
+(NaN, the least integer, False) and is dropped when written. Dynamic indices are not wrapped: -1 is outside.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from palladio.types.transforms import Bitcast, Index, Operand, Reshape, Slice, T
 
 Array = Any
 
-# `update(target, key, inside)` changes `target[key]`, in place. The key is an ellipsis, a NumPy index with integer arrays, or
-# one integer array for each axis; the last only where `inside` is true, if that is not None.
+# `update(target, key, inside)` changes `target[key]`, in place. The key is an ellipsis or a NumPy index with integer
+# arrays; or, if `inside` is not None, one integer array for each axis, and only where it is true.
 Update = Callable[[Array, Any, Array | None], None]
 
 
@@ -42,7 +42,7 @@ def write(array: Array, transforms: Sequence[Transform], operands: Sequence[Arra
 
 
 def only(key: tuple[Array, ...], chosen: Array) -> tuple[Array, ...]:
-    """The positions of the chosen elements: of integer arrays that broadcast to the shape of a mask, what is under it."""
+    """What is under a mask, of integer arrays that broadcast to its shape."""
     return tuple(np.broadcast_to(positions, chosen.shape)[chosen] for positions in key)
 
 
@@ -101,7 +101,8 @@ def _combine_gathered(
                 numbers = _read_once(numbers, transform, operands, -1)
         valid = numbers >= 0
         within = np.where(valid, numbers, 0)
-        update(target, tuple(within // s % n for s, n in zip(strides, array.shape, strict=True)), valid)
+        places = tuple(within // max(s, 1) % max(n, 1) for s, n in zip(strides, array.shape, strict=True))
+        update(target, places, valid)
         return
     part = np.array(_read_once(array, index, operands, None))
     combine(part, rest, operands, update)
@@ -141,7 +142,7 @@ def bitcast(array: Array, dtype: dtypes.DType) -> Array:
 
 
 def _resolve(index: Index, shape: tuple[int, ...], operands: Sequence[Array]) -> tuple[tuple[Any, ...], bool, bool]:
-    """The index as a NumPy key of integers, slices and arrays, whether all of it is inside, and whether it has arrays."""
+    """The index as a NumPy key, whether all of it is inside, and whether it has integer arrays."""
     key: list[Any] = []
     inside, gathers = True, False
     for entry, extent in zip(index.entries, shape, strict=True):
@@ -205,10 +206,10 @@ def _gather(array: Array, key: tuple[Any, ...], outside: Any) -> Array:
 
 
 def positions_of(key: Any, shape: tuple[int, ...]) -> tuple[tuple[Array, ...], Array]:
-    """A NumPy key as one integer array for each axis, clipped into it, and where it was inside: bool of the selection's shape.
+    """A NumPy key as one integer array for each axis, moved inside, and a mask of the selection: what was inside.
 
-    The integer arrays broadcast to that shape. Axes go where NumPy puts them: those of slices stay, those of integer arrays
-    come where these stand, or first where a slice stands between them.
+    The integer arrays broadcast to that shape. Axes go where NumPy puts them: those of slices stay, those of integer
+    arrays come where these stand, or first where a slice stands between them.
     """
     pointed = [axis for axis, part in enumerate(key) if not isinstance(part, slice)]
     arrays = np.broadcast_shapes(*(np.shape(key[axis]) for axis in pointed))
