@@ -34,6 +34,35 @@ def parameter_names(kernel: Callable[..., Any]) -> list[str]:
     return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
 
 
+def check_parameters(kernel: Callable[..., Any], roles: Sequence[tuple[str, int]], keywords: Sequence[str]) -> None:
+    """Whether a kernel takes one positional parameter for each reference.
+
+    Args:
+        roles: what the references are for, in order, and how many of each: `("inputs", 2)`.
+        keywords: the names of scratch buffers that are passed by keyword.
+
+    Raises:
+        PalladioTypeError: if it takes fewer or more.
+    """
+    try:
+        signature = inspect.signature(kernel)
+    except (TypeError, ValueError):
+        return
+    parameters = signature.parameters.values()
+    try:
+        signature.bind(*[None] * sum(count for _, count in roles), **dict.fromkeys(keywords))
+    except TypeError:
+        references = " + ".join(f"{count} {role}" for role, count in roles if count)
+        by_keyword = f", and by keyword {', '.join(keywords)}" if keywords else ""
+        raise PalladioTypeError(
+            f"the kernel {function_name(kernel)} takes other parameters than the call has references",
+            argument="kernel",
+            expected=f"{sum(count for _, count in roles)} ({references}){by_keyword}",
+            got=f"{function_name(kernel)}({', '.join(str(p.replace(annotation=p.empty)) for p in parameters)})",
+            location=function_location(kernel),
+        ) from None
+
+
 def function_name(function: Callable[..., Any]) -> str:
     """The name of a function, a partial application of one, or a callable object."""
     while hasattr(function, "func"):

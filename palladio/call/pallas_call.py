@@ -14,7 +14,14 @@ from palladio.array.foreign import common_library, from_numpy, to_numpy
 from palladio.base import trees
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
 from palladio.call.cost import CostEstimate
-from palladio.call.mapping import BlockMapper, check_parameters, function_location, function_name, parameter_names, specs_for
+from palladio.call.mapping import (
+    BlockMapper,
+    check_parameters,
+    function_location,
+    function_name,
+    parameter_names,
+    specs_for,
+)
 from palladio.call.specs import BlockSpec, GridSpec, ParsedGrid, no_block_spec, parse_grid
 from palladio.driver.cache import PreparedCache
 from palladio.driver.compile import load

@@ -6,6 +6,7 @@ Bodies may close over values and references of the functions around them; what t
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -308,6 +309,7 @@ def loop(
         if init_carry is not None:
             return _counted("loop", lower, upper, stride, function, init_carry, unroll)
 
+        @functools.wraps(function)
         def without_carry(i: Any, _: Any) -> Any:
             result = function(i)
             if result is not None:

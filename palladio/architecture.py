@@ -1,0 +1,189 @@
+r"""How Palladio works: the first file to read. It holds no code; its examples are run by the tests.
+
+A kernel is a Python function over references to blocks of arrays. This page follows one small kernel through everything
+that happens to it, then shows the floors of the package, then says where to begin with a change.
+
+
+The kernel
+==========
+
+It computes the length of each row of a matrix. Four rows at a time are one block; `total` is scratch memory in which
+the squares are summed, column by column.
+
+>>> import numpy as np
+>>> import palladio as pl
+>>> import palladio.tpu as pltpu
+
+>>> def lengths(x, out, total):
+...     total[...] = np.zeros_like(total[...])
+...
+...     @pl.loop(0, 3)
+...     def add(column):
+...         total[...] += x[:, column] * x[:, column]
+...
+...     out[...] = np.sqrt(total[...])
+
+>>> call = pl.pallas_call(
+...     lengths,
+...     out_shape=pl.ShapeDtypeStruct((8,), np.float32),
+...     grid=(2,),
+...     in_specs=[pl.BlockSpec((4, 3), lambda i: (i, 0))],
+...     out_specs=pl.BlockSpec((4,), lambda i: (i,)),
+...     scratch_shapes=[pltpu.VMEM((4,), np.float32)],
+... )
+>>> x = np.tile(np.array([2, 3, 6], np.float32), (8, 1))
+>>> call(x)
+array([7., 7., 7., 7., 7., 7., 7., 7.], dtype=float32)
+
+
+Stage 1: tracing
+================
+
+Python runs the kernel once, on stand-ins for its references and values (`palladio/trace`). Each thing that they do goes
+through one door, `palladio.ir.bind.bind`, and becomes an equation: `outputs = operation inputs {parameters}`. The
+result is a program. `call.program(x)` gives it without running anything; the first inputs are the grid indices.
+
+>>> from palladio.ir.text import print_program
+>>> traced = call.program(x)
+>>> print(print_program(traced))
+program lengths(i0:i32[], x:ref<any, f32[4,3]>, out:ref<any, f32[4]>, total:ref<vmem, f32[4]>) {
+  a:f32[4] = load total
+  b:f32[4] = broadcast 0.0:f32 {shape=(4,), axes=()}
+  store total, b
+  loop 0:i32, 3:i32, total, x {body=program add(a:i32[], total:ref<vmem, f32[4]>, x:ref<any, f32[4,3]>) {
+    b:f32[4] = load total
+    c:f32[4] = load x[:, a]
+    d:f32[4] = load x[:, a]
+    e:f32[4] = mul c, d
+    f:f32[4] = add b, e
+    store total, f
+    return
+  }, constants=2, step=1, unroll=1}
+  c:f32[4] = load total
+  d:f32[4] = sqrt c
+  store out, d
+  return
+}
+
+What to see in it:
+
+* Every value has a type, `f32[4]`; so has every reference, with the memory that it lies in, `ref<vmem, f32[4]>`.
+* Loads and stores are equations in order. An operation says which inputs it reads and writes (its effects); passes keep
+  that order.
+* Control flow is an equation with a program inside, whose inputs are all that the body uses.
+* Variables are objects; the letters are made for printing. `palladio.ops.parse` reads the text back as the same program.
+* Every equation knows the line of the kernel that made it. Errors show that line, in tracing and while running.
+
+`pallas_call` wraps this program into one equation, `grid_call`, which holds the grid and how each array is cut into
+blocks. `pallas_call(..., debug=True)` prints it.
+
+
+Stage 2: evaluation
+===================
+
+The evaluator (`palladio/ir/evaluate.py`) runs a program as it was traced, equation by equation, on NumPy arrays. Each
+operation brings its own definition in NumPy, `Op.eval`. This is what a kernel *means*: whatever else runs it must agree.
+
+>>> from palladio.ir.evaluate import evaluate
+>>> out, total = np.empty(4, np.float32), np.empty(4, np.float32)
+>>> evaluate(traced, [np.int32(0), x[:4], out, total])
+[]
+>>> out
+array([7., 7., 7., 7.], dtype=float32)
+
+
+Stage 3: discharge
+==================
+
+The other stages are passes, programs to programs; compilers start from what they leave. The first turns references into
+the values they hold. A load becomes the current value, a store a new one, a loop that writes a reference one that
+carries it. The final values of the references become the outputs of the program.
+
+>>> from palladio.passes import PASSES, run_passes
+>>> discharged = run_passes(traced, [PASSES["discharge"]])
+>>> print(print_program(discharged))
+program lengths(i0:i32[], x:f32[4,3], out:f32[4], total:f32[4]) {
+  a:f32[4] = broadcast 0.0:f32 {shape=(4,), axes=()}
+  total_1:f32[4] = loop 0:i32, 3:i32, x, a {body=program add(a:i32[], x:f32[4,3], total:f32[4]) {
+    b:f32[4] = extract x[:, a]
+    c:f32[4] = extract x[:, a]
+    d:f32[4] = mul b, c
+    e:f32[4] = add total, d
+    return e
+  }, constants=1, step=1, unroll=1}
+  c:f32[4] = sqrt total_1
+  return x, c, total_1
+}
+
+Nothing has effects any more, so equations may be moved, merged and dropped. The scratch memory is a value that goes
+round the loop: a compiler may keep it in registers.
+
+
+Stage 4: simplification
+=======================
+
+The remaining passes compute constants, merge equations that compute the same, and drop those that nobody needs.
+
+>>> names = ["simplify", "merge_common_subexpressions", "remove_dead_code"]
+>>> simplified = run_passes(discharged, [PASSES[name] for name in names])
+>>> print(print_program(simplified))
+program lengths(i0:i32[], x:f32[4,3], out:f32[4], total:f32[4]) {
+  a:f32[4] = broadcast 0.0:f32 {shape=(4,), axes=()}
+  total_1:f32[4] = loop 0:i32, 3:i32, x, a {body=program add(a:i32[], x:f32[4,3], total:f32[4]) {
+    b:f32[4] = extract x[:, a]
+    c:f32[4] = mul b, b
+    d:f32[4] = add total, c
+    return d
+  }, constants=1, step=1, unroll=1}
+  c:f32[4] = sqrt total_1
+  return x, c, total_1
+}
+
+>>> evaluate(simplified, [np.int32(0), x[:4], out, total])[1]
+array([7., 7., 7., 7.], dtype=float32)
+
+Which passes a program goes through on its way to each executor stands on one page, `palladio/driver/compile.py`. There
+is one executor so far, the evaluator (`reference`), and its list is empty: the definition is not to depend on any pass.
+Planned are a simulator that finds races and deadlocks, a compiler for CPUs and one for Hopper GPUs.
+
+
+The floors
+==========
+
+A module imports only from lower floors or from its own package; imports inside functions count. A test holds it.
+
+    13  palladio/demo      a mixture of experts that learns handwritten digits
+    12  palladio/interop   (planned) bindings for PyTorch and JAX
+        palladio/cli       (planned) the command line
+    11  palladio/library   matmul, softmax, grouped matmul: ordinary user code
+    10  palladio/numpy     the array functions a kernel may call, with NumPy's names
+        palladio/lax       the same with the names and the strictness of jax.lax
+        palladio/tpu       scalar prefetch, memory spaces, masked access, compiler parameters
+        palladio/gpu       (planned) the surface of Pallas for Hopper
+     9  palladio/call      BlockSpec, GridSpec, pallas_call, jit: the user's calls
+     8  palladio/driver    executors and the choice among them, the pipeline of each, the cache of prepared calls
+     7  palladio/machine   (planned) the simulator and its checks
+     6  palladio/passes    programs to programs, one pass a file
+     5  palladio/trace     from functions to programs: traced values, references, control flow
+     4  palladio/array     functions on arrays, traced or not, with NumPy's names and JAX's promotion
+     3  palladio/ops       the closed set of operations, one record each, one file a family
+     2  palladio/ir        Var, Eqn, Program, Op; forming, verifying, printing, reading, evaluating
+     1  palladio/types     dtypes and their promotion, array and reference types, transforms, effects
+     0  palladio/base      errors and their text, source lines, environment variables, pytrees
+
+`palladio/__init__.py` stands above them all and names what users need.
+
+
+Where to begin
+==============
+
+ADDING.md has a recipe for each, step by step. In short, to
+
+* add an operation: read `palladio/ir/op.py`, what a record holds; then a family that is like it, such as
+  `palladio/ops/math.py`. It gets a file in `tests/filetests`, and `tests/architecture` names what is missing.
+* add a pass: read `palladio/passes/pipeline.py`, then the shortest one, `palladio/passes/common_subexpressions.py`.
+* add an executor: read `palladio/driver/executors.py` and `palladio/driver/compile.py`; one line joins the file tests.
+* add an array function: read `palladio/array/math.py`; most are a few lines over operations that are there.
+* write a kernel: read `docs/tutorial/1-first-kernel.md`, then `palladio/library`.
+* understand an error: `palladio/base/errors.py` says how they are made and where they get their source line.
+"""
