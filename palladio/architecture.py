@@ -71,7 +71,7 @@ What to see in it:
 * Loads and stores are equations in order. An operation says which inputs it reads and writes (its effects); passes keep
   that order.
 * Control flow is an equation with a program inside, whose inputs are all that the body uses.
-* Variables are objects; the letters are made for printing. `palladio.ops.parse` reads the text back as the same program.
+* Variables are objects; the letters are made for printing. `palladio.ops.parse` reads the text back as the same one.
 * Every equation knows the line of the kernel that made it. Errors show that line, in tracing and while running.
 
 `pallas_call` wraps this program into one equation, `grid_call`, which holds the grid and how each array is cut into
@@ -82,7 +82,7 @@ Stage 2: evaluation
 ===================
 
 The evaluator (`palladio/ir/evaluate.py`) runs a program as it was traced, equation by equation, on NumPy arrays. Each
-operation brings its own definition in NumPy, `Op.eval`. This is what a kernel *means*: whatever else runs it must agree.
+operation brings its own definition in NumPy, `Op.eval`. This is what a kernel *means*; whatever runs it must agree.
 
 >>> from palladio.ir.evaluate import evaluate
 >>> out, total = np.empty(4, np.float32), np.empty(4, np.float32)

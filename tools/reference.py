@@ -1,0 +1,110 @@
+"""Writes the pages that are made from the code, docs/knobs.md and docs/ops.md: `python tools/reference.py`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from palladio.base import knobs  # noqa: E402
+from palladio.ir.op import Op  # noqa: E402
+from palladio.ops import ALL_OPS  # noqa: E402
+
+KNOBS = """\
+# Environment variables
+
+<!-- Made by `python tools/reference.py`; edit the code, not this page. -->
+
+All of them are declared in `palladio/base/knobs.py`. Each is read whenever it is asked for, so that a change takes
+effect at once. A text that cannot be read is a `PalladioValueError` that names the variable. Flags are `1` or `0`.
+
+"""
+
+OPS = """\
+# Operations
+
+<!-- Made by `python tools/reference.py`; edit the code, not this page. -->
+
+The operations that programs are made of. Kernels are not written with them but with the functions of `palladio.numpy`
+and `palladio.lax` and with references; these become operations when the kernel is traced. Each one is a record in
+`palladio/ops`, which also holds its type rule, its definition in NumPy and how it is discharged.
+
+The last column says what an operation does beside computing its outputs. Inputs count from 0. *Runs programs* means
+that it has the effects of the programs inside it.
+"""
+
+
+def knobs_page() -> str:
+    """The page of environment variables."""
+    rows = [(f"`{knob.name}`", knob.doc, _default(knob.default)) for knob in knobs.ALL]
+    return KNOBS + "\n".join(_table(("Variable", "What it does", "Default"), rows)) + "\n"
+
+
+def _default(value: object) -> str:
+    if isinstance(value, bool):
+        return f"`{int(value)}`"
+    return "not set" if value is None else f"`{value}`"
+
+
+def ops_page() -> str:
+    """The page of operations, a table for each family."""
+    lines = [OPS.rstrip()]
+    for module, ops in _families().items():
+        title, _, rest = (sys.modules[module].__doc__ or "").strip().partition("\n")
+        rows = [(f"`{op.name}`", op.doc, _effects(op)) for op in ops]
+        lines += ["", f"## {module.split('.')[-1].capitalize()}", "", title]
+        if rest.strip():
+            lines += ["", rest.strip()]
+        lines += ["", *_table(("Operation", "What it computes", "Effects"), rows)]
+    return "\n".join([*lines, ""])
+
+
+def _families() -> dict[str, list[Op]]:
+    """The operations by the module that defines them."""
+    families: dict[str, list[Op]] = {}
+    for op in ALL_OPS:
+        home = next(
+            name
+            for name, module in sys.modules.items()
+            if name.startswith("palladio.ops.") and any(value is op for value in vars(module).values())
+        )
+        families.setdefault(home, []).append(op)
+    return families
+
+
+def _effects(op: Op) -> str:
+    if op.control:
+        return "runs programs"
+    if callable(op.effects):
+        return "depends on its parameters"
+    words = {"read": "reads", "write": "writes", "accumulate": "adds to", "debug": "seen by the user"}
+    return ", ".join(
+        words[effect.kind.value] + ("" if effect.position is None else f" {effect.position}") for effect in op.effects
+    )
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    lines = [head, ["---"] * len(head), *rows]
+    return ["| " + " | ".join(map(_cell, row)) + " |" for row in lines]
+
+
+def _cell(text: str) -> str:
+    """The text as Markdown shows it in a table: stars are stars, but inside of backquotes they are so anyway."""
+    parts = text.replace("|", r"\|").split("`")
+    return "`".join(part if number % 2 else part.replace("*", r"\*") for number, part in enumerate(parts))
+
+
+PAGES: dict[str, Callable[[], str]] = {"docs/knobs.md": knobs_page, "docs/ops.md": ops_page}
+
+
+def main() -> None:
+    for path, page in PAGES.items():
+        (ROOT / path).write_text(page(), encoding="utf-8")
+        print(f"wrote {path}")
+
+
+if __name__ == "__main__":
+    main()
