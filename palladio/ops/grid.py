@@ -6,13 +6,13 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from palladio.base.errors import PalladioTypeError, PalladioValueError
 from palladio.ir.op import ControlEval, DischargeContext, Discharged, Op, Run
-from palladio.ir.program import Atom, Literal, Program
+from palladio.ir.program import Atom, Program
 from palladio.types import dtypes
 from palladio.types.effects import Effect, EffectKind
 from palladio.types.types import ArrayType, RefType, Shape, Type
@@ -80,11 +80,11 @@ class BlockMap:
     index_map: Program
 
     @cached_property
-    def constant(self) -> tuple[Any, ...] | None:
-        """What the index map gives, if it is the same everywhere."""
-        if all(isinstance(atom, Literal) for atom in self.index_map.outputs):
-            return tuple(atom.value for atom in self.index_map.outputs if isinstance(atom, Literal))
-        return None
+    def last_axis(self) -> int:
+        """The last grid axis that the index map looks at, -1 if it looks at none."""
+        atoms = {atom for eqn in self.index_map.eqns for atom in eqn.inputs} | set(self.index_map.outputs)
+        ids = [var for var in self.index_map.inputs if isinstance(var.type, ArrayType)]
+        return max((axis for axis, var in enumerate(ids) if var in atoms), default=-1)
 
     @cached_property
     def contiguous(self) -> bool:
@@ -96,17 +96,18 @@ class BlockMap:
         """The shape of the block, squeezed axes left out."""
         return tuple(dim.block_size for dim in self.dims if not isinstance(dim, Squeezed))
 
-    def box(self, indices: Sequence[Any]) -> tuple[tuple[int, int], ...]:
-        """The first element and the size along each axis of a contiguous block."""
+    @cached_property
+    def steps(self) -> tuple[tuple[int, int, int, bool], ...]:
+        """For each axis of a contiguous block: elements between two indices, padding before, size, if squeezed."""
         found = []
-        for dim, index in zip(self.dims, indices, strict=True):
+        for dim in self.dims:
             match dim:
                 case Blocked(size):
-                    found.append((int(index) * size, size))
+                    found.append((size, 0, size, False))
                 case Element(size, (before, _)):
-                    found.append((int(index) - before, size))
+                    found.append((1, before, size, False))
                 case _:
-                    found.append((int(index), 1))
+                    found.append((1, 0, 1, True))
         return tuple(found)
 
     def points(self, indices: Sequence[Any]) -> list[Array]:
@@ -130,8 +131,7 @@ class BlockMap:
         return found
 
 
-@dataclass(frozen=True, eq=False)
-class Window:
+class Window(NamedTuple):
     """One block in NumPy's hands: `view` is what the kernel sees; `keep` writes it back if it is a copy."""
 
     view: Array
@@ -150,12 +150,13 @@ class Window:
 def window(array: Array, block: BlockMap, indices: Sequence[Any]) -> Window:
     """The block at these indices: a view where it lies inside the array, else a copy with the outside uninitialised."""
     if block.contiguous:
-        box = block.box(indices)
-        if all(start >= 0 and start + size <= extent for (start, size), extent in zip(box, array.shape, strict=True)):
-            cut = tuple(
-                start if isinstance(dim, Squeezed) else slice(start, start + size)
-                for dim, (start, size) in zip(block.dims, box, strict=True)
-            )
+        cut: list[Any] = []
+        for index, (step, before, size, squeezed), extent in zip(indices, block.steps, array.shape):
+            start = int(index) * step - before
+            if start < 0 or start + size > extent:
+                break
+            cut.append(start if squeezed else slice(start, start + size))
+        else:
             return Window(array[(*cut, ...)], array)
     points = block.points(indices)
     valid = [(part >= 0) & (part < extent) for part, extent in zip(points, array.shape, strict=True)]
@@ -234,39 +235,57 @@ def _grid_eval(*operands: Any, grid: Grid, kernel: Program) -> ControlEval:
     scalars, arrays = values[: grid.scalars], [*values[grid.scalars :], *outputs]
     blocks = (*grid.inputs, *grid.outputs)
     extra = tuple(np.int32(size) for size, known in zip(sizes, grid.sizes, strict=True) if known is None)
-    kept = [n for n in range(len(blocks)) if first + grid.scalars + n in written]
-    last: list[tuple[Any, Window] | None] = [None] * len(blocks)
-    for point in itertools.product(*(range(size) for size in sizes)):
-        ids = tuple(map(np.int32, point))
-        windows = []
-        for n, (block, array) in enumerate(zip(blocks, arrays, strict=True)):
-            indices = block.constant
-            if indices is None:
-                indices = yield Run(block.index_map, (*ids, *scalars))
-            windows.append(_window_again(last, n, block, array, indices))
-        yield Run(kernel, (*ids, *extra, *scalars, *(each.view for each in windows), *scratch))
-        for n in kept:
-            windows[n].keep()
+    # Where the kernel writes to its scalars, an index map may give something else for the same grid indices.
+    steady = written.isdisjoint(range(first, first + grid.scalars))
+    walks = [_Walk(array, block, steady) for array, block in zip(arrays, blocks, strict=True)]
+    kept = [walk for n, walk in enumerate(walks) if first + grid.scalars + n in written]
+    for ids, moved in _points(sizes):
+        for walk in walks:
+            if moved <= walk.last_axis or walk.window.inside is not None:
+                walk.move((yield Run(walk.block.index_map, (*ids, *scalars))))
+        yield Run(kernel, (*ids, *extra, *scalars, *[walk.window.view for walk in walks], *scratch))
+        for walk in kept:
+            walk.window.keep()
     return outputs
+
+
+def _points(sizes: Sequence[int]) -> Iterator[tuple[tuple[np.int32, ...], int]]:
+    """The points of the grid, the last axis fastest; each with the first axis that moved, -1 at the first point."""
+    before: tuple[np.int32, ...] | None = None
+    for point in itertools.product(*([np.int32(index) for index in range(size)] for size in sizes)):
+        moved = -1
+        if before is not None:
+            moved = next(axis for axis, index in enumerate(point) if index is not before[axis])
+        yield point, moved
+        before = point
+
+
+class _Walk:
+    """The way of one array through its blocks: the window of the step before serves again while it is the same view."""
+
+    __slots__ = ("array", "block", "indices", "last_axis", "window")
+
+    def __init__(self, array: Array, block: BlockMap, steady: bool) -> None:
+        self.array = array
+        self.block = block
+        self.last_axis = block.last_axis if steady else len(block.index_map.inputs)
+        self.indices: tuple[int, ...] | None = None
+        self.window = Window(array, array)
+
+    def move(self, found: Sequence[Any]) -> None:
+        """Go to the block at these indices."""
+        if self.block.contiguous:
+            indices = tuple(map(int, found))
+            if indices == self.indices and self.window.inside is None:
+                return
+            self.indices = indices
+        self.window = window(self.array, self.block, found)
 
 
 def _read_only(value: Array) -> Array:
     view = value.view()
     view.flags.writeable = False
     return view
-
-
-def _window_again(last: list[Any], n: int, block: BlockMap, array: Array, indices: Sequence[Any]) -> Window:
-    """The window at these indices: the last step's if it is the same view."""
-    if not block.contiguous:
-        return window(array, block, indices)
-    key = tuple(map(int, indices))
-    before = last[n]
-    if before is not None and before[0] == key and before[1].inside is None:
-        return before[1]
-    found = window(array, block, indices)
-    last[n] = (key, found)
-    return found
 
 
 def _grid_effects(*operands: Type, grid: Grid, kernel: Program) -> Iterator[Effect]:
