@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from palladio.array import convert
-from palladio.base.errors import PalladioTypeError
+from palladio.base.errors import PalladioNotImplementedError, PalladioTypeError
 from palladio.ir.bind import bind
-from palladio.ops import atomics, masked
+from palladio.ops import atomics, compare, masked
 from palladio.trace.reference import Reference, fitted
 from palladio.types import dtypes
+from palladio.types.dtypes import DType
 
 
 def _reached(ref: Any, index: Any) -> Reference:
@@ -64,14 +67,32 @@ def swap(ref: Any, idx: Any, val: Any, *, mask: Any = None) -> Any:
     return old
 
 
+def _neutral(kind: str, dtype: DType) -> Any:
+    """The value that an atomic operation leaves an element as it is with."""
+    values = {
+        "add": -0.0 if dtypes.is_float(dtype) else 0,
+        "max": dtypes.least(dtype),
+        "min": dtypes.greatest(dtype),
+        "and": True if dtype == dtypes.BOOL else dtype.type(0) - dtype.type(1),
+        "or": 0,
+        "xor": 0,
+    }
+    if kind not in values:
+        raise PalladioNotImplementedError(f"an atomic {kind} has no mask", argument="mask", hint="use atomic_cas")
+    return np.asarray(values[kind], dtype)
+
+
 def _atomic(kind: str, doc: str) -> Any:
-    def atomic(ref: Any, idx: Any, val: Any) -> Any:
+    def atomic(ref: Any, idx: Any, val: Any, *, mask: Any = None) -> Any:
         target = _reached(ref, idx)
-        inputs = (fitted(val, target), *target.operands)
+        value = fitted(val, target)
+        if mask is not None:
+            value = convert.call(compare.select, _mask(mask, target), value, _neutral(kind, target.dtype))
+        inputs = (value, *target.operands)
         return bind(atomics.atomic, target.root, *inputs, transforms=target.transforms, kind=kind)[0]
 
     atomic.__name__ = f"atomic_{kind}"
-    atomic.__doc__ = f"{doc} one element at a time, atomically; returns the old elements."
+    atomic.__doc__ = f"{doc} where the mask is true, atomically, element by element; returns the old elements."
     return atomic
 
 
@@ -84,8 +105,11 @@ atomic_xor = _atomic("xor", "`ref[idx] ^= val`")
 atomic_xchg = _atomic("exchange", "`ref[idx] = val`")
 
 
-def atomic_cas(ref: Any, idx: Any, cmp: Any, val: Any) -> Any:
-    """Where `ref[idx] == cmp`, write `val`; atomically, one element at a time. Returns the old elements."""
-    target = _reached(ref, idx)
+def atomic_cas(ref: Any, cmp: Any, val: Any) -> Any:
+    """Where an element of `ref`, which may be `ref.at[idx]`, equals `cmp`, write `val`; atomically, element by element.
+
+    Returns the old elements.
+    """
+    target = _reached(ref, None)
     inputs = (fitted(cmp, target), fitted(val, target), *target.operands)
     return bind(atomics.atomic_cas, target.root, *inputs, transforms=target.transforms)[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum
 from typing import Any
 
 from palladio.array.axes import normalize_axis
@@ -13,16 +14,27 @@ from palladio.ops import dot as ops
 from palladio.types import dtypes
 from palladio.types.dtypes import DTypeLike
 
-__all__ = ["batch_matmul", "dot", "dot_general"]
+__all__ = ["DotDimensionNumbers", "Precision", "PrecisionLike", "batch_matmul", "dot", "dot_general"]
 
 DotDimensionNumbers = tuple[tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]]
+
+
+class Precision(Enum):
+    """How exactly a product of float32 is computed, on machines that have a choice."""
+
+    DEFAULT = 0
+    HIGH = 1
+    HIGHEST = 2
+
+
+PrecisionLike = Precision | str | tuple[Any, Any] | None
 
 
 def dot_general(
     lhs: ArrayLike,
     rhs: ArrayLike,
     dimension_numbers: DotDimensionNumbers,
-    precision: Any = None,
+    precision: PrecisionLike = None,
     preferred_element_type: DTypeLike | None = None,
 ) -> Array:
     """Sums of products over contracting axes.
@@ -63,7 +75,7 @@ def dot(
     rhs: ArrayLike,
     *,
     dimension_numbers: DotDimensionNumbers | None = None,
-    precision: Any = None,
+    precision: PrecisionLike = None,
     preferred_element_type: DTypeLike | None = None,
 ) -> Array:
     """The product of vectors and matrices, or with `dimension_numbers` that of `dot_general`.
@@ -79,7 +91,7 @@ def dot(
     return dot_general(lhs, rhs, dimension_numbers, precision, preferred_element_type)
 
 
-def batch_matmul(lhs: ArrayLike, rhs: ArrayLike, precision: Any = None) -> Array:
+def batch_matmul(lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike = None) -> Array:
     """`dtype[batch..., m, k]` times `dtype[batch..., k, n]`, the batch axes being the same."""
     ndim = array_type(lhs).ndim
     if ndim < 2 or array_type(rhs).ndim != ndim:

@@ -67,6 +67,7 @@ __all__ = [
     "ne",
     "neg",
     "nextafter",
+    "optimization_barrier",
     "population_count",
     "pow",
     "reciprocal",
@@ -294,3 +295,8 @@ def bitcast_convert_type(operand: ArrayLike, new_dtype: dtypes.DTypeLike) -> Arr
 def stop_gradient(x: T) -> T:
     """`x` itself: there are no gradients here, and kernels may be written for both."""
     return x
+
+
+def optimization_barrier(operand: T) -> T:
+    """`operand`, a pytree, itself: nothing here moves across what it stands for."""
+    return operand

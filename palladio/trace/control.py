@@ -1,5 +1,5 @@
-"""Control flow on traced values: `when`, `cond`, `switch`, `loop`, `fori_loop`, `while_loop`, `run_scoped`,
-`run_state`.
+"""Control flow on traced values: `when`, `cond`, `switch`, `loop`, `fori_loop`, `while_loop`, `scan`,
+`run_scoped`, `run_state`.
 
 Bodies may close over values and references of the functions around them; what they capture becomes operands.
 """
@@ -19,12 +19,15 @@ from palladio.base.errors import PalladioTypeError, PalladioValueError
 from palladio.ir.bind import bind, type_of
 from palladio.ir.program import Program, Var
 from palladio.ops import control as ops
+from palladio.ops import memory
 from palladio.trace.trace import Staged, stage
 from palladio.trace.values import wrap
 from palladio.types import dtypes
-from palladio.types.types import ArrayType, MemoryRef, RefType, ShapeDtypeStruct, Type
+from palladio.types.transforms import Index, Operand, Slice
+from palladio.types.types import ArrayType, MemoryRef, RefType, Shape, ShapeDtypeStruct, Type
 
 Kind = tuple[ArrayType, bool]
+INDEX = ArrayType((), dtypes.INT32)
 
 
 class Body:
@@ -352,6 +355,86 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     return trees.unflatten(structure, results)
 
 
+def scan(
+    f: Callable[[Any, Any], tuple[Any, Any]],
+    init: Any,
+    xs: Any = None,
+    length: int | None = None,
+    reverse: bool = False,
+    unroll: int | bool = 1,
+) -> tuple[Any, Any]:
+    """`carry, y = f(carry, x)` for each x along the first axis of `xs`; returns the last carry and the ys, stacked.
+
+    Args:
+        f: takes and returns pytrees; the carry keeps its structure, shapes and dtypes.
+        xs: a pytree of arrays `dtype[length, ...]`; None, for an `f` that gets None, needs `length`.
+        reverse: go from the last x to the first; each y stands where its x does.
+        unroll: advice to compilers: a number of iterations, or True for all.
+
+    Raises:
+        PalladioTypeError: an x without axes; a result that is no pair, or whose carry differs from `init`.
+        PalladioValueError: no length, or two.
+    """
+    elements, structure = trees.flatten(xs)
+    count = _scan_length(elements, length)
+    kinds: list[Kind] = []
+    forms: list[trees.Structure] = []
+
+    def step(carry: Any, at: Any) -> tuple[Any, Any]:
+        result = f(carry, trees.unflatten(structure, [_element(x, at) for x in elements]))
+        if not isinstance(result, (tuple, list)) or len(result) != 2:
+            raise PalladioTypeError("the body of scan returns a pair, (carry, y)", got=repr(result))
+        return result[0], result[1]
+
+    def probe(i: Any, carry: Any) -> Any:
+        carry, y = step(carry, i)
+        leaves, form = trees.flatten(y)
+        kinds[:], forms[:] = map(_kind, leaves), [form]
+        return carry
+
+    # Staged once to learn what is stacked, and the dtypes that weak carries end up with.
+    _, leaves, carried = _stage_carried("scan", probe, init, [INDEX], lambda leading, carry: (leading[0], carry))
+    stacks = [convert.broadcast_to(np.zeros((), kind.dtype), (count, *kind.shape)) for kind, _ in kinds]
+    weak = [is_weak for _, is_weak in kinds]
+
+    def body(i: Any, state: Any) -> Any:
+        at = (count - 1) - i if reverse else i
+        carry, y = step(state[0], at)
+        return carry, [_with_element(stack, new, at) for stack, new in zip(state[1], trees.flatten(y)[0], strict=True)]
+
+    carry, ys = _counted("scan", 0, count, 1, body, (trees.unflatten(carried, leaves), stacks), unroll)
+    marked = [convert.mark_weak(y, is_weak) for y, is_weak in zip(ys, weak, strict=True)]
+    return carry, trees.unflatten(forms[0], marked)
+
+
+def _scan_length(elements: Sequence[Any], length: int | None) -> int:
+    shapes = [convert.array_type(x).shape for x in elements]
+    if () in shapes:
+        raise PalladioTypeError("scan goes along the first axis of its xs", argument="xs", got="a scalar")
+    lengths = {shape[0] for shape in shapes} | ({operator.index(length)} if length is not None else set())
+    if len(lengths) != 1:
+        raise PalladioValueError(
+            "scan needs one length: that of the first axes of xs, or `length`", got=sorted(lengths) or "none"
+        )
+    return lengths.pop()
+
+
+def _first_axis(shape: Shape) -> tuple[Index]:
+    """The path to the element of the first axis that the index operand names."""
+    return (Index((Operand(0), *(Slice(0, extent) for extent in shape[1:]))),)
+
+
+def _element(x: Any, i: Any) -> Any:
+    found = bind(memory.extract, x, i, transforms=_first_axis(convert.array_type(x).shape))[0]
+    return convert.mark_weak(found, convert.is_weak(x))
+
+
+def _with_element(stack: Any, new: Any, i: Any) -> Any:
+    kind = convert.array_type(stack)
+    path = _first_axis(kind.shape)
+    return bind(memory.insert, stack, convert.cast(new, kind.dtype), i, transforms=path, kind="set")[0]
+
+
 # Scopes.
 
 
@@ -389,8 +472,19 @@ def run_scoped(f: Callable[..., Any], *types: Any, collective_axes: Any = (), **
 
 
 def with_scoped(*types: Any, collective_axes: Any = (), **kw_types: Any) -> Callable[[Callable[..., Any]], Any]:
-    """The decorator form of `run_scoped`: runs the decorated function at once; its name becomes the result."""
-    return lambda function: run_scoped(function, *types, collective_axes=collective_axes, **kw_types)
+    """The decorator form of `run_scoped`: each call of the decorated function allocates anew, and passes its own
+    arguments before the references.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def scoped(*args: Any) -> Any:
+            body = functools.partial(function, *args)
+            return run_scoped(body, *types, collective_axes=collective_axes, **kw_types)
+
+        return scoped
+
+    return decorate
 
 
 def run_state(f: Callable[[Any], None]) -> Callable[[Any], Any]:
