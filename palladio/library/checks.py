@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import palladio as pl
 import palladio.numpy as jnp
 
+Array = Any
 Tile = tuple[int, int, int]
 LookUp = Callable[[int, int, int], "Tile | None"]
 Tiling = Tile | LookUp | Sequence["Tile | LookUp"]
+
+FORWARD, LEFT_GRADIENT, RIGHT_GRADIENT = range(3)
 
 
 def fail(kind: type[pl.PalladioError], rule: str, **details: Any) -> pl.PalladioError:
@@ -18,40 +22,90 @@ def fail(kind: type[pl.PalladioError], rule: str, **details: Any) -> pl.Palladio
     return kind(rule, location=pl.caller_location(), **details)
 
 
-def require_array(value: Any, argument: str, rank: int, meaning: str) -> tuple[int, ...]:
-    """The shape of a float array of a rank."""
-    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
-    if shape is None or dtype is None:
-        raise fail(pl.PalladioTypeError, "no array", argument=argument, got=type(value).__name__)
-    if len(shape) != rank:
-        raise fail(
-            pl.PalladioValueError, "an array of another rank", argument=argument, expected=meaning, got=tuple(shape)
-        )
-    if not jnp.issubdtype(dtype_of(value), jnp.floating):
-        raise fail(pl.PalladioTypeError, "an array of floats is needed", argument=argument, got=str(dtype))
-    return tuple(int(extent) for extent in shape)
+def float_dtype(kind: Any, argument: str) -> Any:
+    """The float dtype that `kind` names: a dtype of any library, or a name."""
+    name = str(kind)
+    try:
+        dtype = jnp.dtype(name.removeprefix("torch.") if name.startswith("torch.") else kind)
+    except pl.PalladioTypeError as error:
+        raise fail(pl.PalladioTypeError, error.rule, argument=argument, expected="a float dtype", got=name) from None
+    if not jnp.issubdtype(dtype, jnp.floating):
+        raise fail(pl.PalladioTypeError, "floats are needed", argument=argument, expected="a float dtype", got=name)
+    return dtype
 
 
-def dtype_of(value: Any) -> Any:
+def dtype_of(value: Array) -> Any:
     """The dtype of an array of any library."""
     return jnp.dtype(str(value.dtype).removeprefix("torch."))
 
 
-def require_matrices(x: Any, y: Any) -> tuple[tuple[int, int], tuple[int, int]]:
-    """The shapes of two matrices that multiply."""
-    m, k = require_array(x, "x", 2, "[m, k]")
-    rows, n = require_array(y, "y", 2, "[k, n]")
-    if rows != k:
+def sum_dtype(x: Array, y: Array) -> Any:
+    """What products of elements of two arrays are summed in: float64 if one of them is, else float32."""
+    return jnp.promote_types(jnp.float32, jnp.promote_types(dtype_of(x), dtype_of(y)))
+
+
+def zeros(shape: tuple[int, ...], dtype: Any, *like: Array) -> Array:
+    """Zeros, as an array of the library that a kernel's result on the arrays `like` would be of."""
+    return pl.jit(lambda *arrays: jnp.zeros(shape, dtype))(*like)
+
+
+def require_array(value: Any, argument: str, rank: int | None, meaning: str) -> tuple[int, ...]:
+    """The shape of a float array of a rank, or of any."""
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    if shape is None or dtype is None:
         raise fail(
-            pl.PalladioValueError, "the matrices do not multiply", argument="y", expected=f"[{k}, n]", got=(rows, n)
+            pl.PalladioTypeError,
+            "no array",
+            argument=argument,
+            expected=f"an array {meaning}",
+            got=type(value).__name__,
         )
-    return (m, k), (rows, n)
+    if rank is not None and len(shape) != rank:
+        raise fail(
+            pl.PalladioValueError, "an array of another rank", argument=argument, expected=meaning, got=tuple(shape)
+        )
+    float_dtype(dtype, argument)
+    return tuple(int(extent) for extent in shape)
+
+
+def require_existing(existing_out: Any, shape: tuple[int, ...], dtype: Any) -> None:
+    """`existing_out`, if there is one, has the shape and dtype of the result."""
+    if existing_out is None:
+        return
+    found = require_array(existing_out, "existing_out", len(shape), str(shape))
+    if found != shape:
+        raise fail(
+            pl.PalladioValueError, "not the shape of the result", argument="existing_out", expected=shape, got=found
+        )
+    if dtype_of(existing_out) != dtype:
+        raise fail(
+            pl.PalladioTypeError,
+            "not the dtype of the result",
+            argument="existing_out",
+            expected=str(dtype),
+            got=str(existing_out.dtype),
+        )
+
+
+def _is_integer(value: Any) -> bool:
+    return hasattr(type(value), "__index__") and not isinstance(value, bool)
+
+
+def _is_count(value: Any) -> bool:
+    return _is_integer(value) and operator.index(value) > 0
+
+
+def require_count(value: Any, argument: str, most: int | None = None) -> int:
+    """A positive integer, up to `most`."""
+    if not _is_count(value) or (most is not None and value > most):
+        expected = "1 or more" if most is None else f"1 to {most}"
+        raise fail(pl.PalladioValueError, "a positive integer", argument=argument, expected=expected, got=repr(value))
+    return int(value)
 
 
 def require_tiling(tiling: Any) -> Tile:
     """Three positive integers."""
-    valid = isinstance(tiling, (tuple, list)) and len(tiling) == 3
-    if not valid or not all(isinstance(tile, int) and not isinstance(tile, bool) and tile > 0 for tile in tiling):
+    if not isinstance(tiling, (tuple, list)) or len(tiling) != 3 or not all(map(_is_count, tiling)):
         raise fail(
             pl.PalladioValueError,
             "a tiling is three positive integers",
@@ -59,27 +113,84 @@ def require_tiling(tiling: Any) -> Tile:
             expected="(tm, tk, tn)",
             got=repr(tiling),
         )
-    return tuple(tiling)
+    tm, tk, tn = tiling
+    return int(tm), int(tk), int(tn)
 
 
-FORWARD, LEFT_GRADIENT, RIGHT_GRADIENT = range(3)
-
-
-def tiling_for(tiling: Any, product: int, m: int, k: int, n: int) -> Tile:
-    """The tile sizes for one of the three products, cut to the sizes of the problem.
+def tile_for(tiling: Any, product: int, m: int, k: int, n: int) -> Tile:
+    """The tile of a product, cut to the sizes of its problem.
 
     Args:
-        tiling: three positive integers; a look-up function of (m, k, n); or a sequence of three of these, for the
-            forward product, the left and the right gradient.
+        tiling: three positive integers; a look-up function of (m, k, n); or one of these for each of the forward
+            product, the left and the right gradient.
         product: which of the three.
 
     Raises:
         PalladioValueError: three integers it is not, or the look-up found nothing.
     """
-    if isinstance(tiling, (tuple, list)) and len(tiling) == 3 and not any(isinstance(part, int) for part in tiling):
+    if isinstance(tiling, (tuple, list)) and len(tiling) == 3 and not any(map(_is_integer, tiling)):
         tiling = tiling[product]
     found = tiling(m, k, n) if callable(tiling) else tiling
     if found is None:
         raise fail(pl.PalladioValueError, f"no tuned tiling found for (m, k, n) = ({m}, {k}, {n})", argument="tiling")
     tm, tk, tn = require_tiling(found)
     return min(tm, max(m, 1)), min(tk, max(k, 1)), min(tn, max(n, 1))
+
+
+def _integers(value: Any, argument: str, rank: int, expected: str) -> Array:
+    """An array of integers of a rank, from an array or nested lists."""
+    try:
+        found = jnp.asarray(value)
+    except pl.PalladioTypeError:
+        raise fail(
+            pl.PalladioTypeError, "no array", argument=argument, expected=expected, got=type(value).__name__
+        ) from None
+    if not jnp.issubdtype(found.dtype, jnp.integer):
+        raise fail(
+            pl.PalladioTypeError, "integers are needed", argument=argument, expected=expected, got=str(found.dtype)
+        )
+    if found.ndim != rank:
+        raise fail(
+            pl.PalladioValueError,
+            "an array of another rank",
+            argument=argument,
+            expected=expected,
+            got=tuple(found.shape),
+        )
+    return found
+
+
+def group_sizes_of(group_sizes: Any, m: int) -> Array:
+    """Group sizes as `i32[groups]`; their values are checked where they are known."""
+    sizes = _integers(group_sizes, "group_sizes", 1, "i32[groups]")
+    if sizes.shape[0] == 0:
+        raise fail(
+            pl.PalladioValueError, "at least one group is needed", argument="group_sizes", got=tuple(sizes.shape)
+        )
+    if not pl.is_traced(sizes):
+        if sizes.min() < 0:
+            raise fail(pl.PalladioValueError, "a group size is negative", argument="group_sizes", got=sizes.tolist())
+        total = sum(sizes.tolist())
+        if total > m:
+            raise fail(
+                pl.PalladioValueError,
+                "the group sizes sum to more than the number of rows",
+                argument="group_sizes",
+                expected=f"at most {m}",
+                got=total,
+            )
+    return sizes.astype(jnp.int32)
+
+
+def group_offset_of(group_offset: Any, groups: int, total: int) -> Array:
+    """The first of `groups` groups among `total`, an `i32[]`; checked where it is known."""
+    offset = _integers(0 if group_offset is None else group_offset, "group_offset", 0, "i32[]")
+    if not pl.is_traced(offset) and not 0 <= int(offset) <= total - groups:
+        raise fail(
+            pl.PalladioValueError,
+            "the groups from here on are not all there",
+            argument="group_offset",
+            expected=f"0 to {total - groups}" if groups <= total else f"group_sizes of at least {groups} groups",
+            got=int(offset),
+        )
+    return offset.astype(jnp.int32)

@@ -5,13 +5,13 @@
 
 The kernels walk over the tiles of rows that a group has a part in; a tile that several groups share is visited once
 for each of them. Which tile and group a step works on is computed beforehand and prefetched as scalars
-(`make_group_metadata`). The
-scheme is that of MegaBlocks (Gale et al., 2022, arXiv:2211.15841).
+(`make_group_metadata`). The scheme is that of MegaBlocks (Gale et al., 2022, arXiv:2211.15841).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import palladio as pl
@@ -25,8 +25,15 @@ from palladio.library.checks import (
     Tiling,
     dtype_of,
     fail,
+    float_dtype,
+    group_offset_of,
+    group_sizes_of,
     require_array,
-    tiling_for,
+    require_count,
+    require_existing,
+    sum_dtype,
+    tile_for,
+    zeros,
 )
 
 Array = Any
@@ -52,14 +59,18 @@ def make_group_metadata(
         visit_empty_groups: whether a group without rows gets one step, to write a zero result.
 
     Returns:
-        `(group_offsets: i32[g + 1], group_ids: i32[s], m_tile_ids: i32[s]), num_steps: i32[]` with s = cdiv(m, tm) +
-            g - 1: the first row of each group, then the group and the tile of each step. Only the first `num_steps`
-            entries count.
+        `(group_offsets: i32[g + 1], group_ids: i32[s], m_tile_ids: i32[s]), num_steps: i32[]` with
+        s = cdiv(m, tm) + g - 1: the first row of each group, and the end of the last; then the group and the tile of
+        each step, of which only the first `num_steps` entries count.
+
+    Raises:
+        PalladioTypeError: group sizes that are no vector of integers.
+        PalladioValueError: sizes that are negative or sum past m, or m or tm that is not positive.
     """
-    groups = group_sizes.shape[0]
+    tiles_m = pl.cdiv(require_count(m, "m"), require_count(tm, "tm"))
+    sizes = group_sizes_of(group_sizes, m)
+    groups = sizes.shape[0]
     count = groups if num_nonzero_groups is None else num_nonzero_groups
-    tiles_m = pl.cdiv(m, tm)
-    sizes = jnp.asarray(group_sizes).astype(jnp.int32)
     ends = jnp.cumsum(sizes)
     starts = ends - sizes
     group_offsets = jnp.concatenate([jnp.zeros((1,), jnp.int32), ends])
@@ -95,7 +106,7 @@ def gmm(
         group_sizes: `i32[groups]`, the number of rows of each group; they sum to at most m and may be zero.
         preferred_element_type: the dtype of the result. Products are summed in float32 (float64 for float64).
         tiling: `(tm, tk, tn)`, a look-up function of (m, k, n), or one of these for each of the forward product, the
-            left and the right gradient. Tiles need not divide the sizes.
+            left and the right gradient, of which the first serves here. Tiles need not divide the sizes.
         group_offset: `i32[]`: `rhs` holds the matrices of groups `[group_offset, group_offset + g)` of a longer
             `group_sizes`.
         existing_out: `preferred_element_type[m, n]`: rows of no group of `rhs` keep its values. It is not changed.
@@ -118,38 +129,58 @@ def gmm(
         raise fail(
             pl.PalladioValueError, "does not multiply with lhs", argument="rhs", expected=wanted, got=tuple(rhs.shape)
         )
-    sizes = _checked_sizes(group_sizes, m)
-    offset = _checked_offset(group_offset, groups, sizes.shape[0])
-    dtype = jnp.dtype(preferred_element_type)
-    _check_existing(existing_out, (m, n), dtype)
-    tile = tiling_for(tiling, FORWARD, m, k, n)
-    if 0 in (m, k, n):
-        return existing_out if existing_out is not None else jnp.zeros_like(lhs, shape=(m, n), dtype=dtype)
-    call = _gmm_call(
-        m, k, n, groups, tile, dtype, _sum_dtype(lhs, rhs), existing_out is not None, transpose_rhs, interpret
-    )
+    if groups == 0:
+        raise fail(pl.PalladioValueError, "at least one matrix is needed", argument="rhs", got=tuple(rhs.shape))
+    sizes = group_sizes_of(group_sizes, m)
+    if group_offset is None and groups != sizes.shape[0]:
+        raise fail(
+            pl.PalladioValueError,
+            "without group_offset, there is one matrix for each group",
+            argument="group_sizes",
+            expected=f"{groups} sizes",
+            got=f"{sizes.shape[0]} sizes",
+        )
+    offset = group_offset_of(group_offset, groups, sizes.shape[0])
+    dtype = float_dtype(preferred_element_type, "preferred_element_type")
+    require_existing(existing_out, (m, n), dtype)
+    tile = tile_for(tiling, FORWARD, m, k, n)
+    if 0 in (m, n):
+        return zeros((m, n), dtype, lhs, rhs)
+    if k == 0:
+        # A sum of nothing is a sum of one zero.
+        lhs, rhs = zeros((m, 1), dtype, lhs), zeros((groups, 1, n), dtype, rhs)
+        return gmm(lhs, rhs, sizes, dtype, tile, offset, existing_out, interpret=interpret)
     # Rows before and behind the groups of rhs make two more groups, number 0 and groups + 1, whose product is zero.
     metadata, steps = make_group_metadata(
         group_sizes=_with_rest(sizes, offset, groups, m), m=m, tm=tile[0], visit_empty_groups=False
     )
+    problem = _Problem(m, k, n, groups, tile, dtype, sum_dtype(lhs, rhs), existing_out is not None)
     inputs = (lhs, rhs) if existing_out is None else (lhs, rhs, existing_out)
-    return call(steps)(*metadata, *inputs)
+    return _gmm_call(problem, transpose_rhs, steps, interpret)(*metadata, *inputs)
 
 
-def _gmm_call(
-    m: int,
-    k: int,
-    n: int,
-    groups: int,
-    tile: Tile,
-    dtype: Any,
-    sum_dtype: Any,
-    existing: bool,
-    transpose: bool,
-    interpret: Any,
-) -> Callable[[Array], Any]:
-    """The kernel call for a number of steps."""
-    tm, tk, tn = tile
+@dataclass(frozen=True)
+class _Problem:
+    """What a kernel is made for. Sizes and tile are along m, k and n."""
+
+    m: int
+    k: int
+    n: int
+    groups: int
+    tile: Tile
+    dtype: Any
+    sum_dtype: Any
+    existing: bool
+
+    @property
+    def cost(self) -> pl.CostEstimate:
+        """The operations of a product in which every row has a group, and the bytes of what goes in and comes out."""
+        elements = self.m * self.k + self.groups * self.k * self.n + self.m * self.n
+        return pl.CostEstimate(2 * self.m * self.k * self.n, 0, elements * self.dtype.itemsize)
+
+
+def _gmm_call(problem: _Problem, transpose: bool, steps: Array, interpret: Any) -> Any:
+    m, k, n, groups, (tm, tk, tn) = problem.m, problem.k, problem.n, problem.groups, problem.tile
     tiles_k = pl.cdiv(k, tk)
 
     def kernel(offsets: Any, group_ids: Any, m_tile_ids: Any, lhs: Any, rhs: Any, *rest: Any) -> None:
@@ -160,20 +191,20 @@ def _gmm_call(
 
         @pl.when(depth == 0)
         def start() -> None:
-            total[...] = jnp.zeros((tm, tn), sum_dtype)
+            total[...] = jnp.zeros_like(total)
 
         @pl.when(active)
         def multiply() -> None:
             x, y = _inside(lhs[...], k, depth * tk, 1), _inside(rhs[...], k, depth * tk, 1 if transpose else 0)
-            total[...] += jnp.dot(x, y.T if transpose else y, preferred_element_type=sum_dtype)
+            total[...] += jnp.dot(x, y.T if transpose else y, preferred_element_type=total.dtype)
 
         @pl.when(depth == tiles_k - 1)
         def finish() -> None:
             row = m_tile_ids[step] * tm + jnp.arange(tm)
             chosen = (row >= offsets[group]) & (row < offsets[group + 1])
-            if existing:
+            if problem.existing:
                 chosen &= active
-            out[...] = jnp.where(chosen[:, None], total[...].astype(dtype), out[...])
+            out[...] = jnp.where(chosen[:, None], total[...].astype(out.dtype), out[...])
 
     def rhs_block(i: Any, step: Any, depth: Any, offsets: Any, group_ids: Any, m_tile_ids: Any) -> Any:
         group = jnp.clip(group_ids[step] - 1, 0, groups - 1)
@@ -184,19 +215,19 @@ def _gmm_call(
         pl.BlockSpec((tm, tk), lambda i, step, depth, offsets, group_ids, m_tile_ids: (m_tile_ids[step], depth)),
         pl.BlockSpec((None, tn, tk) if transpose else (None, tk, tn), rhs_block),
     ]
-    return lambda steps: pl.pallas_call(
+    return pl.pallas_call(
         kernel,
-        pl.ShapeDtypeStruct((m, n), dtype),
+        pl.ShapeDtypeStruct((m, n), problem.dtype),
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=3,
             grid=(pl.cdiv(n, tn), steps, tiles_k),
-            in_specs=[*in_specs, *([out_spec] if existing else [])],
+            in_specs=[*in_specs, *([out_spec] if problem.existing else [])],
             out_specs=out_spec,
-            scratch_shapes=[pltpu.VMEM((tm, tn), sum_dtype)],
+            scratch_shapes=[pltpu.VMEM((tm, tn), problem.sum_dtype)],
         ),
-        input_output_aliases={5: 0} if existing else {},
+        input_output_aliases={5: 0} if problem.existing else {},
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary", "arbitrary")),
-        cost_estimate=pl.CostEstimate(2 * m * k * n, 0, 0),
+        cost_estimate=problem.cost,
         interpret=interpret,
         name="gmm",
     )
@@ -220,7 +251,7 @@ def tgmm(
         rhs: `dtype[m, n]`, rows sorted by group; its dtype may differ from that of `lhs`.
         group_sizes: `i32[groups]`, the number of rows of each group; they sum to at most m and may be zero.
         preferred_element_type: the dtype of the result. Products are summed in float32 (float64 for float64).
-        tiling: as in `gmm`; a look-up gets (m, k, n), tiles are along m, k and n.
+        tiling: as in `gmm`; of three entries, the third serves. A look-up gets (m, k, n), tiles are along m, k and n.
         group_offset: `i32[]`, the first group to compute.
         num_actual_groups: how many groups to compute, all from `group_offset` on by default.
         existing_out: `preferred_element_type[num_actual_groups, k, n]`, to which the products are added. It is not
@@ -240,77 +271,93 @@ def tgmm(
         raise fail(
             pl.PalladioValueError, "does not multiply with lhs", argument="rhs", expected=f"[{m}, n]", got=(rows, n)
         )
-    sizes = _checked_sizes(group_sizes, m)
-    groups = _checked_count(num_actual_groups, sizes.shape[0], group_offset)
-    offset = _checked_offset(group_offset, groups, sizes.shape[0])
-    dtype = jnp.dtype(preferred_element_type)
-    _check_existing(existing_out, (groups, k, n), dtype)
-    tile = tiling_for(tiling, FORWARD, m, k, n)
-    if 0 in (m, k, n, groups):
-        return existing_out if existing_out is not None else jnp.zeros_like(lhs, shape=(groups, k, n), dtype=dtype)
+    sizes = group_sizes_of(group_sizes, m)
+    groups = _group_count(num_actual_groups, sizes.shape[0], group_offset)
+    offset = group_offset_of(group_offset, groups, sizes.shape[0])
+    dtype = float_dtype(preferred_element_type, "preferred_element_type")
+    require_existing(existing_out, (groups, k, n), dtype)
+    tile = tile_for(tiling, RIGHT_GRADIENT, m, k, n)
+    if 0 in (k, n):
+        return zeros((groups, k, n), dtype, lhs, rhs)
+    if m == 0:
+        # No rows at all are one row of no group.
+        lhs, rhs = zeros((k, 1), dtype, lhs), zeros((1, n), dtype, rhs)
+        return tgmm(lhs, rhs, sizes, dtype, tile, offset, groups, existing_out, interpret)
     metadata, steps = make_group_metadata(
         group_sizes=sizes, m=m, tm=tile[0], start_group=offset, num_nonzero_groups=groups, visit_empty_groups=True
     )
-    call = _tgmm_call(m, k, n, groups, tile, dtype, _sum_dtype(lhs, rhs), existing_out is not None, interpret)
-    first, inputs = jnp.reshape(offset, (1,)), (lhs, rhs) if existing_out is None else (lhs, rhs, existing_out)
-    return call(steps)(*metadata, first, jnp.reshape(steps, (1,)), *inputs)
+    problem = _Problem(m, k, n, groups, tile, dtype, sum_dtype(lhs, rhs), existing_out is not None)
+    first_and_steps = jnp.stack([offset, steps])
+    inputs = (lhs, rhs) if existing_out is None else (lhs, rhs, existing_out)
+    return _tgmm_call(problem, steps, interpret)(*metadata, first_and_steps, *inputs)
 
 
-def _tgmm_call(
-    m: int, k: int, n: int, groups: int, tile: Tile, dtype: Any, sum_dtype: Any, existing: bool, interpret: Any
-) -> Callable[[Array], Any]:
-    """The kernel call for a number of steps."""
-    tm, tk, tn = tile
+def _group_count(num_actual_groups: int | None, total: int, group_offset: Array | None) -> int:
+    if num_actual_groups is not None:
+        return require_count(num_actual_groups, "num_actual_groups", most=total)
+    if group_offset is None:
+        return total
+    if pl.is_traced(group_offset):
+        raise fail(
+            pl.PalladioValueError,
+            "the shape of the result depends on a traced group_offset",
+            argument="num_actual_groups",
+            expected="the number of groups to compute",
+            got=None,
+        )
+    return max(1, total - int(group_offset_of(group_offset, 0, total)))
+
+
+def _tgmm_call(problem: _Problem, steps: Array, interpret: Any) -> Any:
+    k, n, groups, (tm, tk, tn) = problem.k, problem.n, problem.groups, problem.tile
 
     def kernel(
-        offsets: Any, group_ids: Any, m_tile_ids: Any, first: Any, steps: Any, lhs: Any, rhs: Any, *rest: Any
+        offsets: Any, group_ids: Any, m_tile_ids: Any, first_and_steps: Any, lhs: Any, rhs: Any, *rest: Any
     ) -> None:
         *before, out, total = rest
-        step = pl.program_id(2)
+        step, last = pl.program_id(2), first_and_steps[1] - 1
         group = group_ids[step]
         starts = (step == 0) | (group != group_ids[jnp.maximum(step - 1, 0)])
-        last = steps[0] - 1
         ends = (step == last) | (group != group_ids[jnp.minimum(step + 1, last)])
 
         @pl.when(starts)
         def start() -> None:
-            total[...] = jnp.zeros((tk, tn), sum_dtype)
+            total[...] = jnp.zeros_like(total)
 
         @pl.when(offsets[group] < offsets[group + 1])
         def multiply() -> None:
             row = m_tile_ids[step] * tm + jnp.arange(tm)
             chosen = (row >= offsets[group]) & (row < offsets[group + 1])
+            # Both sides: what stands in rows of other groups may be no number, and zero times that is none either.
             x, y = jnp.where(chosen[None, :], lhs[...], 0), jnp.where(chosen[:, None], rhs[...], 0)
-            total[...] += jnp.dot(x, y, preferred_element_type=sum_dtype)
+            total[...] += jnp.dot(x, y, preferred_element_type=total.dtype)
 
         @pl.when(ends)
         def finish() -> None:
-            found = total[...] + before[0][...].astype(sum_dtype) if existing else total[...]
-            out[...] = found.astype(dtype)
+            found = total[...] + before[0][...].astype(total.dtype) if problem.existing else total[...]
+            out[...] = found.astype(out.dtype)
 
-    def out_block(
-        i: Any, j: Any, step: Any, offsets: Any, group_ids: Any, m_tile_ids: Any, first: Any, steps: Any
-    ) -> Any:
+    def out_block(i: Any, j: Any, step: Any, offsets: Any, group_ids: Any, m_tile_ids: Any, first: Any) -> Any:
         return group_ids[step] - first[0], j, i
 
     out_spec = pl.BlockSpec((None, tk, tn), out_block)
     in_specs = [
-        pl.BlockSpec((tk, tm), lambda i, j, step, offsets, group_ids, m_tile_ids, first, steps: (j, m_tile_ids[step])),
-        pl.BlockSpec((tm, tn), lambda i, j, step, offsets, group_ids, m_tile_ids, first, steps: (m_tile_ids[step], i)),
+        pl.BlockSpec((tk, tm), lambda i, j, step, offsets, group_ids, m_tile_ids, first: (j, m_tile_ids[step])),
+        pl.BlockSpec((tm, tn), lambda i, j, step, offsets, group_ids, m_tile_ids, first: (m_tile_ids[step], i)),
     ]
-    return lambda steps: pl.pallas_call(
+    return pl.pallas_call(
         kernel,
-        pl.ShapeDtypeStruct((groups, k, n), dtype),
+        pl.ShapeDtypeStruct((groups, k, n), problem.dtype),
         grid_spec=pltpu.PrefetchScalarGridSpec(
-            num_scalar_prefetch=5,
+            num_scalar_prefetch=4,
             grid=(pl.cdiv(n, tn), pl.cdiv(k, tk), steps),
-            in_specs=[*in_specs, *([out_spec] if existing else [])],
+            in_specs=[*in_specs, *([out_spec] if problem.existing else [])],
             out_specs=out_spec,
-            scratch_shapes=[pltpu.VMEM((tk, tn), sum_dtype)],
+            scratch_shapes=[pltpu.VMEM((tk, tn), problem.sum_dtype)],
         ),
-        input_output_aliases={7: 0} if existing else {},
+        input_output_aliases={6: 0} if problem.existing else {},
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel", "arbitrary")),
-        cost_estimate=pl.CostEstimate(2 * m * k * n, 0, 0),
+        cost_estimate=problem.cost,
         interpret=interpret,
         name="tgmm",
     )
@@ -329,44 +376,51 @@ def gmm_vjp(
     """`gmm` with its gradients, for those who bring no automatic differentiation.
 
     Args:
-        As in `gmm`.
+        tiling: as in `gmm`. Of three entries, the second serves `grad_lhs`, the third `grad_rhs`; each speaks of m, k
+            and n of its own product, and so does a look-up. With (m, k, n) those of `gmm`, the left gradient is a
+            product of (m, n, k), and the right one of (m, k, n), with `transpose_rhs` of (m, n, k).
+        lhs, rhs, group_sizes, preferred_element_type, group_offset, transpose_rhs, interpret: as in `gmm`.
 
     Returns:
         `(out, pullback)`: `out: preferred_element_type[m, n]` is the product, and `pullback(grad_out: dtype[m, n])`
-            gives `(grad_lhs, grad_rhs)`, the gradients of `sum(out * grad_out)`, in the shapes and dtypes of `lhs`
-            and `rhs`.
-        With a `tiling` of three entries, the second serves `grad_lhs`, the third `grad_rhs`.
+        gives `(grad_lhs, grad_rhs)`, the gradients of `sum(out * grad_out)`, in the shapes and dtypes of `lhs` and
+        `rhs`. Rows of no group have the gradient zero, whatever `grad_out` holds there.
+
+    Raises:
+        PalladioValueError, PalladioTypeError: as `gmm`; from the pullback, a `grad_out` that is not of the shape of
+            `out`.
     """
-    options = {"group_offset": group_offset, "interpret": interpret}
-    out = gmm(lhs, rhs, group_sizes, preferred_element_type, tiling, transpose_rhs=transpose_rhs, **options)
+    out = gmm(
+        lhs,
+        rhs,
+        group_sizes,
+        preferred_element_type,
+        tiling,
+        group_offset,
+        transpose_rhs=transpose_rhs,
+        interpret=interpret,
+    )
 
     def pullback(grad_out: Array) -> tuple[Array, Array]:
-        (m, k), groups = lhs.shape, rhs.shape[0]
-        if tuple(grad_out.shape) != (m, out.shape[1]):
-            got = tuple(grad_out.shape)
-            raise fail(
-                pl.PalladioValueError,
-                "not the shape of the product",
-                argument="grad_out",
-                expected=tuple(out.shape),
-                got=got,
-            )
-        n = out.shape[1]
-        left = tiling_for(tiling, LEFT_GRADIENT, m, n, k)
-        right = tiling_for(tiling, RIGHT_GRADIENT, m, k, n)
-        grad_lhs = gmm(grad_out, rhs, group_sizes, dtype_of(lhs), left, transpose_rhs=not transpose_rhs, **options)
+        shape = require_array(grad_out, "grad_out", 2, "[m, n]")
+        if shape != tuple(out.shape):
+            rule, wanted = "not the shape of the product", tuple(out.shape)
+            raise fail(pl.PalladioValueError, rule, argument="grad_out", expected=wanted, got=shape)
+        grad_lhs = gmm(
+            grad_out,
+            rhs,
+            group_sizes,
+            dtype_of(lhs),
+            tile_for(tiling, LEFT_GRADIENT, shape[0], shape[1], lhs.shape[1]),
+            group_offset,
+            transpose_rhs=not transpose_rhs,
+            interpret=interpret,
+        )
         x, y = (grad_out, lhs) if transpose_rhs else (lhs, grad_out)
-        if transpose_rhs:
-            right = (right[0], right[2], right[1])
-        grad_rhs = tgmm(x.T, y, group_sizes, dtype_of(rhs), right, num_actual_groups=groups, **options)
+        grad_rhs = tgmm(x.T, y, group_sizes, dtype_of(rhs), tiling, group_offset, rhs.shape[0], interpret=interpret)
         return grad_lhs, grad_rhs
 
     return out, pullback
-
-
-def _sum_dtype(lhs: Array, rhs: Array) -> Any:
-    """Sums are float64 for float64 inputs, else float32."""
-    return jnp.promote_types(jnp.float32, jnp.promote_types(dtype_of(lhs), dtype_of(rhs)))
 
 
 def _inside(tile: Any, extent: int, start: Any, axis: int) -> Any:
@@ -384,103 +438,3 @@ def _with_rest(sizes: Array, offset: Array, groups: int, m: int) -> Array:
     own = jnp.take(sizes, offset + jnp.arange(groups), mode="clip") if groups != sizes.shape[0] else sizes
     behind = m - jnp.sum(own) - before
     return jnp.concatenate([jnp.reshape(before, (1,)), own, jnp.reshape(behind, (1,))]).astype(jnp.int32)
-
-
-def _checked_sizes(group_sizes: Array, m: int) -> Array:
-    """The group sizes as an i32 vector; their values are checked where they are known."""
-    sizes = jnp.asarray(group_sizes)
-    if sizes.ndim != 1 or sizes.shape[0] == 0:
-        raise fail(
-            pl.PalladioValueError,
-            "one size per group is needed",
-            argument="group_sizes",
-            expected="i32[groups]",
-            got=tuple(sizes.shape),
-        )
-    if not jnp.issubdtype(sizes.dtype, jnp.integer):
-        raise fail(
-            pl.PalladioTypeError,
-            "group sizes are integers",
-            argument="group_sizes",
-            expected="int32",
-            got=str(sizes.dtype),
-        )
-    if not pl.is_traced(sizes):
-        if sizes.min() < 0:
-            raise fail(pl.PalladioValueError, "a group size is negative", argument="group_sizes", got=sizes.tolist())
-        if sizes.sum() > m:
-            raise fail(
-                pl.PalladioValueError,
-                "the group sizes sum to more than the number of rows",
-                argument="group_sizes",
-                expected=f"at most {m}",
-                got=int(sizes.sum()),
-            )
-    return sizes.astype(jnp.int32)
-
-
-def _checked_offset(group_offset: Array | None, groups: int, total: int) -> Array:
-    """The first group, an i32 scalar; without one, `rhs` has a matrix for every group."""
-    if group_offset is None:
-        if groups != total:
-            raise fail(
-                pl.PalladioValueError,
-                "without group_offset, there is one matrix for each group",
-                argument="group_sizes",
-                expected=f"{groups} sizes",
-                got=f"{total} sizes",
-            )
-        return jnp.asarray(0, dtype=jnp.int32)
-    offset = jnp.asarray(group_offset)
-    if offset.ndim != 0 or not jnp.issubdtype(offset.dtype, jnp.integer):
-        raise fail(
-            pl.PalladioTypeError,
-            "a scalar integer",
-            argument="group_offset",
-            expected="i32[]",
-            got=f"{offset.dtype}{list(offset.shape)}",
-        )
-    if not pl.is_traced(offset) and not 0 <= int(offset) <= total - groups:
-        raise fail(
-            pl.PalladioValueError,
-            "the groups from here on are not all there",
-            argument="group_offset",
-            expected=f"0 to {total - groups}",
-            got=int(offset),
-        )
-    return offset.astype(jnp.int32)
-
-
-def _checked_count(count: int | None, total: int, group_offset: Array | None) -> int:
-    if count is None:
-        return total if group_offset is None or pl.is_traced(group_offset) else max(0, total - int(group_offset))
-    if not isinstance(count, int) or not 0 < count <= total:
-        raise fail(
-            pl.PalladioValueError,
-            "a number of groups",
-            argument="num_actual_groups",
-            expected=f"1 to {total}",
-            got=count,
-        )
-    return count
-
-
-def _check_existing(existing_out: Array | None, shape: tuple[int, ...], dtype: Any) -> None:
-    if existing_out is None:
-        return
-    if tuple(existing_out.shape) != shape:
-        raise fail(
-            pl.PalladioValueError,
-            "not the shape of the result",
-            argument="existing_out",
-            expected=shape,
-            got=tuple(existing_out.shape),
-        )
-    if dtype_of(existing_out) != dtype:
-        raise fail(
-            pl.PalladioTypeError,
-            "not the dtype of the result",
-            argument="existing_out",
-            expected=str(dtype),
-            got=str(existing_out.dtype),
-        )

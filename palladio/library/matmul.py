@@ -7,7 +7,7 @@ from typing import Any
 import palladio as pl
 import palladio.numpy as jnp
 import palladio.tpu as pltpu
-from palladio.library.checks import require_matrices, require_tiling
+from palladio.library.checks import FORWARD, LookUp, Tile, fail, float_dtype, require_array, sum_dtype, tile_for, zeros
 
 
 def matmul(
@@ -15,7 +15,7 @@ def matmul(
     y: Any,
     *,
     preferred_element_type: Any = None,
-    tiling: tuple[int, int, int] = (128, 128, 128),
+    tiling: Tile | LookUp = (128, 128, 128),
     interpret: Any = None,
 ) -> Any:
     """The product `x @ y`.
@@ -25,7 +25,7 @@ def matmul(
         y: `dtype[k, n]`.
         preferred_element_type: the dtype of the result, that of `x` and `y` together by default. Sums are float32
             (float64 for float64).
-        tiling: tile sizes along m, k and n; they need not divide them.
+        tiling: tile sizes along m, k and n, which they need not divide, or a look-up function of (m, k, n).
         interpret: as in `palladio.pallas_call`.
 
     Returns:
@@ -35,12 +35,17 @@ def matmul(
         PalladioValueError, PalladioTypeError: shapes that do not multiply, no floats, or a tiling that is not three
             positive integers.
     """
-    (m, k), (_, n) = require_matrices(x, y)
-    tm, tk, tn = (min(tile, max(1, extent)) for tile, extent in zip(require_tiling(tiling), (m, k, n), strict=True))
-    dtype = jnp.result_type(x, y) if preferred_element_type is None else preferred_element_type
-    sum_dtype = jnp.promote_types(jnp.float32, jnp.result_type(x, y))
+    m, k = require_array(x, "x", 2, "[m, k]")
+    rows, n = require_array(y, "y", 2, "[k, n]")
+    if rows != k:
+        rule, wanted = "the matrices do not multiply", f"[{k}, n]"
+        raise fail(pl.PalladioValueError, rule, argument="y", expected=wanted, got=(rows, n))
+    if preferred_element_type is None:
+        preferred_element_type = jnp.result_type(x, y)
+    dtype = float_dtype(preferred_element_type, "preferred_element_type")
+    tm, tk, tn = tile_for(tiling, FORWARD, m, k, n)
     if 0 in (m, k, n):
-        return jnp.zeros_like(x, shape=(m, n), dtype=dtype)
+        return zeros((m, n), dtype, x, y)
     steps = pl.cdiv(k, tk)
 
     def kernel(x_ref: Any, y_ref: Any, out_ref: Any, sum_ref: Any) -> None:
@@ -55,7 +60,7 @@ def matmul(
             # The last tile reaches past the edge, where the elements are no numbers: they must not enter the sum.
             inside = jnp.arange(tk) < k - step * tk
             x_tile, y_tile = jnp.where(inside[None, :], x_tile, 0), jnp.where(inside[:, None], y_tile, 0)
-        sum_ref[...] += jnp.dot(x_tile, y_tile, preferred_element_type=sum_dtype)
+        sum_ref[...] += jnp.dot(x_tile, y_tile, preferred_element_type=sum_ref.dtype)
 
         @pl.when(step == steps - 1)
         def finish() -> None:
@@ -70,7 +75,7 @@ def matmul(
             pl.BlockSpec((tk, tn), lambda i, j, step: (step, j)),
         ],
         out_specs=pl.BlockSpec((tm, tn), lambda i, j, step: (i, j)),
-        scratch_shapes=[pltpu.VMEM((tm, tn), sum_dtype)],
+        scratch_shapes=[pltpu.VMEM((tm, tn), sum_dtype(x, y))],
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel", "arbitrary")),
         cost_estimate=pl.CostEstimate(2 * m * k * n, 0, 0),
         interpret=interpret,

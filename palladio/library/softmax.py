@@ -6,6 +6,8 @@ from typing import Any
 
 import palladio as pl
 import palladio.numpy as jnp
+import palladio.tpu as pltpu
+from palladio.library.checks import dtype_of, fail, require_array, require_count, zeros
 
 
 def _softmax_kernel(x_ref: Any, out_ref: Any) -> None:
@@ -28,27 +30,21 @@ def softmax(x: Any, *, block_rows: int = 256, interpret: Any = None) -> Any:
     Raises:
         PalladioTypeError: no floats. PalladioValueError: a scalar, rows of no elements, or `block_rows` below 1.
     """
-    x = jnp.asarray(x)
-    where = pl.caller_location()
-    if not jnp.issubdtype(x.dtype, jnp.floating):
-        raise pl.PalladioTypeError("softmax takes floats", argument="x", got=str(x.dtype), location=where)
-    if x.ndim == 0 or x.shape[-1] == 0:
-        raise pl.PalladioValueError(
-            "softmax needs rows of at least one element", argument="x", got=x.shape, location=where
-        )
-    if not isinstance(block_rows, int) or block_rows < 1:
-        raise pl.PalladioValueError("at least one row", argument="block_rows", got=block_rows, location=where)
-    if x.size == 0:
-        return x
-    rows = jnp.reshape(x, (-1, x.shape[-1]))
-    block = (min(block_rows, rows.shape[0]), rows.shape[1])
+    shape = require_array(x, "x", None, "[..., n]")
+    if not shape or shape[-1] == 0:
+        raise fail(pl.PalladioValueError, "softmax needs rows of at least one element", argument="x", got=shape)
+    require_count(block_rows, "block_rows")
+    if 0 in shape:
+        return zeros(shape, dtype_of(x), x)
+    rows = x.reshape((-1, shape[-1]))
+    block = (min(block_rows, rows.shape[0]), shape[-1])
     result = pl.pallas_call(
         _softmax_kernel,
-        pl.ShapeDtypeStruct(rows.shape, x.dtype),
+        pl.ShapeDtypeStruct(rows.shape, dtype_of(x)),
         grid=(pl.cdiv(rows.shape[0], block[0]),),
         in_specs=[pl.BlockSpec(block, lambda i: (i, 0))],
         out_specs=pl.BlockSpec(block, lambda i: (i, 0)),
-        compiler_params={"dimension_semantics": ("parallel",)},
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",)),
         interpret=interpret,
     )(rows)
-    return jnp.reshape(result, x.shape)
+    return result.reshape(shape)
