@@ -1,41 +1,92 @@
 """Indexing of values: `x[...]`, `x.at[...]`, `take`. Values are never changed.
 
-Reading outside an axis is clamped or filled, as JAX does.
+An integer array that reaches outside is clamped or filled when reading, and dropped when writing, as JAX does.
 """
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from palladio.array import arithmetic, compare
 from palladio.array.axes import normalize_axis
-from palladio.array.convert import Array, ArrayLike, array_type, broadcast_shapes, broadcast_to, call, cast, is_weak
-from palladio.array.shape import expand_dims, flip, ravel, reshape
+from palladio.array.convert import Array, ArrayLike, array_type, broadcast_shapes, broadcast_to, call, cast
+from palladio.array.creation import full_like
+from palladio.array.positions import as_positions, clamped, from_start, inside, static_position, wrapped
+from palladio.array.shape import flip, ravel, reshape, transpose
 from palladio.base.errors import PalladioIndexError, PalladioTypeError, PalladioValueError
 from palladio.ops import memory
 from palladio.ops import shape as shape_ops
 from palladio.types import dtypes
 from palladio.types.transforms import Index, IndexEntry, Operand, Slice, transformed
+from palladio.types.types import Shape
 
 __all__ = ["take", "take_along_axis"]
 
 
+@dataclass
 class _Plan:
-    """What an indexing key comes to: an index transform, its operands, and what is done to the result afterwards."""
+    """What a key comes to: an index of the array, and what is done to what that selects.
 
-    def __init__(self) -> None:
-        self.entries: list[IndexEntry] = []
-        self.operands: list[Array] = []
-        self.reversed_axes: list[int] = []
-        self.new_axes: list[int] = []
-        self.limits: list[tuple[int, int]] = []
+    Fields:
+        limits: for each operand, the extent of its axis and how many elements it reaches over.
+        backwards: the axes of the selection that the key takes in reverse order.
+        order: for each axis of the result, the axis of the selection that it is, or None for a new one.
+    """
+
+    entries: list[IndexEntry] = field(default_factory=list)
+    operands: list[Array] = field(default_factory=list)
+    limits: list[tuple[int, int]] = field(default_factory=list)
+    backwards: list[int] = field(default_factory=list)
+    order: list[int | None] = field(default_factory=list)
+
+    @property
+    def index(self) -> Index:
+        """The index transform."""
+        return Index(tuple(self.entries))
+
+    def operand(self, value: Array, extent: int, reach: int) -> Operand:
+        """An entry for a position that is known only when the program runs."""
+        self.operands.append(value)
+        self.limits.append((extent, reach))
+        return Operand(len(self.operands) - 1)
+
+    def clamped(self) -> list[Array]:
+        """The operands, moved to where what they reach over lies inside."""
+        return [
+            clamped(value, max(extent - reach, 0))
+            for value, (extent, reach) in zip(self.operands, self.limits, strict=True)
+        ]
+
+    def selected(self, array: ArrayLike) -> Shape:
+        """The shape of what the index selects."""
+        return transformed(array_type(array), (self.index,), [array_type(value) for value in self.operands]).shape
+
+    def read(self, array: ArrayLike, operands: Sequence[Array]) -> Array:
+        """What the key selects of an array."""
+        whole = zip(self.entries, array_type(array).shape, strict=True)
+        if not all(isinstance(entry, Slice) and entry.is_whole(extent) for entry, extent in whole):
+            array = call(memory.extract, array, *operands, transforms=(self.index,))
+        if self.backwards:
+            array = flip(array, self.backwards)
+        shape = array_type(array).shape
+        array = transpose(array, [axis for axis in self.order if axis is not None])
+        return reshape(array, tuple(1 if axis is None else shape[axis] for axis in self.order))
+
+    def fitted(self, value: ArrayLike, array: ArrayLike) -> Array:
+        """A value that broadcasts to what the key selects of an array, as the index alone selects it."""
+        shape = self.selected(array)
+        value = broadcast_to(value, tuple(1 if axis is None else shape[axis] for axis in self.order))
+        kept = [axis for axis in self.order if axis is not None]
+        value = reshape(value, tuple(shape[axis] for axis in kept))
+        value = transpose(value, [kept.index(axis) for axis in range(len(shape))])
+        return flip(value, self.backwards) if self.backwards else value
 
 
-def _plan(key: Any, shape: tuple[int, ...]) -> _Plan:
+def _plan(key: Any, shape: Shape) -> _Plan:
     """Read a key against a shape.
 
     Raises:
@@ -52,143 +103,115 @@ def _plan(key: Any, shape: tuple[int, ...]) -> _Plan:
     place = ellipses[0] if ellipses else len(keys)
     keys[place : place + len(ellipses)] = [slice(None)] * (len(shape) - consumed)
     plan = _Plan()
-    axis = 0
+    kinds: list[str] = []
+    reversed_entries: list[int] = []
     for part in keys:
         if part is None:
-            plan.new_axes.append(len(plan.entries) + len(plan.new_axes))
-        else:
-            plan.entries.append(_entry(part, shape[axis], axis, plan))
-            axis += 1
+            kinds.append("new")
+            continue
+        axis = len(plan.entries)
+        entry, is_reversed = _entry(part, shape[axis], axis, plan)
+        plan.entries.append(entry)
+        kinds.append("slice" if isinstance(entry, Slice) else "point")
+        reversed_entries += [axis] * is_reversed
+    _arrange(plan, kinds, reversed_entries)
     return plan
 
 
-def _entry(part: Any, extent: int, axis: int, plan: _Plan) -> IndexEntry:
+def _arrange(plan: _Plan, kinds: Sequence[str], reversed_entries: Sequence[int]) -> None:
+    """Find the axes of the selection and NumPy's order of them: new axes part integer arrays as slices do."""
+    shapes = [array_type(plan.operands[e.position]).shape for e in plan.entries if isinstance(e, Operand)]
+    gathered = len(broadcast_shapes(*shapes)) if shapes else 0
+    sliced = [axis for axis, entry in enumerate(plan.entries) if isinstance(entry, Slice)]
+    before = _slices_before(["slice" if axis in sliced else "point" for axis in range(len(plan.entries))])
+    axis_of = {axis: n if n < before else n + gathered for n, axis in enumerate(sliced)}
+    plan.backwards = [axis_of[axis] for axis in reversed_entries]
+    axes = iter(sliced)
+    plan.order = [None if kind == "new" else axis_of[next(axes)] for kind in kinds if kind != "point"]
+    place = _slices_before(kinds)
+    plan.order[place:place] = range(before, before + gathered)
+
+
+def _slices_before(kinds: Sequence[str]) -> int:
+    """How many axes stand before those of the integer arrays, by NumPy's rule."""
+    points = [n for n, kind in enumerate(kinds) if kind == "point"]
+    adjacent = points == list(range(points[0], points[0] + len(points))) if points else False
+    return points[0] if adjacent else 0
+
+
+def _entry(part: Any, extent: int, axis: int, plan: _Plan) -> tuple[IndexEntry, bool]:
+    """The entry of an index for one part of a key, and whether the elements are taken in reverse order."""
     if isinstance(part, slice):
-        return _slice(part, extent, axis, plan)
+        return _slice(part, extent, axis)
     if hasattr(part, "start") and hasattr(part, "size") and hasattr(part, "stride"):
-        return _sized_slice(part, extent, axis, plan)
-    static = _static(part)
+        return _sized_slice(part, extent, axis, plan), False
+    static = static_position(part)
     if static is not None:
         if not -extent <= static < extent:
             raise PalladioIndexError(
                 f"the index is outside axis {axis}", expected=f"-{extent} <= index < {extent}", got=static
             )
-        return static % extent
-    if isinstance(part, (list, tuple)):
-        part = np.asarray(part)
-        part = part.astype(np.int32) if part.dtype == np.int64 else part
-    array = array_type(part)
-    if array.dtype == dtypes.BOOL:
+        return static % extent, False
+    return plan.operand(from_start(_index_array(part), extent), extent, 1), False
+
+
+def _index_array(indices: ArrayLike) -> Array:
+    """Integers of at least 32 bits, a list of them as an array."""
+    if isinstance(indices, (list, tuple)):
+        indices = np.asarray(indices) if indices else np.zeros(0, np.int32)
+        indices = indices.astype(np.int32) if indices.dtype == np.int64 else indices
+    found = array_type(indices)
+    if found.dtype == dtypes.BOOL:
         raise PalladioTypeError(
             "a bool array cannot index a value: the size would not be static",
-            got=str(array),
+            got=str(found),
             hint="use where(mask, x, other)",
         )
-    if not dtypes.is_integer(array.dtype):
-        raise PalladioTypeError("an index is an integer or an integer array", got=str(array))
-    return _operand(plan, _wrapped(part, extent), extent, 1)
+    return as_positions(indices)
 
 
-def _operand(plan: _Plan, value: Array, extent: int, size: int) -> Operand:
-    plan.operands.append(value)
-    plan.limits.append((extent, size))
-    return Operand(len(plan.operands) - 1)
+def _slice(part: slice, extent: int, axis: int) -> tuple[Slice, bool]:
+    bounds = [_bound(bound, axis) for bound in (part.start, part.stop, part.step)]
+    if bounds[2] == 0:
+        raise PalladioValueError(f"the step of a slice of axis {axis} is not zero")
+    chosen = range(*slice(*bounds).indices(extent))
+    if not chosen:
+        return Slice(0, 0), False
+    if chosen.step > 0:
+        return Slice(chosen.start, len(chosen), chosen.step), False
+    return Slice(chosen[-1], len(chosen), -chosen.step), True
 
 
-def _wrapped(index: Array, extent: int) -> Array:
-    """Negative indices counted from the end."""
-    if dtypes.is_unsigned(array_type(index).dtype):
-        return index
-    return compare.where(compare.less(index, 0), arithmetic.add(index, extent), index)
-
-
-def _static(part: Any) -> int | None:
-    if isinstance(part, (bool, np.bool_)) or getattr(part, "palladio_type", None) is not None:
+def _bound(bound: Any, axis: int) -> int | None:
+    if bound is None:
         return None
-    try:
-        return operator.index(part)
-    except TypeError:
-        return None
-
-
-def _slice(part: slice, extent: int, axis: int, plan: _Plan) -> Slice:
-    bounds = [None if bound is None else _static(bound) for bound in (part.start, part.stop, part.step)]
-    given = (part.start, part.stop, part.step)
-    if any(found is None and bound is not None for found, bound in zip(bounds, given, strict=True)):
+    found = static_position(bound)
+    if found is None:
         raise PalladioTypeError(
             f"a slice of axis {axis} has bounds that are not static", hint="use ds(start, size) or lax.dynamic_slice"
         )
-    if bounds[2] == 0:
-        raise PalladioValueError("the step of a slice is not zero")
-    chosen = range(*slice(*bounds).indices(extent))
-    if chosen.step > 0 or not chosen:
-        return Slice(chosen.start if chosen else 0, len(chosen), max(chosen.step, 1))
-    plan.reversed_axes.append(len([entry for entry in plan.entries if isinstance(entry, Slice)]))
-    return Slice(chosen[-1], len(chosen), -chosen.step)
+    return found
 
 
 def _sized_slice(part: Any, extent: int, axis: int, plan: _Plan) -> Slice:
-    size = _static(part.size)
+    size = static_position(part.size)
     if size is None:
         raise PalladioTypeError(f"the size of a slice of axis {axis} is a static integer", got=repr(part.size))
-    start = _static(part.start)
+    start = static_position(part.start)
     if start is not None:
         return Slice(start, size, part.stride)
-    reach = (size - 1) * part.stride + 1
-    return Slice(_operand(plan, part.start, extent, reach), size, part.stride)
-
-
-def _clamped(plan: _Plan) -> list[Array]:
-    """Operands within bounds: the last place where `size` elements fit."""
-    return [
-        arithmetic.clip(operand, 0, max(extent - size, 0))
-        for operand, (extent, size) in zip(plan.operands, plan.limits, strict=True)
-    ]
+    return Slice(plan.operand(as_positions(part.start), extent, (size - 1) * part.stride + 1), size, part.stride)
 
 
 def getitem(x: ArrayLike, key: Any) -> Array:
-    """`x[key]`: integers, slices, None, an ellipsis, integer arrays. Traced indices are clamped into range.
+    """`x[key]`: integers, slices, None, an ellipsis, integer arrays. Indices that are not static are moved inside.
 
     Raises:
-        PalladioIndexError: a static index outside its axis. PalladioTypeError: a bool mask, or another kind of index.
+        PalladioIndexError: a static index outside its axis.
+        PalladioTypeError: a bool mask, or another kind of index.
     """
     plan = _plan(key, array_type(x).shape)
-    return _finish(_read(x, plan, _clamped(plan)), plan)
-
-
-def _read(x: ArrayLike, plan: _Plan, operands: Sequence[Array]) -> Array:
-    entries = tuple(plan.entries)
-    shape = array_type(x).shape
-    whole = all(isinstance(e, Slice) and e.is_whole(n) for e, n in zip(entries, shape, strict=True))
-    return x if whole else call(memory.extract, x, *operands, transforms=(Index(entries),))
-
-
-def _finish(result: Array, plan: _Plan) -> Array:
-    if plan.reversed_axes:
-        if any(isinstance(e, Operand) for e in plan.entries):
-            raise PalladioIndexError("a negative step does not go together with an index array", hint="use flip")
-        result = flip(result, plan.reversed_axes)
-    if plan.new_axes:
-        if any(not isinstance(e, Slice) for e in plan.entries):
-            dropped = [n for n, e in enumerate(plan.entries) if not isinstance(e, Slice)]
-            if any(
-                isinstance(plan.entries[n], Operand) and array_type(plan.operands[plan.entries[n].position]).ndim
-                for n in dropped
-            ):  # type: ignore[union-attr]
-                raise PalladioIndexError("None does not go together with an index array", hint="use expand_dims")
-            places = [place - len([n for n in dropped if n + _before(plan, n) < place]) for place in plan.new_axes]
-            return expand_dims(result, places)
-        return expand_dims(result, plan.new_axes)
-    return result
-
-
-def _before(plan: _Plan, entry: int) -> int:
-    """How many new axes stand in the key before an entry."""
-    count = 0
-    for place in plan.new_axes:
-        if place <= entry + count:
-            count += 1
-    return count
+    return plan.read(x, plan.clamped())
 
 
 class At:
@@ -203,10 +226,14 @@ class At:
         return Update(self.array, key)
 
 
+_AT_MODES = ("promise_in_bounds", "clip", "drop", "fill")
+
+
 class Update:
     """`x.at[index]`: its methods return a new array with elements replaced or combined.
 
-    What falls outside is dropped.
+    With `mode` "clip" indices are moved inside. Otherwise what falls outside is dropped. `indices_are_sorted` and
+    `unique_indices` have no meaning.
     """
 
     __slots__ = ("array", "key")
@@ -215,138 +242,167 @@ class Update:
         self.array = array
         self.key = key
 
-    def _combined(self, kind: str, values: ArrayLike) -> Array:
-        plan = _plan(self.key, array_type(self.array).shape)
-        types = [array_type(operand) for operand in plan.operands]
-        transforms = (Index(tuple(plan.entries)),)
-        from_type = array_type(self.array)
-        wanted = transformed(from_type, transforms, types).shape
-        value = cast(values, from_type.dtype)
-        if plan.new_axes or plan.reversed_axes:
-            seen = array_type(_finish(_zeros(wanted, from_type.dtype), plan)).shape
-            value = broadcast_to(value, seen)
-            value = reshape(value, wanted)
-            value = flip(value, plan.reversed_axes) if plan.reversed_axes else value
-        value = broadcast_to(value, wanted)
-        return call(memory.insert, self.array, value, *plan.operands, transforms=transforms, kind=kind)
+    def _combined(self, kind: str, values: ArrayLike, mode: str | None, array: Array | None = None) -> Array:
+        array = self.array if array is None else array
+        plan = _plan(self.key, array_type(array).shape)
+        value = plan.fitted(cast(values, array_type(array).dtype), array)
+        operands = plan.clamped() if _checked(mode) == "clip" else plan.operands
+        return call(memory.insert, array, value, *operands, transforms=(plan.index,), kind=kind)
 
-    def set(self, values: ArrayLike, **_: Any) -> Array:
-        """The array with these elements replaced."""
-        return self._combined("set", values)
+    def set(self, values: ArrayLike, *, mode: str | None = None, **_: Any) -> Array:
+        """The array with these elements replaced; the last value for one that is selected twice."""
+        return self._combined("set", values, mode)
 
-    def add(self, values: ArrayLike, **_: Any) -> Array:
+    def add(self, values: ArrayLike, *, mode: str | None = None, **_: Any) -> Array:
         """The array with values added to these elements; one that is selected twice receives both."""
-        return self._combined("add", values)
+        return self._combined("add", values, mode)
 
-    def multiply(self, values: ArrayLike, **_: Any) -> Array:
+    def subtract(self, values: ArrayLike, *, mode: str | None = None, **_: Any) -> Array:
+        """The array with values subtracted from these elements."""
+        return self._combined("add", arithmetic.negative(values), mode)
+
+    def multiply(self, values: ArrayLike, *, mode: str | None = None, **_: Any) -> Array:
         """The array with these elements multiplied."""
-        return self._combined("mul", values)
+        return self._combined("mul", values, mode)
 
     mul = multiply
 
-    def max(self, values: ArrayLike, **_: Any) -> Array:
+    def divide(self, values: ArrayLike, *, mode: str | None = None, **_: Any) -> Array:
+        """The array divided by the values at these elements."""
+        return arithmetic.divide(self.array, self._combined("mul", values, mode, full_like(self.array, 1)))
+
+    def power(self, values: ArrayLike, *, mode: str | None = None, **_: Any) -> Array:
+        """The array with these elements raised to the values."""
+        return arithmetic.power(self.array, self._combined("mul", values, mode, full_like(self.array, 1)))
+
+    def max(self, values: ArrayLike, *, mode: str | None = None, **_: Any) -> Array:
         """The array with the greater of each of these elements and its value."""
-        return self._combined("max", values)
+        return self._combined("max", values, mode)
 
-    def min(self, values: ArrayLike, **_: Any) -> Array:
+    def min(self, values: ArrayLike, *, mode: str | None = None, **_: Any) -> Array:
         """The array with the lesser of each of these elements and its value."""
-        return self._combined("min", values)
+        return self._combined("min", values, mode)
 
-    def get(self, *, mode: str = "clip", fill_value: ArrayLike | None = None) -> Array:
-        """The elements; outside they are clamped (mode "clip") or `fill_value` (mode "fill")."""
+    def apply(self, func: Callable[[Array], ArrayLike], *, mode: str | None = None, **_: Any) -> Array:
+        """The array with a function applied to these elements, once also where one is selected twice."""
+        return self.set(func(self.get()), mode=mode)
+
+    def get(self, *, mode: str | None = None, fill_value: ArrayLike | None = None, **_: Any) -> Array:
+        """The elements. Indices outside are moved inside; with `mode` "fill" or "drop" they give `fill_value`.
+
+        Args:
+            fill_value: without it NaN, the least integer of a signed dtype, the greatest of an unsigned one, or True.
+        """
         plan = _plan(self.key, array_type(self.array).shape)
-        if mode != "fill":
-            return _finish(_read(self.array, plan, _clamped(plan)), plan)
-        found = _read(self.array, plan, plan.operands)
-        if fill_value is not None:
-            known = _read(_zeros(array_type(self.array).shape, dtypes.INT32), plan, plan.operands)
-            found = compare.where(compare.equal(known, 0), found, cast(fill_value, array_type(self.array).dtype))
-        return _finish(found, plan)
+        if _checked(mode) not in ("fill", "drop"):
+            return plan.read(self.array, plan.clamped())
+        found = plan.read(self.array, plan.operands)
+        ones = full_like(self.array, 1, dtypes.INT32)
+        return _filled(found, lambda: compare.equal(plan.read(ones, plan.operands), 1), fill_value)
 
 
-def _zeros(shape: tuple[int, ...], dtype: Any) -> Array:
-    return broadcast_to(cast(0, dtype), shape)
+def _checked(mode: str | None) -> str:
+    if mode is not None and mode not in _AT_MODES:
+        raise PalladioValueError("no such mode", argument="mode", expected=", ".join(_AT_MODES), got=repr(mode))
+    return mode or "promise_in_bounds"
 
 
-_MODES = ("fill", "clip", "wrap")
+def _filled(found: Array, known: Callable[[], Array], fill_value: ArrayLike | None) -> Array:
+    """What was found where it is known, and the fill value elsewhere."""
+    dtype = array_type(found).dtype
+    if fill_value is not None:
+        return compare.where(known(), found, cast(fill_value, dtype))
+    if dtypes.is_bool(dtype) or dtypes.is_unsigned(dtype):
+        return compare.where(known(), found, np.asarray(dtypes.greatest(dtype)))
+    return found  # the outside reads as NaN or the least integer by itself
+
+
+_TAKE_MODES = ("fill", "clip", "wrap")
+
+
+def _placed(indices: Array, extent: int, mode: str | None) -> Array:
+    """Positions counted from the start of an axis, by the rule of a mode of `take` for those outside."""
+    mode = "fill" if mode is None else mode
+    if mode not in _TAKE_MODES:
+        raise PalladioValueError("no such mode", argument="mode", expected=", ".join(_TAKE_MODES), got=repr(mode))
+    if mode == "wrap":
+        return wrapped(indices, extent)
+    return clamped(indices, max(extent - 1, 0)) if mode == "clip" else indices
 
 
 def take(
     a: ArrayLike,
     indices: ArrayLike,
     axis: int | None = None,
+    out: None = None,
     mode: str | None = None,
+    unique_indices: bool = False,
+    indices_are_sorted: bool = False,
     fill_value: ArrayLike | None = None,
 ) -> Array:
     """Elements along an axis, or of the flattened array.
 
     Args:
-        indices: `i32[...]`; its shape replaces the axis. Negative ones count from the end.
-        mode: for indices outside: "fill" (NaN, the least integer, or `fill_value`), "clip" or "wrap"; "fill" by
-            default.
+        indices: `i32[...]`; its shape replaces the axis.
+        mode: for indices outside: "fill", "clip" or "wrap"; "fill" by default. With "fill" negative ones count from the
+            end, with "clip" they are 0.
+        fill_value: without it NaN, the least integer of a signed dtype, the greatest of an unsigned one, or True.
+        out, unique_indices, indices_are_sorted: have no meaning.
+
+    Raises:
+        PalladioTypeError: if the indices are no integers.
+        PalladioIndexError: for an axis that is out of range.
     """
-    mode = "fill" if mode is None else mode
-    if mode not in _MODES:
-        raise PalladioValueError("no such mode", argument="mode", expected=", ".join(_MODES), got=repr(mode))
     if axis is None:
         a, axis = ravel(a), 0
     shape = array_type(a).shape
-    place = normalize_axis(axis, len(shape))
-    index = _index_array(indices)
-    extent = shape[place]
-    index = (
-        arithmetic.remainder(index, extent) if mode == "wrap" else _wrapped(index, extent) if mode == "fill" else index
-    )
-    if mode == "clip":
-        index = arithmetic.clip(index, 0, extent - 1)
-    key = (slice(None),) * place
-    plan = _plan(key, shape)
-    plan.entries[place] = _operand(plan, index, extent, 1)
-    found = _read(a, plan, plan.operands)
-    if mode == "fill" and fill_value is not None:
-        inside = compare.logical_and(compare.greater_equal(index, 0), compare.less(index, extent))
-        inside = reshape(inside, (1,) * place + array_type(index).shape + (1,) * (len(shape) - place - 1))
-        found = compare.where(inside, found, cast(fill_value, array_type(a).dtype))
-    elif mode == "fill" and dtypes.is_unsigned(array_type(a).dtype):
-        inside = compare.logical_and(compare.greater_equal(index, 0), compare.less(index, extent))
-        inside = reshape(inside, (1,) * place + array_type(index).shape + (1,) * (len(shape) - place - 1))
-        found = compare.where(inside, found, dtypes.greatest(array_type(a).dtype))
-    return found
+    axis = normalize_axis(axis, len(shape))
+    indices = np.asarray(indices, np.int32) if static_position(indices) is not None else _index_array(indices)
+    placed = _placed(indices if mode == "clip" else from_start(indices, shape[axis]), shape[axis], mode)
+    entries = tuple(Operand(0) if n == axis else Slice(0, extent) for n, extent in enumerate(shape))
+    found = call(memory.extract, a, placed, transforms=(Index(entries),))
+    own = array_type(placed).shape
+    behind = (1,) * (len(shape) - axis - 1)
+    return _filled(found, lambda: reshape(inside(placed, shape[axis], own), own + behind), fill_value)
 
 
-def _index_array(indices: Any) -> Array:
-    if isinstance(indices, (list, tuple)):
-        indices = np.asarray(indices, np.int32)
-    found = array_type(indices)
-    if not dtypes.is_integer(found.dtype):
-        raise PalladioTypeError("indices are integers", argument="indices", got=str(found))
-    return cast(indices, found.dtype) if not is_weak(indices) else cast(indices, dtypes.INT32)
+def take_along_axis(
+    arr: ArrayLike,
+    indices: ArrayLike,
+    axis: int | None = -1,
+    mode: str | None = None,
+    fill_value: ArrayLike | None = None,
+) -> Array:
+    """The elements along an axis that `indices: i32[...]`, of the rank of `arr`, names for each place of the others.
 
+    Args:
+        axis: None for the elements as a vector.
+        mode, fill_value: as for `take`, but negative indices always count from the end.
 
-def take_along_axis(arr: ArrayLike, indices: ArrayLike, axis: int | None = None, mode: str | None = None) -> Array:
-    """Elements along an axis at places that `indices: i32[...]`, of the rank of `arr`, gives for each of the others."""
+    Raises:
+        PalladioTypeError: if the indices are no integers.
+        PalladioValueError: if the ranks differ.
+    """
+    indices = _index_array(indices)
     if axis is None:
-        arr, indices, axis = ravel(arr), ravel(indices), 0
+        arr, axis = ravel(arr), 0
     shape, given = array_type(arr).shape, array_type(indices).shape
-    place = normalize_axis(axis, len(shape))
+    axis = normalize_axis(axis, len(shape))
     if len(given) != len(shape):
         raise PalladioValueError(
             "the indices have another rank than the array", argument="indices", expected=len(shape), got=len(given)
         )
-    common = list(broadcast_shapes((*shape[:place], 1, *shape[place + 1 :]), (*given[:place], 1, *given[place + 1 :])))
-    common[place] = given[place]
-    index = broadcast_to(_wrapped(_index_array(indices), shape[place]), tuple(common))
-    if mode == "clip":
-        index = arithmetic.clip(index, 0, shape[place] - 1)
-    plan = _Plan()
-    for n, extent in enumerate(shape):
-        along = index if n == place else _counted(tuple(common), n, extent)
-        plan.entries.append(_operand(plan, along, extent, 1))
-    return _read(arr, plan, plan.operands)
+    others = broadcast_shapes(*((*each[:axis], *each[axis + 1 :]) for each in (shape, given)))
+    common = (*others[:axis], given[axis], *others[axis:])
+    placed = broadcast_to(_placed(from_start(indices, shape[axis]), shape[axis], mode), common)
+    operands = [placed if n == axis else _counted(common, n, extent) for n, extent in enumerate(shape)]
+    index = Index(tuple(Operand(n) for n in range(len(shape))))
+    found = call(memory.extract, arr, *operands, transforms=(index,))
+    return _filled(found, lambda: inside(placed, shape[axis], common), fill_value)
 
 
-def _counted(shape: tuple[int, ...], axis: int, extent: int) -> Array:
+def _counted(shape: Shape, axis: int, extent: int) -> Array:
     """The position along an axis for each element; 0 where the axis is broadcast."""
     if extent == 1:
-        return _zeros(shape, dtypes.INT32)
+        return full_like(np.zeros((), np.int32), 0, shape=shape)
     return call(shape_ops.iota, shape=shape, dtype=dtypes.INT32, axis=axis)
