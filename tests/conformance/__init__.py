@@ -1,0 +1,1 @@
+"""The conformance suite: what every executor owes, as rows of a table. `executors.py` is where one joins."""
