@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from palladio.array import convert
+from palladio.array.compare import astype
 from palladio.array.creation import stack
 from palladio.array.foreign import to_numpy
-from palladio.ir.bind import type_of
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 
@@ -93,15 +93,15 @@ def asarray(x: Any, dtype: Any = None) -> Any:
 
     Raises:
         PalladioTypeError: if it is no array.
+        PalladioValueError: for a Python integer that the dtype cannot hold.
     """
     if isinstance(x, (list, tuple)):
         x = _from_nested(x)
-    elif getattr(x, "palladio_type", None) is None:
-        x = to_numpy(x, "x")
-    wanted = type_of(x).dtype if dtype is None else dtypes.canonical(dtype)
-    if isinstance(x, (np.ndarray, np.generic)) and x.dtype != wanted:
-        return np.asarray(x).astype(wanted)
-    return convert.cast(x, wanted) if getattr(x, "palladio_type", None) is not None else np.asarray(x)
+    elif getattr(x, "palladio_type", None) is not None:
+        convert.array_type(x)  # no reference
+    elif dtype is None or dtypes.of_scalar(x) is None:
+        x = np.asarray(to_numpy(x, "x"))
+    return x if dtype is None else astype(x, dtype)
 
 
 def _from_nested(x: Any) -> Any:

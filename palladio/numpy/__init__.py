@@ -8,24 +8,23 @@ they take the dtype of the array they meet; alone they are float32 and int32.
 
 from typing import Any
 
-import ml_dtypes
 import numpy as _np
 
 from palladio.array import FUNCTIONS as _FUNCTIONS
+from palladio.array import scalar_types as _types
 
-bool_ = _np.bool_
-int8, int16, int32, int64 = _np.int8, _np.int16, _np.int32, _np.int64
-uint8, uint16, uint32, uint64 = _np.uint8, _np.uint16, _np.uint32, _np.uint64
-float16, float32, float64 = _np.float16, _np.float32, _np.float64
-bfloat16 = ml_dtypes.bfloat16
-float8_e4m3fn, float8_e5m2 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
+bool = bool_ = _types.bool_
+int8, int16, int32, int64 = _types.int8, _types.int16, _types.int32, _types.int64
+uint8, uint16, uint32, uint64 = _types.uint8, _types.uint16, _types.uint32, _types.uint64
+float16, float32, float64 = _types.float16, _types.float32, _types.float64
+bfloat16, float8_e4m3fn, float8_e5m2 = _types.bfloat16, _types.float8_e4m3fn, _types.float8_e5m2
 floating, integer, signedinteger, unsignedinteger = _np.floating, _np.integer, _np.signedinteger, _np.unsignedinteger
 inexact, number, generic = _np.inexact, _np.number, _np.generic
 ndarray = _np.ndarray
 pi, e, inf, nan, newaxis = _np.pi, _np.e, _np.inf, _np.nan, None
 
 _KINDS = (
-    "bfloat16 bool_ e float16 float32 float64 float8_e4m3fn float8_e5m2 floating generic inexact inf int16 int32 "
+    "bfloat16 bool bool_ e float16 float32 float64 float8_e4m3fn float8_e5m2 floating generic inexact inf int16 int32 "
     "int64 int8 integer nan "
     "ndarray newaxis number pi signedinteger uint16 uint32 uint64 uint8 unsignedinteger"
 )

@@ -1,0 +1,82 @@
+"""Dtypes that are also functions: `int32` names the dtype, and `int32(x)` is `x` in it, traced or not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from palladio.array.kinds import asarray
+from palladio.types.dtypes import DType
+
+__all__ = [
+    "bfloat16",
+    "bool_",
+    "float16",
+    "float32",
+    "float64",
+    "float8_e4m3fn",
+    "float8_e5m2",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+]
+
+
+class ScalarType(type):
+    """The type of `int32` and its kin.
+
+    NumPy's scalar types cannot stand for them: `np.int32(x)` asks a traced `x` for its elements. These are equal to
+    them, and stand wherever NumPy takes a dtype.
+    """
+
+    dtype: DType
+
+    def __call__(cls, x: Any) -> Any:
+        """`x`, a traced value, an array or a scalar, in this dtype."""
+        return asarray(x, cls.dtype)
+
+    @property
+    def __numpy_dtype__(cls) -> DType:
+        """NumPy's way to ask for the dtype, from 2.4 on; before, it looked at `dtype`."""
+        return cls.dtype
+
+    def __eq__(cls, other: object) -> bool:
+        return cls is other or cls.dtype.type is other or (isinstance(other, np.dtype) and cls.dtype == other)
+
+    def __hash__(cls) -> int:
+        return hash(cls.dtype.type)
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, cls.dtype.type)
+
+    def __repr__(cls) -> str:
+        return f"palladio.numpy.{cls.__name__}"
+
+
+def _scalar_type(name: str, scalar: type) -> ScalarType:
+    doc = f"The dtype {name}; called, its argument in that dtype."
+    return ScalarType(name, (), {"dtype": np.dtype(scalar), "__module__": "palladio.numpy", "__doc__": doc})
+
+
+bool_ = _scalar_type("bool_", np.bool_)
+int8 = _scalar_type("int8", np.int8)
+int16 = _scalar_type("int16", np.int16)
+int32 = _scalar_type("int32", np.int32)
+int64 = _scalar_type("int64", np.int64)
+uint8 = _scalar_type("uint8", np.uint8)
+uint16 = _scalar_type("uint16", np.uint16)
+uint32 = _scalar_type("uint32", np.uint32)
+uint64 = _scalar_type("uint64", np.uint64)
+float16 = _scalar_type("float16", np.float16)
+bfloat16 = _scalar_type("bfloat16", ml_dtypes.bfloat16)
+float32 = _scalar_type("float32", np.float32)
+float64 = _scalar_type("float64", np.float64)
+float8_e4m3fn = _scalar_type("float8_e4m3fn", ml_dtypes.float8_e4m3fn)
+float8_e5m2 = _scalar_type("float8_e5m2", ml_dtypes.float8_e5m2)
