@@ -1,4 +1,8 @@
-"""Every piece of Python that the pages show runs: README, docs, and the examples in docstrings."""
+"""Every piece of Python that the pages show runs: README, docs, and the examples in docstrings.
+
+A block fenced as `python` runs; what it prints stands in the block behind it, fenced as `output`, where `...` is
+anything.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +36,14 @@ class Block:
 
 
 def blocks(page: Path) -> Iterator[Block]:
-    """The fenced blocks of a page whose fence says `python`."""
+    """The fenced blocks of a page whose fence says `python` or `output`."""
     fence, start, lines = None, 0, []
     for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
         match = FENCE.match(line)
         if fence is None and match:
             fence, start, lines = match, number, []
         elif fence is not None and match and not match["info"].strip():
-            if fence["info"].split()[:1] == ["python"]:
+            if fence["info"].split()[:1] in (["python"], ["output"]):
                 yield Block(fence["info"].strip(), "\n".join(lines), start)
             fence = None
         elif fence is not None:
@@ -47,20 +51,35 @@ def blocks(page: Path) -> Iterator[Block]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_page_runs_from_top_to_bottom(page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_page_runs_from_top_to_bottom(
+    page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     module = types.ModuleType("__page__")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setenv("MPLBACKEND", "agg")
     monkeypatch.chdir(tmp_path)
-    for block in blocks(page):
+    found = list(blocks(page))
+    for block, behind in zip(found, [*found[1:], None], strict=True):
         if block.info == "python":
             # The empty lines put each block at its own line of the page, in tracebacks and in Palladio's errors.
             exec(compile("\n" * block.line + block.text, str(page), "exec", dont_inherit=True), vars(module))
+            printed = capsys.readouterr().out
+            shown = behind.text if behind is not None and behind.info == "output" else ""
+            check_output(shown, printed, f"{page.relative_to(ROOT)}:{block.line}")
+
+
+def check_output(shown: str, printed: str, place: str) -> None:
+    """What a page shows as printed is what was printed."""
+    example = doctest.Example("", shown + "\n" if shown else "")
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    checker = doctest.OutputChecker()
+    agree = checker.check_output(example.want, printed, flags)
+    assert agree, f"{place}\n{checker.output_difference(example, printed, flags)}"
 
 
 def test_hardly_any_block_is_not_run() -> None:
     kinds = [block.info for page in PAGES for block in blocks(page)]
-    assert set(kinds) <= {"python", "python no-run"}
+    assert set(kinds) <= {"python", "output", "python no-run"}
     assert kinds.count("python no-run") == NOT_RUN
 
 
