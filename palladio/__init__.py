@@ -8,6 +8,7 @@ A kernel is a Python function over references to blocks of arrays. See `palladio
 from palladio.base.errors import (
     DebugCheckError,
     InternalError,
+    PalladioAttributeError,
     PalladioError,
     PalladioIndexError,
     PalladioNotImplementedError,
@@ -59,6 +60,7 @@ __all__ = [
     "InternalError",
     "MemoryRef",
     "MemorySpace",
+    "PalladioAttributeError",
     "PalladioError",
     "PalladioIndexError",
     "PalladioNotImplementedError",

@@ -205,10 +205,16 @@ def _matrix(m: ArrayLike) -> Any:
     return found.shape
 
 
-def concatenate(arrays: Sequence[ArrayLike], axis: int | None = 0, dtype: Any = None) -> Array:
-    """The arrays one behind the other along an axis; flattened first if the axis is None."""
+def _require_arrays(arrays: Any) -> None:
+    if not isinstance(arrays, (tuple, list)):
+        raise PalladioTypeError("a tuple or list of arrays", argument="arrays", got=repr(arrays))
     if not arrays:
         raise PalladioValueError("at least one array is needed", argument="arrays")
+
+
+def concatenate(arrays: Sequence[ArrayLike], axis: int | None = 0, dtype: Any = None) -> Array:
+    """The arrays one behind the other along an axis; flattened first if the axis is None."""
+    _require_arrays(arrays)
     common = result_type(*arrays)[0] if dtype is None else dtypes.canonical(dtype)
     cast_arrays = [cast(array, common) for array in arrays]
     if axis is None:
@@ -223,8 +229,7 @@ def concatenate(arrays: Sequence[ArrayLike], axis: int | None = 0, dtype: Any = 
 
 def stack(arrays: Sequence[ArrayLike], axis: int = 0, dtype: Any = None) -> Array:
     """Arrays of one shape along a new axis."""
-    if not arrays:
-        raise PalladioValueError("at least one array is needed", argument="arrays")
+    _require_arrays(arrays)
     shape = array_type(arrays[0]).shape
     place = normalize_axis(axis, len(shape) + 1)
     wide = (*shape[:place], 1, *shape[place:])

@@ -47,7 +47,9 @@ def to_numpy(value: Any, argument: str) -> np.ndarray[Any, Any] | np.generic:
     elif hasattr(value, "__dlpack__"):
         array = np.from_dlpack(value)
     else:
-        raise PalladioTypeError("no array", argument=argument, got=f"{type(value).__name__}: {value!r:.60}")
+        raise PalladioTypeError(
+            "neither an array nor a number", argument=argument, got=f"{type(value).__name__}: {value!r:.60}"
+        )
     if not dtypes.is_supported(array.dtype):
         expected = ", ".join(str(dtype) for dtype in dtypes.ALL)
         raise PalladioTypeError(
@@ -60,6 +62,13 @@ def _from_torch(tensor: Any, argument: str) -> np.ndarray[Any, Any]:
     if tensor.device.type != "cpu":
         raise PalladioValueError(
             "the tensor is not in host memory", argument=argument, got=str(tensor.device), hint="tensor.cpu()"
+        )
+    if tensor.requires_grad and sys.modules["torch"].is_grad_enabled():
+        raise PalladioTypeError(
+            "the gradient of the tensor would be lost",
+            argument=argument,
+            got="a tensor with requires_grad=True",
+            hint="pass tensor.detach(), or call under torch.no_grad()",
         )
     tensor = tensor.detach()
     name = str(tensor.dtype).removeprefix("torch.")

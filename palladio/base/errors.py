@@ -84,6 +84,10 @@ class PalladioIndexError(PalladioError, IndexError):
     """An index or slice outside a bound that is known before anything runs, or an axis out of range."""
 
 
+class PalladioAttributeError(PalladioError, AttributeError):
+    """An attribute that a traced value or a reference does not have."""
+
+
 class PalladioNotImplementedError(PalladioError, NotImplementedError):
     """A thing that this executor or target refuses, with its reason."""
 

@@ -55,7 +55,7 @@ class Location:
         lines = [f"  {self.file}:{self.line}, in {self.function}"]
         text = linecache.getline(self.file, self.line).rstrip("\n")
         if text.strip():
-            end = self.end_column if self.end_line == self.line else len(text)
+            end = self.end_column if self.end_line == self.line and self.end_column else len(text)
             column = min(self.column, len(text))
             width = max(1, min(end, len(text)) - column)
             stripped = text.lstrip()

@@ -25,6 +25,12 @@ def unflatten(structure: Structure, leaves: Sequence[Any]) -> Tree:
     return optree.tree_unflatten(structure, leaves)
 
 
+def shown(structure: Structure | None) -> str:
+    """A structure as errors show it, `*` standing for a leaf: `(*, {'bias': *})`; `nothing` for None."""
+    text = str(structure).removeprefix("PyTreeSpec(").removesuffix(")")
+    return {"None": "nothing", "*": "one value"}.get(text, text)
+
+
 def map_leaves(function: Callable[..., Any], tree: Tree) -> Tree:
     """The tree with each leaf replaced."""
     return optree.tree_map(function, tree)

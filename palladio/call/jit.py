@@ -17,12 +17,12 @@ from palladio.array import convert
 from palladio.array.foreign import common_library, from_numpy, library_of, to_numpy
 from palladio.base import trees
 from palladio.base.errors import PalladioTypeError, at_call
-from palladio.call.mapping import function_location, function_name
 from palladio.driver.cache import PreparedCache
 from palladio.driver.compile import load
 from palladio.driver.executors import Runner, choose
 from palladio.driver.fingerprint import Unkeyable, fingerprint
 from palladio.trace.debug import checks_enabled
+from palladio.trace.functions import function_location, function_name
 from palladio.trace.trace import current_trace, stage
 from palladio.trace.values import wrap
 from palladio.types import dtypes

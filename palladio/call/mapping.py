@@ -11,11 +11,11 @@ from typing import Any
 
 from palladio.array import convert
 from palladio.base import trees
-from palladio.base.errors import PalladioTypeError, PalladioValueError
-from palladio.base.locations import Location
-from palladio.call.specs import BlockSpec
+from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError
+from palladio.call.specs import BlockSpec, no_block_spec
 from palladio.ir.program import Literal, Program, Var
 from palladio.ops.grid import Blocked, BlockMap, BoundedSlice, Indirect, Squeezed
+from palladio.trace.functions import call_user, counted, function_location, function_name, shown_signature
 from palladio.trace.indices import Slice
 from palladio.trace.trace import stage
 from palladio.trace.values import wrap
@@ -48,36 +48,18 @@ def check_parameters(kernel: Callable[..., Any], roles: Sequence[tuple[str, int]
         signature = inspect.signature(kernel)
     except (TypeError, ValueError):
         return
-    parameters = signature.parameters.values()
     try:
         signature.bind(*[None] * sum(count for _, count in roles), **dict.fromkeys(keywords))
     except TypeError:
-        references = " + ".join(f"{count} {role}" for role, count in roles if count)
+        references = ", ".join(counted(count, role.removesuffix("s")) for role, count in roles if count)
         by_keyword = f", and by keyword {', '.join(keywords)}" if keywords else ""
         raise PalladioTypeError(
             f"the kernel {function_name(kernel)} takes other parameters than the call has references",
             argument="kernel",
-            expected=f"{sum(count for _, count in roles)} ({references}){by_keyword}",
-            got=f"{function_name(kernel)}({', '.join(str(p.replace(annotation=p.empty)) for p in parameters)})",
+            expected=f"{counted(sum(count for _, count in roles), 'reference')} ({references}){by_keyword}",
+            got=f"{function_name(kernel)}{shown_signature(signature)}",
             location=function_location(kernel),
         ) from None
-
-
-def function_name(function: Callable[..., Any]) -> str:
-    """The name of a function, a partial application of one, or a callable object."""
-    while hasattr(function, "func"):
-        function = function.func
-    return getattr(function, "__name__", type(function).__name__)
-
-
-def function_location(function: Callable[..., Any]) -> Location | None:
-    """Where a function is defined."""
-    while hasattr(function, "func"):
-        function = function.func
-    code = getattr(inspect.unwrap(function), "__code__", None) or getattr(type(function).__call__, "__code__", None)
-    if code is None:
-        return None
-    return Location(code.co_filename, code.co_firstlineno, code.co_firstlineno, 0, 0, code.co_name)
 
 
 def specs_for(argument: str, specs: Any, tree: Sequence[Any], count: int) -> list[Any]:
@@ -97,19 +79,22 @@ def specs_for(argument: str, specs: Any, tree: Sequence[Any], count: int) -> lis
     for position, (spec, part) in enumerate(zip(specs, tree, strict=True)):
         flat, structure = trees.flatten(spec)
         parts, wanted = trees.flatten(part)
-        if isinstance(spec, BlockSpec):
+        names = trees.leaf_names(spec, f"{argument}[{position}]")
+        for leaf, name in zip(flat or [spec], names or [f"{argument}[{position}]"], strict=True):
+            if not isinstance(leaf, BlockSpec) and leaf is not no_block_spec and not (leaf is spec and not parts):
+                raise PalladioTypeError(
+                    "a spec is a BlockSpec", argument=name, got=repr(leaf), hint="BlockSpec() takes the whole array"
+                )
+        if len(flat) == 1 and flat[0] is spec:
             flat = [spec] * len(parts)
         elif structure != wanted:
             raise PalladioValueError(
                 "the structure of the specs is not that of the arrays",
                 argument=f"{argument}[{position}]",
-                expected=str(wanted),
-                got=str(structure),
+                expected=trees.shown(wanted),
+                got=trees.shown(structure),
             )
-        for leaf in flat:
-            if not isinstance(leaf, BlockSpec):
-                raise PalladioTypeError("a spec is a BlockSpec", argument=f"{argument}[{position}]", got=repr(leaf))
-        leaves += flat
+        leaves += [None if leaf is no_block_spec else leaf for leaf in flat]
     if len(leaves) != count:
         raise PalladioValueError("one spec per array is needed", argument=argument, expected=count, got=len(leaves))
     return leaves
@@ -165,14 +150,18 @@ class BlockMapper:
 
     def traced(self, index_map: Callable[..., Any], dims: Sequence[Any], origin: str) -> Program:
         """The program of a user's index map, its results checked."""
+        location = function_location(index_map)
+        called_with = counted(self.grid_rank, "grid index").replace("indexs", "indices")
+        if self.scalars:
+            called_with += f" and {counted(len(self.scalars), 'reference')} to prefetched scalars"
 
         def flat(*values: Any) -> list[Any]:
+            result = call_user(index_map, values, {}, "the index map", called_with, origin)
             try:
-                result = index_map(*values)
-            except TypeError as error:
-                self.refuse_signature(index_map, origin, error)
+                return self.checked(result, dims, origin)
+            except PalladioError as error:
+                error.location = error.location or location
                 raise
-            return self.checked(result, dims, origin)
 
         def refuse(captured: str) -> PalladioTypeError:
             return PalladioTypeError(
@@ -182,7 +171,6 @@ class BlockMapper:
                 hint="pass integer arrays through PrefetchScalarGridSpec",
             )
 
-        location = function_location(index_map)
         name = function_name(index_map).strip("<>") or "index_map"
         staged = stage(flat, self.inputs(), wrap, name=name, refuse=refuse, location=location)
         if any(effect.kind.value != "read" for effect in staged.program.effects):
@@ -190,20 +178,6 @@ class BlockMapper:
                 "an index map may read its scalars, not write them", argument=origin, location=location
             )
         return staged.program
-
-    def refuse_signature(self, index_map: Callable[..., Any], origin: str, error: TypeError) -> None:
-        """Turn a call that does not fit the index map's signature into an error that says what it is called with."""
-        try:
-            inspect.signature(index_map).bind(*range(len(self.inputs())))
-        except (TypeError, ValueError):
-            scalars = f" and {len(self.scalars)} references to scalars" if self.scalars else ""
-            raise PalladioTypeError(
-                "the index map takes another number of arguments",
-                argument=origin,
-                expected=f"{self.grid_rank} grid indices{scalars}",
-                got=f"{function_name(index_map)}{inspect.signature(index_map)}",
-                location=function_location(index_map),
-            ) from error
 
     def checked(self, result: Any, dims: Sequence[Any], origin: str) -> list[Any]:
         """The flat results of an index map."""

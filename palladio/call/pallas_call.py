@@ -14,14 +14,7 @@ from palladio.array.foreign import common_library, from_numpy, to_numpy
 from palladio.base import trees
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
 from palladio.call.cost import CostEstimate
-from palladio.call.mapping import (
-    BlockMapper,
-    check_parameters,
-    function_location,
-    function_name,
-    parameter_names,
-    specs_for,
-)
+from palladio.call.mapping import BlockMapper, check_parameters, parameter_names, specs_for
 from palladio.call.specs import BlockSpec, GridSpec, ParsedGrid, no_block_spec, parse_grid
 from palladio.driver.cache import PreparedCache
 from palladio.driver.compile import load
@@ -31,11 +24,12 @@ from palladio.ir.bind import bind, form
 from palladio.ir.program import Program, Var
 from palladio.ops.grid import Grid, grid_call
 from palladio.trace.debug import checks_enabled
+from palladio.trace.functions import function_location, function_name
 from palladio.trace.grid import GridAxes, grid_axes
 from palladio.trace.trace import Traced, current_trace, stage
 from palladio.trace.values import wrap
 from palladio.types import dtypes
-from palladio.types.types import SCALAR, ArrayType, MemoryRef, RefType, ShapeDtypeStruct, Type
+from palladio.types.types import SCALAR, ArrayType, MemoryRef, RefType, ShapeDtypeStruct, Type, described_shape
 
 INDEX = ArrayType((), dtypes.INT32)
 
@@ -105,6 +99,10 @@ def pallas_call(
     scratch_shapes = scratch_types if scratch_types is not None else scratch_shapes
     with at_call():
         if grid_spec is not None:
+            if not isinstance(grid_spec, GridSpec):
+                raise PalladioTypeError(
+                    "a grid_spec is a GridSpec or a PrefetchScalarGridSpec", argument="grid_spec", got=repr(grid_spec)
+                )
             _refuse_beside_grid_spec(grid, in_specs, out_specs, scratch_shapes)
         spec = grid_spec or GridSpec(grid, in_specs, out_specs, scratch_shapes)
         parsed = parse_grid(spec.grid)
@@ -150,6 +148,13 @@ def _parallel_axes(compiler_params: Any, rank: int) -> tuple[bool, ...]:
 
 
 def _checked_aliases(aliases: Mapping[int, int], outputs: int) -> tuple[tuple[int, int], ...]:
+    if not isinstance(aliases, Mapping):
+        raise PalladioTypeError(
+            "a dictionary from the number of an input to the number of an output",
+            argument="input_output_aliases",
+            expected="such as {0: 0}",
+            got=repr(aliases),
+        )
     for source, target in aliases.items():
         if not isinstance(source, int) or not isinstance(target, int) or source < 0 or not 0 <= target < outputs:
             raise PalladioValueError(
@@ -199,7 +204,7 @@ def _output_type(leaf: Any, name: str) -> ArrayType:
     if shape is None or dtype is None:
         raise PalladioTypeError("an output is described by a shape and a dtype", argument=name, got=repr(leaf))
     try:
-        return ArrayType(tuple(int(extent) for extent in shape), dtypes.canonical(str(dtype).removeprefix("torch.")))
+        return ArrayType(described_shape(shape), dtypes.canonical(str(dtype).removeprefix("torch.")))
     except PalladioError as error:
         error.argument = name
         raise
@@ -272,8 +277,8 @@ class PallasCall:
             return _Builder(self, args, [_described(leaf, name) for leaf, name in zip(leaves, names)]).build()[1]
 
     def _checked_size(self, size: Any) -> Any:
-        if size < 0:
-            raise PalladioValueError("a dynamic grid size is negative", argument="grid", got=int(size))
+        if size < 1:
+            raise PalladioValueError("a grid size is at least 1", argument="grid", got=int(size))
         return np.int32(size)
 
     def _prepared(self, args: Sequence[Any], types: tuple[ArrayType, ...], traced: bool) -> Prepared:
@@ -453,8 +458,8 @@ class _Builder:
         scratch = call.spec.scratch_shapes
         named = list(scratch) if isinstance(scratch, Mapping) else []
         buffers = 0 if named else len(scratch) if isinstance(scratch, (tuple, list)) else 1
-        roles = [("scalars", count), ("inputs", len(self.args) - count), ("outputs", len(call.outputs.tree))]
-        check_parameters(call.kernel, [*roles, ("scratch", buffers)], named)
+        roles = [("prefetched scalars", count), ("inputs", len(self.args) - count), ("outputs", len(call.outputs.tree))]
+        check_parameters(call.kernel, [*roles, ("scratch buffers", buffers)], named)
 
     def ref_hints(self) -> list[str]:
         """The kernel's parameter names for references that are parameters by themselves."""
@@ -471,5 +476,5 @@ class _Builder:
             f"the kernel {self.call.__name__} captures an array constant",
             argument="kernel",
             got=captured,
-            hint="pass it as an input; a kernel may capture only scalars",
+            hint="pass it as an input, or make it in the kernel with palladio.numpy; a kernel may capture only scalars",
         )

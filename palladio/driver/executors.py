@@ -59,7 +59,7 @@ def find(name: str, argument: str) -> Executor:
     Raises:
         PalladioValueError: if there is none.
     """
-    if name not in EXECUTORS:
+    if not isinstance(name, str) or name not in EXECUTORS:
         raise PalladioValueError(
             "no executor has this name", argument=argument, expected=", ".join(EXECUTORS), got=repr(name)
         )
@@ -92,9 +92,7 @@ def choose(interpret: Any = None) -> Executor:
     if isinstance(interpret, str):
         return find(interpret, "interpret")
     if interpret not in (None, False):
-        raise PalladioTypeError(
-            "interpret is True, False or the name of an executor", argument="interpret", got=repr(interpret)
-        )
+        raise PalladioTypeError("True, False or the name of an executor", argument="interpret", got=repr(interpret))
     chosen = _chosen.get()
     if chosen is not None:
         return chosen

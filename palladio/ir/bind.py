@@ -62,6 +62,8 @@ def _concrete(value: Any, op: Op) -> Any:
         return np.asarray(value, kind[0])[()]
     if isinstance(value, (np.ndarray, np.generic)):
         return value
+    if hasattr(value, "palladio_leaked"):
+        raise value.palladio_leaked()
     raise PalladioTypeError(f"an input of {op.name} must be an array", got=type(value).__name__)
 
 

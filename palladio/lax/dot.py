@@ -52,7 +52,15 @@ def dot_general(
         PalladioIndexError: for an axis that is out of range.
     """
     lhs, rhs = as_array(lhs), as_array(rhs)
-    (left, right), (left_batch, right_batch) = dimension_numbers
+    try:
+        (left, right), (left_batch, right_batch) = dimension_numbers
+    except (TypeError, ValueError):
+        raise PalladioValueError(
+            "((lhs contracting, rhs contracting), (lhs batch, rhs batch)), each a sequence of axes",
+            argument="dimension_numbers",
+            expected="such as (((1,), (0,)), ((), ()))",
+            got=repr(dimension_numbers),
+        ) from None
     dtype = result_type(lhs, rhs)[0] if preferred_element_type is None else dtypes.canonical(preferred_element_type)
     contracting = _axes(left, lhs), _axes(right, rhs)
     return call(

@@ -179,7 +179,7 @@ def _repeat_type(*operands: Type, condition: Program, body: Program, constants: 
     carry = _carry_types(operands, constants)
     if condition.output_types != (ArrayType((), dtypes.BOOL),):
         raise PalladioTypeError(
-            "the loop condition returns one scalar bool", got=", ".join(map(str, condition.output_types))
+            "the loop condition returns one scalar bool", got=", ".join(map(str, condition.output_types)) or "nothing"
         )
     if body.output_types != tuple(carry):
         raise PalladioTypeError(

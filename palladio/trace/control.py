@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from palladio.ir.bind import bind, type_of
 from palladio.ir.program import Program, Var
 from palladio.ops import control as ops
 from palladio.ops import memory
+from palladio.trace.functions import call_user, counted, require_function
 from palladio.trace.trace import Staged, stage
 from palladio.trace.values import wrap
 from palladio.types import dtypes
@@ -37,9 +38,17 @@ class Body:
     """
 
     def __init__(self, function: Callable[..., Any], what: str) -> None:
+        require_function(function, f"what {what} runs")
         self.function = function
         self.what = what
         self.structure: trees.Structure | None = None
+
+    def called(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """The result of the function."""
+        expected = counted(len(args), "argument")
+        if kwargs:
+            expected += f", and by keyword {', '.join(kwargs)}"
+        return call_user(self.function, args, kwargs, f"the function that {self.what} runs", expected)
 
     def stage(
         self,
@@ -60,7 +69,7 @@ class Body:
             for value, is_weak in zip(values, weak, strict=False):
                 convert.mark_weak(value, is_weak)
             args, kwargs = arguments(*values)
-            leaves, self.structure = trees.flatten(self.function(*args, **kwargs))
+            leaves, self.structure = trees.flatten(self.called(args, kwargs))
             if kinds is None or len(kinds) != len(leaves):
                 return leaves
             return [_converted(leaf, kind) for leaf, kind in zip(leaves, kinds, strict=True)]
@@ -95,8 +104,8 @@ def _require_carry(what: str, structure: trees.Structure, body: Body, kinds: Seq
     if body.structure != structure:
         raise PalladioTypeError(
             f"the body of {what} must return a carry of the structure that it takes",
-            expected=structure,
-            got=body.structure,
+            expected=trees.shown(structure),
+            got=trees.shown(body.structure),
         )
     given = [kind[0] for kind in _output_kinds(staged)]
     wanted = [kind[0] for kind in kinds]
@@ -152,9 +161,14 @@ def when(condition: Any) -> Callable[[Callable[[], None]], None]:
         def nothing() -> None:
             return None
 
-        result = cond(condition, function, nothing)
-        if result is not None:
-            raise PalladioTypeError("the function under when must return nothing", got=repr(result))
+        def without_result() -> None:
+            result = call_user(function, (), {}, "the function under when", "no arguments")
+            if result is not None:
+                raise PalladioTypeError(
+                    "the function under when must return nothing; it writes to references", got=repr(result)
+                )
+
+        _branch("when", _truth("when", condition), (nothing, without_result), ())
 
     return decorate
 
@@ -169,11 +183,16 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
     Raises:
         PalladioTypeError: if the branches return different structures or types.
     """
+    return _branch("cond", _truth("cond", pred), (false_fun, true_fun), operands)
+
+
+def _truth(what: str, pred: Any) -> Any:
+    """1 where a scalar is true, else 0: the number of the branch to run."""
     kind = convert.array_type(pred)
     if kind.shape != ():
-        raise PalladioTypeError("the predicate of cond is a scalar", got=str(kind))
+        raise PalladioTypeError(f"the predicate of {what} is a scalar", got=str(kind))
     truth = pred if kind.dtype == dtypes.BOOL else _nonzero(pred)
-    return _branch("cond", convert.cast(_strong(truth), dtypes.INT32), (false_fun, true_fun), operands)
+    return convert.cast(_strong(truth), dtypes.INT32)
 
 
 def _nonzero(value: Any) -> Any:
@@ -213,7 +232,8 @@ def _branch(what: str, index: Any, functions: Sequence[Callable[..., Any]], oper
     for body in bodies[1:]:
         if body.structure != bodies[0].structure:
             raise PalladioTypeError(
-                f"the branches of {what} must return one structure", expected=bodies[0].structure, got=body.structure
+                f"the branches of {what} must return one structure",
+                got=_by_branch(what, [trees.shown(each.structure) for each in bodies]),
             )
     wanted = [_join(what, column) for column in zip(*map(_output_kinds, staged), strict=True)]
     if any(_output_kinds(each) != wanted for each in staged):
@@ -226,13 +246,21 @@ def _branch(what: str, index: Any, functions: Sequence[Callable[..., Any]], oper
     return None if assert_structure is None else trees.unflatten(assert_structure, marked)
 
 
+def _by_branch(what: str, returned: Sequence[str]) -> str:
+    """What each branch returns, those of `cond` by the names of its parameters, true first."""
+    if what == "cond":
+        return f"{returned[1]} from true_fun, {returned[0]} from false_fun"
+    return ", ".join(f"{each} from branch {number}" for number, each in enumerate(returned))
+
+
 def _join(what: str, kinds: Sequence[Kind]) -> Kind:
     """The kind that the branches' outputs at one place have, weak ones giving way."""
     shapes = {kind[0].shape for kind in kinds}
     strong = {kind[0].dtype for kind in kinds if not kind[1]}
     if len(shapes) > 1 or len(strong) > 1:
         raise PalladioTypeError(
-            f"the branches of {what} must return the same types", got=" and ".join(str(kind[0]) for kind in kinds)
+            f"the branches of {what} must return the same types",
+            got=_by_branch(what, [str(kind[0]) for kind in kinds]),
         )
     dtype, weak = dtypes.promote(*((kind[0].dtype, kind[1]) for kind in kinds))
     return ArrayType(shapes.pop(), dtype), weak
@@ -278,7 +306,9 @@ def _counted(what: str, lower: Any, upper: Any, step: int, body: Any, carry: Any
     ordered = Program(
         (inputs[0], *inputs[1 + count :], *inputs[1 : 1 + count]), program.eqns, program.outputs, program.name
     )
-    factor = 0 if unroll is True else 1 if unroll in (None, False) else int(unroll)
+    factor = 0 if unroll is True else 1 if unroll in (None, False) else unroll
+    if not isinstance(factor, int) or factor < 0:
+        raise PalladioValueError("a number of iterations, or True for all", argument="unroll", got=repr(unroll))
     results = bind(
         ops.loop,
         convert.cast(lower, dtype),
@@ -314,9 +344,13 @@ def loop(
 
         @functools.wraps(function)
         def without_carry(i: Any, _: Any) -> Any:
-            result = function(i)
+            result = call_user(function, (i,), {}, "the loop body", "1 argument: the index")
             if result is not None:
-                raise PalladioTypeError("a loop body without carry returns nothing", got=repr(result))
+                raise PalladioTypeError(
+                    "a loop body without carry returns nothing",
+                    got=repr(result),
+                    hint="pass init_carry=, or return nothing",
+                )
             return None
 
         _counted("loop", lower, upper, stride, without_carry, None, unroll)
@@ -500,8 +534,11 @@ def run_state(f: Callable[[Any], None]) -> Callable[[Any], Any]:
         def body(*refs: Any) -> Any:
             for ref, leaf in zip(refs, leaves, strict=True):
                 ref[...] = convert.cast(leaf, ref.dtype)
-            if f(trees.unflatten(structure, refs)) is not None:
-                raise PalladioTypeError("the function under run_state must return nothing; it writes to its references")
+            result = call_user(f, (trees.unflatten(structure, refs),), {}, "the function under run_state", "1 argument")
+            if result is not None:
+                raise PalladioTypeError(
+                    "the function under run_state must return nothing; it writes to its references", got=repr(result)
+                )
             return trees.unflatten(structure, [ref[...] for ref in refs])
 
         return run_scoped(body, *types)

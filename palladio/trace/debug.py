@@ -8,12 +8,15 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+import numpy as np
+
 from palladio.array import convert
 from palladio.base import knobs
 from palladio.base.errors import PalladioTypeError, PalladioValueError
 from palladio.ir.bind import bind
 from palladio.ops import debug as ops
 from palladio.types import dtypes
+from palladio.types.types import ArrayType
 
 _checks: ContextVar[bool | None] = ContextVar("palladio_debug_checks", default=None)
 
@@ -40,7 +43,15 @@ def debug_print(fmt: str, *args: Any) -> None:
     Raises:
         PalladioValueError: if the format and the number of values do not fit.
     """
-    fields = [field for _, field, _, _ in string.Formatter().parse(fmt) if field is not None]
+    if not isinstance(fmt, str):
+        raise PalladioTypeError("the format is a string", argument="fmt", got=repr(fmt))
+    try:
+        parsed = list(string.Formatter().parse(fmt))
+    except ValueError as error:
+        raise PalladioValueError(
+            "the format does not parse", argument="fmt", expected=str(error), got=repr(fmt)
+        ) from None
+    fields = [field for _, field, _, _ in parsed if field is not None]
     if any(field not in ("", str(n)) for n, field in enumerate(fields)) or len(fields) != len(args):
         raise PalladioValueError(
             "the format has one {} for each value, in order",
@@ -48,9 +59,21 @@ def debug_print(fmt: str, *args: Any) -> None:
             expected=f"{len(args)} fields",
             got=repr(fmt),
         )
-    for value in args:
-        convert.array_type(value)
+    specs = [spec for _, field, spec, _ in parsed if field is not None]
+    for value, spec in zip(args, specs, strict=True):
+        _check_format(spec or "", convert.array_type(value))
     bind(ops.debug_print, *args, format=fmt)
+
+
+def _check_format(spec: str, kind: ArrayType) -> None:
+    """Whether a value of this type can be printed in a format, found out by printing a zero."""
+    try:
+        format(np.zeros((), kind.dtype)[()] if kind.shape == () else np.zeros(kind.shape, kind.dtype), spec)
+    except (TypeError, ValueError):
+        hint = "an array takes {} alone" if kind.shape else None
+        raise PalladioValueError(
+            "a value cannot be printed in this format", argument="fmt", got=f"{{:{spec}}} for {kind}", hint=hint
+        ) from None
 
 
 def debug_check(condition: Any, message: str) -> None:
@@ -73,6 +96,8 @@ def multiple_of(x: Any, values: Any) -> Any:
         x: a scalar or array of integers.
     """
     factors = (values,) if isinstance(values, int) else tuple(values)
+    if not all(isinstance(factor, int) and factor > 0 for factor in factors):
+        raise PalladioValueError("multiple_of takes positive factors", argument="values", got=values)
     if isinstance(x, int):
         if any(x % factor for factor in factors):
             raise PalladioValueError("the promise of multiple_of is broken", expected=f"a multiple of {values}", got=x)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from palladio.array import convert
-from palladio.base.errors import PalladioTypeError
+from palladio.base.errors import PalladioAttributeError, PalladioError, PalladioTypeError, PalladioValueError
 from palladio.ir.bind import bind
 from palladio.ir.program import Var
 from palladio.ops import memory
@@ -18,7 +18,7 @@ from palladio.types import dtypes
 from palladio.types.transforms import Bitcast, Index, Reshape, Transform, Transpose, transformed
 from palladio.types.types import ArrayType, MemorySpace, RefType, Shape
 
-_NO_ARITHMETIC = "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift lt le gt ge neg abs invert"
+_NO_ARITHMETIC = "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift lt le gt ge eq ne neg abs invert"
 
 
 class Reference:
@@ -143,6 +143,15 @@ class Reference:
         """Add to the elements; one that is selected several times receives every addition."""
         bind(memory.accumulate, self.root, fitted(value, self), *self.operands, transforms=self.transforms)
 
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__") and name.endswith("__"):
+            raise AttributeError(name)
+        raise PalladioAttributeError(
+            f"a reference has no attribute {name!r}", got=repr(self), hint="read it first: ref[...]"
+        )
+
+    __hash__ = object.__hash__  # two references are equal if they are one object, as keys and in lists
+
     def __iter__(self) -> NoReturn:
         self._refuse()
 
@@ -233,6 +242,7 @@ def fitted(value: Any, target: Reference) -> Any:
 
     Raises:
         PalladioTypeError: for a value of another dtype.
+        PalladioValueError: for a shape that does not broadcast.
     """
     wanted = target.array
     if isinstance(value, Reference):
@@ -247,4 +257,11 @@ def fitted(value: Any, target: Reference) -> Any:
                 hint="convert it: value.astype(ref.dtype)",
             )
         value = convert.cast(value, wanted.dtype)
-    return convert.broadcast_to(value, wanted.shape)
+    try:
+        return convert.broadcast_to(value, wanted.shape)
+    except PalladioError:
+        raise PalladioValueError(
+            "the value does not broadcast to the shape that the reference has here",
+            expected=str(wanted),
+            got=str(given),
+        ) from None

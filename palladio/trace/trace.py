@@ -30,6 +30,22 @@ class Traced:
         self.palladio_var = var
         self.palladio_type: Any = var.type
 
+    def palladio_leaked(self) -> PalladioTypeError:
+        """The error for its use where the function that it belongs to is not being traced."""
+        made = (eqn.location for eqn in self.palladio_trace.eqns if self.palladio_var in eqn.outputs)
+        reference = isinstance(self.palladio_type, RefType)
+        return PalladioTypeError(
+            "a reference was used outside of the scope that it belongs to"
+            if reference
+            else "a traced value was used outside of the function that it belongs to",
+            got=str(self.palladio_type),
+            hint="a reference ends with its scope; return what it holds, ref[...], instead"
+            if reference
+            else "return it from the function, or write it to a reference",
+            other=next(made, None),
+            other_label="it was made here",
+        )
+
 
 class Trace:
     """The interpreter that writes equations. What belongs to an enclosing trace is captured as an input.
@@ -59,11 +75,7 @@ class Trace:
             if value.palladio_trace is self:
                 return value.palladio_var
             if not self.encloses(value.palladio_trace):
-                raise PalladioTypeError(
-                    "a traced value was used outside of the function that it belongs to",
-                    got=str(value.palladio_type),
-                    hint="return it from the function, or write it to a reference",
-                )
+                raise value.palladio_leaked()
             return self.capture(value, value.palladio_type)
         kind = dtypes.of_scalar(value)
         if kind is not None:
@@ -118,6 +130,12 @@ def current_trace() -> Trace | None:
     """The innermost trace under way, if any."""
     interpreter = current.get()
     return interpreter if isinstance(interpreter, Trace) else None
+
+
+def is_live(value: Traced) -> bool:
+    """Whether the function that a traced value belongs to is being traced."""
+    trace = current_trace()
+    return trace is not None and (trace is value.palladio_trace or trace.encloses(value.palladio_trace))
 
 
 def is_traced(value: Any) -> bool:
@@ -177,7 +195,11 @@ def stage(
 
 def _output(trace: Trace, value: Any) -> Atom:
     if isinstance(getattr(value, "palladio_type", None), RefType):
-        raise PalladioTypeError("no references are allowed to escape a scope", got=str(value.palladio_type))
+        raise PalladioTypeError(
+            "no references are allowed to escape a scope",
+            got=str(value.palladio_type),
+            hint="return what it holds: ref[...]",
+        )
     return trace.atom(value)
 
 

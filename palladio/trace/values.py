@@ -8,10 +8,10 @@ from typing import Any, NoReturn
 import numpy as np
 
 from palladio.array import FUNCTIONS, NAMESPACE, indexing
-from palladio.base.errors import PalladioNotImplementedError, PalladioTypeError
+from palladio.base.errors import PalladioAttributeError, PalladioNotImplementedError, PalladioTypeError
 from palladio.ir.program import Var
 from palladio.trace.reference import Ref
-from palladio.trace.trace import Trace, Traced
+from palladio.trace.trace import Trace, Traced, is_live
 from palladio.types.types import ArrayType, RefType, Shape
 
 
@@ -21,6 +21,8 @@ def wrap(trace: Trace, var: Var) -> Any:
 
 
 def _refuse(value: Value, what: str, hint: str) -> NoReturn:
+    if not is_live(value):
+        raise value.palladio_leaked()
     raise PalladioTypeError(f"a traced value has no {what} while the kernel is being traced", got=str(value), hint=hint)
 
 
@@ -135,8 +137,29 @@ class Value(Traced):
     def __float__(self) -> NoReturn:
         _refuse(self, "Python float", "keep computing with the traced value")
 
+    def __complex__(self) -> NoReturn:
+        _refuse(self, "Python complex number", "keep computing with the traced value")
+
+    def __format__(self, spec: str) -> str:
+        if spec:
+            _refuse(self, "formatted text", "use palladio.debug_print")
+        return repr(self)
+
+    def __round__(self, decimals: int = 0) -> Any:
+        return FUNCTIONS["round"](self, decimals)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__") and name.endswith("__"):
+            raise AttributeError(name)
+        hint = "read its elements after the kernel has run" if name in _CONCRETE else "palladio.numpy has the functions"
+        raise PalladioAttributeError(f"a traced value has no attribute {name!r}", got=str(self), hint=hint)
+
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        _refuse(self, "NumPy array", "use the functions of palladio.numpy, or NumPy's functions directly on the value")
+        _refuse(
+            self,
+            "NumPy array",
+            "use NumPy's functions directly on the value; jnp.take(table, i) looks it up in a table",
+        )
 
     def __array_namespace__(self, api_version: str | None = None) -> Any:
         return NAMESPACE
@@ -150,9 +173,12 @@ class Value(Traced):
         return _function(name)(*inputs, **options)
 
     def __array_function__(self, function: Callable[..., Any], types: Any, args: Any, kwargs: Any) -> Any:
-        return _function(function.__name__)(*args, **kwargs)
+        home = function.__module__.removeprefix("numpy").removeprefix(".")
+        known = function.__name__ in FUNCTIONS or not home
+        return _function(function.__name__ if known else f"{home}.{function.__name__}")(*args, **kwargs)
 
 
+_CONCRETE = ("data", "item", "tolist", "tobytes", "tofile", "numpy")
 _REDUCTIONS = {
     ("add", "reduce"): "sum",
     ("multiply", "reduce"): "prod",

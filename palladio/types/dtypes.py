@@ -71,12 +71,14 @@ def canonical(dtype: DTypeLike) -> DType:
     if isinstance(dtype, str) and dtype in SHORT_NAMES:
         return SHORT_NAMES[dtype]
     try:
-        found = np.dtype(dtype)
+        found = None if dtype is None else np.dtype(dtype)  # NumPy takes None for float64
     except TypeError:
         found = None
     if found is None or found.newbyteorder("=") not in _SHORT_OF:
         raise PalladioTypeError(
-            "not a dtype that Palladio has", expected=", ".join(str(dt) for dt in ALL), got=str(dtype)
+            "not a dtype that Palladio has",
+            expected=", ".join(str(dt) for dt in ALL),
+            got=getattr(dtype, "__name__", str(dtype)),
         ) from None
     return found.newbyteorder("=")
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import operator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 
@@ -33,6 +36,22 @@ class ArrayType:
         return math.prod(self.shape)
 
 
+def described_shape(shape: Any) -> Shape:
+    """The shape that a user gives: an integer or a sequence of them, at least 0.
+
+    Raises:
+        PalladioTypeError: for what is no integer.
+        PalladioValueError: for a negative size.
+    """
+    try:
+        found = tuple(map(operator.index, shape)) if isinstance(shape, Iterable) else (operator.index(shape),)
+    except TypeError:
+        raise PalladioTypeError("a shape is integers", argument="shape", got=repr(shape)) from None
+    if min(found, default=0) < 0:
+        raise PalladioValueError("a size is at least 0", argument="shape", got=found)
+    return found
+
+
 @dataclass(frozen=True)
 class MemorySpace:
     """A kind of memory. Calling one describes a buffer in it: `VMEM((8, 128), jnp.float32)`."""
@@ -44,9 +63,8 @@ class MemorySpace:
 
     def __call__(self, shape: Shape, dtype: Any, **options: Any) -> MemoryRef:
         """Describe a buffer of `dtype[shape]` in this space, for `scratch_shapes` and `run_scoped`."""
-        if isinstance(shape, int):
-            shape = (shape,)
-        return MemoryRef(tuple(int(n) for n in shape), dtypes.canonical(dtype), self, **options)
+        with at_call():
+            return MemoryRef(described_shape(shape), dtypes.canonical(dtype), self, **options)
 
 
 ANY = MemorySpace("any")
@@ -115,8 +133,9 @@ class ShapeDtypeStruct:
     dtype: DType
 
     def __init__(self, shape: Any, dtype: Any, **_: Any) -> None:
-        object.__setattr__(self, "shape", (shape,) if isinstance(shape, int) else tuple(int(n) for n in shape))
-        object.__setattr__(self, "dtype", dtypes.canonical(dtype))
+        with at_call():
+            object.__setattr__(self, "shape", described_shape(shape))
+            object.__setattr__(self, "dtype", dtypes.canonical(dtype))
 
     def __str__(self) -> str:
         return str(ArrayType(self.shape, self.dtype))
