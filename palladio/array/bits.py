@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from palladio.array.convert import Array, ArrayLike, apply, array_type, call, cast, mark_weak, together
+from palladio.base.errors import PalladioValueError
 from palladio.ir.op import Op
-from palladio.ops import arithmetic
+from palladio.ops import arithmetic, casts
 from palladio.ops import bits as ops
+from palladio.ops import shape as shapes
 from palladio.types import dtypes
 
 __all__ = [
@@ -78,3 +80,26 @@ def bitwise_count(x: ArrayLike) -> Array:
     if array_type(x).dtype == dtypes.BOOL:
         return cast(x, np.dtype(np.uint8))
     return cast(call(ops.population_count, x), np.dtype(np.uint8))
+
+
+def view(x: ArrayLike, dtype: dtypes.DTypeLike) -> Array:
+    """The same bits as another dtype: `f32[m, n]` as `i32[m, n]`, `u8[m, 4 * n]`, `f64[m, n / 2]`.
+
+    Raises:
+        PalladioTypeError: to or from bool.
+        PalladioValueError: if the last axis has no whole number of elements of the other dtype.
+    """
+    kind, wanted = array_type(x), dtypes.canonical(dtype)
+    old, new = kind.dtype.itemsize, wanted.itemsize
+    if old == new:
+        return x if kind.dtype == wanted else call(casts.bitcast_convert, x, dtype=wanted)
+    if not kind.shape or kind.shape[-1] * old % new:
+        raise PalladioValueError(
+            "the last axis has a whole number of elements of the other dtype", got=f"{kind} as {wanted}"
+        )
+    *leading, extent = kind.shape
+    if old > new:
+        apart = call(casts.bitcast_convert, x, dtype=wanted)
+        return call(shapes.reshape, apart, shape=(*leading, extent * old // new))
+    grouped = call(shapes.reshape, x, shape=(*leading, extent * old // new, new // old))
+    return call(casts.bitcast_convert, grouped, dtype=wanted)

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from palladio.array import FUNCTIONS, NAMESPACE, indexing
+from palladio.array import FUNCTIONS, NAMESPACE, bits, indexing
 from palladio.base.errors import PalladioAttributeError, PalladioNotImplementedError, PalladioTypeError
 from palladio.ir.program import Var
 from palladio.trace.reference import Ref
@@ -86,6 +86,10 @@ class Value(Traced):
     def astype(self, dtype: Any) -> Any:
         """The values in another dtype."""
         return FUNCTIONS["astype"](self, dtype)
+
+    def view(self, dtype: Any) -> Any:
+        """The same bits as another dtype; the last axis grows or shrinks with the width."""
+        return bits.view(self, dtype)
 
     def reshape(self, *shape: Any) -> Any:
         """The same elements in another shape."""
@@ -222,6 +226,7 @@ _OPERATORS = {
     "truediv": "true_divide",
     "floordiv": "floor_divide",
     "mod": "remainder",
+    "divmod": "divmod",
     "pow": "power",
     "matmul": "matmul",
     "and": "bitwise_and",

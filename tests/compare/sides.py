@@ -9,6 +9,8 @@ What JAX's interpret mode cannot run, and what therefore is not compared here:
 * `pl.BoundedSlice` and `pl.Indirect` blocks, and `pl.Element` with padding beside `input_output_aliases`;
 * transposed references, writes through a reshaped or bitcast one, and a step beside an integer in one index;
 * arrays without elements; `lax.axis_index` of a named grid; types of 64 bits, which are off by default;
+* a `while_loop` whose condition reads a reference that its body changes: there it sees the value before the loop;
+* `pl.cdiv` of negative numbers, which rounds up only here;
 * atomic operations on bits, and any atomic operation at an integer index;
 * `debug_check`, which does nothing there, and NumPy functions on traced values (`np.exp(x)`), which JAX refuses;
 * `gmm` with `m` that the tile does not divide, and rows past the last group, which are uninitialised there.

@@ -132,21 +132,23 @@ def case_while_loop(rng):
 def case_while_loop_over_references(rng):
     """Newton's method until the step is small, its state in scratch."""
 
-    def kernel(x_ref, o_ref, count_ref, error_ref):
-        o_ref[...] = jnp.ones_like(o_ref)
-        error_ref[0] = jnp.float32(1)
+    def kernel(x_ref, o_ref, count_ref, guess_ref):
+        guess_ref[...] = jnp.ones_like(guess_ref)
 
-        def improve(count):
-            better = 0.5 * (o_ref[...] + x_ref[...] / o_ref[...])
-            error_ref[0] = jnp.max(jnp.abs(better - o_ref[...]))
-            o_ref[...] = better
-            return count + 1
+        def improve(state):
+            count, _ = state
+            better = 0.5 * (guess_ref[...] + x_ref[...] / guess_ref[...])
+            error = jnp.max(jnp.abs(better - guess_ref[...]))
+            guess_ref[...] = better
+            return count + 1, error
 
-        count_ref[0] = lax.while_loop(lambda count: (count < 50) & (error_ref[0] > 1e-3), improve, 0)
+        start = (jnp.int32(0), jnp.float32(1))
+        count_ref[0] = lax.while_loop(lambda state: (state[0] < 50) & (state[1] > 1e-3), improve, start)[0]
+        o_ref[...] = guess_ref[...]
 
     x = rng.uniform(1, 4, (4, 8)).astype(np.float32)
     out_shape = [ShapeDtypeStruct(x.shape, x.dtype), ShapeDtypeStruct((1,), np.int32)]
-    return run(kernel, out_shape, x, scratch_shapes=[pltpu.SMEM((1,), jnp.float32)])
+    return run(kernel, out_shape, x, scratch_shapes=[pltpu.VMEM(x.shape, x.dtype)])
 
 
 def case_cond(rng):
