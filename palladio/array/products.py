@@ -157,9 +157,9 @@ def einsum(
         PalladioValueError: subscripts that do not fit the operands, or a letter twice in one operand.
     """
     terms, output = _parsed(subscripts, operands)
-    sizes: dict[str, int] = {}
-    for term, operand in zip(terms, operands, strict=True):
-        _collect(term, array_type(operand).shape, sizes, subscripts)
+    sizes = _sizes(terms, operands, subscripts)
+    fitted = [_without_ones(operand, term, sizes) for operand, term in zip(operands, terms, strict=True)]
+    operands, terms = [operand for operand, _ in fitted], [term for _, term in fitted]
     value, letters = operands[0], terms[0]
     value, letters = _summed(value, letters, [*terms[1:], output])
     for n in range(1, len(operands)):
@@ -210,27 +210,45 @@ def _without_ellipsis(terms: Sequence[str], operands: Sequence[Any]) -> tuple[li
     return [term.replace("...", hidden[len(hidden) - rank :]) for term, rank in zip(terms, ranks, strict=True)], hidden
 
 
-def _collect(term: str, shape: tuple[int, ...], sizes: dict[str, int], subscripts: str) -> None:
-    if len(term) != len(shape):
-        raise PalladioValueError(
-            f"the term {term!r} has another rank than its operand",
-            argument="subscripts",
-            expected=shape,
-            got=repr(subscripts),
-        )
-    for letter, extent in zip(term, shape, strict=True):
-        if sizes.setdefault(letter, extent) != extent:
+def _sizes(terms: Sequence[str], operands: Sequence[Array], subscripts: str) -> dict[str, int]:
+    """The size that each letter stands for."""
+    sizes: dict[str, int] = {}
+    for term, operand in zip(terms, operands, strict=True):
+        shape = array_type(operand).shape
+        if len(term) != len(shape):
             raise PalladioValueError(
-                f"the letter {letter!r} stands for two sizes", argument="subscripts", expected=sizes[letter], got=extent
+                f"the term {term!r} has another rank than its operand",
+                argument="subscripts",
+                expected=shape,
+                got=repr(subscripts),
             )
+        for letter, extent in zip(term, shape, strict=True):
+            known = sizes.get(letter, 1)
+            if known != extent and 1 not in (known, extent):
+                raise PalladioValueError(
+                    f"the letter {letter!r} stands for two sizes", argument="subscripts", expected=known, got=extent
+                )
+            sizes[letter] = extent if known == 1 else known
+    return sizes
+
+
+def _without_ones(operand: ArrayLike, term: str, sizes: dict[str, int]) -> tuple[Array, str]:
+    """An operand without the axes of size 1 that are repeated, which a product does by itself."""
+    shape = array_type(operand).shape
+    ones = [axis for axis, letter in enumerate(term) if shape[axis] != sizes[letter]]
+    if not ones:
+        return operand, term
+    return squeeze(operand, ones), "".join(letter for axis, letter in enumerate(term) if axis not in ones)
 
 
 def _summed(value: ArrayLike, letters: str, later: Sequence[str]) -> tuple[Array, str]:
-    """Sum over the letters that nothing later mentions."""
+    """Sum over the letters that nothing later mentions. The dtype stays."""
     gone = [n for n, letter in enumerate(letters) if not any(letter in term for term in later)]
     if not gone:
         return value, letters
-    return sum_over(value, axis=tuple(gone)), "".join(x for n, x in enumerate(letters) if n not in gone)
+    dtype = array_type(value).dtype
+    found = sum_over(value, axis=tuple(gone), dtype=dtypes.INT32 if dtype == dtypes.BOOL else dtype)
+    return cast(found, dtype), "".join(x for n, x in enumerate(letters) if n not in gone)
 
 
 def _pair(a: Array, mine: str, b: Array, other: str, later: Sequence[str], preferred: Any) -> tuple[Array, str]:
