@@ -1,0 +1,56 @@
+"""`matmul`: the tutorial's first kernel with state."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import palladio as pl
+import palladio.numpy as jnp
+from palladio.library import matmul
+from tests.library.references import FLOATS, assert_close, normal
+
+
+def reference(x, y):
+    return np.asarray(x).astype(np.float64) @ np.asarray(y).astype(np.float64)
+
+
+@pytest.mark.parametrize("result", [None, *FLOATS], ids=str)
+@pytest.mark.parametrize("left", FLOATS, ids=str)
+@pytest.mark.parametrize("right", FLOATS, ids=str)
+def test_inputs_of_any_two_float_dtypes(left, right, result):
+    x, y = normal(0, 19, 11, dtype=left), normal(1, 11, 13, dtype=right)
+    out = matmul(x, y, preferred_element_type=result, tiling=(8, 4, 8))
+    assert out.dtype == (jnp.promote_types(left, right) if result is None else result)
+    single = np.dtype(np.float64) not in (left, right) and out.dtype == np.float64
+    assert_close(out, reference(x, y), 1e-6 if single else None)
+
+
+def test_products_of_narrow_floats_are_summed_in_float32():
+    assert matmul(np.ones((1, 4096), np.float16), np.ones((4096, 1), np.float16), tiling=(1, 512, 1))[0, 0] == 4096
+
+
+@given(st.tuples(*[st.integers(0, 20)] * 3), st.tuples(*[st.integers(1, 24)] * 3))
+def test_any_sizes_and_tiles_agree_with_numpy(shape, tiling):
+    m, k, n = shape
+    x, y = normal(0, m, k), normal(1, k, n)
+    assert_close(matmul(x, y, tiling=tiling), reference(x, y))
+
+
+def test_arrays_need_not_be_contiguous():
+    x, y = normal(0, 9, 20).T[::2], normal(1, 9, 14)[::-1, ::2]
+    assert_close(matmul(x, y, tiling=(4, 4, 4)), reference(x, y))
+
+
+def test_numbers_that_are_none_stay_in_their_row_and_column():
+    x, y = normal(0, 9, 5), normal(1, 5, 7)
+    x[3], y[:, 2] = np.nan, np.nan
+    out = matmul(x, y, tiling=(4, 4, 4))
+    np.testing.assert_array_equal(np.isnan(out), (np.arange(9) == 3)[:, None] | (np.arange(7) == 2))
+
+
+def test_inside_jit():
+    x, y = normal(0, 9, 5), normal(1, 5, 7)
+    assert_close(pl.jit(lambda x, y: matmul(x, y, tiling=(4, 4, 4)))(x, y), reference(x, y))
