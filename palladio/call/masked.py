@@ -73,13 +73,13 @@ def _neutral(kind: str, dtype: DType) -> Any:
         "add": -0.0 if dtypes.is_float(dtype) else 0,
         "max": dtypes.least(dtype),
         "min": dtypes.greatest(dtype),
-        "and": True if dtype == dtypes.BOOL else dtype.type(0) - dtype.type(1),
+        "and": -1,
         "or": 0,
         "xor": 0,
     }
     if kind not in values:
         raise PalladioNotImplementedError(f"an atomic {kind} has no mask", argument="mask", hint="use atomic_cas")
-    return np.asarray(values[kind], dtype)
+    return np.asarray(values[kind]).astype(dtype)
 
 
 def _atomic(kind: str, doc: str) -> Any:
