@@ -77,7 +77,9 @@ def reshape(a: ArrayLike, shape: Any, order: str = "C") -> Array:
         found = [operator.index(extent) for extent in sizes]
     except TypeError:
         raise PalladioTypeError("a shape is static integers", argument="shape", got=repr(shape)) from None
-    if found.count(-1) == 1:
+    if found.count(-1) > 1 or any(extent < -1 for extent in found):
+        raise PalladioValueError("at most one size is -1, the others are at least 0", argument="shape", got=shape)
+    if -1 in found:
         known = -math.prod(found)
         if known == 0 or array.size % known:
             raise PalladioValueError(
@@ -279,7 +281,15 @@ def pad(array: ArrayLike, pad_width: Any, mode: str = "constant", *, constant_va
     if mode not in _PAD_MODES:
         raise PalladioValueError("no such way to pad", argument="mode", expected=", ".join(_PAD_MODES), got=repr(mode))
     found = array_type(array)
-    widths = np.broadcast_to(np.asarray(pad_width, int), (found.ndim, 2)).tolist()
+    try:
+        widths = np.broadcast_to(np.asarray(pad_width, int), (found.ndim, 2)).tolist()
+    except ValueError:
+        raise PalladioValueError(
+            "a number, (before, behind), or one such pair for each axis",
+            argument="pad_width",
+            expected=f"{found.ndim} pairs",
+            got=pad_width,
+        ) from None
     if any(width < 0 for pair in widths for width in pair):
         raise PalladioValueError("a width is at least 0", argument="pad_width", got=pad_width)
     if mode == "constant":

@@ -119,14 +119,19 @@ def _pad_type(array: ArrayType, value: ArrayType, *, padding: tuple[tuple[int, i
 
 def _pad_eval(array: Any, value: Any, *, padding: tuple[tuple[int, int, int], ...]) -> Sequence[Any]:
     array = np.asarray(array)
-    if not padding:
-        return (array,)
-    spread_shape = [extent + max(0, extent - 1) * p[2] for extent, p in zip(array.shape, padding, strict=True)]
-    spread = np.full(spread_shape, value, array.dtype)
-    spread[tuple(slice(None, None, p[2] + 1) for p in padding)] = array
-    cut = tuple(slice(max(0, -p[0]), n - max(0, -p[1])) for n, p in zip(spread_shape, padding, strict=True))
-    widths = [(max(0, p[0]), max(0, p[1])) for p in padding]
-    return (np.pad(spread[cut], widths, constant_values=value),)
+    sizes, taken, places = [], [], []
+    for extent, (before, behind, between) in zip(array.shape, padding, strict=True):
+        step = between + 1
+        size = before + extent + max(0, extent - 1) * between + behind
+        # Element n goes to before + n * step; those that go to 0, …, size - 1 stay.
+        first = max(0, -(before // step))
+        stop = max(first, min(extent, -((before - size) // step)))
+        sizes.append(size)
+        taken.append(slice(first, stop))
+        places.append(slice(before + first * step, before + stop * step, step) if stop > first else slice(0, 0))
+    found = np.full(sizes, value, array.dtype)
+    found[tuple(places)] = array[tuple(taken)]
+    return (found,)
 
 
 pad = Op(
