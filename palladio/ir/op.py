@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from palladio.base.errors import InternalError
 from palladio.ir.program import Atom, Program
@@ -18,7 +18,8 @@ TypeRule = Callable[..., Sequence[Type]]
 EffectRule = Callable[..., Iterable[Effect]]
 
 
-class Run(NamedTuple):
+@dataclass(slots=True)
+class Run:
     """What the `eval` of a control-flow operation yields: run this program on these values, send back its outputs."""
 
     program: Program
