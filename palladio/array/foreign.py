@@ -15,6 +15,7 @@ import numpy as np
 
 from palladio.base.errors import PalladioTypeError, PalladioValueError
 from palladio.types import dtypes
+from palladio.types.types import ArrayType, ShapeDtypeStruct
 
 _WORDS = {1: np.uint8, 2: np.uint16}
 
@@ -35,11 +36,11 @@ def to_numpy(value: Any, argument: str) -> np.ndarray[Any, Any] | np.generic:
         PalladioTypeError: no array, or one of a dtype that Palladio does not have.
         PalladioValueError: an array that is not in host memory.
     """
+    kind = dtypes.of_scalar(value)
     if isinstance(value, np.ndarray):
-        array = value
-    elif dtypes.of_scalar(value) is not None:
-        kind = dtypes.of_scalar(value)
-        array = np.asarray(value, kind[0] if kind else None)
+        array = np.asarray(value)  # a matrix or a memory map is an array here
+    elif kind is not None:
+        array = _from_scalar(value, kind[0], argument)
     elif library_of(value) == "torch":
         array = _from_torch(value, argument)
     elif hasattr(value, "__array__"):
@@ -50,12 +51,37 @@ def to_numpy(value: Any, argument: str) -> np.ndarray[Any, Any] | np.generic:
         raise PalladioTypeError(
             "neither an array nor a number", argument=argument, got=f"{type(value).__name__}: {value!r:.60}"
         )
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
     if not dtypes.is_supported(array.dtype):
-        expected = ", ".join(str(dtype) for dtype in dtypes.ALL)
         raise PalladioTypeError(
-            "an array of a dtype that Palladio does not have", argument=argument, expected=expected, got=array.dtype
+            "an array of a dtype that Palladio does not have",
+            argument=argument,
+            expected=dtypes.LISTED,
+            got=array.dtype,
         )
     return array
+
+
+def described(leaf: Any, argument: str) -> ArrayType:
+    """The type of an array or scalar, or of what a `ShapeDtypeStruct` stands for."""
+    if isinstance(leaf, ShapeDtypeStruct):
+        return ArrayType(leaf.shape, leaf.dtype)
+    if isinstance(getattr(leaf, "palladio_type", None), ArrayType):
+        return leaf.palladio_type
+    array = to_numpy(leaf, argument)
+    return ArrayType(array.shape, array.dtype)
+
+
+def _from_scalar(value: Any, dtype: dtypes.DType, argument: str) -> np.ndarray[Any, Any]:
+    if dtype == dtypes.INT32 and not -(2**31) <= value < 2**31:
+        raise PalladioValueError(
+            "a Python integer alone is an int32, which cannot hold this one",
+            argument=argument,
+            got=value,
+            hint="pass an array of the dtype that is meant",
+        )
+    return np.asarray(value, dtype)
 
 
 def _from_torch(tensor: Any, argument: str) -> np.ndarray[Any, Any]:

@@ -9,15 +9,16 @@ from types import ModuleType
 from typing import Any
 
 from palladio import ops
+from palladio.array import convert
+from palladio.array.foreign import described
 from palladio.base import trees
 from palladio.base.errors import at_call
 from palladio.ir.op import Op
-from palladio.ir.program import Eqn, Program, subprograms
+from palladio.ir.program import Eqn, Literal, Program, subprograms
 from palladio.ops.grid import Grid
 from palladio.trace.trace import stage
 from palladio.trace.values import wrap
-from palladio.types import dtypes
-from palladio.types.types import ArrayType, Type
+from palladio.types.types import Type
 
 
 def _names(*families: ModuleType) -> frozenset[str]:
@@ -72,13 +73,18 @@ def estimate_cost(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> CostEst
     one, kernel calls with a static grid once per grid point.
 
     Args:
-        args, kwargs: pytrees of arrays or `ShapeDtypeStruct`; a function that takes references is not estimated.
+        args, kwargs: pytrees of arrays, scalars or `ShapeDtypeStruct`; a function of references is not estimated.
     """
     with at_call():
         leaves, structure = trees.flatten((args, kwargs))
-        types = [ArrayType(tuple(leaf.shape), dtypes.canonical(leaf.dtype)) for leaf in leaves]
+        names = trees.leaf_names((args, kwargs), "arguments")
+        types = [described(leaf, name) for leaf, name in zip(leaves, names, strict=True)]
+
+        weak = [convert.is_weak(leaf) for leaf in leaves]
 
         def flat(*traced: Any) -> list[Any]:
+            for value, is_weak in zip(traced, weak, strict=True):
+                convert.mark_weak(value, is_weak)
             positional, keywords = trees.unflatten(structure, traced)
             return trees.flatten(fun(*positional, **keywords))[0]
 
@@ -123,7 +129,7 @@ def _control_cost(eqn: Eqn) -> CostEstimate:
         return _program_cost(eqn.params["kernel"]).times(math.prod(size or 1 for size in grid.sizes))
     if eqn.op.name == "cond":
         return max(inner, key=lambda cost: (cost.flops, cost.transcendentals), default=_NOTHING)
-    bounds = [getattr(atom, "value", None) for atom in eqn.inputs[:2]]
-    if eqn.op.name == "loop" and None not in bounds:
-        return inner[0].times(max(0, -(-(int(bounds[1]) - int(bounds[0])) // eqn.params["step"])))
+    bounds = [int(atom.value) for atom in eqn.inputs[:2] if isinstance(atom, Literal)]
+    if eqn.op.name == "loop" and len(bounds) == 2:
+        return inner[0].times(max(0, -(-(bounds[1] - bounds[0]) // eqn.params["step"])))
     return sum(inner, _NOTHING)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from palladio.array import convert
-from palladio.array.foreign import common_library, from_numpy, library_of, to_numpy
+from palladio.array.foreign import common_library, described, from_numpy, library_of, to_numpy
 from palladio.base import trees
 from palladio.base.errors import PalladioTypeError, at_call
 from palladio.driver.cache import PreparedCache
@@ -25,7 +25,6 @@ from palladio.trace.debug import checks_enabled
 from palladio.trace.functions import function_location, function_name
 from palladio.trace.trace import current_trace, stage
 from palladio.trace.values import wrap
-from palladio.types import dtypes
 from palladio.types.types import ArrayType, ShapeDtypeStruct
 
 
@@ -77,8 +76,11 @@ def jit(
 
 
 def _static_positions(function: Callable[..., Any], numbers: Sequence[int], names: Sequence[str]) -> frozenset[int]:
-    parameters = list(inspect.signature(function).parameters) if names else []
-    return frozenset((*numbers, *(parameters.index(name) for name in names if name in parameters)))
+    if not names and all(number >= 0 for number in numbers):
+        return frozenset(numbers)
+    parameters = list(inspect.signature(function).parameters)
+    counted = (number % len(parameters) if parameters else number for number in numbers)
+    return frozenset((*counted, *(parameters.index(name) for name in names if name in parameters)))
 
 
 def _call(
@@ -118,9 +120,10 @@ def _call(
         return _stage(rebuilt, function, types, weak, executor)
 
     staged = STAGED.get(key, prepare)
-    results = staged.run([*values, *staged.captured])
+    given = [*values, *staged.captured]
+    results = _owned(staged.run(given), given)
     library = common_library(leaves)
-    return trees.unflatten(staged.structure, [from_numpy(_owned(result, values), library) for result in results])
+    return trees.unflatten(staged.structure, [from_numpy(result, library) for result in results])
 
 
 def _stage(
@@ -145,35 +148,48 @@ def _stage(
         return leaves
 
     staged = stage(flat, types, wrap, name=function_name(function), location=function_location(function))
-    return _Staged(load(staged.program, executor), staged.captured, structure[0])
+    # What was captured stands for every array of this content, so the caller's own may change.
+    captured = tuple(np.array(value) for value in staged.captured)
+    return _Staged(load(staged.program, executor), captured, structure[0])
 
 
-def _owned(result: Any, inputs: Sequence[Any]) -> Any:
-    """The result as an array of its own, which the caller may write to."""
-    array = np.asarray(result)
-    shared = any(array is value for value in inputs)
-    if shared or not array.flags.owndata or not array.flags.writeable:
-        return np.array(array)
-    return array
+def _owned(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
+    """The results as arrays of their own, which the caller may write to."""
+    taken = {id(value) for value in inputs}
+    owned = []
+    for result in results:
+        array = np.asarray(result)
+        # A scalar may be a constant of the program.
+        if array.ndim == 0 or id(array) in taken or not array.flags.owndata or not array.flags.writeable:
+            array = np.array(array)
+        taken.add(id(array))
+        owned.append(array)
+    return owned
 
 
-def eval_shape(function: Callable[..., Any], *args: Any) -> Any:
+def eval_shape(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """The shapes and dtypes that a function of arrays would return, without running it.
 
     Args:
-        args: pytrees of arrays or `ShapeDtypeStruct`.
+        args, kwargs: pytrees of arrays, scalars or `ShapeDtypeStruct`.
 
     Returns:
         A pytree of `ShapeDtypeStruct`.
     """
-    leaves, structure = trees.flatten(args)
-    types = [ArrayType(tuple(leaf.shape), dtypes.canonical(leaf.dtype)) for leaf in leaves]
-    found: list[trees.Structure] = []
+    with at_call():
+        leaves, structure = trees.flatten((args, kwargs))
+        names = trees.leaf_names((args, kwargs), "arguments")
+        types = [described(leaf, name) for leaf, name in zip(leaves, names, strict=True)]
+        weak = [convert.is_weak(leaf) for leaf in leaves]
+        found: list[trees.Structure] = []
 
-    def flat(*traced: Any) -> list[Any]:
-        outputs, out_structure = trees.flatten(function(*trees.unflatten(structure, traced)))
-        found.append(out_structure)
-        return outputs
+        def flat(*traced: Any) -> list[Any]:
+            for value, is_weak in zip(traced, weak, strict=True):
+                convert.mark_weak(value, is_weak)
+            positional, keywords = trees.unflatten(structure, traced)
+            outputs, out_structure = trees.flatten(function(*positional, **keywords))
+            found.append(out_structure)
+            return outputs
 
-    program = stage(flat, types, wrap, name=function_name(function)).program
-    return trees.unflatten(found[0], [ShapeDtypeStruct(type.shape, type.dtype) for type in program.output_types])
+        program = stage(flat, types, wrap, name=function_name(function)).program
+        return trees.unflatten(found[0], [ShapeDtypeStruct(type.shape, type.dtype) for type in program.output_types])

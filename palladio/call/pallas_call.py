@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from palladio.array import convert
-from palladio.array.foreign import common_library, from_numpy, to_numpy
+from palladio.array.foreign import common_library, described, from_numpy, to_numpy
 from palladio.base import trees
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
 from palladio.call.cost import CostEstimate
@@ -24,12 +24,12 @@ from palladio.ir.bind import bind, form
 from palladio.ir.program import Program, Var
 from palladio.ops.grid import Grid, grid_call
 from palladio.trace.debug import checks_enabled
-from palladio.trace.functions import function_location, function_name
+from palladio.trace.functions import counted, function_location, function_name
 from palladio.trace.grid import GridAxes, grid_axes
 from palladio.trace.trace import Traced, current_trace, stage
 from palladio.trace.values import wrap
 from palladio.types import dtypes
-from palladio.types.types import SCALAR, ArrayType, MemoryRef, RefType, ShapeDtypeStruct, Type, described_shape
+from palladio.types.types import SCALAR, ArrayType, MemoryRef, RefType, Type, described_shape
 
 INDEX = ArrayType((), dtypes.INT32)
 
@@ -141,7 +141,7 @@ def _parallel_axes(compiler_params: Any, rank: int) -> tuple[bool, ...]:
         raise PalladioValueError(
             'one of "parallel" and "arbitrary" for each grid axis',
             argument="compiler_params.dimension_semantics",
-            expected=f"{rank} entries",
+            expected=counted(rank, "entry"),
             got=names,
         )
     return tuple(entry == "parallel" for entry in names)
@@ -274,7 +274,7 @@ class PallasCall:
         with at_call():
             leaves, _ = trees.flatten(args)
             names = trees.leaf_names(args, "args")
-            return _Builder(self, args, [_described(leaf, name) for leaf, name in zip(leaves, names)]).build()[1]
+            return _Builder(self, args, [described(leaf, name) for leaf, name in zip(leaves, names)]).build()[1]
 
     def _checked_size(self, size: Any) -> Any:
         if size < 1:
@@ -309,13 +309,6 @@ class PallasCall:
         spec = (self.spec.num_scalar_prefetch, self.spec.in_specs, self.spec.out_specs, self.spec.scratch_shapes)
         outputs = (self.outputs.types, self.outputs.structure, self.outputs.spaces)
         return fingerprint((self.kernel, spec, self.aliases, self.parallel)), sizes, self.grid.names, outputs
-
-
-def _described(leaf: Any, name: str) -> ArrayType:
-    """The type of an array, or of what a `ShapeDtypeStruct` stands for."""
-    if isinstance(leaf, ShapeDtypeStruct):
-        return ArrayType(leaf.shape, leaf.dtype)
-    return convert.array_type(leaf if isinstance(leaf, Traced) else to_numpy(leaf, name))
 
 
 class _Builder:

@@ -11,6 +11,7 @@ import numpy as np
 
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.ops.grid import BlockDim, Blocked, BoundedSlice, Element, Indirect, Squeezed
+from palladio.trace.functions import function_name
 from palladio.types.types import MemorySpace
 
 squeezed = Squeezed()
@@ -77,7 +78,9 @@ class BlockSpec:
         with at_call():
             if callable(block_shape):
                 raise PalladioTypeError(
-                    "the block shape comes first, the index map second", argument="block_shape", got=repr(block_shape)
+                    "the block shape comes first, the index map second",
+                    argument="block_shape",
+                    got=f"a function, {function_name(block_shape)}",
                 )
             if index_map is not None and not callable(index_map):
                 raise PalladioTypeError("an index map is a function", argument="index_map", got=repr(index_map))
@@ -204,6 +207,7 @@ def _grid_size(entry: Any, argument: str) -> Any:
             raise PalladioValueError("a grid size is at least 1", argument=argument, got=int(entry))
         return int(entry)
     dtype, shape = getattr(entry, "dtype", None), getattr(entry, "shape", None)
-    if shape is None or dtype is None or tuple(shape) != () or np.dtype(dtype).kind not in "iu":
+    name = str(dtype).removeprefix("torch.")
+    if shape is None or tuple(shape) != () or not name.startswith(("int", "uint")):
         raise PalladioTypeError("a grid size is an integer, or a 0-d integer array", argument=argument, got=repr(entry))
     return entry

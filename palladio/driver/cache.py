@@ -29,7 +29,8 @@ class PreparedCache(Generic[T]):
     def get(self, key: Hashable | None, prepare: Callable[[], T]) -> T:
         """The entry of a key, prepared if there is none. A key of None is never kept."""
         if key is None:
-            self.prepared += 1
+            with self._lock:
+                self.prepared += 1
             return prepare()
         with self._lock:
             if key in self._entries:
@@ -40,14 +41,17 @@ class PreparedCache(Generic[T]):
             with self._lock:
                 if key in self._entries:
                     return self._entries[key]
+                self._underway[key] = turn  # a first one may have failed and gone
             try:
                 entry = prepare()
-            finally:
+            except BaseException:
                 with self._lock:
                     self._underway.pop(key, None)
+                raise
             with self._lock:
                 self.prepared += 1
                 self._entries[key] = entry
+                self._underway.pop(key, None)
                 while len(self._entries) > self.capacity:
                     self._entries.popitem(last=False)
             return entry

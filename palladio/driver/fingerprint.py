@@ -1,34 +1,27 @@
 """Keys for what a call was prepared from, so that a kernel defined anew on every call is traced once.
 
-Two functions have one key if they have the same code and would find the same values: defaults, captured variables,
-and the global names that the code mentions. A changed constant gives another key, never a stale kernel.
+Two functions have one key if they have the same code and would find the same values: defaults, captured variables, the
+global names that the code mentions, and of modules and classes the attributes that it mentions. A changed constant
+gives another key, never a stale kernel.
 """
 
 from __future__ import annotations
 
 import functools
+import sys
 import types
+from collections import ChainMap
 from collections.abc import Hashable, Mapping
 from dataclasses import fields, is_dataclass
+from enum import Enum
 from typing import Any
 
 import numpy as np
 
 _LARGEST_ARRAY = 1 << 16
-_PLAIN = (
-    type(None),
-    bool,
-    int,
-    float,
-    complex,
-    str,
-    bytes,
-    type,
-    np.dtype,
-    types.ModuleType,
-    types.BuiltinFunctionType,
-    np.ufunc,
-)
+_PLAIN = (type(None), bool, int, str, bytes, np.dtype, types.BuiltinFunctionType, np.ufunc)
+_KNOWN = frozenset(("palladio", "numpy", "ml_dtypes", "scipy", "jax", "jaxlib", "torch", *sys.stdlib_module_names))
+"""Packages whose functions and attributes stay as they are while a program runs."""
 
 
 class Unkeyable(Exception):
@@ -44,6 +37,10 @@ def _global_names(code: types.CodeType) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
+def _is_known(module: str | None) -> bool:
+    return (module or "").partition(".")[0] in _KNOWN
+
+
 def fingerprint(value: Any) -> Hashable:
     """A hashable key of a value.
 
@@ -54,21 +51,36 @@ def fingerprint(value: Any) -> Hashable:
 
 
 class _Keys:
-    """One walk over a value; functions that are met again while being walked (recursion) stand for themselves."""
+    """One walk over a value. What is met again, inside itself (recursion) or elsewhere, is named by its number.
+
+    Fields:
+        met: number of each object that was met. Modules and classes are met once for each set of names, since of them
+            only the attributes with those names are in the key. The objects are held, so that no other takes their id.
+        names: the names that the code of the function being walked mentions.
+    """
 
     def __init__(self) -> None:
-        self.open: dict[int, int] = {}
+        self.met: dict[Hashable, tuple[int, Any]] = {}
+        self.names: tuple[str, ...] = ()
 
     def of(self, value: Any) -> Hashable:
+        kind = type(value)
+        if isinstance(value, Enum):
+            return kind, value.name
         if isinstance(value, _PLAIN):
-            return type(value), value
-        if id(value) in self.open:
-            return "again", self.open[id(value)]
-        self.open[id(value)] = len(self.open)
-        try:
-            return self.compound(value)
-        finally:
-            del self.open[id(value)]
+            return kind, value
+        if isinstance(value, (float, complex)):
+            return kind, repr(value)  # 0.0 equals -0.0, and NaN nothing
+        if isinstance(value, (type, types.ModuleType)) and _is_known(
+            value.__module__ if isinstance(value, type) else value.__name__
+        ):
+            return "known", value
+        token = id(value), () if isinstance(value, types.FunctionType) else self.names
+        met = self.met.get(token)
+        if met is not None:
+            return "again", met[0]
+        self.met[token] = len(self.met), value
+        return self.compound(value)
 
     def compound(self, value: Any) -> Hashable:
         match value:
@@ -78,6 +90,13 @@ class _Keys:
                 return "method", self.of(value.__func__), self.of(value.__self__)
             case functools.partial():
                 return "partial", self.of(value.func), self.of(value.args), self.of(value.keywords)
+            case staticmethod() | classmethod():
+                return type(value), self.of(value.__func__)
+            case types.ModuleType():
+                return "module", value, self.mentioned(vars(value))
+            case type():
+                own = [vars(base) for base in reversed(value.__mro__) if not _is_known(base.__module__)]
+                return "class", value, self.mentioned(ChainMap(*reversed(own)))  # type: ignore[arg-type]
             case tuple() | list():
                 return type(value), tuple(map(self.of, value))
             case set() | frozenset():
@@ -94,15 +113,21 @@ class _Keys:
                 return "array", value.shape, value.dtype, value.tobytes()
         return self.instance(value)
 
+    def mentioned(self, namespace: Mapping[str, Any]) -> Hashable:
+        """The values of a namespace that the code mentions."""
+        return tuple((name, self.of(namespace[name])) for name in self.names if name in namespace)
+
     def function(self, function: types.FunctionType) -> Hashable:
-        library = (function.__module__ or "").split(".")[0] in ("palladio", "numpy")
-        if library and function.__closure__ is None and "<locals>" not in function.__qualname__:
-            return "library", function
+        if _is_known(function.__module__) and function.__closure__ is None and "<locals>" not in function.__qualname__:
+            return "known", function
         code = function.__code__
-        cells = tuple(self.cell(cell) for cell in function.__closure__ or ())
-        names = _global_names(code)
-        found = tuple((name, self.of(function.__globals__[name])) for name in names if name in function.__globals__)
-        return "function", code, self.of(function.__defaults__), self.of(function.__kwdefaults__), cells, found
+        outside, self.names = self.names, _global_names(code)
+        try:
+            cells = tuple(self.cell(cell) for cell in function.__closure__ or ())
+            defaults = self.of(function.__defaults__), self.of(function.__kwdefaults__), self.of(function.__dict__)
+            return "function", code, defaults, cells, self.mentioned(function.__globals__)
+        finally:
+            self.names = outside
 
     def cell(self, cell: types.CellType) -> Hashable:
         try:
@@ -111,17 +136,32 @@ class _Keys:
             return "empty"
 
     def instance(self, value: Any) -> Hashable:
-        if is_dataclass(value):
-            return type(value), tuple(self.of(getattr(value, item.name)) for item in fields(value))
+        kind = type(value)
         if hasattr(value, "palladio_type"):
             raise Unkeyable
+        known = self.of(kind), self.of(_called(kind))
+        if is_dataclass(value):
+            return known, tuple(self.of(getattr(value, item.name)) for item in fields(value))
         state = getattr(value, "__dict__", None)
-        if state is not None and not hasattr(value, "__array__"):
-            return type(value), self.of(state)
-        if type(value).__hash__ is None or hasattr(value, "__array__"):
+        slots = [name for base in kind.__mro__ for name in _slots(base) if hasattr(value, name)]
+        if (state is not None or slots) and not hasattr(value, "__array__"):
+            return known, self.of(state), tuple((name, self.of(getattr(value, name))) for name in slots)
+        if kind.__hash__ is None or hasattr(value, "__array__"):
             raise Unkeyable
         try:
             hash(value)
         except TypeError:
             raise Unkeyable from None
-        return type(value), value
+        return kind, value
+
+
+def _called(kind: type) -> Any:
+    """What calling an instance runs."""
+    return next((vars(base)["__call__"] for base in kind.__mro__ if "__call__" in vars(base)), None)
+
+
+def _slots(kind: type) -> tuple[str, ...]:
+    if _is_known(kind.__module__):
+        return ()
+    names = vars(kind).get("__slots__", ())
+    return (names,) if isinstance(names, str) else tuple(names)
