@@ -1,0 +1,10 @@
+"""Measurements side by side with the peers, in one run: `python -m benchmarks`, or `make bench`.
+
+    measure     contenders and comparisons: checked against float64, timed in turns
+    peers       the other implementations, or why one is not here
+    cases       what is compared, and the floors
+    cold        a fresh process: import, first call, second call
+    report      the tables, on the terminal and in docs/benchmarks.md
+
+A benchmark is not a test: tests never measure time.
+"""

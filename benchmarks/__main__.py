@@ -1,0 +1,55 @@
+"""`python -m benchmarks`: measure, print, and with --write keep the tables in docs/benchmarks.md.
+
+Exit status: 0; 1 if a floor is missed or a result is wrong; 2 for bad arguments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
+COLD = "cold"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the benchmarks; returns the exit status."""
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")  # read when JAX is imported
+
+    from benchmarks import cold, measure, report
+    from benchmarks.cases import CASES
+
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Palladio beside its peers, in one run.")
+    parser.add_argument("--only", action="append", choices=[*CASES, COLD], help="measure this only; may be repeated")
+    parser.add_argument("--write", action="store_true", help="write the tables into docs/benchmarks.md")
+    options = parser.parse_args(arguments)
+    if options.write and options.only:
+        parser.error("--write keeps the whole table: leave out --only")
+    chosen = options.only or [*CASES, COLD]
+    console = Console()
+    if not console.is_terminal:
+        console.width = 160
+    # A process that starts cold is measured first, while nothing of this one is running.
+    first = None
+    with console.status("") as status:
+        if COLD in chosen:
+            status.update("fresh processes")
+            first = cold.measure()
+        outcomes = [measure.run(make(), status.update) for name, make in CASES.items() if name in chosen]
+    report.show(console, outcomes, first)
+    if options.write and first is not None:
+        PAGE.write_text(report.replaced(PAGE.read_text(encoding="utf-8"), report.markdown(outcomes, first)), "utf-8")
+        console.print(f"written to {PAGE.relative_to(PAGE.parents[1])}")
+    failures = [line for outcome in outcomes for line in outcome.failures] + (first.failures if first else [])
+    for line in failures:
+        console.print(line, style="bold red", highlight=False)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

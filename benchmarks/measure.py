@@ -1,0 +1,140 @@
+"""Contenders run in turns: each result is checked against float64 once, then medians of several rounds are compared."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+OURS = "Palladio"
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One implementation.
+
+    Fields:
+        name: who it is; ours is called `OURS`.
+        run: computes the result; None if the implementation is missing, and then `missing` says why.
+        rounds: how many times it is timed; fewer for the slow ones.
+        calls: how many calls make one timing, for those that are over in microseconds.
+    """
+
+    name: str
+    run: Callable[[], Any] | None
+    rounds: int = 7
+    calls: int = 1
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class Floor:
+    """How many times as fast as one peer we must be."""
+
+    peer: str
+    ratio: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Contenders that compute the same thing.
+
+    Fields:
+        name: what is computed.
+        expected: the result in float64. A contender whose relative error norm is over `tolerance` is not timed.
+        operations: floating-point operations of one call, 0 if that is not what it is about.
+    """
+
+    name: str
+    contenders: Sequence[Contender]
+    expected: np.ndarray[Any, Any]
+    tolerance: float
+    operations: int = 0
+    floor: Floor | None = None
+
+
+@dataclass
+class Timing:
+    """What one contender showed: seconds a call in each round, and the relative error norm of its result."""
+
+    contender: Contender
+    error: float | None = None
+    wrong: bool = False
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def median(self) -> float | None:
+        """The median of the rounds, in seconds."""
+        return statistics.median(self.seconds) if self.seconds else None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A comparison and its timings, in the order of its contenders."""
+
+    comparison: Comparison
+    timings: Sequence[Timing]
+
+    def ratio(self, timing: Timing) -> float | None:
+        """How many times as long a contender takes as we do."""
+        ours = next(each.median for each in self.timings if each.contender.name == OURS)
+        return None if ours is None or timing.median is None else timing.median / ours
+
+    @property
+    def failures(self) -> list[str]:
+        """What is not as it must be, in words."""
+        name = self.comparison.name
+        wrong = [each for each in self.timings if each.wrong]
+        found = [f"{name}: the result of {each.contender.name} is wrong, error {each.error:.1e}" for each in wrong]
+        floor = self.comparison.floor
+        if floor is not None:
+            ratio = next(self.ratio(each) for each in self.timings if each.contender.name == floor.peer)
+            if ratio is None:
+                found.append(f"{name}: not measured beside {floor.peer}, must be {floor.ratio:g} times as fast")
+            elif ratio < floor.ratio:
+                found.append(f"{name}: {ratio:.1f} times as fast as {floor.peer}, must be {floor.ratio:g}")
+        return found
+
+
+def error_norm(result: Any, expected: np.ndarray[Any, Any]) -> float:
+    """The norm of the difference, relative to that of the expected result; both in float64."""
+    difference = np.asarray(result).astype(np.float64) - expected
+    return float(np.linalg.norm(difference) / np.linalg.norm(expected))
+
+
+def run(comparison: Comparison, say: Callable[[str], None] = lambda text: None) -> Outcome:
+    """Check every contender, then time them in turns, the slow ones in some of the rounds only.
+
+    Args:
+        say: told what is running.
+    """
+    timings = [_checked(each, comparison, say) for each in comparison.contenders]
+    ready = [each for each in timings if each.contender.run is not None and not each.wrong]
+    rounds = max((each.contender.rounds for each in ready), default=0)
+    for number in range(rounds):
+        say(f"{comparison.name}: round {number + 1} of {rounds}")
+        for each in ready:
+            if number * each.contender.rounds % rounds < each.contender.rounds:
+                each.seconds.append(_timed(each.contender))
+    return Outcome(comparison, timings)
+
+
+def _checked(contender: Contender, comparison: Comparison, say: Callable[[str], None]) -> Timing:
+    timing = Timing(contender)
+    if contender.run is not None:
+        say(f"{comparison.name}: checking {contender.name}")
+        timing.error = error_norm(contender.run(), comparison.expected)
+        timing.wrong = not timing.error <= comparison.tolerance
+    return timing
+
+
+def _timed(contender: Contender) -> float:
+    run = contender.run or (lambda: None)
+    start = time.perf_counter()
+    for _ in range(contender.calls):
+        run()
+    return (time.perf_counter() - start) / contender.calls

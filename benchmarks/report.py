@@ -1,0 +1,137 @@
+"""The tables: for a terminal, and as Markdown between two markers of a page."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from threadpoolctl import threadpool_info
+
+from benchmarks.cold import PREPARE_LIMIT_S, Cold
+from benchmarks.inputs import GROUP_SIZES, SEED
+from benchmarks.measure import OURS, Outcome, Timing
+
+BEGIN, END = "<!-- benchmarks: begin -->", "<!-- benchmarks: end -->"
+HEADER = ("computed", "by", "time", "GFLOP/s", "speed-up", "floor", "error")
+COLD_HEADER = ("a fresh process", "measured", "limit")
+PACKAGES = ("numpy", "jax", "triton", "torch")
+
+Rows = list[tuple[str, ...]]
+
+
+def duration(seconds: float) -> str:
+    """Three digits with a unit."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{_digits(seconds / size)} {unit}"
+    return f"{_digits(seconds / 1e-6)} µs"
+
+
+def _digits(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def rows(outcomes: Sequence[Outcome]) -> Rows:
+    """One row for each contender of each comparison."""
+    return [_row(outcome, timing) for outcome in outcomes for timing in outcome.timings]
+
+
+def _row(outcome: Outcome, timing: Timing) -> tuple[str, ...]:
+    comparison, contender, median = outcome.comparison, timing.contender, timing.median
+    ours = contender.name == OURS
+    what = comparison.name if ours else ""
+    if median is None:
+        reason = f"wrong, error {timing.error:.1e}" if timing.wrong else f"missing: {contender.missing}"
+        return what, contender.name, reason, "", "", "", ""
+    speed = f"{_digits(comparison.operations / median / 1e9)}" if comparison.operations else ""
+    ratio, floor = outcome.ratio(timing), comparison.floor
+    faster = "" if ours or ratio is None else f"{_digits(ratio)}×"
+    least = f"≥ {floor.ratio:g}×" if floor is not None and floor.peer == contender.name else ""
+    return what, contender.name, duration(median), speed, faster, least, f"{timing.error:.1e}"
+
+
+def cold_rows(cold: Cold) -> Rows:
+    """What a first and a second call cost."""
+    return [
+        ("import palladio.library", duration(cold.import_s), ""),
+        ("gmm: checking, tracing, preparing", duration(cold.prepare_s), f"< {PREPARE_LIMIT_S * 1e3:.0f} ms"),
+        ("kernels prepared by the first gmm call", str(int(cold.prepared_first)), ""),
+        ("kernels prepared by the second", str(int(cold.prepared_second)), "0"),
+        ("first gmm call, run included", duration(cold.first_s), ""),
+        ("second", duration(cold.second_s), ""),
+    ]
+
+
+def facts() -> list[str]:
+    """What the figures depend on: machine, versions, threads, inputs."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    blas = [f"{each['internal_api']} {each['version']}" for each in threadpool_info() if each["user_api"] == "blas"]
+    threads = max((each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"), default=1)
+    packages = ", ".join(f"{name} {_version(name)}" for name in PACKAGES)
+    return [
+        f"{_processor()}, {cores} cores, {platform.system()}, Python {platform.python_version()}",
+        f"{packages}, BLAS {', '.join(sorted(set(blas))) or 'unknown'} with up to {threads} threads "
+        "(one for the products of tiles)",
+        f"inputs: standard normal (seed {SEED}); rows of the groups {', '.join(map(str, GROUP_SIZES))}",
+        "times: medians of rounds in which the contenders take turns in one process; errors: norm of the difference to "
+        "the float64 result, relative to its norm",
+    ]
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "missing"
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def show(console: Console, outcomes: Sequence[Outcome], cold: Cold | None) -> None:
+    """Print the tables and the facts."""
+    tables = [(HEADER, rows(outcomes))] if outcomes else []
+    if cold is not None:
+        tables.append((COLD_HEADER, cold_rows(cold)))
+    for header, body in tables:
+        table = Table(*header)
+        for row in body:
+            table.add_row(*row)
+        console.print(table)
+    for fact in facts():
+        console.print(fact, style="dim", highlight=False)
+
+
+def markdown(outcomes: Sequence[Outcome], cold: Cold) -> str:
+    """The same as text for a page."""
+    parts = [_markdown_table(HEADER, rows(outcomes)), _markdown_table(COLD_HEADER, cold_rows(cold))]
+    return "\n\n".join([*parts, "\n".join(f"- {fact}" for fact in facts())])
+
+
+def _markdown_table(header: Sequence[str], body: Rows) -> str:
+    lines = [header, ["---"] * len(header), *body]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def replaced(page: str, text: str) -> str:
+    """The page with what stands between its markers replaced.
+
+    Raises:
+        ValueError: for a page without the two markers, in order.
+    """
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"the page has no place for the tables: expected the lines {BEGIN} and {END}")
+    return f"{before}{BEGIN}\n\n{text}\n\n{END}{after}"

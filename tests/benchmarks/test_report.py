@@ -1,0 +1,88 @@
+"""The tables of the benchmarks, from made-up timings: what they say, and where they are written."""
+
+import numpy as np
+import pytest
+
+from benchmarks import measure, report
+from benchmarks.cold import Cold
+from benchmarks.measure import OURS, Comparison, Contender, Floor, Outcome, Timing
+
+COLD = Cold(import_s=0.3, prepare_s=0.02, prepared_first=1, prepared_second=0, first_s=0.5, second_s=0.4)
+
+
+def outcome(ours, peer, floor=20.0, missing=""):
+    contenders = Contender(OURS, lambda: np.ones(1)), Contender("Peer", None if missing else np.ones, missing=missing)
+    comparison = Comparison("product", contenders, np.ones(1), 1e-5, 2_000_000_000, Floor("Peer", floor))
+    return Outcome(comparison, [Timing(contenders[0], 1e-7, False, ours), Timing(contenders[1], 2e-7, False, peer)])
+
+
+def test_a_row_for_each_contender_with_medians_speed_and_ratio():
+    assert report.rows([outcome([0.4, 0.5, 9.0], [12.0, 11.0, 10.0])]) == [
+        ("product", OURS, "500 ms", "4.00", "", "", "1.0e-07"),
+        ("", "Peer", "11.0 s", "0.18", "22.0×", "≥ 20×", "2.0e-07"),
+    ]
+
+
+def test_a_missing_peer_stands_in_the_table_and_fails_its_floor():
+    missing = outcome([0.5], [], missing="No module named 'peer'")
+    assert report.rows([missing])[1][:3] == ("", "Peer", "missing: No module named 'peer'")
+    assert missing.failures == ["product: not measured beside Peer, must be 20 times as fast"]
+
+
+def test_a_floor_holds_or_is_named():
+    assert outcome([0.5], [11.0]).failures == []
+    assert outcome([0.5], [9.0]).failures == ["product: 18.0 times as fast as Peer, must be 20"]
+
+
+def test_a_wrong_result_is_not_timed():
+    contender = Contender(OURS, lambda: np.array([1.0, 2.0]))
+    found = measure.run(Comparison("sum", [contender], np.array([1.0, 1.0]), 1e-5))
+    assert found.timings[0].seconds == []
+    assert found.failures == ["sum: the result of Palladio is wrong, error 7.1e-01"]
+
+
+def test_a_result_that_is_no_number_is_wrong():
+    found = measure.run(Comparison("sum", [Contender(OURS, lambda: np.array([np.nan]))], np.ones(1), 1e-5))
+    assert found.timings[0].wrong
+
+
+def test_slow_contenders_take_part_in_some_rounds_only():
+    counts = {OURS: 0, "Slow": 0}
+
+    def counted(name):
+        counts[name] += 1
+        return np.ones(1)
+
+    contenders = [Contender(name, lambda name=name: counted(name), rounds) for name, rounds in ((OURS, 5), ("Slow", 2))]
+    measure.run(Comparison("sum", contenders, np.ones(1), 1e-5))
+    assert counts == {OURS: 6, "Slow": 3}  # one call each to check the result
+
+
+def test_the_limits_of_a_first_call_hold_or_are_named():
+    assert COLD.failures == []
+    slow = Cold(import_s=0.3, prepare_s=0.25, prepared_first=1, prepared_second=1, first_s=0.5, second_s=0.4)
+    assert slow.failures == [
+        "preparing gmm takes 250 ms, must be under 100",
+        "a second call of gmm prepares 1 kernels, must be 0",
+    ]
+
+
+def test_markdown_goes_between_the_markers_and_nothing_else_changes():
+    text = report.markdown([outcome([0.5], [11.0])], COLD)
+    assert "| product | Palladio | 500 ms | 4.00 |  |  | 1.0e-07 |" in text.splitlines()
+    assert "| gmm: checking, tracing, preparing | 20.0 ms | < 100 ms |" in text.splitlines()
+    page = f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n"
+    assert report.replaced(page, text) == f"before\n{report.BEGIN}\n\n{text}\n\n{report.END}\nafter\n"
+
+
+@pytest.mark.parametrize("page", ["", report.BEGIN, f"{report.END}{report.BEGIN}"])
+def test_a_page_without_markers_is_refused(page):
+    with pytest.raises(ValueError, match="no place for the tables"):
+        report.replaced(page, "text")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(12.34, "12.3 s"), (1.0, "1.00 s"), (0.25, "250 ms"), (0.0999, "99.9 ms"), (5e-5, "50.0 µs")]
+)
+def test_durations_have_three_digits(seconds, text):
+    assert report.duration(seconds) == text
