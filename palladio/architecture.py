@@ -159,7 +159,7 @@ A module imports only from lower floors or from its own package; imports inside 
     10  palladio/numpy     the array functions a kernel may call, with NumPy's names
         palladio/lax       the same with the names and the strictness of jax.lax
         palladio/tpu       scalar prefetch, memory spaces, masked access, compiler parameters
-        palladio/gpu       (planned) the surface of Pallas for Hopper
+        palladio/gpu       masked access and atomics; what is Hopper's own is planned
      9  palladio/call      BlockSpec, GridSpec, pallas_call, jit: the user's calls
      8  palladio/driver    executors and the choice among them, the pipeline of each, the cache of prepared calls
      7  palladio/machine   (planned) the simulator and its checks

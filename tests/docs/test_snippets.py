@@ -59,7 +59,7 @@ def test_the_page_runs_from_top_to_bottom(
     monkeypatch.setenv("MPLBACKEND", "agg")
     monkeypatch.chdir(tmp_path)
     found = list(blocks(page))
-    for block, behind in zip(found, [*found[1:], None], strict=True):
+    for block, behind in zip(found, [*found[1:], None]):
         if block.info == "python":
             # The empty lines put each block at its own line of the page, in tracebacks and in Palladio's errors.
             exec(compile("\n" * block.line + block.text, str(page), "exec", dont_inherit=True), vars(module))
