@@ -67,7 +67,10 @@ class Location:
 _frames: dict[tuple[CodeType, int], Location | None] = {}
 
 
-def _is_user(file: str) -> bool:
+def _is_user(code: CodeType) -> bool:
+    file = code.co_filename
+    if file == "<string>" and code.co_name == "__init__":
+        return False  # the constructor that a dataclass makes
     return not file.startswith(_PACKAGE) or file.startswith(_USER_LIKE)
 
 
@@ -79,7 +82,7 @@ def _at(code: CodeType, instruction: int, fallback_line: int | None) -> Location
     except KeyError:
         pass
     location = None
-    if _is_user(code.co_filename):
+    if _is_user(code):
         line, end_line, column, end_column = next(islice(code.co_positions(), instruction // 2, None))
         line = line or fallback_line or 0
         location = Location(code.co_filename, line, end_line or line, column or 0, end_column or 0, code.co_name)

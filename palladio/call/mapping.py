@@ -54,7 +54,7 @@ def check_parameters(kernel: Callable[..., Any], roles: Sequence[tuple[str, int]
         references = ", ".join(counted(count, role.removesuffix("s")) for role, count in roles if count)
         by_keyword = f", and by keyword {', '.join(keywords)}" if keywords else ""
         raise PalladioTypeError(
-            f"the kernel {function_name(kernel)} takes other parameters than the call has references",
+            "the kernel takes other parameters than the call has references",
             argument="kernel",
             expected=f"{counted(sum(count for _, count in roles), 'reference')} ({references}){by_keyword}",
             got=f"{function_name(kernel)}{shown_signature(signature)}",
@@ -73,7 +73,10 @@ def specs_for(argument: str, specs: Any, tree: Sequence[Any], count: int) -> lis
         raise PalladioTypeError("specs are a tuple with one entry per array", argument=argument, got=repr(specs))
     if len(specs) != len(tree):
         raise PalladioValueError(
-            "one spec per array is needed", argument=argument, expected=f"{len(tree)} specs", got=f"{len(specs)} specs"
+            "one spec per array is needed",
+            argument=argument,
+            expected=counted(len(tree), "spec"),
+            got=counted(len(specs), "spec"),
         )
     leaves = []
     for position, (spec, part) in enumerate(zip(specs, tree, strict=True)):
@@ -126,8 +129,8 @@ class BlockMapper:
             raise PalladioValueError(
                 "the block shape has another rank than the array",
                 argument=origin,
-                expected=f"{array.ndim} entries for an array {array}",
-                got=f"{len(dims)} entries: {spec.block_shape}",
+                expected=f"{counted(array.ndim, 'entry')} for an array {array}",
+                got=f"{counted(len(dims), 'entry')}: {spec.block_shape}",
             )
         shape = tuple(dim.block_size for dim in dims if not isinstance(dim, Squeezed))
         index_map = (
@@ -151,7 +154,7 @@ class BlockMapper:
     def traced(self, index_map: Callable[..., Any], dims: Sequence[Any], origin: str) -> Program:
         """The program of a user's index map, its results checked."""
         location = function_location(index_map)
-        called_with = counted(self.grid_rank, "grid index").replace("indexs", "indices")
+        called_with = counted(self.grid_rank, "grid index")
         if self.scalars:
             called_with += f" and {counted(len(self.scalars), 'reference')} to prefetched scalars"
 
@@ -186,8 +189,8 @@ class BlockMapper:
             raise PalladioValueError(
                 "the index map gives another number of indices than the block shape has entries",
                 argument=origin,
-                expected=f"{len(dims)} indices",
-                got=f"{len(results)} indices",
+                expected=counted(len(dims), "index"),
+                got=counted(len(results), "index"),
             )
         flat: list[Any] = []
         for axis, (value, dim) in enumerate(zip(results, dims, strict=True)):

@@ -222,8 +222,8 @@ def _grid_eval(*operands: Any, grid: Grid, kernel: Program) -> ControlEval:
     count = grid.dynamic
     given = iter(operands[:count])
     sizes = [int(next(given)) if size is None else size for size in grid.sizes]
-    if min(sizes, default=0) < 0:
-        raise PalladioValueError("a dynamic grid size is negative", got=sizes)
+    if min(sizes, default=1) < 1:
+        raise PalladioValueError("a grid size is at least 1", got=sizes)
     values = [np.asarray(value) for value in operands[count:]]
     outputs = [np.full(type.shape, dtypes.uninitialized(type.dtype), type.dtype) for type in grid.output_types]
     for source, target in grid.aliases:

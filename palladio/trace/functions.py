@@ -108,5 +108,9 @@ def _unfit(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[st
 
 
 def counted(count: int, noun: str) -> str:
-    """`1 input`, `2 inputs`."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    """`1 input`, `2 inputs`, `0 entries`."""
+    if count == 1:
+        return f"1 {noun}"
+    for ending, plural in (("index", "indices"), ("entry", "entries")):
+        noun = noun.removesuffix(ending) + plural if noun.endswith(ending) else noun
+    return f"{count} {noun}" if noun.endswith(("ices", "ies")) else f"{count} {noun}s"

@@ -56,6 +56,10 @@ _FLOATS = frozenset(SHORT_NAMES[name] for name in ("f16", "bf16", "f32", "f64", 
 _FLOAT8 = frozenset((FLOAT8_E4M3FN, FLOAT8_E5M2))
 
 
+LISTED = "bool, int8-64, uint8-64, float16, bfloat16, float32, float64, float8_e4m3fn, float8_e5m2"
+"""All dtypes, as errors name them."""
+
+
 def canonical(dtype: DTypeLike) -> DType:
     """The Palladio dtype that `dtype` names. Python's `int` and `float` mean `int32` and `float32`.
 
@@ -77,7 +81,7 @@ def canonical(dtype: DTypeLike) -> DType:
     if found is None or found.newbyteorder("=") not in _SHORT_OF:
         raise PalladioTypeError(
             "not a dtype that Palladio has",
-            expected=", ".join(str(dt) for dt in ALL),
+            expected=LISTED,
             got=getattr(dtype, "__name__", str(dtype)),
         ) from None
     return found.newbyteorder("=")
