@@ -54,3 +54,24 @@ def case_atomic_compare_and_swap(rng):
             old_ref[step] = plgpu.atomic_cas(o_ref, jnp.int32(compare), jnp.int32(value))
 
     return pl.pallas_call(kernel, [ShapeDtypeStruct((), np.int32), ShapeDtypeStruct((3,), np.int32)], interpret=True)()
+
+
+def case_masked_load_and_store(rng):
+    """A ragged tail: what the mask leaves out is neither read nor written."""
+
+    def kernel(x_ref, o_ref):
+        at = pl.program_id(0) * 4 + jnp.arange(4)
+        mask = at < 10
+        x = plgpu.load(x_ref.at[pl.ds(pl.program_id(0) * 4, 4)], mask=mask, other=-1.0)
+        plgpu.store(o_ref.at[pl.ds(pl.program_id(0) * 4, 4)], x * 2, mask=mask | (at == 11))
+
+    x = rng.normal(size=(12,)).astype(np.float32)
+    return pl.pallas_call(
+        kernel,
+        ShapeDtypeStruct(x.shape, x.dtype),
+        grid=(3,),
+        input_output_aliases={0: 0},
+        in_specs=[pl.BlockSpec(memory_space=pl.ANY)],
+        out_specs=pl.BlockSpec(memory_space=pl.ANY),
+        interpret=True,
+    )(x)

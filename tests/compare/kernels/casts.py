@@ -124,3 +124,25 @@ def case_fast_inverse_square_root(rng):
 
     x = rng.uniform(0.01, 100, (8, 16)).astype(np.float32)
     return pl.pallas_call(kernel, out_shape=ShapeDtypeStruct(x.shape, x.dtype), interpret=True)(x)
+
+
+def case_every_dtype_as_a_function(rng):
+    kinds = [jnp.bool_, jnp.int8, jnp.uint16, jnp.uint32, jnp.float16, jnp.bfloat16, jnp.float8_e5m2]
+
+    def kernel(x_ref, *out_refs):
+        for kind, out_ref in zip(kinds, out_refs):
+            out_ref[...] = kind(x_ref[...]) if kind == jnp.bool_ else kind(x_ref[...]) * kind(1)
+
+    x = rng.uniform(0, 100, (4, 8)).astype(np.float32)
+    x[0, 0] = 0
+    return pl.pallas_call(kernel, out_shape=[ShapeDtypeStruct(x.shape, kind) for kind in kinds], interpret=True)(x)
+
+
+def case_view_of_another_width(rng):
+    def kernel(x_ref, bytes_ref, words_ref):
+        bytes_ref[...] = x_ref[...].view(jnp.uint8)
+        words_ref[...] = bytes_ref[...].view(jnp.int16)
+
+    x = rng.normal(size=(4, 8)).astype(np.float32)
+    out_shape = [ShapeDtypeStruct((4, 32), np.uint8), ShapeDtypeStruct((4, 16), np.int16)]
+    return pl.pallas_call(kernel, out_shape=out_shape, interpret=True)(x)

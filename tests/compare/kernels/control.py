@@ -326,3 +326,62 @@ def case_debug_print(rng):
 
     x = rng.normal(size=(4,)).astype(np.float32)
     return run(kernel, ShapeDtypeStruct(x.shape, x.dtype), np.array([5], np.int32), x)
+
+
+def case_scan_of_trees_from_the_end(rng):
+    """Horner's rule and its intermediate results: the coefficients of the highest power stand last."""
+
+    def kernel(x_ref, coefficients_ref, o_ref, steps_ref, powers_ref):
+        def step(carry, coefficients):
+            value, power = carry
+            value = value * x_ref[...] + coefficients["a"] + coefficients["b"]
+            return (value, power + 1), (value, power)
+
+        start = (jnp.zeros((8,)), jnp.int32(0))
+        xs = {"a": coefficients_ref[...], "b": jnp.arange(5, dtype=jnp.float32)}
+        (o_ref[...], _), (steps_ref[...], powers_ref[...]) = lax.scan(step, start, xs, reverse=True)
+
+    x, coefficients = rng.normal(size=(8,)).astype(np.float32), rng.normal(size=(5,)).astype(np.float32)
+    shapes = [ShapeDtypeStruct((8,), x.dtype), ShapeDtypeStruct((5, 8), x.dtype), ShapeDtypeStruct((5,), np.int32)]
+    return run(kernel, shapes, x, coefficients)
+
+
+def case_scan_without_arrays(rng):
+    def kernel(x_ref, o_ref, all_ref):
+        o_ref[...], all_ref[...] = lax.scan(lambda c, _: (c * 0.5 + 1, c), x_ref[...], None, length=4)
+
+    x = rng.normal(size=(8,)).astype(np.float32)
+    return run(kernel, [ShapeDtypeStruct((8,), x.dtype), ShapeDtypeStruct((4, 8), x.dtype)], x)
+
+
+def case_map(rng):
+    def kernel(x_ref, o_ref, total_ref):
+        o_ref[...], total_ref[...] = lax.map(lambda row: (row - jnp.max(row), jnp.sum(row)), x_ref[...])
+
+    x = rng.normal(1, 1, (6, 8)).astype(np.float32)
+    return run(kernel, [ShapeDtypeStruct(x.shape, x.dtype), ShapeDtypeStruct((6,), x.dtype)], x)
+
+
+def case_with_scoped_takes_arguments(rng):
+    def kernel(x_ref, o_ref):
+        @pl.with_scoped(pltpu.VMEM((8,), jnp.float32))
+        def store_twice(row, scale, scratch_ref):
+            scratch_ref[...] = x_ref[row] * scale
+            o_ref[row] = scratch_ref[...] + scratch_ref[...]
+
+        store_twice(0, 2.0)
+        store_twice(1, 3.0)
+
+    x = rng.normal(size=(2, 8)).astype(np.float32)
+    return run(kernel, ShapeDtypeStruct(x.shape, x.dtype), x)
+
+
+def case_sizes(rng):
+    """The arithmetic of sizes, which happens while a kernel is traced."""
+
+    def kernel(o_ref):
+        sizes = [pl.align_to(n, 8) + 100 * pl.next_power_of_2(n) for n in (1, 8, 9, 100)]
+        for n, size in enumerate([*sizes, *pl.strides_from_shape((2, 3, 4, 5))]):
+            o_ref[n] = size
+
+    return run(kernel, ShapeDtypeStruct((8,), np.int32))

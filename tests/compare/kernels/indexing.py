@@ -133,3 +133,16 @@ def case_functional_updates(rng):
         lambda x: x.at[-1, -1].set(x[0, 0]),
     ]
     return outputs(functions, x, shapes=[(8, 12)] * len(functions))
+
+
+def case_updates_along_one_axis(rng):
+    def kernel(n_ref, x_ref, *out_refs):
+        x, n = x_ref[...], n_ref[0]
+        out_refs[0][...] = lax.dynamic_update_slice_in_dim(x, x[:2] * 10, n, 0)
+        out_refs[1][...] = lax.dynamic_update_slice_in_dim(x, x[:, :3] * 10, n + 20, axis=1)
+        out_refs[2][...] = lax.dynamic_update_slice_in_dim(x, x[:, :3] * 10, -n, axis=1)
+        out_refs[3][...] = lax.stop_gradient(lax.optimization_barrier(lax.dynamic_update_index_in_dim(x, x[0], n, 0)))
+
+    x = rng.normal(size=(6, 8)).astype(np.float32)
+    out_shape = [ShapeDtypeStruct(x.shape, x.dtype)] * 4
+    return pl.pallas_call(kernel, out_shape=out_shape, interpret=True)(np.array([3], np.int32), x)

@@ -142,3 +142,37 @@ def case_functions_of_bfloat16(rng):
 def case_functions_of_integers_are_floats(rng):
     x = rng.integers(1, 20, (8, 16)).astype(np.int32)
     return apply([jnp.exp, jnp.log, jnp.sqrt, jnp.sin, jnp.tanh], np.float32, x)
+
+
+def case_angles_and_hyperbolic_inverses(rng):
+    x = rng.normal(size=(8, 16)).astype(np.float32) * 90
+    angles = apply([jnp.deg2rad, jnp.radians, jnp.rad2deg, jnp.degrees], np.float32, x)
+    inside, above = np.tanh(x / 90), 1 + np.abs(x)
+    functions = [jnp.arcsinh, jnp.asinh, lax.asinh, lax.asin, lax.acos, lax.atan]
+    inverses = apply([*functions, jnp.atanh, lax.atanh, jnp.asin, jnp.acos, jnp.atan], np.float32, inside)
+    return angles, inverses, apply([jnp.arccosh, jnp.acosh, lax.acosh], np.float32, above)
+
+
+def case_two_floats_and_their_kinds(rng):
+    x, y = rng.normal(size=(2, 4, 16)).astype(np.float32) * 3
+    x[0, :12], y[0, :12] = SPECIAL, SPECIAL[::-1]
+    functions = [
+        jnp.logaddexp2,
+        jnp.nextafter,
+        lax.nextafter,
+        jnp.float_power,
+        lambda x, y: jnp.fabs(x),
+        lambda x, y: jnp.trunc(y),
+        lambda x, y: jnp.around(x, 1),
+        jnp.subtract,
+    ]
+    kinds = [jnp.isclose, lambda x, y: jnp.isneginf(x), lambda x, y: jnp.isposinf(y), jnp.equal, jnp.greater]
+    kinds += [jnp.greater_equal, jnp.less_equal, lax.lt, lax.le, lax.gt, lax.ne]
+    return apply(functions, np.float32, x, y), apply(kinds, np.bool_, x, y)
+
+
+def case_limits_and_constants(rng):
+    wide, narrow = jnp.finfo(jnp.float32), jnp.finfo(jnp.bfloat16)
+    limits = [wide.max, wide.eps, narrow.max, narrow.tiny, jnp.iinfo(jnp.int16).min, jnp.pi, jnp.e, -jnp.inf, jnp.nan]
+    functions = [lambda x, limit=limit: jnp.full_like(x, float(limit)) for limit in limits]
+    return apply(functions, np.float32, np.zeros((2, 4), np.float32))

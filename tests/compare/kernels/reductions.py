@@ -228,3 +228,36 @@ def case_softmax_by_hand_over_each_axis(rng):
     x = rng.normal(size=(4, 6, 8)).astype(np.float32) * 10
     functions = [lambda x, axis=axis: softmax(x, axis) for axis in (0, 1, 2, (1, 2))]
     return outputs(functions, x, shapes=[x.shape] * 4)
+
+
+def case_reductions_that_skip_nan(rng):
+    x = rng.normal(1, 1, (4, 6)).astype(np.float32)
+    x[rng.uniform(size=x.shape) < 0.3] = np.nan
+    x[:, 0] = 2
+    functions = [jnp.nansum, jnp.nanprod, jnp.nanmax, jnp.nanmin, jnp.nanmean, jnp.nanvar, jnp.nanstd]
+    along = [lambda x, f=f: f(x, axis=1) for f in functions]
+    return outputs(functions, x, shapes=[()] * 7), outputs(along, x, shapes=[(4,)] * 7)
+
+
+def case_averages_and_ranges(rng):
+    x, w = rng.normal(1, 1, (2, 4, 6)).astype(np.float32)
+    w = np.abs(w)
+    functions = [
+        lambda x, w: jnp.average(x, axis=0),
+        lambda x, w: jnp.average(x, weights=w),
+        lambda x, w: jnp.average(x, axis=1, weights=w),
+        lambda x, w: jnp.ptp(x, axis=1),
+        lambda x, w: jnp.amax(x, axis=0) - jnp.amin(x, axis=0),
+    ]
+    return outputs(functions, x, w, shapes=[(6,), (), (4,), (4,), (6,)])
+
+
+def case_sorting_by_several_keys(rng):
+    keys, values = rng.integers(0, 4, (2, 24)).astype(np.int32)
+    functions = [
+        lambda k, v: jnp.lexsort((v, k)),
+        lambda k, v: lax.sort_key_val(k, v)[0],
+        lambda k, v: lax.sort_key_val(k, v)[1],
+        lambda k, v: lax.sort((k, v), num_keys=2)[1],
+    ]
+    return outputs(functions, keys, values, shapes=[(24,)] * 4, dtype=np.int32)

@@ -191,3 +191,29 @@ def case_triangles(rng):
         lambda x: jnp.where(jnp.tri(6, dtype=jnp.bool_), x, -jnp.inf),
     ]
     return outputs(functions, x, shapes=[(6, 6)] * len(functions))
+
+
+def case_turned_and_cut(rng):
+    x = rng.normal(size=(4, 6)).astype(np.float32)
+    functions = [
+        jnp.flipud,
+        jnp.fliplr,
+        jnp.rot90,
+        lambda x: jnp.rot90(x, 2),
+        lambda x: jnp.array_split(x, 4, axis=1)[1],
+        lambda x: jnp.permute_dims(x, (1, 0)),
+        lambda x: jnp.broadcast_arrays(x, jnp.zeros((2, 4, 6)))[0],
+        lambda x: x + jnp.identity(6)[:4],
+        lambda x: jnp.atleast_1d(x[0, 0]),
+    ]
+    return outputs(functions, x, shapes=[(4, 6), (4, 6), (6, 4), (4, 6), (4, 2), (6, 4), (2, 4, 6), (4, 6), (1,)])
+
+
+def case_several_conditions(rng):
+    x = rng.integers(-9, 10, (4, 8)).astype(np.int32)
+    functions = [
+        lambda x: jnp.select([x < -3, x < 3], [x - 100, x * 0], 7),
+        lambda x: jnp.bitwise_count(x).astype(jnp.int32),
+        lambda x: jnp.bitwise_left_shift(x, 2) + jnp.bitwise_right_shift(x, 1) + jnp.bitwise_invert(x),
+    ]
+    return outputs(functions, x, shapes=[(4, 8)] * 3, dtype=np.int32)
