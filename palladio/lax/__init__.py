@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from palladio.lax.control import (
+    associative_scan,
     axis_index,
     axis_size,
     cond,
@@ -113,6 +114,7 @@ from palladio.lax.shape import (
     broadcast_in_dim,
     broadcast_shapes,
     broadcasted_iota,
+    collapse,
     concatenate,
     expand_dims,
     full,
@@ -150,6 +152,7 @@ __all__ = [
     "argmin",
     "asin",
     "asinh",
+    "associative_scan",
     "atan",
     "atan2",
     "atanh",
@@ -169,6 +172,7 @@ __all__ = [
     "ceil",
     "clamp",
     "clz",
+    "collapse",
     "concatenate",
     "cond",
     "convert_element_type",

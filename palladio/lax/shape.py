@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -22,6 +23,7 @@ __all__ = [
     "broadcast_in_dim",
     "broadcast_shapes",
     "broadcasted_iota",
+    "collapse",
     "concatenate",
     "expand_dims",
     "full",
@@ -98,6 +100,18 @@ def broadcast_in_dim(operand: ArrayLike, shape: Sequence[int], broadcast_dimensi
     if array_type(operand).shape == wanted and axes == tuple(range(len(wanted))):
         return operand
     return call(ops.broadcast, operand, shape=wanted, axes=axes)
+
+
+def collapse(operand: ArrayLike, start_dimension: int, stop_dimension: int | None = None) -> Array:
+    """The axes from one to below another, the end by default, as one axis."""
+    shape = array_type(operand).shape
+    axes = range(len(shape))[start_dimension:stop_dimension]
+    if not axes:
+        raise PalladioValueError(
+            "at least one axis is collapsed", argument="start_dimension", got=(start_dimension, stop_dimension)
+        )
+    merged = math.prod(shape[axis] for axis in axes)
+    return reshape(operand, (*shape[: axes.start], merged, *shape[axes.stop :]))
 
 
 def iota(dtype: DTypeLike, size: int) -> Array:

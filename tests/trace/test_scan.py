@@ -98,3 +98,18 @@ def test_map_stacks_the_results() -> None:
 def test_what_scan_refuses(arguments: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         lax.scan(*arguments)
+
+
+@given(length=st.integers(0, 9), reverse=st.booleans(), axis=st.integers(-2, 1))
+def test_an_associative_scan_of_sums_is_a_running_sum(length: int, reverse: bool, axis: int) -> None:
+    x = np.random.default_rng(length).integers(-9, 10, (length, 3) if axis % 2 == 0 else (3, length)).astype(np.int32)
+    flip = (lambda x: np.flip(x, axis)) if reverse else (lambda x: x)
+    found = lax.associative_scan(jnp.add, x, reverse=reverse, axis=axis)
+    np.testing.assert_array_equal(found, flip(np.cumsum(flip(x), axis, dtype=np.int32)))
+
+
+def test_an_associative_scan_needs_one_size_and_one_structure() -> None:
+    with pytest.raises(pl.PalladioValueError, match="one size along the axis"):
+        lax.associative_scan(lambda a, b: a, (X, X[:2]))
+    with pytest.raises(pl.PalladioTypeError, match="the structure that it takes"):
+        lax.associative_scan(lambda a, b: (a, b), X)

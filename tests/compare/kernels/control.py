@@ -385,3 +385,20 @@ def case_sizes(rng):
             o_ref[n] = size
 
     return run(kernel, ShapeDtypeStruct((8,), np.int32))
+
+
+def case_associative_scan(rng):
+    """Running sums, running products with their signs, and a linear recurrence, each in logarithmically many steps."""
+
+    def recurrence(earlier, later):
+        return earlier[0] * later[0], later[0] * earlier[1] + later[1]
+
+    def kernel(a_ref, b_ref, *out_refs):
+        a, b = a_ref[...], b_ref[...]
+        out_refs[0][...] = lax.associative_scan(jnp.add, b)
+        out_refs[1][...] = lax.associative_scan(jnp.multiply, a, reverse=True, axis=1)
+        out_refs[2][...] = lax.associative_scan(recurrence, (a, b))[1]
+        out_refs[3][...] = lax.associative_scan(jnp.maximum, b, axis=-1)
+
+    a, b = rng.uniform(0.5, 1.1, (2, 7, 5)).astype(np.float32)
+    return run(kernel, [ShapeDtypeStruct(a.shape, a.dtype)] * 4, a, b)

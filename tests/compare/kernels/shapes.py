@@ -217,3 +217,9 @@ def case_several_conditions(rng):
         lambda x: jnp.bitwise_left_shift(x, 2) + jnp.bitwise_right_shift(x, 1) + jnp.bitwise_invert(x),
     ]
     return outputs(functions, x, shapes=[(4, 8)] * 3, dtype=np.int32)
+
+
+def case_collapse(rng):
+    x = rng.normal(size=(2, 3, 4, 5)).astype(np.float32)
+    functions = [lambda x: lax.collapse(x, 1, 3), lambda x: lax.collapse(x, 2), lambda x: lax.collapse(x, 0, -1)]
+    return outputs(functions, x, shapes=[(2, 12, 5), (2, 3, 20), (24, 5)])
