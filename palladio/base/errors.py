@@ -6,7 +6,7 @@ error* is
 ours: it asks for a report.
 
 Rules raise without a location. `attach` stamps one at the choke points (forming an equation, verifying, running a pass,
-executing an equation), and the innermost stamp wins.
+executing an equation), and the innermost stamp wins; an error without one finds the user's line in its traceback.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from palladio.base.locations import Location, capture
+from palladio.base.locations import Location, capture, of_traceback
 
 _UNSET: Any = object()
 
@@ -63,10 +63,12 @@ class PalladioError(Exception):
         if self.hint:
             lines.append(f"  hint:     {self.hint}")
         lines += self.notes_shown
-        if self.location is not None:
-            lines.append(self.location.render())
-            if self.location.call_site is not None:
-                lines += ["  called from", self.location.call_site.render()]
+        # One that passed no choke point shows the innermost user line that it was raised through.
+        location = self.location or of_traceback(self.__traceback__)
+        if location is not None:
+            lines.append(location.render())
+            if location.call_site is not None:
+                lines += ["  called from", location.call_site.render()]
         if self.other is not None:
             lines += [f"  {self.other_label}", self.other.render()]
         return "\n".join(lines)

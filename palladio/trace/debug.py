@@ -15,6 +15,7 @@ from palladio.base import knobs
 from palladio.base.errors import PalladioTypeError, PalladioValueError
 from palladio.ir.bind import bind
 from palladio.ops import debug as ops
+from palladio.trace.functions import counted
 from palladio.types import dtypes
 from palladio.types.types import ArrayType
 
@@ -56,7 +57,7 @@ def debug_print(fmt: str, *args: Any) -> None:
         raise PalladioValueError(
             "the format has one {} for each value, in order",
             argument="fmt",
-            expected=f"{len(args)} fields",
+            expected=counted(len(args), "field"),
             got=repr(fmt),
         )
     specs = [spec for _, field, spec, _ in parsed if field is not None]

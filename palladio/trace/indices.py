@@ -123,7 +123,11 @@ def _static(value: Any) -> int | None:
 def _from_python(part: slice, extent: int, axis: int) -> Slice:
     step = 1 if part.step is None else _static(part.step)
     if step is None or step < 1:
-        raise PalladioValueError(f"the step of a slice of axis {axis} is a static integer of at least 1", got=part.step)
+        raise PalladioValueError(
+            f"the step of a slice of axis {axis} is a static integer of at least 1",
+            got=part.step,
+            hint="np.flip(value, axis) reverses what was read",
+        )
     start = 0 if part.start is None else _static(part.start)
     stop = extent if part.stop is None else _static(part.stop)
     if start is None or stop is None:

@@ -200,7 +200,11 @@ def _output(trace: Trace, value: Any) -> Atom:
             got=str(value.palladio_type),
             hint="return what it holds: ref[...]",
         )
-    return trace.atom(value)
+    try:
+        return trace.atom(value)
+    except PalladioTypeError as error:
+        error.argument = error.argument or "a result"
+        raise
 
 
 def _is_weak(value: Any) -> bool:
