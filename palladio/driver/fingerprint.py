@@ -22,6 +22,7 @@ _LARGEST_ARRAY = 1 << 16
 _PLAIN = (type(None), bool, int, str, bytes, np.dtype, types.BuiltinFunctionType, np.ufunc)
 _KNOWN = frozenset(("palladio", "numpy", "ml_dtypes", "scipy", "jax", "jaxlib", "torch", *sys.stdlib_module_names))
 """Packages whose functions and attributes stay as they are while a program runs."""
+_INSTALLED = ("site-packages", "dist-packages")
 
 
 class Unkeyable(Exception):
@@ -37,8 +38,13 @@ def _global_names(code: types.CodeType) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
-def _is_known(module: str | None) -> bool:
-    return (module or "").partition(".")[0] in _KNOWN
+def _package(module: str | None) -> str:
+    return (module or "").partition(".")[0]
+
+
+@functools.cache
+def _is_installed(package: str) -> bool:
+    return any(part in (getattr(sys.modules.get(package), "__file__", None) or "") for part in _INSTALLED)
 
 
 def fingerprint(value: Any) -> Hashable:
@@ -57,11 +63,17 @@ class _Keys:
         met: number of each object that was met. Modules and classes are met once for each set of names, since of them
             only the attributes with those names are in the key. The objects are held, so that no other takes their id.
         names: the names that the code of the function being walked mentions.
+        home: the package of the first function. Of other packages that were installed nothing is expected to change.
     """
 
     def __init__(self) -> None:
         self.met: dict[Hashable, tuple[int, Any]] = {}
         self.names: tuple[str, ...] = ()
+        self.home: str | None = None
+
+    def is_known(self, module: str | None) -> bool:
+        package = _package(module)
+        return package in _KNOWN or (package != self.home and _is_installed(package))
 
     def of(self, value: Any) -> Hashable:
         kind = type(value)
@@ -71,7 +83,7 @@ class _Keys:
             return kind, value
         if isinstance(value, (float, complex)):
             return kind, repr(value)  # 0.0 equals -0.0, and NaN nothing
-        if isinstance(value, (type, types.ModuleType)) and _is_known(
+        if isinstance(value, (type, types.ModuleType)) and self.is_known(
             value.__module__ if isinstance(value, type) else value.__name__
         ):
             return "known", value
@@ -95,7 +107,7 @@ class _Keys:
             case types.ModuleType():
                 return "module", value, self.mentioned(vars(value))
             case type():
-                own = [vars(base) for base in reversed(value.__mro__) if not _is_known(base.__module__)]
+                own = [vars(base) for base in reversed(value.__mro__) if not self.is_known(base.__module__)]
                 return "class", value, self.mentioned(ChainMap(*reversed(own)))  # type: ignore[arg-type]
             case tuple() | list():
                 return type(value), tuple(map(self.of, value))
@@ -118,7 +130,10 @@ class _Keys:
         return tuple((name, self.of(namespace[name])) for name in self.names if name in namespace)
 
     def function(self, function: types.FunctionType) -> Hashable:
-        if _is_known(function.__module__) and function.__closure__ is None and "<locals>" not in function.__qualname__:
+        if self.home is None and _package(function.__module__) not in _KNOWN:
+            self.home = _package(function.__module__)
+        inner = function.__closure__ is not None or "<locals>" in function.__qualname__
+        if self.is_known(function.__module__) and not inner:
             return "known", function
         code = function.__code__
         outside, self.names = self.names, _global_names(code)
@@ -137,16 +152,16 @@ class _Keys:
 
     def instance(self, value: Any) -> Hashable:
         kind = type(value)
-        if hasattr(value, "palladio_type"):
+        if hasattr(kind, "palladio_type"):
             raise Unkeyable
         known = self.of(kind), self.of(_called(kind))
         if is_dataclass(value):
             return known, tuple(self.of(getattr(value, item.name)) for item in fields(value))
         state = getattr(value, "__dict__", None)
         slots = [name for base in kind.__mro__ for name in _slots(base) if hasattr(value, name)]
-        if (state is not None or slots) and not hasattr(value, "__array__"):
+        if (state is not None or slots) and not hasattr(kind, "__array__"):
             return known, self.of(state), tuple((name, self.of(getattr(value, name))) for name in slots)
-        if kind.__hash__ is None or hasattr(value, "__array__"):
+        if kind.__hash__ is None or hasattr(kind, "__array__"):
             raise Unkeyable
         try:
             hash(value)
@@ -161,7 +176,5 @@ def _called(kind: type) -> Any:
 
 
 def _slots(kind: type) -> tuple[str, ...]:
-    if _is_known(kind.__module__):
-        return ()
     names = vars(kind).get("__slots__", ())
     return (names,) if isinstance(names, str) else tuple(names)
