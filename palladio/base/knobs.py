@@ -53,4 +53,18 @@ verify: Knob[bool] = Knob(
 )
 debug_checks: Knob[bool] = Knob("PALLADIO_DEBUG_CHECKS", "Evaluate `debug_check` conditions in kernels.", False, _flag)
 
-ALL: tuple[Knob[Any], ...] = (executor, verify, debug_checks)
+
+def _count(text: str) -> int:
+    if int(text) < 1:
+        raise ValueError("a number from 1")
+    return int(text)
+
+
+threads: Knob[int] = Knob(
+    "PALLADIO_NUM_THREADS",
+    "How many threads a compiled kernel runs on; all cores by default.",
+    os.cpu_count() or 1,
+    _count,
+)
+
+ALL: tuple[Knob[Any], ...] = (executor, verify, debug_checks, threads)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from palladio.driver.executors import REFERENCE, Executor, Runner
+from palladio.driver.executors import CPU, REFERENCE, Executor, Runner
 from palladio.ir.program import Program
 from palladio.ir.verify import verify
 from palladio.passes.pipeline import Dump, Pass, run_passes
@@ -10,6 +10,7 @@ from palladio.passes.pipeline import Dump, Pass, run_passes
 # The evaluator runs what was traced: the definition is not to depend on any pass.
 PIPELINES: dict[str, tuple[Pass, ...]] = {
     REFERENCE.name: (),
+    CPU.name: (),
 }
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from palladio.base import knobs
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
+from palladio.cpu.executor import load_compiled
 from palladio.driver.threads import multiplies_tiles_only, one_thread
 from palladio.ir.evaluate import evaluate, prepare
 from palladio.ir.program import Program
@@ -47,7 +48,9 @@ def _load_reference(program: Program) -> Runner:
 
 REFERENCE = Executor("reference", "The evaluator on NumPy: the definition of what a program means.", _load_reference)
 
-EXECUTORS: dict[str, Executor] = {executor.name: executor for executor in (REFERENCE,)}
+CPU = Executor("cpu", "Kernels compiled for the host's processor through LLVM.", load_compiled)
+
+EXECUTORS: dict[str, Executor] = {executor.name: executor for executor in (REFERENCE, CPU)}
 DEFAULT = REFERENCE
 
 _chosen: ContextVar[Executor | None] = ContextVar("palladio_executor", default=None)

@@ -1,0 +1,249 @@
+"""Writing LLVM IR as text: values, constants, loops and branches.
+
+An index is a Python int where it is known, else an `i64` value; arithmetic on known ones costs nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class V:
+    """An SSA value or a constant: its text and its LLVM type."""
+
+    text: str
+    type: str
+
+    def __str__(self) -> str:
+        return f"{self.type} {self.text}"
+
+
+Index = int | V
+
+
+def vector(element: str, width: int) -> str:
+    """The type of `width` elements; the element itself for 1."""
+    return element if width == 1 else f"<{width} x {element}>"
+
+
+def element_of(type: str) -> str:
+    """The element type of a vector type, or the type itself."""
+    return type.split(" x ")[1][:-1] if type.startswith("<") else type
+
+
+def width_of(type: str) -> int:
+    """The number of elements of a type."""
+    return int(type[1:].split(" x ", maxsplit=1)[0]) if type.startswith("<") else 1
+
+
+def float_text(value: float, type: str) -> str:
+    """A float constant that LLVM reads back exactly. `float` constants are written as the double of the same value."""
+    if type == "float" and not math.isinf(value):
+        value = struct.unpack("<f", struct.pack("<f", value))[0]
+    bits = struct.unpack("<Q", struct.pack("<d", value))[0]
+    if type == "half":
+        return f"0xH{struct.unpack('<H', struct.pack('<e', value))[0]:04X}"
+    return f"0x{bits:016X}"
+
+
+class Emitter:
+    """The body of one function under construction."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.declared: dict[str, str] = {}
+        self.count = 0
+        self.block = "entry"
+
+    def fresh(self, stem: str = "t") -> str:
+        self.count += 1
+        return f"{stem}{self.count}"
+
+    def line(self, text: str) -> None:
+        self.lines.append("  " + text)
+
+    def value(self, type: str, text: str) -> V:
+        """`%t = text`, a value of a type."""
+        name = "%" + self.fresh()
+        self.line(f"{name} = {text}")
+        return V(name, type)
+
+    def label(self, name: str) -> None:
+        """Begin a block. The one before must have ended."""
+        self.lines.append(f"{name}:")
+        self.block = name
+
+    def jump(self, target: str) -> None:
+        self.line(f"br label %{target}")
+
+    def branch(self, condition: V, true: str, false: str) -> None:
+        self.line(f"br i1 {condition.text}, label %{true}, label %{false}")
+
+    # Constants.
+
+    def constant(self, value: Any, type: str) -> V:
+        """A constant of a scalar or vector type."""
+        element, width = element_of(type), width_of(type)
+        if element in ("float", "double", "half"):
+            text = float_text(float(value), element)
+        elif element == "i1":
+            text = "true" if value else "false"
+        else:
+            text = str(int(value))
+        if width == 1:
+            return V(text, type)
+        return V("<" + ", ".join([f"{element} {text}"] * width) + ">", type)
+
+    def lanes(self, values: Sequence[int], element: str = "i64") -> V:
+        """A vector constant of integers."""
+        return V("<" + ", ".join(f"{element} {v}" for v in values) + ">", vector(element, len(values)))
+
+    def splat(self, value: V, width: int) -> V:
+        """A scalar in every lane."""
+        if width == 1:
+            return value
+        type = vector(value.type, width)
+        if not value.text.startswith("%"):
+            return V("<" + ", ".join([str(value)] * width) + ">", type)
+        first = self.value(type, f"insertelement {type} poison, {value}, i64 0")
+        return self.value(type, f"shufflevector {first}, {type} poison, <{width} x i32> zeroinitializer")
+
+    def gathered(self, parts: Sequence[V]) -> V:
+        """Scalars as the lanes of a vector."""
+        if len(parts) == 1:
+            return parts[0]
+        type = vector(parts[0].type, len(parts))
+        whole = V("poison", type)
+        for lane, part in enumerate(parts):
+            whole = self.value(type, f"insertelement {whole}, {part}, i64 {lane}")
+        return whole
+
+    def lane(self, value: V, lane: int) -> V:
+        """One lane of a vector."""
+        if width_of(value.type) == 1:
+            return value
+        return self.value(element_of(value.type), f"extractelement {value}, i64 {lane}")
+
+    # Operations.
+
+    def binary(self, op: str, x: V, y: V) -> V:
+        return self.value(x.type, f"{op} {x.type} {x.text}, {y.text}")
+
+    def compare(self, op: str, x: V, y: V) -> V:
+        return self.value(vector("i1", width_of(x.type)), f"{op} {x.type} {x.text}, {y.text}")
+
+    def select(self, condition: V, x: V, y: V) -> V:
+        return self.value(x.type, f"select {condition}, {x}, {y}")
+
+    def convert(self, op: str, x: V, element: str) -> V:
+        type = vector(element, width_of(x.type))
+        return x if type == x.type else self.value(type, f"{op} {x} to {type}")
+
+    def intrinsic(self, name: str, result: str, *arguments: V, suffix: str | None = None, flags: str = "") -> V:
+        """Call an LLVM intrinsic, overloaded on the type of its first argument unless a suffix is given."""
+        full = f"llvm.{name}.{suffix or mangled(arguments[0].type)}"
+        self.declared[full] = f"declare {result} @{full}({', '.join(a.type for a in arguments)})"
+        return self.value(result, f"call {flags}{result} @{full}({', '.join(map(str, arguments))})")
+
+    # Index arithmetic.
+
+    def index(self, value: Index) -> V:
+        return value if isinstance(value, V) else V(str(value), "i64")
+
+    def add(self, x: Index, y: Index) -> Index:
+        if isinstance(x, int) and isinstance(y, int):
+            return x + y
+        if x == 0:
+            return y
+        return x if y == 0 else self.binary("add nsw", self.index(x), self.index(y))
+
+    def sub(self, x: Index, y: Index) -> Index:
+        if isinstance(x, int) and isinstance(y, int):
+            return x - y
+        return x if y == 0 else self.binary("sub nsw", self.index(x), self.index(y))
+
+    def mul(self, x: Index, y: Index) -> Index:
+        if isinstance(x, int) and isinstance(y, int):
+            return x * y
+        if x == 0 or y == 0:
+            return 0
+        if x == 1:
+            return y
+        return x if y == 1 else self.binary("mul nsw", self.index(x), self.index(y))
+
+    def choose(self, condition: V, x: Index, y: Index) -> Index:
+        return x if x == y else self.select(condition, self.index(x), self.index(y))
+
+    def truth(self, conditions: Sequence[V]) -> V | None:
+        """All of the conditions, or None if there are none."""
+        result: V | None = None
+        for condition in conditions:
+            result = condition if result is None else self.binary("and", result, condition)
+        return result
+
+    # Memory.
+
+    def pointer(self, base: V, offset: Index, size: int) -> V:
+        """The address `offset` elements of `size` bytes behind a base."""
+        distance = self.mul(offset, size)
+        return (
+            base if distance == 0 else self.value("ptr", f"getelementptr i8, ptr {base.text}, {self.index(distance)}")
+        )
+
+    def load(self, type: str, address: V, align: int) -> V:
+        return self.value(type, f"load {type}, ptr {address.text}, align {align}")
+
+    def store(self, value: V, address: V, align: int) -> None:
+        self.line(f"store {value}, ptr {address.text}, align {align}")
+
+    # Control.
+
+    @contextmanager
+    def loop(self, start: Index, stop: Index, step: int = 1) -> Iterator[Index]:
+        """A counted loop; a known count of one is no loop."""
+        if isinstance(start, int) and isinstance(stop, int) and 0 < stop - start <= step:
+            yield start
+            return
+        head, body, end = self.fresh("head"), self.fresh("body"), self.fresh("end")
+        counter, following = "%" + self.fresh("i"), "%" + self.fresh("i")
+        before = self.block
+        self.jump(head)
+        self.label(head)
+        patch = len(self.lines)
+        self.lines.append("")
+        inside = self.compare("icmp slt", V(counter, "i64"), self.index(stop))
+        self.branch(inside, body, end)
+        self.label(body)
+        yield V(counter, "i64")
+        self.line(f"{following} = add nsw i64 {counter}, {step}")
+        latch = self.block
+        self.jump(head)
+        self.lines[patch] = f"  {counter} = phi i64 [ {self.index(start).text}, %{before} ], [ {following}, %{latch} ]"
+        self.label(end)
+
+    @contextmanager
+    def when(self, condition: V | None) -> Iterator[None]:
+        """What is emitted inside runs where the condition holds; always, for None."""
+        if condition is None:
+            yield
+            return
+        inside, behind = self.fresh("then"), self.fresh("behind")
+        self.branch(condition, inside, behind)
+        self.label(inside)
+        yield
+        self.jump(behind)
+        self.label(behind)
+
+
+def mangled(type: str) -> str:
+    """How an intrinsic's name spells a type: `v16f32`, `i64`."""
+    names = {"float": "f32", "double": "f64", "half": "f16", "ptr": "p0"}
+    element = element_of(type)
+    width = width_of(type)
+    return ("" if width == 1 else f"v{width}") + names.get(element, element)

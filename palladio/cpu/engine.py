@@ -1,0 +1,127 @@
+"""From LLVM text to machine code, and calling it on arrays with several threads."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import itertools
+import math
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+
+from palladio.base import knobs
+from palladio.cpu.lower import Lowered, lower_grid
+from palladio.ir.program import Program
+from palladio.ops.grid import Grid
+from palladio.types import dtypes
+from palladio.types.effects import EffectKind
+from palladio.types.types import Type
+
+_lock = threading.Lock()
+
+
+@functools.cache
+def _machine() -> Any:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    features = llvm.get_host_cpu_features().flatten()
+    target = llvm.Target.from_default_triple()
+    return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=2, jit=True)
+
+
+class Compiled:
+    """Machine code in memory. It lives as long as this object."""
+
+    def __init__(self, lowered: Lowered) -> None:
+        with _lock:
+            machine = _machine()
+            module = llvm.parse_assembly(lowered.text)
+            module.verify()
+            options = llvm.create_pipeline_tuning_options(speed_level=2)
+            options.slp_vectorization = False
+            options.loop_vectorization = False
+            options.loop_unrolling = False
+            builder = llvm.create_pass_builder(machine, options)
+            builder.getModulePassManager().run(module, builder)
+            self.module = module
+            self.engine = llvm.create_mcjit_compiler(module, _new_machine())
+            self.engine.finalize_object()
+            address = self.engine.get_function_address("kernel")
+        words = [ctypes.c_void_p] * 3 + [ctypes.c_int64] * 2
+        self.call = ctypes.CFUNCTYPE(ctypes.c_int32, *words)(address)
+        self.arena = lowered.arena
+
+    def assembly(self) -> str:
+        """The machine code as text."""
+        return str(_machine().emit_assembly(self.module))
+
+
+def _new_machine() -> Any:
+    features = llvm.get_host_cpu_features().flatten()
+    target = llvm.Target.from_default_triple()
+    return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=2, jit=True)
+
+
+def compile_grid(grid: Grid, kernel: Program, operands: Sequence[Type]) -> Callable[..., Sequence[Any]]:
+    """A `grid_call` as a function of its operands, NumPy arrays.
+
+    Raises:
+        Refused: for what is not compiled.
+    """
+    compiled = Compiled(lower_grid(grid, kernel, operands))
+    written = {e.position for e in kernel.effects if e.position is not None and e.kind is not EffectKind.READ}
+    first = len(grid.sizes) + grid.dynamic
+    copied = [first + n in written for n in range(len(operands) - grid.dynamic)]
+
+    def run(*values: Any) -> Sequence[Any]:
+        given = iter(values[: grid.dynamic])
+        sizes = np.array([int(next(given)) if s is None else s for s in grid.sizes], np.int64)
+        inputs = [
+            np.array(value, order="C") if copy else np.ascontiguousarray(value)
+            for value, copy in zip(values[grid.dynamic :], copied, strict=True)
+        ]
+        outputs = [np.full(t.shape, dtypes.uninitialized(t.dtype), t.dtype) for t in grid.output_types]
+        for source, target in grid.aliases:
+            outputs[target] = np.array(inputs[source], order="C")
+        arrays = [*inputs, *outputs]
+        table = (ctypes.c_void_p * max(1, len(arrays)))(*(array.ctypes.data for array in arrays))
+        tasks = math.prod(int(size) for size, parallel in zip(sizes, grid.parallel, strict=True) if parallel)
+        _run_tasks(compiled, table, sizes, tasks)
+        return outputs
+
+    return run
+
+
+def _run_tasks(compiled: Compiled, table: Any, sizes: Any, tasks: int) -> None:
+    """Every task once, by as many threads as are worth it, each taking the next one when it is free."""
+    workers = max(1, min(knobs.threads.get(), tasks))
+    queue = itertools.count()
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        arena = np.empty(compiled.arena + 64, np.uint8)
+        base = -(-arena.ctypes.data // 64) * 64
+        while not failed:
+            task = next(queue)
+            if task >= tasks:
+                return
+            compiled.call(table, sizes.ctypes.data, base, task, task + 1)
+
+    def guarded() -> None:
+        try:
+            work()
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=guarded, daemon=True) for _ in range(workers - 1)]
+    for thread in threads:
+        thread.start()
+    guarded()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise failed[0]

@@ -1,0 +1,73 @@
+"""Changes of dtype on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from palladio.cpu import registers
+from palladio.cpu.emit import Emitter, V, mangled, vector, width_of
+from palladio.cpu.rules.elementwise import mapped
+from palladio.cpu.scope import Refused, Rule, Scope
+from palladio.cpu.tiles import Tile
+from palladio.types import dtypes
+from palladio.types.dtypes import DType
+
+
+def converted(e: Emitter, x: V, source: DType, target: DType) -> V:
+    """A value in another dtype: floats to integers towards zero and saturated, NaN to 0; integers wrap around."""
+    if source == target:
+        return x
+    if target == dtypes.BOOL:
+        if dtypes.is_float(source):
+            return e.compare("fcmp une", x, e.constant(0, x.type))
+        return e.compare("icmp ne", x, e.constant(0, x.type))
+    if dtypes.is_float(source):
+        return _from_float(e, x, target)
+    signed = dtypes.is_signed(source)
+    if dtypes.is_float(target):
+        found = e.convert("sitofp" if signed else "uitofp", x, registers.register(target))
+        return registers.rounded(e, found, target)
+    old = 1 if source == dtypes.BOOL else source.itemsize * 8
+    new = target.itemsize * 8
+    if old == new:
+        return x
+    return e.convert("trunc" if new < old else "sext" if signed else "zext", x, registers.register(target))
+
+
+def _from_float(e: Emitter, x: V, target: DType) -> V:
+    if dtypes.is_float(target):
+        register = registers.register(target)
+        wide = x if register in x.type else e.convert("fpext" if register == "double" else "fptrunc", x, register)
+        return registers.rounded(e, wide, target)
+    result = vector(registers.register(target), width_of(x.type))
+    name = "fptosi.sat" if dtypes.is_signed(target) else "fptoui.sat"
+    return e.intrinsic(name, result, x, suffix=f"{mangled(result)}.{mangled(x.type)}")
+
+
+def _convert(scope: Scope, x: Tile, *, dtype: DType) -> Sequence[Tile]:
+    if not registers.is_compiled(dtype):
+        raise Refused(f"{dtype} is not compiled for the CPU")
+    tile = mapped(scope, dtype, lambda value: converted(scope.e, value, x.dtype, dtype), x)
+    tile.cheap = x.cheap and bool(x.shape)
+    return (tile,)
+
+
+def _bitcast(scope: Scope, x: Tile, *, dtype: DType) -> Sequence[Tile]:
+    if dtype.itemsize != x.dtype.itemsize or not registers.is_compiled(dtype):
+        raise Refused("a bitcast that changes the width is not compiled for the CPU")
+    e = scope.e
+
+    def change(value: V) -> V:
+        bits = e.convert("bitcast", registers.to_memory(e, value, x.dtype), _word(x.dtype))
+        if registers.stored(dtype) not in ("i8", "i16", "i32", "i64"):
+            bits = e.convert("bitcast", bits, registers.stored(dtype))
+        return registers.from_memory(e, bits, dtype)
+
+    return (mapped(scope, dtype, change, x),)
+
+
+def _word(dtype: DType) -> str:
+    return f"i{dtype.itemsize * 8}"
+
+
+RULES: dict[str, Rule] = {"convert": _convert, "bitcast_convert": _bitcast}

@@ -1,0 +1,150 @@
+"""Control flow on the CPU: blocks and branches; carried arrays live in buffers, carried scalars in stack slots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from palladio.cpu import registers
+from palladio.cpu.emit import Emitter, V
+from palladio.cpu.rules.memory import as_index
+from palladio.cpu.scope import Entry, Place, Rule, Scope
+from palladio.cpu.tiles import Buffer, Memory, Tile, for_each, scalar_tile, tile_of, write
+from palladio.ir.program import Program
+from palladio.types import dtypes
+from palladio.types.types import ArrayType, RefType
+
+
+class Home:
+    """Where a value that crosses blocks is kept."""
+
+    def __init__(self, scope: Scope, type: ArrayType) -> None:
+        self.scope = scope
+        self.type = type
+        self.memory = Memory("carried")
+        self.slot: V | None = None
+        self.buffer: Buffer | None = None
+        if type.shape:
+            self.buffer = scope.arena.buffer(scope.e, type.shape, type.dtype)
+        else:
+            self.slot = scope.function.slot(registers.register(type.dtype))
+
+    def put(self, tile: Tile) -> None:
+        """Write a tile here."""
+        if self.buffer is not None:
+            write(self.scope.e, tile, self.buffer)
+        else:
+            self.scope.e.line(f"store {tile.at((), 1)}, ptr {self.slot.text}")  # type: ignore[union-attr]
+
+    def tile(self) -> Tile:
+        """What is here."""
+        e = self.scope.e
+        if self.buffer is not None:
+            return tile_of(e, self.buffer, self.memory)
+        register = registers.register(self.type.dtype)
+        return scalar_tile(e, e.value(register, f"load {register}, ptr {self.slot.text}"), self.type.dtype)  # type: ignore[union-attr]
+
+
+def put_all(scope: Scope, homes: Sequence[Home], tiles: Sequence[Tile]) -> None:
+    """Write the next carries. One that reads the home of another, or its own in another order, is computed first."""
+    memories = [home.memory for home in homes]
+    ready = []
+    for home, tile in zip(homes, tiles, strict=True):
+        crossed = any(m in tile.reads and (m is not home.memory or not tile.reads[m]) for m in memories)
+        ready.append(scope.keep(tile) if crossed else tile)
+    for home, tile in zip(homes, ready, strict=True):
+        if tile.buffer is None or tile.buffer != home.buffer:
+            home.put(tile)
+
+
+def _cond(scope: Scope, index: Tile, *operands: Entry, branches: tuple[Program, ...]) -> Sequence[Tile]:
+    e = scope.e
+    chosen = index.at((), 1)
+    homes = [Home(scope, type) for type in branches[0].output_types]  # type: ignore[arg-type]
+    end = e.fresh("joined")
+    last = len(branches) - 1
+    for number, branch in enumerate(branches):
+        following = ""
+        if number < last:
+            # Below 0 counts as 0.
+            here = e.compare("icmp sle", chosen, e.constant(number, chosen.type))
+            inside, following = e.fresh("branch"), e.fresh("other")
+            e.branch(here, inside, following)
+            e.label(inside)
+        outputs = scope.function.run(branch, operands)
+        for home, tile in zip(homes, outputs, strict=True):
+            home.put(tile)
+        e.jump(end)
+        if following:
+            e.label(following)
+    e.label(end)
+    return [home.tile() for home in homes]
+
+
+def _loop(
+    scope: Scope, lower: Tile, upper: Tile, *operands: Entry, body: Program, constants: int, step: int, unroll: int
+) -> Sequence[Tile]:
+    e = scope.e
+    fixed = operands[:constants]
+    homes = _carried(scope, operands[constants:])
+    register = registers.register(lower.dtype)
+    with e.loop(as_index(scope, lower), as_index(scope, upper), step) as counter:
+        number = e.index(counter)
+        index = number if register == "i64" else e.convert("trunc", number, register)
+        inputs = [scalar_tile(e, index, lower.dtype), *fixed, *(home.tile() for home in homes)]
+        put_all(scope, homes, scope.function.run(body, inputs))
+    return [home.tile() for home in homes]
+
+
+def _carried(scope: Scope, initial: Sequence[Entry]) -> list[Home]:
+    homes = []
+    for entry in initial:
+        tile = entry if isinstance(entry, Tile) else None
+        home = Home(scope, tile.type)  # type: ignore[union-attr]
+        home.put(tile)  # type: ignore[arg-type]
+        homes.append(home)
+    return homes
+
+
+def _repeat(scope: Scope, *operands: Entry, condition: Program, body: Program, constants: int) -> Sequence[Tile]:
+    e = scope.e
+    fixed = operands[:constants]
+    homes = _carried(scope, operands[constants:])
+    head, inside, end = e.fresh("again"), e.fresh("body"), e.fresh("done")
+    e.jump(head)
+    e.label(head)
+    (goes_on,) = scope.function.run(condition, [*fixed, *(home.tile() for home in homes)])
+    e.branch(goes_on.at((), 1), inside, end)
+    e.label(inside)
+    put_all(scope, homes, scope.function.run(body, [*fixed, *(home.tile() for home in homes)]))
+    e.jump(head)
+    e.label(end)
+    return [home.tile() for home in homes]
+
+
+def allocated(scope_arena: Scope, ref: RefType) -> Place:
+    """A new buffer of uninitialised elements."""
+    e = scope_arena.e
+    buffer = scope_arena.arena.buffer(e, ref.shape, ref.dtype)
+    fill(e, buffer, dtypes.uninitialized(ref.dtype))
+    return Place(Memory("allocated"), buffer)
+
+
+def fill(e: Emitter, buffer: Buffer, value: object) -> None:
+    """Write one value to all elements."""
+    for_each(
+        e,
+        buffer.shape,
+        lambda index, width: buffer.put(e, index, registers.constant(e, np.asarray(value), buffer.dtype, width), width),
+    )
+
+
+def _scope(scope: Scope, *operands: Entry, body: Program, allocations: tuple[RefType, ...]) -> Sequence[Tile]:
+    places = [allocated(scope, ref) for ref in allocations]
+    outputs = scope.function.run(body, [*operands, *places])
+    memories = {place.memory for place in places}
+    return [scope.keep(tile) if memories & set(tile.reads) else tile for tile in outputs]
+
+
+RULES: dict[str, Rule] = {"cond": _cond, "loop": _loop, "repeat": _repeat, "scope": _scope}

@@ -1,0 +1,289 @@
+"""Loads, stores and their value twins on the CPU.
+
+A stack of transforms over memory is mostly another view of it: a shifted address and other strides. Where a dynamic
+slice may reach outside its axis, that is asked when the kernel runs: inside, the view is used; outside, a copy that is
+made element by element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from palladio.cpu import registers
+from palladio.cpu.emit import Emitter, Index, V
+from palladio.cpu.scope import Place, Refused, Rule, Scope
+from palladio.cpu.tiles import Buffer, Memory, Tile, merged, row_major, tile_of, write
+from palladio.ops.memory import Transforms
+from palladio.types import dtypes, transforms
+from palladio.types.transforms import Operand, Slice
+
+
+def as_index(scope: Scope, tile: Tile) -> V:
+    """A scalar integer tile as an index."""
+    e = scope.e
+    value = tile.at((), 1)
+    return (
+        value
+        if tile.dtype.itemsize == 8
+        else e.convert("sext" if dtypes.is_signed(tile.dtype) else "zext", value, "i64")
+    )
+
+
+class View:
+    """A buffer seen through transforms.
+
+    `guards` are the conditions under which all of it is inside; `bounds` has, for each axis of the view, the position
+    of its first element along an axis of the root and that axis' extent, for checking one element at a time.
+    """
+
+    def __init__(self, buffer: Buffer) -> None:
+        self.buffer = buffer
+        self.guards: list[V] = []
+        self.bounds: list[tuple[Index, int | None, Index, int]] = []
+
+
+def viewed(scope: Scope, buffer: Buffer, stack: Transforms, operands: Sequence[Tile]) -> View:
+    """The view of a buffer that a stack of transforms makes.
+
+    Raises:
+        Refused: for a stack that no view can be made of.
+    """
+    view = View(buffer)
+    for transform in stack:
+        match transform:
+            case transforms.Index(entries):
+                _index(scope, view, entries, operands)
+            case transforms.Transpose(permutation):
+                old = view.buffer
+                view.buffer = Buffer(
+                    old.base,
+                    tuple(old.strides[axis] for axis in permutation),
+                    tuple(old.shape[axis] for axis in permutation),
+                    old.dtype,
+                )
+                _refuse_behind_guard(view)
+            case transforms.Reshape(shape):
+                _refuse_behind_guard(view)
+                if not view.buffer.contiguous:
+                    raise Refused("a reshape of a strided reference is not compiled for the CPU")
+                view.buffer = Buffer(view.buffer.base, row_major(shape), shape, view.buffer.dtype)
+            case transforms.Bitcast(dtype):
+                _refuse_behind_guard(view)
+                if dtype.itemsize != view.buffer.dtype.itemsize or not registers.is_compiled(dtype):
+                    raise Refused("a bitcast that changes the width is not compiled for the CPU")
+                view.buffer = Buffer(view.buffer.base, view.buffer.strides, view.buffer.shape, dtype)
+    return view
+
+
+def _refuse_behind_guard(view: View) -> None:
+    if view.bounds:
+        raise Refused("a transform behind a dynamic slice is not compiled for the CPU")
+
+
+def _index(scope: Scope, view: View, entries: Sequence[object], operands: Sequence[Tile]) -> None:
+    e, old = scope.e, view.buffer
+    if view.bounds:
+        raise Refused("an index behind a dynamic slice is not compiled for the CPU")
+    offset: Index = 0
+    strides: list[Index] = []
+    shape: list[int] = []
+    for entry, stride, extent in zip(entries, old.strides, old.shape, strict=True):
+        first, size, step = _entry(scope, entry, operands)
+        offset = e.add(offset, e.mul(first, stride))
+        if isinstance(first, V):
+            reach = (size or 1) * 1 if size is None else (size - 1) * step + 1
+            view.guards.append(_between(e, first, extent - max(reach, 1)))
+        view.bounds.append((first, size, step, extent))
+        if size is not None:
+            strides.append(e.mul(stride, step))
+            shape.append(size)
+    if not view.guards:
+        view.bounds = []
+    view.buffer = Buffer(e.pointer(old.base, offset, old.dtype.itemsize), tuple(strides), tuple(shape), old.dtype)
+
+
+def _entry(scope: Scope, entry: object, operands: Sequence[Tile]) -> tuple[Index, int | None, int]:
+    """The first element along an axis, the size (None for a dropped axis) and the step."""
+    if isinstance(entry, Slice):
+        start = entry.start
+        return (
+            (as_index(scope, operands[start.position]) if isinstance(start, Operand) else start),
+            entry.size,
+            entry.stride,
+        )
+    if isinstance(entry, Operand):
+        if operands[entry.position].shape:
+            raise Refused("an index array is not compiled for the CPU")
+        return as_index(scope, operands[entry.position]), None, 1
+    return int(entry), None, 1  # type: ignore[call-overload]
+
+
+def _between(e: Emitter, value: V, last: int) -> V:
+    """0 <= value <= last, in one unsigned comparison."""
+    if last < 0:
+        return V("false", "i1")
+    return e.compare("icmp ule", value, V(str(last), "i64"))
+
+
+def inside(e: Emitter, view: View, index: Sequence[Index]) -> V | None:
+    """Whether the element of a view at an index is inside its root."""
+    positions = iter(index)
+    conditions = []
+    for first, size, step, extent in view.bounds:
+        at = first if size is None else e.add(first, e.mul(next(positions), step))
+        if isinstance(at, V):
+            conditions.append(e.compare("icmp ult", at, V(str(extent), "i64")))
+    return e.truth(conditions)
+
+
+def read(scope: Scope, view: View, memory: Memory | None, whole: bool) -> Tile:
+    """The tile that a view holds."""
+    e = scope.e
+    guard = e.truth(view.guards)
+    if guard is None:
+        tile = tile_of(e, view.buffer, memory)
+        if memory is not None:
+            tile.reads = {memory: whole}
+        return tile
+    if not view.buffer.shape:
+        return _read_scalar(scope, view, guard)
+    # Outside, a copy with uninitialised values where nothing is.
+    copy = scope.arena.buffer(e, view.buffer.shape, view.buffer.dtype)
+    outside = e.binary("xor", guard, V("true", "i1"))
+    with e.when(outside):
+        _copy_inside(scope, view, copy)
+    base = e.select(guard, view.buffer.base, copy.base)
+    strides = tuple(e.choose(guard, there, here) for there, here in zip(view.buffer.strides, copy.strides, strict=True))
+    tile = tile_of(e, Buffer(base, strides, copy.shape, copy.dtype), memory)
+    if memory is not None:
+        tile.reads = {memory: False}
+    return tile
+
+
+def _read_scalar(scope: Scope, view: View, guard: V) -> Tile:
+    e, dtype = scope.e, view.buffer.dtype
+    slot = scope.function.slot(registers.register(dtype))
+    e.line(f"store {registers.constant(e, dtypes.uninitialized(dtype), dtype)}, ptr {slot.text}")
+    with e.when(guard):
+        e.line(f"store {view.buffer.at(e, (), 1)}, ptr {slot.text}")
+    register = registers.register(dtype)
+    value = e.value(register, f"load {register}, ptr {slot.text}")
+    return Tile(view.buffer.type, lambda index, width: e.splat(value, width), {}, True)
+
+
+def _copy_inside(scope: Scope, view: View, copy: Buffer) -> None:
+    e = scope.e
+    nothing = registers.constant(e, dtypes.uninitialized(copy.dtype), copy.dtype)
+    one_by_one(e, copy.shape, lambda index: copy.put(e, index, nothing, 1))
+
+    def element(index: Sequence[Index]) -> None:
+        with e.when(inside(e, view, index)):
+            copy.put(e, index, view.buffer.at(e, index, 1), 1)
+
+    one_by_one(e, copy.shape, element)
+
+
+def one_by_one(e: Emitter, shape: Sequence[int], body: object, index: tuple[Index, ...] = ()) -> None:
+    """Run `body(index)` for each element."""
+    if len(index) == len(shape):
+        body(index)  # type: ignore[operator]
+        return
+    with e.loop(0, shape[len(index)]) as position:
+        one_by_one(e, shape, body, (*index, position))
+
+
+def put(scope: Scope, view: View, value: Tile) -> None:
+    """Write a tile to what a view shows; what is outside is dropped."""
+    e = scope.e
+    guard = e.truth(view.guards)
+    target = view.buffer
+    if not value.shape and target.shape:
+        raise Refused("a store of another shape")
+    if guard is None:
+        write(e, value, target)
+        return
+    if value.shape and value.buffer is None:
+        value = scope.keep(value)
+    inner, outer, behind = e.fresh("inside"), e.fresh("outside"), e.fresh("stored")
+    e.branch(guard, inner, outer)
+    e.label(inner)
+    write(e, value, target)
+    e.jump(behind)
+    e.label(outer)
+
+    def element(index: Sequence[Index]) -> None:
+        with e.when(inside(e, view, index)):
+            target.put(e, index, value.at(index, 1), 1)
+
+    if target.shape:
+        one_by_one(e, target.shape, element)
+    e.jump(behind)
+    e.label(behind)
+
+
+def _load(scope: Scope, ref: Place, *indices: Tile, transforms: Transforms) -> Sequence[Tile]:
+    view = viewed(scope, ref.buffer, transforms, indices)
+    tile = read(scope, view, ref.memory, whole=not transforms)
+    return (tile if tile.shape else _now(scope, tile),)
+
+
+def _now(scope: Scope, tile: Tile) -> Tile:
+    """A scalar, loaded now."""
+    return scope.keep(tile)
+
+
+def _store(scope: Scope, ref: Place, value: Tile, *indices: Tile, transforms: Transforms) -> Sequence[Tile]:
+    aligned = not transforms and value.reads.get(ref.memory, True)
+    if ref.memory in value.reads and not aligned:
+        value = scope.keep(value)
+    put(scope, viewed(scope, ref.buffer, transforms, indices), value)
+    return ()
+
+
+def _swap(scope: Scope, ref: Place, value: Tile, *indices: Tile, transforms: Transforms) -> Sequence[Tile]:
+    view = viewed(scope, ref.buffer, transforms, indices)
+    old = scope.keep(read(scope, view, ref.memory, whole=False))
+    _store(scope, ref, value, *indices, transforms=transforms)
+    return (old,)
+
+
+def _accumulate(scope: Scope, ref: Place, value: Tile, *indices: Tile, transforms: Transforms) -> Sequence[Tile]:
+    view = viewed(scope, ref.buffer, transforms, indices)
+    old = scope.keep(read(scope, view, ref.memory, whole=False))
+    (total,) = scope.function.rules["add"](scope, old, scope.keep(value))
+    put(scope, view, total)
+    return ()
+
+
+def _extract(scope: Scope, x: Tile, *indices: Tile, transforms: Transforms) -> Sequence[Tile]:
+    kept = x if x.buffer is not None else scope.keep(x)
+    if kept.buffer is None:
+        return (kept,)
+    tile = read(scope, viewed(scope, kept.buffer, transforms, indices), None, whole=False)
+    tile.reads = merged([kept], aligned=False)
+    return (tile if tile.shape else _now(scope, tile),)
+
+
+def _insert(scope: Scope, x: Tile, value: Tile, *indices: Tile, transforms: Transforms, kind: str) -> Sequence[Tile]:
+    if kind != "set":
+        raise Refused("an insert that combines is not compiled for the CPU")
+    copy = scope.arena.buffer(scope.e, x.shape, x.dtype)
+    value = scope.keep(value) if value.buffer is None else value
+    write(scope.e, x, copy)
+    put(scope, viewed(scope, copy, transforms, indices), value)
+    return (tile_of(scope.e, copy),)
+
+
+def _promise(scope: Scope, x: Tile, *, values: tuple[int, ...]) -> Sequence[Tile]:
+    return (x,)
+
+
+RULES: dict[str, Rule] = {
+    "load": _load,
+    "store": _store,
+    "swap": _swap,
+    "accumulate": _accumulate,
+    "extract": _extract,
+    "insert": _insert,
+    "multiple_of": _promise,
+}

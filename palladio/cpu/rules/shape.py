@@ -1,0 +1,144 @@
+"""Rearranging elements on the CPU: an index of the result becomes an index of the operand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from palladio.cpu import registers
+from palladio.cpu.emit import Index, V
+from palladio.cpu.scope import Rule, Scope
+from palladio.cpu.tiles import Tile, merged, row_major, tile_of, write
+from palladio.types import dtypes
+from palladio.types.dtypes import DType
+from palladio.types.types import ArrayType, Shape
+
+
+def rearranged(scope: Scope, tile: Tile, shape: Shape, source: object, along: bool) -> Tile:
+    """The tile whose element at an index is that of `tile` at `source(index)`.
+
+    Args:
+        along: whether neighbours along the last axis of the result are neighbours along the last axis of the operand.
+    """
+    e = scope.e
+
+    def at(index: Sequence[Index], width: int) -> V:
+        if width == 1 or along:
+            return tile.at(source(index), width)  # type: ignore[operator]
+        *lead, last = index
+        return e.gathered([tile.at(source((*lead, e.add(last, lane))), 1) for lane in range(width)])  # type: ignore[operator]
+
+    return Tile(ArrayType(shape, tile.dtype), at, merged([tile], aligned=False), tile.cheap)
+
+
+def _broadcast(scope: Scope, x: Tile, *, shape: Shape, axes: tuple[int, ...]) -> Sequence[Tile]:
+    e = scope.e
+    varies = [(axis, n) for n, axis in enumerate(axes) if x.shape[n] != 1]
+
+    def source(index: Sequence[Index]) -> list[Index]:
+        found: list[Index] = [0] * len(axes)
+        for axis, n in varies:
+            found[n] = index[axis]
+        return found
+
+    along = bool(varies) and varies[-1][0] == len(shape) - 1
+
+    def at(index: Sequence[Index], width: int) -> V:
+        if along and varies[-1][1] == len(axes) - 1:
+            return x.at(source(index), width)
+        if along and width > 1:
+            *lead, last = index
+            return e.gathered([x.at(source((*lead, e.add(last, lane))), 1) for lane in range(width)])
+        return e.splat(x.at(source(index), 1), width)
+
+    return (Tile(ArrayType(shape, x.dtype), at, merged([x], aligned=False), x.cheap),)
+
+
+def _transpose(scope: Scope, x: Tile, *, permutation: tuple[int, ...]) -> Sequence[Tile]:
+    shape = tuple(x.shape[axis] for axis in permutation)
+    if x.buffer is not None:
+        view = x.buffer.__class__(x.buffer.base, tuple(x.buffer.strides[axis] for axis in permutation), shape, x.dtype)
+        tile = tile_of(scope.e, view)
+        tile.reads = merged([x], aligned=False)
+        return (tile,)
+
+    def source(index: Sequence[Index]) -> list[Index]:
+        found: list[Index] = [0] * len(permutation)
+        for place, axis in enumerate(permutation):
+            found[axis] = index[place]
+        return found
+
+    return (rearranged(scope, x, shape, source, bool(permutation) and permutation[-1] == len(permutation) - 1),)
+
+
+def _reshape(scope: Scope, x: Tile, *, shape: Shape) -> Sequence[Tile]:
+    """Axes of size 1 come and go for nothing; otherwise the elements must lie one behind the other."""
+    kept = [axis for axis, extent in enumerate(x.shape) if extent != 1]
+    places = [axis for axis, extent in enumerate(shape) if extent != 1]
+    if [x.shape[axis] for axis in kept] == [shape[axis] for axis in places]:
+
+        def source(index: Sequence[Index]) -> list[Index]:
+            found: list[Index] = [0] * len(x.shape)
+            for axis, place in zip(kept, places, strict=True):
+                found[axis] = index[place]
+            return found
+
+        along = bool(kept) and kept[-1] == len(x.shape) - 1 and places[-1] == len(shape) - 1
+        if not x.shape or not shape:
+            e = scope.e
+            at = lambda index, width: e.splat(x.at(source(index), 1), width)  # noqa: E731
+            tile = Tile(ArrayType(shape, x.dtype), at, merged([x], aligned=False), x.cheap)
+            return (tile if shape else scope.keep(tile),)
+        return (rearranged(scope, x, shape, source, along),)
+    kept_tile = x if x.buffer is not None and x.buffer.contiguous else scope.keep(x)
+    buffer = kept_tile.buffer
+    view = buffer.__class__(buffer.base, row_major(shape), shape, x.dtype)  # type: ignore[union-attr]
+    tile = tile_of(scope.e, view)
+    tile.reads = merged([kept_tile], aligned=False)
+    return (tile,)
+
+
+def _iota(scope: Scope, *, shape: Shape, dtype: DType, axis: int) -> Sequence[Tile]:
+    e = scope.e
+    last = len(shape) - 1
+
+    def at(index: Sequence[Index], width: int) -> V:
+        counted = e.splat(e.index(index[axis]), width)
+        if axis == last and width > 1:
+            counted = e.binary("add", counted, e.lanes(range(width)))
+        if dtypes.is_float(dtype):
+            return registers.rounded(e, e.convert("sitofp", counted, registers.register(dtype)), dtype)
+        return counted if dtype.itemsize == 8 else e.convert("trunc", counted, registers.register(dtype))
+
+    return (Tile(ArrayType(shape, dtype), at, {}, True),)
+
+
+def _reverse(scope: Scope, x: Tile, *, axes: tuple[int, ...]) -> Sequence[Tile]:
+    e = scope.e
+
+    def source(index: Sequence[Index]) -> list[Index]:
+        return [e.sub(n - 1, i) if axis in axes else i for axis, (i, n) in enumerate(zip(index, x.shape, strict=True))]
+
+    return (rearranged(scope, x, x.shape, source, len(x.shape) - 1 not in axes),)
+
+
+def _concatenate(scope: Scope, *tiles: Tile, axis: int) -> Sequence[Tile]:
+    """Written part by part into one buffer."""
+    shape = list(tiles[0].shape)
+    shape[axis] = sum(tile.shape[axis] for tile in tiles)
+    target = scope.arena.buffer(scope.e, tuple(shape), tiles[0].dtype)
+    start = 0
+    for tile in tiles:
+        base = target.address(scope.e, [start if n == axis else 0 for n in range(len(shape))])
+        write(scope.e, tile, target.__class__(base, target.strides, tile.shape, tile.dtype))
+        start += tile.shape[axis]
+    return (tile_of(scope.e, target),)
+
+
+RULES: dict[str, Rule] = {
+    "broadcast": _broadcast,
+    "transpose": _transpose,
+    "reshape": _reshape,
+    "iota": _iota,
+    "reverse": _reverse,
+    "concatenate": _concatenate,
+}

@@ -1,0 +1,153 @@
+"""The equations of one program while they are compiled.
+
+What each variable is, and when a lazy tile must be computed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from palladio.base.errors import attach
+from palladio.cpu import registers
+from palladio.cpu.emit import Emitter, V
+from palladio.cpu.tiles import Arena, Buffer, Memory, Tile, keep, scalar_tile, write
+from palladio.ir.program import Atom, Eqn, Literal, Program, Var
+from palladio.types.effects import EffectKind
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a reference points to."""
+
+    memory: Memory
+    buffer: Buffer
+
+
+Entry = Tile | Place
+Rule = Callable[..., Sequence[Tile]]
+
+
+class Refused(Exception):
+    """A program that this target does not compile. The message is the reason, for the user."""
+
+
+class Function:
+    """What all programs of one compiled function share: its text, its arena, its rules."""
+
+    def __init__(self, e: Emitter, arena: Arena, rules: Mapping[str, Rule], refused: Mapping[str, str]) -> None:
+        self.e = e
+        self.arena = arena
+        self.rules = rules
+        self.refused = refused
+        self.slots: list[str] = []
+
+    def slot(self, type: str) -> V:
+        """A place on the stack for one value."""
+        name = "%" + self.e.fresh("slot")
+        self.slots.append(f"  {name} = alloca {type}")
+        return V(name, "ptr")
+
+    def run(self, program: Program, inputs: Sequence[Entry]) -> list[Tile]:
+        """Emit a program; returns its outputs, which may still be lazy."""
+        scope = Scope(self, program, inputs)
+        for eqn in program.eqns:
+            with attach(eqn.location, f"compiling {eqn.op.name}"):
+                scope.equation(eqn)
+        return [scope.tile(atom) for atom in program.outputs]
+
+
+class Scope:
+    """One program being emitted."""
+
+    def __init__(self, function: Function, program: Program, inputs: Sequence[Entry]) -> None:
+        self.function = function
+        self.e = function.e
+        self.arena = function.arena
+        self.entries: dict[Var, Entry] = dict(zip(program.inputs, inputs, strict=True))
+        self.uses: Counter[Var] = Counter()
+        for eqn in program.eqns:
+            self.uses.update(atom for atom in eqn.inputs if isinstance(atom, Var))
+        self.uses.update(atom for atom in program.outputs if isinstance(atom, Var))
+
+    def entry(self, atom: Atom) -> Entry:
+        """What a variable or literal is."""
+        if isinstance(atom, Literal):
+            dtype = atom.type.dtype
+            return scalar_tile(self.e, registers.constant(self.e, atom.value, dtype), dtype)
+        return self.entries[atom]
+
+    def tile(self, atom: Atom) -> Tile:
+        """The tile of an array variable or literal."""
+        found = self.entry(atom)
+        if not isinstance(found, Tile):
+            raise Refused("a reference stands where an array is needed")
+        return found
+
+    def keep(self, tile: Tile) -> Tile:
+        """The tile, computed into a buffer or register of its own."""
+        return keep(self.e, self.arena, tile)
+
+    def in_memory(self, tile: Tile) -> Buffer:
+        """Where the elements of a tile are, computed if they are nowhere."""
+        if tile.buffer is not None:
+            return tile.buffer
+        target = self.arena.buffer(self.e, tile.shape, tile.dtype)
+        write(self.e, tile, target)
+        return target
+
+    def settle(self, memory: Memory, apart: Tile | None = None) -> None:
+        """Compute every tile that is still needed and reads a memory that is about to change, `apart` from one."""
+        for var, entry in self.entries.items():
+            if isinstance(entry, Tile) and memory in entry.reads and self.uses[var] > 0 and entry is not apart:
+                self.entries[var] = self.keep(entry)
+
+    def equation(self, eqn: Eqn) -> None:
+        """Emit one equation."""
+        name = eqn.op.name
+        if name in self.function.refused:
+            raise Refused(f"{name} is not compiled for the CPU: {self.function.refused[name]}")
+        for var in (*eqn.inputs, *eqn.outputs):
+            if not registers.is_compiled(var.type.dtype):
+                raise Refused(f"{var.type.dtype} is not compiled for the CPU")
+        written = [var for kind, var in eqn.effects if var is not None and kind is not EffectKind.READ]
+        if eqn.op.control:
+            for var in written:
+                self.settle(self.place(var).memory)
+        elif written:
+            self.settle(self.place(written[0]).memory, apart=self.stored_tile(eqn))
+        for atom in eqn.inputs:
+            if isinstance(atom, Var):
+                self.uses[atom] -= 1
+        inputs = [self.ready(self.entry(atom), eqn) for atom in eqn.inputs]
+        outputs = self.function.rules[name](self, *inputs, **eqn.params)
+        for var, tile in zip(eqn.outputs, outputs, strict=True):
+            shared = self.uses[var] > 1 and not tile.cheap and tile.buffer is None
+            self.entries[var] = self.keep(tile) if shared else tile
+
+    def place(self, atom: Atom) -> Place:
+        """Where a reference variable points."""
+        found = self.entry(atom)
+        if not isinstance(found, Place):
+            raise Refused("an array stands where a reference is needed")
+        return found
+
+    def stored_tile(self, eqn: Eqn) -> Tile | None:
+        """The tile that a store writes, if nothing else needs it.
+
+        The store itself sees to it that it is read in time.
+        """
+        atom = eqn.inputs[1] if len(eqn.inputs) > 1 else None
+        if isinstance(atom, Var) and self.uses[atom] == 1:
+            entry = self.entries[atom]
+            return entry if isinstance(entry, Tile) else None
+        return None
+
+    def ready(self, entry: Entry, eqn: Eqn) -> Entry:
+        """An input as its rule wants it: only additions and stores take a tile that has an order of its own."""
+        if isinstance(entry, Tile) and entry.fill is not None and eqn.op.name not in ("add", "store"):
+            return self.keep(entry)
+        if isinstance(entry, Tile) and eqn.op.name in ("loop", "repeat") and not entry.cheap and entry.buffer is None:
+            return self.keep(entry)
+        return entry

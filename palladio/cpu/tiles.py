@@ -1,0 +1,199 @@
+"""Tiles: the arrays of a kernel while it is compiled.
+
+A tile says how its element at an index is computed; nothing is computed until something needs it. A chain of
+element-by-element operations is so one loop. What is used several times, or in no order of its own, is first written
+to a buffer in the thread's arena.
+
+Laziness ends where memory changes: before a reference is written, every pending tile that reads it is written to a
+buffer (`Scope.settle`), unless the write replaces exactly the elements that each of its own elements is computed
+from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from palladio.cpu import registers
+from palladio.cpu.emit import Emitter, Index, V
+from palladio.types.dtypes import DType
+from palladio.types.types import ArrayType, Shape
+
+At = Callable[[Sequence[Index], int], V]
+
+
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """Something that a program's references point to: an input, an output, scratch, an allocation."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Elements in memory: the address of the first one, and how many elements lie between neighbours along each axis.
+    """
+
+    base: V
+    strides: tuple[Index, ...]
+    shape: Shape
+    dtype: DType
+
+    @property
+    def type(self) -> ArrayType:
+        """The type of the array it holds."""
+        return ArrayType(self.shape, self.dtype)
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether the elements are known to lie one behind the other."""
+        return self.strides == row_major(self.shape)
+
+    def address(self, e: Emitter, index: Sequence[Index]) -> V:
+        """The address of an element."""
+        offset: Index = 0
+        for position, stride in zip(index, self.strides, strict=True):
+            offset = e.add(offset, e.mul(position, stride))
+        return e.pointer(self.base, offset, self.dtype.itemsize)
+
+    def at(self, e: Emitter, index: Sequence[Index], width: int) -> V:
+        """The elements from an index on along the last axis, in registers."""
+        if width == 1 or self.strides[-1] == 1:
+            return registers.load(e, self.address(e, index), self.dtype, width)
+        *lead, last = index
+        if self.strides[-1] == 0:
+            return e.splat(self.at(e, index, 1), width)
+        return e.gathered([self.at(e, (*lead, e.add(last, lane)), 1) for lane in range(width)])
+
+    def put(self, e: Emitter, index: Sequence[Index], value: V, width: int) -> None:
+        """Write the elements from an index on along the last axis."""
+        if width == 1 or self.strides[-1] == 1:
+            registers.store(e, value, self.address(e, index), self.dtype)
+            return
+        *lead, last = index
+        for lane in range(width):
+            registers.store(e, e.lane(value, lane), self.address(e, (*lead, e.add(last, lane))), self.dtype)
+
+
+def row_major(shape: Shape) -> tuple[int, ...]:
+    """The strides of an array whose elements lie one behind the other."""
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+@dataclass(eq=False)
+class Tile:
+    """An array, by how its elements are computed.
+
+    Fields:
+        type: the array type.
+        at: from an index and a width, the elements from there on along the last axis.
+        reads: the memory that computing an element reads; true where element [i] reads only what a whole view of that
+            memory has at [i].
+        cheap: whether computing an element twice costs no more than keeping it.
+        buffer: where its elements are, if they are in memory.
+        fill: writes all elements to a buffer in an order of its own; for tiles that are not computed element by
+            element.
+    """
+
+    type: ArrayType
+    at: At
+    reads: dict[Memory, bool] = field(default_factory=dict)
+    cheap: bool = False
+    buffer: Buffer | None = None
+    fill: Callable[[Buffer], None] | None = None
+    plus: Callable[[Tile], Tile] | None = None
+
+    @property
+    def shape(self) -> Shape:
+        """The shape."""
+        return self.type.shape
+
+    @property
+    def dtype(self) -> DType:
+        """The dtype."""
+        return self.type.dtype
+
+
+def merged(tiles: Sequence[Tile], aligned: bool = True) -> dict[Memory, bool]:
+    """What several tiles read together; not element by element, unless `aligned`."""
+    reads: dict[Memory, bool] = {}
+    for tile in tiles:
+        for memory, same in tile.reads.items():
+            reads[memory] = reads.get(memory, True) and same and aligned
+    return reads
+
+
+class Arena:
+    """Room for buffers in the memory of the running thread, laid out while compiling."""
+
+    ALIGNMENT = 64
+
+    def __init__(self, base: V) -> None:
+        self.base = base
+        self.size = 0
+
+    def buffer(self, e: Emitter, shape: Shape, dtype: DType) -> Buffer:
+        """A buffer of its own."""
+        start = self.size
+        used = math.prod(shape) * dtype.itemsize
+        self.size = -(-(start + used) // self.ALIGNMENT) * self.ALIGNMENT + self.ALIGNMENT
+        return Buffer(e.pointer(self.base, start, 1), row_major(shape), shape, dtype)
+
+
+def tile_of(e: Emitter, buffer: Buffer, memory: Memory | None = None) -> Tile:
+    """The tile whose elements a buffer holds; `memory` is what must not change while the tile is used."""
+    reads = {} if memory is None else {memory: True}
+    return Tile(buffer.type, lambda index, width: buffer.at(e, index, width), reads, True, buffer)
+
+
+def scalar_tile(e: Emitter, value: V, dtype: DType) -> Tile:
+    """The tile of one scalar value."""
+    return Tile(ArrayType((), dtype), lambda index, width: e.splat(value, width), {}, True)
+
+
+def widths(extent: int) -> Iterator[tuple[int, int, int]]:
+    """How an axis is cut into vectors: (first element, end, width), the widest first."""
+    start, width = 0, registers.LANES
+    while start < extent:
+        while width > extent - start:
+            width //= 2
+        end = start + (extent - start) // width * width
+        yield start, end, width
+        start = end
+
+
+def for_each(e: Emitter, shape: Shape, body: Callable[[tuple[Index, ...], int], None]) -> None:
+    """Run `body(index, width)` over a shape, with vectors along the last axis."""
+    if not shape:
+        body((), 1)
+        return
+    _outer(e, shape, 0, (), body)
+
+
+def _outer(e: Emitter, shape: Shape, axis: int, index: tuple[Index, ...], body: Any) -> None:
+    if axis == len(shape) - 1:
+        for start, end, width in widths(shape[axis]):
+            with e.loop(start, end, width) as last:
+                body((*index, last), width)
+        return
+    with e.loop(0, shape[axis]) as position:
+        _outer(e, shape, axis + 1, (*index, position), body)
+
+
+def write(e: Emitter, tile: Tile, target: Buffer) -> None:
+    """Compute all elements of a tile into a buffer."""
+    if tile.fill is not None:
+        tile.fill(target)
+        return
+    for_each(e, tile.shape, lambda index, width: target.put(e, index, tile.at(index, width), width))
+
+
+def keep(e: Emitter, arena: Arena, tile: Tile) -> Tile:
+    """The tile with its elements in a buffer of their own, computed now. A scalar is kept in a register."""
+    if not tile.shape and tile.fill is None:
+        return scalar_tile(e, tile.at((), 1), tile.dtype)
+    target = arena.buffer(e, tile.shape, tile.dtype)
+    write(e, tile, target)
+    return tile_of(e, target)
