@@ -15,6 +15,7 @@ from palladio.array import (
     bits,
     compare,
     creation,
+    derived,
     indexing,
     kinds,
     math,
@@ -26,7 +27,7 @@ from palladio.array import (
 )
 from palladio.array.scalar_types import ScalarType
 
-_FAMILIES = (arithmetic, math, compare, bits, reduce, order, creation, shape, indexing, products, kinds)
+_FAMILIES = (arithmetic, math, compare, bits, reduce, order, creation, shape, indexing, products, kinds, derived)
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     name: getattr(family, name) for family in _FAMILIES for name in family.__all__

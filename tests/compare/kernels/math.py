@@ -176,3 +176,10 @@ def case_limits_and_constants(rng):
     limits = [wide.max, wide.eps, narrow.max, narrow.tiny, jnp.iinfo(jnp.int16).min, jnp.pi, jnp.e, -jnp.inf, jnp.nan]
     functions = [lambda x, limit=limit: jnp.full_like(x, float(limit)) for limit in limits]
     return apply(functions, np.float32, np.zeros((2, 4), np.float32))
+
+
+def case_steps_and_polynomials(rng):
+    x, y = rng.normal(size=(2, 4, 16)).astype(np.float32)
+    x[0, :12] = SPECIAL
+    functions = [jnp.heaviside, lambda x, y: jnp.sinc(y), lambda x, y: jnp.polyval(y[:, 0], y)]
+    return apply(functions, np.float32, x, y), apply([jnp.sinc], np.float32, np.zeros((4,), np.float32))

@@ -137,3 +137,14 @@ def case_einsum(rng):
     ]
     shapes = [(3, 8, 4), (4, 8, 3), (8, 4), (8, 4), (3, 8, 4), (3, 16, 8), (3,), (8, 4), (3, 8)]
     return outputs(functions, x, y, shapes=shapes)
+
+
+def case_products_along_the_last_axes(rng):
+    x, y = rng.normal(size=(3, 8, 16)).astype(np.float32), rng.normal(size=(3, 16)).astype(np.float32)
+    functions = [
+        lambda x, y: jnp.vecdot(x, x[:1]),
+        lambda x, y: jnp.vecdot(x, x, axis=1),
+        jnp.matvec,
+        lambda x, y: jnp.vecmat(x[:, :, 0], x),
+    ]
+    return outputs(functions, x, y, shapes=[(3, 8), (3, 16), (3, 8), (3, 16)])

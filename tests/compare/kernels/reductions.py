@@ -261,3 +261,45 @@ def case_sorting_by_several_keys(rng):
         lambda k, v: lax.sort((k, v), num_keys=2)[1],
     ]
     return outputs(functions, keys, values, shapes=[(24,)] * 4, dtype=np.int32)
+
+
+def case_differences_and_running_reductions(rng):
+    x = rng.normal(1, 1, (4, 6)).astype(np.float32)
+    functions = [
+        jnp.diff,
+        lambda x: jnp.diff(x, 2, axis=0),
+        lambda x: jnp.cumulative_sum(x, axis=1),
+        lambda x: jnp.cumulative_sum(x, axis=0, include_initial=True),
+        lambda x: jnp.cumulative_prod(x[0], include_initial=True),
+        lambda x: jnp.nancumsum(jnp.where(x < 0.5, jnp.nan, x), axis=1),
+        lambda x: jnp.nancumprod(jnp.where(x < 0.5, jnp.nan, x), axis=1),
+    ]
+    return outputs(functions, x, shapes=[(4, 5), (2, 6), (4, 6), (5, 6), (7,), (4, 6), (4, 6)])
+
+
+def case_medians(rng):
+    x = rng.normal(1, 1, (4, 5)).astype(np.float32)
+    y = x.copy()
+    y[1, 2] = np.nan
+    functions = [
+        jnp.median,
+        lambda x: jnp.median(x, axis=0),
+        lambda x: jnp.median(x, axis=1, keepdims=True),
+        lambda x: jnp.median(x.astype(jnp.int32)),
+    ]
+    shapes = [(), (5,), (4, 1), ()]
+    return outputs(functions, x, shapes=shapes), outputs(functions[:3], y, shapes=shapes[:3])
+
+
+def case_search(rng):
+    a, v = np.sort(rng.integers(0, 20, (10,))).astype(np.int32), rng.integers(-2, 23, (3, 8)).astype(np.int32)
+    functions = [
+        jnp.searchsorted,
+        lambda a, v: jnp.searchsorted(a, v, side="right"),
+        lambda a, v: jnp.searchsorted(a * 1.5, v * 1.5),
+        lambda a, v: jnp.isin(v, a).astype(jnp.int32),
+        lambda a, v: jnp.isin(v, a, invert=True).astype(jnp.int32),
+        lambda a, v: jnp.unravel_index(v, (3, 6))[0],
+        lambda a, v: jnp.unravel_index(v, (3, 6))[1],
+    ]
+    return outputs(functions, a, v, shapes=[(3, 8)] * 7, dtype=np.int32)

@@ -223,3 +223,42 @@ def case_collapse(rng):
     x = rng.normal(size=(2, 3, 4, 5)).astype(np.float32)
     functions = [lambda x: lax.collapse(x, 1, 3), lambda x: lax.collapse(x, 2), lambda x: lax.collapse(x, 0, -1)]
     return outputs(functions, x, shapes=[(2, 12, 5), (2, 3, 20), (24, 5)])
+
+
+def case_diagonals(rng):
+    x = rng.normal(size=(4, 6)).astype(np.float32)
+    functions = [
+        jnp.diagonal,
+        lambda x: jnp.diagonal(x, 2),
+        lambda x: jnp.diagonal(x, -1, 1, 0),
+        lambda x: x.diagonal(-2),
+        jnp.trace,
+        lambda x: x.trace(offset=1),
+        lambda x: jnp.diag(x[0]),
+        lambda x: jnp.diag(x[:, 0], -2),
+        lambda x: jnp.diag(x[:, 0], 1),
+        lambda x: jnp.diag(x, 3),
+    ]
+    shapes = [(4,), (4,), (4,), (2,), (), (), (6, 6), (6, 6), (5, 5), (3,)]
+    return outputs(functions, x, shapes=shapes)
+
+
+def case_grids_and_columns(rng):
+    x, y = rng.normal(size=(2, 4)).astype(np.float32)
+    functions = [
+        lambda x, y: jnp.meshgrid(x, y[:3])[0],
+        lambda x, y: jnp.meshgrid(x, y[:3])[1],
+        lambda x, y: jnp.meshgrid(x, y[:3], indexing="ij")[1],
+        lambda x, y: jnp.meshgrid(x, y[:3], sparse=True)[0],
+        lambda x, y: jnp.column_stack((x, y, jnp.zeros((4, 2)))),
+        lambda x, y: jnp.dstack((x, y)),
+        lambda x, y: jnp.concat([x, y]),
+        lambda x, y: jnp.unstack(jnp.stack([x, y], 1), axis=1)[1],
+        lambda x, y: jnp.hsplit(jnp.stack([x, y]), 2)[1],
+        lambda x, y: jnp.vsplit(jnp.stack([x, y]), 2)[1],
+        lambda x, y: jnp.dsplit(jnp.dstack((x, y)), 2)[1],
+        lambda x, y: jnp.matrix_transpose(jnp.stack([x, y])),
+        lambda x, y: jnp.copy(x) + x.copy(),
+    ]
+    shapes = [(3, 4), (3, 4), (4, 3), (1, 4), (4, 4), (1, 4, 2), (8,), (4,), (2, 2), (1, 4), (1, 4, 1), (4, 2), (4,)]
+    return outputs(functions, x, y, shapes=shapes)
