@@ -55,16 +55,19 @@ debug_checks: Knob[bool] = Knob("PALLADIO_DEBUG_CHECKS", "Evaluate `debug_check`
 
 
 def _count(text: str) -> int:
-    if int(text) < 1:
-        raise ValueError("a number from 1")
+    if int(text) < 0:
+        raise ValueError("a number of threads, or 0 for all cores")
     return int(text)
 
 
 threads: Knob[int] = Knob(
-    "PALLADIO_NUM_THREADS",
-    "How many threads a compiled kernel runs on; all cores by default.",
-    os.cpu_count() or 1,
-    _count,
+    "PALLADIO_NUM_THREADS", "How many threads a compiled kernel runs on; 0 for all cores.", 0, _count
 )
+
+
+def thread_count() -> int:
+    """How many threads a compiled kernel runs on."""
+    return threads.get() or os.cpu_count() or 1
+
 
 ALL: tuple[Knob[Any], ...] = (executor, verify, debug_checks, threads)

@@ -98,7 +98,7 @@ def compile_grid(grid: Grid, kernel: Program, operands: Sequence[Type]) -> Calla
 
 def _run_tasks(compiled: Compiled, table: Any, sizes: Any, tasks: int) -> None:
     """Every task once, by as many threads as are worth it, each taking the next one when it is free."""
-    workers = max(1, min(knobs.threads.get(), tasks))
+    workers = max(1, min(knobs.thread_count(), tasks))
     queue = itertools.count()
     failed: list[BaseException] = []
 
