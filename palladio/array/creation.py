@@ -26,6 +26,7 @@ __all__ = [
     "full_like",
     "hstack",
     "identity",
+    "indices",
     "linspace",
     "ones",
     "ones_like",
@@ -210,6 +211,12 @@ def _require_arrays(arrays: Any) -> None:
         raise PalladioTypeError("a tuple or list of arrays", argument="arrays", got=repr(arrays))
     if not arrays:
         raise PalladioValueError("at least one array is needed", argument="arrays")
+
+
+def indices(dimensions: Sequence[int], dtype: Any = None) -> Array:
+    """The position of each element of an array, along each axis: `i32[len(dimensions), *dimensions]`."""
+    shape, wanted = static_shape(tuple(dimensions)), dtypes.INT32 if dtype is None else dtypes.canonical(dtype)
+    return stack([bind(ops.iota, shape=shape, dtype=wanted, axis=axis)[0] for axis in range(len(shape))])
 
 
 def concatenate(arrays: Sequence[ArrayLike], axis: int | None = 0, dtype: Any = None) -> Array:
