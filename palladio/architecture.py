@@ -142,9 +142,10 @@ program lengths(i0:i32[], x:f32[4,3], out:f32[4], total:f32[4]) {
 >>> evaluate(simplified, [np.int32(0), x[:4], out, total])[1]
 array([7., 7., 7., 7.], dtype=float32)
 
-Which passes a program goes through on its way to each executor stands on one page, `palladio/driver/compile.py`. There
-is one executor so far, the evaluator (`reference`), and its list is empty: the definition is not to depend on any pass.
-Planned are a simulator that finds races and deadlocks, a compiler for CPUs and one for Hopper GPUs.
+Which passes a program goes through on its way to each executor stands on one page, `palladio/driver/compile.py`. The
+list of the evaluator (`reference`, the default) is empty: the definition is not to depend on any pass. The executor
+`cpu` compiles grid kernels through LLVM; it is young, and leaves to the evaluator what it cannot compile. Planned are a
+simulator that finds races and deadlocks, and a compiler for Hopper GPUs.
 
 
 The floors
@@ -162,7 +163,8 @@ A module imports only from lower floors or from its own package; imports inside 
         palladio/gpu       masked access and atomics; what is Hopper's own is planned
      9  palladio/call      BlockSpec, GridSpec, pallas_call, jit: the user's calls
      8  palladio/driver    executors and the choice among them, the pipeline of each, the cache of prepared calls
-     7  palladio/machine   (planned) the simulator and its checks
+     7  palladio/cpu       grid kernels compiled for the host through LLVM
+        palladio/machine   (planned) the simulator and its checks
      6  palladio/passes    programs to programs, one pass a file
      5  palladio/trace     from functions to programs: traced values, references, control flow
      4  palladio/array     functions on arrays, traced or not, with NumPy's names and JAX's promotion
