@@ -71,6 +71,8 @@ def _is_user(code: CodeType) -> bool:
     file = code.co_filename
     if file == "<string>" and code.co_name == "__init__":
         return False  # the constructor that a dataclass makes
+    if file.startswith("<frozen "):
+        return False  # Python's own import machinery
     return not file.startswith(_PACKAGE) or file.startswith(_USER_LIKE)
 
 
