@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from palladio.base.errors import PalladioTypeError, PalladioValueError
+from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError
 from palladio.types import dtypes
 from palladio.types.types import ArrayType, ShapeDtypeStruct
 
@@ -96,11 +96,14 @@ def _from_torch(tensor: Any, argument: str) -> np.ndarray[Any, Any]:
             got="a tensor with requires_grad=True",
             hint="pass tensor.detach(), or call under torch.no_grad()",
         )
-    tensor = tensor.detach()
-    name = str(tensor.dtype).removeprefix("torch.")
-    if name not in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
+    try:
+        dtype = dtypes.canonical(tensor.dtype)
+    except PalladioError as error:
+        error.argument = argument
+        raise
+    tensor = tensor.detach().resolve_neg()
+    if not dtypes.is_narrow_float(dtype):
         return tensor.numpy()
-    dtype = dtypes.canonical(getattr(__import__("ml_dtypes"), name))
     word = sys.modules["torch"].uint8 if dtype.itemsize == 1 else sys.modules["torch"].uint16
     return tensor.view(word).numpy().view(dtype)
 

@@ -53,22 +53,34 @@ def fingerprint(value: Any) -> Hashable:
     Raises:
         Unkeyable: if it has none.
     """
-    return _Keys().of(value)
+    known: frozenset[str] = frozenset()
+    while True:
+        walk = _Keys(known)
+        key = walk.of(value)
+        if not walk.has_class or walk.every <= known:
+            return key
+        # Which method runs on which object is not known: of a class, all that any code mentions is in the key.
+        known |= walk.every
 
 
 class _Keys:
     """One walk over a value. What is met again, inside itself (recursion) or elsewhere, is named by its number.
 
     Fields:
-        met: number of each object that was met. Modules and classes are met once for each set of names, since of them
-            only the attributes with those names are in the key. The objects are held, so that no other takes their id.
+        met: number of each object that was met. Modules are met once for each set of names, since of them only the
+            attributes with those names are in the key. The objects are held, so that no other takes their id.
         names: the names that the code of the function being walked mentions.
+        every: the names that any code mentioned; `known` are those of an earlier walk.
+        has_class: whether a user's class was met.
         home: the package of the first function. Of other packages that were installed nothing is expected to change.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, known: frozenset[str]) -> None:
         self.met: dict[Hashable, tuple[int, Any]] = {}
         self.names: tuple[str, ...] = ()
+        self.every: set[str] = set()
+        self.known = tuple(sorted(known))
+        self.has_class = False
         self.home: str | None = None
 
     def is_known(self, module: str | None) -> bool:
@@ -87,7 +99,7 @@ class _Keys:
             value.__module__ if isinstance(value, type) else value.__name__
         ):
             return "known", value
-        token = id(value), () if isinstance(value, types.FunctionType) else self.names
+        token = id(value), self.names if isinstance(value, types.ModuleType) else ()
         met = self.met.get(token)
         if met is not None:
             return "again", met[0]
@@ -105,10 +117,11 @@ class _Keys:
             case staticmethod() | classmethod():
                 return type(value), self.of(value.__func__)
             case types.ModuleType():
-                return "module", value, self.mentioned(vars(value))
+                return "module", value, self.mentioned(vars(value), self.names)
             case type():
                 own = [vars(base) for base in reversed(value.__mro__) if not self.is_known(base.__module__)]
-                return "class", value, self.mentioned(ChainMap(*reversed(own)))  # type: ignore[arg-type]
+                self.has_class = True
+                return "class", value, self.mentioned(ChainMap(*reversed(own)), self.known)  # type: ignore[arg-type]
             case tuple() | list():
                 return type(value), tuple(map(self.of, value))
             case set() | frozenset():
@@ -125,9 +138,9 @@ class _Keys:
                 return "array", value.shape, value.dtype, value.tobytes()
         return self.instance(value)
 
-    def mentioned(self, namespace: Mapping[str, Any]) -> Hashable:
+    def mentioned(self, namespace: Mapping[str, Any], names: tuple[str, ...]) -> Hashable:
         """The values of a namespace that the code mentions."""
-        return tuple((name, self.of(namespace[name])) for name in self.names if name in namespace)
+        return tuple((name, self.of(namespace[name])) for name in names if name in namespace)
 
     def function(self, function: types.FunctionType) -> Hashable:
         if self.home is None and _package(function.__module__) not in _KNOWN:
@@ -137,10 +150,11 @@ class _Keys:
             return "known", function
         code = function.__code__
         outside, self.names = self.names, _global_names(code)
+        self.every.update(self.names)
         try:
             cells = tuple(self.cell(cell) for cell in function.__closure__ or ())
             defaults = self.of(function.__defaults__), self.of(function.__kwdefaults__), self.of(function.__dict__)
-            return "function", code, defaults, cells, self.mentioned(function.__globals__)
+            return "function", code, defaults, cells, self.mentioned(function.__globals__, self.names)
         finally:
             self.names = outside
 

@@ -72,6 +72,8 @@ def canonical(dtype: DTypeLike) -> DType:
         return FLOAT32
     if dtype is bool:
         return BOOL
+    if type(dtype).__module__ == "torch":
+        dtype = str(dtype).removeprefix("torch.")
     if isinstance(dtype, str) and dtype in SHORT_NAMES:
         return SHORT_NAMES[dtype]
     try:

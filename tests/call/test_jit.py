@@ -1,0 +1,295 @@
+"""`palladio.jit`: functions of several kernel calls and array functions, staged once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+
+import palladio as pl
+import palladio.numpy as jnp
+from palladio.call.jit import STAGED
+from palladio.call.pallas_call import PREPARED
+from palladio.library import gmm, matmul
+from palladio.types import dtypes
+
+X = np.arange(4, dtype=np.float32)
+OUT = pl.ShapeDtypeStruct((4,), np.float32)
+
+
+def double(x_ref: Any, o_ref: Any) -> None:
+    o_ref[...] = x_ref[...] * 2
+
+
+def doubled(x: Any) -> Any:
+    return pl.pallas_call(double, pl.ShapeDtypeStruct(x.shape, x.dtype))(x)
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+@pytest.fixture(autouse=True)
+def empty() -> None:
+    STAGED.clear()
+
+
+def staged_by(*calls: Callable[[], Any]) -> list[int]:
+    counts = []
+    for call in calls:
+        before = STAGED.prepared
+        call()
+        counts.append(STAGED.prepared - before)
+    return counts
+
+
+def test_kernel_calls_and_array_functions_in_one() -> None:
+    @pl.jit
+    def function(x: Any, y: Any) -> Any:
+        return jnp.maximum(doubled(x) + doubled(y * y), 3).sum()
+
+    assert function(X, X) == np.maximum(2 * X + 2 * X * X, 3).sum()
+
+
+def test_a_function_is_staged_once_for_its_shapes_and_dtypes() -> None:
+    function = pl.jit(doubled)
+    before = PREPARED.prepared
+    assert staged_by(lambda: function(X), lambda: function(X + 1)) == [1, 0]
+    assert PREPARED.prepared - before <= 1
+    assert staged_by(lambda: function(X[:2]), lambda: function(X.astype(np.float16))) == [1, 1]
+    assert function(X[:2]).tolist() == [0, 2]
+    assert function(X.astype(np.float16)).dtype == np.float16
+
+
+def test_a_closure_made_anew_is_not_staged_again() -> None:
+    def scale(factor: float) -> Any:
+        return pl.jit(lambda x: doubled(x) * factor)(X)
+
+    assert staged_by(lambda: scale(2), lambda: scale(2), lambda: scale(3)) == [1, 0, 1]
+    assert scale(3).tolist() == (X * 6).tolist()
+
+
+def test_static_arguments_by_number_and_by_name() -> None:
+    def function(x: Any, times: int, power: int = 1) -> Any:
+        for _ in range(times):
+            x = doubled(x)
+        return x**power
+
+    by_number = pl.jit(function, static_argnums=(1, 2))
+    by_name = pl.jit(function, static_argnames=("times", "power"))
+    from_the_end = pl.jit(lambda x, y, times: function(x + y, times), static_argnums=-1)
+    assert by_number(X, 2, 1).tolist() == by_name(X, times=2).tolist() == (X * 4).tolist()
+    assert by_name(X, 1, 2).tolist() == (X * X * 4).tolist()
+    assert from_the_end(X, X, 3).tolist() == (X * 16).tolist()
+    assert staged_by(lambda: by_number(X, 3, 1), lambda: by_number(X, 3, 1), lambda: by_number(X, 1, 1)) == [1, 0, 1]
+
+
+def test_as_a_decorator_with_arguments() -> None:
+    @pl.jit(static_argnames="n", interpret=True)
+    def function(x: Any, *, n: int) -> Any:
+        """Multiplies."""
+        return x * n
+
+    assert function(X, n=3).tolist() == (X * 3).tolist()
+    assert (function.__name__, function.__doc__) == ("function", "Multiplies.")
+
+
+def test_arguments_and_results_are_pytrees() -> None:
+    @pl.jit
+    def function(x: Any, *, more: Any) -> Any:
+        return {"sum": x["a"] + more[0].first, "rest": [doubled(more[0].second), None, (x["a"],)]}
+
+    result = function({"a": X}, more=[Pair(X + 1, X + 2)])
+    assert result["sum"].tolist() == (2 * X + 1).tolist()
+    assert result["rest"][0].tolist() == (2 * X + 4).tolist()
+    assert result["rest"][1] is None
+    assert result["rest"][2][0].tolist() == X.tolist()
+
+
+def test_scalar_arguments_are_weak() -> None:
+    function = pl.jit(lambda x, y: x * y)
+    assert function(X.astype(np.float16), 2.0).dtype == np.float16
+    assert function(np.arange(3, dtype=np.int8), 2).dtype == np.int8
+    assert function(X, np.float32(2)).dtype == np.float32
+    assert staged_by(lambda: function(X, 2.0), lambda: function(X, 3.0)) == [1, 0]
+
+
+@pytest.mark.parametrize("size", [4, 1 << 15], ids=["small", "large"])
+def test_captured_arrays_are_taken_as_they_are_at_the_call(size: int) -> None:
+    table = np.ones(size, np.float32)
+    function = pl.jit(lambda x: x + table[:4])
+    assert function(X).tolist() == (X + 1).tolist()
+    table[:] = 5
+    assert function(X).tolist() == (X + 5).tolist()
+
+
+def test_a_captured_array_that_changes_does_not_change_one_of_the_same_content() -> None:
+    first, second = np.ones(4, np.float32), np.ones(4, np.float32)
+
+    def adding(table: np.ndarray) -> Any:
+        return pl.jit(lambda x: x + table)(X)
+
+    adding(first)
+    first[:] = 7
+    assert adding(second).tolist() == (X + 1).tolist()
+    assert adding(first).tolist() == (X + 7).tolist()
+
+
+def test_a_captured_array_of_no_axes_that_changes() -> None:
+    factor = np.array(2, np.float32)
+    function = pl.jit(lambda x: x * factor)
+    for value in (2, 5, 2):
+        factor[...] = value
+        assert function(X).tolist() == (X * value).tolist()
+
+
+def test_results_are_the_callers_own() -> None:
+    table = np.ones(4, np.float32)
+    scalar = np.array(3, np.float32)
+
+    @pl.jit
+    def function(x: Any) -> Any:
+        y = x + 1
+        return x, y, y, y.reshape(2, 2), table, scalar, 1.5
+
+    results = function(X)
+    for number, result in enumerate(results):
+        assert result.flags.writeable
+        assert result.flags.owndata
+        for other in (X, table, scalar, *results[:number]):
+            assert not np.shares_memory(result, other)
+    for result in results:
+        result[...] = 0
+    assert function(X)[5:] == (3, 1.5)
+    assert X.tolist() == [0, 1, 2, 3]
+
+
+def test_staged_functions_call_each_other() -> None:
+    inner = pl.jit(lambda x, n: doubled(x) * n, static_argnums=1)
+    outer = pl.jit(lambda x: inner(x, 3) + inner(x, 1))
+    assert staged_by(lambda: outer(X), lambda: outer(X)) == [1, 0]
+    assert outer(X).tolist() == (X * 8).tolist()
+
+
+def test_a_grid_from_a_traced_value() -> None:
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...] * pl.num_programs(0)
+
+    @pl.jit
+    def function(x: Any, count: Any) -> Any:
+        spec = pl.BlockSpec((1,), lambda i: (i,))
+        return pl.pallas_call(kernel, OUT, grid=(count.sum(),), in_specs=[spec], out_specs=spec)(x)
+
+    def call(*count: int) -> list[float]:
+        return np.nan_to_num(function(X, np.array(count, np.int64)), nan=-1).tolist()
+
+    assert staged_by(lambda: call(1, 1), lambda: call(2, 1)) == [1, 0]
+    assert call(1, 1) == [0, 2, -1, -1]
+    assert call(2, 1) == [0, 3, 6, -1]
+
+
+def test_a_kernel_call_of_constants_only() -> None:
+    def kernel(o_ref: Any) -> None:
+        o_ref[...] = jnp.arange(4, dtype=jnp.float32)
+
+    assert pl.jit(lambda x: pl.pallas_call(kernel, OUT)() + x)(X).tolist() == (X + X).tolist()
+
+
+def test_a_mixture_of_constants_and_traced_values() -> None:
+    table = X * 10
+
+    def kernel(x_ref: Any, y_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...] + y_ref[...]
+
+    assert pl.jit(lambda x: pl.pallas_call(kernel, OUT)(x, table))(X).tolist() == (X * 11).tolist()
+
+
+def test_aliases_and_inputs_that_the_kernel_writes() -> None:
+    def kernel(x_ref: Any, y_ref: Any, o_ref: Any) -> None:
+        y_ref[...] = y_ref[...] * 2
+        o_ref[...] += y_ref[...]
+
+    @pl.jit
+    def function(x: Any, y: Any) -> Any:
+        return pl.pallas_call(kernel, OUT, input_output_aliases={0: 0})(x, y) + y
+
+    y = X + 1
+    assert function(X, y).tolist() == (X + 3 * (X + 1)).tolist()
+    assert y.tolist() == [1, 2, 3, 4]
+
+
+def test_grouped_and_plain_products_inside() -> None:
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(size=(12, 8)).astype(np.float32), rng.normal(size=(3, 8, 6)).astype(np.float32)
+    v, sizes = rng.normal(size=(6, 5)).astype(np.float32), np.array([5, 0, 7], np.int32)
+
+    @pl.jit
+    def function(x: Any, w: Any, v: Any, sizes: Any) -> Any:
+        return matmul(gmm(x, w, sizes, tiling=(4, 8, 6)), v)
+
+    expected = np.concatenate([x[:5] @ w[0], x[5:] @ w[2]]) @ v
+    np.testing.assert_allclose(function(x, w, v, sizes), expected, rtol=1e-4, atol=1e-5)
+    assert staged_by(lambda: function(x, w, v, sizes), lambda: function(x, w, v, sizes[::-1].copy())) == [0, 0]
+
+
+def test_tensors_in_and_out() -> None:
+    function = pl.jit(lambda x, y: (doubled(x), y.astype(jnp.float32)))
+    first, second = function(torch.arange(4.0, dtype=torch.bfloat16), X.astype(np.float16))
+    assert isinstance(first, torch.Tensor)
+    assert first.dtype == torch.bfloat16
+    assert first.tolist() == [0, 2, 4, 6]
+    assert isinstance(second, torch.Tensor)
+
+
+def test_a_tensor_may_be_captured_by_a_kernel_call() -> None:
+    table = torch.arange(4.0)
+
+    def kernel(x_ref: Any, y_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...] + y_ref[...]
+
+    function = pl.jit(lambda x: pl.pallas_call(kernel, OUT)(x, table))
+    assert function(X).tolist() == (X + X).tolist()
+    table += 1
+    assert function(X).tolist() == (X + X + 1).tolist()
+
+
+@pytest.mark.parametrize("dtype", dtypes.ALL, ids=dtypes.short_name)
+def test_every_dtype_goes_through(dtype: np.dtype) -> None:
+    x = X.astype(dtype)
+    first, second = pl.jit(lambda x: (x, x[::-1]))(x)
+    assert (first.dtype, second.dtype) == (dtype, dtype)
+    assert second.tolist() == x[::-1].tolist()
+
+
+def test_methods_and_partial_results() -> None:
+    class Model:
+        def __init__(self, factor: float) -> None:
+            self.factor = factor
+
+        @pl.jit
+        def scaled(x: Any) -> Any:  # type: ignore[misc]
+            return x * 2
+
+        def __call__(self, x: Any) -> Any:
+            return doubled(x) * self.factor
+
+    model = Model(2)
+    function = pl.jit(model)
+    assert function(X).tolist() == (X * 4).tolist()
+    model.factor = 3
+    assert function(X).tolist() == (X * 6).tolist()
+
+
+def test_debug_printing_happens_on_every_call(capsys: pytest.CaptureFixture[str]) -> None:
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        pl.debug_print("first {}", x_ref[0])
+        o_ref[...] = x_ref[...]
+
+    function = pl.jit(pl.pallas_call(kernel, OUT))
+    function(X)
+    function(X + 1)
+    assert capsys.readouterr().out == "first 0.0\nfirst 1.0\n"
