@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -240,7 +242,7 @@ class PallasCall:
 
     def __call__(self, *args: Any) -> Any:
         """Run the kernel on arrays; returns the outputs."""
-        with at_call():
+        with at_call(), self._named():
             leaves, _ = trees.flatten(args)
             names = trees.leaf_names(args, "args")
             sizes = [size for size in self.grid.sizes if not isinstance(size, int)]
@@ -275,6 +277,18 @@ class PallasCall:
             leaves, _ = trees.flatten(args)
             names = trees.leaf_names(args, "args")
             return _Builder(self, args, [described(leaf, name) for leaf, name in zip(leaves, names)]).build()[1]
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Add the kernel's name for an argument to errors about it: `args[1] (y_ref)`."""
+        try:
+            yield
+        except PalladioError as error:
+            found = re.match(r"args\[(\d+)\]", error.argument or "")
+            names = parameter_names(self.kernel) if found else []
+            if found and int(found[1]) < len(names):
+                error.argument = f"{error.argument} ({names[int(found[1])]})"
+            raise
 
     def _checked_size(self, size: Any) -> Any:
         if size < 1:

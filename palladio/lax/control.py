@@ -63,7 +63,11 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
         earlier, later = part(found, 0, size - reach), part(found, reach, size)
         combined, form = trees.flatten(fn(trees.unflatten(structure, earlier), trees.unflatten(structure, later)))
         if form != structure:
-            raise PalladioTypeError("the function returns the structure that it takes", expected=structure, got=form)
+            raise PalladioTypeError(
+                "the function returns the structure that it takes",
+                expected=trees.shown(structure),
+                got=trees.shown(form),
+            )
         parts = zip(part(found, 0, reach), combined, axes, strict=True)
         found = [concatenate([first, rest], n) for first, rest, n in parts]
         reach *= 2

@@ -999,7 +999,7 @@ def test_a_view_that_a_scope_returns() -> None:
 def test_a_reference_used_after_its_scope() -> None:
     def kernel(x_ref: Any, o_ref: Any) -> None:
         kept = []
-        pl.run_scoped(lambda ref: kept.append(ref), pltpu.VMEM((8, 16), jnp.float32))
+        pl.run_scoped(kept.append, pltpu.VMEM((8, 16), jnp.float32))
         o_ref[...] = kept[0][...]
 
     with shows(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -106,6 +107,13 @@ class _Parser:
         self.position += 1
         return token.text
 
+    def named(self, what: str, table: Mapping[str, Any]) -> Any:
+        """Step over a name and return what it names in a table."""
+        line, name = self.token.line, self.expect("name")
+        if name not in table:
+            raise ParseError(f"line {line}: no {what} has this name", got=name)
+        return table[name]
+
     def items(self, close: str, item: Any) -> list[Any]:
         """Items separated by commas up to the closing mark, which is stepped over."""
         found = []
@@ -141,10 +149,10 @@ class _Parser:
         return found
 
     def declaration(self) -> Var:
-        name = self.expect("name")
+        line, name = self.token.line, self.expect("name")
         self.expect(":")
         if name in self.scope:
-            raise ParseError(f"line {self.token.line}: the name is defined twice", got=name)
+            raise ParseError(f"line {line}: the name is defined twice", got=name)
         var = Var(self.type(), name)
         self.scope[name] = var
         return var
@@ -162,6 +170,10 @@ class _Parser:
         inputs, params = self.operands(op, line)
         if self.take("{"):
             params.update(self.items("}", self.keyword))
+        try:
+            inspect.signature(op.type).bind(*inputs, **params)
+        except TypeError as error:
+            raise ParseError(f"line {line}: {name} takes other inputs or parameters", got=str(error)) from None
         with attach(None, f"reading line {line}"):
             eqn = form(op, inputs, params, None)
         if [var.type for var in eqn.outputs] != [var.type for var in outputs]:
@@ -192,13 +204,13 @@ class _Parser:
 
     def atom(self) -> Atom:
         if self.token.kind == "name" and self.tokens[self.position + 1].text != ":":
-            name = self.expect("name")
+            line, name = self.token.line, self.expect("name")
             if name not in self.scope:
-                raise ParseError(f"line {self.token.line}: the name is not defined", got=name)
+                raise ParseError(f"line {line}: the name is not defined", got=name)
             return self.scope[name]
         value = self.literal()
         self.expect(":")
-        return Literal(value, dtypes.SHORT_NAMES[self.expect("name")])
+        return Literal(value, self.named("dtype", dtypes.SHORT_NAMES))
 
     # Transforms.
 
@@ -214,20 +226,22 @@ class _Parser:
 
     def named_transform(self) -> Transform:
         self.expect(".")
-        name = self.expect("name")
+        line, name = self.token.line, self.expect("name")
         self.expect("(")
         if name == "bitcast":
-            dtype = dtypes.SHORT_NAMES[self.expect("name")]
+            dtype = self.named("dtype", dtypes.SHORT_NAMES)
             self.expect(")")
             return Bitcast(dtype)
         numbers = tuple(self.items(")", self.literal))
         if name not in ("reshape", "transpose"):
-            raise ParseError(f"line {self.token.line}: no transform has this name", got=name)
+            raise ParseError(f"line {line}: no transform has this name", got=name)
         return Reshape(numbers) if name == "reshape" else Transpose(numbers)
 
     def index(self, array: ArrayType, indices: list[Atom]) -> Index:
         entries: list[IndexEntry] = []
         while not self.take("]"):
+            if len(entries) == array.ndim:
+                raise ParseError(f"line {self.token.line}: an index has more entries than {array} has axes")
             entries.append(self.entry(array.shape[len(entries)], indices))
             if not self.take(","):
                 self.expect("]")
@@ -265,7 +279,7 @@ class _Parser:
     def type(self) -> Type:
         if self.take("ref"):
             self.expect("<")
-            space = MEMORY_SPACES[self.expect("name")]
+            space = self.named("memory space", MEMORY_SPACES)
             self.expect(",")
             array = self.array_type()
             self.expect(">")
@@ -273,11 +287,9 @@ class _Parser:
         return self.array_type()
 
     def array_type(self) -> ArrayType:
-        name = self.expect("name")
-        if name not in dtypes.SHORT_NAMES:
-            raise ParseError(f"line {self.token.line}: no dtype has this name", got=name)
+        dtype = self.named("dtype", dtypes.SHORT_NAMES)
         self.expect("[")
-        return ArrayType(tuple(self.items("]", self.literal)), dtypes.SHORT_NAMES[name])
+        return ArrayType(tuple(self.items("]", self.literal)), dtype)
 
     def literal(self) -> Any:
         """A number, inf, nan, True, False or None."""
@@ -307,12 +319,12 @@ class _Parser:
         return self.literal()
 
     def record(self) -> Any:
-        name = self.expect("name")
+        line, name = self.token.line, self.expect("name")
         self.expect("(")
         if name == "space":
-            space = MEMORY_SPACES[self.expect("name")]
+            space = self.named("memory space", MEMORY_SPACES)
             self.expect(")")
             return space
         if name not in self.records:
-            raise ParseError(f"line {self.token.line}: no record has this name", got=name)
+            raise ParseError(f"line {line}: no record has this name", got=name)
         return self.records[name](**dict(self.items(")", self.keyword)))
