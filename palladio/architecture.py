@@ -154,7 +154,7 @@ The floors
 A module imports only from lower floors or from its own package; imports inside functions count. A test holds it.
 
     13  palladio/demo      a mixture of experts that learns handwritten digits
-    12  palladio/interop   (planned) bindings for PyTorch and JAX
+    12  palladio/interop   the library's kernels under the gradients of PyTorch and JAX
         palladio/cli       (planned) the command line
     11  palladio/library   matmul, softmax, grouped matmul: ordinary user code
     10  palladio/numpy     the array functions a kernel may call, with NumPy's names
