@@ -28,12 +28,22 @@ def _mask(mask: Any, target: Reference) -> Any:
     return convert.broadcast_to(mask, target.shape)
 
 
-def load(ref: Any, idx: Any = None, *, mask: Any = None, other: Any = None) -> Any:
+def load(
+    ref: Any,
+    idx: Any = None,
+    *,
+    mask: Any = None,
+    other: Any = None,
+    cache_modifier: str | None = None,
+    eviction_policy: str | None = None,
+    volatile: bool = False,
+) -> Any:
     """`ref[idx]`; where the mask is false nothing is read and the element is `other`, or uninitialised.
 
     Args:
         mask: `bool[...]` that broadcasts to what is read.
         other: a value that broadcasts to what is read.
+        cache_modifier, eviction_policy, volatile: advice to compilers.
     """
     target = _reached(ref, idx)
     if mask is None:
@@ -45,8 +55,8 @@ def load(ref: Any, idx: Any = None, *, mask: Any = None, other: Any = None) -> A
     return bind(masked.load_masked, target.root, *inputs, transforms=target.transforms)[0]
 
 
-def store(ref: Any, val: Any, *, idx: Any = None, mask: Any = None) -> None:
-    """`ref[idx] = val`; where the mask is false nothing is written."""
+def store(ref: Any, val: Any, *, idx: Any = None, mask: Any = None, eviction_policy: str | None = None) -> None:
+    """`ref[idx] = val`; where the mask is false nothing is written. `eviction_policy` is advice to compilers."""
     target = _reached(ref, idx)
     if mask is None:
         target[...] = val

@@ -62,7 +62,7 @@ def case_masked_load_and_store(rng):
     def kernel(x_ref, o_ref):
         at = pl.program_id(0) * 4 + jnp.arange(4)
         mask = at < 10
-        x = plgpu.load(x_ref.at[pl.ds(pl.program_id(0) * 4, 4)], mask=mask, other=-1.0)
+        x = plgpu.load(x_ref.at[pl.ds(pl.program_id(0) * 4, 4)], mask=mask, other=-1.0, eviction_policy="evict_last")
         plgpu.store(o_ref.at[pl.ds(pl.program_id(0) * 4, 4)], x * 2, mask=mask | (at == 11))
 
     x = rng.normal(size=(12,)).astype(np.float32)
