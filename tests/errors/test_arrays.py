@@ -759,3 +759,46 @@ def test_a_tensor_made_inside_a_staged_function() -> None:
         """,
     ):
         pl.jit(lambda x: torch.ones(3))(X)
+
+
+def test_a_diagonal_of_a_vector() -> None:
+    with shows(
+        ValueError,
+        """
+        a diagonal needs two axes
+          got:      f32[16]
+          test_arrays.py:N, in test_a_diagonal_of_a_vector
+            jnp.diagonal(X[0])
+            ^^^^^^^^^^^^^^^^^^
+        """,
+    ):
+        jnp.diagonal(X[0])
+
+
+def test_a_triangle_of_a_vector() -> None:
+    with shows(
+        ValueError,
+        """
+        m: a matrix is needed
+          expected: at least 2 axes
+          got:      f32[16]
+          test_arrays.py:N, in test_a_triangle_of_a_vector
+            jnp.tril(X[0])
+            ^^^^^^^^^^^^^^
+        """,
+    ):
+        jnp.tril(X[0])
+
+
+def test_a_size_that_is_traced() -> None:
+    with shows(
+        TypeError,
+        """
+        shape: static integers are wanted
+          got:      (traced i32[], 2)
+          test_arrays.py:N, in <lambda>
+            pl.jit(lambda n: lax.broadcasted_iota(jnp.int32, (n, 2), 0))(np.int32(4))
+                             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+        """,
+    ):
+        pl.jit(lambda n: lax.broadcasted_iota(jnp.int32, (n, 2), 0))(np.int32(4))

@@ -793,14 +793,17 @@ def test_a_check_that_fails() -> None:
     def kernel(x_ref: Any, o_ref: Any) -> None:
         pl.debug_check(x_ref[0, 0] > 1, "the first is above one")
 
-    with shows(
-        AssertionError,
-        """
+    with (
+        pl.enable_debug_checks(),
+        shows(
+            AssertionError,
+            """
         debug_check failed: the first is above one
           test_control.py:N, in kernel
             pl.debug_check(x_ref[0, 0] > 1, "the first is above one")
             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
         """,
+        ),
     ):
         pl.pallas_call(kernel, OUT)(X)
 

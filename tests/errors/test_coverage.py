@@ -20,7 +20,16 @@ from tests.architecture.source import ROOT, Module, modules
 KINDS = re.compile(r"(Palladio\w*|DebugCheck|Parse)Error")
 
 # Rules that no test shows, and why. What stands here is a pattern as `_pattern` makes it.
-EXCEPTIONS: dict[str, str] = {}
+GRID = "pallas_call forms grid calls and has checked this before; it guards passes and programs written as text"
+EXCEPTIONS: dict[str, str] = {
+    re.escape("a dynamic grid size is a scalar int32"): GRID,
+    re.escape("a grid call has one block map per array"): GRID,
+    re.escape("the kernel takes other references than its blocks"): GRID,
+    re.escape("an aliased input and output have one type"): GRID,
+    re.escape("an input of ")
+    + ".+?"
+    + re.escape(" must be an array"): "array functions have asked for the type before",
+}
 
 
 def _pattern(rule: ast.expr) -> str | None:

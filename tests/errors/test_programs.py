@@ -89,7 +89,11 @@ LINES = {
         "the axes name where each axis of the array goes, in order\n  got:      (0,)"
     ),
     "a:f32[4] = select i, v, v": "the predicate of select is a bool array\n  got:      i32[]",
-    "a:f32[2,2] = dot_general m, x {contracting=((1,), (1,)), batch=((), ()), dtype=f32}": "is no array of bool",
+    "a:f32[2,2] = dot_general m, x {contracting=((1,), (1,)), batch=((), ()), dtype=f32}": (
+        "lhs of a product is no array of bool\n  got:      bool[2,3]"
+    ),
+    "a:f32[2,3] = sort {axis=0, num_keys=1, stable=True}": "sort takes one array or more",
+    "a:bool[2,3], c:bool[2,3] = combine_each m[:, :], m {kind='add'}": "atomic add takes numbers\n  got:",
     "a:i32[] = cond b {branches=(program a() {\n return 1:i32 }, program b() {\n return 2:i32 })}": (
         "the branch index is a scalar int32\n  got:      bool[]"
     ),
