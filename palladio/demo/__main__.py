@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report.closing(run, digits)
     if not options.no_plot:
         report.note(plot_note(options.plot, run, digits))
-    return 0 if run.evaluations[-1].accuracy >= GOAL else 1
+    return 0 if run.held_out.accuracy >= GOAL else 1
 
 
 def run_training(config: Config, digits: Digits, report: Report) -> Run:

@@ -58,7 +58,7 @@ def write_plot(path: Path, run: Run, digits: Digits) -> bool:
 
 def draw(figure: Figure, run: Run, digits: Digits) -> None:
     """Draw the six panels."""
-    accuracy = run.evaluations[-1].accuracy
+    accuracy = run.held_out.accuracy
     figure.suptitle(
         f"A mixture of {run.config.experts} experts reads handwritten digits: {accuracy:.1%} right on images held out",
         fontsize=14,
@@ -102,16 +102,26 @@ def draw_loss(axes: Axes, run: Run) -> None:
 
 
 def draw_accuracy(axes: Axes, run: Run) -> None:
-    """Accuracy while learning, with noise on the pixels, and on held-out images; the part near one is what matters."""
+    """Accuracy while learning, with noise on the pixels, on validation images, and at the end on held-out ones.
+
+    The part near one is what matters.
+    """
     epochs = np.arange(run.epoch) + 1
     learned = np.array([step.accuracy for step in run.steps]).reshape(run.epoch, -1).mean(axis=1)
-    held_out = np.array([each.accuracy for each in run.evaluations])
+    validation = np.array([each.accuracy for each in run.validations])
     axes.axhline(100 * GOAL, color=INK, linewidth=0.8, linestyle=":")
     below = {"textcoords": "offset points", "ha": "right", "va": "top"}
     axes.annotate(f"goal {GOAL:.0%}", (epochs[-1], 100 * GOAL), (0, -3), **below)
     axes.plot(epochs, 100 * learned, color=ORANGE, linewidth=1.4, label="learning, pixels made noisy")
-    axes.plot(epochs, 100 * held_out, color=BLUE, linewidth=1.8, label="held out")
-    lowest = 80 if held_out.max() > 0.85 else 0
+    axes.plot(epochs, 100 * validation, color=BLUE, linewidth=1.8, label="validation")
+    axes.plot(
+        epochs[-1:],
+        [100 * run.held_out.accuracy],
+        "o",
+        color=INK,
+        label=f"held out, at the end: {run.held_out.accuracy:.1%}",
+    )
+    lowest = 80 if validation.max() > 0.85 else 0
     axes.set(title="Accuracy", xlabel="epoch", ylabel="images right (%)", ylim=(lowest, 100.6))
     axes.grid(axis="y", color=FAINT, linewidth=0.5)
     axes.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 0.08))
@@ -136,7 +146,7 @@ def draw_load(axes: Axes, run: Run, colours: Array) -> None:
 def draw_mistakes(axes: Axes, run: Run, digits: Digits) -> None:
     """The confusion matrix: shades for what is right, numbers for all."""
     counts = np.zeros((10, 10), int)
-    np.add.at(counts, (digits.test_labels, run.evaluations[-1].predicted), 1)
+    np.add.at(counts, (digits.test_labels, run.held_out.predicted), 1)
     wrong = counts * ~np.eye(10, dtype=bool)
     axes.imshow(np.where(wrong > 0, np.nan, counts), cmap="Blues", vmin=0, vmax=1.5 * max(counts.max(), 1))
     for row, column in np.argwhere(counts > 0):
@@ -153,7 +163,7 @@ def draw_mistakes(axes: Axes, run: Run, digits: Digits) -> None:
 
 def draw_specialities(axes: Axes, run: Run, digits: Digits) -> None:
     """How often each digit goes to each expert, in per cent of that digit's images."""
-    chosen = run.evaluations[-1].chosen
+    chosen = run.held_out.chosen
     experts = run.config.experts
     counts = np.zeros((experts, 10))
     np.add.at(counts, (chosen, digits.test_labels[:, None]), 1)
@@ -177,7 +187,7 @@ def draw_specialities(axes: Axes, run: Run, digits: Digits) -> None:
 
 def draw_samples(axes: Axes, run: Run, digits: Digits, colours: Array) -> None:
     """Held-out images in the row of their first expert."""
-    first = run.evaluations[-1].chosen[:, 0]
+    first = run.held_out.chosen[:, 0]
     experts = run.config.experts
     canvas = np.zeros((experts * 10, SAMPLES * 10))
     for expert in range(experts):

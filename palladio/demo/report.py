@@ -49,11 +49,14 @@ class Report:
             " product of its experts,\nforward and backward, is a grouped matmul written in Palladio (gmm and tgmm)."
         )
         self._say(
-            f"  {len(digits.train_labels)} images to learn from, {len(digits.test_labels)} held out. Each image passes"
-            f" {CHOICES} of the {config.experts} experts; {run.parameters.count:,} numbers are learned\n"
-            f"  in {run.total_steps} steps of {config.batch} images ({config.batch * CHOICES} rows sorted by expert)."
+            f"  {len(digits.train_labels)} images to learn from, {len(digits.validation_labels)} to watch how it goes"
+            f" (validation), {len(digits.test_labels)} held out for the end.\n"
+            f"  Each image passes {CHOICES} of the {config.experts} experts; {run.parameters.count:,} numbers are"
+            f" learned in {run.total_steps} steps of {config.batch} images,\n"
+            f"  {config.batch * CHOICES} rows sorted by expert."
         )
-        self._say(f"[dim]{'epoch':>9}    {'loss':>5}   {'learning':>8}   {'held out':>8}   load of each expert[/]")
+        header = f"{'epoch':>9}    {'loss':>5}   {'learning':>8}   {'validation':>10}"
+        self._say(f"[dim]{header}   load of each expert (even: half height)[/]")
 
     def __enter__(self) -> Report:
         self.progress.start()
@@ -88,7 +91,7 @@ class Report:
         load = np.mean([step.load for step in steps], axis=0)
         return (
             f"{run.epoch:>5}/{run.config.epochs:<3}    {loss:5.3f}   {learned:8.1%}   "
-            f"[bold]{run.evaluations[-1].accuracy:8.1%}[/]   [cyan]{self.heights(load)}[/]"
+            f"[bold]{run.validations[-1].accuracy:10.1%}[/]   [cyan]{self.heights(load)}[/]"
         )
 
     def heights(self, load: Array) -> str:
@@ -106,7 +109,7 @@ class Report:
                 self.console.print()
                 self.console.print(table)
             self.console.print()
-        accuracy = run.evaluations[-1].accuracy
+        accuracy = run.held_out.accuracy
         right = round(accuracy * len(digits.test_labels))
         verdict = (
             f"[green]the goal of {GOAL:.0%} is reached[/]"
@@ -122,7 +125,7 @@ class Report:
 
     def expert_table(self, run: Run, digits: Digits) -> Table:
         """How much each expert did on the held-out images, and which digits it saw most."""
-        chosen = run.evaluations[-1].chosen
+        chosen = run.held_out.chosen
         counts = np.bincount(chosen.reshape(-1), minlength=run.config.experts)
         table = plain_table("expert", "share of the held-out digits", "", "reads mostly", numbers=(0, 2))
         for expert, count in enumerate(counts):

@@ -18,11 +18,14 @@ GOAL = 0.96
 
 @dataclass(frozen=True)
 class Config:
-    """What to train, and how long. The same configuration gives the same numbers on the same machine."""
+    """What to train, and how long. The same configuration gives the same numbers on the same machine.
 
-    epochs: int = 60
+    The defaults were chosen by the accuracy on the validation images alone, over several seeds.
+    """
+
+    epochs: int = 40
     seed: int = 0
-    batch: int = 256
+    batch: int = 200
     width: int = 128
     hidden: int = 128
     experts: int = 8
@@ -41,7 +44,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The model on held-out images: the fraction right, the predicted digits `[t]`, the experts chosen `[t, c]`."""
+    """The model on images: the fraction right, the predicted digits `[t]`, the experts chosen `[t, c]`."""
 
     accuracy: float
     predicted: Array
@@ -50,14 +53,20 @@ class Evaluation:
 
 @dataclass
 class Run:
-    """A training in progress, or done: parameters, history, and cost."""
+    """A training in progress, or done: parameters, history, and cost.
+
+    Args:
+        validations: one evaluation on the validation images for each epoch.
+        result: the evaluation on the held-out images, made once, after the last step.
+    """
 
     config: Config
     steps_per_epoch: int
     parameters: Parameters
     products: ExpertProducts = field(default_factory=ExpertProducts)
     steps: list[Step] = field(default_factory=list)
-    evaluations: list[Evaluation] = field(default_factory=list)
+    validations: list[Evaluation] = field(default_factory=list)
+    result: Evaluation | None = None
     started: float = field(default_factory=time.perf_counter)
     seconds: float = 0.0
 
@@ -69,7 +78,18 @@ class Run:
     @property
     def epoch(self) -> int:
         """How many epochs are complete."""
-        return len(self.evaluations)
+        return len(self.validations)
+
+    @property
+    def held_out(self) -> Evaluation:
+        """The result, once there is one.
+
+        Raises:
+            RuntimeError: the training is not done.
+        """
+        if self.result is None:
+            raise RuntimeError("the held-out images are looked at when the training is done")
+        return self.result
 
     def last_epoch(self) -> list[Step]:
         """The steps of the epoch that was completed last."""
@@ -111,10 +131,10 @@ def prepare(config: Config, digits: Digits) -> Run:
 
 
 def train(run: Run, digits: Digits) -> Iterator[Step]:
-    """Train `run` in place, and yield after each step. An epoch's evaluation is there when its last step comes out.
+    """Train `run` in place, and yield after each step. An epoch's validation is there when its last step comes out.
 
-    Batches are full, so every step of a run has the same shapes; the few images left over have their turn in another
-    epoch. The noise on the pixels keeps 1437 images from being learned by heart. The rate falls along half a cosine.
+    Batches are full, so every step of a run has the same shapes. The noise on the pixels keeps the images from being
+    learned by heart. The rate falls along half a cosine.
     """
     config = run.config
     rng = np.random.default_rng([config.seed, 1])
@@ -130,13 +150,15 @@ def train(run: Run, digits: Digits) -> Iterator[Step]:
             accuracy = float((logits.argmax(axis=1) == labels).mean())
             run.steps.append(Step(losses, accuracy, routing.group_sizes / routing.group_sizes.sum()))
             if len(run.steps) % run.steps_per_epoch == 0:
-                run.evaluations.append(evaluate(run, digits))
+                run.validations.append(evaluate(run, digits.validation_pixels, digits.validation_labels))
+            if len(run.steps) == run.total_steps:
+                run.result = evaluate(run, digits.test_pixels, digits.test_labels)
             run.seconds = time.perf_counter() - run.started
             yield run.steps[-1]
 
 
-def evaluate(run: Run, digits: Digits) -> Evaluation:
-    """Classify the held-out images."""
-    logits, routing, _ = forward(run.parameters, digits.test_pixels, run.products)
+def evaluate(run: Run, pixels: Array, labels: Array) -> Evaluation:
+    """Classify images `f32[t, 64]` and compare with their labels `int64[t]`."""
+    logits, routing, _ = forward(run.parameters, pixels, run.products)
     predicted = logits.argmax(axis=1)
-    return Evaluation(float((predicted == digits.test_labels).mean()), predicted, routing.chosen)
+    return Evaluation(float((predicted == labels).mean()), predicted, routing.chosen)

@@ -17,7 +17,7 @@ TINY = ["--epochs", "1", "--width", "16", "--hidden", "16", "--batch", "512"]
         (["--epochs", "many"], "argument --epochs: expected a whole number, got 'many'"),
         (["--seed", "-1"], "argument --seed: expected 0 or more, got -1"),
         (["--experts", "1"], "argument --experts: expected 2 or more, got 1"),
-        (["--batch", "5000"], "argument --batch: 5000 images, but there are only 1437 to learn from"),
+        (["--batch", "5000"], "argument --batch: 5000 images, but there are only 1200 to learn from"),
         (["--plot", "no/such/folder/plot.png"], "argument --plot: the folder no/such/folder does not exist"),
     ],
 )
@@ -62,4 +62,4 @@ def test_without_scikit_learn_the_extra_is_named(capsys, monkeypatch):
 
 
 def test_the_default_is_eight_experts_of_width_128():
-    assert Config() == Config(epochs=60, seed=0, batch=256, width=128, hidden=128, experts=8)
+    assert Config() == Config(epochs=40, seed=0, batch=200, width=128, hidden=128, experts=8)

@@ -45,8 +45,12 @@ def reported(digits, run, *, quiet=False, encoding="utf-8", terminal=False):
     return stream.buffer.getvalue().decode(encoding)
 
 
-def test_the_split_holds_out_360_images_and_shares_none(digits):
-    assert digits.train_pixels.shape == (1437, 64)
+def test_the_split_is_1200_to_learn_237_to_validate_360_held_out_and_shares_none(digits):
+    parts = (digits.train_pixels, digits.validation_pixels, digits.test_pixels)
+    assert [len(part) for part in parts] == [1200, 237, 360]
+    # No two of the 1797 images are equal, so as many distinct ones come out.
+    assert len(np.unique(np.concatenate(parts), axis=0)) == 1797
+    assert digits.train_pixels.shape == (1200, 64)
     assert digits.test_pixels.shape == (360, 64)
     assert digits.test_images.shape == (360, 8, 8)
     assert abs(digits.train_pixels.mean()) < 1e-3
@@ -55,7 +59,24 @@ def test_the_split_holds_out_360_images_and_shares_none(digits):
 
 def test_the_loss_falls_and_accuracy_rises(run):
     assert run.steps[-1].losses.cross_entropy < 0.7 * run.steps[0].losses.cross_entropy
-    assert run.evaluations[-1].accuracy > max(0.5, run.evaluations[0].accuracy)
+    assert run.validations[-1].accuracy > max(0.5, run.validations[0].accuracy)
+
+
+def test_the_held_out_images_are_looked_at_once_at_the_end(digits):
+    run = prepare(SHORT, digits)
+    steps = train(run, digits)
+    for _ in range(run.total_steps - 1):
+        next(steps)
+        assert run.result is None
+    with pytest.raises(RuntimeError, match="when the training is done"):
+        run.held_out
+    next(steps)
+    assert run.held_out.predicted.shape == (360,)
+
+
+def test_what_is_learned_does_not_depend_on_the_held_out_images(digits, run):
+    shuffled = replace(digits, test_pixels=digits.test_pixels[::-1] + 1, test_labels=digits.test_labels[::-1])
+    assert np.array_equal(trained(shuffled).parameters.up, run.parameters.up)
 
 
 def test_the_same_seed_gives_the_same_training(digits, run):
@@ -71,7 +92,7 @@ def test_another_seed_gives_other_weights(digits, run):
 
 def test_every_step_runs_six_grouped_products(run):
     calls = {use: cost.calls for use, cost in run.products.costs.items()}
-    steps, evaluations = run.total_steps, run.config.epochs
+    steps, evaluations = run.total_steps, run.config.epochs + 1
     assert list(calls.values()) == [2 * steps + 2 * evaluations, 2 * steps, 2 * steps]
 
 
@@ -79,7 +100,7 @@ def test_the_report_tells_accuracy_load_and_speed(digits, run):
     text = reported(digits, run)
     assert text.startswith("A mixture of 8 experts learns to read handwritten digits")
     assert "GFLOP/s" in text and "tgmm gradient of weights" in text and "share of the held-out digits" in text
-    assert f"Held-out accuracy {run.evaluations[-1].accuracy:.1%}" in text
+    assert f"Held-out accuracy {run.held_out.accuracy:.1%}" in text
     assert "█" in text
 
 
