@@ -113,8 +113,18 @@ def from_numpy(array: np.ndarray[Any, Any], library: str) -> Any:
     if library == "torch":
         return _to_torch(np.asarray(array))
     if library == "jax":
-        return sys.modules["jax"].numpy.asarray(array)
+        return _to_jax(array)
     return array
+
+
+def _to_jax(array: np.ndarray[Any, Any]) -> Any:
+    jax = sys.modules["jax"]
+    if array.dtype.itemsize < 8:
+        return jax.numpy.asarray(array)
+    # By default JAX would make 32 bits of them, and change their values silently.
+    wide = jax.enable_x64 if hasattr(jax, "enable_x64") else __import__("jax.experimental").experimental.enable_x64
+    with wide(True):
+        return jax.numpy.asarray(array)
 
 
 def _to_torch(array: np.ndarray[Any, Any]) -> Any:

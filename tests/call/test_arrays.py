@@ -129,7 +129,7 @@ def test_scalars(scalar: Any, dtype: Any) -> None:
 def test_a_bare_integer_that_is_no_int32_is_refused(number: Any) -> None:
     with pytest.raises(pl.PalladioValueError, match="cannot hold") as raised:
         copied(number, np.int32, ())
-    assert raised.value.argument == "args[0]"
+    assert raised.value.argument == "args[0] (x_ref)"
 
 
 # PyTorch.
@@ -204,6 +204,15 @@ def test_jax_arrays_of_every_dtype(name: str) -> None:
     assert isinstance(result, jax.Array)
     assert result.dtype == x.dtype
     assert np.asarray(result).tobytes() == np.asarray(x).tobytes()
+
+
+def test_a_jax_result_of_64_bits_keeps_them() -> None:
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...].astype(np.int64) << 40
+
+    result = pl.pallas_call(kernel, pl.ShapeDtypeStruct((2, 3), np.int64))(jax.numpy.arange(6).reshape(2, 3))
+    assert isinstance(result, jax.Array)
+    assert np.asarray(result).tolist() == (np.arange(6).reshape(2, 3) << 40).tolist()
 
 
 def test_a_kernel_that_writes_its_input_leaves_the_jax_array() -> None:
