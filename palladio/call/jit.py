@@ -22,7 +22,7 @@ from palladio.driver.compile import load
 from palladio.driver.executors import Runner, choose
 from palladio.driver.fingerprint import Unkeyable, fingerprint
 from palladio.trace.debug import checks_enabled
-from palladio.trace.functions import function_location, function_name
+from palladio.trace.functions import function_location, function_name, require_function
 from palladio.trace.trace import current_trace, stage
 from palladio.trace.values import wrap
 from palladio.types.types import ArrayType, ShapeDtypeStruct
@@ -61,6 +61,8 @@ def jit(
         return functools.partial(
             jit, static_argnums=static_argnums, static_argnames=static_argnames, interpret=interpret
         )
+    with at_call():
+        require_function(fun, "what jit stages", "fun")
     numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
     names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
     function = fun

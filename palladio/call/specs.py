@@ -84,6 +84,10 @@ class BlockSpec:
                 )
             if index_map is not None and not callable(index_map):
                 raise PalladioTypeError("an index map is a function", argument="index_map", got=repr(index_map))
+            if memory_space is not None and not isinstance(memory_space, MemorySpace):
+                raise PalladioTypeError(
+                    "a memory space is such as pltpu.VMEM", argument="memory_space", got=repr(memory_space)
+                )
             if isinstance(block_shape, (int, np.integer)):
                 raise PalladioTypeError(
                     "a block shape is a tuple", argument="block_shape", got=block_shape, hint=f"write ({block_shape},)"
@@ -113,8 +117,8 @@ def _dimension(entry: Any) -> BlockDim:
         raise PalladioValueError(
             "a block has at least one element along each axis", argument="block_shape", got=repr(entry)
         )
-    if isinstance(entry, Element) and min(entry.padding) < 0:
-        raise PalladioValueError("the padding of an Element is at least 0", argument="block_shape", got=repr(entry))
+    if isinstance(entry, Element) and (not isinstance(entry.padding, tuple) or min(entry.padding) < 0):
+        raise PalladioValueError("the padding of an Element is two sizes of at least 0", argument="block_shape", got=repr(entry))
     return entry
 
 

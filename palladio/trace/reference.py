@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from palladio.array import convert
+from palladio.array.axes import normalize_axis
 from palladio.base.errors import PalladioAttributeError, PalladioError, PalladioTypeError, PalladioValueError
 from palladio.ir.bind import bind
 from palladio.ir.program import Var
@@ -102,7 +103,9 @@ class Reference:
     def transpose(self, *axes: Any) -> View:
         """The axes in another order, reversed by default."""
         order = tuple(axes[0]) if len(axes) == 1 and not isinstance(axes[0], int) else axes
-        return self.view(Transpose(tuple(axis % self.ndim for axis in order) or tuple(reversed(range(self.ndim)))))
+        return self.view(
+            Transpose(tuple(normalize_axis(axis, self.ndim) for axis in order) or tuple(reversed(range(self.ndim))))
+        )
 
     @property
     def T(self) -> View:

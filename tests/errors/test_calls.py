@@ -344,7 +344,7 @@ def test_a_negative_padding() -> None:
     with shows(
         ValueError,
         """
-        block_shape: the padding of an Element is at least 0
+        block_shape: the padding of an Element is two sizes of at least 0
           got:      Element(block_size=8, padding=(-1, 0))
           test_calls.py:N, in test_a_negative_padding
             pl.BlockSpec((pl.Element(8, (-1, 0)), 16))
@@ -1054,3 +1054,45 @@ def test_the_power_of_two_above_a_negative_number() -> None:
         """,
     ):
         pl.next_power_of_2(-1)
+
+
+def test_a_staged_function_that_is_none() -> None:
+    with shows(
+        TypeError,
+        """
+        fun: what jit stages is a function
+          got:      3
+          test_calls.py:N, in test_a_staged_function_that_is_none
+            pl.jit(3)  # type: ignore[arg-type]
+            ^^^^^^^^^
+        """,
+    ):
+        pl.jit(3)  # type: ignore[arg-type]
+
+
+def test_a_memory_space_by_its_name() -> None:
+    with shows(
+        TypeError,
+        """
+        memory_space: a memory space is such as pltpu.VMEM
+          got:      'vmem'
+          test_calls.py:N, in test_a_memory_space_by_its_name
+            pl.BlockSpec((8, 16), memory_space="vmem")  # type: ignore[arg-type]
+            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+        """,
+    ):
+        pl.BlockSpec((8, 16), memory_space="vmem")  # type: ignore[arg-type]
+
+
+def test_a_padding_of_one_number() -> None:
+    with shows(
+        ValueError,
+        """
+        block_shape: the padding of an Element is two sizes of at least 0
+          got:      Element(block_size=8, padding=3)
+          test_calls.py:N, in test_a_padding_of_one_number
+            pl.BlockSpec((pl.Element(8, 3), 16))  # type: ignore[arg-type]
+            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+        """,
+    ):
+        pl.BlockSpec((pl.Element(8, 3), 16))  # type: ignore[arg-type]

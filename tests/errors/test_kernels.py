@@ -1182,3 +1182,21 @@ def test_a_reference_as_an_argument() -> None:
         """,
     ):
         pl.pallas_call(kernel, OUT)(X)
+
+
+def test_a_view_of_a_reference_by_an_axis_that_there_is_not() -> None:
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        x_ref.transpose(0, 2)
+
+    with shows(
+        IndexError,
+        """
+        axis: the array has no such axis, its rank is 2
+          expected: -2 <= axis < 2
+          got:      2
+          test_kernels.py:N, in kernel
+            x_ref.transpose(0, 2)
+            ^^^^^^^^^^^^^^^^^^^^^
+        """,
+    ):
+        pl.pallas_call(kernel, OUT)(X)
