@@ -483,5 +483,5 @@ class _Builder:
             f"the kernel {self.call.__name__} captures an array constant",
             argument="kernel",
             got=captured,
-            hint="pass it as an input, or make it in the kernel with palladio.numpy; a kernel may capture only scalars",
+            hint="pass it as an input, or make it of jnp.arange, jnp.full and their like; only scalars may be captured",
         )

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from palladio.base.errors import attach
+from palladio.base.errors import PalladioNotImplementedError, attach
 from palladio.cpu import registers
 from palladio.cpu.emit import Emitter, V
 from palladio.cpu.tiles import Arena, Buffer, Memory, Tile, keep, scalar_tile, write
@@ -29,7 +29,7 @@ Entry = Tile | Place
 Rule = Callable[..., Sequence[Tile]]
 
 
-class Refused(Exception):
+class Refused(PalladioNotImplementedError):
     """A program that this target does not compile. The message is the reason, for the user."""
 
 

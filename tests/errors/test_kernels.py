@@ -43,7 +43,7 @@ def test_a_kernel_that_captures_an_array() -> None:
         """
         kernel: the kernel kernel captures an array constant
           got:      f32[8,16]
-          hint:     pass it as an input, or make it in the kernel with palladio.numpy; a kernel may capture only scalars
+          hint:     pass it as an input, or make it of jnp.arange, jnp.full and their like; only scalars may be captured
           test_kernels.py:N, in kernel
             o_ref[...] = x_ref[...] * weights
                          ^^^^^^^^^^^^^^^^^^^^
