@@ -118,7 +118,9 @@ def _dimension(entry: Any) -> BlockDim:
             "a block has at least one element along each axis", argument="block_shape", got=repr(entry)
         )
     if isinstance(entry, Element) and (not isinstance(entry.padding, tuple) or min(entry.padding) < 0):
-        raise PalladioValueError("the padding of an Element is two sizes of at least 0", argument="block_shape", got=repr(entry))
+        raise PalladioValueError(
+            "the padding of an Element is two sizes of at least 0", argument="block_shape", got=repr(entry)
+        )
     return entry
 
 
