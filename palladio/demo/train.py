@@ -23,7 +23,7 @@ class Config:
     The defaults were chosen by the accuracy on the validation images alone, over several seeds.
     """
 
-    epochs: int = 40
+    epochs: int = 60
     seed: int = 0
     batch: int = 200
     width: int = 128

@@ -62,4 +62,4 @@ def test_without_scikit_learn_the_extra_is_named(capsys, monkeypatch):
 
 
 def test_the_default_is_eight_experts_of_width_128():
-    assert Config() == Config(epochs=40, seed=0, batch=200, width=128, hidden=128, experts=8)
+    assert Config() == Config(epochs=60, seed=0, batch=200, width=128, hidden=128, experts=8)
