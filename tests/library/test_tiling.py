@@ -36,7 +36,9 @@ def layer():
 
 
 @pytest.mark.parametrize(
-    "tiling", [(16, 8, 4), [16, 8, 4], tuple(np.int64([16, 8, 4])), lambda m, k, n: (16, 8, 4)], ids=str
+    "tiling",
+    [(16, 8, 4), [16, 8, 4], tuple(np.int64([16, 8, 4])), lambda m, k, n: (16, 8, 4)],
+    ids=("tuple", "list", "numpy", "look-up"),
 )
 def test_three_numbers_serve_every_product(tiling, layer, used):
     lhs, rhs, grad = layer
