@@ -134,7 +134,9 @@ def _load_type(ref: Type, *indices: Type, transforms: Transforms) -> Sequence[Ty
 
 
 def _load_eval(ref: Any, *indices: Any, transforms: Transforms) -> Sequence[Any]:
-    return (np.array(access.read(ref, transforms, indices)),)
+    value = access.read(ref, transforms, indices)
+    # Nothing writes to a read-only array while a program runs: a view of it stays the value that was read.
+    return (np.array(value) if ref.flags.writeable else value,)
 
 
 def _load_discharge(context: DischargeContext, ref: Atom, *indices: Atom, transforms: Transforms) -> Discharged:
