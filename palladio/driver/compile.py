@@ -5,12 +5,15 @@ from __future__ import annotations
 from palladio.driver.executors import CPU, REFERENCE, Executor, Runner
 from palladio.ir.program import Program
 from palladio.ir.verify import verify
+from palladio.passes.common_subexpressions import merge_common_subexpressions
+from palladio.passes.dead_code import remove_dead_code
 from palladio.passes.pipeline import Dump, Pass, run_passes
+from palladio.passes.simplify import simplify
 
 # The evaluator runs what was traced: the definition is not to depend on any pass.
 PIPELINES: dict[str, tuple[Pass, ...]] = {
     REFERENCE.name: (),
-    CPU.name: (),
+    CPU.name: (simplify, merge_common_subexpressions, remove_dead_code),
 }
 
 
