@@ -49,6 +49,14 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     return _refuse_skip((yield))
 
 
+@pytest.fixture(autouse=True, scope="session")
+def kernels_kept_apart(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
+    """What the tests compile is kept in a folder of this run, not in the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PALLADIO_CACHE", str(tmp_path_factory.mktemp("compiled")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def programs_read_back(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
     """The text of every program that a test builds reads back as the same program."""

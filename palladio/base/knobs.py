@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from palladio.base.errors import PalladioValueError
@@ -70,4 +71,20 @@ def thread_count() -> int:
     return threads.get() or os.cpu_count() or 1
 
 
-ALL: tuple[Knob[Any], ...] = (executor, verify, debug_checks, threads)
+cache: Knob[str] = Knob(
+    "PALLADIO_CACHE",
+    "The folder in which compiled kernels are kept; `0` keeps none. By default `palladio` in the user's cache folder.",
+    "",
+    str,
+)
+
+
+def cache_folder() -> Path | None:
+    """The folder in which compiled kernels are kept, or None if they are not to be."""
+    chosen = cache.get()
+    if chosen:
+        return None if chosen == "0" else Path(chosen).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "palladio"
+
+
+ALL: tuple[Knob[Any], ...] = (executor, verify, debug_checks, threads, cache)

@@ -1,69 +1,37 @@
-"""From LLVM text to machine code, and calling it on arrays with several threads."""
+"""Calling compiled kernels on arrays, with several threads."""
 
 from __future__ import annotations
 
 import ctypes
-import functools
 import itertools
 import math
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import llvmlite.binding as llvm
 import numpy as np
 
 from palladio.base import knobs
 from palladio.cpu.lower import Lowered, lower_grid
+from palladio.cpu.machine_code import KERNEL, MachineCode
 from palladio.ir.program import Program
 from palladio.ops.grid import Grid
 from palladio.types import dtypes
 from palladio.types.effects import EffectKind
 from palladio.types.types import Type
 
-_lock = threading.Lock()
-
-
-@functools.cache
-def _machine() -> Any:
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    features = llvm.get_host_cpu_features().flatten()
-    target = llvm.Target.from_default_triple()
-    return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=2, jit=True)
-
 
 class Compiled:
-    """Machine code in memory. It lives as long as this object."""
+    """A lowered kernel, ready to be called."""
 
     def __init__(self, lowered: Lowered) -> None:
-        with _lock:
-            machine = _machine()
-            module = llvm.parse_assembly(lowered.text)
-            module.verify()
-            options = llvm.create_pipeline_tuning_options(speed_level=2)
-            options.slp_vectorization = False
-            options.loop_vectorization = False
-            options.loop_unrolling = False
-            builder = llvm.create_pass_builder(machine, options)
-            builder.getModulePassManager().run(module, builder)
-            self.module = module
-            self.engine = llvm.create_mcjit_compiler(module, _new_machine())
-            self.engine.finalize_object()
-            address = self.engine.get_function_address("kernel")
-        words = [ctypes.c_void_p] * 3 + [ctypes.c_int64] * 2
-        self.call = ctypes.CFUNCTYPE(ctypes.c_int32, *words)(address)
+        self.code = MachineCode(lowered.text, KERNEL)
+        self.call = self.code.call
         self.arena = lowered.arena
 
     def assembly(self) -> str:
         """The machine code as text."""
-        return str(_machine().emit_assembly(self.module))
-
-
-def _new_machine() -> Any:
-    features = llvm.get_host_cpu_features().flatten()
-    target = llvm.Target.from_default_triple()
-    return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=2, jit=True)
+        return self.code.assembly()
 
 
 def compile_grid(grid: Grid, kernel: Program, operands: Sequence[Type]) -> Callable[..., Sequence[Any]]:
