@@ -14,6 +14,7 @@ import numpy as np
 from palladio.base import knobs
 from palladio.cpu.lower import Lowered, lower_grid
 from palladio.cpu.machine_code import KERNEL, MachineCode
+from palladio.cpu.scope import Notes
 from palladio.ir.program import Program
 from palladio.ops.grid import Grid
 from palladio.types import dtypes
@@ -72,6 +73,7 @@ def _run_tasks(compiled: Compiled, table: Any, sizes: Any, tasks: int) -> None:
 
     def work() -> None:
         arena = np.empty(compiled.arena + 64, np.uint8)
+        arena[: Notes.COUNT * 8 + 64] = 0
         base = -(-arena.ctypes.data // 64) * 64
         while not failed:
             task = next(queue)

@@ -17,7 +17,7 @@ from palladio.cpu.emit import Emitter, Index, V
 from palladio.cpu.rules import REFUSED, RULES
 from palladio.cpu.rules.control import allocated, fill
 from palladio.cpu.rules.memory import View, as_index, inside, one_by_one
-from palladio.cpu.scope import Entry, Function, Place, Refused, Scope
+from palladio.cpu.scope import Entry, Function, Notes, Place, Refused, Scope
 from palladio.cpu.tiles import Arena, Buffer, Memory, row_major, scalar_tile
 from palladio.ir.program import Program
 from palladio.ops.grid import Blocked, BlockMap, Element, Grid, Squeezed
@@ -68,7 +68,11 @@ class _GridFunction:
             if not registers.is_compiled(type.dtype):
                 raise Refused(f"{type.dtype} is not compiled for the CPU")
         e = self.e
-        self.places = [Place(Memory(f"array{n}"), self.whole(n, type)) for n, type in enumerate(self.types)]
+        steady = [False] * self.grid.scalars + [not written for written in self.written]
+        self.places = [
+            Place(Memory(f"array{n}", steady[n]), self.whole(n, type)) for n, type in enumerate(self.types)
+        ]
+        self.function.notes = Notes(e, self.arena)
         self.sizes = [self.size(axis, known) for axis, known in enumerate(self.grid.sizes)]
         with e.loop(V("%first", "i64"), V("%last", "i64")) as task:
             self.scratch = [allocated(self.scope(), ref) for ref in self.grid.scratch]
@@ -78,7 +82,8 @@ class _GridFunction:
         head = (
             "define i32 @kernel(ptr noalias %arrays, ptr noalias %sizes, ptr noalias %arena, i64 %first, i64 %last) {"
         )
-        text = "\n".join([declared, head, "entry:", *self.function.slots, *e.lines, "}", ""])
+        size = f"@arena_size = internal constant i64 {self.arena.size}"
+        text = "\n".join([size, declared, head, "entry:", *self.function.slots, *e.lines, "}", ""])
         return Lowered(text, self.arena.size)
 
     def scope(self) -> Scope:
@@ -105,6 +110,8 @@ class _GridFunction:
             for axis, parallel in enumerate(self.grid.parallel):
                 if not parallel:
                     ids[axis] = stack.enter_context(e.loop(0, self.sizes[axis]))
+                    known = self.grid.sizes[axis]
+                    self.function.innermost = (0, 1) if known is None else (ids[axis], known)
             self.step(ids)
 
     def step(self, ids: Sequence[Index]) -> None:

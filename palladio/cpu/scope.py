@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from palladio.base.errors import PalladioNotImplementedError, attach
 from palladio.cpu import registers
-from palladio.cpu.emit import Emitter, V
+from palladio.cpu.emit import Emitter, Index, V
 from palladio.cpu.tiles import Arena, Buffer, Memory, Tile, keep, scalar_tile, write
 from palladio.ir.program import Atom, Eqn, Literal, Program, Var
+from palladio.types import dtypes
 from palladio.types.effects import EffectKind
 
 
@@ -33,6 +34,25 @@ class Refused(PalladioNotImplementedError):
     """A program that this target does not compile. The message is the reason, for the user."""
 
 
+class Notes:
+    """Words in a thread's arena that are 0 when a call begins: what the thread remembers from one step to the next."""
+
+    COUNT = 512
+
+    def __init__(self, e: Emitter, arena: Arena) -> None:
+        self.e = e
+        self.buffer = arena.buffer(e, (self.COUNT,), dtypes.INT64)
+        self.used = 0
+
+    def take(self, count: int) -> Buffer | None:
+        """Some of them, if there are so many left."""
+        if self.used + count > self.COUNT:
+            return None
+        self.used += count
+        base = self.e.pointer(self.buffer.base, self.used - count, dtypes.INT64.itemsize)
+        return Buffer(base, (1,), (count,), dtypes.INT64)
+
+
 class Function:
     """What all programs of one compiled function share: its text, its arena, its rules."""
 
@@ -42,6 +62,9 @@ class Function:
         self.rules = rules
         self.refused = refused
         self.slots: list[str] = []
+        self.notes: Notes | None = None
+        # The number of steps of the innermost sequential grid axis, if known, and which of them this is.
+        self.innermost: tuple[Index, int] = (0, 1)
 
     def slot(self, type: str) -> V:
         """A place on the stack for one value."""

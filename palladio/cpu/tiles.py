@@ -26,9 +26,13 @@ At = Callable[[Sequence[Index], int], V]
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """Something that a program's references point to: an input, an output, scratch, an allocation."""
+    """Something that a program's references point to: an input, an output, scratch, an allocation.
+
+    `steady`: nothing writes it during the call.
+    """
 
     name: str
+    steady: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,31 +1,18 @@
-"""Matrix products on the CPU.
-
-The product of two tiles runs in blocks of ROWS x (COLUMNS vectors) accumulators that stay in registers: for each step
-along the summed axis, one vector of the right operand per column block is multiplied with each row's element of the
-left one. The right operand is packed panel by panel, so that a panel is read from the first-level cache in order;
-packing computes the operand's elements, whatever they are computed from. The left operand is laid out in rows.
-"""
+"""Matrix products on the CPU: what is multiplied, in which dtype, and where it goes; `product` has the loops."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from palladio.cpu import registers
-from palladio.cpu.emit import Index, V, vector
+from palladio.cpu.emit import Index, V
+from palladio.cpu.product import Operand, Product
 from palladio.cpu.rules.casts import converted
 from palladio.cpu.scope import Refused, Rule, Scope
-from palladio.cpu.tiles import Buffer, Tile, merged, widths
+from palladio.cpu.tiles import Buffer, Tile, merged, tile_of, write
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType
-
-ROWS = 12
-COLUMNS = 2
-DEPTH = 256
-"""Steps along the summed axis for which the accumulators stay in registers.
-
-A panel of that depth fits the first-level cache.
-"""
 
 Axes = tuple[tuple[int, ...], tuple[int, ...]]
 
@@ -41,17 +28,54 @@ class Matrix:
         self.first = tile.shape[first[0]] if first else 1
         self.second = tile.shape[second[0]] if second else 1
         self.has = (bool(first), bool(second))
-        self.along = bool(second) and second[0] == len(tile.shape) - 1
+        last = self.neighbours()
+        self.along = bool(second) and second[0] == last
+        self.across = bool(first) and first[0] == last
 
-    def at(self, scope: Scope, i: Index, j: Index, width: int) -> V:
-        """Elements [i, j], [i, j + 1], …"""
-        if width > 1 and not self.along:
-            return scope.e.gathered([self.at(scope, i, scope.e.add(j, lane), 1) for lane in range(width)])
+    def neighbours(self) -> int:
+        """The axis along which elements are neighbours in memory; the last one, if the tile is not in memory."""
+        buffer = self.tile.buffer
+        last = len(self.tile.shape) - 1
+        if buffer is None or buffer.strides[-1:] == (1,):
+            return last
+        return next((axis for axis, stride in enumerate(buffer.strides) if stride == 1), last)
+
+    def index(self, i: Index, j: Index) -> list[Index]:
+        """The tile's index of an element."""
         index: list[Index] = [0] * len(self.tile.shape)
         positions = [position for position, has in zip((i, j), self.has, strict=True) if has]
         for axis, position in zip(self.axes, positions, strict=True):
             index[axis] = position
-        return self.tile.at(index, width)
+        return index
+
+    def at(self, scope: Scope, i: Index, j: Index, width: int) -> V:
+        """Elements [i, j], [i, j + 1], …"""
+        e, tile = scope.e, self.tile
+        if width == 1 or (self.along and self.axes[-1] == len(tile.shape) - 1):
+            return tile.at(self.index(i, j), width)
+        if self.along and tile.buffer is not None:
+            return registers.load(e, tile.buffer.address(e, self.index(i, j)), tile.dtype, width)
+        return e.gathered([self.at(scope, i, e.add(j, lane), 1) for lane in range(width)])
+
+    def across_at(self, scope: Scope, i: Index, j: Index, width: int) -> V:
+        """Elements [i, j], [i + 1, j], …, which are neighbours in memory."""
+        e, tile = scope.e, self.tile
+        if width > 1 and tile.buffer is not None and self.axes[0] != len(tile.shape) - 1:
+            return registers.load(e, tile.buffer.address(e, self.index(i, j)), tile.dtype, width)
+        return tile.at(self.index(i, j), width)
+
+    def operand(self, scope: Scope, sums: DType) -> Operand:
+        """The matrix as a product wants it."""
+
+        def element(i: Index, j: Index, width: int) -> V:
+            return converted(scope.e, self.at(scope, i, j, width), self.tile.dtype, sums)
+
+        def across(i: Index, j: Index, width: int) -> V:
+            return converted(scope.e, self.across_at(scope, i, j, width), self.tile.dtype, sums)
+
+        reads = self.tile.reads
+        steady = self.tile.buffer if reads and all(memory.steady for memory in reads) else None
+        return Operand(self.first, self.second, element, across if self.across else None, steady)
 
 
 def accumulator(lhs: DType, rhs: DType, result: DType) -> DType:
@@ -61,139 +85,6 @@ def accumulator(lhs: DType, rhs: DType, result: DType) -> DType:
     if not dtypes.is_integer(result):
         raise Refused("a product of integers as floats is not compiled for the CPU")
     return result if result.itemsize >= 4 else dtypes.INT32
-
-
-class Product:
-    """One matrix product while it is emitted."""
-
-    def __init__(self, scope: Scope, lhs: Matrix, rhs: Matrix, sums: DType, init: Tile | None) -> None:
-        self.scope = scope
-        self.e = scope.e
-        self.lhs = lhs
-        self.rhs = rhs
-        self.sums = sums
-        self.register = registers.register(sums)
-        self.init = init
-        self.depth = lhs.second
-
-    def element(self, matrix: Matrix, i: Index, j: Index, width: int) -> V:
-        return converted(self.e, matrix.at(self.scope, i, j, width), matrix.tile.dtype, self.sums)
-
-    def run(self, target: Buffer) -> None:
-        """Write the product, of accumulator dtype or one that sums are converted to, to a [rows, columns] buffer."""
-        left = self.laid_out()
-        pieces = list(widths(self.rhs.second))
-        with_panels = [piece for piece in pieces if piece[2] == registers.LANES]
-        for start, end, width in with_panels:
-            whole = (end - start) // (width * COLUMNS) * width * COLUMNS
-            with_loop = [(start, start + whole, COLUMNS)] if whole else []
-            if start + whole < end:
-                with_loop.append((start + whole, end, 1))
-            for first, stop, columns in with_loop:
-                with self.e.loop(first, stop, width * columns) as column:
-                    self.panel(left, target, column, columns, width)
-        for start, _, width in [piece for piece in pieces if piece[2] < registers.LANES]:
-            self.panel(left, target, start, 1, width)
-
-    def laid_out(self) -> Buffer:
-        """The left operand in rows of its own, in the dtype of the sums."""
-        buffer = self.scope.arena.buffer(self.e, (self.lhs.first, self.depth), self.sums)
-        with self.e.loop(0, self.lhs.first) as row:
-            for start, end, width in widths(self.depth):
-                with self.e.loop(start, end, width) as step:
-                    buffer.put(self.e, (row, step), self.element(self.lhs, row, step, width), width)
-        return buffer
-
-    def panel(self, left: Buffer, target: Buffer, column: Index, columns: int, width: int) -> None:
-        """All rows of `columns` vectors from a column on."""
-        for first in range(0, self.depth, DEPTH):
-            steps = min(DEPTH, self.depth - first)
-            packed = self.scope.arena.buffer(self.e, (steps, columns * width), self.sums)
-            with self.e.loop(0, steps) as step:
-                for n in range(columns):
-                    place = self.e.add(column, n * width)
-                    value = self.element(self.rhs, self.e.add(first, step), place, width)
-                    packed.put(self.e, (step, n * width), value, width)
-            rows = self.lhs.first
-            whole = rows // ROWS * ROWS
-            blocks = [(0, whole, ROWS)] if whole else []
-            if rows - whole:
-                blocks.append((whole, rows, rows - whole))
-            for start, stop, height in blocks:
-                with self.e.loop(start, stop, height) as row:
-                    self.block(left, packed, target, (row, column), (height, columns, width), first, steps)
-
-    def block(
-        self,
-        left: Buffer,
-        packed: Buffer,
-        target: Buffer,
-        corner: tuple[Index, Index],
-        size: tuple[int, int, int],
-        first: int,
-        steps: int,
-    ) -> None:
-        """One block of accumulators, through all steps."""
-        e = self.e
-        height, columns, width = size
-        type = vector(self.register, width)
-        start = self.starting(target, corner, size, first)
-        head, body, end = e.fresh("head"), e.fresh("body"), e.fresh("end")
-        before = e.block
-        step, following = "%" + e.fresh("k"), "%" + e.fresh("k")
-        names = [f"%{e.fresh('sum')}" for _ in start]
-        e.jump(head)
-        e.label(head)
-        patch = len(e.lines)
-        e.lines += [""] * (len(names) + 1)
-        goes_on = e.compare("icmp slt", V(step, "i64"), V(str(steps), "i64"))
-        e.branch(goes_on, body, end)
-        e.label(body)
-        right = [packed.at(e, (V(step, "i64"), n * width), width) for n in range(columns)]
-        sums = []
-        for r in range(height):
-            element = left.at(e, (e.add(corner[0], r), e.add(first, V(step, "i64"))), 1)
-            spread = e.splat(element, width)
-            sums += [self.multiply_add(spread, right[n], V(names[r * columns + n], type)) for n in range(columns)]
-        e.line(f"{following} = add nsw i64 {step}, 1")
-        latch = e.block
-        e.jump(head)
-        e.lines[patch] = f"  {step} = phi i64 [ 0, %{before} ], [ {following}, %{latch} ]"
-        for n, name in enumerate(names):
-            e.lines[patch + 1 + n] = (
-                f"  {name} = phi {type} [ {start[n].text}, %{before} ], [ {sums[n].text}, %{latch} ]"
-            )
-        e.label(end)
-        for r in range(height):
-            for n in range(columns):
-                place = (e.add(corner[0], r), e.add(corner[1], n * width))
-                self.put(target, place, V(names[r * columns + n], type), width, first + steps == self.depth)
-
-    def multiply_add(self, x: V, y: V, total: V) -> V:
-        if dtypes.is_float(self.sums):
-            return self.e.intrinsic("fma", total.type, x, y, total)
-        return self.e.binary("add", total, self.e.binary("mul", x, y))
-
-    def starting(self, target: Buffer, corner: tuple[Index, Index], size: tuple[int, int, int], first: int) -> list[V]:
-        """What the accumulators start from: zero, what the product is added to, or the sums so far."""
-        e = self.e
-        height, columns, width = size
-        found = []
-        for r in range(height):
-            for n in range(columns):
-                place = (e.add(corner[0], r), e.add(corner[1], n * width))
-                if first:
-                    found.append(target.at(e, place, width))
-                elif self.init is not None:
-                    index = place if self.init.shape else ()
-                    found.append(self.init.at(index, width))
-                else:
-                    found.append(e.constant(0, vector(self.register, width)))
-        return found
-
-    def put(self, target: Buffer, place: tuple[Index, Index], value: V, width: int, last: bool) -> None:
-        if last or target.dtype == self.sums:
-            target.put(self.e, place, converted(self.e, value, self.sums, target.dtype), width)
 
 
 def _dot(scope: Scope, lhs: Tile, rhs: Tile, *, contracting: Axes, batch: Axes, dtype: DType) -> Sequence[Tile]:
@@ -216,8 +107,14 @@ def _product_tile(
     scope: Scope, left: Matrix, right: Matrix, sums: DType, shape: tuple[int, ...], init: Tile | None, reads: dict
 ) -> Tile:
     def fill(target: Buffer) -> None:
-        rows = Buffer(target.base, _as_matrix(target, left, right), (left.first, right.second), target.dtype)
-        Product(scope, left, right, sums, init).run(rows)
+        product = Product(scope, left.operand(scope, sums), right.operand(scope, sums), sums)
+        rows, column = _as_matrix(target, left, right)
+        if column == 1 and target.dtype == sums:
+            product.run(Buffer(target.base, (rows, 1), (left.first, right.second), sums), init)
+            return
+        kept = scope.arena.buffer(scope.e, target.shape, sums)
+        product.run(Buffer(kept.base, (right.second, 1), (left.first, right.second), sums), init)
+        write(scope.e, tile_of(scope.e, kept), target)
 
     def plus(other: Tile) -> Tile:
         together = {**reads}

@@ -1,0 +1,325 @@
+"""The loops of a matrix product: packing, blocking for the caches, and micro-kernels.
+
+The right operand is packed into panels as wide as a micro-kernel's sums, in the order in which they are read. A block
+of an array that nothing writes stays packed for later steps that show the same one. The rows of the left operand are
+laid out a panel at a time, for as many steps along the summed axis as the first-level cache holds; then every panel of
+the right operand is multiplied with them. A micro-kernel is a function of its own, so that its code is there once,
+whoever calls it; it adds to a block of sums that stay in registers throughout.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import llvmlite.binding as llvm
+
+from palladio.cpu import registers
+from palladio.cpu.emit import Emitter, Index, V, vector
+from palladio.cpu.scope import Scope
+from palladio.cpu.tiles import Buffer, Tile, widths, write
+from palladio.types import dtypes
+from palladio.types.dtypes import DType
+
+DEPTH_BYTES = 1024
+"""Bytes of each row of the left operand that are laid out at a time: a panel of them takes half a first-level cache."""
+
+KEPT_BYTES = 8 << 20
+"""How much of packed blocks a thread keeps for one product."""
+
+# Rows a multiple of the page size apart would evict each other from the cache.
+_APART = 16
+
+Element = Callable[[Index, Index, int], V]
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A matrix of the dtype of the sums, by how its elements are computed.
+
+    Fields:
+        element: from (i, j, width) the elements [i, j], [i, j + 1], …
+        transposed: from (i, j, width) the elements [i, j], [i + 1, j], …, where that is the way they lie in memory.
+        steady: where it is, if that is a block of an array that nothing writes.
+    """
+
+    rows: int
+    columns: int
+    element: Element
+    transposed: Element | None
+    steady: Buffer | None
+
+
+@functools.cache
+def sums_in_registers() -> tuple[int, int]:
+    """The rows, and the bytes of each row, of the sums that the host's registers hold beside what is multiplied."""
+    features = llvm.get_host_cpu_features()
+    # AVX-512: 28 of 32 registers of 64 bytes. AVX2: 12 of 16 of 32 bytes. Elsewhere: 24 of 32 of 16 bytes.
+    return (14, 128) if features.get("avx512f") else (6, 64)
+
+
+def cut(extent: int, size: int) -> Iterator[tuple[int, int, int]]:
+    """An axis in whole pieces and a rest: (first, end, size of each)."""
+    whole = extent // size * size
+    if whole:
+        yield 0, whole, size
+    if extent > whole:
+        yield whole, extent, extent - whole
+
+
+class Product:
+    """One matrix product while it is emitted: `target[rows, columns] = init + lhs @ rhs`."""
+
+    def __init__(self, scope: Scope, lhs: Operand, rhs: Operand, sums: DType) -> None:
+        self.scope = scope
+        self.e = scope.e
+        self.lhs = lhs
+        self.rhs = rhs
+        self.sums = sums
+        self.depth = lhs.columns
+        self.height, wide = sums_in_registers()
+        self.vectors = max(1, wide // (registers.LANES * sums.itemsize))
+        pieces = max(1, -(-self.depth * sums.itemsize // DEPTH_BYTES))
+        self.steps = max(1, -(-self.depth // pieces))
+        self.left = self.left_room()
+
+    def run(self, target: Buffer, init: Tile | None) -> None:
+        """Emit it. The target has the dtype of the sums, and its columns are neighbours in memory."""
+        self.start(target, init)
+        packed = self.packed()
+        for first, stop, steps in cut(self.depth, self.steps):
+            with self.e.loop(first, stop, steps) as k:
+                for top, bottom, height in cut(self.lhs.rows, self.height):
+                    with self.e.loop(top, bottom, height) as row:
+                        self.lay_out(row, height, k, steps)
+                        self.multiply(target, packed, (row, k), height, steps)
+
+    def start(self, target: Buffer, init: Tile | None) -> None:
+        """Write what the product is added to, zero if there is nothing."""
+        if init is None:
+            register = registers.register(self.sums)
+            write(self.e, Tile(target.type, lambda index, width: self.e.constant(0, vector(register, width))), target)
+        elif not init.shape:
+            write(self.e, Tile(target.type, lambda index, width: init.at((), width)), target)
+        elif init.buffer is None or (init.buffer.base, init.buffer.strides) != (target.base, target.strides):
+            write(self.e, init, target)
+
+    def column_panels(self) -> Iterator[tuple[int, int, int, int]]:
+        """How the columns are cut: (first, end, vectors of a panel, lanes of a vector)."""
+        for start, end, width in widths(self.rhs.columns):
+            vectors = self.vectors if width == registers.LANES else 1
+            for first, stop, size in cut(end - start, width * vectors):
+                if size == width * vectors:
+                    yield start + first, start + stop, vectors, width
+                else:
+                    yield start + first, start + stop, 1, width
+
+    # The right operand.
+
+    def packed(self) -> V:
+        """The address of the packed right operand, packed unless it still is."""
+        size = max(1, self.depth * self.rhs.columns)
+        steady, notes = self.rhs.steady, self.scope.function.notes
+        slot, slots = self.scope.function.innermost
+        if steady is None or slots * size * self.sums.itemsize > KEPT_BYTES:
+            slot, slots = 0, 1
+        room = self.scope.arena.buffer(self.e, (slots, size), self.sums)
+        place = room.address(self.e, (slot, 0))
+        noted = notes.take(slots) if steady is not None and notes is not None else None
+        if steady is None or noted is None:
+            self.pack(place)
+        else:
+            self.pack_once(place, steady, noted.address(self.e, (slot,)))
+        return place
+
+    def pack_once(self, place: V, steady: Buffer, note: V) -> None:
+        """Pack unless the note says that this block is what was packed here last.
+
+        A block that reaches past the edge of its array is a copy in the arena and changes: it is never noted.
+        """
+        e = self.e
+        key = e.value("i64", f"ptrtoint {steady.base} to i64")
+        arena = e.value("i64", f"ptrtoint {self.scope.arena.base} to i64")
+        size = e.load("i64", V("@arena_size", "ptr"), 8)
+        elsewhere = e.compare("icmp uge", e.binary("sub", key, arena), size)
+        same = e.compare("icmp eq", key, e.load("i64", note, 8))
+        kept = e.binary("and", same, elsewhere)
+        with e.when(e.binary("xor", kept, V("true", "i1"))):
+            self.pack(place)
+            e.store(e.select(elsewhere, key, V("0", "i64")), note, 8)
+
+    def pack(self, place: V) -> None:
+        """Compute the right operand into panels: for each piece of the depth, panel by panel, step by step."""
+        e = self.e
+        for first, stop, steps in cut(self.depth, self.steps):
+            with e.loop(first, stop, steps) as k:
+                for start, end, vectors, width in self.column_panels():
+                    with e.loop(start, end, vectors * width) as column:
+                        panel = self.panel(place, k, column, steps)
+                        rows = Buffer(panel, (vectors * width, 1), (steps, vectors * width), self.sums)
+                        self.pack_panel(rows, k, column, vectors, width)
+
+    def panel(self, place: V, k: Index, column: Index, steps: int) -> V:
+        """Where a panel of `steps` steps is."""
+        e = self.e
+        return e.pointer(place, e.add(e.mul(k, self.rhs.columns), e.mul(column, steps)), self.sums.itemsize)
+
+    def pack_panel(self, panel: Buffer, k: Index, column: Index, vectors: int, width: int) -> None:
+        e, steps = self.e, panel.shape[0]
+        if self.rhs.transposed is not None and width > 1:
+            for n in range(vectors):
+                for first, stop, size in cut(steps, width):
+                    with e.loop(first, stop, size) as step:
+                        self.pack_square(panel, (k, step), (column, n * width), size, width)
+            return
+        with e.loop(0, steps) as step:
+            for n in range(vectors):
+                value = self.rhs.element(e.add(k, step), e.add(column, n * width), width)
+                panel.put(e, (step, n * width), value, width)
+
+    def pack_square(
+        self, panel: Buffer, step: tuple[Index, Index], column: tuple[Index, int], size: int, width: int
+    ) -> None:
+        """`size` steps of one vector of columns, read along the steps and transposed in registers."""
+        e = self.e
+        k = e.add(*step)
+        at = self.rhs.transposed or self.rhs.element
+        if size < width:
+            rows = [self.rhs.element(e.add(k, s), e.add(*column), width) for s in range(size)]
+        else:
+            rows = transposed(e, [at(k, e.add(e.add(*column), lane), width) for lane in range(width)])
+        for s, row in enumerate(rows):
+            panel.put(e, (e.add(step[1], s), column[1]), row, width)
+
+    # The left operand.
+
+    def left_room(self) -> Buffer:
+        """Where a panel of the left operand is laid out: by rows, or by columns if it lies in memory so."""
+        size = self.height * (self.steps + _APART)
+        room = self.scope.arena.buffer(self.e, (size,), self.sums)
+        strides = (1, self.height) if self.lhs.transposed else (self.steps + _APART, 1)
+        return Buffer(room.base, strides, (self.height, self.steps), self.sums)
+
+    def lay_out(self, row: Index, height: int, k: Index, steps: int) -> None:
+        e = self.e
+        if self.lhs.transposed is not None:
+            flipped = Buffer(self.left.base, self.left.strides[::-1], self.left.shape[::-1], self.sums)
+            with e.loop(0, steps) as step:
+                for start, end, width in widths(height):
+                    for r in range(start, end, width):
+                        value = self.lhs.transposed(e.add(row, r), e.add(k, step), width)
+                        flipped.put(e, (step, r), value, width)
+            return
+        for start, end, width in widths(steps):
+            with e.loop(start, end, width) as step:
+                for r in range(height):
+                    self.left.put(e, (r, step), self.lhs.element(e.add(row, r), e.add(k, step), width), width)
+
+    # The product of a panel with all panels.
+
+    def multiply(self, target: Buffer, packed: V, corner: tuple[Index, Index], height: int, steps: int) -> None:
+        e = self.e
+        row, k = corner
+        for start, end, vectors, width in self.column_panels():
+            name = self.kernel(height, vectors, width)
+            with e.loop(start, end, vectors * width) as column:
+                panel = self.panel(packed, k, column, steps)
+                place = target.address(e, (row, column))
+                stride = e.index(e.mul(target.strides[0], self.sums.itemsize))
+                e.line(f"call void @{name}({self.left.base}, {panel}, {place}, {stride}, i64 {steps})")
+
+    def kernel(self, height: int, vectors: int, width: int) -> str:
+        """The micro-kernel for blocks of `height` rows of `vectors` vectors, by name."""
+        strides: tuple[int, int] = self.left.strides  # type: ignore[assignment]
+        name = f"multiply_{self.sums}_{height}x{vectors}x{width}_{strides[0]}_{strides[1]}"
+        declared = self.e.declared
+        if name not in declared:
+            text, needed = micro_kernel(name, self.sums, (height, vectors, width), strides)
+            declared.update(needed)
+            declared[name] = text
+        return name
+
+
+def micro_kernel(
+    name: str, sums: DType, size: tuple[int, int, int], strides: tuple[int, int]
+) -> tuple[str, dict[str, str]]:
+    """A function that adds a panel of rows times a panel of columns to a block of sums, and what it declares.
+
+    Its arguments are the two panels, the sums, the bytes between rows of sums, and the number of steps, at least 1.
+
+    Args:
+        size: (rows, vectors of each row, lanes of each vector).
+        strides: elements between the rows, and between the steps, of the left panel.
+    """
+    e = Emitter()
+    height, vectors, width = size
+    type, itemsize = vector(registers.register(sums), width), sums.itemsize
+    targets = []
+    row = V("%sums", "ptr")
+    for r in range(height):
+        row = e.value("ptr", f"getelementptr i8, ptr {row.text}, i64 %stride") if r else row
+        targets += [e.pointer(row, n * width, itemsize) for n in range(vectors)]
+    start = [e.load(type, target, itemsize) for target in targets]
+    totals = [V(f"%total{n}", type) for n in range(len(targets))]
+    e.jump("steps")
+    e.label("steps")
+    patch = len(e.lines)
+    e.lines += [""] * (len(targets) + 3)
+    left, right, k = V("%left", "ptr"), V("%right", "ptr"), V("%k", "i64")
+    columns = [e.load(type, e.pointer(right, n * width, itemsize), itemsize) for n in range(vectors)]
+    sums_now = []
+    for r in range(height):
+        element = e.load(registers.register(sums), e.pointer(left, r * strides[0], itemsize), itemsize)
+        spread = e.splat(element, width)
+        sums_now += [multiply_add(e, sums, spread, columns[n], totals[r * vectors + n]) for n in range(vectors)]
+    moves = {
+        left: ("%lhs", e.pointer(left, strides[1], itemsize)),
+        right: ("%rhs", e.pointer(right, vectors * width, itemsize)),
+        k: ("%count", e.value("i64", "sub nuw nsw i64 %k, 1")),
+    }
+    more = e.compare("icmp ne", moves[k][1], V("0", "i64"))
+    e.branch(more, "steps", "done")
+    phis = [(var, before, after.text) for var, (before, after) in moves.items()]
+    phis += [(t, s.text, now.text) for t, s, now in zip(totals, start, sums_now, strict=True)]
+    e.lines[patch : patch + len(phis)] = [
+        f"  {var.text} = phi {var.type} [ {before}, %entry ], [ {after}, %steps ]" for var, before, after in phis
+    ]
+    e.label("done")
+    for total, target in zip(sums_now, targets, strict=True):
+        e.store(total, target, itemsize)
+    head = (
+        f"define internal void @{name}(ptr noalias readonly %lhs, ptr noalias readonly %rhs, ptr noalias %sums, "
+        "i64 %stride, i64 %count) noinline nounwind"
+    )
+    return "\n".join([head + " {", "entry:", *e.lines, "  ret void", "}"]), e.declared
+
+
+def multiply_add(e: Emitter, sums: DType, x: V, y: V, total: V) -> V:
+    """`x * y + total`, rounded once."""
+    if dtypes.is_float(sums):
+        return e.intrinsic("fma", total.type, x, y, total)
+    return e.binary("add", total, e.binary("mul", x, y))
+
+
+def transposed(e: Emitter, rows: list[V]) -> list[V]:
+    """A square of vectors, a power of two of them, transposed: pairs of halves change places, ever smaller ones."""
+    count = len(rows)
+    half = count // 2
+    while half:
+        for first in range(0, count, 2 * half):
+            for n in range(first, first + half):
+                upper, lower = rows[n], rows[n + half]
+                low = [i for i in range(count) if not i & half]
+                rows[n] = _shuffled(e, upper, lower, {i: i for i in low} | {i + half: count + i for i in low})
+                rows[n + half] = _shuffled(
+                    e, upper, lower, {i: i + half for i in low} | {i + half: count + i + half for i in low}
+                )
+        half //= 2
+    return rows
+
+
+def _shuffled(e: Emitter, x: V, y: V, lanes: dict[int, int]) -> V:
+    """A vector with lane i from lane `lanes[i]` of both vectors side by side."""
+    mask = ", ".join(f"i32 {lanes[lane]}" for lane in range(len(lanes)))
+    return e.value(x.type, f"shufflevector {x}, {y}, <{len(lanes)} x i32> <{mask}>")
