@@ -14,7 +14,7 @@ import numpy as np
 from palladio.array.arithmetic import add, divide, floor_divide, maximum, multiply, remainder, subtract
 from palladio.array.axes import normalize_axis
 from palladio.array.compare import equal, isnan, less, logical_or, not_equal, where
-from palladio.array.convert import Array, ArrayLike, array_type, broadcast_to
+from palladio.array.convert import Array, ArrayLike, array_type, broadcast_to, cast
 from palladio.array.creation import arange, concatenate, full, static_shape, zeros
 from palladio.array.indexing import getitem
 from palladio.array.kinds import array
@@ -217,13 +217,15 @@ def median(a: ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> 
     line = ravel(a) if axis is None else a
     along = -1 if axis is None else normalize_axis(axis, len(shape))
     ordered = moveaxis(sort(line, along), along, -1)
+    if not dtypes.is_float(array_type(ordered).dtype):
+        ordered = cast(ordered, dtypes.FLOAT32)  # two integers may have no sum
     extent = array_type(ordered).shape[-1]
     if extent == 0:
         raise PalladioValueError("no elements have no median", got=str(array_type(a)))
     low, high = getitem(ordered, (..., (extent - 1) // 2)), getitem(ordered, (..., extent // 2))
-    middle = low if extent % 2 and dtypes.is_float(array_type(low).dtype) else divide(add(low, high), 2)
+    middle = low if extent % 2 else divide(add(low, high), 2)
     last = getitem(ordered, (..., -1))  # NaN is sorted behind everything
-    found = where(isnan(last), last, middle) if dtypes.is_float(array_type(last).dtype) else middle
+    found = where(isnan(last), last, middle)
     if not keepdims:
         return found
     return reshape(found, [1 if axis is None or n == along else extent for n, extent in enumerate(shape)])

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from palladio.base import trees
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError
 from palladio.types import dtypes
 from palladio.types.types import ArrayType, ShapeDtypeStruct
@@ -63,6 +64,28 @@ def to_numpy(value: Any, argument: str) -> np.ndarray[Any, Any] | np.generic:
     return array
 
 
+def all_to_numpy(leaves: Sequence[Any], tree: Any, root: str) -> list[Any]:
+    """The leaves of a tree of arguments as NumPy arrays.
+
+    Args:
+        tree, root: what an error needs to name a leaf, `root[0]['weights']`. No name is made without one.
+
+    Raises:
+        PalladioTypeError, PalladioValueError: as in `to_numpy`.
+    """
+    values: list[Any] = []
+    for leaf in leaves:
+        if type(leaf) is np.ndarray and dtypes.is_supported(leaf.dtype):
+            values.append(leaf)
+            continue
+        try:
+            values.append(to_numpy(leaf, root))
+        except PalladioError as error:
+            error.argument = trees.leaf_names(tree, root)[len(values)]
+            raise
+    return values
+
+
 def described(leaf: Any, argument: str) -> ArrayType:
     """The type of an array or scalar, or of what a `ShapeDtypeStruct` stands for."""
     if isinstance(leaf, ShapeDtypeStruct):
@@ -81,13 +104,18 @@ def _from_scalar(value: Any, dtype: dtypes.DType, argument: str) -> np.ndarray[A
             got=value,
             hint="pass an array of the dtype that is meant",
         )
-    return np.asarray(value, dtype)
+    with np.errstate(all="ignore"):  # a float that is too large for the dtype is infinite, whatever the caller set
+        return np.asarray(value, dtype)
 
 
 def _from_torch(tensor: Any, argument: str) -> np.ndarray[Any, Any]:
     if tensor.device.type != "cpu":
         raise PalladioValueError(
             "the tensor is not in host memory", argument=argument, got=str(tensor.device), hint="tensor.cpu()"
+        )
+    if str(tensor.layout) != "torch.strided":
+        raise PalladioTypeError(
+            "the tensor is not dense", argument=argument, got=str(tensor.layout), hint="tensor.to_dense()"
         )
     if tensor.requires_grad and sys.modules["torch"].is_grad_enabled():
         raise PalladioTypeError(
@@ -138,4 +166,5 @@ def _to_torch(array: np.ndarray[Any, Any]) -> Any:
 
 def common_library(values: Sequence[Any]) -> str:
     """The library that results go to: that of the first argument that is no NumPy array."""
-    return next((library for library in map(library_of, values) if library != "numpy"), "numpy")
+    others = (value for value in values if type(value) is not np.ndarray)
+    return next((library for library in map(library_of, others) if library != "numpy"), "numpy")

@@ -13,11 +13,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import Enum
 from typing import Any, NoReturn
 
 from palladio.base.locations import Location, capture, of_traceback
 
-_UNSET: Any = object()
+
+class _Unset(Enum):
+    """A member of an enumeration stays itself when an error is copied or sent to another process."""
+
+    UNSET = "unset"
+
+
+_UNSET: Any = _Unset.UNSET
 
 
 class PalladioError(Exception):
@@ -110,12 +118,13 @@ class InternalError(RuntimeError):
     """A defect of Palladio itself. The message carries what a report needs."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(f"{message}\nThis is a defect of Palladio; please report it with the program that shows it.")
+        super().__init__(message)
         self.location: Location | None = None
 
     def __str__(self) -> str:
         where = "" if self.location is None else "\n" + self.location.render()
-        return super().__str__() + where
+        plea = "This is a defect of Palladio; please report it with the program that shows it."
+        return f"{super().__str__()}\n{plea}{where}"
 
 
 @contextmanager

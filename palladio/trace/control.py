@@ -78,10 +78,15 @@ class Body:
 
 
 def _converted(leaf: Any, kind: Kind) -> Any:
-    given = convert.array_type(leaf)
-    if given.dtype != kind[0].dtype and convert.is_weak(leaf):
-        leaf = convert.cast(leaf, kind[0].dtype)
+    given, dtype = convert.array_type(leaf).dtype, kind[0].dtype
+    # A weak float gives way to no integer dtype: what it would lose is the caller's to decide.
+    if given != dtype and convert.is_weak(leaf) and dtypes.promote((dtype, kind[1]), (given, True))[0] == dtype:
+        leaf = convert.mark_weak(convert.cast(leaf, dtype), kind[1])
     return leaf
+
+
+def _marked(values: Sequence[Any], weak: Sequence[bool]) -> list[Any]:
+    return [convert.mark_weak(value, is_weak) for value, is_weak in zip(values, weak, strict=True)]
 
 
 def _kind(value: Any) -> Kind:
@@ -93,10 +98,9 @@ def _output_kinds(staged: Staged) -> list[Kind]:
 
 
 def _strengthened(old: Kind, new: Kind) -> Kind:
-    """The kind of a carry that comes in as `old` and goes round as `new`: a weak one gives way."""
+    """The kind of a carry that comes in as `old` and goes round as `new`: a weak one gives way, as in JAX."""
     if old[1] and old[0].dtype != new[0].dtype:
-        dtype, weak = dtypes.promote((old[0].dtype, old[1]), (new[0].dtype, new[1]))
-        return ArrayType(old[0].shape, dtype), weak
+        return ArrayType(old[0].shape, dtypes.promote((old[0].dtype, True), (new[0].dtype, new[1]))[0]), False
     return old
 
 
@@ -119,16 +123,23 @@ def _require_carry(what: str, structure: trees.Structure, body: Body, kinds: Seq
 
 
 def _stage_carried(
-    what: str, function: Callable[..., Any], carry: Any, leading: Sequence[ArrayType], call: Callable[..., Any]
-) -> tuple[Staged, list[Any], trees.Structure]:
-    """Stage a loop body, giving weak carries the dtype that the body returns; returns the initial carry, converted."""
+    what: str, function: Callable[..., Any], carry: Any, leading: Sequence[Kind], call: Callable[..., Any]
+) -> tuple[Staged, list[Any], trees.Structure, list[bool]]:
+    """Stage a loop body, giving weak carries the dtype that the body returns.
+
+    Args:
+        leading: the types of what the body takes before the carry, and whether they are weak.
+
+    Returns:
+        The staged body, the leaves of the initial carry, converted, its structure, and which leaves go in weak.
+    """
     leaves, structure = trees.flatten(carry)
     kinds = [_kind(leaf) for leaf in leaves]
     body = Body(function, what)
     count = len(leading)
     while True:
-        types = [*leading, *(kind[0] for kind in kinds)]
-        weak = [*[False] * count, *(kind[1] for kind in kinds)]
+        types = [kind[0] for kind in (*leading, *kinds)]
+        weak = [kind[1] for kind in (*leading, *kinds)]
         staged = body.stage(types, weak, lambda *v: (call(v[:count], trees.unflatten(structure, v[count:])), {}), kinds)
         outputs = _output_kinds(staged)
         stronger = (
@@ -139,7 +150,7 @@ def _stage_carried(
         kinds = stronger
     _require_carry(what, structure, body, kinds, staged)
     cast = [convert.cast(leaf, kind[0].dtype) for leaf, kind in zip(leaves, kinds, strict=True)]
-    return staged, cast, structure
+    return staged, cast, structure, [kind[1] for kind in kinds]
 
 
 # Branches.
@@ -297,8 +308,10 @@ def _counted(what: str, lower: Any, upper: Any, step: int, body: Any, carry: Any
     if not dtypes.is_integer(dtype) or convert.array_type(lower).shape or convert.array_type(upper).shape:
         got = f"{convert.array_type(lower)} and {convert.array_type(upper)}"
         raise PalladioTypeError(f"the bounds of {what} are scalar integers", got=got)
-    staged, leaves, structure = _stage_carried(
-        what, body, carry, [ArrayType((), dtype)], lambda leading, value: (leading[0], value)
+    # A Python integer as the lower bound makes a weak index, as in JAX.
+    index = ArrayType((), dtype), convert.is_weak(lower)
+    staged, leaves, structure, _ = _stage_carried(
+        what, body, carry, [index], lambda leading, value: (leading[0], value)
     )
     # A sub-program takes its constants first; staging puts what it captures last.
     count, inputs = len(leaves), staged.program.inputs
@@ -320,7 +333,7 @@ def _counted(what: str, lower: Any, upper: Any, step: int, body: Any, carry: Any
         step=step,
         unroll=factor,
     )
-    return trees.unflatten(structure, results)
+    return trees.unflatten(structure, _marked(results, staged.weak))
 
 
 def loop(
@@ -366,11 +379,9 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
         cond_fun: returns a scalar bool.
         body_fun: returns a pytree of the structure, shapes and dtypes of `init_val`.
     """
-    staged, leaves, structure = _stage_carried("while_loop", body_fun, init_val, [], lambda _, value: (value,))
+    staged, leaves, structure, weak = _stage_carried("while_loop", body_fun, init_val, [], lambda _, value: (value,))
     types = [convert.array_type(leaf) for leaf in leaves]
-    test = Body(cond_fun, "while_loop").stage(
-        types, [False] * len(types), lambda *values: ((trees.unflatten(structure, values),), {})
-    )
+    test = Body(cond_fun, "while_loop").stage(types, weak, lambda *values: ((trees.unflatten(structure, values),), {}))
     (body, condition), captured = _with_common_captures([staged, test], len(leaves))
     count = len(leaves)
 
@@ -386,7 +397,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
         body=constants_first(body),
         constants=len(captured),
     )
-    return trees.unflatten(structure, results)
+    return trees.unflatten(structure, _marked(results, staged.weak))
 
 
 def scan(
@@ -427,7 +438,7 @@ def scan(
         return carry
 
     # Staged once to learn what is stacked, and the dtypes that weak carries end up with.
-    _, leaves, carried = _stage_carried("scan", probe, init, [INDEX], lambda leading, carry: (leading[0], carry))
+    _stage_carried("scan", probe, init, [(INDEX, True)], lambda leading, carry: (leading[0], carry))
     stacks = [convert.broadcast_to(np.zeros((), kind.dtype), (count, *kind.shape)) for kind, _ in kinds]
     weak = [is_weak for _, is_weak in kinds]
 
@@ -436,7 +447,7 @@ def scan(
         carry, y = step(state[0], at)
         return carry, [_with_element(stack, new, at) for stack, new in zip(state[1], trees.flatten(y)[0], strict=True)]
 
-    carry, ys = _counted("scan", 0, count, 1, body, (trees.unflatten(carried, leaves), stacks), unroll)
+    carry, ys = _counted("scan", 0, count, 1, body, (init, stacks), unroll)
     marked = [convert.mark_weak(y, is_weak) for y, is_weak in zip(ys, weak, strict=True)]
     return carry, trees.unflatten(forms[0], marked)
 

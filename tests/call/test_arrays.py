@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import palladio as pl
+import palladio.numpy as jnp
 from palladio.types import dtypes
 
 OUT = pl.ShapeDtypeStruct((2, 3), np.float32)
@@ -294,3 +295,10 @@ def test_kinds_share_one_preparation() -> None:
 
 def test_with_torch_dtypes_described() -> None:
     assert copied(X.astype(dtypes.BFLOAT16), torch.bfloat16).dtype == dtypes.BFLOAT16
+
+
+def test_a_number_that_overflows_is_infinite_even_where_the_caller_makes_overflow_an_error() -> None:
+    with np.errstate(all="raise"):
+        result = pl.jit(lambda x, y: x.astype(np.float16) + y)(np.float32(1), 1e300)
+        assert jnp.asarray(1e300, np.float32) == np.inf
+    assert result == np.inf

@@ -146,6 +146,21 @@ def test_a_tensor_in_the_memory_of_a_device() -> None:
         pl.pallas_call(copy, OUT)(OnTheDevice())
 
 
+def test_a_sparse_tensor() -> None:
+    with shows(
+        TypeError,
+        """
+        args[0] (x_ref): the tensor is not dense
+          got:      torch.sparse_coo
+          hint:     tensor.to_dense()
+          test_arguments.py:N, in test_a_sparse_tensor
+            pl.pallas_call(copy, OUT)(torch.ones(8, 16).to_sparse())
+            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+        """,
+    ):
+        pl.pallas_call(copy, OUT)(torch.ones(8, 16).to_sparse())
+
+
 def test_a_tensor_that_requires_its_gradient() -> None:
     with shows(
         TypeError,

@@ -95,3 +95,12 @@ def test_positions_outside_are_moved_inside() -> None:
 def test_what_they_refuse(call: Callable[[], Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [np.array([200, 200, 201, 255], np.uint8), np.full(3, 2**31 - 1, np.int32), np.array([True, False, True])],
+    ids=["uint8", "int32", "bool"],
+)
+def test_a_median_is_right_where_two_of_the_integers_have_no_sum(values: Any) -> None:
+    assert pl.jit(jnp.median)(values) == np.float32(np.median(values))

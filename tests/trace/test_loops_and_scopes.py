@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 import palladio as pl
 import palladio.numpy as jnp
@@ -43,3 +44,47 @@ def test_each_call_of_a_scoped_function_passes_its_arguments_and_fresh_reference
 
     x = np.arange(8, dtype=np.float32).reshape(2, 4)
     np.testing.assert_array_equal(pl.pallas_call(kernel, pl.ShapeDtypeStruct((2, 4), np.float32))(x), x * 2)
+
+
+X8 = np.array([100, 3], np.int8)
+
+
+def test_a_weak_carry_that_becomes_a_float_is_not_cut_to_an_integer() -> None:
+    assert pl.jit(lambda: lax.fori_loop(0, 3, lambda i, c: c * 1.5, 1))() == 3.375
+    assert pl.jit(lambda: lax.while_loop(lambda c: c < 4, lambda c: c * 1.5, 1))() == 5.0625
+    total, each = pl.jit(lambda: lax.scan(lambda c, _: (c * 1.5, c), 1, None, length=2))()
+    assert (total, *each) == (2.25, 1, 1.5)
+
+
+def test_a_strong_integer_carry_takes_no_weak_float() -> None:
+    with pytest.raises(pl.PalladioTypeError, match="must return the types of its carry"):
+        pl.jit(lambda x: lax.fori_loop(0, 3, lambda i, c: c * 0.5, x))(np.int32(7))
+
+
+def test_weak_carries_of_two_dtypes_may_change_places() -> None:
+    a, b = pl.jit(lambda: lax.fori_loop(0, 3, lambda i, c: (c[1], c[0] + 1), (0, 1.0)))()
+    assert (a.dtype, b.dtype) == (np.float32, np.float32)
+    assert (a, b) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        lambda: lax.fori_loop(0, 3, lambda i, c: c + i, 0),
+        lambda: lax.fori_loop(0, 2, lambda i, c: lax.fori_loop(0, 2, lambda j, d: d + i, c), 0),
+        lambda: lax.while_loop(lambda c: c < 9, lambda c: c * 2 + 1, 0),
+        lambda: lax.scan(lambda c, _: (c + 1, None), 0, None, length=3)[0],
+    ],
+    ids=["fori_loop", "nested", "while_loop", "scan"],
+)
+def test_what_was_weak_all_the_way_comes_out_weak(loop: Any) -> None:
+    assert pl.jit(lambda x: loop() + x)(X8).dtype == np.int8
+
+
+def test_an_index_that_starts_from_a_python_integer_is_weak() -> None:
+    def total(lower: Any) -> Any:
+        return pl.jit(lambda x: lax.fori_loop(lower, 3, lambda i, c: c + i * x[1], x[1] - x[1]))(X8)
+
+    assert total(0).dtype == np.int8
+    with pytest.raises(pl.PalladioTypeError, match="must return the types of its carry"):
+        total(np.int32(0))
