@@ -1,0 +1,79 @@
+"""Memory that is used again: large outputs whose last reader is gone, and what threads work in.
+
+Fresh pages cost more than many kernels: the system clears each when it is first touched.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+
+from palladio.types.types import ArrayType
+
+LEAST_BYTES = 1 << 18
+"""Smaller arrays come from NumPy, whose allocator uses memory of that size again itself."""
+
+KEPT_BYTES = 1 << 28
+"""How much is kept at most while nobody uses it."""
+
+ALIGNMENT = 64
+
+Array = np.ndarray[Any, Any]
+
+
+def aligned(size: int) -> Array:
+    """`u8[size]` at the beginning of a cache line."""
+    whole = np.empty(size + ALIGNMENT, np.uint8)
+    start = -whole.ctypes.data % ALIGNMENT
+    return whole[start : start + size]
+
+
+class Pool:
+    """Blocks of memory by size."""
+
+    def __init__(self) -> None:
+        # Giving may happen in the middle of taking, when the interpreter collects a lease there.
+        self.lock = threading.RLock()
+        self.free: defaultdict[int, list[Array]] = defaultdict(list)
+        self.kept = 0
+
+    def take(self, size: int) -> Array:
+        """A block, used before or not."""
+        with self.lock:
+            if not self.free[size]:
+                return aligned(size)
+            self.kept -= size
+            return self.free[size].pop()
+
+    def give(self, block: Array) -> None:
+        """A block that nobody uses any more."""
+        with self.lock:
+            if self.kept + block.nbytes <= KEPT_BYTES:
+                self.kept += block.nbytes
+                self.free[block.nbytes].append(block)
+
+
+class Lease:
+    """A block of the pool's memory as long as arrays look at it: they refer to this object, and it gives it back."""
+
+    def __init__(self, pool: Pool, size: int) -> None:
+        self.pool = pool
+        self.block = pool.take(size)
+        self.__array_interface__ = self.block.__array_interface__
+
+    def __del__(self) -> None:
+        self.pool.give(self.block)
+
+
+POOL = Pool()
+
+
+def output(type: ArrayType) -> Array:
+    """An array for a result, of any elements."""
+    size = type.size * type.dtype.itemsize
+    if size < LEAST_BYTES:
+        return np.empty(type.shape, type.dtype)
+    return np.asarray(Lease(POOL, size)).view(type.dtype).reshape(type.shape)
