@@ -66,9 +66,16 @@ def _call(eqn: Eqn) -> Callable[..., Any]:
 
 
 def _compiled(program: Program) -> Prepared:
-    """Write the program as the source of one Python function, line n + 2 for equation n, and compile it."""
+    """Write the program as the source of one Python function, line n + 2 for equation n, and compile it.
+
+    A value whose last use is past gives its name to the next one, so that no array outlives its use for long.
+    """
     names: dict[Any, str] = {var: f"v{number}" for number, var in enumerate(program.inputs)}
     scope: dict[str, Any] = {}
+    last = {atom: number for number, eqn in enumerate(program.eqns) for atom in (*eqn.outputs, *eqn.inputs)}
+    last |= dict.fromkeys(program.outputs, len(program.eqns))
+    free: list[str] = []
+    count = len(names)
 
     def name(atom: Atom) -> str:
         if isinstance(atom, Literal):
@@ -81,9 +88,14 @@ def _compiled(program: Program) -> Prepared:
     for number, eqn in enumerate(program.eqns):
         scope[f"f{number}"] = _call(eqn)
         arguments = ", ".join(name(atom) for atom in eqn.inputs)
+        free += [names[var] for var in {atom: None for atom in eqn.inputs if atom in names and last[atom] == number}]
         for var in eqn.outputs:
-            names[var] = f"v{len(names)}"
+            if not free:
+                free.append(f"v{count}")
+                count += 1
+            names[var] = free.pop()
         targets = "".join(f"{names[var]}, " for var in eqn.outputs)
+        free += [names[var] for var in eqn.outputs if last[var] == number]
         lines.append(f" {targets}{'= ' if targets else ''}f{number}({arguments})")
     lines.append(f" return [{', '.join(name(atom) for atom in program.outputs)}]")
     exec(compile("\n".join(lines), _FILE, "exec"), scope)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -293,3 +294,21 @@ def test_debug_printing_happens_on_every_call(capsys: pytest.CaptureFixture[str]
     function(X)
     function(X + 1)
     assert capsys.readouterr().out == "first 0.0\nfirst 1.0\n"
+
+
+def test_a_long_function_holds_only_the_values_that_it_still_needs() -> None:
+    @pl.jit
+    def chain(x: Any) -> Any:
+        for _ in range(50):
+            x = x * 1.5 + 0.5
+        return x
+
+    x = np.ones(1 << 16, np.float32)
+    chain(x)
+    tracemalloc.start()
+    try:
+        chain(x)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 6 * x.nbytes
