@@ -81,7 +81,8 @@ def all_to_numpy(leaves: Sequence[Any], tree: Any, root: str) -> list[Any]:
         try:
             values.append(to_numpy(leaf, root))
         except PalladioError as error:
-            error.argument = trees.leaf_names(tree, root)[len(values)]
+            if error.argument == root:
+                error.argument = trees.leaf_names(tree, root)[len(values)]
             raise
     return values
 

@@ -147,16 +147,24 @@ def attach(location: Location | None, doing: str) -> Iterator[None]:
         raise internal from error
 
 
-@contextmanager
-def at_call() -> Iterator[None]:
-    """Stamp errors raised while checking a public call's arguments with the line of the call."""
-    try:
-        yield
-    except PalladioError as error:
-        if error.location is None:
-            here = capture(3)
+class _AtCall:
+    """One object for all calls: entering and leaving it costs next to nothing."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, PalladioError) and error.location is None:
+            here = capture(2)
             error.location = here if here is None else here.outermost
-        raise
+
+
+_AT_CALL = _AtCall()
+
+
+def at_call() -> _AtCall:
+    """A context manager: errors raised inside, where a public call checks its arguments, get the line of the call."""
+    return _AT_CALL
 
 
 def unreachable(what: str) -> NoReturn:

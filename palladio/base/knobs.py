@@ -5,6 +5,7 @@ A knob is read each time it is asked for, so that tests and long-lived processes
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -66,9 +67,14 @@ threads: Knob[int] = Knob(
 )
 
 
+@functools.cache
+def _cores() -> int:
+    return os.cpu_count() or 1  # the system takes its time to tell
+
+
 def thread_count() -> int:
     """How many threads a compiled kernel runs on."""
-    return threads.get() or os.cpu_count() or 1
+    return threads.get() or _cores()
 
 
 cache: Knob[str] = Knob(

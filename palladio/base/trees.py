@@ -5,6 +5,7 @@ None is an empty container, as in JAX.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +13,12 @@ import optree
 
 Tree = Any
 Structure = optree.PyTreeSpec
+
+
+@functools.cache
+def row(count: int) -> Structure:
+    """The structure of a tuple of leaves."""
+    return flatten((0,) * count)[1]
 
 
 def flatten(tree: Tree) -> tuple[list[Any], Structure]:

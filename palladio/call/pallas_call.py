@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from palladio.array import convert
-from palladio.array.foreign import common_library, described, from_numpy, to_numpy
+from palladio.array.foreign import all_to_numpy, common_library, described, from_numpy, to_numpy
 from palladio.base import trees
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
+from palladio.call.buffers import checked_buffers
 from palladio.call.cost import CostEstimate
 from palladio.call.mapping import BlockMapper, check_parameters, parameter_names, specs_for
 from palladio.call.specs import BlockSpec, GridSpec, ParsedGrid, no_block_spec, parse_grid
 from palladio.driver.cache import PreparedCache
 from palladio.driver.compile import load
 from palladio.driver.executors import Runner, choose
-from palladio.driver.fingerprint import Unkeyable, fingerprint
+from palladio.driver.fingerprint import Hashed, Remembered, Unkeyable
 from palladio.ir.bind import bind, form
 from palladio.ir.program import Program, Var
 from palladio.ops.grid import Grid, grid_call
@@ -31,9 +31,10 @@ from palladio.trace.grid import GridAxes, grid_axes
 from palladio.trace.trace import Traced, current_trace, stage
 from palladio.trace.values import wrap
 from palladio.types import dtypes
-from palladio.types.types import SCALAR, ArrayType, MemoryRef, RefType, Type, described_shape
+from palladio.types.types import SCALAR, ArrayType, MemoryRef, RefType, Shape, Type, described_shape
 
 INDEX = ArrayType((), dtypes.INT32)
+_ARRAY = {np.ndarray}
 
 
 @dataclass(frozen=True)
@@ -236,34 +237,67 @@ class PallasCall:
         self.debug = debug
         self.interpret = interpret
         self.__name__ = name
+        self._remembered = Remembered()
+        sizes = tuple(size if isinstance(size, int) else None for size in grid.sizes)
+        # Hashed on every call, so as one number with its parts behind it.
+        self._fixed = Hashed((sizes, grid.names, outputs.types, outputs.structure, outputs.spaces))
 
     def __repr__(self) -> str:
         return f"pallas_call({self.__name__})"
 
-    def __call__(self, *args: Any) -> Any:
-        """Run the kernel on arrays; returns the outputs."""
-        with at_call(), self._named():
-            leaves, _ = trees.flatten(args)
-            names = trees.leaf_names(args, "args")
-            sizes = [size for size in self.grid.sizes if not isinstance(size, int)]
-            traced = current_trace() is not None and any(isinstance(leaf, Traced) for leaf in (*leaves, *sizes))
-            if traced:
-                values = [
-                    leaf if isinstance(leaf, Traced) else to_numpy(leaf, name)
-                    for leaf, name in zip(leaves, names, strict=True)
-                ]
-            else:
-                values = [to_numpy(leaf, name) for leaf, name in zip(leaves, names, strict=True)]
-                sizes = [self._checked_size(np.asarray(size)) for size in sizes]
-            types = tuple(convert.array_type(value) for value in values)
-            prepared = self._prepared(args, types, traced)
-            if traced:
-                operands = [convert.cast(size, dtypes.INT32) for size in sizes] + values
-                results = bind(grid_call, *operands, grid=prepared.grid, kernel=prepared.kernel)
-                return trees.unflatten(self.outputs.structure, results)
-            library = common_library(leaves)
-            results = prepared.run([*sizes, *values]) if prepared.run else ()
-            return trees.unflatten(self.outputs.structure, [from_numpy(result, library) for result in results])
+    def __call__(self, *args: Any, out: Any = None) -> Any:
+        """Run the kernel on arrays; returns the outputs.
+
+        Args:
+            args: pytrees of arrays, one for each input.
+            out: arrays for the results, in the structure of `out_shape`: NumPy arrays or PyTorch tensors in row-major
+                order. They are returned. None may overlap another or an input, except the input that it aliases.
+        """
+        with at_call():
+            try:
+                return self._call(args, out)
+            except PalladioError as error:
+                self._name_argument(error)
+                raise
+
+    def _call(self, args: tuple[Any, ...], out: Any) -> Any:
+        plain = {*map(type, args)} <= _ARRAY
+        leaves, structure = (args, trees.row(len(args))) if plain else trees.flatten(args)
+        sizes = [size for size in self.grid.sizes if not isinstance(size, int)]
+        if current_trace() is not None and any(isinstance(leaf, Traced) for leaf in (*leaves, *sizes)):
+            return self._form(args, leaves, structure, sizes, out)
+        values = all_to_numpy(leaves, args, "args")
+        sizes = [self._checked_size(np.asarray(size)) for size in sizes]
+        types = tuple([(value.shape, value.dtype) for value in values])
+        run = self._prepared(args, structure, types, False).run
+        if out is not None:
+            buffers = checked_buffers(out, self.outputs.structure, self.outputs.types, values, self.aliases)
+            if run is not None:
+                run([*sizes, *values], buffers)
+            return out
+        results = run([*sizes, *values]) if run else ()
+        library = common_library(leaves)
+        if library != "numpy":
+            results = [from_numpy(result, library) for result in results]
+        return trees.unflatten(self.outputs.structure, results)
+
+    def _form(
+        self, args: tuple[Any, ...], leaves: Sequence[Any], structure: Hashable, sizes: Sequence[Any], out: Any
+    ) -> Any:
+        """The call as an equation of the program being traced."""
+        if out is not None:
+            raise PalladioTypeError(
+                "a call on traced values has no arrays to write to", argument="out", got=type(out).__name__
+            )
+        names = trees.leaf_names(args, "args")
+        values = [
+            leaf if isinstance(leaf, Traced) else to_numpy(leaf, name) for leaf, name in zip(leaves, names, strict=True)
+        ]
+        types = [convert.array_type(value) for value in values]
+        prepared = self._prepared(args, structure, tuple((type.shape, type.dtype) for type in types), True)
+        operands = [convert.cast(size, dtypes.INT32) for size in sizes] + values
+        results = bind(grid_call, *operands, grid=prepared.grid, kernel=prepared.kernel)
+        return trees.unflatten(self.outputs.structure, results)
 
     def program(self, *args: Any) -> Program:
         """The kernel's program, traced for arguments of these shapes and dtypes; nothing runs.
@@ -278,35 +312,33 @@ class PallasCall:
             names = trees.leaf_names(args, "args")
             return _Builder(self, args, [described(leaf, name) for leaf, name in zip(leaves, names)]).build()[1]
 
-    @contextmanager
-    def _named(self) -> Iterator[None]:
-        """Add the kernel's name for an argument to errors about it: `args[1] (y_ref)`."""
-        try:
-            yield
-        except PalladioError as error:
-            found = re.match(r"args\[(\d+)\]", error.argument or "")
-            names = parameter_names(self.kernel) if found else []
-            if found and int(found[1]) < len(names):
-                error.argument = f"{error.argument} ({names[int(found[1])]})"
-            raise
+    def _name_argument(self, error: PalladioError) -> None:
+        """Add the kernel's name for an argument to an error about it: `args[1] (y_ref)`."""
+        found = re.match(r"args\[(\d+)\]", error.argument or "")
+        names = parameter_names(self.kernel) if found else []
+        if found and int(found[1]) < len(names):
+            error.argument = f"{error.argument} ({names[int(found[1])]})"
 
     def _checked_size(self, size: Any) -> Any:
         if size < 1:
             raise PalladioValueError("a grid size is at least 1", argument="grid", got=int(size))
         return np.int32(size)
 
-    def _prepared(self, args: Sequence[Any], types: tuple[ArrayType, ...], traced: bool) -> Prepared:
+    def _prepared(
+        self, args: Sequence[Any], structure: Hashable, shapes: tuple[tuple[Shape, dtypes.DType], ...], traced: bool
+    ) -> Prepared:
+        """What was prepared for arguments of this structure and these shapes and dtypes."""
         executor = choose(self.interpret)
-        structure = trees.flatten(args)[1]
         key: Hashable | None
         try:
-            key = (self._fingerprint(), structure, types, executor.name, checks_enabled(), traced)
+            key = (self._fingerprint(), structure, shapes, executor.name, checks_enabled(), traced)
         except Unkeyable:
             key = None
         if self.debug:
             key = None
 
         def prepare() -> Prepared:
+            types = [ArrayType(shape, dtype) for shape, dtype in shapes]
             grid, kernel = _Builder(self, args, types).build()
             if traced:
                 return Prepared(grid, kernel, None)
@@ -319,10 +351,16 @@ class PallasCall:
         return PREPARED.get(key, prepare)
 
     def _fingerprint(self) -> Hashable:
-        sizes = tuple(size if isinstance(size, int) else None for size in self.grid.sizes)
-        spec = (self.spec.num_scalar_prefetch, self.spec.in_specs, self.spec.out_specs, self.spec.scratch_shapes)
-        outputs = (self.outputs.types, self.outputs.structure, self.outputs.spaces)
-        return fingerprint((self.kernel, spec, self.aliases, self.parallel)), sizes, self.grid.names, outputs
+        spec = self.spec
+        return self._remembered.fingerprint(
+            self.kernel,
+            spec.num_scalar_prefetch,
+            spec.in_specs,
+            spec.out_specs,
+            spec.scratch_shapes,
+            self.aliases,
+            self.parallel,
+        ), self._fixed
 
 
 class _Builder:

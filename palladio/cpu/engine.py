@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-import itertools
 import math
-import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,12 +13,19 @@ import numpy as np
 from palladio.base import knobs
 from palladio.cpu.lower import Lowered, lower_grid
 from palladio.cpu.machine_code import KERNEL, MachineCode
+from palladio.cpu.memory import POOL, output
 from palladio.cpu.scope import Notes
+from palladio.cpu.threads import Work, run_tasks
 from palladio.ir.program import Program
 from palladio.ops.grid import Grid
 from palladio.types import dtypes
 from palladio.types.effects import EffectKind
 from palladio.types.types import Type
+
+BRIEF_S = 50e-6
+"""Seconds of work for which waking another thread does not pay."""
+
+NOTED = Notes.COUNT * dtypes.INT64.itemsize
 
 
 class Compiled:
@@ -29,6 +35,7 @@ class Compiled:
         self.code = MachineCode(lowered.text, KERNEL)
         self.call = self.code.call
         self.arena = lowered.arena
+        self.brief = False
 
     def assembly(self) -> str:
         """The machine code as text."""
@@ -42,56 +49,61 @@ def compile_grid(grid: Grid, kernel: Program, operands: Sequence[Type]) -> Calla
         Refused: for what is not compiled.
     """
     compiled = Compiled(lower_grid(grid, kernel, operands))
-    written = {e.position for e in kernel.effects if e.position is not None and e.kind is not EffectKind.READ}
+    effects = [effect for effect in kernel.effects if effect.position is not None]
     first = len(grid.sizes) + grid.dynamic
-    copied = [first + n in written for n in range(len(operands) - grid.dynamic)]
+    written = {effect.position - first for effect in effects if effect.kind is not EffectKind.READ}
+    read = {effect.position - first for effect in effects if effect.kind is EffectKind.READ}
+    uninitialized = [dtypes.uninitialized(type.dtype) for type in grid.output_types]
+    started = {target for _, target in grid.aliases}
+    table = ctypes.c_void_p * max(1, len(operands) - grid.dynamic + len(grid.outputs))
+    known = grid.dynamic == 0
 
-    def run(*values: Any) -> Sequence[Any]:
+    def run(values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
         given = iter(values[: grid.dynamic])
-        sizes = np.array([int(next(given)) if s is None else s for s in grid.sizes], np.int64)
+        sizes = [int(next(given)) if size is None else size for size in grid.sizes]
         inputs = [
-            np.array(value, order="C") if copy else np.ascontiguousarray(value)
-            for value, copy in zip(values[grid.dynamic :], copied, strict=True)
+            np.array(value, order="C") if n in written else np.ascontiguousarray(value)
+            for n, value in enumerate(values if known else values[grid.dynamic :])
         ]
-        outputs = [np.full(t.shape, dtypes.uninitialized(t.dtype), t.dtype) for t in grid.output_types]
+        outputs = [output(type) for type in grid.output_types] if out is None else out
+        if out is not None:
+            for target, value in enumerate(uninitialized):
+                if target not in started:
+                    out[target].fill(value)
         for source, target in grid.aliases:
-            outputs[target] = np.array(inputs[source], order="C")
-        arrays = [*inputs, *outputs]
-        table = (ctypes.c_void_p * max(1, len(arrays)))(*(array.ctypes.data for array in arrays))
-        tasks = math.prod(int(size) for size, parallel in zip(sizes, grid.parallel, strict=True) if parallel)
-        _run_tasks(compiled, table, sizes, tasks)
+            if source in read and out is not None and np.may_share_memory(inputs[source], outputs[target]):
+                inputs[source] = inputs[source].copy()  # it keeps its values while the output changes
+            np.copyto(outputs[target], inputs[source])
+        arrays = table(*map(_address, inputs), *map(_address, outputs))
+        tasks = math.prod(size for size, parallel in zip(sizes, grid.parallel) if parallel)
+        _run(compiled, arrays, (ctypes.c_int64 * len(sizes))(*sizes), tasks)
         return outputs
 
     return run
 
 
-def _run_tasks(compiled: Compiled, table: Any, sizes: Any, tasks: int) -> None:
-    """Every task once, by as many threads as are worth it, each taking the next one when it is free."""
-    workers = max(1, min(knobs.thread_count(), tasks))
-    queue = itertools.count()
-    failed: list[BaseException] = []
+def _address(array: np.ndarray[Any, Any]) -> int:
+    """Where the elements begin: the first field of a NumPy array behind what every Python object begins with.
 
-    def work() -> None:
-        arena = np.empty(compiled.arena + 64, np.uint8)
-        arena[: Notes.COUNT * 8 + 64] = 0
-        base = -(-arena.ctypes.data // 64) * 64
-        while not failed:
-            task = next(queue)
-            if task >= tasks:
-                return
-            compiled.call(table, sizes.ctypes.data, base, task, task + 1)
+    `array.ctypes.data` says the same, in six times the time, and is most of what calling a small kernel costs.
+    """
+    return ctypes.c_void_p.from_address(id(array) + object.__basicsize__).value or 0
 
-    def guarded() -> None:
-        try:
-            work()
-        except BaseException as error:
-            failed.append(error)
 
-    threads = [threading.Thread(target=guarded, daemon=True) for _ in range(workers - 1)]
-    for thread in threads:
-        thread.start()
-    guarded()
-    for thread in threads:
-        thread.join()
-    if failed:
-        raise failed[0]
+def _run(compiled: Compiled, arrays: Any, sizes: Any, tasks: int) -> None:
+    def start() -> Work:
+        arena = POOL.take(compiled.arena)
+        arenas.append(arena)
+        arena[:NOTED] = 0
+        base = _address(arena)
+        return lambda first, last: compiled.call(arrays, sizes, base, first, last)
+
+    arenas: list[Any] = []
+    begun = time.perf_counter()
+    workers = 1 if compiled.brief else knobs.thread_count()
+    try:
+        run_tasks(tasks, workers, start)
+    finally:
+        for arena in arenas:
+            POOL.give(arena)
+    compiled.brief = (time.perf_counter() - begun) * workers < BRIEF_S

@@ -10,18 +10,24 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from palladio.base import knobs
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
-from palladio.cpu.executor import load_compiled
+from palladio.cpu.executor import load_compiled, written
 from palladio.driver.threads import multiplies_tiles_only, one_thread
 from palladio.ir.evaluate import evaluate, prepare
 from palladio.ir.program import Program
 
-Runner = Callable[[Sequence[Any]], Sequence[Any]]
+
+class Runner(Protocol):
+    """Runs a prepared program on values: its inputs, and arrays for its outputs where the caller has some."""
+
+    def __call__(self, values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
+        """The values of the program's outputs; those of `out`, which lie in row-major order, are written then."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -39,9 +45,9 @@ def _load_reference(program: Program) -> Runner:
     prepare(program)
     threads = one_thread if multiplies_tiles_only(program) else nullcontext
 
-    def run(values: Sequence[Any]) -> Sequence[Any]:
+    def run(values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
         with threads(), np.errstate(all="ignore"):
-            return evaluate(program, values)
+            return written(evaluate(program, values), out)
 
     return run
 

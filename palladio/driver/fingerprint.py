@@ -3,6 +3,9 @@
 Two functions have one key if they have the same code and would find the same values: defaults, captured variables, the
 global names that the code mentions, and of modules and classes the attributes that it mentions. A changed constant
 gives another key, never a stale kernel.
+
+Walking over all this costs more than a small kernel. A walk therefore notes every place that could be changed and what
+it found there; as long as each still holds the very same objects, the key of the last walk is that of the next one.
 """
 
 from __future__ import annotations
@@ -11,10 +14,12 @@ import functools
 import sys
 import types
 from collections import ChainMap
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from typing import Any
+from itertools import repeat
+from operator import is_
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -53,14 +58,102 @@ def fingerprint(value: Any) -> Hashable:
     Raises:
         Unkeyable: if it has none.
     """
+    return _walked(value)[0]
+
+
+def _walked(value: Any) -> tuple[Hashable, _Keys]:
+    """The key of a value, and the walk that found it."""
     known: frozenset[str] = frozenset()
     while True:
         walk = _Keys(known)
         key = walk.of(value)
         if not walk.has_class or walk.every <= known:
-            return key
+            return key, walk
         # Which method runs on which object is not known: of a class, all that any code mentions is in the key.
         known |= walk.every
+
+
+class Hashed:
+    """A key whose hash is computed once."""
+
+    __slots__ = ("hash", "key")
+
+    def __init__(self, key: Hashable) -> None:
+        self.key = key
+        self.hash = hash(key)
+
+    def __hash__(self) -> int:
+        return self.hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Hashed) and self.hash == other.hash and self.key == other.key)
+
+
+class _Last(NamedTuple):
+    """What the last walk went over, its key, and each place that it read: a predicate with its arguments."""
+
+    parts: tuple[Any, ...]
+    key: Hashed
+    places: list[tuple[Callable[..., bool], tuple[Any, ...]]]
+
+
+class Remembered:
+    """The fingerprint of something that is asked for again and again. Safe from many threads."""
+
+    def __init__(self) -> None:
+        self._last: _Last | None = None
+
+    def fingerprint(self, *parts: Any) -> Hashable:
+        """A hashable key of the parts, without a walk if nothing has changed since the last one.
+
+        Raises:
+            Unkeyable: if they have none.
+        """
+        last = self._last
+        if last is not None and _same(last.parts, parts) and _unchanged(last.places):
+            return last.key
+        key, walk = _walked(parts)
+        self._last = _Last(parts, Hashed(key), walk.places)
+        return self._last.key
+
+
+def _unchanged(places: Iterable[tuple[Callable[..., bool], tuple[Any, ...]]]) -> bool:
+    try:
+        return all(holds(*found) for holds, found in places)
+    except Exception:  # what cannot be read any more is not what it was
+        return False
+
+
+_MISSING = object()
+
+
+def _same(container: Any, items: Sequence[Any]) -> bool:
+    """Whether a container still has these very items, in this order."""
+    return len(container) == len(items) and all(map(is_, container, items))
+
+
+def _names_hold(namespace: Mapping[str, Any], names: Sequence[str], found: Sequence[Any]) -> bool:
+    """Whether these names still mean these very objects."""
+    return all(map(is_, map(namespace.get, names, repeat(_MISSING)), found))
+
+
+def _attributes_are(owner: Any, names: Sequence[str], found: Sequence[Any]) -> bool:
+    return all(map(is_, map(getattr, repeat(owner), names, repeat(_MISSING)), found))
+
+
+def _contents(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return _MISSING
+
+
+def _cell_holds(cell: types.CellType, found: Any) -> bool:
+    return _contents(cell) is found
+
+
+def _content_is(array: np.ndarray[Any, Any], shape: tuple[int, ...], dtype: Any, content: bytes) -> bool:
+    return array.shape == shape and array.dtype == dtype and array.tobytes() == content
 
 
 class _Keys:
@@ -73,6 +166,7 @@ class _Keys:
         every: the names that any code mentioned; `known` are those of an earlier walk.
         has_class: whether a user's class was met.
         home: the package of the first function. Of other packages that were installed nothing is expected to change.
+        places: what was read of things that can be changed: predicates that hold as long as they were not.
     """
 
     def __init__(self, known: frozenset[str]) -> None:
@@ -82,6 +176,19 @@ class _Keys:
         self.known = tuple(sorted(known))
         self.has_class = False
         self.home: str | None = None
+        self.places: list[tuple[Callable[..., bool], tuple[Any, ...]]] = []
+
+    def items(self, container: Any) -> tuple[Any, ...]:
+        """The items of a container that may be changed."""
+        found = tuple(container)
+        self.places.append((_same, (container, found)))
+        return found
+
+    def attributes(self, owner: Any, *names: str) -> tuple[Any, ...]:
+        """Attributes that may be set anew, with `_MISSING` for what there is not."""
+        found = tuple(getattr(owner, name, _MISSING) for name in names)
+        self.places.append((_attributes_are, (owner, names, found)))
+        return found
 
     def is_known(self, module: str | None) -> bool:
         package = _package(module)
@@ -113,21 +220,25 @@ class _Keys:
             case types.MethodType():
                 return "method", self.of(value.__func__), self.of(value.__self__)
             case functools.partial():
-                return "partial", self.of(value.func), self.of(value.args), self.of(value.keywords)
+                return "partial", *map(self.of, self.attributes(value, "func", "args", "keywords"))
             case staticmethod() | classmethod():
                 return type(value), self.of(value.__func__)
             case types.ModuleType():
                 return "module", value, self.mentioned(vars(value), self.names)
             case type():
-                own = [vars(base) for base in reversed(value.__mro__) if not self.is_known(base.__module__)]
+                (bases,) = self.attributes(value, "__mro__")
+                own = [vars(base) for base in bases if not self.is_known(base.__module__)]
                 self.has_class = True
-                return "class", value, self.mentioned(ChainMap(*reversed(own)), self.known)  # type: ignore[arg-type]
-            case tuple() | list():
+                return "class", value, self.mentioned(ChainMap(*own), self.known)  # type: ignore[arg-type]
+            case tuple():
                 return type(value), tuple(map(self.of, value))
+            case list():
+                return type(value), tuple(map(self.of, self.items(value)))
             case set() | frozenset():
-                return type(value), frozenset(map(self.of, value))
+                return type(value), frozenset(map(self.of, self.items(value)))
             case Mapping():
-                return type(value), tuple((self.of(key), self.of(item)) for key, item in value.items())
+                names, items = self.items(value), self.items(value.values())
+                return type(value), tuple((self.of(key), self.of(item)) for key, item in zip(names, items))
             case slice():
                 return "slice", self.of((value.start, value.stop, value.step))
             case np.generic():
@@ -135,12 +246,16 @@ class _Keys:
             case np.ndarray():
                 if value.nbytes > _LARGEST_ARRAY or value.dtype.hasobject:
                     raise Unkeyable
-                return "array", value.shape, value.dtype, value.tobytes()
+                found = value.shape, value.dtype, value.tobytes()
+                self.places.append((_content_is, (value, *found)))
+                return "array", *found
         return self.instance(value)
 
     def mentioned(self, namespace: Mapping[str, Any], names: tuple[str, ...]) -> Hashable:
         """The values of a namespace that the code mentions."""
-        return tuple((name, self.of(namespace[name])) for name in names if name in namespace)
+        found = tuple(namespace.get(name, _MISSING) for name in names)
+        self.places.append((_names_hold, (namespace, names, found)))
+        return tuple((name, self.of(item)) for name, item in zip(names, found) if item is not _MISSING)
 
     def function(self, function: types.FunctionType) -> Hashable:
         if self.home is None and _package(function.__module__) not in _KNOWN:
@@ -148,33 +263,35 @@ class _Keys:
         inner = function.__closure__ is not None or "<locals>" in function.__qualname__
         if self.is_known(function.__module__) and not inner:
             return "known", function
-        code = function.__code__
+        code, *state = self.attributes(function, "__code__", "__defaults__", "__kwdefaults__", "__dict__")
         outside, self.names = self.names, _global_names(code)
         self.every.update(self.names)
         try:
             cells = tuple(self.cell(cell) for cell in function.__closure__ or ())
-            defaults = self.of(function.__defaults__), self.of(function.__kwdefaults__), self.of(function.__dict__)
+            defaults = tuple(map(self.of, state))
             return "function", code, defaults, cells, self.mentioned(function.__globals__, self.names)
         finally:
             self.names = outside
 
     def cell(self, cell: types.CellType) -> Hashable:
-        try:
-            return self.of(cell.cell_contents)
-        except ValueError:
-            return "empty"
+        found = _contents(cell)
+        self.places.append((_cell_holds, (cell, found)))
+        return "empty" if found is _MISSING else self.of(found)
 
     def instance(self, value: Any) -> Hashable:
         kind = type(value)
         if hasattr(kind, "palladio_type"):
             raise Unkeyable
-        known = self.of(kind), self.of(_called(kind))
+        self.attributes(value, "__class__")
+        known = self.of(kind), self.of(self.called(kind))
         if is_dataclass(value):
-            return known, tuple(self.of(getattr(value, item.name)) for item in fields(value))
-        state = getattr(value, "__dict__", None)
-        slots = [name for base in kind.__mro__ for name in _slots(base) if hasattr(value, name)]
-        if (state is not None or slots) and not hasattr(kind, "__array__"):
-            return known, self.of(state), tuple((name, self.of(getattr(value, name))) for name in slots)
+            return known, tuple(map(self.of, self.attributes(value, *(item.name for item in fields(value)))))
+        (state,) = self.attributes(value, "__dict__")
+        slots = [name for base in kind.__mro__ for name in _slots(base)]
+        filled = [(name, item) for name, item in zip(slots, self.attributes(value, *slots)) if item is not _MISSING]
+        if (state is not _MISSING or filled) and not hasattr(kind, "__array__"):
+            own = None if state is _MISSING else self.of(state)
+            return known, own, tuple((name, self.of(item)) for name, item in filled)
         if kind.__hash__ is None or hasattr(kind, "__array__"):
             raise Unkeyable
         try:
@@ -183,10 +300,15 @@ class _Keys:
             raise Unkeyable from None
         return kind, value
 
-
-def _called(kind: type) -> Any:
-    """What calling an instance runs."""
-    return next((vars(base)["__call__"] for base in kind.__mro__ if "__call__" in vars(base)), None)
+    def called(self, kind: type) -> Any:
+        """What calling an instance runs."""
+        for base in kind.__mro__:
+            method = vars(base).get("__call__", _MISSING)
+            if not self.is_known(base.__module__):
+                self.places.append((_names_hold, (vars(base), ("__call__",), (method,))))
+            if method is not _MISSING:
+                return method
+        return None
 
 
 def _slots(kind: type) -> tuple[str, ...]:

@@ -1,0 +1,94 @@
+"""Arrays that a caller gives for the results of a call: `call(x, out=buffer)`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from palladio.array.foreign import library_of, to_numpy
+from palladio.base import trees
+from palladio.base.errors import PalladioTypeError, PalladioValueError
+from palladio.types.types import ArrayType
+
+
+def checked_buffers(
+    out: Any,
+    structure: trees.Structure,
+    types: Sequence[ArrayType],
+    inputs: Sequence[np.ndarray[Any, Any]],
+    aliases: Sequence[tuple[int, int]],
+) -> list[np.ndarray[Any, Any]]:
+    """The flat arrays of `out`, as NumPy arrays on the same memory.
+
+    Args:
+        structure, types: what the outputs are.
+        inputs: the call's arrays. A buffer may be the input that its output aliases, and overlaps no other.
+        aliases: pairs of an input and an output.
+
+    Raises:
+        PalladioTypeError: another structure, a thing that cannot be written to in place, another dtype.
+        PalladioValueError: another shape, an array that is read-only or not row-major, or one that overlaps another.
+    """
+    leaves, found = trees.flatten(out)
+    if found != structure:
+        raise PalladioTypeError(
+            "has another structure than out_shape",
+            argument="out",
+            expected=trees.shown(structure),
+            got=trees.shown(found),
+        )
+    names = trees.leaf_names(out, "out")
+    buffers = [_buffer(leaf, name, type) for leaf, name, type in zip(leaves, names, types, strict=True)]
+    for target, (buffer, name) in enumerate(zip(buffers, names, strict=True)):
+        for source, value in enumerate(inputs):
+            if np.may_share_memory(buffer, value) and np.shares_memory(buffer, value):
+                _refuse_overlap(buffer, value, name, source, (source, target) in aliases)
+        for other, earlier in zip(names[:target], buffers):
+            if np.may_share_memory(buffer, earlier):  # both in one piece, so it is certain
+                raise PalladioValueError("overlaps another output", argument=name, got=f"memory of {other}")
+    return buffers
+
+
+def _buffer(leaf: Any, name: str, type: ArrayType) -> np.ndarray[Any, Any]:
+    """One array of `out`, which has the shape and dtype of its output and can be written to in one piece."""
+    if isinstance(leaf, np.ndarray):
+        array = np.asarray(leaf)
+    elif library_of(leaf) == "torch":
+        array = np.asarray(to_numpy(leaf, name))
+    else:
+        raise PalladioTypeError(
+            "results are written to NumPy arrays and PyTorch tensors", argument=name, got=leaf.__class__.__name__
+        )
+    if array.dtype != type.dtype:
+        raise PalladioTypeError("not the dtype of the output", argument=name, expected=type.dtype, got=array.dtype)
+    if array.shape != type.shape:
+        raise PalladioValueError("not the shape of the output", argument=name, expected=type.shape, got=array.shape)
+    if not array.flags.writeable:
+        raise PalladioValueError("the array is read-only", argument=name)
+    if not array.flags.c_contiguous:
+        raise PalladioValueError(
+            "the array is not in row-major order without gaps",
+            argument=name,
+            got=f"strides of {array.strides} bytes",
+            hint="np.empty(shape, dtype) makes one that is",
+        )
+    return array
+
+
+def _refuse_overlap(
+    buffer: np.ndarray[Any, Any], value: np.ndarray[Any, Any], name: str, source: int, aliased: bool
+) -> None:
+    """Only the very array that the output starts as may be given for it."""
+    if not aliased:
+        raise PalladioValueError(
+            "overlaps an input",
+            argument=name,
+            got=f"memory of input {source}",
+            hint="give an array of its own, or alias the two with input_output_aliases",
+        )
+    if buffer.ctypes.data != value.ctypes.data or buffer.strides != value.strides:
+        raise PalladioValueError(
+            "overlaps the input that it aliases, but is not the same array", argument=name, got=f"input {source}"
+        )
