@@ -46,6 +46,13 @@ def lower_grid(grid: Grid, kernel: Program, operands: Sequence[Type]) -> Lowered
     return _GridFunction(grid, kernel, operands).emit()
 
 
+def axes_of(block: BlockMap) -> set[int]:
+    """The grid axes that an index map looks at."""
+    atoms = {atom for eqn in block.index_map.eqns for atom in eqn.inputs} | set(block.index_map.outputs)
+    ids = [var for var in block.index_map.inputs if isinstance(var.type, ArrayType)]
+    return {axis for axis, var in enumerate(ids) if var in atoms}
+
+
 class _GridFunction:
     """One function while it is written."""
 
@@ -69,9 +76,7 @@ class _GridFunction:
                 raise Refused(f"{type.dtype} is not compiled for the CPU")
         e = self.e
         steady = [False] * self.grid.scalars + [not written for written in self.written]
-        self.places = [
-            Place(Memory(f"array{n}", steady[n]), self.whole(n, type)) for n, type in enumerate(self.types)
-        ]
+        self.places = [Place(Memory(f"array{n}", steady[n]), self.whole(n, type)) for n, type in enumerate(self.types)]
         self.function.notes = Notes(e, self.arena)
         self.sizes = [self.size(axis, known) for axis, known in enumerate(self.grid.sizes)]
         with e.loop(V("%first", "i64"), V("%last", "i64")) as task:
@@ -100,19 +105,36 @@ class _GridFunction:
     def steps(self, task: V) -> None:
         """All steps of one task: the parallel axes come from its number, the others are loops."""
         e = self.e
-        ids: list[Index] = [0] * len(self.sizes)
-        left: Index = task
-        for axis in reversed([axis for axis, parallel in enumerate(self.grid.parallel) if parallel]):
-            size = e.index(self.sizes[axis])
-            ids[axis] = e.binary("srem", e.index(left), size)
-            left = e.binary("sdiv", e.index(left), size)
+        parallel = [axis for axis, parallel in enumerate(self.grid.parallel) if parallel]
+        ids: list[Index] = [V("%" + e.fresh("id"), "i64") if axis in parallel else 0 for axis in range(len(self.sizes))]
+        before = len(e.lines)
         with ExitStack() as stack:
-            for axis, parallel in enumerate(self.grid.parallel):
-                if not parallel:
+            for axis, known in enumerate(self.grid.sizes):
+                if axis not in parallel:
                     ids[axis] = stack.enter_context(e.loop(0, self.sizes[axis]))
-                    known = self.grid.sizes[axis]
                     self.function.innermost = (0, 1) if known is None else (ids[axis], known)
             self.step(ids)
+        # Only now is known what was packed, and so in which order the tasks find most of it still packed.
+        body = e.lines[before:]
+        del e.lines[before:]
+        self.place_task(task, parallel, ids)
+        e.lines += body
+
+    def place_task(self, task: V, parallel: Sequence[int], ids: Sequence[Index]) -> None:
+        """The parallel grid indices of a task. Those that choose among packed blocks change slowest."""
+        e = self.e
+        first = self.grid.scalars
+        choosing = {
+            axis
+            for block, place in zip(self.blocks, self.places[first:], strict=True)
+            if place.memory in self.function.packed
+            for axis in axes_of(block)
+        }
+        left: Index = task
+        for axis in sorted(parallel, key=lambda axis: (axis in choosing, -axis)):
+            size = e.index(self.sizes[axis])
+            e.line(f"{ids[axis].text} = srem i64 {e.index(left).text}, {size.text}")  # type: ignore[union-attr]
+            left = e.binary("sdiv", e.index(left), size)
 
     def step(self, ids: Sequence[Index]) -> None:
         """One grid point: the blocks, the kernel, and edge blocks written back."""

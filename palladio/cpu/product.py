@@ -10,7 +10,7 @@ whoever calls it; it adds to a block of sums that stay in registers throughout.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 import llvmlite.binding as llvm
@@ -18,11 +18,11 @@ import llvmlite.binding as llvm
 from palladio.cpu import registers
 from palladio.cpu.emit import Emitter, Index, V, vector
 from palladio.cpu.scope import Scope
-from palladio.cpu.tiles import Buffer, Tile, widths, write
+from palladio.cpu.tiles import Buffer, Memory, Tile, widths, write
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 
-DEPTH_BYTES = 1024
+DEPTH_BYTES = 1536
 """Bytes of each row of the left operand that are laid out at a time: a panel of them takes half a first-level cache."""
 
 KEPT_BYTES = 8 << 20
@@ -42,6 +42,7 @@ class Operand:
         element: from (i, j, width) the elements [i, j], [i, j + 1], …
         transposed: from (i, j, width) the elements [i, j], [i + 1, j], …, where that is the way they lie in memory.
         steady: where it is, if that is a block of an array that nothing writes.
+        reads: the memory that computing an element reads.
     """
 
     rows: int
@@ -49,6 +50,7 @@ class Operand:
     element: Element
     transposed: Element | None
     steady: Buffer | None
+    reads: Collection[Memory]
 
 
 @functools.cache
@@ -130,6 +132,7 @@ class Product:
         if steady is None or noted is None:
             self.pack(place)
         else:
+            self.scope.function.packed.update(self.rhs.reads)
             self.pack_once(place, steady, noted.address(self.e, (slot,)))
         return place
 

@@ -63,6 +63,8 @@ class Function:
         self.refused = refused
         self.slots: list[str] = []
         self.notes: Notes | None = None
+        # The memories of which packed blocks are kept from one step to the next.
+        self.packed: set[Memory] = set()
         # The number of steps of the innermost sequential grid axis, if known, and which of them this is.
         self.innermost: tuple[Index, int] = (0, 1)
 

@@ -75,7 +75,7 @@ class Matrix:
 
         reads = self.tile.reads
         steady = self.tile.buffer if reads and all(memory.steady for memory in reads) else None
-        return Operand(self.first, self.second, element, across if self.across else None, steady)
+        return Operand(self.first, self.second, element, across if self.across else None, steady, reads)
 
 
 def accumulator(lhs: DType, rhs: DType, result: DType) -> DType:
