@@ -17,6 +17,7 @@ from palladio.base.errors import PalladioTypeError, PalladioValueError
 from palladio.ops import memory
 from palladio.ops import shape as ops
 from palladio.types.transforms import Index, Slice
+from palladio.types.types import ArrayType, Shape
 
 __all__ = [
     "array_split",
@@ -71,7 +72,12 @@ def reshape(a: ArrayLike, shape: Any, order: str = "C") -> Array:
     """
     if order != "C":
         raise PalladioValueError("elements are in row-major order", argument="order", expected="'C'", got=repr(order))
-    array = array_type(a)
+    wanted = filled_shape(array_type(a), shape)
+    return a if wanted == array_type(a).shape else call(ops.reshape, a, shape=wanted)
+
+
+def filled_shape(array: ArrayType, shape: Any) -> Shape:
+    """The static shape that an array is to be given, with its one -1 replaced."""
     sizes = (shape,) if not isinstance(shape, (tuple, list)) else tuple(shape)
     try:
         found = [operator.index(extent) for extent in sizes]
@@ -86,8 +92,7 @@ def reshape(a: ArrayLike, shape: Any, order: str = "C") -> Array:
                 "the elements do not fill the shape", argument="shape", expected=f"{array.size} elements", got=shape
             )
         found[found.index(-1)] = array.size // known
-    wanted = tuple(found)
-    return a if wanted == array.shape else call(ops.reshape, a, shape=wanted)
+    return tuple(found)
 
 
 def ravel(a: ArrayLike) -> Array:

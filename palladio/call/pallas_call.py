@@ -17,7 +17,7 @@ from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValue
 from palladio.call.buffers import checked_buffers
 from palladio.call.cost import CostEstimate
 from palladio.call.mapping import BlockMapper, check_parameters, parameter_names, specs_for
-from palladio.call.specs import BlockSpec, GridSpec, ParsedGrid, no_block_spec, parse_grid
+from palladio.call.specs import LARGEST_GRID_SIZE, BlockSpec, GridSpec, ParsedGrid, no_block_spec, parse_grid
 from palladio.driver.cache import PreparedCache
 from palladio.driver.compile import load
 from palladio.driver.executors import Runner, choose
@@ -322,6 +322,8 @@ class PallasCall:
     def _checked_size(self, size: Any) -> Any:
         if size < 1:
             raise PalladioValueError("a grid size is at least 1", argument="grid", got=int(size))
+        if size > LARGEST_GRID_SIZE:
+            raise PalladioValueError("a grid index is an int32", argument="grid", got=int(size))
         return np.int32(size)
 
     def _prepared(

@@ -15,6 +15,7 @@ from palladio.trace.functions import function_name
 from palladio.types.types import MemorySpace
 
 squeezed = Squeezed()
+LARGEST_GRID_SIZE = 2**31 - 1
 
 
 class RevisitMode(Enum):
@@ -92,8 +93,8 @@ class BlockSpec:
                 raise PalladioTypeError(
                     "a block shape is a tuple", argument="block_shape", got=block_shape, hint=f"write ({block_shape},)"
                 )
-            self.dims = None if block_shape is None else tuple(map(_dimension, block_shape))
-        self.block_shape = None if block_shape is None else tuple(block_shape)
+            self.block_shape = None if block_shape is None else tuple(block_shape)
+            self.dims = None if self.block_shape is None else tuple(map(_dimension, self.block_shape))
         self.index_map = index_map
         self.pipeline_mode = pipeline_mode
         self.memory_space = memory_space
@@ -117,11 +118,17 @@ def _dimension(entry: Any) -> BlockDim:
         raise PalladioValueError(
             "a block has at least one element along each axis", argument="block_shape", got=repr(entry)
         )
-    if isinstance(entry, Element) and (not isinstance(entry.padding, tuple) or min(entry.padding) < 0):
+    if isinstance(entry, Element) and not _is_padding(entry.padding):
         raise PalladioValueError(
             "the padding of an Element is two sizes of at least 0", argument="block_shape", got=repr(entry)
         )
     return entry
+
+
+def _is_padding(padding: Any) -> bool:
+    if not isinstance(padding, tuple) or len(padding) != 2:
+        return False
+    return all(isinstance(size, (int, np.integer)) and size >= 0 for size in padding)
 
 
 class GridSpec:
@@ -211,6 +218,8 @@ def _grid_size(entry: Any, argument: str) -> Any:
     if isinstance(entry, (int, np.integer)) and not isinstance(entry, bool):
         if entry < 1:
             raise PalladioValueError("a grid size is at least 1", argument=argument, got=int(entry))
+        if entry > LARGEST_GRID_SIZE:
+            raise PalladioValueError("a grid index is an int32", argument=argument, got=int(entry))
         return int(entry)
     dtype, shape = getattr(entry, "dtype", None), getattr(entry, "shape", None)
     name = str(dtype).removeprefix("torch.")

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 from palladio.array import convert
 from palladio.array.axes import normalize_axis
+from palladio.array.shape import filled_shape
 from palladio.base.errors import PalladioAttributeError, PalladioError, PalladioTypeError, PalladioValueError
 from palladio.ir.bind import bind
 from palladio.ir.program import Var
@@ -88,13 +89,7 @@ class Reference:
 
     def reshape(self, *shape: Any) -> View:
         """The same elements in another shape; one size may be -1."""
-        sizes = tuple(shape[0]) if len(shape) == 1 and not isinstance(shape[0], int) else shape
-        if -1 in sizes:
-            known = -1
-            for size in sizes:
-                known *= size
-            sizes = tuple(self.size // max(known, 1) if size == -1 else size for size in sizes)
-        return self.view(Reshape(sizes))
+        return self.view(Reshape(filled_shape(self.array, shape[0] if len(shape) == 1 else shape)))
 
     def bitcast(self, dtype: Any) -> View:
         """The same bits as another dtype; a change of width changes the last but one axis."""
@@ -102,7 +97,7 @@ class Reference:
 
     def transpose(self, *axes: Any) -> View:
         """The axes in another order, reversed by default."""
-        order = tuple(axes[0]) if len(axes) == 1 and not isinstance(axes[0], int) else axes
+        order = tuple(axes[0]) if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes
         return self.view(
             Transpose(tuple(normalize_axis(axis, self.ndim) for axis in order) or tuple(reversed(range(self.ndim))))
         )

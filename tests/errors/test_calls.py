@@ -37,6 +37,28 @@ def test_a_grid_size_of_zero() -> None:
         pl.pallas_call(copy, OUT, grid=(2, 0))(X)
 
 
+def test_a_grid_size_beyond_the_indices() -> None:
+    with shows(
+        ValueError,
+        """
+        grid[0]: a grid index is an int32
+          got:      2147483648
+          test_calls.py:N, in test_a_grid_size_beyond_the_indices
+            pl.pallas_call(copy, OUT, grid=2**31)(X)
+            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+        """,
+    ):
+        pl.pallas_call(copy, OUT, grid=2**31)(X)
+    with pytest.raises(pl.PalladioValueError, match="a grid index is an int32"):
+        pl.pallas_call(copy, OUT, grid=(np.asarray(2**32 + 5),))(X)
+
+
+@pytest.mark.parametrize("padding", [(1, 2, 3), (1,), (1.5, 2), "ab"])
+def test_a_padding_that_is_not_two_sizes(padding: Any) -> None:
+    with pytest.raises(pl.PalladioValueError, match="the padding of an Element is two sizes"):
+        pl.BlockSpec((pl.Element(2, padding),))
+
+
 def test_a_negative_grid_size() -> None:
     with shows(
         ValueError,

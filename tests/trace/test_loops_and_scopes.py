@@ -88,3 +88,22 @@ def test_an_index_that_starts_from_a_python_integer_is_weak() -> None:
     assert total(0).dtype == np.int8
     with pytest.raises(pl.PalladioTypeError, match="must return the types of its carry"):
         total(np.int32(0))
+
+
+def test_a_reference_takes_the_shapes_that_an_array_takes() -> None:
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        line = x_ref.reshape(np.int64(6))
+        o_ref[...] = line.reshape([3, -1]).transpose([np.int64(1), 0])[...]
+
+    x = np.arange(6, dtype=np.float32)
+    found = pl.pallas_call(kernel, pl.ShapeDtypeStruct((2, 3), np.float32))(x.reshape(2, 3))
+    np.testing.assert_array_equal(found, x.reshape(3, 2).T)
+
+
+@pytest.mark.parametrize("shape", [(6.0,), (2.0, 3), ("ab",), (None, 2)])
+def test_a_reference_refuses_a_shape_that_is_not_static_integers(shape: Any) -> None:
+    def kernel(x_ref: Any) -> None:
+        x_ref.reshape(*shape)
+
+    with pytest.raises(pl.PalladioTypeError, match="a shape is static integers"):
+        pl.pallas_call(kernel, ())(np.zeros((2, 3), np.float32))
