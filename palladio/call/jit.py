@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from palladio.array import convert
-from palladio.array.foreign import common_library, described, from_numpy, library_of, to_numpy
+from palladio.array.foreign import all_to_numpy, common_library, described, from_numpy, library_of
 from palladio.base import trees
 from palladio.base.errors import PalladioTypeError, at_call
 from palladio.driver.cache import PreparedCache
 from palladio.driver.compile import load
 from palladio.driver.executors import Runner, choose
-from palladio.driver.fingerprint import Unkeyable, fingerprint
+from palladio.driver.fingerprint import Remembered, Unkeyable
 from palladio.trace.debug import checks_enabled
 from palladio.trace.functions import function_location, function_name, require_function
 from palladio.trace.trace import current_trace, stage
@@ -66,13 +66,15 @@ def jit(
     numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
     names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
     function = fun
+    remembered = Remembered()
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if current_trace() is not None:
             return function(*args, **kwargs)
         with at_call():
-            return _call(function, args, kwargs, _static_positions(function, numbers, names), names, interpret)
+            static = _static_positions(function, numbers, names)
+            return _call(function, args, kwargs, static, names, interpret, remembered)
 
     return call
 
@@ -92,22 +94,22 @@ def _call(
     static: frozenset[int],
     static_names: Sequence[str],
     interpret: Any,
+    remembered: Remembered,
 ) -> Any:
     dynamic_args = tuple(arg for n, arg in enumerate(args) if n not in static)
     dynamic_kwargs = {name: value for name, value in kwargs.items() if name not in static_names}
-    fixed = (
-        [(n, arg) for n, arg in enumerate(args) if n in static],
-        [(name, value) for name, value in kwargs.items() if name in static_names],
-    )
+    fixed = {n: arg for n, arg in enumerate(args) if n in static}
+    fixed_kwargs = {name: value for name, value in kwargs.items() if name in static_names}
     leaves, structure = trees.flatten((dynamic_args, dynamic_kwargs))
-    names = trees.leaf_names((dynamic_args, dynamic_kwargs), "arguments")
-    weak = tuple(convert.is_weak(leaf) for leaf in leaves)
-    values = [to_numpy(leaf, name) for leaf, name in zip(leaves, names, strict=True)]
-    types = tuple(convert.array_type(value) for value in values)
+    weak = tuple([type(leaf) is not np.ndarray and convert.is_weak(leaf) for leaf in leaves])
+    values = all_to_numpy(leaves, (dynamic_args, dynamic_kwargs), "arguments")
+    types = tuple([ArrayType(value.shape, value.dtype) for value in values])
     executor = choose(interpret)
     key: Hashable | None
     try:
-        key = (fingerprint((function, fixed)), structure, types, weak, executor.name, checks_enabled())
+        static_parts = (*fixed, *fixed.values(), *fixed_kwargs, *fixed_kwargs.values())
+        content = remembered.fingerprint(function, len(fixed), *static_parts)
+        key = (content, structure, types, weak, executor.name, checks_enabled())
     except Unkeyable:
         key = None
 
@@ -115,9 +117,8 @@ def _call(
         def rebuilt(*traced: Any) -> Any:
             positional, keywords = trees.unflatten(structure, traced)
             rest = iter(positional)
-            given = dict(fixed[0])
-            every = [given[n] if n in given else next(rest) for n in range(len(args))]
-            return function(*every, **keywords, **dict(fixed[1]))
+            every = [fixed[n] if n in fixed else next(rest) for n in range(len(args))]
+            return function(*every, **keywords, **fixed_kwargs)
 
         return _stage(rebuilt, function, types, weak, executor)
 
@@ -125,7 +126,9 @@ def _call(
     given = [*values, *staged.captured]
     results = _owned(staged.run(given), given)
     library = common_library(leaves)
-    return trees.unflatten(staged.structure, [from_numpy(result, library) for result in results])
+    if library != "numpy":
+        results = [from_numpy(result, library) for result in results]
+    return trees.unflatten(staged.structure, results)
 
 
 def _stage(

@@ -103,6 +103,14 @@ def require_count(value: Any, argument: str, most: int | None = None) -> int:
     return int(value)
 
 
+def require_interpret(interpret: Any) -> Any:
+    """What `pallas_call` takes for it."""
+    if interpret is not None and not isinstance(interpret, (bool, str)):
+        rule = "True, False or the name of an executor"
+        raise fail(pl.PalladioTypeError, rule, argument="interpret", got=repr(interpret))
+    return interpret
+
+
 def require_tiling(tiling: Any) -> Tile:
     """Three positive integers."""
     if not isinstance(tiling, (tuple, list)) or len(tiling) != 3 or not all(map(_is_count, tiling)):

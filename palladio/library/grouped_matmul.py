@@ -10,6 +10,7 @@ for each of them. Which tile and group a step works on is computed beforehand an
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +32,7 @@ from palladio.library.checks import (
     require_array,
     require_count,
     require_existing,
+    require_interpret,
     sum_dtype,
     tile_for,
     zeros,
@@ -150,13 +152,9 @@ def gmm(
         # A sum of nothing is a sum of one zero.
         lhs, rhs = zeros((m, 1), dtype, lhs), zeros((groups, 1, n), dtype, rhs)
         return gmm(lhs, rhs, sizes, dtype, tile, offset, existing_out, interpret=interpret)
-    # Rows before and behind the groups of rhs make two more groups, number 0 and groups + 1, whose product is zero.
-    metadata, steps = make_group_metadata(
-        group_sizes=_with_rest(sizes, offset, groups, m), m=m, tm=tile[0], visit_empty_groups=False
-    )
     problem = _Problem(m, k, n, groups, tile, dtype, sum_dtype(lhs, rhs), existing_out is not None)
     inputs = (lhs, rhs) if existing_out is None else (lhs, rhs, existing_out)
-    return _gmm_call(problem, transpose_rhs, steps, interpret)(*metadata, *inputs)
+    return _gmm(problem, transpose_rhs, require_interpret(interpret))(sizes, offset, *inputs)
 
 
 @dataclass(frozen=True)
@@ -179,7 +177,24 @@ class _Problem:
         return pl.CostEstimate(2 * self.m * self.k * self.n, 0, elements * self.dtype.itemsize)
 
 
-def _gmm_call(problem: _Problem, transpose: bool, steps: Array, interpret: Any) -> Any:
+@functools.cache
+def _gmm(problem: _Problem, transpose: bool, interpret: Any) -> Any:
+    """The product with all that goes before it as one program, a function of sizes, offset and arrays."""
+
+    def product(sizes: Array, offset: Array, *inputs: Array) -> Array:
+        # Rows before and behind the groups of rhs make two more groups, number 0 and groups + 1, whose product is zero.
+        metadata, steps = make_group_metadata(
+            group_sizes=_with_rest(sizes, offset, problem.groups, problem.m),
+            m=problem.m,
+            tm=problem.tile[0],
+            visit_empty_groups=False,
+        )
+        return _gmm_call(problem, transpose, steps)(*metadata, *inputs)
+
+    return pl.jit(product, interpret=interpret)
+
+
+def _gmm_call(problem: _Problem, transpose: bool, steps: Array) -> Any:
     m, k, n, groups, (tm, tk, tn) = problem.m, problem.k, problem.n, problem.groups, problem.tile
     tiles_k = pl.cdiv(k, tk)
 
@@ -228,7 +243,6 @@ def _gmm_call(problem: _Problem, transpose: bool, steps: Array, interpret: Any) 
         input_output_aliases={5: 0} if problem.existing else {},
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary", "arbitrary")),
         cost_estimate=problem.cost,
-        interpret=interpret,
         name="gmm",
     )
 
@@ -283,13 +297,9 @@ def tgmm(
         # No rows at all are one row of no group.
         lhs, rhs = zeros((k, 1), dtype, lhs), zeros((1, n), dtype, rhs)
         return tgmm(lhs, rhs, sizes, dtype, tile, offset, groups, existing_out, interpret)
-    metadata, steps = make_group_metadata(
-        group_sizes=sizes, m=m, tm=tile[0], start_group=offset, num_nonzero_groups=groups, visit_empty_groups=True
-    )
     problem = _Problem(m, k, n, groups, tile, dtype, sum_dtype(lhs, rhs), existing_out is not None)
-    first_and_steps = jnp.stack([offset, steps])
     inputs = (lhs, rhs) if existing_out is None else (lhs, rhs, existing_out)
-    return _tgmm_call(problem, steps, interpret)(*metadata, first_and_steps, *inputs)
+    return _tgmm(problem, require_interpret(interpret))(sizes, offset, *inputs)
 
 
 def _group_count(num_actual_groups: int | None, total: int, group_offset: Array | None) -> int:
@@ -308,7 +318,25 @@ def _group_count(num_actual_groups: int | None, total: int, group_offset: Array 
     return max(1, total - int(group_offset_of(group_offset, 0, total)))
 
 
-def _tgmm_call(problem: _Problem, steps: Array, interpret: Any) -> Any:
+@functools.cache
+def _tgmm(problem: _Problem, interpret: Any) -> Any:
+    """The product with all that goes before it as one program, a function of sizes, offset and arrays."""
+
+    def product(sizes: Array, offset: Array, *inputs: Array) -> Array:
+        metadata, steps = make_group_metadata(
+            group_sizes=sizes,
+            m=problem.m,
+            tm=problem.tile[0],
+            start_group=offset,
+            num_nonzero_groups=problem.groups,
+            visit_empty_groups=True,
+        )
+        return _tgmm_call(problem, steps)(*metadata, jnp.stack([offset, steps]), *inputs)
+
+    return pl.jit(product, interpret=interpret)
+
+
+def _tgmm_call(problem: _Problem, steps: Array) -> Any:
     k, n, groups, (tm, tk, tn) = problem.k, problem.n, problem.groups, problem.tile
 
     def kernel(
@@ -358,7 +386,6 @@ def _tgmm_call(problem: _Problem, steps: Array, interpret: Any) -> Any:
         input_output_aliases={6: 0} if problem.existing else {},
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel", "arbitrary")),
         cost_estimate=problem.cost,
-        interpret=interpret,
         name="tgmm",
     )
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import threading
 import types
 from collections.abc import Callable
-from typing import Any
+from contextvars import ContextVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -287,6 +289,189 @@ def test_a_failed_preparation_is_not_kept() -> None:
     assert call(X).tolist() == X.tolist()
 
 
+# One call object used again and again: nothing is walked over as long as nothing has changed.
+
+
+class Holder:
+    """A mutable thing of every kind that a kernel may look at."""
+
+    def __init__(self) -> None:
+        self.field: Any = 2
+
+
+class WithSlot:
+    __slots__ = ("field",)
+
+
+@dataclasses.dataclass
+class Record:
+    field: Any = 2
+
+
+def change_list(value: list[Any], new: Any) -> None:
+    value[0] = new
+
+
+def change_array(value: np.ndarray, new: Any) -> None:
+    value[0] = new
+
+
+def change_field(value: Any, new: Any) -> None:
+    value.field = new
+
+
+def change_dict(value: dict[str, Any], new: Any) -> None:
+    value["field"] = new
+
+
+def with_slot() -> WithSlot:
+    value = WithSlot()
+    value.field = 2
+    return value
+
+
+KEPT: list[tuple[Any, Callable[[Any], Any], Callable[[Any, Any], None]]] = [
+    ([2], lambda value: value[0], change_list),
+    ({"field": 2}, lambda value: value["field"], change_dict),
+    (({"field": 2},), lambda value: value[0]["field"], lambda value, new: change_dict(value[0], new)),
+    (np.array([2]), lambda value: int(value[0]), change_array),
+    (Holder(), lambda value: value.field, change_field),
+    (with_slot(), lambda value: value.field, change_field),
+    (Record(), lambda value: value.field, change_field),
+    (types.SimpleNamespace(field=2), lambda value: value.field, change_field),
+    (
+        functools.partial(lambda field: field, field=2),
+        lambda value: value(),
+        lambda v, new: v.keywords.update(field=new),
+    ),
+]
+
+
+@pytest.mark.parametrize(("value", "look", "change"), KEPT, ids=lambda each: type(each).__name__)
+def test_a_change_inside_of_what_is_captured_is_seen_by_the_next_call(
+    value: Any, look: Callable[[Any], Any], change: Callable[[Any, Any], None]
+) -> None:
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...] * look(value)
+
+    call = pl.pallas_call(kernel, OUT)
+    for factor in (3, 3, 4, 5, 3):
+        change(value, factor)
+        assert call(X).tolist() == (X * factor).tolist()
+
+
+def test_a_change_of_a_cell_is_seen_by_the_next_call() -> None:
+    factor: Any = 2
+
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...] * factor
+
+    call = pl.pallas_call(kernel, OUT)
+    for factor in (2, 3, 3, 2.5):
+        assert call(X).tolist() == (X * factor).tolist()
+
+
+def test_a_variable_that_comes_and_goes_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A global of a built-in's name stands before it."""
+
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...] * max(2, 3)
+
+    call = pl.pallas_call(kernel, OUT)
+    assert call(X).tolist() == [0, 3, 6, 9]
+    monkeypatch.setitem(globals(), "max", min)
+    assert call(X).tolist() == [0, 2, 4, 6]
+    monkeypatch.delitem(globals(), "max")
+    assert call(X).tolist() == [0, 3, 6, 9]
+
+
+def test_the_order_of_a_dictionary_is_seen() -> None:
+    table = {"a": 2, "b": 3}
+
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...] * next(iter(table.values()))
+
+    call = pl.pallas_call(kernel, OUT)
+    assert call(X).tolist() == [0, 2, 4, 6]
+    table["a"] = table.pop("a")
+    assert call(X).tolist() == [0, 3, 6, 9]
+
+
+def test_the_code_of_a_helper_is_seen() -> None:
+    def factor() -> Any:
+        return 2
+
+    def other() -> Any:
+        return 3
+
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...] * factor()
+
+    call = pl.pallas_call(kernel, OUT)
+    assert call(X).tolist() == [0, 2, 4, 6]
+    factor.__code__ = other.__code__
+    assert call(X).tolist() == [0, 3, 6, 9]
+
+
+def test_a_method_put_in_place_is_seen() -> None:
+    class Scale:
+        def factor(self) -> Any:
+            return 2
+
+    class Half(Scale):
+        pass
+
+    scale = Half()
+
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...] * scale.factor()
+
+    call = pl.pallas_call(kernel, OUT)
+    assert call(X).tolist() == [0, 2, 4, 6]
+    Half.factor = lambda self: 3  # type: ignore[method-assign]
+    assert call(X).tolist() == [0, 3, 6, 9]
+    del Half.factor
+    Scale.factor = lambda self: 4  # type: ignore[method-assign]
+    assert call(X).tolist() == [0, 4, 8, 12]
+
+
+def test_another_class_of_an_object_is_seen() -> None:
+    class One:
+        factor = 2
+
+    class Other:
+        factor = 3
+
+    scale = One()
+
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...] * scale.factor
+
+    call = pl.pallas_call(kernel, OUT)
+    assert call(X).tolist() == [0, 2, 4, 6]
+    scale.__class__ = Other  # type: ignore[assignment]
+    assert call(X).tolist() == [0, 3, 6, 9]
+
+
+def test_a_changed_index_map_is_seen() -> None:
+    spec = pl.BlockSpec((2,), lambda i: (i,))
+
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...]
+
+    call = pl.pallas_call(kernel, OUT, grid=(2,), in_specs=[spec], out_specs=HALF)
+    assert call(X).tolist() == [0, 1, 2, 3]
+    spec.index_map = lambda i: (1 - i,)
+    assert call(X).tolist() == [2, 3, 0, 1]
+
+
+def test_what_has_not_changed_is_not_walked_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    call = pl.pallas_call(double, OUT, grid=(2,), in_specs=[HALF], out_specs=HALF)
+    call(X)
+    monkeypatch.setattr("palladio.driver.fingerprint._walked", None)
+    assert call(X).tolist() == [0, 2, 4, 6]
+
+
 # The cache by itself.
 
 
@@ -359,3 +544,54 @@ def test_a_second_thread_takes_over_from_one_that_failed() -> None:
         thread.join()
     assert sorted(outcomes) == ["failed", "prepared"]
     assert not cache._underway
+
+
+class Dict(dict[str, Any]):
+    pass
+
+
+class Integer(int):
+    pass
+
+
+class Proxy:
+    source: ClassVar = [1.0]
+
+    @property
+    def factor(self) -> Any:
+        return self.source[0]
+
+
+def readings() -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
+    """Ways to read a factor of 1 inside a kernel, each with what makes the factor 2."""
+    table, rows, bytes_ = {"factor": 1.0}, Dict(), bytearray(b"\1")
+    get, view, number = table.get, memoryview(bytes_), Integer(7)
+    rows.factor = number.factor = 1.0  # type: ignore[attr-defined]
+    settings, variable, counter = types.ModuleType("settings"), ContextVar("variable", default=1.0), iter((1.0, 2.0))
+    settings.factor = 1.0  # type: ignore[attr-defined]
+    partial = functools.partial(int)
+    partial.factor = 1.0  # type: ignore[attr-defined]
+    return {
+        "bound method": (lambda: get("factor"), lambda: table.update(factor=2.0)),
+        "dict subclass": (lambda: rows.factor, lambda: setattr(rows, "factor", 2.0)),  # type: ignore[attr-defined]
+        "int subclass": (lambda: number.factor, lambda: setattr(number, "factor", 2.0)),  # type: ignore[attr-defined]
+        "partial": (lambda: partial.factor, lambda: setattr(partial, "factor", 2.0)),  # type: ignore[attr-defined]
+        "module by text": (lambda: getattr(settings, "factor"), lambda: setattr(settings, "factor", 2.0)),  # noqa: B009
+        "memory": (lambda: view[0], lambda: bytes_.__setitem__(0, 2)),
+        "context": (lambda: variable.get(), lambda: variable.set(2.0)),
+        "iterator": (lambda: next(counter), lambda: None),
+        "property": (lambda: Proxy().factor, lambda: Proxy.source.__setitem__(0, 2.0)),
+    }
+
+
+@pytest.mark.parametrize("way", readings())
+def test_whatever_a_kernel_reads_is_seen_to_change(way: str) -> None:
+    read, change = readings()[way]
+
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...] * read()
+
+    call = pl.pallas_call(kernel, OUT)
+    assert call(X)[3] == 3
+    change()
+    assert call(X)[3] == 6

@@ -74,6 +74,16 @@ def test_a_closure_made_anew_is_not_staged_again() -> None:
     assert scale(3).tolist() == (X * 6).tolist()
 
 
+FACTOR = 2.0
+
+
+def test_a_changed_global_stages_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    staged = pl.jit(lambda x: x * FACTOR)
+    for factor in (2.0, 2.0, 3.0, 2.0):
+        monkeypatch.setitem(globals(), "FACTOR", factor)
+        assert staged(X).tolist() == (X * factor).tolist()
+
+
 def test_static_arguments_by_number_and_by_name() -> None:
     def function(x: Any, times: int, power: int = 1) -> Any:
         for _ in range(times):
@@ -87,6 +97,15 @@ def test_static_arguments_by_number_and_by_name() -> None:
     assert by_name(X, 1, 2).tolist() == (X * X * 4).tolist()
     assert from_the_end(X, X, 3).tolist() == (X * 16).tolist()
     assert staged_by(lambda: by_number(X, 3, 1), lambda: by_number(X, 3, 1), lambda: by_number(X, 1, 1)) == [1, 0, 1]
+
+
+def test_static_arguments_by_number_are_no_others_by_name() -> None:
+    def shown(*args: Any, **kwargs: Any) -> Any:
+        return jnp.full((), len(args)) + 0 * X[0]
+
+    staged = pl.jit(shown, static_argnums=(0, 1), static_argnames=("a",))
+    assert staged(1, a="b") == 1
+    assert staged("a", "b") == 2
 
 
 def test_as_a_decorator_with_arguments() -> None:

@@ -661,3 +661,17 @@ def test_an_error_inside_a_library_kernel_shows_its_line_and_the_callers() -> No
         "    return make_group_metadata(group_sizes=x, m=8, tm=4, start_group=np.arange(5))\n"
         "           " + "^" * 71
     )
+
+
+def test_gmm_on_no_executor() -> None:
+    with shows(
+        TypeError,
+        """
+        interpret: True, False or the name of an executor
+          got:      ['abacus']
+          test_library.py:N, in test_gmm_on_no_executor
+            gmm(LHS, RHS, SIZES, interpret=["abacus"])
+            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+        """,
+    ):
+        gmm(LHS, RHS, SIZES, interpret=["abacus"])
