@@ -15,16 +15,22 @@ import sys
 import types
 from collections import ChainMap
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from itertools import repeat
 from operator import is_
 from typing import Any, NamedTuple
+from weakref import ReferenceType
 
 import numpy as np
 
 _LARGEST_ARRAY = 1 << 16
 _PLAIN = (type(None), bool, int, str, bytes, np.dtype, types.BuiltinFunctionType, np.ufunc)
+_STATELESS = frozenset((*_PLAIN, float, complex, tuple, list, dict, set, frozenset, np.ndarray))
+_CONTAINERS = (tuple, list, set, frozenset, Mapping, np.ndarray, functools.partial)
+_OWNERS = (types.ModuleType, type, type(None))
+_CHANGING = (ContextVar, ReferenceType)
 _KNOWN = frozenset(("palladio", "numpy", "ml_dtypes", "scipy", "jax", "jaxlib", "torch", *sys.stdlib_module_names))
 """Packages whose functions and attributes stay as they are while a program runs."""
 _INSTALLED = ("site-packages", "dist-packages")
@@ -40,6 +46,8 @@ def _global_names(code: types.CodeType) -> tuple[str, ...]:
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             names.update(_global_names(constant))
+        elif isinstance(constant, str) and constant.isidentifier():
+            names.add(constant)  # getattr(module, "name"), globals()["name"]
     return tuple(sorted(names))
 
 
@@ -198,10 +206,12 @@ class _Keys:
         kind = type(value)
         if isinstance(value, Enum):
             return kind, value.name
+        if isinstance(value, types.BuiltinFunctionType) and not isinstance(value.__self__, _OWNERS):
+            return "method", value.__name__, self.of(value.__self__)
         if isinstance(value, _PLAIN):
-            return kind, value
+            return self.with_state(value, (kind, value))
         if isinstance(value, (float, complex)):
-            return kind, repr(value)  # 0.0 equals -0.0, and NaN nothing
+            return self.with_state(value, (kind, repr(value)))  # 0.0 equals -0.0, and NaN nothing
         if isinstance(value, (type, types.ModuleType)) and self.is_known(
             value.__module__ if isinstance(value, type) else value.__name__
         ):
@@ -211,7 +221,15 @@ class _Keys:
         if met is not None:
             return "again", met[0]
         self.met[token] = len(self.met), value
-        return self.compound(value)
+        key = self.compound(value)
+        return self.with_state(value, key) if isinstance(value, _CONTAINERS) else key
+
+    def with_state(self, value: Any, key: Hashable) -> Hashable:
+        """The key of a number, a text or a container with what its class lets it hold besides."""
+        if type(value) in _STATELESS or not hasattr(value, "__dict__"):
+            return key
+        (state,) = self.attributes(value, "__dict__")
+        return key, self.of(state)
 
     def compound(self, value: Any) -> Hashable:
         match value:
@@ -223,6 +241,8 @@ class _Keys:
                 return "partial", *map(self.of, self.attributes(value, "func", "args", "keywords"))
             case staticmethod() | classmethod():
                 return type(value), self.of(value.__func__)
+            case property():
+                return "property", self.of(value.fget)
             case types.ModuleType():
                 return "module", value, self.mentioned(vars(value), self.names)
             case type():
@@ -292,11 +312,12 @@ class _Keys:
         if (state is not _MISSING or filled) and not hasattr(kind, "__array__"):
             own = None if state is _MISSING else self.of(state)
             return known, own, tuple((name, self.of(item)) for name, item in filled)
-        if kind.__hash__ is None or hasattr(kind, "__array__"):
+        # An iterator, a context variable or a weak reference gives other things from time to time.
+        if kind.__hash__ is None or hasattr(kind, "__array__") or hasattr(kind, "__next__") or kind in _CHANGING:
             raise Unkeyable
         try:
             hash(value)
-        except TypeError:
+        except (TypeError, ValueError):
             raise Unkeyable from None
         return kind, value
 

@@ -564,6 +564,7 @@ class Proxy:
 
 def readings() -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
     """Ways to read a factor of 1 inside a kernel, each with what makes the factor 2."""
+    Proxy.source[0] = 1.0
     table, rows, bytes_ = {"factor": 1.0}, Dict(), bytearray(b"\1")
     get, view, number = table.get, memoryview(bytes_), Integer(7)
     rows.factor = number.factor = 1.0  # type: ignore[attr-defined]
@@ -578,7 +579,7 @@ def readings() -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
         "partial": (lambda: partial.factor, lambda: setattr(partial, "factor", 2.0)),  # type: ignore[attr-defined]
         "module by text": (lambda: getattr(settings, "factor"), lambda: setattr(settings, "factor", 2.0)),  # noqa: B009
         "memory": (lambda: view[0], lambda: bytes_.__setitem__(0, 2)),
-        "context": (lambda: variable.get(), lambda: variable.set(2.0)),
+        "context": (variable.get, lambda: variable.set(2.0)),
         "iterator": (lambda: next(counter), lambda: None),
         "property": (lambda: Proxy().factor, lambda: Proxy.source.__setitem__(0, 2.0)),
     }
