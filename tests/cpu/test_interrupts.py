@@ -1,0 +1,126 @@
+"""What ends a call early: Ctrl-C, and an exception in one of its threads. Nothing is left running."""
+
+from __future__ import annotations
+
+import _thread
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import palladio as pl
+from palladio.cpu.threads import run_tasks
+
+ROUNDS = 20_000
+TASKS = 4096
+
+
+@pytest.fixture(autouse=True)
+def two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PALLADIO_NUM_THREADS", "2")
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C raises, as in a program that the user started."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def kernel(n: Any, x: Any, o: Any) -> None:
+    def step(_: Any, value: Any) -> Any:
+        return value * 0.5 + 1.0
+
+    o[...] = pl.fori_loop(0, n[0], step, x[...])
+
+
+SPEC = pl.BlockSpec((64,), lambda i: (i,))
+CALL = pl.pallas_call(
+    kernel,
+    pl.ShapeDtypeStruct((64 * TASKS,), np.float32),
+    grid=(TASKS,),
+    in_specs=[pl.BlockSpec((1,), lambda i: (0,)), SPEC],
+    out_specs=SPEC,
+    compiler_params=pl.CompilerParams(dimension_semantics=["parallel"]),
+    interpret="cpu",
+)
+X = np.zeros(64 * TASKS, np.float32)
+
+
+def test_an_interrupt_ends_a_long_call(interruptible: None) -> None:
+    """Whole, this call takes minutes; the test ends because the interrupt does end it."""
+    few, many = np.array([1], np.int32), np.array([ROUNDS], np.int32)
+    CALL(few, X)
+    timer = threading.Timer(0.2, _thread.interrupt_main)
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        CALL(many, X)
+    timer.join()
+    assert CALL(few, X).tolist() == [1] * X.size
+
+
+def spread(task: Callable[[int], None], tasks: int = 64) -> None:
+    """Run tasks one by one in two threads."""
+
+    def start() -> Callable[[int, int], None]:
+        def run(first: int, last: int) -> None:
+            for number in range(first, last):
+                task(number)
+
+        return run
+
+    run_tasks(tasks, 2, start)
+
+
+def test_every_task_runs_once() -> None:
+    done: list[int] = []
+    spread(done.append)
+    assert sorted(done) == list(range(64))
+
+
+def test_an_exception_in_one_thread_reaches_the_caller_and_stops_the_other() -> None:
+    done: list[int] = []
+    failed = threading.Event()
+
+    def task(number: int) -> None:
+        if number == 0:
+            failed.set()
+            raise ZeroDivisionError("in a task")
+        failed.wait()
+        done.append(number)
+
+    with pytest.raises(ZeroDivisionError, match="in a task"):
+        spread(task)
+    assert len(done) < 32
+
+
+def test_an_interrupt_while_the_caller_waits_lets_the_others_end_their_task(interruptible: None) -> None:
+    caller, both, ended = threading.current_thread(), threading.Barrier(2), threading.Event()
+
+    def task(number: int) -> None:
+        both.wait(60)  # one task in each thread
+        if threading.current_thread() is not caller:
+            _thread.interrupt_main()
+            ended.set()
+
+    with pytest.raises(KeyboardInterrupt):
+        spread(task, 2)
+    assert ended.is_set()
+
+
+def test_an_interrupt_of_the_caller_at_work_lets_the_others_end_their_task(interruptible: None) -> None:
+    caller, both, ended = threading.current_thread(), threading.Barrier(2), threading.Event()
+
+    def task(number: int) -> None:
+        both.wait(60)
+        if threading.current_thread() is caller:
+            raise KeyboardInterrupt
+        ended.set()
+
+    with pytest.raises(KeyboardInterrupt):
+        spread(task, 2)
+    assert ended.is_set()
