@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import llvmlite.binding as llvm
 
 from palladio.cpu import registers
-from palladio.cpu.emit import Emitter, Index, V, vector
+from palladio.cpu.emit import Emitter, Index, V, element_of, vector
 from palladio.cpu.scope import Scope
 from palladio.cpu.tiles import Buffer, Memory, Tile, widths, write
 from palladio.types import dtypes
@@ -61,6 +61,11 @@ def sums_in_registers() -> tuple[int, int]:
     return (14, 128) if features.get("avx512f") else (6, 64)
 
 
+def multiplies_pairs() -> bool:
+    """Whether the host multiplies pairs of bfloat16 and sums them in float32."""
+    return bool(llvm.get_host_cpu_features().get("avx512bf16"))
+
+
 def cut(extent: int, size: int) -> Iterator[tuple[int, int, int]]:
     """An axis in whole pieces and a rest: (first, end, size of each)."""
     whole = extent // size * size
@@ -71,10 +76,16 @@ def cut(extent: int, size: int) -> Iterator[tuple[int, int, int]]:
 
 
 class Product:
-    """One matrix product while it is emitted: `target[rows, columns] = init + lhs @ rhs`."""
+    """One matrix product while it is emitted: `target[rows, columns] = init + lhs @ rhs`.
 
-    def __init__(self, scope: Scope, lhs: Operand, rhs: Operand, sums: DType) -> None:
+    With `pairs`, an element of the operands is a pair of bfloat16, neighbours along the summed axis, as an int32.
+    """
+
+    def __init__(self, scope: Scope, lhs: Operand, rhs: Operand, sums: DType, pairs: bool = False) -> None:
         self.scope = scope
+        self.pairs = pairs
+        # What one element of the packed operands is.
+        self.word = dtypes.INT32 if pairs else sums
         self.e = scope.e
         self.lhs = lhs
         self.rhs = rhs
@@ -126,7 +137,7 @@ class Product:
         slot, slots = self.scope.function.innermost
         if steady is None or slots * size * self.sums.itemsize > KEPT_BYTES:
             slot, slots = 0, 1
-        room = self.scope.arena.buffer(self.e, (slots, size), self.sums)
+        room = self.scope.arena.buffer(self.e, (slots, size), self.word)
         place = room.address(self.e, (slot, 0))
         noted = notes.take(slots) if steady is not None and notes is not None else None
         if steady is None or noted is None:
@@ -160,7 +171,7 @@ class Product:
                 for start, end, vectors, width in self.column_panels():
                     with e.loop(start, end, vectors * width) as column:
                         panel = self.panel(place, k, column, steps)
-                        rows = Buffer(panel, (vectors * width, 1), (steps, vectors * width), self.sums)
+                        rows = Buffer(panel, (vectors * width, 1), (steps, vectors * width), self.word)
                         self.pack_panel(rows, k, column, vectors, width)
 
     def panel(self, place: V, k: Index, column: Index, steps: int) -> V:
@@ -200,14 +211,14 @@ class Product:
     def left_room(self) -> Buffer:
         """Where a panel of the left operand is laid out: by rows, or by columns if it lies in memory so."""
         size = self.height * (self.steps + _APART)
-        room = self.scope.arena.buffer(self.e, (size,), self.sums)
+        room = self.scope.arena.buffer(self.e, (size,), self.word)
         strides = (1, self.height) if self.lhs.transposed else (self.steps + _APART, 1)
-        return Buffer(room.base, strides, (self.height, self.steps), self.sums)
+        return Buffer(room.base, strides, (self.height, self.steps), self.word)
 
     def lay_out(self, row: Index, height: int, k: Index, steps: int) -> None:
         e = self.e
         if self.lhs.transposed is not None:
-            flipped = Buffer(self.left.base, self.left.strides[::-1], self.left.shape[::-1], self.sums)
+            flipped = Buffer(self.left.base, self.left.strides[::-1], self.left.shape[::-1], self.word)
             with e.loop(0, steps) as step:
                 for start, end, width in widths(height):
                     for r in range(start, end, width):
@@ -235,29 +246,31 @@ class Product:
     def kernel(self, height: int, vectors: int, width: int) -> str:
         """The micro-kernel for blocks of `height` rows of `vectors` vectors, by name."""
         strides: tuple[int, int] = self.left.strides  # type: ignore[assignment]
-        name = f"multiply_{self.sums}_{height}x{vectors}x{width}_{strides[0]}_{strides[1]}"
+        name = f"multiply_{'pairs' if self.pairs else self.sums}_{height}x{vectors}x{width}_{strides[0]}_{strides[1]}"
         declared = self.e.declared
         if name not in declared:
-            text, needed = micro_kernel(name, self.sums, (height, vectors, width), strides)
+            text, needed = micro_kernel(name, self.sums, self.word, (height, vectors, width), strides)
             declared.update(needed)
             declared[name] = text
         return name
 
 
 def micro_kernel(
-    name: str, sums: DType, size: tuple[int, int, int], strides: tuple[int, int]
+    name: str, sums: DType, word: DType, size: tuple[int, int, int], strides: tuple[int, int]
 ) -> tuple[str, dict[str, str]]:
     """A function that adds a panel of rows times a panel of columns to a block of sums, and what it declares.
 
     Its arguments are the two panels, the sums, the bytes between rows of sums, and the number of steps, at least 1.
 
     Args:
+        word: the dtype of the elements of the panels: that of the sums, or int32 for pairs of bfloat16.
         size: (rows, vectors of each row, lanes of each vector).
         strides: elements between the rows, and between the steps, of the left panel.
     """
     e = Emitter()
     height, vectors, width = size
     type, itemsize = vector(registers.register(sums), width), sums.itemsize
+    multiply = multiply_add if word == sums else multiply_pairs
     targets = []
     row = V("%sums", "ptr")
     for r in range(height):
@@ -270,12 +283,13 @@ def micro_kernel(
     patch = len(e.lines)
     e.lines += [""] * (len(targets) + 3)
     left, right, k = V("%left", "ptr"), V("%right", "ptr"), V("%k", "i64")
-    columns = [e.load(type, e.pointer(right, n * width, itemsize), itemsize) for n in range(vectors)]
+    words = vector(registers.register(word), width)
+    columns = [e.load(words, e.pointer(right, n * width, itemsize), itemsize) for n in range(vectors)]
     sums_now = []
     for r in range(height):
-        element = e.load(registers.register(sums), e.pointer(left, r * strides[0], itemsize), itemsize)
+        element = e.load(registers.register(word), e.pointer(left, r * strides[0], itemsize), itemsize)
         spread = e.splat(element, width)
-        sums_now += [multiply_add(e, sums, spread, columns[n], totals[r * vectors + n]) for n in range(vectors)]
+        sums_now += [multiply(e, spread, columns[n], totals[r * vectors + n]) for n in range(vectors)]
     moves = {
         left: ("%lhs", e.pointer(left, strides[1], itemsize)),
         right: ("%rhs", e.pointer(right, vectors * width, itemsize)),
@@ -298,11 +312,17 @@ def micro_kernel(
     return "\n".join([head + " {", "entry:", *e.lines, "  ret void", "}"]), e.declared
 
 
-def multiply_add(e: Emitter, sums: DType, x: V, y: V, total: V) -> V:
+def multiply_add(e: Emitter, x: V, y: V, total: V) -> V:
     """`x * y + total`, rounded once."""
-    if dtypes.is_float(sums):
+    if element_of(total.type) in ("float", "double"):
         return e.intrinsic("fma", total.type, x, y, total)
     return e.binary("add", total, e.binary("mul", x, y))
+
+
+def multiply_pairs(e: Emitter, x: V, y: V, total: V) -> V:
+    """`x[0] * y[0] + x[1] * y[1] + total` of pairs of bfloat16, in float32 (VDPBF16PS; it takes subnormals for 0)."""
+    pairs = [e.value("<32 x bfloat>", f"bitcast {value} to <32 x bfloat>") for value in (x, y)]
+    return e.intrinsic("x86.avx512bf16.dpbf16ps", total.type, total, *pairs, suffix="512")
 
 
 def transposed(e: Emitter, rows: list[V]) -> list[V]:

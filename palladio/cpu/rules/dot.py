@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from palladio.cpu import registers
-from palladio.cpu.emit import Index, V
-from palladio.cpu.product import Operand, Product
+from palladio.cpu.emit import Index, V, vector
+from palladio.cpu.product import Element, Operand, Product, multiplies_pairs
 from palladio.cpu.rules.casts import converted
 from palladio.cpu.scope import Refused, Rule, Scope
 from palladio.cpu.tiles import Buffer, Tile, merged, tile_of, write
@@ -73,9 +73,38 @@ class Matrix:
         def across(i: Index, j: Index, width: int) -> V:
             return converted(scope.e, self.across_at(scope, i, j, width), self.tile.dtype, sums)
 
+        return self.operand_of(element, across, (self.first, self.second))
+
+    def pairs(self, scope: Scope, axis: int) -> Operand:
+        """The same of pairs of bfloat16, neighbours along an axis."""
+        e = scope.e
+
+        def side_by_side(at: Callable[..., V], i: Index, j: Index, width: int) -> V:
+            found = registers.to_memory(e, at(scope, i, j, 2 * width), dtypes.BFLOAT16)
+            type = vector("i32", width)
+            return e.value(type, f"bitcast {found} to {type}")
+
+        def interleaved(at: Callable[..., V], i: Index, j: Index, width: int) -> V:
+            nexts = (e.add(i, 1), j) if axis == 0 else (i, e.add(j, 1))
+            even, odd = (registers.to_memory(e, at(scope, *ij, width), dtypes.BFLOAT16) for ij in ((i, j), nexts))
+            wide = [e.convert("zext", value, "i32") for value in (even, odd)]
+            return e.binary("or", wide[0], e.binary("shl", wide[1], e.constant(16, wide[1].type)))
+
+        def place(i: Index, j: Index) -> tuple[Index, Index]:
+            return (e.mul(i, 2), j) if axis == 0 else (i, e.mul(j, 2))
+
+        along, across = (interleaved, side_by_side) if axis == 0 else (side_by_side, interleaved)
+        size = (self.first // 2, self.second) if axis == 0 else (self.first, self.second // 2)
+        return self.operand_of(
+            lambda i, j, width: along(self.at, *place(i, j), width),
+            lambda i, j, width: across(self.across_at, *place(i, j), width),
+            size,
+        )
+
+    def operand_of(self, element: Element, across: Element, size: tuple[int, int]) -> Operand:
         reads = self.tile.reads
         steady = self.tile.buffer if reads and all(memory.steady for memory in reads) else None
-        return Operand(self.first, self.second, element, across if self.across else None, steady, reads)
+        return Operand(*size, element, across if self.across else None, steady, reads)
 
 
 def accumulator(lhs: DType, rhs: DType, result: DType) -> DType:
@@ -107,7 +136,7 @@ def _product_tile(
     scope: Scope, left: Matrix, right: Matrix, sums: DType, shape: tuple[int, ...], init: Tile | None, reads: dict
 ) -> Tile:
     def fill(target: Buffer) -> None:
-        product = Product(scope, left.operand(scope, sums), right.operand(scope, sums), sums)
+        product = _product(scope, left, right, sums)
         rows, column = _as_matrix(target, left, right)
         if column == 1 and target.dtype == sums:
             product.run(Buffer(target.base, (rows, 1), (left.first, right.second), sums), init)
@@ -127,6 +156,13 @@ def _product_tile(
 
     adds = plus if init is None and len(shape) == 2 else None
     return Tile(ArrayType(shape, sums), at, reads, False, None, fill, adds)
+
+
+def _product(scope: Scope, left: Matrix, right: Matrix, sums: DType) -> Product:
+    narrow = left.tile.dtype == right.tile.dtype == dtypes.BFLOAT16 and sums == dtypes.FLOAT32
+    if narrow and multiplies_pairs() and left.second % 2 == 0 and right.second % registers.LANES == 0:
+        return Product(scope, left.pairs(scope, 1), right.pairs(scope, 0), sums, pairs=True)
+    return Product(scope, left.operand(scope, sums), right.operand(scope, sums), sums)
 
 
 def _as_matrix(target: Buffer, left: Matrix, right: Matrix) -> tuple[Index, Index]:

@@ -1,0 +1,95 @@
+"""Products of tiles: what is kept packed between steps, the dtypes of sums, the layouts of operands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import palladio as pl
+import palladio.numpy as jnp
+from palladio.library import matmul
+
+Array = Any
+
+
+def normal(seed: int, *shape: int) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def assert_product(found: Array, x: Array, y: Array, tolerance: float = 1e-5) -> None:
+    expected = x.astype(np.float64) @ y.astype(np.float64)
+    assert np.abs(found.astype(np.float64) - expected).max() <= tolerance * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("threads", ["1", "3"])
+def test_blocks_that_come_again_are_the_same_blocks(threads: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PALLADIO_NUM_THREADS", threads)
+    x, y = normal(0, 96, 80), normal(1, 80, 64)
+    with pl.executor("cpu"):
+        for tiling in ((16, 80, 32), (16, 16, 32), (96, 40, 16)):
+            assert_product(matmul(x, y, tiling=tiling), x, y)
+
+
+def test_an_array_that_changes_between_calls_is_packed_again() -> None:
+    x, y = normal(0, 32, 32), normal(1, 32, 32)
+    with pl.executor("cpu"):
+        for _ in range(3):
+            assert_product(matmul(x, y, tiling=(16, 32, 32)), x, y)
+            y *= -2
+
+
+def test_edge_blocks_are_copies_that_are_never_taken_for_one_another() -> None:
+    x, y = normal(0, 40, 21), normal(1, 21, 50)
+    with pl.executor("cpu"):
+        assert_product(matmul(x, y, tiling=(16, 8, 32)), x, y)
+        assert_product(matmul(x, y, tiling=(64, 21, 64)), x, y)
+
+
+def test_a_right_operand_that_the_kernel_writes_is_read_anew() -> None:
+    def kernel(x: Any, y: Any, out: Any) -> None:
+        out[...] = jnp.dot(x[...], y[...])
+        y[...] = y[...] * 2.0
+
+    x, y = normal(0, 48, 16), normal(1, 16, 16)
+    call = pl.pallas_call(
+        kernel,
+        pl.ShapeDtypeStruct((48, 16), np.float32),
+        grid=(3,),
+        in_specs=[pl.BlockSpec((16, 16), lambda i: (i, 0)), pl.BlockSpec((16, 16), lambda i: (0, 0))],
+        out_specs=pl.BlockSpec((16, 16), lambda i: (i, 0)),
+        interpret="cpu",
+    )
+    scales = np.repeat([1.0, 2.0, 4.0], 16)[:, None]
+    np.testing.assert_allclose(call(x, y), scales * (x @ y), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("depth", [1, 34, 801])
+@pytest.mark.parametrize("columns", [3, 96])
+@pytest.mark.parametrize("left", ["x", "x.T"])
+@pytest.mark.parametrize("right", ["y", "y.T"])
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+def test_operands_of_any_size_either_way_round(depth: int, columns: int, left: str, right: str, dtype: Any) -> None:
+    def kernel(x_ref: Any, y_ref: Any, out: Any) -> None:
+        x = x_ref[...] if left == "x" else x_ref[...].T
+        y = y_ref[...] if right == "y" else y_ref[...].T
+        out[...] = jnp.dot(x, y, preferred_element_type=jnp.float32)
+
+    x, y = normal(0, 19, depth).astype(dtype), normal(1, depth, columns).astype(dtype)
+    call = pl.pallas_call(kernel, pl.ShapeDtypeStruct((19, columns), np.float32), interpret="cpu")
+    given = x if left == "x" else x.T.copy(), y if right == "y" else y.T.copy()
+    assert_product(call(*given), x, y)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.int32, np.int8])
+def test_sums_of_other_dtypes(dtype: Any) -> None:
+    x, y = (10 * normal(0, 20, 33)).astype(dtype), (10 * normal(1, 33, 24)).astype(dtype)
+    sums = np.int32 if dtype == np.int8 else dtype
+
+    def kernel(x_ref: Any, y_ref: Any, out: Any) -> None:
+        out[...] = jnp.dot(x_ref[...], y_ref[...], preferred_element_type=sums)
+
+    found = pl.pallas_call(kernel, pl.ShapeDtypeStruct((20, 24), sums), interpret="cpu")(x, y)
+    np.testing.assert_allclose(found, x.astype(sums) @ y.astype(sums), rtol=1e-12)
