@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 import palladio as pl
-from benchmarks import inputs, peers
+from benchmarks import compiled, inputs, peers
 from benchmarks.measure import OURS, Comparison, Contender, Floor
 from palladio.library import gmm, matmul, tgmm
 
@@ -96,4 +96,5 @@ CASES: dict[str, Callable[[], Comparison]] = {
     "gmm-bf16": grouped_bfloat16,
     "tgmm": transposed_grouped,
     "call": smallest_call,
+    **compiled.CASES,
 }

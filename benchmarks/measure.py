@@ -12,6 +12,9 @@ import numpy as np
 
 OURS = "Palladio"
 
+REST_S = 0.02
+"""Between two timings: threads of a library that wait for more work in a loop would take a core from the next one."""
+
 
 @dataclass(frozen=True)
 class Contender:
@@ -119,6 +122,7 @@ def run(comparison: Comparison, say: Callable[[str], None] = lambda text: None) 
         say(f"{comparison.name}: round {number + 1} of {rounds}")
         for each in ready:
             if number * each.contender.rounds % rounds < each.contender.rounds:
+                time.sleep(REST_S)
                 each.seconds.append(_timed(each.contender))
     return Outcome(comparison, timings)
 

@@ -1,0 +1,174 @@
+"""Compiled kernels beside PyTorch's: products of several kinds, and chains of element-by-element functions.
+
+The tiles are large: what stays packed, and where the loops are cut for the caches, is the compiler's work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+import palladio as pl
+import palladio.numpy as jnp
+from benchmarks import inputs, torch_peers
+from benchmarks.measure import OURS, Comparison, Contender, Floor
+from palladio.library import gmm, matmul, softmax, tgmm
+
+Array = np.ndarray[Any, Any]
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+
+TILING = (32, 1024, 512)
+SKEWED_TILING = (32, 512, 512)
+TRANSPOSED_TILING = (128, 512, 512)
+DENSE_TILING = (256, 2048, 512)
+ROWS = 16
+
+TOLERANCES = {np.dtype(np.float32): 1e-5, BFLOAT16: 4e-3}
+EXTENT = 4096
+
+
+def _compiled(call: Callable[[], Any]) -> Contender:
+    def run() -> Any:
+        with pl.executor("cpu"):
+            return call()
+
+    return Contender(OURS, run, 9)
+
+
+def _products(dtype: Any, k: int, n: int, sizes: Sequence[int]) -> tuple[Array, Array, Array]:
+    lhs, rhs = inputs.normal((inputs.M, k), (len(sizes), k, n))
+    return lhs.astype(dtype), rhs.astype(dtype), np.array(sizes, np.int32)
+
+
+def _skewed() -> list[int]:
+    """64 groups, nine of them empty, of sizes that fall off like those of experts that are rarely chosen."""
+    shares = np.array([0.0 if g % 7 == 6 else 1 / (1 + g % 13) for g in range(64)])
+    sizes = np.floor(shares / shares.sum() * inputs.M).astype(int)
+    sizes[0] += inputs.M - sizes.sum()
+    return sizes.tolist()
+
+
+def _slices(sizes: Array) -> list[slice]:
+    ends = np.cumsum(sizes)
+    return [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+
+
+def grouped(dtype: Any, skewed: bool, floor: float) -> Comparison:
+    """`gmm` beside a loop of `mm(out=)`, and PyTorch's own grouped product."""
+    dtype = np.dtype(dtype)
+    k = n = 512 if skewed else 1024
+    lhs, rhs, sizes = _products(dtype, k, n, _skewed() if skewed else inputs.GROUP_SIZES)
+    tiling = SKEWED_TILING if skewed else TILING
+    expected = np.zeros((inputs.M, n))
+    for rows, matrix in zip(_slices(sizes), rhs, strict=True):
+        expected[rows] = lhs[rows].astype(np.float64) @ matrix.astype(np.float64)
+    contenders = [
+        _compiled(lambda: gmm(lhs, rhs, sizes, preferred_element_type=dtype, tiling=tiling)),
+        torch_peers.loop_of_mm(lhs, rhs, _slices(sizes)),
+        torch_peers.grouped_mm(lhs, rhs, sizes),
+    ]
+    name = f"compiled gmm {dtype}, {inputs.M}×{k} by {len(sizes)} groups of {k}×{n}"
+    operations = 2 * inputs.M * k * n
+    return Comparison(name, contenders, expected, TOLERANCES[dtype], operations, Floor(torch_peers.LOOP, floor))
+
+
+def transposed(dtype: Any, skewed: bool, floor: float) -> Comparison:
+    """`tgmm` beside a loop of `mm(out=)`."""
+    dtype = np.dtype(dtype)
+    k = n = 512 if skewed else 1024
+    sizes = np.array(_skewed() if skewed else inputs.GROUP_SIZES, np.int32)
+    lhs, rhs = (array.astype(dtype) for array in inputs.normal((k, inputs.M), (inputs.M, n)))
+    slices = _slices(sizes)
+    expected = np.stack([lhs[:, rows].astype(np.float64) @ rhs[rows].astype(np.float64) for rows in slices])
+    tiling = TRANSPOSED_TILING
+    contenders = [
+        _compiled(lambda: tgmm(lhs, rhs, sizes, preferred_element_type=dtype, tiling=tiling)),
+        torch_peers.loop_of_transposed_mm(lhs, rhs, slices),
+    ]
+    name = f"compiled tgmm {dtype}, {k}×{inputs.M} by {inputs.M}×{n}, {len(sizes)} groups"
+    operations = 2 * inputs.M * k * n
+    return Comparison(name, contenders, expected, TOLERANCES[dtype], operations, Floor(torch_peers.LOOP, floor))
+
+
+def dense(dtype: Any, floor: float) -> Comparison:
+    """`matmul` beside `torch.mm`."""
+    dtype = np.dtype(dtype)
+    x, y = (array.astype(dtype) for array in inputs.normal((2048, 2048), (2048, 2048)))
+    expected = x.astype(np.float64) @ y.astype(np.float64)
+    contenders = [_compiled(lambda: matmul(x, y, tiling=DENSE_TILING)), torch_peers.mm(x, y)]
+    name = f"compiled matmul {dtype}, 2048³"
+    return Comparison(name, contenders, expected, TOLERANCES[dtype], 2 * 2048**3, Floor(torch_peers.MM, floor))
+
+
+def _rms_norm_kernel(x_ref: Any, scale_ref: Any, out_ref: Any) -> None:
+    x = x_ref[...]
+    root = jnp.sqrt(jnp.mean(x * x, axis=-1, keepdims=True) + 1e-6)
+    out_ref[...] = x / root * scale_ref[...]
+
+
+def _gelu_kernel(x_ref: Any, bias_ref: Any, out_ref: Any) -> None:
+    x = x_ref[...] + bias_ref[...]
+    out_ref[...] = 0.5 * x * (1 + jnp.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))
+
+
+def by_rows(kernel: Callable[..., None]) -> Any:
+    """A kernel of `(f32[r, n], f32[n]) -> f32[r, n]` over blocks of whole rows."""
+    rows = pl.BlockSpec((ROWS, EXTENT), lambda i: (i, 0))
+    return pl.pallas_call(
+        kernel,
+        pl.ShapeDtypeStruct((EXTENT, EXTENT), np.float32),
+        grid=(EXTENT // ROWS,),
+        in_specs=[rows, pl.BlockSpec((EXTENT,), lambda i: (0,))],
+        out_specs=rows,
+        compiler_params=pl.CompilerParams(dimension_semantics=("parallel",)),
+    )
+
+
+def normalised(floor: float) -> Comparison:
+    """RMSNorm beside PyTorch's functions, one after the other."""
+    x, scale = inputs.normal((EXTENT, EXTENT), (EXTENT,))
+    call, out = by_rows(_rms_norm_kernel), np.empty_like(x)
+    wide = x.astype(np.float64)
+    expected = wide / np.sqrt((wide * wide).mean(-1, keepdims=True) + 1e-6) * scale
+    contenders = [_compiled(lambda: call(x, scale, out=out)), torch_peers.rms_norm(x, scale)]
+    return Comparison("compiled RMSNorm, 4096×4096", contenders, expected, 1e-6, 0, Floor(torch_peers.EAGER, floor))
+
+
+def activated(floor: float) -> Comparison:
+    """GELU (by tanh) of a sum with a bias beside PyTorch's functions, one after the other."""
+    x, bias = inputs.normal((EXTENT, EXTENT), (EXTENT,))
+    call, out = by_rows(_gelu_kernel), np.empty_like(x)
+    wide = x.astype(np.float64) + bias
+    expected = 0.5 * wide * (1 + np.tanh(0.7978845608028654 * (wide + 0.044715 * wide**3)))
+    contenders = [_compiled(lambda: call(x, bias, out=out)), torch_peers.gelu(x, bias)]
+    name = "compiled GELU of a bias sum, 4096×4096"
+    return Comparison(name, contenders, expected, 1e-6, 0, Floor(torch_peers.EAGER, floor))
+
+
+def softmaxed(floor: float) -> Comparison:
+    """`softmax` beside PyTorch's."""
+    (x,) = inputs.normal((EXTENT, EXTENT))
+    powers = np.exp(x.astype(np.float64))
+    expected = powers / powers.sum(-1, keepdims=True)
+    contenders = [_compiled(lambda: softmax(x, block_rows=ROWS)), torch_peers.softmax(x)]
+    return Comparison("compiled softmax, 4096×4096", contenders, expected, 1e-6, 0, Floor(torch_peers.EAGER, floor))
+
+
+CASES: dict[str, Callable[[], Comparison]] = {
+    "compiled-gmm": lambda: grouped(np.float32, False, 1.10),
+    "compiled-gmm-bf16": lambda: grouped(BFLOAT16, False, 1.03),
+    "compiled-gmm-skewed": lambda: grouped(np.float32, True, 1.35),
+    "compiled-gmm-skewed-bf16": lambda: grouped(BFLOAT16, True, 1.3),
+    "compiled-tgmm": lambda: transposed(np.float32, False, 1.05),
+    "compiled-tgmm-bf16": lambda: transposed(BFLOAT16, False, 1.0),
+    "compiled-tgmm-skewed": lambda: transposed(np.float32, True, 1.3),
+    "compiled-tgmm-skewed-bf16": lambda: transposed(BFLOAT16, True, 1.2),
+    "compiled-matmul": lambda: dense(np.float32, 1.10),
+    "compiled-matmul-bf16": lambda: dense(BFLOAT16, 1.03),
+    "compiled-softmax": lambda: softmaxed(1.15),
+    "compiled-rms-norm": lambda: normalised(2.5),
+    "compiled-gelu": lambda: activated(3.5),
+}

@@ -1,0 +1,156 @@
+"""PyTorch's own functions, into outputs that are there already where it takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from benchmarks.measure import Contender
+
+LOOP = "PyTorch, a loop of mm(out=)"
+GROUPED = "PyTorch grouped_mm"
+MM = "torch.mm(out=)"
+EAGER = "PyTorch eager"
+
+Array = np.ndarray[Any, Any]
+ROUNDS = 9
+
+
+def _contender(name: str, make: Callable[[], Callable[[], Any]]) -> Contender:
+    try:
+        run = make()
+        run()
+        return Contender(name, run, ROUNDS)
+    except (ImportError, AttributeError, NotImplementedError, RuntimeError) as error:
+        return Contender(name, None, missing=str(error).splitlines()[0])
+
+
+class Result:
+    """A tensor as NumPy sees it, converted only when someone looks."""
+
+    def __init__(self, tensor: Any) -> None:
+        self.tensor = tensor
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return self.tensor.double().numpy()
+
+
+def tensor(array: Array) -> Any:
+    """A tensor of the same elements; of bfloat16 too, which NumPy's protocol does not know."""
+    import torch
+
+    if array.dtype == ml_dtypes.bfloat16:
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def loop_of_mm(lhs: Array, rhs: Array, slices: Sequence[slice]) -> Contender:
+    """One product for each group: `dtype[m, n]` from `dtype[m, k]`, `dtype[g, k, n]`."""
+
+    def make() -> Callable[[], Any]:
+        import torch
+
+        x, y = tensor(lhs), tensor(rhs)
+        out = torch.empty(x.shape[0], y.shape[2], dtype=x.dtype)
+        parts = [(x[rows], matrix, out[rows]) for rows, matrix in zip(slices, y, strict=True)]
+
+        def run() -> Any:
+            for rows, matrix, target in parts:
+                torch.mm(rows, matrix, out=target)
+            return Result(out)
+
+        return run
+
+    return _contender(LOOP, make)
+
+
+def loop_of_transposed_mm(lhs: Array, rhs: Array, slices: Sequence[slice]) -> Contender:
+    """One product for each group: `dtype[g, k, n]` from `dtype[k, m]`, `dtype[m, n]`."""
+
+    def make() -> Callable[[], Any]:
+        import torch
+
+        x, y = tensor(lhs), tensor(rhs)
+        out = torch.empty(len(slices), x.shape[0], y.shape[1], dtype=x.dtype)
+        parts = [(x[:, rows], y[rows], target) for rows, target in zip(slices, out, strict=True)]
+
+        def run() -> Any:
+            for columns, rows, target in parts:
+                torch.mm(columns, rows, out=target)
+            return Result(out)
+
+        return run
+
+    return _contender(LOOP, make)
+
+
+def grouped_mm(lhs: Array, rhs: Array, sizes: Array) -> Contender:
+    """PyTorch's own grouped product."""
+
+    def make() -> Callable[[], Any]:
+        import torch
+
+        x, y = tensor(lhs), tensor(rhs)
+        ends = torch.tensor(np.cumsum(sizes), dtype=torch.int32)
+        return lambda: Result(torch.nn.functional.grouped_mm(x, y, offs=ends))
+
+    return _contender(GROUPED, make)
+
+
+def mm(x: Array, y: Array) -> Contender:
+    """The dense product."""
+
+    def make() -> Callable[[], Any]:
+        import torch
+
+        left, right = tensor(x), tensor(y)
+        out = torch.empty(x.shape[0], y.shape[1], dtype=left.dtype)
+        return lambda: Result(torch.mm(left, right, out=out))
+
+    return _contender(MM, make)
+
+
+def softmax(x: Array) -> Contender:
+    """Softmax along the last axis."""
+
+    def make() -> Callable[[], Any]:
+        import torch
+
+        array = tensor(x)
+        out = torch.empty_like(array)
+        return lambda: Result(torch.softmax(array, -1, out=out))
+
+    return _contender(EAGER, make)
+
+
+def rms_norm(x: Array, scale: Array) -> Contender:
+    """RMSNorm as models write it."""
+
+    def make() -> Callable[[], Any]:
+        import torch
+
+        array, factors = tensor(x), tensor(scale)
+        out = torch.empty_like(array)
+
+        def run() -> Any:
+            root = torch.rsqrt(array.pow(2).mean(-1, keepdim=True) + 1e-6)
+            return Result(torch.mul(array * root, factors, out=out))
+
+        return run
+
+    return _contender(EAGER, make)
+
+
+def gelu(x: Array, bias: Array) -> Contender:
+    """GELU of a sum with a bias."""
+
+    def make() -> Callable[[], Any]:
+        import torch
+
+        array, added = tensor(x), tensor(bias)
+        return lambda: Result(torch.nn.functional.gelu(array + added, approximate="tanh"))
+
+    return _contender(EAGER, make)
