@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from palladio.driver.executors import CPU, REFERENCE, Executor, Runner
+from palladio.driver.observe import note
 from palladio.ir.program import Program
 from palladio.ir.verify import verify
 from palladio.passes.common_subexpressions import merge_common_subexpressions
@@ -24,4 +25,5 @@ def load(program: Program, executor: Executor, dump: Dump | None = None) -> Runn
         dump: called with the program's text after each stage.
     """
     verify(program)
+    note(program)
     return executor.load(run_passes(program, PIPELINES[executor.name], dump=dump))

@@ -26,6 +26,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
 
 FLOOR = {unit: floor for floor, units in enumerate(FLOORS) for unit in units}
 FLOOR[""] = FLOOR["demo"]  # palladio/__init__.py, the facade: it may import every floor below the demo's
+FLOOR["__main__"] = FLOOR["demo"]  # `python -m palladio`, the command line
 
 USER_LIKE = ("library", "demo")  # only these use the facade as users do
 PUBLIC = {"palladio", *(f"palladio.{name}" for name in ("gpu", "tpu", "numpy", "lax", "library", "interop"))}

@@ -1,0 +1,49 @@
+"""The command `palladio`: its subcommands and its exit status.
+
+0: done. 1: the file or function failed, called no kernel, or a kernel cannot be brought to the stage asked for. 2: the
+command was not understood, or names what is not there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import traceback
+from collections.abc import Sequence
+
+from palladio.cli import show
+from palladio.cli.target import MissingTarget
+
+COMMANDS = (show,)
+"""Each has `add(subparsers)`, which declares its arguments and sets `run`, a function of them to an exit status."""
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command's arguments."""
+    parser = argparse.ArgumentParser("palladio", description="Tools for kernels written with Palladio.")
+    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        command.add(subparsers)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command.
+
+    Args:
+        arguments: what stands behind the command's name, by default that of this process.
+
+    Returns:
+        The exit status.
+    """
+    options = make_parser().parse_args(arguments)
+    try:
+        return int(options.run(options))
+    except MissingTarget as missing:
+        print(f"palladio: {missing}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        return 0  # whoever read the output has read enough
+    except Exception:
+        traceback.print_exc()
+        return 1
