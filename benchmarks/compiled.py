@@ -21,8 +21,8 @@ Array = np.ndarray[Any, Any]
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 TILING = (32, 1024, 512)
-SKEWED_TILING = (32, 512, 512)
-TRANSPOSED_TILING = (128, 512, 512)
+SKEWED_TILING = (8, 512, 512)
+TRANSPOSED_TILING = (64, 512, 512)
 DENSE_TILING = (256, 2048, 512)
 ROWS = 16
 

@@ -31,6 +31,9 @@ KEPT_BYTES = 8 << 20
 # Rows a multiple of the page size apart would evict each other from the cache.
 _APART = 16
 
+TOGETHER = 8
+"""Rows of the right operand that are packed together."""
+
 Element = Callable[[Index, Index, int], V]
 
 
@@ -164,15 +167,21 @@ class Product:
             e.store(e.select(elsewhere, key, V("0", "i64")), note, 8)
 
     def pack(self, place: V) -> None:
-        """Compute the right operand into panels: for each piece of the depth, panel by panel, step by step."""
+        """Compute the right operand into panels: for each piece of the depth, panel by panel, step by step.
+
+        It is read some whole rows at a time: of one panel after the other, there would be a page for every few bytes.
+        """
         e = self.e
+        together = TOGETHER if self.rhs.transposed is None else registers.LANES
         for first, stop, steps in cut(self.depth, self.steps):
-            with e.loop(first, stop, steps) as k:
-                for start, end, vectors, width in self.column_panels():
-                    with e.loop(start, end, vectors * width) as column:
-                        panel = self.panel(place, k, column, steps)
-                        rows = Buffer(panel, (vectors * width, 1), (steps, vectors * width), self.word)
-                        self.pack_panel(rows, k, column, vectors, width)
+            for top, bottom, size in cut(steps, together):
+                with e.loop(first, stop, steps) as k, e.loop(top, bottom, size) as step:
+                    for start, end, vectors, width in self.column_panels():
+                        with e.loop(start, end, vectors * width) as column:
+                            panel = self.panel(place, k, column, steps)
+                            base = e.pointer(panel, e.mul(step, vectors * width), self.word.itemsize)
+                            rows = Buffer(base, (vectors * width, 1), (size, vectors * width), self.word)
+                            self.pack_panel(rows, e.add(k, step), column, vectors, width)
 
     def panel(self, place: V, k: Index, column: Index, steps: int) -> V:
         """Where a panel of `steps` steps is."""
