@@ -5,12 +5,25 @@
 
 from __future__ import annotations
 
-from palladio.cpu.rules import arithmetic, casts, compare, control, dot, math, memory, reduce, shape
+from palladio.cpu.rules import (
+    arithmetic,
+    casts,
+    compare,
+    control,
+    dot,
+    math,
+    memory,
+    order,
+    reduce,
+    selection,
+    shape,
+    special,
+)
 from palladio.cpu.scope import Rule
 
 RULES: dict[str, Rule] = {
     name: rule
-    for family in (arithmetic, math, compare, casts, shape, reduce, memory, control, dot)
+    for family in (arithmetic, math, special, compare, casts, shape, reduce, order, memory, selection, control, dot)
     for name, rule in family.RULES.items()
 }
 

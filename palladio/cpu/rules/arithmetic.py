@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from palladio.cpu.emit import Emitter, V, width_of
 from palladio.cpu.rules.elementwise import elementwise
@@ -11,6 +11,8 @@ from palladio.cpu.tiles import Tile
 from palladio.ops import arithmetic as ops
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
+
+Combine = Callable[[Emitter, DType, Sequence[V]], V]
 
 
 def simple(floating: str, signed: str, unsigned: str | None = None) -> Rule:
@@ -133,6 +135,26 @@ def _clamp(e: Emitter, dtype: DType, values: Sequence[V]) -> V:
     return minimum(e, dtype, (maximum(e, dtype, (low, x)), high))
 
 
+def _power(e: Emitter, dtype: DType, values: Sequence[V]) -> V:
+    """Integers by squaring, once for each bit of the exponent; to a negative power only 1 and -1 give other than 0."""
+    x, y = values
+    if dtypes.is_float(dtype):
+        return e.intrinsic("pow", x.type, x, y)
+    one, nothing = e.constant(1, x.type), zero(e, x)
+    result, square = one, x
+    for bit in range(dtype.itemsize * 8):
+        chosen = e.binary("and", e.binary("lshr", y, e.constant(bit, y.type)), one)
+        result = e.select(e.compare("icmp ne", chosen, nothing), e.binary("mul", result, square), result)
+        square = e.binary("mul", square, square)
+    if not dtypes.is_signed(dtype):
+        return result
+    minus = e.constant(-1, x.type)
+    odd = e.compare("icmp ne", e.binary("and", y, one), nothing)
+    of_one = e.select(e.compare("icmp eq", x, one), one, nothing)
+    of_one = e.select(e.compare("icmp eq", x, minus), e.select(odd, minus, one), of_one)
+    return e.select(e.compare("icmp slt", y, nothing), of_one, result)
+
+
 RULES: dict[str, Rule] = {
     ops.add.name: _add,
     ops.sub.name: simple("fsub", "sub"),
@@ -145,5 +167,6 @@ RULES: dict[str, Rule] = {
     ops.max.name: elementwise(maximum),
     ops.min.name: elementwise(minimum),
     ops.clamp.name: elementwise(_clamp),
+    ops.pow.name: elementwise(_power),
     ops.integer_pow.name: _integer_pow,
 }

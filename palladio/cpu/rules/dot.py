@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from palladio.cpu import registers
@@ -9,7 +10,7 @@ from palladio.cpu.emit import Index, V, vector
 from palladio.cpu.product import Element, Operand, Product, multiplies_pairs
 from palladio.cpu.rules.casts import converted
 from palladio.cpu.scope import Refused, Rule, Scope
-from palladio.cpu.tiles import Buffer, Tile, merged, tile_of, write
+from palladio.cpu.tiles import Buffer, Tile, merged, row_major, tile_of, write
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType
@@ -112,13 +113,51 @@ def accumulator(lhs: DType, rhs: DType, result: DType) -> DType:
     if dtypes.is_float(lhs) or dtypes.is_float(rhs):
         return dtypes.FLOAT64 if dtypes.FLOAT64 in (lhs, rhs, result) else dtypes.FLOAT32
     if not dtypes.is_integer(result):
-        raise Refused("a product of integers as floats is not compiled for the CPU")
+        return dtypes.INT64
     return result if result.itemsize >= 4 else dtypes.INT32
 
 
 def _dot(scope: Scope, lhs: Tile, rhs: Tile, *, contracting: Axes, batch: Axes, dtype: DType) -> Sequence[Tile]:
-    if batch[0]:
-        raise Refused("a batched product is not compiled for the CPU")
+    free = [
+        [axis for axis in range(len(tile.shape)) if axis not in (*summed, *shared)]
+        for tile, summed, shared in zip((lhs, rhs), contracting, batch, strict=True)
+    ]
+    if batch[0] or any(len(axes) > 1 for axes in (*free, *contracting)):
+        return _batched(scope, (lhs, rhs), free, contracting, batch, dtype)
+    return _single(scope, lhs, rhs, contracting, dtype)
+
+
+def _batched(
+    scope: Scope, tiles: Sequence[Tile], free: Sequence[Sequence[int]], contracting: Axes, batch: Axes, dtype: DType
+) -> Sequence[Tile]:
+    """Products of matrices, one for each place along the batch axes; the other axes of each kind are made one."""
+    e = scope.e
+    stacks: list[Buffer] = []
+    sizes = [math.prod(tile.shape[axis] for axis in axes) for tile, axes in zip(tiles, free, strict=True)]
+    depth = math.prod(tiles[0].shape[axis] for axis in contracting[0])
+    count = math.prod(tiles[0].shape[axis] for axis in batch[0])
+    for tile, mine, summed, shared, size in zip(tiles, free, contracting, batch, sizes, strict=True):
+        (moved,) = scope.function.rules["transpose"](scope, tile, permutation=(*shared, *mine, *summed))
+        target = scope.arena.buffer(e, moved.shape, moved.dtype)
+        write(e, moved, target)
+        stacks.append(Buffer(target.base, row_major((count, size, depth)), (count, size, depth), moved.dtype))
+    shape = [tiles[0].shape[axis] for axis in (*batch[0], *free[0])] + [tiles[1].shape[axis] for axis in free[1]]
+    result = scope.arena.buffer(e, tuple(shape), dtype)
+    with e.loop(0, count) as place:
+        left, right = (_at_place(scope, stack, place) for stack in stacks)
+        (product,) = _single(scope, left, right, ((1,), (1,)), dtype)
+        base = e.pointer(result.base, e.mul(place, sizes[0] * sizes[1]), dtype.itemsize)
+        write(e, product, Buffer(base, (sizes[1], 1), (sizes[0], sizes[1]), dtype))
+    found = tile_of(e, result)
+    return (found if shape else scope.keep(found),)
+
+
+def _at_place(scope: Scope, stack: Buffer, place: Index) -> Tile:
+    base = scope.e.pointer(stack.base, scope.e.mul(place, math.prod(stack.shape[1:])), stack.dtype.itemsize)
+    return tile_of(scope.e, Buffer(base, stack.strides[1:], stack.shape[1:], stack.dtype))
+
+
+def _single(scope: Scope, lhs: Tile, rhs: Tile, contracting: Axes, dtype: DType) -> Sequence[Tile]:
     free = [[a for a in range(len(t.shape)) if a not in c] for t, c in zip((lhs, rhs), contracting, strict=True)]
     left, right = Matrix(lhs, free[0], contracting[0]), Matrix(rhs, contracting[1], free[1])
     shape = tuple(lhs.shape[a] for a in free[0]) + tuple(rhs.shape[a] for a in free[1])

@@ -11,10 +11,12 @@ from collections.abc import Sequence
 
 from palladio.cpu import registers
 from palladio.cpu.emit import Emitter, Index, V
+from palladio.cpu.rules.selection import Selection, copied, one_by_one, settled, store_combined
 from palladio.cpu.scope import Place, Refused, Rule, Scope
 from palladio.cpu.tiles import Buffer, Memory, Tile, merged, row_major, tile_of, write
 from palladio.ops.memory import Transforms
 from palladio.types import dtypes, transforms
+from palladio.types.transforms import Index as IndexTransform
 from palladio.types.transforms import Operand, Slice
 
 
@@ -27,6 +29,10 @@ def as_index(scope: Scope, tile: Tile) -> V:
         if tile.dtype.itemsize == 8
         else e.convert("sext" if dtypes.is_signed(tile.dtype) else "zext", value, "i64")
     )
+
+
+class NoView(Refused):
+    """A stack of transforms that selects what no view shows. It is gone through element by element."""
 
 
 class View:
@@ -46,7 +52,7 @@ def viewed(scope: Scope, buffer: Buffer, stack: Transforms, operands: Sequence[T
     """The view of a buffer that a stack of transforms makes.
 
     Raises:
-        Refused: for a stack that no view can be made of.
+        NoView: for a stack that no view can be made of.
     """
     view = View(buffer)
     for transform in stack:
@@ -65,25 +71,25 @@ def viewed(scope: Scope, buffer: Buffer, stack: Transforms, operands: Sequence[T
             case transforms.Reshape(shape):
                 _refuse_behind_guard(view)
                 if not view.buffer.contiguous:
-                    raise Refused("a reshape of a strided reference is not compiled for the CPU")
+                    raise NoView("a reshape of a strided reference is not compiled for the CPU")
                 view.buffer = Buffer(view.buffer.base, row_major(shape), shape, view.buffer.dtype)
             case transforms.Bitcast(dtype):
                 _refuse_behind_guard(view)
                 if dtype.itemsize != view.buffer.dtype.itemsize or not registers.is_compiled(dtype):
-                    raise Refused("a bitcast that changes the width is not compiled for the CPU")
+                    raise NoView("a bitcast that changes the width is not compiled for the CPU")
                 view.buffer = Buffer(view.buffer.base, view.buffer.strides, view.buffer.shape, dtype)
     return view
 
 
 def _refuse_behind_guard(view: View) -> None:
     if view.bounds:
-        raise Refused("a transform behind a dynamic slice is not compiled for the CPU")
+        raise NoView("a transform behind a dynamic slice is not compiled for the CPU")
 
 
 def _index(scope: Scope, view: View, entries: Sequence[object], operands: Sequence[Tile]) -> None:
     e, old = scope.e, view.buffer
     if view.bounds:
-        raise Refused("an index behind a dynamic slice is not compiled for the CPU")
+        raise NoView("an index behind a dynamic slice is not compiled for the CPU")
     offset: Index = 0
     strides: list[Index] = []
     shape: list[int] = []
@@ -113,7 +119,7 @@ def _entry(scope: Scope, entry: object, operands: Sequence[Tile]) -> tuple[Index
         )
     if isinstance(entry, Operand):
         if operands[entry.position].shape:
-            raise Refused("an index array is not compiled for the CPU")
+            raise NoView("an index array is not compiled for the CPU")
         return as_index(scope, operands[entry.position]), None, 1
     return int(entry), None, 1  # type: ignore[call-overload]
 
@@ -183,15 +189,6 @@ def _copy_inside(scope: Scope, view: View, copy: Buffer) -> None:
     one_by_one(e, copy.shape, element)
 
 
-def one_by_one(e: Emitter, shape: Sequence[int], body: object, index: tuple[Index, ...] = ()) -> None:
-    """Run `body(index)` for each element."""
-    if len(index) == len(shape):
-        body(index)  # type: ignore[operator]
-        return
-    with e.loop(0, shape[len(index)]) as position:
-        one_by_one(e, shape, body, (*index, position))
-
-
 def put(scope: Scope, view: View, value: Tile) -> None:
     """Write a tile to what a view shows; what is outside is dropped."""
     e = scope.e
@@ -221,57 +218,82 @@ def put(scope: Scope, view: View, value: Tile) -> None:
     e.label(behind)
 
 
+def _view_or_none(scope: Scope, buffer: Buffer, stack: Transforms, operands: Sequence[Tile]) -> View | None:
+    try:
+        return viewed(scope, buffer, stack, operands)
+    except NoView:
+        return None
+
+
+def _read_of(scope: Scope, buffer: Buffer, memory: Memory | None, stack: Transforms, indices: Sequence[Tile]) -> Tile:
+    """What a stack of transforms selects; a scalar is loaded now."""
+    view = _view_or_none(scope, buffer, stack, indices)
+    if view is None:
+        tile = Selection(scope, buffer, stack, [settled(scope, index) for index in indices]).read()
+    else:
+        tile = read(scope, view, memory, whole=not stack)
+    return tile if tile.shape else scope.keep(tile)
+
+
 def _load(scope: Scope, ref: Place, *indices: Tile, transforms: Transforms) -> Sequence[Tile]:
-    view = viewed(scope, ref.buffer, transforms, indices)
-    tile = read(scope, view, ref.memory, whole=not transforms)
-    return (tile if tile.shape else _now(scope, tile),)
-
-
-def _now(scope: Scope, tile: Tile) -> Tile:
-    """A scalar, loaded now."""
-    return scope.keep(tile)
+    return (_read_of(scope, ref.buffer, ref.memory, transforms, indices),)
 
 
 def _store(scope: Scope, ref: Place, value: Tile, *indices: Tile, transforms: Transforms) -> Sequence[Tile]:
     aligned = not transforms and value.reads.get(ref.memory, True)
     if ref.memory in value.reads and not aligned:
         value = scope.keep(value)
-    put(scope, viewed(scope, ref.buffer, transforms, indices), value)
+    view = _view_or_none(scope, ref.buffer, transforms, indices)
+    if view is None:
+        store_combined(scope, ref.buffer, value, indices, transforms)
+    else:
+        put(scope, view, value)
     return ()
 
 
 def _swap(scope: Scope, ref: Place, value: Tile, *indices: Tile, transforms: Transforms) -> Sequence[Tile]:
-    view = viewed(scope, ref.buffer, transforms, indices)
-    old = scope.keep(read(scope, view, ref.memory, whole=False))
+    value = settled(scope, value)
+    old = scope.keep(_read_of(scope, ref.buffer, None, transforms, indices))
     _store(scope, ref, value, *indices, transforms=transforms)
     return (old,)
 
 
+def _combine(scope: Scope, buffer: Buffer, value: Tile, indices: Sequence[Tile], stack: Transforms, kind: str) -> None:
+    """Combine a value with what a stack of transforms selects."""
+    view = _view_or_none(scope, buffer, stack, indices)
+    if view is None:
+        store_combined(scope, buffer, value, indices, stack, kind)
+        return
+    value = settled(scope, value)
+    if kind != "set":
+        old = scope.keep(read(scope, view, None, whole=False))
+        name = f"bitwise_{kind}" if kind in ("and", "or", "xor") else kind
+        (value,) = scope.function.rules[name](scope, old, value)
+    put(scope, view, value)
+
+
 def _accumulate(scope: Scope, ref: Place, value: Tile, *indices: Tile, transforms: Transforms) -> Sequence[Tile]:
-    view = viewed(scope, ref.buffer, transforms, indices)
-    old = scope.keep(read(scope, view, ref.memory, whole=False))
-    (total,) = scope.function.rules["add"](scope, old, scope.keep(value))
-    put(scope, view, total)
+    _combine(scope, ref.buffer, value, indices, transforms, "add")
     return ()
 
 
 def _extract(scope: Scope, x: Tile, *indices: Tile, transforms: Transforms) -> Sequence[Tile]:
     kept = x if x.buffer is not None else scope.keep(x)
     if kept.buffer is None:
+        if not all(isinstance(transform, IndexTransform) for transform in transforms):
+            raise Refused("a transform of a scalar value is not compiled for the CPU")
         return (kept,)
-    tile = read(scope, viewed(scope, kept.buffer, transforms, indices), None, whole=False)
-    tile.reads = merged([kept], aligned=False)
-    return (tile if tile.shape else _now(scope, tile),)
+    tile = _read_of(scope, kept.buffer, None, transforms, indices)
+    if tile.shape:
+        tile.reads = merged([kept], aligned=False)
+    return (tile,)
 
 
 def _insert(scope: Scope, x: Tile, value: Tile, *indices: Tile, transforms: Transforms, kind: str) -> Sequence[Tile]:
-    if kind != "set":
-        raise Refused("an insert that combines is not compiled for the CPU")
-    copy = scope.arena.buffer(scope.e, x.shape, x.dtype)
-    value = scope.keep(value) if value.buffer is None else value
-    write(scope.e, x, copy)
-    put(scope, viewed(scope, copy, transforms, indices), value)
-    return (tile_of(scope.e, copy),)
+    copy = copied(scope, x)
+    _combine(scope, copy, value, indices, transforms, kind)
+    tile = tile_of(scope.e, copy)
+    return (tile if tile.shape else scope.keep(tile),)
 
 
 def _promise(scope: Scope, x: Tile, *, values: tuple[int, ...]) -> Sequence[Tile]:

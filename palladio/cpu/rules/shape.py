@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from palladio.cpu import registers
 from palladio.cpu.emit import Index, V
 from palladio.cpu.scope import Rule, Scope
-from palladio.cpu.tiles import Tile, merged, row_major, tile_of, write
+from palladio.cpu.tiles import Buffer, Tile, for_each, merged, row_major, tile_of, write
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType, Shape
@@ -134,7 +134,38 @@ def _concatenate(scope: Scope, *tiles: Tile, axis: int) -> Sequence[Tile]:
     return (tile_of(scope.e, target),)
 
 
+def _pad(scope: Scope, x: Tile, value: Tile, *, padding: tuple[tuple[int, int, int], ...]) -> Sequence[Tile]:
+    """Filled with the value, and the elements that stay written to their places."""
+    e = scope.e
+    x, value = scope.keep(x), scope.keep(value)
+    if not x.shape:
+        return (x,)
+    sizes, starts, places, counts = [], [], [], []
+    for extent, (before, behind, between) in zip(x.shape, padding, strict=True):
+        step = between + 1
+        size = before + extent + max(0, extent - 1) * between + behind
+        # Element n goes to before + n * step; those that go to 0, …, size - 1 stay.
+        first = max(0, -(before // step))
+        stop = max(first, min(extent, -((before - size) // step)))
+        sizes.append(size)
+        starts.append(first)
+        places.append(before + first * step if stop > first else 0)
+        counts.append(stop - first)
+    target = scope.arena.buffer(e, tuple(sizes), x.dtype)
+    for_each(e, target.shape, lambda index, width: target.put(e, index, value.at((), width), width))
+    if all(counts):
+        steps = [e.mul(stride, axis[2] + 1) for stride, axis in zip(target.strides, padding, strict=True)]
+        part = Buffer(target.address(e, places), tuple(steps), tuple(counts), x.dtype)
+        moved = Tile(
+            part.type,
+            lambda index, width: x.at([e.add(i, first) for i, first in zip(index, starts, strict=True)], width),
+        )
+        write(e, moved, part)
+    return (tile_of(e, target),)
+
+
 RULES: dict[str, Rule] = {
+    "pad": _pad,
     "broadcast": _broadcast,
     "transpose": _transpose,
     "reshape": _reshape,
