@@ -20,9 +20,10 @@ from palladio.library import gmm, matmul, softmax, tgmm
 Array = np.ndarray[Any, Any]
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
-TILING = (32, 1024, 512)
-SKEWED_TILING = (8, 512, 512)
+TILING = (32, 1024, 256)
+SKEWED_TILING = (8, 512, 256)
 TRANSPOSED_TILING = (64, 512, 512)
+SKEWED_TRANSPOSED_TILING = (32, 256, 512)
 DENSE_TILING = (256, 2048, 512)
 ROWS = 16
 
@@ -83,7 +84,7 @@ def transposed(dtype: Any, skewed: bool, floor: float) -> Comparison:
     lhs, rhs = (array.astype(dtype) for array in inputs.normal((k, inputs.M), (inputs.M, n)))
     slices = _slices(sizes)
     expected = np.stack([lhs[:, rows].astype(np.float64) @ rhs[rows].astype(np.float64) for rows in slices])
-    tiling = TRANSPOSED_TILING
+    tiling = SKEWED_TRANSPOSED_TILING if skewed else TRANSPOSED_TILING
     contenders = [
         _compiled(lambda: tgmm(lhs, rhs, sizes, preferred_element_type=dtype, tiling=tiling)),
         torch_peers.loop_of_transposed_mm(lhs, rhs, slices),
