@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from palladio.base import knobs
+from palladio.cpu.coverage import written_whole
 from palladio.cpu.lower import Lowered, lower_grid
 from palladio.cpu.machine_code import KERNEL, MachineCode
 from palladio.cpu.memory import POOL, output
@@ -54,7 +55,8 @@ def compile_grid(grid: Grid, kernel: Program, operands: Sequence[Type]) -> Calla
     written = {effect.position - first for effect in effects if effect.kind is not EffectKind.READ}
     read = {effect.position - first for effect in effects if effect.kind is EffectKind.READ}
     uninitialized = [dtypes.uninitialized(type.dtype) for type in grid.output_types]
-    started = {target for _, target in grid.aliases}
+    # What needs no uninitialised values before the kernel runs.
+    started = {target for _, target in grid.aliases} | written_whole(grid, kernel)
     table = ctypes.c_void_p * max(1, len(operands) - grid.dynamic + len(grid.outputs))
     known = grid.dynamic == 0
 

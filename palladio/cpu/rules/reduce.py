@@ -31,6 +31,10 @@ def _bitwise(op: str) -> Combine:
 _ALL_BITS = -1
 
 
+CHAINS = 4
+"""Accumulators along the last axis: each waits for its own last result only, so several are faster than one."""
+
+
 class Reducer:
     """Combines the elements of a tile over some axes into a buffer."""
 
@@ -43,7 +47,11 @@ class Reducer:
         self.kept = [axis for axis in range(len(x.shape)) if axis not in self.axes]
         shape = tuple(x.shape[axis] for axis in self.kept)
         self.target = scope.arena.buffer(self.e, shape, x.dtype)
-        self.slots = {width: scope.function.slot(vector(registers.register(x.dtype), width)) for width in self.lanes()}
+        self.slots = {
+            (width, chain): scope.function.slot(vector(registers.register(x.dtype), width))
+            for width in self.lanes()
+            for chain in range(CHAINS)
+        }
 
     def lanes(self) -> set[int]:
         """The widths that an accumulator may have."""
@@ -70,8 +78,8 @@ class Reducer:
             found[axis] = position
         return found
 
-    def begin(self, width: int) -> V:
-        slot = self.slots[width]
+    def begin(self, width: int, chain: int = 0) -> V:
+        slot = self.slots[width, chain]
         first = registers.constant(self.e, self.start, self.x.dtype, width)
         self.e.line(f"store {first}, ptr {slot.text}")
         return slot
@@ -92,18 +100,33 @@ class Reducer:
 
     def across(self, index: Sequence[Index], width: int) -> None:
         """One result from whole vectors along the last axis."""
-        *outer, last = self.axes
+        last = self.axes[-1]
         whole = self.begin(1)
         for start, end, lanes in widths(self.x.shape[last]):
-            slot = self.begin(lanes) if lanes > 1 else whole
-            with ExitStack() as stack:
-                inner = [stack.enter_context(self.e.loop(0, self.x.shape[axis])) for axis in outer]
-                position = stack.enter_context(self.e.loop(start, end, lanes))
-                self.take(slot, self.x.at(self.place(index, (*inner, position)), lanes))
-            if lanes > 1:
-                type = vector(registers.register(self.x.dtype), lanes)
-                self.take(whole, self.folded(self.e.value(type, f"load {type}, ptr {slot.text}")))
+            if lanes == 1:
+                self.along(index, start, end, 1, [whole])
+                continue
+            slots = [self.begin(lanes, chain) for chain in range(min(CHAINS, (end - start) // lanes))]
+            self.along(index, start, end, lanes, slots)
+            type = vector(registers.register(self.x.dtype), lanes)
+            for slot in slots[1:]:
+                self.take(slots[0], self.e.value(type, f"load {type}, ptr {slot.text}"))
+            self.take(whole, self.folded(self.e.value(type, f"load {type}, ptr {slots[0].text}")))
         self.finish(index, whole, 1)
+
+    def along(self, index: Sequence[Index], start: int, end: int, lanes: int, slots: Sequence[V]) -> None:
+        """Combine vectors from `start` to `end` with the accumulators in turn."""
+        stride = lanes * len(slots)
+        middle = start + (end - start) // stride * stride
+        with ExitStack() as stack:
+            inner = [stack.enter_context(self.e.loop(0, self.x.shape[axis])) for axis in self.axes[:-1]]
+            with self.e.loop(start, middle, stride) as first:
+                for chain, slot in enumerate(slots):
+                    position = self.e.add(first, chain * lanes)
+                    self.take(slot, self.x.at(self.place(index, (*inner, position)), lanes))
+            if middle < end:
+                with self.e.loop(middle, end, lanes) as position:
+                    self.take(slots[0], self.x.at(self.place(index, (*inner, position)), lanes))
 
     def folded(self, value: V) -> V:
         """All lanes combined into one, halves with halves."""

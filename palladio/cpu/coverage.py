@@ -1,0 +1,54 @@
+"""Which outputs of a kernel call are written whole, whatever the kernel reads: they need no values to begin with.
+
+Proved from the structure alone: the blocks of the grid's points are those of the array, each grid axis moving along one
+axis of it, and the first thing that the kernel does to a block is to store all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from palladio.ir.program import Literal, Program, Var
+from palladio.ops.grid import Blocked, BlockMap, Grid, Squeezed
+from palladio.types.types import ArrayType
+
+
+def written_whole(grid: Grid, kernel: Program) -> set[int]:
+    """The outputs of which every element is surely written before it is read."""
+    refs = kernel.inputs[len(grid.sizes) + grid.dynamic + grid.scalars + len(grid.inputs) :]
+    outputs = enumerate(zip(grid.outputs, grid.output_types, refs))
+    return {n for n, (block, type, ref) in outputs if _tiles_all(grid, block, type) and _stored_first(kernel, ref)}
+
+
+def _tiles_all(grid: Grid, block: BlockMap, type: ArrayType) -> bool:
+    """Whether the blocks of all grid points together are the whole array."""
+    if any(size is None or size < 1 for size in grid.sizes):
+        return False
+    moves: set[int] = set()
+    for dim, atom, extent in zip(block.dims, block.index_map.outputs, type.shape, strict=True):
+        if not isinstance(dim, (Blocked, Squeezed)):
+            return False
+        size = dim.block_size if isinstance(dim, Blocked) else 1
+        steps = _steps(grid, block.index_map.inputs, atom, moves)
+        if steps * size < extent:
+            return False
+    return True
+
+
+def _steps(grid: Grid, inputs: Sequence[Var], atom: object, moves: set[int]) -> int:
+    """How many blocks an index goes through from 0 on, apart from what other axes do; 0 if that is not plain."""
+    if isinstance(atom, Literal):
+        return 1 if atom.value == 0 else 0
+    axis = next((n for n, var in enumerate(inputs[: len(grid.sizes)]) if var is atom), None)
+    if axis is None or axis in moves:
+        return 0
+    moves.add(axis)
+    return grid.sizes[axis] or 0
+
+
+def _stored_first(kernel: Program, ref: Var) -> bool:
+    """Whether the first equation that touches a reference stores to all of it, in every run of the kernel."""
+    for eqn in kernel.eqns:
+        if any(atom is ref for atom in eqn.inputs):
+            return eqn.op.name == "store" and eqn.inputs[0] is ref and not eqn.params["transforms"]
+    return False

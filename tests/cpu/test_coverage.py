@@ -1,0 +1,68 @@
+"""Which outputs need no values to begin with."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import palladio as pl
+import palladio.numpy as jnp
+from palladio.cpu import engine
+
+
+def written(kernel, block, index_map, grid, shape=(8, 16)):
+    """The outputs that are found to be written whole."""
+    found = []
+    call = pl.pallas_call(
+        kernel, pl.ShapeDtypeStruct(shape, np.float32), grid=grid, out_specs=pl.BlockSpec(block, index_map)
+    )
+    original = engine.written_whole
+
+    def spy(*arguments):
+        found.append(original(*arguments))
+        return found[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "written_whole", spy)
+        with pl.executor("cpu"):
+            out = np.full(shape, 7, np.float32)
+            result = call(out=out)
+    (only,) = found
+    return only == {0}, np.asarray(result)
+
+
+def store(out_ref):
+    out_ref[...] = jnp.zeros(out_ref.shape, np.float32) + pl.program_id(0)
+
+
+def store_some(out_ref):
+    out_ref[0:1, :] = jnp.zeros((1, out_ref.shape[1]), np.float32)
+
+
+def store_sometimes(out_ref):
+    @pl.when(pl.program_id(0) == 0)
+    def _():
+        out_ref[...] = jnp.zeros(out_ref.shape, np.float32)
+
+
+def test_blocks_that_tile_the_array_and_a_store_of_each():
+    proved, out = written(store, (3, 16), lambda i: (i, 0), (3,))
+    assert proved
+    np.testing.assert_array_equal(out[:, 0], [0, 0, 0, 1, 1, 1, 2, 2])
+
+
+@pytest.mark.parametrize(
+    ("block", "index_map", "grid"),
+    [((3, 16), lambda i: (i, 0), (2,)), ((2, 16), lambda i: (i // 2, 0), (8,)), ((2, 4), lambda i: (i, i), (4,))],
+    ids=["too few blocks", "computed index", "diagonal"],
+)
+def test_blocks_that_may_leave_something_out(block, index_map, grid):
+    proved, _ = written(store, block, index_map, grid)
+    assert not proved
+
+
+@pytest.mark.parametrize("kernel", [store_some, store_sometimes])
+def test_stores_that_leave_something_out(kernel):
+    proved, out = written(kernel, (2, 16), lambda i: (i, 0), (4,))
+    assert not proved
+    assert np.isnan(out[-1]).all()
