@@ -41,12 +41,14 @@ import numpy as np
 import pytest
 
 from palladio.base.errors import PalladioError
+from palladio.cpu.executor import NotCompiledWarning
 from palladio.ir.evaluate import evaluate
 from palladio.ir.program import Program, walk
 from palladio.ops import OPS, parse
 from palladio.passes import ALL_PASSES, PASSES, run_passes
 from palladio.types import dtypes
 from palladio.types.types import RefType, Type
+from tests.one_point import run_on_cpu
 from tests.round_trip import check_round_trip
 
 Executor = Callable[[Program, Sequence[Any]], Sequence[Any]]
@@ -72,8 +74,33 @@ def through_all_passes(program: Program, values: Sequence[Any]) -> Sequence[Any]
     return outputs[:count]
 
 
-EXECUTORS: dict[str, Executor] = {"reference": reference, "through_all_passes": through_all_passes}
+EXECUTORS: dict[str, Executor] = {"reference": reference, "through_all_passes": through_all_passes, "cpu": run_on_cpu}
 """Who runs the files: outputs from a program and values, references written in place. One line joins an executor."""
+
+
+LEFT_OUT = {
+    "casts/bits_of_a_float": "a bitcast that changes the width is not compiled for the CPU",
+    "casts/narrow_floats": "float8_e4m3fn is not compiled for the CPU",
+    "memory/bitcast": "a bitcast that changes the width, together with an index by an array or mask, is not compiled",
+    "debug/check_that_holds": "debug_check is not compiled for the CPU",
+}
+"""File -> why the CPU does not compile it: it warns so, and gives the right results by the evaluator."""
+
+UNCHECKED = {"debug/multiple_of_is_kept": "compiled code relies on promises and does not check them"}
+"""File -> why what fails by the definition does not on the CPU."""
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(HERE).with_suffix(""))
+
+
+def run_by(executor: str, directive: Directive, program: Program, values: Sequence[Any]) -> Sequence[Any]:
+    """Run a program, which must say so if it is not compiled, and may be so only if the table says that."""
+    reason = LEFT_OUT.get(name_of(directive.path))
+    if executor != "cpu" or reason is None:
+        return EXECUTORS[executor](program, values)
+    with pytest.warns(NotCompiledWarning, match=re.escape(reason)):
+        return EXECUTORS[executor](program, values)
 
 
 @dataclass(frozen=True)
@@ -190,7 +217,7 @@ def test_run(directive: Directive, executor: str) -> None:
     assert len(wanted.outputs) == len(program.outputs), "one result for each of the program's outputs"
     values = [array(value, var.type) for value, var in zip(wanted.inputs, program.inputs, strict=True)]
     with np.errstate(all="ignore"):
-        outputs = EXECUTORS[executor](program, values)
+        outputs = run_by(executor, directive, program, values)
     exact = directive.kind == "run"
     for got, expected, type in zip(outputs, wanted.outputs, program.output_types, strict=True):
         check(got, expected, type, exact)
@@ -205,8 +232,11 @@ def test_fails(directive: Directive, executor: str) -> None:
     program = read(directive.path)
     wanted = call(directive, program)
     values = [array(value, var.type) for value, var in zip(wanted.inputs, program.inputs, strict=True)]
+    if executor == "cpu" and name_of(directive.path) in UNCHECKED:
+        run_by(executor, directive, program, values)
+        return
     with pytest.raises(PalladioError) as raised:
-        EXECUTORS[executor](program, values)
+        run_by(executor, directive, program, values)
     assert directive.text.partition(" -> ")[2].strip() in str(raised.value)
 
 
