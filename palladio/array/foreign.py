@@ -167,5 +167,7 @@ def _to_torch(array: np.ndarray[Any, Any]) -> Any:
 
 def common_library(values: Sequence[Any]) -> str:
     """The library that results go to: that of the first argument that is no NumPy array."""
-    others = (value for value in values if type(value) is not np.ndarray)
-    return next((library for library in map(library_of, others) if library != "numpy"), "numpy")
+    for value in values:
+        if type(value) is not np.ndarray and (library := library_of(value)) != "numpy":
+            return library
+    return "numpy"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,8 @@ import numpy as np
 from palladio.array import convert
 from palladio.array.foreign import all_to_numpy, common_library, described, from_numpy, library_of
 from palladio.base import trees
-from palladio.base.errors import PalladioTypeError, at_call
+from palladio.base.errors import PalladioError, PalladioTypeError, at_call
+from palladio.call.mapping import parameter_names
 from palladio.driver.cache import PreparedCache
 from palladio.driver.compile import load
 from palladio.driver.executors import Runner, choose
@@ -102,7 +104,11 @@ def _call(
     fixed_kwargs = {name: value for name, value in kwargs.items() if name in static_names}
     leaves, structure = trees.flatten((dynamic_args, dynamic_kwargs))
     weak = tuple([type(leaf) is not np.ndarray and convert.is_weak(leaf) for leaf in leaves])
-    values = all_to_numpy(leaves, (dynamic_args, dynamic_kwargs), "arguments")
+    try:
+        values = all_to_numpy(leaves, (dynamic_args, dynamic_kwargs), "arguments")
+    except PalladioError as error:
+        _name_argument(error, function, [n for n in range(len(args)) if n not in static])
+        raise
     types = tuple([ArrayType(value.shape, value.dtype) for value in values])
     executor = choose(interpret)
     key: Hashable | None
@@ -129,6 +135,20 @@ def _call(
     if library != "numpy":
         results = [from_numpy(result, library) for result in results]
     return trees.unflatten(staged.structure, results)
+
+
+def _name_argument(error: PalladioError, function: Callable[..., Any], positions: Sequence[int]) -> None:
+    """Say which argument of the function an error is about: `args[1] (y)` for `arguments[0][1]`."""
+    found = re.fullmatch(r"arguments\[(?:0\]\[(\d+)\]|1\]\['(\w+)'\])(.*)", error.argument or "")
+    if found is None:
+        return
+    number, keyword, rest = found.groups()
+    if keyword is not None:
+        error.argument = keyword + rest
+        return
+    position = positions[int(number)]
+    names = parameter_names(function)
+    error.argument = f"args[{position}]{rest}" + (f" ({names[position]})" if position < len(names) else "")
 
 
 def _stage(

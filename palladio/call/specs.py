@@ -45,6 +45,8 @@ class Buffered:
 class _NoBlockSpec:
     """The whole array at every grid point."""
 
+    __slots__ = ()
+
     def __repr__(self) -> str:
         return "no_block_spec"
 

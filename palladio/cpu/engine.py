@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -58,14 +58,21 @@ def compile_grid(grid: Grid, kernel: Program, operands: Sequence[Type]) -> Calla
     # What needs no uninitialised values before the kernel runs.
     started = {target for _, target in grid.aliases} | written_whole(grid, kernel)
     table = ctypes.c_void_p * max(1, len(operands) - grid.dynamic + len(grid.outputs))
-    known = grid.dynamic == 0
+    dynamic = grid.dynamic
+    extent = ctypes.c_int64 * len(grid.sizes)
+
+    def extents(given: Iterator[Any]) -> tuple[Any, int]:
+        """The sizes of the grid as the kernel gets them, and how many tasks they make."""
+        sizes = [int(next(given)) if size is None else size for size in grid.sizes]
+        return extent(*sizes), math.prod(size for size, parallel in zip(sizes, grid.parallel) if parallel)
+
+    known = None if dynamic else extents(iter(()))
 
     def run(values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
-        given = iter(values[: grid.dynamic])
-        sizes = [int(next(given)) if size is None else size for size in grid.sizes]
+        sizes, tasks = known or extents(iter(values))
         inputs = [
             np.array(value, order="C") if n in written else np.ascontiguousarray(value)
-            for n, value in enumerate(values if known else values[grid.dynamic :])
+            for n, value in enumerate(values[dynamic:])
         ]
         outputs = [output(type) for type in grid.output_types] if out is None else out
         if out is not None:
@@ -77,8 +84,7 @@ def compile_grid(grid: Grid, kernel: Program, operands: Sequence[Type]) -> Calla
                 inputs[source] = inputs[source].copy()  # it keeps its values while the output changes
             np.copyto(outputs[target], inputs[source])
         arrays = table(*map(_address, inputs), *map(_address, outputs))
-        tasks = math.prod(size for size, parallel in zip(sizes, grid.parallel) if parallel)
-        _run(compiled, arrays, (ctypes.c_int64 * len(sizes))(*sizes), tasks)
+        _run(compiled, arrays, sizes, tasks)
         return outputs
 
     return run
@@ -93,6 +99,10 @@ def _address(array: np.ndarray[Any, Any]) -> int:
 
 
 def _run(compiled: Compiled, arrays: Any, sizes: Any, tasks: int) -> None:
+    begun = time.perf_counter()
+    workers = 1 if compiled.brief or tasks == 1 else knobs.thread_count()
+    arenas: list[Any] = []
+
     def start() -> Work:
         arena = POOL.take(compiled.arena)
         arenas.append(arena)
@@ -100,11 +110,11 @@ def _run(compiled: Compiled, arrays: Any, sizes: Any, tasks: int) -> None:
         base = _address(arena)
         return lambda first, last: compiled.call(arrays, sizes, base, first, last)
 
-    arenas: list[Any] = []
-    begun = time.perf_counter()
-    workers = 1 if compiled.brief else knobs.thread_count()
     try:
-        run_tasks(tasks, workers, start)
+        if compiled.brief:
+            start()(0, tasks)
+        else:
+            run_tasks(tasks, workers, start)
     finally:
         for arena in arenas:
             POOL.give(arena)

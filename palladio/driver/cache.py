@@ -8,9 +8,10 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
+_NOTHING: Any = object()
 
 
 class PreparedCache(Generic[T]):
@@ -33,9 +34,10 @@ class PreparedCache(Generic[T]):
                 self.prepared += 1
             return prepare()
         with self._lock:
-            if key in self._entries:
+            found = self._entries.get(key, _NOTHING)
+            if found is not _NOTHING:
                 self._entries.move_to_end(key)
-                return self._entries[key]
+                return found
             turn = self._underway.setdefault(key, threading.RLock())
         with turn:
             with self._lock:

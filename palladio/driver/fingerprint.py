@@ -140,6 +140,10 @@ def _same(container: Any, items: Sequence[Any]) -> bool:
     return len(container) == len(items) and all(map(is_, container, items))
 
 
+def _same_mapping(mapping: Mapping[Any, Any], names: Sequence[Any], items: Sequence[Any]) -> bool:
+    return _same(mapping, names) and all(map(is_, mapping.values(), items))
+
+
 def _names_hold(namespace: Mapping[str, Any], names: Sequence[str], found: Sequence[Any]) -> bool:
     """Whether these names still mean these very objects."""
     return all(map(is_, map(namespace.get, names, repeat(_MISSING)), found))
@@ -257,7 +261,8 @@ class _Keys:
             case set() | frozenset():
                 return type(value), frozenset(map(self.of, self.items(value)))
             case Mapping():
-                names, items = self.items(value), self.items(value.values())
+                names, items = tuple(value), tuple(value.values())
+                self.places.append((_same_mapping, (value, names, items)))
                 return type(value), tuple((self.of(key), self.of(item)) for key, item in zip(names, items))
             case slice():
                 return "slice", self.of((value.start, value.stop, value.step))
@@ -274,7 +279,8 @@ class _Keys:
     def mentioned(self, namespace: Mapping[str, Any], names: tuple[str, ...]) -> Hashable:
         """The values of a namespace that the code mentions."""
         found = tuple(namespace.get(name, _MISSING) for name in names)
-        self.places.append((_names_hold, (namespace, names, found)))
+        if names:
+            self.places.append((_names_hold, (namespace, names, found)))
         return tuple((name, self.of(item)) for name, item in zip(names, found) if item is not _MISSING)
 
     def function(self, function: types.FunctionType) -> Hashable:
@@ -302,13 +308,13 @@ class _Keys:
         kind = type(value)
         if hasattr(kind, "palladio_type"):
             raise Unkeyable
-        self.attributes(value, "__class__")
         known = self.of(kind), self.of(self.called(kind))
         if is_dataclass(value):
-            return known, tuple(map(self.of, self.attributes(value, *(item.name for item in fields(value)))))
-        (state,) = self.attributes(value, "__dict__")
+            _, *content = self.attributes(value, "__class__", *(item.name for item in fields(value)))
+            return known, tuple(map(self.of, content))
         slots = [name for base in kind.__mro__ for name in _slots(base)]
-        filled = [(name, item) for name, item in zip(slots, self.attributes(value, *slots)) if item is not _MISSING]
+        _, state, *items = self.attributes(value, "__class__", "__dict__", *slots)
+        filled = [(name, item) for name, item in zip(slots, items) if item is not _MISSING]
         if (state is not _MISSING or filled) and not hasattr(kind, "__array__"):
             own = None if state is _MISSING else self.of(state)
             return known, own, tuple((name, self.of(item)) for name, item in filled)

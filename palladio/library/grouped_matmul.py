@@ -181,7 +181,7 @@ class _Problem:
 def _gmm(problem: _Problem, transpose: bool, interpret: Any) -> Any:
     """The product with all that goes before it as one program, a function of sizes, offset and arrays."""
 
-    def product(sizes: Array, offset: Array, *inputs: Array) -> Array:
+    def product(sizes: Array, offset: Array, lhs: Array, rhs: Array, *existing: Array) -> Array:
         # Rows before and behind the groups of rhs make two more groups, number 0 and groups + 1, whose product is zero.
         metadata, steps = make_group_metadata(
             group_sizes=_with_rest(sizes, offset, problem.groups, problem.m),
@@ -189,7 +189,7 @@ def _gmm(problem: _Problem, transpose: bool, interpret: Any) -> Any:
             tm=problem.tile[0],
             visit_empty_groups=False,
         )
-        return _gmm_call(problem, transpose, steps)(*metadata, *inputs)
+        return _gmm_call(problem, transpose, steps)(*metadata, lhs, rhs, *existing)
 
     return pl.jit(product, interpret=interpret)
 
@@ -322,7 +322,7 @@ def _group_count(num_actual_groups: int | None, total: int, group_offset: Array 
 def _tgmm(problem: _Problem, interpret: Any) -> Any:
     """The product with all that goes before it as one program, a function of sizes, offset and arrays."""
 
-    def product(sizes: Array, offset: Array, *inputs: Array) -> Array:
+    def product(sizes: Array, offset: Array, lhs: Array, rhs: Array, *existing: Array) -> Array:
         metadata, steps = make_group_metadata(
             group_sizes=sizes,
             m=problem.m,
@@ -331,7 +331,7 @@ def _tgmm(problem: _Problem, interpret: Any) -> Any:
             num_nonzero_groups=problem.groups,
             visit_empty_groups=True,
         )
-        return _tgmm_call(problem, steps)(*metadata, jnp.stack([offset, steps]), *inputs)
+        return _tgmm_call(problem, steps)(*metadata, jnp.stack([offset, steps]), lhs, rhs, *existing)
 
     return pl.jit(product, interpret=interpret)
 

@@ -95,7 +95,7 @@ def test_a_string_for_a_staged_function() -> None:
     with shows(
         TypeError,
         """
-        arguments[0][1]: neither an array nor a number
+        args[1] (name): neither an array nor a number
           got:      str: 'weights'
           test_arguments.py:N, in test_a_string_for_a_staged_function
             step(X, "weights")
@@ -181,7 +181,7 @@ def test_a_tensor_that_requires_its_gradient_in_the_library() -> None:
     with shows(
         TypeError,
         """
-        args[4] (rhs): the gradient of the tensor would be lost
+        args[3] (rhs): the gradient of the tensor would be lost
           got:      a tensor with requires_grad=True
           hint:     pass tensor.detach(), or call under torch.no_grad()
           test_arguments.py:N, in test_a_tensor_that_requires_its_gradient_in_the_library
@@ -270,3 +270,32 @@ def test_inputs_that_a_kernel_writes_to_are_untouched() -> None:
     result = pl.pallas_call(kernel, pl.ShapeDtypeStruct((8,), np.int32))(n)
     assert np.array_equal(n, N)
     assert np.array_equal(result, N + 1)
+
+
+def test_keywords_and_parts_of_a_staged_function() -> None:
+    @pl.jit
+    def step(x: Any, y: Any, *, scale: Any = 1.0) -> Any:
+        return x
+
+    with shows(
+        TypeError,
+        """
+        args[1]['w'] (y): neither an array nor a number
+          got:      str: 'weights'
+          test_arguments.py:N, in test_keywords_and_parts_of_a_staged_function
+            step(X, {"w": "weights"})
+            ^^^^^^^^^^^^^^^^^^^^^^^^^
+        """,
+    ):
+        step(X, {"w": "weights"})
+    with shows(
+        TypeError,
+        """
+        scale: neither an array nor a number
+          got:      str: 'large'
+          test_arguments.py:N, in test_keywords_and_parts_of_a_staged_function
+            step(X, X, scale="large")
+            ^^^^^^^^^^^^^^^^^^^^^^^^^
+        """,
+    ):
+        step(X, X, scale="large")

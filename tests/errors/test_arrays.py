@@ -734,7 +734,7 @@ def test_an_integer_that_is_too_large_as_an_argument() -> None:
     with shows(
         ValueError,
         """
-        arguments[0][0]: a Python integer alone is an int32, which cannot hold this one
+        args[0] (x): a Python integer alone is an int32, which cannot hold this one
           got:      1099511627776
           hint:     pass an array of the dtype that is meant
           test_arrays.py:N, in test_an_integer_that_is_too_large_as_an_argument
