@@ -261,8 +261,11 @@ class PallasCall:
                 raise
 
     def _call(self, args: tuple[Any, ...], out: Any) -> Any:
-        plain = {*map(type, args)} <= _ARRAY
-        leaves, structure = (args, trees.row(len(args))) if plain else trees.flatten(args)
+        leaves: Sequence[Any] = args
+        structure: Hashable = len(args)  # stands for a row of leaves: it has a hash at once
+        if not {*map(type, args)} <= _ARRAY:
+            leaves, found = trees.flatten(args)
+            structure = structure if found == trees.row(len(args)) else found
         sizes = [size for size in self.grid.sizes if not isinstance(size, int)]
         if current_trace() is not None and any(isinstance(leaf, Traced) for leaf in (*leaves, *sizes)):
             return self._form(args, leaves, structure, sizes, out)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -106,16 +107,21 @@ def _run(compiled: Compiled, arrays: Any, sizes: Any, tasks: int) -> None:
     def start() -> Work:
         arena = POOL.take(compiled.arena)
         arenas.append(arena)
-        arena[:NOTED] = 0
-        base = _address(arena)
-        return lambda first, last: compiled.call(arrays, sizes, base, first, last)
+        return functools.partial(compiled.call, arrays, sizes, _ready(arena))
 
     try:
         if compiled.brief:
-            start()(0, tasks)
+            arenas.append(POOL.take(compiled.arena))
+            compiled.call(arrays, sizes, _ready(arenas[0]), 0, tasks)
         else:
             run_tasks(tasks, workers, start)
     finally:
         for arena in arenas:
             POOL.give(arena)
     compiled.brief = (time.perf_counter() - begun) * workers < BRIEF_S
+
+
+def _ready(arena: np.ndarray[Any, Any]) -> int:
+    """The address of an arena in which nothing is noted."""
+    arena[:NOTED] = 0
+    return _address(arena)
