@@ -15,7 +15,7 @@ import palladio as pl
 import palladio.numpy as jnp
 from benchmarks import inputs, torch_peers
 from benchmarks.measure import OURS, Comparison, Contender, Floor
-from palladio.library import gmm, matmul, softmax, tgmm
+from palladio.library import attention, gmm, matmul, softmax, tgmm
 
 Array = np.ndarray[Any, Any]
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -158,6 +158,19 @@ def softmaxed(floor: float) -> Comparison:
     return Comparison("compiled softmax, 4096×4096", contenders, expected, 1e-6, 0, Floor(torch_peers.EAGER, floor))
 
 
+def attended(causal: bool, floor: float) -> Comparison:
+    """`attention` of 8 heads beside PyTorch's."""
+    q, k, v = inputs.normal((8, 1024, 64), (8, 1024, 64), (8, 1024, 64))
+    scores = q.astype(np.float64) @ k.astype(np.float64).swapaxes(1, 2) / 8
+    if causal:
+        scores = np.where(np.tri(1024, dtype=bool), scores, -np.inf)
+    powers = np.exp(scores)
+    expected = powers / powers.sum(-1, keepdims=True) @ v.astype(np.float64)
+    contenders = [_compiled(lambda: attention(q, k, v, causal=causal)), torch_peers.attention(q, k, v, causal)]
+    name = f"compiled attention{', causal' if causal else ''}, 8 heads of 1024×64"
+    return Comparison(name, contenders, expected, 1e-5, 0, Floor(torch_peers.EAGER, floor))
+
+
 CASES: dict[str, Callable[[], Comparison]] = {
     "compiled-gmm": lambda: grouped(np.float32, False, 1.10),
     "compiled-gmm-bf16": lambda: grouped(BFLOAT16, False, 1.03),
@@ -172,4 +185,6 @@ CASES: dict[str, Callable[[], Comparison]] = {
     "compiled-softmax": lambda: softmaxed(1.15),
     "compiled-rms-norm": lambda: normalised(2.5),
     "compiled-gelu": lambda: activated(3.5),
+    "compiled-attention": lambda: attended(False, 1.0),
+    "compiled-attention-causal": lambda: attended(True, 1.0),
 }

@@ -126,6 +126,20 @@ def softmax(x: Array) -> Contender:
     return _contender(EAGER, make)
 
 
+def attention(q: Array, k: Array, v: Array, causal: bool) -> Contender:
+    """PyTorch's fused attention of `f32[heads, n, d]`."""
+
+    def make() -> Callable[[], Any]:
+        import torch
+
+        # Its fused kernel takes four axes.
+        tensors = [tensor(array)[None] for array in (q, k, v)]
+        fused = torch.nn.functional.scaled_dot_product_attention
+        return lambda: Result(fused(*tensors, is_causal=causal)[0])
+
+    return _contender(EAGER, make)
+
+
 def rms_norm(x: Array, scale: Array) -> Contender:
     """RMSNorm as models write it."""
 
