@@ -45,6 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.write and first is not None:
         PAGE.write_text(report.replaced(PAGE.read_text(encoding="utf-8"), report.markdown(outcomes, first)), "utf-8")
         console.print(f"written to {PAGE.relative_to(PAGE.parents[1])}")
+    for shortfall in filter(None, (outcome.shortfall for outcome in outcomes)):
+        console.print(shortfall, style="yellow", highlight=False)
     failures = [line for outcome in outcomes for line in outcome.failures] + (first.failures if first else [])
     for line in failures:
         console.print(line, style="bold red", highlight=False)

@@ -36,10 +36,11 @@ class Contender:
 
 @dataclass(frozen=True)
 class Floor:
-    """How many times as fast as one peer we must be."""
+    """How many times as fast as one peer we must be; a goal, which fails nothing, while it is not `held` yet."""
 
     peer: str
     ratio: float
+    held: bool = True
 
 
 @dataclass(frozen=True)
@@ -94,13 +95,24 @@ class Outcome:
         wrong = [each for each in self.timings if each.wrong]
         found = [f"{name}: the result of {each.contender.name} is wrong, error {each.error:.1e}" for each in wrong]
         floor = self.comparison.floor
-        if floor is not None:
+        if floor is not None and floor.held:
             ratio = next(self.ratio(each) for each in self.timings if each.contender.name == floor.peer)
             if ratio is None:
                 found.append(f"{name}: not measured beside {floor.peer}, must be {floor.ratio:g} times as fast")
             elif ratio < floor.ratio:
                 found.append(f"{name}: {ratio:.1f} times as fast as {floor.peer}, must be {floor.ratio:g}")
         return found
+
+    @property
+    def shortfall(self) -> str | None:
+        """How far a goal that is not held yet is away, in words."""
+        floor = self.comparison.floor
+        if floor is None or floor.held:
+            return None
+        ratio = next(self.ratio(each) for each in self.timings if each.contender.name == floor.peer)
+        if ratio is None or ratio >= floor.ratio:
+            return None
+        return f"{self.comparison.name}: {ratio:.2f} times as fast as {floor.peer}, the goal is {floor.ratio:g}"
 
 
 def error_norm(result: Any, expected: np.ndarray[Any, Any]) -> float:

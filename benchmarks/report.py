@@ -51,7 +51,9 @@ def _row(outcome: Outcome, timing: Timing) -> tuple[str, ...]:
     speed = f"{_digits(comparison.operations / median / 1e9)}" if comparison.operations else ""
     ratio, floor = outcome.ratio(timing), comparison.floor
     faster = "" if ours or ratio is None else f"{_digits(ratio)}×"
-    least = f"≥ {floor.ratio:g}×" if floor is not None and floor.peer == contender.name else ""
+    least = ""
+    if floor is not None and floor.peer == contender.name:
+        least = f"≥ {floor.ratio:g}×" if floor.held else f"goal {floor.ratio:g}×"
     return what, contender.name, duration(median), speed, faster, least, f"{timing.error:.1e}"
 
 

@@ -10,9 +10,9 @@ from benchmarks.measure import OURS, Comparison, Contender, Floor, Outcome, Timi
 COLD = Cold(import_s=0.3, prepare_s=0.02, prepared_first=1, prepared_second=0, first_s=0.5, second_s=0.4)
 
 
-def outcome(ours, peer, floor=20.0, missing=""):
+def outcome(ours, peer, floor=20.0, missing="", held=True):
     contenders = Contender(OURS, lambda: np.ones(1)), Contender("Peer", None if missing else np.ones, missing=missing)
-    comparison = Comparison("product", contenders, np.ones(1), 1e-5, 2_000_000_000, Floor("Peer", floor))
+    comparison = Comparison("product", contenders, np.ones(1), 1e-5, 2_000_000_000, Floor("Peer", floor, held))
     return Outcome(comparison, [Timing(contenders[0], 1e-7, False, ours), Timing(contenders[1], 2e-7, False, peer)])
 
 
@@ -32,6 +32,14 @@ def test_a_missing_peer_stands_in_the_table_and_fails_its_floor():
 def test_a_floor_holds_or_is_named():
     assert outcome([0.5], [11.0]).failures == []
     assert outcome([0.5], [9.0]).failures == ["product: 18.0 times as fast as Peer, must be 20"]
+
+
+def test_a_goal_that_is_not_reached_is_said_and_fails_nothing():
+    short = outcome([0.5], [9.0], held=False)
+    assert short.failures == []
+    assert short.shortfall == "product: 18.00 times as fast as Peer, the goal is 20"
+    assert report.rows([short])[1][5] == "goal 20×"
+    assert outcome([0.5], [11.0], held=False).shortfall is None
 
 
 def test_a_wrong_result_is_not_timed():
