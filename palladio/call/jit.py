@@ -180,16 +180,25 @@ def _stage(
 
 def _owned(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
     """The results as arrays of their own, which the caller may write to."""
-    taken = {id(value) for value in inputs}
+    taken = {id(_memory(value)) for value in inputs}
     owned = []
     for result in results:
         array = np.asarray(result)
+        memory = _memory(array)
+        whole = memory is array or (memory.nbytes == array.nbytes and array.flags.c_contiguous)
         # A scalar may be a constant of the program.
-        if array.ndim == 0 or id(array) in taken or not array.flags.owndata or not array.flags.writeable:
+        if memory.ndim == 0 or id(memory) in taken or not whole or not array.flags.writeable:
             array = np.array(array)
-        taken.add(id(array))
+        taken.add(id(memory))
         owned.append(array)
     return owned
+
+
+def _memory(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The array that an array is a view of, itself if it is none."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
 
 
 def eval_shape(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

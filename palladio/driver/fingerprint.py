@@ -239,6 +239,8 @@ class _Keys:
         match value:
             case types.FunctionType():
                 return self.function(value)
+            case Remembered():
+                return "remembered"  # what it knows follows from what is walked over anyway
             case types.MethodType():
                 return "method", self.of(value.__func__), self.of(value.__self__)
             case functools.partial():

@@ -331,3 +331,41 @@ def test_a_long_function_holds_only_the_values_that_it_still_needs() -> None:
     finally:
         tracemalloc.stop()
     assert peak < 6 * x.nbytes
+
+
+def test_a_call_object_that_is_used_meanwhile_is_the_same() -> None:
+    call = pl.pallas_call(double, OUT)
+    staged = pl.jit(lambda x: call(x) + 1)
+    staged(X)
+    before = STAGED.prepared
+    call(X)
+    staged(X)
+    assert STAGED.prepared == before
+
+
+def large(executor: str) -> tuple[Any, np.ndarray]:
+    """A kernel call with a large result, and its argument."""
+    x = np.ones((1024, 1024), np.float32)
+    call = pl.pallas_call(double, pl.ShapeDtypeStruct(x.shape, x.dtype), interpret=executor)
+    return call, x
+
+
+def test_a_large_result_of_a_compiled_kernel_is_not_copied() -> None:
+    call, x = large("cpu")
+    staged = pl.jit(call, interpret="cpu")
+    held = staged(x)  # it keeps its memory
+    tracemalloc.start()
+    result = staged(x)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1.5 * x.nbytes
+    assert result[0, 0] == held[0, 0] == 2
+
+
+@pytest.mark.parametrize("executor", ["reference", "cpu"])
+def test_results_in_one_memory_are_taken_apart(executor: str) -> None:
+    call, x = large(executor)
+    first, second, third = pl.jit(lambda x: (y := call(x), jnp.reshape(y, (-1,)), y), interpret=executor)(x)
+    first[...] = 7
+    second[0] = 8
+    assert third[0, 0] == second[1] == 2
