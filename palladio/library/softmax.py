@@ -13,7 +13,8 @@ from palladio.library.checks import dtype_of, fail, require_array, require_count
 def _softmax_kernel(x_ref: Any, out_ref: Any) -> None:
     x = x_ref[...].astype(jnp.promote_types(jnp.float32, x_ref.dtype))
     shifted = jnp.exp(x - jnp.max(x, axis=-1, keepdims=True))
-    out_ref[...] = (shifted / jnp.sum(shifted, axis=-1, keepdims=True)).astype(out_ref.dtype)
+    # One division a row. The sum is at least 1, so that its reciprocal is a plain number.
+    out_ref[...] = (shifted * (1 / jnp.sum(shifted, axis=-1, keepdims=True))).astype(out_ref.dtype)
 
 
 def softmax(x: Any, *, block_rows: int = 256, interpret: Any = None) -> Any:

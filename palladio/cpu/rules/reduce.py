@@ -24,6 +24,20 @@ def _product(e: Emitter, dtype: DType, values: Sequence[V]) -> V:
     return e.binary("fmul" if dtypes.is_float(dtype) else "mul", *values)
 
 
+def _extreme(better: str, otherwise: Combine) -> Combine:
+    """The larger or smaller; a NaN stays. Which of 0 and -0 is left does not matter, and asking would cost the most."""
+
+    def combine(e: Emitter, dtype: DType, values: Sequence[V]) -> V:
+        if not dtypes.is_float(dtype):
+            return otherwise(e, dtype, values)
+        old, new = values
+        # A new NaN is no better and is taken; an old one is put back.
+        chosen = e.select(e.compare(f"fcmp {better}", old, new), old, new)
+        return e.select(e.compare("fcmp uno", old, old), old, chosen)
+
+    return combine
+
+
 def _bitwise(op: str) -> Combine:
     return lambda e, dtype, values: e.binary(op, *values)
 
@@ -161,8 +175,8 @@ def reduction(combine: Combine, start: Callable[[DType], object]) -> Rule:
 RULES: dict[str, Rule] = {
     "reduce_sum": reduction(_sum, lambda dtype: 0),
     "reduce_prod": reduction(_product, lambda dtype: 1),
-    "reduce_max": reduction(arithmetic.maximum, dtypes.least),
-    "reduce_min": reduction(arithmetic.minimum, dtypes.greatest),
+    "reduce_max": reduction(_extreme("ogt", arithmetic.maximum), dtypes.least),
+    "reduce_min": reduction(_extreme("olt", arithmetic.minimum), dtypes.greatest),
     "reduce_and": reduction(_bitwise("and"), lambda dtype: 1 if dtype == dtypes.BOOL else _ALL_BITS),
     "reduce_or": reduction(_bitwise("or"), lambda dtype: 0),
     "reduce_xor": reduction(_bitwise("xor"), lambda dtype: 0),
