@@ -1,8 +1,7 @@
 """Arrays in and out: NumPy, PyTorch and JAX arrays, and whatever speaks DLPack or the array protocol.
 
 Nothing is imported that the caller has not: a PyTorch tensor is recognised by its own module. Results come back as
-the kind that the
-arguments were: if any argument is a tensor, they are tensors.
+the kind that the arguments were: if any argument is a tensor, they are tensors.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 A *user error* says which rule was broken, which argument, what was expected and got, and what to do; it is a
 `PalladioError` and also the built-in exception that Python users expect (`TypeError`, `ValueError`, …). An *internal
-error* is
-ours: it asks for a report.
+error* is ours: it asks for a report.
 
 Rules raise without a location. `attach` stamps one at the choke points (forming an equation, verifying, running a pass,
 executing an equation), and the innermost stamp wins; an error without one finds the user's line in its traceback.

@@ -2,8 +2,7 @@
 
 A program is prepared once: it becomes a Python function with one line per equation, kept with the program. The line
 that failed names the equation, so running costs nothing for errors, and an error gets the location of its equation
-here and
-nowhere else.
+here and nowhere else.
 """
 
 from __future__ import annotations

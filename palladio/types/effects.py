@@ -2,8 +2,7 @@
 
 A type rule's op names effects by *input position*; forming the equation binds them to variables. An effect without a
 position belongs to no reference (`debug_print`). Two equations that have effects on one reference keep their order
-unless both
-only read.
+unless both only read.
 """
 
 from __future__ import annotations
