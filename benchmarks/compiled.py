@@ -14,7 +14,7 @@ import numpy as np
 import palladio as pl
 import palladio.numpy as jnp
 from benchmarks import inputs, torch_peers
-from benchmarks.measure import OURS, Comparison, Contender, Floor
+from benchmarks.measure import OURS, Comparison, Contender, goal
 from palladio.library import attention, gmm, matmul, softmax, tgmm
 
 Array = np.ndarray[Any, Any]
@@ -74,7 +74,7 @@ def grouped(dtype: Any, skewed: bool, floor: float) -> Comparison:
     ]
     name = f"compiled gmm {dtype}, {inputs.M}×{k} by {len(sizes)} groups of {k}×{n}"
     operations = 2 * inputs.M * k * n
-    return Comparison(name, contenders, expected, TOLERANCES[dtype], operations, Floor(torch_peers.LOOP, floor))
+    return Comparison(name, contenders, expected, TOLERANCES[dtype], operations, goal(torch_peers.LOOP, floor))
 
 
 def transposed(dtype: Any, skewed: bool, floor: float) -> Comparison:
@@ -92,7 +92,7 @@ def transposed(dtype: Any, skewed: bool, floor: float) -> Comparison:
     ]
     name = f"compiled tgmm {dtype}, {k}×{inputs.M} by {inputs.M}×{n}, {len(sizes)} groups"
     operations = 2 * inputs.M * k * n
-    return Comparison(name, contenders, expected, TOLERANCES[dtype], operations, Floor(torch_peers.LOOP, floor))
+    return Comparison(name, contenders, expected, TOLERANCES[dtype], operations, goal(torch_peers.LOOP, floor))
 
 
 def dense(dtype: Any, floor: float) -> Comparison:
@@ -102,7 +102,7 @@ def dense(dtype: Any, floor: float) -> Comparison:
     expected = x.astype(np.float64) @ y.astype(np.float64)
     contenders = [_compiled(lambda: matmul(x, y, tiling=DENSE_TILING)), torch_peers.mm(x, y)]
     name = f"compiled matmul {dtype}, 2048³"
-    return Comparison(name, contenders, expected, TOLERANCES[dtype], 2 * 2048**3, Floor(torch_peers.MM, floor))
+    return Comparison(name, contenders, expected, TOLERANCES[dtype], 2 * 2048**3, goal(torch_peers.MM, floor))
 
 
 def _rms_norm_kernel(x_ref: Any, scale_ref: Any, out_ref: Any) -> None:
@@ -136,7 +136,7 @@ def normalised(floor: float) -> Comparison:
     wide = x.astype(np.float64)
     expected = wide / np.sqrt((wide * wide).mean(-1, keepdims=True) + 1e-6) * scale
     contenders = [_compiled(lambda: call(x, scale, out=out)), torch_peers.rms_norm(x, scale)]
-    return Comparison("compiled RMSNorm, 4096×4096", contenders, expected, 1e-6, 0, Floor(torch_peers.EAGER, floor))
+    return Comparison("compiled RMSNorm, 4096×4096", contenders, expected, 1e-6, 0, goal(torch_peers.EAGER, floor))
 
 
 def activated(floor: float) -> Comparison:
@@ -147,7 +147,7 @@ def activated(floor: float) -> Comparison:
     expected = 0.5 * wide * (1 + np.tanh(0.7978845608028654 * (wide + 0.044715 * wide**3)))
     contenders = [_compiled(lambda: call(x, bias, out=out)), torch_peers.gelu(x, bias)]
     name = "compiled GELU of a bias sum, 4096×4096"
-    return Comparison(name, contenders, expected, 1e-6, 0, Floor(torch_peers.EAGER, floor))
+    return Comparison(name, contenders, expected, 1e-6, 0, goal(torch_peers.EAGER, floor))
 
 
 def softmaxed(floor: float) -> Comparison:
@@ -156,7 +156,7 @@ def softmaxed(floor: float) -> Comparison:
     powers = np.exp(x.astype(np.float64))
     expected = powers / powers.sum(-1, keepdims=True)
     contenders = [_compiled(lambda: softmax(x, block_rows=SOFTMAX_ROWS)), torch_peers.softmax(x)]
-    return Comparison("compiled softmax, 4096×4096", contenders, expected, 1e-6, 0, Floor(torch_peers.EAGER, floor))
+    return Comparison("compiled softmax, 4096×4096", contenders, expected, 1e-6, 0, goal(torch_peers.EAGER, floor))
 
 
 def attended(causal: bool, floor: float) -> Comparison:
@@ -169,7 +169,7 @@ def attended(causal: bool, floor: float) -> Comparison:
     expected = powers / powers.sum(-1, keepdims=True) @ v.astype(np.float64)
     contenders = [_compiled(lambda: attention(q, k, v, causal=causal)), torch_peers.attention(q, k, v, causal)]
     name = f"compiled attention{', causal' if causal else ''}, 8 heads of 1024×64"
-    return Comparison(name, contenders, expected, 1e-5, 0, Floor(torch_peers.EAGER, floor))
+    return Comparison(name, contenders, expected, 1e-5, 0, goal(torch_peers.EAGER, floor))
 
 
 CASES: dict[str, Callable[[], Comparison]] = {

@@ -43,6 +43,11 @@ class Floor:
     held: bool = True
 
 
+def goal(peer: str, ratio: float) -> Floor:
+    """A floor that is not held yet."""
+    return Floor(peer, ratio, held=False)
+
+
 @dataclass(frozen=True)
 class Comparison:
     """Contenders that compute the same thing.

@@ -76,10 +76,9 @@ def compile_grid(grid: Grid, kernel: Program, operands: Sequence[Type]) -> Calla
             for n, value in enumerate(values[dynamic:])
         ]
         outputs = [output(type) for type in grid.output_types] if out is None else out
-        if out is not None:
-            for target, value in enumerate(uninitialized):
-                if target not in started:
-                    out[target].fill(value)
+        for target, value in enumerate(uninitialized):
+            if target not in started:
+                outputs[target].fill(value)
         for source, target in grid.aliases:
             if source in read and out is not None and np.may_share_memory(inputs[source], outputs[target]):
                 inputs[source] = inputs[source].copy()  # it keeps its values while the output changes

@@ -37,8 +37,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Buffer:
-    """Elements in memory: the address of the first one, and how many elements lie between neighbours along each axis.
-    """
+    """Elements in memory: where the first one is, and how many elements lie between neighbours along each axis."""
 
     base: V
     strides: tuple[Index, ...]

@@ -21,14 +21,12 @@ class Entry:
         refused: what it leaves out -> the reason that the user reads. A family, a row `family.name`, or a row for one
             dtype, `family.name-f16`. What it refuses it must refuse: a row that works by now is a failure.
         refusal: how it says so.
-        broken: a row `family.name` that it runs with wrong results -> what is wrong.
     """
 
     name: str
     dtypes: tuple[np.dtype, ...] = dtypes.ALL
     refused: dict[str, str] = field(default_factory=dict)
     refusal: type[BaseException] = PalladioNotImplementedError
-    broken: dict[str, str] = field(default_factory=dict)
 
     def reason(self, title: str, dtype: np.dtype) -> str | None:
         """Why it leaves a row out for a dtype; None if it does not."""
@@ -36,7 +34,6 @@ class Entry:
         return next((self.refused[name] for name in names if name in self.refused), None)
 
 
-_UNFILLED = "what no step writes of an output is any value, not the uninitialised one"
 _BLOCKS = "blocks by BoundedSlice and Indirect are not compiled for the CPU"
 
 CPU = Entry(
@@ -50,7 +47,6 @@ CPU = Entry(
         "cast.to_float8_e5m2": "float8_e5m2 is not compiled for the CPU",
     },
     refusal=NotCompiledWarning,
-    broken={"memory.what_nobody_writes_is_uninitialised": _UNFILLED, "grid.a_dynamic_grid": _UNFILLED},
 )
 
 EXECUTORS = (Entry("reference"), CPU)

@@ -43,8 +43,6 @@ def test_row(entry: Entry, row: Row, dtype: np.dtype) -> None:
         with pytest.raises(entry.refusal, match=re.escape(reason)):
             call(*case.inputs)
         return
-    if row.title in entry.broken:
-        pytest.xfail(entry.broken[row.title])
     results = call(*case.inputs)
     for number, (got, expected, wanted) in enumerate(zip(results, case.expected, case.outputs, strict=True)):
         found = fault(got, expected, wanted, case.slack)

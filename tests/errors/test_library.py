@@ -9,7 +9,7 @@ import pytest
 
 import palladio as pl
 import palladio.numpy as jnp
-from palladio.library import gmm, gmm_vjp, make_group_metadata, matmul, softmax, tgmm
+from palladio.library import attention, gmm, gmm_vjp, make_group_metadata, matmul, softmax, tgmm
 from tests.errors.shown import X, shown, shows
 
 LHS = np.ones((8, 16), np.float32)
@@ -675,3 +675,67 @@ def test_gmm_on_no_executor() -> None:
         """,
     ):
         gmm(LHS, RHS, SIZES, interpret=["abacus"])
+
+
+# Attention.
+
+Q = np.ones((2, 4, 8), np.float32)
+
+
+def test_attention_of_a_vector() -> None:
+    with shows(
+        ValueError,
+        """
+        q: attention needs at least two axes
+          got:      (8,)
+          test_library.py:N, in test_attention_of_a_vector
+            attention(Q[0, 0], Q, Q)
+            ^^^^^^^^^^^^^^^^^^^^^^^^
+        """,
+    ):
+        attention(Q[0, 0], Q, Q)
+
+
+def test_attention_to_keys_of_another_size() -> None:
+    with shows(
+        ValueError,
+        """
+        k: the keys do not go with the queries
+          expected: (2, 'n', 8) with n and d at least 1
+          got:      (2, 4, 7)
+          test_library.py:N, in test_attention_to_keys_of_another_size
+            attention(Q, Q[..., :7], Q)
+            ^^^^^^^^^^^^^^^^^^^^^^^^^^^
+        """,
+    ):
+        attention(Q, Q[..., :7], Q)
+
+
+def test_attention_to_another_number_of_values() -> None:
+    with shows(
+        ValueError,
+        """
+        v: not one value for each key
+          expected: (2, 4, 'e')
+          got:      (2, 3, 8)
+          test_library.py:N, in test_attention_to_another_number_of_values
+            attention(Q, Q, Q[:, :3])
+            ^^^^^^^^^^^^^^^^^^^^^^^^^
+        """,
+    ):
+        attention(Q, Q, Q[:, :3])
+
+
+def test_attention_in_two_dtypes() -> None:
+    with shows(
+        TypeError,
+        """
+        k: another dtype than q
+          expected: float32
+          got:      float16
+          test_library.py:N, in test_attention_in_two_dtypes
+            attention(Q, Q.astype(np.float16), Q)
+            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+        """,
+    ):
+        attention(Q, Q.astype(np.float16), Q)

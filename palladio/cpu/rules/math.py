@@ -13,7 +13,6 @@ from palladio.cpu.emit import Emitter, V, element_of, vector, width_of
 from palladio.cpu.rules.elementwise import elementwise
 from palladio.cpu.scope import Rule, Scope
 from palladio.cpu.tiles import Tile
-from palladio.ops import arithmetic as arithmetic_ops
 from palladio.ops import math as ops
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
@@ -96,5 +95,4 @@ RULES: dict[str, Rule] = {
         )
     },
     "erf": in_vectors(vector_math.erf, library("erf")),
-    arithmetic_ops.nextafter.name: library("nextafter"),
 }
