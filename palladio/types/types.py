@@ -15,15 +15,10 @@ from palladio.types.dtypes import DType
 Shape = tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class ArrayType:
-    """The type of an array value."""
+class _Shaped:
+    """What follows from a shape, for every type that has one."""
 
     shape: Shape
-    dtype: DType
-
-    def __str__(self) -> str:
-        return f"{dtypes.short_name(self.dtype)}[{','.join(map(str, self.shape))}]"
 
     @property
     def ndim(self) -> int:
@@ -34,6 +29,17 @@ class ArrayType:
     def size(self) -> int:
         """The number of elements."""
         return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class ArrayType(_Shaped):
+    """The type of an array value."""
+
+    shape: Shape
+    dtype: DType
+
+    def __str__(self) -> str:
+        return f"{dtypes.short_name(self.dtype)}[{','.join(map(str, self.shape))}]"
 
 
 def described_shape(shape: Any) -> Shape:
@@ -96,7 +102,7 @@ class MemoryRef:
 
 
 @dataclass(frozen=True)
-class RefType:
+class RefType(_Shaped):
     """The type of a reference to a buffer of `dtype[shape]` in a memory space."""
 
     shape: Shape
@@ -111,22 +117,12 @@ class RefType:
         """The type of the value that the whole reference holds."""
         return ArrayType(self.shape, self.dtype)
 
-    @property
-    def ndim(self) -> int:
-        """The number of axes."""
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        """The number of elements."""
-        return math.prod(self.shape)
-
 
 Type = ArrayType | RefType
 
 
 @dataclass(frozen=True)
-class ShapeDtypeStruct:
+class ShapeDtypeStruct(_Shaped):
     """A description of an array: `shape` and `dtype`. What `out_shape` takes."""
 
     shape: Shape
@@ -139,16 +135,6 @@ class ShapeDtypeStruct:
 
     def __str__(self) -> str:
         return str(ArrayType(self.shape, self.dtype))
-
-    @property
-    def ndim(self) -> int:
-        """The number of axes."""
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        """The number of elements."""
-        return math.prod(self.shape)
 
 
 def array_type_of(value: Any) -> ArrayType:
