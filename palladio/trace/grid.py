@@ -41,7 +41,8 @@ def _axis(name: str, axis: int) -> tuple[GridAxes, int]:
     if axes is None:
         raise PalladioValueError(f"{name} has a meaning only inside a kernel")
     if not isinstance(axis, int):
-        raise PalladioTypeError(f"{name} takes a static axis", argument="axis", got=repr(axis))
+        hint = "axis_index and axis_size take the name of an axis" if isinstance(axis, str) else None
+        raise PalladioTypeError(f"{name} takes a static axis", argument="axis", got=repr(axis), hint=hint)
     if not 0 <= axis < len(axes.ids):
         raise PalladioIndexError(
             f"the grid has no such axis for {name}", argument="axis", expected=f"0 <= axis < {len(axes.ids)}", got=axis

@@ -659,6 +659,7 @@ def test_a_program_id_of_a_name() -> None:
         """
         axis: program_id takes a static axis
           got:      'i'
+          hint:     axis_index and axis_size take the name of an axis
           test_control.py:N, in kernel
             o_ref[pl.program_id("i")] = x_ref[0]  # type: ignore[arg-type]
                   ^^^^^^^^^^^^^^^^^^
