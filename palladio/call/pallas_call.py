@@ -140,12 +140,13 @@ def _parallel_axes(compiler_params: Any, rank: int) -> tuple[bool, ...]:
     if semantics is None:
         return (False,) * rank
     names = [getattr(entry, "value", entry) for entry in semantics]
-    if len(names) != rank or any(entry not in ("parallel", "arbitrary", "sequential") for entry in names):
+    unknown = [entry for entry in names if entry not in ("parallel", "arbitrary", "sequential")]
+    if unknown or len(names) != rank:
         raise PalladioValueError(
             'one of "parallel" and "arbitrary" for each grid axis',
             argument="compiler_params.dimension_semantics",
-            expected=counted(rank, "entry"),
-            got=names,
+            expected='"parallel" or "arbitrary"' if unknown else counted(rank, "entry"),
+            got=repr(unknown[0]) if unknown else names,
         )
     return tuple(entry == "parallel" for entry in names)
 

@@ -315,6 +315,22 @@ def test_dimension_semantics_of_another_rank() -> None:
         pl.pallas_call(copy, OUT, grid=(2,), compiler_params=params)(X)
 
 
+def test_dimension_semantics_of_another_name() -> None:
+    params = pl.CompilerParams(dimension_semantics=("paralel",))
+    with shows(
+        ValueError,
+        """
+        compiler_params.dimension_semantics: one of "parallel" and "arbitrary" for each grid axis
+          expected: "parallel" or "arbitrary"
+          got:      'paralel'
+          test_calls.py:N, in test_dimension_semantics_of_another_name
+            pl.pallas_call(copy, OUT, grid=(2,), compiler_params=params)(X)
+            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+        """,
+    ):
+        pl.pallas_call(copy, OUT, grid=(2,), compiler_params=params)(X)
+
+
 # Specifications.
 
 
