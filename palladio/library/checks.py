@@ -169,13 +169,16 @@ def _integers(value: Any, argument: str, rank: int, expected: str) -> Array:
 
 
 def group_sizes_of(group_sizes: Any, m: int) -> Array:
-    """Group sizes as `i32[groups]`; their values are checked where they are known."""
+    """Group sizes as `i32[groups]`; values that are not known are checked while running, if debug checks are on."""
     sizes = _integers(group_sizes, "group_sizes", 1, "i32[groups]")
     if sizes.shape[0] == 0:
         raise fail(
             pl.PalladioValueError, "at least one group is needed", argument="group_sizes", got=tuple(sizes.shape)
         )
-    if not pl.is_traced(sizes):
+    if pl.is_traced(sizes):
+        pl.debug_check(jnp.all(sizes >= 0), "group_sizes: a group size is negative")
+        pl.debug_check(jnp.sum(sizes) <= m, "group_sizes: the group sizes sum to more than the number of rows")
+    else:
         if sizes.min() < 0:
             raise fail(pl.PalladioValueError, "a group size is negative", argument="group_sizes", got=sizes.tolist())
         total = sum(sizes.tolist())

@@ -105,7 +105,8 @@ def gmm(
     Args:
         lhs: `dtype[m, k]`, float16, bfloat16, float32 (or float64), rows sorted by group.
         rhs: `dtype[g, k, n]`, or `dtype[g, n, k]` with `transpose_rhs`; its dtype may differ from that of `lhs`.
-        group_sizes: `i32[groups]`, the number of rows of each group; they sum to at most m and may be zero.
+        group_sizes: `i32[groups]`, the number of rows of each group; they sum to at most m and may be zero. What is
+            traced is checked only with `palladio.enable_debug_checks`, while the program runs.
         preferred_element_type: the dtype of the result. Products are summed in float32 (float64 for float64).
         tiling: `(tm, tk, tn)`, a look-up function of (m, k, n), or one of these for each of the forward product, the
             left and the right gradient, of which the first serves here. Tiles need not divide the sizes.
@@ -263,7 +264,8 @@ def tgmm(
     Args:
         lhs: `dtype[k, m]`, float16, bfloat16, float32 (or float64), columns sorted by group.
         rhs: `dtype[m, n]`, rows sorted by group; its dtype may differ from that of `lhs`.
-        group_sizes: `i32[groups]`, the number of rows of each group; they sum to at most m and may be zero.
+        group_sizes: `i32[groups]`, the number of rows of each group; they sum to at most m and may be zero. What is
+            traced is checked only with `palladio.enable_debug_checks`, while the program runs.
         preferred_element_type: the dtype of the result. Products are summed in float32 (float64 for float64).
         tiling: as in `gmm`; of three entries, the third serves. A look-up gets (m, k, n), tiles are along m, k and n.
         group_offset: `i32[]`, the first group to compute.

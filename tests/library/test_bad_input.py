@@ -194,3 +194,20 @@ def test_nothing_was_changed_by_a_refusal():
     with pytest.raises(pl.PalladioError):
         gmm(LHS, RHS, [9, 0], existing_out=existing)
     np.testing.assert_array_equal(existing, OUT)
+
+
+@pytest.mark.parametrize(
+    "sizes, message",
+    [
+        ([9, -1], "group_sizes: a group size is negative"),
+        ([5, 4], "group_sizes: the group sizes sum to more than the number of rows"),
+    ],
+    ids=["negative", "too many rows"],
+)
+@pytest.mark.parametrize("product", [gmm, lambda lhs, rhs, sizes: tgmm(lhs.T, OUT, sizes)], ids=["gmm", "tgmm"])
+def test_group_sizes_of_a_staged_function_are_a_debug_check(product, sizes, message) -> None:
+    staged = pl.jit(lambda sizes: product(LHS, RHS, sizes))
+    with pl.enable_debug_checks():
+        staged(SIZES)
+        with pytest.raises(pl.DebugCheckError, match=message):
+            staged(np.int32(sizes))
