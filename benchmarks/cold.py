@@ -21,7 +21,7 @@ class Cold:
     Fields:
         import_s: `import palladio.library`, NumPy being imported already.
         prepare_s: the first `gmm` call without the grid's run: checks, metadata, tracing, preparing.
-        prepared_first, prepared_second: how many kernels the first and the second full call prepared.
+        prepared_first, prepared_second: how many programs the first and the second full call prepared.
         first_s, second_s: those two calls.
     """
 
@@ -40,7 +40,9 @@ class Cold:
             took, limit = self.prepare_s * 1e3, PREPARE_LIMIT_S * 1e3
             found.append(f"preparing gmm takes {took:.0f} ms, must be under {limit:.0f}")
         if self.prepared_second:
-            found.append(f"a second call of gmm prepares {self.prepared_second} kernels, must be 0")
+            found.append(f"a second call of gmm prepares {self.prepared_second} programs, must be 0")
+        if not self.prepared_first:
+            found.append("the first call of gmm prepares nothing: the count does not see what it prepares")
         return found
 
 
@@ -78,17 +80,22 @@ def _process() -> dict[str, Any]:
     from palladio.library import gmm
 
     import_s = time.perf_counter() - start
+    from palladio.call.jit import STAGED
     from palladio.call.pallas_call import PREPARED
+
+    def prepared() -> int:
+        # The library stages its products; a kernel inside of a staged function is prepared with it.
+        return int(PREPARED.prepared + STAGED.prepared)
 
     _register()
     start = time.perf_counter()
     gmm(lhs, rhs, sizes, interpret=PREPARES_ONLY)
     found: dict[str, Any] = {"import_s": import_s, "prepare_s": time.perf_counter() - start}
     for call in ("first", "second"):
-        before, start = PREPARED.prepared, time.perf_counter()
+        before, start = prepared(), time.perf_counter()
         gmm(lhs, rhs, sizes, interpret=True)
         found[f"{call}_s"] = time.perf_counter() - start
-        found[f"prepared_{call}"] = PREPARED.prepared - before
+        found[f"prepared_{call}"] = prepared() - before
     return found
 
 

@@ -62,8 +62,8 @@ def cold_rows(cold: Cold) -> Rows:
     return [
         ("import palladio.library", duration(cold.import_s), ""),
         ("gmm: checking, tracing, preparing", duration(cold.prepare_s), f"< {PREPARE_LIMIT_S * 1e3:.0f} ms"),
-        ("kernels prepared by the first gmm call", str(int(cold.prepared_first)), ""),
-        ("kernels prepared by the second", str(int(cold.prepared_second)), "0"),
+        ("programs prepared by the first gmm call", str(int(cold.prepared_first)), ""),
+        ("programs prepared by the second", str(int(cold.prepared_second)), "0"),
         ("first gmm call, run included", duration(cold.first_s), ""),
         ("second", duration(cold.second_s), ""),
     ]

@@ -71,8 +71,13 @@ def test_the_limits_of_a_first_call_hold_or_are_named():
     slow = Cold(import_s=0.3, prepare_s=0.25, prepared_first=1, prepared_second=1, first_s=0.5, second_s=0.4)
     assert slow.failures == [
         "preparing gmm takes 250 ms, must be under 100",
-        "a second call of gmm prepares 1 kernels, must be 0",
+        "a second call of gmm prepares 1 programs, must be 0",
     ]
+
+
+def test_a_count_that_sees_no_first_preparation_proves_nothing_of_the_second():
+    blind = Cold(import_s=0.3, prepare_s=0.02, prepared_first=0, prepared_second=0, first_s=0.5, second_s=0.4)
+    assert blind.failures == ["the first call of gmm prepares nothing: the count does not see what it prepares"]
 
 
 def test_markdown_goes_between_the_markers_and_nothing_else_changes():
