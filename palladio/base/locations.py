@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import linecache
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -95,9 +92,6 @@ def capture(depth: int = 1) -> Location | None:
     """The innermost user frame above the caller's `depth`-th frame, with the user frame that called it as its call
     site.
     """
-    override = _override.get()
-    if override is not None:
-        return override
     frame: FrameType | None = sys._getframe(depth)
     inner: Location | None = None
     while frame is not None:
@@ -132,16 +126,3 @@ def of_traceback(trace: TracebackType | None) -> Location | None:
             caller = caller if inside else location
         trace = trace.tb_next
     return found
-
-
-_override: ContextVar[Location | None] = ContextVar("palladio_location", default=None)
-
-
-@contextmanager
-def located_at(location: Location | None) -> Iterator[None]:
-    """Give every location captured inside the block this value: equations that replace another keep its place."""
-    token = _override.set(location)
-    try:
-        yield
-    finally:
-        _override.reset(token)

@@ -6,7 +6,7 @@ None is an empty container, as in JAX.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import optree
@@ -36,11 +36,6 @@ def shown(structure: Structure | None) -> str:
     """A structure as errors show it, `*` standing for a leaf: `(*, {'bias': *})`; `nothing` for None."""
     text = str(structure).removeprefix("PyTreeSpec(").removesuffix(")")
     return {"None": "nothing", "*": "one value"}.get(text, text)
-
-
-def map_leaves(function: Callable[..., Any], tree: Tree) -> Tree:
-    """The tree with each leaf replaced."""
-    return optree.tree_map(function, tree)
 
 
 def leaf_names(tree: Tree, root: str = "") -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from palladio.cpu.emit import Emitter, V, element_of, vector, width_of
+from palladio.cpu.emit import Emitter, V, vector, width_of
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 
@@ -93,8 +93,3 @@ def load(e: Emitter, address: V, dtype: DType, width: int) -> V:
 def store(e: Emitter, value: V, address: V, dtype: DType) -> None:
     """Neighbouring elements to memory."""
     e.store(to_memory(e, value, dtype), address, dtype.itemsize)
-
-
-def is_vector(value: V) -> bool:
-    """Whether a value has more than one lane."""
-    return element_of(value.type) != value.type

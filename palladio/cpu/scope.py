@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from palladio.base.errors import PalladioNotImplementedError, attach
 from palladio.cpu import registers
 from palladio.cpu.emit import Emitter, Index, V
-from palladio.cpu.tiles import Arena, Buffer, Memory, Tile, keep, scalar_tile, write
+from palladio.cpu.tiles import Arena, Buffer, Memory, Tile, keep, scalar_tile
 from palladio.ir.program import Atom, Eqn, Literal, Program, Var
 from palladio.types import dtypes
 from palladio.types.effects import EffectKind
@@ -113,14 +113,6 @@ class Scope:
     def keep(self, tile: Tile) -> Tile:
         """The tile, computed into a buffer or register of its own."""
         return keep(self.e, self.arena, tile)
-
-    def in_memory(self, tile: Tile) -> Buffer:
-        """Where the elements of a tile are, computed if they are nowhere."""
-        if tile.buffer is not None:
-            return tile.buffer
-        target = self.arena.buffer(self.e, tile.shape, tile.dtype)
-        write(self.e, tile, target)
-        return target
 
     def settle(self, memory: Memory, apart: Tile | None = None) -> None:
         """Compute every tile that is still needed and reads a memory that is about to change, `apart` from one."""

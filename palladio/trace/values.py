@@ -12,7 +12,7 @@ from palladio.base.errors import PalladioAttributeError, PalladioNotImplementedE
 from palladio.ir.program import Var
 from palladio.trace.reference import Ref
 from palladio.trace.trace import Trace, Traced, is_live
-from palladio.types.types import ArrayType, RefType, Shape
+from palladio.types.types import RefType, Shape
 
 
 def wrap(trace: Trace, var: Var) -> Any:
@@ -39,11 +39,6 @@ class Value(Traced):
     def __init__(self, trace: Trace, var: Var) -> None:
         super().__init__(trace, var)
         self.palladio_weak = False
-
-    @property
-    def palladio_array(self) -> ArrayType:
-        """The array type."""
-        return self.palladio_type
 
     @property
     def shape(self) -> Shape:

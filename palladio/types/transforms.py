@@ -184,14 +184,3 @@ def transformed(array: ArrayType, transforms: Sequence[Transform], operands: Seq
     for transform in transforms:
         array = _transformed_once(array, transform, operands)
     return array
-
-
-def operands_of(transforms: Sequence[Transform]) -> int:
-    """How many index operands a stack of transforms refers to."""
-    count = 0
-    for transform in transforms:
-        if isinstance(transform, Index):
-            for entry in transform.entries:
-                start = entry.start if isinstance(entry, Slice) else entry
-                count += isinstance(start, Operand)
-    return count

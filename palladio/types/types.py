@@ -135,8 +135,3 @@ class ShapeDtypeStruct(_Shaped):
 
     def __str__(self) -> str:
         return str(ArrayType(self.shape, self.dtype))
-
-
-def array_type_of(value: Any) -> ArrayType:
-    """The array type of anything with `shape` and `dtype`."""
-    return ArrayType(tuple(value.shape), value.dtype)
