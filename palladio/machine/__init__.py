@@ -1,0 +1,1 @@
+"""Floor 7: the machine that runs concurrent kernels: agents, flights, clocks, schedules."""

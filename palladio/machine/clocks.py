@@ -1,0 +1,183 @@
+"""Vector clocks: which steps of which actors have happened before.
+
+An actor is whatever takes steps in an order of its own: an agent, or the asynchronous operations of one kind that an
+agent has issued. Its epochs count up from 1; epoch 0 has always happened. Actors are numbered inside their cluster, so
+that a launch of thousands of blocks keeps short clocks: a dense array over the own cluster's actors, and arrays for
+those foreign clusters only from which something has been heard (through semaphores and atomics in global memory).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Epochs = Any  # i64[actors of one cluster]; what lies behind its end is 0
+
+# Arrays are longer than they need to be, a multiple of this, so that two clocks of a cluster nearly always fit.
+_STEP = 16
+
+
+class Actor(NamedTuple):
+    """Who takes steps: the `local`-th actor of a cluster."""
+
+    cluster: int
+    local: int
+
+
+class ActorTable:
+    """The actors of one cluster, in order of their making, each with a label for messages."""
+
+    def __init__(self, cluster: int) -> None:
+        self.cluster = cluster
+        self.labels: list[str] = []
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def new(self, label: str) -> Actor:
+        """One more actor. Clocks that exist know it at epoch 0."""
+        self.labels.append(label)
+        return Actor(self.cluster, len(self.labels) - 1)
+
+    def label(self, actor: Actor) -> str:
+        """What the actor was called when it was made."""
+        return self.labels[actor.local]
+
+    def clock(self) -> Clock:
+        """A clock of this cluster at epoch 0 of everything, with room for every actor so far."""
+        return Clock(self.cluster, len(self.labels))
+
+
+class Clock:
+    """For each actor, the latest of its epochs that has happened before a point of the run.
+
+    The own cluster's array is this clock's alone and changes in place. Foreign arrays never change: clocks share them,
+    and a newer one takes the place of an older. So after a barrier of the whole grid every clock points to the same
+    arrays, and joining two of them compares identities.
+    """
+
+    # NumPy, not lists: for 30 actors a join takes 0.3 us against 1.2 us with the fastest list, and runs more often per
+    # access checked than it costs `covers` to read one element (0.05 us against 0.02 us).
+    __slots__ = ("cluster", "foreign", "own")
+
+    def __init__(self, cluster: int, actors: int = 0) -> None:
+        self.cluster = cluster
+        self.own: Epochs = np.zeros(_room(actors), np.int64)
+        self.foreign: dict[int, Epochs] = {}
+
+    def copy(self) -> Clock:
+        """A clock that goes its own way from here."""
+        twin = Clock.__new__(Clock)
+        twin.cluster = self.cluster
+        twin.own = self.own.copy()
+        twin.foreign = self.foreign.copy() if self.foreign else {}
+        return twin
+
+    def join(self, other: Clock) -> None:
+        """What has happened before `other` has now happened before this clock too."""
+        if other is self:
+            return
+        own = other.own
+        if other.cluster == self.cluster:
+            if len(own) == len(self.own):
+                np.maximum(self.own, own, out=self.own)
+            else:
+                self._join_own(own)
+        else:
+            self._join_foreign(other.cluster, own, shared=False)
+        if other.foreign:
+            for cluster, epochs in other.foreign.items():
+                if cluster == self.cluster:
+                    self._join_own(epochs)
+                else:
+                    self._join_foreign(cluster, epochs, shared=True)
+
+    def covers(self, actor: Actor, epoch: int) -> bool:
+        """Whether this epoch of the actor has happened before."""
+        cluster, local = actor
+        if cluster == self.cluster:
+            epochs = self.own
+        else:
+            found = self.foreign.get(cluster)
+            if found is None:
+                return epoch <= 0
+            epochs = found
+        if local < len(epochs):
+            return bool(epochs.item(local) >= epoch)
+        return epoch <= 0
+
+    def epoch(self, actor: Actor) -> int:
+        """The latest epoch of the actor that has happened before."""
+        cluster, local = actor
+        epochs = self.own if cluster == self.cluster else self.foreign.get(cluster, ())
+        return int(epochs[local]) if local < len(epochs) else 0
+
+    def advance(self, actor: Actor) -> int:
+        """The actor takes a step: its next epoch, which from now on has happened."""
+        cluster, local = actor
+        if cluster == self.cluster and local < len(self.own):
+            epoch = self.own.item(local) + 1
+            self.own[local] = epoch
+            return epoch
+        epoch = self.epoch(actor) + 1
+        self.set(actor, epoch)
+        return epoch
+
+    def set(self, actor: Actor, epoch: int) -> None:
+        """This epoch of the actor, and every one before it, has happened. A clock never goes back."""
+        cluster, local = actor
+        if cluster == self.cluster:
+            if local >= len(self.own):
+                self.own = _grown(self.own, local + 1)
+            if self.own.item(local) < epoch:
+                self.own[local] = epoch
+        elif not self.covers(actor, epoch):
+            epochs = _grown(self.foreign.get(cluster, np.zeros(0, np.int64)), local + 1)
+            epochs[local] = epoch
+            self.foreign[cluster] = epochs
+
+    def __str__(self) -> str:
+        known = [(self.cluster, self.own), *sorted(self.foreign.items(), key=lambda item: item[0])]
+        parts = (f"{cluster}.{local}:{epochs[local]}" for cluster, epochs in known for local in np.flatnonzero(epochs))
+        return f"<{' '.join(parts)}>"
+
+    def _join_own(self, epochs: Epochs) -> None:
+        count = len(epochs)
+        if count > len(self.own):
+            self.own = _grown(self.own, count)
+        part = self.own[:count]
+        np.maximum(part, epochs, out=part)
+
+    def _join_foreign(self, cluster: int, epochs: Epochs, shared: bool) -> None:
+        """Join a foreign cluster's array; it may be kept as it is only where it never changes (`shared`)."""
+        mine = self.foreign.get(cluster)
+        if mine is epochs:
+            return
+        if mine is None:
+            self.foreign[cluster] = epochs if shared else epochs.copy()
+            return
+        if len(mine) < len(epochs):
+            mine = _grown(mine, len(epochs))
+        elif len(epochs) < len(mine):
+            epochs, shared = _grown(epochs, len(mine)), True
+        joined = np.maximum(mine, epochs)
+        # An array that is as good as the joined one is kept, since others share it. Bytes compare ten times faster than
+        # arrays of this size.
+        found = joined.tobytes()
+        if shared and found == epochs.tobytes():
+            joined = epochs
+        elif found == mine.tobytes():
+            joined = mine
+        self.foreign[cluster] = joined
+
+
+def _room(actors: int) -> int:
+    return max(1, -(-actors // _STEP)) * _STEP
+
+
+def _grown(epochs: Epochs, actors: int) -> Epochs:
+    """A copy with room for this many actors."""
+    grown = np.zeros(max(_room(actors), len(epochs)), np.int64)
+    grown[: len(epochs)] = epochs
+    return grown
