@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from palladio.cpu import registers
 from palladio.cpu.emit import Emitter, Index, V
 from palladio.cpu.rules import REFUSED, RULES
-from palladio.cpu.rules.control import allocated, fill
-from palladio.cpu.rules.memory import View, as_index, inside, one_by_one
+from palladio.cpu.rules.control import allocated
 from palladio.cpu.scope import Entry, Function, Notes, Place, Refused, Scope
 from palladio.cpu.tiles import Arena, Buffer, Memory, row_major, scalar_tile
+from palladio.cpu.windows import Box, Scattered
 from palladio.ir.program import Program
-from palladio.ops.grid import Blocked, BlockMap, Element, Grid, Squeezed
+from palladio.ops.grid import BlockMap, Grid
 from palladio.types import dtypes
 from palladio.types.effects import EffectKind
 from palladio.types.types import ArrayType, Type
@@ -142,7 +142,7 @@ class _GridFunction:
         extra = [self.number(s) for s, known in zip(self.sizes, self.grid.sizes, strict=True) if known is None]
         scalars, arrays = self.places[: self.grid.scalars], self.places[self.grid.scalars :]
         windows = [
-            _Window(self, block, place, [*numbers, *scalars]) for block, place in zip(self.blocks, arrays, strict=True)
+            self.window(block, place, [*numbers, *scalars]) for block, place in zip(self.blocks, arrays, strict=True)
         ]
         refs = [Place(place.memory, window.buffer) for place, window in zip(arrays, windows, strict=True)]
         inputs: list[Entry] = [*numbers, *extra, *scalars, *refs, *self.scratch]
@@ -151,79 +151,13 @@ class _GridFunction:
             if is_written:
                 window.write_back()
 
+    def window(self, block: BlockMap, place: Place, inputs: Sequence[Entry]) -> Box | Scattered:
+        """A block of an array at the grid point whose indices, and scalars, are the inputs of index maps."""
+        indices = self.function.run(block.index_map, inputs)
+        kind = Box if block.contiguous else Scattered
+        return kind(self.scope(), block, place.buffer, indices)
+
     def number(self, index: Index) -> Entry:
         """A grid index or size as the i32 scalar that programs see."""
         value = V(str(index), "i32") if isinstance(index, int) else self.e.convert("trunc", index, "i32")
         return scalar_tile(self.e, value, dtypes.INT32)
-
-
-class _Window:
-    """One block at one grid point: a view of its array, or a copy where it reaches past the edge."""
-
-    def __init__(self, owner: _GridFunction, block: BlockMap, place: Place, inputs: Sequence[Entry]) -> None:
-        if not block.contiguous:
-            raise Refused("blocks by BoundedSlice and Indirect are not compiled for the CPU")
-        self.e = owner.e
-        self.view = View(place.buffer)
-        scope = owner.scope()
-        indices = [as_index(scope, tile) for tile in owner.function.run(block.index_map, inputs)]
-        self.cut(block, place.buffer, indices)
-        guard = self.e.truth(self.view.guards)
-        self.outside: V | None = None
-        self.buffer = self.view.buffer
-        if guard is None:
-            return
-        self.outside = self.e.binary("xor", guard, V("true", "i1"))
-        self.copy = owner.arena.buffer(self.e, self.buffer.shape, self.buffer.dtype)
-        with self.e.when(self.outside):
-            fill(self.e, self.copy, dtypes.uninitialized(self.copy.dtype))
-            one_by_one(self.e, self.copy.shape, self.copy_in)
-        strides = tuple(
-            self.e.choose(guard, there, here)
-            for there, here in zip(self.buffer.strides, self.copy.strides, strict=True)
-        )
-        base = self.e.select(guard, self.buffer.base, self.copy.base)
-        self.buffer = Buffer(base, strides, self.copy.shape, self.copy.dtype)
-
-    def cut(self, block: BlockMap, array: Buffer, indices: Sequence[V]) -> None:
-        """The view of the block, and the conditions under which all of it is inside."""
-        e = self.e
-        offset: Index = 0
-        strides: list[Index] = []
-        for dim, index, stride, extent in zip(block.dims, indices, array.strides, array.shape, strict=True):
-            known = int(index.text) if not index.text.startswith("%") else None
-            position: Index = index if known is None else known
-            size = 1 if isinstance(dim, Squeezed) else dim.block_size
-            if isinstance(dim, Blocked):
-                position = e.mul(position, size)
-            elif isinstance(dim, Element):
-                position = e.sub(position, dim.padding[0])
-            if isinstance(position, V) or not 0 <= position <= extent - size:
-                last = extent - size
-                always_outside = V("false", "i1")
-                fits = e.compare("icmp ule", e.index(position), V(str(last), "i64")) if last >= 0 else always_outside
-                self.view.guards.append(fits)
-            dropped = isinstance(dim, Squeezed)
-            # A position that is checked must be a value, known or not.
-            self.view.bounds.append((e.index(position), None if dropped else size, 1, extent))
-            offset = e.add(offset, e.mul(position, stride))
-            if not dropped:
-                strides.append(stride)
-        base = e.pointer(array.base, offset, array.dtype.itemsize)
-        self.view.buffer = Buffer(base, tuple(strides), block.block_shape, array.dtype)
-
-    def copy_in(self, index: Sequence[Index]) -> None:
-        with self.e.when(inside(self.e, self.view, index)):
-            self.copy.put(self.e, index, self.view.buffer.at(self.e, index, 1), 1)
-
-    def write_back(self) -> None:
-        """Write what is inside back to the array."""
-        if self.outside is None:
-            return
-
-        def element(index: Sequence[Index]) -> None:
-            with self.e.when(inside(self.e, self.view, index)):
-                self.view.buffer.put(self.e, index, self.copy.at(self.e, index, 1), 1)
-
-        with self.e.when(self.outside):
-            one_by_one(self.e, self.copy.shape, element)

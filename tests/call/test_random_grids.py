@@ -7,11 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import palladio as pl
 
+pytestmark = pytest.mark.filterwarnings("error")  # an executor that leaves the kernel to another says so
+
+EXECUTORS = ["reference", "cpu"]
 LEAST = np.iinfo(np.int32).min
 
 
@@ -113,9 +117,10 @@ def write(array: np.ndarray, cut: list[Axis], ids: tuple[int, ...], block: np.nd
             array[tuple(at)] = block[place]
 
 
+@pytest.mark.parametrize("executor", EXECUTORS)
 @settings(max_examples=250)
-@given(calls())
-def test_any_grid_is_a_loop(call: tuple[tuple[int, ...], list[Axis], list[Axis]]) -> None:
+@given(call=calls())
+def test_any_grid_is_a_loop(executor: str, call: tuple[tuple[int, ...], list[Axis], list[Axis]]) -> None:
     """Each step adds the sum of its input block, and its own number, to its output block, which starts at zero."""
     grid, source, target = call
     x = np.arange(int(np.prod([axis.extent for axis in source])), dtype=np.int32)
@@ -141,13 +146,15 @@ def test_any_grid_is_a_loop(call: tuple[tuple[int, ...], list[Axis], list[Axis]]
         in_specs=[spec_of(source), pl.BlockSpec()],
         out_specs=spec_of(target),
         input_output_aliases={1: 0},
+        interpret=executor,
     )(x, zeros)
     np.testing.assert_array_equal(result, expected)
 
 
+@pytest.mark.parametrize("executor", EXECUTORS)
 @settings(max_examples=100)
-@given(st.data())
-def test_a_permuted_tiling_is_a_permutation(data: st.DataObject) -> None:
+@given(data=st.data())
+def test_a_permuted_tiling_is_a_permutation(executor: str, data: st.DataObject) -> None:
     """Blocks of any size cover an array; the grid runs over them with its axes in any order; nothing is lost."""
     rank = data.draw(st.integers(1, 3), "rank")
     shape = tuple(data.draw(st.lists(st.integers(1, 7), min_size=rank, max_size=rank), "shape"))
@@ -169,5 +176,6 @@ def test_a_permuted_tiling_is_a_permutation(data: st.DataObject) -> None:
         out_specs=pl.BlockSpec(
             tuple(block[axis] for axis in moved), lambda *ids: tuple(ids[position[axis]] for axis in moved)
         ),
+        interpret=executor,
     )(x)
     np.testing.assert_array_equal(result, x.transpose(moved))

@@ -34,15 +34,11 @@ class Entry:
         return next((self.refused[name] for name in names if name in self.refused), None)
 
 
-_BLOCKS = "blocks by BoundedSlice and Indirect are not compiled for the CPU"
-
 CPU = Entry(
     "cpu",
     dtypes=tuple(dtype for dtype in dtypes.ALL if dtype not in (dtypes.FLOAT8_E4M3FN, dtypes.FLOAT8_E5M2)),
     refused={
         "debug.checks_and_prints": "debug_check is not compiled for the CPU",
-        "grid.bounded_slices": _BLOCKS,
-        "grid.indirect_rows_by_prefetched_scalars": _BLOCKS,
         "cast.to_float8_e4m3fn": "float8_e4m3fn is not compiled for the CPU",
         "cast.to_float8_e5m2": "float8_e5m2 is not compiled for the CPU",
     },

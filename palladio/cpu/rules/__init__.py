@@ -27,8 +27,19 @@ RULES: dict[str, Rule] = {
     for name, rule in family.RULES.items()
 }
 
+_SEVERAL_THREADS = "a kernel of several threads, or of copies in flight"
+
 REFUSED: dict[str, str] = {
     "debug_print": "printing needs Python",
     "debug_check": "checks need Python",
     "grid_call": "a kernel call inside a kernel",
-}
+} | dict.fromkeys(
+    (
+        *("copy_gmem_to_smem", "copy_smem_to_gmem", "commit_smem_to_gmem_group", "wait_smem_to_gmem", "commit_smem"),
+        *("async_prefetch", "async_store_smem", "dma_start", "dma_start_remote", "dma_wait"),
+        *("barrier_arrive", "barrier_wait", "barrier_test", "semaphore_signal", "semaphore_wait", "semaphore_read"),
+        *("wgmma", "wgmma_wait", "accumulator_load", "accumulator_store", "set_max_registers", "layout_cast"),
+        *("launch", "collective_scope"),
+    ),
+    _SEVERAL_THREADS,
+)
