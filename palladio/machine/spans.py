@@ -1,0 +1,113 @@
+"""The records of a timeline, and the words and letters that every picture of it uses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from palladio.base.locations import Location
+
+KINDS: dict[str, str] = {
+    "copy": "TMA load",
+    "store": "TMA store",
+    "wgmma": "matrix product",
+    "compute": "array work",
+    "wait": "waiting",
+    "sync": "arrive, signal",
+    "launch": "launch",
+}
+"""The kinds of a span, with what a legend calls them."""
+
+LETTERS: dict[str, str] = {
+    "copy": "C",
+    "store": "S",
+    "wgmma": "W",
+    "compute": "E",
+    "wait": ".",
+    "sync": "|",
+    "launch": "L",
+}
+
+MODELLED = "modelled time, not measured"
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One row: an agent of a block (`unit` is ""), or a unit that works for it, such as "tensor core" or "TMA".
+
+    A unit that a whole block shares has the agent "".
+    """
+
+    block: str
+    agent: str
+    unit: str = ""
+
+    @property
+    def label(self) -> str:
+        return " ".join(part for part in (self.agent, self.unit) if part) or self.block
+
+    @property
+    def order(self) -> tuple[object, ...]:
+        """Blocks by number, in them agents by number, the units of an agent below it, what all share last."""
+        return natural(self.block), self.agent == "", natural(self.agent), natural(self.unit.casefold())
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One step: nanoseconds of model time from `start` to `end`, a kind of `KINDS`, the line that asked for it."""
+
+    lane: Lane
+    name: str
+    start: float
+    end: float
+    kind: str
+    location: Location | None = None
+    detail: str = ""
+
+    @property
+    def length(self) -> float:
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """What released a wait: an arrival or completion at `from_time`, and the moment at which the sleeper went on."""
+
+    from_lane: Lane
+    from_time: float
+    to_lane: Lane
+    to_time: float
+    label: str = ""
+
+
+@lru_cache(maxsize=4096)
+def natural(text: str) -> tuple[tuple[int, int, str], ...]:
+    """A sort key by which "wg 10" follows "wg 9"."""
+    return tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.findall(r"[0-9]+|[^0-9]+", text))
+
+
+def duration_text(nanoseconds: float) -> str:
+    """For a reader, in three digits: `850 ns`, `12.3 µs`, `1.25 ms`."""
+    for size, unit in ((1e6, "ms"), (1e3, "µs")):
+        if nanoseconds >= 0.9995 * size:
+            amount = nanoseconds / size
+            return f"{amount:.{2 if amount < 9.995 else 1 if amount < 99.95 else 0}f} {unit}"
+    return f"{nanoseconds:.0f} ns"
+
+
+def place(location: Location | None) -> str:
+    """The line that asked for a step as `folder/file.py:12`: short, and the same on every machine."""
+    if location is None:
+        return ""
+    return "/".join(location.file.replace("\\", "/").split("/")[-2:]) + f":{location.line}"
+
+
+def whole_blocks(lanes: Sequence[Lane], limit: int) -> tuple[Lane, ...]:
+    """The lanes of the first blocks that have room in `limit` lanes; at least the first block, cut to fit."""
+    if len(lanes) <= limit:
+        return tuple(lanes)
+    while limit > 1 and lanes[limit - 1].block == lanes[limit].block != lanes[0].block:
+        limit -= 1
+    return tuple(lanes[:limit])
