@@ -80,7 +80,7 @@ class View:
     lanes: dict[Lane, list[list[Bar]]]
     edges: tuple[Edge, ...]
     end: float
-    notes: tuple[str, ...]
+    note: str
 
 
 def picture(timeline: Timeline) -> str:
@@ -99,17 +99,16 @@ def _choose(timeline: Timeline) -> View:
             break
     shown = {lane: found for lane, found in bars.items() if any(found)}
     edges = [e for e in timeline.edges if e.from_lane in shown and e.to_lane in shown and e.to_time <= end]
-    notes = []
+    drawn = []
     if len(lanes) < len(timeline.lanes):
         some, every = (len({lane.block for lane in found}) for found in (lanes, timeline.lanes))
-        of = f"{some} of {every} blocks" if some < every else f"{len(lanes)} of {len(timeline.lanes)} lanes"
-        notes.append(f"the first {of} are shown; a Perfetto trace has all")
+        drawn.append(f"{some} of {every} blocks" if some < every else f"{len(lanes)} of {len(timeline.lanes)} lanes")
     if end < timeline.duration:
-        of = f"{duration_text(end)} of {duration_text(timeline.duration)}"
-        notes.append(f"the first {of} are shown; a Perfetto trace has all")
+        drawn.append(f"the first {duration_text(end)} of {duration_text(timeline.duration)}")
     if len(edges) > MAX_EDGES:
-        notes.append(f"the first {MAX_EDGES} of {len(edges)} arrows are shown")
-    return View(shown, tuple(edges[:MAX_EDGES]), end, tuple(notes))
+        drawn.append(f"{MAX_EDGES} of {len(edges)} arrows")
+    note = f"drawn: {', '.join(drawn)}; a Perfetto trace has all" if drawn else ""
+    return View(shown, tuple(edges[:MAX_EDGES]), end, note)
 
 
 def _cut(rows: dict[Lane, list[list[Span]]], end: float) -> tuple[dict[Lane, list[list[Bar]]], float]:
@@ -187,7 +186,7 @@ class _Sheet:
         return self.left + self.plot * (time / self.view.end if self.view.end else 0.0)
 
     def foot(self) -> list[str]:
-        return [part for part in (*self.view.notes, self.timeline.note) if part]
+        return [part for part in (self.view.note, self.timeline.note) if part]
 
     def lines(self) -> Iterator[str]:
         width, height = _number(self.width), _number(self.height)
@@ -298,12 +297,8 @@ class _Sheet:
         size = 10.5 if row_height > 18 else 9.0
         name = _clip(bar.name, drawn - 4, size) if bar.kind != "sync" else ""
         if name:
-            body += _text(
-                x + drawn / 2,
-                y + row_height / 2 + 0.36 * size,
-                name,
-                f"{'n' if size > 10 else 'm'}{' s' if bar.kind == 'wait' else ''}",
-            )
+            style = ("n" if size > 10 else "m") + (" s" if bar.kind == "wait" else "")
+            body += _text(x + drawn / 2, y + row_height / 2 + 0.36 * size, name, style)
         return f"<g><title>{_safe(_tooltip(bar))}</title>{body}</g>"
 
     def edge(self, edge: Edge) -> str:

@@ -58,7 +58,7 @@ def _complete(span: Span, pid: int, tid: int) -> Event:
         "name": span.name,
         "cat": span.kind,
         "ts": _microseconds(span.start),
-        "dur": _microseconds(span.end) - _microseconds(span.start),
+        "dur": round(_microseconds(span.end) - _microseconds(span.start), 6),
         "pid": pid,
         "tid": tid,
         "args": {key: value for key, value in details.items() if value},
