@@ -214,8 +214,8 @@ class _Sheet:
         yield from self.axis()
         for block in self.block_top:
             if self.block_top[block] > self.top:
-                y = _number(self.block_top[block] + 1)
-                yield f'<path d="M{_number(MARGIN)} {y}H{_number(self.width - MARGIN)}" stroke="{FAINT}"/>'
+                line = _number(self.block_top[block] + 1)
+                yield f'<path d="M{_number(MARGIN)} {line}H{_number(self.width - MARGIN)}" stroke="{FAINT}"/>'
             yield _text(MARGIN, self.block_top[block] + 18, _clip(block, self.left - MARGIN, 12), "b")
         for lane in self.view.lanes:
             yield from self.lane(lane)
@@ -273,7 +273,7 @@ class _Sheet:
         yield _rect(self.left, y, self.plot, height, STRIPE, extra=' fill-opacity=".7"')
         inset = 10 if lane.unit and lane.agent else 0
         style = "s" if inset else ""
-        yield _text(MARGIN + 10 + inset, y + height / 2 + 4, _clip(_label(lane), self.left - MARGIN - 24, 11), style)
+        yield _text(MARGIN + 10 + inset, y + height / 2 + 4, _shorten(_label(lane), self.left - MARGIN - 24), style)
         for index, row in enumerate(rows):
             row_height = ROW if len(rows) == 1 else THIN_ROW
             for bar in row:
@@ -351,6 +351,16 @@ def _clip(text: str, width: float, size: float) -> str:
     while text and _length(text + "…", size) > width:
         text = text[:-1]
     return text.rstrip() + "…" if len(text) >= 4 else ""
+
+
+def _shorten(label: str, width: float) -> str:
+    """A label cut in its middle: what tells agents apart is the number at the end."""
+    if _length(label, 11) <= width:
+        return label
+    head, tail = label[:-4], label[-4:]
+    while head and _length(head + "…" + tail, 11) > width:
+        head = head[:-1]
+    return head.rstrip() + "…" + tail.lstrip()
 
 
 def _length(text: str, size: float) -> float:

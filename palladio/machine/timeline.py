@@ -100,8 +100,8 @@ class Timeline:
         changes: list[tuple[float, int, int]] = []
         for span in self.spans:
             if block is None or span.lane.block == block:
-                a, b = span.kind == kind_a, span.kind == kind_b
-                changes += [(span.start, a, b), (span.end, -a, -b)]
+                is_a, is_b = int(span.kind == kind_a), int(span.kind == kind_b)
+                changes += [(span.start, is_a, is_b), (span.end, -is_a, -is_b)]
         needed = 2 if kind_a == kind_b else 1
         total, before, count_a, count_b = 0.0, 0.0, 0, 0
         for time, a, b in sorted(changes):

@@ -217,6 +217,11 @@ class TestPicture:
         words = texts(svg_of(Timeline(steps), tmp_path))
         assert [word for word in words if word.startswith("a name")] == ["a name of a ste…"]
 
+    def test_a_long_label_keeps_the_number_at_its_end(self, tmp_path: Path) -> None:
+        lanes = [Lane("block (0,)", f"a warpgroup whose name its author made too long {i}") for i in range(2)]
+        words = texts(svg_of(Timeline([span(lane, 0, 1) for lane in lanes]), tmp_path))
+        assert [word[-6:] for word in words if word.startswith("a warpgroup")] == ["t…ng 0", "t…ng 1"]
+
     def test_a_run_without_steps_says_so(self, tmp_path: Path) -> None:
         assert "nothing ran" in texts(svg_of(Timeline([], title="empty"), tmp_path))
 
