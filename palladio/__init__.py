@@ -19,6 +19,7 @@ from palladio.base.errors import (
 from palladio.base.locations import caller_location
 from palladio.call.cost import CostEstimate, estimate_cost
 from palladio.call.jit import eval_shape, jit
+from palladio.call.kernel import kernel
 from palladio.call.pallas_call import pallas_call
 from palladio.call.params import CompilerParams
 from palladio.call.sizes import align_to, cdiv, next_power_of_2, strides_from_shape
@@ -89,6 +90,7 @@ __all__ = [
     "fori_loop",
     "is_traced",
     "jit",
+    "kernel",
     "loop",
     "multiple_of",
     "next_power_of_2",

@@ -20,7 +20,7 @@ from palladio.trace.indices import Slice
 from palladio.trace.trace import stage
 from palladio.trace.values import wrap
 from palladio.types import dtypes
-from palladio.types.types import ANY, ArrayType, RefType
+from palladio.types.types import ANY, ArrayType, RefType, Type
 
 INDEX = ArrayType((), dtypes.INT32)
 
@@ -166,7 +166,7 @@ class BlockMapper:
                 error.location = error.location or location
                 raise
 
-        def refuse(captured: str) -> PalladioTypeError:
+        def refuse(captured: Type) -> PalladioTypeError:
             return PalladioTypeError(
                 "an index map must not capture arrays",
                 argument=origin,

@@ -17,7 +17,8 @@ from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValue
 from palladio.call.buffers import checked_buffers
 from palladio.call.cost import CostEstimate
 from palladio.call.mapping import BlockMapper, check_parameters, parameter_names, specs_for
-from palladio.call.specs import LARGEST_GRID_SIZE, BlockSpec, GridSpec, ParsedGrid, no_block_spec, parse_grid
+from palladio.call.outputs import Outputs, checked_aliases
+from palladio.call.specs import LARGEST_GRID_SIZE, GridSpec, ParsedGrid, no_block_spec, parse_grid
 from palladio.driver.cache import PreparedCache
 from palladio.driver.compile import load
 from palladio.driver.executors import Runner, choose
@@ -31,7 +32,7 @@ from palladio.trace.grid import GridAxes, grid_axes
 from palladio.trace.trace import Traced, current_trace, stage
 from palladio.trace.values import wrap
 from palladio.types import dtypes
-from palladio.types.types import SCALAR, ArrayType, MemoryRef, RefType, Shape, Type, described_shape
+from palladio.types.types import SCALAR, ArrayType, MemoryRef, RefType, Shape, Type
 
 INDEX = ArrayType((), dtypes.INT32)
 _ARRAY = {np.ndarray}
@@ -109,10 +110,10 @@ def pallas_call(
             _refuse_beside_grid_spec(grid, in_specs, out_specs, scratch_shapes)
         spec = grid_spec or GridSpec(grid, in_specs, out_specs, scratch_shapes)
         parsed = parse_grid(spec.grid)
-        outputs = _Outputs(out_shape)
+        outputs = Outputs(out_shape)
         choose(interpret)
         parallel = _parallel_axes(compiler_params, len(parsed.sizes))
-        aliases = _checked_aliases(input_output_aliases or {}, len(outputs.types))
+        aliases = checked_aliases(input_output_aliases or {}, len(outputs.types))
 
     def of(function: Callable[..., None]) -> PallasCall:
         with at_call():
@@ -151,76 +152,13 @@ def _parallel_axes(compiler_params: Any, rank: int) -> tuple[bool, ...]:
     return tuple(entry == "parallel" for entry in names)
 
 
-def _checked_aliases(aliases: Mapping[int, int], outputs: int) -> tuple[tuple[int, int], ...]:
-    if not isinstance(aliases, Mapping):
-        raise PalladioTypeError(
-            "a dictionary from the number of an input to the number of an output",
-            argument="input_output_aliases",
-            expected="such as {0: 0}",
-            got=repr(aliases),
-        )
-    for source, target in aliases.items():
-        if not isinstance(source, int) or not isinstance(target, int) or source < 0 or not 0 <= target < outputs:
-            raise PalladioValueError(
-                "maps the number of an input to the number of an output",
-                argument="input_output_aliases",
-                expected=f"an output below {outputs}",
-                got=f"{source}: {target}",
-            )
-    if len(set(aliases.values())) != len(aliases):
-        raise PalladioValueError("two inputs alias one output", argument="input_output_aliases", got=dict(aliases))
-    return tuple(sorted(aliases.items()))
-
-
-class _Outputs:
-    """The flat types and the structure of `out_shape`."""
-
-    def __init__(self, out_shape: Any) -> None:
-        if out_shape is None:
-            raise PalladioTypeError(
-                "a kernel call needs the shapes of its outputs",
-                argument="out_shape",
-                hint="ShapeDtypeStruct(shape, dtype)",
-            )
-        if isinstance(out_shape, list):
-            out_shape = tuple(out_shape)
-        self.alone = not isinstance(out_shape, tuple)
-        self.tree: tuple[Any, ...] = (out_shape,) if self.alone else out_shape
-        leaves, self.structure = trees.flatten(out_shape)
-        names = trees.leaf_names(out_shape, "out_shape")
-        self.types = tuple(_output_type(leaf, name) for leaf, name in zip(leaves, names, strict=True))
-        self.spaces = tuple(leaf.memory_space if isinstance(leaf, MemoryRef) else None for leaf in leaves)
-
-    def specs(self, out_specs: Any, count: int) -> list[Any]:
-        """One spec per output."""
-        if out_specs is no_block_spec:
-            return [None if space is None else BlockSpec(memory_space=space) for space in self.spaces]
-        return specs_for(
-            "out_specs",
-            (out_specs,) if self.alone and not isinstance(out_specs, (tuple, list)) else out_specs,
-            self.tree,
-            count,
-        )
-
-
-def _output_type(leaf: Any, name: str) -> ArrayType:
-    shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
-    if shape is None or dtype is None:
-        raise PalladioTypeError("an output is described by a shape and a dtype", argument=name, got=repr(leaf))
-    try:
-        return ArrayType(described_shape(shape), dtypes.canonical(str(dtype).removeprefix("torch.")))
-    except PalladioError as error:
-        error.argument = name
-        raise
-
-
 class PallasCall:
     """A prepared way to call a kernel; `pallas_call` makes it. Calling it with arrays runs the kernel."""
 
     def __init__(
         self,
         kernel: Callable[..., None],
-        outputs: _Outputs,
+        outputs: Outputs,
         spec: GridSpec,
         grid: ParsedGrid,
         aliases: tuple[tuple[int, int], ...],
@@ -522,10 +460,10 @@ class _Builder:
         position = len(self.args) + len(self.call.outputs.tree)
         return [*hints, *self.names[position : position + len(trees.flatten(self.call.spec.scratch_shapes)[0])]]
 
-    def refuse_capture(self, captured: str) -> PalladioTypeError:
+    def refuse_capture(self, captured: Type) -> PalladioTypeError:
         return PalladioTypeError(
             f"the kernel {self.call.__name__} captures an array constant",
             argument="kernel",
-            got=captured,
+            got=str(captured),
             hint="pass it as an input, or make it of jnp.arange, jnp.full and their like; only scalars may be captured",
         )

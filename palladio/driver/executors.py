@@ -20,6 +20,7 @@ from palladio.cpu.executor import load_compiled, written
 from palladio.driver.threads import multiplies_tiles_only, one_thread
 from palladio.ir.evaluate import evaluate, prepare
 from palladio.ir.program import Program
+from palladio.machine.executor import with_launches
 
 
 class Runner(Protocol):
@@ -42,6 +43,7 @@ class Executor:
 
 
 def _load_reference(program: Program) -> Runner:
+    program = with_launches(program)
     prepare(program)
     threads = one_thread if multiplies_tiles_only(program) else nullcontext
 

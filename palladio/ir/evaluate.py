@@ -20,6 +20,7 @@ Prepared = Callable[..., Sequence[Any]]
 
 _FILE = "<palladio program>"
 _KEPT = "_prepared"
+PLAIN = "{0}({1})"
 
 
 def evaluate(program: Program, values: Sequence[Any]) -> Sequence[Any]:
@@ -34,7 +35,7 @@ def evaluate(program: Program, values: Sequence[Any]) -> Sequence[Any]:
     try:
         return run(*values)
     except Exception as error:
-        _locate(program, error)
+        locate(program, error)
         raise
 
 
@@ -65,9 +66,17 @@ def _call(eqn: Eqn) -> Callable[..., Any]:
 
 
 def _compiled(program: Program) -> Prepared:
+    return as_function(program, lambda eqn: (PLAIN, _call(eqn)))
+
+
+def as_function(program: Program, call: Callable[[Eqn], tuple[str, Callable[..., Any]]], first: str = "") -> Any:
     """Write the program as the source of one Python function, line n + 2 for equation n, and compile it.
 
     A value whose last use is past gives its name to the next one, so that no array outlives its use for long.
+
+    Args:
+        call: for each equation the form of its line, such as `PLAIN`, and the function {0} that it calls on {1}.
+        first: a parameter before the program's inputs.
     """
     names: dict[Any, str] = {var: f"v{number}" for number, var in enumerate(program.inputs)}
     scope: dict[str, Any] = {}
@@ -75,6 +84,7 @@ def _compiled(program: Program) -> Prepared:
     last |= dict.fromkeys(program.outputs, len(program.eqns))
     free: list[str] = []
     count = len(names)
+    leading = [first] if first else []
 
     def name(atom: Atom) -> str:
         if isinstance(atom, Literal):
@@ -83,10 +93,10 @@ def _compiled(program: Program) -> Prepared:
             return constant
         return names[atom]
 
-    lines = [f"def run({', '.join(names.values())}):"]
+    lines = [f"def run({', '.join((*leading, *names.values()))}):"]
     for number, eqn in enumerate(program.eqns):
-        scope[f"f{number}"] = _call(eqn)
-        arguments = ", ".join(name(atom) for atom in eqn.inputs)
+        form, scope[f"f{number}"] = call(eqn)
+        arguments = ", ".join(map(name, eqn.inputs))
         free += [names[var] for var in {atom: None for atom in eqn.inputs if atom in names and last[atom] == number}]
         for var in eqn.outputs:
             if not free:
@@ -95,13 +105,13 @@ def _compiled(program: Program) -> Prepared:
             names[var] = free.pop()
         targets = "".join(f"{names[var]}, " for var in eqn.outputs)
         free += [names[var] for var in eqn.outputs if last[var] == number]
-        lines.append(f" {targets}{'= ' if targets else ''}f{number}({arguments})")
+        lines.append(f" {targets}{'= ' if targets else ''}{form.format(f'f{number}', arguments)}")
     lines.append(f" return [{', '.join(name(atom) for atom in program.outputs)}]")
     exec(compile("\n".join(lines), _FILE, "exec"), scope)
     return scope["run"]
 
 
-def _locate(program: Program, error: Exception) -> None:
+def locate(program: Program, error: Exception) -> None:
     """Give an error the location of the equation that failed; the innermost program comes first."""
     if isinstance(error, (PalladioError, InternalError)):
         if error.location is None:

@@ -93,6 +93,8 @@ class Op:
         control: whether it runs sub-programs.
         access: for an operation that reaches into an array or reference through `params["transforms"]`, the number of
             inputs before its index operands; 0 for every other operation.
+        reaches: how many of its first inputs it reaches into. With more than one, `params["transforms"]` holds a stack
+            for each of them, and the index operands of all stand together behind the inputs.
         commutative: whether its two inputs may be exchanged.
     """
 
@@ -104,6 +106,7 @@ class Op:
     discharge: DischargeRule | None = None
     control: bool = False
     access: int = 0
+    reaches: int = 1
     commutative: bool = False
 
     def __post_init__(self) -> None:
@@ -115,6 +118,10 @@ class Op:
 
     def __repr__(self) -> str:
         return self.name
+
+    def stacks(self, transforms: Any) -> tuple[Any, ...]:
+        """The transforms of an access, a stack for each input that it reaches into."""
+        return transforms if self.reaches > 1 else (transforms,)
 
     def effects_of(self, input_types: Sequence[Type], params: dict[str, Any]) -> tuple[Effect, ...]:
         """The effects of one use of the operation, in a fixed order."""

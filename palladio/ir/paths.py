@@ -10,6 +10,7 @@ from palladio.types.transforms import (
     Index,
     IndexEntry,
     Operand,
+    Peer,
     Reshape,
     Slice,
     Transform,
@@ -27,6 +28,8 @@ def is_static(transforms: Sequence[Transform]) -> bool:
 
 
 def _operands(transform: Transform) -> list[Operand]:
+    if isinstance(transform, Peer):
+        return [block for _, block in transform.blocks if isinstance(block, Operand)]
     if not isinstance(transform, Index):
         return []
     starts = (entry.start if isinstance(entry, Slice) else entry for entry in transform.entries)
@@ -36,7 +39,7 @@ def _operands(transform: Transform) -> list[Operand]:
 def concatenated(first: Path, second: Path) -> Path:
     """The path that goes through one and then through another."""
     shift = len(first[1])
-    moved = (_renumbered(transform, lambda operand: Operand(operand.position + shift)) for transform in second[0])
+    moved = (renumbered(transform, lambda operand: Operand(operand.position + shift)) for transform in second[0])
     return (*first[0], *moved), (*first[1], *second[1])
 
 
@@ -89,17 +92,23 @@ def _changes_nothing(transform: Transform, array: ArrayType) -> bool:
             return dtype == array.dtype
         case Transpose(permutation):
             return permutation == tuple(range(array.ndim))
+        case Peer():
+            return False
 
 
 def _compacted(transforms: Sequence[Transform], indices: Sequence[Atom]) -> Path:
     """The path without the index operands that it does not use."""
     used = sorted({operand.position for transform in transforms for operand in _operands(transform)})
     number = {old: new for new, old in enumerate(used)}
-    renumbered = (_renumbered(transform, lambda operand: Operand(number[operand.position])) for transform in transforms)
-    return tuple(renumbered), tuple(indices[position] for position in used)
+    moved = (renumbered(transform, lambda operand: Operand(number[operand.position])) for transform in transforms)
+    return tuple(moved), tuple(indices[position] for position in used)
 
 
-def _renumbered(transform: Transform, renumber: Callable[[Operand], Operand]) -> Transform:
+def renumbered(transform: Transform, renumber: Callable[[Operand], Operand]) -> Transform:
+    """The transform with its index operands numbered otherwise."""
+    if isinstance(transform, Peer):
+        blocks = ((axis, renumber(block) if isinstance(block, Operand) else block) for axis, block in transform.blocks)
+        return Peer(tuple(blocks))
     if not isinstance(transform, Index):
         return transform
     return Index(tuple(_renumbered_entry(entry, renumber) for entry in transform.entries))

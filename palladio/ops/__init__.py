@@ -11,21 +11,27 @@ from palladio.ir.text import parse_program
 from palladio.ops import (
     arithmetic,
     atomics,
+    barrier,
     bits,
     casts,
     compare,
     control,
+    copy,
     debug,
     dot,
     grid,
+    launch,
     masked,
     math,
     memory,
     reduce,
     scan,
+    semaphore,
     shape,
     sort,
+    wgmma,
 )
+from palladio.types import attributes
 
 _FAMILIES = (
     arithmetic,
@@ -44,13 +50,18 @@ _FAMILIES = (
     control,
     debug,
     grid,
+    copy,
+    barrier,
+    semaphore,
+    wgmma,
+    launch,
 )
 
 ALL_OPS: tuple[Op, ...] = tuple(
     value for family in _FAMILIES for value in vars(family).values() if isinstance(value, Op)
 )
 OPS: dict[str, Op] = {op.name: op for op in ALL_OPS}
-RECORDS: dict[str, type] = grid.RECORDS
+RECORDS: dict[str, type] = {**grid.RECORDS, **launch.RECORDS, **attributes.RECORDS}
 
 
 def parse(text: str) -> Program:

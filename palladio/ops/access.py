@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from palladio.types import dtypes
-from palladio.types.transforms import Bitcast, Index, Operand, Reshape, Slice, Transform, Transpose, bitcast_axis
+from palladio.types.transforms import Bitcast, Index, Operand, Peer, Reshape, Slice, Transform, Transpose, bitcast_axis
 
 Array = Any
 
@@ -22,10 +22,14 @@ Array = Any
 Update = Callable[[Array, Any, Array | None], None]
 
 
-def read(array: Array, transforms: Sequence[Transform], operands: Sequence[Array]) -> Array:
-    """What the transforms select: a view where NumPy can make one, else a copy."""
+def read(array: Array, transforms: Sequence[Transform], operands: Sequence[Array], outside: Any = None) -> Array:
+    """What the transforms select: a view where NumPy can make one, else a copy.
+
+    Args:
+        outside: what lies outside reads as; None for uninitialised memory.
+    """
     for transform in transforms:
-        array = _read_once(array, transform, operands, None)
+        array = _read_once(array, transform, operands, outside)
     return array
 
 
@@ -129,6 +133,8 @@ def _read_once(array: Array, transform: Transform, operands: Sequence[Array], ou
             return array.transpose(permutation)
         case Bitcast(dtype):
             return bitcast(array, dtype)
+        case Peer():  # whose buffer it is, the machine has found by now
+            return array
 
 
 def bitcast(array: Array, dtype: dtypes.DType) -> Array:

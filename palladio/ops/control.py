@@ -240,7 +240,7 @@ def _scope_type(*operands: Type, body: Program, allocations: tuple[RefType, ...]
 
 
 def _scope_eval(*operands: Any, body: Program, allocations: tuple[RefType, ...]) -> ControlEval:
-    buffers = (np.full(ref.shape, dtypes.uninitialized(ref.dtype), ref.dtype) for ref in allocations)
+    buffers = (np.full(ref.shape, ref.initial, ref.dtype) for ref in allocations)
     return (yield Run(body, (*operands, *buffers)))
 
 

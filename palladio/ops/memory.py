@@ -90,7 +90,7 @@ def _insert_type(array: Type, value: Type, *indices: Type, transforms: Transform
     return (array,)
 
 
-def _updated(array: Any, value: Any, transforms: Transforms, indices: Sequence[Any], kind: str) -> None:
+def updated(array: Any, value: Any, transforms: Transforms, indices: Sequence[Any], kind: str) -> None:
     """Combine in place. An element that is selected several times is combined as often, in order."""
     value = np.asarray(value)
     if kind == "set":
@@ -111,7 +111,7 @@ def _updated(array: Any, value: Any, transforms: Transforms, indices: Sequence[A
 
 def _insert_eval(array: Any, value: Any, *indices: Any, transforms: Transforms, kind: str) -> Sequence[Any]:
     result = np.array(array)
-    _updated(result, value, transforms, indices, kind)
+    updated(result, value, transforms, indices, kind)
     return (result,)
 
 
@@ -164,9 +164,10 @@ def _store_eval(ref: Any, value: Any, *indices: Any, transforms: Transforms) -> 
     return ()
 
 
-def _inserted(
+def inserted(
     context: DischargeContext, ref: Atom, value: Atom, indices: Any, transforms: Transforms, kind: str
 ) -> Atom:
+    """What an array becomes when a part of it is replaced or combined."""
     if not transforms and kind == "set":
         return value
     return context.emit(insert, ref, value, *indices, transforms=transforms, kind=kind)[0]
@@ -175,7 +176,7 @@ def _inserted(
 def _store_discharge(
     context: DischargeContext, ref: Atom, value: Atom, *indices: Atom, transforms: Transforms
 ) -> Discharged:
-    return Discharged((), {0: _inserted(context, ref, value, indices, transforms, "set")})
+    return Discharged((), {0: inserted(context, ref, value, indices, transforms, "set")})
 
 
 store = Op(
@@ -208,7 +209,7 @@ def _swap_discharge(
     context: DischargeContext, ref: Atom, value: Atom, *indices: Atom, transforms: Transforms
 ) -> Discharged:
     old = _load_discharge(context, ref, *indices, transforms=transforms).outputs
-    return Discharged(old, {0: _inserted(context, ref, value, indices, transforms, "set")})
+    return Discharged(old, {0: inserted(context, ref, value, indices, transforms, "set")})
 
 
 swap = Op(
@@ -230,14 +231,14 @@ def _accumulate_type(ref: Type, value: Type, *indices: Type, transforms: Transfo
 
 
 def _accumulate_eval(ref: Any, value: Any, *indices: Any, transforms: Transforms) -> Sequence[Any]:
-    _updated(ref, value, transforms, indices, "add")
+    updated(ref, value, transforms, indices, "add")
     return ()
 
 
 def _accumulate_discharge(
     context: DischargeContext, ref: Atom, value: Atom, *indices: Atom, transforms: Transforms
 ) -> Discharged:
-    return Discharged((), {0: _inserted(context, ref, value, indices, transforms, "add")})
+    return Discharged((), {0: inserted(context, ref, value, indices, transforms, "add")})
 
 
 accumulate = Op(

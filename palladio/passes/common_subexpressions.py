@@ -33,6 +33,8 @@ def merge_in(program: Program) -> Program:
             same.update(zip(eqn.outputs, first.outputs, strict=True))
             continue
         written.update(var for kind, var in eqn.effects if kind is not EffectKind.READ and var is not None)
+        if any(kind is EffectKind.SYNC for kind, _ in eqn.effects):  # others may have written to any reference
+            written[None] += 1
         eqns.append(with_parts(eqn, eqn.inputs, map_subprograms(eqn.params, merge_in)))
     return with_body(program, eqns, (same.get(atom, atom) for atom in program.outputs))
 
@@ -44,7 +46,7 @@ def _key(eqn: Eqn, written: Versions) -> Hashable | None:
     inputs = [_atom_key(atom) for atom in eqn.inputs]
     if eqn.op.commutative:
         inputs.sort(key=hash)
-    versions = tuple(written[var] for _, var in eqn.effects if var is not None)
+    versions = tuple((written[var], written[None]) for _, var in eqn.effects if var is not None)
     params = tuple((name, _value_key(value)) for name, value in sorted(eqn.params.items()))
     return eqn.op, tuple(inputs), versions, params
 

@@ -17,7 +17,6 @@ from palladio.ir.program import Atom, Eqn, Literal, Program, Var, subprograms
 from palladio.ir.rewrite import Builder, substituted, with_body
 from palladio.ops.shape import broadcast
 from palladio.passes.pipeline import ANY, VALUES, Pass
-from palladio.types import dtypes
 from palladio.types.effects import EffectKind
 from palladio.types.types import RefType
 
@@ -111,7 +110,7 @@ class _Context:
 
     def uninitialized(self, ref: RefType) -> Atom:
         """An array of what unwritten memory of this type reads as."""
-        scalar = Literal(dtypes.uninitialized(ref.dtype), ref.dtype)
+        scalar = Literal(ref.initial, ref.dtype)
         return self.emit(broadcast, scalar, shape=ref.shape, axes=())[0] if ref.shape else scalar
 
     def discharge(self, program: Program, positions: Iterable[int], changed: Iterable[int]) -> Program:

@@ -55,7 +55,7 @@ class _Rewriting:
         eqn = with_parts(eqn, eqn.inputs, map_subprograms(eqn.params, simplify_program))
         self.location = eqn.location
         found = _folded(eqn)
-        if found is None and eqn.op.access:
+        if found is None and eqn.op.access and eqn.op.reaches == 1:
             found = _shorter_path(self, eqn)
         for rule in _RULES.get(eqn.op.name, ()):
             found = rule(self, eqn) if found is None else found

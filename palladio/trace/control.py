@@ -20,10 +20,12 @@ from palladio.ir.bind import bind, type_of
 from palladio.ir.program import Program, Var
 from palladio.ops import control as ops
 from palladio.ops import memory
+from palladio.ops.launch import collective_scope
 from palladio.trace.functions import call_user, counted, require_function
 from palladio.trace.trace import Staged, stage
 from palladio.trace.values import wrap
 from palladio.types import dtypes
+from palladio.types.scratch import ACC
 from palladio.types.transforms import Index, Operand, Slice
 from palladio.types.types import ArrayType, MemoryRef, RefType, Shape, ShapeDtypeStruct, Type
 
@@ -484,10 +486,11 @@ def _with_element(stack: Any, new: Any, i: Any) -> Any:
 
 
 def _ref_type(description: Any) -> RefType:
-    if isinstance(description, MemoryRef):
-        return description.ref_type
     if isinstance(description, ShapeDtypeStruct):
         return RefType(description.shape, description.dtype)
+    found = getattr(description, "ref_type", None)
+    if isinstance(found, RefType):
+        return found
     raise PalladioTypeError(
         "a scope allocates memory references", expected="such as pltpu.VMEM(shape, dtype)", got=repr(description)
     )
@@ -498,12 +501,12 @@ def run_scoped(f: Callable[..., Any], *types: Any, collective_axes: Any = (), **
 
     Args:
         types: pytrees of memory references to allocate. Their contents are uninitialised.
-        collective_axes: the thread axes over which an allocation is shared.
+        collective_axes: the name of the thread axis over which an allocation is shared: the threads of a block meet,
+            and get references to the same buffers. Accumulators stay each thread's own.
 
     Raises:
         PalladioTypeError: if a reference escapes in the result.
     """
-    del collective_axes  # one thread runs an evaluated kernel, so every allocation is shared
     leaves, structure = trees.flatten((types, kw_types))
     allocations = tuple(_ref_type(leaf) for leaf in leaves)
     body = Body(f, "run_scoped")
@@ -511,7 +514,8 @@ def run_scoped(f: Callable[..., Any], *types: Any, collective_axes: Any = (), **
     program = staged.program
     count = len(leaves)
     ordered = Program((*program.inputs[count:], *program.inputs[:count]), program.eqns, program.outputs, program.name)
-    results = bind(ops.scope, *staged.captured, body=ordered, allocations=allocations)
+    op = collective_scope if collective_axes else ops.scope
+    results = bind(op, *staged.captured, body=ordered, allocations=allocations)
     marked = [convert.mark_weak(value, weak) for value, weak in zip(results, staged.weak, strict=True)]
     return None if body.structure is None else trees.unflatten(body.structure, marked)
 
@@ -532,6 +536,14 @@ def with_scoped(*types: Any, collective_axes: Any = (), **kw_types: Any) -> Call
     return decorate
 
 
+def _state_type(leaf: Any) -> Any:
+    """What `run_state` allocates for one value."""
+    if isinstance(leaf, ACC):
+        return leaf if leaf.value is None else ACC(leaf.shape, leaf.dtype)
+    array = convert.array_type(leaf)
+    return MemoryRef(array.shape, array.dtype)
+
+
 def run_state(f: Callable[[Any], None]) -> Callable[[Any], Any]:
     """A function of values from a function of references.
 
@@ -540,11 +552,14 @@ def run_state(f: Callable[[Any], None]) -> Callable[[Any], Any]:
 
     def run(values: Any) -> Any:
         leaves, structure = trees.flatten(values)
-        types = tuple(MemoryRef(array.shape, array.dtype) for array in map(convert.array_type, leaves))
+        types = tuple(map(_state_type, leaves))
 
         def body(*refs: Any) -> Any:
             for ref, leaf in zip(refs, leaves, strict=True):
-                ref[...] = convert.cast(leaf, ref.dtype)
+                if not isinstance(leaf, ACC):
+                    ref[...] = convert.cast(leaf, ref.dtype)
+                elif leaf.value is not None:
+                    ref[...] = leaf.value
             result = call_user(f, (trees.unflatten(structure, refs),), {}, "the function under run_state", "1 argument")
             if result is not None:
                 raise PalladioTypeError(

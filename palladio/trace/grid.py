@@ -36,6 +36,11 @@ def grid_axes(axes: GridAxes) -> Iterator[None]:
         _axes.reset(token)
 
 
+def enclosing_axes() -> GridAxes:
+    """The axes of the kernel being traced; none outside of kernels."""
+    return _axes.get() or GridAxes((), (), ())
+
+
 def _axis(name: str, axis: int) -> tuple[GridAxes, int]:
     axes = _axes.get()
     if axes is None:

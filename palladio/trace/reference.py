@@ -4,7 +4,7 @@ and `transpose` make.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from palladio.array import convert
@@ -12,13 +12,14 @@ from palladio.array.axes import normalize_axis
 from palladio.array.shape import filled_shape
 from palladio.base.errors import PalladioAttributeError, PalladioError, PalladioTypeError, PalladioValueError
 from palladio.ir.bind import bind
+from palladio.ir.paths import renumbered
 from palladio.ir.program import Var
-from palladio.ops import memory
+from palladio.ops import memory, wgmma
 from palladio.trace.indices import index_transform
 from palladio.trace.trace import Trace, Traced
 from palladio.types import dtypes
-from palladio.types.transforms import Bitcast, Index, Reshape, Transform, Transpose, transformed
-from palladio.types.types import ArrayType, MemorySpace, RefType, Shape
+from palladio.types.transforms import Bitcast, Index, Operand, Peer, Reshape, Transform, Transpose, transformed
+from palladio.types.types import ACC, SYNCHRONISING, ArrayType, MemorySpace, RefType, Shape
 
 _NO_ARITHMETIC = "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift lt le gt ge eq ne neg abs invert"
 
@@ -107,6 +108,22 @@ class Reference:
         """The axes reversed."""
         return self.transpose()
 
+    def in_peer(self, blocks: Mapping[str, Any]) -> View:
+        """The same part of the buffer of another block of the cluster.
+
+        Args:
+            blocks: for some cluster axes, the block's index along them, static or traced.
+        """
+        entries: list[tuple[str, int | Operand]] = []
+        operands = list(self.operands)
+        for axis, block in blocks.items():
+            if isinstance(block, int):
+                entries.append((axis, block))
+                continue
+            entries.append((axis, Operand(len(operands))))
+            operands.append(block)
+        return View(self.root, (Peer(tuple(entries)), *self.transforms), tuple(operands))
+
     # Access.
 
     def _reach(self, key: Any) -> Reference:
@@ -119,10 +136,20 @@ class Reference:
 
     def __getitem__(self, key: Any) -> Any:
         target = self._reach(key)
+        if target.memory_space in SYNCHRONISING:
+            _refuse_data(target)
+        if target.memory_space is ACC:
+            operands = target.operands
+            return bind(wgmma.accumulator_load, target.root, *operands, transforms=target.transforms, wait_n=0)[0]
         return bind(memory.load, target.root, *target.operands, transforms=target.transforms)[0]
 
     def __setitem__(self, key: Any, value: Any) -> None:
         target = self._reach(key)
+        if target.memory_space in SYNCHRONISING:
+            _refuse_data(target)
+        if target.memory_space is ACC:
+            store_accumulator(target, value)
+            return
         bind(memory.store, target.root, fitted(value, target), *target.operands, transforms=target.transforms)
 
     def get(self) -> Any:
@@ -225,6 +252,54 @@ class _At:
 
     def __getitem__(self, key: Any) -> Reference:
         return self.reference._reach(key)
+
+
+def _refuse_data(target: Reference) -> NoReturn:
+    raise PalladioTypeError(
+        "barriers and semaphores hold no data",
+        got=repr(target),
+        hint="barrier_wait and barrier_arrive, semaphore_wait and semaphore_signal use them",
+    )
+
+
+def store_accumulator(target: Reference, value: Any) -> None:
+    """acc[...] = value.
+
+    Raises:
+        PalladioTypeError: for a part of an accumulator, or a value that is no array.
+    """
+    if target.transforms:
+        raise PalladioTypeError(
+            "an accumulator can only be stored whole", got=repr(target), hint="acc[...] = value sets all of it"
+        )
+    if isinstance(value, Reference):
+        raise PalladioTypeError(
+            "can only store arrays to an accumulator", got=repr(value), hint="read it first: ref[...]"
+        )
+    bind(wgmma.accumulator_store, target.root, fitted(value, target))
+
+
+def reached(*references: Any) -> tuple[list[Any], tuple[tuple[Transform, ...], ...], list[Any]]:
+    """What an operation on several references takes: roots, a stack of transforms for each, and all index operands."""
+    roots, stacks, operands = [], [], []
+    for each in references:
+        if not isinstance(each, Reference):  # an array among them
+            roots.append(each)
+            stacks.append(())
+            continue
+        shift = len(operands)
+        moved = (renumbered(one, lambda operand: Operand(operand.position + shift)) for one in each.transforms)  # noqa: B023
+        roots.append(each.root)
+        stacks.append(tuple(moved))
+        operands += each.operands
+    return roots, tuple(stacks), operands
+
+
+def require_reference(value: Any, argument: str) -> Reference:
+    """The value, which must be a reference."""
+    if not isinstance(value, Reference):
+        raise PalladioTypeError("this is no reference", argument=argument, got=f"{type(value).__name__}: {value!r:.60}")
+    return value
 
 
 def is_whole(transform: Transform, shape: Shape) -> bool:

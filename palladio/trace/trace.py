@@ -17,7 +17,7 @@ from palladio.ir.program import Atom, Eqn, Literal, Program, Var
 from palladio.types import dtypes
 from palladio.types.types import ArrayType, RefType, Type
 
-Refuse = Callable[[str], PalladioError]
+Refuse = Callable[[Type], PalladioError | None]
 
 
 class Traced:
@@ -53,7 +53,7 @@ class Trace:
     Args:
         parent: the enclosing trace.
         wrap: makes the traced value of a variable.
-        refuse: for a function that must not capture anything, the error to raise, given what it captures.
+        refuse: for a function that must not capture everything, the error to raise, if any, for a captured type.
     """
 
     def __init__(self, parent: Trace | None, wrap: Callable[[Trace, Var], Any], refuse: Refuse | None = None) -> None:
@@ -99,8 +99,9 @@ class Trace:
         """The input that brings a value of an enclosing trace, or a constant array, into this one."""
         trace: Trace | None = self
         while trace is not None and trace is not getattr(value, "palladio_trace", None):
-            if trace.refuse is not None:
-                raise trace.refuse(str(type))
+            refusal = None if trace.refuse is None else trace.refuse(type)
+            if refusal is not None:
+                raise refusal
             trace = trace.parent
         found = self.captured.get(id(value))
         if found is None:
@@ -176,7 +177,7 @@ def stage(
         types: the types of the inputs.
         wrap: makes the traced value of a variable.
         hints: names for the inputs.
-        refuse: the error for a captured value, for a function that must not capture any.
+        refuse: the error for a captured value of a type, for a function that must not capture any.
     """
     trace = Trace(current_trace(), wrap, refuse)
     named = [*hints, *[""] * (len(types) - len(hints))]

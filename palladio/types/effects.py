@@ -18,6 +18,7 @@ class EffectKind(Enum):
     WRITE = "write"
     ACCUMULATE = "accumulate"
     DEBUG = "debug"
+    SYNC = "sync"
 
 
 @dataclass(frozen=True)
@@ -44,3 +45,5 @@ def accumulate(position: int) -> Effect:
 
 
 DEBUG = Effect(EffectKind.DEBUG)
+SYNC = Effect(EffectKind.SYNC)
+"""Of what starts or awaits something that runs beside the program: no pass moves an access across it."""

@@ -74,7 +74,17 @@ class Transpose:
     permutation: tuple[int, ...]
 
 
-Transform = Index | Reshape | Bitcast | Transpose
+@dataclass(frozen=True)
+class Peer:
+    """The same buffer of another block of the cluster: along each named cluster axis, the block's index.
+
+    It stands first in its stack. The shape stays.
+    """
+
+    blocks: tuple[tuple[str, int | Operand], ...]
+
+
+Transform = Index | Reshape | Bitcast | Transpose | Peer
 
 
 def bitcast_axis(ndim: int) -> int:
@@ -125,6 +135,19 @@ def gathers(index: Index, operands: Sequence[ArrayType]) -> bool:
     return any(isinstance(e, Operand) and operands[e.position].ndim > 0 for e in index.entries)
 
 
+def is_static_path(transforms: Sequence[Transform]) -> bool:
+    """Whether no index of a stack of transforms is an operand, known only when the program runs."""
+    for transform in transforms:
+        entries: Sequence[object] = ()
+        if isinstance(transform, Index):
+            entries = [entry.start if isinstance(entry, Slice) else entry for entry in transform.entries]
+        elif isinstance(transform, Peer):
+            entries = [block for _, block in transform.blocks]
+        if any(isinstance(entry, Operand) for entry in entries):
+            return False
+    return True
+
+
 def index_shape(index: Index, shape: Shape, operands: Sequence[ArrayType]) -> Shape:
     """The shape that an index selects from `shape`, with NumPy's rule for where gathered axes go."""
     if len(index.entries) != len(shape):
@@ -168,6 +191,8 @@ def _transformed_once(array: ArrayType, transform: Transform, operands: Sequence
                     got=permutation,
                 )
             return ArrayType(tuple(array.shape[axis] for axis in permutation), array.dtype)
+        case Peer():
+            return array
 
 
 def transformed(array: ArrayType, transforms: Sequence[Transform], operands: Sequence[ArrayType] = ()) -> ArrayType:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+
+import numpy as np
 
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.types import dtypes
+from palladio.types.attributes import Attribute
 from palladio.types.dtypes import DType
 
 Shape = tuple[int, ...]
+Kind = TypeVar("Kind", bound=Attribute)
 
 
 class _Shaped:
@@ -67,10 +71,14 @@ class MemorySpace:
     def __str__(self) -> str:
         return self.name
 
-    def __call__(self, shape: Shape, dtype: Any, **options: Any) -> MemoryRef:
-        """Describe a buffer of `dtype[shape]` in this space, for `scratch_shapes` and `run_scoped`."""
+    def __call__(self, shape: Shape, dtype: Any, *, transforms: Sequence[Attribute] = ()) -> MemoryRef:
+        """Describe a buffer of `dtype[shape]` in this space, for `scratch_shapes` and `run_scoped`.
+
+        Args:
+            transforms: how it is laid out, such as `(TilingTransform((8, 64)), SwizzleTransform(128))`.
+        """
         with at_call():
-            return MemoryRef(described_shape(shape), dtypes.canonical(dtype), self, **options)
+            return MemoryRef(described_shape(shape), dtypes.canonical(dtype), self, tuple(transforms))
 
 
 ANY = MemorySpace("any")
@@ -81,10 +89,21 @@ REGS = MemorySpace("regs")
 VMEM = MemorySpace("vmem")
 HBM = MemorySpace("hbm")
 SCALAR = MemorySpace("scalar")
+ACC = MemorySpace("acc")  # accumulators of the tensor cores
+BARRIER = MemorySpace("barrier")
+SEMAPHORE = MemorySpace("semaphore")
+DMA_SEMAPHORE = MemorySpace("dma_semaphore")
+VMEM_SHARED = MemorySpace("vmem_shared")
 
 MEMORY_SPACES: dict[str, MemorySpace] = {
-    space.name: space for space in (ANY, HOST, GMEM, SMEM, REGS, VMEM, HBM, SCALAR)
+    space.name: space
+    for space in (
+        *(ANY, HOST, GMEM, SMEM, REGS, VMEM, HBM, SCALAR),
+        *(ACC, BARRIER, SEMAPHORE, DMA_SEMAPHORE, VMEM_SHARED),
+    )
 }
+SYNCHRONISING = frozenset({BARRIER, SEMAPHORE, DMA_SEMAPHORE})
+"""Spaces whose references hold no data: only synchronising operations reach them."""
 
 
 @dataclass(frozen=True)
@@ -94,11 +113,12 @@ class MemoryRef:
     shape: Shape
     dtype: DType
     memory_space: MemorySpace = ANY
+    attributes: tuple[Attribute, ...] = ()
 
     @property
     def ref_type(self) -> RefType:
         """The type of a reference to such a buffer."""
-        return RefType(self.shape, self.dtype, self.memory_space)
+        return RefType(self.shape, self.dtype, self.memory_space, self.attributes)
 
 
 @dataclass(frozen=True)
@@ -108,9 +128,20 @@ class RefType(_Shaped):
     shape: Shape
     dtype: DType
     space: MemorySpace = ANY
+    attributes: tuple[Attribute, ...] = ()
 
     def __str__(self) -> str:
-        return f"ref<{self.space}, {self.array}>"
+        return f"ref<{', '.join(map(str, (self.space, self.array, *self.attributes)))}>"
+
+    @property
+    def initial(self) -> Any:
+        """What each element of such a buffer holds when it is allocated."""
+        known = self.space is ACC or self.space in SYNCHRONISING
+        return np.zeros((), self.dtype)[()] if known else dtypes.uninitialized(self.dtype)
+
+    def attribute(self, kind: type[Kind]) -> Kind | None:
+        """The attribute of a kind, if the type has one."""
+        return next((each for each in self.attributes if isinstance(each, kind)), None)
 
     @property
     def array(self) -> ArrayType:

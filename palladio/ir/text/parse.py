@@ -19,6 +19,7 @@ from palladio.types.transforms import (
     Index,
     IndexEntry,
     Operand,
+    Peer,
     Reshape,
     Slice,
     Transform,
@@ -192,10 +193,15 @@ class _Parser:
             return [], {}
         if not op.access:
             return self.some(self.atom), {}
-        root = self.atom()
-        transforms, indices = self.transforms(root.type)
-        fixed = [root, *(self.some(self.atom) if self.take(",") else [])]
-        return [*fixed, *indices], {"transforms": transforms}
+        indices: list[Atom] = []
+        fixed, stacks = [self.atom()], []
+        stacks.append(self.transforms(fixed[0].type, indices))
+        while len(stacks) < op.reaches:
+            self.expect(",")
+            fixed.append(self.atom())
+            stacks.append(self.transforms(fixed[-1].type, indices))
+        fixed += self.some(self.atom) if self.take(",") else []
+        return [*fixed, *indices], {"transforms": tuple(stacks) if op.reaches > 1 else stacks[0]}
 
     def keyword(self) -> tuple[str, Any]:
         name = self.expect("name")
@@ -214,17 +220,17 @@ class _Parser:
 
     # Transforms.
 
-    def transforms(self, root: Type) -> tuple[tuple[Transform, ...], list[Atom]]:
+    def transforms(self, root: Type, indices: list[Atom]) -> tuple[Transform, ...]:
+        """The transforms behind an input; their index operands join `indices`."""
         array = root.array if isinstance(root, RefType) else root
         found: list[Transform] = []
-        indices: list[Atom] = []
         while self.at("[", "."):
-            transform = self.index(array, indices) if self.take("[") else self.named_transform()
+            transform = self.index(array, indices) if self.take("[") else self.named_transform(indices)
             found.append(transform)
             array = transformed(array, [transform], [atom.type for atom in indices if isinstance(atom.type, ArrayType)])
-        return tuple(found), indices
+        return tuple(found)
 
-    def named_transform(self) -> Transform:
+    def named_transform(self, indices: list[Atom]) -> Transform:
         self.expect(".")
         line, name = self.token.line, self.expect("name")
         self.expect("(")
@@ -232,10 +238,17 @@ class _Parser:
             dtype = self.named("dtype", dtypes.SHORT_NAMES)
             self.expect(")")
             return Bitcast(dtype)
+        if name == "peer":
+            return Peer(tuple(self.items(")", lambda: self.block(indices))))
         numbers = tuple(self.items(")", self.literal))
         if name not in ("reshape", "transpose"):
             raise ParseError(f"line {line}: no transform has this name", got=name)
         return Reshape(numbers) if name == "reshape" else Transpose(numbers)
+
+    def block(self, indices: list[Atom]) -> tuple[str, int | Operand]:
+        axis = self.expect("name")
+        self.expect("=")
+        return axis, self.position_in_axis(indices)
 
     def index(self, array: ArrayType, indices: list[Atom]) -> Index:
         entries: list[IndexEntry] = []
@@ -282,8 +295,9 @@ class _Parser:
             space = self.named("memory space", MEMORY_SPACES)
             self.expect(",")
             array = self.array_type()
+            attributes = [self.record() for _ in iter(lambda: self.take(","), False)]
             self.expect(">")
-            return RefType(array.shape, array.dtype, space)
+            return RefType(array.shape, array.dtype, space, tuple(attributes))
         return self.array_type()
 
     def array_type(self) -> ArrayType:

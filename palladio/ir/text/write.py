@@ -6,7 +6,6 @@ import dataclasses
 import keyword
 import math
 import re
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from palladio.types.transforms import (
     Index,
     IndexEntry,
     Operand,
+    Peer,
     Reshape,
     Slice,
     Transform,
@@ -91,15 +91,16 @@ class _Writer:
             text += " {" + ", ".join(f"{key}={self.param(value)}" for key, value in params.items()) + "}"
         return text
 
-    def accessing(self, eqn: Eqn, inputs: list[str], transforms: Sequence[Transform]) -> list[str]:
-        """The inputs with the transforms written behind the first one and the index operands inside them."""
+    def accessing(self, eqn: Eqn, inputs: list[str], transforms: Any) -> list[str]:
+        """The inputs with the transforms written behind what they reach into and the index operands inside them."""
         fixed, operands = inputs[: eqn.op.access], inputs[eqn.op.access :]
         operand_types = [atom.type for atom in eqn.inputs[eqn.op.access :] if isinstance(atom.type, ArrayType)]
-        root = eqn.inputs[0].type
-        array = root.array if isinstance(root, RefType) else root
-        for transform in transforms:
-            fixed[0] += self.transform(transform, array, operands)
-            array = transformed(array, [transform], operand_types)
+        for position, stack in enumerate(eqn.op.stacks(transforms)):
+            root = eqn.inputs[position].type
+            array = root.array if isinstance(root, RefType) else root
+            for transform in stack:
+                fixed[position] += self.transform(transform, array, operands)
+                array = transformed(array, [transform], operand_types)
         return fixed
 
     def transform(self, transform: Transform, array: ArrayType, operands: list[str]) -> str:
@@ -113,6 +114,9 @@ class _Writer:
                 return f".bitcast({dtypes.short_name(dtype)})"
             case Transpose(permutation):
                 return f".transpose({', '.join(map(str, permutation))})"
+            case Peer(blocks):
+                parts = (f"{axis}={self.entry(block, 0, operands)}" for axis, block in blocks)
+                return f".peer({', '.join(parts)})"
 
     def entry(self, entry: IndexEntry, extent: int, operands: list[str]) -> str:
         if isinstance(entry, Operand):

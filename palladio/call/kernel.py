@@ -1,0 +1,153 @@
+"""`kernel`: a program for each thread of a mesh, all of them at once, on references to whole arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
+from palladio.call.launching import LaunchCall
+from palladio.call.mesh import Mesh
+from palladio.call.outputs import Outputs, checked_aliases
+from palladio.driver.executors import choose
+from palladio.trace.functions import require_function
+
+
+def launch_on(
+    bodies: Sequence[Callable[..., None]],
+    meshes: Sequence[Any],
+    out_type: Any,
+    scratch_types: Any,
+    *,
+    what: str,
+    name: str | None,
+    debug: bool,
+    interpret: Any,
+    aliases: Mapping[int, int] | None = None,
+) -> LaunchCall:
+    """The call of bodies on meshes, its arguments checked."""
+    for body in bodies:
+        require_function(body, "a kernel", "body")
+    outputs = Outputs(() if out_type is None else out_type)
+    choose(interpret)
+    pairs = checked_aliases(aliases or {}, len(outputs.types))
+    return LaunchCall(
+        bodies, meshes, outputs, scratch_types, pairs, what=what, name=name, debug=debug, interpret=interpret
+    )
+
+
+def gpu_kernel(
+    body: Callable[..., None] | None = None,
+    out_type: Any = (),
+    *,
+    scratch_types: Any = (),
+    compiler_params: Any = None,
+    cost_estimate: Any = None,
+    grid: Any = (),
+    grid_names: Sequence[str] | str = (),
+    cluster: Any = (),
+    cluster_names: Sequence[str] | str = (),
+    num_threads: int | None = None,
+    thread_name: str | None = None,
+    interpret: Any = None,
+    debug: bool = False,
+    name: str | None = None,
+    metadata: Any = None,
+    input_output_aliases: Mapping[int, int] | None = None,
+    out_shape: Any = None,
+    scratch_shapes: Any = None,
+) -> Any:
+    """A function of arrays that runs `body` in every warpgroup of a grid of blocks, all of them at once.
+
+    The body gets references to the whole inputs and outputs in global memory, then to the scratch buffers: shared
+    memory and barriers are one for each block, accumulators one for each thread. It returns nothing.
+
+    Args:
+        body: the program; left out, `kernel` is a decorator.
+        out_type: a pytree of `ShapeDtypeStruct`; also spelled `out_shape`.
+        scratch_types: such as `plgpu.SMEM(shape, dtype)`, `plgpu.ACC((m, n))`, `plgpu.Barrier()`; a mapping is passed
+            by keyword. Also spelled `scratch_shapes`.
+        grid, grid_names, cluster, cluster_names, num_threads, thread_name: the mesh, as `plgpu.Mesh` takes them.
+        interpret: True for the evaluator, the name of an executor, or `plgpu.InterpretGPUParams(...)`.
+        compiler_params, cost_estimate, metadata: what tools and compilers may want to know.
+        input_output_aliases: from flat inputs to the flat outputs that start as their copies.
+        debug: print the program after each stage.
+
+    Returns:
+        A function of pytrees of NumPy, PyTorch or JAX arrays that returns arrays of their kind.
+    """
+    with at_call():
+        mesh = Mesh(grid, grid_names, cluster, cluster_names, num_threads, thread_name, name)
+    wanted = out_type if out_shape is None else out_shape
+    scratch = scratch_types if scratch_shapes is None else scratch_shapes
+
+    def of(function: Callable[..., None]) -> LaunchCall:
+        with at_call():
+            return launch_on(
+                [function],
+                [mesh],
+                wanted,
+                scratch,
+                what="kernel",
+                name=name,
+                debug=debug,
+                interpret=interpret,
+                aliases=input_output_aliases,
+            )
+
+    return of if body is None else of(body)
+
+
+def kernel(
+    body: Any = None,
+    out_type: Any = (),
+    *,
+    mesh: Any,
+    scratch_types: Any = (),
+    compiler_params: Any = None,
+    interpret: Any = None,
+    cost_estimate: Any = None,
+    debug: bool = False,
+    name: str | None = None,
+    metadata: Any = None,
+    input_output_aliases: Mapping[int, int] | None = None,
+) -> Any:
+    """A function of arrays that runs a body on a mesh, or several bodies on several meshes, all of them at once.
+
+    Args:
+        body: a function of references, or a sequence of them; left out, `kernel` is a decorator.
+        mesh: a mesh, or a sequence with one for each body.
+        out_type, scratch_types, interpret, debug, name, metadata, cost_estimate, compiler_params,
+            input_output_aliases: as in `palladio.gpu.kernel`.
+
+    Raises:
+        PalladioValueError: bodies and meshes of different numbers.
+    """
+    several = isinstance(mesh, (list, tuple))
+
+    def of(functions: Any) -> LaunchCall:
+        with at_call():
+            bodies = list(functions) if isinstance(functions, (list, tuple)) else [functions]
+            meshes = list(mesh) if several else [mesh]
+            if len(bodies) != len(meshes) or isinstance(functions, (list, tuple)) != several:
+                raise PalladioValueError(
+                    "body and mesh are two sequences of one length, or one of each",
+                    argument="mesh",
+                    got=f"{len(bodies)} and {len(meshes)}",
+                )
+            for each in meshes:
+                if not hasattr(each, "axes"):
+                    raise PalladioTypeError("this is no mesh", argument="mesh", got=repr(each))
+            return launch_on(
+                bodies,
+                meshes,
+                out_type,
+                scratch_types,
+                what="kernel",
+                name=name,
+                debug=debug,
+                interpret=interpret,
+                aliases=input_output_aliases,
+            )
+
+    return of if body is None else of(body)

@@ -1,0 +1,76 @@
+"""What a call returns: the flat types and the structure of `out_shape`, and which outputs alias an input."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from palladio.base import trees
+from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError
+from palladio.call.mapping import specs_for
+from palladio.call.specs import BlockSpec, no_block_spec
+from palladio.types import dtypes
+from palladio.types.types import ArrayType, MemoryRef, described_shape
+
+
+def checked_aliases(aliases: Mapping[int, int], outputs: int) -> tuple[tuple[int, int], ...]:
+    if not isinstance(aliases, Mapping):
+        raise PalladioTypeError(
+            "a dictionary from the number of an input to the number of an output",
+            argument="input_output_aliases",
+            expected="such as {0: 0}",
+            got=repr(aliases),
+        )
+    for source, target in aliases.items():
+        if not isinstance(source, int) or not isinstance(target, int) or source < 0 or not 0 <= target < outputs:
+            raise PalladioValueError(
+                "maps the number of an input to the number of an output",
+                argument="input_output_aliases",
+                expected=f"an output below {outputs}",
+                got=f"{source}: {target}",
+            )
+    if len(set(aliases.values())) != len(aliases):
+        raise PalladioValueError("two inputs alias one output", argument="input_output_aliases", got=dict(aliases))
+    return tuple(sorted(aliases.items()))
+
+
+class Outputs:
+    """The flat types and the structure of `out_shape`."""
+
+    def __init__(self, out_shape: Any) -> None:
+        if out_shape is None:
+            raise PalladioTypeError(
+                "a kernel call needs the shapes of its outputs",
+                argument="out_shape",
+                hint="ShapeDtypeStruct(shape, dtype)",
+            )
+        if isinstance(out_shape, list):
+            out_shape = tuple(out_shape)
+        self.alone = not isinstance(out_shape, tuple)
+        self.tree: tuple[Any, ...] = (out_shape,) if self.alone else out_shape
+        leaves, self.structure = trees.flatten(out_shape)
+        names = trees.leaf_names(out_shape, "out_shape")
+        self.types = tuple(output_type(leaf, name) for leaf, name in zip(leaves, names, strict=True))
+        self.spaces = tuple(leaf.memory_space if isinstance(leaf, MemoryRef) else None for leaf in leaves)
+
+    def specs(self, out_specs: Any, count: int) -> list[Any]:
+        """One spec per output."""
+        if out_specs is no_block_spec:
+            return [None if space is None else BlockSpec(memory_space=space) for space in self.spaces]
+        return specs_for(
+            "out_specs",
+            (out_specs,) if self.alone and not isinstance(out_specs, (tuple, list)) else out_specs,
+            self.tree,
+            count,
+        )
+
+
+def output_type(leaf: Any, name: str) -> ArrayType:
+    shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
+    if shape is None or dtype is None:
+        raise PalladioTypeError("an output is described by a shape and a dtype", argument=name, got=repr(leaf))
+    try:
+        return ArrayType(described_shape(shape), dtypes.canonical(str(dtype).removeprefix("torch.")))
+    except PalladioError as error:
+        error.argument = name
+        raise

@@ -1,0 +1,172 @@
+"""Who acts: agents, the blocks and clusters that they belong to, and flights, the asynchronous operations under way."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from palladio.ir.program import Eqn
+from palladio.machine.clocks import Actor, ActorTable
+from palladio.ops.launch import MeshAxis
+
+if TYPE_CHECKING:
+    from palladio.machine.machine import Group, Machine
+
+Place = tuple[int, ...]
+
+
+class Cluster:
+    """Blocks that run at the same time and reach each other's shared memory. `place` is its index in the grid."""
+
+    def __init__(self, group: Group, number: int, place: Place, axes: Sequence[MeshAxis], sizes: Place) -> None:
+        self.group = group
+        self.place = place
+        self.axes = tuple(axis.name for axis in axes)
+        self.sizes = sizes
+        self.actors = ActorTable(number)
+        self.blocks = {each: Block(self, each) for each in itertools.product(*map(range, sizes))}
+        self.running = 0
+        self.shared: dict[Any, dict[Place, Any]] = {}
+
+
+class Block:
+    """A block: the agents that share memory and barriers. `place` is its index within its cluster."""
+
+    def __init__(self, cluster: Cluster, place: Place) -> None:
+        self.cluster = cluster
+        self.place = place
+        self.agents: list[Agent] = []
+        self.stores: list[Any] = []
+        self.scopes: dict[Any, Any] = {}
+        self.shared_bytes = 0
+
+    @property
+    def label(self) -> str:
+        """As reports call it."""
+        where = (*self.cluster.place, *self.place) if self.cluster.sizes else self.cluster.place
+        return f"block ({', '.join(map(str, where))})" if where else "block 0"
+
+    def peer(self, blocks: Mapping[str, int]) -> Place:
+        """The place of the block that differs from this one along the named axes."""
+        at = [blocks.get(axis, here) for axis, here in zip(self.cluster.axes, self.place, strict=True)]
+        return tuple(at)
+
+    def neighbours(self, axes: Sequence[str]) -> list[Place]:
+        """The places of the other blocks that differ along exactly one of these axes."""
+        found = []
+        for number, (axis, size) in enumerate(zip(self.cluster.axes, self.cluster.sizes, strict=True)):
+            if axis in axes:
+                line = ((*self.place[:number], n, *self.place[number + 1 :]) for n in range(size))
+                found += [place for place in line if place != self.place]
+        return found
+
+    def along(self, axes: Sequence[str]) -> list[Place]:
+        """The places of all blocks that differ at most along these axes, this one among them."""
+        free = [
+            range(size) if axis in axes else (at,)
+            for axis, size, at in zip(self.cluster.axes, self.cluster.sizes, self.place, strict=True)
+        ]
+        return list(itertools.product(*free))
+
+
+class Agent:
+    """One thread of control: a warpgroup of a block, a warp, or a core.
+
+    Fields:
+        actor: who it is to the clocks.
+        eqn: the equation it is at, as far as it told the scheduler.
+        waiting: what it waits for while it is blocked.
+        observed: for each barrier, how many completions it has waited for.
+        products: wgmma groups in flight, the oldest first; `issued` and `finished` count them.
+        stores: closed groups of stores in flight, the oldest first; `open` is the group not yet closed.
+    """
+
+    def __init__(self, machine: Machine, group: Group, block: Block, label: str, actor: Actor) -> None:
+        self.machine = machine
+        self.checker = machine.checker
+        self.points = machine.points
+        self.group = group
+        self.block = block
+        self.label = label
+        self.actor = actor
+        self.steps: Any = None
+        self.eqn: Eqn | None = None
+        self.waiting: Wait | None = None
+        self.done = False
+        self.observed: dict[Any, int] = {}
+        self.products: deque[Flight] = deque()
+        self.issued = 0
+        self.finished = 0
+        self.open: list[Flight] = []
+        self.stores: deque[list[Flight]] = deque()
+        self.registers: int | None = None
+        self.generic: Any = None
+        self.asynchronous: Any = None
+
+    def __repr__(self) -> str:
+        return f"{self.block.label} {self.label}"
+
+
+class Wait:
+    """What a blocked agent yields: why it waits, and the thing that will wake it."""
+
+    __slots__ = ("eqn", "kind", "thing", "wanted")
+
+    def __init__(self, kind: str, thing: Any, eqn: Eqn, wanted: Any = None) -> None:
+        self.kind = kind
+        self.thing = thing
+        self.eqn = eqn
+        self.wanted = wanted
+
+
+class Point:
+    """What an agent yields before it touches a shared thing, where others may go first."""
+
+    __slots__ = ("kind", "thing")
+
+    def __init__(self, kind: str, thing: Any) -> None:
+        self.kind = kind
+        self.thing = thing
+
+
+class Flight:
+    """An asynchronous operation between its issue and its completion.
+
+    Fields:
+        kind: copy, product, store or dma.
+        before: a flight that must complete first.
+        complete: carries out its effect.
+        thing: the barrier or semaphore that its completion touches, if any.
+    """
+
+    __slots__ = ("agent", "before", "carry_out", "done", "eqn", "kind", "notes", "thing")
+
+    def __init__(
+        self, kind: str, agent: Agent, eqn: Eqn, carry_out: Callable[[], None], thing: Any = None, before: Any = None
+    ) -> None:
+        self.kind = kind
+        self.agent = agent
+        self.eqn = eqn
+        self.carry_out = carry_out
+        self.thing = thing
+        self.before = before
+        self.done = False
+        self.notes: Any = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether it may complete now."""
+        return self.before is None or self.before.done
+
+    def complete(self) -> None:
+        """Complete it now, and before it whatever must come first."""
+        if self.done:
+            return
+        if self.before is not None:
+            self.before.complete()
+            self.before = None
+        self.done = True
+        self.agent.machine.flights.pop(self, None)
+        self.carry_out()

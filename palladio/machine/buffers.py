@@ -1,0 +1,149 @@
+"""What references are while the machine runs: buffers of data, barriers, semaphores, accumulators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from palladio.base.errors import PalladioIndexError
+from palladio.machine.clocks import Clock
+from palladio.ops import access
+from palladio.types.attributes import Arrivals
+from palladio.types.transforms import Operand, Peer, Transform
+from palladio.types.types import ACC, BARRIER, DMA_SEMAPHORE, SEMAPHORE, RefType
+
+Stack = Sequence[Transform]
+
+
+class Store:
+    """What a reference refers to, in one block of a cluster; `siblings` are those of the other blocks, by place."""
+
+    def __init__(self, type: RefType, name: str, home: Any) -> None:
+        self.type = type
+        self.name = name
+        self.home = home
+        self.siblings: dict[Any, Any] = {}
+
+    def reached(self, stack: Stack, indices: Sequence[Any]) -> tuple[Any, Stack]:
+        """The store that a stack of transforms reaches, its own or a peer's, and the transforms within it."""
+        if not stack or not isinstance(stack[0], Peer):
+            return self, stack
+        blocks = {axis: int(indices[b.position]) if isinstance(b, Operand) else b for axis, b in stack[0].blocks}
+        return self.peer(blocks), stack[1:]
+
+    def peer(self, blocks: Mapping[str, int]) -> Any:
+        """This store in the block of the cluster that differs along the named axes."""
+        return self.siblings[self.home.peer(blocks)]
+
+
+class Buffer(Store):
+    """Memory that holds data: an array, and what the checker remembers of its accesses."""
+
+    def __init__(self, type: RefType, name: str, home: Any, array: np.ndarray[Any, Any]) -> None:
+        super().__init__(type, name, home)
+        self.array = array
+        self.shadow: Any = None
+
+
+class Accumulator(Store):
+    """An accumulator of the tensor cores. `group` is the last wgmma that was issued on it, 0 for none."""
+
+    def __init__(self, type: RefType, name: str, home: Any) -> None:
+        super().__init__(type, name, home)
+        self.array = np.zeros(type.shape, type.dtype)
+        self.group = 0
+        self.issued: Any = None
+
+
+class Slot:
+    """One barrier: arrivals of the phase under way, and completed phases.
+
+    Fields:
+        needed: arrivals that complete a phase.
+        arrived: arrivals of the phase under way.
+        completed: phases completed so far.
+        seen: the last completion that any thread has waited for.
+        waiting: agents blocked here.
+        parts: how many parts of a copy that blocks share have landed, by its equation.
+    """
+
+    def __init__(self, name: str, needed: int, home: Any) -> None:
+        self.name = name
+        self.home = home
+        self.needed = needed
+        self.arrived = 0
+        self.completed = 0
+        self.seen = 0
+        self.waiting: list[Any] = []
+        self.arrivals: list[Any] = []
+        self.parts: dict[Any, int] = {}
+        self.checks: Any = None
+
+
+class Barrier(Store):
+    """An array of barriers."""
+
+    def __init__(self, type: RefType, name: str, home: Any, needed: int) -> None:
+        super().__init__(type, name, home)
+        self.slots = np.empty(type.shape, object)
+        for place in np.ndindex(*type.shape):
+            label = f"{name}[{', '.join(map(str, place))}]" if place else name
+            self.slots[place] = Slot(label, needed, home)
+
+    def slot(self, stack: Stack, indices: Sequence[Any]) -> Slot:
+        """The one barrier that a stack of transforms reaches."""
+        store, rest = self.reached(stack, indices)
+        return picked(store.slots, rest, indices)
+
+
+class Counter:
+    """One semaphore: its count, and the agents that wait for more."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.count = 0
+        self.waiting: list[Any] = []
+        self.signals: list[Any] = []
+        self.clock: tuple[Clock, Clock] | None = None
+
+
+class Semaphores(Store):
+    """An array of semaphores."""
+
+    def __init__(self, type: RefType, name: str, home: Any) -> None:
+        super().__init__(type, name, home)
+        self.counters = np.empty(type.shape, object)
+        for place in np.ndindex(*type.shape):
+            self.counters[place] = Counter(f"{name}[{', '.join(map(str, place))}]" if place else name)
+
+    def counter(self, stack: Stack, indices: Sequence[Any]) -> Counter:
+        """The one semaphore that a stack of transforms reaches."""
+        store, rest = self.reached(stack, indices)
+        return picked(store.counters, rest, indices)
+
+
+def picked(array: Any, stack: Stack, indices: Sequence[Any]) -> Any:
+    """The one object that a stack of transforms selects from an array of objects."""
+    numbers = np.arange(array.size).reshape(array.shape)
+    number = int(access.read(numbers, stack, indices, -1))
+    if number < 0:
+        raise PalladioIndexError("the index is outside the array of barriers or semaphores", got=number)
+    return array.reshape(-1)[number]
+
+
+def allocate(type: RefType, name: str, home: Any) -> Any:
+    """A fresh store for a reference of this type.
+
+    Args:
+        home: the block, thread or launch that it belongs to.
+    """
+    if type.space is ACC:
+        return Accumulator(type, name, home)
+    if type.space is BARRIER:
+        arrivals = type.attribute(Arrivals) or Arrivals()
+        return Barrier(type, name, home, arrivals.count * (1 + len(home.neighbours(arrivals.cluster_axes))))
+    if type.space in (SEMAPHORE, DMA_SEMAPHORE):
+        return Semaphores(type, name, home)
+    return Buffer(type, name, home, np.full(type.shape, type.initial, type.dtype))

@@ -1,0 +1,171 @@
+"""The machine: runs the agents of a launch and their flights, one step at a time, in the order a policy chooses."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+from palladio.ir.program import Program
+from palladio.machine.agents import Agent, Flight, Wait
+from palladio.machine.deadlock import deadlock
+from palladio.machine.step import run_program
+
+
+class Policy(Protocol):
+    """Decides what happens next.
+
+    Fields:
+        points: whether agents stop before every synchronising operation, so that others may go first.
+        eager: whether asynchronous operations complete as they are issued.
+    """
+
+    points: bool
+    eager: bool
+
+    def choose(self, machine: Machine) -> Agent | Flight | None:
+        """What takes the next step; None if nothing can."""
+        ...
+
+
+class RoundRobin:
+    """Each agent runs until it must wait; asynchronous operations complete at once."""
+
+    points = False
+    eager = True
+
+    def choose(self, machine: Machine) -> Agent | Flight | None:
+        """The agent that could have gone on for the longest time."""
+        if machine.runnable:
+            return machine.runnable.popleft()
+        return next(iter(machine.flights), None)
+
+
+class Group:
+    """The agents of one launch, and how to start more of them: clusters start as others leave room."""
+
+    def __init__(self, parent: Agent | None, starts: Iterator[Callable[[], None]], capacity: int) -> None:
+        self.parent = parent
+        self.starts: Iterator[Callable[[], None]] | None = starts
+        self.capacity = capacity
+        self.resident = 0
+        self.running = 0
+        self.waiting: list[Agent] = []
+
+    @property
+    def done(self) -> bool:
+        """Whether every agent has come to its end."""
+        return self.starts is None and self.running == 0
+
+    def start_next(self) -> bool:
+        """Start one more cluster if there is one and there is room for it."""
+        if self.starts is None or self.resident >= self.capacity:
+            return False
+        start = next(self.starts, None)
+        if start is None:
+            self.starts = None
+            return False
+        self.resident += 1
+        start()
+        return True
+
+
+class Machine:
+    """One run.
+
+    Fields:
+        runnable: agents that can take a step, in the order in which they became able to.
+        flights: asynchronous operations under way, in the order of their issue.
+        checker: what watches every access, or None.
+    """
+
+    def __init__(self, policy: Policy, checker: Any = None) -> None:
+        self.policy = policy
+        self.points = policy.points
+        self.eager = policy.eager
+        self.checker = checker
+        self.runnable: deque[Agent] = deque()
+        self.flights: dict[Flight, None] = {}
+        self.groups: list[Group] = []
+        self.agents: list[Agent] = []
+        self.clusters = 0
+
+    def start(self, agent: Agent, program: Program, values: Sequence[Any]) -> None:
+        """Make an agent ready to run a program."""
+        agent.steps = run_program(agent, program, values)
+        agent.group.running += 1
+        agent.block.cluster.running += 1
+        self.agents.append(agent)
+        self.runnable.append(agent)
+
+    def run(self) -> None:
+        """Run until every agent has come to its end."""
+        while True:
+            chosen = self.policy.choose(self)
+            if chosen is None:
+                if any(group.start_next() for group in reversed(self.groups)):
+                    continue
+                if all(group.done for group in self.groups):
+                    return
+                self.stuck()
+                return
+            if isinstance(chosen, Flight):
+                chosen.complete()
+            else:
+                self.step(chosen)
+
+    def step(self, agent: Agent) -> None:
+        """Let an agent go on until it stops, waits or ends."""
+        try:
+            request = next(agent.steps)
+        except StopIteration:
+            self._end(agent)
+            return
+        if isinstance(request, Wait):
+            agent.waiting = request
+            request.thing.waiting.append(agent)
+        else:
+            self.runnable.append(agent)
+
+    def _end(self, agent: Agent) -> None:
+        agent.done = True
+        if self.checker is not None:
+            self.checker.agent_ends(agent)
+        cluster, group = agent.block.cluster, agent.group
+        cluster.running -= 1
+        group.running -= 1
+        if cluster.running == 0:
+            self._leave(cluster)
+        if group.running == 0 and not group.start_next() and group.done:
+            self._finish(group)
+
+    def _leave(self, cluster: Any) -> None:
+        """The last agent of a cluster has ended: what it left under way completes, and it makes room."""
+        for flight in [flight for flight in self.flights if flight.agent.block.cluster is cluster]:
+            flight.complete()
+        if self.checker is not None:
+            self.checker.cluster_ends(cluster)
+        self.agents = [agent for agent in self.agents if agent.block.cluster is not cluster]
+        cluster.group.resident -= 1
+
+    def _finish(self, group: Group) -> None:
+        """A launch is over: whoever waits for it goes on."""
+        self.groups.remove(group)
+        self.wake(group.waiting)
+
+    def issue(self, flight: Flight) -> None:
+        """Take an asynchronous operation under way."""
+        self.flights[flight] = None
+        if self.eager:
+            flight.complete()
+
+    def wake(self, waiting: list[Any]) -> None:
+        """Let blocked agents look again whether they can go on."""
+        for agent in waiting:
+            agent.waiting = None
+            self.runnable.append(agent)
+        waiting.clear()
+
+    def stuck(self) -> None:
+        """Nothing can happen any more, and agents are left that wait."""
+        deadlock(self)

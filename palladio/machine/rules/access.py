@@ -1,0 +1,60 @@
+"""Ordinary accesses: they happen at once, by the definition of the operation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from palladio.ir.program import Eqn
+from palladio.machine.agents import Agent, Point
+from palladio.machine.step import RULES, Steps
+from palladio.ops import ALL_OPS, atomics
+from palladio.types.transforms import Peer
+from palladio.types.types import RefType
+
+ATOMIC = frozenset(op.name for op in vars(atomics).values() if op in ALL_OPS)
+
+
+@RULES.at_once("load")
+def access(eqn: Eqn) -> Callable[..., Any]:
+    """The rule of every operation that reaches data and waits for nobody."""
+    refs = [n for n, type in enumerate(eqn.input_types) if isinstance(type, RefType)]
+    params = dict(eqn.params)
+    stacks = eqn.op.stacks(params["transforms"]) if eqn.op.access else ()
+    remote = any(stack and isinstance(stack[0], Peer) for stack in stacks)
+    evaluate = partial(eqn.op.eval, **params)
+
+    def run(agent: Agent, *values: Any) -> Any:
+        reached = list(values)
+        for n in refs:
+            store = values[n].reached(stacks[n], values[eqn.op.access :])[0] if remote else values[n]
+            reached[n] = store.array
+            values = (*values[:n], store, *values[n + 1 :]) if remote else values
+        if agent.checker is not None:
+            agent.checker.accesses(agent, eqn, values)
+        return evaluate(*reached)
+
+    return run
+
+
+@RULES.in_steps(*ATOMIC)
+def atomic(eqn: Eqn) -> Callable[..., Steps]:
+    """An atomic access: others may go first, and it orders what it touches."""
+    run = access(eqn)
+
+    def steps(agent: Agent, *values: Any) -> Steps:
+        if agent.points:
+            yield Point("atomic", values[0])
+        if agent.checker is not None:
+            agent.checker.atomic(agent, eqn, values)
+        return run(agent, *values)
+
+    return steps
+
+
+@RULES.at_once("debug_print", "debug_check")
+def debug(eqn: Eqn) -> Callable[..., Any]:
+    """Printing and checking, by the definition."""
+    evaluate = partial(eqn.op.eval, **eqn.params)
+    return lambda agent, *values: evaluate(*values)

@@ -1,0 +1,111 @@
+"""Barriers: arrivals, completions, and threads that wait for each completion in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from palladio.ir.program import Eqn
+from palladio.machine.agents import Agent, Point, Wait
+from palladio.machine.buffers import Barrier, Slot
+from palladio.machine.machine import Machine
+from palladio.machine.step import RULES, Steps
+from palladio.types.attributes import Arrivals
+
+
+def arrive(machine: Machine, slot: Slot, by: Any) -> None:
+    """One arrival; the last one of a phase completes it and wakes those who wait."""
+    slot.arrived += 1
+    slot.arrivals.append(by)
+    if slot.arrived == slot.needed:
+        if machine.checker is not None:
+            machine.checker.completes(slot, by)
+        slot.arrived = 0
+        slot.arrivals = []
+        slot.completed += 1
+        machine.wake(slot.waiting)
+
+
+def passes(agent: Agent, slot: Slot) -> bool:
+    """Whether a wait returns. The hardware compares parities, so a thread two completions late waits on."""
+    return bool((slot.completed - agent.observed.get(slot, 0)) % 2)
+
+
+def observe(agent: Agent, slot: Slot) -> None:
+    """A wait has returned."""
+    seen = agent.observed.get(slot, 0) + 1
+    if agent.checker is not None:
+        agent.checker.observes(agent, slot, seen)
+    agent.observed[slot] = seen
+    slot.seen = max(slot.seen, seen)
+
+
+def slots_of(barrier: Barrier, stack: Any, indices: Any) -> list[Slot]:
+    """The barriers that an arrival counts at: one, or with those of the cluster's other blocks."""
+    slot = barrier.slot(stack, indices)
+    arrivals = barrier.type.attribute(Arrivals)
+    if arrivals is None or not arrivals.cluster_axes:
+        return [slot]
+    others = (barrier.siblings[place] for place in barrier.home.neighbours(arrivals.cluster_axes))
+    return [slot, *(other.slot(stack, indices) for other in others)]
+
+
+@RULES.in_steps("barrier_arrive")
+def barrier_arrive(eqn: Eqn) -> Callable[..., Steps]:
+    """One arrival, which never waits."""
+    stack = eqn.params["transforms"]
+
+    def steps(agent: Agent, barrier: Barrier, predicate: Any, *indices: Any) -> Steps:
+        if not predicate:
+            return ()
+        for slot in slots_of(barrier, stack, indices):
+            if agent.points:
+                yield Point("arrive", slot)
+            agent.eqn = eqn
+            if agent.checker is not None:
+                agent.checker.arrives(agent, eqn, slot)
+            arrive(agent.machine, slot, (agent, eqn))
+        if agent.checker is not None:
+            agent.checker.released(agent)
+        return ()
+
+    return steps
+
+
+@RULES.in_steps("barrier_wait")
+def barrier_wait(eqn: Eqn) -> Callable[..., Steps]:
+    """Wait for the next completion."""
+    stack = eqn.params["transforms"]
+
+    def steps(agent: Agent, barrier: Barrier, *indices: Any) -> Steps:
+        slot = barrier.slot(stack, indices)
+        if agent.points:
+            yield Point("wait", slot)
+        agent.eqn = eqn
+        if agent.checker is not None:
+            agent.checker.waits(agent, eqn, slot)
+        while not passes(agent, slot):
+            yield Wait("barrier", slot, eqn, agent.observed.get(slot, 0) + 1)
+        observe(agent, slot)
+        return ()
+
+    return steps
+
+
+@RULES.in_steps("barrier_test")
+def barrier_test(eqn: Eqn) -> Callable[..., Steps]:
+    """Look whether the next completion has come."""
+    stack = eqn.params["transforms"]
+
+    def steps(agent: Agent, barrier: Barrier, *indices: Any) -> Steps:
+        slot = barrier.slot(stack, indices)
+        yield Point("test", slot)  # also without a policy that asks: who tests in a loop lets the others go on
+        agent.eqn = eqn
+        if not passes(agent, slot):
+            return (np.bool_(False),)
+        observe(agent, slot)
+        return (np.bool_(True),)
+
+    return steps

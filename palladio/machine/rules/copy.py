@@ -1,0 +1,240 @@
+"""Asynchronous copies: flights from their issue to their completion, and what waits for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from palladio.ir.program import Eqn
+from palladio.machine.agents import Agent, Flight, Point
+from palladio.machine.buffers import Barrier, Buffer, Semaphores, Slot, Stack
+from palladio.machine.rules.barrier import arrive
+from palladio.machine.rules.semaphore import signal, wait_for
+from palladio.machine.step import RULES, Steps
+from palladio.ops import access
+from palladio.ops.memory import updated
+from palladio.types.transforms import Index, Slice, transformed
+from palladio.types.types import ArrayType
+
+Part = tuple[Buffer, Stack]
+
+
+def _array_type(eqn: Eqn, position: int) -> ArrayType:
+    """The type of what the stack of an input selects."""
+    (*_,) = eqn.inputs
+    operands = [atom.type for atom in eqn.inputs[eqn.op.access :]]
+    return transformed(eqn.inputs[position].type.array, eqn.params["transforms"][position], operands)  # type: ignore[union-attr, arg-type]
+
+
+def bytes_of(eqn: Eqn) -> int:
+    """How many bytes a copy moves."""
+    part = _array_type(eqn, 0)
+    return part.size * part.dtype.itemsize
+
+
+@RULES.in_steps("copy_gmem_to_smem")
+def copy_gmem_to_smem(eqn: Eqn) -> Callable[..., Steps]:
+    """Start a copy that arrives at a barrier."""
+    stacks, axes = eqn.params["transforms"], eqn.params["collective"]
+    outside = 0 if eqn.params["fill"] == "zeros" else None
+    shape = _array_type(eqn, 0).shape
+
+    def steps(agent: Agent, source: Buffer, target: Buffer, barrier: Barrier, predicate: Any, *indices: Any) -> Steps:
+        if not predicate:
+            return ()
+        source, taken = source.reached(stacks[0], indices)
+        places = agent.block.along(axes) if axes else [agent.block.place]
+        share = _share(shape, len(places), places.index(agent.block.place)) if axes else ()
+        if axes:
+            targets = [(target.siblings[place], (*stacks[1], *share)) for place in places]
+            slots = [barrier.siblings[place].slot(stacks[2], indices) for place in places]
+        else:
+            targets = [target.reached(stacks[1], indices)]
+            slots = [barrier.slot(stacks[2], indices)]
+        if agent.points:
+            yield Point("copy", slots[0])
+        agent.eqn = eqn
+
+        def carry_out() -> None:
+            value = np.array(access.read(source.array, (*taken, *share), indices, outside))
+            for (store, stack), slot in zip(targets, slots, strict=True):
+                access.write(store.array, stack, indices, value)
+                _land(flight, slot, len(places))
+
+        flight = Flight("copy", agent, eqn, carry_out, slots[0])
+        if agent.checker is not None:
+            agent.checker.copy_issued(agent, flight, (source, (*taken, *share)), targets, slots, indices)
+        agent.machine.issue(flight)
+        return ()
+
+    return steps
+
+
+def _share(shape: Sequence[int], parts: int, number: int) -> tuple[Index, ...]:
+    """The part of a shared copy that one block loads: rows of the first axis that the parts divide."""
+    axis = next((n for n, extent in enumerate(shape) if extent % parts == 0), 0)
+    bounds = [extent * step // parts for extent in (shape[axis],) for step in (number, number + 1)]
+    whole = [Slice(0, extent) for extent in shape]
+    whole[axis] = Slice(bounds[0], bounds[1] - bounds[0])
+    return (Index(tuple(whole)),)
+
+
+def _land(flight: Flight, slot: Slot, parts: int) -> None:
+    """The bytes, or a block's part of them, have landed: one arrival when all parts have."""
+    machine, eqn = flight.agent.machine, flight.eqn
+    if machine.checker is not None:
+        machine.checker.lands(flight, slot)
+    slot.parts[eqn] = slot.parts.get(eqn, 0) + 1
+    if slot.parts[eqn] == parts:
+        del slot.parts[eqn]
+        arrive(machine, slot, (flight, eqn))
+
+
+@RULES.at_once("copy_smem_to_gmem")
+def copy_smem_to_gmem(eqn: Eqn) -> Callable[..., Any]:
+    """Start a copy that belongs to the thread's open group."""
+    stacks, reduction = eqn.params["transforms"], eqn.params["reduction"]
+
+    def run(agent: Agent, source: Buffer, target: Buffer, predicate: Any, *indices: Any) -> Any:
+        if not predicate:
+            return ()
+        source, taken = source.reached(stacks[0], indices)
+        target, placed = target.reached(stacks[1], indices)
+
+        def carry_out() -> None:
+            value = np.array(access.read(source.array, taken, indices))
+            updated(target.array, value, placed, indices, reduction or "set")
+
+        flight = Flight("store", agent, eqn, carry_out)
+        agent.eqn = eqn
+        agent.open.append(flight)
+        if agent.checker is not None:
+            agent.checker.store_issued(agent, flight, (source, taken), (target, placed), indices)
+        agent.machine.issue(flight)
+        return ()
+
+    return run
+
+
+@RULES.at_once("commit_smem_to_gmem_group")
+def commit_smem_to_gmem_group(eqn: Eqn) -> Callable[..., Any]:
+    """Close the open group."""
+
+    def run(agent: Agent) -> Any:
+        agent.stores.append(agent.open)
+        agent.open = []
+        return ()
+
+    return run
+
+
+@RULES.at_once("wait_smem_to_gmem")
+def wait_smem_to_gmem(eqn: Eqn) -> Callable[..., Any]:
+    """Complete all groups but the last n."""
+    n, read_only = eqn.params["n"], eqn.params["read_only"]
+
+    def run(agent: Agent) -> Any:
+        agent.eqn = eqn
+        awaited = []
+        while len(agent.stores) - len(awaited) > n:
+            group = agent.stores[len(awaited)]
+            awaited.append(group)
+            for flight in group:
+                flight.complete()
+        if agent.checker is not None:
+            agent.checker.stores_awaited(agent, eqn, n, read_only)
+        if not read_only:
+            for _ in awaited:
+                agent.stores.popleft()
+        return ()
+
+    return run
+
+
+@RULES.at_once("commit_smem")
+def commit_smem(eqn: Eqn) -> Callable[..., Any]:
+    """Order the thread's stores before its asynchronous operations."""
+
+    def run(agent: Agent) -> Any:
+        agent.eqn = eqn
+        if agent.checker is not None:
+            agent.checker.fences(agent)
+        return ()
+
+    return run
+
+
+@RULES.at_once("async_prefetch")
+def async_prefetch(eqn: Eqn) -> Callable[..., Any]:
+    """Bring nothing: it changes no value."""
+    return lambda agent, *values: ()
+
+
+@RULES.in_steps("async_store_smem")
+def async_store_smem(eqn: Eqn) -> Callable[..., Steps]:
+    """Start a store into shared memory of the cluster that arrives at a barrier there."""
+    stacks, reduction = eqn.params["transforms"], eqn.params["reduction"]
+
+    def steps(agent: Agent, target: Buffer, barrier: Barrier, value: Any, *indices: Any) -> Steps:
+        target, placed = target.reached(stacks[0], indices)
+        slot = barrier.slot(stacks[1], indices)
+        if agent.points:
+            yield Point("copy", slot)
+        agent.eqn = eqn
+
+        def carry_out() -> None:
+            updated(target.array, np.asarray(value), placed, indices, reduction or "set")
+            _land(flight, slot, 1)
+
+        flight = Flight("copy", agent, eqn, carry_out, slot)
+        if agent.checker is not None:
+            agent.checker.copy_issued(agent, flight, None, [(target, placed)], [slot], indices)
+        agent.machine.issue(flight)
+        return ()
+
+    return steps
+
+
+@RULES.in_steps("dma_start", "dma_start_remote")
+def dma_start(eqn: Eqn) -> Callable[..., Steps]:
+    """Start a copy between memories that raises semaphores by its bytes."""
+    stacks = eqn.params["transforms"]
+    amount = bytes_of(eqn)
+
+    def steps(agent: Agent, source: Buffer, target: Buffer, *rest: Any) -> Steps:
+        semaphores: Sequence[Semaphores] = rest[: len(stacks) - 2]
+        indices = rest[len(semaphores) :]
+        source, taken = source.reached(stacks[0], indices)
+        target, placed = target.reached(stacks[1], indices)
+        counters = [each.counter(stack, indices) for each, stack in zip(semaphores, stacks[2:], strict=True)]
+        if agent.points:
+            yield Point("copy", counters[0])
+        agent.eqn = eqn
+
+        def carry_out() -> None:
+            access.write(target.array, placed, indices, np.array(access.read(source.array, taken, indices)))
+            for counter in counters:
+                if agent.checker is not None:
+                    agent.checker.lands(flight, counter)
+                signal(agent.machine, counter, amount, (flight, eqn))
+
+        flight = Flight("dma", agent, eqn, carry_out, counters[0])
+        if agent.checker is not None:
+            agent.checker.dma_issued(agent, flight, (source, taken), (target, placed), counters, indices)
+        agent.machine.issue(flight)
+        return ()
+
+    return steps
+
+
+@RULES.in_steps("dma_wait")
+def dma_wait(eqn: Eqn) -> Callable[..., Steps]:
+    """Wait for the bytes of a copy."""
+    stack, amount = eqn.params["transforms"], eqn.params["amount"]
+
+    def steps(agent: Agent, semaphore: Semaphores, *indices: Any) -> Steps:
+        return (yield from wait_for(agent, eqn, semaphore.counter(stack, indices), amount, True))
+
+    return steps

@@ -1,0 +1,318 @@
+"""Launches and the scopes that threads share: agents begin, meet and end."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from palladio.base.errors import PalladioValueError
+from palladio.ir.program import Eqn, Program
+from palladio.machine.agents import Agent, Block, Cluster, Wait
+from palladio.machine.buffers import Buffer, allocate
+from palladio.machine.machine import Group, Machine
+from palladio.machine.step import RULES, Steps, run_program
+from palladio.ops.launch import Launch, MeshAxis, MeshShape
+from palladio.types.effects import EffectKind
+from palladio.types.types import ACC, DMA_SEMAPHORE, REGS, SCALAR, SEMAPHORE, SMEM, VMEM, ArrayType, RefType
+from palladio.types.types import BARRIER as BARRIER_SPACE
+
+MULTIPROCESSORS = 132
+"""How many blocks are resident at once at most: one for each multiprocessor of an H100 SXM."""
+
+_OF_THREADS = (ACC, REGS)
+_OF_BLOCKS = (SMEM, BARRIER_SPACE, VMEM, SCALAR)
+_OF_CORES = (SEMAPHORE, DMA_SEMAPHORE)
+_BESIDE = ("cluster", "core", "subcore")
+_WITHIN = ("thread", "warp")
+
+
+class Mesh:
+    """A mesh with its sizes known, its axes sorted by what they number."""
+
+    def __init__(self, shape: MeshShape, sizes: Sequence[int]) -> None:
+        self.shape = shape
+        self.sizes = tuple(sizes)
+        self.grid = self._axes("grid")
+        self.beside = self._axes(*_BESIDE)
+        self.within = self._axes(*_WITHIN)
+        self.cores = any(axis.kind in ("core", "subcore") for axis in shape.axes)
+        self.dynamic = tuple(np.int32(size) for axis, size in zip(shape.axes, sizes, strict=True) if axis.size is None)
+
+    def _axes(self, *kinds: str) -> list[int]:
+        return [n for n, axis in enumerate(self.shape.axes) if axis.kind in kinds]
+
+    def axes(self, numbers: Sequence[int]) -> list[MeshAxis]:
+        return [self.shape.axes[n] for n in numbers]
+
+    def places(self, numbers: Sequence[int]) -> Iterator[tuple[int, ...]]:
+        """Every index along these axes, the last one fastest."""
+        return itertools.product(*(range(self.sizes[n]) for n in numbers))
+
+    def indices(self, grid: Sequence[int], beside: Sequence[int], within: Sequence[int]) -> list[Any]:
+        """The indices along all axes in their own order."""
+        at = dict(zip((*self.grid, *self.beside, *self.within), (*grid, *beside, *within), strict=True))
+        return [np.int32(at[n]) for n in range(len(self.shape.axes))]
+
+    def thread_label(self, within: Sequence[int]) -> str:
+        """What reports call a thread of a block."""
+        named = [f"{axis.name or 'thread'} {n}" for axis, n in zip(self.axes(self.within), within, strict=True)]
+        return " ".join(named) or self.shape.label
+
+
+class Launching:
+    """A launch under way: what its programs share, and how its clusters start."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        parent: Agent | None,
+        launch: Launch,
+        programs: Sequence[Program],
+        operands: Sequence[Any],
+        eqn: Eqn | None,
+    ) -> None:
+        self.machine = machine
+        self.parent = parent
+        self.launch = launch
+        self.programs = programs
+        self.eqn = eqn
+        sizes = iter(operands[: launch.dynamic])
+        self.meshes = [
+            Mesh(shape, [int(next(sizes)) if axis.size is None else axis.size for axis in shape.axes])
+            for shape in launch.meshes
+        ]
+        self.shared = self._share(operands[launch.dynamic :])
+        self.scratch = {n: allocate(type, self._scratch_name(n), None) for n, type in self._of_launch()}
+        starts = itertools.chain(*map(self._clusters, range(len(programs))))
+        self.group = Group(parent, starts, MULTIPROCESSORS)
+        machine.groups.append(self.group)
+
+    @property
+    def outputs(self) -> list[Any]:
+        """The arrays that the launch returns."""
+        return [store.array for store in self.shared[len(self.shared) - len(self.launch.output_refs) :]]
+
+    def _name(self, position: int) -> str:
+        var = self.programs[0].inputs[self.launch.indices(0) + position]
+        return var.hint or f"operand {position}"
+
+    def _scratch_name(self, number: int) -> str:
+        return self._name(len(self.programs[0].inputs) - self.launch.indices(0) - len(self.launch.scratch) + number)
+
+    def _share(self, operands: Sequence[Any]) -> list[Any]:
+        written = {
+            effect.position - self.launch.indices(n)
+            for n, program in enumerate(self.programs)
+            for effect in program.effects
+            if effect.position is not None and effect.kind is not EffectKind.READ
+        }
+        first = self.launch.indices(0)
+        kept: list[Any] = []
+        for position, value in enumerate(operands):
+            type = self.programs[0].inputs[first + position].type
+            if isinstance(type, ArrayType) or not isinstance(value, np.ndarray):
+                kept.append(value)
+                continue
+            array = np.array(value) if position in written else value
+            kept.append(self._buffer(type, position, array, True))
+        outputs = []
+        for number, type in enumerate(self.launch.output_refs):
+            source = next((source for source, target in self.launch.aliases if target == number), None)
+            position = len(operands) + number
+            if source is None:
+                empty = np.full(type.shape, type.initial, type.dtype)
+                outputs.append(self._buffer(type, position, empty, False))
+                continue
+            if kept[source].array is operands[source]:
+                kept[source] = self._buffer(kept[source].type, source, np.array(operands[source]), True)
+            outputs.append(kept[source])
+        return [*kept, *outputs]
+
+    def _buffer(self, type: RefType, position: int, array: Any, initialised: bool) -> Buffer:
+        buffer = Buffer(type, self._name(position), None, array)
+        if self.machine.checker is not None:
+            self.machine.checker.allocated(buffer, initialised)
+        return buffer
+
+    def _of_launch(self) -> Iterator[tuple[int, RefType]]:
+        """The scratch that is one for all threads."""
+        cores = any(mesh.cores for mesh in self.meshes)
+        for n, type in enumerate(self.launch.scratch):
+            if type.space not in (*_OF_THREADS, *_OF_BLOCKS, *(_OF_CORES if cores else ())):
+                yield n, type
+
+    def _clusters(self, number: int) -> Iterator[Callable[[], None]]:
+        """How to start each cluster of a mesh, in order."""
+        mesh = self.meshes[number]
+        if self.parent is not None:
+            yield partial(self._start_within, number, self.parent.block)
+            return
+        for place in mesh.places(mesh.grid):
+            yield partial(self._start, number, place)
+
+    def _start(self, number: int, place: tuple[int, ...]) -> None:
+        mesh, machine = self.meshes[number], self.machine
+        sizes = tuple(mesh.sizes[n] for n in mesh.beside)
+        cluster = Cluster(self.group, machine.clusters, place, mesh.axes(mesh.beside), sizes)
+        machine.clusters += 1
+        for n, type in enumerate(self.launch.scratch):
+            if n not in self.scratch and type.space not in _OF_THREADS:
+                allocate_in_cluster(machine, cluster, type, self._scratch_name(n))
+        for block in cluster.blocks.values():
+            self._start_agents(number, block, place)
+
+    def _start_within(self, number: int, block: Block) -> None:
+        self._start_agents(number, block, ())
+
+    def _start_agents(self, number: int, block: Block, place: tuple[int, ...]) -> None:
+        mesh, machine = self.meshes[number], self.machine
+        for within in mesh.places(mesh.within):
+            label = mesh.thread_label(within)
+            if self.parent is not None:
+                label = f"{self.parent.label} {label}"
+            agent = Agent(machine, self.group, block, label, block.cluster.actors.new(f"{block.label} {label}"))
+            if self.parent is None:
+                block.agents.append(agent)
+            if machine.checker is not None:
+                machine.checker.agent_starts(agent, self.parent)
+            beside = block.place if self.parent is None else ()
+            values = [*mesh.indices(place, beside, within), *mesh.dynamic, *self.shared]
+            machine.start(agent, self.programs[number], [*values, *self._scratch_of(agent)])
+
+    def _scratch_of(self, agent: Agent) -> Iterator[Any]:
+        of_block = iter(agent.block.stores)
+        for n, type in enumerate(self.launch.scratch):
+            if n in self.scratch:
+                yield self.scratch[n]
+            elif type.space in _OF_THREADS or self.parent is not None:
+                yield allocate_for(agent, type, self._scratch_name(n))
+            else:
+                yield next(of_block)
+
+
+def allocate_for(agent: Agent, type: RefType, name: str) -> Any:
+    """A store of one thread's own."""
+    store = allocate(type, name, agent.block)
+    if agent.checker is not None:
+        agent.checker.allocated(store, False)
+    return store
+
+
+def allocate_in_cluster(machine: Machine, cluster: Cluster, type: RefType, name: str) -> dict[Any, Any]:
+    """A store in each block of a cluster; each knows its siblings."""
+    stores = {place: allocate(type, name, block) for place, block in cluster.blocks.items()}
+    for place, store in stores.items():
+        store.siblings = stores
+        cluster.blocks[place].stores.append(store)
+        if machine.checker is not None:
+            machine.checker.allocated(store, False)
+    return stores
+
+
+def run_launch(
+    machine: Machine, launch: Launch, programs: Sequence[Program], operands: Sequence[Any], eqn: Eqn | None = None
+) -> list[Any]:
+    """Run a launch from its beginning to its end and return its outputs."""
+    launching = Launching(machine, None, launch, programs, operands, eqn)
+    if machine.checker is not None:
+        machine.checker.launch_starts(launching)
+    machine.run()
+    if machine.checker is not None:
+        machine.checker.launch_ends(launching)
+    return launching.outputs
+
+
+@RULES.in_steps("launch")
+def nested_launch(eqn: Eqn) -> Callable[..., Steps]:
+    """A launch inside a thread: it starts the threads of its mesh and waits for their end."""
+    launch, programs = eqn.params["launch"], eqn.params["programs"]
+    if any(axis.kind not in _WITHIN for mesh in launch.meshes for axis in mesh.axes):
+        raise PalladioValueError(
+            "inside a kernel only a mesh of warps can be launched", got=", ".join(mesh.label for mesh in launch.meshes)
+        )
+
+    def steps(agent: Agent, *operands: Any) -> Steps:
+        launching = Launching(agent.machine, agent, launch, programs, operands, eqn)
+        agent.eqn = eqn
+        while not launching.group.done:
+            if not launching.group.start_next():
+                yield Wait("launch", launching.group, eqn)
+        if agent.checker is not None:
+            agent.checker.joins(agent, launching)
+        return launching.outputs
+
+    return steps
+
+
+class _Meeting:
+    """A scope that the threads of a block share: who has come, what was allocated, who has left."""
+
+    def __init__(self, expected: int) -> None:
+        self.expected = expected
+        self.come: list[Agent] = []
+        self.left = 0
+        self.stores: list[Any] | None = None
+        self.waiting: list[Agent] = []
+
+
+@RULES.in_steps("collective_scope")
+def collective_scope(eqn: Eqn) -> Callable[..., Steps]:
+    """Meet, allocate once, run the body in each thread, free when the last one leaves."""
+    body, allocations = eqn.params["body"], eqn.params["allocations"]
+    names = [var.hint or "buffer" for var in body.inputs[len(body.inputs) - len(allocations) :]]
+
+    def steps(agent: Agent, *operands: Any) -> Steps:
+        block = agent.block
+        visit = (eqn, agent.observed.get(eqn, 0))
+        agent.observed[eqn] = visit[1] + 1
+        meeting = block.scopes.setdefault(visit, _Meeting(len(block.agents)))
+        meeting.come.append(agent)
+        agent.eqn = eqn
+        if len(meeting.come) == meeting.expected:
+            shared = zip(allocations, names, strict=True)
+            meeting.stores = [_allocate_shared(agent, visit, n, *each) for n, each in enumerate(shared)]
+            if agent.checker is not None:
+                agent.checker.meets(meeting.come)
+            agent.machine.wake(meeting.waiting)
+        while meeting.stores is None:
+            yield Wait("collective_scope", meeting, eqn)
+        results = yield from run_program(agent, body, (*operands, *meeting.stores))
+        meeting.left += 1
+        if meeting.left == meeting.expected:
+            del block.scopes[visit]
+            if agent.checker is not None:
+                agent.checker.scope_ends(agent, eqn, meeting.stores)
+        return results
+
+    return steps
+
+
+def _allocate_shared(agent: Agent, visit: Any, number: int, type: RefType, name: str) -> Any:
+    """One allocation of a block in a scope; the blocks of a cluster that enter the same scope are its siblings."""
+    siblings = agent.block.cluster.shared.setdefault((visit, number), {})
+    store = allocate(type, name, agent.block)
+    siblings[agent.block.place] = store
+    store.siblings = siblings
+    if agent.checker is not None:
+        agent.checker.allocated(store, False)
+    return store
+
+
+@RULES.in_steps("scope")
+def scope(eqn: Eqn) -> Callable[..., Steps]:
+    """Allocate for one thread and run the body."""
+    body, allocations = eqn.params["body"], eqn.params["allocations"]
+    names = [var.hint or "buffer" for var in body.inputs[len(body.inputs) - len(allocations) :]]
+
+    def steps(agent: Agent, *operands: Any) -> Steps:
+        stores = [allocate_for(agent, type, name) for type, name in zip(allocations, names, strict=True)]
+        results = yield from run_program(agent, body, (*operands, *stores))
+        if agent.checker is not None:
+            agent.checker.scope_ends(agent, eqn, stores)
+        return results
+
+    return steps

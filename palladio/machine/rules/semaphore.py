@@ -1,0 +1,78 @@
+"""Semaphores: counters that threads raise and wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from palladio.ir.program import Eqn
+from palladio.machine.agents import Agent, Point, Wait
+from palladio.machine.buffers import Counter, Semaphores
+from palladio.machine.machine import Machine
+from palladio.machine.step import RULES, Steps
+
+
+def signal(machine: Machine, counter: Counter, amount: int, by: Any) -> None:
+    """Raise a counter and wake those who wait for it."""
+    counter.count += amount
+    counter.signals.append(by)
+    machine.wake(counter.waiting)
+
+
+def wait_for(agent: Agent, eqn: Eqn, counter: Counter, amount: int, decrement: bool) -> Steps:
+    """Wait until a counter is high enough, and take the amount off it."""
+    if agent.points:
+        yield Point("wait", counter)
+    agent.eqn = eqn
+    while counter.count < amount:
+        yield Wait("semaphore", counter, eqn, amount)
+    if decrement:
+        counter.count -= amount
+    if agent.checker is not None:
+        agent.checker.acquires(agent, counter)
+    return ()
+
+
+@RULES.in_steps("semaphore_signal")
+def semaphore_signal(eqn: Eqn) -> Callable[..., Steps]:
+    """Raise a semaphore."""
+    stack = eqn.params["transforms"]
+
+    def steps(agent: Agent, semaphore: Semaphores, amount: Any, *indices: Any) -> Steps:
+        counter = semaphore.counter(stack, indices)
+        if agent.points:
+            yield Point("signal", counter)
+        agent.eqn = eqn
+        if agent.checker is not None:
+            agent.checker.signals(agent, eqn, counter)
+        signal(agent.machine, counter, int(amount), (agent, eqn))
+        return ()
+
+    return steps
+
+
+@RULES.in_steps("semaphore_wait")
+def semaphore_wait(eqn: Eqn) -> Callable[..., Steps]:
+    """Wait for a semaphore."""
+    stack, decrement = eqn.params["transforms"], eqn.params["decrement"]
+
+    def steps(agent: Agent, semaphore: Semaphores, amount: Any, *indices: Any) -> Steps:
+        return (yield from wait_for(agent, eqn, semaphore.counter(stack, indices), int(amount), decrement))
+
+    return steps
+
+
+@RULES.in_steps("semaphore_read")
+def semaphore_read(eqn: Eqn) -> Callable[..., Steps]:
+    """The count as it is now."""
+    stack = eqn.params["transforms"]
+
+    def steps(agent: Agent, semaphore: Semaphores, *indices: Any) -> Steps:
+        counter = semaphore.counter(stack, indices)
+        yield Point("read", counter)
+        agent.eqn = eqn
+        return (np.int32(counter.count),)
+
+    return steps

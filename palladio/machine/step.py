@@ -1,0 +1,110 @@
+"""A program as a generator that a scheduler can drive: it yields where other threads may go first.
+
+Each equation is one line, as in `palladio.ir.evaluate`. Pure ones are evaluated; those that reach memory or other
+threads go through the machine's rules, which get the agent that runs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from functools import partial
+from typing import Any
+
+from palladio.ir.evaluate import PLAIN, as_function, evaluate, locate
+from palladio.ir.op import Run
+from palladio.ir.program import Eqn, Program, walk
+from palladio.types.effects import EffectKind
+from palladio.types.types import RefType
+
+NOW = "{0}(agent, {1})"
+STEPS = "yield from {0}(agent, {1})"
+
+Steps = Generator[Any, None, Sequence[Any]]
+Rule = Callable[[Eqn], Callable[..., Any]]
+"""Makes the function of (agent, *inputs) that carries out one equation."""
+
+_KEPT = "_steps"
+
+
+class Rules:
+    """What the machine does with operations: those that may let others go first are generators."""
+
+    def __init__(self) -> None:
+        self.now: dict[str, Rule] = {}
+        self.steps: dict[str, Rule] = {}
+
+    def at_once(self, *names: str) -> Callable[[Rule], Rule]:
+        """Register a rule for operations that never wait."""
+
+        def register(rule: Rule) -> Rule:
+            self.now.update(dict.fromkeys(names, rule))
+            return rule
+
+        return register
+
+    def in_steps(self, *names: str) -> Callable[[Rule], Rule]:
+        """Register a rule that makes a generator function."""
+
+        def register(rule: Rule) -> Rule:
+            self.steps.update(dict.fromkeys(names, rule))
+            return rule
+
+        return register
+
+
+RULES = Rules()
+
+
+def is_pure(program: Program) -> bool:
+    """Whether a program reaches neither memory nor other threads, so that plain evaluation does."""
+    return not program.has_refs and not any(
+        kind is EffectKind.SYNC or any(isinstance(type, RefType) for type in eqn.input_types)
+        for eqn in walk(program)
+        for kind, _ in (*eqn.effects, (None, None))
+    )
+
+
+def run_program(agent: Any, program: Program, values: Sequence[Any]) -> Steps:
+    """Run a program in steps and return its outputs."""
+    run = program.__dict__.get(_KEPT)
+    if run is None:
+        run = program.__dict__[_KEPT] = evaluate if is_pure(program) else as_function(program, _line, "agent")
+    if run is evaluate:
+        return evaluate(program, values)
+    try:
+        return (yield from run(agent, *values))
+    except Exception as error:
+        locate(program, error)
+        raise
+
+
+def drive(agent: Any, steps: Generator[Run, Sequence[Any], Sequence[Any]]) -> Steps:
+    """Run a control-flow operation's generator, stepping through each program that it asks for."""
+    try:
+        request = next(steps)
+        while True:
+            request = steps.send((yield from run_program(agent, request.program, request.values)))
+    except StopIteration as stop:
+        return stop.value
+
+
+def _line(eqn: Eqn) -> tuple[str, Callable[..., Any]]:
+    name = eqn.op.name
+    if name in RULES.steps:
+        return STEPS, RULES.steps[name](eqn)
+    if name in RULES.now:
+        return NOW, RULES.now[name](eqn)
+    if eqn.op.control:
+        return STEPS, _control(eqn)
+    if any(isinstance(type, RefType) for type in eqn.input_types):
+        return NOW, RULES.now["load"](eqn)
+    return PLAIN, partial(eqn.op.eval, **eqn.params) if eqn.params else eqn.op.eval
+
+
+def _control(eqn: Eqn) -> Callable[..., Steps]:
+    op, params = eqn.op, eqn.params
+
+    def steps(agent: Any, *values: Any) -> Steps:
+        return (yield from drive(agent, op.eval(*values, **params)))
+
+    return steps

@@ -1,0 +1,39 @@
+"""Barriers in a kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from palladio.ir.bind import bind
+from palladio.ops import barrier as ops
+from palladio.trace.copies import predicate_of
+from palladio.trace.reference import reached, require_reference
+
+
+def barrier_arrive(barrier: Any, *, predicate: Any = None) -> None:
+    """Arrive at a barrier, once, without waiting.
+
+    Args:
+        barrier: one barrier; of several, `barriers.at[i]`.
+        predicate: a scalar bool; where it is false nothing arrives.
+    """
+    (root,), (stack,), operands = reached(require_reference(barrier, "barrier"))
+    bind(ops.barrier_arrive, root, predicate_of(predicate), *operands, transforms=stack)
+
+
+def barrier_wait(barrier: Any) -> None:
+    """Wait for the next completion of a barrier that this thread has not seen yet."""
+    (root,), (stack,), operands = reached(require_reference(barrier, "barrier"))
+    bind(ops.barrier_wait, root, *operands, transforms=stack)
+
+
+def barrier_test(barrier: Any) -> Any:
+    """Whether the next completion that this thread has not seen yet has come: bool[]. If so, it has now seen it."""
+    (root,), (stack,), operands = reached(require_reference(barrier, "barrier"))
+    return bind(ops.barrier_test, root, *operands, transforms=stack)[0]
+
+
+def barrier_arrive_and_wait(barrier: Any) -> None:
+    """Arrive at a barrier and wait for the completion."""
+    barrier_arrive(barrier)
+    barrier_wait(barrier)

@@ -1,0 +1,76 @@
+"""The tensor cores in a kernel: `wgmma`, its waits and accumulators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from palladio.array import convert
+from palladio.base.errors import PalladioTypeError
+from palladio.ir.bind import bind
+from palladio.ops import arithmetic
+from palladio.ops import dot as dot_ops
+from palladio.ops import wgmma as ops
+from palladio.trace.reference import Reference, reached, require_reference
+from palladio.types.types import ACC
+
+
+def wgmma(acc: Any, a: Any, b: Any) -> None:
+    """Start `acc += a @ b` on the tensor cores and return at once.
+
+    Args:
+        acc: an accumulator reference `f32[m, n]` (f16 also for f16 operands, i32 for i8 and u8), whole or at a static
+            slice.
+        a: a reference to shared memory `dtype[m, k]`, or an array.
+        b: a reference to shared memory `dtype[k, n]`.
+
+    Raises:
+        PalladioTypeError: what is no accumulator, no reference to shared memory, or of dtypes that do not go together.
+        PalladioValueError: shapes that are not those of a product.
+    """
+    accumulator = require_reference(acc, "acc")
+    require_reference(b, "b")
+    if not isinstance(a, Reference):
+        convert.array_type(a)
+    roots, stacks, operands = reached(accumulator, a, b)
+    bind(ops.wgmma, *roots, *operands, transforms=stacks)
+
+
+def wgmma_wait(n: int) -> None:
+    """Wait until at most `n` products of this warpgroup are in flight."""
+    bind(ops.wgmma_wait, n=n)
+
+
+def wgmma_accumulator_load(acc: Any, *, wait_n: int | None = 0) -> Any:
+    """The value of an accumulator `dtype[m, n]`.
+
+    Args:
+        wait_n: how many products may still be in flight; None waits for nothing, the caller has.
+    """
+    accumulator = require_reference(acc, "acc")
+    if accumulator.memory_space is not ACC:
+        raise PalladioTypeError("this is no accumulator", argument="acc", got=repr(acc))
+    operands = accumulator.operands
+    return bind(ops.accumulator_load, accumulator.root, *operands, transforms=accumulator.transforms, wait_n=wait_n)[0]
+
+
+def mma(acc: Any, a: Any, b: Any, /) -> Any:
+    """`acc + a @ b` on arrays, done when it returns.
+
+    Args:
+        acc: `f32[m, n]` (f16 also for f16 operands, i32 for i8 and u8).
+        a, b: `dtype[m, k]` and `dtype[k, n]`.
+    """
+    kinds = [convert.array_type(each) for each in (acc, a, b)]
+    ops.check_product(*kinds)
+    product = bind(dot_ops.dot_general, a, b, contracting=((1,), (0,)), batch=((), ()), dtype=kinds[0].dtype)[0]
+    return bind(arithmetic.add, acc, product)[0]
+
+
+def set_max_registers(n: int, *, action: str) -> None:
+    """Set the registers of each of the warpgroup's threads (setmaxnreg).
+
+    Args:
+        n: a multiple of 8 from 24 to 256.
+        action: "increase", which waits until they are free, or "decrease".
+    """
+    bind(ops.set_max_registers, count=n, action=action)

@@ -1,0 +1,78 @@
+"""What a reference's type says besides shape, dtype and memory space: its layout, what a barrier counts, who owns it.
+
+An attribute is a small frozen record; program text shows it as its constructor call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
+
+
+@dataclass(frozen=True)
+class TilingTransform:
+    """Shared memory in tiles: the last axes of the buffer are cut into tiles of this shape, stored one after another.
+
+    Kernels see the buffer untiled. `wgmma` wants (8, elements of one swizzle).
+
+    Raises:
+        PalladioValueError: a tile without sizes, or with one below 1.
+    """
+
+    tiling: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        with at_call():
+            if not isinstance(self.tiling, (tuple, list)) or not all(isinstance(size, int) for size in self.tiling):
+                raise PalladioTypeError(
+                    "a tile is described by integers", argument="tiling", expected="such as (8, 64)", got=self.tiling
+                )
+            if not self.tiling or min(self.tiling) < 1:
+                raise PalladioValueError("a tile has sizes of at least 1", argument="tiling", got=self.tiling)
+        object.__setattr__(self, "tiling", tuple(self.tiling))
+
+
+SWIZZLES = (32, 64, 128)
+
+
+@dataclass(frozen=True)
+class SwizzleTransform:
+    """Shared memory whose 16-byte pieces are permuted within rows of this many bytes, against bank conflicts.
+
+    Raises:
+        PalladioValueError: for a number of bytes that the hardware does not swizzle.
+    """
+
+    swizzle: int
+
+    def __post_init__(self) -> None:
+        with at_call():
+            if self.swizzle not in SWIZZLES:
+                raise PalladioValueError(
+                    "the hardware swizzles rows of 32, 64 or 128 bytes", argument="swizzle", got=self.swizzle
+                )
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """How many arrivals complete a phase of a barrier.
+
+    Fields:
+        count: arrivals of one block.
+        cluster_axes: the cluster axes along which an arrival counts in other blocks too; empty for a block's own.
+    """
+
+    count: int = 1
+    cluster_axes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The mesh that an allocation belongs to, by its place among the meshes of the launch."""
+
+    mesh: int
+
+
+Attribute = TilingTransform | SwizzleTransform | Arrivals | Owner
+RECORDS: dict[str, type] = {record.__name__: record for record in (TilingTransform, SwizzleTransform, Arrivals, Owner)}

@@ -1,0 +1,186 @@
+"""Descriptions of what a kernel allocates besides plain buffers: accumulators, barriers, semaphores.
+
+Each has a `ref_type`, as `MemoryRef` has, and may stand in `scratch_types` and `run_scoped`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
+from palladio.types import dtypes
+from palladio.types.attributes import Arrivals
+from palladio.types.dtypes import DType
+from palladio.types.types import (
+    ACC as ACC_SPACE,
+)
+from palladio.types.types import (
+    BARRIER,
+    DMA_SEMAPHORE,
+    SEMAPHORE,
+    MemoryRef,
+    MemorySpace,
+    RefType,
+    Shape,
+    described_shape,
+)
+
+
+@dataclass(frozen=True, init=False, eq=False)
+class ACC:
+    """A wgmma accumulator `dtype[m, n]` in the registers of one warpgroup; it starts as zeros.
+
+    `ACC.init(array)` describes one that starts as an array, for `run_state`.
+
+    Raises:
+        PalladioValueError: for a shape that is not [m, n].
+    """
+
+    shape: Shape
+    dtype: DType
+    value: Any
+
+    def __init__(self, shape: Any, dtype: Any = dtypes.FLOAT32, *, _value: Any = None) -> None:
+        with at_call():
+            object.__setattr__(self, "shape", described_shape(shape))
+            object.__setattr__(self, "dtype", dtypes.canonical(dtype))
+            object.__setattr__(self, "value", _value)
+            if len(self.shape) != 2:
+                raise PalladioValueError("an accumulator is a matrix", argument="shape", got=self.shape)
+
+    @classmethod
+    def init(cls, array: Any) -> ACC:
+        """An accumulator that starts as this array, for `run_state`."""
+        shape, dtype = getattr(array, "shape", None), getattr(array, "dtype", None)
+        if shape is None or dtype is None:
+            raise PalladioTypeError("an accumulator starts as an array", argument="array", got=repr(array))
+        return cls(shape, dtype, _value=array)
+
+    @property
+    def ref_type(self) -> RefType:
+        """The type of a reference to it.
+
+        Raises:
+            PalladioValueError: if it has an initial value, which only `run_state` gives.
+        """
+        if self.value is not None:
+            raise PalladioValueError(
+                "an accumulator with an initial value can only be made by run_state",
+                hint="pl.run_state(f)(plgpu.ACC.init(array))",
+            )
+        return self.state_type
+
+    @property
+    def state_type(self) -> RefType:
+        """The type of a reference to it, whatever it starts as."""
+        return RefType(self.shape, self.dtype, ACC_SPACE)
+
+
+def _count(value: Any, argument: str) -> int:
+    try:
+        found = operator.index(value)
+    except TypeError:
+        raise PalladioTypeError("a number of arrivals is an integer", argument=argument, got=repr(value)) from None
+    if found < 1:
+        raise PalladioValueError("a barrier needs at least one arrival", argument=argument, got=found)
+    return found
+
+
+@dataclass(frozen=True, init=False)
+class Barrier:
+    """Barriers of a block: a phase completes after `num_arrivals` arrivals.
+
+    Args:
+        num_arrivals: arrivals of threads and of copies in one phase, at least 1.
+        num_barriers: how many barriers, () for one without an index.
+        orders_tensor_core: accepted for Blackwell kernels; without effect.
+
+    Raises:
+        PalladioValueError: fewer than one arrival or barrier.
+    """
+
+    num_arrivals: int
+    shape: Shape
+
+    def __init__(self, *, num_arrivals: int = 1, num_barriers: Any = (), orders_tensor_core: bool = False) -> None:
+        with at_call():
+            object.__setattr__(self, "num_arrivals", _count(num_arrivals, "num_arrivals"))
+            object.__setattr__(self, "shape", _barriers(num_barriers))
+
+    @property
+    def ref_type(self) -> RefType:
+        """The type of a reference to them."""
+        return RefType(self.shape, dtypes.INT32, BARRIER, (Arrivals(self.num_arrivals),))
+
+
+def _barriers(num_barriers: Any) -> Shape:
+    shape = described_shape(num_barriers)
+    if min(shape, default=1) < 1:
+        raise PalladioValueError("there is at least one barrier", argument="num_barriers", got=num_barriers)
+    return shape
+
+
+@dataclass(frozen=True, init=False)
+class ClusterBarrier:
+    """Barriers whose arrivals count in the blocks of a cluster.
+
+    An arrival counts in the own block and in every block that differs along exactly one of the collective axes; a phase
+    of each completes after `num_arrivals` arrivals from every one of these.
+
+    Args:
+        collective_axes: names of cluster axes.
+        num_arrivals, num_barriers, orders_tensor_core: as for `Barrier`.
+    """
+
+    collective_axes: tuple[str, ...]
+    num_arrivals: int
+    shape: Shape
+
+    def __init__(
+        self,
+        *,
+        collective_axes: str | Sequence[str],
+        num_arrivals: int = 1,
+        num_barriers: Any = (),
+        orders_tensor_core: bool = False,
+        leader_tracked: bool = False,
+    ) -> None:
+        with at_call():
+            axes = (collective_axes,) if isinstance(collective_axes, str) else tuple(collective_axes)
+            object.__setattr__(self, "collective_axes", axes)
+            object.__setattr__(self, "num_arrivals", _count(num_arrivals, "num_arrivals"))
+            object.__setattr__(self, "shape", _barriers(num_barriers))
+
+    @property
+    def ref_type(self) -> RefType:
+        """The type of a reference to them."""
+        return RefType(self.shape, dtypes.INT32, BARRIER, (Arrivals(self.num_arrivals, self.collective_axes),))
+
+
+@dataclass(frozen=True)
+class SemaphoreKind:
+    """A kind of semaphore: itself describes one, `kind((n,))` describes n of them."""
+
+    name: str
+    space: MemorySpace
+
+    def __call__(self, shape: Any = ()) -> MemoryRef:
+        """Describe an array of semaphores of this shape."""
+        with at_call():
+            return MemoryRef(described_shape(shape), dtypes.INT32, self.space)
+
+    @property
+    def ref_type(self) -> RefType:
+        """The type of a reference to one."""
+        return RefType((), dtypes.INT32, self.space)
+
+
+class SemaphoreType:
+    """The kinds of semaphore, as Pallas spells them: counters, counters of copied bytes, and barriers of cores."""
+
+    REGULAR = SemaphoreKind("regular", SEMAPHORE)
+    DMA = SemaphoreKind("dma", DMA_SEMAPHORE)
+    BARRIER = SemaphoreKind("barrier", SEMAPHORE)
