@@ -44,7 +44,9 @@ class Timeline:
                 raise InternalError(f"a span that ends before it starts: {span.name}, {span.start} to {span.end} ns")
         lanes = {span.lane for span in self.spans} | {lane for edge in self.edges for lane in _ends(edge)}
         rank = {lane: place for place, lane in enumerate(sorted(lanes, key=lambda lane: lane.order))}
-        spans = sorted(self.spans, key=lambda span: (span.start, -span.end, rank[span.lane], span.name, span.kind))
+        spans = sorted(
+            self.spans, key=lambda span: (span.start, -span.end, rank[span.lane], span.name, span.kind, span.detail)
+        )
         edges = sorted(self.edges, key=lambda e: (e.from_time, e.to_time, rank[e.from_lane], rank[e.to_lane], e.label))
         object.__setattr__(self, "spans", tuple(spans))
         object.__setattr__(self, "edges", tuple(edges))
