@@ -24,6 +24,8 @@ Array = Any
 Shape = tuple[int, ...]
 Bands = tuple[tuple[int, int], ...]  # disjoint and ascending, each from its first element to one behind its last
 
+_Positions = list[Array | None]  # for each axis of a view which positions are kept, in any order; None: all
+
 _MOST_KEPT = 4096  # resolved stacks that a `Regions` keeps
 
 
@@ -128,8 +130,13 @@ class Regions:
             del todo[0]
             if any(axis.low >= axis.high for axis in view.axes):
                 return EMPTY
-        if not todo and mask is None:
-            return _region_of_view(view)
+        kept: _Positions | None = None
+        if mask is None:
+            kept = _gathered(view, todo, indices) if todo else [None] * len(view.axes)
+        elif not todo:
+            kept = _masked(view, mask)
+        if kept is not None:
+            return _region_of_view(view, kept)
         return self._by_elements(view, todo, indices, mask)
 
     def _itemsize(self) -> int:
@@ -240,20 +247,60 @@ def _bitcast(view: _View, width: int) -> bool:
     return True
 
 
-def _region_of_view(view: _View) -> Region:
+def _gathered(view: _View, todo: Sequence[Transform], indices: Sequence[Array]) -> _Positions | None:
+    """Take in an index with one integer array that ends a stack. What it keeps of each axis; None for other stacks."""
+    if len(todo) != 1 or not isinstance(todo[0], Index):
+        return None
+    entries = list(todo[0].entries)
+    arrays = [
+        n for n, entry in enumerate(entries) if isinstance(entry, Operand) and np.ndim(indices[entry.position]) > 0
+    ]
+    if len(arrays) != 1:
+        return None
+    gathered = entries[arrays[0]]
+    entries[arrays[0]] = Slice(0, view.axes[arrays[0]].size)
+    _index(view, Index(tuple(entries)), indices)
+    if any(axis.low >= axis.high for axis in view.axes):
+        return [np.zeros(0, np.int64) for _ in view.axes]
+    kept: _Positions = [None] * len(view.axes)
+    place = sum(isinstance(entry, Slice) for entry in entries[: arrays[0]])
+    kept[place] = np.asarray(indices[gathered.position]).astype(np.int64).ravel()  # type: ignore[union-attr]
+    return kept
+
+
+def _masked(view: _View, mask: Array) -> _Positions | None:
+    """What a mask keeps of each axis; None if it is no product of masks of single axes."""
+    mask = np.broadcast_to(mask, tuple(axis.size for axis in view.axes))
+    kept: _Positions = []
+    for axis in range(mask.ndim):
+        others = tuple(other for other in range(mask.ndim) if other != axis)
+        kept.append(np.flatnonzero(mask.any(axis=others)))
+    return kept if np.count_nonzero(mask) == math.prod(map(len, kept)) else None
+
+
+def _region_of_view(view: _View, kept: _Positions) -> Region:
     bands: list[Bands] = []
+    axes = [*zip(view.axes, kept, strict=True), *((axis, None) for axis in view.hidden)]
+    if any(positions is not None and not len(_inside(axis, positions)) for axis, positions in axes):
+        return EMPTY
     for root, offset in enumerate(view.offsets):
-        along = [axis for axis in (*view.axes, *view.hidden) if axis.root == root]
+        along = [(axis, positions) for axis, positions in axes if axis.root == root]
         if not along:
             bands.append(((offset, offset + 1),))
-        elif len(along) == 1 and along[0].step == 1:
-            bands.append(((offset + along[0].low, offset + along[0].high),))
+        elif len(along) == 1 and along[0][0].step == 1 and along[0][1] is None:
+            bands.append(((offset + along[0][0].low, offset + along[0][0].high),))
         else:
-            positions = np.array([offset])
-            for axis in along:
-                positions = np.add.outer(positions, axis.step * np.arange(axis.low, axis.high)).ravel()
-            bands.append(_runs(np.unique(positions)))
+            found = np.array([offset])
+            for axis, positions in along:
+                found = np.add.outer(found, axis.step * _inside(axis, positions)).ravel()
+            bands.append(_runs(np.unique(found)))
     return Region(tuple(bands))
+
+
+def _inside(axis: _Axis, positions: Array | None) -> Array:
+    if positions is None:
+        return np.arange(axis.low, axis.high)
+    return positions[(positions >= axis.low) & (positions < axis.high)]
 
 
 def _runs(positions: Array) -> Bands:

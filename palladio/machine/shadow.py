@@ -61,6 +61,8 @@ class State:
         """The state with one more read, in place of an older one of its actor and kind."""
         reads = self.reads
         if reads:
+            if reads[-1] is access:
+                return self
             actor, asynchronous, atomic = access.actor, access.asynchronous, access.atomic
             kept = [
                 read
