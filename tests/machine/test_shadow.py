@@ -87,6 +87,30 @@ def test_words_of_a_buffer_of_bytes_are_runs_of_bytes() -> None:
     assert found.bands == (((32, 48),),)
 
 
+def test_bytes_of_words_joined_twice_are_those_of_the_buffer_in_their_order() -> None:
+    wider = (Bitcast(np.dtype(np.uint16)), Bitcast(np.dtype(np.uint32)))
+    stack = (*wider, Bitcast(np.dtype(np.uint8)), Index((Slice(4, 2),)))
+    found = Regions((16,), itemsize=1).resolve(stack, [])
+    assert found.bands == (((4, 6),),)
+
+
+def test_gathered_rows_are_whole_bands_however_often_each_is_named() -> None:
+    stack = (Index((Operand(0), Slice(4, 8))), Transpose((1, 0)))
+    found = Regions((64, 32)).resolve(stack, [np.array([9, 3, 8, -1, 64, 3], np.int32)])
+    assert found.bands == (((3, 4), (8, 10)), ((4, 12),))
+    assert found.chosen is None
+
+
+def test_shadows_of_one_shape_can_share_what_they_have_resolved() -> None:
+    first = Shadow((4, 8), initialised=True)
+    second = Shadow((4, 8), initialised=True, regions=first.regions)
+    stack = (Index((Operand(0), Slice(0, 8))),)
+    place = region(first, stack, [np.int32(1)])
+    assert region(second, stack, [np.int32(1)]) is place
+    first.write(place, access(ME, write=True), never)
+    assert second.read(place, access(YOU), never) is None
+
+
 def test_a_mask_of_full_columns_needs_two_cuts() -> None:
     mask = np.arange(8) < 5
     found = Regions((4, 8)).resolve(WHOLE, [], np.broadcast_to(mask, (4, 8)))
