@@ -1,7 +1,8 @@
-"""Which outputs of a kernel call are written whole, whatever the kernel reads: they need no values to begin with.
+"""Which outputs of a kernel call need no values to begin with.
 
-Proved from the structure alone: the blocks of the grid's points are those of the array, each grid axis moving along one
-axis of it, and the first thing that the kernel does to a block is to store all of it.
+Some are written whole, whatever the kernel reads. That is proved from the structure alone: the blocks of the grid's
+points are those of the array, each grid axis moving along one axis of it, and the first thing that the kernel does to a
+block is to store all of it. Of others, each block belongs to one task, which can note what it has begun.
 """
 
 from __future__ import annotations
@@ -18,6 +19,19 @@ def written_whole(grid: Grid, kernel: Program) -> set[int]:
     refs = kernel.inputs[len(grid.sizes) + grid.dynamic + grid.scalars + len(grid.inputs) :]
     outputs = enumerate(zip(grid.outputs, grid.output_types, refs))
     return {n for n, (block, type, ref) in outputs if _tiles_all(grid, block, type) and _stored_first(kernel, ref)}
+
+
+def block_counts(grid: Grid, block: BlockMap, type: ArrayType) -> tuple[int, ...] | None:
+    """How many blocks an array has along each axis, where it has whole ones only, none of them seen by two tasks."""
+    if not all(isinstance(dim, (Blocked, Squeezed)) for dim in block.dims):
+        return None
+    sizes = [size for size, _, _, _ in block.steps]
+    if any(extent % size for size, extent in zip(sizes, type.shape, strict=True)):
+        return None
+    mine = [var for var, spread in zip(block.index_map.inputs, grid.parallel) if spread]
+    if not all(any(atom is var for atom in block.index_map.outputs) for var in mine):
+        return None
+    return tuple(extent // size for size, extent in zip(sizes, type.shape, strict=True))
 
 
 def _tiles_all(grid: Grid, block: BlockMap, type: ArrayType) -> bool:

@@ -6,7 +6,7 @@ import ctypes
 import functools
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,8 @@ from palladio.types import dtypes
 from palladio.types.effects import EffectKind
 from palladio.types.types import Type
 
+Array = np.ndarray[Any, Any]
+
 BRIEF_S = 50e-6
 """Seconds of work for which waking another thread does not pay."""
 
@@ -37,6 +39,7 @@ class Compiled:
         self.code = MachineCode(lowered.text, KERNEL)
         self.call = self.code.call
         self.arena = lowered.arena
+        self.noted = lowered.noted
         self.brief = False
 
     def assembly(self) -> str:
@@ -57,8 +60,9 @@ def compile_grid(grid: Grid, kernel: Program, operands: Sequence[Type]) -> Calla
     read = {effect.position - first for effect in effects if effect.kind is EffectKind.READ}
     uninitialized = [dtypes.uninitialized(type.dtype) for type in grid.output_types]
     # What needs no uninitialised values before the kernel runs.
-    started = {target for _, target in grid.aliases} | written_whole(grid, kernel)
-    table = ctypes.c_void_p * max(1, len(operands) - grid.dynamic + len(grid.outputs))
+    started = {target for _, target in grid.aliases} | written_whole(grid, kernel) | set(compiled.noted)
+    marked = sum(map(math.prod, compiled.noted.values()))
+    table = ctypes.c_void_p * (len(operands) - grid.dynamic + len(grid.outputs) + 1)
     dynamic = grid.dynamic
     extent = ctypes.c_int64 * len(grid.sizes)
 
@@ -78,16 +82,41 @@ def compile_grid(grid: Grid, kernel: Program, operands: Sequence[Type]) -> Calla
         outputs = [output(type) for type in grid.output_types] if out is None else out
         for target, value in enumerate(uninitialized):
             if target not in started:
-                outputs[target].fill(value)
+                _fill(outputs[target], value)
         for source, target in grid.aliases:
             if source in read and out is not None and np.may_share_memory(inputs[source], outputs[target]):
                 inputs[source] = inputs[source].copy()  # it keeps its values while the output changes
             np.copyto(outputs[target], inputs[source])
-        arrays = table(*map(_address, inputs), *map(_address, outputs))
-        _run(compiled, arrays, sizes, tasks)
+        if not marked:
+            _run(compiled, table(*map(_address, inputs), *map(_address, outputs)), sizes, tasks)
+            return outputs
+        marks = np.zeros(marked, np.int8)
+        _run(compiled, table(*map(_address, inputs), *map(_address, outputs), _address(marks)), sizes, tasks)
+        if not marks.all():
+            _fill_rest(compiled.noted, marks, outputs)
         return outputs
 
     return run
+
+
+def _fill(array: Array, value: Any) -> None:
+    """Give all elements one value."""
+    if array.dtype.kind == "V":  # NumPy fills what is not its own dtype many times as slowly
+        kind = np.dtype(f"u{array.dtype.itemsize}")
+        array, value = array.view(kind), np.asarray(value, array.dtype).view(kind)
+    array.fill(value)
+
+
+def _fill_rest(noted: Mapping[int, tuple[int, ...]], marks: Array, outputs: Sequence[Array]) -> None:
+    """Give the blocks that no task has begun uninitialised values."""
+    first = 0
+    for target, counts in noted.items():
+        output, number = outputs[target], math.prod(counts)
+        sizes = [extent // count for extent, count in zip(output.shape, counts, strict=True)]
+        for place in np.argwhere(marks[first : first + number].reshape(counts) == 0).tolist():
+            cut = tuple(slice(at * size, (at + 1) * size) for at, size in zip(place, sizes, strict=True))
+            _fill(output[(*cut, ...)], dtypes.uninitialized(output.dtype))
+        first += number
 
 
 def _address(array: np.ndarray[Any, Any]) -> int:

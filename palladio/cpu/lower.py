@@ -8,15 +8,17 @@ order. `arrays` are the addresses of the scalars, inputs and outputs, `sizes` th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
 from palladio.cpu import registers
+from palladio.cpu.coverage import block_counts, written_whole
 from palladio.cpu.emit import Emitter, Index, V
 from palladio.cpu.rules import REFUSED, RULES
 from palladio.cpu.rules.control import allocated
-from palladio.cpu.scope import Entry, Function, Notes, Place, Refused, Scope
+from palladio.cpu.scope import Entry, Function, Notes, Place, Refused, Scope, Start
 from palladio.cpu.tiles import Arena, Buffer, Memory, row_major, scalar_tile
 from palladio.cpu.windows import Box, Scattered
 from palladio.ir.program import Program
@@ -28,10 +30,18 @@ from palladio.types.types import ArrayType, Type
 
 @dataclass(frozen=True)
 class Lowered:
-    """The text of a module with one function `kernel`, and how many bytes of arena a thread needs."""
+    """One compiled kernel.
+
+    Fields:
+        text: a module with one function `kernel`.
+        arena: how many bytes of it a thread needs.
+        noted: the outputs that have no values before the call; for each, how many blocks it has along each axis. Which
+            of them are begun is noted in bytes behind the arrays, one output's after the other's.
+    """
 
     text: str
     arena: int
+    noted: dict[int, tuple[int, ...]]
 
 
 def lower_grid(grid: Grid, kernel: Program, operands: Sequence[Type]) -> Lowered:
@@ -66,8 +76,17 @@ class _GridFunction:
         self.types = [*arrays, *grid.output_types]
         self.blocks: list[BlockMap] = [*grid.inputs, *grid.outputs]
         written = {e.position for e in kernel.effects if e.position is not None and e.kind is not EffectKind.READ}
+        self.noted = self.noted_outputs()
         first = len(grid.sizes) + grid.dynamic + grid.scalars
         self.written = [first + n in written for n in range(len(self.blocks))]
+
+    def noted_outputs(self) -> dict[int, tuple[int, ...]]:
+        """The outputs of which a task can note what it has begun: how many blocks they have along each axis."""
+        grid = self.grid
+        begun = {target for _, target in grid.aliases} | written_whole(grid, self.kernel)
+        outputs = enumerate(zip(grid.outputs, grid.output_types, strict=True))
+        counts = {n: block_counts(grid, block, type) for n, (block, type) in outputs if n not in begun}
+        return {n: count for n, count in counts.items() if count is not None}
 
     def emit(self) -> Lowered:
         """The whole module."""
@@ -78,6 +97,7 @@ class _GridFunction:
         steady = [False] * self.grid.scalars + [not written for written in self.written]
         self.places = [Place(Memory(f"array{n}", steady[n]), self.whole(n, type)) for n, type in enumerate(self.types)]
         self.function.notes = Notes(e, self.arena)
+        self.marks = self.mark_places()
         self.sizes = [self.size(axis, known) for axis, known in enumerate(self.grid.sizes)]
         with e.loop(V("%first", "i64"), V("%last", "i64")) as task:
             self.scratch = [allocated(self.scope(), ref) for ref in self.grid.scratch]
@@ -89,7 +109,20 @@ class _GridFunction:
         )
         size = f"@arena_size = internal constant i64 {self.arena.size}"
         text = "\n".join([size, declared, head, "entry:", *self.function.slots, *e.lines, "}", ""])
-        return Lowered(text, self.arena.size)
+        return Lowered(text, self.arena.size, self.noted)
+
+    def mark_places(self) -> dict[int, V]:
+        """Where the marks of each output begin, by its number among the blocks."""
+        if not self.noted:
+            return {}
+        e = self.e
+        self.nowhere = self.arena.buffer(e, (1,), dtypes.BOOL).base
+        base = e.load("ptr", e.pointer(V("%arrays", "ptr"), len(self.types), 8), 8)
+        places, offset = {}, 0
+        for output, counts in self.noted.items():
+            places[len(self.grid.inputs) + output] = e.pointer(base, offset, 1)
+            offset += math.prod(counts)
+        return places
 
     def scope(self) -> Scope:
         """A scope of no equations, for what rules want to know of one."""
@@ -144,7 +177,10 @@ class _GridFunction:
         windows = [
             self.window(block, place, [*numbers, *scalars]) for block, place in zip(self.blocks, arrays, strict=True)
         ]
-        refs = [Place(place.memory, window.buffer) for place, window in zip(arrays, windows, strict=True)]
+        refs = [
+            Place(place.memory, window.buffer, self.start(n, window))
+            for n, (place, window) in enumerate(zip(arrays, windows, strict=True))
+        ]
         inputs: list[Entry] = [*numbers, *extra, *scalars, *refs, *self.scratch]
         self.function.run(self.kernel, inputs)
         for window, is_written in zip(windows, self.written, strict=True):
@@ -156,6 +192,12 @@ class _GridFunction:
         indices = self.function.run(block.index_map, inputs)
         kind = Box if block.contiguous else Scattered
         return kind(self.scope(), block, place.buffer, indices)
+
+    def start(self, number: int, window: Box | Scattered) -> Start | None:
+        """Where it is noted that a block has been begun, if it is."""
+        if number not in self.marks or isinstance(window, Scattered):
+            return None
+        return window.start(self.marks[number], self.noted[number - len(self.grid.inputs)], self.nowhere)
 
     def number(self, index: Index) -> Entry:
         """A grid index or size as the i32 scalar that programs see."""

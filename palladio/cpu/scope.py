@@ -12,18 +12,38 @@ from dataclasses import dataclass
 from palladio.base.errors import PalladioNotImplementedError, attach
 from palladio.cpu import registers
 from palladio.cpu.emit import Emitter, Index, V
-from palladio.cpu.tiles import Arena, Buffer, Memory, Tile, keep, scalar_tile
+from palladio.cpu.tiles import Arena, Buffer, Memory, Tile, fill, keep, scalar_tile
 from palladio.ir.program import Atom, Eqn, Literal, Program, Var
 from palladio.types import dtypes
 from palladio.types.effects import EffectKind
 
 
 @dataclass(frozen=True)
+class Start:
+    """Where it is noted, in a byte, that a block has been begun, which has no values before."""
+
+    mark: V
+    buffer: Buffer
+
+    def ensure(self, e: Emitter) -> None:
+        """Give the block uninitialised values unless it has been begun."""
+        new = e.compare("icmp eq", e.load("i8", self.mark, 1), V("0", "i8"))
+        with e.when(new):
+            fill(e, self.buffer, dtypes.uninitialized(self.buffer.dtype))
+            self.note(e)
+
+    def note(self, e: Emitter) -> None:
+        """The block has been begun."""
+        e.store(V("1", "i8"), self.mark, 1)
+
+
+@dataclass(frozen=True)
 class Place:
-    """What a reference points to."""
+    """What a reference points to. `start`: for a block that nothing has written to before the call."""
 
     memory: Memory
     buffer: Buffer
+    start: Start | None = None
 
 
 Entry = Tile | Place
@@ -137,11 +157,23 @@ class Scope:
         for atom in eqn.inputs:
             if isinstance(atom, Var):
                 self.uses[atom] -= 1
+        self.begin(eqn)
         inputs = [self.ready(self.entry(atom), eqn) for atom in eqn.inputs]
         outputs = self.function.rules[name](self, *inputs, **eqn.params)
         for var, tile in zip(eqn.outputs, outputs, strict=True):
             shared = self.uses[var] > 1 and not tile.cheap and tile.buffer is None
             self.entries[var] = self.keep(tile) if shared else tile
+
+    def begin(self, eqn: Eqn) -> None:
+        """Begin the blocks that an equation touches, unless it replaces all of one."""
+        for position, atom in enumerate(eqn.inputs):
+            entry = self.entries.get(atom) if isinstance(atom, Var) else None
+            if eqn.op.control or not isinstance(entry, Place) or entry.start is None:
+                continue
+            if eqn.op.name == "store" and position == 0 and not eqn.params["transforms"]:
+                entry.start.note(self.e)
+            else:
+                entry.start.ensure(self.e)
 
     def place(self, atom: Atom) -> Place:
         """Where a reference variable points."""

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from palladio.cpu import registers
 from palladio.cpu.emit import Emitter, Index, V
 from palladio.types.dtypes import DType
@@ -183,6 +185,15 @@ def _outer(e: Emitter, shape: Shape, axis: int, index: tuple[Index, ...], body: 
         return
     with e.loop(0, shape[axis]) as position:
         _outer(e, shape, axis + 1, (*index, position), body)
+
+
+def fill(e: Emitter, buffer: Buffer, value: object) -> None:
+    """Write one value to all elements."""
+    for_each(
+        e,
+        buffer.shape,
+        lambda index, width: buffer.put(e, index, registers.constant(e, np.asarray(value), buffer.dtype, width), width),
+    )
 
 
 def write(e: Emitter, tile: Tile, target: Buffer) -> None:

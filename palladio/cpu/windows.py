@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from palladio.cpu.emit import Index, V
-from palladio.cpu.rules.control import fill
 from palladio.cpu.rules.memory import View, as_index, inside
 from palladio.cpu.rules.selection import one_by_one
-from palladio.cpu.scope import Scope
-from palladio.cpu.tiles import Buffer, Tile, scalar_tile
+from palladio.cpu.scope import Scope, Start
+from palladio.cpu.tiles import Buffer, Tile, fill, scalar_tile
 from palladio.ops.grid import BlockDim, Blocked, BlockMap, BoundedSlice, Element, Indirect, Squeezed
 from palladio.types import dtypes
 
@@ -24,8 +23,9 @@ class Box:
     def __init__(self, scope: Scope, block: BlockMap, array: Buffer, indices: Sequence[Tile]) -> None:
         self.e = scope.e
         self.view = View(array)
-        self.cut(block, array, [as_index(scope, tile) for tile in indices])
-        guard = self.e.truth(self.view.guards)
+        self.indices = [as_index(scope, tile) for tile in indices]
+        self.cut(block, array, self.indices)
+        self.guard = guard = self.e.truth(self.view.guards)
         self.outside: V | None = None
         self.buffer = self.view.buffer
         if guard is None:
@@ -68,6 +68,16 @@ class Box:
                 strides.append(stride)
         base = e.pointer(array.base, offset, array.dtype.itemsize)
         self.view.buffer = Buffer(base, tuple(strides), block.block_shape, array.dtype)
+
+    def start(self, marks: V, counts: Sequence[int], nowhere: V) -> Start:
+        """Whether this block, of so many along each axis, has been begun; `nowhere` has the mark of those outside."""
+        number: Index = 0
+        for index, count in zip(self.indices, counts, strict=True):
+            number = self.e.add(self.e.mul(number, count), index)
+        mark = self.e.pointer(marks, number, 1)
+        if self.guard is not None:
+            mark = self.e.select(self.guard, mark, nowhere)
+        return Start(mark, self.buffer)
 
     def copy_in(self, index: Sequence[Index]) -> None:
         with self.e.when(inside(self.e, self.view, index)):

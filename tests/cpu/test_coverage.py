@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import palladio as pl
 import palladio.numpy as jnp
+import palladio.tpu as pltpu
 from palladio.cpu import engine
 
 
@@ -66,3 +68,39 @@ def test_stores_that_leave_something_out(kernel):
     proved, out = written(kernel, (2, 16), lambda i: (i, 0), (4,))
     assert not proved
     assert np.isnan(out[-1]).all()
+
+
+def visits(kernel, at, dtype=np.float32, executor="cpu"):
+    """What is in 6 blocks of 2×4, of which a kernel sees those in `at`, after a call into an array of sevens."""
+    spec = pltpu.PrefetchScalarGridSpec(
+        num_scalar_prefetch=1, grid=(2, len(at)), out_specs=pl.BlockSpec((2, 4), lambda j, i, at: (at[i], j))
+    )
+    call = pl.pallas_call(
+        kernel,
+        pl.ShapeDtypeStruct((12, 8), dtype),
+        grid_spec=spec,
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary")),
+        interpret=executor,
+    )
+    out = np.full((12, 8), 7, dtype)
+    return np.asarray(call(np.array(at, np.int32), out=out)).astype(np.float64)
+
+
+def store_all(at_ref, out_ref):
+    out_ref[...] = jnp.full(out_ref.shape, pl.program_id(1), out_ref.dtype)
+
+
+def store_a_row(at_ref, out_ref):
+    out_ref[pl.program_id(1) % 2, :] = jnp.full((4,), 1, out_ref.dtype)
+
+
+def add_where_even(at_ref, out_ref):
+    even = jnp.arange(4)[None, :] % 2 == 0
+    out_ref[...] = jnp.where(even, pl.program_id(1).astype(out_ref.dtype), out_ref[...])
+
+
+@pytest.mark.parametrize("kernel", [store_all, store_a_row, add_where_even])
+@pytest.mark.parametrize("at", [[0, 1, 2, 3, 4, 5], [3, 1, 1], [-1, 2, 9, 2]], ids=str)
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16, np.int8])
+def test_blocks_seen_in_any_order_are_uninitialised_where_nothing_is_stored(kernel, at, dtype):
+    np.testing.assert_array_equal(visits(kernel, at, dtype), visits(kernel, at, dtype, "reference"))

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from palladio.cpu import registers
-from palladio.cpu.emit import Emitter, V
+from palladio.cpu.emit import V
 from palladio.cpu.rules.memory import as_index
 from palladio.cpu.scope import Entry, Place, Rule, Scope
-from palladio.cpu.tiles import Buffer, Memory, Tile, for_each, scalar_tile, tile_of, write
+from palladio.cpu.tiles import Buffer, Memory, Tile, fill, scalar_tile, tile_of, write
 from palladio.ir.program import Program
 from palladio.types import dtypes
 from palladio.types.types import ArrayType, RefType
@@ -129,15 +127,6 @@ def allocated(scope_arena: Scope, ref: RefType) -> Place:
     buffer = scope_arena.arena.buffer(e, ref.shape, ref.dtype)
     fill(e, buffer, dtypes.uninitialized(ref.dtype))
     return Place(Memory("allocated"), buffer)
-
-
-def fill(e: Emitter, buffer: Buffer, value: object) -> None:
-    """Write one value to all elements."""
-    for_each(
-        e,
-        buffer.shape,
-        lambda index, width: buffer.put(e, index, registers.constant(e, np.asarray(value), buffer.dtype, width), width),
-    )
 
 
 def _scope(scope: Scope, *operands: Entry, body: Program, allocations: tuple[RefType, ...]) -> Sequence[Tile]:
