@@ -117,7 +117,7 @@ class Clock:
         """The actor takes a step: its next epoch, which from now on has happened."""
         cluster, local = actor
         if cluster == self.cluster and local < len(self.own):
-            epoch = self.own.item(local) + 1
+            epoch = int(self.own.item(local)) + 1
             self.own[local] = epoch
             return epoch
         epoch = self.epoch(actor) + 1

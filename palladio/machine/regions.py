@@ -117,7 +117,7 @@ class Regions:
         return kept[1]
 
     def _resolve(self, transforms: Sequence[Transform], indices: Sequence[Array], mask: Array | None) -> Region:
-        todo = [transform for transform in transforms if not isinstance(transform, Peer)]
+        todo: list[Transform] = [transform for transform in transforms if not isinstance(transform, Peer)]
         if mask is None:
             while todo and not isinstance(todo[-1], Index):
                 todo.pop()  # the same elements in another form
@@ -271,7 +271,7 @@ def _gathered(view: _View, todo: Sequence[Transform], indices: Sequence[Array]) 
 def _masked(view: _View, mask: Array) -> _Positions | None:
     """What a mask keeps of each axis; None if it is no product of masks of single axes."""
     mask = np.broadcast_to(mask, tuple(axis.size for axis in view.axes))
-    kept: _Positions = []
+    kept: list[Array] = []
     for axis in range(mask.ndim):
         others = tuple(other for other in range(mask.ndim) if other != axis)
         kept.append(np.flatnonzero(mask.any(axis=others)))
@@ -322,8 +322,8 @@ def _numbers(
     sizes = tuple(axis.size for axis in view.axes)
     inside: Array
     if todo and isinstance(todo[0], Index):
-        first, *todo = todo
-        positions, inside = access.positions_of(_key(first, operands), sizes)
+        positions, inside = access.positions_of(_key(todo[0], operands), sizes)
+        todo = todo[1:]
     else:
         positions = np.indices(sizes, sparse=True)
         inside = np.ones(sizes, bool)
