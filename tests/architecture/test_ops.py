@@ -77,3 +77,8 @@ def test_every_operation_has_a_file_test() -> None:
 def test_every_operation_is_drawn_by_the_fuzzer_or_says_why_not() -> None:
     drawn = {op.name for op in (*computing(), *ALL_OPS) if op in computing() or op.access or op.control}
     assert {op.name for op in ALL_OPS} - drawn <= {*NOT_DRAWN}, "teach tests/fuzz/generator.py their parameters"
+
+
+def test_what_the_fuzzer_leaves_out_exists_and_has_a_reason() -> None:
+    assert {*NOT_DRAWN} <= {*OPS}
+    assert all(reason.strip() for reason in NOT_DRAWN.values())

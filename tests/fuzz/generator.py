@@ -50,6 +50,20 @@ NOT_DRAWN: dict[str, str] = {
     "debug_print": "it prints",
     "debug_check": "it fails where its condition is false",
     "grid_call": "its blocks are drawn by the tests of calls",
+    "layout_cast": "it says where the compiler may keep a value, and changes none",
+    **dict.fromkeys(
+        (
+            *("launch", "collective_scope", "barrier_arrive", "barrier_wait", "barrier_test"),
+            *("semaphore_signal", "semaphore_wait", "semaphore_read", "dma_start", "dma_start_remote", "dma_wait"),
+            *("copy_gmem_to_smem", "copy_smem_to_gmem", "commit_smem_to_gmem_group", "wait_smem_to_gmem"),
+            *("commit_smem", "async_prefetch", "async_store_smem", "set_max_registers"),
+        ),
+        "it orders threads and copies: drawn at random, nearly every program races or waits for ever",
+    ),
+    **dict.fromkeys(
+        ("wgmma", "wgmma_wait", "accumulator_load", "accumulator_store"),
+        "its operands lie in accumulators, and those are not among the drawn references",
+    ),
 }
 """Operations that no random program has, and why."""
 
@@ -205,7 +219,7 @@ class Block:
 
     def access(self) -> None:
         """An operation that reaches into memory or an array through transforms."""
-        op = self.generator.pick([op for op in ALL_OPS if op.access])
+        op = self.generator.pick([op for op in ALL_OPS if op.access and op.name not in NOT_DRAWN])
         roots: list[Var] = self.refs if op.effects else self.arrays
         if not roots:
             return
