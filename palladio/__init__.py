@@ -32,6 +32,7 @@ from palladio.call.specs import (
     no_block_spec,
     squeezed,
 )
+from palladio.driver.check import Report, check
 from palladio.driver.executors import executor
 from palladio.ops.grid import Blocked, BoundedSlice, Element, Indirect, Squeezed
 from palladio.trace.control import cond, fori_loop, loop, run_scoped, run_state, switch, when, while_loop, with_scoped
@@ -73,11 +74,13 @@ __all__ = [
     "ShapeDtypeStruct",
     "Slice",
     "Squeezed",
+    "Report",
     "align_to",
     "axis_index",
     "axis_size",
     "caller_location",
     "cdiv",
+    "check",
     "cond",
     "debug_check",
     "debug_print",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from palladio.driver.executors import CPU, REFERENCE, Executor, Runner
+from palladio.driver.executors import CPU, REFERENCE, SIMULATOR, Executor, Runner
 from palladio.driver.observe import note
 from palladio.ir.program import Program
 from palladio.ir.verify import verify
@@ -14,6 +14,7 @@ from palladio.passes.simplify import simplify
 # The evaluator runs what was traced: the definition is not to depend on any pass.
 PIPELINES: dict[str, tuple[Pass, ...]] = {
     REFERENCE.name: (),
+    SIMULATOR.name: (),
     CPU.name: (simplify, merge_common_subexpressions, remove_dead_code),
 }
 

@@ -17,6 +17,7 @@ import numpy as np
 from palladio.base import knobs
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.cpu.executor import load_compiled, written
+from palladio.driver.simulation import SimulatorOptions, make_machine, warn_of
 from palladio.driver.threads import multiplies_tiles_only, one_thread
 from palladio.ir.evaluate import evaluate, prepare
 from palladio.ir.program import Program
@@ -56,9 +57,35 @@ def _load_reference(program: Program) -> Runner:
 
 REFERENCE = Executor("reference", "The evaluator on NumPy: the definition of what a program means.", _load_reference)
 
+
+@dataclass(frozen=True)
+class _Simulated:
+    """Loads programs for the simulator with some options."""
+
+    options: SimulatorOptions
+
+    def __call__(self, program: Program) -> Runner:
+        program = with_launches(program, lambda: make_machine(self.options), warn_of)
+        prepare(program)
+
+        def run(values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
+            with np.errstate(all="ignore"):
+                return written(evaluate(program, values), out)
+
+        return run
+
+
+def simulator(options: SimulatorOptions) -> Executor:
+    """The simulator with these options."""
+    doc = "Concurrent kernels on the machine that checks every access; raises on the first finding."
+    return Executor("simulator", doc, _Simulated(options))
+
+
+SIMULATOR = simulator(SimulatorOptions())
+
 CPU = Executor("cpu", "Kernels compiled for the host's processor through LLVM.", load_compiled)
 
-EXECUTORS: dict[str, Executor] = {executor.name: executor for executor in (REFERENCE, CPU)}
+EXECUTORS: dict[str, Executor] = {executor.name: executor for executor in (REFERENCE, SIMULATOR, CPU)}
 DEFAULT = REFERENCE
 
 _chosen: ContextVar[Executor | None] = ContextVar("palladio_executor", default=None)
@@ -78,7 +105,8 @@ def find(name: str, argument: str) -> Executor:
 
 
 @contextmanager
-def _use(executor: Executor) -> Iterator[None]:
+def use(executor: Executor) -> Iterator[None]:
+    """Kernels called inside the block run on this executor."""
     token = _chosen.set(executor)
     try:
         yield
@@ -93,7 +121,7 @@ def executor(name: str) -> Any:
         PalladioValueError: if there is no such executor.
     """
     with at_call():
-        return _use(find(name, "name"))
+        return use(find(name, "name"))
 
 
 def choose(interpret: Any = None) -> Executor:
@@ -102,6 +130,9 @@ def choose(interpret: Any = None) -> Executor:
         return REFERENCE
     if isinstance(interpret, str):
         return find(interpret, "interpret")
+    options = getattr(interpret, "simulator_options", None)
+    if options is not None:
+        return simulator(options)
     if interpret not in (None, False):
         raise PalladioTypeError("True, False or the name of an executor", argument="interpret", got=repr(interpret))
     chosen = _chosen.get()

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from palladio.ir.program import Eqn
+from palladio.ir.program import Eqn, Program
 from palladio.machine.clocks import Actor, ActorTable
 from palladio.ops.launch import MeshAxis
 
@@ -41,6 +41,8 @@ class Block:
         self.stores: list[Any] = []
         self.scopes: dict[Any, Any] = {}
         self.shared_bytes = 0
+        self.running = 0
+        self.ended = False
 
     @property
     def label(self) -> str:
@@ -79,8 +81,10 @@ class Agent:
         eqn: the equation it is at, as far as it told the scheduler.
         waiting: what it waits for while it is blocked.
         observed: for each barrier, how many completions it has waited for.
-        products: wgmma groups in flight, the oldest first; `issued` and `finished` count them.
-        stores: closed groups of stores in flight, the oldest first; `open` is the group not yet closed.
+        products: wgmma groups in flight, the oldest first; `issued` counts them.
+        stores: closed groups of stores in flight, the oldest first; `open` is the group not yet closed, `groups`
+            counts the closed ones.
+        title, generic, asynchronous, product_actor, read_actor, write_actor, last_product, last_store: the checker's.
     """
 
     def __init__(self, machine: Machine, group: Group, block: Block, label: str, actor: Actor) -> None:
@@ -92,18 +96,25 @@ class Agent:
         self.label = label
         self.actor = actor
         self.steps: Any = None
+        self.program: Program | None = None
         self.eqn: Eqn | None = None
         self.waiting: Wait | None = None
         self.done = False
         self.observed: dict[Any, int] = {}
         self.products: deque[Flight] = deque()
         self.issued = 0
-        self.finished = 0
         self.open: list[Flight] = []
         self.stores: deque[list[Flight]] = deque()
+        self.groups = 0
         self.registers: int | None = None
+        self.title = ""
         self.generic: Any = None
         self.asynchronous: Any = None
+        self.product_actor: Any = None
+        self.read_actor: Any = None
+        self.write_actor: Any = None
+        self.last_product: Any = None
+        self.last_store: Any = None
 
     def __repr__(self) -> str:
         return f"{self.block.label} {self.label}"

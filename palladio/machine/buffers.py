@@ -45,6 +45,7 @@ class Buffer(Store):
         super().__init__(type, name, home)
         self.array = array
         self.shadow: Any = None
+        self.sync: tuple[Clock, Clock] | None = None
 
 
 class Accumulator(Store):
@@ -78,6 +79,7 @@ class Slot:
         self.seen = 0
         self.waiting: list[Any] = []
         self.arrivals: list[Any] = []
+        self.last: Any = None
         self.parts: dict[Any, int] = {}
         self.checks: Any = None
 
@@ -99,7 +101,12 @@ class Barrier(Store):
 
 
 class Counter:
-    """One semaphore: its count, and the agents that wait for more."""
+    """One semaphore: its count, and the agents that wait for more.
+
+    Fields:
+        signals: who raised it last, for reports.
+        clock, actor, landed: what the checker knows of those who raised it, and of copies that did.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -107,6 +114,8 @@ class Counter:
         self.waiting: list[Any] = []
         self.signals: list[Any] = []
         self.clock: tuple[Clock, Clock] | None = None
+        self.actor: Any = None
+        self.landed = 0
 
 
 class Semaphores(Store):

@@ -9,11 +9,13 @@ from typing import Any
 from palladio.ir.program import Eqn, Program
 from palladio.ir.rewrite import map_subprograms
 from palladio.machine import rules
-from palladio.machine.machine import Machine, RoundRobin
+from palladio.machine.machine import Machine
+from palladio.machine.policies import RoundRobin
 from palladio.machine.rules.launch import run_launch
 from palladio.ops.launch import Launch, launch
 
 MakeMachine = Callable[[], Machine]
+After = Callable[[Machine], None]
 
 
 def unchecked() -> Machine:
@@ -27,27 +29,33 @@ class _Launched:
 
     make: MakeMachine
     eqn: Eqn
+    after: After | None
 
     def __call__(self, *values: Any, launch: Launch, programs: Sequence[Program]) -> Sequence[Any]:
-        return run_launch(self.make(), launch, programs, values, self.eqn)
+        machine = self.make()
+        results = run_launch(machine, launch, programs, values, self.eqn)
+        if self.after is not None:
+            self.after(machine)
+        return results
 
 
-def with_launches(program: Program, make: MakeMachine = unchecked) -> Program:
+def with_launches(program: Program, make: MakeMachine = unchecked, after: After | None = None) -> Program:
     """The program, made so that evaluating it runs its launches on machines.
 
     Args:
         make: makes the machine of one launch.
+        after: gets it when the launch is over.
     """
-    eqns = tuple(_with_launches(eqn, make) for eqn in program.eqns)
+    eqns = tuple(_with_launches(eqn, make, after) for eqn in program.eqns)
     if all(new is old for new, old in zip(eqns, program.eqns, strict=True)):
         return program
     return replace(program, eqns=eqns)
 
 
-def _with_launches(eqn: Eqn, make: MakeMachine) -> Eqn:
+def _with_launches(eqn: Eqn, make: MakeMachine, after: After | None) -> Eqn:
     if eqn.op is launch:
-        return replace(eqn, op=replace(launch, eval=_Launched(make, eqn)))
-    params = map_subprograms(eqn.params, lambda inner: with_launches(inner, make))
+        return replace(eqn, op=replace(launch, eval=_Launched(make, eqn, after)))
+    params = map_subprograms(eqn.params, lambda inner: with_launches(inner, make, after))
     return eqn if params is eqn.params else replace(eqn, params=params)
 
 

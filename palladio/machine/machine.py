@@ -4,41 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from palladio.ir.program import Program
 from palladio.machine.agents import Agent, Flight, Wait
 from palladio.machine.deadlock import deadlock
+from palladio.machine.policies import Policy
 from palladio.machine.step import run_program
-
-
-class Policy(Protocol):
-    """Decides what happens next.
-
-    Fields:
-        points: whether agents stop before every synchronising operation, so that others may go first.
-        eager: whether asynchronous operations complete as they are issued.
-    """
-
-    points: bool
-    eager: bool
-
-    def choose(self, machine: Machine) -> Agent | Flight | None:
-        """What takes the next step; None if nothing can."""
-        ...
-
-
-class RoundRobin:
-    """Each agent runs until it must wait; asynchronous operations complete at once."""
-
-    points = False
-    eager = True
-
-    def choose(self, machine: Machine) -> Agent | Flight | None:
-        """The agent that could have gone on for the longest time."""
-        if machine.runnable:
-            return machine.runnable.popleft()
-        return next(iter(machine.flights), None)
 
 
 class Group:
@@ -51,6 +23,7 @@ class Group:
         self.resident = 0
         self.running = 0
         self.waiting: list[Agent] = []
+        self.ended: list[Any] = []
 
     @property
     def done(self) -> bool:
@@ -93,8 +66,10 @@ class Machine:
     def start(self, agent: Agent, program: Program, values: Sequence[Any]) -> None:
         """Make an agent ready to run a program."""
         agent.steps = run_program(agent, program, values)
+        agent.program = program
         agent.group.running += 1
         agent.block.cluster.running += 1
+        agent.block.running += 1
         self.agents.append(agent)
         self.runnable.append(agent)
 
@@ -113,6 +88,12 @@ class Machine:
                 chosen.complete()
             else:
                 self.step(chosen)
+
+    def take(self, number: int) -> Agent:
+        """The agent at a place among the runnable ones, which it leaves."""
+        agent = self.runnable[number]
+        del self.runnable[number]
+        return agent
 
     def step(self, agent: Agent) -> None:
         """Let an agent go on until it stops, waits or ends."""
@@ -133,7 +114,13 @@ class Machine:
             self.checker.agent_ends(agent)
         cluster, group = agent.block.cluster, agent.group
         cluster.running -= 1
+        agent.block.running -= 1
         group.running -= 1
+        if agent.block.running == 0:
+            agent.block.ended = True
+            if self.checker is not None:
+                self.checker.block_ends(agent.block)
+        group.ended.append((agent.generic, agent.asynchronous))
         if cluster.running == 0:
             self._leave(cluster)
         if group.running == 0 and not group.start_next() and group.done:

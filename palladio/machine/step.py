@@ -72,7 +72,8 @@ def run_program(agent: Any, program: Program, values: Sequence[Any]) -> Steps:
     if run is evaluate:
         return evaluate(program, values)
     try:
-        return (yield from run(agent, *values))
+        found = run(agent, *values)
+        return found if isinstance(found, list) else (yield from found)  # one without steps is no generator
     except Exception as error:
         locate(program, error)
         raise

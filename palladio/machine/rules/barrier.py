@@ -24,6 +24,7 @@ def arrive(machine: Machine, slot: Slot, by: Any) -> None:
             machine.checker.completes(slot, by)
         slot.arrived = 0
         slot.arrivals = []
+        slot.last = by
         slot.completed += 1
         machine.wake(slot.waiting)
 

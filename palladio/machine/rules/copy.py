@@ -125,6 +125,7 @@ def commit_smem_to_gmem_group(eqn: Eqn) -> Callable[..., Any]:
     def run(agent: Agent) -> Any:
         agent.stores.append(agent.open)
         agent.open = []
+        agent.groups += 1
         return ()
 
     return run

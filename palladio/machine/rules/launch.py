@@ -118,7 +118,7 @@ class Launching:
                 kept.append(value)
                 continue
             array = np.array(value) if position in written else value
-            kept.append(self._buffer(type, position, array, True))
+            kept.append(self._buffer(type, position, array, True, position in written))
         outputs = []
         for number, type in enumerate(self.launch.output_refs):
             source = next((source for source, target in self.launch.aliases if target == number), None)
@@ -132,10 +132,10 @@ class Launching:
             outputs.append(kept[source])
         return [*kept, *outputs]
 
-    def _buffer(self, type: RefType, position: int, array: Any, initialised: bool) -> Buffer:
+    def _buffer(self, type: RefType, position: int, array: Any, initialised: bool, written: bool = True) -> Buffer:
         buffer = Buffer(type, self._name(position), None, array)
         if self.machine.checker is not None:
-            self.machine.checker.allocated(buffer, initialised)
+            self.machine.checker.allocated(buffer, initialised, written)
         return buffer
 
     def _of_launch(self) -> Iterator[tuple[int, RefType]]:
@@ -242,7 +242,7 @@ def nested_launch(eqn: Eqn) -> Callable[..., Steps]:
             if not launching.group.start_next():
                 yield Wait("launch", launching.group, eqn)
         if agent.checker is not None:
-            agent.checker.joins(agent, launching)
+            agent.checker.joins(agent, launching.group)
         return launching.outputs
 
     return steps
@@ -285,7 +285,7 @@ def collective_scope(eqn: Eqn) -> Callable[..., Steps]:
         if meeting.left == meeting.expected:
             del block.scopes[visit]
             if agent.checker is not None:
-                agent.checker.scope_ends(agent, eqn, meeting.stores)
+                agent.checker.scope_ends(agent, eqn, meeting.stores, meeting.come)
         return results
 
     return steps

@@ -17,7 +17,7 @@ from palladio.machine.step import RULES, Steps
 def signal(machine: Machine, counter: Counter, amount: int, by: Any) -> None:
     """Raise a counter and wake those who wait for it."""
     counter.count += amount
-    counter.signals.append(by)
+    counter.signals = [by]
     machine.wake(counter.waiting)
 
 

@@ -31,7 +31,6 @@ def wgmma(eqn: Eqn) -> Callable[..., Any]:
             lhs = access.read(left.array, left_stack, indices) if left_in_memory else left
             part[...] = ops.multiplied(part, lhs, access.read(right.array, right_stack, indices))
             agent.products.popleft()
-            agent.finished += 1
 
         before = agent.products[-1] if agent.products else None
         flight = Flight("product", agent, eqn, carry_out, before=before)

@@ -1,0 +1,100 @@
+"""How the simulator runs: its options, and the session of a check, in which one kernel runs under many schedules."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+from palladio.machine.checker import Checker
+from palladio.machine.findings import Finding
+from palladio.machine.machine import Machine
+from palladio.machine.policies import Policy, RoundRobin, named
+
+
+@dataclass(frozen=True)
+class SimulatorOptions:
+    """What the simulator checks, and how it schedules.
+
+    Fields:
+        races: look for races and misuse at all.
+        on_race: "raise" the first finding, or "warn" of each.
+        out_of_bounds: "raise", or "uninitialized" for reads outside that give uninitialised values.
+        uninitialized_reads: report reads of memory that nothing has written.
+        schedule: the name of a schedule, as findings give it.
+    """
+
+    races: bool = True
+    on_race: str = "raise"
+    out_of_bounds: str = "raise"
+    uninitialized_reads: bool = True
+    schedule: str = "round_robin"
+
+
+class SimulatorWarning(UserWarning):
+    """A finding of a run that was asked to warn rather than raise."""
+
+
+@dataclass
+class Session:
+    """One run of a check: every launch in it runs under the same policy, and findings are collected.
+
+    Fields:
+        policy: makes the policy of a launch.
+        findings: what was found so far.
+        machines: what ran, for those who look at the run afterwards.
+    """
+
+    policy: Callable[[], Policy]
+    findings: list[Finding] = field(default_factory=list)
+    machines: list[Machine] = field(default_factory=list)
+    prepare: Callable[[Machine], None] | None = None
+
+
+_session: ContextVar[Session | None] = ContextVar("palladio_session", default=None)
+
+
+@contextmanager
+def session(current: Session) -> Iterator[Session]:
+    """Launches on the simulator inside the block belong to this run of a check."""
+    token = _session.set(current)
+    try:
+        yield current
+    finally:
+        _session.reset(token)
+
+
+def make_machine(options: SimulatorOptions) -> Machine:
+    """The machine of one launch: that of the session under way, or one with these options."""
+    current = _session.get()
+    if current is None:
+        if not options.races:
+            return Machine(named(options.schedule))
+        policy = RoundRobin() if options.schedule == "round_robin" else named(options.schedule)
+        return Machine(policy, _checker(options, policy, stop=options.on_race == "raise"))
+    policy = current.policy()
+    checker = _checker(options, policy, stop=False)
+    checker.findings = current.findings
+    machine = Machine(policy, checker)
+    current.machines.append(machine)
+    if current.prepare is not None:
+        current.prepare(machine)
+    return machine
+
+
+def _checker(options: SimulatorOptions, policy: Policy, stop: bool) -> Checker:
+    return Checker(
+        stop=stop,
+        schedule=policy.name,
+        strict_reads=options.uninitialized_reads,
+        bounds=options.out_of_bounds == "raise",
+    )
+
+
+def warn_of(machine: Machine) -> None:
+    """Warn of what a run found that does not raise."""
+    if machine.checker is not None and not machine.checker.stop and _session.get() is None:
+        for finding in machine.checker.findings:
+            warnings.warn(finding.render(), SimulatorWarning, stacklevel=2)

@@ -1,0 +1,566 @@
+"""The checker: follows what happens before what, and reports accesses that nothing orders.
+
+Each agent has two clocks: `generic` orders its next ordinary access, `asynchronous` its next asynchronous operation;
+`commit_smem` joins the first into the second. An asynchronous operation is an actor of its own kind, whose epochs
+complete in order; its accesses are noted when it is issued, and whoever waits for it learns of its epoch.
+
+Where hardware is used more freely than the letter of its memory model, the checker is too, since a false alarm is worse
+than a missed one: a copy may overwrite what ordinary loads have read without a fence, and global memory does not tell
+ordinary from asynchronous accesses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from palladio.ir.program import Eqn
+from palladio.machine.agents import Agent, Block, Cluster, Flight
+from palladio.machine.bounds import Bounds
+from palladio.machine.buffers import Accumulator, Barrier, Buffer, Counter, Semaphores, Slot, Stack
+from palladio.machine.clocks import Actor, ActorTable, Clock
+from palladio.machine.findings import CheckError, Finding, Party
+from palladio.machine.limits import Limits
+from palladio.machine.racing import describe, party_of, race
+from palladio.machine.regions import Regions
+from palladio.machine.shadow import Access, Shadow
+from palladio.types.effects import EffectKind
+
+if TYPE_CHECKING:
+    from palladio.machine.machine import Group
+
+PENDING = 1 << 62
+"""The epoch of what has not completed yet: nobody has seen it."""
+
+Reached = tuple[Buffer, Stack]
+
+
+class SlotClocks:
+    """What those who wait for a barrier learn: the clocks of its arrivals, of the last two completions."""
+
+    __slots__ = ("actor", "asynchronous", "generic", "phases", "strangers")
+
+    def __init__(self, actor: Actor, clock: Clock) -> None:
+        self.actor = actor
+        self.generic = clock
+        self.asynchronous = clock.copy()
+        self.phases: dict[int, tuple[Clock, Clock]] = {}
+        self.strangers: list[tuple[Actor, int, Party]] = []
+
+
+class Checker:
+    """Watches one run.
+
+    Args:
+        stop: raise the first finding; else findings are collected, each mistake once.
+        schedule: what replays the run, for reports.
+        strict_reads: report reads of memory that nothing has written.
+        bounds: report accesses outside their buffer.
+    """
+
+    def __init__(
+        self, *, stop: bool = True, schedule: str = "", strict_reads: bool = True, bounds: bool = True
+    ) -> None:
+        self.stop = stop
+        self.schedule = schedule
+        self.strict_reads = strict_reads
+        self.findings: list[Finding] = []
+        self._known: set[Any] = set()
+        self._regions: dict[Any, Regions] = {}
+        self._bounds = Bounds() if bounds else None
+        self._global = ActorTable(-1)
+        self.limits = Limits(self)
+
+    # Findings.
+
+    def report(
+        self, code: str, message: str, parties: Iterable[Party], missing: str = "", fix: str = "", details: Any = ()
+    ) -> None:
+        """Raise a finding, or keep it if this mistake is new."""
+        finding = Finding(code, message, tuple(parties), missing, fix, tuple(details), self.schedule)
+        if finding.key in self._known:
+            return
+        self._known.add(finding.key)
+        self.findings.append(finding)
+        if self.stop:
+            raise CheckError(finding)
+
+    # Memory.
+
+    def allocated(self, store: Any, initialised: bool, written: bool = True) -> None:
+        """A store came to be. Memory that nobody writes needs no shadow."""
+        if isinstance(store, Buffer) and (written or not initialised):
+            type = store.type
+            key = (type.shape, type.dtype.itemsize)
+            regions = self._regions.get(key)
+            if regions is None:
+                regions = self._regions[key] = Regions(*key)
+            store.shadow = Shadow(type.shape, initialised, type.dtype.itemsize, regions)
+        self.limits.allocated(store)
+
+    def accesses(self, agent: Agent, eqn: Eqn, values: Sequence[Any], atomic: bool = False) -> None:
+        """Ordinary accesses of an equation, at the references that its effects name."""
+        op, params = eqn.op, eqn.params
+        indices = values[op.access :] if op.access else ()
+        stacks = op.stacks(params["transforms"]) if op.access else ((),)
+        mask = values[_MASKED[op.name]] if op.name in _MASKED else None
+        for kind, var in sorted(eqn.effects, key=_writes_last):
+            if var is None:
+                continue
+            position = eqn.inputs.index(var)
+            store = values[position]
+            if not isinstance(store, Buffer):
+                continue
+            stack = stacks[position] if position < len(stacks) else ()
+            self._check_bounds(agent, eqn, store, stack, indices, mask)
+            write = kind is not EffectKind.READ
+            access = Access(agent.actor, self._epoch(agent), eqn, agent.title, write, atomic)
+            self.touch(agent, store, stack, indices, access, agent.generic, mask)
+
+    @staticmethod
+    def _epoch(agent: Agent) -> int:
+        return agent.generic.own.item(agent.actor.local)
+
+    def touch(
+        self,
+        agent: Agent,
+        store: Buffer,
+        stack: Stack,
+        indices: Sequence[Any],
+        access: Access,
+        clock: Clock,
+        mask: Any = None,
+    ) -> None:
+        """Note one access of a buffer and report the earlier one that it races with."""
+        shadow = store.shadow
+        if shadow is None:
+            return
+        region = shadow.regions.resolve(stack, indices, mask)
+        generic, in_blocks = agent.generic, store.home is not None
+
+        def ordered(before: Access, current_is_write: bool) -> bool:
+            # Proxies matter in shared memory only, and only for what ordinary stores have written.
+            proxied = in_blocks and before.write and not before.asynchronous
+            return (clock if proxied else generic).covers(before.actor, before.epoch)
+
+        if access.write:
+            before = shadow.write(region, access, ordered)
+        else:
+            if self.strict_reads and shadow.uninitialised(region):
+                self._uninitialised(agent, store, access)
+            before = shadow.read(region, access, ordered)
+        if before is not None:
+            race(self, agent, store, before, access)
+
+    def _uninitialised(self, agent: Agent, store: Buffer, access: Access) -> None:
+        self.report(
+            "uninitialized-read",
+            f"{describe(store)} is read where nothing has written to it",
+            [party_of(access)],
+        )
+
+    def _check_bounds(
+        self, agent: Agent, eqn: Eqn, store: Buffer, stack: Stack, indices: Sequence[Any], mask: Any
+    ) -> None:
+        if self._bounds is None or mask is not None:
+            return
+        found = self._bounds.outside(store.type.array, stack, indices)
+        if found is not None:
+            axis, low, high, extent = found
+            self.report(
+                "out-of-bounds",
+                f"{describe(store)} is accessed outside of axis {axis}: elements {low} to {high} of {extent}",
+                [Party(agent.title, f"runs {eqn.op.name}", eqn.location)],
+            )
+
+    def atomic(self, agent: Agent, eqn: Eqn, values: Sequence[Any]) -> None:
+        """An atomic access: it orders what it touches, as acquire and release."""
+        buffer = values[0]
+        if buffer.sync is None:
+            buffer.sync = agent.generic.copy(), agent.asynchronous.copy()
+        else:
+            self._acquire(agent, buffer.sync)
+            for mine, clock in zip(buffer.sync, (agent.generic, agent.asynchronous), strict=True):
+                mine.join(clock)
+        self.accesses(agent, eqn, values, atomic=True)
+        self.released(agent)
+
+    # Agents.
+
+    def agent_starts(self, agent: Agent, parent: Agent | None) -> None:
+        """An agent begins, knowing what its parent knows."""
+        actors = agent.block.cluster.actors
+        agent.title = str(agent)
+        agent.product_actor = actors.new(f"products of {agent.title}")
+        agent.read_actor = actors.new(f"stores of {agent.title}, reading")
+        agent.write_actor = actors.new(f"stores of {agent.title}, writing")
+        if parent is None:
+            agent.generic, agent.asynchronous = actors.clock(), actors.clock()
+        else:
+            agent.generic, agent.asynchronous = parent.generic.copy(), parent.asynchronous.copy()
+        agent.generic.set(agent.actor, 1)
+
+    def joins(self, agent: Agent, group: Group) -> None:
+        """The threads that an agent launched have all ended."""
+        for clocks in group.ended:
+            self._acquire(agent, clocks)
+        self.released(agent)
+
+    def agent_ends(self, agent: Agent) -> None:
+        """Nothing of an agent's own may be under way when it ends."""
+        if agent.products or agent.generic.epoch(agent.product_actor) < agent.issued:
+            site = agent.last_product
+            self.report(
+                "unawaited-wgmma",
+                "a thread ends and has not waited for its products",
+                [Party(agent.title, "starts a product that it does not wait for", site.location)],
+            )
+        if agent.open or agent.generic.epoch(agent.read_actor) < agent.groups:
+            site = agent.last_store
+            closed = "" if not agent.open else " (its group was never committed)"
+            self.report(
+                "unawaited-copy",
+                f"a thread ends and has not waited for its copies to global memory{closed}",
+                [Party(agent.title, "starts a copy that it does not wait for", site.location)],
+            )
+
+    # Order.
+
+    def released(self, agent: Agent) -> None:
+        """What the agent does from here on is not part of what it has told others."""
+        agent.generic.advance(agent.actor)
+
+    @staticmethod
+    def _acquire(agent: Agent, clocks: tuple[Clock, Clock]) -> None:
+        agent.generic.join(clocks[0])
+        agent.asynchronous.join(clocks[1])
+
+    def fences(self, agent: Agent) -> None:
+        """commit_smem: the agent's stores come before its asynchronous operations."""
+        agent.asynchronous.join(agent.generic)
+        self.released(agent)
+
+    def meets(self, agents: Sequence[Agent]) -> None:
+        """All these agents have come to one point."""
+        generic, asynchronous = agents[0].generic.copy(), agents[0].asynchronous.copy()
+        for agent in agents:
+            generic.join(agent.generic)
+            asynchronous.join(agent.asynchronous)
+        for agent in agents:
+            self._acquire(agent, (generic, asynchronous))
+            self.released(agent)
+
+    def slot_clocks(self, slot: Slot) -> SlotClocks:
+        """The clocks of a barrier."""
+        if slot.checks is None:
+            actors = slot.home.cluster.actors
+            slot.checks = SlotClocks(actors.new(f"copies to {slot.name}"), actors.clock())
+        return slot.checks  # type: ignore[no-any-return]
+
+    def arrives(self, agent: Agent, eqn: Eqn, slot: Slot) -> None:
+        """An arrival tells what the agent knows."""
+        clocks = self.slot_clocks(slot)
+        clocks.generic.join(agent.generic)
+        clocks.asynchronous.join(agent.asynchronous)
+        if slot.home is not agent.block:
+            party = Party(agent.title, f"arrives at {slot.name} of {slot.home.label}", eqn.location)
+            clocks.strangers.append((agent.actor, self._epoch(agent), party))
+
+    def completes(self, slot: Slot, by: Any) -> None:
+        """A phase is about to complete."""
+        if slot.completed > slot.seen:
+            who, eqn = by
+            agent = who if isinstance(who, Agent) else who.agent
+            self.report(
+                "barrier-overrun",
+                f"{slot.name} completes phase {slot.completed + 1}, and nobody has waited for phase {slot.completed}",
+                [Party(agent.title, f"makes the last arrival, by {eqn.op.name}", eqn.location)],
+                missing=f"a wait for completion {slot.completed} before this arrival",
+            )
+        clocks = self.slot_clocks(slot)
+        clocks.phases[slot.completed + 1] = clocks.generic.copy(), clocks.asynchronous.copy()
+        clocks.phases.pop(slot.completed - 2, None)
+
+    def waits(self, agent: Agent, eqn: Eqn, slot: Slot) -> None:
+        """A thread that is two completions behind compares the wrong parity."""
+        seen = agent.observed.get(slot, 0)
+        if slot.completed - seen >= 2:
+            self.report(
+                "missed-phase",
+                f"{slot.name} has completed {slot.completed} phases, and this thread waits for number {seen + 1}",
+                [Party(agent.title, "waits", eqn.location)],
+            )
+            agent.observed[slot] = slot.completed - 1
+
+    def observes(self, agent: Agent, slot: Slot, seen: int) -> None:
+        """A wait returns: the agent learns what the arrivals told."""
+        clocks = self.slot_clocks(slot)
+        self._acquire(agent, clocks.phases.get(seen, (clocks.generic, clocks.asynchronous)))
+
+    def signals(self, agent: Agent, eqn: Eqn, counter: Counter) -> None:
+        """A signal tells what the agent knows."""
+        if counter.clock is None:
+            counter.clock = Clock(-1), Clock(-1)
+        counter.clock[0].join(agent.generic)
+        counter.clock[1].join(agent.asynchronous)
+        self.released(agent)
+
+    def acquires(self, agent: Agent, counter: Counter) -> None:
+        """A wait for a semaphore returns."""
+        if counter.clock is not None:
+            self._acquire(agent, counter.clock)
+
+    # Asynchronous operations.
+
+    def _launches(self, agent: Agent, flight: Flight, accesses: list[Access]) -> None:
+        """What an operation tells when it completes: what its thread knew, and that its own accesses are done."""
+        flight.notes = agent.generic.copy(), agent.asynchronous.copy(), accesses
+        self.released(agent)
+
+    def copy_issued(
+        self,
+        agent: Agent,
+        flight: Flight,
+        source: Reached | None,
+        targets: Sequence[Reached],
+        slots: Sequence[Slot],
+        indices: Sequence[Any],
+    ) -> None:
+        """A copy that arrives at barriers starts."""
+        accesses: list[Access] = []
+        actor = self.slot_clocks(slots[0]).actor
+        if source is not None:
+            access = Access(actor, PENDING, flight.eqn, agent.title, asynchronous=True)
+            accesses.append(access)
+            self.touch(agent, *source, indices, access, agent.asynchronous)
+        for (store, stack), slot in zip(targets, slots, strict=True):
+            access = Access(
+                self.slot_clocks(slot).actor, PENDING, flight.eqn, agent.title, write=True, asynchronous=True
+            )
+            accesses.append(access)
+            self._check_bounds(agent, flight.eqn, store, stack, indices, None)
+            self.touch(agent, store, stack, indices, access, agent.asynchronous)
+        self._launches(agent, flight, accesses)
+
+    def dma_issued(
+        self,
+        agent: Agent,
+        flight: Flight,
+        source: Reached,
+        target: Reached,
+        counters: Sequence[Counter],
+        indices: Sequence[Any],
+    ) -> None:
+        """A copy that raises semaphores starts."""
+        accesses = []
+        for n, (store, stack) in enumerate((source, target)):
+            # Of a remote copy, the last semaphore says that the source has been read.
+            counter = counters[-1] if n == 0 else counters[0]
+            if counter.actor is None:
+                counter.actor = self._global.new(f"copies to {counter.name}")
+            access = Access(counter.actor, PENDING, flight.eqn, agent.title, write=n == 1, asynchronous=True)
+            accesses.append(access)
+            self._check_bounds(agent, flight.eqn, store, stack, indices, None)
+            self.touch(agent, store, stack, indices, access, agent.asynchronous)
+        self._launches(agent, flight, accesses)
+
+    def lands(self, flight: Flight, target: Slot | Counter) -> None:
+        """The bytes of a copy have landed, and the barrier or semaphore is about to learn of it."""
+        generic, asynchronous, accesses = flight.notes
+        if isinstance(target, Slot):
+            clocks = self.slot_clocks(target)
+            actor, epoch = clocks.actor, target.completed + 1
+            pair = clocks.generic, clocks.asynchronous
+        else:
+            target.landed += 1
+            actor, epoch = target.actor, target.landed
+            if target.clock is None:
+                target.clock = Clock(-1), Clock(-1)
+            pair = target.clock
+        for access in accesses:
+            if access.actor == actor and access.epoch == PENDING:
+                access.epoch = epoch
+        for clock, told in zip(pair, (generic, asynchronous), strict=True):
+            clock.join(told)
+            clock.set(actor, epoch)
+
+    def product_issued(
+        self, agent: Agent, flight: Flight, acc: Accumulator, operands: Sequence[Reached], indices: Sequence[Any]
+    ) -> None:
+        """A product starts: it reads its operands from now until it is waited for."""
+        agent.last_product = flight.eqn
+        for store, stack in operands:
+            access = Access(agent.product_actor, agent.issued, flight.eqn, agent.title, asynchronous=True)
+            self._check_bounds(agent, flight.eqn, store, stack, indices, None)
+            self.touch(agent, store, stack, indices, access, agent.asynchronous)
+
+    def products_awaited(self, agent: Agent, eqn: Eqn, upto: int) -> None:
+        """Products up to this one are done."""
+        if upto > 0:
+            agent.generic.set(agent.product_actor, upto)
+            agent.asynchronous.set(agent.product_actor, upto)
+
+    def accumulator(self, agent: Agent, eqn: Eqn, acc: Accumulator) -> None:
+        """An accumulator is read or set."""
+        if acc.group > agent.generic.epoch(agent.product_actor):
+            self.report(
+                "accumulator-in-flight",
+                f"the accumulator {acc.name} is used while a product may be changing it",
+                [
+                    Party(agent.title, f"runs {eqn.op.name}", eqn.location),
+                    Party(agent.title, "started the product", acc.issued.location),
+                ],
+                missing="a wgmma_wait between the two",
+            )
+
+    def store_issued(
+        self, agent: Agent, flight: Flight, source: Reached, target: Reached, indices: Sequence[Any]
+    ) -> None:
+        """A copy to global memory starts, in the group that is open."""
+        agent.last_store = flight.eqn
+        group = agent.groups + 1
+        read = Access(agent.read_actor, group, flight.eqn, agent.title, asynchronous=True)
+        reduces = flight.eqn.params["reduction"] is not None
+        write = Access(agent.write_actor, group, flight.eqn, agent.title, True, reduces, asynchronous=True)
+        self._check_bounds(agent, flight.eqn, source[0], source[1], indices, None)
+        self.touch(agent, *source, indices, read, agent.asynchronous)
+        self.touch(agent, *target, indices, write, agent.asynchronous)
+
+    def stores_awaited(self, agent: Agent, eqn: Eqn, n: int, read_only: bool) -> None:
+        """Groups but the last n have read their sources, and unless `read_only` written their targets."""
+        upto = agent.groups - n
+        if upto > 0:
+            for actor in (agent.read_actor,) if read_only else (agent.read_actor, agent.write_actor):
+                agent.generic.set(actor, upto)
+                agent.asynchronous.set(actor, upto)
+
+    def registers_set(self, agent: Agent, eqn: Eqn) -> None:
+        """A warpgroup changed how many registers its threads may use."""
+        self.limits.registers_set(agent, eqn)
+
+    # Ends.
+
+    def scope_ends(self, agent: Agent, eqn: Eqn, stores: Sequence[Any], agents: Sequence[Agent] = ()) -> None:
+        """Stores are given back."""
+        known = agent.generic.copy()
+        for other in agents:
+            known.join(other.generic)
+        for store in stores:
+            if isinstance(store, Barrier):
+                self._barrier_ends(store)
+            elif isinstance(store, Semaphores):
+                self._semaphores_end(store)
+            elif isinstance(store, Buffer) and store.shadow is not None:
+                self._buffer_ends(store, known, eqn, agent)
+            self.limits.freed(store)
+
+    def _buffer_ends(self, store: Buffer, known: Clock, eqn: Eqn, agent: Agent) -> None:
+        end = Access(agent.actor, 0, eqn, agent.title, write=True)
+        region = store.shadow.regions.resolve((), ())
+        before = store.shadow.write(region, end, lambda b, _: not b.asynchronous or known.covers(b.actor, b.epoch))
+        if before is not None:
+            self.report(
+                "scope-in-use",
+                f"{describe(store)} is given back while an asynchronous operation may still reach it",
+                [party_of(before), Party(agent.title, "leaves the scope", eqn.location)],
+            )
+
+    def _barrier_ends(self, barrier: Barrier) -> None:
+        for slot in barrier.slots.flat:
+            where = f"{slot.name} of {slot.home.label}"
+            if slot.arrived or slot.parts:
+                parties = [_arrival(each) for each in slot.arrivals]
+                self.report(
+                    "barrier-pending-arrivals",
+                    f"{where} ends with {slot.arrived} of {slot.needed} arrivals of a phase",
+                    parties,
+                )
+            if slot.completed > slot.seen:
+                self.report(
+                    "unobserved-completion",
+                    f"{where} completed {slot.completed} phases, and only {slot.seen} were waited for",
+                    [_arrival(slot.last)] if slot.last else [],
+                )
+
+    def _semaphores_end(self, semaphores: Semaphores) -> None:
+        for counter in semaphores.counters.flat:
+            if counter.count:
+                self.report(
+                    "semaphore-not-drained",
+                    f"{counter.name} ends at {counter.count}",
+                    [_arrival(each) for each in counter.signals[-1:]],
+                )
+
+    def block_ends(self, block: Block) -> None:
+        """The last agent of a block has ended: what its neighbours did to its memory must have come before."""
+        if len(block.cluster.blocks) == 1:
+            return
+        known = block.cluster.actors.clock()
+        for agent in block.agents:
+            known.join(agent.generic)
+        mine = {agent.title for agent in block.agents}
+        for store in block.stores:
+            if isinstance(store, Barrier):
+                self._strangers(store, known, block)
+            elif isinstance(store, Buffer) and store.shadow is not None:
+                self._peers(store, known, block, mine)
+
+    def _peers(self, store: Buffer, known: Clock, block: Block, mine: set[str]) -> None:
+        region = store.shadow.regions.resolve((), ())
+        end = Access(block.agents[0].actor, 0, None, block.label, write=True)
+
+        def before_the_end(before: Access, _: bool) -> bool:
+            return before.agent in mine or known.covers(before.actor, before.epoch)
+
+        before = store.shadow.write(region, end, before_the_end)
+        if before is not None:
+            self._exited(party_of(before), f"{describe(store)} of {block.label}")
+
+    def _strangers(self, barrier: Barrier, known: Clock, block: Block) -> None:
+        for slot in barrier.slots.flat:
+            for actor, epoch, party in slot.checks.strangers if slot.checks else ():
+                if not known.covers(actor, epoch):
+                    self._exited(party, f"{slot.name} of {block.label}")
+
+    def reaches(self, agent: Agent, eqn: Eqn, store: Any) -> None:
+        """A thread reaches a store of another block, which must still be there."""
+        home = store.home
+        if home is not None and home is not agent.block and home.ended:
+            party = Party(agent.title, f"runs {eqn.op.name}", eqn.location)
+            self._exited(party, f"{store.name} of {home.label}")
+
+    def _exited(self, party: Party, what: str) -> None:
+        self.report("peer-exited", f"{what} is reached by another block, and its own block may have ended", [party])
+
+    def cluster_ends(self, cluster: Cluster) -> None:
+        """All agents of a cluster have ended."""
+        for block in cluster.blocks.values():
+            for store in block.stores:
+                if isinstance(store, Barrier):
+                    self._barrier_ends(store)
+                elif isinstance(store, Semaphores):
+                    self._semaphores_end(store)
+            self.limits.block_ends(block)
+
+    def launch_starts(self, launching: Any) -> None:
+        """Nothing to do: what comes before a launch has happened before it."""
+
+    def launch_ends(self, launching: Any) -> None:
+        """The semaphores of a launch are back at zero."""
+        for store in launching.scratch.values():
+            if isinstance(store, Semaphores):
+                self._semaphores_end(store)
+
+
+def _arrival(by: tuple[Any, Eqn]) -> Party:
+    who, eqn = by
+    agent = who if isinstance(who, Agent) else who.agent
+    return Party(agent.title, f"arrives by {eqn.op.name}", eqn.location)
+
+
+def _writes_last(effect: tuple[EffectKind, Any]) -> bool:
+    return effect[0] is not EffectKind.READ
+
+
+# Where the mask of a masked access stands among its inputs.
+_MASKED = {"load_masked": 1, "store_masked": 2}

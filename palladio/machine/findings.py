@@ -1,0 +1,216 @@
+"""What the checker finds: a record for each violation, and what each code means and asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from palladio.base.errors import PalladioError
+from palladio.base.locations import Location
+
+
+@dataclass(frozen=True)
+class Code:
+    """A kind of finding: a sentence for its title, and the fix to try first."""
+
+    name: str
+    title: str
+    fix: str
+
+
+CODES: dict[str, Code] = {
+    code.name: code
+    for code in (
+        Code(
+            "data-race",
+            "two accesses of one buffer, at least one of them a write, are not ordered",
+            "order them: arrive at a barrier behind the first, wait for it before the second",
+        ),
+        Code(
+            "global-race",
+            "two blocks reach the same global memory, at least one writes, and nothing orders them",
+            "give each block its own part, use an atomic, or order them with a semaphore",
+        ),
+        Code(
+            "missing-commit-smem",
+            "an asynchronous operation reaches shared memory that ordinary stores wrote, with no fence between them",
+            "call plgpu.commit_smem() in the storing thread, behind the stores and before it starts or signals the "
+            "operation",
+        ),
+        Code(
+            "wgmma-operand-overwritten",
+            "the operand of a wgmma that may still be in flight is overwritten",
+            "wait for the product before the memory is released: plgpu.wgmma_wait(0), or wgmma_wait(n) with a release "
+            "n steps later (delay_release=n)",
+        ),
+        Code(
+            "accumulator-in-flight",
+            "an accumulator is used while a wgmma that changes it may be in flight",
+            "wait first: plgpu.wgmma_wait(0), or read it with acc[...], which waits",
+        ),
+        Code(
+            "store-source-overwritten",
+            "the source of a copy to global memory that may still be in flight is overwritten",
+            "call plgpu.wait_smem_to_gmem(0, wait_read_only=True) in the copying thread before the memory is written "
+            "again",
+        ),
+        Code(
+            "copy-not-awaited",
+            "memory is used that an asynchronous copy may still be writing",
+            "wait for the copy first: plgpu.barrier_wait on its barrier, or plgpu.wait_smem_to_gmem(0) for a store",
+        ),
+        Code(
+            "copy-target-in-use",
+            "an asynchronous copy may overwrite memory that is still being used",
+            "let its users arrive at a barrier when they are done, and wait for that barrier before starting the copy",
+        ),
+        Code(
+            "deadlock",
+            "every thread waits, and nothing is under way that could wake one",
+            "see who waits for whom: an arrival is missing, one barrier too many is waited for, or a copy was not "
+            "started",
+        ),
+        Code("out-of-bounds", "an access reaches outside its buffer", "bound the index, or mask the access"),
+        Code(
+            "uninitialized-read",
+            "memory is read that nothing has written",
+            "write or copy to it first, and wait for the copy",
+        ),
+        Code(
+            "barrier-overrun",
+            "a barrier completes again before anybody has waited for its last completion",
+            "wait for every completion, or give the barrier more slots; check the number of arrivals",
+        ),
+        Code(
+            "missed-phase",
+            "a thread waits for a completion that is two or more phases old",
+            "a thread that waits for a barrier must wait for every one of its completions",
+        ),
+        Code(
+            "unobserved-completion",
+            "a barrier ends with a completion that nobody has waited for",
+            "wait for it before the end, or leave out the arrival",
+        ),
+        Code(
+            "barrier-pending-arrivals",
+            "a barrier ends in the middle of a phase: some arrivals came, others did not",
+            "let every thread that takes part arrive, or lower num_arrivals",
+        ),
+        Code(
+            "unawaited-copy",
+            "a thread ends while its copies to global memory may still be reading shared memory",
+            "call plgpu.wait_smem_to_gmem(0) at the end",
+        ),
+        Code(
+            "unawaited-wgmma",
+            "a thread ends while its products may still be in flight",
+            "call plgpu.wgmma_wait(0), or read the accumulator, before the end",
+        ),
+        Code(
+            "semaphore-not-drained",
+            "a semaphore does not end at zero",
+            "wait for every signal, or leave out the signals that nobody waits for",
+        ),
+        Code(
+            "peer-exited",
+            "a block reaches the memory or a barrier of a block of the cluster that may have ended",
+            "let the blocks of the cluster meet at a ClusterBarrier before they end",
+        ),
+        Code(
+            "scope-in-use",
+            "memory is given back at the end of its scope while an asynchronous operation may still reach it",
+            "wait for the operation inside the scope",
+        ),
+        Code(
+            "shared-memory-exceeded",
+            "a block uses more shared memory than a multiprocessor has",
+            "use fewer stages, smaller tiles, or let buffers that do not live at once share memory (plgpu.RefUnion)",
+        ),
+        Code(
+            "registers-exceeded",
+            "the warpgroups of a block claim more registers than a multiprocessor has",
+            "lower the counts: 128 threads of every warpgroup share 65,536 registers",
+        ),
+        Code("barriers-exceeded", "a block has more barriers than fit", "use fewer barriers, or fewer stages"),
+    )
+}
+"""Every code that a finding can have. `docs/findings/` has a page for each."""
+
+
+@dataclass(frozen=True)
+class Party:
+    """One side of a finding: who, doing what, where."""
+
+    agent: str
+    did: str
+    location: Location | None = None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A violation of the model in the schedule that ran.
+
+    Fields:
+        code: stable, in kebab-case; one of `CODES`.
+        message: what happened, to which buffer or barrier.
+        parties: who took part: the one that was caught first, then the others.
+        missing: the order that is missing, or what would have been needed.
+        fix: what to try.
+        details: more lines: for a deadlock, who waits for what.
+        schedule: the policy and seed that replay it.
+    """
+
+    code: str
+    message: str
+    parties: tuple[Party, ...]
+    missing: str = ""
+    fix: str = ""
+    details: tuple[str, ...] = field(default=(), compare=False)
+    schedule: str = field(default="", compare=False)
+
+    @property
+    def locations(self) -> tuple[Location, ...]:
+        """Where the parties were, those that have a place."""
+        return tuple(party.location for party in self.parties if party.location is not None)
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """The parties' threads."""
+        return tuple(party.agent for party in self.parties)
+
+    @property
+    def key(self) -> Any:
+        """What makes two findings the same mistake: the code and the places, whichever threads it happened to."""
+        return self.code, tuple((place.file, place.line, place.column) for place in self.locations) or self.message
+
+    def render(self) -> str:
+        """The text that a person reads: message, both sides with their source lines, the missing order, the fix."""
+        lines = [f"{self.code}: {self.message}"]
+        for party in self.parties:
+            lines.append(f"  {party.agent}: {party.did}")
+            if party.location is not None:
+                lines += ["  " + line for line in party.location.render().split("\n")]
+        lines += [f"  {line}" for line in self.details]
+        if self.missing:
+            lines.append(f"  missing: {self.missing}")
+        lines.append(f"  try:     {self.fix or CODES[self.code].fix}")
+        lines.append(f"  see:     docs/findings/{self.code}.md")
+        if self.schedule:
+            lines.append(f"  replay:  {self.schedule}")
+        return "\n".join(lines)
+
+
+class CheckError(PalladioError):
+    """A finding, raised: what running a kernel on the simulator ends with when the kernel breaks a rule.
+
+    `finding` is the record.
+    """
+
+    def __init__(self, finding: Finding) -> None:
+        places: Sequence[Location] = finding.locations
+        super().__init__(finding.message, location=places[0] if places else None)
+        self.finding = finding
+
+    def __str__(self) -> str:
+        return self.finding.render()

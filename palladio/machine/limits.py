@@ -1,0 +1,77 @@
+"""What a multiprocessor of sm_90 has: shared memory, registers, and what of them a launch claims."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from palladio.ir.program import Eqn
+from palladio.machine.agents import Agent, Block
+from palladio.machine.buffers import Barrier, Buffer
+from palladio.machine.findings import Party
+from palladio.types.types import SMEM
+
+if TYPE_CHECKING:
+    from palladio.machine.checker import Checker
+
+SHARED_BYTES = 232_448
+"""Shared memory that one block can use: 227 KiB (CUDA C++ Programming Guide, compute capability 9.0)."""
+ALIGNMENT = 1024
+"""Buffers in shared memory begin at multiples of this, as swizzled ones must."""
+BARRIER_BYTES = 8
+REGISTERS_OF_A_LANE = 512
+"""65,536 registers over 128 lanes: what the warpgroups of a block share."""
+
+
+class Limits:
+    """Adds up what blocks claim."""
+
+    def __init__(self, checker: Checker) -> None:
+        self.checker = checker
+
+    def allocated(self, store: Any) -> None:
+        """A block claims memory."""
+        size = _bytes(store)
+        if not size:
+            return
+        block: Block = store.home
+        block.shared_bytes += size
+        if block.shared_bytes > SHARED_BYTES:
+            self.checker.report(
+                "shared-memory-exceeded",
+                f"{block.label} uses {block.shared_bytes:,} bytes of shared memory with {store.name} "
+                f"({store.type.array}); there are {SHARED_BYTES:,}",
+                [],
+            )
+
+    def freed(self, store: Any) -> None:
+        """A block gives memory back."""
+        size = _bytes(store)
+        if size:
+            store.home.shared_bytes -= size
+
+    def registers_set(self, agent: Agent, eqn: Eqn) -> None:
+        """When every warpgroup of the block has said how many registers it uses, they must fit."""
+        counts = [other.registers for other in agent.block.agents]
+        if None in counts:
+            return
+        total = sum(count or 0 for count in counts)
+        if total > REGISTERS_OF_A_LANE:
+            self.checker.report(
+                "registers-exceeded",
+                f"the {len(counts)} warpgroups of {agent.block.label} claim {' + '.join(map(str, counts))} registers "
+                f"for each lane; there are {REGISTERS_OF_A_LANE}",
+                [Party(agent.title, "sets its registers", eqn.location)],
+            )
+
+    def block_ends(self, block: Block) -> None:
+        """A block's claims end with it."""
+        block.shared_bytes = 0
+
+
+def _bytes(store: Any) -> int:
+    if isinstance(store, Barrier):
+        return store.slots.size * BARRIER_BYTES
+    if isinstance(store, Buffer) and store.type.space is SMEM and isinstance(store.home, Block):
+        size = store.type.size * store.type.dtype.itemsize
+        return -(-size // ALIGNMENT) * ALIGNMENT
+    return 0
