@@ -1,0 +1,201 @@
+"""How an array is spread over the registers of a warpgroup's threads, as kernels ask for it.
+
+A layout changes no value. The evaluator, the simulator and the CPU take it as a comment; a GPU target obeys it.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """Nested tiles: the last axes are cut into tiles of the first shape, these into tiles of the second, and so on.
+
+    Args:
+        tiles: shapes, each with as many sizes as the next or more.
+
+    Raises:
+        PalladioTypeError: sizes that are no integers.
+        PalladioValueError: no tiles, sizes below 1, a tile of more axes than the one before it.
+    """
+
+    tiles: tuple[tuple[int, ...], ...]
+
+    def __post_init__(self) -> None:
+        with at_call():
+            try:
+                found = tuple(tuple(map(operator.index, tile)) for tile in self.tiles)
+            except TypeError:
+                raise PalladioTypeError(
+                    "tiles are sequences of integers",
+                    argument="tiles",
+                    expected="such as ((64, 8), (16, 8))",
+                    got=repr(self.tiles),
+                ) from None
+            if not found or any(not tile or min(tile) < 1 for tile in found):
+                raise PalladioValueError("tiles have sizes of at least 1", argument="tiles", got=found)
+            if any(len(inner) > len(outer) for outer, inner in zip(found, found[1:], strict=False)):
+                raise PalladioValueError(
+                    "a tile has at most the axes of the one before it", argument="tiles", got=found
+                )
+        object.__setattr__(self, "tiles", found)
+
+
+@dataclass(frozen=True)
+class Replicated:
+    """Where a layout names an axis for warps or lanes: none, as `times` of them hold the same elements.
+
+    Raises:
+        PalladioValueError: fewer than 1.
+    """
+
+    times: int
+
+    def __post_init__(self) -> None:
+        with at_call():
+            if not isinstance(self.times, int) or self.times < 1:
+                raise PalladioValueError("elements are held at least once", argument="times", got=repr(self.times))
+
+
+@dataclass(frozen=True)
+class RegisterLayout:
+    """A layout with its parameters, and the axes that reductions have taken from it.
+
+    Fields:
+        name: of `Layout`.
+        parameters: what it was called with.
+        reduced: for each `reduce`, its axes.
+    """
+
+    name: str
+    parameters: tuple[Any, ...] = ()
+    reduced: tuple[tuple[int, ...], ...] = ()
+
+    def reduce(self, axes: int | Sequence[int]) -> RegisterLayout:
+        """The layout of what a reduction along these axes of an array of this layout gives."""
+        return replace(self, reduced=(*self.reduced, _axes(axes)))
+
+    @property
+    def ndim(self) -> int | None:
+        """How many axes an array of this layout has; None where any number will do."""
+        rank = _RANKS.get(self.name)
+        return None if rank is None else rank - sum(map(len, self.reduced))
+
+    def __str__(self) -> str:
+        given = f"({', '.join(map(str, self.parameters))})" if self.parameters else ""
+        return self.name + given + "".join(f".reduce({', '.join(map(str, axes))})" for axes in self.reduced)
+
+
+def _axes(axes: Any) -> tuple[int, ...]:
+    found = axes if isinstance(axes, (tuple, list)) else (axes,)
+    if not found or not all(isinstance(axis, int) and axis >= 0 for axis in found) or len(set(found)) != len(found):
+        raise PalladioValueError(
+            "a layout is reduced along axes counted from 0, each once", argument="axes", got=repr(axes)
+        )
+    return tuple(found)
+
+
+class Layout(Enum):
+    """The layouts that a kernel can ask for.
+
+    WGMMA is how the tensor cores hold an accumulator `f32[m, n]` and take a left operand of 16 bits (PTX ISA,
+    "Register Fragments for wgmma.mma_async.m64nNk16"); WGMMA_8BIT one of 8 bits; WGMMA_UPCAST_2X and _4X hold narrow
+    elements where they are after widening to 16 bits; WGMMA_TRANSPOSED is WGMMA with the axes exchanged. WG_SPLAT holds
+    one element for all, `WG_STRIDED(shape, vec_size)` vectors of elements in turn. SMEM_GMEM_COPY moves whole rows of
+    shared memory; TMA_INDICES and TMA_INDICES_4 hold the rows that a copy gathers. MMA_LHS, MMA_RHS and MMA_ACC are the
+    operands of `mma`. `TILED(tiling, warp_dims, lane_dims, vector_dim)` says it in full.
+    """
+
+    WGMMA = "WGMMA"
+    WGMMA_8BIT = "WGMMA_8BIT"
+    WGMMA_UPCAST_2X = "WGMMA_UPCAST_2X"
+    WGMMA_UPCAST_4X = "WGMMA_UPCAST_4X"
+    WGMMA_TRANSPOSED = "WGMMA_TRANSPOSED"
+    WG_SPLAT = "WG_SPLAT"
+    WG_STRIDED = "WG_STRIDED"
+    TILED = "TILED"
+    SMEM_GMEM_COPY = "SMEM_GMEM_COPY"
+    TMA_INDICES = "TMA_INDICES"
+    TMA_INDICES_4 = "TMA_INDICES_4"
+    MMA_LHS = "MMA_LHS"
+    MMA_RHS = "MMA_RHS"
+    MMA_ACC = "MMA_ACC"
+
+    def __call__(self, *parameters: Any, **named: Any) -> RegisterLayout:
+        """The layout with its parameters."""
+        with at_call():
+            if not parameters and not named:
+                raise PalladioValueError("a layout is called with its parameters", got=f"{self.name}()")
+            return RegisterLayout(self.name, (*map(_hashable, parameters), *sorted(map(_named, named.items()))))
+
+    def reduce(self, axes: int | Sequence[int]) -> RegisterLayout:
+        """The layout of what a reduction along these axes of an array of this layout gives."""
+        with at_call():
+            return RegisterLayout(self.name).reduce(axes)
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(map(_hashable, value)) if isinstance(value, list) else value
+
+
+def _named(item: tuple[str, Any]) -> str:
+    return f"{item[0]}={item[1]}"
+
+
+_MATRICES = (
+    *("WGMMA", "WGMMA_8BIT", "WGMMA_UPCAST_2X", "WGMMA_UPCAST_4X", "WGMMA_TRANSPOSED"),
+    *("MMA_LHS", "MMA_RHS", "MMA_ACC"),
+)
+_RANKS = {**dict.fromkeys(_MATRICES, 2), "TMA_INDICES": 1, "TMA_INDICES_4": 1}
+
+
+def described_layout(layout: Any, argument: str = "layout") -> RegisterLayout:
+    """The layout that a user gives.
+
+    Raises:
+        PalladioTypeError: for what is none.
+    """
+    if isinstance(layout, RegisterLayout):
+        return layout
+    if isinstance(layout, Layout):
+        return RegisterLayout(layout.name)
+    raise PalladioTypeError(
+        "this is no layout", argument=argument, expected="such as plgpu.Layout.WGMMA", got=repr(layout)
+    )
+
+
+def find_swizzle(minor_dim_bits: int, what: str = "") -> int:
+    """The widest swizzle, in bytes, of shared memory whose last axis holds so many bits: 128, 64, 32, or 16 for none.
+
+    `SwizzleTransform` takes all of them but 16, which permutes nothing.
+
+    Args:
+        minor_dim_bits: the elements of the last axis times the bits of each.
+        what: what an error calls the memory.
+
+    Raises:
+        PalladioTypeError: bits that are no integer.
+        PalladioValueError: bits that are no positive multiple of 128.
+    """
+    with at_call():
+        if not isinstance(minor_dim_bits, int):
+            raise PalladioTypeError(
+                "a number of bits is an integer", argument="minor_dim_bits", got=repr(minor_dim_bits)
+            )
+        for swizzle in (128, 64, 32, 16):
+            if minor_dim_bits > 0 and minor_dim_bits % (8 * swizzle) == 0:
+                return swizzle
+        of = f" of {what}" if what else ""
+        raise PalladioValueError(
+            f"the last axis{of} holds no whole number of 16-byte pieces",
+            argument="minor_dim_bits",
+            expected="a positive multiple of 128",
+            got=minor_dim_bits,
+        )
