@@ -1,0 +1,12 @@
+"""Kernels for Hopper GPUs in the concurrent dialect: warpgroups that compute beside one that moves memory.
+
+    from palladio.library import hopper
+    out = hopper.attention(q, k, v, causal=True)
+
+They take what their namesakes in `palladio.library` take, except for tiles: a configuration record says how a block is
+divided. On a laptop they run on the simulator, which checks every access.
+"""
+
+from palladio.library.hopper.attention import AttentionConfig, attention
+
+__all__ = ["AttentionConfig", "attention"]

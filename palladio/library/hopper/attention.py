@@ -1,0 +1,317 @@
+"""Attention forward: two warpgroups that take turns at the tensor cores, and one that brings keys and values.
+
+While one computing warpgroup multiplies, the other takes exponentials: they pass the turn at a barrier ("ping-pong";
+Shah et al., "FlashAttention-3", 2024). Keys and values go by in two rings of buffers; scores are never kept, the sums
+so far are rescaled (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import palladio as pl
+import palladio.gpu as plgpu
+import palladio.numpy as jnp
+from palladio import lax
+from palladio.library.checks import dtype_of, fail, require_array, zeros
+from palladio.library.hopper.limits import (
+    COMPUTE_GROUPS,
+    COMPUTE_REGISTERS,
+    MEMORY_GROUP,
+    MEMORY_REGISTERS,
+    require_config,
+    require_operand,
+    require_shared,
+)
+
+Ref = Any
+Value = Any
+
+
+@dataclass(frozen=True)
+class AttentionConfig:
+    """How a block divides its work.
+
+    Args:
+        block_q: queries of each of the two computing warpgroups; on the device a multiple of 64.
+        block_kv: keys and values of one step; on the device a multiple of 16.
+        stages: steps whose keys and values have a place in shared memory.
+    """
+
+    block_q: int = 64
+    block_kv: int = 128
+    stages: int = 2
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """What a kernel is made for: `q[heads, queries, width]`, `k[heads, keys, width]`, `v[heads, keys, out_width]`."""
+
+    heads: int
+    queries: int
+    keys: int
+    width: int
+    out_width: int
+    causal: bool
+    scale: float
+    config: AttentionConfig
+
+    @property
+    def rows(self) -> int:
+        """Queries of a block."""
+        return COMPUTE_GROUPS * self.config.block_q
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        return self.heads, pl.cdiv(self.queries, self.rows)
+
+    def steps(self, first_row: Value) -> Value:
+        """How many blocks of keys the block of queries from `first_row` on needs."""
+        steps = pl.cdiv(self.keys, self.config.block_kv)
+        return jnp.minimum(steps, _cdiv(first_row + self.rows, self.config.block_kv)) if self.causal else steps
+
+    def unmasked_steps(self, first_row: Value) -> Value:
+        """How many of them the queries of a warpgroup from `first_row` on see whole."""
+        whole = self.keys // self.config.block_kv
+        return jnp.minimum(whole, (first_row + 1) // self.config.block_kv) if self.causal else whole
+
+
+def _cdiv(x: Value, y: int) -> Value:
+    return (x + (y - 1)) // y
+
+
+@dataclass(frozen=True)
+class _Ring:
+    """Buffers through which the memory warpgroup hands blocks to the computing ones, and the barriers of each.
+
+    `filled` counts the one copy into a buffer, `drained` the two warpgroups that are done with it.
+    """
+
+    buffers: Ref
+    filled: Ref
+    drained: Ref
+    stages: int
+
+    def fill(self, step: Value, source: Ref) -> None:
+        """Start the copy for a step once the buffer is free again."""
+        slot = lax.rem(step, self.stages)
+
+        @pl.when(step >= self.stages)
+        def _() -> None:
+            plgpu.barrier_wait(self.drained.at[slot])
+
+        plgpu.copy_gmem_to_smem(source, self.buffers.at[slot], self.filled.at[slot])
+
+    def await_drained(self, steps: Value) -> None:
+        """Wait for what no later copy has waited for: no barrier ends with a completion that nobody saw."""
+
+        @pl.loop(jnp.maximum(steps - self.stages, 0), steps)
+        def _(step: Value) -> None:
+            plgpu.barrier_wait(self.drained.at[lax.rem(step, self.stages)])
+
+    def take(self, step: Value) -> Ref:
+        """The buffer of a step, once it is filled."""
+        slot = lax.rem(step, self.stages)
+        plgpu.barrier_wait(self.filled.at[slot])
+        return self.buffers.at[slot]
+
+    def give_back(self, step: Value) -> None:
+        """Say that this warpgroup is done with the buffer of a step."""
+        plgpu.barrier_arrive(self.drained.at[lax.rem(step, self.stages)])
+
+
+def _attention_kernel(q: Ref, k: Ref, v: Ref, out: Ref, problem: _Problem, **scratch: Ref) -> None:
+    """One block: `COMPUTE_GROUPS` times `block_q` queries of one head."""
+    config = problem.config
+    rings = {
+        name: _Ring(scratch[name], scratch[f"{name}_filled"], scratch[f"{name}_drained"], config.stages)
+        for name in ("keys", "values")
+    }
+    queries, queries_filled, turn = scratch["queries"], scratch["queries_filled"], scratch["turn"]
+    group = pl.axis_index("warpgroup")
+    head, first_row = pl.axis_index("head"), pl.axis_index("block") * problem.rows
+    steps = problem.steps(first_row)
+
+    @pl.when(group == MEMORY_GROUP)
+    def _() -> None:
+        plgpu.set_max_registers(MEMORY_REGISTERS, action="decrease")
+        for each in range(COMPUTE_GROUPS):
+            rows = pl.ds(first_row + each * config.block_q, config.block_q)
+            wanted = queries.at[each, :, : problem.width]
+            plgpu.copy_gmem_to_smem(q.at[head, rows], wanted, queries_filled.at[each])
+
+        @pl.loop(0, steps)
+        def _(step: Value) -> None:
+            rows = pl.ds(step * config.block_kv, config.block_kv)
+            rings["keys"].fill(step, k.at[head, rows])
+            rings["values"].fill(step, v.at[head, rows])
+
+        rings["keys"].await_drained(steps)
+        rings["values"].await_drained(steps)
+
+    @pl.when(group < COMPUTE_GROUPS)
+    def _() -> None:
+        plgpu.set_max_registers(COMPUTE_REGISTERS, action="increase")
+        own = queries.at[group]
+        own_row = first_row + group * config.block_q
+        plgpu.barrier_wait(queries_filled.at[group])
+        # The second warpgroup starts one turn later, and the first one waits at the end for the turn it is ahead.
+        pl.when(group == 1)(lambda: plgpu.barrier_arrive_and_wait(turn))
+        result = _attend(problem, own.at[:, : problem.width], rings["keys"], rings["values"], turn, own_row, steps)
+        pl.when(group == 0)(lambda: plgpu.barrier_arrive_and_wait(turn))
+        # The queries have been read: their buffer takes the result.
+        staged = own.at[:, : problem.out_width]
+        staged[...] = result.astype(staged.dtype)
+        plgpu.commit_smem()
+        plgpu.copy_smem_to_gmem(staged, out.at[head, pl.ds(own_row, config.block_q)])
+        plgpu.wait_smem_to_gmem(0)
+
+
+def _attend(
+    problem: _Problem, queries: Ref, keys: _Ring, values: _Ring, turn: Ref, first_row: Value, steps: Value
+) -> Value:
+    """f32[block_q, out_width]: what the queries of one warpgroup see in all keys that they may see."""
+    config = problem.config
+
+    def scoped(weighted: Ref) -> Value:
+        def attend(masked: bool, step: Value, carry: tuple[Value, Value]) -> tuple[Value, Value]:
+            before, total = carry
+            scores = _scores(queries, keys, step, turn) * (problem.scale * math.log2(math.e))
+            if masked:
+                scores = _mask(problem, scores, first_row, step * config.block_kv)
+            largest = jnp.maximum(before, jnp.max(scores, axis=1))
+            shrink = jnp.exp2(before - largest)
+            weights = jnp.exp2(scores - largest[:, None])
+            total = total * shrink + jnp.sum(weights, axis=1)
+            weighted[...] = weighted[...] * shrink[:, None]
+            rounded = weights.astype(queries.dtype)
+            block = values.take(step)
+            plgpu.barrier_arrive_and_wait(turn)
+            plgpu.wgmma(weighted, rounded, block)
+            plgpu.wgmma_wait(0)
+            values.give_back(step)
+            return largest, total
+
+        start = (jnp.full((config.block_q,), -jnp.inf, jnp.float32), jnp.zeros((config.block_q,), jnp.float32))
+        unmasked = jnp.minimum(steps, problem.unmasked_steps(first_row))
+        carry = lax.fori_loop(0, unmasked, functools.partial(attend, False), start)
+        _, total = lax.fori_loop(unmasked, steps, functools.partial(attend, True), carry)
+        return weighted[...] / total[:, None]
+
+    return pl.run_scoped(scoped, plgpu.ACC((config.block_q, problem.out_width)))
+
+
+def _scores(queries: Ref, keys: _Ring, step: Value, turn: Ref) -> Value:
+    """f32[block_q, block_kv]: the products of a warpgroup's queries with the keys of a step.
+
+    The turn passes as soon as the product is issued: the tensor cores work on it while the other warpgroup issues.
+    """
+
+    def multiply(acc: Ref) -> Value:
+        plgpu.wgmma(acc, queries, keys.take(step).T)
+        plgpu.barrier_arrive_and_wait(turn)
+        plgpu.wgmma_wait(0)
+        keys.give_back(step)
+        return acc[...]
+
+    return pl.run_scoped(multiply, plgpu.ACC((queries.shape[0], keys.buffers.shape[1])))
+
+
+def _mask(problem: _Problem, scores: Value, first_row: Value, first_column: Value) -> Value:
+    """Scores of which those of keys that a query does not see are -inf. Every query sees key 0."""
+    column = first_column + lax.broadcasted_iota(jnp.int32, scores.shape, 1)
+    seen = column < problem.keys
+    if problem.causal:
+        seen &= column <= first_row + lax.broadcasted_iota(jnp.int32, scores.shape, 0)
+    return jnp.where(seen, scores, -jnp.inf)
+
+
+def attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    config: AttentionConfig | None = None,
+    interpret: Any = None,
+) -> Any:
+    """`softmax(q k^T * scale) v` for each head, in memory that does not grow with the number of scores.
+
+    Args:
+        q: `dtype[..., m, d]`, float16, bfloat16 or float32: m queries.
+        k: `dtype[..., n, d]`: n keys, at least one, with the same leading axes.
+        v: `dtype[..., n, e]`: a value for each key.
+        causal: whether query i sees the keys 0 to i only.
+        scale: what the products are multiplied by; `1/sqrt(d)` if it is not given.
+        config: how a block divides its work. Its blocks need not divide m and n.
+        interpret: as in `palladio.gpu.kernel`.
+
+    Returns:
+        `dtype[..., m, e]`. Scores and sums are in float32; the weights are rounded to the dtype of `v` before they
+        multiply it.
+
+    Raises:
+        PalladioTypeError: dtypes that the tensor cores do not multiply, or several; no configuration.
+        PalladioValueError: shapes that do not go together, no keys, a configuration that does not fit into a block.
+    """
+    (*lead, m, d), (*k_lead, n, d_k), (*v_lead, n_v, e) = (
+        _shape(x, name) for x, name in ((q, "q"), (k, "k"), (v, "v"))
+    )
+    if k_lead != lead or d_k != d or n == 0 or d == 0:
+        wanted, rule = f"{(*lead, 'n', d)} with n and d at least 1", "the keys do not go with the queries"
+        raise fail(pl.PalladioValueError, rule, argument="k", expected=wanted, got=tuple(k.shape))
+    if v_lead != lead or n_v != n:
+        wanted, rule = str((*lead, n, "e")), "not one value for each key"
+        raise fail(pl.PalladioValueError, rule, argument="v", expected=wanted, got=tuple(v.shape))
+    require_operand(q, "q")
+    require_operand(k, "k", like=q)
+    require_operand(v, "v", like=q)
+    config = require_config(config, AttentionConfig)
+    heads = math.prod(lead)
+    factor = float(d**-0.5 if scale is None else scale)
+    problem = _Problem(heads, m, n, d, e, bool(causal), factor, config)
+    dtype = dtype_of(q)
+    require_shared(dtype.itemsize * (problem.rows * max(d, e) + config.stages * config.block_kv * (d + e)))
+    if 0 in (heads, m, e):
+        return zeros((*lead, m, e), dtype, q, k, v)
+    q, k, v = (x.reshape((-1, *x.shape[-2:])) for x in (q, k, v))
+    return _kernel(problem, dtype, interpret)(q, k, v).reshape((*lead, m, e))
+
+
+def _shape(value: Any, argument: str) -> tuple[int, ...]:
+    shape = require_array(value, argument, None, "[..., n, d]")
+    if len(shape) < 2:
+        raise fail(pl.PalladioValueError, "attention needs at least two axes", argument=argument, got=shape)
+    return shape
+
+
+def _kernel(problem: _Problem, dtype: Any, interpret: Any) -> Any:
+    """The launch, a function of `q`, `k` and `v`."""
+    config = problem.config
+    stages, block = config.stages, config.block_kv
+    scratch: dict[str, Any] = {
+        "queries": plgpu.SMEM((COMPUTE_GROUPS, config.block_q, max(problem.width, problem.out_width)), dtype),
+        "queries_filled": plgpu.Barrier(num_barriers=COMPUTE_GROUPS),
+        "keys": plgpu.SMEM((stages, block, problem.width), dtype),
+        "values": plgpu.SMEM((stages, block, problem.out_width), dtype),
+        "turn": plgpu.Barrier(num_arrivals=COMPUTE_GROUPS),
+    }
+    for name in ("keys", "values"):
+        scratch[f"{name}_filled"] = plgpu.Barrier(num_barriers=stages)
+        scratch[f"{name}_drained"] = plgpu.Barrier(num_arrivals=COMPUTE_GROUPS, num_barriers=stages)
+    return plgpu.kernel(
+        functools.partial(_attention_kernel, problem=problem),
+        pl.ShapeDtypeStruct((problem.heads, problem.queries, problem.out_width), dtype),
+        scratch_types=scratch,
+        grid=problem.grid,
+        grid_names=("head", "block"),
+        num_threads=COMPUTE_GROUPS + 1,
+        thread_name="warpgroup",
+        compiler_params=None,
+        interpret=interpret,
+        name="attention",
+    )
