@@ -28,6 +28,7 @@ from palladio.trace.functions import call_user, counted, function_location, func
 from palladio.trace.grid import GridAxes, enclosing_axes, grid_axes
 from palladio.trace.reference import Reference
 from palladio.trace.trace import Staged, Traced, current_trace, stage
+from palladio.trace.unions import unpacked
 from palladio.trace.values import wrap
 from palladio.types import dtypes
 from palladio.types.types import ArrayType, MemorySpace, RefType, Type
@@ -230,12 +231,14 @@ class _Builder:
             ids, extra, given = values[:rank], iter(values[rank:first]), values[first:]
             sizes = tuple(next(extra) if axis.size is None else axis.size for axis in mesh.axes)
             args, outs = trees.unflatten(structure, given[:arrays])
-            scratch = trees.unflatten(scratch_tree, given[arrays:])
+            buffers = unpacked(trees.flatten(call.scratch)[0], given[arrays:])
+            scratch = trees.unflatten(scratch_tree, buffers)
             keywords = dict(scratch) if isinstance(scratch, Mapping) else {}
             positional = () if keywords else scratch if isinstance(scratch, (tuple, list)) else (scratch,)
             names = tuple(axis.name or None for axis in mesh.axes)
             outer = enclosing_axes()
-            axes = GridAxes((*ids, *outer.ids), (*sizes, *outer.sizes), (*names, *outer.names))
+            kinds = tuple(axis.kind for axis in mesh.axes)
+            axes = GridAxes((*ids, *outer.ids), (*sizes, *outer.sizes), (*names, *outer.names), (*kinds, *outer.kinds))
             with grid_axes(axes):
                 expected = counted(len(args) + len(outs) + len(positional), "reference")
                 result = call_user(body, (*args, *outs, *positional), keywords, f"the {call.what} body", expected)

@@ -23,6 +23,7 @@ from palladio.ops import memory
 from palladio.ops.launch import collective_scope
 from palladio.trace.functions import call_user, counted, require_function
 from palladio.trace.trace import Staged, stage
+from palladio.trace.unions import unpacked
 from palladio.trace.values import wrap
 from palladio.types import dtypes
 from palladio.types.scratch import ACC
@@ -510,7 +511,11 @@ def run_scoped(f: Callable[..., Any], *types: Any, collective_axes: Any = (), **
     leaves, structure = trees.flatten((types, kw_types))
     allocations = tuple(_ref_type(leaf) for leaf in leaves)
     body = Body(f, "run_scoped")
-    staged = body.stage(allocations, [False] * len(leaves), lambda *refs: trees.unflatten(structure, refs))
+    staged = body.stage(
+        allocations,
+        [False] * len(leaves),
+        lambda *refs: trees.unflatten(structure, unpacked(leaves, refs)),
+    )
     program = staged.program
     count = len(leaves)
     ordered = Program((*program.inputs[count:], *program.inputs[:count]), program.eqns, program.outputs, program.name)

@@ -12,6 +12,7 @@ from palladio.array import convert
 from palladio.base.errors import PalladioTypeError, PalladioValueError
 from palladio.ir.bind import bind
 from palladio.ops import copy as ops
+from palladio.trace.grid import require_cluster_axes
 from palladio.trace.reference import Reference, fitted, reached, require_reference
 
 
@@ -70,6 +71,7 @@ def copy_gmem_to_smem(
         raise PalladioTypeError(
             "a copy to shared memory arrives at a barrier", argument="barrier", hint="allocate one: plgpu.Barrier()"
         )
+    require_cluster_axes(axes_of(collective_axes), "collective_axes")
     arguments = {"src": src, "dst": dst, "barrier": barrier}
     roots, stacks, operands = reached(*(require_reference(each, name) for name, each in arguments.items()))
     fill = OOBFillMode.ZEROS if oob_mode is None else OOBFillMode(oob_mode)
@@ -159,4 +161,5 @@ def cluster_ref(ref: Any, idxs: dict[str, Any]) -> Reference:
     Args:
         idxs: for some cluster axes, the block's index along them.
     """
+    require_cluster_axes(idxs, "idxs")
     return require_reference(ref, "ref").in_peer(idxs)

@@ -5,7 +5,7 @@ Here the kernel's author finds them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -16,11 +16,12 @@ from palladio.base.errors import PalladioIndexError, PalladioTypeError, Palladio
 
 @dataclass(frozen=True)
 class GridAxes:
-    """The traced program id, the size and the name of each grid axis."""
+    """The traced program id, the size and the name of each grid axis; of a mesh axis also its kind."""
 
     ids: tuple[Any, ...]
     sizes: tuple[Any, ...]
     names: tuple[str | None, ...]
+    kinds: tuple[str, ...] = ()
 
 
 _axes: ContextVar[GridAxes | None] = ContextVar("palladio_grid", default=None)
@@ -87,3 +88,17 @@ def axis_size(axis_name: str) -> Any:
     """The size of the grid axis of a name."""
     axes, axis = _named(axis_name)
     return axes.sizes[axis]
+
+
+def require_cluster_axes(names: Iterable[str], argument: str) -> None:
+    """Refuse names that are not those of cluster axes of the kernel being traced."""
+    axes = enclosing_axes()
+    known = [name for name, kind in zip(axes.names, axes.kinds, strict=False) if kind == "cluster"]
+    for name in names:
+        if name not in known:
+            raise PalladioValueError(
+                "no cluster axis has this name here",
+                argument=argument,
+                expected=", ".join(str(each) for each in known) or "a kernel with cluster axes",
+                got=repr(name),
+            )

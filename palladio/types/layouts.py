@@ -9,6 +9,7 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import pairwise
 from typing import Any
 
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
@@ -41,7 +42,7 @@ class Tiling:
                 ) from None
             if not found or any(not tile or min(tile) < 1 for tile in found):
                 raise PalladioValueError("tiles have sizes of at least 1", argument="tiles", got=found)
-            if any(len(inner) > len(outer) for outer, inner in zip(found, found[1:], strict=False)):
+            if any(len(inner) > len(outer) for outer, inner in pairwise(found)):
                 raise PalladioValueError(
                     "a tile has at most the axes of the one before it", argument="tiles", got=found
                 )

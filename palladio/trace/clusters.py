@@ -1,0 +1,101 @@
+"""References into the other blocks of a cluster, several of them at once."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from palladio.base.errors import PalladioTypeError, PalladioValueError
+from palladio.trace.copies import axes_of
+from palladio.trace.grid import axis_size, require_cluster_axes
+from palladio.trace.reference import Reference, require_reference
+from palladio.types.types import BARRIER, SMEM
+
+
+class MulticastRef:
+    """The same buffer in several blocks of a cluster. It can only be written: `ref[...] = value` stores into each.
+
+    `peers` are references to each of them, for what else is done in all: `for one in refs.peers: barrier_arrive(one)`.
+    """
+
+    __slots__ = ("peers",)
+
+    def __init__(self, peers: Sequence[Reference]) -> None:
+        self.peers = tuple(peers)
+
+    def __repr__(self) -> str:
+        return f"{self.peers[0]!r} of {len(self.peers)} blocks"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of what it reaches in each block."""
+        return self.peers[0].shape
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype of what it reaches."""
+        return self.peers[0].dtype
+
+    @property
+    def at(self) -> _At:
+        """`refs.at[index]` is the same part of each."""
+        return _At(self)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        for peer in self.peers:
+            peer[key] = value
+
+    def __getitem__(self, key: Any) -> NoReturn:
+        raise PalladioTypeError(
+            "a reference to several blocks can only be written",
+            got=repr(self),
+            hint="read one block's: plgpu.cluster_ref(ref, {axis: index})[...]",
+        )
+
+    def __iter__(self) -> NoReturn:
+        self[...]
+
+
+class _At:
+    """The indexing half of `refs.at[index]`."""
+
+    __slots__ = ("refs",)
+
+    def __init__(self, refs: MulticastRef) -> None:
+        self.refs = refs
+
+    def __getitem__(self, key: Any) -> MulticastRef:
+        return MulticastRef([peer.at[key] for peer in self.refs.peers])
+
+
+def multicast_ref(ref: Any, axes: str | Sequence[str]) -> MulticastRef:
+    """The same shared memory, `dtype[shape]`, in all blocks of the cluster that differ from this one along `axes` only.
+
+    What is written to it is written in each of these blocks, this one among them. The blocks must know when: signal
+    them through a `ClusterBarrier`, or arrive at each of `multicast_ref(barrier, axes).peers`.
+
+    Args:
+        ref: a reference to shared memory or to a barrier.
+        axes: the names of cluster axes with static sizes.
+
+    Raises:
+        PalladioTypeError: what is no reference to memory that a block owns.
+        PalladioValueError: no axes, an axis that the mesh does not have or whose size only the call knows.
+    """
+    reference = require_reference(ref, "ref")
+    if reference.memory_space not in (SMEM, BARRIER):
+        raise PalladioTypeError(
+            "each block of a cluster has its own shared memory and barriers, nothing else",
+            argument="ref",
+            got=repr(reference),
+        )
+    names = axes_of(axes)
+    require_cluster_axes(names, "axes")
+    sizes = [axis_size(name) for name in names]
+    if not sizes or not all(isinstance(size, int) for size in sizes):
+        raise PalladioValueError(
+            "the blocks are counted along at least one cluster axis of static size", argument="axes", got=names
+        )
+    places = itertools.product(*map(range, sizes))
+    return MulticastRef([reference.in_peer(dict(zip(names, place, strict=True))) for place in places])
