@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from palladio.cpu.executor import load_compiled
+from palladio.driver.executors import CPU
 from palladio.ir.bind import form
 from palladio.ir.program import Eqn, Literal, Program, Var
 from palladio.ops.grid import Blocked, BlockMap, Grid, grid_call
@@ -53,8 +53,7 @@ def one_point_call(program: Program) -> Program:
 
 def run_on_cpu(program: Program, values: Sequence[Any]) -> list[Any]:
     """Run a program compiled, its references written in place."""
-    run: Callable[..., Sequence[Any]] = load_compiled(one_point_call(program))
-    results = run([np.asarray(value) for value in values])
+    results = CPU.load(one_point_call(program))([np.asarray(value) for value in values])
     count = len(program.outputs)
     refs = [value for value, var in zip(values, program.inputs, strict=True) if isinstance(var.type, RefType)]
     for ref, final in zip(refs, results[count:], strict=True):

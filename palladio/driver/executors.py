@@ -6,6 +6,7 @@ environment (`PALLADIO_EXECUTOR`), else on the default.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
@@ -16,12 +17,14 @@ import numpy as np
 
 from palladio.base import knobs
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
-from palladio.cpu.executor import load_compiled, written
+from palladio.cpu.executor import NotCompiledWarning, load_compiled, written
+from palladio.cpu.rules import REFUSED
 from palladio.driver.simulation import SimulatorOptions, make_machine, warn_of
 from palladio.driver.threads import multiplies_tiles_only, one_thread
 from palladio.ir.evaluate import evaluate, prepare
-from palladio.ir.program import Program
+from palladio.ir.program import Program, walk
 from palladio.machine.executor import with_launches
+from palladio.ops.launch import launch
 
 
 class Runner(Protocol):
@@ -67,9 +70,10 @@ class _Simulated:
     def __call__(self, program: Program) -> Runner:
         program = with_launches(program, lambda: make_machine(self.options), warn_of)
         prepare(program)
+        threads = one_thread if multiplies_tiles_only(program) else nullcontext
 
         def run(values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
-            with np.errstate(all="ignore"):
+            with threads(), np.errstate(all="ignore"):
                 return written(evaluate(program, values), out)
 
         return run
@@ -83,7 +87,17 @@ def simulator(options: SimulatorOptions) -> Executor:
 
 SIMULATOR = simulator(SimulatorOptions())
 
-CPU = Executor("cpu", "Kernels compiled for the host's processor through LLVM.", load_compiled)
+
+def _load_cpu(program: Program) -> Runner:
+    for eqn in walk(program):
+        if eqn.op is launch:
+            what = f"the kernel {eqn.params['programs'][0].name} runs on the evaluator"
+            reason = f"launch is not compiled for the CPU: {REFUSED['launch']}"
+            warnings.warn(f"{what}: {reason}", NotCompiledWarning, stacklevel=2)
+    return load_compiled(with_launches(program))
+
+
+CPU = Executor("cpu", "Kernels compiled for the host's processor through LLVM.", _load_cpu)
 
 EXECUTORS: dict[str, Executor] = {executor.name: executor for executor in (REFERENCE, SIMULATOR, CPU)}
 DEFAULT = REFERENCE

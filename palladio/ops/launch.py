@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from palladio.base.errors import PalladioTypeError, PalladioValueError
 from palladio.ir.op import DischargeContext, Discharged, Op
@@ -123,6 +124,13 @@ def _launch_effects(*operands: Type, launch: Launch, programs: tuple[Program, ..
                 yield Effect(effect.kind, operand)
 
 
+def _launch_discharge(context: DischargeContext, *operands: Atom, **params: Any) -> Discharged:
+    """Of arrays it stays as it is: the references inside are memory that its threads share."""
+    if context.discharged:
+        return stays_a_reference(context)
+    return Discharged(context.emit(launch, *operands, **params))
+
+
 launch = Op(
     "launch",
     "Runs each program once for every thread of its mesh, all of them at once, on references to the shared arrays. "
@@ -130,7 +138,7 @@ launch = Op(
     _launch_type,
     only_among_threads("launch"),
     effects=_launch_effects,
-    discharge=stays_a_reference,
+    discharge=_launch_discharge,
 )
 
 

@@ -27,7 +27,7 @@ RULES: dict[str, Rule] = {
     for name, rule in family.RULES.items()
 }
 
-_SEVERAL_THREADS = "a kernel of several threads, or of copies in flight"
+_SEVERAL_THREADS = "kernels of several threads, and of copies in flight, run on the machine that defines them"
 
 REFUSED: dict[str, str] = {
     "debug_print": "printing needs Python",
