@@ -22,8 +22,8 @@ BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 TILING = (32, 1024, 256)
 SKEWED_TILING = (8, 512, 256)
-TRANSPOSED_TILING = (64, 512, 512)
-SKEWED_TRANSPOSED_TILING = (32, 256, 512)
+TRANSPOSED_TILING = (512, 512, 512)
+SKEWED_TRANSPOSED_TILING = (256, 256, 512)
 DENSE_TILING = (256, 2048, 512)
 ROWS = 16
 SOFTMAX_ROWS = 4  # passed over several times: what they come to stays in the nearest caches

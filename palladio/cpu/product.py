@@ -36,6 +36,9 @@ TOGETHER = 8
 
 Element = Callable[[Index, Index, int], V]
 
+Span = tuple[Index, Index]
+"""The first of some positions along an axis, and the one behind the last."""
+
 
 @dataclass(frozen=True)
 class Operand:
@@ -78,15 +81,40 @@ def cut(extent: int, size: int) -> Iterator[tuple[int, int, int]]:
         yield whole, extent, extent - whole
 
 
+@dataclass(frozen=True)
+class Piece:
+    """Steps along the summed axis that are multiplied together.
+
+    Fields:
+        first: the first step that is laid out of the left operand.
+        laid: how many of it are.
+        begin, count: the first step that is multiplied, and how many are.
+        packed: where these steps of the right operand are packed.
+        room: the steps of each panel there.
+    """
+
+    first: Index
+    laid: Index
+    begin: Index
+    count: Index
+    packed: V
+    room: int
+
+
 class Product:
     """One matrix product while it is emitted: `target[rows, columns] = init + lhs @ rhs`.
 
-    With `pairs`, an element of the operands is a pair of bfloat16, neighbours along the summed axis, as an int32.
+    Args:
+        pairs: an element of the operands is a pair of bfloat16, neighbours along the summed axis, as an int32.
+        span: the steps along the summed axis outside of which both operands are zero, if that is known.
     """
 
-    def __init__(self, scope: Scope, lhs: Operand, rhs: Operand, sums: DType, pairs: bool = False) -> None:
+    def __init__(
+        self, scope: Scope, lhs: Operand, rhs: Operand, sums: DType, pairs: bool = False, span: Span | None = None
+    ) -> None:
         self.scope = scope
         self.pairs = pairs
+        self.span = span if lhs.columns % registers.LANES == 0 and rhs.transposed is None else None
         # What one element of the packed operands is.
         self.word = dtypes.INT32 if pairs else sums
         self.e = scope.e
@@ -103,13 +131,45 @@ class Product:
     def run(self, target: Buffer, init: Tile | None) -> None:
         """Emit it. The target has the dtype of the sums, and its columns are neighbours in memory."""
         self.start(target, init)
+        if self.span is not None:
+            self.run_span(target, self.span)
+            return
         packed = self.packed()
         for first, stop, steps in cut(self.depth, self.steps):
             with self.e.loop(first, stop, steps) as k:
-                for top, bottom, height in cut(self.lhs.rows, self.height):
-                    with self.e.loop(top, bottom, height) as row:
-                        self.lay_out(row, height, k, steps)
-                        self.multiply(target, packed, (row, k), height, steps)
+                self.run_piece(target, self.whole_piece(packed, k, steps))
+
+    def whole_piece(self, packed: V, k: Index, steps: int) -> Piece:
+        """All of some steps, packed behind those before them."""
+        place = self.e.pointer(packed, self.e.mul(k, self.rhs.columns), self.word.itemsize)
+        return Piece(k, steps, k, steps, place, steps)
+
+    def run_piece(self, target: Buffer, piece: Piece) -> None:
+        """Add the product of some steps."""
+        for top, bottom, height in cut(self.lhs.rows, self.height):
+            with self.e.loop(top, bottom, height) as row:
+                self.lay_out(row, height, piece)
+                self.multiply(target, piece, row, height)
+
+    def run_span(self, target: Buffer, span: Span) -> None:
+        """Add the product of the steps of a span, from whole vectors of the left operand around them."""
+        e, lanes = self.e, registers.LANES
+        low, high = map(e.index, span)
+        steps = -(-self.steps // lanes) * lanes
+        aligned = e.binary("and", low, V(str(-lanes), "i64"))
+        behind = e.binary("and", e.index(e.add(high, lanes - 1)), V(str(-lanes), "i64"))
+        some = e.compare("icmp slt", low, high)
+        room = self.scope.arena.buffer(e, (steps * self.rhs.columns,), self.word)
+        with e.loop(aligned, e.select(some, high, aligned), steps) as k:
+            begin = e.intrinsic("smax", "i64", e.index(k), low)
+            end = e.intrinsic("smin", "i64", e.index(e.add(k, steps)), high)
+            laid = e.intrinsic("smin", "i64", V(str(steps), "i64"), e.index(e.sub(behind, k)))
+            piece = Piece(k, laid, begin, e.sub(end, begin), room.base, steps)
+            count = e.index(piece.count)
+            whole = e.binary("and", count, V(str(-TOGETHER), "i64"))
+            self.pack_steps(piece, 0, whole, TOGETHER)
+            self.pack_steps(piece, whole, count, 1)
+            self.run_piece(target, piece)
 
     def start(self, target: Buffer, init: Tile | None) -> None:
         """Write what the product is added to, zero if there is nothing."""
@@ -175,18 +235,22 @@ class Product:
         together = TOGETHER if self.rhs.transposed is None else registers.LANES
         for first, stop, steps in cut(self.depth, self.steps):
             for top, bottom, size in cut(steps, together):
-                with e.loop(first, stop, steps) as k, e.loop(top, bottom, size) as step:
-                    for start, end, vectors, width in self.column_panels():
-                        with e.loop(start, end, vectors * width) as column:
-                            panel = self.panel(place, k, column, steps)
-                            base = e.pointer(panel, e.mul(step, vectors * width), self.word.itemsize)
-                            rows = Buffer(base, (vectors * width, 1), (size, vectors * width), self.word)
-                            self.pack_panel(rows, e.add(k, step), column, vectors, width)
+                with e.loop(first, stop, steps) as k:
+                    self.pack_steps(self.whole_piece(place, k, steps), top, bottom, size)
 
-    def panel(self, place: V, k: Index, column: Index, steps: int) -> V:
-        """Where a panel of `steps` steps is."""
+    def pack_steps(self, piece: Piece, top: Index, bottom: Index, size: int) -> None:
+        """Pack steps of a piece, from the one below the other, so many at a time."""
         e = self.e
-        return e.pointer(place, e.add(e.mul(k, self.rhs.columns), e.mul(column, steps)), self.sums.itemsize)
+        with e.loop(top, bottom, size) as step:
+            for start, end, vectors, width in self.column_panels():
+                with e.loop(start, end, vectors * width) as column:
+                    base = e.pointer(self.panel(piece, column), e.mul(step, vectors * width), self.word.itemsize)
+                    rows = Buffer(base, (vectors * width, 1), (size, vectors * width), self.word)
+                    self.pack_panel(rows, e.add(piece.begin, step), column, vectors, width)
+
+    def panel(self, piece: Piece, column: Index) -> V:
+        """Where the panel of some columns is."""
+        return self.e.pointer(piece.packed, self.e.mul(column, piece.room), self.word.itemsize)
 
     def pack_panel(self, panel: Buffer, k: Index, column: Index, vectors: int, width: int) -> None:
         e, steps = self.e, panel.shape[0]
@@ -224,33 +288,36 @@ class Product:
         strides = (1, self.height) if self.lhs.transposed else (self.steps + _APART, 1)
         return Buffer(room.base, strides, (self.height, self.steps), self.word)
 
-    def lay_out(self, row: Index, height: int, k: Index, steps: int) -> None:
-        e = self.e
+    def lay_out(self, row: Index, height: int, piece: Piece) -> None:
+        e, k = self.e, piece.first
         if self.lhs.transposed is not None:
             flipped = Buffer(self.left.base, self.left.strides[::-1], self.left.shape[::-1], self.word)
-            with e.loop(0, steps) as step:
+            with e.loop(0, piece.laid) as step:
                 for start, end, width in widths(height):
                     for r in range(start, end, width):
                         value = self.lhs.transposed(e.add(row, r), e.add(k, step), width)
                         flipped.put(e, (step, r), value, width)
             return
-        for start, end, width in widths(steps):
+        # A number that is not known is one of whole vectors.
+        known = isinstance(piece.laid, int)
+        for start, end, width in widths(piece.laid) if known else ((0, piece.laid, registers.LANES),):
             with e.loop(start, end, width) as step:
                 for r in range(height):
                     self.left.put(e, (r, step), self.lhs.element(e.add(row, r), e.add(k, step), width), width)
 
     # The product of a panel with all panels.
 
-    def multiply(self, target: Buffer, packed: V, corner: tuple[Index, Index], height: int, steps: int) -> None:
+    def multiply(self, target: Buffer, piece: Piece, row: Index, height: int) -> None:
         e = self.e
-        row, k = corner
+        skipped = e.mul(e.sub(piece.begin, piece.first) if piece.begin is not piece.first else 0, self.left.strides[1])
+        left = e.pointer(self.left.base, skipped, self.word.itemsize)
         for start, end, vectors, width in self.column_panels():
             name = self.kernel(height, vectors, width)
             with e.loop(start, end, vectors * width) as column:
-                panel = self.panel(packed, k, column, steps)
+                panel = self.panel(piece, column)
                 place = target.address(e, (row, column))
                 stride = e.index(e.mul(target.strides[0], self.sums.itemsize))
-                e.line(f"call void @{name}({self.left.base}, {panel}, {place}, {stride}, i64 {steps})")
+                e.line(f"call void @{name}({left}, {panel}, {place}, {stride}, {e.index(piece.count)})")
 
     def kernel(self, height: int, vectors: int, width: int) -> str:
         """The micro-kernel for blocks of `height` rows of `vectors` vectors, by name."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from palladio.base.errors import PalladioNotImplementedError, attach
 from palladio.cpu import registers
 from palladio.cpu.emit import Emitter, Index, V
+from palladio.cpu.spans import annotate
 from palladio.cpu.tiles import Arena, Buffer, Memory, Tile, fill, keep, scalar_tile
 from palladio.ir.program import Atom, Eqn, Literal, Program, Var
 from palladio.types import dtypes
@@ -160,6 +161,7 @@ class Scope:
         self.begin(eqn)
         inputs = [self.ready(self.entry(atom), eqn) for atom in eqn.inputs]
         outputs = self.function.rules[name](self, *inputs, **eqn.params)
+        annotate(self.e, eqn, inputs, outputs)
         for var, tile in zip(eqn.outputs, outputs, strict=True):
             shared = self.uses[var] > 1 and not tile.cheap and tile.buffer is None
             self.entries[var] = self.keep(tile) if shared else tile

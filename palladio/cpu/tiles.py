@@ -100,6 +100,9 @@ class Tile:
         buffer: where its elements are, if they are in memory.
         fill: writes all elements to a buffer in an order of its own; for tiles that are not computed element by
             element.
+        plus: the tile with another added, for those that add to what is there while they are computed.
+        ramp: an axis and a number: the element at an index is the number plus the index along that axis.
+        spans: positions along axes, from the first below the second, outside of which all elements are zero or false.
     """
 
     type: ArrayType
@@ -109,6 +112,8 @@ class Tile:
     buffer: Buffer | None = None
     fill: Callable[[Buffer], None] | None = None
     plus: Callable[[Tile], Tile] | None = None
+    ramp: tuple[int, Index] | None = None
+    spans: dict[int, tuple[Index, Index]] = field(default_factory=dict)
 
     @property
     def shape(self) -> Shape:
@@ -210,4 +215,6 @@ def keep(e: Emitter, arena: Arena, tile: Tile) -> Tile:
         return scalar_tile(e, tile.at((), 1), tile.dtype)
     target = arena.buffer(e, tile.shape, tile.dtype)
     write(e, tile, target)
-    return tile_of(e, target)
+    kept = tile_of(e, target)
+    kept.ramp, kept.spans = tile.ramp, tile.spans
+    return kept

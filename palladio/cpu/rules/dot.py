@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from palladio.cpu import registers
 from palladio.cpu.emit import Index, V, vector
-from palladio.cpu.product import Element, Operand, Product, multiplies_pairs
+from palladio.cpu.product import Element, Operand, Product, Span, multiplies_pairs
 from palladio.cpu.rules.casts import converted
 from palladio.cpu.scope import Refused, Rule, Scope
 from palladio.cpu.tiles import Buffer, Tile, merged, row_major, tile_of, write
@@ -198,10 +198,27 @@ def _product_tile(
 
 
 def _product(scope: Scope, left: Matrix, right: Matrix, sums: DType) -> Product:
+    span = _span(scope, left, right)
     narrow = left.tile.dtype == right.tile.dtype == dtypes.BFLOAT16 and sums == dtypes.FLOAT32
     if narrow and multiplies_pairs() and left.second % 2 == 0 and right.second % registers.LANES == 0:
-        return Product(scope, left.pairs(scope, 1), right.pairs(scope, 0), sums, pairs=True)
-    return Product(scope, left.operand(scope, sums), right.operand(scope, sums), sums)
+        if span is not None:
+            bounds = (scope.e.index(bound) for bound in (span[0], scope.e.add(span[1], 1)))
+            low, high = (scope.e.binary("ashr", bound, V("1", "i64")) for bound in bounds)
+            span = low, high
+        return Product(scope, left.pairs(scope, 1), right.pairs(scope, 0), sums, True, span)
+    return Product(scope, left.operand(scope, sums), right.operand(scope, sums), sums, span=span)
+
+
+def _span(scope: Scope, left: Matrix, right: Matrix) -> Span | None:
+    """The steps along the summed axis outside of which both sides are zero. One side is not enough: 0 * inf is NaN."""
+    if not (left.has[1] and right.has[0]):
+        return None
+    sides = [side.tile.spans.get(axis) for side, axis in ((left, left.axes[-1]), (right, right.axes[0]))]
+    if None in sides:
+        return None
+    e = scope.e
+    first, last = ([e.index(bound) for bound in bounds] for bounds in zip(*sides, strict=True))  # type: ignore[arg-type]
+    return e.intrinsic("smin", "i64", *first), e.intrinsic("smax", "i64", *last)
 
 
 def _as_matrix(target: Buffer, left: Matrix, right: Matrix) -> tuple[Index, Index]:
