@@ -26,6 +26,7 @@ from palladio.library.hopper.limits import (
     require_operand,
     require_shared,
 )
+from palladio.library.hopper.ring import Ring, ring_scratch
 
 Ref = Any
 Value = Any
@@ -83,53 +84,10 @@ def _cdiv(x: Value, y: int) -> Value:
     return (x + (y - 1)) // y
 
 
-@dataclass(frozen=True)
-class _Ring:
-    """Buffers through which the memory warpgroup hands blocks to the computing ones, and the barriers of each.
-
-    `filled` counts the one copy into a buffer, `drained` the two warpgroups that are done with it.
-    """
-
-    buffers: Ref
-    filled: Ref
-    drained: Ref
-    stages: int
-
-    def fill(self, step: Value, source: Ref) -> None:
-        """Start the copy for a step once the buffer is free again."""
-        slot = lax.rem(step, self.stages)
-
-        @pl.when(step >= self.stages)
-        def _() -> None:
-            plgpu.barrier_wait(self.drained.at[slot])
-
-        plgpu.copy_gmem_to_smem(source, self.buffers.at[slot], self.filled.at[slot])
-
-    def await_drained(self, steps: Value) -> None:
-        """Wait for what no later copy has waited for: no barrier ends with a completion that nobody saw."""
-
-        @pl.loop(jnp.maximum(steps - self.stages, 0), steps)
-        def _(step: Value) -> None:
-            plgpu.barrier_wait(self.drained.at[lax.rem(step, self.stages)])
-
-    def take(self, step: Value) -> Ref:
-        """The buffer of a step, once it is filled."""
-        slot = lax.rem(step, self.stages)
-        plgpu.barrier_wait(self.filled.at[slot])
-        return self.buffers.at[slot]
-
-    def give_back(self, step: Value) -> None:
-        """Say that this warpgroup is done with the buffer of a step."""
-        plgpu.barrier_arrive(self.drained.at[lax.rem(step, self.stages)])
-
-
 def _attention_kernel(q: Ref, k: Ref, v: Ref, out: Ref, problem: _Problem, **scratch: Ref) -> None:
     """One block: `COMPUTE_GROUPS` times `block_q` queries of one head."""
     config = problem.config
-    rings = {
-        name: _Ring(scratch[name], scratch[f"{name}_filled"], scratch[f"{name}_drained"], config.stages)
-        for name in ("keys", "values")
-    }
+    keys, values = (Ring.of(scratch, name) for name in ("keys", "values"))
     queries, queries_filled, turn = scratch["queries"], scratch["queries_filled"], scratch["turn"]
     group = pl.axis_index("warpgroup")
     head, first_row = pl.axis_index("head"), pl.axis_index("block") * problem.rows
@@ -146,11 +104,11 @@ def _attention_kernel(q: Ref, k: Ref, v: Ref, out: Ref, problem: _Problem, **scr
         @pl.loop(0, steps)
         def _(step: Value) -> None:
             rows = pl.ds(step * config.block_kv, config.block_kv)
-            rings["keys"].fill(step, k.at[head, rows])
-            rings["values"].fill(step, v.at[head, rows])
+            keys.fill(step, k.at[head, rows])
+            values.fill(step, v.at[head, rows])
 
-        rings["keys"].await_drained(steps)
-        rings["values"].await_drained(steps)
+        keys.await_drained(steps)
+        values.await_drained(steps)
 
     @pl.when(group < COMPUTE_GROUPS)
     def _() -> None:
@@ -160,7 +118,7 @@ def _attention_kernel(q: Ref, k: Ref, v: Ref, out: Ref, problem: _Problem, **scr
         plgpu.barrier_wait(queries_filled.at[group])
         # The second warpgroup starts one turn later, and the first one waits at the end for the turn it is ahead.
         pl.when(group == 1)(lambda: plgpu.barrier_arrive_and_wait(turn))
-        result = _attend(problem, own.at[:, : problem.width], rings["keys"], rings["values"], turn, own_row, steps)
+        result = _attend(problem, own.at[:, : problem.width], keys, values, turn, own_row, steps)
         pl.when(group == 0)(lambda: plgpu.barrier_arrive_and_wait(turn))
         # The queries have been read: their buffer takes the result.
         staged = own.at[:, : problem.out_width]
@@ -171,7 +129,7 @@ def _attention_kernel(q: Ref, k: Ref, v: Ref, out: Ref, problem: _Problem, **scr
 
 
 def _attend(
-    problem: _Problem, queries: Ref, keys: _Ring, values: _Ring, turn: Ref, first_row: Value, steps: Value
+    problem: _Problem, queries: Ref, keys: Ring, values: Ring, turn: Ref, first_row: Value, steps: Value
 ) -> Value:
     """f32[block_q, out_width]: what the queries of one warpgroup see in all keys that they may see."""
     config = problem.config
@@ -188,7 +146,7 @@ def _attend(
             total = total * shrink + jnp.sum(weights, axis=1)
             weighted[...] = weighted[...] * shrink[:, None]
             rounded = weights.astype(queries.dtype)
-            block = values.take(step)
+            (block,) = values.take(step)
             plgpu.barrier_arrive_and_wait(turn)
             plgpu.wgmma(weighted, rounded, block)
             plgpu.wgmma_wait(0)
@@ -204,20 +162,21 @@ def _attend(
     return pl.run_scoped(scoped, plgpu.ACC((config.block_q, problem.out_width)))
 
 
-def _scores(queries: Ref, keys: _Ring, step: Value, turn: Ref) -> Value:
+def _scores(queries: Ref, keys: Ring, step: Value, turn: Ref) -> Value:
     """f32[block_q, block_kv]: the products of a warpgroup's queries with the keys of a step.
 
     The turn passes as soon as the product is issued: the tensor cores work on it while the other warpgroup issues.
     """
 
     def multiply(acc: Ref) -> Value:
-        plgpu.wgmma(acc, queries, keys.take(step).T)
+        (block,) = keys.take(step)
+        plgpu.wgmma(acc, queries, block.T)
         plgpu.barrier_arrive_and_wait(turn)
         plgpu.wgmma_wait(0)
         keys.give_back(step)
         return acc[...]
 
-    return pl.run_scoped(multiply, plgpu.ACC((queries.shape[0], keys.buffers.shape[1])))
+    return pl.run_scoped(multiply, plgpu.ACC((queries.shape[0], keys.buffers[0].shape[1])))
 
 
 def _mask(problem: _Problem, scores: Value, first_row: Value, first_column: Value) -> Value:
@@ -292,17 +251,13 @@ def _shape(value: Any, argument: str) -> tuple[int, ...]:
 def _kernel(problem: _Problem, dtype: Any, interpret: Any) -> Any:
     """The launch, a function of `q`, `k` and `v`."""
     config = problem.config
-    stages, block = config.stages, config.block_kv
-    scratch: dict[str, Any] = {
+    scratch = {
         "queries": plgpu.SMEM((COMPUTE_GROUPS, config.block_q, max(problem.width, problem.out_width)), dtype),
         "queries_filled": plgpu.Barrier(num_barriers=COMPUTE_GROUPS),
-        "keys": plgpu.SMEM((stages, block, problem.width), dtype),
-        "values": plgpu.SMEM((stages, block, problem.out_width), dtype),
         "turn": plgpu.Barrier(num_arrivals=COMPUTE_GROUPS),
+        **ring_scratch("keys", [(config.block_kv, problem.width)], dtype, config.stages),
+        **ring_scratch("values", [(config.block_kv, problem.out_width)], dtype, config.stages),
     }
-    for name in ("keys", "values"):
-        scratch[f"{name}_filled"] = plgpu.Barrier(num_barriers=stages)
-        scratch[f"{name}_drained"] = plgpu.Barrier(num_arrivals=COMPUTE_GROUPS, num_barriers=stages)
     return plgpu.kernel(
         functools.partial(_attention_kernel, problem=problem),
         pl.ShapeDtypeStruct((problem.heads, problem.queries, problem.out_width), dtype),
@@ -311,7 +266,6 @@ def _kernel(problem: _Problem, dtype: Any, interpret: Any) -> Any:
         grid_names=("head", "block"),
         num_threads=COMPUTE_GROUPS + 1,
         thread_name="warpgroup",
-        compiler_params=None,
         interpret=interpret,
         name="attention",
     )

@@ -1,0 +1,62 @@
+"""How a warpgroup writes its part of a result: from the accumulator through shared memory, by asynchronous copies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import palladio as pl
+import palladio.gpu as plgpu
+import palladio.numpy as jnp
+
+Ref = Any
+Value = Any
+
+BUFFERS = 2
+"""While one piece of a result is copied out, the next one is written to the other buffer."""
+
+
+def store_tile(acc: Ref, staging: Ref, out: Ref, row: Value, column: Value, rows: Value | None = None) -> None:
+    """Start to copy an accumulator to a place in a matrix; what lies outside of the matrix is dropped.
+
+    Args:
+        acc: f32[m, n].
+        staging: dtype[2, m, piece] in shared memory, of this warpgroup alone; `piece` divides n. All that it holds
+            has been read before anything is written.
+        out: dtype[rows, columns] in global memory.
+        row, column: where the accumulator's corner goes.
+        rows: how many rows to write, at most m; all by default.
+    """
+    piece = staging.shape[2]
+    plgpu.wait_smem_to_gmem(0, wait_read_only=True)
+    for number, first in enumerate(range(0, acc.shape[1], piece)):
+        buffer = staging.at[number % BUFFERS]
+        if number >= BUFFERS:
+            plgpu.wait_smem_to_gmem(BUFFERS - 1, wait_read_only=True)
+        buffer[...] = acc[:, first : first + piece].astype(buffer.dtype)
+        plgpu.commit_smem()
+        _copy_rows(buffer, out, row, pl.ds(column + first, piece), rows)
+        plgpu.commit_smem_to_gmem_group()
+
+
+def _copy_rows(buffer: Ref, out: Ref, row: Value, columns: Any, rows: Value | None) -> None:
+    """Copy the first rows of a buffer.
+
+    The size of a copy is static. A number of rows that is not is the sum of powers of two: one copy for each bit.
+    """
+    extent = buffer.shape[0]
+
+    def copy(first: Value, count: int, predicate: Value = None) -> None:
+        target = out.at[pl.ds(row + first, count), columns]
+        plgpu.copy_smem_to_gmem(buffer.at[pl.ds(first, count)], target, predicate, commit_group=False)
+
+    if rows is None:
+        copy(0, extent)
+        return
+    pl.when(rows == extent)(lambda: copy(0, extent))
+
+    @pl.when(rows < extent)
+    def _() -> None:
+        for bit in reversed(range((extent - 1).bit_length())):
+            count = 1 << bit
+            larger = rows - jnp.remainder(rows, 2 * count)
+            copy(larger, count, jnp.bitwise_and(rows, count) != 0)

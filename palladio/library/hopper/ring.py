@@ -1,0 +1,72 @@
+"""Rings of buffers through which the memory warpgroup of a block hands blocks of arrays to those that compute."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import palladio as pl
+import palladio.gpu as plgpu
+import palladio.numpy as jnp
+from palladio import lax
+from palladio.library.hopper.limits import COMPUTE_GROUPS
+
+Ref = Any
+Value = Any
+
+
+def ring_scratch(name: str, blocks: Sequence[tuple[int, ...]], dtype: Any, stages: int) -> dict[str, Any]:
+    """What a ring needs: `stages` buffers for each of several blocks, and the barriers of each stage.
+
+    The copies into the buffers of a stage arrive at `filled`, the warpgroups that are done with it at `drained`.
+    """
+    return {
+        name: [plgpu.SMEM((stages, *block), dtype) for block in blocks],
+        f"{name}_filled": plgpu.Barrier(num_arrivals=len(blocks), num_barriers=stages),
+        f"{name}_drained": plgpu.Barrier(num_arrivals=COMPUTE_GROUPS, num_barriers=stages),
+    }
+
+
+@dataclass(frozen=True)
+class Ring:
+    """A ring as a kernel sees it. Steps are counted from the start of the kernel, by both sides alike."""
+
+    buffers: Sequence[Ref]
+    filled: Ref
+    drained: Ref
+    stages: int
+
+    @staticmethod
+    def of(scratch: Mapping[str, Any], name: str) -> Ring:
+        """The ring that `ring_scratch` has described under this name."""
+        buffers = scratch[name]
+        return Ring(buffers, scratch[f"{name}_filled"], scratch[f"{name}_drained"], buffers[0].shape[0])
+
+    def fill(self, step: Value, *sources: Ref) -> None:
+        """Start the copies of a step as soon as its buffers are free again."""
+        slot = lax.rem(step, self.stages)
+
+        @pl.when(step >= self.stages)
+        def _() -> None:
+            plgpu.barrier_wait(self.drained.at[slot])
+
+        for source, buffer in zip(sources, self.buffers, strict=True):
+            plgpu.copy_gmem_to_smem(source, buffer.at[slot], self.filled.at[slot])
+
+    def await_drained(self, steps: Value) -> None:
+        """Behind the last of `steps`, wait for what no copy has waited for: each completion of a barrier is seen."""
+
+        @pl.loop(jnp.maximum(steps - self.stages, 0), steps)
+        def _(step: Value) -> None:
+            plgpu.barrier_wait(self.drained.at[lax.rem(step, self.stages)])
+
+    def take(self, step: Value) -> list[Ref]:
+        """The buffers of a step, once they are filled."""
+        slot = lax.rem(step, self.stages)
+        plgpu.barrier_wait(self.filled.at[slot])
+        return [buffer.at[slot] for buffer in self.buffers]
+
+    def give_back(self, step: Value) -> None:
+        """Say that this warpgroup is done with the buffers of a step."""
+        plgpu.barrier_arrive(self.drained.at[lax.rem(step, self.stages)])
