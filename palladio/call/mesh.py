@@ -110,9 +110,24 @@ class Mesh:
 
 @dataclass(frozen=True)
 class WarpMesh:
-    """The four warps of the warpgroup that launches it."""
+    """The four warps of the warpgroup that launches it. Only inside a kernel.
+
+    Args:
+        axis_name: what `axis_index` calls the warp's number.
+
+    Raises:
+        PalladioTypeError: a name that is no string.
+    """
 
     axis_name: str
+
+    default_memory_space: MemorySpace = field(default=GMEM, init=False, repr=False)
+    core_type: str = field(default="gpu", init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        with at_call():
+            if not isinstance(self.axis_name, str) or not self.axis_name:
+                raise PalladioTypeError("an axis has a name", argument="axis_name", got=repr(self.axis_name))
 
     @property
     def axes(self) -> tuple[tuple[str, Any, str], ...]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from palladio.ir.op import Op
-from palladio.ops.copy import PREDICATE, only_among_threads, require_barrier, require_predicate
+from palladio.ops.copy import PREDICATE, only_among_threads, require_barrier, require_predicate, stays_a_reference
 from palladio.ops.memory import Transforms
 from palladio.types.effects import SYNC
 from palladio.types.types import Type
 
 
 def _arrive_type(barrier: Type, predicate: Type, *indices: Type, transforms: Transforms) -> Sequence[Type]:
-    require_barrier(barrier, transforms, indices)
+    require_barrier(barrier, transforms, indices, named=None)
     require_predicate(predicate)
     return ()
 
@@ -24,6 +24,7 @@ barrier_arrive = Op(
     _arrive_type,
     only_among_threads("barrier_arrive"),
     effects=(SYNC,),
+    discharge=stays_a_reference,
     access=2,
 )
 
@@ -39,6 +40,23 @@ barrier_wait = Op(
     _wait_type,
     only_among_threads("barrier_wait"),
     effects=(SYNC,),
+    discharge=stays_a_reference,
+    access=1,
+)
+
+
+def _sync_type(barrier: Type, *indices: Type, transforms: Transforms) -> Sequence[Type]:
+    require_barrier(barrier, transforms, indices, named=True)
+    return ()
+
+
+barrier_sync = Op(
+    "barrier_sync",
+    "Arrives at the named barrier and waits for the completion of the phase under way.",
+    _sync_type,
+    only_among_threads("barrier_sync"),
+    effects=(SYNC,),
+    discharge=stays_a_reference,
     access=1,
 )
 
@@ -54,5 +72,6 @@ barrier_test = Op(
     _test_type,
     only_among_threads("barrier_test"),
     effects=(SYNC,),
+    discharge=stays_a_reference,
     access=1,
 )

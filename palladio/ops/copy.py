@@ -16,6 +16,7 @@ from palladio.ir.op import DischargeContext, Discharged, Op
 from palladio.ops import access
 from palladio.ops.memory import COMBINERS, Transforms, accessed, require_like, updated
 from palladio.types import dtypes
+from palladio.types.attributes import Named
 from palladio.types.effects import SYNC, Effect, read, write
 from palladio.types.types import ACC, BARRIER, DMA_SEMAPHORE, SYNCHRONISING, ArrayType, MemorySpace, RefType, Type
 
@@ -49,9 +50,21 @@ def _require_one(what: str, root: Type, part: ArrayType) -> None:
         raise PalladioTypeError(f"one {what} is needed", got=f"{root} seen as {part}", hint="pick one: ref.at[i]")
 
 
-def require_barrier(barrier: Type, stack: Transforms, indices: Sequence[Type]) -> None:
-    """Refuse what is not exactly one barrier."""
+def require_barrier(barrier: Type, stack: Transforms, indices: Sequence[Type], named: bool | None = False) -> None:
+    """Refuse what is not exactly one barrier.
+
+    Args:
+        named: whether it is one of the hardware's named barriers; None if that makes no difference.
+    """
     root = require_space("a barrier", barrier, BARRIER)
+    if named is False and root.attribute(Named) is not None:
+        raise PalladioTypeError(
+            "threads arrive at a named barrier and wait there in one step, and no copy arrives",
+            got=str(root),
+            hint="plgpu.barrier_arrive_and_wait(barrier), or a plgpu.Barrier",
+        )
+    if named and root.attribute(Named) is None:
+        raise PalladioTypeError("this is no named barrier", expected="a plgpu.NamedBarrier reference", got=str(root))
     _require_one("barrier", root, accessed(root, stack, indices, ref=True))
 
 
@@ -323,5 +336,6 @@ dma_wait = Op(
     _dma_wait_type,
     only_among_threads("dma_wait"),
     effects=(SYNC,),
+    discharge=stays_a_reference,
     access=1,
 )

@@ -8,6 +8,7 @@ from palladio.ir.bind import bind
 from palladio.ops import barrier as ops
 from palladio.trace.copies import predicate_of
 from palladio.trace.reference import reached, require_reference
+from palladio.types.attributes import Named
 
 
 def barrier_arrive(barrier: Any, *, predicate: Any = None) -> None:
@@ -34,6 +35,16 @@ def barrier_test(barrier: Any) -> Any:
 
 
 def barrier_arrive_and_wait(barrier: Any) -> None:
-    """Arrive at a barrier and wait for the completion."""
-    barrier_arrive(barrier)
-    barrier_wait(barrier)
+    """Arrive at a barrier and wait for the completion.
+
+    At a `NamedBarrier` (PTX `bar.sync`) it is that of the phase under way, at another barrier the next one that this
+    thread has not seen yet.
+    """
+    reference = require_reference(barrier, "barrier")
+    root = reference.root.palladio_type
+    if root.attribute(Named) is None:
+        barrier_arrive(barrier)
+        barrier_wait(barrier)
+        return
+    (ref,), (stack,), operands = reached(reference)
+    bind(ops.barrier_sync, ref, *operands, transforms=stack)

@@ -1,15 +1,22 @@
-"""Semaphores in a kernel."""
+"""Semaphores in a kernel.
+
+Palladio runs a kernel on one device. Signals that name a device are refused unless it is that one, device 0.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from palladio.array import convert
-from palladio.base.errors import PalladioTypeError
+from palladio.base.errors import PalladioNotImplementedError, PalladioTypeError, PalladioValueError
 from palladio.ir.bind import bind
 from palladio.ops import semaphore as ops
 from palladio.trace.reference import Reference, reached, require_reference
 from palladio.types import dtypes
+
+SCOPES = ("sys", "gpu")
 
 
 def _amount(value: Any, argument: str) -> Any:
@@ -23,23 +30,107 @@ def _semaphore(value: Any) -> Reference:
     return require_reference(value, "sem")
 
 
-def semaphore_signal(sem: Any, inc: Any = 1) -> None:
+def _require_scope(scope: str) -> None:
+    if scope not in SCOPES:
+        raise PalladioValueError(
+            "a signal is for this device's threads or for those of all",
+            argument="memory_scope",
+            expected='"gpu" or "sys"',
+            got=repr(scope),
+        )
+
+
+def require_this_device(device_id: Any) -> None:
+    """Refuse every device but the one that there is.
+
+    Raises:
+        PalladioNotImplementedError: for another device.
+    """
+    ids = list(device_id.values()) if isinstance(device_id, Mapping) else [device_id]
+    if isinstance(device_id, (tuple, list)):
+        ids = list(device_id)
+    if any(each is not None and not (isinstance(each, int) and each == 0) for each in ids):
+        raise PalladioNotImplementedError(
+            "kernels run on one device, and none reaches another",
+            argument="device_id",
+            expected="None, or 0 for this device",
+            got=repr(device_id),
+        )
+
+
+def semaphore_signal(sem: Any, inc: Any = 1, *, device_id: Any = None, memory_scope: str = "sys") -> None:
     """Add to a semaphore.
 
     Args:
         sem: one semaphore; of several, `sems.at[i]`.
         inc: a scalar integer.
+        device_id: None, or 0: the device that the kernel runs on.
+        memory_scope: "sys" or "gpu"; on one device they are the same.
+
+    Raises:
+        PalladioNotImplementedError: another device.
+        PalladioTypeError: what is not one semaphore; an amount that is no scalar integer.
+        PalladioValueError: another scope.
     """
+    require_this_device(device_id)
+    _require_scope(memory_scope)
     (root,), (stack,), operands = reached(_semaphore(sem))
     bind(ops.semaphore_signal, root, _amount(inc, "inc"), *operands, transforms=stack)
 
 
-def semaphore_wait(sem: Any, value: Any = 1, *, decrement: bool = True) -> None:
+@dataclass(frozen=True)
+class SemaphoreSignal:
+    """One signal of `semaphore_signal_parallel`: the semaphore, the device that has it, and what to add."""
+
+    ref: Any
+    device_id: Any = None
+    inc: Any = 1
+
+
+def semaphore_signal_parallel(*signals: SemaphoreSignal) -> None:
+    """Add to several semaphores, in no particular order.
+
+    Args:
+        signals: such as `SemaphoreSignal(sem, inc=2)`.
+
+    Raises:
+        PalladioTypeError: what is no `SemaphoreSignal`.
+        PalladioNotImplementedError: a signal for another device.
+    """
+    for number, signal in enumerate(signals):
+        if not isinstance(signal, SemaphoreSignal):
+            raise PalladioTypeError(
+                "this is no signal", argument=f"signals[{number}]", expected="a SemaphoreSignal", got=repr(signal)
+            )
+        require_this_device(signal.device_id)
+    for signal in signals:
+        semaphore_signal(signal.ref, signal.inc)
+
+
+def semaphore_signal_multicast(sem: Any, value: Any = 1, *, collective_axes: str | Sequence[str] = ()) -> None:
+    """Add to the semaphore on every device along axes of the devices' mesh. There is one device, and no such axis.
+
+    Raises:
+        PalladioNotImplementedError: for any axis.
+    """
+    if collective_axes:
+        raise PalladioNotImplementedError(
+            "kernels run on one device; there are no axes of devices",
+            argument="collective_axes",
+            got=repr(collective_axes),
+            hint="blocks of a cluster are signalled through a ClusterBarrier",
+        )
+    semaphore_signal(sem, value)
+
+
+def semaphore_wait(sem: Any, value: Any = 1, *, decrement: bool = True, memory_scope: str = "sys") -> None:
     """Wait until a semaphore is at least `value`.
 
     Args:
         decrement: take `value` off it then.
+        memory_scope: as in `semaphore_signal`.
     """
+    _require_scope(memory_scope)
     (root,), (stack,), operands = reached(_semaphore(sem))
     amount = _amount(value, "value")
     bind(ops.semaphore_wait, root, amount, *operands, transforms=stack, decrement=bool(decrement))

@@ -68,11 +68,18 @@ class Arrivals:
 
 
 @dataclass(frozen=True)
+class Named:
+    """The barriers are the hardware's named ones, at which a thread arrives and waits in one step."""
+
+
+@dataclass(frozen=True)
 class Owner:
     """The mesh that an allocation belongs to, by its place among the meshes of the launch."""
 
     mesh: int
 
 
-Attribute = TilingTransform | SwizzleTransform | Arrivals | Owner
-RECORDS: dict[str, type] = {record.__name__: record for record in (TilingTransform, SwizzleTransform, Arrivals, Owner)}
+Attribute = TilingTransform | SwizzleTransform | Arrivals | Named | Owner
+RECORDS: dict[str, type] = {
+    record.__name__: record for record in (TilingTransform, SwizzleTransform, Arrivals, Named, Owner)
+}

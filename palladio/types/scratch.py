@@ -5,6 +5,7 @@ Each has a `ref_type`, as `MemoryRef` has, and may stand in `scratch_types` and 
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import Any
 
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.types import dtypes
-from palladio.types.attributes import Arrivals
+from palladio.types.attributes import Arrivals, Named
 from palladio.types.dtypes import DType
 from palladio.types.types import (
     ACC as ACC_SPACE,
@@ -158,6 +159,49 @@ class ClusterBarrier:
     def ref_type(self) -> RefType:
         """The type of a reference to them."""
         return RefType(self.shape, dtypes.INT32, BARRIER, (Arrivals(self.num_arrivals, self.collective_axes),))
+
+
+MOST_NAMED = 16
+
+
+@dataclass(frozen=True, init=False)
+class NamedBarrier:
+    """Barriers of a block that need no memory: the hardware's named ones, PTX `bar.sync` and `bar.arrive`.
+
+    `barrier_arrive_and_wait` arrives and waits until `num_arrivals` warpgroups of the block have arrived since the last
+    completion; `barrier_arrive` arrives and goes on. Unlike a `Barrier`, a thread that does not wait misses nothing, no
+    copy can arrive, and there is no waiting without arriving.
+
+        turns = plgpu.NamedBarrier(num_arrivals=2, num_barriers=2)  # two warpgroups take turns
+        plgpu.barrier_arrive_and_wait(turns.at[me])
+        ...
+        plgpu.barrier_arrive(turns.at[1 - me])
+
+    Args:
+        num_arrivals: warpgroups that complete a phase, at least 1; the hardware counts 128 threads for each.
+        num_barriers: how many barriers, () for one without an index; a block has 16.
+
+    Raises:
+        PalladioTypeError: an arrival count that is no integer.
+        PalladioValueError: fewer than one arrival or barrier, more barriers than a block has.
+    """
+
+    num_arrivals: int
+    shape: Shape
+
+    def __init__(self, *, num_arrivals: int, num_barriers: Any = ()) -> None:
+        with at_call():
+            object.__setattr__(self, "num_arrivals", _count(num_arrivals, "num_arrivals"))
+            object.__setattr__(self, "shape", _barriers(num_barriers))
+            if math.prod(self.shape) > MOST_NAMED:
+                raise PalladioValueError(
+                    f"a block has {MOST_NAMED} named barriers", argument="num_barriers", got=num_barriers
+                )
+
+    @property
+    def ref_type(self) -> RefType:
+        """The type of a reference to them."""
+        return RefType(self.shape, dtypes.INT32, BARRIER, (Arrivals(self.num_arrivals), Named()))
 
 
 @dataclass(frozen=True)

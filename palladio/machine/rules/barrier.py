@@ -26,6 +26,8 @@ def arrive(machine: Machine, slot: Slot, by: Any) -> None:
         slot.arrivals = []
         slot.last = by
         slot.completed += 1
+        if machine.timer is not None:
+            machine.timer.completed(slot, slot.completed)
         machine.wake(slot.waiting)
 
 
@@ -37,6 +39,8 @@ def passes(agent: Agent, slot: Slot) -> bool:
 def observe(agent: Agent, slot: Slot) -> None:
     """A wait has returned."""
     seen = agent.observed.get(slot, 0) + 1
+    if agent.machine.timer is not None:
+        agent.machine.timer.observed(agent, slot, seen, slot.name, agent.eqn)
     if agent.checker is not None:
         agent.checker.observes(agent, slot, seen)
     agent.observed[slot] = seen
@@ -89,6 +93,30 @@ def barrier_wait(eqn: Eqn) -> Callable[..., Steps]:
             agent.checker.waits(agent, eqn, slot)
         while not passes(agent, slot):
             yield Wait("barrier", slot, eqn, agent.observed.get(slot, 0) + 1)
+        observe(agent, slot)
+        return ()
+
+    return steps
+
+
+@RULES.in_steps("barrier_sync")
+def barrier_sync(eqn: Eqn) -> Callable[..., Steps]:
+    """Arrive and wait for the phase under way; phases that the thread took no part in do not count."""
+    stack = eqn.params["transforms"]
+
+    def steps(agent: Agent, barrier: Barrier, *indices: Any) -> Steps:
+        slot = barrier.slot(stack, indices)
+        if agent.points:
+            yield Point("arrive", slot)
+        agent.eqn = eqn
+        if agent.checker is not None:
+            agent.checker.arrives(agent, eqn, slot)
+        phase = agent.observed[slot] = slot.completed
+        arrive(agent.machine, slot, (agent, eqn))
+        if agent.checker is not None:
+            agent.checker.released(agent)
+        while slot.completed == phase:
+            yield Wait("barrier", slot, eqn, phase + 1)
         observe(agent, slot)
         return ()
 

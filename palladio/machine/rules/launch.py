@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -88,6 +89,10 @@ class Launching:
         self.shared = self._share(operands[launch.dynamic :])
         self.scratch = {n: allocate(type, self._scratch_name(n), None) for n, type in self._of_launch()}
         starts = itertools.chain(*map(self._clusters, range(len(programs))))
+        if machine.timer is not None:
+            machine.timer.blocks = max(
+                math.prod(mesh.sizes[n] for n in (*mesh.grid, *mesh.beside)) for mesh in self.meshes
+            )
         self.group = Group(parent, starts, MULTIPROCESSORS)
         machine.groups.append(self.group)
 
@@ -117,7 +122,7 @@ class Launching:
             if isinstance(type, ArrayType) or not isinstance(value, np.ndarray):
                 kept.append(value)
                 continue
-            array = np.array(value) if position in written else value
+            array = np.array(value) if position in written and not self._is_reference(position) else value
             kept.append(self._buffer(type, position, array, True, position in written))
         outputs = []
         for number, type in enumerate(self.launch.output_refs):
@@ -131,6 +136,10 @@ class Launching:
                 kept[source] = self._buffer(kept[source].type, source, np.array(operands[source]), True)
             outputs.append(kept[source])
         return [*kept, *outputs]
+
+    def _is_reference(self, position: int) -> bool:
+        """Whether an operand is a reference of the program around the launch, which sees what is written."""
+        return self.eqn is not None and isinstance(self.eqn.inputs[self.launch.dynamic + position].type, RefType)
 
     def _buffer(self, type: RefType, position: int, array: Any, initialised: bool, written: bool = True) -> Buffer:
         buffer = Buffer(type, self._name(position), None, array)
@@ -179,6 +188,8 @@ class Launching:
                 block.agents.append(agent)
             if machine.checker is not None:
                 machine.checker.agent_starts(agent, self.parent)
+            if machine.timer is not None:
+                machine.timer.starts(agent, self.parent)
             beside = block.place if self.parent is None else ()
             values = [*mesh.indices(place, beside, within), *mesh.dynamic, *self.shared]
             machine.start(agent, self.programs[number], [*values, *self._scratch_of(agent)])
@@ -277,9 +288,13 @@ def collective_scope(eqn: Eqn) -> Callable[..., Steps]:
             meeting.stores = [_allocate_shared(agent, visit, n, *each) for n, each in enumerate(shared)]
             if agent.checker is not None:
                 agent.checker.meets(meeting.come)
+            if agent.machine.timer is not None:
+                agent.machine.timer.completed(meeting, 0)
             agent.machine.wake(meeting.waiting)
         while meeting.stores is None:
             yield Wait("collective_scope", meeting, eqn)
+        if agent.machine.timer is not None:
+            agent.machine.timer.observed(agent, meeting, 0, "scope", eqn)
         results = yield from run_program(agent, body, (*operands, *meeting.stores))
         meeting.left += 1
         if meeting.left == meeting.expected:
