@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any
 
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.driver.executors import SIMULATOR, use
 from palladio.driver.simulation import Session, session
+from palladio.machine.cost import H100, CostModel
 from palladio.machine.findings import CheckError, Finding
+from palladio.machine.machine import Machine
 from palladio.machine.policies import Policy, named, schedules
+from palladio.machine.timeline import Timeline
+from palladio.machine.timing import Earliest, Timer
+from palladio.trace.functions import function_name
 
 Progress = Callable[[int, int | None], None]
 """Called with the number of schedules that ran and how many there are, None if that is not known."""
@@ -29,6 +35,18 @@ class Report:
     findings: list[Finding] = field(default_factory=list)
     explored: int = 0
     complete: bool = False
+    call: Callable[[], Any] | None = field(default=None, repr=False)
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """The model timeline of the call: `.svg(path)`, `.perfetto(path)`, `.text()`.
+
+        Raises:
+            PalladioValueError: if the call launches nothing.
+        """
+        if self.call is None:
+            raise PalladioValueError("a report without its call has no timeline")
+        return timeline(self.call)
 
     @property
     def ok(self) -> bool:
@@ -81,7 +99,7 @@ def check(
         if not isinstance(schedules, int) or schedules < 1:
             raise PalladioValueError("at least one schedule runs", argument="schedules", got=repr(schedules))
         policies = [_named(schedule)] if schedule is not None else _chosen(schedules, seed)
-    report = Report()
+    report = Report(call=partial(fn, *args))
     if exhaustive:
         raise PalladioValueError("exhaustive exploration comes later", argument="exhaustive")
     known: set[Any] = set()
@@ -94,6 +112,29 @@ def check(
         if progress is not None:
             progress(report.explored, len(policies))
     return report
+
+
+def timeline(fn: Callable[..., Any], *args: Any, model: CostModel = H100) -> Timeline:
+    """The model timeline of a call: what each thread and unit would do when, after a cost model of an H100.
+
+    Args:
+        fn: a function that launches a kernel; of several launches the first is shown.
+        args: its arguments.
+        model: the cost model.
+
+    Raises:
+        PalladioValueError: if it launches nothing.
+    """
+    timers: list[Timer] = []
+
+    def prepare(machine: Machine) -> None:
+        machine.timer = Timer(model)
+        timers.append(machine.timer)
+
+    run_once(fn, args, Earliest, prepare)
+    if not timers:
+        raise PalladioValueError("nothing was launched, so there is no timeline", argument="fn")
+    return timers[0].timeline(function_name(fn))
 
 
 def _chosen(count: int, seed: int) -> list[Policy]:

@@ -16,9 +16,11 @@ from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
-from palladio.ir.program import Program, walk
+from palladio.ir.program import Eqn, Program, walk
 from palladio.ops.dot import dot_general
-from palladio.types.types import ArrayType
+from palladio.ops.wgmma import wgmma
+from palladio.types.transforms import transformed
+from palladio.types.types import ArrayType, RefType
 
 # Multiplications from which a product gains by threads even where it is the only work: 256 x 256 x 256 does, 128 x
 # 128 x 128 does not.
@@ -32,12 +34,21 @@ def multiplications(lhs: ArrayType, contracting: tuple[int, ...], result: ArrayT
 
 def multiplies_tiles_only(program: Program) -> bool:
     """Whether a program has matrix products, none of them large enough for threads."""
-    sizes = [
-        multiplications(eqn.inputs[0].type, eqn.params["contracting"][0], eqn.outputs[0].type)  # type: ignore[arg-type]
-        for eqn in walk(program)
-        if eqn.op is dot_general
-    ]
+    sizes = [size for eqn in walk(program) for size in _products(eqn)]
     return bool(sizes) and max(sizes) < WORTH_THREADS
+
+
+def _products(eqn: Eqn) -> Iterator[int]:
+    """The multiplications of an equation that is a matrix product."""
+    if eqn.op is dot_general:
+        yield multiplications(eqn.inputs[0].type, eqn.params["contracting"][0], eqn.outputs[0].type)  # type: ignore[arg-type]
+    elif eqn.op is wgmma:
+        operands = [atom.type for atom in eqn.inputs[eqn.op.access :]]
+        acc, _, b = (
+            transformed(atom.type.array, stack, operands) if isinstance(atom.type, RefType) else atom.type  # type: ignore[arg-type]
+            for atom, stack in zip(eqn.inputs, eqn.params["transforms"], strict=False)
+        )
+        yield acc.size * b.shape[0]
 
 
 class _OneThread:

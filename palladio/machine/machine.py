@@ -50,6 +50,7 @@ class Machine:
         runnable: agents that can take a step, in the order in which they became able to.
         flights: asynchronous operations under way, in the order of their issue.
         checker: what watches every access, or None.
+        timer: what keeps model time, or None.
     """
 
     def __init__(self, policy: Policy, checker: Any = None) -> None:
@@ -57,6 +58,7 @@ class Machine:
         self.points = policy.points
         self.eager = policy.eager
         self.checker = checker
+        self.timer: Any = None
         self.runnable: deque[Agent] = deque()
         self.flights: dict[Flight, None] = {}
         self.groups: list[Group] = []
@@ -84,6 +86,8 @@ class Machine:
                     return
                 self.stuck()
                 return
+            if self.timer is not None:
+                self.timer.current = chosen
             if isinstance(chosen, Flight):
                 chosen.complete()
             else:
@@ -103,6 +107,8 @@ class Machine:
             self._end(agent)
             return
         if isinstance(request, Wait):
+            if self.timer is not None:
+                self.timer.blocks_at(agent, request.eqn)
             agent.waiting = request
             request.thing.waiting.append(agent)
         else:
@@ -116,6 +122,8 @@ class Machine:
         cluster.running -= 1
         agent.block.running -= 1
         group.running -= 1
+        if self.timer is not None:
+            self.timer.ends(agent)
         if agent.block.running == 0:
             agent.block.ended = True
             if self.checker is not None:
@@ -143,6 +151,8 @@ class Machine:
     def issue(self, flight: Flight) -> None:
         """Take an asynchronous operation under way."""
         self.flights[flight] = None
+        if self.timer is not None:
+            self.timer.issued(flight)
         if self.eager:
             flight.complete()
 

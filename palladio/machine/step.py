@@ -24,6 +24,7 @@ Rule = Callable[[Eqn], Callable[..., Any]]
 """Makes the function of (agent, *inputs) that carries out one equation."""
 
 _KEPT = "_steps"
+_KEPT_TIMED = "_timed_steps"
 
 
 class Rules:
@@ -66,9 +67,14 @@ def is_pure(program: Program) -> bool:
 
 def run_program(agent: Any, program: Program, values: Sequence[Any]) -> Steps:
     """Run a program in steps and return its outputs."""
-    run = program.__dict__.get(_KEPT)
-    if run is None:
-        run = program.__dict__[_KEPT] = evaluate if is_pure(program) else as_function(program, _line, "agent")
+    if agent.machine.timer is not None:
+        run = program.__dict__.get(_KEPT_TIMED)
+        if run is None:
+            run = program.__dict__[_KEPT_TIMED] = as_function(program, _timed_line, "agent")
+    else:
+        run = program.__dict__.get(_KEPT)
+        if run is None:
+            run = program.__dict__[_KEPT] = evaluate if is_pure(program) else as_function(program, _line, "agent")
     if run is evaluate:
         return evaluate(program, values)
     try:
@@ -100,6 +106,28 @@ def _line(eqn: Eqn) -> tuple[str, Callable[..., Any]]:
     if any(isinstance(type, RefType) for type in eqn.input_types):
         return NOW, RULES.now["load"](eqn)
     return PLAIN, partial(eqn.op.eval, **eqn.params) if eqn.params else eqn.op.eval
+
+
+def _timed_line(eqn: Eqn) -> tuple[str, Callable[..., Any]]:
+    """The line of an equation whose time is kept. Control flow takes none of its own."""
+    form, function = _line(eqn)
+    if form == STEPS:
+        if eqn.op.control or eqn.op.name == "launch":
+            return form, function
+
+        def steps(agent: Any, *values: Any) -> Steps:
+            found = yield from function(agent, *values)
+            agent.machine.timer.charge(agent, eqn)
+            return found
+
+        return STEPS, steps
+
+    def run(agent: Any, *values: Any) -> Any:
+        found = function(*values) if form == PLAIN else function(agent, *values)
+        agent.machine.timer.charge(agent, eqn)
+        return found
+
+    return NOW, run
 
 
 def _control(eqn: Eqn) -> Callable[..., Steps]:

@@ -17,6 +17,8 @@ from palladio.machine.step import RULES, Steps
 def signal(machine: Machine, counter: Counter, amount: int, by: Any) -> None:
     """Raise a counter and wake those who wait for it."""
     counter.count += amount
+    if machine.timer is not None:
+        machine.timer.raised(counter)
     counter.signals = [by]
     machine.wake(counter.waiting)
 
@@ -30,6 +32,8 @@ def wait_for(agent: Agent, eqn: Eqn, counter: Counter, amount: int, decrement: b
         yield Wait("semaphore", counter, eqn, amount)
     if decrement:
         counter.count -= amount
+    if agent.machine.timer is not None:
+        agent.machine.timer.acquired(agent, counter, eqn)
     if agent.checker is not None:
         agent.checker.acquires(agent, counter)
     return ()
