@@ -102,6 +102,7 @@ CPU = Executor("cpu", "Kernels compiled for the host's processor through LLVM.",
 EXECUTORS: dict[str, Executor] = {executor.name: executor for executor in (REFERENCE, SIMULATOR, CPU)}
 DEFAULT = REFERENCE
 
+_forced: Executor | None = None
 _chosen: ContextVar[Executor | None] = ContextVar("palladio_executor", default=None)
 
 
@@ -138,6 +139,12 @@ def executor(name: str) -> Any:
         return use(find(name, "name"))
 
 
+def force(executor: Executor | None) -> None:
+    """From now on, kernels run on this executor wherever no call and no context says otherwise; None ends that."""
+    global _forced
+    _forced = executor
+
+
 def choose(interpret: Any = None) -> Executor:
     """The executor for a call, given its `interpret` argument: True is the evaluator, a string an executor's name."""
     if interpret is True:
@@ -149,7 +156,7 @@ def choose(interpret: Any = None) -> Executor:
         return simulator(options)
     if interpret not in (None, False):
         raise PalladioTypeError("True, False or the name of an executor", argument="interpret", got=repr(interpret))
-    chosen = _chosen.get()
+    chosen = _chosen.get() or _forced
     if chosen is not None:
         return chosen
     named = knobs.executor.get()

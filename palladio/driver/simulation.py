@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from palladio.machine.checker import Checker
 from palladio.machine.findings import Finding
 from palladio.machine.machine import Machine
-from palladio.machine.policies import Policy, RoundRobin, named
+from palladio.machine.policies import Policy, named
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,7 @@ class SimulatorOptions:
         on_race: "raise" the first finding, or "warn" of each.
         out_of_bounds: "raise", or "uninitialized" for reads outside that give uninitialised values.
         uninitialized_reads: report reads of memory that nothing has written.
+        zeros: memory that nothing has written holds zeros.
         schedule: the name of a schedule, as findings give it.
     """
 
@@ -30,6 +31,7 @@ class SimulatorOptions:
     on_race: str = "raise"
     out_of_bounds: str = "raise"
     uninitialized_reads: bool = True
+    zeros: bool = False
     schedule: str = "round_robin"
 
 
@@ -70,10 +72,11 @@ def make_machine(options: SimulatorOptions) -> Machine:
     """The machine of one launch: that of the session under way, or one with these options."""
     current = _session.get()
     if current is None:
-        if not options.races:
-            return Machine(named(options.schedule))
-        policy = RoundRobin() if options.schedule == "round_robin" else named(options.schedule)
-        return Machine(policy, _checker(options, policy, stop=options.on_race == "raise"))
+        policy = named(options.schedule)
+        checker = _checker(options, policy, stop=options.on_race == "raise") if options.races else None
+        machine = Machine(policy, checker)
+        machine.zeros = options.zeros
+        return machine
     policy = current.policy()
     checker = _checker(options, policy, stop=False)
     checker.findings = current.findings

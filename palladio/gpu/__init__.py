@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from palladio.call.interpret import InterpretGPUParams, force_gpu_interpret_mode, set_gpu_interpret_mode
 from palladio.call.kernel import gpu_kernel as kernel
 from palladio.call.masked import (
     atomic_add,
@@ -51,6 +52,7 @@ __all__ = [
     "SMEM",
     "Barrier",
     "ClusterBarrier",
+    "InterpretGPUParams",
     "MemorySpace",
     "Mesh",
     "OOBFillMode",
@@ -70,11 +72,13 @@ __all__ = [
     "commit_smem_to_gmem_group",
     "copy_gmem_to_smem",
     "copy_smem_to_gmem",
+    "force_gpu_interpret_mode",
     "kernel",
     "mma",
     "semaphore_read",
     "semaphore_signal",
     "semaphore_wait",
+    "set_gpu_interpret_mode",
     "set_max_registers",
     "wait_smem_to_gmem",
     "wgmma",

@@ -8,6 +8,7 @@ from typing import Any
 
 from palladio.ir.program import Program
 from palladio.machine.agents import Agent, Flight, Wait
+from palladio.machine.buffers import Buffer
 from palladio.machine.deadlock import deadlock
 from palladio.machine.policies import Policy
 from palladio.machine.step import run_program
@@ -51,6 +52,7 @@ class Machine:
         flights: asynchronous operations under way, in the order of their issue.
         checker: what watches every access, or None.
         timer: what keeps model time, or None.
+        zeros: whether memory that nothing has written holds zeros rather than uninitialised values.
     """
 
     def __init__(self, policy: Policy, checker: Any = None) -> None:
@@ -59,6 +61,7 @@ class Machine:
         self.eager = policy.eager
         self.checker = checker
         self.timer: Any = None
+        self.zeros = False
         self.runnable: deque[Agent] = deque()
         self.flights: dict[Flight, None] = {}
         self.groups: list[Group] = []
@@ -92,6 +95,13 @@ class Machine:
                 chosen.complete()
             else:
                 self.step(chosen)
+
+    def allocated(self, store: Any, initialised: bool, written: bool = True) -> None:
+        """A store came to be; memory without values holds zeros where the run asks for that."""
+        if self.zeros and not initialised and isinstance(store, Buffer):
+            store.array[...] = 0
+        if self.checker is not None:
+            self.checker.allocated(store, initialised, written)
 
     def take(self, number: int) -> Agent:
         """The agent at a place among the runnable ones, which it leaves."""

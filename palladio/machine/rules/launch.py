@@ -143,8 +143,7 @@ class Launching:
 
     def _buffer(self, type: RefType, position: int, array: Any, initialised: bool, written: bool = True) -> Buffer:
         buffer = Buffer(type, self._name(position), None, array)
-        if self.machine.checker is not None:
-            self.machine.checker.allocated(buffer, initialised, written)
+        self.machine.allocated(buffer, initialised, written)
         return buffer
 
     def _of_launch(self) -> Iterator[tuple[int, RefType]]:
@@ -208,8 +207,7 @@ class Launching:
 def allocate_for(agent: Agent, type: RefType, name: str) -> Any:
     """A store of one thread's own."""
     store = allocate(type, name, agent.block)
-    if agent.checker is not None:
-        agent.checker.allocated(store, False)
+    agent.machine.allocated(store, False)
     return store
 
 
@@ -219,8 +217,7 @@ def allocate_in_cluster(machine: Machine, cluster: Cluster, type: RefType, name:
     for place, store in stores.items():
         store.siblings = stores
         cluster.blocks[place].stores.append(store)
-        if machine.checker is not None:
-            machine.checker.allocated(store, False)
+        machine.allocated(store, False)
     return stores
 
 
@@ -312,8 +309,7 @@ def _allocate_shared(agent: Agent, visit: Any, number: int, type: RefType, name:
     store = allocate(type, name, agent.block)
     siblings[agent.block.place] = store
     store.siblings = siblings
-    if agent.checker is not None:
-        agent.checker.allocated(store, False)
+    agent.machine.allocated(store, False)
     return store
 
 

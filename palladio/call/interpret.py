@@ -1,0 +1,99 @@
+"""Pallas' own spellings that choose the simulator: parameter records, and modes for a block of code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
+from palladio.driver.executors import force, simulator, use
+from palladio.driver.simulation import SimulatorOptions
+
+_CHOICES = {
+    "on_race": ("raise", "warn"),
+    "out_of_bounds_reads": ("raise", "uninitialized"),
+    "uninitialized_memory": ("nan", "zero"),
+}
+
+
+def require_choices(record: Any, choices: dict[str, tuple[str, ...]]) -> None:
+    """Refuse a field that is none of its choices."""
+    with at_call():
+        for name, allowed in choices.items():
+            given = getattr(record, name)
+            if given not in allowed:
+                raise PalladioValueError(
+                    "no such choice", argument=name, expected=" or ".join(map(repr, allowed)), got=repr(given)
+                )
+
+
+@dataclass(frozen=True)
+class InterpretGPUParams:
+    """How the simulator runs a kernel of the GPU dialect: `plgpu.kernel(..., interpret=InterpretGPUParams(...))`.
+
+    Args:
+        detect_races: look for races, misuse and deadlocks; without it the kernel only runs.
+        on_race: "raise" the first finding, or "warn" of each.
+        out_of_bounds_reads: "raise", or "uninitialized": they give uninitialised values.
+        uninitialized_memory: "nan": reads of memory that nothing has written are findings, and give NaN or the least
+            integer; "zero": such memory holds zeros, and reading it is fine.
+        random_seed: run the random schedule of this seed rather than round robin.
+        skip_floating_point_ops, num_cores_or_threads, vector_clock_size, logging_mode, num_tma_threads_per_device,
+            inline_mgpu: accepted, as Pallas takes them; without effect.
+
+    Raises:
+        PalladioValueError: for a choice that does not exist.
+    """
+
+    detect_races: bool = False
+    on_race: str = "raise"
+    out_of_bounds_reads: str = "raise"
+    skip_floating_point_ops: bool = False
+    uninitialized_memory: str = "nan"
+    num_cores_or_threads: int = 1
+    vector_clock_size: int | None = None
+    logging_mode: Any = None
+    num_tma_threads_per_device: int = 5
+    inline_mgpu: str = "error"
+    random_seed: int | None = None
+
+    def __post_init__(self) -> None:
+        require_choices(self, _CHOICES)
+
+    @property
+    def simulator_options(self) -> SimulatorOptions:
+        """The simulator's own options."""
+        return SimulatorOptions(
+            races=self.detect_races,
+            on_race=self.on_race,
+            out_of_bounds=self.out_of_bounds_reads,
+            uninitialized_reads=self.uninitialized_memory == "nan",
+            zeros=self.uninitialized_memory == "zero",
+            schedule="round_robin" if self.random_seed is None else f"random:random:{self.random_seed}",
+        )
+
+
+def _executor(params: Any) -> Any:
+    options = getattr(params, "simulator_options", None)
+    if options is None:
+        raise PalladioTypeError(
+            "the parameters of the simulator", argument="params", expected="InterpretGPUParams(...)", got=repr(params)
+        )
+    return simulator(options)
+
+
+@contextmanager
+def force_gpu_interpret_mode(params: Any = None) -> Iterator[None]:
+    """Kernels called inside the block run on the simulator, with these parameters."""
+    with at_call():
+        chosen = _executor(InterpretGPUParams() if params is None else params)
+    with use(chosen):
+        yield
+
+
+def set_gpu_interpret_mode(params: Any = None) -> None:
+    """From now on kernels run on the simulator with these parameters; None or False ends that."""
+    with at_call():
+        force(None if params in (None, False) else _executor(InterpretGPUParams() if params is True else params))
