@@ -11,10 +11,10 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from palladio.cli import show
+from palladio.cli import show, timeline
 from palladio.cli.target import MissingTarget
 
-COMMANDS = (show,)
+COMMANDS = (show, timeline)
 """Each has `add(subparsers)`, which declares its arguments and sets `run`, a function of them to an exit status."""
 
 

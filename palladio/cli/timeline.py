@@ -1,0 +1,51 @@
+"""`palladio timeline FILE.py::FUNCTION -o out.svg`: what each thread and unit would do when, in model time."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+from palladio.cli.target import HELP, SYNTAX, function
+from palladio.driver.check import timeline
+from palladio.machine.spans import MODELLED, duration_text
+
+
+def add(subparsers: Any) -> None:
+    """Declare the subcommand."""
+    parser = subparsers.add_parser(
+        "timeline",
+        help="draw when each thread of a kernel computes, copies and waits",
+        description="Runs a function on the simulator and draws its first launch in model time: when each thread "
+        "computes and waits, and when its copies and products are under way. It is a cost model of an H100, "
+        f"{MODELLED}.",
+    )
+    parser.add_argument("target", metavar=SYNTAX, help=HELP)
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="PATH",
+        help="a file to write: .svg for a picture, .json for a trace that ui.perfetto.dev opens; "
+        "without it the timeline is printed as text",
+    )
+    parser.add_argument("--width", type=int, default=100, help="columns of the text (default: %(default)s)")
+    parser.set_defaults(run=run)
+
+
+def run(options: Namespace) -> int:
+    """Draw the timeline."""
+    output = None if options.output is None else Path(options.output)
+    if output is not None and output.suffix not in (".svg", ".json"):
+        print(f"palladio: {output} should end in .svg or .json", file=sys.stderr)
+        return 2
+    if options.width < 40:
+        print("palladio: --width is at least 40", file=sys.stderr)
+        return 2
+    found = timeline(function(options.target))
+    if output is None:
+        print(found.text(width=options.width))
+        return 0
+    (found.svg if output.suffix == ".svg" else found.perfetto)(output)
+    print(f"{output}: {duration_text(found.duration)} of {MODELLED.split(',')[0]}, {len(found.spans)} steps")
+    return 0
