@@ -1,0 +1,126 @@
+"""How the blocks of the matrix products divide their work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import palladio as pl
+import palladio.gpu as plgpu
+from palladio.library.checks import fail, require_count
+from palladio.library.hopper.epilogue import BUFFERS
+from palladio.library.hopper.limits import (
+    COMPUTE_GROUPS,
+    MULTIPROCESSORS,
+    require_config,
+    require_multiple,
+    require_shared,
+)
+
+ROW_BYTES = 128
+"""The widest rows that shared memory is swizzled in: by default those of the operands and of pieces of the result."""
+
+
+@dataclass(frozen=True)
+class MatmulConfig:
+    """How a matrix product is divided. Tiles need not divide the sizes of the matrices.
+
+    Args:
+        tile_m, tile_n: the part of the result that a block works on. On the device each computing warpgroup needs a
+            multiple of 64 rows and one of 8 columns, at most 256.
+        tile_k: how much of the axis that is summed over one step takes; on the device a multiple of 64 bytes.
+        stages: steps whose operands have a place in shared memory, at least 2: products of one step are in flight
+            while those of the next are issued.
+        split: whether the two computing warpgroups divide the rows ("m") or the columns ("n") of the tile.
+        epilogue_n: columns of the pieces in which results are written; 128 bytes of them by default.
+        snake: the axis of the result, "m" or "n", that is cut into bands, and
+        snake_width: how many tiles wide these are. Within a band tiles follow each other along this axis first.
+        blocks: how many blocks share the tiles, one for each multiprocessor.
+        cluster: "m" or "n" for clusters of two blocks whose tiles are neighbours along this axis and which load the
+            operand that both need together. Only `matmul` has it.
+    """
+
+    tile_m: int = 128
+    tile_n: int = 256
+    tile_k: int = 64
+    stages: int = 4
+    split: str = "m"
+    epilogue_n: int | None = None
+    snake: str = "m"
+    snake_width: int = 8
+    blocks: int = MULTIPROCESSORS
+    cluster: str | None = None
+
+    @property
+    def own_shape(self) -> tuple[int, int]:
+        """Rows and columns of the part of a tile that one computing warpgroup works on."""
+        if self.split == "m":
+            return self.tile_m // COMPUTE_GROUPS, self.tile_n
+        return self.tile_m, self.tile_n // COMPUTE_GROUPS
+
+    def own_corner(self, group: Any) -> tuple[Any, Any]:
+        """The row and column in the tile at which the part of a computing warpgroup begins."""
+        rows, columns = self.own_shape
+        return (group * rows, 0) if self.split == "m" else (0, group * columns)
+
+    def own_operands(self, group: Any, lhs: Any, rhs: Any) -> tuple[Any, Any]:
+        """The parts of `lhs[tile_m, tile_k]` and `rhs[tile_k, tile_n]` that a computing warpgroup multiplies."""
+        (row, column), (rows, columns) = self.own_corner(group), self.own_shape
+        if self.split == "m":
+            return lhs.at[pl.ds(row, rows)], rhs
+        return lhs, rhs.at[:, pl.ds(column, columns)]
+
+    def piece(self, dtype: Any) -> int:
+        """Columns of a piece of the result."""
+        columns = self.own_shape[1]
+        return min(columns, ROW_BYTES // dtype.itemsize) if self.epilogue_n is None else self.epilogue_n
+
+    def staging(self, dtype: Any) -> Any:
+        """The buffers through which results are written: two for each computing warpgroup."""
+        return plgpu.SMEM((COMPUTE_GROUPS, BUFFERS, self.own_shape[0], self.piece(dtype)), dtype)
+
+    def raster(self, step: Any, rows: int, columns: int) -> tuple[Any, Any]:
+        """Row and column, in tiles, of a step through a result of `rows` times `columns` tiles."""
+        return plgpu.planar_snake(step, (rows, columns), "mn".index(self.snake), self.snake_width)
+
+
+def require_matmul_config(config: Any, operand: Any, result: Any, clusters: bool = False) -> MatmulConfig:
+    """A configuration that makes sense and whose buffers fit into a block; by default one whose steps are 128 bytes.
+
+    Args:
+        operand, result: the dtypes of the operands and of the result.
+        clusters: whether the kernel can run in clusters.
+    """
+    config = MatmulConfig(tile_k=ROW_BYTES // operand.itemsize) if config is None else config
+    config = require_config(config, MatmulConfig)
+    for name, choices in (("split", ("m", "n")), ("snake", ("m", "n")), ("cluster", (None, "m", "n"))):
+        if getattr(config, name) not in choices:
+            rule, expected = "no such axis", " or ".join(map(repr, choices))
+            got = repr(getattr(config, name))
+            raise fail(pl.PalladioValueError, rule, argument=f"config.{name}", expected=expected, got=got)
+    if config.cluster is not None and not clusters:
+        rule = "a grouped product does not run in clusters"
+        raise fail(pl.PalladioValueError, rule, argument="config.cluster", expected="None", got=repr(config.cluster))
+    if config.stages < 2:
+        rule = "the products of a step are in flight during the next one"
+        raise fail(
+            pl.PalladioValueError, rule, argument="config.stages", expected="at least 2 stages", got=config.stages
+        )
+    name = f"tile_{config.split}"
+    require_multiple(getattr(config, name), COMPUTE_GROUPS, name, "the two computing warpgroups share a tile equally")
+    if config.epilogue_n is not None:
+        require_count(config.epilogue_n, "config.epilogue_n")
+    piece, columns = config.piece(result), config.own_shape[1]
+    if columns % piece:
+        rule = "the pieces of the result have the same number of columns"
+        raise fail(
+            pl.PalladioValueError,
+            rule,
+            argument="config.epilogue_n",
+            expected=f"a divisor of the {columns} columns of a warpgroup",
+            got=piece,
+        )
+    operands = config.stages * config.tile_k * (config.tile_m + config.tile_n)
+    staging = COMPUTE_GROUPS * BUFFERS * config.own_shape[0] * piece
+    require_shared(operands * operand.itemsize + staging * result.itemsize)
+    return config
