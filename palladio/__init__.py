@@ -32,6 +32,7 @@ from palladio.call.specs import (
     no_block_spec,
     squeezed,
 )
+from palladio.call.warps import core_map
 from palladio.driver.check import Report, check
 from palladio.driver.executors import executor
 from palladio.ops.grid import Blocked, BoundedSlice, Element, Indirect, Squeezed
@@ -82,6 +83,7 @@ __all__ = [
     "cdiv",
     "check",
     "cond",
+    "core_map",
     "debug_check",
     "debug_print",
     "ds",

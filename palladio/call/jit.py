@@ -25,6 +25,7 @@ from palladio.driver.executors import Runner, choose
 from palladio.driver.fingerprint import Remembered, Unkeyable
 from palladio.trace.debug import checks_enabled
 from palladio.trace.functions import function_location, function_name, require_function
+from palladio.trace.hardware import limits_enabled
 from palladio.trace.trace import current_trace, stage
 from palladio.trace.values import wrap
 from palladio.types.types import ArrayType, ShapeDtypeStruct
@@ -115,7 +116,7 @@ def _call(
     try:
         static_parts = (*fixed, *fixed.values(), *fixed_kwargs, *fixed_kwargs.values())
         content = remembered.fingerprint(function, len(fixed), *static_parts)
-        key = (content, structure, types, weak, executor.name, checks_enabled())
+        key = (content, structure, types, weak, executor.name, checks_enabled(), limits_enabled())
     except Unkeyable:
         key = None
 

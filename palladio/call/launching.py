@@ -26,6 +26,7 @@ from palladio.ops.launch import INDEX, Launch, launch
 from palladio.trace.debug import checks_enabled
 from palladio.trace.functions import call_user, counted, function_location, function_name
 from palladio.trace.grid import GridAxes, enclosing_axes, grid_axes
+from palladio.trace.hardware import limits_enabled
 from palladio.trace.reference import Reference
 from palladio.trace.trace import Staged, Traced, current_trace, stage
 from palladio.trace.unions import unpacked
@@ -126,7 +127,17 @@ class LaunchCall:
         key: Hashable | None
         try:
             found = self._remembered.fingerprint(self.bodies, self.meshes, self.scratch, self.outputs.spaces)
-            key = (found, self.what, structure, types, self.outputs.types, self.aliases, executor, checks_enabled())
+            key = (
+                found,
+                self.what,
+                structure,
+                types,
+                self.outputs.types,
+                self.aliases,
+                executor,
+                checks_enabled(),
+                limits_enabled(),
+            )
         except Unkeyable:
             key = None
         if self.debug:

@@ -11,6 +11,7 @@ from palladio.base.errors import PalladioNotImplementedError, PalladioTypeError
 from palladio.ir.bind import bind
 from palladio.ops import atomics, compare, masked
 from palladio.trace.reference import Reference, fitted
+from palladio.trace.register_layouts import layout_cast
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 
@@ -37,14 +38,22 @@ def load(
     cache_modifier: str | None = None,
     eviction_policy: str | None = None,
     volatile: bool = False,
+    layout: Any = None,
+    optimized: bool = True,
 ) -> Any:
     """`ref[idx]`; where the mask is false nothing is read and the element is `other`, or uninitialised.
 
     Args:
         mask: `bool[...]` that broadcasts to what is read.
         other: a value that broadcasts to what is read.
-        cache_modifier, eviction_policy, volatile: advice to compilers.
+        cache_modifier, eviction_policy, volatile, optimized: advice to compilers.
+        layout: how registers hold the result, as `plgpu.layout_cast` takes it.
     """
+    found = _loaded(ref, idx, mask, other)
+    return found if layout is None else layout_cast(found, layout)
+
+
+def _loaded(ref: Any, idx: Any, mask: Any, other: Any) -> Any:
     target = _reached(ref, idx)
     if mask is None:
         if other is not None:
@@ -55,8 +64,20 @@ def load(
     return bind(masked.load_masked, target.root, *inputs, transforms=target.transforms)[0]
 
 
-def store(ref: Any, val: Any, *, idx: Any = None, mask: Any = None, eviction_policy: str | None = None) -> None:
-    """`ref[idx] = val`; where the mask is false nothing is written. `eviction_policy` is advice to compilers."""
+def store(
+    ref: Any,
+    val: Any,
+    *,
+    idx: Any = None,
+    mask: Any = None,
+    eviction_policy: str | None = None,
+    optimized: bool = True,
+) -> None:
+    """`ref[idx] = val`; where the mask is false nothing is written.
+
+    Args:
+        eviction_policy, optimized: advice to compilers.
+    """
     target = _reached(ref, idx)
     if mask is None:
         target[...] = val

@@ -88,3 +88,14 @@ def warp_map(f: Callable[[Any], None]) -> None:
 
 
 _WARP = "warp of warp_map"
+
+
+def as_torch_kernel(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """The kernel itself: kernels take PyTorch tensors and return them.
+
+    Raises:
+        PalladioTypeError: what cannot be called.
+    """
+    with at_call():
+        require_function(fn, "a kernel", "fn")
+    return fn

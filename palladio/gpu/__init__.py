@@ -1,15 +1,15 @@
-"""Pallas' GPU namespace: for now masked access and the atomic operations.
+"""Pallas' GPU namespace: kernels of concurrent threads, their memory, copies, barriers and products.
 
     import palladio.gpu as plgpu
 
-The concurrent dialect (threads, barriers, asynchronous copies, the tensor cores) comes later; a name of it that is not
-here yet is an AttributeError that says so.
+Names that only another GPU or several devices could give a meaning are there and say so when they are used.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from palladio.call.gpu_params import CompilerParams, LoweringSemantics, TraceScope
 from palladio.call.interpret import InterpretGPUParams, force_gpu_interpret_mode, set_gpu_interpret_mode
 from palladio.call.kernel import gpu_kernel as kernel
 from palladio.call.masked import (
@@ -25,7 +25,10 @@ from palladio.call.masked import (
     store,
 )
 from palladio.call.mesh import Mesh, WarpMesh
+from palladio.call.refused import REFUSED
+from palladio.call.warps import as_torch_kernel, warp_map
 from palladio.trace.barriers import barrier_arrive, barrier_arrive_and_wait, barrier_test, barrier_wait
+from palladio.trace.clusters import multicast_ref
 from palladio.trace.copies import (
     OOBFillMode,
     async_prefetch,
@@ -37,15 +40,66 @@ from palladio.trace.copies import (
     copy_smem_to_gmem,
     wait_smem_to_gmem,
 )
-from palladio.trace.semaphores import semaphore_read, semaphore_signal, semaphore_wait
+from palladio.trace.dependents import griddepcontrol_launch_dependents, griddepcontrol_wait
+from palladio.trace.hardware import enable_hardware_limits
+from palladio.trace.loops import NDLoopInfo, dynamic_scheduling_loop, nd_loop, planar_snake
+from palladio.trace.register_layouts import broadcasted_iota, layout_cast, transform_ref, transpose_ref
+from palladio.trace.register_layouts import max_of as max
+from palladio.trace.register_layouts import min_of as min
+from palladio.trace.register_layouts import product_of as prod
+from palladio.trace.register_layouts import sum_of as sum
+from palladio.trace.semaphores import (
+    SemaphoreSignal,
+    semaphore_read,
+    semaphore_signal,
+    semaphore_signal_multicast,
+    semaphore_signal_parallel,
+    semaphore_wait,
+)
 from palladio.trace.tensor_core import mma, set_max_registers, wgmma, wgmma_accumulator_load, wgmma_wait
 from palladio.types.attributes import SwizzleTransform, TilingTransform
-from palladio.types.scratch import ACC, Barrier, ClusterBarrier, SemaphoreType
-from palladio.types.types import GMEM, REGS, SMEM, MemorySpace
+from palladio.types.layouts import Layout, Replicated, Tiling, find_swizzle
+from palladio.types.scratch import ACC, Barrier, ClusterBarrier, NamedBarrier, SemaphoreType, alloc_semaphore
+from palladio.types.types import GMEM, REGS, SMEM, MemorySpace, ShapeDtypeStruct
+from palladio.types.unions import RefUnion
 
 WGMMAAccumulatorRef = ACC
+Transform = TilingTransform | SwizzleTransform
 
 __all__ = [
+    "CompilerParams",
+    "LoweringSemantics",
+    "TraceScope",
+    "as_torch_kernel",
+    "warp_map",
+    "multicast_ref",
+    "griddepcontrol_launch_dependents",
+    "griddepcontrol_wait",
+    "enable_hardware_limits",
+    "NDLoopInfo",
+    "dynamic_scheduling_loop",
+    "nd_loop",
+    "planar_snake",
+    "broadcasted_iota",
+    "layout_cast",
+    "transform_ref",
+    "transpose_ref",
+    "max",
+    "min",
+    "prod",
+    "sum",
+    "SemaphoreSignal",
+    "semaphore_signal_multicast",
+    "semaphore_signal_parallel",
+    "Layout",
+    "Replicated",
+    "Tiling",
+    "find_swizzle",
+    "NamedBarrier",
+    "alloc_semaphore",
+    "ShapeDtypeStruct",
+    "RefUnion",
+    "Transform",
     "ACC",
     "GMEM",
     "REGS",
@@ -95,10 +149,10 @@ __all__ = [
     "load",
     "store",
 ]
+__all__.extend(REFUSED)
 
 
 def __getattr__(name: str) -> Any:
-    raise AttributeError(
-        f"palladio.gpu has no {name!r} yet: it holds masked access and the atomic operations; "
-        "the concurrent dialect comes later"
-    )
+    if name in REFUSED:
+        return REFUSED[name]
+    raise AttributeError(f"palladio.gpu has no {name!r}")

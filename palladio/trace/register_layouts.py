@@ -11,6 +11,7 @@ from palladio.base.errors import PalladioTypeError, PalladioValueError
 from palladio.ir.bind import bind
 from palladio.ops import shape as shape_ops
 from palladio.ops import wgmma as ops
+from palladio.trace.hardware import check_matrix, limits_enabled
 from palladio.trace.reference import Reference, View, require_reference
 from palladio.types import dtypes
 from palladio.types.attributes import SwizzleTransform, TilingTransform
@@ -37,6 +38,8 @@ def layout_cast(x: Any, new_layout: Any) -> Any:
             expected=layout.ndim,
             got=str(array),
         )
+    if limits_enabled() and layout.name == "WGMMA" and layout.ndim == 2:
+        check_matrix(array, "an array of layout WGMMA")
     return convert.mark_weak(bind(ops.layout_cast, x, layout=str(layout))[0], convert.is_weak(x))
 
 

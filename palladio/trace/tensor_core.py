@@ -6,10 +6,11 @@ from typing import Any
 
 from palladio.array import convert
 from palladio.base.errors import PalladioTypeError
-from palladio.ir.bind import bind
+from palladio.ir.bind import bind, type_of
 from palladio.ops import arithmetic
 from palladio.ops import dot as dot_ops
 from palladio.ops import wgmma as ops
+from palladio.trace.hardware import check_operands, limits_enabled
 from palladio.trace.reference import Reference, reached, require_reference
 from palladio.types.types import ACC
 
@@ -25,13 +26,17 @@ def wgmma(acc: Any, a: Any, b: Any) -> None:
 
     Raises:
         PalladioTypeError: what is no accumulator, no reference to shared memory, or of dtypes that do not go together.
-        PalladioValueError: shapes that are not those of a product.
+        PalladioValueError: shapes that are not those of a product; what the hardware cannot multiply, where
+            `enable_hardware_limits` holds kernels to that.
     """
     accumulator = require_reference(acc, "acc")
     require_reference(b, "b")
     if not isinstance(a, Reference):
         convert.array_type(a)
     roots, stacks, operands = reached(accumulator, a, b)
+    if limits_enabled():
+        left = a.array if isinstance(a, Reference) else convert.array_type(a)
+        check_operands(accumulator.array, type_of(roots[1]), type_of(roots[2]), left)
     bind(ops.wgmma, *roots, *operands, transforms=stacks)
 
 

@@ -24,6 +24,7 @@ from palladio.types.types import (
     SEMAPHORE,
     MemoryRef,
     MemorySpace,
+    Ownable,
     RefType,
     Shape,
     described_shape,
@@ -31,7 +32,7 @@ from palladio.types.types import (
 
 
 @dataclass(frozen=True, init=False, eq=False)
-class ACC:
+class ACC(Ownable):
     """A wgmma accumulator `dtype[m, n]` in the registers of one warpgroup; it starts as zeros.
 
     `ACC.init(array)` describes one that starts as an array, for `run_state`.
@@ -91,7 +92,7 @@ def _count(value: Any, argument: str) -> int:
 
 
 @dataclass(frozen=True, init=False)
-class Barrier:
+class Barrier(Ownable):
     """Barriers of a block: a phase completes after `num_arrivals` arrivals.
 
     Args:
@@ -125,7 +126,7 @@ def _barriers(num_barriers: Any) -> Shape:
 
 
 @dataclass(frozen=True, init=False)
-class ClusterBarrier:
+class ClusterBarrier(Ownable):
     """Barriers whose arrivals count in the blocks of a cluster.
 
     An arrival counts in the own block and in every block that differs along exactly one of the collective axes; a phase
@@ -165,7 +166,7 @@ MOST_NAMED = 16
 
 
 @dataclass(frozen=True, init=False)
-class NamedBarrier:
+class NamedBarrier(Ownable):
     """Barriers of a block that need no memory: the hardware's named ones, PTX `bar.sync` and `bar.arrive`.
 
     `barrier_arrive_and_wait` arrives and waits until `num_arrivals` warpgroups of the block have arrived since the last
@@ -205,7 +206,7 @@ class NamedBarrier:
 
 
 @dataclass(frozen=True)
-class SemaphoreKind:
+class SemaphoreKind(Ownable):
     """A kind of semaphore: itself describes one, `kind((n,))` describes n of them."""
 
     name: str
@@ -228,3 +229,19 @@ class SemaphoreType:
     REGULAR = SemaphoreKind("regular", SEMAPHORE)
     DMA = SemaphoreKind("dma", DMA_SEMAPHORE)
     BARRIER = SemaphoreKind("barrier", SEMAPHORE)
+
+
+def alloc_semaphore(shape: Any = (), kind: SemaphoreKind = SemaphoreType.REGULAR) -> MemoryRef:
+    """Describe semaphores in global memory for `scratch_types`; they are shared by all threads of the launch.
+
+    Args:
+        shape: how many, () for one without an index.
+        kind: of `SemaphoreType`.
+
+    Raises:
+        PalladioTypeError: another kind of thing.
+    """
+    with at_call():
+        if not isinstance(kind, SemaphoreKind):
+            raise PalladioTypeError("this is no kind of semaphore", argument="kind", got=repr(kind))
+        return kind(shape)

@@ -1,0 +1,109 @@
+"""What a caller may tell a GPU's compiler about a kernel. Results never depend on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
+
+
+class LoweringSemantics(Enum):
+    """What one equation of a kernel is to the compiler: work of a lane, or of a warpgroup."""
+
+    Lane = "lane"
+    Warpgroup = "warpgroup"
+
+
+class TraceScope(Enum):
+    """For whom a profile has a line: a block, a warpgroup or a warp."""
+
+    BLOCK = "block"
+    WARPGROUP = "warpgroup"
+    WARP = "warp"
+
+
+SEMANTICS = ("parallel", "sequential")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompilerParams:
+    """Advice to the compiler of `plgpu.kernel`. The evaluator, the simulator and the CPU need none.
+
+    Args:
+        approx_math: functions such as `exp` may be approximated.
+        dimension_semantics: "parallel" or "sequential" for each grid axis.
+        max_concurrent_steps: how many steps of a pipeline may be in flight, at least 1.
+        unsafe_no_auto_barriers: insert no barriers of a warpgroup around its accesses to shared memory.
+        reduction_scratch_bytes: shared memory for reductions across warps.
+        profile_space, profile_dir, profile_trace_scope, profile_bounds_check: events that a profile has room for, where
+            it is written, for whom it has a line, and whether running out of room is an error.
+        lowering_semantics: what one equation is to the compiler.
+        skip_device_barrier, is_multi_process: of kernels that span devices.
+
+    Raises:
+        PalladioTypeError: a value of another kind.
+        PalladioValueError: a number that is too small; other semantics.
+    """
+
+    approx_math: bool = False
+    dimension_semantics: Sequence[str] | None = None
+    max_concurrent_steps: int = 1
+    unsafe_no_auto_barriers: bool = False
+    reduction_scratch_bytes: int = 2048
+    profile_space: int = 0
+    profile_dir: str = ""
+    profile_trace_scope: TraceScope = TraceScope.WARPGROUP
+    profile_bounds_check: bool = False
+    lowering_semantics: LoweringSemantics = LoweringSemantics.Warpgroup
+    skip_device_barrier: bool = False
+    is_multi_process: bool = False
+
+    def __post_init__(self) -> None:
+        with at_call():
+            for name, kind in _KINDS.items():
+                value = getattr(self, name)
+                if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+                    raise PalladioTypeError(
+                        "a compiler parameter of another kind",
+                        argument=name,
+                        expected=kind.__name__,
+                        got=repr(value),
+                    )
+            for name, least in _LEAST.items():
+                if getattr(self, name) < least:
+                    raise PalladioValueError(
+                        f"a compiler parameter of at least {least}", argument=name, got=getattr(self, name)
+                    )
+            semantics = _semantics(self.dimension_semantics)
+            if self.profile_space and not self.profile_dir:
+                raise PalladioValueError(
+                    "a profile is written somewhere", argument="profile_dir", hint="profile_dir='/tmp/profile'"
+                )
+        object.__setattr__(self, "dimension_semantics", semantics)
+
+
+_KINDS: dict[str, type] = {
+    **dict.fromkeys(("approx_math", "unsafe_no_auto_barriers", "profile_bounds_check"), bool),
+    **dict.fromkeys(("skip_device_barrier", "is_multi_process"), bool),
+    **dict.fromkeys(("max_concurrent_steps", "reduction_scratch_bytes", "profile_space"), int),
+    "profile_dir": str,
+    "profile_trace_scope": TraceScope,
+    "lowering_semantics": LoweringSemantics,
+}
+_LEAST = {"max_concurrent_steps": 1, "reduction_scratch_bytes": 0, "profile_space": 0}
+
+
+def _semantics(given: Any) -> tuple[str, ...] | None:
+    if given is None:
+        return None
+    if isinstance(given, str) or not all(each in SEMANTICS for each in given):
+        raise PalladioValueError(
+            "a grid axis is parallel or sequential",
+            argument="dimension_semantics",
+            expected='a sequence of "parallel" and "sequential"',
+            got=repr(given),
+        )
+    return tuple(given)
