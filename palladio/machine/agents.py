@@ -43,6 +43,8 @@ class Block:
         self.shared_bytes = 0
         self.running = 0
         self.ended = False
+        self.key = cluster.actors.cluster, place
+        """What tells it from every other block."""
 
     @property
     def label(self) -> str:

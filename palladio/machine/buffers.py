@@ -10,7 +10,7 @@ import numpy as np
 from palladio.base.errors import PalladioIndexError
 from palladio.machine.clocks import Clock
 from palladio.ops import access
-from palladio.types.attributes import Arrivals
+from palladio.types.attributes import Arrivals, Named
 from palladio.types.transforms import Operand, Peer, Transform
 from palladio.types.types import ACC, BARRIER, DMA_SEMAPHORE, SEMAPHORE, RefType
 
@@ -62,18 +62,22 @@ class Slot:
     """One barrier: arrivals of the phase under way, and completed phases.
 
     Fields:
+        barrier: the name of the array of barriers that it belongs to.
         needed: arrivals that complete a phase.
         arrived: arrivals of the phase under way.
         completed: phases completed so far.
         seen: the last completion that any thread has waited for.
         waiting: agents blocked here.
         parts: how many parts of a copy that blocks share have landed, by its equation.
+        named: whether it is one of the hardware's named barriers, at which nobody waits for past completions.
     """
 
-    def __init__(self, name: str, needed: int, home: Any) -> None:
+    def __init__(self, name: str, needed: int, home: Any, named: bool = False) -> None:
         self.name = name
+        self.barrier = name.partition("[")[0]
         self.home = home
         self.needed = needed
+        self.named = named
         self.arrived = 0
         self.completed = 0
         self.seen = 0
@@ -90,9 +94,10 @@ class Barrier(Store):
     def __init__(self, type: RefType, name: str, home: Any, needed: int) -> None:
         super().__init__(type, name, home)
         self.slots = np.empty(type.shape, object)
+        named = type.attribute(Named) is not None
         for place in np.ndindex(*type.shape):
             label = f"{name}[{', '.join(map(str, place))}]" if place else name
-            self.slots[place] = Slot(label, needed, home)
+            self.slots[place] = Slot(label, needed, home, named)
 
     def slot(self, stack: Stack, indices: Sequence[Any]) -> Slot:
         """The one barrier that a stack of transforms reaches."""

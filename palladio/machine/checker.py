@@ -21,10 +21,11 @@ from palladio.machine.buffers import Accumulator, Barrier, Buffer, Counter, Sema
 from palladio.machine.clocks import Actor, ActorTable, Clock
 from palladio.machine.findings import CheckError, Finding, Party
 from palladio.machine.limits import Limits
-from palladio.machine.racing import describe, party_of, race
+from palladio.machine.racing import Issue, describe, party_of, race
 from palladio.machine.regions import Regions
 from palladio.machine.shadow import Access, Shadow
 from palladio.types.effects import EffectKind
+from palladio.types.types import SMEM
 
 if TYPE_CHECKING:
     from palladio.machine.machine import Group
@@ -36,15 +37,23 @@ Reached = tuple[Buffer, Stack]
 
 
 class SlotClocks:
-    """What those who wait for a barrier learn: the clocks of its arrivals, of the last two completions."""
+    """What those who wait for a barrier learn: the clocks of its arrivals, of the last two completions.
 
-    __slots__ = ("actor", "asynchronous", "generic", "phases", "strangers")
+    Fields:
+        waits: for each thread, the epoch of its last wait here.
+        waiters: for each thread, the last completion that it has waited for, and how reports name that wait.
+        strangers: arrivals from other blocks.
+    """
+
+    __slots__ = ("actor", "asynchronous", "generic", "phases", "strangers", "waiters", "waits")
 
     def __init__(self, actor: Actor, clock: Clock) -> None:
         self.actor = actor
         self.generic = clock
         self.asynchronous = clock.copy()
         self.phases: dict[int, tuple[Clock, Clock]] = {}
+        self.waits: dict[Actor, int] = {}
+        self.waiters: dict[Actor, tuple[int, Party]] = {}
         self.strangers: list[tuple[Actor, int, Party]] = []
 
 
@@ -74,10 +83,17 @@ class Checker:
     # Findings.
 
     def report(
-        self, code: str, message: str, parties: Iterable[Party], missing: str = "", fix: str = "", details: Any = ()
+        self,
+        code: str,
+        message: str,
+        parties: Iterable[Party],
+        missing: str = "",
+        fix: str = "",
+        details: Any = (),
+        about: str = "",
     ) -> None:
         """Raise a finding, or keep it if this mistake is new."""
-        finding = Finding(code, message, tuple(parties), missing, fix, tuple(details), self.schedule)
+        finding = Finding(code, message, tuple(parties), missing, fix, tuple(details), self.schedule, about)
         if finding.key in self._known:
             return
         self._known.add(finding.key)
@@ -114,7 +130,7 @@ class Checker:
             stack = stacks[position] if position < len(stacks) else ()
             self._check_bounds(agent, eqn, store, stack, indices, mask)
             write = kind is not EffectKind.READ
-            access = Access(agent.actor, self._epoch(agent), eqn, agent.title, write, atomic)
+            access = Access(agent.actor, self._epoch(agent), eqn, agent.title, write, atomic, block=agent.block.key)
             self.touch(agent, store, stack, indices, access, agent.generic, mask)
 
     @staticmethod
@@ -136,7 +152,7 @@ class Checker:
         if shadow is None:
             return
         region = shadow.regions.resolve(stack, indices, mask)
-        generic, in_blocks = agent.generic, store.home is not None
+        generic, in_blocks = agent.generic, store.type.space is SMEM
 
         def ordered(before: Access, current_is_write: bool) -> bool:
             # Proxies matter in shared memory only, and only for what ordinary stores have written.
@@ -149,8 +165,12 @@ class Checker:
             if self.strict_reads and shadow.uninitialised(region):
                 self._uninitialised(agent, store, access)
             before = shadow.read(region, access, ordered)
-        if before is not None:
-            race(self, agent, store, before, access)
+        if before is None:
+            return
+        if before.site is None:
+            self._exited(party_of(access), f"{describe(store)} of {before.agent}")
+            return
+        race(self, agent, store, before, access)
 
     def _uninitialised(self, agent: Agent, store: Buffer, access: Access) -> None:
         self.report(
@@ -263,23 +283,45 @@ class Checker:
         clocks.generic.join(agent.generic)
         clocks.asynchronous.join(agent.asynchronous)
         if slot.home is not agent.block:
+            if slot.home.ended:
+                party = Party(agent.title, f"arrives at {slot.name} of {slot.home.label}", eqn.location)
+                self._exited(party, f"{slot.name} of {slot.home.label}")
             party = Party(agent.title, f"arrives at {slot.name} of {slot.home.label}", eqn.location)
             clocks.strangers.append((agent.actor, self._epoch(agent), party))
 
     def completes(self, slot: Slot, by: Any) -> None:
-        """A phase is about to complete."""
-        if slot.completed > slot.seen:
-            who, eqn = by
-            agent = who if isinstance(who, Agent) else who.agent
-            self.report(
-                "barrier-overrun",
-                f"{slot.name} completes phase {slot.completed + 1}, and nobody has waited for phase {slot.completed}",
-                [Party(agent.title, f"makes the last arrival, by {eqn.op.name}", eqn.location)],
-                missing=f"a wait for completion {slot.completed} before this arrival",
-            )
+        """A phase is about to complete. Those who wait for the phase before must have seen it by then."""
         clocks = self.slot_clocks(slot)
+        if slot.completed and not slot.named:
+            self._completes_again(slot, clocks, by)
         clocks.phases[slot.completed + 1] = clocks.generic.copy(), clocks.asynchronous.copy()
         clocks.phases.pop(slot.completed - 2, None)
+
+    def _completes_again(self, slot: Slot, clocks: SlotClocks, by: Any) -> None:
+        seen = [actor for actor, (phase, _) in clocks.waiters.items() if phase == slot.completed]
+        late = [actor for actor in seen if not clocks.generic.covers(actor, clocks.waits[actor])]
+        if seen and not late:
+            return
+        who, eqn = by
+        agent = who if isinstance(who, Agent) else who.agent
+        parties = [Party(agent.title, f"makes the last arrival, by {eqn.op.name}", eqn.location)]
+        if len(late) == len(seen):
+            self.report(
+                "barrier-overrun",
+                f"{slot.name} completes phase {slot.completed + 1}, and nobody need have seen phase {slot.completed}",
+                parties,
+                missing=f"a wait for completion {slot.completed} that comes before this arrival",
+                about=slot.barrier,
+            )
+            return
+        _, party = clocks.waiters[late[0]]
+        self.report(
+            "missed-phase",
+            f"{slot.name} completes phase {slot.completed + 1}, and a thread that waits for phase {slot.completed} "
+            "need not have seen it",
+            [party, *parties],
+            missing=f"an edge from this wait to the arrivals of phase {slot.completed + 1}",
+        )
 
     def waits(self, agent: Agent, eqn: Eqn, slot: Slot) -> None:
         """A thread that is two completions behind compares the wrong parity."""
@@ -289,6 +331,7 @@ class Checker:
                 "missed-phase",
                 f"{slot.name} has completed {slot.completed} phases, and this thread waits for number {seen + 1}",
                 [Party(agent.title, "waits", eqn.location)],
+                missing=f"waits for the completions from {seen + 1} on, each before the next",
             )
             agent.observed[slot] = slot.completed - 1
 
@@ -296,6 +339,8 @@ class Checker:
         """A wait returns: the agent learns what the arrivals told."""
         clocks = self.slot_clocks(slot)
         self._acquire(agent, clocks.phases.get(seen, (clocks.generic, clocks.asynchronous)))
+        clocks.waits[agent.actor] = self._epoch(agent)
+        clocks.waiters[agent.actor] = seen, Party(agent.title, "waits", agent.eqn.location)  # type: ignore[union-attr]
 
     def signals(self, agent: Agent, eqn: Eqn, counter: Counter) -> None:
         """A signal tells what the agent knows."""
@@ -312,10 +357,19 @@ class Checker:
 
     # Asynchronous operations.
 
-    def _launches(self, agent: Agent, flight: Flight, accesses: list[Access]) -> None:
+    def _launches(self, agent: Agent, flight: Flight, waits: dict[Actor, int] | None = None) -> Issue:
         """What an operation tells when it completes: what its thread knew, and that its own accesses are done."""
+        accesses: list[Access] = []
         flight.notes = agent.generic.copy(), agent.asynchronous.copy(), accesses
-        self.released(agent)
+        return Issue(agent.actor, self._epoch(agent), flight.notes[0], waits)
+
+    def _notes(self, agent: Agent, flight: Flight, actor: Actor, write: bool, issue: Issue) -> Access:
+        """An access of an operation whose end is not known yet."""
+        access = Access(
+            actor, PENDING, flight.eqn, agent.title, write, asynchronous=True, block=agent.block.key, issue=issue
+        )
+        flight.notes[2].append(access)
+        return access
 
     def copy_issued(
         self,
@@ -327,20 +381,20 @@ class Checker:
         indices: Sequence[Any],
     ) -> None:
         """A copy that arrives at barriers starts."""
-        accesses: list[Access] = []
-        actor = self.slot_clocks(slots[0]).actor
+        first = self.slot_clocks(slots[0])
+        issue = self._launches(agent, flight, first.waits)
         if source is not None:
-            access = Access(actor, PENDING, flight.eqn, agent.title, asynchronous=True)
-            accesses.append(access)
+            if flight.eqn.params["fill"] == "promise_in_bounds":
+                self._check_bounds(agent, flight.eqn, *source, indices, None)
+            access = self._notes(agent, flight, first.actor, False, issue)
             self.touch(agent, *source, indices, access, agent.asynchronous)
         for (store, stack), slot in zip(targets, slots, strict=True):
-            access = Access(
-                self.slot_clocks(slot).actor, PENDING, flight.eqn, agent.title, write=True, asynchronous=True
-            )
-            accesses.append(access)
+            clocks = self.slot_clocks(slot)
+            issue = Issue(issue.actor, issue.epoch, issue.known, clocks.waits)
             self._check_bounds(agent, flight.eqn, store, stack, indices, None)
+            access = self._notes(agent, flight, clocks.actor, True, issue)
             self.touch(agent, store, stack, indices, access, agent.asynchronous)
-        self._launches(agent, flight, accesses)
+        self.released(agent)
 
     def dma_issued(
         self,
@@ -352,17 +406,16 @@ class Checker:
         indices: Sequence[Any],
     ) -> None:
         """A copy that raises semaphores starts."""
-        accesses = []
+        issue = self._launches(agent, flight)
         for n, (store, stack) in enumerate((source, target)):
             # Of a remote copy, the last semaphore says that the source has been read.
             counter = counters[-1] if n == 0 else counters[0]
             if counter.actor is None:
                 counter.actor = self._global.new(f"copies to {counter.name}")
-            access = Access(counter.actor, PENDING, flight.eqn, agent.title, write=n == 1, asynchronous=True)
-            accesses.append(access)
             self._check_bounds(agent, flight.eqn, store, stack, indices, None)
+            access = self._notes(agent, flight, counter.actor, n == 1, issue)
             self.touch(agent, store, stack, indices, access, agent.asynchronous)
-        self._launches(agent, flight, accesses)
+        self.released(agent)
 
     def lands(self, flight: Flight, target: Slot | Counter) -> None:
         """The bytes of a copy have landed, and the barrier or semaphore is about to learn of it."""
@@ -389,8 +442,17 @@ class Checker:
     ) -> None:
         """A product starts: it reads its operands from now until it is waited for."""
         agent.last_product = flight.eqn
+        issue = Issue(agent.actor, self._epoch(agent))
         for store, stack in operands:
-            access = Access(agent.product_actor, agent.issued, flight.eqn, agent.title, asynchronous=True)
+            access = Access(
+                agent.product_actor,
+                agent.issued,
+                flight.eqn,
+                agent.title,
+                asynchronous=True,
+                block=agent.block.key,
+                issue=issue,
+            )
             self._check_bounds(agent, flight.eqn, store, stack, indices, None)
             self.touch(agent, store, stack, indices, access, agent.asynchronous)
 
@@ -419,9 +481,11 @@ class Checker:
         """A copy to global memory starts, in the group that is open."""
         agent.last_store = flight.eqn
         group = agent.groups + 1
-        read = Access(agent.read_actor, group, flight.eqn, agent.title, asynchronous=True)
-        reduces = flight.eqn.params["reduction"] is not None
-        write = Access(agent.write_actor, group, flight.eqn, agent.title, True, reduces, asynchronous=True)
+        site, place = flight.eqn, agent.block.key
+        issue = Issue(agent.actor, self._epoch(agent))
+        reduces = site.params["reduction"] is not None
+        read = Access(agent.read_actor, group, site, agent.title, asynchronous=True, block=place, issue=issue)
+        write = Access(agent.write_actor, group, site, agent.title, True, reduces, True, place, issue)
         self._check_bounds(agent, flight.eqn, source[0], source[1], indices, None)
         self.touch(agent, *source, indices, read, agent.asynchronous)
         self.touch(agent, *target, indices, write, agent.asynchronous)
@@ -474,12 +538,14 @@ class Checker:
                     "barrier-pending-arrivals",
                     f"{where} ends with {slot.arrived} of {slot.needed} arrivals of a phase",
                     parties,
+                    about=slot.barrier,
                 )
-            if slot.completed > slot.seen:
+            if slot.completed > slot.seen and not slot.named:
                 self.report(
                     "unobserved-completion",
                     f"{where} completed {slot.completed} phases, and only {slot.seen} were waited for",
                     [_arrival(slot.last)] if slot.last else [],
+                    about=slot.barrier,
                 )
 
     def _semaphores_end(self, semaphores: Semaphores) -> None:
@@ -507,7 +573,7 @@ class Checker:
 
     def _peers(self, store: Buffer, known: Clock, block: Block, mine: set[str]) -> None:
         region = store.shadow.regions.resolve((), ())
-        end = Access(block.agents[0].actor, 0, None, block.label, write=True)
+        end = Access(block.agents[0].actor, PENDING, None, block.label, write=True)
 
         def before_the_end(before: Access, _: bool) -> bool:
             return before.agent in mine or known.covers(before.actor, before.epoch)
@@ -521,13 +587,6 @@ class Checker:
             for actor, epoch, party in slot.checks.strangers if slot.checks else ():
                 if not known.covers(actor, epoch):
                     self._exited(party, f"{slot.name} of {block.label}")
-
-    def reaches(self, agent: Agent, eqn: Eqn, store: Any) -> None:
-        """A thread reaches a store of another block, which must still be there."""
-        home = store.home
-        if home is not None and home is not agent.block and home.ended:
-            party = Party(agent.title, f"runs {eqn.op.name}", eqn.location)
-            self._exited(party, f"{store.name} of {home.label}")
 
     def _exited(self, party: Party, what: str) -> None:
         self.report("peer-exited", f"{what} is reached by another block, and its own block may have ended", [party])

@@ -159,6 +159,7 @@ class Finding:
         fix: what to try.
         details: more lines: for a deadlock, who waits for what.
         schedule: the policy and seed that replay it.
+        about: what it is about, such as a barrier, where the places do not tell mistakes apart.
     """
 
     code: str
@@ -168,6 +169,7 @@ class Finding:
     fix: str = ""
     details: tuple[str, ...] = field(default=(), compare=False)
     schedule: str = field(default="", compare=False)
+    about: str = field(default="", compare=False)
 
     @property
     def locations(self) -> tuple[Location, ...]:
@@ -182,6 +184,8 @@ class Finding:
     @property
     def key(self) -> Any:
         """What makes two findings the same mistake: the code and the places, whichever threads it happened to."""
+        if self.about:
+            return self.code, self.about
         return self.code, tuple((place.file, place.line, place.column) for place in self.locations) or self.message
 
     def render(self) -> str:

@@ -1,4 +1,10 @@
-"""Naming a race: from two accesses that nothing orders to the finding that a person reads."""
+"""Naming a race: from two accesses that nothing orders to the finding that a person reads.
+
+The name must not depend on which of the two came first in the run. So it goes by what is known of their order: an
+asynchronous operation that was started before the other access, but whose end is not known to be, is named for what it
+does. Where neither comes before the other, it is a plain race; or, with a copy, the question which side should have
+waited, which the barrier of the copy answers.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +12,33 @@ from typing import TYPE_CHECKING
 
 from palladio.machine.agents import Agent
 from palladio.machine.buffers import Buffer
+from palladio.machine.clocks import Actor, Clock
 from palladio.machine.findings import Party
 from palladio.machine.shadow import Access
 
 if TYPE_CHECKING:
     from palladio.machine.checker import Checker
 
-_PRODUCTS = ("wgmma",)
 _COPIES = ("copy_gmem_to_smem", "async_store_smem", "dma_start", "dma_start_remote")
 _STORES = ("copy_smem_to_gmem",)
+
+
+class Issue:
+    """The start of an asynchronous operation.
+
+    Fields:
+        actor, epoch: its thread, and when.
+        known: of a copy, what had happened before it.
+        waits: of a copy, for each thread that waits at its barrier, the epoch of its last wait.
+    """
+
+    __slots__ = ("actor", "epoch", "known", "waits")
+
+    def __init__(self, actor: Actor, epoch: int, known: Clock | None = None, waits: dict[Actor, int] | None = None):
+        self.actor = actor
+        self.epoch = epoch
+        self.known = known
+        self.waits = waits
 
 
 def describe(store: Buffer) -> str:
@@ -26,7 +50,7 @@ def party_of(access: Access) -> Party:
     """One side of a race."""
     name = access.site.op.name if access.site is not None else "the end"
     if access.asynchronous:
-        did = f"started {name}, which {'writes' if access.write else 'reads'} it"
+        did = f"starts {name}, which {'writes' if access.write else 'reads'} it"
     else:
         did = f"{'writes' if access.write else 'reads'} it, by {name}"
     return Party(access.agent, did, getattr(access.site, "location", None))
@@ -35,30 +59,66 @@ def party_of(access: Access) -> Party:
 def race(checker: Checker, agent: Agent, store: Buffer, before: Access, now: Access) -> None:
     """Report two accesses that nothing orders."""
     code, missing = _classified(agent, store, before, now)
-    verb = "written" if now.write else "read"
-    earlier = "written" if before.write else "read"
-    message = f"{describe(store)} is {verb} while it may still be {earlier} by another"
+    checker.report(code, _message(code, store, before, now), [party_of(now), party_of(before)], missing)
+
+
+def _operation(access: Access) -> str:
+    """Such as: the wgmma on line 12."""
+    place = getattr(access.site, "location", None)
+    return f"the {access.site.op.name}{f' on line {place.line}' if place is not None else ''}"
+
+
+def _message(code: str, store: Buffer, before: Access, now: Access) -> str:
+    what, first, second = describe(store), _operation(before), _operation(now)
+    verb, earlier = ("written" if each.write else "read" for each in (now, before))
     if code == "missing-commit-smem":
-        message = f"{describe(store)} is {verb} by an asynchronous operation that does not see what was stored to it"
-    checker.report(code, message, [party_of(now), party_of(before)], missing)
+        return f"{what} is {verb} by {second}, an asynchronous operation, which may not see what {first} wrote"
+    if code in ("data-race", "global-race"):
+        return f"{what} is {verb} by {second} and {earlier} by {first}, in no order"
+    if code == "copy-target-in-use" and before.write and not now.write:  # the copy went first in this run
+        return f"{what} is written by {first} while it may still be {verb} by {second}"
+    return f"{what} is {verb} by {second} while it may still be {earlier} by {first}"
 
 
 def _classified(agent: Agent, store: Buffer, before: Access, now: Access) -> tuple[str, str]:
     """The code of a race, and the edge that is missing."""
-    name = before.site.op.name if before.site is not None else ""
     shared = store.home is not None
     if shared and now.asynchronous and not before.asynchronous and agent.generic.covers(before.actor, before.epoch):
-        return "missing-commit-smem", "plgpu.commit_smem() between the store and the operation"
-    if name in _PRODUCTS and now.write:
-        return "wgmma-operand-overwritten", "a wgmma_wait behind the product, before the memory is written again"
-    if name in _STORES and not before.write:
-        return "store-source-overwritten", "wait_smem_to_gmem behind the copy, before its source is written again"
-    if name in (*_COPIES, *_STORES) and before.write and before.agent == now.agent:
-        return "copy-not-awaited", "a wait for the copy before its target is used"
-    if name in _COPIES and before.write and not now.write:
-        return "copy-not-awaited", "a wait for the copy's barrier in the thread that uses it"
-    if now.asynchronous and now.write:
-        return "copy-target-in-use", "a barrier from the last use of the memory to the start of the copy"
-    if not shared and before.agent.rsplit(" ", 2)[0] != now.agent.rsplit(" ", 2)[0]:
+        return "missing-commit-smem", f"plgpu.commit_smem() between {_operation(before)} and {_operation(now)}"
+    if before.asynchronous and agent.generic.covers(before.issue.actor, before.issue.epoch):
+        return _unfinished(before, now)
+    if not shared and before.block != now.block:
         return "global-race", f"an edge from {before.agent} to {now.agent}"
-    return "data-race", f"an edge from {before.agent} to {now.agent}"
+    copies = [each for each in (now, before) if each.write and each.asynchronous and each.site.op.name in _COPIES]
+    if len(copies) == 1:
+        return _unordered(copies[0], now if copies[0] is before else before)
+    if copies:
+        return "copy-target-in-use", "a wait for the one copy before the other starts"
+    return "data-race", f"an edge between {before.agent} and {now.agent}"
+
+
+def _unfinished(before: Access, now: Access) -> tuple[str, str]:
+    """An operation was started before, and nothing says that it has ended."""
+    name, then = before.site.op.name, f"before {_operation(now)}"
+    if name == "wgmma":
+        return "wgmma-operand-overwritten", f"a wgmma_wait for {_operation(before)} in {before.agent}, {then}"
+    if name in _STORES and not before.write:
+        return "store-source-overwritten", f"a wait_smem_to_gmem for {_operation(before)} in {before.agent}, {then}"
+    if name in _STORES:
+        return "copy-not-awaited", f"a wait_smem_to_gmem for {_operation(before)} in {before.agent}, {then}"
+    return "copy-not-awaited", f"a wait for the barrier of {_operation(before)}, {then}"
+
+
+def _unordered(copy: Access, use: Access) -> tuple[str, str]:
+    """A copy into memory that another thread uses. If that thread has told the copying one that it is done since it
+    last waited for the barrier, or never waits there, it should have waited; else the copy is early.
+    """
+    user = use.issue.actor if use.asynchronous else use.actor
+    issue = copy.issue
+    waited = (issue.waits or {}).get(user)
+    if waited is None or issue.known.covers(user, waited):
+        return "copy-not-awaited", f"a wait for the barrier of {_operation(copy)} in {use.agent}"
+    return "copy-target-in-use", f"an edge from {_operation(use)} in {use.agent} to the start of {_operation(copy)}"
+
+
+__all__ = ["Issue", "describe", "party_of", "race"]

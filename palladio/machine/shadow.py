@@ -39,6 +39,10 @@ class Access:
     write: bool = False
     atomic: bool = False
     asynchronous: bool = False
+    block: Any = None
+    """The block of who made it."""
+    issue: Any = None
+    """Of an asynchronous operation: its start."""
 
 
 Ordered = Callable[[Access, bool], bool]
