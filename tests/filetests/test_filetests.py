@@ -42,8 +42,10 @@ import pytest
 
 from palladio.base.errors import PalladioError
 from palladio.cpu.executor import NotCompiledWarning
+from palladio.driver.executors import SIMULATOR
 from palladio.ir.evaluate import evaluate
 from palladio.ir.program import Program, walk
+from palladio.machine.executor import with_launches
 from palladio.ops import OPS, parse
 from palladio.passes import ALL_PASSES, PASSES, run_passes
 from palladio.types import dtypes
@@ -60,13 +62,14 @@ _DIRECTIVE = re.compile(rf"# ({'|'.join(KINDS)})(?:\(([^)]*)\))?: (.*)")
 
 
 def reference(program: Program, values: Sequence[Any]) -> Sequence[Any]:
-    """The definition."""
-    return evaluate(program, values)
+    """The definition; of launches, by the machine."""
+    return evaluate(with_launches(program), values)
 
 
 def through_all_passes(program: Program, values: Sequence[Any]) -> Sequence[Any]:
     """The definition of what the passes make of the program, its final values written back to the references."""
-    outputs = evaluate(run_passes(program, ALL_PASSES, verify_each=True), [np.array(value) for value in values])
+    passed = run_passes(program, ALL_PASSES, verify_each=True)
+    outputs = evaluate(with_launches(passed), [np.array(value) for value in values])
     count = len(program.outputs)
     refs = [value for value, var in zip(values, program.inputs, strict=True) if isinstance(var.type, RefType)]
     for ref, final in zip(refs, outputs[count:], strict=True):
@@ -74,7 +77,17 @@ def through_all_passes(program: Program, values: Sequence[Any]) -> Sequence[Any]
     return outputs[:count]
 
 
-EXECUTORS: dict[str, Executor] = {"reference": reference, "through_all_passes": through_all_passes, "cpu": run_on_cpu}
+def simulated(program: Program, values: Sequence[Any]) -> Sequence[Any]:
+    """The definition; of launches, by the machine that checks every access."""
+    return SIMULATOR.load(program)(values)
+
+
+EXECUTORS: dict[str, Executor] = {
+    "reference": reference,
+    "through_all_passes": through_all_passes,
+    "cpu": run_on_cpu,
+    "simulator": simulated,
+}
 """Who runs the files: outputs from a program and values, references written in place. One line joins an executor."""
 
 
@@ -82,9 +95,15 @@ LEFT_OUT = {
     "casts/bits_of_a_float": "a bitcast that changes the width is not compiled for the CPU",
     "casts/narrow_floats": "float8_e4m3fn is not compiled for the CPU",
     "memory/bitcast": "a bitcast that changes the width, together with an index by an array or mask, is not compiled",
+    "wgmma/eight_bit_floats_may_differ": "float8_e4m3fn is not compiled for the CPU",
     "debug/check_that_holds": "debug_check is not compiled for the CPU",
 }
 """File -> why the CPU does not compile it: it warns so, and gives the right results by the evaluator."""
+
+CONCURRENT = ("launch", "copy", "barrier", "semaphore", "wgmma")
+"""Folders of programs that run on the machine, whatever the executor."""
+
+ON_THE_MACHINE = "is not compiled for the CPU: kernels of several threads"
 
 UNCHECKED = {"debug/multiple_of_is_kept": "compiled code relies on promises and does not check them"}
 """File -> why what fails by the definition does not on the CPU."""
@@ -96,7 +115,8 @@ def name_of(path: Path) -> str:
 
 def run_by(executor: str, directive: Directive, program: Program, values: Sequence[Any]) -> Sequence[Any]:
     """Run a program, which must say so if it is not compiled, and may be so only if the table says that."""
-    reason = LEFT_OUT.get(name_of(directive.path))
+    concurrent = directive.path.parent.name in CONCURRENT
+    reason = LEFT_OUT.get(name_of(directive.path), ON_THE_MACHINE if concurrent else None)
     if executor != "cpu" or reason is None:
         return EXECUTORS[executor](program, values)
     with pytest.warns(NotCompiledWarning, match=re.escape(reason)):
