@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from palladio.base.errors import PalladioTypeError
 from palladio.ir.op import Op
-from palladio.ops.copy import COUNT, only_among_threads, require_space
+from palladio.ops.copy import COUNT, only_among_threads, require_space, stays_a_reference
 from palladio.ops.memory import Transforms, accessed
 from palladio.types.effects import SYNC
 from palladio.types.types import DMA_SEMAPHORE, SEMAPHORE, Type
@@ -31,6 +31,7 @@ semaphore_signal = Op(
     _counted_type,
     only_among_threads("semaphore_signal"),
     effects=(SYNC,),
+    discharge=stays_a_reference,
     access=2,
 )
 
@@ -47,6 +48,7 @@ semaphore_wait = Op(
     _wait_type,
     only_among_threads("semaphore_wait"),
     effects=(SYNC,),
+    discharge=stays_a_reference,
     access=2,
 )
 
@@ -62,5 +64,6 @@ semaphore_read = Op(
     _read_type,
     only_among_threads("semaphore_read"),
     effects=(SYNC,),
+    discharge=stays_a_reference,
     access=1,
 )

@@ -148,12 +148,12 @@ wgmma_wait = Op(
 )
 
 
-def _load_type(acc: Type, *, transforms: Transforms, wait_n: int | None) -> Sequence[Type]:
+def _load_type(acc: Type, *indices: Type, transforms: Transforms, wait_n: int | None) -> Sequence[Type]:
     root = require_space("what is loaded as an accumulator", acc, ACC)
     require_static(transforms)
     if wait_n is not None:
         require_pending("an accumulator load", wait_n)
-    return (accessed(root, transforms, (), ref=True),)
+    return (accessed(root, transforms, indices, ref=True),)
 
 
 def _load_eval(acc: Any, *, transforms: Transforms, wait_n: int | None) -> Sequence[Any]:

@@ -17,7 +17,7 @@ ATOMIC = frozenset(op.name for op in vars(atomics).values() if op in ALL_OPS)
 
 
 @RULES.at_once("load")
-def access(eqn: Eqn) -> Callable[..., Any]:
+def access(eqn: Eqn, atomic: bool = False) -> Callable[..., Any]:
     """The rule of every operation that reaches data and waits for nobody."""
     refs = [n for n, type in enumerate(eqn.input_types) if isinstance(type, RefType)]
     params = dict(eqn.params)
@@ -32,7 +32,7 @@ def access(eqn: Eqn) -> Callable[..., Any]:
             reached[n] = store.array
             values = (*values[:n], store, *values[n + 1 :]) if remote else values
         if agent.checker is not None:
-            agent.checker.accesses(agent, eqn, values)
+            (agent.checker.atomic if atomic else agent.checker.accesses)(agent, eqn, values)
         return evaluate(*reached)
 
     return run
@@ -41,13 +41,11 @@ def access(eqn: Eqn) -> Callable[..., Any]:
 @RULES.in_steps(*ATOMIC)
 def atomic(eqn: Eqn) -> Callable[..., Steps]:
     """An atomic access: others may go first, and it orders what it touches."""
-    run = access(eqn)
+    run = access(eqn, atomic=True)
 
     def steps(agent: Agent, *values: Any) -> Steps:
         if agent.points:
             yield Point("atomic", values[0])
-        if agent.checker is not None:
-            agent.checker.atomic(agent, eqn, values)
         return run(agent, *values)
 
     return steps
