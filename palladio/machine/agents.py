@@ -18,7 +18,10 @@ Place = tuple[int, ...]
 
 
 class Cluster:
-    """Blocks that run at the same time and reach each other's shared memory. `place` is its index in the grid."""
+    """Blocks that run at the same time and reach each other's shared memory, or the cores of a mesh.
+
+    `place` is its index in the grid; `title` names its program, where a launch has several.
+    """
 
     def __init__(self, group: Group, number: int, place: Place, axes: Sequence[MeshAxis], sizes: Place) -> None:
         self.group = group
@@ -29,6 +32,8 @@ class Cluster:
         self.blocks = {each: Block(self, each) for each in itertools.product(*map(range, sizes))}
         self.running = 0
         self.shared: dict[Any, dict[Place, Any]] = {}
+        self.cores = False
+        self.title = ""
 
 
 class Block:
@@ -49,8 +54,11 @@ class Block:
     @property
     def label(self) -> str:
         """As reports call it."""
+        if self.cluster.cores:
+            return " ".join(f"{axis} {n}" for axis, n in zip(self.cluster.axes, self.place, strict=True))
         where = (*self.cluster.place, *self.place) if self.cluster.sizes else self.cluster.place
-        return f"block ({', '.join(map(str, where))})" if where else "block 0"
+        title = f"{self.cluster.title} " if self.cluster.title else ""
+        return f"{title}block ({', '.join(map(str, where))})" if where else f"{title}block 0"
 
     def peer(self, blocks: Mapping[str, int]) -> Place:
         """The place of the block that differs from this one along the named axes."""

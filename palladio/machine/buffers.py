@@ -35,7 +35,14 @@ class Store:
 
     def peer(self, blocks: Mapping[str, int]) -> Any:
         """This store in the block of the cluster that differs along the named axes."""
-        return self.siblings[self.home.peer(blocks)]
+        place = self.home.peer(blocks)
+        if place not in self.siblings:
+            raise PalladioIndexError(
+                f"no block or core has this {self.name}: the index is outside its axis",
+                expected=f"at most {max(self.siblings)}",
+                got=str(place),
+            )
+        return self.siblings[place]
 
 
 class Buffer(Store):

@@ -606,9 +606,11 @@ class Checker:
 
     def launch_ends(self, launching: Any) -> None:
         """The semaphores of a launch are back at zero."""
-        for store in launching.scratch.values():
+        for store in launching.stores():
             if isinstance(store, Semaphores):
                 self._semaphores_end(store)
+            elif isinstance(store, Barrier):
+                self._barrier_ends(store)
 
 
 def _arrival(by: tuple[Any, Eqn]) -> Party:

@@ -15,6 +15,7 @@ from palladio.machine.buffers import Buffer
 from palladio.machine.clocks import Actor, Clock
 from palladio.machine.findings import Party
 from palladio.machine.shadow import Access
+from palladio.types.types import SMEM
 
 if TYPE_CHECKING:
     from palladio.machine.checker import Checker
@@ -82,7 +83,7 @@ def _message(code: str, store: Buffer, before: Access, now: Access) -> str:
 
 def _classified(agent: Agent, store: Buffer, before: Access, now: Access) -> tuple[str, str]:
     """The code of a race, and the edge that is missing."""
-    shared = store.home is not None
+    shared = store.type.space is SMEM
     if shared and now.asynchronous and not before.asynchronous and agent.generic.covers(before.actor, before.epoch):
         return "missing-commit-smem", f"plgpu.commit_smem() between {_operation(before)} and {_operation(now)}"
     if before.asynchronous and agent.generic.covers(before.issue.actor, before.issue.epoch):

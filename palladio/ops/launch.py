@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from palladio.types.effects import SYNC, Effect
 from palladio.types.types import ArrayType, RefType, Type
 
 INDEX = ArrayType((), dtypes.INT32)
-KINDS = ("grid", "cluster", "thread", "warp", "core", "subcore")
+KINDS = ("grid", "cluster", "thread", "warp", "device", "core", "subcore")
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class MeshAxis:
         name: as `axis_index` takes it; "" for an axis without one.
         size: None for a size known only at the call.
         kind: grid (clusters of blocks), cluster (blocks of a cluster), thread (warpgroups of a block), warp (warps of
-            a warpgroup), core, or subcore.
+            a warpgroup), device (which has part of every array), core, or subcore (of a core).
     """
 
     name: str
@@ -62,7 +63,8 @@ class Launch:
         output_types: the arrays that the launch returns.
         output_refs: how the programs see them.
         scratch: buffers that end with the launch. Each thread has accumulators of its own, each block its shared
-            memory and barriers; global memory and its semaphores are one for all.
+            memory and barriers; global memory and its semaphores are one for all. Each core has its memory and
+            semaphores, each device its global memory. What has an `Owner` belongs to the threads of that mesh.
         aliases: pairs (shared operand, output) in one memory.
     """
 
@@ -76,6 +78,17 @@ class Launch:
     def dynamic(self) -> int:
         """How many operands are sizes of mesh axes."""
         return sum(mesh.dynamic for mesh in self.meshes)
+
+    @property
+    def devices(self) -> int:
+        """How many devices the arrays are split over, along their first axis."""
+        return math.prod(axis.size or 1 for axis in self.meshes[0].axes if axis.kind == "device")
+
+    def part(self, type: ArrayType) -> ArrayType:
+        """What a program sees of a shared array."""
+        if self.devices == 1 or not type.shape:
+            return type
+        return ArrayType((type.shape[0] // self.devices, *type.shape[1:]), type.dtype)
 
     def indices(self, mesh: int) -> int:
         """How many inputs of a mesh's program stand before what all programs share."""
@@ -94,7 +107,9 @@ def _launch_type(*operands: Type, launch: Launch, programs: tuple[Program, ...])
         if any(type != INDEX for type in given[:first]):
             raise PalladioTypeError(f"program {number} takes the indices of its mesh first, scalars of int32")
         seen, rest = given[first : first + len(shared)], given[first + len(shared) :]
-        if rest != (*launch.output_refs, *launch.scratch) or not all(map(_is_seen_as, shared, seen)):
+        if rest != (*launch.output_refs, *launch.scratch) or not all(
+            _is_seen_as(launch, *each) for each in zip(shared, seen, strict=True)
+        ):
             raise PalladioTypeError(
                 f"program {number} takes other references than the launch gives it",
                 expected=", ".join(map(str, (*shared, *launch.output_refs, *launch.scratch))),
@@ -105,9 +120,9 @@ def _launch_type(*operands: Type, launch: Launch, programs: tuple[Program, ...])
     return launch.output_types
 
 
-def _is_seen_as(operand: Type, seen: Type) -> bool:
+def _is_seen_as(launch: Launch, operand: Type, seen: Type) -> bool:
     if isinstance(operand, ArrayType) and isinstance(seen, RefType):
-        return seen.array == operand
+        return seen.array == launch.part(operand)
     return operand == seen
 
 

@@ -62,8 +62,40 @@ def described_shape(shape: Any) -> Shape:
     return found
 
 
+@dataclass(frozen=True, eq=False)
+class Owned:
+    """What the threads of one mesh have, each core or block for itself: `VMEM @ mesh`, `Barrier(...) @ mesh`.
+
+    Calling an owned memory space describes a buffer in it: `(VMEM @ mesh)((8, 128), jnp.float32)`.
+    """
+
+    what: Any
+    mesh: Any
+
+    def __call__(self, *args: Any, **options: Any) -> Owned:
+        return Owned(self.what(*args, **options), self.mesh)
+
+    def __repr__(self) -> str:
+        return f"{self.what} @ {self.mesh}"
+
+    @property
+    def ref_type(self) -> RefType:
+        """The type of a reference to it, without its owner."""
+        return self.what.ref_type  # type: ignore[no-any-return]
+
+
+class Ownable:
+    """A description that `@ mesh` gives to a mesh."""
+
+    def __matmul__(self, mesh: Any) -> Owned:
+        if not hasattr(mesh, "axes"):
+            with at_call():
+                raise PalladioTypeError("memory belongs to a mesh", argument="mesh", got=repr(mesh))
+        return Owned(self, mesh)
+
+
 @dataclass(frozen=True)
-class MemorySpace:
+class MemorySpace(Ownable):
     """A kind of memory. Calling one describes a buffer in it: `VMEM((8, 128), jnp.float32)`."""
 
     name: str
@@ -94,12 +126,13 @@ BARRIER = MemorySpace("barrier")
 SEMAPHORE = MemorySpace("semaphore")
 DMA_SEMAPHORE = MemorySpace("dma_semaphore")
 VMEM_SHARED = MemorySpace("vmem_shared")
+CMEM = MemorySpace("cmem")
 
 MEMORY_SPACES: dict[str, MemorySpace] = {
     space.name: space
     for space in (
         *(ANY, HOST, GMEM, SMEM, REGS, VMEM, HBM, SCALAR),
-        *(ACC, BARRIER, SEMAPHORE, DMA_SEMAPHORE, VMEM_SHARED),
+        *(ACC, BARRIER, SEMAPHORE, DMA_SEMAPHORE, VMEM_SHARED, CMEM),
     )
 }
 SYNCHRONISING = frozenset({BARRIER, SEMAPHORE, DMA_SEMAPHORE})
@@ -107,7 +140,7 @@ SYNCHRONISING = frozenset({BARRIER, SEMAPHORE, DMA_SEMAPHORE})
 
 
 @dataclass(frozen=True)
-class MemoryRef:
+class MemoryRef(Ownable):
     """A description of a buffer to allocate: shape, dtype and memory space."""
 
     shape: Shape

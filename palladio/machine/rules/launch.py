@@ -14,11 +14,13 @@ from palladio.base.errors import PalladioValueError
 from palladio.ir.program import Eqn, Program
 from palladio.machine.agents import Agent, Block, Cluster, Wait
 from palladio.machine.buffers import Buffer, allocate
+from palladio.machine.cores import OF_CORES, Spread, axes_of, part
 from palladio.machine.machine import Group, Machine
 from palladio.machine.step import RULES, Steps, run_program
 from palladio.ops.launch import Launch, MeshAxis, MeshShape
+from palladio.types.attributes import Owner
 from palladio.types.effects import EffectKind
-from palladio.types.types import ACC, DMA_SEMAPHORE, REGS, SCALAR, SEMAPHORE, SMEM, VMEM, ArrayType, RefType
+from palladio.types.types import ACC, HBM, REGS, SCALAR, SMEM, VMEM, ArrayType, RefType
 from palladio.types.types import BARRIER as BARRIER_SPACE
 
 MULTIPROCESSORS = 132
@@ -26,8 +28,8 @@ MULTIPROCESSORS = 132
 
 _OF_THREADS = (ACC, REGS)
 _OF_BLOCKS = (SMEM, BARRIER_SPACE, VMEM, SCALAR)
-_OF_CORES = (SEMAPHORE, DMA_SEMAPHORE)
-_BESIDE = ("cluster", "core", "subcore")
+_CORES = ("device", "core", "subcore")
+_BESIDE = ("cluster", *_CORES)
 _WITHIN = ("thread", "warp")
 
 
@@ -40,7 +42,7 @@ class Mesh:
         self.grid = self._axes("grid")
         self.beside = self._axes(*_BESIDE)
         self.within = self._axes(*_WITHIN)
-        self.cores = any(axis.kind in ("core", "subcore") for axis in shape.axes)
+        self.cores = any(axis.kind in _CORES for axis in shape.axes)
         self.dynamic = tuple(np.int32(size) for axis, size in zip(shape.axes, sizes, strict=True) if axis.size is None)
 
     def _axes(self, *kinds: str) -> list[int]:
@@ -86,20 +88,17 @@ class Launching:
             Mesh(shape, [int(next(sizes)) if axis.size is None else axis.size for axis in shape.axes])
             for shape in launch.meshes
         ]
-        self.shared = self._share(operands[launch.dynamic :])
-        self.scratch = {n: allocate(type, self._scratch_name(n), None) for n, type in self._of_launch()}
+        self.on_cores = any(mesh.cores for mesh in self.meshes)
         starts = itertools.chain(*map(self._clusters, range(len(programs))))
         if machine.timer is not None:
             machine.timer.blocks = max(
                 math.prod(mesh.sizes[n] for n in (*mesh.grid, *mesh.beside)) for mesh in self.meshes
             )
         self.group = Group(parent, starts, MULTIPROCESSORS)
+        self.cores = {n: self._cluster(n, ()) for n, mesh in enumerate(self.meshes) if mesh.cores}
+        self.shared, self.outputs = self._share(operands[launch.dynamic :])
+        self.scratch = dict(self._of_launch())
         machine.groups.append(self.group)
-
-    @property
-    def outputs(self) -> list[Any]:
-        """The arrays that the launch returns."""
-        return [store.array for store in self.shared[len(self.shared) - len(self.launch.output_refs) :]]
 
     def _name(self, position: int) -> str:
         var = self.programs[0].inputs[self.launch.indices(0) + position]
@@ -108,50 +107,79 @@ class Launching:
     def _scratch_name(self, number: int) -> str:
         return self._name(len(self.programs[0].inputs) - self.launch.indices(0) - len(self.launch.scratch) + number)
 
-    def _share(self, operands: Sequence[Any]) -> list[Any]:
+    def _share(self, operands: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """What all programs get, and the arrays that the launch returns."""
         written = {
             effect.position - self.launch.indices(n)
             for n, program in enumerate(self.programs)
             for effect in program.effects
             if effect.position is not None and effect.kind is not EffectKind.READ
         }
+        aliased = dict(self.launch.aliases)
         first = self.launch.indices(0)
         kept: list[Any] = []
+        arrays = list(operands)
         for position, value in enumerate(operands):
             type = self.programs[0].inputs[first + position].type
             if isinstance(type, ArrayType) or not isinstance(value, np.ndarray):
                 kept.append(value)
                 continue
-            array = np.array(value) if position in written and not self._is_reference(position) else value
-            kept.append(self._buffer(type, position, array, True, position in written))
-        outputs = []
-        for number, type in enumerate(self.launch.output_refs):
-            source = next((source for source, target in self.launch.aliases if target == number), None)
-            position = len(operands) + number
-            if source is None:
-                empty = np.full(type.shape, type.initial, type.dtype)
-                outputs.append(self._buffer(type, position, empty, False))
+            changes = position in written or position in aliased
+            if changes and not self._is_reference(position):
+                arrays[position] = np.array(value)
+            kept.append(self._buffer(type, position, arrays[position], True, changes))
+        sources = {target: source for source, target in aliased.items()}
+        for number, (type, whole) in enumerate(zip(self.launch.output_refs, self.launch.output_types, strict=True)):
+            if number in sources:
+                kept.append(kept[sources[number]])
+                arrays.append(arrays[sources[number]])
                 continue
-            if kept[source].array is operands[source]:
-                kept[source] = self._buffer(kept[source].type, source, np.array(operands[source]), True)
-            outputs.append(kept[source])
-        return [*kept, *outputs]
+            arrays.append(np.full(whole.shape, type.initial, type.dtype))
+            kept.append(self._buffer(type, len(operands) + number, arrays[-1], False))
+        return kept, arrays[len(operands) :]
 
     def _is_reference(self, position: int) -> bool:
         """Whether an operand is a reference of the program around the launch, which sees what is written."""
         return self.eqn is not None and isinstance(self.eqn.inputs[self.launch.dynamic + position].type, RefType)
 
-    def _buffer(self, type: RefType, position: int, array: Any, initialised: bool, written: bool = True) -> Buffer:
-        buffer = Buffer(type, self._name(position), None, array)
-        self.machine.allocated(buffer, initialised, written)
-        return buffer
+    def _buffer(self, type: RefType, position: int, array: Any, initialised: bool, written: bool = True) -> Any:
+        """The memory of an input or output; of cores, one for each device."""
+        name, axes = self._name(position), self.launch.meshes[0].axes
 
-    def _of_launch(self) -> Iterator[tuple[int, RefType]]:
-        """The scratch that is one for all threads."""
-        cores = any(mesh.cores for mesh in self.meshes)
+        def make(site: Any) -> Buffer:
+            own = array if site is None else part(array, type.shape, axes, site)
+            buffer = Buffer(type, name, site, own)
+            self.machine.allocated(buffer, initialised, written)
+            return buffer
+
+        return Spread(axes_of(HBM, self.launch.meshes), make) if self.on_cores else make(None)
+
+    def _of_launch(self) -> Iterator[tuple[int, Any]]:
+        """The scratch that lasts as long as the launch: of cores all, of blocks what is in global memory."""
         for n, type in enumerate(self.launch.scratch):
-            if type.space not in (*_OF_THREADS, *_OF_BLOCKS, *(_OF_CORES if cores else ())):
-                yield n, type
+            if self.on_cores:
+                yield n, self._spread(n, type)
+            elif type.space not in (*_OF_THREADS, *_OF_BLOCKS):
+                yield n, allocate(type, self._scratch_name(n), None)
+
+    def _spread(self, number: int, type: RefType) -> Spread:
+        """The stores of scratch on cores."""
+        owner = self._owner(type)
+        one = owner is not None or type.space in OF_CORES
+        owner = owner or 0
+        meshes = [self.launch.meshes[owner]] if one else self.launch.meshes
+
+        def make(site: Any) -> Any:
+            store = allocate(type, self._scratch_name(number), site)
+            self.machine.allocated(store, False)
+            return store
+
+        return Spread(axes_of(type.space, meshes), make, self.cores[owner])
+
+    @staticmethod
+    def _owner(type: RefType) -> int | None:
+        owner = type.attribute(Owner)
+        return None if owner is None else owner.mesh
 
     def _clusters(self, number: int) -> Iterator[Callable[[], None]]:
         """How to start each cluster of a mesh, in order."""
@@ -162,14 +190,22 @@ class Launching:
         for place in mesh.places(mesh.grid):
             yield partial(self._start, number, place)
 
-    def _start(self, number: int, place: tuple[int, ...]) -> None:
+    def _cluster(self, number: int, place: tuple[int, ...]) -> Cluster:
         mesh, machine = self.meshes[number], self.machine
         sizes = tuple(mesh.sizes[n] for n in mesh.beside)
         cluster = Cluster(self.group, machine.clusters, place, mesh.axes(mesh.beside), sizes)
+        cluster.cores = mesh.cores
+        if len(self.meshes) > 1 and not mesh.cores:
+            cluster.title = self.programs[number].name
         machine.clusters += 1
-        for n, type in enumerate(self.launch.scratch):
-            if n not in self.scratch and type.space not in _OF_THREADS:
-                allocate_in_cluster(machine, cluster, type, self._scratch_name(n))
+        return cluster
+
+    def _start(self, number: int, place: tuple[int, ...]) -> None:
+        cluster = self.cores.get(number) or self._cluster(number, place)
+        if not self.on_cores:
+            for n, type in enumerate(self.launch.scratch):
+                if n not in self.scratch and type.space not in _OF_THREADS and self._owner(type) in (None, number):
+                    allocate_in_cluster(self.machine, cluster, type, self._scratch_name(n))
         for block in cluster.blocks.values():
             self._start_agents(number, block, place)
 
@@ -177,11 +213,12 @@ class Launching:
         self._start_agents(number, block, ())
 
     def _start_agents(self, number: int, block: Block, place: tuple[int, ...]) -> None:
-        mesh, machine = self.meshes[number], self.machine
+        mesh, machine, program = self.meshes[number], self.machine, self.programs[number]
         for within in mesh.places(mesh.within):
-            label = mesh.thread_label(within)
+            label = program.name if mesh.cores else mesh.thread_label(within)
             if self.parent is not None:
-                label = f"{self.parent.label} {label}"
+                own = f"{program.name} " if len(self.meshes) > 1 else ""
+                label = f"{self.parent.label} {own}{label}"
             agent = Agent(machine, self.group, block, label, block.cluster.actors.new(f"{block.label} {label}"))
             if self.parent is None:
                 block.agents.append(agent)
@@ -189,19 +226,30 @@ class Launching:
                 machine.checker.agent_starts(agent, self.parent)
             if machine.timer is not None:
                 machine.timer.starts(agent, self.parent)
-            beside = block.place if self.parent is None else ()
-            values = [*mesh.indices(place, beside, within), *mesh.dynamic, *self.shared]
-            machine.start(agent, self.programs[number], [*values, *self._scratch_of(agent)])
+            indices = mesh.indices(place, block.place if self.parent is None else (), within)
+            named = {axis.name: index for axis, index in zip(mesh.shape.axes, indices, strict=True)}
+            shared = [each.at(named) if isinstance(each, Spread) else each for each in self.shared]
+            scratch = self._scratch_of(agent, number, named)
+            machine.start(agent, program, [*indices, *mesh.dynamic, *shared, *scratch])
 
-    def _scratch_of(self, agent: Agent) -> Iterator[Any]:
+    def _scratch_of(self, agent: Agent, number: int, named: dict[str, Any]) -> Iterator[Any]:
+        """The scratch as an agent gets it: None for what another mesh's blocks have."""
         of_block = iter(agent.block.stores)
         for n, type in enumerate(self.launch.scratch):
-            if n in self.scratch:
-                yield self.scratch[n]
+            kept = self.scratch.get(n)
+            if kept is not None:
+                yield kept.at(named) if isinstance(kept, Spread) else kept
+            elif self._owner(type) not in (None, number):
+                yield None
             elif type.space in _OF_THREADS or self.parent is not None:
                 yield allocate_for(agent, type, self._scratch_name(n))
             else:
                 yield next(of_block)
+
+    def stores(self) -> Iterator[Any]:
+        """Every store of the scratch that lasts as long as the launch."""
+        for kept in self.scratch.values():
+            yield from kept.stores.values() if isinstance(kept, Spread) else (kept,)
 
 
 def allocate_for(agent: Agent, type: RefType, name: str) -> Any:
@@ -228,6 +276,9 @@ def run_launch(
     launching = Launching(machine, None, launch, programs, operands, eqn)
     if machine.checker is not None:
         machine.checker.launch_starts(launching)
+    if len(programs) > 1 or launching.on_cores:  # all meshes run at once, whatever the schedule
+        while launching.group.start_next():
+            pass
     machine.run()
     if machine.checker is not None:
         machine.checker.launch_ends(launching)

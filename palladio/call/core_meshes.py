@@ -1,0 +1,239 @@
+"""Meshes of cores: plain ones, and those with the names of the cores of Pallas' original machine.
+
+Cores of a mesh run at once, each with memory and semaphores of its own. An axis of devices is one along which also
+what a device has for all its cores is apart: its global memory, and with it its part of every input and output.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
+from palladio.types.types import HBM, MemorySpace
+
+
+class CoreType(Enum):
+    """The kinds of core."""
+
+    CORE = "core"
+    TC = "tensor_core"
+    SC_SCALAR_SUBCORE = "scalar_subcore"
+    SC_VECTOR_SUBCORE = "vector_subcore"
+
+
+class _Cores:
+    """What the meshes of cores have in common. `axes` are (name, size, kind), the last one fastest."""
+
+    axes: tuple[tuple[str, int, str], ...]
+
+    @property
+    def shape(self) -> OrderedDict[str, int]:
+        """The size of each axis."""
+        return OrderedDict((name, size) for name, size, _ in self.axes)
+
+    @property
+    def default_memory_space(self) -> MemorySpace:
+        """Where its programs find inputs and outputs."""
+        return HBM
+
+    @property
+    def dimension_semantics(self) -> tuple[str, ...]:
+        """How each axis may be run: its cores run at once."""
+        kinds = {"core": "core_parallel", "subcore": "subcore_parallel", "device": "parallel"}
+        return tuple(kinds[kind] for _, _, kind in self.axes)
+
+    def check_is_compatible_with(self, other: Any) -> None:
+        """Refuse a mesh that cannot run beside this one.
+
+        Raises:
+            PalladioValueError: it takes the same cores, has GPU threads, or other sizes along an axis of one name.
+        """
+        if not isinstance(other, _Cores):
+            raise PalladioValueError("a mesh of cores and one of GPU threads do not run in one launch", got=repr(other))
+        _require_other_cores(self, other)
+        if isinstance(self, ScalarSubcoreMesh) and isinstance(other, VectorSubcoreMesh):
+            _require_same_cores(self, other)
+        elif isinstance(other, ScalarSubcoreMesh) and isinstance(self, VectorSubcoreMesh):
+            _require_same_cores(other, self)
+
+
+def _require_other_cores(mesh: Any, other: Any) -> None:
+    if type(mesh) is type(other) and not isinstance(mesh, CoreMesh):
+        raise PalladioValueError(
+            f"two meshes take the same cores: a launch has one {type(mesh).__name__}",
+            argument="mesh",
+            got=f"{mesh!r} and {other!r}",
+        )
+    pair = [each for each in (mesh, other) if isinstance(each, TensorCoreMesh)]
+    if len(pair) == 1 and not isinstance(mesh, CoreMesh) and not isinstance(other, CoreMesh):
+        shared = [name for name in mesh.shape if name in other.shape]
+        if shared:
+            raise PalladioValueError(
+                "the axis of the tensor cores has a name of its own beside the sub-cores",
+                argument="axis_name",
+                got=repr(shared[0]),
+            )
+
+
+def _require_same_cores(scalar: ScalarSubcoreMesh, vector: VectorSubcoreMesh) -> None:
+    if (scalar.axis_name, scalar.num_cores) != (vector.core_axis_name, vector.num_cores):
+        raise PalladioValueError(
+            "scalar and vector sub-cores are parts of the same cores: one name and size of the core axis",
+            argument="mesh",
+            expected=f"{vector.core_axis_name!r}: {vector.num_cores}",
+            got=f"{scalar.axis_name!r}: {scalar.num_cores}",
+        )
+
+
+def _axis_name(name: Any, argument: str) -> str:
+    if not isinstance(name, str) or not name:
+        raise PalladioTypeError("an axis of cores has a name", argument=argument, got=repr(name))
+    return name
+
+
+def _size(size: Any, argument: str) -> int:
+    try:
+        found = operator.index(size)
+    except TypeError:
+        raise PalladioTypeError("a number of cores is an integer", argument=argument, got=repr(size)) from None
+    if found < 1:
+        raise PalladioValueError("a mesh has at least one core along each axis", argument=argument, got=found)
+    return found
+
+
+@dataclass(frozen=True)
+class CoreMesh(_Cores):
+    """Plain cores, one program on each.
+
+    Args:
+        axis_names: the name of each axis, for `axis_index` and for addressing a core.
+        shape: the number of cores along each axis; the last axis runs fastest.
+        device_axes: those axes along which the cores are on different devices. Arrays are split over the devices
+            along their first axis; each program sees its device's part `f32[n / devices, ...]`, and scalars whole.
+
+    Raises:
+        PalladioTypeError: a name that is no string, a size that is no integer.
+        PalladioValueError: another number of names than sizes, a name used twice, a size below 1, a device axis that is
+            none of the axes.
+    """
+
+    axis_names: Sequence[str]
+    sizes: Sequence[int]
+    device_axes: Sequence[str]
+    axes: tuple[tuple[str, int, str], ...] = field(init=False, repr=False)
+    core_type: CoreType = field(default=CoreType.CORE, init=False, repr=False)
+
+    def __init__(
+        self, axis_names: str | Sequence[str], shape: int | Sequence[int], *, device_axes: str | Sequence[str] = ()
+    ) -> None:
+        with at_call():
+            names = (axis_names,) if isinstance(axis_names, str) else tuple(axis_names)
+            names = tuple(_axis_name(name, "axis_names") for name in names)
+            sizes = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+            sizes = tuple(_size(size, "shape") for size in sizes)
+            devices = (device_axes,) if isinstance(device_axes, str) else tuple(device_axes)
+            if len(names) != len(sizes):
+                raise PalladioValueError(
+                    "one name for each axis of cores", argument="axis_names", expected=len(sizes), got=len(names)
+                )
+            if len(set(names)) != len(names):
+                raise PalladioValueError("two axes of cores have one name", argument="axis_names", got=", ".join(names))
+            for name in devices:
+                if name not in names:
+                    raise PalladioValueError(
+                        "a device axis is one of the mesh's axes",
+                        argument="device_axes",
+                        expected=", ".join(names),
+                        got=repr(name),
+                    )
+        axes = ((name, size, "device" if name in devices else "core") for name, size in zip(names, sizes, strict=True))
+        object.__setattr__(self, "axis_names", names)
+        object.__setattr__(self, "sizes", sizes)
+        object.__setattr__(self, "device_axes", devices)
+        object.__setattr__(self, "axes", tuple(axes))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorCoreMesh(_Cores):
+    """The tensor cores of a chip: programs over whole tiles.
+
+    Args:
+        axis_name: the name of their axis.
+        num_cores: how many.
+    """
+
+    axis_name: str
+    num_cores: int = 1
+    core_type: CoreType = field(default=CoreType.TC, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        with at_call():
+            _axis_name(self.axis_name, "axis_name")
+            _size(self.num_cores, "num_cores")
+
+    @property
+    def axes(self) -> tuple[tuple[str, int, str], ...]:  # type: ignore[override]
+        """The one axis."""
+        return ((self.axis_name, self.num_cores, "core"),)
+
+
+@dataclass(frozen=True)
+class ScalarSubcoreMesh(_Cores):
+    """The scalar sub-core of each sparse core: control, addresses, copies.
+
+    Args:
+        axis_name: the name of the axis of cores.
+        num_cores: how many.
+    """
+
+    axis_name: str
+    num_cores: int = 1
+    core_type: CoreType = field(default=CoreType.SC_SCALAR_SUBCORE, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        with at_call():
+            _axis_name(self.axis_name, "axis_name")
+            _size(self.num_cores, "num_cores")
+
+    @property
+    def axes(self) -> tuple[tuple[str, int, str], ...]:  # type: ignore[override]
+        """The one axis."""
+        return ((self.axis_name, self.num_cores, "core"),)
+
+
+@dataclass(frozen=True)
+class VectorSubcoreMesh(_Cores):
+    """The vector sub-cores of each sparse core.
+
+    Args:
+        core_axis_name, num_cores: the axis of cores.
+        subcore_axis_name, num_subcores: the axis of the sub-cores of each.
+    """
+
+    core_axis_name: str
+    subcore_axis_name: str
+    num_cores: int = 1
+    num_subcores: int = 16
+    core_type: CoreType = field(default=CoreType.SC_VECTOR_SUBCORE, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        with at_call():
+            _axis_name(self.core_axis_name, "core_axis_name")
+            _axis_name(self.subcore_axis_name, "subcore_axis_name")
+            _size(self.num_cores, "num_cores")
+            _size(self.num_subcores, "num_subcores")
+            if self.core_axis_name == self.subcore_axis_name:
+                raise PalladioValueError(
+                    "two axes of cores have one name", argument="subcore_axis_name", got=repr(self.subcore_axis_name)
+                )
+
+    @property
+    def axes(self) -> tuple[tuple[str, int, str], ...]:  # type: ignore[override]
+        """Cores, and the sub-cores of each."""
+        cores = (self.core_axis_name, self.num_cores, "core")
+        return (cores, (self.subcore_axis_name, self.num_subcores, "subcore"))
