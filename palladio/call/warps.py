@@ -87,7 +87,7 @@ def warp_map(f: Callable[[Any], None]) -> None:
         launch_on([body], [WarpMesh(_WARP)], (), (), what="warp_map", name=None, debug=False, interpret=None)()
 
 
-_WARP = "warp of warp_map"
+_WARP = "warp"
 
 
 def as_torch_kernel(fn: Callable[..., Any]) -> Callable[..., Any]:

@@ -70,7 +70,8 @@ class _Writer:
     def new_name(self, hint: str) -> str:
         wanted = _identifier(hint)
         while not wanted or wanted in self.taken:
-            wanted = f"{hint}_{self.fresh}" if _identifier(hint) else _letters(self.fresh)
+            # Some letters are a keyword, and none of them is a name.
+            wanted = f"{hint}_{self.fresh}" if _identifier(hint) else _identifier(_letters(self.fresh))
             self.fresh += 1
         self.taken.add(wanted)
         return wanted
