@@ -144,8 +144,58 @@ array([7., 7., 7., 7.], dtype=float32)
 
 Which passes a program goes through on its way to each executor stands on one page, `palladio/driver/compile.py`. The
 list of the evaluator (`reference`, the default) is empty: the definition is not to depend on any pass. The executor
-`cpu` compiles grid kernels through LLVM; it is young, and leaves to the evaluator what it cannot compile. Planned are a
-simulator that finds races and deadlocks, and a compiler for Hopper GPUs.
+`cpu` compiles grid kernels through LLVM; it is young, and leaves to the evaluator what it cannot compile. The executor
+`simulator` runs kernels of several threads and checks every access of theirs. A compiler for Hopper GPUs is planned.
+
+
+Kernels of several threads
+==========================
+
+`plgpu.kernel` runs its body in every thread of a mesh, all of them at once. A thread is a warpgroup of a block here.
+The copy below goes on beside the thread that started it, until a barrier says that the bytes have landed.
+
+>>> import palladio.gpu as plgpu
+
+>>> def double(x, out, tile, full):
+...     block = pl.axis_index("block")
+...     plgpu.copy_gmem_to_smem(x.at[pl.ds(4 * block, 4)], tile, full)
+...     plgpu.barrier_wait(full)
+...     out[pl.ds(4 * block, 4)] = 2 * tile[...]
+
+>>> doubled = plgpu.kernel(
+...     double,
+...     pl.ShapeDtypeStruct((8,), np.float32),
+...     grid=(2,),
+...     grid_names=("block",),
+...     scratch_types=[plgpu.SMEM((4,), np.float32), plgpu.Barrier()],
+... )
+>>> doubled(np.arange(8, dtype=np.float32))
+array([ 0.,  2.,  4.,  6.,  8., 10., 12., 14.], dtype=float32)
+
+The body is one program again; its first inputs are the indices along the axes of the mesh. What starts something beside
+the program, or waits for it, is an operation with the effect `sync`: no pass moves an access across it. One equation,
+`launch`, holds the programs and their meshes.
+
+>>> first, _, equations = print_program(doubled.program(np.zeros(8, np.float32))).partition("\n")
+>>> first[:94]
+'program double(block:i32[], x:ref<gmem, f32[8]>, out:ref<gmem, f32[8]>, tile:ref<smem, f32[4]>'
+>>> print(equations)
+  a:i32[] = mul 4:i32, block
+  copy_gmem_to_smem x[a:+4], tile, full, True:bool {collective=(), fill='zeros'}
+  barrier_wait full
+  b:f32[4] = load tile
+  c:f32[4] = mul 2.0:f32, b
+  d:i32[] = mul 4:i32, block
+  store out[d:+4], c
+  return
+}
+
+A program alone does not say when the others take their turns; the machine does (`palladio/machine`). It runs each
+thread's program as a generator that stops where others may go first, and keeps copies and products under way as things
+that may complete at any moment. The evaluator runs launches on a machine that completes them at once and lets threads
+run in turn. The simulator is the same machine with a schedule to try and a checker that keeps, for every thread and
+every piece of memory, what is known to have come before: it names two accesses that nothing orders, although this run
+did not trip over them.
 
 
 The floors
@@ -160,11 +210,11 @@ A module imports only from lower floors or from its own package; imports inside 
     10  palladio/numpy     the array functions a kernel may call, with NumPy's names
         palladio/lax       the same with the names and the strictness of jax.lax
         palladio/tpu       scalar prefetch, memory spaces, masked access, compiler parameters
-        palladio/gpu       masked access and atomics; what is Hopper's own is planned
-     9  palladio/call      BlockSpec, GridSpec, pallas_call, jit: the user's calls
+        palladio/gpu       masked access, atomics; threads, barriers, asynchronous copies, the tensor cores
+     9  palladio/call      BlockSpec, GridSpec, pallas_call, kernel, jit: the user's calls
      8  palladio/driver    executors and the choice among them, the pipeline of each, the cache of prepared calls
      7  palladio/cpu       grid kernels compiled for the host through LLVM
-        palladio/machine   (planned) the simulator and its checks
+        palladio/machine   threads and asynchronous operations: schedules, checks, findings, timelines
      6  palladio/passes    programs to programs, one pass a file
      5  palladio/trace     from functions to programs: traced values, references, control flow
      4  palladio/array     functions on arrays, traced or not, with NumPy's names and JAX's promotion

@@ -12,6 +12,7 @@ sys.path.insert(0, str(ROOT))
 from palladio.base import knobs  # noqa: E402
 from palladio.ir.op import Op  # noqa: E402
 from palladio.ops import ALL_OPS  # noqa: E402
+from palladio.ops.launch import launch  # noqa: E402
 
 KNOBS = """\
 # Environment variables
@@ -76,11 +77,17 @@ def _families() -> dict[str, list[Op]]:
 
 
 def _effects(op: Op) -> str:
-    if op.control:
+    if op.control or op is launch:
         return "runs programs"
     if callable(op.effects):
         return "depends on its parameters"
-    words = {"read": "reads", "write": "writes", "accumulate": "adds to", "debug": "seen by the user"}
+    words = {
+        "read": "reads",
+        "write": "writes",
+        "accumulate": "adds to",
+        "debug": "seen by the user",
+        "sync": "ordered with other threads",
+    }
     return ", ".join(
         words[effect.kind.value] + ("" if effect.position is None else f" {effect.position}") for effect in op.effects
     )

@@ -37,7 +37,15 @@ REFUSED: dict[str, str] = {
     (
         *("copy_gmem_to_smem", "copy_smem_to_gmem", "commit_smem_to_gmem_group", "wait_smem_to_gmem", "commit_smem"),
         *("async_prefetch", "async_store_smem", "dma_start", "dma_start_remote", "dma_wait"),
-        *("barrier_arrive", "barrier_wait", "barrier_test", "semaphore_signal", "semaphore_wait", "semaphore_read"),
+        *(
+            "barrier_arrive",
+            "barrier_wait",
+            "barrier_sync",
+            "barrier_test",
+            "semaphore_signal",
+            "semaphore_wait",
+            "semaphore_read",
+        ),
         *("wgmma", "wgmma_wait", "accumulator_load", "accumulator_store", "set_max_registers", "layout_cast"),
         *("launch", "collective_scope"),
     ),
