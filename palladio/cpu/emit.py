@@ -202,6 +202,11 @@ class Emitter:
     def store(self, value: V, address: V, align: int) -> None:
         self.line(f"store {value}, ptr {address.text}, align {align}")
 
+    def prefetch(self, address: V) -> None:
+        """Ask for what is at an address, of memory or not, to come nearer: to the second cache."""
+        self.declared["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
+        self.line(f"call void @llvm.prefetch.p0({address}, i32 0, i32 2, i32 1)")
+
     # Control.
 
     @contextmanager

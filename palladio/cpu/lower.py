@@ -8,6 +8,7 @@ order. `arrays` are the addresses of the scalars, inputs and outputs, `sizes` th
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -20,7 +21,7 @@ from palladio.cpu.rules import REFUSED, RULES
 from palladio.cpu.rules.control import allocated
 from palladio.cpu.scope import Entry, Function, Notes, Place, Refused, Scope, Start
 from palladio.cpu.tiles import Arena, Buffer, Memory, row_major, scalar_tile
-from palladio.cpu.windows import Box, Scattered
+from palladio.cpu.windows import Box, Scattered, first_element
 from palladio.ir.program import Program
 from palladio.ops.grid import BlockMap, Grid
 from palladio.types import dtypes
@@ -174,9 +175,16 @@ class _GridFunction:
         numbers = [self.number(index) for index in ids]
         extra = [self.number(s) for s, known in zip(self.sizes, self.grid.sizes, strict=True) if known is None]
         scalars, arrays = self.places[: self.grid.scalars], self.places[self.grid.scalars :]
+        self.function.later = {}
         windows = [
             self.window(block, place, [*numbers, *scalars]) for block, place in zip(self.blocks, arrays, strict=True)
         ]
+        sequential = [n for n, size in enumerate(self.grid.sizes) if not self.grid.parallel[n] and size != 1]
+        for block, place, window in zip(self.blocks, arrays, windows, strict=True):
+            moves = axes_of(block).intersection(sequential[-1:])
+            if place.memory.steady and isinstance(window, Box) and moves:
+                later = functools.partial(self.later, block, place, ids, *moves)
+                self.function.later[place.memory] = window.buffer.base, later
         refs = [
             Place(place.memory, window.buffer, self.start(n, window))
             for n, (place, window) in enumerate(zip(arrays, windows, strict=True))
@@ -192,6 +200,14 @@ class _GridFunction:
         indices = self.function.run(block.index_map, inputs)
         kind = Box if block.contiguous else Scattered
         return kind(self.scope(), block, place.buffer, indices)
+
+    def later(self, block: BlockMap, place: Place, ids: Sequence[Index], axis: int, distance: int) -> V:
+        """Where the block will be so many steps later along a grid axis."""
+        e = self.e
+        moved, last = list(ids), e.sub(self.sizes[axis], 1)
+        moved[axis] = e.intrinsic("smin", "i64", e.index(e.add(ids[axis], distance)), e.index(last))
+        inputs = [*map(self.number, moved), *self.places[: self.grid.scalars]]
+        return first_element(self.scope(), block, place.buffer, self.function.run(block.index_map, inputs))
 
     def start(self, number: int, window: Box | Scattered) -> Start | None:
         """Where it is noted that a block has been begun, if it is."""

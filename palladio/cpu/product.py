@@ -10,7 +10,7 @@ whoever calls it; it adds to a block of sums that stay in registers throughout.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import llvmlite.binding as llvm
@@ -31,6 +31,8 @@ KEPT_BYTES = 8 << 20
 # Rows a multiple of the page size apart would evict each other from the cache.
 _APART = 16
 
+LINE_BYTES = 64
+
 TOGETHER = 8
 """Rows of the right operand that are packed together."""
 
@@ -38,6 +40,15 @@ Element = Callable[[Index, Index, int], V]
 
 Span = tuple[Index, Index]
 """The first of some positions along an axis, and the one behind the last."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """Memory that will be read: what is at `base + column * itemsize + row * stride`, strides in bytes."""
+
+    base: V
+    itemsize: int
+    stride: Index
 
 
 @dataclass(frozen=True)
@@ -49,6 +60,7 @@ class Operand:
         transposed: from (i, j, width) the elements [i, j], [i + 1, j], …, where that is the way they lie in memory.
         steady: where it is, if that is a block of an array that nothing writes.
         reads: the memory that computing an element reads.
+        lines: where the cache lines of a panel's row are that later steps will pack; for the right operand.
     """
 
     rows: int
@@ -57,6 +69,7 @@ class Operand:
     transposed: Element | None
     steady: Buffer | None
     reads: Collection[Memory]
+    lines: Sequence[Line] = ()
 
 
 @functools.cache
@@ -314,34 +327,54 @@ class Product:
         for start, end, vectors, width in self.column_panels():
             name = self.kernel(height, vectors, width)
             with e.loop(start, end, vectors * width) as column:
+                ahead = self.ahead(piece, row, column)
                 panel = self.panel(piece, column)
                 place = target.address(e, (row, column))
                 stride = e.index(e.mul(target.strides[0], self.sums.itemsize))
-                e.line(f"call void @{name}({left}, {panel}, {place}, {stride}, {e.index(piece.count)})")
+                e.line(f"call void @{name}({left}, {panel}, {place}, {stride}, {e.index(piece.count)}{ahead})")
+
+    def ahead(self, piece: Piece, row: Index, column: Index) -> str:
+        """The arguments of a micro-kernel that say what it asks memory for: once for all rows, else nothing far."""
+        e, arguments = self.e, ""
+        for line in self.rhs.lines:
+            place = e.add(e.mul(column, line.itemsize), e.mul(piece.first, line.stride))
+            address, stride = e.pointer(line.base, place, 1), line.stride
+            if not isinstance(row, int):
+                first = e.compare("icmp eq", row, V("0", "i64"))
+                address, stride = e.select(first, address, self.left.base), e.choose(first, stride, 0)
+            elif row > 0:
+                address, stride = self.left.base, 0
+            arguments += f", {address}, {e.index(stride)}"
+        return arguments
 
     def kernel(self, height: int, vectors: int, width: int) -> str:
         """The micro-kernel for blocks of `height` rows of `vectors` vectors, by name."""
         strides: tuple[int, int] = self.left.strides  # type: ignore[assignment]
         name = f"multiply_{'pairs' if self.pairs else self.sums}_{height}x{vectors}x{width}_{strides[0]}_{strides[1]}"
+        name += f"_ahead{len(self.rhs.lines)}" if self.rhs.lines else ""
         declared = self.e.declared
         if name not in declared:
-            text, needed = micro_kernel(name, self.sums, self.word, (height, vectors, width), strides)
+            text, needed = micro_kernel(
+                name, self.sums, self.word, (height, vectors, width), strides, len(self.rhs.lines)
+            )
             declared.update(needed)
             declared[name] = text
         return name
 
 
 def micro_kernel(
-    name: str, sums: DType, word: DType, size: tuple[int, int, int], strides: tuple[int, int]
+    name: str, sums: DType, word: DType, size: tuple[int, int, int], strides: tuple[int, int], lines: int = 0
 ) -> tuple[str, dict[str, str]]:
     """A function that adds a panel of rows times a panel of columns to a block of sums, and what it declares.
 
-    Its arguments are the two panels, the sums, the bytes between rows of sums, and the number of steps, at least 1.
+    Its arguments are the two panels, the sums, the bytes between rows of sums, and the number of steps, at least 1;
+    then addresses, and bytes between them for each step, for which memory is asked meanwhile.
 
     Args:
         word: the dtype of the elements of the panels: that of the sums, or int32 for pairs of bfloat16.
         size: (rows, vectors of each row, lanes of each vector).
         strides: elements between the rows, and between the steps, of the left panel.
+        lines: how many addresses memory is asked for in each step.
     """
     e = Emitter()
     height, vectors, width = size
@@ -357,9 +390,12 @@ def micro_kernel(
     e.jump("steps")
     e.label("steps")
     patch = len(e.lines)
-    e.lines += [""] * (len(targets) + 3)
+    e.lines += [""] * (len(targets) + 3 + lines)
     left, right, k = V("%left", "ptr"), V("%right", "ptr"), V("%k", "i64")
     words = vector(registers.register(word), width)
+    asked = [V(f"%ahead{n}", "ptr") for n in range(lines)]
+    for address in asked:
+        e.prefetch(address)
     columns = [e.load(words, e.pointer(right, n * width, itemsize), itemsize) for n in range(vectors)]
     sums_now = []
     for r in range(height):
@@ -371,6 +407,9 @@ def micro_kernel(
         right: ("%rhs", e.pointer(right, vectors * width, itemsize)),
         k: ("%count", e.value("i64", "sub nuw nsw i64 %k, 1")),
     }
+    for n, address in enumerate(asked):
+        after = e.value("ptr", f"getelementptr i8, ptr {address.text}, i64 %stride{n}")
+        moves[address] = (f"%from{n}", after)
     more = e.compare("icmp ne", moves[k][1], V("0", "i64"))
     e.branch(more, "steps", "done")
     phis = [(var, before, after.text) for var, (before, after) in moves.items()]
@@ -383,7 +422,8 @@ def micro_kernel(
         e.store(total, target, itemsize)
     head = (
         f"define internal void @{name}(ptr noalias readonly %lhs, ptr noalias readonly %rhs, ptr noalias %sums, "
-        "i64 %stride, i64 %count) noinline nounwind"
+        "i64 %stride, i64 %count" + "".join(f", ptr %from{n}, i64 %stride{n}" for n in range(lines)) + ") "
+        "noinline nounwind"
     )
     return "\n".join([head + " {", "entry:", *e.lines, "  ret void", "}"]), e.declared
 

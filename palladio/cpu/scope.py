@@ -86,6 +86,8 @@ class Function:
         self.notes: Notes | None = None
         # The memories of which packed blocks are kept from one step to the next.
         self.packed: set[Memory] = set()
+        # For blocks that nothing writes: where this step's is, and what emits where that of a later step will be.
+        self.later: dict[Memory, tuple[V, Callable[[int], V]]] = {}
         # The number of steps of the innermost sequential grid axis, if known, and which of them this is.
         self.innermost: tuple[Index, int] = (0, 1)
 

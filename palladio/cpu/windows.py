@@ -8,13 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from palladio.cpu.emit import Index, V
+from palladio.cpu.emit import Emitter, Index, V
 from palladio.cpu.rules.memory import View, as_index, inside
 from palladio.cpu.rules.selection import one_by_one
 from palladio.cpu.scope import Scope, Start
 from palladio.cpu.tiles import Buffer, Tile, fill, scalar_tile
 from palladio.ops.grid import BlockDim, Blocked, BlockMap, BoundedSlice, Element, Indirect, Squeezed
 from palladio.types import dtypes
+
+
+def first_element(scope: Scope, block: BlockMap, array: Buffer, indices: Sequence[Tile]) -> V:
+    """The address of the first element of a box, wherever it is."""
+    offset: Index = 0
+    for dim, tile, stride in zip(block.dims, indices, array.strides, strict=True):
+        offset = scope.e.add(offset, scope.e.mul(_position(scope.e, dim, as_index(scope, tile)), stride))
+    return scope.e.pointer(array.base, offset, array.dtype.itemsize)
+
+
+def _position(e: Emitter, dim: BlockDim, index: V) -> Index:
+    """The first element along an axis of a box."""
+    position: Index = index if index.text.startswith("%") else int(index.text)
+    if isinstance(dim, Blocked):
+        return e.mul(position, dim.block_size)
+    return e.sub(position, dim.padding[0]) if isinstance(dim, Element) else position
 
 
 class Box:
@@ -48,13 +64,8 @@ class Box:
         offset: Index = 0
         strides: list[Index] = []
         for dim, index, stride, extent in zip(block.dims, indices, array.strides, array.shape, strict=True):
-            known = int(index.text) if not index.text.startswith("%") else None
-            position: Index = index if known is None else known
+            position = _position(e, dim, index)
             size = 1 if isinstance(dim, Squeezed) else dim.block_size
-            if isinstance(dim, Blocked):
-                position = e.mul(position, size)
-            elif isinstance(dim, Element):
-                position = e.sub(position, dim.padding[0])
             if isinstance(position, V) or not 0 <= position <= extent - size:
                 last = extent - size
                 always_outside = V("false", "i1")

@@ -10,6 +10,7 @@ import pytest
 
 import palladio as pl
 import palladio.numpy as jnp
+import palladio.tpu as pltpu
 from palladio.library import matmul
 
 Array = Any
@@ -93,3 +94,30 @@ def test_sums_of_other_dtypes(dtype: Any) -> None:
 
     found = pl.pallas_call(kernel, pl.ShapeDtypeStruct((20, 24), sums), interpret="cpu")(x, y)
     np.testing.assert_allclose(found, x.astype(sums) @ y.astype(sums), rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("size", [1, 3, 20])
+def test_steps_that_choose_their_block_by_a_table(size: int, dtype: Any) -> None:
+    """Memory is asked for the blocks of later steps, which may be the same one, another, or there may be none."""
+
+    def kernel(which: Any, x_ref: Any, y_ref: Any, out: Any) -> None:
+        out[...] = jnp.dot(x_ref[...], y_ref[...], preferred_element_type=jnp.float32)
+
+    x, y = normal(0, 16 * size, 32).astype(dtype), normal(1, 4, 32, 64).astype(dtype)
+    which = np.random.default_rng(2).integers(0, 4, size).astype(np.int32)
+    which[: size // 2].sort()
+    spec = pltpu.PrefetchScalarGridSpec(
+        num_scalar_prefetch=1,
+        grid=(2, size),
+        in_specs=[
+            pl.BlockSpec((16, 32), lambda j, i, which: (i, 0)),
+            pl.BlockSpec((None, 32, 32), lambda j, i, which: (which[i], 0, j)),
+        ],
+        out_specs=pl.BlockSpec((16, 32), lambda j, i, which: (i, j)),
+    )
+    call = pl.pallas_call(kernel, pl.ShapeDtypeStruct((16 * size, 64), np.float32), grid_spec=spec, interpret="cpu")
+    found = call(which, x, y)
+    for row, number in enumerate(which):
+        part = slice(16 * row, 16 * row + 16)
+        assert_product(found[part], x[part], y[number], 1e-5)

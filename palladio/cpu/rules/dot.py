@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from palladio.cpu import registers
 from palladio.cpu.emit import Index, V, vector
-from palladio.cpu.product import Element, Operand, Product, Span, multiplies_pairs
+from palladio.cpu.product import LINE_BYTES, Element, Line, Operand, Product, Span, multiplies_pairs, sums_in_registers
 from palladio.cpu.rules.casts import converted
 from palladio.cpu.scope import Refused, Rule, Scope
 from palladio.cpu.tiles import Buffer, Tile, merged, row_major, tile_of, write
@@ -65,7 +65,7 @@ class Matrix:
             return registers.load(e, tile.buffer.address(e, self.index(i, j)), tile.dtype, width)
         return tile.at(self.index(i, j), width)
 
-    def operand(self, scope: Scope, sums: DType) -> Operand:
+    def operand(self, scope: Scope, sums: DType, lines: Sequence[Line] = ()) -> Operand:
         """The matrix as a product wants it."""
 
         def element(i: Index, j: Index, width: int) -> V:
@@ -74,9 +74,29 @@ class Matrix:
         def across(i: Index, j: Index, width: int) -> V:
             return converted(scope.e, self.across_at(scope, i, j, width), self.tile.dtype, sums)
 
-        return self.operand_of(element, across, (self.first, self.second))
+        return self.operand_of(element, across, (self.first, self.second), lines)
 
-    def pairs(self, scope: Scope, axis: int) -> Operand:
+    def lines(self, scope: Scope, itemsize: int, pairs: bool = False) -> list[Line]:
+        """The cache lines of a row of a panel in the blocks of the next steps, one in each, while they are others."""
+        e, buffer = scope.e, self.tile.buffer
+        later = [scope.function.later[memory] for memory in self.tile.reads if memory in scope.function.later]
+        if buffer is None or not self.along or not self.has[0] or len(later) != len(self.tile.reads) or len(later) != 1:
+            return []
+        ((now, at),) = later
+        row = e.mul(buffer.strides[self.axes[0]], buffer.dtype.itemsize)
+        here, moved = (e.value("i64", f"ptrtoint {base} to i64") for base in (now, buffer.base))
+        found = []
+        wide = sums_in_registers()[1] // itemsize * buffer.dtype.itemsize
+        offsets = [0, row] if pairs else range(0, wide, LINE_BYTES)
+        for distance, offset in enumerate(offsets, 1):
+            there = at(distance)
+            other = e.compare("icmp ne", there, now)
+            address = e.pointer(there, e.add(e.sub(moved, here), offset), 1)
+            stride = e.choose(other, e.mul(row, 2 if pairs else 1), 0)
+            found.append(Line(e.select(other, address, buffer.base), buffer.dtype.itemsize, stride))
+        return found
+
+    def pairs(self, scope: Scope, axis: int, lines: Sequence[Line] = ()) -> Operand:
         """The same of pairs of bfloat16, neighbours along an axis."""
         e = scope.e
 
@@ -100,12 +120,15 @@ class Matrix:
             lambda i, j, width: along(self.at, *place(i, j), width),
             lambda i, j, width: across(self.across_at, *place(i, j), width),
             size,
+            lines,
         )
 
-    def operand_of(self, element: Element, across: Element, size: tuple[int, int]) -> Operand:
+    def operand_of(
+        self, element: Element, across: Element, size: tuple[int, int], lines: Sequence[Line] = ()
+    ) -> Operand:
         reads = self.tile.reads
         steady = self.tile.buffer if reads and all(memory.steady for memory in reads) else None
-        return Operand(*size, element, across if self.across else None, steady, reads)
+        return Operand(*size, element, across if self.across else None, steady, reads, lines if steady else ())
 
 
 def accumulator(lhs: DType, rhs: DType, result: DType) -> DType:
@@ -205,8 +228,11 @@ def _product(scope: Scope, left: Matrix, right: Matrix, sums: DType) -> Product:
             bounds = (scope.e.index(bound) for bound in (span[0], scope.e.add(span[1], 1)))
             low, high = (scope.e.binary("ashr", bound, V("1", "i64")) for bound in bounds)
             span = low, high
-        return Product(scope, left.pairs(scope, 1), right.pairs(scope, 0), sums, True, span)
-    return Product(scope, left.operand(scope, sums), right.operand(scope, sums), sums, span=span)
+        return Product(
+            scope, left.pairs(scope, 1), right.pairs(scope, 0, right.lines(scope, 4, True)), sums, True, span
+        )
+    rhs = right.operand(scope, sums, right.lines(scope, sums.itemsize))
+    return Product(scope, left.operand(scope, sums), rhs, sums, span=span)
 
 
 def _span(scope: Scope, left: Matrix, right: Matrix) -> Span | None:
