@@ -90,6 +90,7 @@ class Agent:
         actor: who it is to the clocks.
         eqn: the equation it is at, as far as it told the scheduler.
         waiting: what it waits for while it is blocked.
+        point: what it is about to touch, where it stopped so that others may go first.
         observed: for each barrier, how many completions it has waited for.
         products: wgmma groups in flight, the oldest first; `issued` counts them.
         stores: closed groups of stores in flight, the oldest first; `open` is the group not yet closed, `groups`
@@ -109,6 +110,7 @@ class Agent:
         self.program: Program | None = None
         self.eqn: Eqn | None = None
         self.waiting: Wait | None = None
+        self.point: Point | None = None
         self.done = False
         self.observed: dict[Any, int] = {}
         self.products: deque[Flight] = deque()
@@ -143,13 +145,21 @@ class Wait:
 
 
 class Point:
-    """What an agent yields before it touches a shared thing, where others may go first."""
+    """What an agent yields before it touches a shared thing, where others may go first.
 
-    __slots__ = ("kind", "thing")
+    Fields:
+        kind: of a barrier, arrive, wait or test; of a semaphore, signal, take (wait, then take off), wait or read; of
+            memory, atomic; of a scope that threads share, meet. A copy touches nothing yet; pass comes behind an
+            arrival of a thread that goes on with the completion.
+        amount: by how much it raises a semaphore, or what it waits for.
+    """
 
-    def __init__(self, kind: str, thing: Any) -> None:
+    __slots__ = ("amount", "kind", "thing")
+
+    def __init__(self, kind: str, thing: Any, amount: int = 1) -> None:
         self.kind = kind
         self.thing = thing
+        self.amount = amount
 
 
 class Flight:
@@ -160,12 +170,20 @@ class Flight:
         before: a flight that must complete first.
         complete: carries out its effect.
         thing: the barrier or semaphore that its completion touches, if any.
+        touches: all that its completion does to barriers and semaphores.
     """
 
-    __slots__ = ("agent", "before", "carry_out", "done", "eqn", "kind", "notes", "thing")
+    __slots__ = ("agent", "before", "carry_out", "done", "eqn", "kind", "notes", "thing", "touches")
 
     def __init__(
-        self, kind: str, agent: Agent, eqn: Eqn, carry_out: Callable[[], None], thing: Any = None, before: Any = None
+        self,
+        kind: str,
+        agent: Agent,
+        eqn: Eqn,
+        carry_out: Callable[[], None],
+        thing: Any = None,
+        before: Any = None,
+        touches: Sequence[Point] = (),
     ) -> None:
         self.kind = kind
         self.agent = agent
@@ -173,6 +191,7 @@ class Flight:
         self.carry_out = carry_out
         self.thing = thing
         self.before = before
+        self.touches = touches
         self.done = False
         self.notes: Any = None
 

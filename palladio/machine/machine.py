@@ -116,12 +116,14 @@ class Machine:
         except StopIteration:
             self._end(agent)
             return
+        agent.point = None
         if isinstance(request, Wait):
             if self.timer is not None:
                 self.timer.blocks_at(agent, request.eqn)
             agent.waiting = request
             request.thing.waiting.append(agent)
         else:
+            agent.point = request
             self.runnable.append(agent)
 
     def _end(self, agent: Agent) -> None:

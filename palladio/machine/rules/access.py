@@ -42,10 +42,11 @@ def access(eqn: Eqn, atomic: bool = False) -> Callable[..., Any]:
 def atomic(eqn: Eqn) -> Callable[..., Steps]:
     """An atomic access: others may go first, and it orders what it touches."""
     run = access(eqn, atomic=True)
+    stacks = eqn.op.stacks(eqn.params["transforms"])
 
     def steps(agent: Agent, *values: Any) -> Steps:
         if agent.points:
-            yield Point("atomic", values[0])
+            yield Point("atomic", values[0].reached(stacks[0], values[eqn.op.access :])[0])
         return run(agent, *values)
 
     return steps

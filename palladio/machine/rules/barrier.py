@@ -115,6 +115,8 @@ def barrier_sync(eqn: Eqn) -> Callable[..., Steps]:
         arrive(agent.machine, slot, (agent, eqn))
         if agent.checker is not None:
             agent.checker.released(agent)
+        if agent.points:
+            yield Point("pass", slot)
         while slot.completed == phase:
             yield Wait("barrier", slot, eqn, phase + 1)
         observe(agent, slot)

@@ -63,7 +63,8 @@ def copy_gmem_to_smem(eqn: Eqn) -> Callable[..., Steps]:
                 access.write(store.array, stack, indices, value)
                 _land(flight, slot, len(places))
 
-        flight = Flight("copy", agent, eqn, carry_out, slots[0])
+        touches = [Point("arrive", slot) for slot in slots]
+        flight = Flight("copy", agent, eqn, carry_out, slots[0], touches=touches)
         if agent.checker is not None:
             agent.checker.copy_issued(agent, flight, (source, (*taken, *share)), targets, slots, indices)
         agent.machine.issue(flight)
@@ -189,7 +190,7 @@ def async_store_smem(eqn: Eqn) -> Callable[..., Steps]:
             updated(target.array, np.asarray(value), placed, indices, reduction or "set")
             _land(flight, slot, 1)
 
-        flight = Flight("copy", agent, eqn, carry_out, slot)
+        flight = Flight("copy", agent, eqn, carry_out, slot, touches=[Point("arrive", slot)])
         if agent.checker is not None:
             agent.checker.copy_issued(agent, flight, None, [(target, placed)], [slot], indices)
         agent.machine.issue(flight)
@@ -221,7 +222,8 @@ def dma_start(eqn: Eqn) -> Callable[..., Steps]:
                     agent.checker.lands(flight, counter)
                 signal(agent.machine, counter, amount, (flight, eqn))
 
-        flight = Flight("dma", agent, eqn, carry_out, counters[0])
+        touches = [Point("signal", counter, amount) for counter in counters]
+        flight = Flight("dma", agent, eqn, carry_out, counters[0], touches=touches)
         if agent.checker is not None:
             agent.checker.dma_issued(agent, flight, (source, taken), (target, placed), counters, indices)
         agent.machine.issue(flight)

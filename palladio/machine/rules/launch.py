@@ -12,7 +12,7 @@ import numpy as np
 
 from palladio.base.errors import PalladioValueError
 from palladio.ir.program import Eqn, Program
-from palladio.machine.agents import Agent, Block, Cluster, Wait
+from palladio.machine.agents import Agent, Block, Cluster, Point, Wait
 from palladio.machine.buffers import Buffer, allocate
 from palladio.machine.cores import OF_CORES, Spread, axes_of, part
 from palladio.machine.machine import Group, Machine
@@ -329,6 +329,8 @@ def collective_scope(eqn: Eqn) -> Callable[..., Steps]:
         visit = (eqn, agent.observed.get(eqn, 0))
         agent.observed[eqn] = visit[1] + 1
         meeting = block.scopes.setdefault(visit, _Meeting(len(block.agents)))
+        if agent.points:
+            yield Point("meet", meeting)
         meeting.come.append(agent)
         agent.eqn = eqn
         if len(meeting.come) == meeting.expected:
@@ -339,6 +341,8 @@ def collective_scope(eqn: Eqn) -> Callable[..., Steps]:
             if agent.machine.timer is not None:
                 agent.machine.timer.completed(meeting, 0)
             agent.machine.wake(meeting.waiting)
+        if agent.points:
+            yield Point("pass", meeting)
         while meeting.stores is None:
             yield Wait("collective_scope", meeting, eqn)
         if agent.machine.timer is not None:

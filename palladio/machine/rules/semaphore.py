@@ -26,7 +26,7 @@ def signal(machine: Machine, counter: Counter, amount: int, by: Any) -> None:
 def wait_for(agent: Agent, eqn: Eqn, counter: Counter, amount: int, decrement: bool) -> Steps:
     """Wait until a counter is high enough, and take the amount off it."""
     if agent.points:
-        yield Point("wait", counter)
+        yield Point("take" if decrement else "wait", counter, amount)
     agent.eqn = eqn
     while counter.count < amount:
         yield Wait("semaphore", counter, eqn, amount)
@@ -47,7 +47,7 @@ def semaphore_signal(eqn: Eqn) -> Callable[..., Steps]:
     def steps(agent: Agent, semaphore: Semaphores, amount: Any, *indices: Any) -> Steps:
         counter = semaphore.counter(stack, indices)
         if agent.points:
-            yield Point("signal", counter)
+            yield Point("signal", counter, int(amount))
         agent.eqn = eqn
         if agent.checker is not None:
             agent.checker.signals(agent, eqn, counter)
