@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
+from palladio.base.errors import PalladioValueError, at_call
 from palladio.call.launching import LaunchCall
-from palladio.call.mesh import Mesh
+from palladio.call.mesh import Mesh, check_meshes
 from palladio.call.outputs import Outputs, checked_aliases
 from palladio.driver.executors import choose
 from palladio.trace.functions import require_function
@@ -26,6 +26,7 @@ def launch_on(
     aliases: Mapping[int, int] | None = None,
 ) -> LaunchCall:
     """The call of bodies on meshes, its arguments checked."""
+    check_meshes(meshes)
     for body in bodies:
         require_function(body, "a kernel", "body")
     outputs = Outputs(() if out_type is None else out_type)
@@ -135,9 +136,6 @@ def kernel(
                     argument="mesh",
                     got=f"{len(bodies)} and {len(meshes)}",
                 )
-            for each in meshes:
-                if not hasattr(each, "axes"):
-                    raise PalladioTypeError("this is no mesh", argument="mesh", got=repr(each))
             return launch_on(
                 bodies,
                 meshes,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValue
 from palladio.call.mapping import check_parameters, parameter_names
 from palladio.call.mesh import dynamic_sizes, mesh_shape
 from palladio.call.outputs import Outputs
+from palladio.call.ownership import check_owners, scratch_type
 from palladio.driver.cache import PreparedCache
 from palladio.driver.compile import load
 from palladio.driver.executors import Runner, choose
@@ -24,6 +25,7 @@ from palladio.ir.bind import bind, form
 from palladio.ir.program import Program, Var
 from palladio.ops.launch import INDEX, Launch, launch
 from palladio.trace.debug import checks_enabled
+from palladio.trace.dma import Cores, among_cores
 from palladio.trace.functions import call_user, counted, function_location, function_name
 from palladio.trace.grid import GridAxes, enclosing_axes, grid_axes
 from palladio.trace.hardware import limits_enabled
@@ -32,7 +34,8 @@ from palladio.trace.trace import Staged, Traced, current_trace, stage
 from palladio.trace.unions import unpacked
 from palladio.trace.values import wrap
 from palladio.types import dtypes
-from palladio.types.types import ArrayType, MemorySpace, RefType, Type
+from palladio.types.attributes import Owner
+from palladio.types.types import SEMAPHORE, ArrayType, MemorySpace, Owned, RefType, Type
 
 
 @dataclass(frozen=True)
@@ -116,8 +119,17 @@ class LaunchCall:
                 raise PalladioTypeError(
                     "a part of a reference cannot be passed to a launch", argument=name, got=repr(leaf)
                 )
+        _require_once(values, names)
         types = [leaf.palladio_type if isinstance(leaf, Traced) else convert.array_type(leaf) for leaf in values]
         made = _Builder(self, args, types, nested=True).build()
+        passed = {id(leaf) for leaf in values}
+        for leaf in made.captured:
+            if id(leaf) in passed:
+                raise PalladioValueError(
+                    f"the body of {self.what} closes over a reference that is also passed to it",
+                    got=repr(leaf),
+                    hint="use the parameter",
+                )
         sizes = [convert.cast(size, dtypes.INT32) for size in self.sizes]
         operands = [*sizes, *values, *made.captured]
         return self._returned(bind(launch, *operands, launch=made.launch, programs=made.programs))
@@ -162,23 +174,20 @@ class LaunchCall:
             return _Builder(self, args, types, nested=False).build().programs[0]
 
 
+def _require_once(values: Sequence[Any], names: Sequence[str]) -> None:
+    """Refuse a reference that is passed twice: the programs could not tell that the two are one memory."""
+    seen: dict[int, str] = {}
+    for leaf, name in zip(values, names, strict=True):
+        if isinstance(leaf, Reference) and seen.setdefault(id(leaf), name) != name:
+            raise PalladioValueError(
+                "one reference is passed twice", argument=name, got=f"the same as {seen[id(leaf)]}: {leaf!r}"
+            )
+
+
 def _checked_size(size: Any) -> Any:
     if size < 1:
         raise PalladioValueError("the size of a mesh axis is at least 1", argument="grid", got=int(size))
     return np.int32(size)
-
-
-def scratch_type(leaf: Any, position: int) -> RefType:
-    """The type of one entry of `scratch_types`."""
-    found = getattr(leaf, "ref_type", None)
-    if not isinstance(found, RefType):
-        raise PalladioTypeError(
-            "scratch is described by a memory space, a shape and a dtype",
-            argument=f"scratch_types[{position}]",
-            expected="such as plgpu.SMEM(shape, dtype), plgpu.ACC((m, n)) or plgpu.Barrier()",
-            got=repr(leaf),
-        )
-    return found
 
 
 class _Builder:
@@ -195,21 +204,49 @@ class _Builder:
         """The launch and its programs."""
         call = self.call
         leaves, tree = trees.flatten(call.scratch)
-        scratch = tuple(scratch_type(leaf, n) for n, leaf in enumerate(leaves))
+        scratch = tuple(scratch_type(leaf, f"scratch_types[{n}]", call.meshes) for n, leaf in enumerate(leaves))
         self.check_aliases()
         shapes = tuple(map(mesh_shape, call.meshes))
-        outputs = tuple(
-            RefType(type.shape, type.dtype, space or self.space)
-            for type, space in zip(call.outputs.types, call.outputs.spaces, strict=True)
-        )
-        made = Launch(shapes, call.outputs.types, outputs, scratch, call.aliases)
+        spaces = [space or self.space for space in call.outputs.spaces]
+        made = Launch(shapes, call.outputs.types, (), (*scratch, *self.barriers()), call.aliases)
+        self.check_parts(made.devices)
+        parts = (made.part(type) for type in call.outputs.types)
+        outputs = (RefType(part.shape, part.dtype, space) for part, space in zip(parts, spaces, strict=True))
+        made = replace(made, output_refs=tuple(outputs))
         staged = [self.stage(made, number, tree) for number in range(len(call.bodies))]
         programs, captured = self.with_common_captures(made, staged)
+        made, programs = without_unused_barriers(made, programs, len(scratch))
+        for number, program in enumerate(programs):
+            check_owners(made, number, program)
         return Prepared(made, programs, captured, None)
 
-    def seen(self, type: Type) -> Type:
+    def barriers(self) -> list[RefType]:
+        """For each mesh of cores, the semaphores behind `get_barrier_semaphore`."""
+        several = len(self.call.meshes) > 1
+        meshes = enumerate(self.call.meshes)
+        on_cores = [n for n, mesh in meshes if any(kind in ("device", "core") for _, _, kind in mesh.axes)]
+        return [RefType((), dtypes.INT32, SEMAPHORE, (Owner(n),) if several else ()) for n in on_cores]
+
+    def check_parts(self, devices: int) -> None:
+        """Every array has a part for each device."""
+        given = [type for type in self.types if isinstance(type, ArrayType)]
+        named = [*((f"args[{n}]", type) for n, type in enumerate(given))]
+        named += [(f"out_types[{n}]", type) for n, type in enumerate(self.call.outputs.types)]
+        for argument, type in named:
+            if type.shape and type.shape[0] % devices:
+                raise PalladioValueError(
+                    "arrays are split over the devices along their first axis",
+                    argument=argument,
+                    expected=f"a multiple of {devices}",
+                    got=str(type),
+                )
+
+    def seen(self, made: Launch, type: Type) -> Type:
         """How a program sees an argument: arrays through references."""
-        return RefType(type.shape, type.dtype, self.space) if isinstance(type, ArrayType) else type
+        if not isinstance(type, ArrayType):
+            return type
+        part = made.part(type)
+        return RefType(part.shape, part.dtype, self.space)
 
     def check_aliases(self) -> None:
         for source, target in self.call.aliases:
@@ -233,16 +270,18 @@ class _Builder:
         """Trace one body."""
         call, body, mesh = self.call, self.call.bodies[number], made.meshes[number]
         first, rank = made.indices(number), len(mesh.axes)
-        refs = [*map(self.seen, self.types), *made.output_refs, *made.scratch]
+        refs = [*(self.seen(made, type) for type in self.types), *made.output_refs, *made.scratch]
         types: list[Type] = [*[INDEX] * first, *refs]
         structure = trees.flatten((tuple(self.args), call.outputs.tree if call.outputs.types else ()))[1]
         arrays = len(self.types) + len(made.output_refs)
+        leaves = trees.flatten(call.scratch)[0]
 
         def flat(*values: Any) -> Sequence[Any]:
             ids, extra, given = values[:rank], iter(values[rank:first]), values[first:]
             sizes = tuple(next(extra) if axis.size is None else axis.size for axis in mesh.axes)
             args, outs = trees.unflatten(structure, given[:arrays])
-            buffers = unpacked(trees.flatten(call.scratch)[0], given[arrays:])
+            described = [leaf.what if isinstance(leaf, Owned) else leaf for leaf in leaves]
+            buffers = unpacked(described, given[arrays : arrays + len(leaves)])
             scratch = trees.unflatten(scratch_tree, buffers)
             keywords = dict(scratch) if isinstance(scratch, Mapping) else {}
             positional = () if keywords else scratch if isinstance(scratch, (tuple, list)) else (scratch,)
@@ -250,7 +289,7 @@ class _Builder:
             outer = enclosing_axes()
             kinds = tuple(axis.kind for axis in mesh.axes)
             axes = GridAxes((*ids, *outer.ids), (*sizes, *outer.sizes), (*names, *outer.names), (*kinds, *outer.kinds))
-            with grid_axes(axes):
+            with grid_axes(axes), among_cores(self.cores(made, number, given[arrays + len(leaves) :])):
                 expected = counted(len(args) + len(outs) + len(positional), "reference")
                 result = call_user(body, (*args, *outs, *positional), keywords, f"the {call.what} body", expected)
             if result is not None:
@@ -272,6 +311,13 @@ class _Builder:
             refuse=self.refuse_capture(body),
             location=location,
         )
+
+    def cores(self, made: Launch, number: int, barriers: Sequence[Any]) -> Cores | None:
+        """What a program of a mesh of cores reaches; None for one of GPU threads."""
+        if not barriers:
+            return None
+        axes = {axis.name: axis for mesh in made.meshes for axis in mesh.axes}
+        return Cores(tuple(axes.values()), barriers[number])
 
     def check_parameters(self, body: Callable[..., Any]) -> None:
         """The body has a parameter for everything that it gets."""
@@ -335,3 +381,16 @@ class _Builder:
             order = (*inputs[:cut], *extra, *inputs[cut:count])
             programs.append(Program(order, program.eqns, program.outputs, program.name, program.location))
         return tuple(programs), tuple(captured.values())
+
+
+def without_unused_barriers(
+    made: Launch, programs: tuple[Program, ...], scratch: int
+) -> tuple[Launch, tuple[Program, ...]]:
+    """The launch without the semaphores behind `get_barrier_semaphore`, if no program asks for one."""
+    count = len(made.scratch) - scratch
+    if not count or any(
+        atom in program.inputs[-count:] for program in programs for eqn in program.eqns for atom in eqn.inputs
+    ):
+        return made, programs
+    fewer = (replace(program, inputs=program.inputs[:-count]) for program in programs)
+    return replace(made, scratch=made.scratch[:scratch]), tuple(fewer)

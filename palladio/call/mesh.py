@@ -107,19 +107,43 @@ class Mesh:
         """How each axis may be run: all of them in parallel."""
         return ("parallel",) * len(self.axes)
 
+    def check_is_compatible_with(self, other: Any) -> None:
+        """Refuse a mesh that cannot be part of one launch with this one.
+
+        Raises:
+            PalladioValueError: it is no mesh of blocks, or its clusters have another shape.
+        """
+        if not isinstance(other, Mesh):
+            raise PalladioValueError("a mesh of blocks runs beside meshes of blocks only", got=repr(other))
+        clusters = [[size for _, size, kind in each.axes if kind == "cluster"] for each in (self, other)]
+        if clusters[0] != clusters[1]:
+            raise PalladioValueError(
+                "the blocks of one launch form clusters of one shape",
+                argument="cluster",
+                expected=clusters[0],
+                got=clusters[1],
+            )
+
+
+WARPS = 4
+"""Warps of a warpgroup."""
+
 
 @dataclass(frozen=True)
 class WarpMesh:
-    """The four warps of the warpgroup that launches it. Only inside a kernel.
+    """Warps of the warpgroup that launches it, all four by default. Only inside a kernel.
 
     Args:
         axis_name: what `axis_index` calls the warp's number.
+        num_warps: how many; several meshes share the four.
 
     Raises:
         PalladioTypeError: a name that is no string.
+        PalladioValueError: no warps, or more than a warpgroup has.
     """
 
     axis_name: str
+    num_warps: int = WARPS
 
     default_memory_space: MemorySpace = field(default=GMEM, init=False, repr=False)
     core_type: str = field(default="gpu", init=False, repr=False)
@@ -128,16 +152,74 @@ class WarpMesh:
         with at_call():
             if not isinstance(self.axis_name, str) or not self.axis_name:
                 raise PalladioTypeError("an axis has a name", argument="axis_name", got=repr(self.axis_name))
+            if not isinstance(self.num_warps, int) or not 1 <= self.num_warps <= WARPS:
+                raise PalladioValueError(
+                    f"a warpgroup has {WARPS} warps", argument="num_warps", got=repr(self.num_warps)
+                )
 
     @property
     def axes(self) -> tuple[tuple[str, Any, str], ...]:
         """The one axis."""
-        return ((self.axis_name, 4, "warp"),)
+        return ((self.axis_name, self.num_warps, "warp"),)
 
     @property
     def shape(self) -> OrderedDict[str, Any]:
         """The size of each named axis."""
-        return OrderedDict({self.axis_name: 4})
+        return OrderedDict({self.axis_name: self.num_warps})
+
+    @property
+    def dimension_semantics(self) -> tuple[str, ...]:
+        """How the axis may be run: in parallel."""
+        return ("parallel",)
+
+    def check_is_compatible_with(self, other: Any) -> None:
+        """Refuse a mesh that cannot be part of one launch with this one.
+
+        Raises:
+            PalladioValueError: it is no mesh of warps.
+        """
+        if not isinstance(other, WarpMesh):
+            raise PalladioValueError("a mesh of warps runs beside meshes of warps only", got=repr(other))
+
+
+def check_meshes(meshes: Sequence[Any]) -> None:
+    """Refuse meshes that cannot run in one launch.
+
+    Raises:
+        PalladioTypeError: what is no mesh.
+        PalladioValueError: two that do not go together; axes of one name and different sizes; more warps than there
+            are.
+    """
+    for number, mesh in enumerate(meshes):
+        if not hasattr(mesh, "axes"):
+            raise PalladioTypeError("this is no mesh", argument="mesh", got=repr(mesh))
+        for other in meshes[:number]:
+            other.check_is_compatible_with(mesh)
+            _check_sizes(other, mesh)
+    warps = sum(mesh.num_warps for mesh in meshes if isinstance(mesh, WarpMesh))
+    if warps > WARPS:
+        raise PalladioValueError(
+            f"the meshes of warps of one launch share the {WARPS} warps of a warpgroup", argument="num_warps", got=warps
+        )
+
+
+def _check_sizes(mesh: Any, other: Any) -> None:
+    for name, size in mesh.shape.items():
+        if name in other.shape and other.shape[name] is not size and other.shape[name] != size:
+            raise PalladioValueError(
+                f"two meshes have an axis {name!r} of different sizes",
+                argument="mesh",
+                expected=size,
+                got=other.shape[name],
+            )
+    devices = [[(name, size) for name, size, kind in each.axes if kind == "device"] for each in (mesh, other)]
+    if devices[0] != devices[1]:
+        raise PalladioValueError(
+            "the meshes of one launch run on the same devices",
+            argument="device_axes",
+            expected=[name for name, _ in devices[0]],
+            got=[name for name, _ in devices[1]],
+        )
 
 
 def mesh_shape(mesh: Any) -> MeshShape:

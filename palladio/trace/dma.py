@@ -1,0 +1,414 @@
+"""Copies and signals between cores and devices: descriptors of copies, remote ones, semaphores elsewhere, barriers of
+cores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from palladio.array import convert
+from palladio.base.errors import PalladioTypeError, PalladioValueError
+from palladio.ir.bind import bind
+from palladio.ops import copy as ops
+from palladio.ops.launch import MeshAxis
+from palladio.trace import control, semaphores
+from palladio.trace.grid import axis_index, axis_size
+from palladio.trace.reference import Reference, reached, require_reference
+from palladio.types import dtypes
+from palladio.types.scratch import SemaphoreType
+from palladio.types.types import DMA_SEMAPHORE
+
+
+@dataclass(frozen=True)
+class Cores:
+    """What a program on cores can reach.
+
+    Fields:
+        axes: those of all meshes of the launch, each name once.
+        barrier: the semaphore that every core has for `get_barrier_semaphore`.
+    """
+
+    axes: tuple[MeshAxis, ...]
+    barrier: Any
+
+
+_cores: ContextVar[Cores | None] = ContextVar("palladio_cores", default=None)
+
+
+@contextmanager
+def among_cores(cores: Cores | None) -> Iterator[None]:
+    """Make known, while the program of a mesh is traced, which cores there are."""
+    token = _cores.set(cores)
+    try:
+        yield
+    finally:
+        _cores.reset(token)
+
+
+class DeviceIdType(Enum):
+    """How a device is named: by its index along each axis, or by one number."""
+
+    MESH = "mesh"
+    LOGICAL = "logical"
+
+
+# Where something is.
+
+
+def _require_cores(argument: str, got: Any) -> Cores:
+    cores = _cores.get()
+    if cores is None:
+        raise PalladioValueError(
+            "only the programs of a mesh of cores reach other cores and devices", argument=argument, got=repr(got)
+        )
+    return cores
+
+
+def _scalar(value: Any, argument: str) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int):
+        found = convert.array_type(value)
+        if found.shape != () or not dtypes.is_integer(found.dtype):
+            raise PalladioTypeError("a core or device is named by scalar integers", argument=argument, got=str(found))
+        return convert.cast(value, dtypes.INT32)
+    return value
+
+
+def _along(axes: Sequence[MeshAxis], number: Any) -> dict[str, Any]:
+    """The index along each axis of the device of a number, the last axis fastest."""
+    found = {}
+    for axis in reversed(axes):
+        size = axis.size or 1
+        found[axis.name] = number % size
+        number = number // size
+    return found
+
+
+def place_of(device_id: Any, core_index: Any = None) -> dict[str, Any]:
+    """For some axes of cores, the index that names a core or device.
+
+    Raises:
+        PalladioTypeError: an index that is no scalar integer.
+        PalladioValueError: outside of a mesh of cores; an axis that there is not, an index outside of it.
+    """
+    found: dict[str, Any] = {}
+    if device_id is not None:
+        cores = _require_cores("device_id", device_id)
+        devices = [axis for axis in cores.axes if axis.kind == "device"] or list(cores.axes)
+        if isinstance(device_id, Mapping):
+            found = {name: _scalar(index, "device_id") for name, index in device_id.items()}
+        elif isinstance(device_id, (tuple, list)):
+            if len(device_id) != len(devices):
+                raise PalladioValueError(
+                    "a device is named by one index along each axis of devices",
+                    argument="device_id",
+                    expected=", ".join(axis.name for axis in devices),
+                    got=len(device_id),
+                )
+            found = {axis.name: _scalar(i, "device_id") for axis, i in zip(devices, device_id, strict=True)}
+        else:
+            number = _scalar(device_id, "device_id")
+            found = _along(devices, number) if len(devices) != 1 else {devices[0].name: number}
+        _check_place(cores, found, "device_id")
+    if core_index is not None:
+        cores = _require_cores("core_index", core_index)
+        axis = next((each for each in cores.axes if each.kind == "core"), None)
+        if axis is None:
+            raise PalladioValueError("the meshes of this launch have no axis of cores", argument="core_index")
+        own = {axis.name: _scalar(core_index, "core_index")}
+        _check_place(cores, own, "core_index")
+        found |= own
+    return found
+
+
+def _check_place(cores: Cores, place: Mapping[str, Any], argument: str) -> None:
+    sizes = {axis.name: axis.size for axis in cores.axes}
+    for name, index in place.items():
+        if name not in sizes:
+            raise PalladioValueError(
+                "the meshes of this launch have no such axis of cores",
+                argument=argument,
+                expected=", ".join(sizes),
+                got=repr(name),
+            )
+        if isinstance(index, int) and not 0 <= index < (sizes[name] or 1):
+            raise PalladioValueError(
+                f"there is no such index along {name}", argument=argument, expected=f"below {sizes[name]}", got=index
+            )
+
+
+def core_ref(ref: Any, place: Mapping[str, Any]) -> Reference:
+    """The same buffer or semaphore of another core.
+
+    Args:
+        ref: a reference to memory that each core of some mesh of the launch has.
+        place: for some axes of that mesh, the core's index; along the others it is that of the caller.
+
+    Raises:
+        PalladioTypeError: what is no reference; an index that is no scalar integer.
+        PalladioValueError: outside of a mesh of cores; an axis that there is not, an index outside of it.
+    """
+    reference = require_reference(ref, "ref")
+    if not isinstance(place, Mapping):
+        raise PalladioTypeError(
+            "a core is named by its index along axes", argument="place", expected="such as {'core': 1}", got=repr(place)
+        )
+    return reference.in_peer(place_of(place))
+
+
+# Copies.
+
+
+class AsyncCopyDescriptor:
+    """A copy `dst = src` that can be started and waited for; `make_async_copy` and its like make it.
+
+    Waiting for it needs only its shape and its semaphores, so a copy that was started elsewhere can be waited for
+    through another descriptor of the same copy.
+    """
+
+    def __init__(self, src: Reference, dst: Reference, here: Reference, there: Reference, remote: dict[str, Any]):
+        self.src_ref = src
+        self.dst_ref = dst
+        self.send_sem = here
+        self.recv_sem = there
+        self.remote = remote
+        self.is_remote = here is not there or bool(remote)
+
+    def __repr__(self) -> str:
+        return f"copy of {self.src_ref!r} to {self.dst_ref!r}"
+
+    def start(self) -> None:
+        """Start copying and return at once."""
+        if not self.is_remote:
+            roots, stacks, operands = reached(self.src_ref, self.dst_ref, self.recv_sem)
+            bind(ops.dma_start, *roots, *operands, transforms=stacks)
+            return
+        dst, there = (ref.in_peer(self.remote) if self.remote else ref for ref in (self.dst_ref, self.recv_sem))
+        roots, stacks, operands = reached(self.src_ref, dst, there, self.send_sem)
+        bind(ops.dma_start_remote, *roots, *operands, transforms=stacks)
+
+    def wait(self) -> None:
+        """Wait until it is done: that the source has been read, and that what comes here has landed."""
+        if self.is_remote:
+            self.wait_send()
+        self.wait_recv()
+
+    def wait_send(self) -> None:
+        """Wait until the source has been read and may be written again. Of a local copy, that it is done."""
+        self._wait(self.send_sem)
+
+    def wait_recv(self) -> None:
+        """Wait until what another core sends here, by the same copy seen from there, has landed in `dst`."""
+        self._wait(self.recv_sem)
+
+    def _wait(self, semaphore: Reference) -> None:
+        (root,), (stack,), operands = reached(semaphore)
+        bind(ops.dma_wait, root, *operands, transforms=stack, amount=self.dst_ref.size * self.dst_ref.dtype.itemsize)
+
+
+def _semaphore(value: Any, argument: str) -> Reference:
+    found = require_reference(value, argument)
+    if found.memory_space is not DMA_SEMAPHORE or found.shape != ():
+        raise PalladioTypeError(
+            "a copy raises one semaphore of its kind",
+            argument=argument,
+            expected="a reference to pltpu.SemaphoreType.DMA; of several, sems.at[i]",
+            got=repr(found),
+        )
+    return found
+
+
+def _pair(src: Any, dst: Any, names: tuple[str, str]) -> tuple[Reference, Reference]:
+    source, target = require_reference(src, names[0]), require_reference(dst, names[1])
+    if (source.shape, source.dtype) != (target.shape, target.dtype):
+        raise PalladioValueError(
+            "source and target of a copy have one shape and dtype",
+            argument=names[1],
+            expected=str(source.array),
+            got=str(target.array),
+        )
+    return source, target
+
+
+def make_async_copy(src_ref: Any, dst_ref: Any, sem: Any) -> AsyncCopyDescriptor:
+    """Describe a copy between memories that this core reaches, without starting it.
+
+    Args:
+        src_ref, dst_ref: references `dtype[shape]` of one shape and dtype.
+        sem: one semaphore of `SemaphoreType.DMA`, which counts the bytes that have landed.
+
+    Raises:
+        PalladioTypeError: what is no reference, or no such semaphore.
+        PalladioValueError: another shape or dtype.
+    """
+    source, target = _pair(src_ref, dst_ref, ("src_ref", "dst_ref"))
+    semaphore = _semaphore(sem, "sem")
+    return AsyncCopyDescriptor(source, target, semaphore, semaphore, {})
+
+
+def async_copy(src_ref: Any, dst_ref: Any, sem: Any) -> AsyncCopyDescriptor:
+    """Start a copy between memories that this core reaches; `.wait()` of what it returns waits for it.
+
+    Args and errors as in `make_async_copy`.
+    """
+    copy = make_async_copy(src_ref, dst_ref, sem)
+    copy.start()
+    return copy
+
+
+def make_async_remote_copy(
+    src_ref: Any,
+    dst_ref: Any,
+    send_sem: Any,
+    recv_sem: Any,
+    device_id: Any,
+    device_id_type: DeviceIdType = DeviceIdType.MESH,
+    core_index: Any = None,
+) -> AsyncCopyDescriptor:
+    """Describe a copy to another core or device, without starting it.
+
+    Args:
+        src_ref: a reference here, `dtype[shape]`.
+        dst_ref: a reference of that shape and dtype; the buffer of that name *there* is written.
+        send_sem: counts, here, the bytes that have been read.
+        recv_sem: counts, there, the bytes that have landed. Waiting on it here is waiting for what others send here.
+        device_id: which device: its number, its index along each device axis, or a mapping from axes of the launch's
+            meshes to indices, which may name cores too. A mesh without device axes counts its cores.
+        device_id_type: accepted; the form of `device_id` tells.
+        core_index: the index along the axis of cores.
+
+    Raises:
+        PalladioTypeError, PalladioValueError: as in `make_async_copy` and for a place that there is not.
+    """
+    source, target = _pair(src_ref, dst_ref, ("src_ref", "dst_ref"))
+    here, there = _semaphore(send_sem, "send_sem"), _semaphore(recv_sem, "recv_sem")
+    return AsyncCopyDescriptor(source, target, here, there, place_of(device_id, core_index))
+
+
+def async_remote_copy(
+    src_ref: Any,
+    dst_ref: Any,
+    send_sem: Any,
+    recv_sem: Any,
+    device_id: Any,
+    device_id_type: DeviceIdType = DeviceIdType.MESH,
+    core_index: Any = None,
+) -> AsyncCopyDescriptor:
+    """Start a copy to another core or device. Args and errors as in `make_async_remote_copy`."""
+    copy = make_async_remote_copy(src_ref, dst_ref, send_sem, recv_sem, device_id, device_id_type, core_index)
+    copy.start()
+    return copy
+
+
+def sync_copy(src_ref: Any, dst_ref: Any) -> None:
+    """Copy between memories that this core reaches, and wait for it.
+
+    Args:
+        src_ref, dst_ref: references `dtype[shape]` of one shape and dtype.
+    """
+    _pair(src_ref, dst_ref, ("src_ref", "dst_ref"))
+
+    def copy(semaphore: Any) -> None:
+        async_copy(src_ref, dst_ref, semaphore).wait()
+
+    control.run_scoped(copy, SemaphoreType.DMA)
+
+
+# Semaphores.
+
+
+def semaphore_signal(
+    sem: Any,
+    inc: Any = 1,
+    *,
+    device_id: Any = None,
+    device_id_type: DeviceIdType = DeviceIdType.MESH,
+    core_index: Any = None,
+    memory_scope: str = "sys",
+) -> None:
+    """Add to a semaphore, here or on another core or device.
+
+    Args:
+        sem: one semaphore; of several, `sems.at[i]`.
+        inc: a scalar integer.
+        device_id, device_id_type, core_index: whose, as in `make_async_remote_copy`; this core's by default.
+        memory_scope: "sys" or "gpu", of a GPU kernel.
+
+    Raises:
+        PalladioTypeError: what is no semaphore; an amount or an index that is no scalar integer.
+        PalladioValueError: a place that there is not.
+    """
+    if _cores.get() is None and core_index is None:
+        semaphores.semaphore_signal(sem, inc, device_id=device_id, memory_scope=memory_scope)
+        return
+    place = place_of(device_id, core_index)
+    target = require_reference(sem, "sem")
+    semaphores.semaphore_signal(target.in_peer(place) if place else target, inc, memory_scope=memory_scope)
+
+
+def get_barrier_semaphore() -> Reference:
+    """The semaphore that every core of a mesh has for synchronising with the others.
+
+    Raises:
+        PalladioValueError: outside of a mesh of cores.
+    """
+    cores = _cores.get()
+    if cores is None:
+        raise PalladioValueError("only the programs of a mesh of cores have a barrier semaphore")
+    return cores.barrier  # type: ignore[no-any-return]
+
+
+def core_barrier(sem: Any, *, core_axis_name: str) -> None:
+    """Wait until all cores along an axis have come here.
+
+    Args:
+        sem: a semaphore that each of them has, at zero, and which ends at zero.
+        core_axis_name: the axis.
+
+    Raises:
+        PalladioValueError: an axis that the mesh does not have.
+    """
+    target = require_reference(sem, "sem")
+    me, count = axis_index(core_axis_name), axis_size(core_axis_name)
+
+    for other in range(count):
+
+        @control.when(me != other)
+        def _(other: int = other) -> None:
+            semaphore_signal(target, device_id={core_axis_name: other})
+
+    if count > 1:
+        semaphores.semaphore_wait(target, count - 1)
+
+
+def run_on_first_core(core_axis_name: str) -> Callable[[Callable[[], None]], None]:
+    """A decorator: its function runs at once, on the first core along an axis only."""
+    me = axis_index(core_axis_name)
+
+    def run(function: Callable[[], None]) -> None:
+        control.when(me == 0)(function)
+
+    return run
+
+
+__all__ = [
+    "AsyncCopyDescriptor",
+    "Cores",
+    "DeviceIdType",
+    "among_cores",
+    "async_copy",
+    "async_remote_copy",
+    "core_barrier",
+    "core_ref",
+    "get_barrier_semaphore",
+    "make_async_copy",
+    "make_async_remote_copy",
+    "place_of",
+    "run_on_first_core",
+    "semaphore_signal",
+    "sync_copy",
+]
