@@ -11,7 +11,9 @@ import numpy as np
 
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.ops.grid import BlockDim, Blocked, BoundedSlice, Element, Indirect, Squeezed
+from palladio.trace.copies import OOBFillMode, axes_of
 from palladio.trace.functions import function_name
+from palladio.types.attributes import SwizzleTransform, TilingTransform
 from palladio.types.types import MemorySpace
 
 squeezed = Squeezed()
@@ -103,6 +105,63 @@ class BlockSpec:
 
     def __repr__(self) -> str:
         return f"BlockSpec({self.block_shape}, {getattr(self.index_map, '__name__', None)})"
+
+
+class GPUBlockSpec(BlockSpec):
+    """A `BlockSpec` with what pipelines of a GPU kernel want to know besides.
+
+    Args:
+        block_shape, index_map, pipeline_mode: as for `BlockSpec`; `Buffered(n)` gives the block n slots instead of
+            `max_concurrent_steps`.
+        memory_space: `plgpu.SMEM`, the default, for a block that the pipeline copies; `plgpu.GMEM` for an array that
+            the body gets whole, uncopied.
+        transforms: how a slot is laid out in shared memory.
+        delay_release: how many steps after its last use the slot of an input may be written again, for products that
+            read it still. By default what the pipeline says, or 0.
+        collective_axes: the axis of the cluster whose blocks all read this block of the input: each loads a part, and
+            all get the whole.
+        oob_fill_mode: what lies outside the array reads as, zeros by default.
+
+    Raises:
+        PalladioTypeError, PalladioValueError: as for `BlockSpec`; a delay that is no count.
+    """
+
+    def __init__(
+        self,
+        block_shape: Sequence[Any] | None = None,
+        index_map: Callable[..., Any] | None = None,
+        pipeline_mode: Buffered | None = None,
+        *,
+        memory_space: MemorySpace | None = None,
+        transforms: Sequence[Any] = (),
+        delay_release: int | None = None,
+        collective_axes: str | Sequence[str] = (),
+        oob_fill_mode: OOBFillMode | None = None,
+    ) -> None:
+        super().__init__(block_shape, index_map, pipeline_mode, memory_space=memory_space)
+        with at_call():
+            if delay_release is not None:
+                check_delay(delay_release, "delay_release")
+            if oob_fill_mode is not None and not isinstance(oob_fill_mode, OOBFillMode):
+                raise PalladioTypeError(
+                    "a fill mode is such as plgpu.OOBFillMode.ZEROS", argument="oob_fill_mode", got=repr(oob_fill_mode)
+                )
+            if any(not isinstance(each, (TilingTransform, SwizzleTransform)) for each in transforms):
+                raise PalladioTypeError(
+                    "shared memory is laid out by TilingTransform and SwizzleTransform",
+                    argument="transforms",
+                    got=repr(transforms),
+                )
+        self.transforms = tuple(transforms)
+        self.delay_release = delay_release
+        self.collective_axes = axes_of(collective_axes)
+        self.oob_fill_mode = oob_fill_mode
+
+
+def check_delay(delay: Any, argument: str) -> None:
+    """Refuse what is no number of steps."""
+    if not isinstance(delay, int) or isinstance(delay, bool) or delay < 0:
+        raise PalladioValueError("a delay is a number of steps, at least 0", argument=argument, got=repr(delay))
 
 
 def _dimension(entry: Any) -> BlockDim:

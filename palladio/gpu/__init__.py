@@ -25,7 +25,9 @@ from palladio.call.masked import (
     store,
 )
 from palladio.call.mesh import Mesh, WarpMesh
+from palladio.call.pipeline_gpu import emit_pipeline
 from palladio.call.refused import REFUSED
+from palladio.call.specs import GPUBlockSpec
 from palladio.call.warps import as_torch_kernel, warp_map
 from palladio.trace.barriers import barrier_arrive, barrier_arrive_and_wait, barrier_test, barrier_wait
 from palladio.trace.clusters import multicast_ref
@@ -64,6 +66,7 @@ from palladio.types.types import GMEM, REGS, SMEM, MemorySpace, ShapeDtypeStruct
 from palladio.types.unions import RefUnion
 
 WGMMAAccumulatorRef = ACC
+BlockSpec = GPUBlockSpec
 Transform = TilingTransform | SwizzleTransform
 
 __all__ = [
@@ -101,6 +104,7 @@ __all__ = [
     "RefUnion",
     "Transform",
     "ACC",
+    "BlockSpec",
     "GMEM",
     "REGS",
     "SMEM",
@@ -122,6 +126,8 @@ __all__ = [
     "barrier_test",
     "barrier_wait",
     "cluster_ref",
+    "emit_pipeline",
+    "GPUBlockSpec",
     "commit_smem",
     "commit_smem_to_gmem_group",
     "copy_gmem_to_smem",
