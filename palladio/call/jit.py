@@ -116,7 +116,7 @@ def _call(
     try:
         static_parts = (*fixed, *fixed.values(), *fixed_kwargs, *fixed_kwargs.values())
         content = remembered.fingerprint(function, len(fixed), *static_parts)
-        key = (content, structure, types, weak, executor.name, checks_enabled(), limits_enabled())
+        key = (content, structure, types, weak, executor.key, checks_enabled(), limits_enabled())
     except Unkeyable:
         key = None
 

@@ -32,6 +32,7 @@ from palladio.trace.grid import GridAxes, grid_axes
 from palladio.trace.trace import Traced, current_trace, stage
 from palladio.trace.values import wrap
 from palladio.types import dtypes
+from palladio.types.scratch import SemaphoreKind
 from palladio.types.types import SCALAR, ArrayType, MemoryRef, RefType, Shape, Type
 
 INDEX = ArrayType((), dtypes.INT32)
@@ -275,7 +276,7 @@ class PallasCall:
         executor = choose(self.interpret)
         key: Hashable | None
         try:
-            key = (self._fingerprint(), structure, shapes, executor.name, checks_enabled(), traced)
+            key = (self._fingerprint(), structure, shapes, executor.key, checks_enabled(), traced)
         except Unkeyable:
             key = None
         if self.debug:
@@ -394,7 +395,7 @@ class _Builder:
         return [mapper.block_map(spec, type, origin) for spec, type, origin in zip(specs, types, origins, strict=True)]
 
     def scratch_type(self, leaf: Any, position: int) -> RefType:
-        if not isinstance(leaf, MemoryRef):
+        if not isinstance(leaf, (MemoryRef, SemaphoreKind)):
             raise PalladioTypeError(
                 "scratch is described by a memory space, a shape and a dtype",
                 argument=f"scratch_shapes[{position}]",

@@ -7,7 +7,7 @@ environment (`PALLADIO_EXECUTOR`), else on the default.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -44,6 +44,11 @@ class Executor:
     name: str
     doc: str
     load: Callable[[Program], Runner]
+
+    @property
+    def key(self) -> Hashable:
+        """What stands for it in the key of a prepared call: its name, unless it has options."""
+        return self if isinstance(self.load, _Simulated) else self.name
 
 
 def _load_reference(program: Program) -> Runner:

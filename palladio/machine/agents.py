@@ -55,7 +55,8 @@ class Block:
     def label(self) -> str:
         """As reports call it."""
         if self.cluster.cores:
-            return " ".join(f"{axis} {n}" for axis, n in zip(self.cluster.axes, self.place, strict=True))
+            named = (f"{axis} {n}" for axis, n in zip(self.cluster.axes, self.place, strict=True))
+            return " ".join(named) or "the core"
         where = (*self.cluster.place, *self.place) if self.cluster.sizes else self.cluster.place
         title = f"{self.cluster.title} " if self.cluster.title else ""
         return f"{title}block ({', '.join(map(str, where))})" if where else f"{title}block 0"

@@ -11,7 +11,9 @@ from palladio.ir.rewrite import map_subprograms
 from palladio.machine import rules
 from palladio.machine.machine import Machine
 from palladio.machine.policies import RoundRobin
+from palladio.machine.rules.grid import run_grid, waits
 from palladio.machine.rules.launch import run_launch
+from palladio.ops.grid import grid_call
 from palladio.ops.launch import Launch, launch
 
 MakeMachine = Callable[[], Machine]
@@ -39,6 +41,22 @@ class _Launched:
         return results
 
 
+@dataclass(frozen=True)
+class _Stepped:
+    """The evaluation by a machine of a grid whose kernel waits for what it starts."""
+
+    make: MakeMachine
+    eqn: Eqn
+    after: After | None
+
+    def __call__(self, *values: Any, **_: Any) -> Sequence[Any]:
+        machine = self.make()
+        results = run_grid(machine, self.eqn, values)
+        if self.after is not None:
+            self.after(machine)
+        return results
+
+
 def with_launches(program: Program, make: MakeMachine = unchecked, after: After | None = None) -> Program:
     """The program, made so that evaluating it runs its launches on machines.
 
@@ -55,6 +73,8 @@ def with_launches(program: Program, make: MakeMachine = unchecked, after: After 
 def _with_launches(eqn: Eqn, make: MakeMachine, after: After | None) -> Eqn:
     if eqn.op is launch:
         return replace(eqn, op=replace(launch, eval=_Launched(make, eqn, after)))
+    if eqn.op is grid_call and waits(eqn.params["kernel"]):
+        return replace(eqn, op=replace(grid_call, eval=_Stepped(make, eqn, after), control=False))
     params = map_subprograms(eqn.params, lambda inner: with_launches(inner, make, after))
     return eqn if params is eqn.params else replace(eqn, params=params)
 

@@ -1,0 +1,107 @@
+"""Grid kernels that start copies and wait for them: one agent goes through the grid, step after step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
+
+import numpy as np
+
+from palladio.ir.evaluate import evaluate
+from palladio.ir.program import Eqn, Program
+from palladio.machine.agents import Agent, Cluster
+from palladio.machine.buffers import Buffer
+from palladio.machine.machine import Group, Machine
+from palladio.machine.rules.launch import allocate_for
+from palladio.machine.step import RULES, Steps, run_program
+from palladio.ops.grid import Grid
+from palladio.ops.grid import grid_call as operation
+from palladio.types.effects import EffectKind
+
+
+def waits(kernel: Program) -> bool:
+    """Whether a kernel starts or awaits something that runs beside it, so that only the machine can run it."""
+    return any(effect.kind is EffectKind.SYNC for effect in kernel.effects)
+
+
+class _References:
+    """What a kernel's references to blocks are: the same buffer while it is the same block."""
+
+    def __init__(self, agent: Agent, grid: Grid, kernel: Program) -> None:
+        self.agent = agent
+        first = len(grid.sizes) + grid.dynamic
+        self.first = first
+        self.vars = kernel.inputs[first : len(kernel.inputs) - len(grid.scratch)]
+        self.written = {effect.position for effect in kernel.effects if effect.kind is not EffectKind.READ}
+        self.given = grid.scalars + len(grid.inputs)
+        self.whole: dict[int, Buffer] = {}
+
+    def of(self, views: Sequence[np.ndarray[Any, Any]]) -> list[Buffer]:
+        """Buffers for the blocks of one step."""
+        return [self._of(number, view) for number, view in enumerate(views)]
+
+    def _of(self, number: int, view: np.ndarray[Any, Any]) -> Buffer:
+        found = self.whole.get(number)
+        if found is not None and found.array is view:
+            return found
+        var = self.vars[number]
+        buffer = Buffer(var.type, var.hint or f"block {number}", None, view)  # type: ignore[arg-type]
+        if found is None:  # a block that stays, most often a whole array, is one whose accesses can be checked
+            initialised = number < self.given
+            self.agent.machine.allocated(buffer, True, not initialised or self.first + number in self.written)
+            self.whole[number] = buffer
+        return buffer
+
+
+@RULES.in_steps("grid_call")
+def grid_call(eqn: Eqn) -> Callable[..., Steps]:
+    """The definition of a grid, its kernel run in steps and its scratch made of what the machine knows."""
+    grid, kernel = eqn.params["grid"], eqn.params["kernel"]
+    first, count = len(grid.sizes) + grid.dynamic, len(grid.scratch)
+    names = [var.hint or "scratch" for var in kernel.inputs[len(kernel.inputs) - count :]]
+
+    def steps(agent: Agent, *operands: Any) -> Steps:
+        references = _References(agent, grid, kernel)
+        scratch = [allocate_for(agent, *each) for each in zip(grid.scratch, names, strict=True)]
+        points: Any = operation.eval(*operands, grid=grid, kernel=kernel)
+        found: Any = None
+        while True:
+            try:
+                request = points.send(found)
+            except StopIteration as stop:
+                if agent.checker is not None:
+                    agent.checker.scope_ends(agent, eqn, scratch)
+                return stop.value
+            if request.program is not kernel:  # an index map
+                found = evaluate(request.program, request.values)
+                continue
+            values = request.values
+            blocks = references.of(values[first : len(values) - count])
+            found = yield from run_program(agent, kernel, (*values[:first], *blocks, *scratch))
+
+    return steps
+
+
+def run_grid(machine: Machine, eqn: Eqn, operands: Sequence[Any]) -> Sequence[Any]:
+    """Run a grid kernel that waits, from its beginning to its end, and return its outputs."""
+    kernel, results = eqn.params["kernel"], []
+    group = Group(None, iter(()), 1)
+    cluster = Cluster(group, machine.clusters, (), (), ())
+    cluster.cores = True
+    machine.clusters += 1
+    block = cluster.blocks[()]
+    agent = Agent(machine, group, block, kernel.name, cluster.actors.new(kernel.name))
+    block.agents.append(agent)
+    if machine.checker is not None:
+        machine.checker.agent_starts(agent, None)
+    if machine.timer is not None:
+        machine.timer.starts(agent, None)
+    machine.groups.append(group)
+
+    def steps() -> Generator[Any, None, None]:
+        results.extend((yield from grid_call(eqn)(agent, *operands)))
+
+    machine.start(agent, kernel, ())
+    agent.steps = steps()
+    machine.run()
+    return results
