@@ -109,6 +109,8 @@ class LaunchCall:
 
     def _form(self, args: tuple[Any, ...], leaves: Sequence[Any]) -> Any:
         """The launch as an equation of the program being traced."""
+        if enclosing_axes().kinds:
+            self._require_within()
         names = trees.leaf_names(args, "args")
         values = [
             leaf if isinstance(leaf, (Traced, Reference)) else to_numpy(leaf, name)
@@ -133,6 +135,16 @@ class LaunchCall:
         sizes = [convert.cast(size, dtypes.INT32) for size in self.sizes]
         operands = [*sizes, *values, *made.captured]
         return self._returned(bind(launch, *operands, launch=made.launch, programs=made.programs))
+
+    def _require_within(self) -> None:
+        """Inside a kernel, the threads of a launch are parts of the one that launches them."""
+        kinds = {kind for mesh in self.meshes for _, _, kind in mesh.axes}
+        if not kinds <= {"thread", "warp"}:
+            raise PalladioValueError(
+                "inside a kernel only a mesh of warps can be launched",
+                argument="mesh",
+                got=", ".join(map(repr, self.meshes)),
+            )
 
     def _prepared(self, args: Any, structure: Hashable, types: tuple[ArrayType, ...]) -> Prepared:
         executor = choose(self.interpret)

@@ -14,6 +14,7 @@ from palladio.trace.reference import Reference, fitted
 from palladio.trace.register_layouts import layout_cast
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
+from palladio.types.layouts import described_layout
 
 
 def _reached(ref: Any, index: Any) -> Reference:
@@ -49,6 +50,8 @@ def load(
         cache_modifier, eviction_policy, volatile, optimized: advice to compilers.
         layout: how registers hold the result, as `plgpu.layout_cast` takes it.
     """
+    if layout is not None:
+        layout = described_layout(layout)
     found = _loaded(ref, idx, mask, other)
     return found if layout is None else layout_cast(found, layout)
 

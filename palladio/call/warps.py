@@ -8,7 +8,7 @@ from typing import Any
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.call.kernel import launch_on
 from palladio.call.mesh import WarpMesh
-from palladio.trace.functions import require_function
+from palladio.trace.functions import call_user, function_name, require_function
 from palladio.trace.grid import axis_index
 from palladio.trace.trace import current_trace
 
@@ -78,12 +78,13 @@ def warp_map(f: Callable[[Any], None]) -> None:
             raise PalladioValueError("warp_map has a meaning only inside a kernel")
 
         def body() -> None:
-            result: Any = f(axis_index(_WARP))
+            result = call_user(f, (axis_index(_WARP),), {}, "the function under warp_map", "1 scalar: the warp", "f")
             if result is not None:
                 raise PalladioTypeError(
                     "the function under warp_map must return nothing; it writes to references", got=repr(result)
                 )
 
+        body.__name__ = function_name(f)
         launch_on([body], [WarpMesh(_WARP)], (), (), what="warp_map", name=None, debug=False, interpret=None)()
 
 

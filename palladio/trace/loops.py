@@ -14,7 +14,7 @@ import numpy as np
 from palladio.array import convert
 from palladio.base.errors import PalladioTypeError, PalladioValueError
 from palladio.trace.control import fori_loop, loop
-from palladio.trace.functions import require_function
+from palladio.trace.functions import call_user, require_function
 from palladio.trace.grid import axis_index, axis_size
 from palladio.types import dtypes
 
@@ -71,10 +71,15 @@ def nd_loop(
     def decorate(function: Callable[..., Any]) -> Any:
         require_function(function, "what nd_loop runs")
         if init_carry is None:
-            return loop(0, steps)(lambda local: function(info(local)))
-        return fori_loop(0, steps, lambda local, carry: function(info(local), carry), init_carry)
+            return loop(0, steps)(lambda local: _called("nd_loop", function, info(local)))
+        return fori_loop(0, steps, lambda local, carry: _called("nd_loop", function, info(local), carry), init_carry)
 
     return decorate
+
+
+def _called(name: str, function: Callable[..., Any], *args: Any) -> Any:
+    expected = "1 argument: an NDLoopInfo" if len(args) == 1 else "2 arguments: an NDLoopInfo, the carry"
+    return call_user(function, args, {}, f"the function that {name} runs", expected)
 
 
 def _is_known(value: Any) -> bool:
@@ -171,10 +176,13 @@ def dynamic_scheduling_loop(
         axis_index(name)
 
     def decorate(function: Callable[..., Any]) -> Any:
-        require_function(function, "what dynamic_scheduling_loop runs")
+        name = "dynamic_scheduling_loop"
+        require_function(function, f"what {name} runs")
         if init_carry is None:
-            return loop(0, 1)(lambda local: function(NDLoopInfo(index, local, None)))
-        return fori_loop(0, 1, lambda local, carry: function(NDLoopInfo(index, local, None), carry), init_carry)
+            return loop(0, 1)(lambda local: _called(name, function, NDLoopInfo(index, local, None)))
+        return fori_loop(
+            0, 1, lambda local, carry: _called(name, function, NDLoopInfo(index, local, None), carry), init_carry
+        )
 
     return decorate
 

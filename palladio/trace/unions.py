@@ -43,7 +43,7 @@ class Members:
         raise PalladioTypeError(
             "a union is no reference, its groups are",
             expected=f"a group: 0 to {len(self) - 1}",
-            got=f"[{'...' if key is ... else key!r}]",
+            got="[...]" if key is ... else f"[{key!r}]",
             hint="unpack it: first, second = union",
         )
 

@@ -63,8 +63,3 @@ def test_compare_and_swap_of_a_part() -> None:
     found, before = pl.pallas_call(kernel, [pl.ShapeDtypeStruct((4,), np.int32), pl.ShapeDtypeStruct((2,), np.int32)])()
     np.testing.assert_array_equal(found, [1, 1, 8, 1])
     np.testing.assert_array_equal(before, [1, 8])
-
-
-def test_a_name_of_the_concurrent_dialect_is_said_to_come_later() -> None:
-    with pytest.raises(AttributeError, match=r"palladio.gpu has no 'emit_pipeline' yet.*comes later"):
-        plgpu.emit_pipeline

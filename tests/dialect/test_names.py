@@ -1,0 +1,71 @@
+"""The names of Pallas' GPU namespace: each is there, and one that cannot be used says why."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+import palladio as pl
+import palladio.gpu as plgpu
+import palladio.numpy as jnp
+from palladio.call.refused import REFUSED
+from tests.dialect.kernels import kernel
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_refused_name_can_be_imported_and_says_why_when_it_is_used(name: str) -> None:
+    refused = getattr(plgpu, name)
+    for use in (refused, lambda: refused.SCALES):
+        with pytest.raises(pl.PalladioNotImplementedError) as caught:
+            use()
+        text = str(caught.value)
+        assert text.startswith(f"plgpu.{name} ")
+        assert "hint:" in text and "test_names.py" in text
+
+
+def test_an_unknown_name_is_no_attribute() -> None:
+    assert not hasattr(plgpu, "wgmma_of_tomorrow")
+    with pytest.raises(AttributeError, match=r"palladio\.gpu has no 'wgmma_of_tomorrow'"):
+        plgpu.wgmma_of_tomorrow
+
+
+def test_the_kernel_before_this_one_has_ended() -> None:
+    def body(o_ref: Any) -> None:
+        plgpu.griddepcontrol_wait()
+        plgpu.griddepcontrol_launch_dependents()
+        o_ref[...] = jnp.int32(3)
+
+    assert kernel(body)() == 3
+
+
+def test_compiler_parameters_have_the_defaults_of_pallas() -> None:
+    params = plgpu.CompilerParams()
+    assert not params.approx_math and params.dimension_semantics is None and params.max_concurrent_steps == 1
+    assert params.reduction_scratch_bytes == 2048
+    assert params.lowering_semantics is plgpu.LoweringSemantics.Warpgroup
+    assert params.profile_trace_scope is plgpu.TraceScope.WARPGROUP
+
+
+def test_compiler_parameters_change_no_result() -> None:
+    params = plgpu.CompilerParams(
+        approx_math=True,
+        dimension_semantics=["parallel", "sequential"],
+        max_concurrent_steps=4,
+        unsafe_no_auto_barriers=True,
+        lowering_semantics=plgpu.LoweringSemantics.Lane,
+        profile_space=8,
+        profile_dir="p",
+    )
+    assert params.dimension_semantics == ("parallel", "sequential")
+    assert pickle.loads(pickle.dumps(params)) == params
+    run = kernel(lambda o_ref: o_ref.set(jnp.int32(2)), compiler_params=params)
+    assert run() == 2
+
+
+def test_shapes_are_described_as_everywhere() -> None:
+    assert plgpu.ShapeDtypeStruct is pl.ShapeDtypeStruct
+    assert isinstance(plgpu.SwizzleTransform(64), plgpu.Transform)
+    assert plgpu.ShapeDtypeStruct((2,), np.float32).dtype == np.float32
