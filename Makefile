@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 VENV   ?= .venv
+JAX_PYTHON ?= python3.12
 ARGS   ?=
 
 PY := $(VENV)/bin/python
@@ -25,7 +26,7 @@ demo: $(VENV)/.installed-demo ## train a mixture of experts on handwritten digit
 test: lint ## lint, check the types, then run every test on all cores
 	$(PY) -m pytest -n auto $(ARGS)
 
-bench: $(VENV)/.installed-bench ## measure side by side with the peers, in one run
+bench: $(VENV)/.installed-bench $(VENV)/jax/.installed ## measure side by side with the peers, in one run
 	$(PY) -m benchmarks $(ARGS)
 
 lint: $(VENV)/.installed-test ## ruff and mypy only
@@ -43,6 +44,16 @@ $(VENV)/pyvenv.cfg:
 	@echo "Making $(VENV) with $$($(PYTHON) --version) ..."
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 	  echo "'$(PYTHON) -m venv' failed; on Debian and Ubuntu the package python3-venv brings it."; exit 1; }
+
+# The JAX that has an interpreter of GPU kernels needs a newer Python; without one, its row says so.
+$(VENV)/jax/.installed: | $(VENV)/pyvenv.cfg
+	@if $(JAX_PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null; then \
+	  echo "Installing the newest JAX beside it, with $(JAX_PYTHON) (once) ..."; \
+	  $(JAX_PYTHON) -m venv $(VENV)/jax && \
+	  $(VENV)/jax/bin/python -m pip install --quiet --disable-pip-version-check 'jax>=0.12' absl-py && touch $@; \
+	else \
+	  echo "No $(JAX_PYTHON): the row of JAX's GPU interpreter stays empty; make bench JAX_PYTHON=... names one."; \
+	fi
 
 $(VENV)/.installed-%: pyproject.toml | $(VENV)/pyvenv.cfg
 	@echo "Installing what 'make $*' needs into $(VENV) (once; it can take some minutes) ..."
