@@ -17,9 +17,11 @@ from palladio.base.errors import (
     ParseError,
 )
 from palladio.base.locations import caller_location
+from palladio.call.core_meshes import CoreMesh
 from palladio.call.cost import CostEstimate, estimate_cost
 from palladio.call.jit import eval_shape, jit
 from palladio.call.kernel import kernel
+from palladio.call.mpmd import mpmd_map
 from palladio.call.pallas_call import pallas_call
 from palladio.call.params import CompilerParams
 from palladio.call.sizes import align_to, cdiv, next_power_of_2, strides_from_shape
@@ -38,8 +40,10 @@ from palladio.driver.executors import executor
 from palladio.ops.grid import Blocked, BoundedSlice, Element, Indirect, Squeezed
 from palladio.trace.control import cond, fori_loop, loop, run_scoped, run_state, switch, when, while_loop, with_scoped
 from palladio.trace.debug import debug_check, debug_print, enable_debug_checks, multiple_of
+from palladio.trace.dma import DeviceIdType, semaphore_signal
 from palladio.trace.grid import axis_index, axis_size, num_programs, program_id
 from palladio.trace.indices import Slice, ds
+from palladio.trace.semaphores import semaphore_read, semaphore_wait
 from palladio.trace.trace import is_traced
 from palladio.types.types import ANY, HOST, MemoryRef, MemorySpace, ShapeDtypeStruct
 
@@ -52,6 +56,8 @@ __all__ = [
     "HOST",
     "BlockSpec",
     "Blocked",
+    "CoreMesh",
+    "DeviceIdType",
     "BoundedSlice",
     "Buffered",
     "CompilerParams",
@@ -97,6 +103,7 @@ __all__ = [
     "jit",
     "kernel",
     "loop",
+    "mpmd_map",
     "multiple_of",
     "next_power_of_2",
     "no_block_spec",
@@ -104,6 +111,9 @@ __all__ = [
     "pallas_call",
     "program_id",
     "run_scoped",
+    "semaphore_read",
+    "semaphore_signal",
+    "semaphore_wait",
     "run_state",
     "squeezed",
     "strides_from_shape",

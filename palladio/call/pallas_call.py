@@ -37,6 +37,7 @@ from palladio.types.types import SCALAR, ArrayType, MemoryRef, RefType, Shape, T
 
 INDEX = ArrayType((), dtypes.INT32)
 _ARRAY = {np.ndarray}
+_PARALLEL = ("parallel", "core_parallel", "subcore_parallel")
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,7 @@ def _parallel_axes(compiler_params: Any, rank: int) -> tuple[bool, ...]:
     if semantics is None:
         return (False,) * rank
     names = [getattr(entry, "value", entry) for entry in semantics]
-    unknown = [entry for entry in names if entry not in ("parallel", "arbitrary", "sequential")]
+    unknown = [entry for entry in names if entry not in (*_PARALLEL, "arbitrary", "sequential")]
     if unknown or len(names) != rank:
         raise PalladioValueError(
             'one of "parallel" and "arbitrary" for each grid axis',
@@ -150,7 +151,7 @@ def _parallel_axes(compiler_params: Any, rank: int) -> tuple[bool, ...]:
             expected='"parallel" or "arbitrary"' if unknown else counted(rank, "entry"),
             got=repr(unknown[0]) if unknown else names,
         )
-    return tuple(entry == "parallel" for entry in names)
+    return tuple(entry in _PARALLEL for entry in names)
 
 
 class PallasCall:

@@ -12,6 +12,8 @@ class GridDimensionSemantics(Enum):
 
     PARALLEL = "parallel"
     ARBITRARY = "arbitrary"
+    CORE_PARALLEL = "core_parallel"
+    SUBCORE_PARALLEL = "subcore_parallel"
 
 
 class CompilerParams:

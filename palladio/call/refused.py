@@ -55,14 +55,15 @@ _REASONS: dict[str, tuple[str, str]] = {
 class Refused:
     """A name that is there only to say why it cannot be used."""
 
-    def __init__(self, name: str, reason: str, instead: str) -> None:
+    def __init__(self, name: str, reason: str, instead: str, namespace: str = "plgpu") -> None:
         self._name = name
+        self._namespace = namespace
         self._reason = reason
         self._instead = instead
         self.__doc__ = f"Refused: {name} {reason}. Instead: {instead}."
 
     def __repr__(self) -> str:
-        return f"<palladio.gpu.{self._name}: {self._reason}>"
+        return f"<{self._namespace}.{self._name}: {self._reason}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
         with at_call():
@@ -74,7 +75,7 @@ class Refused:
         self._refuse()
 
     def _refuse(self) -> NoReturn:
-        raise PalladioNotImplementedError(f"plgpu.{self._name} {self._reason}", hint=self._instead)
+        raise PalladioNotImplementedError(f"{self._namespace}.{self._name} {self._reason}", hint=self._instead)
 
 
 REFUSED: dict[str, Refused] = {name: Refused(name, *reason) for name, reason in _REASONS.items()}

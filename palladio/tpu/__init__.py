@@ -1,29 +1,105 @@
-"""The part of Pallas' TPU namespace that is no hardware: scalar prefetch, memory spaces, compiler parameters.
+"""Pallas' TPU namespace, as far as it is no hardware: scalar prefetch, memory spaces, meshes of cores, asynchronous
+copies within a core, between cores and between simulated devices, semaphores, and the simulator's parameters.
+
+What is bound to that hardware is here by name and says so when it is used.
 
 import palladio.tpu as pltpu
 """
 
+from __future__ import annotations
+
+from typing import Any
+
+from palladio.call.core_meshes import CoreType, ScalarSubcoreMesh, TensorCoreMesh, VectorSubcoreMesh
 from palladio.call.masked import load, store
 from palladio.call.params import CompilerParams, GridDimensionSemantics
 from palladio.call.specs import PrefetchScalarGridSpec
-from palladio.types.types import ANY, HBM, HOST, VMEM, MemorySpace
+from palladio.tpu.arrays import bitcast, reciprocal, roll, touch, with_memory_space_constraint
+from palladio.tpu.interpret import (
+    InterpretParams,
+    force_tpu_interpret_mode,
+    reset_tpu_interpret_mode_state,
+    set_tpu_interpret_mode,
+)
+from palladio.tpu.refused import REFUSED
+from palladio.trace.dma import (
+    AsyncCopyDescriptor,
+    DeviceIdType,
+    async_copy,
+    async_remote_copy,
+    core_barrier,
+    core_ref,
+    get_barrier_semaphore,
+    make_async_copy,
+    make_async_remote_copy,
+    run_on_first_core,
+    semaphore_signal,
+    sync_copy,
+)
+from palladio.trace.semaphores import semaphore_read, semaphore_wait
+from palladio.types.scratch import SemaphoreType
+from palladio.types.types import ANY, CMEM, HBM, HOST, SEMAPHORE, VMEM, VMEM_SHARED, MemorySpace
 from palladio.types.types import SCALAR as SMEM
 
 PARALLEL = GridDimensionSemantics.PARALLEL
 ARBITRARY = GridDimensionSemantics.ARBITRARY
+CORE_PARALLEL = GridDimensionSemantics.CORE_PARALLEL
+SUBCORE_PARALLEL = GridDimensionSemantics.SUBCORE_PARALLEL
+dma_semaphore = SemaphoreType.DMA
 
 __all__ = [
     "ANY",
     "ARBITRARY",
+    "CMEM",
+    "CORE_PARALLEL",
     "HBM",
     "HOST",
     "PARALLEL",
+    "SEMAPHORE",
     "SMEM",
+    "SUBCORE_PARALLEL",
     "VMEM",
+    "VMEM_SHARED",
+    "AsyncCopyDescriptor",
     "CompilerParams",
+    "CoreType",
+    "DeviceIdType",
     "GridDimensionSemantics",
+    "InterpretParams",
     "MemorySpace",
     "PrefetchScalarGridSpec",
+    "ScalarSubcoreMesh",
+    "SemaphoreType",
+    "TensorCoreMesh",
+    "VectorSubcoreMesh",
+    "async_copy",
+    "async_remote_copy",
+    "bitcast",
+    "core_barrier",
+    "core_ref",
+    "dma_semaphore",
+    "force_tpu_interpret_mode",
+    "get_barrier_semaphore",
     "load",
+    "make_async_copy",
+    "make_async_remote_copy",
+    "reciprocal",
+    "reset_tpu_interpret_mode_state",
+    "roll",
+    "run_on_first_core",
+    "semaphore_read",
+    "semaphore_signal",
+    "semaphore_wait",
+    "set_tpu_interpret_mode",
     "store",
+    "sync_copy",
+    "touch",
+    "with_memory_space_constraint",
 ]
+__all__.extend(REFUSED)
+
+
+def __getattr__(name: str) -> Any:
+    if name in REFUSED:
+        return REFUSED[name]
+    raise AttributeError(f"palladio.tpu has no {name!r}")

@@ -1,0 +1,67 @@
+"""The names of Pallas' TPU namespace that Palladio refuses: what they need, and what to use instead.
+
+One table. A name is there, so that a port finds it; using it says why not.
+"""
+
+from __future__ import annotations
+
+from palladio.call.refused import Refused
+
+_UNIT = "drives the matrix unit of a TPU, which no executor of Palladio has"
+_PRODUCT = "write the product: jnp.dot(a, b)"
+_CHIP = "asks about a TPU, and there is none"
+_SIZES = "take the sizes as arguments of your own"
+_RANDOM = "draws from the random number generator of a TPU, which no executor of Palladio has"
+_NUMBERS = "make the numbers outside and pass them in, or compute a counter-based hash with palladio.numpy"
+_FORMAT = "packs numbers as the registers of a TPU hold them"
+_CONVERT = "convert with astype, and reinterpret bits with pltpu.bitcast"
+_LOWERING = "belongs to the compiler of another system"
+_PIPELINE = "is part of the machinery of another emitter"
+_EMIT = "pltpu.emit_pipeline"
+
+_REASONS: dict[str, tuple[str, str]] = {
+    "matmul_push_rhs": (_UNIT, _PRODUCT),
+    "matmul_acc_lhs": (_UNIT, _PRODUCT),
+    "matmul_lhs_fifo": (_UNIT, _PRODUCT),
+    "matmul_pop": (_UNIT, _PRODUCT),
+    "matmul_pop_fifo": (_UNIT, _PRODUCT),
+    "ACC": (_UNIT, "accumulate in pltpu.VMEM"),
+    "conv": (_UNIT, "write it with slices and products"),
+    "ChipVersion": (_CHIP, _SIZES),
+    "TpuInfo": (_CHIP, _SIZES),
+    "get_tpu_info": (_CHIP, _SIZES),
+    "get_tpu_info_for_chip": (_CHIP, _SIZES),
+    "is_tpu_device": (_CHIP, _SIZES),
+    "Tiling": (_CHIP, "memory is laid out in rows"),
+    "prng_seed": (_RANDOM, _NUMBERS),
+    "prng_random_bits": (_RANDOM, _NUMBERS),
+    "sample_block": (_RANDOM, _NUMBERS),
+    "stateful_bits": (_RANDOM, _NUMBERS),
+    "stateful_uniform": (_RANDOM, _NUMBERS),
+    "stateful_normal": (_RANDOM, _NUMBERS),
+    "stateful_bernoulli": (_RANDOM, _NUMBERS),
+    "to_pallas_key": (_RANDOM, _NUMBERS),
+    "stochastic_round": (_RANDOM, "add your own random bits below the last place, then astype"),
+    "pack_elementwise": (_FORMAT, _CONVERT),
+    "unpack_elementwise": (_FORMAT, _CONVERT),
+    "pack_fp6": (_FORMAT, _CONVERT),
+    "unpack_fp6": (_FORMAT, _CONVERT),
+    "join_bits": (_FORMAT, _CONVERT),
+    "split_bits": (_FORMAT, _CONVERT),
+    "einshape": ("rearranges the tiles of a TPU", "use reshape and transpose"),
+    "trace_value": (_LOWERING, "pl.debug_print"),
+    "annotate": (_LOWERING, "name the call: pallas_call(..., name=...)"),
+    "LoweringException": (_LOWERING, "catch pl.PalladioError"),
+    "SideEffectType": (_LOWERING, "effects follow from what a kernel writes"),
+    "has_memory_space": (_LOWERING, "ref.memory_space"),
+    "BufferedRef": (_PIPELINE, _EMIT),
+    "BufferedRefBase": (_PIPELINE, _EMIT),
+    "BufferType": (_PIPELINE, _EMIT),
+    "PipelineStep": (_PIPELINE, _EMIT),
+    "emit_pipeline_with_allocations": (_PIPELINE, _EMIT),
+    "emit_pipeline_with_async_prefetch": (_PIPELINE, _EMIT),
+}
+
+REFUSED: dict[str, Refused] = {
+    name: Refused(name, reason, instead, "pltpu") for name, (reason, instead) in _REASONS.items()
+}
