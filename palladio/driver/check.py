@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -11,12 +11,22 @@ from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.driver.executors import SIMULATOR, use
 from palladio.driver.simulation import Session, session
 from palladio.machine.cost import H100, CostModel
+from palladio.machine.explore import Changed, Course, Cut, Exploration
 from palladio.machine.findings import CheckError, Finding
 from palladio.machine.machine import Machine
 from palladio.machine.policies import Policy, named, schedules
 from palladio.machine.timeline import Timeline
 from palladio.machine.timing import Earliest, Timer
 from palladio.trace.functions import function_name
+
+SAMPLED = 32
+"""How many schedules a check runs by default."""
+
+EXPLORED = 100_000
+"""How many schedules an exhaustive check runs at most by default."""
+
+BEHIND = 1_000
+"""How many schedules an exhaustive check still runs behind the last mistake that was new."""
 
 Progress = Callable[[int, int | None], None]
 """Called with the number of schedules that ran and how many there are, None if that is not known."""
@@ -70,7 +80,7 @@ class Report:
 def check(
     fn: Callable[..., Any],
     *args: Any,
-    schedules: int = 32,
+    schedules: int | None = None,
     seed: int = 0,
     exhaustive: bool = False,
     schedule: str | None = None,
@@ -81,11 +91,14 @@ def check(
     Args:
         fn: a kernel call, or any function that makes some.
         args: its arguments.
-        schedules: how many schedules to run: round robin, latest completions, then random ones.
+        schedules: how many schedules to run, 32 by default: round robin, latest completions, then random ones.
         seed: where the random ones begin; the same seed gives the same schedules.
-        exhaustive: run every schedule that can differ, up to `schedules` of them if that is above 32.
+        exhaustive: run every schedule whose order of synchronisation differs from all others', each once, up to
+            `schedules` of them, 100,000 by default. The report is `complete` if these were all. It is not where more
+            remain, where threads poll (`barrier_test`, `semaphore_read`), where a run breaks off, or where 1,000
+            schedules in a row have shown nothing new behind a finding.
         schedule: run this one only, by the name that a finding gives.
-        progress: called after each schedule.
+        progress: called after each schedule with the number so far and the number of all, None if not known.
 
     Returns:
         A report: `ok`, `findings`, `explored`, `complete`.
@@ -96,18 +109,15 @@ def check(
     with at_call():
         if not callable(fn):
             raise PalladioTypeError("check runs a function", argument="fn", got=repr(fn))
-        if not isinstance(schedules, int) or schedules < 1:
+        if schedules is not None and (not isinstance(schedules, int) or schedules < 1):
             raise PalladioValueError("at least one schedule runs", argument="schedules", got=repr(schedules))
-        policies = [_named(schedule)] if schedule is not None else _chosen(schedules, seed)
+        policies = [_named(schedule)] if schedule is not None else _chosen(schedules or SAMPLED, seed)
     report = Report(call=partial(fn, *args))
-    if exhaustive:
-        raise PalladioValueError("exhaustive exploration comes later", argument="exhaustive")
-    known: set[Any] = set()
+    if exhaustive and schedule is None:
+        _explore(report, fn, args, schedules or EXPLORED, progress)
+        return report
     for policy in policies:
-        for finding in run_once(fn, args, lambda policy=policy: policy).findings:  # type: ignore[misc]
-            if finding.key not in known:
-                known.add(finding.key)
-                report.findings.append(finding)
+        _keep(report, run_once(fn, args, lambda policy=policy: policy).findings)  # type: ignore[misc]
         report.explored += 1
         if progress is not None:
             progress(report.explored, len(policies))
@@ -135,6 +145,45 @@ def timeline(fn: Callable[..., Any], *args: Any, model: CostModel = H100) -> Tim
     if not timers:
         raise PalladioValueError("nothing was launched, so there is no timeline", argument="fn")
     return timers[0].timeline(function_name(fn))
+
+
+def _keep(report: Report, findings: Iterable[Finding]) -> bool:
+    """Add the mistakes that are new to a report; whether there were any."""
+    known = {finding.key for finding in report.findings}
+    new = {finding.key: finding for finding in reversed(list(findings)) if finding.key not in known}
+    report.findings += reversed(new.values())
+    return bool(new)
+
+
+def _explore(
+    report: Report, fn: Callable[..., Any], args: tuple[Any, ...], limit: int, progress: Progress | None
+) -> None:
+    """Run every schedule that can differ."""
+    exploration, quiet = Exploration(limit), 0
+    for course in exploration:
+        found = _run_course(fn, args, course)
+        quiet = 0 if _keep(report, found) else quiet + 1
+        report.explored = exploration.explored + (not course.cut)
+        if progress is not None:
+            progress(report.explored, None)
+        if report.findings and quiet >= BEHIND:
+            return
+    report.complete = exploration.complete
+
+
+def _run_course(fn: Callable[..., Any], args: tuple[Any, ...], course: Course) -> list[Finding]:
+    try:
+        found = run_once(fn, args, lambda: course).findings
+    except Cut:
+        return []
+    except Changed:
+        name = function_name(fn)
+        raise PalladioValueError(
+            "exhaustive exploration runs the function again and again, and it does not do the same each time",
+            argument=f"fn ({name})",
+            hint="take random numbers, the time and other state of the program out of it, or leave out exhaustive=True",
+        ) from None
+    return [replace(finding, schedule=course.name) for finding in found]
 
 
 def _chosen(count: int, seed: int) -> list[Policy]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from palladio.machine.agents import Agent, Flight
+from palladio.machine.agents import Agent, Flight, Point
+from palladio.machine.buffers import Counter, Slot
 
 if TYPE_CHECKING:
     from palladio.machine.machine import Machine
@@ -129,6 +131,151 @@ class Priorities(Policy):
         return machine.take(machine.runnable.index(best))
 
 
+class Choices(Policy):
+    """Follows a list of numbers: at each step that others can tell from another order, which one takes it.
+
+    An agent goes on by itself until it is about to touch what others touch too; those who are there and can go on are
+    the options of a step, along with the copies under way, the one that has been idle longest first. Behind the end of
+    the list the first option is taken, so threads take turns. All clusters that have room start at the beginning;
+    products and stores complete as they are issued, since nobody but their own thread can tell when they do.
+
+    Fields:
+        made: the number of the option taken, for each step so far.
+        polled: whether a thread that polls was held back at some step because nothing had changed.
+    """
+
+    def __init__(self, numbers: Sequence[int] = ()) -> None:
+        self.given = numbers
+        self.made: list[int] = []
+        self.polled = False
+        self.machine: Machine | None = None
+        self.numbers: dict[Choice, int] = {}
+        self._count = itertools.count()
+        self._taken: dict[int, int] = {}
+        self._polls: dict[Choice, Any] = {}
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """What replays the run."""
+        return f"choices:{packed(self.given)}"
+
+    def choose(self, machine: Machine) -> Choice | None:
+        """Whoever has something of its own to do, then the option that is next in the list."""
+        if machine is not self.machine:
+            self.machine = machine
+            self.begins(machine)
+        for group in machine.groups:
+            while group.start_next():
+                pass
+        self.meets(machine)
+        for number, agent in enumerate(machine.runnable):
+            if agent.point is None or agent.point.kind in _PRIVATE:
+                return machine.take(number)
+        options = self._options(machine)
+        if not options:
+            self.ends(machine)
+            return machine.take(0) if machine.runnable else None  # who cannot go on tells what it waits for
+        chosen = options[self._number(options)]
+        self._taken[self.numbers[chosen]] = len(self.made)
+        if isinstance(chosen, Flight):
+            return chosen
+        self._polls[chosen] = _polled(chosen)
+        return machine.take(machine.runnable.index(chosen))
+
+    def begins(self, machine: Machine) -> None:
+        """One more launch of the run begins."""
+
+    def ends(self, machine: Machine) -> None:
+        """Nothing can take a step any more."""
+
+    def pick(self, options: Sequence[Choice]) -> int:
+        """The number of the option that takes the next step."""
+        place = len(self.made)
+        return min(self.given[place], len(options) - 1) if place < len(self.given) else 0
+
+    def joins(self, new: Choice) -> None:
+        """An agent or a copy has begun."""
+
+    def meets(self, machine: Machine) -> None:
+        """Number those who are new, in the order of their beginning."""
+        for flight in [flight for flight in machine.flights if not flight.touches and flight.ready]:
+            flight.complete()
+        for each in (*machine.runnable, *machine.flights):
+            if each not in self.numbers:
+                self.numbers[each] = next(self._count)
+                self.joins(each)
+
+    def _number(self, options: Sequence[Choice]) -> int:
+        number = self.pick(options)
+        self.made.append(number)
+        return number
+
+    def _options(self, machine: Machine) -> list[Choice]:
+        able: list[Choice] = [agent for agent in machine.runnable if able_to_go_on(agent)]
+        able += [flight for flight in machine.flights if flight.ready]
+        active = [each for each in able if self._polls.get(each) is None or self._polls[each] != _polled(each)]
+        if active and len(active) < len(able):
+            self.polled = True
+        return sorted(active or able, key=lambda each: (self._taken.get(self.numbers[each], -1), self.numbers[each]))
+
+
+_PRIVATE = ("copy", "pass")
+
+
+def touched(choice: Choice) -> Sequence[Point]:
+    """What the next step of an agent or a copy touches that others touch too."""
+    if isinstance(choice, Flight):
+        return choice.touches
+    return () if choice.point is None or choice.point.kind in _PRIVATE else (choice.point,)
+
+
+def able_to_go_on(agent: Agent) -> bool:
+    """Whether the step that an agent has come to would not block it."""
+    point = agent.point
+    if point is None or point.kind not in ("wait", "take"):
+        return True
+    if isinstance(point.thing, Counter):
+        return point.thing.count >= point.amount
+    ahead: int = point.thing.completed - agent.observed.get(point.thing, 0)
+    # The checker lets a thread that has missed a phase go on; the hardware compares parities.
+    return ahead > 0 if agent.checker is not None else ahead % 2 == 1
+
+
+def _polled(choice: Choice) -> Any:
+    """What a thread would find that only looks; None if its step is of another kind or will find something."""
+    if isinstance(choice, Flight) or choice.point is None or choice.point.kind not in ("test", "read"):
+        return None
+    thing = choice.point.thing
+    if isinstance(thing, Slot):
+        found = thing.completed
+        return (thing, found) if found <= choice.observed.get(thing, 0) else None
+    return thing, thing.count
+
+
+def packed(numbers: Sequence[int]) -> str:
+    """Numbers as text: `0x5.2` for five zeros and a two. Zeros at the end are left out."""
+    parts: list[str] = []
+    for number, run in itertools.groupby(numbers):
+        count = len(list(run))
+        parts.append(f"{number}x{count}" if count > 1 else str(number))
+    if parts and parts[-1].split("x")[0] == "0":
+        parts.pop()
+    return ".".join(parts) or "0"
+
+
+def unpacked(text: str) -> list[int]:
+    """The numbers of such a text, without zeros at the end.
+
+    Raises:
+        ValueError: for any other text.
+    """
+    found: list[int] = []
+    for part in text.split("."):
+        number, _, count = part.partition("x")
+        found += [int(number)] * int(count or 1)
+    return found
+
+
 def schedules(count: int, seed: int) -> list[Policy]:
     """The schedules of a check: round robin, the latest completions, then random ones of every kind."""
     found: list[Policy] = [RoundRobin(), Lazy()]
@@ -147,6 +294,8 @@ def named(name: str) -> Policy:
     kind, *rest = name.split(":")
     if kind == "random":
         return Random(int(rest[1]), rest[0])
+    if kind == "choices":
+        return Choices(unpacked(rest[0]))
     if kind == "pct":
         return Priorities(int(rest[0]))
     return {"round_robin": RoundRobin, "latest": Lazy}[kind]()

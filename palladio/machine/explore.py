@@ -1,0 +1,476 @@
+"""Exploring every schedule of a call that can differ, each once: dynamic partial-order reduction.
+
+Two runs are the same when one becomes the other by exchanging neighbouring steps that do not see each other. So it is
+enough to run one of each class. A run is followed while it happens: what each step touches gives the order that it
+cannot leave (`History`). Wherever two steps stand in an order that could have been the other way round, the place
+before the first of them is marked, so that a later run takes another turn there (Flanagan & Godefroid, "Dynamic
+partial-order reduction for model checking software", 2005; which turn suffices: Abdulla et al., "Optimal dynamic
+partial order reduction", 2014, as source sets). What has been taken at a place is asleep in the other turns from there,
+until something wakes it that it does see, so no class runs twice (Godefroid's sleep sets). Threads cannot be copied:
+every run begins anew and repeats the choices up to the place.
+
+Only barriers, semaphores and atomics are touched in this sense. Loads and stores are not: where they can be exchanged
+with a visible difference there is a race, and the checker finds it in whichever order they ran.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from palladio.machine.agents import Agent, Flight, Point
+from palladio.machine.buffers import Counter, Slot
+from palladio.machine.machine import Machine
+from palladio.machine.policies import Choice, Choices, able_to_go_on, packed, touched
+
+STEPS = 20_000
+"""A run of more steps than this is cut: its threads seem to wait for each other by polling."""
+
+# Sets of the steps of a run are integers with a bit for each, since they are joined at every step.
+Steps = int
+
+
+class Cut(Exception):
+    """No error: the rest of this run has been seen, or it has no end."""
+
+
+class Changed(Exception):
+    """The same choices led to other options: the function does not do the same each time."""
+
+
+class Event:
+    """A step of a run: who took it, what it touched, and the steps that cannot come after it (`past`, itself too)."""
+
+    __slots__ = ("past", "process", "touches")
+
+    def __init__(self, process: int, touches: Sequence[Point]) -> None:
+        self.process = process
+        self.touches = touches
+        self.past: Steps = 0
+
+
+class SlotHistory:
+    """What steps have done to one barrier.
+
+    The completion of a phase is an event of its own: all arrivals of the phase and all who looked at the phase before
+    come before it, all who see it and all arrivals of the next come behind it. So arrivals of one phase may change
+    places, and so may an arrival and a look at the phase before, unless it is the last that the phase needs.
+
+    Fields:
+        completed: how many phases are complete.
+        behind: what comes before the last completion.
+        ahead: what will come before the next one.
+        last, arrived: the arrivals of the last complete phase, and of the one under way.
+        looked: those who have seen the last completion, or not yet the next.
+    """
+
+    def __init__(self, slot: Slot) -> None:
+        self.slot = slot
+        self.completed = slot.completed
+        self.behind: Steps = 0
+        self.ahead: Steps = 0
+        self.last: list[int] = []
+        self.arrived: list[int] = []
+        self.looked: list[int] = []
+
+    def arrives(self, run: History, step: int, before: Steps, completes: bool) -> tuple[list[int], Steps]:
+        """An arrival: the steps that it could have come before, and those that it comes behind."""
+        found = self.last
+        if completes:
+            looked = (each for each in self.looked if not any(run.events[a].past >> each & 1 for a in self.arrived))
+            found = [*found, *looked]
+        self.arrived.append(step)
+        return found, self.behind
+
+    def completes(self, run: History) -> None:
+        """The phase is complete, by the arrival that was the last."""
+        for each in (*self.arrived, *self.looked):
+            self.ahead |= run.events[each].past
+        self.behind, self.ahead = self.behind | self.ahead, 0
+        self.last, self.arrived, self.looked = self.arrived, [], []
+        self.completed += 1
+
+    def looks(self, step: int, early: bool) -> tuple[list[int], Steps]:
+        """A wait that returns, or a test; `early` if it could have taken place before the last completion."""
+        self.looked.append(step)
+        return (self.last if early else []), self.behind
+
+
+class CounterHistory:
+    """What steps have done to one semaphore. Signals may change places, and so may those who only look.
+
+    Fields:
+        steps: of each step its number, kind, by how much it changed the count, and the count before it.
+    """
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[int, str, int, int]] = []
+
+    def touches(self, run: History, point: Point, before: Steps) -> tuple[list[int], Steps]:
+        """The steps that this one could have come before, and those that it comes behind."""
+        found, behind = [], 0
+        for place, (step, kind, _, count) in enumerate(self.steps):
+            if not _conflict(kind, point.kind):
+                continue
+            behind |= run.events[step].past
+            if before >> step & 1:
+                continue
+            if point.kind in ("take", "wait"):
+                later = (each for each in self.steps[place + 1 :] if not run.events[each[0]].past >> step & 1)
+                if count + sum(change for _, _, change, _ in later) < point.amount:
+                    continue  # without that step, this one would have had to wait
+            found.append(step)
+        return found, behind
+
+    def add(self, step: int, point: Point, count: int) -> None:
+        """The step has been taken, when the count was this."""
+        change = point.amount if point.kind == "signal" else -point.amount if point.kind == "take" else 0
+        self.steps.append((step, point.kind, change, count))
+
+
+_LOOKS = ("wait", "read")
+
+
+def _conflict(first: str, second: str) -> bool:
+    return not (first == second == "signal" or (first in _LOOKS and second in _LOOKS))
+
+
+class OrderHistory:
+    """What steps have done to memory by atomics: each sees the one before it."""
+
+    def __init__(self) -> None:
+        self.last: int | None = None
+
+
+class History:
+    """The steps of one run so far, and which come before which whatever the schedule."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.things: dict[Any, Any] = {}
+
+    def of(self, thing: Any) -> Any:
+        """The history of a barrier, a semaphore, or memory."""
+        found = self.things.get(thing)
+        if found is None:
+            kind = SlotHistory(thing) if isinstance(thing, Slot) else None
+            found = kind or (CounterHistory() if isinstance(thing, Counter) else OrderHistory())
+            self.things[thing] = found
+        return found
+
+    def add(self, event: Event, before: Steps, seen: dict[Any, int]) -> list[int]:
+        """Note the step that has just been taken; which earlier ones it could have come before.
+
+        Args:
+            before: the steps that its thread knew of.
+            seen: for each barrier or semaphore it touched, completions seen by its thread or the count before it.
+        """
+        number = len(self.events)
+        self.events.append(event)
+        event.past = before | 1 << number
+        found: list[int] = []
+        ended: list[SlotHistory] = []
+        for place in range(len(event.touches)):
+            races, behind = self._touches(event, place, before, seen, ended)
+            found += races
+            event.past |= behind
+        for history in ended:
+            history.completes(self)
+        return self._latest(found, event.process, before)
+
+    def blocked(self, point: Point, process: int, before: Steps, seen: int) -> tuple[list[int], Steps]:
+        """Of a thread that cannot go on: the steps before which it could have; those that touched the same thing."""
+        history = self.of(point.thing)
+        if isinstance(history, CounterHistory):
+            found, behind = history.touches(self, point, before)
+        else:
+            found, behind = history.last if history.completed - seen >= 2 else [], history.behind
+        return self._latest(found, process, before), behind
+
+    def _touches(
+        self, event: Event, place: int, before: Steps, seen: dict[Any, int], ended: list[SlotHistory]
+    ) -> tuple[list[int], Steps]:
+        number, point = len(self.events) - 1, event.touches[place]
+        history = self.of(point.thing)
+        if isinstance(history, CounterHistory):
+            found, behind = history.touches(self, point, before)
+            history.add(number, point, seen[point.thing])
+            return found, behind
+        if isinstance(history, OrderHistory):
+            previous, history.last = history.last, None if point.kind == "meet" else number
+            return ([previous], self.events[previous].past) if previous is not None else ([], 0)
+        if point.kind != "arrive":
+            early = point.kind == "test" or history.completed - seen[point.thing] >= 2
+            return history.looks(number, early)
+        # Of several arrivals in one step the last is taken for the one that completes.
+        further = any(later.thing is point.thing for later in event.touches[place + 1 :])
+        completes = history.slot.completed > history.completed and not further
+        if completes:
+            ended.append(history)
+        return history.arrives(self, number, before, completes)
+
+    def _latest(self, found: Iterable[int], process: int, before: Steps) -> list[int]:
+        """Those of other threads that the thread did not know of, without those that come before another of them."""
+        others = {step for step in found if not before >> step & 1 and self.events[step].process != process}
+        return [a for a in others if not any(a != b and self.events[b].past >> a & 1 for b in others)]
+
+
+class Place:
+    """A state on the way of the run under way, and what is still to be tried there. Processes are numbers.
+
+    Fields:
+        options: who can go on, in the order in which choices number them.
+        asleep: who need not be tried: what would follow has run, or runs elsewhere.
+        wanted: who is to be tried.
+        chosen: who went on.
+    """
+
+    def __init__(self, options: Sequence[int], asleep: set[int], chosen: int) -> None:
+        self.options = options
+        self.asleep = asleep
+        self.wanted = {chosen}
+        self.chosen = chosen
+
+
+class Exploration:
+    """All the runs. Iterate over it, and run the call under each policy that it gives, until its end.
+
+    Fields:
+        explored: how many runs came to their end.
+        cut: how many were given up, since they could show nothing new.
+        complete: whether all that can differ has run.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.explored = 0
+        self.cut = 0
+        self.complete = False
+        self.endless = False
+        self.way: list[Place] = []
+
+    def __iter__(self) -> Iterator[Course]:
+        while self.explored + self.cut < self.limit:
+            course = Course(self)
+            yield course
+            if course.cut:
+                self.cut += 1
+            else:
+                self.explored += 1
+            self.endless = self.endless or course.polled or course.endless or course.broken
+            if not self._turn():
+                self.complete = not self.endless
+                return
+
+    def _turn(self) -> bool:
+        """Go back to the last place where something is left to try, and take it."""
+        while self.way:
+            place = self.way[-1]
+            place.asleep.add(place.chosen)
+            left = [each for each in place.options if each in place.wanted and each not in place.asleep]
+            if left:
+                place.chosen = left[0]
+                return True
+            self.way.pop()
+        return False
+
+
+class Course(Choices):
+    """One run of an exploration: repeats the way to the last place, takes the new turn, and goes on from there."""
+
+    def __init__(self, exploration: Exploration) -> None:
+        super().__init__()
+        self.way = exploration.way
+        self.known = len(self.way)
+        self.history = History()
+        self.asleep: set[int] = set()
+        self.cut = False
+        self.endless = False
+        self._event: Event | None = None
+        self._seen: dict[Any, int] = {}
+        self._before: Steps = 0
+        self._stepped: Choice | None = None
+        self._latest: Steps = 0
+        self._open = False
+        self._past: dict[int, Steps] = {}
+        self._base: Steps = 0
+        self._by_number: dict[int, Choice] = {}
+        self._waits: dict[Choice, Any] = {}
+        self._left: dict[Any, Steps] = {}
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """What replays the run as far as it has come."""
+        return f"choices:{packed(self.made)}"
+
+    def begins(self, machine: Machine) -> None:
+        """A launch begins when those before it have ended."""
+        self._base = (1 << len(self.history.events)) - 1
+        self._latest = self._base
+        self._waits.clear()
+        self._open = True
+
+    def choose(self, machine: Machine) -> Choice | None:
+        """What takes the next step; what the one before it did is noted first."""
+        if machine is self.machine:
+            self._note()
+        chosen = super().choose(machine)
+        if isinstance(chosen, Agent) and chosen in self._waits:
+            self._resumes(chosen, self._waits.pop(chosen))
+        elif isinstance(chosen, Agent) and chosen.point is not None and chosen.point.kind == "pass":
+            self._resumes(chosen, chosen.point.thing)
+        self._stepped = chosen
+        self._open = chosen is not None
+        return chosen
+
+    @property
+    def broken(self) -> bool:
+        """Whether the run ended in the middle of a launch."""
+        return self._open and not self.cut
+
+    def joins(self, new: Choice) -> None:
+        """Who is new comes behind what its maker knew."""
+        maker = new.agent if isinstance(new, Flight) else new.group.parent
+        number = self.numbers[new]
+        self._by_number[number] = new
+        self._past[number] = self._past[self.numbers[maker]] if maker is not None else self._latest
+        for point in touched(new) if isinstance(new, Flight) else ():
+            self.history.of(point.thing)
+
+    def pick(self, options: Sequence[Choice]) -> int:
+        """The one that the way asks for; behind its end, the first that is not asleep."""
+        depth = len(self.made)
+        numbers = [self.numbers[each] for each in options]
+        if depth < self.known:
+            place = self.way[depth]
+            if place.options != numbers:
+                raise Changed
+            self.asleep = place.asleep
+        else:
+            awake = [each for each in numbers if each not in self.asleep]
+            self.endless = depth >= STEPS
+            if not awake or self.endless:
+                self.cut = True
+                raise Cut
+            place = Place(numbers, set(self.asleep), awake[0])
+            self.way.append(place)
+        chosen = self._by_number[place.chosen]
+        self._before = self._past[place.chosen]
+        self._event = Event(place.chosen, touched(chosen))
+        self._seen = {point.thing: self._found(chosen, point) for point in self._event.touches}
+        return numbers.index(place.chosen)
+
+    def ends(self, machine: Machine) -> None:
+        """Threads that cannot go on might have, before another took what they wait for."""
+        for agent in machine.runnable:
+            if agent.point is None or able_to_go_on(agent):
+                continue
+            number = self.numbers[agent]
+            seen = self._found(agent, agent.point)
+            races, behind = self.history.blocked(agent.point, number, self._past[number], seen)
+            for step in races:
+                self._want(step, number, self._past[number] | behind, len(self.history.events))
+
+    def _found(self, chosen: Choice, point: Point) -> int:
+        thing = point.thing
+        history = self.history.of(thing)
+        if isinstance(history, CounterHistory):
+            return int(thing.count)
+        if isinstance(history, SlotHistory) and isinstance(chosen, Agent):
+            return chosen.observed.get(thing, 0)
+        return 0
+
+    def _note(self) -> None:
+        """The step that was chosen last has been taken."""
+        stepped, event, self._event = self._stepped, self._event, None
+        if event is not None:
+            self._note_event(event)
+            self._latest = event.past
+        if isinstance(stepped, Agent):
+            past = self._latest = self._past[self.numbers[stepped]]
+            if stepped.waiting is not None:
+                self._waits[stepped] = stepped.waiting.thing
+            if stepped.done:
+                self._left[stepped.group] = self._left.get(stepped.group, 0) | past
+
+    def _note_event(self, event: Event) -> None:
+        forced = [
+            each
+            for each, number in self.numbers.items()
+            if isinstance(each, Flight) and each.done and number != event.process and each.touches
+        ]
+        for flight in forced:  # the end of a cluster completes what it left under way
+            event.touches = (*event.touches, *flight.touches)
+            self._before |= self._past[self.numbers[flight]]
+            self._seen |= {point.thing: self._found(flight, point) for point in flight.touches}
+            self.numbers.pop(flight)
+        number = len(self.history.events)
+        races = self.history.add(event, self._before, self._seen)
+        self._past[event.process] = event.past
+        chosen = self._by_number[event.process]
+        if isinstance(chosen, Flight):
+            self.numbers.pop(chosen, None)
+        for point in event.touches:
+            if point.kind == "meet":
+                self._left[point.thing] = self._left.get(point.thing, 0) | event.past
+        if number >= self.known - 1:
+            for step in races:
+                self._want(step, event.process, event.past, number)
+        place = self.way[number]
+        sleeping = (each for each in place.asleep if each != event.process)
+        self.asleep = {each for each in sleeping if not self._sees(self._by_number[each], event)}
+
+    def _resumes(self, agent: Agent, thing: Any) -> None:
+        """A thread goes on behind what it waited for."""
+        behind = self.history.of(thing).behind if isinstance(thing, Slot) else self._left.get(thing, 0)
+        self._past[self.numbers[agent]] |= behind
+
+    def _sees(self, choice: Choice, event: Event) -> bool:
+        """Whether the next step of who is asleep would not be the same before and behind a step just taken."""
+        return any(
+            mine.thing is theirs.thing and self._differs(mine, theirs)
+            for mine in touched(choice)
+            for theirs in event.touches
+        )
+
+    def _differs(self, mine: Point, theirs: Point) -> bool:
+        history = self.history.of(mine.thing)
+        if isinstance(history, CounterHistory):
+            return _conflict(mine.kind, theirs.kind)
+        if isinstance(history, OrderHistory):
+            return mine.kind != "meet"
+        if theirs.kind == "arrive":
+            return not history.arrived  # that arrival was the last of a phase
+        return mine.kind == "arrive" and history.slot.arrived == history.slot.needed - 1
+
+    def _want(self, step: int, process: int, past: Steps, end: int) -> None:
+        """At the place before a step, what leads to another one first is to be tried too.
+
+        Args:
+            step: the earlier of two steps that could be exchanged.
+            process: who takes the later one.
+            past: what comes before that one.
+            end: the number of that one.
+        """
+        place, events = self.way[step], self.history.events
+        first: set[int] = set()
+        begin: list[int] = []
+        passed: Steps = 0
+        for number in range(step + 1, end):
+            event = events[number]
+            if event.past >> step & 1:
+                continue
+            if event.process not in first:
+                first.add(event.process)
+                if not event.past & passed:
+                    begin.append(event.process)
+            passed |= 1 << number
+        if process not in first and not past & passed:
+            begin.insert(0, process)
+        if any(each in place.wanted or each in place.asleep for each in begin):
+            return
+        able = [each for each in begin if each in place.options]
+        place.wanted.update(able[:1] or place.options)
+
+
+__all__ = ["STEPS", "Changed", "Course", "Cut", "Exploration"]
