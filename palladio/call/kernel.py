@@ -37,6 +37,10 @@ def launch_on(
     )
 
 
+def _counted(value: Any) -> str:
+    return f"a sequence of {len(value)}" if isinstance(value, (list, tuple)) else "one"
+
+
 def gpu_kernel(
     body: Callable[..., None] | None = None,
     out_type: Any = (),
@@ -134,7 +138,7 @@ def kernel(
                 raise PalladioValueError(
                     "body and mesh are two sequences of one length, or one of each",
                     argument="mesh",
-                    got=f"{len(bodies)} and {len(meshes)}",
+                    got=f"{_counted(functions)} and {_counted(mesh)}",
                 )
             return launch_on(
                 bodies,
