@@ -77,6 +77,13 @@ def copied(size: int, barrier: Any) -> Any:
 
 COPIES["two shapes"] = partial(copied, 3, plgpu.Barrier())
 COPIES["a named barrier"] = partial(copied, 4, plgpu.NamedBarrier(num_arrivals=1))
+
+
+def captures(x: Any, o_ref: Any) -> None:
+    """A body that would sum an array from outside."""
+    o_ref[...] = jnp.sum(x)
+
+
 WARPS = plgpu.WarpMesh("w")
 
 LAUNCHES: Calls = {
@@ -86,13 +93,9 @@ LAUNCHES: Calls = {
     "no mesh": lambda: pl.kernel(lambda o_ref: None, OUT, mesh="w"),
     "one reference twice": inside(lambda s: pl.kernel(lambda a, b: None, mesh=WARPS)(s, s)),
     "closed over and passed": inside(lambda s: pl.kernel(lambda a: a.set(s[...]), mesh=WARPS)(s)),
-    "an array closed over": kernel(partial(_captures, np.zeros((4,), np.int32))),
+    "an array closed over": kernel(partial(captures, np.zeros((4,), np.int32))),
     "barriers outside of kernels": lambda: pl.run_scoped(plgpu.barrier_arrive, plgpu.Barrier()),
 }
-
-
-def _captures(x: Any, o_ref: Any) -> None:
-    o_ref[...] = jnp.sum(x)
 
 
 FAMILIES = {
