@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from palladio.ops import access
 from palladio.types.transforms import Index, Operand, Slice, Transform, transformed
 from palladio.types.types import ArrayType
 
@@ -39,6 +40,12 @@ class Bounds:
                 self._known.clear()
             found = self._known[key] = stack, _outside(array, stack, indices)
         return found[1]
+
+
+def reaches_outside(array: ArrayType, stack: Sequence[Transform], indices: Sequence[Any], mask: Any) -> bool:
+    """Whether some element that a mask lets through lies outside of an array."""
+    inside = np.broadcast_to(np.bool_(True), array.shape)
+    return bool(np.any(~access.read(inside, stack, indices, False) & np.asarray(mask)))
 
 
 def _outside(array: ArrayType, stack: Sequence[Transform], indices: Sequence[Any]) -> Outside | None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from palladio.ir.program import Eqn
 from palladio.machine.agents import Agent, Block, Cluster, Flight
-from palladio.machine.bounds import Bounds
+from palladio.machine.bounds import Bounds, reaches_outside
 from palladio.machine.buffers import Accumulator, Barrier, Buffer, Counter, Semaphores, Slot, Stack
 from palladio.machine.clocks import Actor, ActorTable, Clock
 from palladio.machine.findings import CheckError, Finding, Party
@@ -42,16 +42,18 @@ class SlotClocks:
     Fields:
         waits: for each thread, the epoch of its last wait here.
         waiters: for each thread, the last completion that it has waited for, and how reports name that wait.
+        overrun: whether a phase was found that its waiting threads may miss.
         strangers: arrivals from other blocks.
     """
 
-    __slots__ = ("actor", "asynchronous", "generic", "phases", "strangers", "waiters", "waits")
+    __slots__ = ("actor", "asynchronous", "generic", "overrun", "phases", "strangers", "waiters", "waits")
 
     def __init__(self, actor: Actor, clock: Clock) -> None:
         self.actor = actor
         self.generic = clock
         self.asynchronous = clock.copy()
         self.phases: dict[int, tuple[Clock, Clock]] = {}
+        self.overrun = False
         self.waits: dict[Actor, int] = {}
         self.waiters: dict[Actor, tuple[int, Party]] = {}
         self.strangers: list[tuple[Actor, int, Party]] = []
@@ -75,6 +77,7 @@ class Checker:
         self.strict_reads = strict_reads
         self.findings: list[Finding] = []
         self._known: set[Any] = set()
+        self._raced: set[Any] = set()
         self._regions: dict[Any, Regions] = {}
         self._bounds = Bounds() if bounds else None
         self._global = ActorTable(-1)
@@ -163,7 +166,7 @@ class Checker:
             before = shadow.write(region, access, ordered)
         else:
             if self.strict_reads and shadow.uninitialised(region):
-                self._uninitialised(agent, store, access)
+                self._uninitialised(store, access)
             before = shadow.read(region, access, ordered)
         if before is None:
             return
@@ -172,7 +175,17 @@ class Checker:
             return
         race(self, agent, store, before, access)
 
-    def _uninitialised(self, agent: Agent, store: Buffer, access: Access) -> None:
+    def raced(self, read: Access) -> None:
+        """A read races with a write: that it found nothing written, in some schedules, is no mistake of its own."""
+        place = read.site.location
+        self._raced.add(place)
+        if place is not None:
+            unwritten = ("uninitialized-read", (place,))
+            self.findings[:] = [each for each in self.findings if (each.code, each.locations) != unwritten]
+
+    def _uninitialised(self, store: Buffer, access: Access) -> None:
+        if access.site.location in self._raced:
+            return
         self.report(
             "uninitialized-read",
             f"{describe(store)} is read where nothing has written to it",
@@ -182,10 +195,10 @@ class Checker:
     def _check_bounds(
         self, agent: Agent, eqn: Eqn, store: Buffer, stack: Stack, indices: Sequence[Any], mask: Any
     ) -> None:
-        if self._bounds is None or mask is not None:
+        if self._bounds is None:
             return
         found = self._bounds.outside(store.type.array, stack, indices)
-        if found is not None:
+        if found is not None and (mask is None or reaches_outside(store.type.array, stack, indices, mask)):
             axis, low, high, extent = found
             self.report(
                 "out-of-bounds",
@@ -305,6 +318,7 @@ class Checker:
         who, eqn = by
         agent = who if isinstance(who, Agent) else who.agent
         parties = [Party(agent.title, f"makes the last arrival, by {eqn.op.name}", eqn.location)]
+        clocks.overrun = True
         if len(late) == len(seen):
             self.report(
                 "barrier-overrun",
@@ -321,19 +335,23 @@ class Checker:
             "need not have seen it",
             [party, *parties],
             missing=f"an edge from this wait to the arrivals of phase {slot.completed + 1}",
+            about=slot.barrier,
         )
 
-    def waits(self, agent: Agent, eqn: Eqn, slot: Slot) -> None:
-        """A thread that is two completions behind compares the wrong parity."""
+    def misses(self, agent: Agent, eqn: Eqn, slot: Slot) -> bool:
+        """Whether a thread that waits is two completions behind, and so compares the wrong parity."""
         seen = agent.observed.get(slot, 0)
-        if slot.completed - seen >= 2:
+        if slot.completed - seen < 2:
+            return False
+        if not self.slot_clocks(slot).overrun:  # else that is why
             self.report(
                 "missed-phase",
                 f"{slot.name} has completed {slot.completed} phases, and this thread waits for number {seen + 1}",
                 [Party(agent.title, "waits", eqn.location)],
                 missing=f"waits for the completions from {seen + 1} on, each before the next",
+                about=slot.barrier,
             )
-            agent.observed[slot] = slot.completed - 1
+        return True
 
     def observes(self, agent: Agent, slot: Slot, seen: int) -> None:
         """A wait returns: the agent learns what the arrivals told."""
@@ -357,11 +375,11 @@ class Checker:
 
     # Asynchronous operations.
 
-    def _launches(self, agent: Agent, flight: Flight, waits: dict[Actor, int] | None = None) -> Issue:
+    def _launches(self, agent: Agent, flight: Flight) -> Issue:
         """What an operation tells when it completes: what its thread knew, and that its own accesses are done."""
         accesses: list[Access] = []
         flight.notes = agent.generic.copy(), agent.asynchronous.copy(), accesses
-        return Issue(agent.actor, self._epoch(agent), flight.notes[0], waits)
+        return Issue(agent.actor, self._epoch(agent))
 
     def _notes(self, agent: Agent, flight: Flight, actor: Actor, write: bool, issue: Issue) -> Access:
         """An access of an operation whose end is not known yet."""
@@ -382,7 +400,7 @@ class Checker:
     ) -> None:
         """A copy that arrives at barriers starts."""
         first = self.slot_clocks(slots[0])
-        issue = self._launches(agent, flight, first.waits)
+        issue = self._launches(agent, flight)
         if source is not None:
             if flight.eqn.params["fill"] == "promise_in_bounds":
                 self._check_bounds(agent, flight.eqn, *source, indices, None)
@@ -390,7 +408,7 @@ class Checker:
             self.touch(agent, *source, indices, access, agent.asynchronous)
         for (store, stack), slot in zip(targets, slots, strict=True):
             clocks = self.slot_clocks(slot)
-            issue = Issue(issue.actor, issue.epoch, issue.known, clocks.waits)
+            issue = Issue(issue.actor, issue.epoch, clocks.waits)
             self._check_bounds(agent, flight.eqn, store, stack, indices, None)
             access = self._notes(agent, flight, clocks.actor, True, issue)
             self.touch(agent, store, stack, indices, access, agent.asynchronous)

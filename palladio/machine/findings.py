@@ -186,7 +186,7 @@ class Finding:
         """What makes two findings the same mistake: the code and the places, whichever threads it happened to."""
         if self.about:
             return self.code, self.about
-        return self.code, tuple((place.file, place.line, place.column) for place in self.locations) or self.message
+        return self.code, tuple(sorted(map(_place, self.locations))) or self.message
 
     def render(self) -> str:
         """The text that a person reads: message, both sides with their source lines, the missing order, the fix."""
@@ -203,6 +203,10 @@ class Finding:
         if self.schedule:
             lines.append(f"  replay:  {self.schedule}")
         return "\n".join(lines)
+
+
+def _place(location: Location) -> tuple[str, int, int]:
+    return location.file, location.line, location.column
 
 
 class CheckError(PalladioError):

@@ -8,11 +8,12 @@ waited, which the barrier of the copy answers.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import TYPE_CHECKING
 
 from palladio.machine.agents import Agent
 from palladio.machine.buffers import Buffer
-from palladio.machine.clocks import Actor, Clock
+from palladio.machine.clocks import Actor
 from palladio.machine.findings import Party
 from palladio.machine.shadow import Access
 from palladio.types.types import SMEM
@@ -29,16 +30,14 @@ class Issue:
 
     Fields:
         actor, epoch: its thread, and when.
-        known: of a copy, what had happened before it.
-        waits: of a copy, for each thread that waits at its barrier, the epoch of its last wait.
+        waits: of a copy, the threads that have waited at its barrier by now.
     """
 
-    __slots__ = ("actor", "epoch", "known", "waits")
+    __slots__ = ("actor", "epoch", "waits")
 
-    def __init__(self, actor: Actor, epoch: int, known: Clock | None = None, waits: dict[Actor, int] | None = None):
+    def __init__(self, actor: Actor, epoch: int, waits: Container[Actor] = ()) -> None:
         self.actor = actor
         self.epoch = epoch
-        self.known = known
         self.waits = waits
 
 
@@ -60,7 +59,14 @@ def party_of(access: Access) -> Party:
 def race(checker: Checker, agent: Agent, store: Buffer, before: Access, now: Access) -> None:
     """Report two accesses that nothing orders."""
     code, missing = _classified(agent, store, before, now)
+    for each in (before, now):
+        if not each.write:
+            checker.raced(each)
     checker.report(code, _message(code, store, before, now), [party_of(now), party_of(before)], missing)
+
+
+def _is_copy(access: Access) -> bool:
+    return access.asynchronous and access.site.op.name in _COPIES
 
 
 def _operation(access: Access) -> str:
@@ -90,7 +96,7 @@ def _classified(agent: Agent, store: Buffer, before: Access, now: Access) -> tup
         return _unfinished(before, now)
     if not shared and before.block != now.block:
         return "global-race", f"an edge from {before.agent} to {now.agent}"
-    copies = [each for each in (now, before) if each.write and each.asynchronous and each.site.op.name in _COPIES]
+    copies = [each for each in (now, before) if each.write and _is_copy(each)]
     if len(copies) == 1:
         return _unordered(copies[0], now if copies[0] is before else before)
     if copies:
@@ -105,19 +111,19 @@ def _unfinished(before: Access, now: Access) -> tuple[str, str]:
         return "wgmma-operand-overwritten", f"a wgmma_wait for {_operation(before)} in {before.agent}, {then}"
     if name in _STORES and not before.write:
         return "store-source-overwritten", f"a wait_smem_to_gmem for {_operation(before)} in {before.agent}, {then}"
+    if before.write and now.write and _is_copy(now):
+        return "copy-target-in-use", f"a wait for the barrier of {_operation(before)}, {then}"
     if name in _STORES:
         return "copy-not-awaited", f"a wait_smem_to_gmem for {_operation(before)} in {before.agent}, {then}"
     return "copy-not-awaited", f"a wait for the barrier of {_operation(before)}, {then}"
 
 
 def _unordered(copy: Access, use: Access) -> tuple[str, str]:
-    """A copy into memory that another thread uses. If that thread has told the copying one that it is done since it
-    last waited for the barrier, or never waits there, it should have waited; else the copy is early.
+    """A copy into memory that another thread uses. One that has never waited for the copy's barrier should have; of
+    one that has, the memory is overwritten too early.
     """
     user = use.issue.actor if use.asynchronous else use.actor
-    issue = copy.issue
-    waited = (issue.waits or {}).get(user)
-    if waited is None or issue.known.covers(user, waited):
+    if user not in copy.issue.waits:
         return "copy-not-awaited", f"a wait for the barrier of {_operation(copy)} in {use.agent}"
     return "copy-target-in-use", f"an edge from {_operation(use)} in {use.agent} to the start of {_operation(copy)}"
 

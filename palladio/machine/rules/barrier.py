@@ -36,6 +36,12 @@ def passes(agent: Agent, slot: Slot) -> bool:
     return bool((slot.completed - agent.observed.get(slot, 0)) % 2)
 
 
+def returns(agent: Agent, eqn: Eqn, slot: Slot) -> bool:
+    """Whether a wait returns. Where a run is checked, a thread that is late is reported, and goes on all the same."""
+    late = agent.checker is not None and agent.checker.misses(agent, eqn, slot)
+    return late or passes(agent, slot)
+
+
 def observe(agent: Agent, slot: Slot) -> None:
     """A wait has returned."""
     seen = agent.observed.get(slot, 0) + 1
@@ -89,9 +95,7 @@ def barrier_wait(eqn: Eqn) -> Callable[..., Steps]:
         if agent.points:
             yield Point("wait", slot)
         agent.eqn = eqn
-        if agent.checker is not None:
-            agent.checker.waits(agent, eqn, slot)
-        while not passes(agent, slot):
+        while not returns(agent, eqn, slot):
             yield Wait("barrier", slot, eqn, agent.observed.get(slot, 0) + 1)
         observe(agent, slot)
         return ()
@@ -134,7 +138,7 @@ def barrier_test(eqn: Eqn) -> Callable[..., Steps]:
         slot = barrier.slot(stack, indices)
         yield Point("test", slot)  # also without a policy that asks: who tests in a loop lets the others go on
         agent.eqn = eqn
-        if not passes(agent, slot):
+        if not returns(agent, eqn, slot):
             return (np.bool_(False),)
         observe(agent, slot)
         return (np.bool_(True),)

@@ -1,0 +1,298 @@
+"""Races of ordinary accesses: `data-race` between threads of a block or cluster, `global-race` between blocks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import palladio as pl
+import palladio.gpu as plgpu
+from tests.litmus.pairs import F32, Case, X, case, only, pair, row
+
+TWICE = np.stack([X, X + 1])
+
+
+@pair("data-race")
+def a_value_is_handed_over_at_a_barrier(broken: bool) -> Case:
+    def body(x: Any, out: Any, shared: Any, ready: Any) -> None:
+        @only(0)
+        def _() -> None:
+            if broken:
+                plgpu.barrier_arrive(ready)
+            shared[...] = x[...]
+            if not broken:
+                plgpu.barrier_arrive(ready)
+
+        @only(1)
+        def _() -> None:
+            plgpu.barrier_wait(ready)
+            out[...] = shared[...]
+
+    return case(body, X, out=X, threads=2, scratch=[row(), plgpu.Barrier()])
+
+
+@pair("data-race")
+def each_thread_writes_its_own_row(broken: bool) -> Case:
+    def body(x: Any, out: Any, shared: Any) -> None:
+        wg = pl.axis_index("wg")
+        shared[0 if broken else wg] = x[...] + wg.astype(F32)
+        out[wg] = shared[0 if broken else wg]
+
+    return case(body, X, out=TWICE, threads=2, scratch=[row(2)])
+
+
+@pair("data-race")
+def memory_is_written_again_when_its_reader_is_done(broken: bool) -> Case:
+    def body(x: Any, out: Any, shared: Any, ready: Any, done: Any) -> None:
+        @only(0)
+        def _() -> None:
+            shared[...] = x[...]
+            plgpu.barrier_arrive(ready)
+            plgpu.barrier_wait(done)
+            shared[...] = x[...] + 1
+            out[1] = shared[...]
+
+        @only(1)
+        def _() -> None:
+            plgpu.barrier_wait(ready)
+            if broken:
+                plgpu.barrier_arrive(done)
+            out[0] = shared[...]
+            if not broken:
+                plgpu.barrier_arrive(done)
+
+    return case(body, X, out=TWICE, threads=2, scratch=[row(), plgpu.Barrier(), plgpu.Barrier()])
+
+
+@pair("data-race")
+def threads_exchange_rows(broken: bool) -> Case:
+    def body(x: Any, out: Any, shared: Any, met: Any) -> None:
+        wg = pl.axis_index("wg")
+        if broken:
+            plgpu.barrier_arrive_and_wait(met)
+        shared[wg] = x[...] + wg.astype(F32)
+        if not broken:
+            plgpu.barrier_arrive_and_wait(met)
+        out[1 - wg] = shared[1 - wg]
+
+    return case(body, X, out=TWICE, threads=2, scratch=[row(2), plgpu.Barrier(num_arrivals=2)])
+
+
+@pair("data-race")
+def threads_exchange_rows_at_a_named_barrier(broken: bool) -> Case:
+    def body(x: Any, out: Any, shared: Any, met: Any) -> None:
+        wg = pl.axis_index("wg")
+        if broken:
+            plgpu.barrier_arrive_and_wait(met)
+        shared[wg] = x[...] + wg.astype(F32)
+        if not broken:
+            plgpu.barrier_arrive_and_wait(met)
+        out[1 - wg] = shared[1 - wg]
+
+    return case(body, X, out=TWICE, threads=2, scratch=[row(2), plgpu.NamedBarrier(num_arrivals=2)])
+
+
+@pair("data-race")
+def two_rounds_need_two_meetings(broken: bool) -> Case:
+    def body(x: Any, out: Any, shared: Any, met: Any) -> None:
+        wg = pl.axis_index("wg")
+
+        @pl.loop(0, 2)
+        def _(step: Any) -> None:
+            shared[wg] = x[...] + wg.astype(F32)
+            plgpu.barrier_arrive_and_wait(met)
+            out[step, 1 - wg] = shared[1 - wg]
+            if not broken:
+                plgpu.barrier_arrive_and_wait(met)
+
+    return case(body, X, out=np.stack([TWICE, TWICE]), threads=2, scratch=[row(2), plgpu.Barrier(num_arrivals=2)])
+
+
+@pair("data-race")
+def threads_count_with_atomics(broken: bool) -> Case:
+    def body(x: Any, out: Any, count: Any, met: Any) -> None:
+        wg = pl.axis_index("wg")
+
+        @pl.when(wg == 0)
+        def _() -> None:
+            count[0] = 0
+
+        plgpu.barrier_arrive_and_wait(met)
+        if broken:
+            count[0] = count[0] + 1
+        else:
+            plgpu.atomic_add(count, 0, 1)
+        plgpu.barrier_arrive_and_wait(met)
+
+        @pl.when(wg == 0)
+        def _() -> None:
+            out[0] = count[0]
+
+    scratch = [plgpu.SMEM((1,), np.int32), plgpu.Barrier(num_arrivals=2)]
+    return case(body, X, out=np.array([2], np.int32), threads=2, scratch=scratch)
+
+
+@pair("data-race")
+def threads_share_a_row_of_global_memory(broken: bool) -> Case:
+    def body(x: Any, out: Any) -> None:
+        wg = pl.axis_index("wg")
+        half = pl.ds(0 if broken else wg * 4, 4)
+        out[half] = x[half]
+
+    return case(body, X, out=X, threads=2)
+
+
+@pair("data-race")
+def overlapping_windows(broken: bool) -> Case:
+    def body(x: Any, out: Any, shared: Any, met: Any) -> None:
+        wg = pl.axis_index("wg")
+        window = pl.ds(wg * (3 if broken else 4), 4)
+        shared[window] = x[window]
+        plgpu.barrier_arrive_and_wait(met)
+
+        @only(0)
+        def _() -> None:
+            out[...] = shared[pl.ds(0, 7)]
+
+    scratch = [row(), plgpu.Barrier(num_arrivals=2)]
+    return case(body, X, out=X[:7], threads=2, scratch=scratch)
+
+
+@pair("data-race")
+def the_last_of_three_threads_counts_too(broken: bool) -> Case:
+    def body(x: Any, out: Any, shared: Any, met: Any, late: Any) -> None:
+        wg = pl.axis_index("wg")
+
+        @only(2)
+        def _() -> None:
+            if broken:
+                plgpu.barrier_arrive(met)
+            shared[...] = x[...]
+            if not broken:
+                plgpu.barrier_arrive(met)
+
+        @pl.when(wg < 2)
+        def _() -> None:
+            plgpu.barrier_arrive_and_wait(met)
+            out[wg] = shared[...]
+
+    scratch = [row(), plgpu.Barrier(num_arrivals=3), plgpu.Barrier()]
+    return case(body, X, out=np.stack([X, X]), threads=3, scratch=scratch)
+
+
+@pair("data-race")
+def blocks_of_a_cluster_read_each_others_memory(broken: bool) -> Case:
+    def body(x: Any, out: Any, shared: Any, met: Any) -> None:
+        c = pl.axis_index("c")
+        if broken:
+            plgpu.barrier_arrive_and_wait(met)
+        shared[...] = x[...] + c.astype(F32)
+        if not broken:
+            plgpu.barrier_arrive_and_wait(met)
+        out[1 - c] = plgpu.cluster_ref(shared, {"c": 1 - c})[...]
+        plgpu.barrier_arrive_and_wait(met)
+
+    return case(body, X, out=TWICE, cluster=2, scratch=[row(), plgpu.ClusterBarrier(collective_axes="c")])
+
+
+@pair("global-race")
+def blocks_write_their_own_rows(broken: bool) -> Case:
+    def body(x: Any, out: Any) -> None:
+        block = pl.axis_index("x")
+        out[0 if broken else block] = x[...] + block.astype(F32)
+
+    return case(body, X, out=TWICE, grid=2)
+
+
+@pair("global-race")
+def blocks_copy_their_own_tiles(broken: bool) -> Case:
+    def body(x: Any, out: Any, shared: Any) -> None:
+        block = pl.axis_index("x")
+        shared[...] = x[...] + block.astype(F32)
+        plgpu.commit_smem()
+        plgpu.copy_smem_to_gmem(shared, out.at[0 if broken else block])
+        plgpu.wait_smem_to_gmem(0)
+
+    return case(body, X, out=TWICE, grid=2, scratch=[row()])
+
+
+@pair("global-race")
+def a_block_reads_what_another_wrote(broken: bool) -> Case:
+    def body(x: Any, out: Any, between: Any, ready: Any) -> None:
+        block = pl.axis_index("x")
+
+        @pl.when(block == 0)
+        def _() -> None:
+            if broken:
+                plgpu.semaphore_signal(ready)
+            between[...] = x[...]
+            if not broken:
+                plgpu.semaphore_signal(ready)
+
+        @pl.when(block == 1)
+        def _() -> None:
+            plgpu.semaphore_wait(ready)
+            out[...] = between[...]
+
+    return case(body, X, out=[X, X], grid=2, scratch=[plgpu.SemaphoreType.REGULAR])
+
+
+@pair("global-race")
+def blocks_add_up_with_reductions(broken: bool) -> Case:
+    def body(x: Any, zeros: Any, out: Any, shared: Any) -> None:
+        shared[...] = x[...]
+        plgpu.commit_smem()
+        plgpu.copy_smem_to_gmem(shared, out, reduction_op=None if broken else "add")
+        plgpu.wait_smem_to_gmem(0)
+
+    return case(body, X, np.zeros_like(X), out=2 * X, grid=2, scratch=[row()], aliases={1: 0})
+
+
+@pair("global-race")
+def blocks_count_with_atomics(broken: bool) -> Case:
+    def body(zero: Any, out: Any) -> None:
+        if broken:
+            out[0] = out[0] + 1
+        else:
+            plgpu.atomic_add(out, 0, 1)
+
+    return case(body, np.zeros(1, np.int32), out=np.array([3], np.int32), grid=3, aliases={0: 0})
+
+
+@pair("global-race")
+def blocks_work_in_place(broken: bool) -> Case:
+    def body(x: Any, out: Any) -> None:
+        block = pl.axis_index("x")
+        out[block] = out[(block + 1) % 2 if broken else block] * 2
+
+    return case(body, TWICE, out=2 * TWICE, grid=2, aliases={0: 0})
+
+
+@pair("global-race")
+def a_ticket_orders_blocks(broken: bool) -> Case:
+    def body(x: Any, zero: Any, out: Any, turn: Any, gate: Any) -> None:
+        block = pl.axis_index("x")
+
+        @pl.when(block == 1)
+        def _() -> None:
+            if not broken:
+                plgpu.semaphore_wait(gate)
+            out[...] = x[...] + 1
+            if broken:
+                plgpu.semaphore_wait(gate)
+
+        @pl.when(block == 0)
+        def _() -> None:
+            out[...] = x[...]
+            plgpu.semaphore_signal(gate)
+
+    return case(
+        body,
+        X,
+        np.zeros(1, np.int32),
+        out=[X + 1, np.zeros(1, np.int32)],
+        grid=2,
+        scratch=[plgpu.SemaphoreType.REGULAR],
+        aliases={1: 1},
+    )
