@@ -359,13 +359,20 @@ def collective_scope(eqn: Eqn) -> Callable[..., Steps]:
 
 
 def _allocate_shared(agent: Agent, visit: Any, number: int, type: RefType, name: str) -> Any:
-    """One allocation of a block in a scope; the blocks of a cluster that enter the same scope are its siblings."""
-    siblings = agent.block.cluster.shared.setdefault((visit, number), {})
-    store = allocate(type, name, agent.block)
-    siblings[agent.block.place] = store
-    store.siblings = siblings
-    agent.machine.allocated(store, False)
-    return store
+    """One allocation of a block in a scope; the blocks of a cluster that enter the same scope are its siblings.
+
+    Barriers are there from the beginning of the kernel: the first block to come makes those of all, so that it can
+    arrive at those of blocks that come later.
+    """
+    cluster, here = agent.block.cluster, agent.block.place
+    siblings = cluster.shared.setdefault((visit, number), {})
+    coming = cluster.blocks.values() if type.space is BARRIER_SPACE else (agent.block,)
+    for block in coming:
+        if block.place not in siblings:
+            store = siblings[block.place] = allocate(type, name, block)
+            store.siblings = siblings
+            agent.machine.allocated(store, False)
+    return siblings[here]
 
 
 @RULES.in_steps("scope")
