@@ -360,8 +360,8 @@ class _Builder:
             name = names[position] if position < len(names) else ""
             hints += [name if len(leaves) == 1 else f"{name}_{n}" for n in range(len(leaves))]
         if isinstance(scratch, Mapping):
-            for name, part in scratch.items():
-                leaves = trees.flatten(part)[0]
+            for name in trees.flatten(dict(zip(scratch, scratch, strict=True)))[0]:  # in the order of the leaves
+                leaves = trees.flatten(scratch[name])[0]
                 hints += [name if len(leaves) == 1 else f"{name}_{n}" for n in range(len(leaves))]
         return hints
 
