@@ -16,7 +16,7 @@ from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValue
 from palladio.call.mapping import check_parameters, parameter_names
 from palladio.call.mesh import dynamic_sizes, mesh_shape
 from palladio.call.outputs import Outputs
-from palladio.call.ownership import check_owners, scratch_type
+from palladio.call.ownership import check_owners, owners, scratch_type
 from palladio.driver.cache import PreparedCache
 from palladio.driver.compile import load
 from palladio.driver.executors import Runner, choose
@@ -83,6 +83,8 @@ class LaunchCall:
         self.interpret = interpret
         self.__name__ = name or function_name(self.bodies[0])
         self.sizes = [size for mesh in self.meshes for size in dynamic_sizes(mesh)]
+        # Two meshes may be equal, so whose scratch is whose is not known from what they are.
+        self.owners = owners(trees.flatten(scratch)[0], self.meshes)
         self._remembered = Remembered()
 
     def __repr__(self) -> str:
