@@ -160,6 +160,7 @@ class LaunchCall:
                 types,
                 self.outputs.types,
                 self.aliases,
+                self.owners,
                 executor,
                 checks_enabled(),
                 limits_enabled(),

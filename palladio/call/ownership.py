@@ -58,14 +58,23 @@ def scratch_type(leaf: Any, argument: str, meshes: Sequence[Any]) -> RefType:
                 got=str(found),
             )
         return found
-    owner = next((n for n, mesh in enumerate(meshes) if mesh is leaf.mesh), None)
-    if owner is None:
-        owner = next((n for n, mesh in enumerate(meshes) if mesh == leaf.mesh), None)
+    owner = _owner(leaf, meshes)
     if owner is None:
         raise PalladioValueError(
             "scratch belongs to a mesh that the launch does not have", argument=argument, got=repr(leaf.mesh)
         )
     return found if len(meshes) == 1 else replace(found, attributes=(*found.attributes, Owner(owner)))
+
+
+def _owner(leaf: Owned, meshes: Sequence[Any]) -> int | None:
+    same = [n for n, mesh in enumerate(meshes) if mesh is leaf.mesh]
+    equal = same or [n for n, mesh in enumerate(meshes) if mesh == leaf.mesh]
+    return equal[0] if equal else None
+
+
+def owners(leaves: Sequence[Any], meshes: Sequence[Any]) -> tuple[int | None, ...]:
+    """For each entry of `scratch_types` the place of its mesh among those of the launch."""
+    return tuple(_owner(leaf, meshes) if isinstance(leaf, Owned) else None for leaf in leaves)
 
 
 def _is_shared(space: MemorySpace, meshes: Sequence[Any]) -> bool:
