@@ -46,6 +46,7 @@ class Block:
         self.stores: list[Any] = []
         self.scopes: dict[Any, Any] = {}
         self.shared_bytes = 0
+        self.named_barriers = 0
         self.running = 0
         self.ended = False
         self.key = cluster.actors.cluster, place

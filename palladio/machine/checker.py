@@ -78,6 +78,7 @@ class Checker:
         self.findings: list[Finding] = []
         self._known: set[Any] = set()
         self._raced: set[Any] = set()
+        self.deadlocked = False
         self._regions: dict[Any, Regions] = {}
         self._bounds = Bounds() if bounds else None
         self._global = ActorTable(-1)
@@ -620,10 +621,13 @@ class Checker:
             self.limits.block_ends(block)
 
     def launch_starts(self, launching: Any) -> None:
-        """Nothing to do: what comes before a launch has happened before it."""
+        """What comes before a launch has happened before it."""
+        self.limits.place = launching.eqn.location if launching.eqn is not None else None
 
     def launch_ends(self, launching: Any) -> None:
-        """The semaphores of a launch are back at zero."""
+        """The semaphores of a launch are back at zero, if it came to its end."""
+        if self.deadlocked:
+            return
         for store in launching.stores():
             if isinstance(store, Semaphores):
                 self._semaphores_end(store)

@@ -32,6 +32,7 @@ def deadlock(machine: Machine) -> None:
     if machine.checker is None:
         raise PalladioValueError(f"deadlock: {message}", got="\n            ".join(details), location=first)
     parties = [Party(str(agent), _waiting(agent, wait), wait.eqn.location) for agent, wait in waits[:_SHOWN]]
+    machine.checker.deadlocked = True
     machine.checker.report("deadlock", message, parties, details=details, missing=_missing(waits))
 
 

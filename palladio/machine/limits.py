@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from palladio.base.locations import Location
 from palladio.ir.program import Eqn
 from palladio.machine.agents import Agent, Block
 from palladio.machine.buffers import Barrier, Buffer
 from palladio.machine.findings import Party
+from palladio.types.attributes import Named
+from palladio.types.scratch import MOST_NAMED
 from palladio.types.types import SMEM
 
 if TYPE_CHECKING:
@@ -27,27 +30,42 @@ class Limits:
 
     def __init__(self, checker: Checker) -> None:
         self.checker = checker
+        self.place: Location | None = None
+        """Where the launch is."""
 
     def allocated(self, store: Any) -> None:
-        """A block claims memory."""
-        size = _bytes(store)
-        if not size:
-            return
-        block: Block = store.home
-        block.shared_bytes += size
-        if block.shared_bytes > SHARED_BYTES:
-            self.checker.report(
-                "shared-memory-exceeded",
-                f"{block.label} uses {block.shared_bytes:,} bytes of shared memory with {store.name} "
-                f"({store.type.array}); there are {SHARED_BYTES:,}",
-                [],
-            )
-
-    def freed(self, store: Any) -> None:
-        """A block gives memory back."""
+        """A block claims memory or named barriers."""
         size = _bytes(store)
         if size:
-            store.home.shared_bytes -= size
+            block: Block = store.home
+            block.shared_bytes += size
+            if block.shared_bytes > SHARED_BYTES:
+                self._exceeded(
+                    "shared-memory-exceeded",
+                    block,
+                    f"{block.label} uses {block.shared_bytes:,} bytes of shared memory with {store.name} "
+                    f"({store.type.array}, {size:,} bytes); there are {SHARED_BYTES:,}",
+                )
+        named = _named(store)
+        if named:
+            block = store.home
+            block.named_barriers += named
+            if block.named_barriers > MOST_NAMED:
+                self._exceeded(
+                    "barriers-exceeded",
+                    block,
+                    f"{block.label} has {block.named_barriers} named barriers with {store.name}; "
+                    f"there are {MOST_NAMED}",
+                )
+
+    def _exceeded(self, code: str, block: Block, message: str) -> None:
+        self.checker.report(code, message, [Party(block.label, "is launched", self.place)])
+
+    def freed(self, store: Any) -> None:
+        """A block gives memory or named barriers back."""
+        if isinstance(store.home, Block):
+            store.home.shared_bytes -= _bytes(store)
+            store.home.named_barriers -= _named(store)
 
     def registers_set(self, agent: Agent, eqn: Eqn) -> None:
         """When every warpgroup of the block has said how many registers it uses, they must fit."""
@@ -65,11 +83,17 @@ class Limits:
 
     def block_ends(self, block: Block) -> None:
         """A block's claims end with it."""
-        block.shared_bytes = 0
+        block.shared_bytes = block.named_barriers = 0
+
+
+def _named(store: Any) -> int:
+    return store.slots.size if isinstance(store, Barrier) and store.type.attribute(Named) is not None else 0
 
 
 def _bytes(store: Any) -> int:
     if isinstance(store, Barrier):
+        if store.type.attribute(Named) is not None:
+            return 0
         return store.slots.size * BARRIER_BYTES
     if isinstance(store, Buffer) and store.type.space is SMEM and isinstance(store.home, Block):
         size = store.type.size * store.type.dtype.itemsize
