@@ -394,22 +394,9 @@ class Course(Choices):
                 self._left[stepped.group] = self._left.get(stepped.group, 0) | past
 
     def _note_event(self, event: Event) -> None:
-        forced = [
-            each
-            for each, number in self.numbers.items()
-            if isinstance(each, Flight) and each.done and number != event.process and each.touches
-        ]
-        for flight in forced:  # the end of a cluster completes what it left under way
-            event.touches = (*event.touches, *flight.touches)
-            self._before |= self._past[self.numbers[flight]]
-            self._seen |= {point.thing: self._found(flight, point) for point in flight.touches}
-            self.numbers.pop(flight)
         number = len(self.history.events)
         races = self.history.add(event, self._before, self._seen)
         self._past[event.process] = event.past
-        chosen = self._by_number[event.process]
-        if isinstance(chosen, Flight):
-            self.numbers.pop(chosen, None)
         for point in event.touches:
             if point.kind == "meet":
                 self._left[point.thing] = self._left.get(point.thing, 0) | event.past

@@ -141,12 +141,16 @@ class Machine:
             if self.checker is not None:
                 self.checker.block_ends(agent.block)
         group.ended.append((agent.generic, agent.asynchronous))
-        if cluster.running == 0:
-            self._leave(cluster)
+        if cluster.running == 0 and not (self.policy.patient and self.has_copies(cluster)):
+            self.leave(cluster)
         if group.running == 0 and not group.start_next() and group.done:
             self._finish(group)
 
-    def _leave(self, cluster: Any) -> None:
+    def has_copies(self, cluster: Any) -> bool:
+        """Whether a cluster has copies under way that arrive somewhere."""
+        return any(flight.touches and flight.agent.block.cluster is cluster for flight in self.flights)
+
+    def leave(self, cluster: Any) -> None:
         """The last agent of a cluster has ended: what it left under way completes, and it makes room."""
         for flight in [flight for flight in self.flights if flight.agent.block.cluster is cluster]:
             flight.complete()

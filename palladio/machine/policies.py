@@ -25,11 +25,13 @@ class Policy:
         name: what replays it.
         points: whether agents stop before every synchronising operation, so that others may go first.
         eager: whether asynchronous operations complete as they are issued.
+        patient: whether a cluster whose agents have ended stays until the policy lets its copies land.
     """
 
     name = ""
     points = True
     eager = False
+    patient = False
 
     def choose(self, machine: Machine) -> Choice | None:
         """What takes the next step; None if nothing can."""
@@ -144,6 +146,8 @@ class Choices(Policy):
         polled: whether a thread that polls was held back at some step because nothing had changed.
     """
 
+    patient = True
+
     def __init__(self, numbers: Sequence[int] = ()) -> None:
         self.given = numbers
         self.made: list[int] = []
@@ -153,6 +157,7 @@ class Choices(Policy):
         self._count = itertools.count()
         self._taken: dict[int, int] = {}
         self._polls: dict[Choice, Any] = {}
+        self._flight: Flight | None = None
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -164,6 +169,7 @@ class Choices(Policy):
         if machine is not self.machine:
             self.machine = machine
             self.begins(machine)
+        self._lands(machine)
         for group in machine.groups:
             while group.start_next():
                 pass
@@ -178,6 +184,7 @@ class Choices(Policy):
         chosen = options[self._number(options)]
         self._taken[self.numbers[chosen]] = len(self.made)
         if isinstance(chosen, Flight):
+            self._flight = chosen
             return chosen
         self._polls[chosen] = _polled(chosen)
         return machine.take(machine.runnable.index(chosen))
@@ -204,6 +211,14 @@ class Choices(Policy):
             if each not in self.numbers:
                 self.numbers[each] = next(self._count)
                 self.joins(each)
+
+    def _lands(self, machine: Machine) -> None:
+        """Behind the last copy of a cluster whose agents have ended, the cluster makes room."""
+        flight, self._flight = self._flight, None
+        if flight is not None:
+            cluster = flight.agent.block.cluster
+            if cluster.running == 0 and not machine.has_copies(cluster):
+                machine.leave(cluster)
 
     def _number(self, options: Sequence[Choice]) -> int:
         number = self.pick(options)

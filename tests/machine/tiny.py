@@ -1,0 +1,249 @@
+"""Threads written as lists of steps, run on the machine: small enough to enumerate every schedule by brute force.
+
+A step is `("signal", s, n)`, `("take", s, n)`, `("look", s, n)` or `("read", s)` of a semaphore; `("arrive", b)`,
+`("wait", b)`, `("test", b)` or `("copy", b)` of a barrier, of which the last starts a copy that arrives; `("dma", s, n)`, a copy
+that raises a semaphore; `("sync", b)`, arrive and go on with the completion; `("add", m)`, an atomic; `("meet", m)`, a
+scope that all threads share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from palladio.machine.agents import Agent, Cluster, Flight, Point, Wait
+from palladio.machine.buffers import Counter, Slot
+from palladio.machine.explore import Cut, Exploration
+from palladio.machine.machine import Group, Machine
+from palladio.machine.policies import Choice, Choices, Policy
+from palladio.machine.rules.barrier import arrive, observe, passes
+from palladio.machine.rules.semaphore import signal
+
+Step = tuple[Any, ...]
+Threads = Sequence[Sequence[Step]]
+
+
+class Shared:
+    """Memory, or a scope: how often threads have touched it, and who waits."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.waiting: list[Any] = []
+
+
+class Run:
+    """One run of threads under a policy.
+
+    Fields:
+        sees: for each thread what its steps saw, and where it stopped.
+        order: for each thing, the steps that touched it, those that may change places in one set.
+    """
+
+    def __init__(self, threads: Threads, needed: dict[str, int], policy: Policy) -> None:
+        self.machine = Machine(policy)
+        self.machine.stuck = lambda: None  # type: ignore[method-assign]
+        self.needed = needed
+        self.things: dict[str, Any] = {}
+        self.seen: list[list[Any]] = [[] for _ in threads]
+        self.touched: dict[str, list[tuple[Any, Any]]] = {}
+        group = Group(None, iter([lambda: self._start(group, threads)]), 1)
+        self.machine.groups.append(group)
+        self.machine.run()
+
+    @property
+    def sees(self) -> Any:
+        return tuple(tuple(seen) for seen in self.seen), tuple(self._state(name) for name in sorted(self.things))
+
+    @property
+    def order(self) -> Any:
+        """What tells runs apart that are not the same: two with the same order are one, up to what nobody can see."""
+        return tuple((name, tuple(_sets(self.touched[name]))) for name in sorted(self.touched))
+
+    def _start(self, group: Group, threads: Threads) -> None:
+        cluster = Cluster(group, 0, (), (), ())
+        block = next(iter(cluster.blocks.values()))
+        for number, steps in enumerate(threads):
+            agent = Agent(self.machine, group, block, f"thread {number}", cluster.actors.new(f"thread {number}"))
+            agent.steps = self._thread(agent, number, steps)
+            group.running += 1
+            cluster.running += 1
+            block.running += 1
+            self.machine.agents.append(agent)
+            self.machine.runnable.append(agent)
+
+    def _thing(self, name: str, make: Callable[[], Any]) -> Any:
+        if name not in self.things:
+            self.things[name] = make()
+        return self.things[name]
+
+    def _slot(self, name: str) -> Slot:
+        return self._thing(name, lambda: Slot(name, self.needed.get(name, 1), None))
+
+    def _state(self, name: str) -> Any:
+        thing = self.things[name]
+        if isinstance(thing, Slot):
+            return name, thing.completed, thing.arrived
+        return name, thing.count
+
+    def _touch(self, name: str, kind: Any, who: Any) -> None:
+        self.touched.setdefault(name, []).append((kind, who))
+
+    def _thread(self, agent: Agent, number: int, steps: Sequence[Step]) -> Iterator[Any]:
+        for place, (kind, name, *rest) in enumerate(steps):
+            yield from getattr(self, f"_{kind}")(agent, self.seen[number], name, (number, place), *rest)
+        self.seen[number].append("end")
+
+    def _arrival(self, name: str, who: Any) -> None:
+        slot = self._slot(name)
+        self._touch(name, ("arrive", slot.completed + 1), who)
+        arrive(self.machine, slot, (who, None))
+
+    def _arrive(self, agent: Agent, seen: list[Any], name: str, who: Any) -> Iterator[Any]:
+        yield Point("arrive", self._slot(name))
+        self._arrival(name, who)
+
+    def _sync(self, agent: Agent, seen: list[Any], name: str, who: Any) -> Iterator[Any]:
+        slot = self._slot(name)
+        yield Point("arrive", slot)
+        phase = slot.completed
+        self._arrival(name, who)
+        yield Point("pass", slot)
+        while slot.completed == phase:
+            yield Wait("barrier", slot, None)  # type: ignore[arg-type]
+
+    def _wait(self, agent: Agent, seen: list[Any], name: str, who: Any) -> Iterator[Any]:
+        slot = self._slot(name)
+        yield Point("wait", slot)
+        while not passes(agent, slot):
+            yield Wait("barrier", slot, None)  # type: ignore[arg-type]
+        observe(agent, slot)
+        seen.append(slot.completed)
+        self._touch(name, ("look", slot.completed), who)
+
+    def _test(self, agent: Agent, seen: list[Any], name: str, who: Any) -> Iterator[Any]:
+        slot = self._slot(name)
+        yield Point("test", slot)
+        self._touch(name, ("look", slot.completed), who)
+        found = passes(agent, slot)
+        seen.append((found, slot.completed))
+        if found:
+            observe(agent, slot)
+
+    def _copy(self, agent: Agent, seen: list[Any], name: str, who: Any) -> Iterator[Any]:
+        slot = self._slot(name)
+        yield Point("copy", slot)
+        eqn: Any = None
+        flight = Flight(
+            "copy", agent, eqn, lambda: self._arrival(name, (*who, "lands")), slot, touches=[Point("arrive", slot)]
+        )
+        self.machine.issue(flight)
+
+    def _counter(self, name: str) -> Counter:
+        return self._thing(name, lambda: Counter(name))
+
+    def _raise(self, name: str, amount: int, who: Any) -> None:
+        self._touch(name, ("signal",), who)
+        signal(self.machine, self._counter(name), amount, who)
+
+    def _signal(self, agent: Agent, seen: list[Any], name: str, who: Any, amount: int = 1) -> Iterator[Any]:
+        yield Point("signal", self._counter(name), amount)
+        self._raise(name, amount, who)
+
+    def _dma(self, agent: Agent, seen: list[Any], name: str, who: Any, amount: int = 1) -> Iterator[Any]:
+        counter = self._counter(name)
+        yield Point("copy", counter)
+        eqn: Any = None
+        touches = [Point("signal", counter, amount)]
+        flight = Flight(
+            "dma", agent, eqn, lambda: self._raise(name, amount, (*who, "lands")), counter, touches=touches
+        )
+        self.machine.issue(flight)
+
+    def _take(self, agent: Agent, seen: list[Any], name: str, who: Any, amount: int = 1) -> Iterator[Any]:
+        yield from self._await(name, amount, "take")
+        seen.append(self._counter(name).count)
+        self._touch(name, ("take", who), who)
+        self._counter(name).count -= amount
+
+    def _look(self, agent: Agent, seen: list[Any], name: str, who: Any, amount: int = 1) -> Iterator[Any]:
+        yield from self._await(name, amount, "wait")
+        seen.append(self._counter(name).count)
+        self._touch(name, ("look",), who)
+
+    def _await(self, name: str, amount: int, kind: str) -> Iterator[Any]:
+        counter = self._counter(name)
+        yield Point(kind, counter, amount)
+        while counter.count < amount:
+            yield Wait("semaphore", counter, None)  # type: ignore[arg-type]
+
+    def _read(self, agent: Agent, seen: list[Any], name: str, who: Any) -> Iterator[Any]:
+        yield Point("read", self._counter(name))
+        seen.append(self._counter(name).count)
+        self._touch(name, ("look",), who)
+
+    def _add(self, agent: Agent, seen: list[Any], name: str, who: Any) -> Iterator[Any]:
+        memory = self._thing(name, Shared)
+        yield Point("atomic", memory)
+        seen.append(memory.count)
+        memory.count += 1
+        self._touch(name, ("add", who), who)
+
+    def _meet(self, agent: Agent, seen: list[Any], name: str, who: Any) -> Iterator[Any]:
+        meeting = self._thing(name, Shared)
+        yield Point("meet", meeting)
+        meeting.count += 1
+        if meeting.count == len(self.seen):
+            self.machine.wake(meeting.waiting)
+        yield Point("pass", meeting)
+        while meeting.count < len(self.seen):
+            yield Wait("collective_scope", meeting, None)  # type: ignore[arg-type]
+
+
+def _sets(touched: list[tuple[Any, Any]]) -> Iterator[Any]:
+    """Steps of one kind in a row as a set: these may change places. Kinds of barriers are in the order of phases."""
+    if any(kind[0] == "arrive" for kind, _ in touched):
+        touched = sorted(touched, key=lambda each: (each[0][1], each[0][0]))
+    kinds: list[tuple[Any, set[Any]]] = []
+    for kind, who in touched:
+        if not kinds or kinds[-1][0] != kind:
+            kinds.append((kind, set()))
+        kinds[-1][1].add(who)
+    return ((kind, frozenset(who)) for kind, who in kinds)
+
+
+class All(Choices):
+    """Takes the options that a list of numbers says, and tells how many there were."""
+
+    def __init__(self, numbers: Sequence[int]) -> None:
+        super().__init__(numbers)
+        self.counts: list[int] = []
+
+    def pick(self, options: Sequence[Choice]) -> int:
+        self.counts.append(len(options))
+        return super().pick(options)
+
+
+def by_brute_force(threads: Threads, limit: int = 50_000, **needed: int) -> list[Run]:
+    """Every schedule there is."""
+    found, numbers = [], []
+    while True:
+        policy = All(numbers)
+        found.append(Run(threads, needed, policy))
+        assert len(found) <= limit, "this program is too large"
+        numbers = policy.made
+        while numbers and numbers[-1] + 1 == policy.counts[len(numbers) - 1]:
+            numbers.pop()
+        if not numbers:
+            return found
+        numbers[-1] += 1
+
+
+def explored(threads: Threads, limit: int = 50_000, **needed: int) -> tuple[Exploration, list[Run]]:
+    """The schedules that an exploration brings to their end."""
+    exploration, found = Exploration(limit), []
+    for course in exploration:
+        try:
+            found.append(Run(threads, needed, course))
+        except Cut:
+            pass
+    return exploration, found
