@@ -97,6 +97,34 @@ def test_a_kernel_on_a_mesh_of_warps_has_scratch_of_its_own() -> None:
     assert kernel(body, (4,))().tolist() == [0, 1, 2, 3]
 
 
+def test_the_warps_of_a_launch_share_its_memory_and_barriers() -> None:
+    def body(o_ref: Any) -> None:
+        @pl.kernel(
+            mesh=plgpu.WarpMesh(axis_name="w"),
+            scratch_types=[plgpu.SMEM((4,), np.int32), plgpu.Barrier(num_arrivals=4)],
+        )
+        def run(s_ref: Any, met: Any) -> None:
+            warp = pl.axis_index("w")
+            s_ref[warp] = warp * 3
+            plgpu.barrier_arrive_and_wait(met)
+            o_ref[warp] = s_ref[(warp + 1) % 4]
+
+        run()
+        run()
+
+    assert kernel(body, (4,))().tolist() == [3, 6, 9, 0]
+    assert found(kernel(body, (4,))) == set()
+
+
+def test_memory_of_a_launch_of_warps_is_given_back() -> None:
+    def body(o_ref: Any) -> None:
+        for _ in range(3):
+            scratch = [plgpu.SMEM((100 * 1024,), np.int8)]
+            pl.core_map(plgpu.WarpMesh(axis_name="w"), scratch_types=scratch)(lambda s_ref: None)
+
+    assert found(kernel(body)) == set()
+
+
 def test_core_map_is_an_older_spelling_of_kernel() -> None:
     def body(o_ref: Any) -> None:
         @pl.core_map(plgpu.WarpMesh(axis_name="w"))

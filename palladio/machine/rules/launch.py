@@ -155,12 +155,18 @@ class Launching:
         return Spread(axes_of(HBM, self.launch.meshes), make) if self.on_cores else make(None)
 
     def _of_launch(self) -> Iterator[tuple[int, Any]]:
-        """The scratch that lasts as long as the launch: of cores all, of blocks what is in global memory."""
+        """The scratch that lasts as long as the launch: of cores all, of blocks what is in global memory.
+
+        A launch inside a thread has all of it but what is a thread's own.
+        """
         for n, type in enumerate(self.launch.scratch):
             if self.on_cores:
                 yield n, self._spread(n, type)
-            elif type.space not in (*_OF_THREADS, *_OF_BLOCKS):
-                yield n, allocate(type, self._scratch_name(n), None)
+            elif type.space not in _OF_THREADS and (self.parent is not None or type.space not in _OF_BLOCKS):
+                home = self.parent.block if self.parent is not None and type.space in _OF_BLOCKS else None
+                store = allocate(type, self._scratch_name(n), home)
+                self.machine.allocated(store, False)
+                yield n, store
 
     def _spread(self, number: int, type: RefType) -> Spread:
         """The stores of scratch on cores."""
@@ -241,7 +247,7 @@ class Launching:
                 yield kept.at(named) if isinstance(kept, Spread) else kept
             elif self._owner(type) not in (None, number):
                 yield None
-            elif type.space in _OF_THREADS or self.parent is not None:
+            elif type.space in _OF_THREADS:
                 yield allocate_for(agent, type, self._scratch_name(n))
             else:
                 yield next(of_block)
@@ -302,6 +308,7 @@ def nested_launch(eqn: Eqn) -> Callable[..., Steps]:
                 yield Wait("launch", launching.group, eqn)
         if agent.checker is not None:
             agent.checker.joins(agent, launching.group)
+            agent.checker.scope_ends(agent, eqn, list(launching.stores()))
         return launching.outputs
 
     return steps
