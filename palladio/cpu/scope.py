@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from palladio.base.errors import PalladioNotImplementedError, attach
 from palladio.cpu import registers
 from palladio.cpu.emit import Emitter, Index, V
 from palladio.cpu.spans import annotate
-from palladio.cpu.tiles import Arena, Buffer, Memory, Tile, fill, keep, scalar_tile
+from palladio.cpu.tiles import Arena, Buffer, Memory, Tile, fill, keep, scalar_tile, tile_of
 from palladio.ir.program import Atom, Eqn, Literal, Program, Var
 from palladio.types import dtypes
 from palladio.types.effects import EffectKind
@@ -106,6 +106,17 @@ class Function:
         return [scope.tile(atom) for atom in program.outputs]
 
 
+ALONE = frozenset({"add", "sub", "mul", "div", "max", "min", "neg", "exp", "select"})
+"""Operations whose result at an index needs nothing but the operands there."""
+
+
+def reduces_rows(eqn: Eqn | None, atom: Atom) -> bool:
+    """Whether an equation goes through the elements of an array row by row, each once."""
+    if eqn is None or not eqn.op.name.startswith("reduce_") or eqn.inputs != (atom,):
+        return False
+    return len(atom.type.shape) - 1 in eqn.params["axes"]
+
+
 class Scope:
     """One program being emitted."""
 
@@ -114,10 +125,15 @@ class Scope:
         self.e = function.e
         self.arena = function.arena
         self.entries: dict[Var, Entry] = dict(zip(program.inputs, inputs, strict=True))
+        self.program = program
         self.uses: Counter[Var] = Counter()
         for eqn in program.eqns:
             self.uses.update(atom for atom in eqn.inputs if isinstance(atom, Var))
         self.uses.update(atom for atom in program.outputs if isinstance(atom, Var))
+        self.first_use: dict[Atom, Eqn] = {}
+        for eqn in program.eqns:
+            for atom in eqn.inputs:
+                self.first_use.setdefault(atom, eqn)
 
     def entry(self, atom: Atom) -> Entry:
         """What a variable or literal is."""
@@ -161,12 +177,63 @@ class Scope:
             if isinstance(atom, Var):
                 self.uses[atom] -= 1
         self.begin(eqn)
-        inputs = [self.ready(self.entry(atom), eqn) for atom in eqn.inputs]
+        inputs = [self.ready(self.keep_in_passing(atom, eqn), eqn) for atom in eqn.inputs]
         outputs = self.function.rules[name](self, *inputs, **eqn.params)
         annotate(self.e, eqn, inputs, outputs)
         for var, tile in zip(eqn.outputs, outputs, strict=True):
             shared = self.uses[var] > 1 and not tile.cheap and tile.buffer is None
-            self.entries[var] = self.keep(tile) if shared else tile
+            later = tile.fill is None and reduces_rows(self.first_use.get(var), var)
+            self.entries[var] = self.keep(tile) if shared and not later else tile
+
+    def keep_in_passing(self, atom: Atom, eqn: Eqn) -> Entry:
+        """An input; one that is needed again is written to a buffer while a reduction goes through its elements."""
+        entry = self.entry(atom)
+        lazy = isinstance(entry, Tile) and entry.buffer is None and entry.fill is None and not entry.cheap
+        if not lazy or not self.uses[atom] or not reduces_rows(eqn, atom):  # type: ignore[index]
+            return entry
+        buffer = self.destination(atom, eqn) or self.arena.buffer(self.e, entry.shape, entry.dtype)  # type: ignore
+
+        def at(index: Sequence[Index], width: int) -> V:
+            value = entry.at(index, width)  # type: ignore[union-attr]
+            buffer.put(self.e, index, value, width)
+            return value
+
+        self.entries[atom] = tile_of(self.e, buffer)  # type: ignore[index]
+        return replace(entry, at=at)
+
+    def destination(self, atom: Atom, passed: Eqn) -> Buffer | None:
+        """The block that an array's elements end in, each after operations on it alone, if nothing else happens there.
+
+        What is written there early need not be kept elsewhere meanwhile.
+        """
+        eqns = iter(self.program.eqns)
+        next(eqn for eqn in eqns if eqn is passed)
+        seen: list[Eqn] = []
+        for eqn in eqns:
+            seen.append(eqn)
+            if atom not in eqn.inputs:
+                continue
+            if eqn.op.name == "store" and eqn.inputs[1] is atom and not eqn.params["transforms"]:
+                return self.untouched(eqn.inputs[0], atom, seen[:-1])
+            (out,) = eqn.outputs if len(eqn.outputs) == 1 else (None,)
+            if eqn.op.name not in ALONE or out is None or out.type != atom.type or self.uses[atom] != 1:
+                return None
+            atom = out
+        return None
+
+    def untouched(self, ref: Atom, atom: Atom, eqns: Sequence[Eqn]) -> Buffer | None:
+        """The block of a reference if an array fits there, no equation of these touches it and no tile reads it."""
+        place = self.place(ref)
+        if self.uses[atom] != 1 or place.buffer.type != atom.type or place.buffer.strides[-1:] != (1,):
+            return None
+        others = [entry for var, entry in self.entries.items() if self.uses[var] > 0]
+        read = any(isinstance(entry, Tile) and place.memory in entry.reads for entry in others)
+        touched = any(
+            isinstance(entry, Place) and entry.memory is place.memory
+            for eqn in eqns
+            for entry in (self.entries.get(var) for var in eqn.inputs if isinstance(var, Var))
+        )
+        return None if read or touched else place.buffer
 
     def begin(self, eqn: Eqn) -> None:
         """Begin the blocks that an equation touches, unless it replaces all of one."""

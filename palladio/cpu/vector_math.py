@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import llvmlite.binding as llvm
+
 from palladio.cpu.emit import Emitter, V
 
 # Cephes' expf (Moshier): exp(r) for |r| <= ln(2)/2.
@@ -70,6 +72,20 @@ def _with_sign(e: Emitter, size: V, x: V) -> V:
     return e.intrinsic("copysign", x.type, size, x)
 
 
+def _bounded(e: Emitter, x: V, low: float, high: float) -> V:
+    """The number nearest to x of those between two; a NaN stays."""
+    for op, bound in (("fcmp olt", _number(e, x, high)), ("fcmp ogt", _number(e, x, low))):
+        x = e.select(
+            e.compare(op, bound, x), bound, x
+        )  # one instruction, as it takes the second of two that are unordered
+    return x
+
+
+def _has_scale(x: V) -> bool:
+    """Whether the host multiplies by powers of two in one instruction."""
+    return x.type == "<16 x float>" and bool(llvm.get_host_cpu_features().get("avx512f"))
+
+
 def _nan_stays(e: Emitter, x: V, result: V) -> V:
     return e.select(e.compare("fcmp uno", x, x), x, result)
 
@@ -84,6 +100,10 @@ def _scaled(e: Emitter, whole: V, left: V) -> V:
     """2**whole * exp(left): 2**n in two factors, since n itself can be below what an exponent holds."""
     series = _series(e, left, _EXP)
     series = e.binary("fadd", _fma(e, series, e.binary("fmul", left, left), left), _number(e, left, 1.0))
+    if _has_scale(series):
+        now = V("4", "i32")  # the rounding that is set
+        arguments = series, whole, series, V("-1", "i16"), now
+        return e.intrinsic("x86.avx512.mask.scalef.ps", series.type, *arguments, suffix="512")
     exponent = e.convert("fptosi", whole, "i32")
     half = e.binary("ashr", exponent, e.constant(1, exponent.type))
     for power in (half, e.binary("sub", exponent, half)):
@@ -93,13 +113,12 @@ def _scaled(e: Emitter, whole: V, left: V) -> V:
 
 def exp(e: Emitter, x: V) -> V:
     """e to the power x: 2**n times a polynomial of what is left. Within 2 ulp."""
-    least = e.intrinsic("minnum", x.type, x, _number(e, x, 89.0))
-    bounded = e.intrinsic("maxnum", x.type, least, _number(e, x, -104.0))
+    bounded = _bounded(e, x, -104.0, 89.0)
     whole = e.intrinsic("rint", x.type, e.binary("fmul", bounded, _number(e, x, math.log2(math.e))))
     # ln(2) in two parts, the first with few bits, so that the difference is exact.
     left = _fma(e, whole, _number(e, x, -0.693359375), bounded)
     left = _fma(e, whole, _number(e, x, 2.12194440e-4), left)
-    return _nan_stays(e, x, _scaled(e, whole, left))
+    return _scaled(e, whole, left) if _has_scale(x) else _nan_stays(e, x, _scaled(e, whole, left))
 
 
 def exp2(e: Emitter, x: V) -> V:
