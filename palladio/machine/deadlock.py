@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from palladio.base.errors import PalladioValueError
@@ -16,68 +16,87 @@ if TYPE_CHECKING:
     from palladio.machine.machine import Machine
 
 _SHOWN = 6
+_NAMED = 4
 
 
 def deadlock(machine: Machine) -> None:
     """Report that nothing can go on: as a finding where the run is checked, else as an error."""
-    stuck = [agent for agent in machine.agents if not agent.done and agent.waiting is not None]
-    waits = [(agent, agent.waiting) for agent in stuck if agent.waiting is not None]
-    details = [line for agent, wait in waits[:_SHOWN] for line in _explained(machine, agent, wait)]
-    if len(waits) > _SHOWN:
-        details.append(f"and {len(waits) - _SHOWN} more threads wait")
-    details += _ended(machine)
-    message = f"all {len(waits)} threads that have not ended wait" if len(waits) > 1 else "the last thread waits"
+    stuck = [(agent, agent.waiting) for agent in machine.agents if not agent.done and agent.waiting is not None]
+    groups: dict[Any, list[tuple[Agent, Wait]]] = {}
+    for agent, wait in stuck:
+        groups.setdefault((wait.eqn.location, _waited_for(wait)), []).append((agent, wait))
+    shown = list(groups.items())[:_SHOWN]
+    parties = [
+        Party(_listed(map(str, waiting)), f"wait{'s' if len(waiting) == 1 else ''} {what}", place)
+        for (place, what), group in shown
+        for waiting in [[agent for agent, _ in group]]
+    ]
+    details = [line for _, group in shown for line in _others(machine, group)]
+    if len(groups) > _SHOWN:
+        details.append(f"and threads wait at {len(groups) - _SHOWN} more places")
+    done = [str(agent) for agent in machine.agents if agent.done]
+    if done:
+        details.append(f"ended already: {_listed(done)}")
+    message = f"all {len(stuck)} threads that have not ended wait" if len(stuck) > 1 else "the last thread waits"
     message += ", and nothing is under way that could wake one"
-    first = waits[0][1].eqn.location if waits else None
     if machine.checker is None:
-        raise PalladioValueError(f"deadlock: {message}", got="\n            ".join(details), location=first)
-    parties = [Party(str(agent), _waiting(agent, wait), wait.eqn.location) for agent, wait in waits[:_SHOWN]]
+        got = [*(f"{party.agent} {party.did}" for party in parties), *details]
+        place = parties[0].location if parties else None
+        raise PalladioValueError(f"deadlock: {message}", got="\n            ".join(got), location=place)
     machine.checker.deadlocked = True
-    machine.checker.report("deadlock", message, parties, details=details, missing=_missing(waits))
+    missing = [each for each in (_missing(group[0][1]) for _, group in shown) if each]
+    machine.checker.report("deadlock", message, parties, details=details, missing=", or ".join(dict.fromkeys(missing)))
 
 
-def _waiting(agent: Agent, wait: Wait) -> str:
+def _listed(names: Iterable[str]) -> str:
+    """Such as: a, b and 3 more."""
+    shown = list(names)
+    if len(shown) > _NAMED:
+        return f"{', '.join(shown[: _NAMED - 1])} and {len(shown) - _NAMED + 1} more"
+    return " and ".join(part for part in (", ".join(shown[:-1]), shown[-1]) if part)
+
+
+def _waited_for(wait: Wait) -> str:
+    """What a thread waits for, and how far that is."""
     thing = wait.thing
     if isinstance(thing, Slot):
-        return f"waits for completion {wait.wanted} of barrier {thing.name}"
+        return f"for completion {wait.wanted} of barrier {thing.name}: {_arrivals(thing, wait.wanted or 0)}"
     if isinstance(thing, Counter):
-        return f"waits until semaphore {thing.name} is {wait.wanted}"
+        return f"until semaphore {thing.name} is {wait.wanted}: it is {thing.count}"
     if wait.kind == "collective_scope":
-        return "waits for the other threads of its block at the beginning of a scope"
-    return "waits for the threads that it launched"
+        come = _listed(other.label for other in thing.come)
+        return f"to enter a scope together: {len(thing.come)} of {thing.expected} threads have come, {come}"
+    return "for the threads that it launched"
 
 
-def _explained(machine: Machine, agent: Agent, wait: Wait) -> Iterator[str]:
-    """What one wait lacks, and who could have given it."""
-    thing = wait.thing
-    if isinstance(thing, Slot):
-        yield (
-            f"{agent} needs completion {wait.wanted} of {thing.name}: it has completed {thing.completed}, and "
-            f"{thing.arrived} of {thing.needed} arrivals of the next have come"
-        )
-        if thing.arrivals:
-            yield f"  arrived: {', '.join(_by(each) for each in thing.arrivals)}"
-        if thing.completed - (wait.wanted or 0) >= 1:
-            yield "  it is late: that completion is past, and its parity is that of the phase under way"
-    elif isinstance(thing, Counter):
-        yield f"{agent} needs {wait.wanted} of {thing.name}, which is at {thing.count}"
-    elif wait.kind == "collective_scope":
-        come = ", ".join(other.label for other in thing.come)
-        yield f"{agent} waits in a scope that {len(thing.come)} of {thing.expected} threads have entered: {come}"
-    able = [str(other) for other in machine.agents if not other.done and other is not agent and _could(other, thing)]
-    if able:
-        yield f"  could still come from {', '.join(able[:_SHOWN])}, which wait{'s' if len(able) == 1 else ''} too"
+def _arrivals(slot: Slot, wanted: int) -> str:
+    if slot.completed >= wanted:
+        return f"it has completed {slot.completed}, and the phase under way has the same parity"
+    come = f"{slot.arrived} of {slot.needed} arrivals have come"
+    if slot.arrivals:
+        come += f", by {_listed(_by(slot, each) for each in slot.arrivals)}"
+    if slot.parts:
+        come += ", and a part of a copy that the blocks of the cluster share"
+    return come
 
 
-def _by(arrival: tuple[Any, Any]) -> str:
+def _by(slot: Slot, arrival: tuple[Any, Any]) -> str:
     who, eqn = arrival
-    if isinstance(who, Agent):
-        return who.label
-    return f"a {eqn.op.name} of {who.agent.label}"
+    agent = who if isinstance(who, Agent) else who.agent
+    name = agent.label if agent.block is slot.home else str(agent)
+    return name if agent is who else f"a {eqn.op.name} of {name}"
+
+
+def _others(machine: Machine, group: Sequence[tuple[Agent, Wait]]) -> Iterator[str]:
+    """Who else could end these waits."""
+    waiting, thing = [agent for agent, _ in group], group[0][1].thing
+    able = [str(other) for other in machine.agents if not other.done and other not in waiting and _could(other, thing)]
+    if able:
+        yield f"{_listed(able)} could end the wait for {thing.name}, and wait{'s' if len(able) == 1 else ''} too"
 
 
 def _could(agent: Agent, thing: Any) -> bool:
-    """Whether a thread's program has an operation that could end a wait of this kind for this thing."""
+    """Whether a thread's program has an operation that could end another's wait of this kind for this thing."""
     name = thing.name.split("[")[0] if isinstance(thing, (Slot, Counter)) else None
     if name is None or agent.program is None:
         return False
@@ -90,7 +109,14 @@ def _signalled(program: Program) -> frozenset[str]:
     """The names of the barriers and semaphores that a program arrives at or raises, as far as names tell."""
     found = program.__dict__.get("_signalled")
     if found is None:
-        signals = ("barrier_arrive", "copy_gmem_to_smem", "async_store_smem", "semaphore_signal", "dma_start")
+        signals = (
+            "barrier_arrive",
+            "barrier_sync",
+            "copy_gmem_to_smem",
+            "async_store_smem",
+            "semaphore_signal",
+            "dma_start",
+        )
         names = {
             atom.hint  # type: ignore[union-attr]
             for eqn in walk(program)
@@ -102,20 +128,11 @@ def _signalled(program: Program) -> frozenset[str]:
     return found  # type: ignore[no-any-return]
 
 
-def _ended(machine: Machine) -> list[str]:
-    """Threads of the stuck blocks that have ended already."""
-    done = [str(agent) for agent in machine.agents if agent.done]
-    if not done:
-        return []
-    more = f" and {len(done) - _SHOWN} more" if len(done) > _SHOWN else ""
-    return [f"ended already: {', '.join(done[:_SHOWN])}{more}"]
-
-
-def _missing(waits: list[tuple[Agent, Wait]]) -> str:
-    for _, wait in waits:
-        if isinstance(wait.thing, Slot):
-            lacking = wait.thing.needed - wait.thing.arrived
-            return f"{lacking} more arrival{'s' if lacking > 1 else ''} at {wait.thing.name}"
-        if isinstance(wait.thing, Counter):
-            return f"a signal of {wait.thing.name}"
+def _missing(wait: Wait) -> str:
+    """What would let a thread go on."""
+    if isinstance(wait.thing, Slot):
+        lacking = wait.thing.needed - wait.thing.arrived
+        return f"{lacking} more arrival{'s' if lacking > 1 else ''} at {wait.thing.name}"
+    if isinstance(wait.thing, Counter):
+        return f"a signal of {wait.thing.name}"
     return ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -188,21 +188,34 @@ class Finding:
             return self.code, self.about
         return self.code, tuple(sorted(map(_place, self.locations))) or self.message
 
-    def render(self) -> str:
-        """The text that a person reads: message, both sides with their source lines, the missing order, the fix."""
-        lines = [f"{self.code}: {self.message}"]
+    def lines(self, replay: str = "") -> Iterator[tuple[str, str]]:
+        """What a person reads, each line with its kind: code, party, place, source, caret, detail, missing, try, see,
+        replay.
+
+        Args:
+            replay: what replays the schedule; left out, the schedule's name.
+        """
+        yield "code", f"{self.code}: {self.message}"
         for party in self.parties:
-            lines.append(f"  {party.agent}: {party.did}")
+            yield "party", f"  {party.agent}: {party.did}"
             if party.location is not None:
-                lines += ["  " + line for line in party.location.render().split("\n")]
-        lines += [f"  {line}" for line in self.details]
+                for kind, line in zip(_OF_A_PLACE, party.location.render().split("\n"), strict=False):
+                    yield kind, "  " + line
+        for line in self.details:
+            yield "detail", f"  {line}"
         if self.missing:
-            lines.append(f"  missing: {self.missing}")
-        lines.append(f"  try:     {self.fix or CODES[self.code].fix}")
-        lines.append(f"  see:     docs/findings/{self.code}.md")
+            yield "missing", f"  missing: {self.missing}"
+        yield "try", f"  try:     {self.fix or CODES[self.code].fix}"
+        yield "see", f"  see:     docs/findings/{self.code}.md"
         if self.schedule:
-            lines.append(f"  replay:  {self.schedule}")
-        return "\n".join(lines)
+            yield "replay", f"  replay:  {replay or self.schedule}"
+
+    def render(self, replay: str = "") -> str:
+        """The text that a person reads: message, both sides with their source lines, the missing order, the fix."""
+        return "\n".join(line for _, line in self.lines(replay))
+
+
+_OF_A_PLACE = ("place", "source", "caret")
 
 
 def _place(location: Location) -> tuple[str, int, int]:
