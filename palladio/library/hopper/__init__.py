@@ -10,5 +10,6 @@ divided. On a laptop they run on the simulator, which checks every access.
 from palladio.library.hopper.attention import AttentionConfig, attention
 from palladio.library.hopper.config import MatmulConfig
 from palladio.library.hopper.grouped_matmul import gmm, tgmm
+from palladio.library.hopper.matmul import matmul
 
-__all__ = ["AttentionConfig", "MatmulConfig", "attention", "gmm", "tgmm"]
+__all__ = ["AttentionConfig", "MatmulConfig", "attention", "gmm", "matmul", "tgmm"]
