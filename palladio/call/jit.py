@@ -18,13 +18,12 @@ from palladio.array import convert
 from palladio.array.foreign import all_to_numpy, common_library, described, from_numpy, library_of
 from palladio.base import trees
 from palladio.base.errors import PalladioError, PalladioTypeError, at_call
-from palladio.call.mapping import parameter_names
 from palladio.driver.cache import PreparedCache
 from palladio.driver.compile import load
 from palladio.driver.executors import Runner, choose
 from palladio.driver.fingerprint import Remembered, Unkeyable
 from palladio.trace.debug import checks_enabled
-from palladio.trace.functions import function_location, function_name, require_function
+from palladio.trace.functions import function_location, function_name, positional_names, require_function
 from palladio.trace.hardware import limits_enabled
 from palladio.trace.trace import current_trace, stage
 from palladio.trace.values import wrap
@@ -148,7 +147,7 @@ def _name_argument(error: PalladioError, function: Callable[..., Any], positions
         error.argument = keyword + rest
         return
     position = positions[int(number)]
-    names = parameter_names(function)
+    names = positional_names(function)
     error.argument = f"args[{position}]{rest}" + (f" ({names[position]})" if position < len(names) else "")
 
 

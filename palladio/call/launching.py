@@ -13,7 +13,7 @@ from palladio.array import convert
 from palladio.array.foreign import all_to_numpy, common_library, from_numpy, to_numpy
 from palladio.base import trees
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
-from palladio.call.mapping import check_parameters, parameter_names
+from palladio.call.mapping import check_parameters
 from palladio.call.mesh import dynamic_sizes, mesh_shape
 from palladio.call.outputs import Outputs
 from palladio.call.ownership import check_owners, owners, scratch_type
@@ -26,7 +26,7 @@ from palladio.ir.program import Program, Var
 from palladio.ops.launch import INDEX, Launch, launch
 from palladio.trace.debug import checks_enabled
 from palladio.trace.dma import Cores, among_cores
-from palladio.trace.functions import call_user, counted, function_location, function_name
+from palladio.trace.functions import call_user, counted, function_location, function_name, positional_names
 from palladio.trace.grid import GridAxes, enclosing_axes, grid_axes
 from palladio.trace.hardware import limits_enabled
 from palladio.trace.reference import Reference
@@ -351,7 +351,7 @@ class _Builder:
 
     def ref_hints(self, body: Callable[..., Any], made: Launch) -> list[str]:
         """The body's parameter names for references that are parameters by themselves."""
-        names = parameter_names(body)
+        names = positional_names(body)
         outputs = self.call.outputs.tree if self.call.outputs.types else ()
         scratch = self.call.scratch
         positional = (

@@ -15,7 +15,13 @@ from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValue
 from palladio.call.specs import BlockSpec, no_block_spec
 from palladio.ir.program import Literal, Program, Var
 from palladio.ops.grid import Blocked, BlockMap, BoundedSlice, Indirect, Squeezed
-from palladio.trace.functions import call_user, counted, function_location, function_name, shown_signature
+from palladio.trace.functions import (
+    call_user,
+    counted,
+    function_location,
+    function_name,
+    shown_signature,
+)
 from palladio.trace.indices import Slice
 from palladio.trace.trace import stage
 from palladio.trace.values import wrap
@@ -23,15 +29,6 @@ from palladio.types import dtypes
 from palladio.types.types import ANY, ArrayType, RefType, Type
 
 INDEX = ArrayType((), dtypes.INT32)
-
-
-def parameter_names(kernel: Callable[..., Any]) -> list[str]:
-    """The names of a kernel's positional parameters, as far as it has any."""
-    try:
-        parameters = inspect.signature(kernel).parameters.values()
-    except (TypeError, ValueError):
-        return []
-    return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
 
 
 def check_parameters(kernel: Callable[..., Any], roles: Sequence[tuple[str, int]], keywords: Sequence[str]) -> None:

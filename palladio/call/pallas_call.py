@@ -16,7 +16,7 @@ from palladio.base import trees
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
 from palladio.call.buffers import checked_buffers
 from palladio.call.cost import CostEstimate
-from palladio.call.mapping import BlockMapper, check_parameters, parameter_names, specs_for
+from palladio.call.mapping import BlockMapper, check_parameters, specs_for
 from palladio.call.outputs import Outputs, checked_aliases
 from palladio.call.specs import LARGEST_GRID_SIZE, GridSpec, ParsedGrid, no_block_spec, parse_grid
 from palladio.driver.cache import PreparedCache
@@ -27,7 +27,7 @@ from palladio.ir.bind import bind, form
 from palladio.ir.program import Program, Var
 from palladio.ops.grid import Grid, grid_call
 from palladio.trace.debug import checks_enabled
-from palladio.trace.functions import counted, function_location, function_name
+from palladio.trace.functions import counted, function_location, function_name, positional_names
 from palladio.trace.grid import GridAxes, grid_axes
 from palladio.trace.trace import Traced, current_trace, stage
 from palladio.trace.values import wrap
@@ -259,7 +259,7 @@ class PallasCall:
     def _name_argument(self, error: PalladioError) -> None:
         """Add the kernel's name for an argument to an error about it: `args[1] (y_ref)`."""
         found = re.match(r"args\[(\d+)\]", error.argument or "")
-        names = parameter_names(self.kernel) if found else []
+        names = positional_names(self.kernel) if found else []
         if found and int(found[1]) < len(names):
             error.argument = f"{error.argument} ({names[int(found[1])]})"
 
@@ -316,7 +316,7 @@ class _Builder:
         self.call = call
         self.args = args
         self.types = list(types)
-        self.names = parameter_names(call.kernel)
+        self.names = positional_names(call.kernel)
         count = call.spec.num_scalar_prefetch
         if len(args) < count:
             raise PalladioValueError(

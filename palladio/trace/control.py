@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,13 +22,15 @@ from palladio.ir.program import Program, Var
 from palladio.ops import control as ops
 from palladio.ops import memory
 from palladio.ops.launch import collective_scope
-from palladio.trace.functions import call_user, counted, require_function
+from palladio.trace.functions import call_user, counted, positional_names, require_function
+from palladio.trace.grid import require_shared_axes
 from palladio.trace.trace import Staged, stage
 from palladio.trace.unions import unpacked
 from palladio.trace.values import wrap
 from palladio.types import dtypes
 from palladio.types.scratch import ACC
 from palladio.types.transforms import Index, Operand, Slice
+from palladio.types.types import ACC as ACC_SPACE
 from palladio.types.types import ArrayType, MemoryRef, RefType, Shape, ShapeDtypeStruct, Type
 
 Kind = tuple[ArrayType, bool]
@@ -59,10 +62,12 @@ class Body:
         weak: Sequence[bool],
         arguments: Callable[..., Any],
         kinds: Sequence[Kind] | None = None,
+        hints: Sequence[str] = (),
     ) -> Staged:
         """Stage it.
 
         Args:
+            hints: names for the inputs.
             weak: whether each input is weak.
             arguments: builds the positional and keyword arguments from the flat traced inputs.
             kinds: if given, the types to convert the outputs to.
@@ -77,7 +82,7 @@ class Body:
                 return leaves
             return [_converted(leaf, kind) for leaf, kind in zip(leaves, kinds, strict=True)]
 
-        return stage(flat, types, wrap, name=getattr(self.function, "__name__", self.what))
+        return stage(flat, types, wrap, name=getattr(self.function, "__name__", self.what), hints=hints)
 
 
 def _converted(leaf: Any, kind: Kind) -> Any:
@@ -507,14 +512,20 @@ def run_scoped(f: Callable[..., Any], *types: Any, collective_axes: Any = (), **
 
     Raises:
         PalladioTypeError: if a reference escapes in the result.
+        PalladioValueError: collective axes that are not among the kernel's threads.
     """
     leaves, structure = trees.flatten((types, kw_types))
     allocations = tuple(_ref_type(leaf) for leaf in leaves)
+    require_shared_axes((collective_axes,) if isinstance(collective_axes, str) else collective_axes, "collective_axes")
+    own = [n for n, ref in enumerate(allocations) if ref.space is ACC_SPACE]
+    if collective_axes and own:
+        return _run_partly_shared(f, leaves, structure, own, collective_axes)
     body = Body(f, "run_scoped")
     staged = body.stage(
         allocations,
         [False] * len(leaves),
         lambda *refs: trees.unflatten(structure, unpacked(leaves, refs)),
+        hints=_allocation_names(f, types, kw_types),
     )
     program = staged.program
     count = len(leaves)
@@ -523,6 +534,43 @@ def run_scoped(f: Callable[..., Any], *types: Any, collective_axes: Any = (), **
     results = bind(op, *staged.captured, body=ordered, allocations=allocations)
     marked = [convert.mark_weak(value, weak) for value, weak in zip(results, staged.weak, strict=True)]
     return None if body.structure is None else trees.unflatten(body.structure, marked)
+
+
+def _allocation_names(f: Callable[..., Any], types: Sequence[Any], kw_types: Mapping[str, Any]) -> list[str]:
+    """What reports call the allocations: the names of keys, or else of the function's parameters."""
+    parameters = positional_names(f)
+    found = []
+    for position, part in enumerate(types):
+        own = parameters[position] if position < len(parameters) else ""
+        found += [_last_name(path) or own for path in trees.leaf_names(part, "")]
+    for path in trees.leaf_names(dict(kw_types), ""):
+        found.append(_last_name(path))
+    return found
+
+
+def _last_name(path: str) -> str:
+    """The last key of a path through a pytree that is a name."""
+    names = re.findall(r"[A-Za-z_]\w*", path)
+    return names[-1] if names else ""
+
+
+def _run_partly_shared(
+    f: Callable[..., Any], leaves: Sequence[Any], structure: trees.Structure, own: Sequence[int], axes: Any
+) -> Any:
+    """`run_scoped` of memory that threads share and, inside of that, of accumulators, which each has by itself."""
+    shared = [n for n in range(len(leaves)) if n not in own]
+
+    @functools.wraps(f)
+    def outer(*common: Any) -> Any:
+        @functools.wraps(f)
+        def inner(*private: Any) -> Any:
+            refs = dict(zip((*shared, *own), (*common, *private), strict=True))
+            args, kwargs = trees.unflatten(structure, [refs[n] for n in range(len(leaves))])
+            return f(*args, **kwargs)
+
+        return run_scoped(inner, *(leaves[n] for n in own))
+
+    return run_scoped(outer, *(leaves[n] for n in shared), collective_axes=axes)
 
 
 def with_scoped(*types: Any, collective_axes: Any = (), **kw_types: Any) -> Callable[[Callable[..., Any]], Any]:

@@ -20,6 +20,15 @@ def function_name(function: Callable[..., Any]) -> str:
     return getattr(function, "__name__", type(function).__name__)
 
 
+def positional_names(function: Callable[..., Any]) -> list[str]:
+    """The names of a function's positional parameters, as far as it has any."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+
+
 def function_location(function: Callable[..., Any]) -> Location | None:
     """Where a function is defined: the line with its `def`, or the body of a lambda."""
     while hasattr(function, "func"):
