@@ -139,7 +139,7 @@ class Sequential:
             rest, found = iter(state), []
             for operand in turning:
                 free = True if operand.slots == depth else step < operand.slots
-                if operand.lookahead and operand.tracked:
+                if operand.lookahead:
                     found.append(self.fetch_next(operand, free, next(rest)))
                 elif operand.tracked:
                     found.append((self.fetch_tracked(operand, step, free, next(rest)[0]), ZERO))
@@ -214,8 +214,6 @@ class Sequential:
             for each in turning:
                 if each.slots == depth:
                     used = numbers[id(each)] > depth if each.tracked else step >= depth
-                    if each.turn is Turn.BY_INDEX and not each.tracked:
-                        used = step > 0
                     found.append((each, begins[id(each)], slots[id(each)], used))
             self.transfers.reuse(depth, found)
 
@@ -250,9 +248,7 @@ class Sequential:
         for operand in operands:
             if operand.turn is Turn.EVERY_STEP:
                 continue
-            if not operand.tracked:
-                self.fetch_if(operand, clamped, both(due, operand.walk.begins(clamped)), 0)
-            elif operand.lookahead:
+            if operand.lookahead:
                 behind = step - (operand.delay or 0)
                 free = operand.walk.ends(np.maximum(behind, 0)) & (behind >= 0)
                 states[id(operand)] = self.fetch_next(operand, free, states[id(operand)])

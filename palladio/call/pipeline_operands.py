@@ -67,6 +67,11 @@ class Operand:
         self.declared = mode.buffer_count if isinstance(mode, Buffered) else slots
         self.slots = 1 if self.turn is Turn.NEVER else min(self.declared, steps.known or self.declared)
 
+    def keep_turning(self) -> None:
+        """Give every call of a pipeline blocks of its own: in a chain of them a slot may be in use by the last one."""
+        self.turn = Turn.BY_INDEX if self.turn is Turn.NEVER else self.turn
+        self.slots = self.declared
+
     @property
     def block_shape(self) -> tuple[int, ...]:
         """The shape of a block, squeezed axes left out."""
@@ -74,8 +79,8 @@ class Operand:
 
     @property
     def tracked(self) -> bool:
-        """Whether only the run knows which slot a step uses."""
-        return self.turn is Turn.BY_INDEX and self.slots > 1
+        """Whether only the run knows how many blocks there were before a step."""
+        return self.turn is Turn.BY_INDEX
 
     @property
     def described(self) -> MemoryRef:

@@ -26,6 +26,7 @@ from palladio.call.masked import (
 )
 from palladio.call.mesh import Mesh, WarpMesh
 from palladio.call.pipeline_gpu import emit_pipeline
+from palladio.call.pipeline_warp_specialized import PipelinePipeline, emit_pipeline_warp_specialized
 from palladio.call.refused import REFUSED
 from palladio.call.specs import GPUBlockSpec
 from palladio.call.warps import as_torch_kernel, warp_map
@@ -127,6 +128,8 @@ __all__ = [
     "barrier_wait",
     "cluster_ref",
     "emit_pipeline",
+    "emit_pipeline_warp_specialized",
+    "PipelinePipeline",
     "GPUBlockSpec",
     "commit_smem",
     "commit_smem_to_gmem_group",
