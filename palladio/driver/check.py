@@ -63,15 +63,19 @@ class Report:
         """Whether nothing was found."""
         return not self.findings
 
-    def render(self) -> str:
-        """The text that a person reads."""
+    @property
+    def summary(self) -> str:
+        """How many findings there are in how many schedules."""
         ran = f"{self.explored} schedule{'' if self.explored == 1 else 's'}"
         scope = f"all {ran} that can differ" if self.complete else ran
         if self.ok:
             return f"no finding in {scope}"
-        parts = [finding.render() for finding in self.findings]
-        count = f"{len(parts)} finding{'' if len(parts) == 1 else 's'} in {scope}"
-        return "\n\n".join([*parts, count])
+        count = len(self.findings)
+        return f"{count} finding{'' if count == 1 else 's'} in {scope}"
+
+    def render(self) -> str:
+        """The text that a person reads."""
+        return "\n\n".join([*(finding.render() for finding in self.findings), self.summary])
 
     def __str__(self) -> str:
         return self.render()

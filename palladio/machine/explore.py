@@ -90,6 +90,11 @@ class SlotHistory:
         self.last, self.arrived, self.looked = self.arrived, [], []
         self.completed += 1
 
+    def exchanges(self, run: History, since: int) -> bool:
+        """Whether an arrival from that step on could still be the last of the phase, behind all who have looked."""
+        arrived = (each for each in self.arrived if each >= since)
+        return any(not any(run.events[look].past >> each & 1 for look in self.looked) for each in arrived)
+
     def looks(self, step: int, early: bool) -> tuple[list[int], Steps]:
         """A wait that returns, or a test; `early` if it could have taken place before the last completion."""
         self.looked.append(step)
@@ -178,13 +183,9 @@ class History:
             history.completes(self)
         return self._latest(found, event.process, before)
 
-    def blocked(self, point: Point, process: int, before: Steps, seen: int) -> tuple[list[int], Steps]:
-        """Of a thread that cannot go on: the steps before which it could have; those that touched the same thing."""
-        history = self.of(point.thing)
-        if isinstance(history, CounterHistory):
-            found, behind = history.touches(self, point, before)
-        else:
-            found, behind = history.last if history.completed - seen >= 2 else [], history.behind
+    def blocked(self, point: Point, process: int, before: Steps) -> tuple[list[int], Steps]:
+        """Of a thread that a semaphore keeps: the steps before which it could have gone on; all those that matter."""
+        found, behind = self.of(point.thing).touches(self, point, before)
         return self._latest(found, process, before), behind
 
     def _touches(
@@ -220,12 +221,12 @@ class Place:
 
     Fields:
         options: who can go on, in the order in which choices number them.
-        asleep: who need not be tried: what would follow has run, or runs elsewhere.
+        asleep: who need not be tried, since what would follow has run; and since which place on the way.
         wanted: who is to be tried.
         chosen: who went on.
     """
 
-    def __init__(self, options: Sequence[int], asleep: set[int], chosen: int) -> None:
+    def __init__(self, options: Sequence[int], asleep: dict[int, int], chosen: int) -> None:
         self.options = options
         self.asleep = asleep
         self.wanted = {chosen}
@@ -266,7 +267,7 @@ class Exploration:
         """Go back to the last place where something is left to try, and take it."""
         while self.way:
             place = self.way[-1]
-            place.asleep.add(place.chosen)
+            place.asleep[place.chosen] = len(self.way) - 1
             left = [each for each in place.options if each in place.wanted and each not in place.asleep]
             if left:
                 place.chosen = left[0]
@@ -283,7 +284,7 @@ class Course(Choices):
         self.way = exploration.way
         self.known = len(self.way)
         self.history = History()
-        self.asleep: set[int] = set()
+        self.asleep: dict[int, int] = {}
         self.cut = False
         self.endless = False
         self._event: Event | None = None
@@ -350,9 +351,11 @@ class Course(Choices):
             awake = [each for each in numbers if each not in self.asleep]
             self.endless = depth >= STEPS
             if not awake or self.endless:
+                if self.machine is not None:
+                    self.ends(self.machine)
                 self.cut = True
                 raise Cut
-            place = Place(numbers, set(self.asleep), awake[0])
+            place = Place(numbers, dict(self.asleep), awake[0])
             self.way.append(place)
         chosen = self._by_number[place.chosen]
         self._before = self._past[place.chosen]
@@ -363,11 +366,11 @@ class Course(Choices):
     def ends(self, machine: Machine) -> None:
         """Threads that cannot go on might have, before another took what they wait for."""
         for agent in machine.runnable:
-            if agent.point is None or able_to_go_on(agent):
-                continue
+            point = agent.point
+            if point is None or able_to_go_on(agent) or not isinstance(point.thing, Counter):
+                continue  # what a thread lacks at a barrier does not depend on the order
             number = self.numbers[agent]
-            seen = self._found(agent, agent.point)
-            races, behind = self.history.blocked(agent.point, number, self._past[number], seen)
+            races, behind = self.history.blocked(point, number, self._past[number])
             for step in races:
                 self._want(step, number, self._past[number] | behind, len(self.history.events))
 
@@ -404,23 +407,26 @@ class Course(Choices):
             for step in races:
                 self._want(step, event.process, event.past, number)
         place = self.way[number]
-        sleeping = (each for each in place.asleep if each != event.process)
-        self.asleep = {each for each in sleeping if not self._sees(self._by_number[each], event)}
+        self.asleep = {
+            each: since
+            for each, since in place.asleep.items()
+            if each != event.process and not self._sees(self._by_number[each], event, since)
+        }
 
     def _resumes(self, agent: Agent, thing: Any) -> None:
         """A thread goes on behind what it waited for."""
         behind = self.history.of(thing).behind if isinstance(thing, Slot) else self._left.get(thing, 0)
         self._past[self.numbers[agent]] |= behind
 
-    def _sees(self, choice: Choice, event: Event) -> bool:
+    def _sees(self, choice: Choice, event: Event, since: int) -> bool:
         """Whether the next step of who is asleep would not be the same before and behind a step just taken."""
         return any(
-            mine.thing is theirs.thing and self._differs(mine, theirs)
+            mine.thing is theirs.thing and self._differs(mine, theirs, since)
             for mine in touched(choice)
             for theirs in event.touches
         )
 
-    def _differs(self, mine: Point, theirs: Point) -> bool:
+    def _differs(self, mine: Point, theirs: Point, since: int) -> bool:
         history = self.history.of(mine.thing)
         if isinstance(history, CounterHistory):
             return _conflict(mine.kind, theirs.kind)
@@ -428,7 +434,9 @@ class Course(Choices):
             return mine.kind != "meet"
         if theirs.kind == "arrive":
             return not history.arrived  # that arrival was the last of a phase
-        return mine.kind == "arrive" and history.slot.arrived == history.slot.needed - 1
+        if mine.kind != "arrive" or history.slot.arrived != history.slot.needed - 1:
+            return False
+        return not history.exchanges(self.history, since)
 
     def _want(self, step: int, process: int, past: Steps, end: int) -> None:
         """At the place before a step, what leads to another one first is to be tried too.
