@@ -157,6 +157,10 @@ class CoreMesh(_Cores):
         object.__setattr__(self, "device_axes", devices)
         object.__setattr__(self, "axes", tuple(axes))
 
+    def __repr__(self) -> str:
+        devices = f", device_axes={self.device_axes}" if self.device_axes else ""
+        return f"CoreMesh({self.axis_names}, {self.sizes}{devices})"
+
 
 @dataclass(frozen=True, kw_only=True)
 class TensorCoreMesh(_Cores):
