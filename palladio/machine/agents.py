@@ -32,6 +32,7 @@ class Cluster:
         self.blocks = {each: Block(self, each) for each in itertools.product(*map(range, sizes))}
         self.running = 0
         self.shared: dict[Any, dict[Place, Any]] = {}
+        self.left: dict[Any, int] = {}
         self.cores = False
         self.title = ""
 
@@ -45,6 +46,7 @@ class Block:
         self.agents: list[Agent] = []
         self.stores: list[Any] = []
         self.scopes: dict[Any, Any] = {}
+        self.retired: list[Any] = []
         self.shared_bytes = 0
         self.named_barriers = 0
         self.running = 0

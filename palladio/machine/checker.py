@@ -43,20 +43,22 @@ class SlotClocks:
         waits: for each thread, the epoch of its last wait here.
         waiters: for each thread, the last completion that it has waited for, and how reports name that wait.
         overrun: whether a phase was found that its waiting threads may miss.
-        strangers: arrivals from other blocks.
+        strangers: for each thread of another block, its last arrival.
+        base: the last epoch of the actor when it belonged to a barrier that has ended.
     """
 
-    __slots__ = ("actor", "asynchronous", "generic", "overrun", "phases", "strangers", "waiters", "waits")
+    __slots__ = ("actor", "asynchronous", "base", "generic", "overrun", "phases", "strangers", "waiters", "waits")
 
-    def __init__(self, actor: Actor, clock: Clock) -> None:
+    def __init__(self, actor: Actor, clock: Clock, base: int = 0) -> None:
         self.actor = actor
+        self.base = base
         self.generic = clock
         self.asynchronous = clock.copy()
         self.phases: dict[int, tuple[Clock, Clock]] = {}
         self.overrun = False
         self.waits: dict[Actor, int] = {}
         self.waiters: dict[Actor, tuple[int, Party]] = {}
-        self.strangers: list[tuple[Actor, int, Party]] = []
+        self.strangers: dict[Actor, tuple[int, Party]] = {}
 
 
 class Checker:
@@ -288,7 +290,10 @@ class Checker:
         """The clocks of a barrier."""
         if slot.checks is None:
             actors = slot.home.cluster.actors
-            slot.checks = SlotClocks(actors.new(f"copies to {slot.name}"), actors.clock())
+            # Actors of barriers that have ended serve again, so that clocks do not grow with every scope entered.
+            retired = slot.home.retired
+            actor, base = retired.pop() if retired else (actors.new(f"copies to barriers of {slot.home.label}"), 0)
+            slot.checks = SlotClocks(actor, actors.clock(), base)
         return slot.checks  # type: ignore[no-any-return]
 
     def arrives(self, agent: Agent, eqn: Eqn, slot: Slot) -> None:
@@ -301,7 +306,7 @@ class Checker:
                 party = Party(agent.title, f"arrives at {slot.name} of {slot.home.label}", eqn.location)
                 self._exited(party, f"{slot.name} of {slot.home.label}")
             party = Party(agent.title, f"arrives at {slot.name} of {slot.home.label}", eqn.location)
-            clocks.strangers.append((agent.actor, self._epoch(agent), party))
+            clocks.strangers[agent.actor] = self._epoch(agent), party
 
     def completes(self, slot: Slot, by: Any) -> None:
         """A phase is about to complete. Those who wait for the phase before must have seen it by then."""
@@ -441,7 +446,7 @@ class Checker:
         generic, asynchronous, accesses = flight.notes
         if isinstance(target, Slot):
             clocks = self.slot_clocks(target)
-            actor, epoch = clocks.actor, target.completed + 1
+            actor, epoch = clocks.actor, clocks.base + target.completed + 1
             pair = clocks.generic, clocks.asynchronous
         else:
             target.landed += 1
@@ -531,11 +536,21 @@ class Checker:
         for store in stores:
             if isinstance(store, Barrier):
                 self._barrier_ends(store)
+                self._retire(store)
             elif isinstance(store, Semaphores):
                 self._semaphores_end(store)
             elif isinstance(store, Buffer) and store.shadow is not None:
                 self._buffer_ends(store, known, eqn, agent)
             self.limits.freed(store)
+
+    @staticmethod
+    def _retire(barrier: Barrier) -> None:
+        """The actors of a barrier that has ended may serve another one."""
+        for slot in barrier.slots.flat:
+            clocks = slot.checks
+            if clocks is not None and not slot.arrived and not slot.parts:
+                slot.home.retired.append((clocks.actor, clocks.base + slot.completed))
+                slot.checks = None
 
     def _buffer_ends(self, store: Buffer, known: Clock, eqn: Eqn, agent: Agent) -> None:
         end = Access(agent.actor, 0, eqn, agent.title, write=True)
@@ -603,7 +618,7 @@ class Checker:
 
     def _strangers(self, barrier: Barrier, known: Clock, block: Block) -> None:
         for slot in barrier.slots.flat:
-            for actor, epoch, party in slot.checks.strangers if slot.checks else ():
+            for actor, (epoch, party) in slot.checks.strangers.items() if slot.checks else ():
                 if not known.covers(actor, epoch):
                     self._exited(party, f"{slot.name} of {block.label}")
 

@@ -140,7 +140,8 @@ class Machine:
             agent.block.ended = True
             if self.checker is not None:
                 self.checker.block_ends(agent.block)
-        group.ended.append((agent.generic, agent.asynchronous))
+        if group.parent is not None:
+            group.ended.append((agent.generic, agent.asynchronous))
         if cluster.running == 0 and not (self.policy.patient and self.has_copies(cluster)):
             self.leave(cluster)
         if group.running == 0 and not group.start_next() and group.done:

@@ -13,7 +13,7 @@ import numpy as np
 from palladio.base.errors import PalladioValueError
 from palladio.ir.program import Eqn, Program
 from palladio.machine.agents import Agent, Block, Cluster, Point, Wait
-from palladio.machine.buffers import Buffer, allocate
+from palladio.machine.buffers import Barrier, Buffer, allocate
 from palladio.machine.cores import OF_CORES, Spread, axes_of, part
 from palladio.machine.machine import Group, Machine
 from palladio.machine.step import RULES, Steps, run_program
@@ -360,9 +360,24 @@ def collective_scope(eqn: Eqn) -> Callable[..., Steps]:
             del block.scopes[visit]
             if agent.checker is not None:
                 agent.checker.scope_ends(agent, eqn, meeting.stores, meeting.come)
+            _forget_scope(block, visit, meeting.stores)
         return results
 
     return steps
+
+
+def _forget_scope(block: Block, visit: Any, stores: Sequence[Any]) -> None:
+    """A block has left a scope: what is kept of it does not grow with the number of scopes entered."""
+    for store in stores:
+        for slot in store.slots.flat if isinstance(store, Barrier) else ():
+            for agent in block.agents:
+                agent.observed.pop(slot, None)
+    cluster = block.cluster
+    cluster.left[visit] = cluster.left.get(visit, 0) + 1
+    if cluster.left[visit] == len(cluster.blocks):
+        del cluster.left[visit]
+        for number in range(len(stores)):
+            cluster.shared.pop((visit, number), None)
 
 
 def _allocate_shared(agent: Agent, visit: Any, number: int, type: RefType, name: str) -> Any:

@@ -1,0 +1,92 @@
+"""What the checker remembers is bounded by the buffers and the threads, not by how long a kernel runs."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import numpy as np
+import pytest
+
+import palladio as pl
+import palladio.gpu as plgpu
+import palladio.numpy as jnp
+from palladio.driver.check import run_once
+from palladio.machine.clocks import Clock
+from palladio.machine.policies import RoundRobin
+from palladio.machine.shadow import Access, State
+
+
+SPARE = 16
+"""Records more or fewer that chance in the order of steps may leave; 256 steps make hundreds."""
+
+
+def ring(steps: int) -> Any:
+    """A ring of two stages between a copying and a computing warpgroup."""
+
+    def body(x: Any, out: Any, buffer: Any, full: Any, empty: Any) -> None:
+        @pl.when(pl.axis_index("wg") == 0)
+        def _() -> None:
+            @pl.loop(0, steps)
+            def _(step: Any) -> None:
+                @pl.when(step >= 2)
+                def _() -> None:
+                    plgpu.barrier_wait(empty.at[step % 2])
+
+                plgpu.copy_gmem_to_smem(x.at[step % 4], buffer.at[step % 2], full.at[step % 2])
+
+            @pl.loop(0, 2)
+            def _(slot: Any) -> None:
+                plgpu.barrier_wait(empty.at[slot])
+
+        @pl.when(pl.axis_index("wg") == 1)
+        def _() -> None:
+            out[...] = jnp.zeros(out.shape, out.dtype)
+
+            @pl.loop(0, steps)
+            def _(step: Any) -> None:
+                plgpu.barrier_wait(full.at[step % 2])
+                out[...] = out[...] + buffer[step % 2]
+                plgpu.barrier_arrive(empty.at[step % 2])
+
+    scratch = [plgpu.SMEM((2, 8), jnp.float32), plgpu.Barrier(num_barriers=2), plgpu.Barrier(num_barriers=2)]
+    out = pl.ShapeDtypeStruct((8,), jnp.float32)
+    return plgpu.kernel(body, out, scratch_types=scratch, num_threads=2, thread_name="wg")
+
+
+def scopes(steps: int) -> Any:
+    """A shared scope with a barrier, entered in every step."""
+
+    def body(x: Any, out: Any) -> None:
+        @pl.loop(0, steps)
+        def _(step: Any) -> None:
+            def inside(buffer: Any, full: Any) -> None:
+                @pl.when(pl.axis_index("wg") == 0)
+                def _() -> None:
+                    plgpu.copy_gmem_to_smem(x.at[step % 4], buffer, full)
+
+                plgpu.barrier_wait(full)
+                out[pl.axis_index("wg")] = buffer[...]
+
+            pl.run_scoped(inside, plgpu.SMEM((8,), jnp.float32), plgpu.Barrier(), collective_axes="wg")
+
+    return plgpu.kernel(body, pl.ShapeDtypeStruct((2, 8), jnp.float32), num_threads=2, thread_name="wg")
+
+
+def kept(call: Any) -> tuple[int, int, int]:
+    """How many accesses, states and clocks are alive at the end of a run, and that nothing was found."""
+    x = np.ones((4, 8), np.float32)
+    run = run_once(call, (x,), RoundRobin)
+    assert not run.findings
+    gc.collect()
+    alive = gc.get_objects()
+    counts = tuple(sum(isinstance(each, kind) for each in alive) for kind in (Access, State, Clock))
+    del run
+    return counts  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("kernel", [ring, scopes])
+def test_a_run_of_many_steps_keeps_no_more_than_one_of_few(kernel: Any) -> None:
+    few, many = kernel(16), kernel(256)
+    kept(few)  # what is made once for the process
+    assert all(long <= short + SPARE for long, short in zip(kept(many), kept(few), strict=True))
