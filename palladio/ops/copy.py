@@ -14,15 +14,28 @@ import numpy as np
 from palladio.base.errors import PalladioTypeError, PalladioValueError
 from palladio.ir.op import DischargeContext, Discharged, Op
 from palladio.ops import access
-from palladio.ops.memory import COMBINERS, Transforms, accessed, require_like, updated
+from palladio.ops.memory import COMBINERS, Transforms, part_of, require_like, updated
 from palladio.types import dtypes
 from palladio.types.attributes import Named
 from palladio.types.effects import SYNC, Effect, read, write
-from palladio.types.types import ACC, BARRIER, DMA_SEMAPHORE, SYNCHRONISING, ArrayType, MemorySpace, RefType, Type
+from palladio.types.types import (
+    ACC,
+    ANY,
+    BARRIER,
+    DMA_SEMAPHORE,
+    GMEM,
+    SMEM,
+    SYNCHRONISING,
+    ArrayType,
+    MemorySpace,
+    RefType,
+    Type,
+)
 
 Stacks = tuple[Transforms, ...]
 PREDICATE = ArrayType((), dtypes.BOOL)
 COUNT = ArrayType((), dtypes.INT32)
+_GLOBAL = (GMEM, ANY)
 FILLS = ("zeros", "undefined", "promise_in_bounds")
 
 
@@ -31,11 +44,11 @@ def stays_a_reference(context: DischargeContext, *inputs: Any, **params: Any) ->
     raise PalladioTypeError("a reference that other threads reach has no value of its own; it cannot be discharged")
 
 
-def require_space(what: str, root: Type, *spaces: MemorySpace) -> RefType:
+def require_space(what: str, root: Type, *spaces: MemorySpace, argument: str | None = None) -> RefType:
     """The type, which must be a reference in one of these spaces."""
     if not isinstance(root, RefType) or root.space not in spaces:
         wanted = " or ".join(map(str, spaces))
-        raise PalladioTypeError(f"{what} must be a reference in {wanted}", got=str(root))
+        raise PalladioTypeError(f"{what} must be a reference in {wanted}", argument=argument, got=str(root))
     return root
 
 
@@ -65,19 +78,18 @@ def require_barrier(barrier: Type, stack: Transforms, indices: Sequence[Type], n
         )
     if named and root.attribute(Named) is None:
         raise PalladioTypeError("this is no named barrier", expected="a plgpu.NamedBarrier reference", got=str(root))
-    _require_one("barrier", root, accessed(root, stack, indices, ref=True))
+    _require_one("barrier", root, part_of(root, stack, indices))
 
 
-def _require_data(what: str, root: Type) -> None:
+def _require_data(what: str, root: Type) -> RefType:
     if not isinstance(root, RefType) or root.space in SYNCHRONISING or root.space is ACC:
         raise PalladioTypeError(f"{what} of a copy is a reference to memory", got=str(root))
+    return root
 
 
-def _require_pair(source: Type, target: Type, stacks: Stacks, indices: Sequence[Type]) -> ArrayType:
-    _require_data("the source", source)
-    _require_data("the target", target)
-    part = accessed(source, stacks[0], indices, ref=True)
-    require_like("the source", part, accessed(target, stacks[1], indices, ref=True))
+def _require_pair(source: RefType, target: RefType, stacks: Stacks, indices: Sequence[Type]) -> ArrayType:
+    part = part_of(source, stacks[0], indices)
+    require_like("the source", part, part_of(target, stacks[1], indices))
     return part
 
 
@@ -98,7 +110,8 @@ def _load_type(
     collective: tuple[str, ...],
     fill: str,
 ) -> Sequence[Type]:
-    _require_pair(source, target, transforms, indices)
+    given = require_space("the source of a copy to shared memory", source, *_GLOBAL, argument="src")
+    _require_pair(given, require_space("its target", target, SMEM, argument="dst"), transforms, indices)
     require_barrier(barrier, transforms[2], indices)
     require_predicate(predicate)
     if fill not in FILLS:
@@ -134,7 +147,8 @@ copy_gmem_to_smem = Op(
 def _store_type(
     source: Type, target: Type, predicate: Type, *indices: Type, transforms: Stacks, reduction: str | None
 ) -> Sequence[Type]:
-    _require_pair(source, target, transforms, indices)
+    given = require_space("the source of a copy to global memory", source, SMEM, argument="src")
+    _require_pair(given, require_space("its target", target, *_GLOBAL, argument="dst"), transforms, indices)
     require_predicate(predicate)
     if reduction is not None and reduction not in COMBINERS:
         raise PalladioValueError(
@@ -222,8 +236,8 @@ commit_smem = Op(
 
 
 def _prefetch_type(source: Type, predicate: Type, *indices: Type, transforms: Transforms) -> Sequence[Type]:
-    _require_data("the source", source)
-    accessed(source, transforms, indices, ref=True)
+    given = require_space("what is prefetched", source, *_GLOBAL, argument="ref")
+    part_of(given, transforms, indices)
     require_predicate(predicate)
     return ()
 
@@ -242,9 +256,9 @@ async_prefetch = Op(
 def _store_smem_type(
     target: Type, barrier: Type, value: Type, *indices: Type, transforms: Stacks, reduction: str | None
 ) -> Sequence[Type]:
-    _require_data("the target", target)
+    memory = require_space("the target of a store to a block of the cluster", target, SMEM, argument="ref")
     require_barrier(barrier, transforms[1], indices)
-    require_like("the value", value, accessed(target, transforms[0], indices, ref=True))
+    require_like("the value", value, part_of(memory, transforms[0], indices))
     if reduction is not None and reduction not in COMBINERS:
         raise PalladioValueError("no such reduction", argument="atomic", expected=", ".join(COMBINERS), got=reduction)
     return ()
@@ -274,17 +288,20 @@ async_store_smem = Op(
 
 
 def _dma_type(
-    source: Type, target: Type, semaphore: Type, *rest: Type, transforms: Stacks, remote: bool
+    source: Type, target: Type, semaphore: Type, *rest: Type, transforms: Stacks, remote: bool, clip: bool = False
 ) -> Sequence[Type]:
     indices = rest[1:] if remote else rest
-    _require_pair(source, target, transforms, indices)
+    given, taken = _require_data("the source", source), _require_data("the target", target)
+    _require_pair(given, taken, transforms, indices)
     for root, stack in zip((semaphore, *rest[:1]) if remote else (semaphore,), transforms[2:]):
         require_space("the semaphore of a copy", root, DMA_SEMAPHORE)
-        _require_one("semaphore", root, accessed(root, stack, indices, ref=True))
+        _require_one("semaphore", root, part_of(root, stack, indices))
     return ()
 
 
-def _dma_eval(source: Any, target: Any, semaphore: Any, *rest: Any, transforms: Stacks, remote: bool) -> Sequence[Any]:
+def _dma_eval(
+    source: Any, target: Any, semaphore: Any, *rest: Any, transforms: Stacks, remote: bool, **_: Any
+) -> Sequence[Any]:
     _copied(source, target, transforms, rest[1:] if remote else rest)
     return ()
 
@@ -304,7 +321,8 @@ def _dma_record(name: str, doc: str, remote: bool) -> Op:
 
 dma_start = _dma_record(
     "dma_start",
-    "Starts target = source and returns; when the bytes have landed, `semaphore` counts them.",
+    "Starts target = source and returns; when the bytes have landed, `semaphore` counts them. With `clip`, source and "
+    "target may reach outside of their arrays: such elements are uninitialised when read and dropped when written.",
     remote=False,
 )
 dma_start_remote = _dma_record(
@@ -317,7 +335,7 @@ dma_start_remote = _dma_record(
 
 def _dma_wait_type(semaphore: Type, *indices: Type, transforms: Transforms, amount: int) -> Sequence[Type]:
     root = require_space("the semaphore of a copy", semaphore, DMA_SEMAPHORE)
-    _require_one("semaphore", root, accessed(root, transforms, indices, ref=True))
+    _require_one("semaphore", root, part_of(root, transforms, indices))
     return ()
 
 

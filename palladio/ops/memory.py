@@ -15,7 +15,7 @@ from palladio.types import dtypes
 from palladio.types.effects import accumulate as accumulates
 from palladio.types.effects import read, write
 from palladio.types.transforms import Transform, transformed
-from palladio.types.types import ArrayType, RefType, Type
+from palladio.types.types import ACC, SYNCHRONISING, ArrayType, RefType, Type
 
 Transforms = tuple[Transform, ...]
 
@@ -31,7 +31,25 @@ COMBINERS: dict[str, Callable[..., Any]] = {
 }
 
 
+def part_of(root: RefType, transforms: Transforms, indices: Sequence[Type]) -> ArrayType:
+    """The type of what transforms select of a reference, whatever it refers to."""
+    return transformed(root.array, transforms, indices)  # type: ignore[arg-type]
+
+
 def accessed(root: Type, transforms: Transforms, indices: Sequence[Type], *, ref: bool) -> ArrayType:
+    """The type of what is read or written, through a reference to memory or of an array."""
+    if isinstance(root, RefType) and root.space in SYNCHRONISING:
+        raise PalladioTypeError(
+            "barriers and semaphores hold no data",
+            got=str(root),
+            hint="barrier_wait and barrier_arrive, semaphore_wait and semaphore_signal use them",
+        )
+    if isinstance(root, RefType) and root.space is ACC:
+        raise PalladioTypeError(
+            "an accumulator is read whole or in static parts, written whole, and added to by wgmma; nothing else",
+            got=str(root),
+            hint="value = acc[...], acc[...] = value, plgpu.wgmma(acc, a, b)",
+        )
     if isinstance(root, RefType) != ref:
         raise PalladioTypeError(f"the first input must be {'a reference' if ref else 'an array'}", got=str(root))
     array = root.array if isinstance(root, RefType) else root

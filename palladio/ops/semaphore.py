@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from palladio.base.errors import PalladioTypeError
 from palladio.ir.op import Op
 from palladio.ops.copy import COUNT, only_among_threads, require_space, stays_a_reference
-from palladio.ops.memory import Transforms, accessed
+from palladio.ops.memory import Transforms, part_of
 from palladio.types.effects import SYNC
 from palladio.types.types import DMA_SEMAPHORE, SEMAPHORE, Type
 
 
 def _require_semaphore(semaphore: Type, stack: Transforms, indices: Sequence[Type]) -> None:
     root = require_space("a semaphore", semaphore, SEMAPHORE, DMA_SEMAPHORE)
-    if accessed(root, stack, indices, ref=True).shape != ():
+    if part_of(root, stack, indices).shape != ():
         raise PalladioTypeError("one semaphore is needed", got=str(root), hint="pick one: ref.at[i]")
 
 

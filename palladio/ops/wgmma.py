@@ -16,7 +16,7 @@ from palladio.ir.op import DischargeContext, Discharged, Op
 from palladio.ir.program import Atom
 from palladio.ops import access, arithmetic, dot, memory
 from palladio.ops.copy import nothing_eval, require_pending, require_space
-from palladio.ops.memory import Transforms, accessed, inserted, require_like
+from palladio.ops.memory import Transforms, inserted, part_of, require_like
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 from palladio.types.effects import SYNC, Effect, read, write
@@ -43,7 +43,7 @@ def _operand(what: str, root: Type, stack: Transforms, indices: Sequence[Type], 
     if isinstance(root, ArrayType) and array_too:
         return root
     require_space(what, root, SMEM)
-    return accessed(root, stack, indices, ref=True)
+    return part_of(root, stack, indices)
 
 
 def check_product(acc: ArrayType, a: ArrayType, b: ArrayType) -> None:
@@ -73,7 +73,7 @@ def _wgmma_type(acc: Type, a: Type, b: Type, *indices: Type, transforms: Stacks)
         )
     require_static(transforms[0])
     check_product(
-        accessed(acc, transforms[0], indices, ref=True),
+        part_of(acc, transforms[0], indices),
         _operand("the left operand of wgmma", a, transforms[1], indices, True),
         _operand("the right operand of wgmma", b, transforms[2], indices, False),
     )
@@ -153,7 +153,7 @@ def _load_type(acc: Type, *indices: Type, transforms: Transforms, wait_n: int | 
     require_static(transforms)
     if wait_n is not None:
         require_pending("an accumulator load", wait_n)
-    return (accessed(root, transforms, indices, ref=True),)
+    return (part_of(root, transforms, indices),)
 
 
 def _load_eval(acc: Any, *, transforms: Transforms, wait_n: int | None) -> Sequence[Any]:

@@ -14,6 +14,7 @@ from palladio.ir.bind import bind
 from palladio.ops import copy as ops
 from palladio.trace.grid import require_cluster_axes
 from palladio.trace.reference import Reference, fitted, reached, require_reference
+from palladio.trace.trace import require_trace
 
 
 class OOBFillMode(Enum):
@@ -74,7 +75,14 @@ def copy_gmem_to_smem(
     require_cluster_axes(axes_of(collective_axes), "collective_axes")
     arguments = {"src": src, "dst": dst, "barrier": barrier}
     roots, stacks, operands = reached(*(require_reference(each, name) for name, each in arguments.items()))
-    fill = OOBFillMode.ZEROS if oob_mode is None else OOBFillMode(oob_mode)
+    fill = OOBFillMode.ZEROS if oob_mode is None else oob_mode
+    if not isinstance(fill, OOBFillMode):
+        raise PalladioTypeError(
+            "what lies outside the source is described by an OOBFillMode",
+            argument="oob_mode",
+            expected="such as plgpu.OOBFillMode.ZEROS",
+            got=repr(oob_mode),
+        )
     bind(
         ops.copy_gmem_to_smem,
         *roots,
@@ -106,6 +114,8 @@ def copy_smem_to_gmem(
 
 def commit_smem_to_gmem_group() -> None:
     """Close the group of this thread's copies to global memory since the last one."""
+    require_trace("commit_smem_to_gmem_group")
+    require_trace("commit_smem")
     bind(ops.commit_smem_to_gmem_group)
 
 
@@ -115,11 +125,13 @@ def wait_smem_to_gmem(n: int, wait_read_only: bool = False) -> None:
     Args:
         wait_read_only: wait only until the others have read their sources, which may then be written again.
     """
+    require_trace("wait_smem_to_gmem")
     bind(ops.wait_smem_to_gmem, n=n, read_only=bool(wait_read_only))
 
 
 def commit_smem() -> None:
     """Make this thread's ordinary stores to shared memory visible to copies and products that start after it."""
+    require_trace("commit_smem")
     bind(ops.commit_smem)
 
 

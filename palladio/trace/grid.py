@@ -102,3 +102,17 @@ def require_cluster_axes(names: Iterable[str], argument: str) -> None:
                 expected=", ".join(str(each) for each in known) or "a kernel with cluster axes",
                 got=repr(name),
             )
+
+
+def require_shared_axes(names: Iterable[str], argument: str) -> None:
+    """Refuse names along which the threads of a mesh share no memory: those of grid axes, and unknown ones."""
+    axes = enclosing_axes()
+    known = [name for name, kind in zip(axes.names, axes.kinds, strict=False) if name and kind != "grid"]
+    for name in names:
+        if name not in known:
+            raise PalladioValueError(
+                "no axis of threads that share memory has this name here",
+                argument=argument,
+                expected=", ".join(map(str, known)) or "a kernel with a thread axis",
+                got=repr(name),
+            )

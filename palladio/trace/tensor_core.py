@@ -12,6 +12,7 @@ from palladio.ops import dot as dot_ops
 from palladio.ops import wgmma as ops
 from palladio.trace.hardware import check_operands, limits_enabled
 from palladio.trace.reference import Reference, reached, require_reference
+from palladio.trace.trace import require_trace
 from palladio.types.types import ACC
 
 
@@ -42,6 +43,7 @@ def wgmma(acc: Any, a: Any, b: Any) -> None:
 
 def wgmma_wait(n: int) -> None:
     """Wait until at most `n` products of this warpgroup are in flight."""
+    require_trace("wgmma_wait")
     bind(ops.wgmma_wait, n=n)
 
 
@@ -78,4 +80,5 @@ def set_max_registers(n: int, *, action: str) -> None:
         n: a multiple of 8 from 24 to 256.
         action: "increase", which waits until they are free, or "decrease".
     """
+    require_trace("set_max_registers")
     bind(ops.set_max_registers, count=n, action=action)

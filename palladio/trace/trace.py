@@ -133,6 +133,16 @@ def current_trace() -> Trace | None:
     return interpreter if isinstance(interpreter, Trace) else None
 
 
+def require_trace(name: str) -> None:
+    """Refuse a call outside of a kernel, of a function that does something there only.
+
+    Raises:
+        PalladioValueError: if no kernel is being traced.
+    """
+    if current_trace() is None:
+        raise PalladioValueError(f"{name} has a meaning only inside a kernel")
+
+
 def is_live(value: Traced) -> bool:
     """Whether the function that a traced value belongs to is being traced."""
     trace = current_trace()
