@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +33,7 @@ class MatmulConfig:
         stages: steps whose operands have a place in shared memory, at least 2: products of one step are in flight
             while those of the next are issued.
         split: whether the two computing warpgroups divide the rows ("m") or the columns ("n") of the tile.
-        epilogue_n: columns of the pieces in which results are written; 128 bytes of them by default.
+        epilogue_n: columns of the pieces in which results are written; by default at most 128 bytes of them.
         snake: the axis of the result, "m" or "n", that is cut into bands, and
         snake_width: how many tiles wide these are. Within a band tiles follow each other along this axis first.
         blocks: how many blocks share the tiles, one for each multiprocessor.
@@ -72,8 +73,10 @@ class MatmulConfig:
 
     def piece(self, dtype: Any) -> int:
         """Columns of a piece of the result."""
-        columns = self.own_shape[1]
-        return min(columns, ROW_BYTES // dtype.itemsize) if self.epilogue_n is None else self.epilogue_n
+        if self.epilogue_n is not None:
+            return self.epilogue_n
+        columns, most = self.own_shape[1], ROW_BYTES // int(dtype.itemsize)
+        return columns if columns <= most else math.gcd(columns, most)
 
     def staging(self, dtype: Any) -> Any:
         """The buffers through which results are written: two for each computing warpgroup."""
@@ -84,15 +87,15 @@ class MatmulConfig:
         return plgpu.planar_snake(step, (rows, columns), "mn".index(self.snake), self.snake_width)
 
 
-def require_matmul_config(config: Any, operand: Any, result: Any, clusters: bool = False) -> MatmulConfig:
+def require_matmul_config(given: Any, operand: Any, result: Any, clusters: bool = False) -> MatmulConfig:
     """A configuration that makes sense and whose buffers fit into a block; by default one whose steps are 128 bytes.
 
     Args:
         operand, result: the dtypes of the operands and of the result.
         clusters: whether the kernel can run in clusters.
     """
-    config = MatmulConfig(tile_k=ROW_BYTES // operand.itemsize) if config is None else config
-    config = require_config(config, MatmulConfig)
+    default = MatmulConfig(tile_k=ROW_BYTES // operand.itemsize)
+    config: MatmulConfig = require_config(default if given is None else given, MatmulConfig)
     for name, choices in (("split", ("m", "n")), ("snake", ("m", "n")), ("cluster", (None, "m", "n"))):
         if getattr(config, name) not in choices:
             rule, expected = "no such axis", " or ".join(map(repr, choices))

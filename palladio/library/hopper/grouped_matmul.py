@@ -10,7 +10,7 @@ the group sizes in global memory. The memory warpgroup runs ahead of the computi
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,7 +51,7 @@ class _Problem:
     @property
     def visits(self) -> int:
         """How many tiles of rows there are at most: each group begins one of its own, and so do rows of no group."""
-        return pl.cdiv(self.rows, self.config.tile_m) + self.groups
+        return int(pl.cdiv(self.rows, self.config.tile_m)) + self.groups
 
     @property
     def gmm_plane(self) -> tuple[int, int]:
@@ -312,8 +312,8 @@ def gmm(
     inner, n = reversed(matrix) if transpose_rhs else matrix
     if inner != k:
         wanted = f"[g, n, {k}]" if transpose_rhs else f"[g, {k}, n]"
-        rule, got = "does not multiply with lhs", tuple(rhs.shape)
-        raise fail(pl.PalladioValueError, rule, argument="rhs", expected=wanted, got=got)
+        rule = "does not multiply with lhs"
+        raise fail(pl.PalladioValueError, rule, argument="rhs", expected=wanted, got=tuple(rhs.shape))
     sizes = group_sizes_of(group_sizes, m)
     if groups != sizes.shape[0]:
         rule, got = "there is one matrix for each group", f"{sizes.shape[0]} sizes"
@@ -387,7 +387,7 @@ def _kernel(
     shape: tuple[int, ...],
     dtype: Any,
     operand: Any,
-    blocks: list[tuple[int, ...]],
+    blocks: Sequence[tuple[int, ...]],
     tiles: int,
     interpret: Any,
 ) -> Any:

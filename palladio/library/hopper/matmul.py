@@ -22,6 +22,7 @@ Ref = Any
 Value = Any
 
 CLUSTER_BLOCKS = 2
+PEERS = ("peer",)
 IN_FLIGHT = 1
 """Products of a warpgroup that are in flight while the next one is issued."""
 
@@ -77,7 +78,7 @@ def _pipeline(problem: _Problem, row: Value, column: Value, group: Value, contex
 
     def spec(block: tuple[int, int], index_map: Any, shared_along: str) -> Any:
         # Blocks of a cluster with the same columns need the same part of y, those with the same rows the same of x.
-        axes = "peer" if config.cluster == shared_along else None
+        axes = PEERS if config.cluster == shared_along else ()
         return plgpu.BlockSpec(block, index_map, delay_release=IN_FLIGHT, collective_axes=axes)
 
     return plgpu.emit_pipeline_warp_specialized(
@@ -155,16 +156,16 @@ def matmul(
     if 0 in (m, k, n):
         return zeros((m, n), dtype, x, y)
     problem = _Problem(m, n, k, config)
-    in_clusters = {"cluster": (CLUSTER_BLOCKS,), "cluster_names": ("peer",)} if config.cluster else {}
     return plgpu.kernel(
         functools.partial(_matmul_kernel, problem=problem),
         pl.ShapeDtypeStruct((m, n), dtype),
         scratch_types=[config.staging(dtype)],
         grid=(problem.clusters,),
         grid_names=("block",),
+        cluster=(CLUSTER_BLOCKS,) if config.cluster else (),
+        cluster_names=PEERS if config.cluster else (),
         num_threads=COMPUTE_GROUPS + 1,
         thread_name="warpgroup",
         interpret=interpret,
         name="matmul",
-        **in_clusters,
     )(x, y)
