@@ -60,7 +60,8 @@ class Location:
         return "\n".join(lines)
 
 
-_frames: dict[tuple[CodeType, int], Location | None] = {}
+# Equal code of two files compares equal, so the file is part of the key.
+_frames: dict[tuple[str, CodeType, int], Location | None] = {}
 
 
 def _is_user(code: CodeType) -> bool:
@@ -74,7 +75,7 @@ def _is_user(code: CodeType) -> bool:
 
 def _at(code: CodeType, instruction: int, fallback_line: int | None) -> Location | None:
     """The location of an instruction, or None in a file of this package; kept by code and offset."""
-    key = (code, instruction)
+    key = (code.co_filename, code, instruction)
     try:
         return _frames[key]
     except KeyError:

@@ -1,7 +1,7 @@
 """The command `palladio`: its subcommands and its exit status.
 
-0: done. 1: the file or function failed, called no kernel, or a kernel cannot be brought to the stage asked for. 2: the
-command was not understood, or names what is not there.
+0: done. 1: the file or function failed, called no kernel, a kernel cannot be brought to the stage asked for, or a check
+found something. 2: the command was not understood, or names what is not there.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from palladio.cli import show, timeline
+from palladio.cli import check, show, timeline
 from palladio.cli.target import MissingTarget
 
-COMMANDS = (show, timeline)
+COMMANDS = (show, check, timeline)
 """Each has `add(subparsers)`, which declares its arguments and sets `run`, a function of them to an exit status."""
 
 

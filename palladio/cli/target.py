@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from palladio.call.launching import LaunchCall
 from palladio.call.pallas_call import PallasCall
 from palladio.trace.functions import shown_signature
 
@@ -60,7 +61,7 @@ def _imported(path: Path) -> ModuleType:
 
 def _require_callable_alone(found: Any, name: str, choices: str) -> None:
     wanted = f"expected a function that can be called without, such as one that makes arrays and calls it{choices}"
-    if isinstance(found, PallasCall):
+    if isinstance(found, (PallasCall, LaunchCall)):
         raise MissingTarget(f"{name} is a kernel call, {found!r}, which takes arrays; {wanted}")
     if not callable(found):
         raise MissingTarget(f"{name} is no function but {type(found).__name__}{choices}")

@@ -67,11 +67,12 @@ class Report:
     def summary(self) -> str:
         """How many findings there are in how many schedules."""
         ran = f"{self.explored} schedule{'' if self.explored == 1 else 's'}"
-        scope = f"all {ran} that can differ" if self.complete else ran
+        if self.complete:
+            ran = "the only schedule there is" if self.explored == 1 else f"all {ran} that can differ"
         if self.ok:
-            return f"no finding in {scope}"
+            return f"no finding in {ran}"
         count = len(self.findings)
-        return f"{count} finding{'' if count == 1 else 's'} in {scope}"
+        return f"{count} finding{'' if count == 1 else 's'} in {ran}"
 
     def render(self) -> str:
         """The text that a person reads."""

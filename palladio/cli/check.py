@@ -1,0 +1,120 @@
+"""`palladio check FILE.py::FUNCTION`: what is wrong with the kernels that a function calls, under many schedules."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from argparse import ArgumentTypeError, Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from palladio.call.launching import PREPARED
+from palladio.cli.target import HELP, SYNTAX, function
+from palladio.driver import check as driver
+from palladio.driver.observe import prepared_programs
+from palladio.ir.program import walk
+from palladio.machine.findings import Finding
+from palladio.machine.policies import named
+from palladio.ops.launch import launch
+
+STYLES = {
+    "code": "bold red",
+    "party": "bold",
+    "place": "cyan",
+    "source": "",
+    "caret": "yellow",
+    "detail": "",
+    "missing": "magenta",
+    "try": "green",
+    "see": "dim",
+    "replay": "dim",
+}
+"""How a terminal shows the lines of a finding."""
+
+
+def add(subparsers: Any) -> None:
+    """Declare the subcommand."""
+    parser = subparsers.add_parser(
+        "check",
+        help="look for races, deadlocks and misuse in the kernels that a function calls",
+        description="Runs a function on the simulator under many schedules and reports the hazards of the kernels that "
+        "it launches. The exit status is 1 if there is one.",
+    )
+    parser.add_argument("target", metavar=SYNTAX, help=HELP)
+    parser.add_argument(
+        "--schedules",
+        metavar="N",
+        type=_count,
+        help=f"how many schedules to run (default: {driver.SAMPLED}; with --exhaustive at most {driver.EXPLORED:,})",
+    )
+    parser.add_argument("--seed", metavar="S", type=int, default=0, help="where random schedules begin (default: 0)")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--exhaustive", action="store_true", help="run every schedule that can differ from all others")
+    which.add_argument("--schedule", metavar="NAME", type=_schedule, help="run this one only, as a finding names it")
+    parser.set_defaults(run=run)
+
+
+def _count(text: str) -> int:
+    try:
+        count = int(text)
+    except ValueError:
+        count = 0
+    if count < 1:
+        raise ArgumentTypeError(f"expected a number of at least 1, got {text!r}")
+    return count
+
+
+def _schedule(name: str) -> str:
+    try:
+        named(name)
+    except (KeyError, ValueError, IndexError):
+        raise ArgumentTypeError(
+            f"no schedule is called {name!r}; a finding names them: round_robin, latest, random:latest:7, pct:3"
+        ) from None
+    return name
+
+
+def run(options: Namespace) -> int:
+    """Check the function; returns the exit status."""
+    target = function(options.target)
+    PREPARED.clear()
+    with prepared_programs() as programs, _progress() as progress:
+        report = driver.check(
+            target,
+            schedules=options.schedules,
+            seed=options.seed,
+            exhaustive=options.exhaustive,
+            schedule=options.schedule,
+            progress=progress,
+        )
+    if not any(eqn.op is launch for program in programs for eqn in walk(program)):
+        name = options.target.partition("::")[2]
+        print(f"palladio: {name} ran, but launched no threads; there is nothing to check", file=sys.stderr)
+        return 1
+    console = Console(soft_wrap=True, highlight=False)
+    for finding in report.findings:
+        _print(console, finding, options.target)
+    console.print(Text(report.summary, style="bold green" if report.ok else "bold red"))
+    return 0 if report.ok else 1
+
+
+def _print(console: Console, finding: Finding, target: str) -> None:
+    replay = f"palladio check {shlex.quote(target)} --schedule {shlex.quote(finding.schedule)}"
+    for kind, line in finding.lines(replay):
+        console.print(Text(line, style=STYLES[kind]))
+    console.print()
+
+
+@contextmanager
+def _progress() -> Iterator[driver.Progress]:
+    """A bar on a terminal, beside the output; nothing elsewhere."""
+    columns = (TextColumn("schedules"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("schedules", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
