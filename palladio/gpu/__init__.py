@@ -63,15 +63,19 @@ from palladio.trace.tensor_core import mma, set_max_registers, wgmma, wgmma_accu
 from palladio.types.attributes import SwizzleTransform, TilingTransform
 from palladio.types.layouts import Layout, Replicated, Tiling, find_swizzle
 from palladio.types.scratch import ACC, Barrier, ClusterBarrier, NamedBarrier, SemaphoreType, alloc_semaphore
-from palladio.types.types import GMEM, REGS, SMEM, MemorySpace, ShapeDtypeStruct
+from palladio.types.types import GMEM, REGS, SMEM, GPUMemorySpace, ShapeDtypeStruct
 from palladio.types.unions import RefUnion
 
 WGMMAAccumulatorRef = ACC
+MemorySpace = GPUMemorySpace
+GPUCompilerParams = CompilerParams  # how earlier releases spell it
 BlockSpec = GPUBlockSpec
 Transform = TilingTransform | SwizzleTransform
 
 __all__ = [
     "CompilerParams",
+    "GPUCompilerParams",
+    "GPUMemorySpace",
     "LoweringSemantics",
     "TraceScope",
     "as_torch_kernel",

@@ -6,7 +6,7 @@ import math
 import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -115,9 +115,19 @@ class MemorySpace(Ownable):
 
 ANY = MemorySpace("any")
 HOST = MemorySpace("host")
-GMEM = MemorySpace("gmem")
-SMEM = MemorySpace("smem")
-REGS = MemorySpace("regs")
+
+
+class GPUMemorySpace(MemorySpace):
+    """The memories of a GPU, also as its attributes: `GPUMemorySpace.SMEM` is `SMEM`."""
+
+    GMEM: ClassVar[GPUMemorySpace]
+    SMEM: ClassVar[GPUMemorySpace]
+    REGS: ClassVar[GPUMemorySpace]
+
+
+GMEM = GPUMemorySpace.GMEM = GPUMemorySpace("gmem")
+SMEM = GPUMemorySpace.SMEM = GPUMemorySpace("smem")
+REGS = GPUMemorySpace.REGS = GPUMemorySpace("regs")
 VMEM = MemorySpace("vmem")
 HBM = MemorySpace("hbm")
 SCALAR = MemorySpace("scalar")

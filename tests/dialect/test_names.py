@@ -65,6 +65,16 @@ def test_compiler_parameters_change_no_result() -> None:
     assert run() == 2
 
 
+def test_memory_spaces_are_attributes_of_their_kind() -> None:
+    assert plgpu.MemorySpace.SMEM is plgpu.SMEM and plgpu.GPUMemorySpace.GMEM is plgpu.GMEM
+    assert isinstance(plgpu.REGS, plgpu.MemorySpace) and isinstance(plgpu.REGS, pl.MemorySpace)
+    assert plgpu.MemorySpace.SMEM((4,), np.float32) == plgpu.SMEM((4,), np.float32)
+
+
+def test_earlier_spellings_stay() -> None:
+    assert plgpu.GPUCompilerParams is plgpu.CompilerParams
+
+
 def test_shapes_are_described_as_everywhere() -> None:
     assert plgpu.ShapeDtypeStruct is pl.ShapeDtypeStruct
     assert isinstance(plgpu.SwizzleTransform(64), plgpu.Transform)
