@@ -328,7 +328,8 @@ class Checker:
         if len(late) == len(seen):
             self.report(
                 "barrier-overrun",
-                f"{slot.name} completes phase {slot.completed + 1}, and nobody need have seen phase {slot.completed}",
+                f"{slot.name} completes phase {slot.completed + 1} though nobody may have seen phase {slot.completed} "
+                "yet",
                 parties,
                 missing=f"a wait for completion {slot.completed} that comes before this arrival",
                 about=slot.barrier,
@@ -337,10 +338,10 @@ class Checker:
         _, party = clocks.waiters[late[0]]
         self.report(
             "missed-phase",
-            f"{slot.name} completes phase {slot.completed + 1}, and a thread that waits for phase {slot.completed} "
-            "need not have seen it",
+            f"{slot.name} completes phase {slot.completed + 1} though a thread that waits for phase {slot.completed} "
+            "may not have seen it yet",
             [party, *parties],
-            missing=f"an edge from this wait to the arrivals of phase {slot.completed + 1}",
+            missing=f"an arrival behind this wait, for which those of phase {slot.completed + 1} wait",
             about=slot.barrier,
         )
 
@@ -352,8 +353,8 @@ class Checker:
         if not self.slot_clocks(slot).overrun:  # else that is why
             self.report(
                 "missed-phase",
-                f"{slot.name} has completed {slot.completed} phases, and this thread waits for number {seen + 1}",
-                [Party(agent.title, "waits", eqn.location)],
+                f"{slot.name} has completed phase {slot.completed}, and a thread waits for phase {seen + 1} only now",
+                [Party(agent.title, f"waits for phase {seen + 1}", eqn.location)],
                 missing=f"waits for the completions from {seen + 1} on, each before the next",
                 about=slot.barrier,
             )
@@ -364,7 +365,8 @@ class Checker:
         clocks = self.slot_clocks(slot)
         self._acquire(agent, clocks.phases.get(seen, (clocks.generic, clocks.asynchronous)))
         clocks.waits[agent.actor] = self._epoch(agent)
-        clocks.waiters[agent.actor] = seen, Party(agent.title, "waits", agent.eqn.location)  # type: ignore[union-attr]
+        party = Party(agent.title, f"waits for phase {seen}", agent.eqn.location)  # type: ignore[union-attr]
+        clocks.waiters[agent.actor] = seen, party
 
     def signals(self, agent: Agent, eqn: Eqn, counter: Counter) -> None:
         """A signal tells what the agent knows."""
@@ -436,7 +438,8 @@ class Checker:
             counter = counters[-1] if n == 0 else counters[0]
             if counter.actor is None:
                 counter.actor = self._global.new(f"copies to {counter.name}")
-            self._check_bounds(agent, flight.eqn, store, stack, indices, None)
+            if not flight.eqn.params.get("clip"):
+                self._check_bounds(agent, flight.eqn, store, stack, indices, None)
             access = self._notes(agent, flight, counter.actor, n == 1, issue)
             self.touch(agent, store, stack, indices, access, agent.asynchronous)
         self.released(agent)
@@ -575,9 +578,12 @@ class Checker:
                     about=slot.barrier,
                 )
             if slot.completed > slot.seen and not slot.named:
+                phases = f"phase {slot.completed}, which nobody has"
+                if slot.completed > slot.seen + 1:
+                    phases = f"phases {slot.seen + 1} to {slot.completed}, which nobody has"
                 self.report(
                     "unobserved-completion",
-                    f"{where} completed {slot.completed} phases, and only {slot.seen} were waited for",
+                    f"{where} has completed {phases} waited for",
                     [_arrival(slot.last)] if slot.last else [],
                     about=slot.barrier,
                 )

@@ -81,6 +81,8 @@ def _message(code: str, store: Buffer, before: Access, now: Access) -> str:
     if code == "missing-commit-smem":
         return f"{what} is {verb} by {second}, an asynchronous operation, which may not see what {first} wrote"
     if code in ("data-race", "global-race"):
+        if first == second and verb == earlier:
+            return f"{what} is {verb} by {first} in two {'blocks' if code == 'global-race' else 'threads'}, in no order"
         return f"{what} is {verb} by {second} and {earlier} by {first}, in no order"
     if code == "copy-target-in-use" and before.write and not now.write:  # the copy went first in this run
         return f"{what} is written by {first} while it may still be {verb} by {second}"
@@ -95,13 +97,17 @@ def _classified(agent: Agent, store: Buffer, before: Access, now: Access) -> tup
     if before.asynchronous and agent.generic.covers(before.issue.actor, before.issue.epoch):
         return _unfinished(before, now)
     if not shared and before.block != now.block:
-        return "global-race", f"an edge from {before.agent} to {now.agent}"
+        return "global-race", _order(before, now)
     copies = [each for each in (now, before) if each.write and _is_copy(each)]
     if len(copies) == 1:
         return _unordered(copies[0], now if copies[0] is before else before)
     if copies:
         return "copy-target-in-use", "a wait for the one copy before the other starts"
-    return "data-race", f"an edge between {before.agent} and {now.agent}"
+    return "data-race", _order(before, now)
+
+
+def _order(before: Access, now: Access) -> str:
+    return f"an order between {_operation(before)} in {before.agent} and {_operation(now)} in {now.agent}"
 
 
 def _unfinished(before: Access, now: Access) -> tuple[str, str]:
@@ -125,7 +131,9 @@ def _unordered(copy: Access, use: Access) -> tuple[str, str]:
     user = use.issue.actor if use.asynchronous else use.actor
     if user not in copy.issue.waits:
         return "copy-not-awaited", f"a wait for the barrier of {_operation(copy)} in {use.agent}"
-    return "copy-target-in-use", f"an edge from {_operation(use)} in {use.agent} to the start of {_operation(copy)}"
+    return "copy-target-in-use", (
+        f"a wait in {copy.agent}, before {_operation(copy)}, until {use.agent} is done with {_operation(use)}"
+    )
 
 
 __all__ = ["Issue", "describe", "party_of", "race"]
