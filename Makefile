@@ -9,7 +9,7 @@ ARGS   ?=
 PY := $(VENV)/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench lint clean
+.PHONY: help demo test bench mutants lint clean
 .DELETE_ON_ERROR:
 
 help: ## show this page
@@ -28,6 +28,9 @@ test: lint ## lint, check the types, then run every test on all cores
 
 bench: $(VENV)/.installed-bench $(VENV)/jax/.installed ## measure side by side with the peers, in one run
 	$(PY) -m benchmarks $(ARGS)
+
+mutants: $(VENV)/.installed-test ## break the library's concurrent kernels in every way and see what the checker says
+	$(PY) -m tools.mutants $(ARGS)
 
 lint: $(VENV)/.installed-test ## ruff and mypy only
 	$(PY) -m ruff check .

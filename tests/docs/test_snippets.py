@@ -58,6 +58,7 @@ def test_the_page_runs_from_top_to_bottom(
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setenv("MPLBACKEND", "agg")
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "images").mkdir()
     found = list(blocks(page))
     for block, behind in zip(found, [*found[1:], None]):
         if block.info == "python":
@@ -66,6 +67,16 @@ def test_the_page_runs_from_top_to_bottom(
             printed = capsys.readouterr().out
             shown = behind.text if behind is not None and behind.info == "output" else ""
             check_output(shown, printed, f"{page.relative_to(ROOT)}:{block.line}")
+    for picture in sorted((tmp_path / "images").iterdir()):
+        kept = page.parent / "images" / picture.name
+        assert kept.exists() and without_lines(kept) == without_lines(picture), (
+            f"docs/images/{picture.name} is not what the page draws: python -m tools.pictures renews it"
+        )
+
+
+def without_lines(picture: Path) -> str:
+    """A picture's text without the line numbers in its tooltips, which move with every edit of a kernel."""
+    return re.sub(r"(\.(?:py|md)):\d+", r"\1", picture.read_text(encoding="utf-8"))
 
 
 def check_output(shown: str, printed: str, place: str) -> None:
