@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from palladio.array.creation import arange
 from palladio.base import trees
 from palladio.base.errors import PalladioTypeError, PalladioValueError
 from palladio.call.mapping import specs_for
@@ -139,7 +140,7 @@ def _slice(start: Any, size: int, extent: int) -> Slice:
 
 def _bounded(start: Any, size: Any, most: int) -> Any:
     """The elements from `start` on, `size` of them, then -1, which is outside of every array."""
-    steps = np.arange(most, dtype=np.int32)
+    steps = arange(most)
     return np.where(steps < size, start + steps, np.int32(-1))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -64,12 +64,16 @@ def counted_in(number: Any, condition: Any) -> Any:
 class Steps:
     """The steps of a pipeline.
 
+    Args:
+        offsets: for some axes, the first index along them.
+
     Fields:
         sizes: the size of each axis of the grid, an int or a traced i32[].
         count: how many steps there are.
     """
 
-    def __init__(self, grid: Any) -> None:
+    def __init__(self, grid: Any, offsets: Mapping[int, Any] | None = None) -> None:
+        self.offsets = dict(offsets or {})
         entries = tuple(grid) if isinstance(grid, (tuple, list)) else (grid,)
         self.sizes = tuple(_size(entry, f"grid[{axis}]") for axis, entry in enumerate(entries))
         self.count: Any = functools.reduce(operator.mul, self.sizes, 1)
@@ -101,7 +105,9 @@ class Steps:
             else:
                 found.append(rest % size)
                 rest = rest // size
-        return tuple(found[::-1])
+        return tuple(
+            each + self.offsets[axis] if axis in self.offsets else each for axis, each in enumerate(found[::-1])
+        )
 
     @property
     def moving(self) -> set[int]:

@@ -13,7 +13,8 @@ from typing import Any
 from palladio.call.core_meshes import CoreType, ScalarSubcoreMesh, TensorCoreMesh, VectorSubcoreMesh
 from palladio.call.masked import load, store
 from palladio.call.params import CompilerParams, GridDimensionSemantics
-from palladio.call.specs import PrefetchScalarGridSpec
+from palladio.call.pipeline_tpu import emit_pipeline
+from palladio.call.specs import Buffered, PrefetchScalarGridSpec
 from palladio.tpu.arrays import bitcast, reciprocal, roll, touch, with_memory_space_constraint
 from palladio.tpu.interpret import (
     InterpretParams,
@@ -61,6 +62,7 @@ __all__ = [
     "VMEM",
     "VMEM_SHARED",
     "AsyncCopyDescriptor",
+    "Buffered",
     "CompilerParams",
     "CoreType",
     "DeviceIdType",
@@ -78,6 +80,7 @@ __all__ = [
     "core_barrier",
     "core_ref",
     "dma_semaphore",
+    "emit_pipeline",
     "force_tpu_interpret_mode",
     "get_barrier_semaphore",
     "load",

@@ -10,7 +10,7 @@ import pytest
 import palladio as pl
 import palladio.gpu as plgpu
 from tests.pipeline.model import Blocks, begins, expected, linear, passed
-from tests.pipeline.test_emit_pipeline import MAPS, at
+from tests.pipeline.test_emit_pipeline import MAPS
 
 ROWS, COLUMNS = 4, 4
 
