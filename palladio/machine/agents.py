@@ -155,7 +155,7 @@ class Point:
         kind: of a barrier, arrive, wait or test; of a semaphore, signal, take (wait, then take off), wait or read; of
             memory, atomic; of a scope that threads share, meet. A copy touches nothing yet; pass comes behind an
             arrival of a thread that goes on with the completion.
-        amount: by how much it raises a semaphore, or what it waits for.
+        amount: by how much it raises a semaphore, or what it waits for; in how many parts an arrival comes.
     """
 
     __slots__ = ("amount", "kind", "thing")

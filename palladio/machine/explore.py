@@ -16,6 +16,7 @@ with a visible difference there is a race, and the checker finds it in whichever
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from fractions import Fraction
 from typing import Any
 
 from palladio.machine.agents import Agent, Flight, Point
@@ -39,14 +40,42 @@ class Changed(Exception):
 
 
 class Event:
-    """A step of a run: who took it, what it touched, and the steps that cannot come after it (`past`, itself too)."""
+    """A step of a run.
 
-    __slots__ = ("past", "process", "touches")
+    Fields:
+        process: who took it.
+        touches: what it touched.
+        past: the steps that cannot come after it, itself too.
+        arrived: for each barrier it touched, the arrivals of the phase until then.
+    """
+
+    __slots__ = ("arrived", "past", "process", "touches")
 
     def __init__(self, process: int, touches: Sequence[Point]) -> None:
         self.process = process
         self.touches = touches
         self.past: Steps = 0
+        self.arrived = {point.thing: _arrived(point) for point in touches if isinstance(point.thing, Slot)}
+
+
+def _arrived(point: Point) -> Fraction:
+    return point.thing.arrived + Fraction(sum(point.thing.parts.values()), point.amount)
+
+
+def levels(events: Iterable[Event], slot: Slot, arrived: Fraction) -> set[tuple[int, int]]:
+    """How many phases of a barrier are complete when each of some steps looks at it, if they come in this order."""
+    found, phase = set(), 0
+    for event in events:
+        for point in event.touches:
+            if point.thing is not slot:
+                continue
+            if point.kind != "arrive":
+                found.add((id(event), phase))
+                continue
+            arrived += Fraction(1, point.amount)
+            if arrived >= slot.needed:
+                arrived, phase = Fraction(0), phase + 1
+    return found
 
 
 class SlotHistory:
@@ -371,8 +400,10 @@ class Course(Choices):
                 continue  # what a thread lacks at a barrier does not depend on the order
             number = self.numbers[agent]
             races, behind = self.history.blocked(point, number, self._past[number])
+            event = Event(number, (point,))
+            event.past = self._past[number] | behind
             for step in races:
-                self._want(step, number, self._past[number] | behind, len(self.history.events))
+                self._want(step, [*self.history.events, event])
 
     def _found(self, chosen: Choice, point: Point) -> int:
         thing = point.thing
@@ -405,7 +436,7 @@ class Course(Choices):
                 self._left[point.thing] = self._left.get(point.thing, 0) | event.past
         if number >= self.known - 1:
             for step in races:
-                self._want(step, event.process, event.past, number)
+                self._want(step, self.history.events)
         place = self.way[number]
         self.asleep = {
             each: since
@@ -438,34 +469,40 @@ class Course(Choices):
             return False
         return not history.exchanges(self.history, since)
 
-    def _want(self, step: int, process: int, past: Steps, end: int) -> None:
-        """At the place before a step, what leads to another one first is to be tried too.
-
-        Args:
-            step: the earlier of two steps that could be exchanged.
-            process: who takes the later one.
-            past: what comes before that one.
-            end: the number of that one.
-        """
-        place, events = self.way[step], self.history.events
-        first: set[int] = set()
+    def _want(self, step: int, events: Sequence[Event]) -> None:
+        """At the place before a step, what leads to the last step of a run before that one is to be tried too."""
+        place = self.way[step]
+        rest = [
+            (number, event)
+            for number, event in enumerate(events[step + 1 :], step + 1)
+            if number == len(events) - 1 or not event.past >> step & 1
+        ]
         begin: list[int] = []
+        others: set[int] = set()
         passed: Steps = 0
-        for number in range(step + 1, end):
-            event = events[number]
-            if event.past >> step & 1:
-                continue
-            if event.process not in first:
-                first.add(event.process)
-                if not event.past & passed:
+        for number, event in rest:
+            if event.process not in others:
+                others.add(event.process)
+                if not event.past & passed and self._can_begin(event, [each for _, each in rest], events[step:]):
                     begin.append(event.process)
             passed |= 1 << number
-        if process not in first and not past & passed:
-            begin.insert(0, process)
         if any(each in place.wanted or each in place.asleep for each in begin):
             return
-        able = [each for each in begin if each in place.options]
+        able = [each for each in reversed(begin) if each in place.options]
         place.wanted.update(able[:1] or place.options)
+
+    @staticmethod
+    def _can_begin(event: Event, rest: Sequence[Event], since: Sequence[Event]) -> bool:
+        """Whether a step may come before all the others of a rest: whether those who look at barriers see the same."""
+        for slot in event.arrived:
+            touching = [each for each in rest if slot in each.arrived]
+            if touching[0] is event:
+                continue
+            arrived = next(each.arrived[slot] for each in since if slot in each.arrived)
+            first = [event, *(each for each in touching if each is not event)]
+            if levels(touching, slot, arrived) != levels(first, slot, arrived):
+                return False
+        return True
 
 
 __all__ = ["STEPS", "Changed", "Course", "Cut", "Exploration"]

@@ -1,14 +1,14 @@
 """Threads written as lists of steps, run on the machine: small enough to enumerate every schedule by brute force.
 
-A step is `("signal", s, n)`, `("take", s, n)`, `("look", s, n)` or `("read", s)` of a semaphore; `("arrive", b)`,
-`("wait", b)`, `("test", b)` or `("copy", b)` of a barrier, of which the last starts a copy that arrives; `("dma", s, n)`, a copy
-that raises a semaphore; `("sync", b)`, arrive and go on with the completion; `("add", m)`, an atomic; `("meet", m)`, a
-scope that all threads share.
+Steps of a semaphore: `("signal", s, n)`, `("take", s, n)`, `("look", s, n)`, `("read", s)`, and `("dma", s, n)`, a copy
+that raises it. Of a barrier: `("arrive", b)`, `("wait", b)`, `("test", b)`, `("copy", b)`, a copy that arrives, and
+`("sync", b)`, arrive and go on with the completion. `("add", m)` is an atomic, `("meet", m)` a scope that all share.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from palladio.machine.agents import Agent, Cluster, Flight, Point, Wait
@@ -221,14 +221,16 @@ class All(Choices):
         return super().pick(options)
 
 
-def by_brute_force(threads: Threads, limit: int = 50_000, **needed: int) -> list[Run]:
-    """Every schedule there is."""
-    found, numbers = [], []
+def by_brute_force(threads: Threads, most: int = 50_000, **needed: int) -> list[Run] | None:
+    """Every schedule there is; None if they are more than this."""
+    found: list[Run] = []
+    numbers: list[int] = []
     while True:
         policy = All(numbers)
         found.append(Run(threads, needed, policy))
-        assert len(found) <= limit, "this program is too large"
-        numbers = policy.made
+        if len(found) > most:
+            return None
+        numbers = list(policy.made)
         while numbers and numbers[-1] + 1 == policy.counts[len(numbers) - 1]:
             numbers.pop()
         if not numbers:
@@ -240,8 +242,6 @@ def explored(threads: Threads, limit: int = 50_000, **needed: int) -> tuple[Expl
     """The schedules that an exploration brings to their end."""
     exploration, found = Exploration(limit), []
     for course in exploration:
-        try:
+        with suppress(Cut):
             found.append(Run(threads, needed, course))
-        except Cut:
-            pass
     return exploration, found

@@ -63,7 +63,7 @@ def copy_gmem_to_smem(eqn: Eqn) -> Callable[..., Steps]:
                 access.write(store.array, stack, indices, value)
                 _land(flight, slot, len(places))
 
-        touches = [Point("arrive", slot) for slot in slots]
+        touches = [Point("arrive", slot, len(places)) for slot in slots]
         flight = Flight("copy", agent, eqn, carry_out, slots[0], touches=touches)
         if agent.checker is not None:
             agent.checker.copy_issued(agent, flight, (source, (*taken, *share)), targets, slots, indices)
