@@ -24,6 +24,8 @@ from palladio.driver.threads import multiplies_tiles_only, one_thread
 from palladio.ir.evaluate import evaluate, prepare
 from palladio.ir.program import Program, walk
 from palladio.machine.executor import with_launches
+from palladio.machine.rules.grid import waits
+from palladio.ops.grid import grid_call
 from palladio.ops.launch import launch
 
 
@@ -96,10 +98,17 @@ SIMULATOR = simulator(SimulatorOptions())
 def _load_cpu(program: Program) -> Runner:
     for eqn in walk(program):
         if eqn.op is launch:
-            what = f"the kernel {eqn.params['programs'][0].name} runs on the evaluator"
-            reason = f"launch is not compiled for the CPU: {REFUSED['launch']}"
-            warnings.warn(f"{what}: {reason}", NotCompiledWarning, stacklevel=2)
+            _warn_of(eqn.params["programs"][0], "launch")
+        elif eqn.op is grid_call and waits(eqn.params["kernel"]):
+            refused = (inner.op.name for inner in walk(eqn.params["kernel"]) if inner.op.name in REFUSED)
+            _warn_of(eqn.params["kernel"], next(refused))
     return load_compiled(with_launches(program))
+
+
+def _warn_of(kernel: Program, name: str) -> None:
+    what = f"the kernel {kernel.name} runs on the evaluator"
+    reason = f"{name} is not compiled for the CPU: {REFUSED[name]}"
+    warnings.warn(f"{what}: {reason}", NotCompiledWarning, stacklevel=3)
 
 
 CPU = Executor("cpu", "Kernels compiled for the host's processor through LLVM.", _load_cpu)
