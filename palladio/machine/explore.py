@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
+from palladio.base.errors import PalladioError
 from palladio.machine.agents import Agent, Flight, Point
 from palladio.machine.buffers import Counter, Slot
 from palladio.machine.machine import Machine
@@ -31,11 +32,11 @@ STEPS = 20_000
 Steps = int
 
 
-class Cut(Exception):
-    """No error: the rest of this run has been seen, or it has no end."""
+class Cut(PalladioError):
+    """No error: the rest of this run has been seen, or the run has no end. It passes as errors of users do."""
 
 
-class Changed(Exception):
+class Changed(PalladioError):
     """The same choices led to other options: the function does not do the same each time."""
 
 
@@ -374,7 +375,7 @@ class Course(Choices):
         if depth < self.known:
             place = self.way[depth]
             if place.options != numbers:
-                raise Changed
+                raise Changed("other threads can go on than in the last run")
             self.asleep = place.asleep
         else:
             awake = [each for each in numbers if each not in self.asleep]
@@ -383,7 +384,7 @@ class Course(Choices):
                 if self.machine is not None:
                     self.ends(self.machine)
                 self.cut = True
-                raise Cut
+                raise Cut("this run is cut")
             place = Place(numbers, dict(self.asleep), awake[0])
             self.way.append(place)
         chosen = self._by_number[place.chosen]
