@@ -54,7 +54,9 @@ class _Cores:
             PalladioValueError: it takes the same cores, has GPU threads, or other sizes along an axis of one name.
         """
         if not isinstance(other, _Cores):
-            raise PalladioValueError("a mesh of cores and one of GPU threads do not run in one launch", got=repr(other))
+            raise PalladioValueError(
+                "a mesh of cores and one of GPU threads do not run in one launch", got=_kind(other)
+            )
         _require_other_cores(self, other)
         if isinstance(self, ScalarSubcoreMesh) and isinstance(other, VectorSubcoreMesh):
             _require_same_cores(self, other)
@@ -88,6 +90,10 @@ def _require_same_cores(scalar: ScalarSubcoreMesh, vector: VectorSubcoreMesh) ->
             expected=f"{vector.core_axis_name!r}: {vector.num_cores}",
             got=f"{scalar.axis_name!r}: {scalar.num_cores}",
         )
+
+
+def _kind(mesh: Any) -> str:
+    return f"a {type(mesh).__name__}"
 
 
 def _axis_name(name: Any, argument: str) -> str:

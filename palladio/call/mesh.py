@@ -114,7 +114,9 @@ class Mesh:
             PalladioValueError: it is no mesh of blocks, or its clusters have another shape.
         """
         if not isinstance(other, Mesh):
-            raise PalladioValueError("a mesh of blocks runs beside meshes of blocks only", got=repr(other))
+            raise PalladioValueError(
+                "a mesh of blocks runs beside meshes of blocks only", got=f"a {type(other).__name__}"
+            )
         clusters = [[size for _, size, kind in each.axes if kind == "cluster"] for each in (self, other)]
         if clusters[0] != clusters[1]:
             raise PalladioValueError(
@@ -179,7 +181,9 @@ class WarpMesh:
             PalladioValueError: it is no mesh of warps.
         """
         if not isinstance(other, WarpMesh):
-            raise PalladioValueError("a mesh of warps runs beside meshes of warps only", got=repr(other))
+            raise PalladioValueError(
+                "a mesh of warps runs beside meshes of warps only", got=f"a {type(other).__name__}"
+            )
 
 
 def check_meshes(meshes: Sequence[Any]) -> None:

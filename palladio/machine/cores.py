@@ -65,6 +65,7 @@ class Site:
         self.place = place
         self.cluster = cluster
         self.shared_bytes = 0
+        self.retired: list[Any] = []
 
     @property
     def label(self) -> str:

@@ -17,7 +17,7 @@ OUT = pl.ShapeDtypeStruct((2, 4), np.float32)
 BLOCKS = plgpu.Mesh(grid=(2,), grid_names=("x",))
 
 
-def nothing(*refs: Any) -> None:
+def nothing(*refs: Any, **scratch: Any) -> None:
     """A program that does nothing."""
 
 

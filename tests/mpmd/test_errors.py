@@ -338,7 +338,7 @@ def test_cores_beside_blocks() -> None:
         ValueError,
         """
         a mesh of cores and one of GPU threads do not run in one launch
-          got:      Mesh(grid=(2,), grid_names=('x',), cluster=(), cluster_names=(), num_threads=None, thread_name=None, kernel_name=None)
+          got:      a Mesh
           test_errors.py:N, in test_cores_beside_blocks
             pl.mpmd_map([(LEFT, copy), (BLOCKS, copy)], OUT)
             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
@@ -352,7 +352,7 @@ def test_blocks_beside_cores() -> None:
         ValueError,
         """
         a mesh of blocks runs beside meshes of blocks only
-          got:      CoreMesh(('left',), (1,))
+          got:      a CoreMesh
           test_errors.py:N, in test_blocks_beside_cores
             pl.mpmd_map([(BLOCKS, copy), (LEFT, copy)], OUT)
             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
@@ -366,7 +366,7 @@ def test_warps_beside_blocks() -> None:
         ValueError,
         """
         a mesh of warps runs beside meshes of warps only
-          got:      Mesh(grid=(2,), grid_names=('x',), cluster=(), cluster_names=(), num_threads=None, thread_name=None, kernel_name=None)
+          got:      a Mesh
           test_errors.py:N, in test_warps_beside_blocks
             pl.mpmd_map([(plgpu.WarpMesh("warp"), copy), (BLOCKS, copy)], OUT)
             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^

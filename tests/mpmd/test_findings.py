@@ -1,0 +1,159 @@
+"""What the simulator says of programs that do not wait for each other as they should."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import palladio as pl
+import palladio.tpu as pltpu
+from tests.errors.shown import shown
+from tests.mpmd.calls import LEFT, OUT, RIGHT, X, nothing
+
+REGULAR = pltpu.SemaphoreType.REGULAR
+SCRATCH = {"rows": pltpu.HBM((2, 4), np.float32), "full": REGULAR @ RIGHT, "free": REGULAR @ LEFT}
+STEPS = 3
+
+
+def produce(x_ref: Any, o_ref: Any, *, rows: Any, full: Any, free: Any, waits: bool = True) -> None:
+    @pl.loop(0, STEPS)
+    def _(step: Any) -> None:
+        if waits:
+
+            @pl.when(step > 0)
+            def _() -> None:
+                pl.semaphore_wait(free, 2)
+
+        rows[...] = x_ref[...] * step
+        for core in range(2):
+            pl.semaphore_signal(full, device_id={"right": core})
+
+
+def consume(x_ref: Any, o_ref: Any, *, rows: Any, full: Any, free: Any, waits: bool = True) -> None:
+    me = pl.axis_index("right")
+    o_ref[me] = x_ref[me]
+
+    @pl.loop(0, STEPS)
+    def _(step: Any) -> None:
+        if waits:
+            pl.semaphore_wait(full)
+        o_ref[me] = o_ref[me] + rows[me]
+
+        @pl.when(step < STEPS - 1)
+        def _() -> None:
+            pl.semaphore_signal(free, device_id={"left": 0})
+
+
+def call(left: Any = produce, right: Any = consume) -> Any:
+    return pl.mpmd_map([(LEFT, left), (RIGHT, right)], OUT, scratch_types=SCRATCH)
+
+
+def codes(report: Any) -> set[str]:
+    return {finding.code for finding in report.findings}
+
+
+def programs(finding: Any) -> set[str]:
+    return {party.agent.split()[-1] for party in finding.parties}
+
+
+def lines(finding: Any) -> set[str]:
+    return {party.location.function for party in finding.parties}
+
+
+def test_programs_that_wait_for_each_other_have_no_finding() -> None:
+    assert np.array_equal(call()(X), X * 4)
+    assert pl.check(call(), X, schedules=200).ok
+
+
+def test_a_producer_that_does_not_wait_races() -> None:
+    def hasty(*refs: Any, **scratch: Any) -> None:
+        produce(*refs, **scratch, waits=False)
+
+    def alone(*refs: Any, **scratch: Any) -> None:
+        consume(*refs, **scratch)
+
+    report = pl.check(call(hasty, alone), X)
+    race = next(each for each in report.findings if each.code in ("global-race", "data-race"))
+    assert programs(race) == {"hasty", "alone"}
+    assert all(party.location is not None for party in race.parties)
+
+
+def test_a_consumer_that_does_not_wait_races() -> None:
+    def hasty(*refs: Any, **scratch: Any) -> None:
+        consume(*refs, **scratch, waits=False)
+
+    report = pl.check(call(right=hasty), X)
+    assert codes(report) & {"global-race", "data-race", "uninitialized-read"}
+    assert any(programs(finding) == {"produce", "hasty"} for finding in report.findings)
+
+
+def test_the_evaluator_names_both_programs_of_a_deadlock() -> None:
+    def left(x_ref: Any, o_ref: Any, *, rows: Any, full: Any, free: Any) -> None:
+        pl.semaphore_wait(free)
+        pl.semaphore_signal(full, device_id={"right": 0})
+
+    def right(x_ref: Any, o_ref: Any, *, rows: Any, full: Any, free: Any) -> None:
+        pl.semaphore_wait(full)
+        pl.semaphore_signal(free, device_id={"left": 0})
+
+    with pytest.raises(ValueError) as error:
+        call(left, right)(X)
+    text = shown(error.value)
+    assert text.startswith("deadlock: all 3 threads that have not ended wait, and nothing is under way")
+    assert "left 0 left waits until semaphore free is 1: it is 0" in text
+    assert "right 0 right and right 1 right wait until semaphore full is 1: it is 0" in text
+    assert "pl.semaphore_wait(free)" in text
+
+
+def test_a_deadlock_between_two_programs_is_a_finding_with_both_lines() -> None:
+    def left(x_ref: Any, o_ref: Any, *, rows: Any, full: Any, free: Any) -> None:
+        pl.semaphore_wait(free)
+        pl.semaphore_signal(full, device_id={"right": 0})
+
+    def right(x_ref: Any, o_ref: Any, *, rows: Any, full: Any, free: Any) -> None:
+        @pl.when(pl.axis_index("right") == 0)
+        def first() -> None:
+            pl.semaphore_wait(full)
+            pl.semaphore_signal(free, device_id={"left": 0})
+
+    report = pl.check(call(left, right), X)
+    (deadlock,) = (each for each in report.findings if each.code == "deadlock")
+    assert programs(deadlock) == {"left", "right"}
+    assert lines(deadlock) == {"left", "first"}
+
+
+def test_a_semaphore_that_is_left_raised_is_a_finding() -> None:
+    def raises(x_ref: Any, o_ref: Any, *, rows: Any, full: Any, free: Any) -> None:
+        pl.semaphore_signal(full, device_id={"right": 1})
+
+    report = pl.check(call(raises, nothing), X)
+    assert codes(report) == {"semaphore-not-drained"}
+
+
+def test_the_simulator_raises_the_first_finding() -> None:
+    def hasty(*refs: Any, **scratch: Any) -> None:
+        produce(*refs, **scratch, waits=False)
+
+    with pl.executor("simulator"), pytest.raises(pl.PalladioError):
+        for _ in range(2):
+            call(hasty)(X)
+
+
+def hand_over(x_ref: Any, o_ref: Any, ready: Any) -> None:
+    o_ref[0] = x_ref[0]
+    pl.semaphore_signal(ready, device_id={"right": 1})
+
+
+def read_and_add(x_ref: Any, o_ref: Any, ready: Any) -> None:
+    @pl.when(pl.axis_index("right") == 1)
+    def _() -> None:
+        pl.semaphore_wait(ready)
+        o_ref[1] = o_ref[0] + 1
+
+
+def test_exhaustive_exploration_of_the_smallest_is_complete() -> None:
+    smallest = pl.mpmd_map([(LEFT, hand_over), (RIGHT, read_and_add)], OUT, scratch_types=[REGULAR @ RIGHT])
+    report = pl.check(smallest, X, exhaustive=True)
+    assert report.ok and report.complete
