@@ -7,6 +7,7 @@ import io
 import tempfile
 import types
 from functools import cache
+from pathlib import Path
 
 from tests.architecture.source import ROOT
 from tests.docs.test_snippets import blocks
@@ -23,6 +24,7 @@ def page() -> types.ModuleType:
         tempfile.TemporaryDirectory() as folder,
         contextlib.chdir(folder),
     ):
+        Path("images").mkdir()
         for block in blocks(PAGE):
             if block.info == "python":
                 text = "\n" * block.line + block.text
