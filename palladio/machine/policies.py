@@ -101,13 +101,14 @@ class Priorities(Policy):
     """Probabilistic concurrency testing (Burckhardt and others, 2010): the agent of the highest priority runs.
 
     Priorities are random; at `changes` random steps the running one falls to the lowest. Asynchronous operations have
-    priorities too.
+    priorities too. How long a run will be is not known, so each change is as likely to come between steps 1 and 10 as
+    between 100 and 1,000; `steps` bounds them.
     """
 
-    def __init__(self, seed: int, changes: int = 3, steps: int = 400) -> None:
+    def __init__(self, seed: int, changes: int = 3, steps: int = 2000) -> None:
         self.name = f"pct:{seed}"
         self.random = random.Random(seed)
-        self.changes = {self.random.randrange(steps) for _ in range(changes)}
+        self.changes = {int(steps ** self.random.random()) for _ in range(changes)}
         self.priority: dict[Any, float] = {}
         self.lowest = 0.0
         self.step = 0
@@ -307,6 +308,8 @@ def named(name: str) -> Policy:
     """
     kind, *rest = name.split(":")
     if kind == "random":
+        if rest[0] not in COMPLETIONS:
+            raise ValueError(name)
         return Random(int(rest[1]), rest[0])
     if kind == "choices":
         return Choices(unpacked(rest[0]))

@@ -1,0 +1,142 @@
+"""Schedules: they differ, their names replay them, and findings carry the name of theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+import palladio as pl
+import palladio.gpu as plgpu
+from palladio.base.errors import PalladioTypeError, PalladioValueError
+from palladio.machine.policies import (
+    COMPLETIONS,
+    Choices,
+    Lazy,
+    Policy,
+    Priorities,
+    Random,
+    RoundRobin,
+    named,
+    packed,
+    schedules,
+    unpacked,
+)
+from tests.dialect.kernels import kernel
+from tests.machine.tiny import Run, Threads
+
+# Four threads that each touch one thing a few times: 16!/(4!)^4 = 63,063,000 orders.
+CROWD: Threads = [[("add", "m")] * 4] * 4
+COPIES: Threads = [[("copy", "pair"), ("copy", "pair"), ("wait", "pair"), ("add", "m"), ("signal", "s")]] * 2
+
+
+def order(policy: Policy, threads: Threads = CROWD) -> Any:
+    """The steps of a run as they touched each thing."""
+    return {name: [who for _, who in touched] for name, touched in Run(threads, {"pair": 2}, policy).touched.items()}
+
+
+@pytest.mark.parametrize("make", [Random, Priorities])
+def test_seeds_give_different_orders(make: Callable[[int], Policy]) -> None:
+    orders = {str(order(make(seed))) for seed in range(40)}
+    assert len(orders) >= 30
+
+
+def test_priorities_change_who_runs_a_few_times_only() -> None:
+    turns = []
+    for seed in range(40):
+        who = [thread for thread, _ in order(Priorities(seed))["m"]]
+        turns.append(sum(before != after for before, after in pairwise(who)))
+    assert max(turns) <= 3 + 3, "a thread goes on until it ends or falls"
+    assert sum(count > 3 for count in turns) > 12, "many runs have a change of priority"
+
+
+def test_completions_are_early_late_or_anywhere() -> None:
+    found = {kind: {str(order(Random(seed, kind), COPIES)["pair"]) for seed in range(20)} for kind in COMPLETIONS}
+    assert min(map(len, found.values())) >= 2
+    assert len(found["random"]) > len(found["earliest"])
+
+
+@pytest.mark.parametrize("policy", [*schedules(14, 0), Choices([2, 0, 1])], ids=lambda policy: policy.name)
+def test_the_name_of_a_schedule_replays_it(policy: Policy) -> None:
+    name = policy.name
+    assert named(name).name == name
+    assert order(named(name), COPIES) == order(policy, COPIES)
+
+
+def test_a_check_runs_one_schedule_of_each_kind_before_it_repeats_one() -> None:
+    kinds = [policy.name.rpartition(":")[0] or policy.name for policy in schedules(6, 0)]
+    assert len(set(kinds)) == 6
+    assert [type(policy) for policy in schedules(2, 0)] == [RoundRobin, Lazy]
+    assert len({policy.name for policy in schedules(1000, 7)}) == 1000
+
+
+@pytest.mark.parametrize(
+    "numbers, text",
+    [([], "0"), ([0, 0, 0], "0"), ([2], "2"), ([0, 0, 0, 2, 1, 1, 0], "0x3.2.1x2"), ([0, 1, 0, 1], "0.1.0.1")],
+)
+def test_choices_have_a_short_form(numbers: list[int], text: str) -> None:
+    assert packed(numbers) == text
+    while numbers and numbers[-1] == 0:
+        numbers.pop()
+    assert (unpacked(text) or [0]) == (numbers or [0])
+
+
+def test_choices_take_the_option_of_each_number_and_threads_in_turn_behind_the_end() -> None:
+    assert [thread for thread, _ in order(Choices([]))["m"]] == [0, 1, 2, 3] * 4
+    assert [thread for thread, _ in order(Choices([3, 2, 1]))["m"]][:4] == [3, 2, 1, 0]
+
+
+def test_a_number_beyond_the_options_takes_the_last_one() -> None:
+    assert [thread for thread, _ in order(Choices([99]))["m"]][0] == 3
+
+
+def test_the_schedule_of_a_finding_gives_it_again() -> None:
+    def body(o_ref: Any, one: Any, token: Any) -> None:
+        me = pl.axis_index("thread")
+
+        @pl.when(me == 0)
+        def _() -> None:
+            pl.semaphore_signal(token)
+
+        @pl.when(me != 0)
+        def _() -> None:
+            pl.semaphore_wait(token)
+            pl.when(me == 1)(lambda: pl.semaphore_wait(one))
+            pl.semaphore_signal(token)
+            pl.when(me == 2)(lambda: pl.semaphore_signal(one))
+
+    scratch = [plgpu.SemaphoreType.REGULAR, plgpu.SemaphoreType.REGULAR]
+    call = kernel(body, num_threads=3, thread_name="thread", scratch_types=scratch)
+    report = pl.check(call)
+    (found,) = [finding for finding in report.findings if finding.code == "deadlock"]
+    again = pl.check(call, schedule=found.schedule)
+    assert again.explored == 1
+    assert [finding.render() for finding in again.findings if finding.code == "deadlock"] == [found.render()]
+    assert f"replay:  {found.schedule}" in found.render()
+
+
+def nothing() -> None:
+    """What is not run."""
+
+
+@pytest.mark.parametrize("name", ["fastest", "random", "random:soon:1", "pct:x", "choices:1.x", "choices"])
+def test_names_of_no_schedule_are_refused(name: str) -> None:
+    with pytest.raises(PalladioValueError) as caught:
+        pl.check(nothing, schedule=name)
+    text = str(caught.value)
+    assert text.startswith("schedule: no schedule has this name")
+    assert "round_robin, latest, random:latest:7, pct:3" in text
+    assert f"got:      {name!r}" in text
+
+
+def test_numbers_of_schedules_are_at_least_one() -> None:
+    with pytest.raises(PalladioValueError, match="schedules: at least one schedule runs"):
+        pl.check(nothing, schedules=0)
+
+
+def test_what_is_checked_is_a_function() -> None:
+    with pytest.raises(PalladioTypeError, match="fn: check runs a function"):
+        pl.check(np.zeros(3))  # type: ignore[arg-type]
