@@ -79,13 +79,13 @@ CODES: dict[str, Code] = {
         ),
         Code(
             "barrier-overrun",
-            "a barrier completes again before anybody has waited for its last completion",
-            "wait for every completion, or give the barrier more slots; check the number of arrivals",
+            "a barrier completes again, and nothing makes sure that its last completion was seen",
+            "wait for every completion before the next one can come, or use more barriers; check num_arrivals",
         ),
         Code(
             "missed-phase",
-            "a thread waits for a completion that is two or more phases old",
-            "a thread that waits for a barrier must wait for every one of its completions",
+            "a thread may come too late for a completion that it waits for",
+            "let every thread that waits arrive behind its wait, and count it before the barrier completes again",
         ),
         Code(
             "unobserved-completion",
@@ -193,7 +193,7 @@ class Finding:
         replay.
 
         Args:
-            replay: what replays the schedule; left out, the schedule's name.
+            replay: the command that replays the schedule; left out, the call of `check` that does.
         """
         yield "code", f"{self.code}: {self.message}"
         for party in self.parties:
@@ -208,7 +208,11 @@ class Finding:
         yield "try", f"  try:     {self.fix or CODES[self.code].fix}"
         yield "see", f"  see:     docs/findings/{self.code}.md"
         if self.schedule:
-            yield "replay", f"  replay:  {replay or self.schedule}"
+            call = f'palladio.check(..., schedule="{self.schedule}")'
+            yield "replay", f"  replay:  {replay or call}"
+
+    def __str__(self) -> str:
+        return self.render()
 
     def render(self, replay: str = "") -> str:
         """The text that a person reads: message, both sides with their source lines, the missing order, the fix."""

@@ -115,7 +115,7 @@ def test_the_schedule_of_a_finding_gives_it_again() -> None:
     again = pl.check(call, schedule=found.schedule)
     assert again.explored == 1
     assert [finding.render() for finding in again.findings if finding.code == "deadlock"] == [found.render()]
-    assert f"replay:  {found.schedule}" in found.render()
+    assert f'schedule="{found.schedule}"' in found.render()
 
 
 def nothing() -> None:
