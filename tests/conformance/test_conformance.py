@@ -15,11 +15,11 @@ from palladio.trace.trace import stage
 from palladio.trace.values import wrap
 from palladio.types import dtypes
 from palladio.types.types import ArrayType
-from tests.conformance import arrays, elementwise, grids, memory
+from tests.conformance import arrays, concurrent, elementwise, grids, memory
 from tests.conformance.executors import EXECUTORS, Entry
 from tests.conformance.rows import Case, Row, draw, fault, rows_of
 
-ROWS = [row for module in (elementwise, arrays, memory, grids) for row in rows_of(vars(module))]
+ROWS = [row for module in (elementwise, arrays, memory, grids, concurrent) for row in rows_of(vars(module))]
 
 
 def _runs() -> Iterator[tuple[Entry, Row, np.dtype]]:
