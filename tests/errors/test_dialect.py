@@ -1220,3 +1220,20 @@ def test_a_change_of_registers_that_is_none() -> None:
         """,
     ):
         launch(body, X)
+
+
+def test_a_barrier_that_is_not_there() -> None:
+    def body(x: Any, o: Any, full: Any) -> None:
+        plgpu.barrier_wait(full.at[pl.axis_index("x") + 2])
+
+    with shows(
+        IndexError,
+        """
+        the index is outside the array of barriers or semaphores
+          got:      -1
+          test_dialect.py:N, in body
+            plgpu.barrier_wait(full.at[pl.axis_index("x") + 2])
+            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+        """,
+    ):
+        launch(body, X, scratch=[plgpu.Barrier(num_barriers=2)], grid=(1,), grid_names=("x",))
