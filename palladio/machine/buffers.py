@@ -150,7 +150,9 @@ def picked(array: Any, stack: Stack, indices: Sequence[Any]) -> Any:
     numbers = np.arange(array.size).reshape(array.shape)
     number = int(access.read(numbers, stack, indices, -1))
     if number < 0:
-        raise PalladioIndexError("the index is outside the array of barriers or semaphores", got=number)
+        raise PalladioIndexError(
+            "the index is outside the array of barriers or semaphores", expected=f"an index within {array.shape}"
+        )
     return array.reshape(-1)[number]
 
 

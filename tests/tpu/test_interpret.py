@@ -1,0 +1,109 @@
+"""Pallas' spellings that choose the simulator for kernels of cores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import palladio as pl
+import palladio.tpu as pltpu
+from palladio.driver.simulation import SimulatorWarning
+
+X = np.arange(8, dtype=np.float32)
+OUT = pl.ShapeDtypeStruct((8,), np.float32)
+SCRATCH = [pltpu.VMEM((8,), np.float32), pltpu.SemaphoreType.DMA]
+
+
+@pytest.fixture(autouse=True)
+def no_mode() -> Iterator[None]:
+    yield
+    pltpu.set_tpu_interpret_mode(False)
+
+
+def hasty(x_ref: Any, o_ref: Any, buffer: Any, semaphore: Any) -> None:
+    buffer[...] = x_ref[...] * 0
+    copy = pltpu.async_copy(x_ref, buffer, semaphore)
+    o_ref[...] = buffer[...]
+    copy.wait()
+
+
+def run(interpret: Any = None) -> Any:
+    return pl.pallas_call(hasty, OUT, scratch_shapes=SCRATCH, interpret=interpret)(X)
+
+
+def test_copies_take_effect_when_they_are_awaited() -> None:
+    assert not run(pltpu.InterpretParams()).any()
+
+
+def test_eager_copies_take_effect_at_once() -> None:
+    assert np.array_equal(run(pltpu.InterpretParams(dma_execution_mode="eager")), X)
+
+
+def test_a_seed_keeps_when_copies_take_effect() -> None:
+    for seed in range(4):
+        assert not run(pltpu.InterpretParams(random_seed=seed)).any()
+        assert np.array_equal(run(pltpu.InterpretParams("eager", random_seed=seed)), X)
+
+
+def test_races_are_raised_on_demand() -> None:
+    with pytest.raises(pl.PalladioError, match="copy-not-awaited"):
+        run(pltpu.InterpretParams(detect_races=True))
+
+
+def test_races_may_be_warned_of() -> None:
+    with pytest.warns(SimulatorWarning, match="copy-not-awaited"):
+        run(pltpu.InterpretParams(detect_races=True, on_race="warn"))
+
+
+def test_uninitialised_memory_holds_what_was_chosen() -> None:
+    def kernel(o_ref: Any, buffer: Any, semaphore: Any) -> None:
+        pltpu.async_copy(buffer, o_ref, semaphore).wait()
+
+    def found(memory: str) -> Any:
+        params = pltpu.InterpretParams(uninitialized_memory=memory)
+        return pl.pallas_call(kernel, OUT, scratch_shapes=SCRATCH, interpret=params)()
+
+    assert np.isnan(found("nan")).all()
+    assert not found("zero").any()
+
+
+def test_a_mode_holds_for_a_block() -> None:
+    with pltpu.force_tpu_interpret_mode():
+        assert not run().any()
+    with pltpu.force_tpu_interpret_mode(pltpu.InterpretParams(dma_execution_mode="eager")):
+        assert np.array_equal(run(), X)
+    assert np.array_equal(run(), X)
+
+
+def test_a_mode_may_be_set_until_it_is_ended() -> None:
+    pltpu.set_tpu_interpret_mode(pltpu.InterpretParams())
+    assert not run().any()
+    pltpu.set_tpu_interpret_mode(False)
+    assert np.array_equal(run(), X)
+
+
+def test_programs_of_several_meshes_take_the_parameters_too() -> None:
+    def send(x_ref: Any, o_ref: Any, row: Any, come: Any, sent: Any) -> None:
+        pltpu.async_remote_copy(x_ref, row, sent, come, {"b": 0}).wait_send()
+
+    def receive(x_ref: Any, o_ref: Any, row: Any, come: Any, sent: Any) -> None:
+        pltpu.make_async_copy(row, row, come).wait()
+        o_ref[...] = row[...]
+
+    first, second = pl.CoreMesh("a", 1), pl.CoreMesh("b", 1)
+    scratch = [
+        (pltpu.VMEM @ second)((8,), np.float32),
+        pltpu.SemaphoreType.DMA @ second,
+        pltpu.SemaphoreType.DMA @ first,
+    ]
+    for params in (pltpu.InterpretParams(detect_races=True), pltpu.InterpretParams(random_seed=3)):
+        call = pl.mpmd_map([(first, send), (second, receive)], OUT, scratch_types=scratch, interpret=params)
+        assert np.array_equal(call(X), X)
+
+
+def test_resetting_needs_nothing() -> None:
+    pltpu.reset_tpu_interpret_mode_state()
+    assert np.array_equal(run(), X)
