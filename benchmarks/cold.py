@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from typing import Any
 
 PREPARE_LIMIT_S = 0.1
 PREPARES_ONLY = "prepares only"
+COMPILED = "compiled"
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,9 @@ class Cold:
         prepare_s: the first `gmm` call without the grid's run: checks, metadata, tracing, preparing.
         prepared_first, prepared_second: how many programs the first and the second full call prepared.
         first_s, second_s: those two calls.
+        compiled_first_s: what the first compiled `gmm` call takes longer than the next ones, with nothing on disk.
+        compiled_again_s: the same in a second process, for which the machine code is on disk.
+        compiled_call_s: one call of a prepared compiled kernel of next to nothing.
     """
 
     import_s: float
@@ -31,6 +37,9 @@ class Cold:
     prepared_second: int
     first_s: float
     second_s: float
+    compiled_first_s: float = 0.0
+    compiled_again_s: float = 0.0
+    compiled_call_s: float = 0.0
 
     @property
     def failures(self) -> list[str]:
@@ -50,10 +59,22 @@ def measure(processes: int = 5) -> Cold:
     """Start fresh processes one after another."""
     runs = []
     for _ in range(processes):
-        done = subprocess.run([sys.executable, "-m", "benchmarks.cold"], check=True, capture_output=True, text=True)
-        runs.append(json.loads(done.stdout))
+        run = _started({})
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("compiled_first_s", "compiled_again_s"):
+                found = _started({"PALLADIO_CACHE": folder}, COMPILED)
+                run[name], run["compiled_call_s"] = found["longer_s"], found["call_s"]
+        runs.append(run)
     middle = {name: statistics.median(run[name] for run in runs) for name in runs[0]}
     return Cold(**middle)
+
+
+def _started(settings: dict[str, str], *arguments: str) -> dict[str, Any]:
+    """What a fresh process found."""
+    command = [sys.executable, "-m", "benchmarks.cold", *arguments]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ | settings)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
 
 
 def _register() -> None:
@@ -99,5 +120,32 @@ def _process() -> dict[str, Any]:
     return found
 
 
+def _compiled_process() -> dict[str, Any]:
+    import numpy as np
+
+    import palladio as pl
+    from benchmarks.inputs import grouped
+    from palladio.library import gmm
+
+    lhs, rhs, sizes = grouped()
+    seconds = []
+    for _ in range(4):
+        start = time.perf_counter()
+        gmm(lhs, rhs, sizes, interpret="cpu")
+        seconds.append(time.perf_counter() - start)
+
+    def kernel(x_ref: Any, out_ref: Any) -> None:
+        out_ref[...] = x_ref[...] + 1
+
+    x, calls = np.zeros((8, 128), np.float32), 2000
+    add_one = pl.pallas_call(kernel, pl.ShapeDtypeStruct(x.shape, x.dtype), interpret="cpu")
+    for _ in range(calls):
+        add_one(x)
+    start = time.perf_counter()
+    for _ in range(calls):
+        add_one(x)
+    return {"longer_s": seconds[0] - min(seconds[1:]), "call_s": (time.perf_counter() - start) / calls}
+
+
 if __name__ == "__main__":
-    print(json.dumps(_process()))
+    print(json.dumps(_compiled_process() if sys.argv[1:] == [COMPILED] else _process()))

@@ -13,14 +13,14 @@ import numpy as np
 
 import palladio as pl
 import palladio.numpy as jnp
-from benchmarks import inputs, torch_peers
+from benchmarks import inputs, peers, torch_peers
 from benchmarks.measure import OURS, Comparison, Contender, goal
 from palladio.library import attention, gmm, matmul, softmax, tgmm
 
 Array = np.ndarray[Any, Any]
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
-TILING = (32, 1024, 256)
+TILING = (28, 1024, 512)
 SKEWED_TILING = (8, 512, 256)
 TRANSPOSED_TILING = (512, 512, 512)
 SKEWED_TRANSPOSED_TILING = (256, 256, 512)
@@ -64,9 +64,7 @@ def grouped(dtype: Any, skewed: bool, floor: float) -> Comparison:
     k = n = 512 if skewed else 1024
     lhs, rhs, sizes = _products(dtype, k, n, _skewed() if skewed else inputs.GROUP_SIZES)
     tiling = SKEWED_TILING if skewed else TILING
-    expected = np.zeros((inputs.M, n))
-    for rows, matrix in zip(_slices(sizes), rhs, strict=True):
-        expected[rows] = lhs[rows].astype(np.float64) @ matrix.astype(np.float64)
+    expected = _grouped_product(lhs, rhs, sizes)
     contenders = [
         _compiled(lambda: gmm(lhs, rhs, sizes, preferred_element_type=dtype, tiling=tiling)),
         torch_peers.loop_of_mm(lhs, rhs, _slices(sizes)),
@@ -75,6 +73,43 @@ def grouped(dtype: Any, skewed: bool, floor: float) -> Comparison:
     name = f"compiled gmm {dtype}, {inputs.M}×{k} by {len(sizes)} groups of {k}×{n}"
     operations = 2 * inputs.M * k * n
     return Comparison(name, contenders, expected, TOLERANCES[dtype], operations, goal(torch_peers.LOOP, floor))
+
+
+def beside_jax(dtype: Any, floor: float) -> Comparison:
+    """`gmm` beside JAX's grouped product, which is compiled too."""
+    dtype = np.dtype(dtype)
+    lhs, rhs, sizes = _products(dtype, 1024, 1024, inputs.GROUP_SIZES)
+    contenders = [
+        _compiled(lambda: gmm(lhs, rhs, sizes, preferred_element_type=dtype, tiling=TILING)),
+        peers.ragged_dot(lhs, rhs, sizes, 3),
+    ]
+    name = f"compiled gmm {dtype}, the same, beside JAX"
+    operations = 2 * inputs.M * 1024 * 1024
+    return Comparison(
+        name, contenders, _grouped_product(lhs, rhs, sizes), TOLERANCES[dtype], operations, goal(peers.RAGGED, floor)
+    )
+
+
+def beside_megablox(floor: float) -> Comparison:
+    """`gmm` with the tiles of Pallas' own grouped product, which is interpreted there."""
+    lhs, rhs, sizes = _products(np.float32, 1024, 1024, inputs.GROUP_SIZES)
+    tiles = (128, 128, 128)
+    contenders = [
+        _compiled(lambda: gmm(lhs, rhs, sizes, tiling=tiles)),
+        peers.megablox_gmm(lhs, rhs, sizes, tiles, 2),
+    ]
+    name, operations = "compiled gmm float32, the same, tiles 128³", 2 * inputs.M * 1024 * 1024
+    return Comparison(
+        name, contenders, _grouped_product(lhs, rhs, sizes), 1e-5, operations, goal(peers.MEGABLOX, floor)
+    )
+
+
+def _grouped_product(lhs: Array, rhs: Array, sizes: Array) -> Array:
+    """In float64."""
+    expected = np.zeros((lhs.shape[0], rhs.shape[2]))
+    for rows, matrix in zip(_slices(sizes), rhs, strict=True):
+        expected[rows] = lhs[rows].astype(np.float64) @ matrix.astype(np.float64)
+    return expected
 
 
 def transposed(dtype: Any, skewed: bool, floor: float) -> Comparison:
@@ -177,6 +212,9 @@ CASES: dict[str, Callable[[], Comparison]] = {
     "compiled-gmm-bf16": lambda: grouped(BFLOAT16, False, 1.03),
     "compiled-gmm-skewed": lambda: grouped(np.float32, True, 1.35),
     "compiled-gmm-skewed-bf16": lambda: grouped(BFLOAT16, True, 1.3),
+    "compiled-gmm-jax": lambda: beside_jax(np.float32, 9),
+    "compiled-gmm-jax-bf16": lambda: beside_jax(BFLOAT16, 20),
+    "compiled-gmm-megablox": lambda: beside_megablox(200),
     "compiled-tgmm": lambda: transposed(np.float32, False, 1.05),
     "compiled-tgmm-bf16": lambda: transposed(BFLOAT16, False, 1.0),
     "compiled-tgmm-skewed": lambda: transposed(np.float32, True, 1.3),

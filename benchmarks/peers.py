@@ -11,6 +11,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.measure import Contender
 
+RAGGED = "jax.lax.ragged_dot"
 MEGABLOX = "Pallas megablox, interpret mode"
 TRITON = "Triton interpreter"
 PALLAS = "Pallas, interpret mode under jax.jit"
@@ -41,6 +42,19 @@ def megablox_gmm(lhs: Array, rhs: Array, sizes: Array, tiling: Tiling, rounds: i
         )
 
     return _contender(MEGABLOX, make, rounds)
+
+
+def ragged_dot(lhs: Array, rhs: Array, sizes: Array, rounds: int) -> Contender:
+    """JAX's grouped product: `dtype[m, n]` from `dtype[m, k]`, `dtype[g, k, n]`, `i32[g]`, compiled by XLA."""
+
+    def make() -> Callable[[], Any]:
+        import jax
+
+        arrays = jax.device_put((lhs, rhs, sizes))
+        product = jax.jit(lambda x, y, rows: jax.lax.ragged_dot(x, y, rows, preferred_element_type=x.dtype))
+        return lambda: jax.block_until_ready(product(*arrays))
+
+    return _contender(RAGGED, make, rounds)
 
 
 def triton_matmul(x: Array, y: Array, tiling: Tiling, rounds: int) -> Contender:
