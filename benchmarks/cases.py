@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 import palladio as pl
-from benchmarks import compiled, inputs, peers
+from benchmarks import compiled, inputs, peers, simulated
 from benchmarks.measure import OURS, Comparison, Contender, Floor
 from palladio.library import gmm, matmul, tgmm
 
@@ -97,4 +97,5 @@ CASES: dict[str, Callable[[], Comparison]] = {
     "tgmm": transposed_grouped,
     "call": smallest_call,
     **compiled.CASES,
+    **simulated.CASES,
 }
