@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from palladio.ir.program import Eqn, Program
 from palladio.machine.clocks import Actor, ActorTable
+from palladio.machine.points import Point
 from palladio.ops.launch import MeshAxis
 
 if TYPE_CHECKING:
@@ -146,24 +147,6 @@ class Wait:
         self.thing = thing
         self.eqn = eqn
         self.wanted = wanted
-
-
-class Point:
-    """What an agent yields before it touches a shared thing, where others may go first.
-
-    Fields:
-        kind: of a barrier, arrive, wait or test; of a semaphore, signal, take (wait, then take off), wait or read; of
-            memory, atomic; of a scope that threads share, meet. A copy touches nothing yet; pass comes behind an
-            arrival of a thread that goes on with the completion.
-        amount: by how much it raises a semaphore, or what it waits for; in how many parts an arrival comes.
-    """
-
-    __slots__ = ("amount", "kind", "thing")
-
-    def __init__(self, kind: str, thing: Any, amount: int = 1) -> None:
-        self.kind = kind
-        self.thing = thing
-        self.amount = amount
 
 
 class Flight:

@@ -22,6 +22,9 @@ _NAMED = 4
 def deadlock(machine: Machine) -> None:
     """Report that nothing can go on: as a finding where the run is checked, else as an error."""
     stuck = [(agent, agent.waiting) for agent in machine.agents if not agent.done and agent.waiting is not None]
+    if not stuck or machine.runnable:
+        _livelock(machine)
+        return
     groups: dict[Any, list[tuple[Agent, Wait]]] = {}
     for agent, wait in stuck:
         groups.setdefault((wait.eqn.location, _waited_for(wait)), []).append((agent, wait))
@@ -46,6 +49,22 @@ def deadlock(machine: Machine) -> None:
     machine.checker.deadlocked = True
     missing = [each for each in (_missing(group[0][1]) for _, group in shown) if each]
     machine.checker.report("deadlock", message, parties, details=details, missing=", or ".join(dict.fromkeys(missing)))
+
+
+def _livelock(machine: Machine) -> None:
+    """Report that threads look again and again for what nobody is left to do."""
+    spinning = [agent for agent in machine.runnable if agent.eqn is not None]
+    parties = [
+        Party(str(agent), "looks again and again", agent.eqn.location) for agent in spinning[:_SHOWN] if agent.eqn
+    ]
+    waiting = [f"{agent} waits {_waited_for(agent.waiting)}" for agent in machine.agents if agent.waiting is not None]
+    message = "threads look again and again whether something has happened, and nobody is left who could do it"
+    if machine.checker is None:
+        got = "; ".join(f"{party.agent} {party.did}" for party in parties)
+        place = parties[0].location if parties else None
+        raise PalladioValueError(f"deadlock: {message}", got=got, location=place)
+    machine.checker.deadlocked = True
+    machine.checker.report("deadlock", message, parties, details=waiting)
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -10,6 +10,7 @@ from palladio.ir.program import Program
 from palladio.machine.agents import Agent, Flight, Wait
 from palladio.machine.buffers import Buffer
 from palladio.machine.deadlock import deadlock
+from palladio.machine.points import LOOKS, SPINS
 from palladio.machine.policies import Policy
 from palladio.machine.step import run_program
 
@@ -44,6 +45,10 @@ class Group:
         return True
 
 
+MOST_SPINS = 30_000
+"""How often threads look, with nothing else going on, before nothing will happen any more."""
+
+
 class Machine:
     """One run.
 
@@ -51,6 +56,7 @@ class Machine:
         runnable: agents that can take a step, in the order in which they became able to.
         flights: asynchronous operations under way, in the order of their issue.
         checker: what watches every access, or None.
+        worked, spun: steps of threads that were no mere looking again, and how often threads have only looked since.
         timer: what keeps model time, or None.
         zeros: whether memory that nothing has written holds zeros rather than uninitialised values.
     """
@@ -67,6 +73,13 @@ class Machine:
         self.groups: list[Group] = []
         self.agents: list[Agent] = []
         self.clusters = 0
+        self.spun = 0
+        self.worked = 0
+
+    @property
+    def only_spinning(self) -> bool:
+        """Whether every thread that could go on only looks again whether something has happened."""
+        return all(agent.point is not None and agent.point.kind in LOOKS for agent in self.runnable)
 
     def start(self, agent: Agent, program: Program, values: Sequence[Any]) -> None:
         """Make an agent ready to run a program."""
@@ -87,6 +100,11 @@ class Machine:
                     continue
                 if all(group.done for group in self.groups):
                     return
+                self.stuck()
+                return
+            if self.spun > len(self.runnable) and any(group.start_next() for group in reversed(self.groups)):
+                self.spun = 0
+            if self.spun > MOST_SPINS:
                 self.stuck()
                 return
             if self.timer is not None:
@@ -125,6 +143,11 @@ class Machine:
         else:
             agent.point = request
             self.runnable.append(agent)
+            if request.kind in SPINS:
+                self.spun = self.spun + 1 if not self.flights and self.only_spinning else 0
+            else:
+                self.worked += 1
+                self.spun = self.spun if request.kind in LOOKS else 0
 
     def _end(self, agent: Agent) -> None:
         agent.done = True

@@ -7,8 +7,9 @@ import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from palladio.machine.agents import Agent, Flight, Point
-from palladio.machine.buffers import Counter, Slot
+from palladio.machine.agents import Agent, Flight
+from palladio.machine.buffers import Buffer, Counter, Slot
+from palladio.machine.points import LOOKS, SPINS, Point
 
 if TYPE_CHECKING:
     from palladio.machine.machine import Machine
@@ -60,9 +61,10 @@ class Lazy(Policy):
 
     def choose(self, machine: Machine) -> Choice | None:
         """An agent while there is one."""
-        if machine.runnable:
+        flight = next((flight for flight in machine.flights if flight.ready), None)
+        if machine.runnable and (flight is None or not machine.only_spinning):
             return machine.runnable.popleft()
-        return next((flight for flight in machine.flights if flight.ready), None)
+        return flight
 
 
 class Random(Policy):
@@ -86,7 +88,7 @@ class Random(Policy):
         if machine.groups and self.random.random() < self.start:
             machine.groups[-1].start_next()
         flights = [flight for flight in machine.flights if flight.ready]
-        if machine.runnable and (self.late or not flights):
+        if machine.runnable and (not flights or (self.late and not machine.only_spinning)):
             return machine.take(self.random.randrange(len(machine.runnable)))
         total = len(machine.runnable) + len(flights)
         if not total:
@@ -131,6 +133,9 @@ class Priorities(Policy):
         if isinstance(best, Flight):
             del self.priority[best]
             return best
+        if best.point is not None and best.point.kind in SPINS:  # it waits for the others
+            self.lowest -= 1.0
+            self.priority[best] = self.lowest
         return machine.take(machine.runnable.index(best))
 
 
@@ -236,13 +241,14 @@ class Choices(Policy):
 
 
 _PRIVATE = ("copy", "pass")
+_FLAGS = 4096  # bytes: larger memory is not compared to see whether a thread polls it
 
 
 def touched(choice: Choice) -> Sequence[Point]:
     """What the next step of an agent or a copy touches that others touch too."""
     if isinstance(choice, Flight):
         return choice.touches
-    return () if choice.point is None or choice.point.kind in _PRIVATE else (choice.point,)
+    return () if choice.point is None or choice.point.kind in (*_PRIVATE, "turn") else (choice.point,)
 
 
 def able_to_go_on(agent: Agent) -> bool:
@@ -257,10 +263,15 @@ def able_to_go_on(agent: Agent) -> bool:
 
 
 def _polled(choice: Choice) -> Any:
-    """What a thread would find that only looks; None if its step is of another kind or will find something."""
-    if isinstance(choice, Flight) or choice.point is None or choice.point.kind not in ("test", "read"):
+    """What a thread would find that only looks; None if its step is of another kind or will find something.
+
+    A turn of a loop is no look: a loop that polls has an atomic or another look in it, or it races with what it reads.
+    """
+    if isinstance(choice, Flight) or choice.point is None or choice.point.kind not in ("test", "read", "atomic"):
         return None
     thing = choice.point.thing
+    if choice.point.kind == "atomic":  # one that changes nothing is a look too
+        return (thing, thing.array.tobytes()) if isinstance(thing, Buffer) and thing.array.nbytes <= _FLAGS else None
     if isinstance(thing, Slot):
         found = thing.completed
         return (thing, found) if found <= choice.observed.get(thing, 0) else None

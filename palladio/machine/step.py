@@ -13,6 +13,9 @@ from typing import Any
 from palladio.ir.evaluate import PLAIN, as_function, evaluate, locate
 from palladio.ir.op import Run
 from palladio.ir.program import Eqn, Program, walk
+from palladio.machine.points import Point
+from palladio.ops.atomics import ATOMIC
+from palladio.ops.control import repeat
 from palladio.types.effects import EffectKind
 from palladio.types.types import RefType
 
@@ -132,8 +135,31 @@ def _timed_line(eqn: Eqn) -> tuple[str, Callable[..., Any]]:
 
 def _control(eqn: Eqn) -> Callable[..., Steps]:
     op, params = eqn.op, eqn.params
+    if op is repeat and not (is_pure(params["condition"]) and is_pure(params["body"])):
+        return _repeat(eqn)
 
     def steps(agent: Any, *values: Any) -> Steps:
         return (yield from drive(agent, op.eval(*values, **params)))
+
+    return steps
+
+
+def _stores(eqn: Eqn) -> bool:
+    return any(kind in (EffectKind.WRITE, EffectKind.ACCUMULATE) for kind, _ in eqn.effects)
+
+
+def _repeat(eqn: Eqn) -> Callable[..., Steps]:
+    """A while loop: it may wait for what another thread writes, so the others get their turn in every iteration."""
+    condition, body = eqn.params["condition"], eqn.params["body"]
+    constants = eqn.params["constants"]
+    writes = any(inner.op.name not in ATOMIC and _stores(inner) for inner in walk(body))
+
+    def steps(agent: Any, *values: Any) -> Steps:
+        fixed, carry = values[:constants], values[constants:]
+        turn = Point("work" if writes else "turn", agent)
+        while (yield from run_program(agent, condition, (*fixed, *carry)))[0]:
+            carry = yield from run_program(agent, body, (*fixed, *carry))
+            yield turn
+        return carry
 
     return steps

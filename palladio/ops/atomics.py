@@ -164,3 +164,6 @@ exchange_each = Op(
     _exchange_eval,
     access=3,
 )
+
+ATOMIC = frozenset({atomic.name, atomic_cas.name})
+"""The names of the operations that are atomic where several threads reach one reference."""

@@ -9,11 +9,9 @@ from typing import Any
 from palladio.ir.program import Eqn
 from palladio.machine.agents import Agent, Point
 from palladio.machine.step import RULES, Steps
-from palladio.ops import ALL_OPS, atomics
+from palladio.ops.atomics import ATOMIC
 from palladio.types.transforms import Peer
 from palladio.types.types import RefType
-
-ATOMIC = frozenset(op.name for op in vars(atomics).values() if op in ALL_OPS)
 
 
 @RULES.at_once("load")

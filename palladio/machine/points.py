@@ -1,0 +1,29 @@
+"""Schedule points: where an agent lets others go first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+SPINS = ("test", "read", "turn")
+"""Points at which a thread looks whether something has happened, perhaps again and again."""
+
+LOOKS = (*SPINS, "atomic")
+"""Points at which that may be all that a thread does."""
+
+
+class Point:
+    """What an agent yields before it touches a shared thing, where others may go first.
+
+    Fields:
+        kind: of a barrier, arrive, wait or test; of a semaphore, signal, take (wait, then take off), wait or read; of
+            memory, atomic; of a scope that threads share, meet; of a while loop, turn, or work if it stores. A copy
+            touches nothing yet; pass comes behind an arrival of a thread that goes on with the completion.
+        amount: by how much it raises a semaphore, or what it waits for; in how many parts an arrival comes.
+    """
+
+    __slots__ = ("amount", "kind", "thing")
+
+    def __init__(self, kind: str, thing: Any, amount: int = 1) -> None:
+        self.kind = kind
+        self.thing = thing
+        self.amount = amount
