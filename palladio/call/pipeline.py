@@ -46,6 +46,14 @@ class Transfers(Protocol):
         """Wait until everything is stored; of each output so many blocks were."""
 
 
+def do_if(condition: Any, function: Callable[..., Any], *args: Any) -> None:
+    """Call a function where a condition holds, known or traced."""
+
+    @when(condition)
+    def _() -> None:
+        function(*args)
+
+
 def together(operands: Sequence[Operand], key: Callable[[Operand], Any]) -> list[list[Operand]]:
     """The operands that turn alike and share a key; each that is tracked alone."""
     groups: dict[Any, list[Operand]] = {}
@@ -55,19 +63,22 @@ def together(operands: Sequence[Operand], key: Callable[[Operand], Any]) -> list
     return list(groups.values())
 
 
-def called(body: Callable[..., Any], args: Sequence[Any], carry: Carry | None, what: str) -> list[Any]:
-    """Run a pipeline's body; returns the arrays of its carry."""
-    expected = counted(len(args), "argument")
-    if carry is None:
-        result = call_user(body, args, {}, f"the body of {what}", expected)
-        if result is not None:
-            raise PalladioTypeError(
-                f"the body of {what} returns nothing where it carries nothing",
-                got=f"{result!r:.60}",
-                hint="give init_carry=, or write to references",
-            )
-        return []
-    return carry.returned(call_user(body, args, {}, f"the body of {what}", expected), what)
+def called(
+    body: Callable[..., Any], args: Sequence[Any], carry: Carry | None, carried: Sequence[Any], what: str
+) -> list[Any]:
+    """Run a pipeline's body, the carry its last argument if there is one; returns the arrays of the next carry."""
+    if carry is not None:
+        args = [*args, carry.tree(carried)]
+    result = call_user(body, args, {}, f"the body of {what}", counted(len(args), "argument"))
+    if carry is not None:
+        return carry.returned(result, carried, what)
+    if result is not None:
+        raise PalladioTypeError(
+            f"the body of {what} returns nothing where it carries nothing",
+            got=f"{result!r:.60}",
+            hint="give init_carry=, or write to references",
+        )
+    return []
 
 
 class Sequential:
@@ -147,7 +158,7 @@ class Sequential:
                     self.fetch_if(operand, step, both(free, operand.walk.begins(step)), operand.slot(step, None))
             return found
 
-        return fori_loop(ZERO, least(depth, self.steps.count), fill, start)
+        return list(fori_loop(ZERO, least(depth, self.steps.count), fill, start))
 
     def fetch_if(self, operand: Operand, step: Any, condition: Any, slot: Any) -> None:
         """Fetch a block where a condition holds."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from palladio.base.errors import PalladioValueError, at_call
-from palladio.call.pipeline import Sequential, called, together
+from palladio.call.pipeline import Sequential, called, do_if, together
 from palladio.call.pipeline_operands import Arrays, Carry, Operand
 from palladio.call.pipeline_schedule import Steps, both, either
 from palladio.call.specs import check_delay
@@ -132,7 +132,7 @@ class _Copies:
     def release(self, operands: Sequence[Operand], due: Any) -> None:
         axes = shared_axes(operands)
         if axes:
-            when(due)(lambda: self.meet(axes))
+            do_if(due, self.meet, axes)
 
     def reuse(self, slots: int, beginning: Sequence[tuple[Operand, Any, Any, Any]]) -> None:
         used = any_of([both(begins, held) for _, begins, _, held in beginning])
@@ -218,7 +218,7 @@ def _run(body: Callable[..., Any], steps: Steps, arrays: Arrays, carry: Carry | 
         def invoke(step: Any, slots: Sequence[tuple[Operand, Any]], carried: Sequence[Any]) -> Sequence[Any]:
             blocks = [copies.buffers[id(each)].at[slot] for each, slot in slots]
             args = [steps.indices(step), *arrays.arguments(blocks)]
-            return called(body, args if carry is None else [*args, carry.tree(carried)], carry, "emit_pipeline")
+            return called(body, args, carry, carried, "emit_pipeline")
 
         return list(Sequential(steps, arrays, copies, groups, invoke).run([] if carry is None else carry.arrays))
 

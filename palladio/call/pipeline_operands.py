@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from palladio.array import convert
 from palladio.array.creation import arange
 from palladio.base import trees
 from palladio.base.errors import PalladioTypeError, PalladioValueError
@@ -168,7 +169,7 @@ class Arrays:
         space: MemorySpace,
         passed: Sequence[MemorySpace],
     ) -> None:
-        ins, outs = _sequence(in_specs), _sequence(out_specs)
+        ins, outs = _sequence("in_specs", in_specs), _sequence("out_specs", out_specs)
         if len(refs) != len(ins) + len(outs):
             raise PalladioValueError(
                 "a pipeline is called with one reference for each spec",
@@ -208,10 +209,12 @@ class Arrays:
         ]
 
 
-def _sequence(specs: Any) -> tuple[Any, ...]:
+def _sequence(argument: str, specs: Any) -> tuple[Any, ...]:
     if isinstance(specs, BlockSpec) or specs is no_block_spec:
         return (specs,)
-    return tuple(specs) if isinstance(specs, (tuple, list)) else specs
+    if not isinstance(specs, (tuple, list)):
+        raise PalladioTypeError("specs are a tuple with one entry per array", argument=argument, got=repr(specs))
+    return tuple(specs)
 
 
 class Carry:
@@ -232,8 +235,8 @@ class Carry:
         leaves = [leaf if fixed else next(rest) for leaf, fixed in zip(self.leaves, self.fixed, strict=True)]
         return trees.unflatten(self.structure, leaves)
 
-    def returned(self, result: Any, what: str) -> list[Any]:
-        """The arrays of what the body returned, which must be such a pytree with the same references."""
+    def returned(self, result: Any, carried: Sequence[Any], what: str) -> list[Any]:
+        """The arrays of what the body made of `carried`: such a pytree, with the same references."""
         leaves, structure = trees.flatten(result)
         if structure != self.structure:
             raise PalladioTypeError(
@@ -246,4 +249,12 @@ class Carry:
                 raise PalladioTypeError(
                     "a reference in the carry goes round as it is", expected=repr(old), got=repr(new)
                 )
-        return [leaf for leaf, fixed in zip(leaves, self.fixed, strict=True) if not fixed]
+        arrays = [leaf for leaf, fixed in zip(leaves, self.fixed, strict=True) if not fixed]
+        for new, old in zip(arrays, carried, strict=True):
+            given, wanted = convert.array_type(new), convert.array_type(old)
+            weak = convert.is_weak(new) or convert.is_weak(old)
+            if given.shape != wanted.shape or (given.dtype != wanted.dtype and not weak):
+                raise PalladioTypeError(
+                    f"the body of {what} must return the types of its carry", expected=str(wanted), got=str(given)
+                )
+        return arrays

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from palladio.call.pipeline import together
+from palladio.call.pipeline import do_if, together
 from palladio.call.pipeline_gpu import any_of, store
 from palladio.call.pipeline_operands import Operand
 from palladio.call.pipeline_schedule import Turn, both, counted_in
@@ -118,7 +118,7 @@ class ThreadOutputs:
         for group, written in zip(self.shared.groups, self.written, strict=True):
             if written is not None:
                 barrier = written.at[slots[id(group[0])]]
-                when(ends[id(group[0])])(lambda barrier=barrier: act(barrier))
+                do_if(ends[id(group[0])], act, barrier)
 
     def finish(self) -> None:
         """Wait until everything is stored."""

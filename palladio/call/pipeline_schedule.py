@@ -95,9 +95,9 @@ class Steps:
     def indices(self, step: Any) -> tuple[Any, ...]:
         """The point of the grid of a step: an i32[] for each axis."""
         found: list[Any] = []
-        rest, outer = step, self.sizes
+        rest, outer = step, list(self.sizes)
         while outer:
-            *outer, size = outer
+            size = outer.pop()
             if is_known(size) and size == 1:
                 found.append(np.int32(0))
             elif all(is_known(each) and each == 1 for each in outer):
@@ -233,11 +233,11 @@ def _dependences(program: Program, rank: int) -> list[set[int]]:
     return [set() if isinstance(atom, Literal) else axes.get(atom, set()) for atom in program.outputs]
 
 
-def _injective(program: Program, output: int, axis: int) -> bool:
+def _injective(program: Program, output: int, axis: int | None) -> bool:
     """Whether an output that depends on one moving axis only surely differs between two neighbours on it."""
-    made = {var: eqn for eqn in program.eqns for var in eqn.outputs}
-    index = program.inputs[axis]
-    atom = program.outputs[output]
+    made: dict[Any, Any] = {var: eqn for eqn in program.eqns for var in eqn.outputs}
+    index = None if axis is None else program.inputs[axis]
+    atom: Any = program.outputs[output]
     while atom is not index:
         eqn = made.get(atom)
         rest = [each for each in eqn.inputs if _reaches(each, made, index)] if eqn else []

@@ -10,7 +10,7 @@ import numpy as np
 from palladio.array import convert
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.call.params import GridDimensionSemantics
-from palladio.call.pipeline import Sequential, called
+from palladio.call.pipeline import Sequential, called, do_if
 from palladio.call.pipeline_operands import Arrays, Operand
 from palladio.call.pipeline_schedule import Steps, both, is_known
 from palladio.ir.bind import bind
@@ -58,7 +58,7 @@ class _Copies:
 
     def reuse(self, slots: int, beginning: Sequence[tuple[Operand, Any, Any, Any]]) -> None:
         for operand, begins, slot, held in beginning:
-            when(both(begins, held))(lambda operand=operand, slot=slot: self._wait(operand, slot))
+            do_if(both(begins, held), self._wait, operand, slot)
 
     def store(self, leaving: Sequence[tuple[Operand, Any, Any]], step: Any) -> None:
         for operand, condition, slot in leaving:
@@ -71,7 +71,7 @@ class _Copies:
         for operand, blocks in stored:
             for slot in range(operand.slots):
                 used = bool(blocks > slot) if is_known(blocks) else blocks > slot
-                when(used)(lambda operand=operand, slot=slot: self._wait(operand, slot))
+                do_if(used, self._wait, operand, slot)
 
 
 def emit_pipeline(
@@ -161,7 +161,7 @@ def _run(
                 (*indices, *outer.ids), (*whole.sizes, *outer.sizes), (*[None] * len(indices), *outer.names)
             )
             with grid_axes(inner):
-                return called(body, [indices, *args] if explicit else args, None, "emit_pipeline")
+                return called(body, [indices, *args] if explicit else args, None, (), "emit_pipeline")
 
         Sequential(steps, arrays, copies, [[each] for each in arrays.inputs], invoke).run([])
 
@@ -202,10 +202,17 @@ def _cores(core_axis: Any, core_axis_name: Any) -> tuple[Any, Any] | None:
                 argument="core_axis_name" if named else "core_axis",
                 got=repr(axis),
             )
-        size = axis_size(axis) if named else num_programs(axis)
-        index = index * size + (axis_index(axis) if named else program_id(axis))
+        size, here = _along(axis)
+        index = index * size + here
         count = count * size
     return index, count
+
+
+def _along(axis: str | int) -> tuple[Any, Any]:
+    """The size of an axis, and where this core is on it."""
+    if isinstance(axis, str):
+        return axis_size(axis), axis_index(axis)
+    return num_programs(axis), program_id(axis)
 
 
 def _part(whole: Steps, semantics: Sequence[str], core_axis: Any, core_axis_name: Any) -> Steps:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
-from palladio.call.pipeline import ZERO, called, together
+from palladio.call.pipeline import ZERO, called, do_if, together
 from palladio.call.pipeline_gpu import check_slots, fetch, prepared, shared_axes
 from palladio.call.pipeline_operands import Arrays, Carry, Operand
 from palladio.call.pipeline_outputs import SharedOutputs
@@ -62,6 +62,30 @@ class Options:
     manual_ready: bool
     manual_consumed: bool
     context: Callable[..., Any] | None
+
+    def __post_init__(self) -> None:
+        if self.context is not None:
+            require_function(self.context, "a compute context", "compute_context")
+        check_slots(self.slots)
+        if self.delay is not None:
+            check_delay(self.delay, "delay_release")
+        if not isinstance(self.computing, int) or self.computing < 1:
+            raise PalladioValueError(
+                "at least one thread computes", argument="num_compute_wgs", got=repr(self.computing)
+            )
+        if not isinstance(self.memory, int) or not 0 <= self.memory <= self.computing:
+            raise PalladioValueError(
+                "the memory thread is one of the threads",
+                argument="memory_thread_idx",
+                expected=f"0 to {self.computing}",
+                got=repr(self.memory),
+            )
+        if self.state is not None and not _is_state(self.state):
+            raise PalladioTypeError(
+                "the state of a pipeline is a PipelinePipeline, or a traced i32[]",
+                argument="pipeline_state",
+                got=repr(self.state),
+            )
 
     @property
     def starts(self) -> Any:
@@ -260,7 +284,7 @@ class _Memory(_Thread):
             spread = max(leads) - min(leads)
             numbers = fori_loop(ZERO, self.steps.count + spread, self._iteration, numbers)
             self.keep(numbers)
-        when(self.options.stops)(lambda: self._quiesce(numbers))
+        do_if(self.options.stops, self._quiesce, numbers)
 
     def _iteration(self, iteration: Any, numbers: list[Any]) -> list[Any]:
         """Fetch for each group the step that its lead says; all their slots become free at one time."""
@@ -321,7 +345,7 @@ class _Memory(_Thread):
                 numbers[id(operand)] = counted_in(numbers[id(operand)], begins)
 
     def _fetch_or_arrive(self, operand: Operand, step: Any, due: Any, begins: Any, number: Any) -> None:
-        when(begins)(lambda: self._fetch(operand, step, number))
+        do_if(begins, self._fetch, operand, step, number)
         barrier = self.ready_barrier(operand, self.base + step)
         when(both(due, ~begins))(lambda: barrier_arrive(barrier))
 
@@ -372,9 +396,9 @@ class _Compute(_Thread):
         numbers, _, last = fori_loop(ZERO, self.steps.count, self._step, (self.numbers, outputs, carried))
         self.keep(numbers)
         if any(each.delay for each in self.plan.inputs):
-            when(self.options.stops)(lambda: wgmma_wait(0))
+            do_if(self.options.stops, wgmma_wait, 0)
         for barrier in self.refs["over"]:
-            when(self.options.stops)(lambda barrier=barrier: barrier_arrive(barrier))
+            do_if(self.options.stops, barrier_arrive, barrier)
         self.stores.finish()
         return None if self.carry is None else self.carry.tree(last)
 
@@ -407,7 +431,7 @@ class _Compute(_Thread):
                 barrier_wait(self.ready_barrier(first, number))
             elif first.turn is not Turn.NEVER:
                 barrier = self.ready[id(first)].at[slots[id(first)]]
-                when(begins[id(first)])(lambda barrier=barrier: barrier_wait(barrier))
+                do_if(begins[id(first)], barrier_wait, barrier)
 
     def _call(self, step: Any, number: Any, blocks: Sequence[Any], carried: Sequence[Any]) -> list[Any]:
         args = [self.steps.indices(step), *self.plan.arrays.arguments(blocks)]
@@ -415,9 +439,7 @@ class _Compute(_Thread):
             args += [self.ready_barrier(each, number) for each in self.plan.inputs]
         if self.options.manual_consumed:
             args += [barriers.at[number % group.depth] for group, barriers in self.consumed]
-        if self.carry is not None:
-            args.append(self.carry.tree(carried))
-        return called(self.body, args, self.carry, WHAT)
+        return called(self.body, args, self.carry, carried, WHAT)
 
     def _release(self, step: Any, number: Any, counts: Mapping[int, Any]) -> None:
         """Tell the memory thread which step or block is over."""
@@ -428,7 +450,7 @@ class _Compute(_Thread):
                 over, last = counts[id(operand)] - 1, operand.walk.ends(step)
             behind = over - group.delay if group.delay else over
             arrive = barriers.at[behind % group.depth]
-            when(both(last, behind >= 0 if group.delay else True))(lambda arrive=arrive: barrier_arrive(arrive))
+            do_if(both(last, behind >= 0 if group.delay else True), barrier_arrive, arrive)
 
 
 class WarpSpecialized:
@@ -563,29 +585,6 @@ def emit_pipeline_warp_specialized(
     """
     with at_call():
         require_function(body, "what a pipeline runs", "body")
-        if compute_context is not None:
-            require_function(compute_context, "a compute context", "compute_context")
-        check_slots(max_concurrent_steps)
-        if delay_release is not None:
-            check_delay(delay_release, "delay_release")
-        if not isinstance(num_compute_wgs, int) or num_compute_wgs < 1:
-            raise PalladioValueError(
-                "at least one thread computes", argument="num_compute_wgs", got=repr(num_compute_wgs)
-            )
-        memory = num_compute_wgs if memory_thread_idx is None else memory_thread_idx
-        if not isinstance(memory, int) or not 0 <= memory <= num_compute_wgs:
-            raise PalladioValueError(
-                "the memory thread is one of the threads",
-                argument="memory_thread_idx",
-                expected=f"0 to {num_compute_wgs}",
-                got=repr(memory_thread_idx),
-            )
-        if pipeline_state is not None and not _is_state(pipeline_state):
-            raise PalladioTypeError(
-                "the state of a pipeline is a PipelinePipeline, or a traced i32[]",
-                argument="pipeline_state",
-                got=repr(pipeline_state),
-            )
         return WarpSpecialized(
             body,
             Options(
@@ -596,7 +595,7 @@ def emit_pipeline_warp_specialized(
                 delay=delay_release,
                 axis=wg_axis,
                 computing=num_compute_wgs,
-                memory=memory,
+                memory=num_compute_wgs if memory_thread_idx is None else memory_thread_idx,
                 registers=memory_registers,
                 state=pipeline_state,
                 manual_ready=bool(manual_produced_barriers or manual_ready_barriers),

@@ -12,7 +12,7 @@ import palladio.gpu as plgpu
 from tests.pipeline.model import Blocks, begins, expected, linear, passed
 
 EXECUTORS = ["reference", "simulator"]
-GRIDS = [(1,), (5,), (2, 3), (3, 1), (2, 2, 2)]
+GRIDS = [(1,), (5,), (2, 2, 2)]
 
 
 def at(*p: Any) -> tuple[Any, Any]:
@@ -67,15 +67,20 @@ def run(
     return found, wanted
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
-@pytest.mark.parametrize("slots", [1, 2, 3])
+@pytest.mark.parametrize("slots", [1, 3])
 @pytest.mark.parametrize("maps", MAPS)
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
-def test_blocks_are_fetched_and_stored_as_their_indices_say(
-    grid: tuple[int, ...], maps: str, slots: int, executor: str
-) -> None:
+def test_blocks_are_fetched_and_stored_as_their_indices_say(grid: tuple[int, ...], maps: str, slots: int) -> None:
     ins, outs = MAPS[maps]
     found, wanted = run(
-        grid, Blocks((2, 4), ins), Blocks((2, 4), outs), ((10, 20), (10, 20)), slots=slots, executor=executor
+        grid, Blocks((2, 4), ins), Blocks((2, 4), outs), ((10, 20), (10, 20)), slots=slots, executor="simulator"
     )
+    np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("grid", [(3, 1), (2, 3)], ids=str)
+def test_the_definition_agrees(grid: tuple[int, ...]) -> None:
+    ins, outs = MAPS["every second step"]
+    shapes = ((10, 20), (10, 20))
+    found, wanted = run(grid, Blocks((2, 4), ins), Blocks((2, 4), outs), shapes, executor="reference")
     np.testing.assert_array_equal(found, wanted)

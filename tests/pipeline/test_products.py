@@ -19,7 +19,7 @@ def operands(m: int, n: int, k: int) -> tuple[Any, Any]:
     return tuple(RNG.integers(-2, 3, shape).astype(np.float16) for shape in ((m, k), (k, n)))
 
 
-def checked(call: Any, *args: Any, schedules: int = 8) -> Any:
+def checked(call: Any, *args: Any, schedules: int = 4) -> Any:
     """The result of a kernel that has no finding."""
     report = pl.check(call, *args, schedules=schedules, seed=0)
     assert report.ok, report

@@ -72,12 +72,12 @@ def confirm(
     run = call(grid, blocks, others, start.shape, **options)
     args = [x, begins(grid, others), start]
     np.testing.assert_array_equal(run(*args), wanted)
-    report = pl.check(run, *args, schedules=4, seed=0)
+    report = pl.check(run, *args, schedules=2, seed=0)
     assert report.ok, report
 
 
 @pytest.mark.parametrize("maps", MAPS)
-@pytest.mark.parametrize("grid", [(1,), (4,), (2, 3)], ids=str)
+@pytest.mark.parametrize("grid", [(1,), (2, 3)], ids=str)
 def test_blocks_are_fetched_and_stored_as_their_indices_say(grid: tuple[int, ...], maps: str) -> None:
     confirm(grid, MAPS[maps])
 

@@ -85,27 +85,26 @@ def confirm(grid: tuple[int, ...], maps: tuple[Any, Any], **options: Any) -> Non
     args, wanted = arguments(grid, source, target)
     call = kernel(grid, source, target, **options)
     np.testing.assert_array_equal(call(*args), wanted)
-    report = pl.check(call, *args, schedules=6, seed=0)
+    report = pl.check(call, *args, schedules=3, seed=0)
     assert report.ok, report
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("maps", MAPS)
-@pytest.mark.parametrize("grid", [(1,), (5,), (2, 3)], ids=str)
+@pytest.mark.parametrize("grid", [(1,), (2, 3)], ids=str)
 def test_blocks_are_fetched_and_stored_as_their_indices_say(grid: tuple[int, ...], maps: str, threads: int) -> None:
     confirm(grid, MAPS[maps], threads=threads)
 
 
-@pytest.mark.parametrize("slots", [1, 2, 3, 7])
+@pytest.mark.parametrize("slots", [1, 3, 7])
 @pytest.mark.parametrize("maps", ["each step", "every second step"])
 def test_any_number_of_slots_gives_the_same(maps: str, slots: int) -> None:
     confirm((5,), MAPS[maps], slots=slots)
 
 
-@pytest.mark.parametrize("memory", [0, 1, 2])
+@pytest.mark.parametrize("memory", [0, 2])
 def test_any_thread_can_be_the_memory_thread(memory: int) -> None:
-    if memory != 1:
-        confirm((4,), MAPS["each step"], memory=memory)
+    confirm((4,), MAPS["each step"], memory=memory)
 
 
 @pytest.mark.parametrize("manual", ["manual_produced_barriers", "manual_ready_barriers", "manual_consumed_barriers"])
