@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from palladio.machine.agents import Agent, Flight
 from palladio.machine.buffers import Buffer, Counter, Slot
-from palladio.machine.points import LOOKS, SPINS, Point
+from palladio.machine.points import SPINS, Point
 
 if TYPE_CHECKING:
     from palladio.machine.machine import Machine
@@ -192,7 +192,8 @@ class Choices(Policy):
         if isinstance(chosen, Flight):
             self._flight = chosen
             return chosen
-        self._polls[chosen] = _polled(chosen)
+        if chosen.point is not None and chosen.point.kind not in _TURNS:
+            self._polls[chosen] = _polled(chosen)
         return machine.take(machine.runnable.index(chosen))
 
     def begins(self, machine: Machine) -> None:
@@ -241,6 +242,7 @@ class Choices(Policy):
 
 
 _PRIVATE = ("copy", "pass")
+_TURNS = ("turn", "work")
 _FLAGS = 4096  # bytes: larger memory is not compared to see whether a thread polls it
 
 
@@ -248,7 +250,7 @@ def touched(choice: Choice) -> Sequence[Point]:
     """What the next step of an agent or a copy touches that others touch too."""
     if isinstance(choice, Flight):
         return choice.touches
-    return () if choice.point is None or choice.point.kind in (*_PRIVATE, "turn") else (choice.point,)
+    return () if choice.point is None or choice.point.kind in (*_PRIVATE, *_TURNS) else (choice.point,)
 
 
 def able_to_go_on(agent: Agent) -> bool:

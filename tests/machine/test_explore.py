@@ -11,6 +11,7 @@ import pytest
 import palladio as pl
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
+from palladio import lax
 from palladio.base.errors import PalladioValueError
 from tests.dialect.kernels import kernel
 from tests.litmus import barriers, copies, deadlocks, products, races
@@ -212,6 +213,41 @@ def test_threads_that_poll_make_no_claim_of_completeness() -> None:
     exploration, runs = explored([[("arrive", "x")], [("test", "x"), ("test", "x"), ("wait", "x")]])
     assert not exploration.complete
     assert {run.seen[1][0][0] for run in runs} == {False, True}
+
+
+def test_loops_that_wait_for_nobody_add_no_schedules() -> None:
+    def body(o_ref: Any, done: Any) -> None:
+        steps = pl.axis_index("thread") + 2
+
+        def count(n: Any) -> Any:
+            return n + 1
+
+        signals = lax.while_loop(lambda n: n < steps, count, jnp.int32(0))
+        pl.semaphore_signal(done, signals)
+        pl.semaphore_wait(done, steps)
+
+    call = kernel(body, num_threads=2, thread_name="thread", scratch_types=[plgpu.SemaphoreType.REGULAR])
+    report = pl.check(call, exhaustive=True)
+    assert report.complete
+    assert report.explored == 4
+
+
+def test_a_flag_that_a_thread_polls_makes_no_claim_of_completeness() -> None:
+    def body(flag_ref: Any, o_ref: Any) -> None:
+        me = pl.axis_index("thread")
+
+        @pl.when(me == 0)
+        def _() -> None:
+            lax.while_loop(lambda seen: seen == 0, lambda _: plgpu.atomic_or(flag_ref, (0,), 0), jnp.int32(0))
+
+        @pl.when(me == 1)
+        def _() -> None:
+            plgpu.atomic_or(flag_ref, (0,), 1)
+
+    call = kernel(body, num_threads=2, thread_name="thread")
+    report = pl.check(call, np.zeros(1, np.int32), exhaustive=True, schedules=100)
+    assert not report.complete
+    assert report.explored < 10
 
 
 def warp_specialised(computes: int = 2, steps: int = 4, stages: int = 2, **drop: bool) -> tuple[Any, ...]:
