@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from palladio.base import knobs
+from palladio.cpu.callbacks import CALLER, Stopped
 from palladio.cpu.coverage import written_whole
 from palladio.cpu.lower import Lowered, lower_grid
 from palladio.cpu.machine_code import KERNEL, MachineCode
@@ -40,6 +41,8 @@ class Compiled:
         self.call = self.code.call
         self.arena = lowered.arena
         self.noted = lowered.noted
+        self.callbacks = lowered.callbacks
+        self.caller = lowered.caller
         self.brief = False
 
     def assembly(self) -> str:
@@ -132,21 +135,40 @@ def _run(compiled: Compiled, arrays: Any, sizes: Any, tasks: int) -> None:
     workers = 1 if compiled.brief or tasks == 1 else knobs.thread_count()
     arenas: list[Any] = []
 
+    failed: list[BaseException] = []
+
     def start() -> Work:
         arena = POOL.take(compiled.arena)
         arenas.append(arena)
-        return functools.partial(compiled.call, arrays, sizes, _ready(arena))
+        work = functools.partial(compiled.call, arrays, sizes, _ready(arena))
+        return work if compiled.caller is None else _answered(compiled, work, _address(arena), failed)
 
     try:
         if compiled.brief:
-            arenas.append(POOL.take(compiled.arena))
-            compiled.call(arrays, sizes, _ready(arenas[0]), 0, tasks)
+            start()(0, tasks)
         else:
-            run_tasks(tasks, workers, start)
+            run_tasks(tasks, workers, start, failed)
     finally:
         for arena in arenas:
             POOL.give(arena)
     compiled.brief = (time.perf_counter() - begun) * workers < BRIEF_S
+
+
+def _answered(compiled: Compiled, work: Callable[[int, int], int], arena: int, failed: list[BaseException]) -> Work:
+    """The work of a kernel that asks Python, by the function of this thread."""
+    ctypes.c_int64.from_address(arena + (compiled.caller or 0)).value = CALLER.address
+
+    def run(first: int, last: int) -> None:
+        before = CALLER.callbacks, CALLER.failed
+        CALLER.callbacks, CALLER.failed = compiled.callbacks, failed
+        try:
+            if work(first, last):
+                error, CALLER.error = CALLER.error, None
+                raise error or Stopped
+        finally:
+            CALLER.callbacks, CALLER.failed = before
+
+    return run
 
 
 def _ready(arena: np.ndarray[Any, Any]) -> int:

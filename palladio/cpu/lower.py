@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from palladio.cpu import registers
+from palladio.cpu.callbacks import Callback
 from palladio.cpu.coverage import block_counts, written_whole
 from palladio.cpu.emit import Emitter, Index, V
 from palladio.cpu.rules import REFUSED, RULES
@@ -38,11 +39,15 @@ class Lowered:
         arena: how many bytes of it a thread needs.
         noted: the outputs that have no values before the call; for each, how many blocks it has along each axis. Which
             of them are begun is noted in bytes behind the arrays, one output's after the other's.
+        callbacks: what it may ask of Python.
+        caller: where in the arena the address of the function is that asks; None for a kernel that never does.
     """
 
     text: str
     arena: int
     noted: dict[int, tuple[int, ...]]
+    callbacks: Sequence[Callback]
+    caller: int | None
 
 
 def lower_grid(grid: Grid, kernel: Program, operands: Sequence[Type]) -> Lowered:
@@ -98,6 +103,8 @@ class _GridFunction:
         steady = [False] * self.grid.scalars + [not written for written in self.written]
         self.places = [Place(Memory(f"array{n}", steady[n]), self.whole(n, type)) for n, type in enumerate(self.types)]
         self.function.notes = Notes(e, self.arena)
+        caller = self.arena.size
+        self.function.caller = self.arena.buffer(e, (1,), dtypes.INT64).base
         self.marks = self.mark_places()
         self.sizes = [self.size(axis, known) for axis, known in enumerate(self.grid.sizes)]
         with e.loop(V("%first", "i64"), V("%last", "i64")) as task:
@@ -110,7 +117,8 @@ class _GridFunction:
         )
         size = f"@arena_size = internal constant i64 {self.arena.size}"
         text = "\n".join([size, declared, head, "entry:", *self.function.slots, *e.lines, "}", ""])
-        return Lowered(text, self.arena.size, self.noted)
+        asks = caller if self.function.asks else None
+        return Lowered(text, self.arena.size, self.noted, self.function.callbacks, asks)
 
     def mark_places(self) -> dict[int, V]:
         """Where the marks of each output begin, by its number among the blocks."""
@@ -172,6 +180,8 @@ class _GridFunction:
 
     def step(self, ids: Sequence[Index]) -> None:
         """One grid point: the blocks, the kernel, and edge blocks written back."""
+        if any(size != 1 for size, parallel in zip(self.grid.sizes, self.grid.parallel, strict=True) if not parallel):
+            self.function.look()
         numbers = [self.number(index) for index in ids]
         extra = [self.number(s) for s, known in zip(self.sizes, self.grid.sizes, strict=True) if known is None]
         scalars, arrays = self.places[: self.grid.scalars], self.places[self.grid.scalars :]

@@ -5,12 +5,14 @@ What each variable is, and when a lazy tile must be computed.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from palladio.base.errors import PalladioNotImplementedError, attach
 from palladio.cpu import registers
+from palladio.cpu.callbacks import LOOK, Callback
 from palladio.cpu.emit import Emitter, Index, V
 from palladio.cpu.spans import annotate
 from palladio.cpu.tiles import Arena, Buffer, Memory, Tile, fill, keep, scalar_tile, tile_of
@@ -55,6 +57,10 @@ class Refused(PalladioNotImplementedError):
     """A program that this target does not compile. The message is the reason, for the user."""
 
 
+LOOKS = 64
+"""Steps of loops between two looks at the clock, a power of two."""
+
+
 class Notes:
     """Words in a thread's arena that are 0 when a call begins: what the thread remembers from one step to the next."""
 
@@ -84,12 +90,54 @@ class Function:
         self.refused = refused
         self.slots: list[str] = []
         self.notes: Notes | None = None
+        # What Python does for the kernel, where the address of the function is that asks it, and whether it is asked.
+        self.callbacks: list[Callback] = []
+        self.caller: V | None = None
+        self.asks = False
+        self.clock: list[V] = []
+        self.eqn: Eqn | None = None
         # The memories of which packed blocks are kept from one step to the next.
         self.packed: set[Memory] = set()
         # For blocks that nothing writes: where this step's is, and what emits where that of a later step will be.
         self.later: dict[Memory, tuple[V, Callable[[int], V]]] = {}
         # The number of steps of the innermost sequential grid axis, if known, and which of them this is.
         self.innermost: tuple[Index, int] = (0, 1)
+
+    def ask(self, number: int, addresses: Sequence[V] = ()) -> None:
+        """Ask Python for something, with the addresses of values, and return from the kernel if it fails."""
+        e = self.e
+        table = self.arena.buffer(e, (1 + len(addresses),), dtypes.INT64)
+        for place, word in enumerate((V(str(number), "i64"), *addresses)):
+            e.store(word, table.address(e, (place,)), 8)
+        if self.caller is None:
+            raise Refused("nobody answers this kernel")
+        function = e.load("ptr", self.caller, 8)
+        failed = e.compare("icmp ne", e.value("i32", f"call i32 {function.text}({table.base})"), V("0", "i32"))
+        self.asks = True
+        with e.when(failed):
+            e.line("ret i32 1")
+            e.label(e.fresh("never"))
+
+    def look(self) -> None:
+        """In a step of a long loop: ask now and then whether to go on. Looking at the clock costs a few nanoseconds."""
+        if os.name != "posix" or self.caller is None:
+            return
+        e = self.e
+        if not self.clock:
+            self.clock = [self.slot("i64"), self.slot("i64")]
+            self.slots += [f"  store i64 0, ptr {slot.text}" for slot in self.clock]
+            e.declared["time"] = "declare i64 @time(ptr)"
+        counted, last = self.clock
+        count = e.binary("add", e.load("i64", counted, 8), V("1", "i64"))
+        e.store(count, counted, 8)
+        some = e.compare("icmp eq", e.binary("and", count, V(str(LOOKS - 1), "i64")), V("0", "i64"))
+        with e.when(some):
+            now = e.value("i64", "call i64 @time(ptr null)")
+            before = e.load("i64", last, 8)
+            e.store(now, last, 8)
+            begun = e.compare("icmp ne", before, V("0", "i64"))
+            with e.when(e.binary("and", begun, e.compare("icmp ne", now, before))):
+                self.ask(LOOK)
 
     def slot(self, type: str) -> V:
         """A place on the stack for one value."""
@@ -178,6 +226,7 @@ class Scope:
                 self.uses[atom] -= 1
         self.begin(eqn)
         inputs = [self.ready(self.keep_in_passing(atom, eqn), eqn) for atom in eqn.inputs]
+        self.function.eqn = eqn
         outputs = self.function.rules[name](self, *inputs, **eqn.params)
         annotate(self.e, eqn, inputs, outputs)
         for var, tile in zip(eqn.outputs, outputs, strict=True):

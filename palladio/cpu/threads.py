@@ -17,7 +17,7 @@ TURNS = 16
 Work = Callable[[int, int], None]
 
 
-def run_tasks(tasks: int, workers: int, start: Callable[[], Work]) -> None:
+def run_tasks(tasks: int, workers: int, start: Callable[[], Work], failed: list[BaseException] | None = None) -> None:
     """Run the tasks below a number, each once, by as many threads, each taking the next ones when it is free.
 
     An exception in any of them, an interrupt of the caller among them, stops all after the tasks that they are at. None
@@ -25,11 +25,12 @@ def run_tasks(tasks: int, workers: int, start: Callable[[], Work]) -> None:
 
     Args:
         start: called in each thread; gives what runs the tasks from one number below another.
+        failed: gets the exceptions, so that a task can end early.
     """
     workers = max(1, min(workers, tasks))
     count = max(1, tasks // (workers * TURNS))
     queue = itertools.count(0, count)
-    failed: list[BaseException] = []
+    failed = [] if failed is None else failed
 
     def work() -> None:
         try:

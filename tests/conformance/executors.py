@@ -42,7 +42,6 @@ CPU = Entry(
     refused={
         "concurrent": ON_THE_MACHINE,
         "tensor_cores": ON_THE_MACHINE,
-        "debug.checks_and_prints": "debug_check is not compiled for the CPU",
         "cast.to_float8_e4m3fn": "float8_e4m3fn is not compiled for the CPU",
         "cast.to_float8_e5m2": "float8_e5m2 is not compiled for the CPU",
     },

@@ -124,3 +124,68 @@ def test_an_interrupt_of_the_caller_at_work_lets_the_others_end_their_task(inter
     with pytest.raises(KeyboardInterrupt):
         spread(task, 2)
     assert ended.is_set()
+
+
+def long_loop(n: Any, x: Any, o: Any) -> None:
+    o[...] = pl.fori_loop(0, n[0], lambda _, value: value * 0.5 + 1.0, x[...])
+
+
+def long_repeat(n: Any, x: Any, o: Any) -> None:
+    def goes_on(state: Any) -> Any:
+        return state[0] < n[0]
+
+    def step(state: Any) -> Any:
+        return state[0] + 1, state[1] * 0.5 + 1.0
+
+    o[...] = pl.while_loop(goes_on, step, (pl.program_id(0) * 0, x[...]))[1]
+
+
+def whole_call(kernel: Callable[..., None], **options: Any) -> Any:
+    return pl.pallas_call(kernel, pl.ShapeDtypeStruct((4096,), np.float32), interpret="cpu", **options)
+
+
+@pytest.mark.parametrize("kernel", [long_loop, long_repeat])
+def test_an_interrupt_ends_one_long_task(kernel: Callable[..., None], interruptible: None) -> None:
+    """Whole, this call takes an hour."""
+    call, x = whole_call(kernel, grid=(1,)), np.zeros(4096, np.float32)
+    timer = threading.Timer(0.2, _thread.interrupt_main)
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        call(np.array([2**31 - 1], np.int32), x)
+    timer.join()
+    assert call(np.array([1], np.int32), x).tolist() == [1] * x.size
+
+
+def test_an_interrupt_ends_the_steps_of_one_task(interruptible: None) -> None:
+    def one_step(n: Any, x: Any, o: Any) -> None:
+        o[...] = x[...] + 1.0
+
+    def run(steps: int) -> Any:
+        return whole_call(one_step, grid=(np.array(steps, np.int32),))(
+            np.zeros(1, np.int32), np.zeros(4096, np.float32)
+        )
+
+    timer = threading.Timer(0.2, _thread.interrupt_main)
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        run(2**31 - 1)
+    timer.join()
+    assert run(2).tolist() == [1] * 4096
+
+
+def test_a_failure_in_one_long_task_ends_the_others() -> None:
+    def kernel(n: Any, x: Any, o: Any) -> None:
+        with pl.enable_debug_checks():
+            pl.debug_check(pl.program_id(0) > 0, "the first task fails")
+        o[...] = pl.fori_loop(0, n[0], lambda _, value: value * 0.5 + 1.0, x[...])
+
+    spec = pl.BlockSpec((2048,), lambda i: (i,))
+    call = whole_call(
+        kernel,
+        grid=(2,),
+        in_specs=[pl.BlockSpec(), spec],
+        out_specs=spec,
+        compiler_params=pl.CompilerParams(dimension_semantics=["parallel"]),
+    )
+    with pytest.raises(pl.PalladioError, match="the first task fails"):
+        call(np.array([2**31 - 1], np.int32), np.zeros(4096, np.float32))

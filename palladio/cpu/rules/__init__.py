@@ -10,6 +10,7 @@ from palladio.cpu.rules import (
     casts,
     compare,
     control,
+    debug,
     dot,
     math,
     memory,
@@ -23,15 +24,27 @@ from palladio.cpu.scope import Rule
 
 RULES: dict[str, Rule] = {
     name: rule
-    for family in (arithmetic, math, special, compare, casts, shape, reduce, order, memory, selection, control, dot)
+    for family in (
+        arithmetic,
+        math,
+        special,
+        compare,
+        casts,
+        shape,
+        reduce,
+        order,
+        memory,
+        selection,
+        control,
+        debug,
+        dot,
+    )
     for name, rule in family.RULES.items()
 }
 
 _SEVERAL_THREADS = "kernels of several threads, and of copies in flight, run on the machine that defines them"
 
 REFUSED: dict[str, str] = {
-    "debug_print": "printing needs Python",
-    "debug_check": "checks need Python",
     "grid_call": "a kernel call inside a kernel",
 } | dict.fromkeys(
     (

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from palladio.cpu import registers
-from palladio.cpu.emit import V
+from palladio.cpu.emit import Index, V
 from palladio.cpu.rules.memory import as_index
-from palladio.cpu.scope import Entry, Place, Rule, Scope
+from palladio.cpu.scope import LOOKS, Entry, Place, Rule, Scope
 from palladio.cpu.tiles import Buffer, Memory, Tile, fill, scalar_tile, tile_of, write
 from palladio.ir.program import Program
 from palladio.types import dtypes
@@ -87,12 +87,20 @@ def _loop(
     fixed = operands[:constants]
     homes = _carried(scope, operands[constants:])
     register = registers.register(lower.dtype)
-    with e.loop(as_index(scope, lower), as_index(scope, upper), step) as counter:
+    bounds = [known(as_index(scope, bound)) for bound in (lower, upper)]
+    with e.loop(*bounds, step) as counter:
         number = e.index(counter)
+        if not isinstance(bounds[0], int) or not isinstance(bounds[1], int) or bounds[1] - bounds[0] > LOOKS * step:
+            scope.function.look()
         index = number if register == "i64" else e.convert("trunc", number, register)
         inputs = [scalar_tile(e, index, lower.dtype), *fixed, *(home.tile() for home in homes)]
         put_all(scope, homes, scope.function.run(body, inputs))
     return [home.tile() for home in homes]
+
+
+def known(index: V) -> Index:
+    """An index as a number, if it is a constant."""
+    return index if index.text.startswith("%") else int(index.text)
 
 
 def _carried(scope: Scope, initial: Sequence[Entry]) -> list[Home]:
@@ -115,6 +123,7 @@ def _repeat(scope: Scope, *operands: Entry, condition: Program, body: Program, c
     (goes_on,) = scope.function.run(condition, [*fixed, *(home.tile() for home in homes)])
     e.branch(goes_on.at((), 1), inside, end)
     e.label(inside)
+    scope.function.look()
     put_all(scope, homes, scope.function.run(body, [*fixed, *(home.tile() for home in homes)]))
     e.jump(head)
     e.label(end)

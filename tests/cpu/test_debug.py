@@ -1,0 +1,84 @@
+"""Printing and checking in compiled kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import palladio as pl
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+
+def call(kernel: Any, x: Any, grid: tuple[int, ...] = (2,)) -> Any:
+    spec = pl.BlockSpec((2,), lambda i: (i,))
+    out = pl.ShapeDtypeStruct(x.shape, x.dtype)
+    return pl.pallas_call(kernel, out, grid=grid, in_specs=[spec], out_specs=spec, interpret="cpu")(x)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16, np.int8, np.bool_])
+def test_values_are_printed_as_by_the_evaluator(dtype: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    def kernel(x: Any, o: Any) -> None:
+        o[...] = x[...]
+        pl.debug_print("step {}: {} {}", pl.program_id(0), x[0], o[...])
+
+    x = np.array([0, 1, 2, 3]).astype(dtype)
+    np.testing.assert_array_equal(call(kernel, x), x)
+    printed = capsys.readouterr().out
+    assert printed == "".join(f"step {n}: {x[2 * n]} {x[2 * n : 2 * n + 2]}\n" for n in range(2))
+
+
+def test_what_is_printed_is_what_stood_there_then(capsys: pytest.CaptureFixture[str]) -> None:
+    def kernel(x: Any, o: Any) -> None:
+        o[...] = x[...]
+        pl.debug_print("{}", o[0])
+        o[...] = o[...] + 1.0
+        pl.debug_print("{}", o[0])
+
+    call(kernel, np.array([5, 6], np.float32), grid=(1,))
+    assert capsys.readouterr().out == "5.0\n6.0\n"
+
+
+def test_printing_under_a_condition_and_in_a_loop(capsys: pytest.CaptureFixture[str]) -> None:
+    def kernel(x: Any, o: Any) -> None:
+        o[...] = x[...]
+
+        @pl.loop(0, 4)
+        def _(n: Any) -> None:
+            @pl.when(n % 2 == 1)
+            def _() -> None:
+                pl.debug_print("{}", n)
+
+    call(kernel, np.zeros(2, np.float32), grid=(1,))
+    assert capsys.readouterr().out == "1\n3\n"
+
+
+def test_a_check_that_fails_names_its_line_and_ends_the_call(capsys: pytest.CaptureFixture[str]) -> None:
+    def kernel(x: Any, o: Any) -> None:
+        with pl.enable_debug_checks():
+            pl.debug_check(x[0] < 2, "too large")  # here
+        pl.debug_print("went on")
+        o[...] = x[...]
+
+    with pytest.raises(pl.PalladioError) as raised:
+        call(kernel, np.arange(6, dtype=np.float32), grid=(3,))
+    lines = str(raised.value).splitlines()
+    assert lines[0] == "debug_check failed: too large"
+    assert lines[-2].strip().endswith("# here")
+    assert capsys.readouterr().out == "went on\n"
+
+
+def test_what_printing_raises_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    def kernel(x: Any, o: Any) -> None:
+        pl.debug_print("{}", x[0])
+        o[...] = x[...]
+
+    def interrupted(text: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("builtins.print", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        call(kernel, np.zeros(4, np.float32))
