@@ -119,7 +119,7 @@ class GPUBlockSpec(BlockSpec):
         delay_release: how many steps after its last use the slot of an input may be written again, for products that
             read it still. By default what the pipeline says, or 0.
         collective_axes: the axis of the cluster whose blocks all read this block of the input: each loads a part, and
-            all get the whole.
+            all get the whole. All threads of the block take part in such a pipeline: one alone in `emit_pipeline`.
         oob_fill_mode: what lies outside the array reads as, zeros by default.
 
     Raises:

@@ -84,3 +84,34 @@ def test_the_definition_agrees(grid: tuple[int, ...]) -> None:
     shapes = ((10, 20), (10, 20))
     found, wanted = run(grid, Blocks((2, 4), ins), Blocks((2, 4), outs), shapes, executor="reference")
     np.testing.assert_array_equal(found, wanted)
+
+
+def test_each_thread_of_a_block_can_have_a_pipeline_of_its_own() -> None:
+    def body(x: Any, o: Any) -> None:
+        thread = pl.axis_index("wg")
+
+        def step(_: Any, x_ref: Any, o_ref: Any) -> None:
+            o_ref[...] = x_ref[...] + 1
+
+        spec = plgpu.BlockSpec((None, 4), lambda s: (thread, s))
+        plgpu.emit_pipeline(step, grid=(3,), in_specs=[spec], out_specs=[spec], max_concurrent_steps=2)(x, o)
+
+    x = np.arange(24, dtype=np.float32).reshape(2, 12)
+    call = plgpu.kernel(body, pl.ShapeDtypeStruct(x.shape, x.dtype), num_threads=2, thread_name="wg")
+    np.testing.assert_array_equal(call(x), x + 1)
+    assert pl.check(call, x, schedules=4).ok
+
+
+def test_one_thread_of_a_block_can_have_a_pipeline() -> None:
+    def body(x: Any, o: Any) -> None:
+        def step(_: Any, x_ref: Any, o_ref: Any) -> None:
+            o_ref[...] = x_ref[...] * 2
+
+        @pl.when(pl.axis_index("wg") == 1)
+        def _() -> None:
+            spec = plgpu.BlockSpec((4,), lambda s: (s,))
+            plgpu.emit_pipeline(step, grid=(3,), in_specs=[spec], out_specs=[spec], max_concurrent_steps=2)(x, o)
+
+    x = np.arange(12, dtype=np.float32)
+    call = plgpu.kernel(body, pl.ShapeDtypeStruct(x.shape, x.dtype), num_threads=2, thread_name="wg")
+    np.testing.assert_array_equal(call(x), 2 * x)
