@@ -1,0 +1,252 @@
+"""The kernels that `tools.mutants` breaks: those of the library, and pipelines as their users write them.
+
+Inputs and configurations are small, and chosen so that every synchronising line runs: more steps than stages, several
+tiles for each block, ragged edges where a kernel has a path of its own for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from importlib import import_module
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+import palladio as pl
+import palladio.gpu as plgpu
+from palladio import lax
+from palladio.library import hopper
+
+Array = np.ndarray[Any, Any]
+Ref = Any
+
+BLOCK = 16
+HALF = BLOCK // 2
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel on small inputs.
+
+    Fields:
+        run: makes the call.
+        expected: its result in float64.
+        hasty: calls of the same kernel, each with a `delay_release` less, by the name of the input.
+    """
+
+    name: str
+    run: Callable[[], Any]
+    expected: Array
+    hasty: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
+
+
+def _halves(rng: np.random.Generator, *shape: int) -> Array:
+    return rng.standard_normal(shape).astype(np.float16)
+
+
+def _wide(array: Array) -> Array:
+    return array.astype(np.float64)
+
+
+@cache
+def kernels() -> tuple[Kernel, ...]:
+    """All of them."""
+    return (*_products(), *_grouped(), *_attention(), *_pipelines())
+
+
+def _products() -> list[Kernel]:
+    rng = np.random.default_rng(0)
+    a, b = _halves(rng, 32, 80), _halves(rng, 80, 32)
+    small = hopper.MatmulConfig(tile_m=16, tile_n=16, tile_k=16, stages=3, epilogue_n=4, blocks=2)
+
+    def run(config: hopper.MatmulConfig, hasty: int | None = None) -> Any:
+        if hasty is None:
+            return hopper.matmul(a, b, config=config)
+        module = import_module(hopper.matmul.__module__)
+        kernel = module._matmul_kernel
+        hurried = patch.object(module, "_matmul_kernel", _fresh(kernel))
+        with hurried, patch.object(plgpu, "BlockSpec", _Hasty(hasty)):
+            return hopper.matmul(a, b, config=config)
+
+    expected = _wide(a) @ _wide(b)
+    cluster = replace(small, cluster="m")
+    return [
+        Kernel(
+            name,
+            partial(run, config),
+            expected,
+            {operand: partial(run, config, number) for number, operand in enumerate(("x", "y"))},
+        )
+        for name, config in (("matmul", small), ("matmul, cluster of 2", cluster))
+    ]
+
+
+def _fresh(kernel: Callable[..., None]) -> Callable[..., None]:
+    """The same kernel as a function of its own: the program of a function is kept."""
+
+    def fresh(*args: Any, **options: Any) -> None:
+        kernel(*args, **options)
+
+    return fresh
+
+
+class _Hasty:
+    """Makes block specs of which one of each two lacks its `delay_release`."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.made = 0
+        self.make = plgpu.BlockSpec
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        self.made += 1
+        if (self.made - 1) % 2 == self.number:
+            options["delay_release"] = 0
+        return self.make(*args, **options)
+
+
+def _grouped() -> list[Kernel]:
+    rng = np.random.default_rng(1)
+    config = hopper.MatmulConfig(tile_m=16, tile_n=16, tile_k=16, stages=3, epilogue_n=4, blocks=2)
+    sizes = np.array([13, 0, 19], np.int32)
+    ends = np.cumsum(sizes)
+    rows = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+    a, weights = _halves(rng, 32, 80), _halves(rng, 3, 80, 32)
+    products = [_wide(a)[part] @ _wide(weight) for part, weight in zip(rows, weights, strict=True)]
+    many = np.array([70, 0, 19], np.int32)
+    ends = np.cumsum(many)
+    columns = [slice(end - size, end) for end, size in zip(ends, many, strict=True)]
+    lhs, rhs = _halves(rng, 16, 89), _halves(rng, 89, 32)
+    gradients = [_wide(lhs)[:, part] @ _wide(rhs)[part] for part in columns]
+    return [
+        Kernel("gmm", lambda: hopper.gmm(a, weights, sizes, config=config), np.concatenate(products)),
+        Kernel("tgmm", lambda: hopper.tgmm(lhs, rhs, many, config=config), np.stack(gradients)),
+    ]
+
+
+def _attention() -> list[Kernel]:
+    rng = np.random.default_rng(2)
+    q, k, v = _halves(rng, 1, 32, 16), _halves(rng, 1, 36, 16), _halves(rng, 1, 36, 16)
+    config = hopper.AttentionConfig(block_q=8, block_kv=8, stages=3)
+
+    def expected(causal: bool) -> Array:
+        scores = _wide(q) @ _wide(k).swapaxes(-1, -2) / np.sqrt(q.shape[-1])
+        if causal:
+            scores = np.where(np.arange(k.shape[-2]) <= np.arange(q.shape[-2])[:, None], scores, -np.inf)
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        return np.asarray(weights / weights.sum(-1, keepdims=True) @ _wide(v))
+
+    return [
+        Kernel(
+            f"attention{', causal' if causal else ''}",
+            partial(hopper.attention, q, k, v, causal=causal, config=config),
+            expected(causal),
+        )
+        for causal in (False, True)
+    ]
+
+
+# Pipelines whose products stay in flight for a step.
+
+
+def _pipelines() -> list[Kernel]:
+    rng = np.random.default_rng(3)
+    a, b = _halves(rng, BLOCK, 6 * BLOCK), _halves(rng, 6 * BLOCK, 2 * BLOCK)
+    expected = _wide(a) @ _wide(b)
+    return [
+        Kernel(
+            name,
+            lambda make=make: make((1, 1))(a, b),  # type: ignore[misc]
+            expected,
+            {
+                operand: lambda make=make, delays=delays: make(delays)(a, b)  # type: ignore[misc]
+                for operand, delays in (("a", (0, 1)), ("b", (1, 0)))
+            },
+        )
+        for name, make in (("emit_pipeline", one_thread), ("emit_pipeline_warp_specialized", several_threads))
+    ]
+
+
+def _specs(delays: tuple[int, int], column: Any) -> list[Any]:
+    return [
+        plgpu.BlockSpec((BLOCK, BLOCK), lambda step: (0, step), delay_release=delays[0]),
+        plgpu.BlockSpec((BLOCK, BLOCK), lambda step: (step, column), delay_release=delays[1]),
+    ]
+
+
+def _multiply(_: Any, a_block: Ref, b_block: Ref, acc: Ref) -> Ref:
+    plgpu.wgmma(acc, a_block, b_block)
+    plgpu.wgmma_wait(1)
+    return acc
+
+
+def one_thread(delays: tuple[int, int]) -> Any:
+    """A product of which each thread block computes some columns, and writes them row by row in a second pipeline."""
+
+    def body(a: Ref, b: Ref, out: Ref) -> None:
+        column = pl.axis_index("column")
+
+        def scoped(acc: Ref) -> Any:
+            plgpu.emit_pipeline(
+                _multiply,
+                grid=(a.shape[1] // BLOCK,),
+                in_specs=_specs(delays, column),
+                max_concurrent_steps=3,
+                init_carry=acc,
+            )(a, b)
+            return acc[...].astype(np.float32)
+
+        product = pl.run_scoped(scoped, plgpu.ACC((BLOCK, BLOCK)))
+
+        def write(indices: Any, out_block: Ref) -> None:
+            out_block[...] = lax.dynamic_slice(product, (indices[0] * HALF // 2, 0), (HALF // 2, BLOCK))
+
+        plgpu.emit_pipeline(
+            write,
+            grid=(2 * BLOCK // HALF,),
+            out_specs=[plgpu.BlockSpec((HALF // 2, BLOCK), lambda step: (step, column))],
+            max_concurrent_steps=2,
+        )(out)
+
+    return plgpu.kernel(body, pl.ShapeDtypeStruct((BLOCK, 2 * BLOCK), np.float32), grid=(2,), grid_names=("column",))
+
+
+def several_threads(delays: tuple[int, int]) -> Any:
+    """The same product by two computing warpgroups, which take the halves of a tile, and one that copies."""
+
+    def body(a: Ref, b: Ref, out: Ref) -> None:
+        column, group = pl.axis_index("column"), pl.axis_index("group")
+        mine = pl.ds(group * HALF, HALF)
+
+        def multiply(_: Any, a_block: Ref, b_block: Ref, acc: Ref) -> Ref:
+            return _multiply(_, a_block.at[mine, :], b_block, acc)
+
+        def context(pipeline: Any) -> None:
+            def scoped(acc: Ref) -> None:
+                pipeline(acc)
+                out.at[mine, pl.ds(column * BLOCK, BLOCK)][...] = acc[...].astype(np.float32)
+
+            pl.run_scoped(scoped, plgpu.ACC((HALF, BLOCK)))
+
+        plgpu.emit_pipeline_warp_specialized(
+            multiply,
+            grid=(a.shape[1] // BLOCK,),
+            memory_registers=40,
+            in_specs=_specs(delays, column),
+            max_concurrent_steps=3,
+            wg_axis="group",
+            num_compute_wgs=2,
+            compute_context=context,
+        )(a, b)
+
+    return plgpu.kernel(
+        body,
+        pl.ShapeDtypeStruct((BLOCK, 2 * BLOCK), np.float32),
+        grid=(2,),
+        grid_names=("column",),
+        num_threads=3,
+        thread_name="group",
+    )

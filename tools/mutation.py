@@ -1,0 +1,435 @@
+"""The classes of mutation: what `tools.mutants` does to a kernel's program.
+
+Most change one equation: a wait, fence, arrival or copy left out or done twice, a wait that lets more be in flight, an
+index of a barrier or stage moved on by one. The others change a reference wherever it is used: a barrier counts one
+arrival more or fewer; the slots of a ring share memory, or are one fewer than those who wait for them believe.
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from palladio.ir.program import Atom, Eqn, Literal, Program, Var, subprograms, walk
+from palladio.ir.rewrite import Builder, map_subprograms, with_body, with_parts
+from palladio.ops import OPS
+from palladio.ops.launch import launch
+from palladio.types.attributes import Arrivals
+from palladio.types.effects import EffectKind
+from palladio.types.transforms import Index, Operand, Slice, transformed
+from palladio.types.types import BARRIER, SMEM, RefType
+
+_FIRST = {"cond": 1, "loop": 1, "repeat": 0, "scope": 0, "collective_scope": 0}
+"""Input n of a sub-program of these operations is the equation's input n + this, as far as there is one."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A kernel's program with one thing changed.
+
+    Fields:
+        mutation: the name of the class.
+        place: the line and operation, or the reference, that has changed.
+        what: the same by the text of the line, which stays when others move.
+        sites: the equations that have changed; if none of them runs, the mutant is the kernel itself.
+    """
+
+    mutation: str
+    place: str
+    what: str
+    program: Program
+    sites: tuple[Eqn, ...]
+
+
+Change = Callable[[Eqn], Iterator[Sequence[Eqn]]]
+
+
+def _left_out(*names: str) -> Change:
+    def change(eqn: Eqn) -> Iterator[Sequence[Eqn]]:
+        if eqn.op.name in names:
+            yield ()
+
+    return change
+
+
+def _twice(*names: str) -> Change:
+    def change(eqn: Eqn) -> Iterator[Sequence[Eqn]]:
+        if eqn.op.name in names:
+            yield eqn, eqn
+
+    return change
+
+
+def _one_more_in_flight(eqn: Eqn) -> Iterator[Sequence[Eqn]]:
+    """A wait that leaves one group more in flight than it should."""
+    if eqn.op.name in ("wgmma_wait", "wait_smem_to_gmem"):
+        yield (_with(eqn, n=eqn.params["n"] + 1),)
+    if eqn.op.name == "accumulator_load" and eqn.params["wait_n"] is not None:
+        yield (_with(eqn, wait_n=eqn.params["wait_n"] + 1),)
+
+
+def _sources_only(eqn: Eqn) -> Iterator[Sequence[Eqn]]:
+    if eqn.op.name == "wait_smem_to_gmem" and not eqn.params["read_only"]:
+        yield (_with(eqn, read_only=True),)
+
+
+def _half(eqn: Eqn) -> Iterator[Sequence[Eqn]]:
+    """A copy of the first half of a block: half the bytes."""
+    if eqn.op.name != "copy_gmem_to_smem":
+        return
+    source, target, *rest = eqn.params["transforms"]
+    shape = _shape_at(eqn, 1, len(target))
+    axis = next((n for n, extent in enumerate(shape) if extent > 1), None)
+    if axis is None:
+        return
+    part = Index(tuple(Slice(0, extent // 2 if n == axis else extent) for n, extent in enumerate(shape)))
+    yield (_with(eqn, transforms=((*source, part), (*target, part), *rest)),)
+
+
+def _at_next(*names: str, position: int) -> Change:
+    """The first index of an input moved on by one, around the end: another barrier, another stage."""
+
+    def change(eqn: Eqn) -> Iterator[Sequence[Eqn]]:
+        if eqn.op.name not in names:
+            return
+        stacks = eqn.op.stacks(eqn.params["transforms"])
+        if not stacks[position] or not isinstance(stacks[position][0], Index):
+            return
+        extent = _shape_at(eqn, position, 0)[0]
+        if extent > 1 and not isinstance(stacks[position][0].entries[0], Slice):
+            yield _reindexed(eqn, {position}, 0, 0, lambda entry: (entry + 1) % extent, [("add", 1), ("rem", extent)])
+
+    return change
+
+
+_SWAP: Any = object()
+
+
+def _later(*names: str) -> Change:
+    """Marked here, carried out by `_mutated`: the equation and the one behind it change places."""
+
+    def change(eqn: Eqn) -> Iterator[Sequence[Eqn]]:
+        if eqn.op.name in names:
+            yield eqn, _SWAP
+
+    return change
+
+
+_BY_EQUATION: Mapping[str, Change] = {
+    "a barrier wait left out": _left_out("barrier_wait"),
+    "a wgmma wait left out": _left_out("wgmma_wait"),
+    "a wait for stores left out": _left_out("wait_smem_to_gmem"),
+    "a fence left out": _left_out("commit_smem"),
+    "an arrival left out": _left_out("barrier_arrive"),
+    "a copy left out": _left_out("copy_gmem_to_smem"),
+    "a group never committed": _left_out("commit_smem_to_gmem_group"),
+    "an arrival too many": _twice("barrier_arrive"),
+    "a wait too many: the wrong phase": _twice("barrier_wait"),
+    "a copy too many: the wrong bytes": _twice("copy_gmem_to_smem"),
+    "half a copy: the wrong bytes": _half,
+    "one group more in flight": _one_more_in_flight,
+    "only the sources of stores awaited": _sources_only,
+    "a wait for another barrier": _at_next("barrier_wait", position=0),
+    "an arrival at another barrier": _at_next("barrier_arrive", position=0),
+    "a copy into another stage": _at_next("copy_gmem_to_smem", position=1),
+    "a copy that arrives elsewhere": _at_next("copy_gmem_to_smem", position=2),
+    "a release before its wait": _later("wgmma_wait", "barrier_wait"),
+}
+ONE_MORE, ONE_FEWER = "a barrier that counts one more", "a barrier that counts one fewer"
+SHARED = "slots that share memory"
+FEWER_SLOTS, FEWER_BARRIERS, FEWER_BOTH = (
+    f"one stage too few: {what}" for what in ("buffers", "barriers", "buffers and barriers")
+)
+NO_DELAY = "no delay_release"
+CLASSES = (*_BY_EQUATION, ONE_MORE, ONE_FEWER, SHARED, FEWER_SLOTS, FEWER_BARRIERS, FEWER_BOTH, NO_DELAY)
+"""The names of the classes, in the order of the table."""
+
+
+def mutants(program: Program) -> Iterator[Mutant]:
+    """Every mutant of a program but those of `NO_DELAY`, which the author of a kernel makes."""
+    for name, change in _BY_EQUATION.items():
+        for found, eqn in _mutated(program, change):
+            yield Mutant(name, place(eqn), _what(eqn), found, (eqn,))
+    for root in _references(program, BARRIER):
+        yield from _recounted(program, root)
+    yield from _aliased(program)
+
+
+def place(eqn: Eqn) -> str:
+    """The line and operation of an equation."""
+    location = eqn.location
+    return eqn.op.name if location is None else f"{Path(location.file).name}:{location.line} {eqn.op.name}"
+
+
+def _what(eqn: Eqn) -> str:
+    location = eqn.location
+    text = "" if location is None else linecache.getline(location.file, location.line).strip()
+    return f"{eqn.op.name}: {text}"
+
+
+def _with(eqn: Eqn, **params: Any) -> Eqn:
+    return replace(eqn, params={**eqn.params, **params})
+
+
+# One equation.
+
+
+def _mutated(program: Program, change: Change) -> Iterator[tuple[Program, Eqn]]:
+    """Every program in which one equation has changed, and that equation."""
+    for number, eqn in enumerate(program.eqns):
+        before, after = program.eqns[:number], program.eqns[number + 1 :]
+        for new in change(eqn):
+            eqns: Sequence[Eqn] | None = [*before, *new, *after]
+            if _SWAP in new:
+                eqns = _swapped(program.eqns, number)
+            if eqns is not None:
+                yield with_body(program, eqns, program.outputs), eqn
+        for key, value in eqn.params.items():
+            parts = value if isinstance(value, tuple) else (value,)
+            for place, part in enumerate(parts):
+                if isinstance(part, Program):
+                    for inner, site in _mutated(part, change):
+                        changed = (*parts[:place], inner, *parts[place + 1 :]) if isinstance(value, tuple) else inner
+                        whole = with_parts(eqn, eqn.inputs, {**eqn.params, key: changed})
+                        yield with_body(program, [*before, whole, *after], program.outputs), site
+
+
+def _swapped(eqns: Sequence[Eqn], number: int) -> list[Eqn] | None:
+    """The equations with one of them behind the next that synchronises; None where there is no such."""
+    for other in range(number + 1, len(eqns)):
+        if any(kind is EffectKind.SYNC for kind, _ in eqns[other].effects):
+            return [*eqns[:number], *eqns[number + 1 : other + 1], eqns[number], *eqns[other + 1 :]]
+    return None
+
+
+# Indices.
+
+
+def _shape_at(eqn: Eqn, position: int, level: int) -> tuple[int, ...]:
+    """The shape of what the first `level` transforms of an input's stack select."""
+    stack = eqn.op.stacks(eqn.params["transforms"])[position]
+    operands = [atom.type for atom in eqn.inputs[eqn.op.access :]]
+    return transformed(eqn.inputs[position].type.array, stack[:level], operands).shape  # type: ignore[union-attr,arg-type]
+
+
+def _reindexed(
+    eqn: Eqn,
+    positions: Iterable[int],
+    level: int,
+    axis: int,
+    static: Callable[[int], int],
+    steps: Sequence[tuple[str, int]],
+) -> Sequence[Eqn]:
+    """The equation with another index along one axis of one level of some stacks, behind those that compute it."""
+    builder = Builder()
+    builder.location = eqn.location
+    inputs = list(eqn.inputs)
+    stacks = list(eqn.op.stacks(eqn.params["transforms"]))
+    for position in positions:
+        entries = list(stacks[position][level].entries)
+        entry = entries[axis]
+        if isinstance(entry, Operand):
+            atom = inputs[eqn.op.access + entry.position]
+            for name, amount in steps:
+                (atom,) = builder.emit(OPS[name], atom, Literal(amount, atom.type.dtype))
+            entries[axis] = Operand(len(inputs) - eqn.op.access)
+            inputs.append(atom)
+        else:
+            entries[axis] = static(entry)
+        stack = stacks[position]
+        stacks[position] = (*stack[:level], Index(tuple(entries)), *stack[level + 1 :])
+    transforms = tuple(stacks) if eqn.op.reaches > 1 else stacks[0]
+    return *builder.eqns, replace(_with(eqn, transforms=transforms), inputs=tuple(inputs))
+
+
+# References.
+
+
+def _references(program: Program, space: Any) -> list[Var]:
+    """The references to scratch memory of a space, where they are made."""
+    found: dict[Var, None] = {}
+    for eqn in walk(program):
+        made: Sequence[Var] = ()
+        if eqn.op is launch:
+            count = len(eqn.params["launch"].scratch)
+            made = [var for part in eqn.params["programs"] for var in part.inputs[len(part.inputs) - count :]]
+        elif "allocations" in eqn.params:
+            body = eqn.params["body"]
+            made = body.inputs[len(body.inputs) - len(eqn.params["allocations"]) :]
+        found.update((var, None) for var in made if isinstance(var.type, RefType) and var.type.space is space)
+    return list(found)
+
+
+Known = Mapping[Atom, Var]
+
+
+def _within(eqn: Eqn, part: Program, known: Known) -> dict[Atom, Var]:
+    """The references that a sub-program gets, by its own variables; their replacements have new types only."""
+    first = _FIRST.get(eqn.op.name)
+    found: dict[Atom, Var] = {}
+    for position, atom in enumerate(eqn.inputs) if first is not None else ():
+        if atom in known and 0 <= position - first < len(part.inputs):
+            var = part.inputs[position - first]
+            found[var] = var if known[atom].type == var.type else Var(known[atom].type, var.hint)
+    return found
+
+
+def _rewritten(
+    program: Program, roots: Known, known: Known, change: Callable[[Eqn, set[int]], Sequence[Eqn]]
+) -> Program:
+    """The program with some references replaced, and every equation that reaches them changed.
+
+    Args:
+        roots: what takes the place of references where they are made.
+        known: what takes the place of references of this program.
+        change: gets an equation, as it stands, and the positions of its inputs that are such references.
+    """
+    known = {**known, **{var: roots[var] for var in program.inputs if var in roots}}
+    eqns: list[Eqn] = []
+    for eqn in program.eqns:
+        at = {position for position, atom in enumerate(eqn.inputs) if atom in known}
+
+        def inner(part: Program, eqn: Eqn = eqn) -> Program:
+            return _rewritten(part, roots, _within(eqn, part, known), change)
+
+        params = map_subprograms(eqn.params, inner)
+        params = _made_again(params, roots)
+        if at:
+            inputs = tuple(known.get(atom, atom) for atom in eqn.inputs)
+            eqns += change(with_parts(eqn, inputs, params), at)
+        else:
+            eqns.append(with_parts(eqn, eqn.inputs, params))
+    changed = with_body(program, eqns, program.outputs)
+    inputs = tuple(known.get(var, var) for var in program.inputs)
+    return changed if inputs == program.inputs else replace(changed, inputs=inputs)
+
+
+def _made_again(params: dict[str, Any], roots: Known) -> dict[str, Any]:
+    """What an equation makes has the types of its programs' inputs."""
+    if not any(new.type != old.type for old, new in roots.items()):
+        return params
+    if "launch" in params:
+        made, program = params["launch"], params["programs"][0]
+        count = len(made.scratch)
+        scratch = tuple(var.type for var in program.inputs[len(program.inputs) - count :])
+        return {**params, "launch": replace(made, scratch=scratch)}
+    if "allocations" in params:
+        inputs = params["body"].inputs
+        return {**params, "allocations": tuple(v.type for v in inputs[len(inputs) - len(params["allocations"]) :])}
+    return params
+
+
+def accesses(program: Program, root: Var) -> list[tuple[Eqn, int]]:
+    """The equations that reach a reference, in sub-programs too, and the positions at which they do."""
+    found: list[tuple[Eqn, int]] = []
+
+    def visit(part: Program, known: set[Atom]) -> None:
+        known = known | ({root} & set(part.inputs))
+        for eqn in part.eqns:
+            if eqn.op.access:
+                reached = range(len(eqn.op.stacks(eqn.params["transforms"])))
+                found.extend((eqn, position) for position in reached if eqn.inputs[position] in known)
+            for inner in subprograms(eqn):
+                visit(inner, set(_within(eqn, inner, {atom: atom for atom in eqn.inputs if atom in known})))  # type: ignore[misc]
+
+    visit(program, set())
+    return found
+
+
+def _recounted(program: Program, root: Var) -> Iterator[Mutant]:
+    """A barrier that counts one arrival more or fewer."""
+    type: Any = root.type
+    arrivals = type.attribute(Arrivals)
+    if arrivals is None:
+        return
+    sites = tuple(eqn for eqn, _ in accesses(program, root))
+    others = tuple(each for each in type.attributes if not isinstance(each, Arrivals))
+    for name, step in ((ONE_MORE, 1), (ONE_FEWER, -1)):
+        if arrivals.count + step >= 1:
+            new = replace(type, attributes=(replace(arrivals, count=arrivals.count + step), *others))
+            changed = _rewritten(program, {root: Var(new, root.hint)}, {}, lambda eqn, _: (eqn,))
+            yield Mutant(name, f"barrier {root.hint}", root.hint, changed, sites)
+
+
+# Stages.
+
+
+@dataclass(frozen=True)
+class _Slots:
+    """The slots of a buffer: what one axis of one level of the stacks on it is indexed by."""
+
+    root: Var
+    level: int
+    axis: int
+    extent: int
+    sites: tuple[tuple[Eqn, int], ...]
+
+
+def _slots(program: Program, space: Any) -> Iterator[_Slots]:
+    """Along which axes each reference of a space is indexed, by several numbers or by one that turns."""
+    for root in _references(program, space):
+        found: dict[tuple[int, int], list[tuple[Eqn, int, Any, int]]] = {}
+        for eqn, position in accesses(program, root):
+            for level, transform in enumerate(eqn.op.stacks(eqn.params["transforms"])[position]):
+                if isinstance(transform, Index):
+                    shape = _shape_at(eqn, position, level)
+                    for axis, entry in enumerate(transform.entries):
+                        if not isinstance(entry, Slice):
+                            found.setdefault((level, axis), []).append((eqn, position, entry, shape[axis]))
+        for (level, axis), uses in found.items():
+            entries = {entry if isinstance(entry, int) else None for _, _, entry, _ in uses}
+            if uses[0][3] > 1 and (None in entries or len(entries) > 1):
+                yield _Slots(root, level, axis, uses[0][3], tuple((eqn, position) for eqn, position, *_ in uses))
+
+
+def _modulo(program: Program, slots: Sequence[_Slots], count: int) -> Program:
+    """The program with only so many slots in these buffers: every index of one is taken modulo their number."""
+    for each in slots:
+
+        def change(eqn: Eqn, at: set[int], each: _Slots = each) -> Sequence[Eqn]:
+            if not eqn.op.access:
+                return (eqn,)
+            stacks = eqn.op.stacks(eqn.params["transforms"])
+            indexed = [
+                position
+                for position in sorted(at)
+                if position < len(stacks)
+                and len(stacks[position]) > each.level
+                and isinstance(stacks[position][each.level], Index)
+                and not isinstance(stacks[position][each.level].entries[each.axis], Slice)
+            ]
+            if not indexed:
+                return (eqn,)
+            return _reindexed(eqn, indexed, each.level, each.axis, lambda entry: entry % count, [("rem", count)])
+
+        program = _rewritten(program, {each.root: each.root}, {}, change)
+    return program
+
+
+def _aliased(program: Program) -> Iterator[Mutant]:
+    """Buffers whose slots lie in one place, and rings with one slot less than their users believe."""
+    buffers, barriers = list(_slots(program, SMEM)), list(_slots(program, BARRIER))
+
+    def mutant(name: str, chosen: Sequence[_Slots], count: int) -> Mutant:
+        names = " and ".join(dict.fromkeys(each.root.hint for each in chosen))
+        where = f"{names}, axis {chosen[0].level + chosen[0].axis}"
+        sites = tuple(eqn for each in chosen for eqn, _ in each.sites)
+        return Mutant(name, where, where, _modulo(program, chosen, count), sites)
+
+    for each in buffers:
+        yield mutant(SHARED, [each], 1)
+    for each in buffers:
+        if each.extent > 2:
+            yield mutant(FEWER_SLOTS, [each], each.extent - 1)
+    for each in barriers:
+        if each.extent > 2:
+            yield mutant(FEWER_BARRIERS, [each], each.extent - 1)
+    for count in dict.fromkeys(each.extent for each in buffers if each.extent > 2):
+        rings = [each for each in (*buffers, *barriers) if each.extent == count]
+        yield mutant(FEWER_BOTH, rings, count - 1)
+
+
+__all__ = ["CLASSES", "NO_DELAY", "Mutant", "accesses", "mutants", "place"]
