@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 
 from palladio.base import knobs
-from palladio.cpu.callbacks import CALLER, Stopped
+from palladio.cpu.callbacks import CALLER, WORD, Stopped
 from palladio.cpu.coverage import written_whole
 from palladio.cpu.lower import Lowered, lower_grid
 from palladio.cpu.machine_code import KERNEL, MachineCode
 from palladio.cpu.memory import POOL, output
-from palladio.cpu.scope import Notes
 from palladio.cpu.threads import Work, run_tasks
 from palladio.ir.program import Program
 from palladio.ops.grid import Grid
@@ -30,8 +29,6 @@ Array = np.ndarray[Any, Any]
 BRIEF_S = 50e-6
 """Seconds of work for which waking another thread does not pay."""
 
-NOTED = Notes.COUNT * dtypes.INT64.itemsize
-
 
 class Compiled:
     """A lowered kernel, ready to be called."""
@@ -41,6 +38,7 @@ class Compiled:
         self.call = self.code.call
         self.arena = lowered.arena
         self.noted = lowered.noted
+        self.words = lowered.words
         self.callbacks = lowered.callbacks
         self.caller = lowered.caller
         self.brief = False
@@ -132,26 +130,35 @@ def _address(array: np.ndarray[Any, Any]) -> int:
 
 def _run(compiled: Compiled, arrays: Any, sizes: Any, tasks: int) -> None:
     begun = time.perf_counter()
-    workers = 1 if compiled.brief or tasks == 1 else knobs.thread_count()
-    arenas: list[Any] = []
+    workers = 1
+    if compiled.brief and compiled.caller is None:
+        arena = POOL.take(compiled.arena)
+        try:
+            compiled.call(arrays, sizes, _ready(compiled, arena), 0, tasks)
+        finally:
+            POOL.give(arena)
+    else:
+        workers = 1 if compiled.brief or tasks == 1 else knobs.thread_count()
+        _run_spread(compiled, arrays, sizes, tasks, workers)
+    compiled.brief = (time.perf_counter() - begun) * workers < BRIEF_S
 
+
+def _run_spread(compiled: Compiled, arrays: Any, sizes: Any, tasks: int, workers: int) -> None:
+    """Run the tasks by several threads, or with answers to what they ask."""
+    arenas: list[Array] = []
     failed: list[BaseException] = []
 
     def start() -> Work:
         arena = POOL.take(compiled.arena)
         arenas.append(arena)
-        work = functools.partial(compiled.call, arrays, sizes, _ready(arena))
+        work = functools.partial(compiled.call, arrays, sizes, _ready(compiled, arena))
         return work if compiled.caller is None else _answered(compiled, work, _address(arena), failed)
 
     try:
-        if compiled.brief:
-            start()(0, tasks)
-        else:
-            run_tasks(tasks, workers, start, failed)
+        run_tasks(tasks, workers, start, failed)
     finally:
         for arena in arenas:
             POOL.give(arena)
-    compiled.brief = (time.perf_counter() - begun) * workers < BRIEF_S
 
 
 def _answered(compiled: Compiled, work: Callable[[int, int], int], arena: int, failed: list[BaseException]) -> Work:
@@ -171,7 +178,8 @@ def _answered(compiled: Compiled, work: Callable[[int, int], int], arena: int, f
     return run
 
 
-def _ready(arena: np.ndarray[Any, Any]) -> int:
+def _ready(compiled: Compiled, arena: Array) -> int:
     """The address of an arena in which nothing is noted."""
-    arena[:NOTED] = 0
+    if compiled.words:
+        arena[: compiled.words * WORD] = 0
     return _address(arena)

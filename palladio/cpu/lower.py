@@ -37,6 +37,7 @@ class Lowered:
     Fields:
         text: a module with one function `kernel`.
         arena: how many bytes of it a thread needs.
+        words: how many words at its beginning must be 0 when a call begins.
         noted: the outputs that have no values before the call; for each, how many blocks it has along each axis. Which
             of them are begun is noted in bytes behind the arrays, one output's after the other's.
         callbacks: what it may ask of Python.
@@ -45,6 +46,7 @@ class Lowered:
 
     text: str
     arena: int
+    words: int
     noted: dict[int, tuple[int, ...]]
     callbacks: Sequence[Callback]
     caller: int | None
@@ -118,7 +120,8 @@ class _GridFunction:
         size = f"@arena_size = internal constant i64 {self.arena.size}"
         text = "\n".join([size, declared, head, "entry:", *self.function.slots, *e.lines, "}", ""])
         asks = caller if self.function.asks else None
-        return Lowered(text, self.arena.size, self.noted, self.function.callbacks, asks)
+        words = 0 if self.function.notes is None else self.function.notes.used
+        return Lowered(text, self.arena.size, words, self.noted, self.function.callbacks, asks)
 
     def mark_places(self) -> dict[int, V]:
         """Where the marks of each output begin, by its number among the blocks."""

@@ -102,6 +102,8 @@ class Function:
         self.later: dict[Memory, tuple[V, Callable[[int], V]]] = {}
         # The number of steps of the innermost sequential grid axis, if known, and which of them this is.
         self.innermost: tuple[Index, int] = (0, 1)
+        # The memories that others change meanwhile, where the function lets them.
+        self.shared: set[Memory] = set()
 
     def ask(self, number: int, addresses: Sequence[V] = ()) -> None:
         """Ask Python for something, with the addresses of values, and return from the kernel if it fails."""
@@ -115,8 +117,16 @@ class Function:
         failed = e.compare("icmp ne", e.value("i32", f"call i32 {function.text}({table.base})"), V("0", "i32"))
         self.asks = True
         with e.when(failed):
-            e.line("ret i32 1")
-            e.label(e.fresh("never"))
+            self.give_up()
+
+    def give_up(self) -> None:
+        """Return from the kernel, which has failed."""
+        self.e.line("ret i32 1")
+        self.e.label(self.e.fresh("never"))
+
+    def lets_others(self, eqn: Eqn) -> bool:
+        """Whether others may go on, and change memory, while an equation runs."""
+        return False
 
     def look(self) -> None:
         """In a step of a long loop: ask now and then whether to go on. Looking at the clock costs a few nanoseconds."""
@@ -201,11 +211,12 @@ class Scope:
         """The tile, computed into a buffer or register of its own."""
         return keep(self.e, self.arena, tile)
 
-    def settle(self, memory: Memory, apart: Tile | None = None) -> None:
-        """Compute every tile that is still needed and reads a memory that is about to change, `apart` from one."""
+    def settle(self, *memories: Memory, apart: Tile | None = None) -> None:
+        """Compute every tile that is still needed and reads memory that is about to change, `apart` from one."""
         for var, entry in self.entries.items():
-            if isinstance(entry, Tile) and memory in entry.reads and self.uses[var] > 0 and entry is not apart:
-                self.entries[var] = self.keep(entry)
+            if isinstance(entry, Tile) and self.uses[var] > 0 and entry is not apart:
+                if any(memory in entry.reads for memory in memories):
+                    self.entries[var] = self.keep(entry)
 
     def equation(self, eqn: Eqn) -> None:
         """Emit one equation."""
@@ -216,6 +227,8 @@ class Scope:
             if not registers.is_compiled(var.type.dtype):
                 raise Refused(f"{var.type.dtype} is not compiled for the CPU")
         written = [var for kind, var in eqn.effects if var is not None and kind is not EffectKind.READ]
+        if self.function.lets_others(eqn):
+            self.settle(*self.function.shared)
         if eqn.op.control:
             for var in written:
                 self.settle(self.place(var).memory)
