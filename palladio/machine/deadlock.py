@@ -119,7 +119,7 @@ def _could(agent: Agent, thing: Any) -> bool:
     name = thing.name.split("[")[0] if isinstance(thing, (Slot, Counter)) else None
     if name is None or agent.program is None:
         return False
-    if isinstance(thing, Slot) and thing.home.cluster is not agent.block.cluster:
+    if isinstance(thing, Slot) and thing.home.cluster is not agent.block.cluster and not agent.block.cluster.cores:
         return False
     return name in _signalled(agent.program)
 

@@ -118,10 +118,16 @@ def _unfinished(before: Access, now: Access) -> tuple[str, str]:
     if name in _STORES and not before.write:
         return "store-source-overwritten", f"a wait_smem_to_gmem for {_operation(before)} in {before.agent}, {then}"
     if before.write and now.write and _is_copy(now):
-        return "copy-target-in-use", f"a wait for the barrier of {_operation(before)}, {then}"
+        return "copy-target-in-use", f"a wait for {_landing(before)}, {then}"
     if name in _STORES:
         return "copy-not-awaited", f"a wait_smem_to_gmem for {_operation(before)} in {before.agent}, {then}"
-    return "copy-not-awaited", f"a wait for the barrier of {_operation(before)}, {then}"
+    return "copy-not-awaited", f"a wait for {_landing(before)}, {then}"
+
+
+def _landing(copy: Access) -> str:
+    """What says that a copy has landed."""
+    counted = copy.site.op.name.startswith("dma_")
+    return f"the {'semaphore' if counted else 'barrier'} of {_operation(copy)}"
 
 
 def _unordered(copy: Access, use: Access) -> tuple[str, str]:
@@ -130,7 +136,7 @@ def _unordered(copy: Access, use: Access) -> tuple[str, str]:
     """
     user = use.issue.actor if use.asynchronous else use.actor
     if user not in copy.issue.waits:
-        return "copy-not-awaited", f"a wait for the barrier of {_operation(copy)} in {use.agent}"
+        return "copy-not-awaited", f"a wait for {_landing(copy)} in {use.agent}"
     return "copy-target-in-use", (
         f"a wait in {copy.agent}, before {_operation(copy)}, until {use.agent} is done with {_operation(use)}"
     )

@@ -12,7 +12,7 @@ from palladio.call.interpret import require_choices
 from palladio.driver.executors import Executor, force, simulator, use
 from palladio.driver.simulation import SimulatorOptions
 
-_CHOICES = {
+_CHOICES: dict[str, tuple[str, ...]] = {
     "dma_execution_mode": ("on_wait", "eager"),
     "on_race": ("raise", "warn"),
     "out_of_bounds_reads": ("raise", "uninitialized"),

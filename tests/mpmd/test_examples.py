@@ -150,3 +150,21 @@ def test_a_queue_whose_slots_are_not_awaited_is_found() -> None:
     report = pl.check(call)
     assert not report.ok
     assert {party.agent.split()[-1] for finding in report.findings for party in finding.parties} == {"walk", "work"}
+
+
+# Every schedule that can differ.
+
+
+def smallest() -> dict[str, Any]:
+    """Each example on the least that uses a slot twice."""
+    return {
+        "gather_matmul": (indices(3, 24), normal(3, 2), normal(2, 2)),
+        "combined_experts": experts(3, 1, 4, 2, 2),
+        "scaled_by_group": (np.array([2, 5], np.int32), normal(7, 2), normal(2, 2)),
+    }
+
+
+@pytest.mark.parametrize("name", ["gather_matmul", "combined_experts", "scaled_by_group"])
+def test_exhaustive_exploration_of_an_example_is_complete(name: str) -> None:
+    report = pl.check(getattr(page(), name), *smallest()[name], exhaustive=True)
+    assert report.ok and report.complete
