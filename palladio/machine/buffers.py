@@ -117,7 +117,7 @@ class Counter:
 
     Fields:
         signals: who raised it last, for reports.
-        clock, actor, landed: what the checker knows of those who raised it, and of copies that did.
+        told, actor, landed: what the checker knows of those who raised it, and of copies that did.
     """
 
     def __init__(self, name: str) -> None:
@@ -125,7 +125,7 @@ class Counter:
         self.count = 0
         self.waiting: list[Any] = []
         self.signals: list[Any] = []
-        self.clock: tuple[Clock, Clock] | None = None
+        self.told: Any = None
         self.actor: Any = None
         self.landed = 0
 

@@ -24,6 +24,7 @@ from palladio.machine.limits import Limits
 from palladio.machine.racing import Issue, describe, party_of, race
 from palladio.machine.regions import Regions
 from palladio.machine.shadow import Access, Shadow
+from palladio.machine.signals import Signals
 from palladio.types.effects import EffectKind
 from palladio.types.types import SMEM
 
@@ -368,18 +369,22 @@ class Checker:
         party = Party(agent.title, f"waits for phase {seen}", agent.eqn.location)  # type: ignore[union-attr]
         clocks.waiters[agent.actor] = seen, party
 
-    def signals(self, agent: Agent, eqn: Eqn, counter: Counter) -> None:
+    def signals(self, agent: Agent, eqn: Eqn, counter: Counter, amount: int) -> None:
         """A signal tells what the agent knows."""
-        if counter.clock is None:
-            counter.clock = Clock(-1), Clock(-1)
-        counter.clock[0].join(agent.generic)
-        counter.clock[1].join(agent.asynchronous)
+        if counter.told is None:
+            counter.told = Signals()
+        clocks = agent.generic.copy(), agent.asynchronous.copy()
+        counter.told.add(amount, agent.actor, self._epoch(agent), clocks)
         self.released(agent)
 
-    def acquires(self, agent: Agent, counter: Counter) -> None:
-        """A wait for a semaphore returns."""
-        if counter.clock is not None:
-            self._acquire(agent, counter.clock)
+    def acquires(self, agent: Agent, counter: Counter, amount: int, taken: bool) -> None:
+        """A wait for a semaphore returns, and may have taken the amount off it."""
+        if counter.told is None:
+            return
+        self._acquire(agent, counter.told.heard(amount, agent.generic))
+        if taken:
+            counter.told.taken(amount, agent.actor, self._epoch(agent))
+            self.released(agent)
 
     # Asynchronous operations.
 
@@ -444,25 +449,28 @@ class Checker:
             self.touch(agent, store, stack, indices, access, agent.asynchronous)
         self.released(agent)
 
-    def lands(self, flight: Flight, target: Slot | Counter) -> None:
+    def lands(self, flight: Flight, target: Slot | Counter, amount: int = 1) -> None:
         """The bytes of a copy have landed, and the barrier or semaphore is about to learn of it."""
         generic, asynchronous, accesses = flight.notes
         if isinstance(target, Slot):
             clocks = self.slot_clocks(target)
-            actor, epoch = clocks.actor, clocks.base + target.completed + 1
+            actor, epoch = clocks.actor, target.completed + 1
             pair = clocks.generic, clocks.asynchronous
+            for clock, told in zip(pair, (generic, asynchronous), strict=True):
+                clock.join(told)
+                clock.set(actor, epoch)
         else:
             target.landed += 1
             actor, epoch = target.actor, target.landed
-            if target.clock is None:
-                target.clock = Clock(-1), Clock(-1)
-            pair = target.clock
+            pair = generic.copy(), asynchronous.copy()
+            for clock in pair:
+                clock.set(actor, epoch)
+            if target.told is None:
+                target.told = Signals()
+            target.told.add(amount, actor, epoch, pair)
         for access in accesses:
             if access.actor == actor and access.epoch == PENDING:
                 access.epoch = epoch
-        for clock, told in zip(pair, (generic, asynchronous), strict=True):
-            clock.join(told)
-            clock.set(actor, epoch)
 
     def product_issued(
         self, agent: Agent, flight: Flight, acc: Accumulator, operands: Sequence[Reached], indices: Sequence[Any]

@@ -296,6 +296,21 @@ def another_block_reads_what_was_copied_out(broken: bool) -> Case:
     return case(body, X, out=[X, X], grid=2, scratch=[row(), plgpu.SemaphoreType.REGULAR])
 
 
+@pair("copy-not-awaited")
+def the_source_of_a_copy_stays_until_it_has_been_read(broken: bool) -> Case:
+    def body(x: Any, between: Any, out: Any, shared: Any, full: Any) -> None:
+        between[...] = x[...]
+        plgpu.copy_gmem_to_smem(between, shared, full)
+        if not broken:
+            plgpu.barrier_wait(full)
+        between[...] = x[...] + 1
+        if broken:
+            plgpu.barrier_wait(full)
+        out[...] = shared[...]
+
+    return case(body, X, out=[X + 1, X], scratch=[row(), plgpu.Barrier()])
+
+
 # copy-target-in-use
 
 

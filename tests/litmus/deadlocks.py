@@ -308,3 +308,23 @@ def nobody_is_kept_in_front_of_a_shared_scope(broken: bool) -> Case:
         pl.run_scoped(scoped, row(2), collective_axes="wg")
 
     return case(body, TWICE, out=TWICE, threads=2, scratch=[BARRIER])
+
+
+@pair("deadlock")
+def nobody_waits_for_a_block_that_cannot_start(broken: bool) -> Case:
+    last = 132  # as many blocks as fit at once come before it
+
+    def body(x: Any, out: Any, ready: Any) -> None:
+        block = pl.axis_index("x")
+        first = block == (last if broken else 0)
+
+        @pl.when(first)
+        def _() -> None:
+            plgpu.semaphore_signal(ready, last)
+            out[...] = x[...]
+
+        @pl.when(~first)
+        def _() -> None:
+            plgpu.semaphore_wait(ready)
+
+    return case(body, X, out=X, grid=last + 1, scratch=[COUNTER])

@@ -296,3 +296,61 @@ def a_ticket_orders_blocks(broken: bool) -> Case:
         scratch=[plgpu.SemaphoreType.REGULAR],
         aliases={1: 1},
     )
+
+
+@pair("global-race")
+def a_wait_for_two_signals_knows_of_both(broken: bool) -> Case:
+    def body(x: Any, out: Any, total: Any, ready: Any) -> None:
+        block = pl.axis_index("x")
+
+        @pl.when(block < 2)
+        def _() -> None:
+            out[block] = x[...] + block.astype(F32)
+            plgpu.semaphore_signal(ready)
+
+        @pl.when(block == 2)
+        def _() -> None:
+            plgpu.semaphore_wait(ready, 1 if broken else 2)
+            total[...] = out[0] + out[1]
+            if broken:
+                plgpu.semaphore_wait(ready, 1)
+
+    return case(body, X, out=[TWICE, X + X + 1], grid=3, scratch=[plgpu.SemaphoreType.REGULAR])
+
+
+@pair("data-race")
+def members_of_a_union_live_one_after_the_other(broken: bool) -> Case:
+    def body(x: Any, out: Any, union: Any, met: Any) -> None:
+        first, second = union
+
+        @only(0)
+        def _() -> None:
+            first[...] = x[...]
+            out[0] = first[...]
+
+        if not broken:
+            plgpu.barrier_arrive_and_wait(met)
+
+        @only(1)
+        def _() -> None:
+            second[...] = x[...] + 1
+            out[1] = second[...]
+
+        if broken:
+            plgpu.barrier_arrive_and_wait(met)
+
+    scratch = [plgpu.RefUnion(row(), row()), plgpu.Barrier(num_arrivals=2)]
+    return case(body, X, out=TWICE, threads=2, scratch=scratch)
+
+
+@pair("data-race")
+def warps_write_their_own_elements(broken: bool) -> Case:
+    def body(x: Any, out: Any, shared: Any) -> None:
+        @pl.core_map(plgpu.WarpMesh(axis_name="warp"))
+        def _() -> None:
+            warp = pl.axis_index("warp")
+            shared[warp // 2 if broken else warp] = x[warp]
+
+        out[...] = shared[pl.ds(0, 2 if broken else 4)] * 1
+
+    return case(body, X, out=X[:2] if broken else X[:4], scratch=[row()])

@@ -219,7 +219,7 @@ def dma_start(eqn: Eqn) -> Callable[..., Steps]:
             access.write(target.array, placed, indices, np.array(access.read(source.array, taken, indices)))
             for counter in counters:
                 if agent.checker is not None:
-                    agent.checker.lands(flight, counter)
+                    agent.checker.lands(flight, counter, amount)
                 signal(agent.machine, counter, amount, (flight, eqn))
 
         touches = [Point("signal", counter, amount) for counter in counters]

@@ -35,7 +35,7 @@ def wait_for(agent: Agent, eqn: Eqn, counter: Counter, amount: int, decrement: b
     if agent.machine.timer is not None:
         agent.machine.timer.acquired(agent, counter, eqn)
     if agent.checker is not None:
-        agent.checker.acquires(agent, counter)
+        agent.checker.acquires(agent, counter, amount, decrement)
     return ()
 
 
@@ -50,7 +50,7 @@ def semaphore_signal(eqn: Eqn) -> Callable[..., Steps]:
             yield Point("signal", counter, int(amount))
         agent.eqn = eqn
         if agent.checker is not None:
-            agent.checker.signals(agent, eqn, counter)
+            agent.checker.signals(agent, eqn, counter, int(amount))
         signal(agent.machine, counter, int(amount), (agent, eqn))
         return ()
 
