@@ -25,8 +25,8 @@ from palladio.machine.buffers import Counter, Slot
 from palladio.machine.machine import Machine
 from palladio.machine.policies import Choice, Choices, able_to_go_on, packed, touched
 
-STEPS = 20_000
-"""A run of more steps than this is cut: its threads seem to wait for each other by polling."""
+STEPS = 50_000
+"""A run of more steps than this is cut: its threads seem to go round for ever."""
 
 # Sets of the steps of a run are integers with a bit for each, since they are joined at every step.
 Steps = int

@@ -144,8 +144,9 @@ class Choices(Policy):
 
     An agent goes on by itself until it is about to touch what others touch too; those who are there and can go on are
     the options of a step, along with the copies under way, the one that has been idle longest first. Behind the end of
-    the list the first option is taken, so threads take turns. All clusters that have room start at the beginning;
-    products and stores complete as they are issued, since nobody but their own thread can tell when they do.
+    the list the first option is taken, so threads take turns; who only looks again at what has not changed is no
+    option. All clusters that have room start at the beginning; products and stores complete as they are issued, since
+    nobody but their own thread can tell when they do.
 
     Fields:
         made: the number of the option taken, for each step so far.
@@ -163,6 +164,7 @@ class Choices(Policy):
         self._count = itertools.count()
         self._taken: dict[int, int] = {}
         self._polls: dict[Choice, Any] = {}
+        self._steps = 0
         self._flight: Flight | None = None
 
     @property
@@ -183,12 +185,13 @@ class Choices(Policy):
         for number, agent in enumerate(machine.runnable):
             if agent.point is None or agent.point.kind in _PRIVATE:
                 return machine.take(number)
-        options = self._options(machine)
+        options, active = self._options(machine)
         if not options:
             self.ends(machine)
             return machine.take(0) if machine.runnable else None  # who cannot go on tells what it waits for
-        chosen = options[self._number(options)]
-        self._taken[self.numbers[chosen]] = len(self.made)
+        chosen = options[self._number(options)] if active else options[0]
+        self._taken[self.numbers[chosen]] = self._steps
+        self._steps += 1
         if isinstance(chosen, Flight):
             self._flight = chosen
             return chosen
@@ -232,13 +235,17 @@ class Choices(Policy):
         self.made.append(number)
         return number
 
-    def _options(self, machine: Machine) -> list[Choice]:
+    def _options(self, machine: Machine) -> tuple[list[Choice], bool]:
+        """Who can go on, and whether that is more than to look again at what has not changed."""
         able: list[Choice] = [agent for agent in machine.runnable if able_to_go_on(agent)]
         able += [flight for flight in machine.flights if flight.ready]
         active = [each for each in able if self._polls.get(each) is None or self._polls[each] != _polled(each)]
-        if active and len(active) < len(able):
-            self.polled = True
-        return sorted(active or able, key=lambda each: (self._taken.get(self.numbers[each], -1), self.numbers[each]))
+        self.polled = self.polled or len(active) < len(able)
+        return sorted(active or able, key=self._place), bool(active)
+
+    def _place(self, choice: Choice) -> tuple[int, int]:
+        number = self.numbers[choice]
+        return self._taken.get(number, -1), number
 
 
 _PRIVATE = ("copy", "pass")
