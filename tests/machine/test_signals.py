@@ -1,0 +1,115 @@
+"""What a wait for a semaphore learns: the signals without which it could not have returned."""
+
+from __future__ import annotations
+
+from palladio.machine.clocks import Actor, ActorTable, Clock
+from palladio.machine.signals import Signals
+
+TABLE = ActorTable(0)
+ONE, TWO, WAITING, OTHER = (TABLE.new(name) for name in ("one", "two", "waiting", "other"))
+
+
+def clock(**epochs: int) -> Clock:
+    """A clock at these epochs."""
+    actors = {"one": ONE, "two": TWO, "waiting": WAITING, "other": OTHER}
+    found = TABLE.clock()
+    for name, epoch in epochs.items():
+        found.set(actors[name], epoch)
+    return found
+
+
+def signalled(signals: Signals, actor: Actor, epoch: int, amount: int = 1, **before: int) -> None:
+    """A signal by an actor at an epoch, which knows this much of others."""
+    own = clock(**before)
+    own.set(actor, epoch)
+    signals.add(amount, actor, epoch, (own, own.copy()))
+
+
+def heard(signals: Signals, amount: int, **waiting: int) -> Clock:
+    """What a wait learns."""
+    return signals.heard(amount, clock(**waiting))[0].copy()
+
+
+def test_the_only_signal_is_heard() -> None:
+    signals = Signals()
+    signalled(signals, ONE, 1)
+    assert heard(signals, 1).covers(ONE, 1)
+
+
+def test_of_two_signals_a_wait_for_one_hears_neither() -> None:
+    signals = Signals()
+    signalled(signals, ONE, 1)
+    signalled(signals, TWO, 1)
+    known = heard(signals, 1)
+    assert not known.covers(ONE, 1)
+    assert not known.covers(TWO, 1)
+
+
+def test_a_wait_for_two_hears_both() -> None:
+    signals = Signals()
+    signalled(signals, ONE, 1)
+    signalled(signals, TWO, 1)
+    known = heard(signals, 2)
+    assert known.covers(ONE, 1)
+    assert known.covers(TWO, 1)
+
+
+def test_of_two_signals_of_one_thread_the_first_is_heard() -> None:
+    signals = Signals()
+    signalled(signals, ONE, 1)
+    signalled(signals, ONE, 2)
+    known = heard(signals, 1)
+    assert known.covers(ONE, 1)
+    assert not known.covers(ONE, 2)
+
+
+def test_a_signal_that_comes_behind_another_needs_it() -> None:
+    signals = Signals()
+    signalled(signals, ONE, 1)
+    signalled(signals, TWO, 1, one=1)
+    known = heard(signals, 1)
+    assert known.covers(ONE, 1)
+    assert not known.covers(TWO, 1)
+
+
+def test_what_was_taken_before_is_needed_too() -> None:
+    signals = Signals()
+    signalled(signals, ONE, 1)
+    signalled(signals, TWO, 1)
+    signals.taken(1, WAITING, 1)
+    known = heard(signals, 1, waiting=1)
+    assert known.covers(ONE, 1)
+    assert known.covers(TWO, 1)
+
+
+def test_what_another_thread_took_in_no_order_is_not() -> None:
+    signals = Signals()
+    signalled(signals, ONE, 1)
+    signalled(signals, TWO, 1)
+    signals.taken(1, OTHER, 1)
+    assert not heard(signals, 1).covers(ONE, 1)
+
+
+def test_a_large_signal_is_needed_where_small_ones_do_not_do() -> None:
+    signals = Signals()
+    signalled(signals, ONE, 1, amount=4)
+    signalled(signals, TWO, 1, amount=1)
+    known = heard(signals, 3)
+    assert known.covers(ONE, 1)
+    assert not known.covers(TWO, 1)
+
+
+def test_what_one_wait_has_heard_later_ones_know() -> None:
+    signals = Signals()
+    signalled(signals, ONE, 1)
+    heard(signals, 1)
+    signalled(signals, TWO, 1)
+    assert heard(signals, 1).covers(ONE, 1)
+
+
+def test_the_signals_kept_apart_are_few() -> None:
+    signals = Signals()
+    for epoch in range(1, 200):
+        signalled(signals, ONE if epoch % 2 else TWO, epoch)
+    assert len(signals._open) <= 64
+    assert heard(signals, 1).covers(ONE, 1)
