@@ -214,18 +214,16 @@ class Scope:
     def settle(self, *memories: Memory, apart: Tile | None = None) -> None:
         """Compute every tile that is still needed and reads memory that is about to change, `apart` from one."""
         for var, entry in self.entries.items():
-            if isinstance(entry, Tile) and self.uses[var] > 0 and entry is not apart:
-                if any(memory in entry.reads for memory in memories):
-                    self.entries[var] = self.keep(entry)
+            if not isinstance(entry, Tile) or not self.uses[var] > 0 or entry is apart:
+                continue
+            if any(memory in entry.reads for memory in memories):
+                self.entries[var] = self.keep(entry)
 
     def equation(self, eqn: Eqn) -> None:
         """Emit one equation."""
         name = eqn.op.name
         if name in self.function.refused:
             raise Refused(f"{name} is not compiled for the CPU: {self.function.refused[name]}")
-        for var in (*eqn.inputs, *eqn.outputs):
-            if not registers.is_compiled(var.type.dtype):
-                raise Refused(f"{var.type.dtype} is not compiled for the CPU")
         written = [var for kind, var in eqn.effects if var is not None and kind is not EffectKind.READ]
         if self.function.lets_others(eqn):
             self.settle(*self.function.shared)
