@@ -14,6 +14,7 @@ from palladio.ir.evaluate import PLAIN, as_function, evaluate, locate
 from palladio.ir.op import Run
 from palladio.ir.program import Eqn, Program, walk
 from palladio.machine.points import Point
+from palladio.machine.scalars import quick
 from palladio.ops.atomics import ATOMIC
 from palladio.ops.control import repeat
 from palladio.types.effects import EffectKind
@@ -77,7 +78,8 @@ def run_program(agent: Any, program: Program, values: Sequence[Any]) -> Steps:
     else:
         run = program.__dict__.get(_KEPT)
         if run is None:
-            run = program.__dict__[_KEPT] = evaluate if is_pure(program) else as_function(program, _line, "agent")
+            plain = is_pure(program) and any(eqn.op.control for eqn in program.eqns)
+            run = program.__dict__[_KEPT] = evaluate if plain else as_function(program, _line, "agent")
     if run is evaluate:
         return evaluate(program, values)
     try:
@@ -108,7 +110,7 @@ def _line(eqn: Eqn) -> tuple[str, Callable[..., Any]]:
         return STEPS, _control(eqn)
     if any(isinstance(type, RefType) for type in eqn.input_types):
         return NOW, RULES.now["load"](eqn)
-    return PLAIN, partial(eqn.op.eval, **eqn.params) if eqn.params else eqn.op.eval
+    return PLAIN, quick(eqn) or (partial(eqn.op.eval, **eqn.params) if eqn.params else eqn.op.eval)
 
 
 def _timed_line(eqn: Eqn) -> tuple[str, Callable[..., Any]]:
