@@ -1,0 +1,176 @@
+"""What reports say: who is named, which threads stand together, which findings are one, and which follow from others."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from typing import Any
+
+import numpy as np
+import pytest
+
+import palladio as pl
+import palladio.gpu as plgpu
+from palladio.machine.findings import CheckError, Finding
+from tests.litmus import test_litmus
+from tests.litmus.pairs import PAIRS, X, case, only, row
+
+assert test_litmus.FAMILIES
+
+
+def the_finding(call: Any, *, schedules: int = 4) -> Finding:
+    """The one finding of a check."""
+    (found,) = pl.check(call, schedules=schedules).findings
+    return found
+
+
+def shown(finding: Finding) -> str:
+    """The report without the places of its files."""
+    return re.sub(r"\S*/(\w+\.py):\d+", r"\1:N", finding.render())
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_broken_kernel_raises_on_the_simulator(name: str) -> None:
+    broken = PAIRS[name].make(True)
+    with pl.executor("simulator"), pytest.raises(CheckError) as raised:
+        broken()
+    # The first finding ends the run: a read that races may have found nothing written yet.
+    assert raised.value.finding.code in (*PAIRS[name].codes, "uninitialized-read")
+    assert str(raised.value) == raised.value.finding.render()
+
+
+def test_threads_that_wait_at_one_place_are_one_entry() -> None:
+    def body(x: Any, out: Any, met: Any) -> None:
+        plgpu.barrier_arrive_and_wait(met)
+        out[...] = x[...]
+
+    report = the_finding(case(body, X, out=X, threads=6, scratch=[plgpu.Barrier(num_arrivals=7)]))
+    assert shown(report) == textwrap.dedent(
+        """\
+        deadlock: all 6 threads that have not ended wait, and nothing is under way that could wake one
+          block (0) wg 0, block (0) wg 1, block (0) wg 2 and 3 more: wait for completion 1 of barrier met: \
+6 of 7 arrivals have come, by wg 0, wg 1, wg 2 and 3 more
+            test_reports.py:N, in body
+              plgpu.barrier_arrive_and_wait(met)
+              ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+          missing: 1 more arrival at met
+          try:     see who waits for whom: an arrival is missing, one barrier too many is waited for, or a copy was \
+not started
+          see:     docs/findings/deadlock.md
+          replay:  palladio.check(..., schedule="round_robin")"""
+    )
+
+
+def test_a_deadlock_says_who_could_end_each_wait_and_who_has_ended() -> None:
+    def body(x: Any, out: Any, ping: Any, pong: Any) -> None:
+        @only(0)
+        def _() -> None:
+            plgpu.barrier_wait(pong)
+            plgpu.barrier_arrive(ping)
+
+        @only(1)
+        def _() -> None:
+            plgpu.barrier_wait(ping)
+            plgpu.barrier_arrive(pong)
+
+        @only(2)
+        def _() -> None:
+            out[...] = x[...]
+
+    report = the_finding(case(body, X, out=X, threads=3, scratch=[plgpu.Barrier(), plgpu.Barrier()]))
+    assert [party.did for party in report.parties] == [
+        "waits for completion 1 of barrier pong: 0 of 1 arrivals have come",
+        "waits for completion 1 of barrier ping: 0 of 1 arrivals have come",
+    ]
+    assert report.details == (
+        "block (0) wg 1 could end the wait for pong, and waits too",
+        "block (0) wg 0 could end the wait for ping, and waits too",
+        "ended already: block (0) wg 2",
+    )
+    assert report.missing == "1 more arrival at pong, or 1 more arrival at ping"
+
+
+def test_one_mistake_of_many_threads_is_one_finding() -> None:
+    def body(x: Any, out: Any) -> None:
+        out[0] = x[0]
+
+    assert the_finding(case(body, X, out=X[:1], grid=8), schedules=8).code == "global-race"
+
+
+def test_the_order_in_which_a_race_was_met_makes_no_second_finding() -> None:
+    def body(x: Any, out: Any, shared: Any, met: Any) -> None:
+        shared[pl.axis_index("wg")] = x[...]
+        plgpu.barrier_arrive_and_wait(met)
+
+        @only(0)
+        def _() -> None:
+            shared[0] = x[...] + 1
+
+        @only(1)
+        def _() -> None:
+            out[...] = shared[0]
+
+    launch = case(body, X, out=X, threads=2, scratch=[row(2), plgpu.Barrier(num_arrivals=2)])
+    assert the_finding(launch, schedules=24).code == "data-race"
+
+
+def test_a_race_of_two_lines_names_both() -> None:
+    def body(x: Any, out: Any, shared: Any) -> None:
+        @only(0)
+        def _() -> None:
+            shared[...] = x[...]
+
+        @only(1)
+        def _() -> None:
+            shared[...] = x[...] + 1
+
+    found = the_finding(case(body, X, out=X, threads=2, scratch=[row()]))
+    first, second = sorted(place.line for place in found.locations)
+    assert re.fullmatch(
+        rf"shared \(f32\[8\] in smem\) is written by the store on line ({first}|{second}) and written by the store on "
+        rf"line ({first}|{second}), in no order",
+        found.message,
+    )
+
+
+def test_a_race_of_one_line_with_itself_says_so() -> None:
+    def body(x: Any, out: Any) -> None:
+        out[...] = x[...]
+
+    found = the_finding(case(body, X, out=X, grid=2))
+    (line,) = {place.line for place in found.locations}
+    assert found.message == f"out (f32[8] in gmem) is written by the store on line {line} in two blocks, in no order"
+    assert found.agents == ("block (1) thread", "block (0) thread")
+
+
+def test_several_completions_that_nobody_saw_are_counted() -> None:
+    def body(x: Any, out: Any, full: Any, back: Any) -> None:
+        out[...] = x[...]
+
+        @pl.loop(0, 3)
+        def _(step: Any) -> None:
+            plgpu.barrier_arrive(full.at[step])
+
+    found = the_finding(case(body, X, out=X, scratch=[plgpu.Barrier(num_barriers=3), plgpu.Barrier()]))
+    assert found.code == "unobserved-completion"
+    assert found.message == "full[0] of block (0) has completed phase 1, which nobody has waited for"
+
+
+def test_what_follows_from_a_deadlock_is_not_reported() -> None:
+    def body(x: Any, out: Any, shared: Any, full: Any, ready: Any) -> None:
+        plgpu.semaphore_signal(ready)
+        plgpu.copy_gmem_to_smem(x, shared, full)
+        plgpu.barrier_wait(full)
+        out[...] = shared[...]
+
+    scratch = [row(), plgpu.Barrier(num_arrivals=2), plgpu.SemaphoreType.REGULAR]
+    assert the_finding(case(body, X, out=X, scratch=scratch)).code == "deadlock"
+
+
+def test_a_finding_renders_with_the_command_that_replays_it() -> None:
+    def body(x: Any, out: Any, shared: Any) -> None:
+        out[...] = shared[...] * np.float32(0)
+
+    found = the_finding(case(body, X, out=X, scratch=[row()]))
+    assert found.render("make it so").splitlines()[-1] == "  replay:  make it so"
+    assert {kind for kind, _ in found.lines()} == {"code", "party", "place", "source", "caret", "try", "see", "replay"}
