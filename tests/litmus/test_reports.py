@@ -1,4 +1,4 @@
-"""What reports say: who is named, which threads stand together, which findings are one, and which follow from others."""
+"""What reports say: who is named, which threads stand together, which findings are one and which follow from others."""
 
 from __future__ import annotations
 
