@@ -8,7 +8,6 @@ import numpy as np
 
 import palladio as pl
 import palladio.gpu as plgpu
-import palladio.tpu as pltpu
 
 LEFT = pl.CoreMesh("left", 1)
 RIGHT = pl.CoreMesh("right", 2)
@@ -26,10 +25,4 @@ def copy(x_ref: Any, o_ref: Any) -> None:
     o_ref[...] = x_ref[...]
 
 
-def wait_and(signalled: Any, then: Any) -> None:
-    """Wait for one signal, then do something."""
-    pl.semaphore_wait(signalled)
-    then()
-
-
-__all__ = ["BLOCKS", "LEFT", "OUT", "RIGHT", "X", "copy", "nothing", "pltpu", "wait_and"]
+__all__ = ["BLOCKS", "LEFT", "OUT", "RIGHT", "X", "copy", "nothing"]
