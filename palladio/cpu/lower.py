@@ -14,13 +14,12 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from palladio.cpu import registers
 from palladio.cpu.callbacks import Callback
 from palladio.cpu.coverage import block_counts, written_whole
 from palladio.cpu.emit import Emitter, Index, V
 from palladio.cpu.rules import REFUSED, RULES
 from palladio.cpu.rules.control import allocated
-from palladio.cpu.scope import Entry, Function, Notes, Place, Refused, Scope, Start
+from palladio.cpu.scope import Entry, Function, Notes, Place, Scope, Start
 from palladio.cpu.tiles import Arena, Buffer, Memory, row_major, scalar_tile
 from palladio.cpu.windows import Box, Scattered, first_element
 from palladio.ir.program import Program
@@ -98,9 +97,6 @@ class _GridFunction:
 
     def emit(self) -> Lowered:
         """The whole module."""
-        for type in (*self.types, *self.grid.scratch):
-            if not registers.is_compiled(type.dtype):
-                raise Refused(f"{type.dtype} is not compiled for the CPU")
         e = self.e
         steady = [False] * self.grid.scalars + [not written for written in self.written]
         self.places = [Place(Memory(f"array{n}", steady[n]), self.whole(n, type)) for n, type in enumerate(self.types)]

@@ -1,11 +1,13 @@
 """How each dtype is kept: in memory, and in registers while computing.
 
-bfloat16 and float16 are `float` in registers, rounded after every operation to what their dtype can hold; bool is one
-bit in registers and one byte in memory.
+bfloat16, float16 and the float8 kinds are `float` in registers, rounded after every operation to what their dtype can
+hold; bool is one bit in registers and one byte in memory.
 """
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,9 +22,27 @@ LANES = 16
 _INTEGERS = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
 
 
-def is_compiled(dtype: DType) -> bool:
-    """Whether there are registers for a dtype."""
-    return dtype not in (dtypes.FLOAT8_E4M3FN, dtypes.FLOAT8_E5M2)
+@dataclass(frozen=True)
+class _Float8:
+    """A float of eight bits.
+
+    Fields:
+        mantissa: its bits.
+        least: the least normal number; below it, numbers are as far apart as just above it.
+        largest: the largest number.
+        beyond: what larger ones are rounded to.
+    """
+
+    mantissa: int
+    least: float
+    largest: float
+    beyond: float
+
+
+_FLOAT8 = {
+    dtypes.FLOAT8_E4M3FN: _Float8(3, 2.0**-6, 448.0, math.nan),
+    dtypes.FLOAT8_E5M2: _Float8(2, 2.0**-14, 57344.0, math.inf),
+}
 
 
 def register(dtype: DType) -> str:
@@ -57,7 +77,32 @@ def from_memory(e: Emitter, value: V, dtype: DType) -> V:
         return e.convert("bitcast", e.binary("shl", wide, e.constant(16, wide.type)), "float")
     if dtype == dtypes.BOOL:
         return e.compare("icmp ne", value, e.constant(0, vector("i8", width)))
-    return value
+    if dtype == dtypes.FLOAT8_E5M2:  # the first half of a float16
+        wide = e.convert("zext", value, "i16")
+        return e.convert(
+            "fpext", e.convert("bitcast", e.binary("shl", wide, e.constant(8, wide.type)), "half"), "float"
+        )
+    return _from_e4m3(e, value) if dtype == dtypes.FLOAT8_E4M3FN else value
+
+
+def _from_e4m3(e: Emitter, value: V) -> V:
+    """The exponent moved to where float32 has it, which is right for subnormal numbers too."""
+    bits = e.convert("zext", value, "i32")
+    size = e.binary("and", bits, e.constant(0x7F, bits.type))
+    moved = e.convert("bitcast", e.binary("shl", size, e.constant(20, bits.type)), "float")
+    scaled = e.binary("fmul", moved, e.constant(2.0**120, moved.type))
+    signed = e.convert("bitcast", e.binary("shl", bits, e.constant(24, bits.type)), "float")
+    is_nan = e.compare("icmp eq", size, e.constant(0x7F, bits.type))
+    return e.intrinsic("copysign", scaled.type, e.select(is_nan, e.constant(math.nan, scaled.type), scaled), signed)
+
+
+def _to_e4m3(e: Emitter, value: V) -> V:
+    size = e.binary("fmul", e.intrinsic("fabs", value.type, value), e.constant(2.0**-120, value.type))
+    bits = e.convert("bitcast", size, "i32")
+    bits = e.binary("lshr", bits, e.constant(20, bits.type))
+    bits = e.select(e.compare("fcmp uno", value, value), e.constant(0x7F, bits.type), bits)
+    sign = e.binary("lshr", e.convert("bitcast", value, "i32"), e.constant(24, bits.type))
+    return e.convert("trunc", e.binary("or", bits, e.binary("and", sign, e.constant(0x80, bits.type))), "i8")
 
 
 def to_memory(e: Emitter, value: V, dtype: DType) -> V:
@@ -67,6 +112,11 @@ def to_memory(e: Emitter, value: V, dtype: DType) -> V:
     if dtype == dtypes.BFLOAT16:
         bits = e.convert("bitcast", value, "i32")
         return e.convert("trunc", e.binary("lshr", bits, e.constant(16, bits.type)), "i16")
+    if dtype == dtypes.FLOAT8_E5M2:
+        bits = e.convert("bitcast", e.convert("fptrunc", value, "half"), "i16")
+        return e.convert("trunc", e.binary("lshr", bits, e.constant(8, bits.type)), "i8")
+    if dtype == dtypes.FLOAT8_E4M3FN:
+        return _to_e4m3(e, value)
     return e.convert("zext", value, "i8") if dtype == dtypes.BOOL else value
 
 
@@ -74,15 +124,34 @@ def rounded(e: Emitter, value: V, dtype: DType) -> V:
     """A `float` result rounded to the nearest, even, that the dtype holds; other dtypes as they are."""
     if dtype == dtypes.FLOAT16:
         return e.convert("fpext", e.convert("fptrunc", value, "half"), "float")
-    if dtype != dtypes.BFLOAT16:
-        return value
+    if dtype in _FLOAT8:
+        return _rounded_float8(e, value, _FLOAT8[dtype])
+    return _shortened(e, value, 16) if dtype == dtypes.BFLOAT16 else value
+
+
+def _shortened(e: Emitter, value: V, dropped: int) -> V:
+    """The nearest number whose last bits are 0, so many of them, the even one of two."""
     bits = e.convert("bitcast", value, "i32")
-    odd = e.binary("and", e.binary("lshr", bits, e.constant(16, bits.type)), e.constant(1, bits.type))
-    up = e.binary("add", e.binary("add", bits, e.constant(0x7FFF, bits.type)), odd)
-    kept = e.binary("and", up, e.constant(-0x10000, bits.type))
+    odd = e.binary("and", e.binary("lshr", bits, e.constant(dropped, bits.type)), e.constant(1, bits.type))
+    up = e.binary("add", e.binary("add", bits, e.constant((1 << dropped - 1) - 1, bits.type)), odd)
+    kept = e.binary("and", up, e.constant(-(1 << dropped), bits.type))
     nan = e.constant(0x7FC00000, bits.type)
     is_number = e.compare("fcmp ord", value, value)
     return e.convert("bitcast", e.select(is_number, kept, nan), "float")
+
+
+def _rounded_float8(e: Emitter, value: V, kind: _Float8) -> V:
+    type = value.type
+    normal = _shortened(e, value, 23 - kind.mantissa)
+    size = e.intrinsic("fabs", type, normal)
+    beyond = e.intrinsic("copysign", type, e.constant(kind.beyond, type), value)
+    normal = e.select(e.compare("fcmp ogt", size, e.constant(kind.largest, type)), beyond, normal)
+    # Adding a number whose last bit is the distance of subnormal numbers rounds to them.
+    large = e.constant(1.5 * 2.0 ** (23 - kind.mantissa) * kind.least, type)
+    whole = e.intrinsic("fabs", type, value)
+    small = e.binary("fsub", e.binary("fadd", whole, large), large)
+    small = e.intrinsic("copysign", type, small, value)
+    return e.select(e.compare("fcmp olt", whole, e.constant(kind.least, type)), small, normal)
 
 
 def load(e: Emitter, address: V, dtype: DType, width: int) -> V:

@@ -38,12 +38,9 @@ ON_THE_MACHINE = "launch is not compiled for the CPU"
 
 CPU = Entry(
     "cpu",
-    dtypes=tuple(dtype for dtype in dtypes.ALL if dtype not in (dtypes.FLOAT8_E4M3FN, dtypes.FLOAT8_E5M2)),
     refused={
         "concurrent": ON_THE_MACHINE,
         "tensor_cores": ON_THE_MACHINE,
-        "cast.to_float8_e4m3fn": "float8_e4m3fn is not compiled for the CPU",
-        "cast.to_float8_e5m2": "float8_e5m2 is not compiled for the CPU",
     },
     refusal=NotCompiledWarning,
 )

@@ -93,7 +93,6 @@ EXECUTORS: dict[str, Executor] = {
 
 LEFT_OUT = {
     "casts/bits_of_a_float": "a bitcast that changes the width is not compiled for the CPU",
-    "casts/narrow_floats": "float8_e4m3fn is not compiled for the CPU",
     "memory/bitcast": "a bitcast that changes the width, together with an index by an array or mask, is not compiled",
 }
 """File -> why the CPU does not compile it: it warns so, and gives the right results by the evaluator."""

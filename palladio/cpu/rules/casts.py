@@ -45,15 +45,13 @@ def _from_float(e: Emitter, x: V, target: DType) -> V:
 
 
 def _convert(scope: Scope, x: Tile, *, dtype: DType) -> Sequence[Tile]:
-    if not registers.is_compiled(dtype):
-        raise Refused(f"{dtype} is not compiled for the CPU")
     tile = mapped(scope, dtype, lambda value: converted(scope.e, value, x.dtype, dtype), x)
     tile.cheap = x.cheap and bool(x.shape)
     return (tile,)
 
 
 def _bitcast(scope: Scope, x: Tile, *, dtype: DType) -> Sequence[Tile]:
-    if dtype.itemsize != x.dtype.itemsize or not registers.is_compiled(dtype):
+    if dtype.itemsize != x.dtype.itemsize:
         raise Refused("a bitcast that changes the width is not compiled for the CPU")
     e = scope.e
 

@@ -75,7 +75,7 @@ def viewed(scope: Scope, buffer: Buffer, stack: Transforms, operands: Sequence[T
                 view.buffer = Buffer(view.buffer.base, row_major(shape), shape, view.buffer.dtype)
             case transforms.Bitcast(dtype):
                 _refuse_behind_guard(view)
-                if dtype.itemsize != view.buffer.dtype.itemsize or not registers.is_compiled(dtype):
+                if dtype.itemsize != view.buffer.dtype.itemsize:
                     raise NoView("a bitcast that changes the width is not compiled for the CPU")
                 view.buffer = Buffer(view.buffer.base, view.buffer.strides, view.buffer.shape, dtype)
     return view
@@ -258,7 +258,7 @@ def _swap(scope: Scope, ref: Place, value: Tile, *indices: Tile, transforms: Tra
     return (old,)
 
 
-def _combine(scope: Scope, buffer: Buffer, value: Tile, indices: Sequence[Tile], stack: Transforms, kind: str) -> None:
+def combine(scope: Scope, buffer: Buffer, value: Tile, indices: Sequence[Tile], stack: Transforms, kind: str) -> None:
     """Combine a value with what a stack of transforms selects."""
     view = _view_or_none(scope, buffer, stack, indices)
     if view is None:
@@ -273,7 +273,7 @@ def _combine(scope: Scope, buffer: Buffer, value: Tile, indices: Sequence[Tile],
 
 
 def _accumulate(scope: Scope, ref: Place, value: Tile, *indices: Tile, transforms: Transforms) -> Sequence[Tile]:
-    _combine(scope, ref.buffer, value, indices, transforms, "add")
+    combine(scope, ref.buffer, value, indices, transforms, "add")
     return ()
 
 
@@ -291,7 +291,7 @@ def _extract(scope: Scope, x: Tile, *indices: Tile, transforms: Transforms) -> S
 
 def _insert(scope: Scope, x: Tile, value: Tile, *indices: Tile, transforms: Transforms, kind: str) -> Sequence[Tile]:
     copy = copied(scope, x)
-    _combine(scope, copy, value, indices, transforms, kind)
+    combine(scope, copy, value, indices, transforms, kind)
     tile = tile_of(scope.e, copy)
     return (tile if tile.shape else scope.keep(tile),)
 
