@@ -189,7 +189,12 @@ class Choices(Policy):
         if not options:
             self.ends(machine)
             return machine.take(0) if machine.runnable else None  # who cannot go on tells what it waits for
-        chosen = options[self._number(options)] if active else options[0]
+        turns = [each for each in options if isinstance(each, Agent) and each.point and each.point.kind in _TURNS]
+        if not active or len(turns) == len(options):  # nobody can do more than look again
+            machine.spun += 0 if active else _AT_ONCE
+            chosen = options[0]
+        else:
+            chosen = options[self._number(options)]
         self._taken[self.numbers[chosen]] = self._steps
         self._steps += 1
         if isinstance(chosen, Flight):
@@ -249,6 +254,7 @@ class Choices(Policy):
 
 
 _PRIVATE = ("copy", "pass")
+_AT_ONCE = 100  # how many fruitless looks one stands for where nothing can have changed
 _TURNS = ("turn", "work")
 _FLAGS = 4096  # bytes: larger memory is not compared to see whether a thread polls it
 

@@ -82,3 +82,21 @@ def test_polling_without_end_is_a_deadlock() -> None:
 def test_without_the_checker_it_is_an_error() -> None:
     with pytest.raises(pl.PalladioValueError, match="deadlock: threads look again and again"):
         polled(arrives=False)()
+
+
+def test_exploring_finds_polling_without_end() -> None:
+    report = pl.check(flagged(2, raises=False), exhaustive=True, schedules=2)
+    assert {finding.code for finding in report.findings} == {"deadlock"}
+    assert not report.complete
+
+
+def test_a_loop_that_reads_for_long_is_no_deadlock() -> None:
+    def body(x: Any, out: Any) -> None:
+        out[0] = lax.while_loop(lambda i: x[i] == 0, lambda i: i + 1, jnp.int32(0))
+
+    x = np.zeros(2000, np.int32)
+    x[-1] = 1
+    call = plgpu.kernel(body, pl.ShapeDtypeStruct((1,), np.int32))
+    assert pl.check(call, x, schedules=2).ok
+    assert pl.check(call, x, exhaustive=True).ok
+    assert call(x)[0] == 1999
