@@ -11,7 +11,7 @@ from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.driver.executors import force, simulator, use
 from palladio.driver.simulation import SimulatorOptions
 
-_CHOICES = {
+_CHOICES: dict[str, tuple[str, ...]] = {
     "on_race": ("raise", "warn"),
     "out_of_bounds_reads": ("raise", "uninitialized"),
     "uninitialized_memory": ("nan", "zero"),
