@@ -15,7 +15,7 @@ from palladio.base import trees
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
 from palladio.call.mapping import check_parameters
 from palladio.call.mesh import dynamic_sizes, mesh_shape
-from palladio.call.outputs import Outputs
+from palladio.call.outputs import Outputs, check_aliased_types
 from palladio.call.ownership import check_owners, owners, scratch_type
 from palladio.driver.cache import PreparedCache
 from palladio.driver.compile import load
@@ -220,7 +220,7 @@ class _Builder:
         call = self.call
         leaves, tree = trees.flatten(call.scratch)
         scratch = tuple(scratch_type(leaf, f"scratch_types[{n}]", call.meshes) for n, leaf in enumerate(leaves))
-        self.check_aliases()
+        check_aliased_types(self.call.aliases, self.types, self.call.outputs.types)
         shapes = tuple(map(mesh_shape, call.meshes))
         spaces = [space or self.space for space in call.outputs.spaces]
         made = Launch(shapes, call.outputs.types, (), (*scratch, *self.barriers()), call.aliases)
@@ -262,24 +262,6 @@ class _Builder:
             return type
         part = made.part(type)
         return RefType(part.shape, part.dtype, self.space)
-
-    def check_aliases(self) -> None:
-        for source, target in self.call.aliases:
-            if source >= len(self.types):
-                raise PalladioValueError(
-                    "names an input that the call does not have",
-                    argument="input_output_aliases",
-                    expected=f"an input below {len(self.types)}",
-                    got=source,
-                )
-            given, wanted = self.types[source], self.call.outputs.types[target]
-            if given != wanted:
-                raise PalladioValueError(
-                    f"input {source} and output {target} are aliased but differ",
-                    argument="input_output_aliases",
-                    expected=str(wanted),
-                    got=str(given),
-                )
 
     def stage(self, made: Launch, number: int, scratch_tree: Any) -> Staged:
         """Trace one body."""

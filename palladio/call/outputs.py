@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from palladio.base import trees
@@ -10,7 +10,7 @@ from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValue
 from palladio.call.mapping import specs_for
 from palladio.call.specs import BlockSpec, no_block_spec
 from palladio.types import dtypes
-from palladio.types.types import ArrayType, MemoryRef, described_shape
+from palladio.types.types import ArrayType, MemoryRef, Type, described_shape
 
 
 def checked_aliases(aliases: Mapping[int, int], outputs: int) -> tuple[tuple[int, int], ...]:
@@ -32,6 +32,25 @@ def checked_aliases(aliases: Mapping[int, int], outputs: int) -> tuple[tuple[int
     if len(set(aliases.values())) != len(aliases):
         raise PalladioValueError("two inputs alias one output", argument="input_output_aliases", got=dict(aliases))
     return tuple(sorted(aliases.items()))
+
+
+def check_aliased_types(aliases: Sequence[tuple[int, int]], inputs: Sequence[Type], outputs: Sequence[Type]) -> None:
+    """Refuse an alias of an input that the call does not have, or that is not of the output's type."""
+    for source, target in aliases:
+        if source >= len(inputs):
+            raise PalladioValueError(
+                "names an input that the call does not have",
+                argument="input_output_aliases",
+                expected=f"an input below {len(inputs)}",
+                got=source,
+            )
+        if inputs[source] != outputs[target]:
+            raise PalladioValueError(
+                f"input {source} and output {target} are aliased but differ",
+                argument="input_output_aliases",
+                expected=str(outputs[target]),
+                got=str(inputs[source]),
+            )
 
 
 class Outputs:

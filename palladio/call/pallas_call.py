@@ -17,7 +17,7 @@ from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValue
 from palladio.call.buffers import checked_buffers
 from palladio.call.cost import CostEstimate
 from palladio.call.mapping import BlockMapper, check_parameters, specs_for
-from palladio.call.outputs import Outputs, checked_aliases
+from palladio.call.outputs import Outputs, check_aliased_types, checked_aliases
 from palladio.call.specs import LARGEST_GRID_SIZE, GridSpec, ParsedGrid, no_block_spec, parse_grid
 from palladio.driver.cache import PreparedCache
 from palladio.driver.compile import load
@@ -332,7 +332,7 @@ class _Builder:
         """The grid and the kernel's program."""
         call, count = self.call, self.call.spec.num_scalar_prefetch
         scalars = [RefType(type.shape, type.dtype, SCALAR) for type in self.types[: self.scalars]]
-        self.check_aliases()
+        check_aliased_types(self.call.aliases, self.types, self.call.outputs.types)
         mapper = BlockMapper(len(call.grid.sizes), scalars)
         arrays = self.types[self.scalars :]
         tree = tuple(self.args[count:])
@@ -357,24 +357,6 @@ class _Builder:
             call.parallel,
         )
         return grid, self.kernel(grid, scalars, scratch_tree)
-
-    def check_aliases(self) -> None:
-        for source, target in self.call.aliases:
-            if source >= len(self.types):
-                raise PalladioValueError(
-                    "names an input that the call does not have",
-                    argument="input_output_aliases",
-                    expected=f"an input below {len(self.types)}",
-                    got=source,
-                )
-            given, wanted = self.types[source], self.call.outputs.types[target]
-            if given != wanted:
-                raise PalladioValueError(
-                    f"input {source} and output {target} are aliased but differ",
-                    argument="input_output_aliases",
-                    expected=str(wanted),
-                    got=str(given),
-                )
 
     def block_maps(
         self,
