@@ -83,7 +83,7 @@ def _waited_for(wait: Wait) -> str:
     if isinstance(thing, Counter):
         return f"until semaphore {thing.name} is {wait.wanted}: it is {thing.count}"
     if wait.kind == "collective_scope":
-        come = _listed(other.label for other in thing.come)
+        come = _listed(sorted(other.label for other in thing.come))
         return f"to enter a scope together: {len(thing.come)} of {thing.expected} threads have come, {come}"
     return "for the threads that it launched"
 
@@ -93,7 +93,7 @@ def _arrivals(slot: Slot, wanted: int) -> str:
         return f"it has completed {slot.completed}, and the phase under way has the same parity"
     come = f"{slot.arrived} of {slot.needed} arrivals have come"
     if slot.arrivals:
-        come += f", by {_listed(_by(slot, each) for each in slot.arrivals)}"
+        come += f", by {_listed(sorted(_by(slot, each) for each in slot.arrivals))}"
     if slot.parts:
         come += ", and a part of a copy that the blocks of the cluster share"
     return come
