@@ -117,7 +117,7 @@ class Counter:
 
     Fields:
         signals: who raised it last, for reports.
-        told, actor, landed: what the checker knows of those who raised it, and of copies that did.
+        told, actor: what the checker knows of those who raise it, and of copies that do.
     """
 
     def __init__(self, name: str) -> None:
@@ -127,7 +127,6 @@ class Counter:
         self.signals: list[Any] = []
         self.told: Any = None
         self.actor: Any = None
-        self.landed = 0
 
 
 class Semaphores(Store):

@@ -12,7 +12,7 @@ ordinary from asynchronous accesses.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from palladio.ir.program import Eqn
 from palladio.machine.agents import Agent, Block, Cluster, Flight
@@ -30,6 +30,9 @@ from palladio.types.types import SMEM
 
 if TYPE_CHECKING:
     from palladio.machine.machine import Group
+
+MEET = "a barrier of the cluster between the beginning of the scope and the copy: plgpu.ClusterBarrier"
+"""What lets blocks reach each other's buffers of a scope."""
 
 PENDING = 1 << 62
 """The epoch of what has not completed yet: nobody has seen it."""
@@ -372,9 +375,9 @@ class Checker:
     def signals(self, agent: Agent, eqn: Eqn, counter: Counter, amount: int) -> None:
         """A signal tells what the agent knows."""
         if counter.told is None:
-            counter.told = Signals()
+            counter.told, counter.actor = Signals(), self._global.new(f"copies to {counter.name}")
         clocks = agent.generic.copy(), agent.asynchronous.copy()
-        counter.told.add(amount, agent.actor, self._epoch(agent), clocks)
+        counter.told.add(amount, clocks, agent.actor, self._epoch(agent))
         self.released(agent)
 
     def acquires(self, agent: Agent, counter: Counter, amount: int, taken: bool) -> None:
@@ -401,6 +404,16 @@ class Checker:
         )
         flight.notes[2].append(access)
         return access
+
+    def absent(self, agent: Agent, eqn: Eqn, store: Buffer) -> NoReturn:
+        """A copy reaches memory of blocks that have not come to its scope: the run cannot go on."""
+        self.report(
+            "copy-target-in-use",
+            f"{describe(store)} is copied to in a block of the cluster that has not come to its scope yet",
+            [Party(agent.title, f"runs {eqn.op.name}", eqn.location)],
+            missing=MEET,
+        )
+        raise CheckError(self.findings[-1])
 
     def copy_issued(
         self,
@@ -434,40 +447,36 @@ class Checker:
         source: Reached,
         target: Reached,
         counters: Sequence[Counter],
+        amount: int,
         indices: Sequence[Any],
     ) -> None:
         """A copy that raises semaphores starts."""
         issue = self._launches(agent, flight)
-        for n, (store, stack) in enumerate((source, target)):
-            # Of a remote copy, the last semaphore says that the source has been read.
-            counter = counters[-1] if n == 0 else counters[0]
-            if counter.actor is None:
-                counter.actor = self._global.new(f"copies to {counter.name}")
+        told = flight.notes[:2]
+        for counter in counters:
+            if counter.told is None:
+                counter.told, counter.actor = Signals(), self._global.new(f"copies to {counter.name}")
+        # Of a remote copy, the last semaphore says that the source has been read.
+        parts = [(*source, counters[-1], False), (*target, counters[0], True)]
+        noted: dict[Counter, list[Access]] = {counter: [] for counter in counters}
+        for store, stack, counter, write in parts:
             if not flight.eqn.params.get("clip"):
                 self._check_bounds(agent, flight.eqn, store, stack, indices, None)
-            access = self._notes(agent, flight, counter.actor, n == 1, issue)
+            access = self._notes(agent, flight, counter.actor, write, issue)
+            noted[counter].append(access)
             self.touch(agent, store, stack, indices, access, agent.asynchronous)
+        for counter in counters:
+            counter.told.add_copy(amount, told, counter.actor, noted.pop(counter, ()))
         self.released(agent)
 
-    def lands(self, flight: Flight, target: Slot | Counter, amount: int = 1) -> None:
-        """The bytes of a copy have landed, and the barrier or semaphore is about to learn of it."""
+    def lands(self, flight: Flight, slot: Slot) -> None:
+        """The bytes of a copy have landed, and the barrier is about to learn of it."""
         generic, asynchronous, accesses = flight.notes
-        if isinstance(target, Slot):
-            clocks = self.slot_clocks(target)
-            actor, epoch = clocks.actor, target.completed + 1
-            pair = clocks.generic, clocks.asynchronous
-            for clock, told in zip(pair, (generic, asynchronous), strict=True):
-                clock.join(told)
-                clock.set(actor, epoch)
-        else:
-            target.landed += 1
-            actor, epoch = target.actor, target.landed
-            pair = generic.copy(), asynchronous.copy()
-            for clock in pair:
-                clock.set(actor, epoch)
-            if target.told is None:
-                target.told = Signals()
-            target.told.add(amount, actor, epoch, pair)
+        clocks = self.slot_clocks(slot)
+        actor, epoch = clocks.actor, slot.completed + 1
+        for clock, told in zip((clocks.generic, clocks.asynchronous), (generic, asynchronous), strict=True):
+            clock.join(told)
+            clock.set(actor, epoch)
         for access in accesses:
             if access.actor == actor and access.epoch == PENDING:
                 access.epoch = epoch

@@ -3,13 +3,18 @@
 A wait for n returns once the count is n, whichever signals raised it. So it learns of a signal only if all the others
 that do not come behind it are too few, beside what earlier waits have taken. Two threads that signal once each, and a
 wait for one: it learns of neither, in every schedule, also where both had come.
+
+A copy counts as a signal from its start, since it may land at any time. That it is done gets a place in the order of
+the semaphore's copies when the first wait learns of it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from palladio.machine.clocks import Actor, Clock
+from palladio.machine.shadow import Access
 
 _MOST_OPEN = 64
 """Signals kept apart; older ones count as known to every wait, which finds less and is never wrong."""
@@ -19,36 +24,52 @@ Clocks = tuple[Clock, Clock]
 
 class _Signal(NamedTuple):
     amount: int
+    clocks: Clocks
     actor: Actor
     epoch: int
-    clocks: Clocks
+    """Of a thread's signal. Copies have none: what comes behind one has waited for it."""
+    accesses: Sequence[Access] = ()
 
     def is_behind(self, other: _Signal) -> bool:
         """Whether it comes only after the other one, or is that one."""
-        return self is other or self.clocks[0].covers(other.actor, other.epoch)
+        return self is other or (other.epoch > 0 and self.clocks[0].covers(other.actor, other.epoch))
 
 
 class Signals:
     """The signals of one semaphore."""
 
-    __slots__ = ("_known", "_known_amount", "_open", "_taken")
+    __slots__ = ("_copies", "_known", "_known_amount", "_open", "_taken")
 
     def __init__(self) -> None:
         self._known: Clocks = Clock(-1), Clock(-1)
         self._known_amount = 0
+        self._copies = 0
         self._open: list[_Signal] = []
         self._taken: dict[Actor, tuple[int, int, int]] = {}
 
-    def add(self, amount: int, actor: Actor, epoch: int, clocks: Clocks) -> None:
-        """A signal, which is this epoch of this actor, tells these clocks."""
-        self._open.append(_Signal(amount, actor, epoch, clocks))
+    def add(self, amount: int, clocks: Clocks, actor: Actor, epoch: int) -> None:
+        """A signal, which is this epoch of this thread, tells these clocks."""
+        self._add(_Signal(amount, clocks, actor, epoch))
+
+    def add_copy(self, amount: int, clocks: Clocks, actor: Actor, accesses: Sequence[Access]) -> None:
+        """A copy starts. Its accesses are those of the actor of the semaphore's copies, at no epoch yet."""
+        self._add(_Signal(amount, clocks, actor, 0, accesses))
+
+    def _add(self, signal: _Signal) -> None:
+        self._open.append(signal)
         if len(self._open) > _MOST_OPEN:
             self._learn(self._open.pop(0))
 
     def _learn(self, signal: _Signal) -> None:
         self._known_amount += signal.amount
+        if signal.accesses:
+            self._copies += 1
+            for access in signal.accesses:
+                access.epoch = self._copies
         for mine, told in zip(self._known, signal.clocks, strict=True):
             mine.join(told)
+            if signal.accesses:
+                mine.set(signal.actor, self._copies)
 
     def heard(self, amount: int, waiting: Clock) -> Clocks:
         """What a wait for this amount learns, by a thread with this clock."""

@@ -13,10 +13,10 @@ import palladio as pl
 from palladio.driver.check import run_once
 from palladio.machine.findings import CODES
 from palladio.machine.policies import named, schedules
-from tests.litmus import barriers, copies, deadlocks, products, races
+from tests.litmus import barriers, copies, cores, deadlocks, products, races
 from tests.litmus.pairs import PAIRS
 
-FAMILIES = (races, copies, products, barriers, deadlocks)
+FAMILIES = (races, copies, products, barriers, deadlocks, cores)
 SCHEDULES = [policy.name for policy in schedules(18, seed=0)]
 
 

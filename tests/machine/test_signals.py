@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from palladio.machine.checker import PENDING
 from palladio.machine.clocks import Actor, ActorTable, Clock
+from palladio.machine.shadow import Access
 from palladio.machine.signals import Signals
 
 TABLE = ActorTable(0)
 ONE, TWO, WAITING, OTHER = (TABLE.new(name) for name in ("one", "two", "waiting", "other"))
+COPIES = ActorTable(-1).new("copies")
 
 
 def clock(**epochs: int) -> Clock:
@@ -22,7 +25,14 @@ def signalled(signals: Signals, actor: Actor, epoch: int, amount: int = 1, **bef
     """A signal by an actor at an epoch, which knows this much of others."""
     own = clock(**before)
     own.set(actor, epoch)
-    signals.add(amount, actor, epoch, (own, own.copy()))
+    signals.add(amount, (own, own.copy()), actor, epoch)
+
+
+def copied(signals: Signals, amount: int = 1) -> Access:
+    """A copy that starts, and its access."""
+    access = Access(COPIES, PENDING, None, "somebody", write=True, asynchronous=True)
+    signals.add_copy(amount, (clock(), clock()), COPIES, [access])
+    return access
 
 
 def heard(signals: Signals, amount: int, **waiting: int) -> Clock:
@@ -105,6 +115,31 @@ def test_what_one_wait_has_heard_later_ones_know() -> None:
     heard(signals, 1)
     signalled(signals, TWO, 1)
     assert heard(signals, 1).covers(ONE, 1)
+
+
+def test_the_only_copy_is_heard() -> None:
+    signals = Signals()
+    copy = copied(signals)
+    known = heard(signals, 1)
+    assert known.covers(COPIES, copy.epoch)
+
+
+def test_of_two_copies_a_wait_for_one_hears_neither() -> None:
+    signals = Signals()
+    copies = [copied(signals), copied(signals)]
+    assert [heard(signals, 1).covers(COPIES, copy.epoch) for copy in copies] == [False, False]
+
+
+def test_a_copy_that_starts_later_does_not_matter() -> None:
+    signals = Signals()
+    first = copied(signals)
+    heard(signals, 1)
+    signals.taken(1, WAITING, 1)
+    second = copied(signals)
+    known = heard(signals, 1)
+    assert known.covers(COPIES, first.epoch)
+    assert not known.covers(COPIES, second.epoch)
+    assert heard(signals, 1, waiting=1).covers(COPIES, second.epoch)
 
 
 def test_the_signals_kept_apart_are_few() -> None:

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from palladio.base.errors import PalladioValueError
 from palladio.ir.program import Eqn
 from palladio.machine.agents import Agent, Flight, Point
 from palladio.machine.buffers import Barrier, Buffer, Semaphores, Slot, Stack
+from palladio.machine.checker import MEET
 from palladio.machine.rules.barrier import arrive
 from palladio.machine.rules.semaphore import signal, wait_for
 from palladio.machine.step import RULES, Steps
@@ -48,7 +50,7 @@ def copy_gmem_to_smem(eqn: Eqn) -> Callable[..., Steps]:
         places = agent.block.along(axes) if axes else [agent.block.place]
         share = _share(shape, len(places), places.index(agent.block.place)) if axes else ()
         if axes:
-            targets = [(target.siblings[place], (*stacks[1], *share)) for place in places]
+            targets = [(each, (*stacks[1], *share)) for each in _siblings(agent, eqn, target, places)]
             slots = [barrier.siblings[place].slot(stacks[2], indices) for place in places]
         else:
             targets = [target.reached(stacks[1], indices)]
@@ -71,6 +73,19 @@ def copy_gmem_to_smem(eqn: Eqn) -> Callable[..., Steps]:
         return ()
 
     return steps
+
+
+def _siblings(agent: Agent, eqn: Eqn, target: Buffer, places: Sequence[Any]) -> list[Buffer]:
+    """A buffer of these blocks of the cluster, all of which must have come to its scope."""
+    if any(place not in target.siblings for place in places):
+        if agent.checker is not None:
+            agent.checker.absent(agent, eqn, target)
+        raise PalladioValueError(
+            "a copy for several blocks of a cluster starts before they have all come to the scope of its buffer",
+            argument=target.name,
+            hint=MEET,
+        )
+    return [target.siblings[place] for place in places]
 
 
 def _share(shape: Sequence[int], parts: int, number: int) -> tuple[Index, ...]:
@@ -218,14 +233,12 @@ def dma_start(eqn: Eqn) -> Callable[..., Steps]:
         def carry_out() -> None:
             access.write(target.array, placed, indices, np.array(access.read(source.array, taken, indices)))
             for counter in counters:
-                if agent.checker is not None:
-                    agent.checker.lands(flight, counter, amount)
                 signal(agent.machine, counter, amount, (flight, eqn))
 
         touches = [Point("signal", counter, amount) for counter in counters]
         flight = Flight("dma", agent, eqn, carry_out, counters[0], touches=touches)
         if agent.checker is not None:
-            agent.checker.dma_issued(agent, flight, (source, taken), (target, placed), counters, indices)
+            agent.checker.dma_issued(agent, flight, (source, taken), (target, placed), counters, amount, indices)
         agent.machine.issue(flight)
         return ()
 

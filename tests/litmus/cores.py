@@ -1,0 +1,93 @@
+"""Copies of cores: each raises a semaphore by its bytes, and waits take them off."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import palladio as pl
+import palladio.tpu as pltpu
+from tests.litmus.pairs import F32, Case, X, pair
+
+ROWS = np.stack([X, X + 8])
+DMA = pltpu.SemaphoreType.DMA
+
+
+def _case(body: Any, *args: Any, out: Any, scratch: Any) -> Case:
+    result = pl.ShapeDtypeStruct(out.shape, out.dtype)
+    call = pl.kernel(body, result, mesh=pltpu.TensorCoreMesh(axis_name="core"), scratch_types=scratch)
+    return Case(call, args, (out,))
+
+
+@pair("copy-not-awaited")
+def a_core_waits_for_its_copy(broken: bool) -> Case:
+    def body(x: Any, out: Any, buffer: Any, back: Any, arrived: Any) -> None:
+        copy = pltpu.async_copy(x, buffer, arrived)
+        if not broken:
+            copy.wait()
+        back[...] = buffer[...]
+        if broken:
+            copy.wait()
+        pltpu.sync_copy(back, out)
+
+    memory = pltpu.VMEM((8,), F32)
+    return _case(body, X, out=X, scratch=[memory, memory, DMA])
+
+
+@pair("copy-not-awaited")
+def two_copies_at_one_semaphore_are_both_awaited(broken: bool) -> Case:
+    def body(x: Any, out: Any, buffers: Any, back: Any, arrived: Any) -> None:
+        copies = [pltpu.async_copy(x.at[n], buffers.at[n], arrived) for n in range(2)]
+        copies[0].wait()
+        if not broken:
+            copies[1].wait()
+        back[...] = buffers[0]
+        if broken:
+            copies[1].wait()
+        pltpu.sync_copy(back, out)
+
+    return _case(body, ROWS, out=X, scratch=[pltpu.VMEM((2, 8), F32), pltpu.VMEM((8,), F32), DMA])
+
+
+@pair("copy-not-awaited")
+def a_core_keeps_what_is_copied_out(broken: bool) -> Case:
+    def body(x: Any, out: Any, buffer: Any, arrived: Any) -> None:
+        pltpu.sync_copy(x, buffer)
+        copy = pltpu.async_copy(buffer, out, arrived)
+        if not broken:
+            copy.wait()
+        buffer[...] = buffer[...] + 1
+        if broken:
+            copy.wait()
+
+    return _case(body, X, out=X, scratch=[pltpu.VMEM((8,), F32), DMA])
+
+
+@pair("copy-target-in-use")
+def a_core_copies_once_at_a_time_to_one_place(broken: bool) -> Case:
+    def body(x: Any, out: Any, buffer: Any, arrived: Any) -> None:
+        copies = []
+        for n in range(2):
+            copies.append(pltpu.async_copy(x.at[n], buffer, arrived))
+            if not broken:
+                copies[n].wait()
+        if broken:
+            for copy in copies:
+                copy.wait()
+        pltpu.sync_copy(buffer, out)
+
+    return _case(body, ROWS, out=ROWS[1], scratch=[pltpu.VMEM((8,), F32), DMA])
+
+
+@pair("semaphore-not-drained")
+def a_core_waits_for_every_copy(broken: bool) -> Case:
+    def body(x: Any, out: Any, buffers: Any, arrived: Any) -> None:
+        first = pltpu.async_copy(x.at[0], buffers.at[0], arrived.at[0])
+        second = pltpu.async_copy(x.at[1], buffers.at[1], arrived.at[1])
+        first.wait()
+        if not broken:
+            second.wait()
+        pltpu.sync_copy(buffers.at[0], out)
+
+    return _case(body, ROWS, out=X, scratch=[pltpu.VMEM((2, 8), F32), DMA((2,))])
