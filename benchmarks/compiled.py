@@ -20,7 +20,7 @@ from palladio.library import attention, gmm, matmul, softmax, tgmm
 Array = np.ndarray[Any, Any]
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
-TILING = (28, 1024, 512)
+TILING = (14, 1024, 512)
 SKEWED_TILING = (8, 512, 256)
 TRANSPOSED_TILING = (512, 512, 512)
 SKEWED_TRANSPOSED_TILING = (256, 256, 512)
