@@ -113,7 +113,7 @@ class _Copies:
     def __init__(self, arrays: Arrays, groups: Sequence[Sequence[Operand]], refs: Mapping[str, Any]) -> None:
         operands = (*arrays.inputs, *arrays.outputs)
         self.arrays = arrays
-        self.buffers = {id(each): ref for each, ref in zip(operands, refs["buffers"], strict=True)}
+        self.buffers = {id(each): ref[each.label] for each, ref in zip(operands, refs["buffers"], strict=True)}
         self.ready = {id(each): ref for group, ref in zip(groups, refs["ready"], strict=True) for each in group}
         self.met = dict(zip(shared_axes(arrays.inputs), refs["met"], strict=True))
         self.meet(shared_axes(arrays.inputs))
@@ -207,7 +207,7 @@ def _run(body: Callable[..., Any], steps: Steps, arrays: Arrays, carry: Carry | 
     groups = together(arrays.inputs, lambda each: each.slots)
     axes = shared_axes(arrays.inputs)
     described = {
-        "buffers": [each.described for each in (*arrays.inputs, *arrays.outputs)],
+        "buffers": [{each.label: each.described} for each in (*arrays.inputs, *arrays.outputs)],
         "ready": [Barrier(num_arrivals=len(group), num_barriers=group[0].slots) for group in groups],
         "met": [ClusterBarrier(collective_axes=axis) for axis in axes],
     }

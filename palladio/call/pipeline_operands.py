@@ -85,6 +85,11 @@ class Operand:
         return self.turn is Turn.BY_INDEX
 
     @property
+    def label(self) -> str:
+        """What reports and timelines call its slots."""
+        return f"{self.ref.root.palladio_var.hint or 'array'}_blocks"
+
+    @property
     def described(self) -> MemoryRef:
         """The slots, `dtype[slots, *block]`."""
         shape = (self.slots, *self.block_shape)

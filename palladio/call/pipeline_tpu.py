@@ -34,7 +34,7 @@ class _Copies:
 
     def __init__(self, arrays: Arrays, refs: Mapping[str, Any]) -> None:
         operands = (*arrays.inputs, *arrays.outputs)
-        self.buffers = {id(each): ref for each, ref in zip(operands, refs["buffers"], strict=True)}
+        self.buffers = {id(each): ref[each.label] for each, ref in zip(operands, refs["buffers"], strict=True)}
         self.semaphores = {id(each): ref for each, ref in zip(operands, refs["semaphores"], strict=True)}
 
     def _start(self, operand: Operand, source: Reference, target: Reference, slot: Any) -> None:
@@ -145,7 +145,7 @@ def _run(
 ) -> None:
     operands = (*arrays.inputs, *arrays.outputs)
     described = {
-        "buffers": [each.described for each in operands],
+        "buffers": [{each.label: each.described} for each in operands],
         "semaphores": [SemaphoreType.DMA((each.slots,)) for each in operands],
     }
 

@@ -178,7 +178,7 @@ class Plan:
         """What the pipeline needs in shared memory, for all threads together."""
         computing = self.options.computing
         found: dict[str, Any] = {
-            "buffers": [each.described for each in (*self.inputs, *self.outputs)],
+            "buffers": [{each.label: each.described} for each in (*self.inputs, *self.outputs)],
             "ready": [
                 Barrier(num_arrivals=len(group), num_barriers=self._ready_count(group[0])) for group in self.ready
             ],
@@ -218,7 +218,7 @@ class _Thread:
         self.index = index
         operands = (*plan.inputs, *plan.outputs)
         self.refs = refs
-        self.buffers = {id(each): ref for each, ref in zip(operands, refs["buffers"], strict=True)}
+        self.buffers = {id(each): ref[each.label] for each, ref in zip(operands, refs["buffers"], strict=True)}
         self.ready = {id(each): ref for group, ref in zip(plan.ready, refs["ready"], strict=True) for each in group}
         self.consumed = list(zip(plan.consumed, refs["consumed"], strict=True))
         self.tracked = [each for each in plan.inputs if each.tracked]
