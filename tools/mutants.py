@@ -57,7 +57,42 @@ class Reason:
     text: str
 
 
-REASONS: tuple[Reason, ...] = ()
+_ENDS = "the kernel ends, and before that only the sources are its own: targets are complete for whoever waits for it"
+_TURN = "the arrival only passes the turn on; the wait stays in front of what it is for"
+_LAST = "only the last step is masked: no copy overwrites its buffers, and the accumulator is read behind a wait"
+
+REASONS: tuple[Reason, ...] = (
+    Reason("*", "only the sources of stores awaited", "wait_smem_to_gmem: plgpu.wait_smem_to_gmem(0)", _ENDS),
+    Reason("emit_pipeline", "only the sources of stores awaited", "wait_smem_to_gmem: plgpu.emit_pipeline(", _ENDS),
+    Reason(
+        "*",
+        "a wait for another barrier",
+        "barrier_wait: plgpu.barrier_wait(self.drained.at[[]lax.rem(step, self.stages)[]])",
+        "the loop waits for each barrier of the ring once, now in another order",
+    ),
+    Reason(
+        "attention*",
+        "a barrier wait left out",
+        "barrier_wait: pl.when(group == 0)(lambda: plgpu.barrier_arrive_and_wait(turn))",
+        "the last turn: no product comes behind it, and turns order only when warpgroups compute",
+    ),
+    Reason(
+        "attention*", "a release before its wait", "barrier_wait: plgpu.barrier_wait(self.filled.at[[]slot])", _TURN
+    ),
+    Reason("attention", "a wgmma wait left out", "wgmma_wait: plgpu.wgmma_wait(0)", _LAST),
+    Reason("attention", "one group more in flight", "wgmma_wait: plgpu.wgmma_wait(0)", _LAST),
+    Reason("attention", "a release before its wait", "wgmma_wait: plgpu.wgmma_wait(0)", _LAST),
+    *(
+        Reason(
+            "emit_pipeline_warp_specialized",
+            mutation,
+            "wgmma_wait: pipeline(acc)",
+            "the pipeline runs once: nothing is copied into its buffers any more, and the accumulator is read behind a "
+            "wait",
+        )
+        for mutation in ("a wgmma wait left out", "one group more in flight", "a release before its wait")
+    ),
+)
 
 UNUSED = "no thread uses this barrier"
 REDUNDANT = "whatever it waits for, or should, has been waited for before"

@@ -76,19 +76,6 @@ def _sources_only(eqn: Eqn) -> Iterator[Sequence[Eqn]]:
         yield (_with(eqn, read_only=True),)
 
 
-def _half(eqn: Eqn) -> Iterator[Sequence[Eqn]]:
-    """A copy of the first half of a block: half the bytes."""
-    if eqn.op.name != "copy_gmem_to_smem":
-        return
-    source, target, *rest = eqn.params["transforms"]
-    shape = _shape_at(eqn, 1, len(target))
-    axis = next((n for n, extent in enumerate(shape) if extent > 1), None)
-    if axis is None:
-        return
-    part = Index(tuple(Slice(0, extent // 2 if n == axis else extent) for n, extent in enumerate(shape)))
-    yield (_with(eqn, transforms=((*source, part), (*target, part), *rest)),)
-
-
 def _at_next(*names: str, position: int) -> Change:
     """The first index of an input moved on by one, around the end: another barrier, another stage."""
 
@@ -109,7 +96,7 @@ _SWAP: Any = object()
 
 
 def _later(*names: str) -> Change:
-    """Marked here, carried out by `_mutated`: the equation and the one behind it change places."""
+    """Marked here, carried out by `_mutated`: the equation and the arrival behind it change places."""
 
     def change(eqn: Eqn) -> Iterator[Sequence[Eqn]]:
         if eqn.op.name in names:
@@ -129,7 +116,6 @@ _BY_EQUATION: Mapping[str, Change] = {
     "an arrival too many": _twice("barrier_arrive"),
     "a wait too many: the wrong phase": _twice("barrier_wait"),
     "a copy too many: the wrong bytes": _twice("copy_gmem_to_smem"),
-    "half a copy: the wrong bytes": _half,
     "one group more in flight": _one_more_in_flight,
     "only the sources of stores awaited": _sources_only,
     "a wait for another barrier": _at_next("barrier_wait", position=0),
@@ -198,11 +184,18 @@ def _mutated(program: Program, change: Change) -> Iterator[tuple[Program, Eqn]]:
 
 
 def _swapped(eqns: Sequence[Eqn], number: int) -> list[Eqn] | None:
-    """The equations with one of them behind the next that synchronises; None where there is no such."""
+    """The equations with one of them behind the next that synchronises, if that one arrives, in a branch or not."""
     for other in range(number + 1, len(eqns)):
         if any(kind is EffectKind.SYNC for kind, _ in eqns[other].effects):
+            inside = [eqn.op.name for part in subprograms(eqns[other]) for eqn in walk(part) if _synchronises(eqn)]
+            if set(inside or [eqns[other].op.name]) != {"barrier_arrive"}:
+                return None
             return [*eqns[:number], *eqns[number + 1 : other + 1], eqns[number], *eqns[other + 1 :]]
     return None
+
+
+def _synchronises(eqn: Eqn) -> bool:
+    return not eqn.op.control and any(kind is EffectKind.SYNC for kind, _ in eqn.effects)
 
 
 # Indices.

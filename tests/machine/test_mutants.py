@@ -137,7 +137,7 @@ def test_a_class_changes_what_it_says(name: str, number: int, change: str) -> No
 
 def test_mutants_are_programs() -> None:
     found = list(mutants(recording().program))
-    assert len(found) > 40
+    assert len(found) > 30
     for mutant in found:
         verify(mutant.program)
 
@@ -155,13 +155,6 @@ def test_only_the_sources_of_stores_are_awaited() -> None:
     assert difference(mutant.program) == (
         "wait_smem_to_gmem n=0 read_only=False -1, wait_smem_to_gmem n=0 read_only=True +1"
     )
-
-
-def test_half_a_copy_selects_the_first_half_of_both_sides() -> None:
-    (mutant,) = of_class("half a copy: the wrong bytes")
-    (copy,) = (eqn for eqn in walk(mutant.program) if eqn.op.name == "copy_gmem_to_smem")
-    for stack in copy.params["transforms"][:2]:
-        assert [entry.size for entry in stack[-1].entries] == [SIDE // 2, SIDE]
 
 
 def test_a_release_comes_before_its_wait() -> None:
