@@ -34,9 +34,6 @@ if TYPE_CHECKING:
 MEET = "a barrier of the cluster between the beginning of the scope and the copy: plgpu.ClusterBarrier"
 """What lets blocks reach each other's buffers of a scope."""
 
-MEET = "a barrier of the cluster between the beginning of the scope and the copy: plgpu.ClusterBarrier"
-"""What lets blocks reach each other's buffers of a scope."""
-
 PENDING = 1 << 62
 """The epoch of what has not completed yet: nobody has seen it."""
 
@@ -407,16 +404,6 @@ class Checker:
         )
         flight.notes[2].append(access)
         return access
-
-    def absent(self, agent: Agent, eqn: Eqn, store: Buffer) -> NoReturn:
-        """A copy reaches memory of blocks that have not come to its scope: the run cannot go on."""
-        self.report(
-            "copy-target-in-use",
-            f"{describe(store)} is copied to in a block of the cluster that has not come to its scope yet",
-            [Party(agent.title, f"runs {eqn.op.name}", eqn.location)],
-            missing=MEET,
-        )
-        raise CheckError(self.findings[-1])
 
     def absent(self, agent: Agent, eqn: Eqn, store: Buffer) -> NoReturn:
         """A copy reaches memory of blocks that have not come to its scope: the run cannot go on."""

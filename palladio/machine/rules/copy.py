@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 
 from palladio.base.errors import PalladioValueError
-from palladio.base.errors import PalladioValueError
 from palladio.ir.program import Eqn
 from palladio.machine.agents import Agent, Flight, Point
 from palladio.machine.buffers import Barrier, Buffer, Semaphores, Slot, Stack
-from palladio.machine.checker import MEET
 from palladio.machine.checker import MEET
 from palladio.machine.rules.barrier import arrive
 from palladio.machine.rules.semaphore import signal, wait_for
@@ -75,19 +73,6 @@ def copy_gmem_to_smem(eqn: Eqn) -> Callable[..., Steps]:
         return ()
 
     return steps
-
-
-def _siblings(agent: Agent, eqn: Eqn, target: Buffer, places: Sequence[Any]) -> list[Buffer]:
-    """A buffer of these blocks of the cluster, all of which must have come to its scope."""
-    if any(place not in target.siblings for place in places):
-        if agent.checker is not None:
-            agent.checker.absent(agent, eqn, target)
-        raise PalladioValueError(
-            "a copy for several blocks of a cluster starts before they have all come to the scope of its buffer",
-            argument=target.name,
-            hint=MEET,
-        )
-    return [target.siblings[place] for place in places]
 
 
 def _siblings(agent: Agent, eqn: Eqn, target: Buffer, places: Sequence[Any]) -> list[Buffer]:
