@@ -6,7 +6,6 @@ environment (`PALLADIO_EXECUTOR`), else on the default.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
@@ -17,16 +16,12 @@ import numpy as np
 
 from palladio.base import knobs
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
-from palladio.cpu.executor import NotCompiledWarning, load_compiled, written
-from palladio.cpu.rules import REFUSED
+from palladio.cpu.executor import load_compiled, written
 from palladio.driver.simulation import SimulatorOptions, make_machine, warn_of
 from palladio.driver.threads import multiplies_tiles_only, one_thread
 from palladio.ir.evaluate import evaluate, prepare
-from palladio.ir.program import Program, walk
+from palladio.ir.program import Program
 from palladio.machine.executor import with_launches
-from palladio.machine.rules.grid import waits
-from palladio.ops.grid import grid_call
-from palladio.ops.launch import launch
 
 
 class Runner(Protocol):
@@ -96,19 +91,7 @@ SIMULATOR = simulator(SimulatorOptions())
 
 
 def _load_cpu(program: Program) -> Runner:
-    for eqn in walk(program):
-        if eqn.op is launch:
-            _warn_of(eqn.params["programs"][0], "launch")
-        elif eqn.op is grid_call and waits(eqn.params["kernel"]):
-            refused = (inner.op.name for inner in walk(eqn.params["kernel"]) if inner.op.name in REFUSED)
-            _warn_of(eqn.params["kernel"], next(refused))
     return load_compiled(with_launches(program))
-
-
-def _warn_of(kernel: Program, name: str) -> None:
-    what = f"the kernel {kernel.name} runs on the evaluator"
-    reason = f"{name} is not compiled for the CPU: {REFUSED[name]}"
-    warnings.warn(f"{what}: {reason}", NotCompiledWarning, stacklevel=3)
 
 
 CPU = Executor("cpu", "Kernels compiled for the host's processor through LLVM.", _load_cpu)

@@ -34,15 +34,6 @@ class Entry:
         return next((self.refused[name] for name in names if name in self.refused), None)
 
 
-ON_THE_MACHINE = "launch is not compiled for the CPU"
-
-CPU = Entry(
-    "cpu",
-    refused={
-        "concurrent": ON_THE_MACHINE,
-        "tensor_cores": ON_THE_MACHINE,
-    },
-    refusal=NotCompiledWarning,
-)
+CPU = Entry("cpu", refusal=NotCompiledWarning)
 
 EXECUTORS = (Entry("reference"), Entry("simulator"), CPU)

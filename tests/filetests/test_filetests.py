@@ -92,15 +92,11 @@ EXECUTORS: dict[str, Executor] = {
 
 
 LEFT_OUT = {
+    "launch/inside_a_thread_only_warps": "a launch inside a thread, other than of its warps, is not compiled",
     "casts/bits_of_a_float": "a bitcast that changes the width is not compiled for the CPU",
     "memory/bitcast": "a bitcast that changes the width, together with an index by an array or mask, is not compiled",
 }
 """File -> why the CPU does not compile it: it warns so, and gives the right results by the evaluator."""
-
-CONCURRENT = ("launch", "copy", "barrier", "semaphore", "wgmma")
-"""Folders of programs that run on the machine, whatever the executor."""
-
-ON_THE_MACHINE = "is not compiled for the CPU: kernels of several threads"
 
 UNCHECKED = {"debug/multiple_of_is_kept": "compiled code relies on promises and does not check them"}
 """File -> why what fails by the definition does not on the CPU."""
@@ -112,8 +108,7 @@ def name_of(path: Path) -> str:
 
 def run_by(executor: str, directive: Directive, program: Program, values: Sequence[Any]) -> Sequence[Any]:
     """Run a program, which must say so if it is not compiled, and may be so only if the table says that."""
-    concurrent = directive.path.parent.name in CONCURRENT
-    reason = LEFT_OUT.get(name_of(directive.path), ON_THE_MACHINE if concurrent else None)
+    reason = LEFT_OUT.get(name_of(directive.path))
     if executor != "cpu" or reason is None:
         return EXECUTORS[executor](program, values)
     with pytest.warns(NotCompiledWarning, match=re.escape(reason)):

@@ -1,17 +1,21 @@
 """What each operation becomes on the CPU: a module per family of operations, named like it.
 
-`RULES` has a rule for every operation that is compiled; `REFUSED` says why the others are not.
+`RULES` has a rule for every operation that is compiled in the kernel of a grid, `LAUNCHED` in the threads of a launch;
+`REFUSED` and `REFUSED_IN_LAUNCHES` say why the others are not.
 """
 
 from __future__ import annotations
 
 from palladio.cpu.rules import (
     arithmetic,
+    barriers,
     casts,
     compare,
     control,
+    copies,
     debug,
     dot,
+    launches,
     math,
     memory,
     order,
@@ -19,8 +23,10 @@ from palladio.cpu.rules import (
     selection,
     shape,
     special,
+    tensor_cores,
 )
 from palladio.cpu.scope import Rule
+from palladio.ops import OPS
 
 RULES: dict[str, Rule] = {
     name: rule
@@ -38,29 +44,24 @@ RULES: dict[str, Rule] = {
         control,
         debug,
         dot,
+        tensor_cores,
     )
     for name, rule in family.RULES.items()
 }
 
-_SEVERAL_THREADS = "kernels of several threads, and of copies in flight, run on the machine that defines them"
+_BESIDE: dict[str, Rule] = {
+    name: rule for family in (copies, barriers, launches) for name, rule in family.RULES.items()
+}
 
-REFUSED: dict[str, str] = {
-    "grid_call": "a kernel call inside a kernel",
-} | dict.fromkeys(
-    (
-        *("copy_gmem_to_smem", "copy_smem_to_gmem", "commit_smem_to_gmem_group", "wait_smem_to_gmem", "commit_smem"),
-        *("async_prefetch", "async_store_smem", "dma_start", "dma_start_remote", "dma_wait"),
-        *(
-            "barrier_arrive",
-            "barrier_wait",
-            "barrier_sync",
-            "barrier_test",
-            "semaphore_signal",
-            "semaphore_wait",
-            "semaphore_read",
-        ),
-        *("wgmma", "wgmma_wait", "accumulator_load", "accumulator_store", "set_max_registers", "layout_cast"),
-        *("launch", "collective_scope"),
-    ),
-    _SEVERAL_THREADS,
+REFUSED: dict[str, str] = {"grid_call": "a kernel call inside a kernel"} | dict.fromkeys(
+    _BESIDE, "a kernel of a grid that waits, or has copies in flight, runs on the machine that defines them"
 )
+
+LAUNCHED: dict[str, Rule] = {
+    **{name: launches.at_peer(OPS[name], rule) if OPS[name].access else rule for name, rule in RULES.items()},
+    **_BESIDE,
+    **launches.CONTROL,
+}
+"""The rules for the threads of a launch, which see each other's memory and wait."""
+
+REFUSED_IN_LAUNCHES: dict[str, str] = {"grid_call": "a kernel call inside a kernel"}

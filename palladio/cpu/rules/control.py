@@ -10,7 +10,6 @@ from palladio.cpu.rules.memory import as_index
 from palladio.cpu.scope import LOOKS, Entry, Place, Rule, Scope
 from palladio.cpu.tiles import Buffer, Memory, Tile, fill, scalar_tile, tile_of, write
 from palladio.ir.program import Program
-from palladio.types import dtypes
 from palladio.types.types import ArrayType, RefType
 
 
@@ -85,7 +84,7 @@ def _loop(
 ) -> Sequence[Tile]:
     e = scope.e
     fixed = operands[:constants]
-    homes = _carried(scope, operands[constants:])
+    homes = carried(scope, operands[constants:])
     register = registers.register(lower.dtype)
     bounds = [known(as_index(scope, bound)) for bound in (lower, upper)]
     with e.loop(*bounds, step) as counter:
@@ -103,7 +102,8 @@ def known(index: V) -> Index:
     return index if index.text.startswith("%") else int(index.text)
 
 
-def _carried(scope: Scope, initial: Sequence[Entry]) -> list[Home]:
+def carried(scope: Scope, initial: Sequence[Entry]) -> list[Home]:
+    """Homes for what a loop carries, with the first values in them."""
     homes = []
     for entry in initial:
         tile = entry if isinstance(entry, Tile) else None
@@ -116,7 +116,7 @@ def _carried(scope: Scope, initial: Sequence[Entry]) -> list[Home]:
 def _repeat(scope: Scope, *operands: Entry, condition: Program, body: Program, constants: int) -> Sequence[Tile]:
     e = scope.e
     fixed = operands[:constants]
-    homes = _carried(scope, operands[constants:])
+    homes = carried(scope, operands[constants:])
     head, inside, end = e.fresh("again"), e.fresh("body"), e.fresh("done")
     e.jump(head)
     e.label(head)
@@ -134,7 +134,7 @@ def allocated(scope_arena: Scope, ref: RefType) -> Place:
     """A new buffer of uninitialised elements."""
     e = scope_arena.e
     buffer = scope_arena.arena.buffer(e, ref.shape, ref.dtype)
-    fill(e, buffer, dtypes.uninitialized(ref.dtype))
+    fill(e, buffer, ref.initial)
     return Place(Memory("allocated"), buffer)
 
 

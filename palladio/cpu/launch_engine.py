@@ -1,0 +1,191 @@
+"""Calling compiled launches on arrays.
+
+The blocks of a launch are tasks of several threads of the system, unless they may wait for each other: then they take
+turns in one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from palladio.base import knobs
+from palladio.cpu.callbacks import CALLER, Stopped
+from palladio.cpu.launch import LoweredLaunch, lower_launch
+from palladio.cpu.launch_agents import WORD, Answer, Header
+from palladio.cpu.launch_scheduler import HEADER
+from palladio.cpu.machine_code import KERNEL, MachineCode
+from palladio.cpu.memory import POOL, output
+from palladio.cpu.threads import Work, run_tasks
+from palladio.ir.program import Program
+from palladio.ops.launch import Launch
+from palladio.types.effects import EffectKind
+from palladio.types.types import SYNCHRONISING, RefType, Type
+
+Array = np.ndarray[Any, Any]
+
+RESIDENT = 132
+"""How many clusters run at once at most where blocks wait for each other: as many as the machine lets."""
+
+
+class Stuck(Exception):
+    """All threads wait for each other, or one did what only the machine can explain."""
+
+
+class CompiledLaunch:
+    """A lowered launch, ready to be called."""
+
+    def __init__(self, lowered: LoweredLaunch) -> None:
+        self.code = MachineCode(lowered.text, KERNEL)
+        self.call = self.code.call
+        self.lowered = lowered
+        asked = np.zeros(Header.WORDS, np.int64)
+        self.call(None, None, asked.ctypes.data, -1, 0)
+        self.frame = int(asked[Header.FRAME])
+        self.cluster = lowered.fixed + self.frame * lowered.members
+
+    def assembly(self) -> str:
+        """The machine code as text."""
+        return self.code.assembly()
+
+    def run(self, arrays: Any, sizes: Any, clusters: int) -> None:
+        """Run all clusters.
+
+        Raises:
+            Stuck: when nothing can happen any more, and threads are left that wait.
+        """
+        lowered = self.lowered
+        slots = min(clusters, RESIDENT) if lowered.together else 1
+        size = HEADER + slots * self.cluster
+        taken: list[Array] = []
+        failed: list[BaseException] = []
+
+        def start() -> Work:
+            memory = POOL.take(size)
+            taken.append(memory)
+            return self.work(arrays, sizes, memory, slots, failed)
+
+        try:
+            if lowered.together:
+                start()(0, clusters)
+            else:
+                run_tasks(clusters, knobs.thread_count(), start, failed)
+        finally:
+            for memory in taken:
+                POOL.give(memory)
+
+    def work(self, arrays: Any, sizes: Any, memory: Array, slots: int, failed: Sequence[BaseException]) -> Work:
+        """What runs some clusters, in this thread of the system."""
+        address = memory.ctypes.data
+        header = memory[:HEADER].view(np.int64)
+        # Memory that was used before: nothing in it runs.
+        for slot in range(slots):
+            memory[HEADER + slot * self.cluster :][:WORD] = 0
+
+        def run(first: int, last: int) -> None:
+            before = CALLER.callbacks, CALLER.failed
+            CALLER.callbacks, CALLER.failed = self.lowered.callbacks, failed
+            header[:] = 0
+            header[Header.NEXT] = first
+            header[Header.FRAME], header[Header.SLOTS] = self.frame, slots
+            header[Header.CALLER] = CALLER.address
+            try:
+                while (answer := self.call(arrays, sizes, address, first, last)) == Answer.AGAIN:
+                    if failed:
+                        raise Stopped
+                if answer == Answer.ASKED:
+                    error, CALLER.error = CALLER.error, None
+                    raise error or Stopped
+                if answer != Answer.OVER:
+                    raise Stuck
+            finally:
+                CALLER.callbacks, CALLER.failed = before
+
+        return run
+
+
+def compile_launch(
+    launch: Launch, programs: Sequence[Program], operands: Sequence[Type]
+) -> Callable[..., Sequence[Any]]:
+    """A `launch` as a function of its operands, NumPy arrays, and of arrays for its results.
+
+    Raises:
+        Refused: for what is not compiled.
+    """
+    compiled = CompiledLaunch(lower_launch(launch, programs, operands))
+    dynamic, aliased = launch.dynamic, {target: source for source, target in launch.aliases}
+    changed = _written(launch, programs)
+    kept = {n for n, type in enumerate(operands[dynamic:]) if isinstance(type, RefType)}
+    initial = [ref.initial for ref in launch.output_refs]
+
+    def run(values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
+        given = [int(value) for value in values[:dynamic]]
+        inputs: list[Array] = []
+        for n, value in enumerate(values[dynamic:]):
+            plain = np.ascontiguousarray(value).reshape(np.shape(value))
+            copied = n in changed and n not in kept
+            inputs.append(np.array(value, order="C") if copied else plain)
+        outputs: list[Array] = []
+        for n, type in enumerate(launch.output_types):
+            if n in aliased:
+                outputs.append(inputs[aliased[n]])
+                continue
+            outputs.append(output(type) if out is None else out[n])
+            _fill(outputs[-1], initial[n])
+        scratch = [_scratch(array.type, array.shape) for array in compiled.lowered.scratch]
+        counts = _clusters(launch, given)
+        table = [array.ctypes.data for array in (*inputs, *outputs, *scratch)]
+        sizes = (ctypes.c_int64 * (len(given) + len(counts)))(*given, *counts)
+        compiled.run((ctypes.c_void_p * max(1, len(table)))(*table), sizes, sum(counts))
+        for n in kept:
+            if inputs[n] is not values[dynamic + n]:
+                np.copyto(values[dynamic + n], inputs[n])
+        if out is not None:
+            for n in aliased:
+                np.copyto(out[n], outputs[n])
+            return out
+        return outputs
+
+    return run
+
+
+def _fill(array: Array, value: Any) -> None:
+    """Give all elements one value."""
+    if array.dtype.kind == "V":  # NumPy fills what is not its own dtype many times as slowly
+        kind = np.dtype(f"u{array.dtype.itemsize}")
+        array, value = array.view(kind), np.asarray(value, array.dtype).view(kind)
+    array.fill(value)
+
+
+def _written(launch: Launch, programs: Sequence[Program]) -> set[int]:
+    """The operands that a program writes to, or that an output shares its memory with."""
+    return {
+        effect.position - launch.indices(n)
+        for n, program in enumerate(programs)
+        for effect in program.effects
+        if effect.position is not None and effect.kind is not EffectKind.READ
+    } | {source for source, _ in launch.aliases}
+
+
+def _clusters(launch: Launch, given: Sequence[int]) -> list[int]:
+    """How many clusters each mesh has."""
+    sizes = iter(given)
+    counts = []
+    for mesh in launch.meshes:
+        known = [(axis.kind, next(sizes) if axis.size is None else axis.size) for axis in mesh.axes]
+        counts.append(math.prod(size for kind, size in known if kind == "grid"))
+    return counts
+
+
+def _scratch(type: RefType, shape: tuple[int, ...]) -> Array:
+    """Memory of the whole launch. Barriers and semaphores are words, and begin with zeros."""
+    if type.space in SYNCHRONISING:
+        return np.zeros(shape, np.int64)
+    return np.full(shape, type.initial, type.dtype)
+
+
+__all__ = ["CompiledLaunch", "Stuck", "compile_launch"]
