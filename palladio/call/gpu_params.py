@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from palladio.base.arguments import entries
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 
 
@@ -99,7 +100,8 @@ _LEAST = {"max_concurrent_steps": 1, "reduction_scratch_bytes": 0, "profile_spac
 def _semantics(given: Any) -> tuple[str, ...] | None:
     if given is None:
         return None
-    if isinstance(given, str) or not all(each in SEMANTICS for each in given):
+    found = entries(given, "dimension_semantics", "a tuple")
+    if isinstance(given, str) or not all(isinstance(each, str) and each in SEMANTICS for each in found):
         raise PalladioValueError(
             "a grid axis is parallel or sequential",
             argument="dimension_semantics",

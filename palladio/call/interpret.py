@@ -23,7 +23,7 @@ def require_choices(record: Any, choices: dict[str, tuple[str, ...]]) -> None:
     with at_call():
         for name, allowed in choices.items():
             given = getattr(record, name)
-            if given not in allowed:
+            if not isinstance(given, str) or given not in allowed:
                 raise PalladioValueError(
                     "no such choice", argument=name, expected=" or ".join(map(repr, allowed)), got=repr(given)
                 )
@@ -96,4 +96,5 @@ def force_gpu_interpret_mode(params: Any = None) -> Iterator[None]:
 def set_gpu_interpret_mode(params: Any = None) -> None:
     """From now on kernels run on the simulator with these parameters; None or False ends that."""
     with at_call():
-        force(None if params in (None, False) else _executor(InterpretGPUParams() if params is True else params))
+        chosen = InterpretGPUParams() if params is True else params
+        force(None if params is None or params is False else _executor(chosen))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from palladio.base.arguments import axis_names
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.ops.launch import MeshAxis, MeshShape
 from palladio.types.types import GMEM, MemorySpace
@@ -38,7 +39,7 @@ def _sizes(sizes: Sizes, argument: str) -> tuple[Any, ...]:
 
 
 def _names(names: Sequence[str] | str, count: int, argument: str) -> tuple[str, ...]:
-    found = (names,) if isinstance(names, str) else tuple(names)
+    found = axis_names(names, argument)
     if found and len(found) != count:
         raise PalladioValueError("one name for each axis, or none", argument=argument, expected=count, got=len(found))
     return found or ("",) * count

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Any
 
+from palladio.base.arguments import entries
+from palladio.base.errors import at_call
+
 
 class GridDimensionSemantics(Enum):
     """Whether the steps of a grid axis may run in any order or at once."""
@@ -27,7 +30,12 @@ class CompilerParams:
     def __init__(
         self, dimension_semantics: Sequence[str | GridDimensionSemantics] | None = None, **options: Any
     ) -> None:
-        self.dimension_semantics = None if dimension_semantics is None else tuple(dimension_semantics)
+        with at_call():
+            self.dimension_semantics = (
+                None
+                if dimension_semantics is None
+                else entries(dimension_semantics, "dimension_semantics", "a tuple with an entry for each grid axis")
+            )
         self.options = options
 
     def __repr__(self) -> str:

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from palladio.base.arguments import axis_names, entries
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.ops.grid import BlockDim, Blocked, BoundedSlice, Element, Indirect, Squeezed
-from palladio.trace.copies import OOBFillMode, axes_of
+from palladio.trace.copies import OOBFillMode
 from palladio.trace.functions import function_name
 from palladio.types.attributes import SwizzleTransform, TilingTransform
 from palladio.types.types import MemorySpace
@@ -97,7 +98,7 @@ class BlockSpec:
                 raise PalladioTypeError(
                     "a block shape is a tuple", argument="block_shape", got=block_shape, hint=f"write ({block_shape},)"
                 )
-            self.block_shape = None if block_shape is None else tuple(block_shape)
+            self.block_shape = None if block_shape is None else entries(block_shape, "block_shape", "a tuple")
             self.dims = None if self.block_shape is None else tuple(map(_dimension, self.block_shape))
         self.index_map = index_map
         self.pipeline_mode = pipeline_mode
@@ -146,15 +147,16 @@ class GPUBlockSpec(BlockSpec):
                 raise PalladioTypeError(
                     "a fill mode is such as plgpu.OOBFillMode.ZEROS", argument="oob_fill_mode", got=repr(oob_fill_mode)
                 )
-            if any(not isinstance(each, (TilingTransform, SwizzleTransform)) for each in transforms):
+            layout = entries(transforms, "transforms", "a tuple of transforms")
+            if any(not isinstance(each, (TilingTransform, SwizzleTransform)) for each in layout):
                 raise PalladioTypeError(
                     "shared memory is laid out by TilingTransform and SwizzleTransform",
                     argument="transforms",
                     got=repr(transforms),
                 )
-        self.transforms = tuple(transforms)
+        self.transforms = layout
         self.delay_release = delay_release
-        self.collective_axes = axes_of(collective_axes)
+        self.collective_axes = axis_names(collective_axes, "collective_axes")
         self.oob_fill_mode = oob_fill_mode
 
 

@@ -76,7 +76,7 @@ def bitcast(x: Any, ty: Any) -> Any:
 
 def reciprocal(x: ArrayLike, *, approx: bool = False, full_range: bool = False) -> Array:
     """1 / x. `approx` and `full_range` are advice: it is exact anyway."""
-    return 1.0 / x
+    return arithmetic.true_divide(1.0, x)
 
 
 def touch(ref: Any) -> None:

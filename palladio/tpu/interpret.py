@@ -77,7 +77,7 @@ class InterpretParams:
 
 
 def _executor(params: Any) -> Executor:
-    options = getattr(InterpretParams() if params in (None, True) else params, "simulator_options", None)
+    options = getattr(InterpretParams() if params is None or params is True else params, "simulator_options", None)
     if options is None:
         raise PalladioTypeError(
             "the parameters of the simulator",

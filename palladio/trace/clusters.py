@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from palladio.base.arguments import axis_names
 from palladio.base.errors import PalladioTypeError, PalladioValueError
-from palladio.trace.copies import axes_of
 from palladio.trace.grid import axis_size, require_cluster_axes
 from palladio.trace.reference import Reference, require_reference
 from palladio.types.types import BARRIER, SMEM
@@ -90,7 +90,7 @@ def multicast_ref(ref: Any, axes: str | Sequence[str]) -> MulticastRef:
             argument="ref",
             got=repr(reference),
         )
-    names = axes_of(axes)
+    names = axis_names(axes, "axes")
     require_cluster_axes(names, "axes")
     sizes = [axis_size(name) for name in names]
     if not sizes or not all(isinstance(size, int) for size in sizes):

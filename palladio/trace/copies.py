@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
 
 import numpy as np
 
 from palladio.array import convert
+from palladio.base.arguments import axis_names
 from palladio.base.errors import PalladioTypeError, PalladioValueError
 from palladio.ir.bind import bind
 from palladio.ops import copy as ops
@@ -35,11 +36,6 @@ def predicate_of(predicate: Any) -> Any:
     if found != ops.PREDICATE:
         raise PalladioTypeError("a predicate is a scalar bool", argument="predicate", got=str(found))
     return predicate
-
-
-def axes_of(axes: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Axis names as a tuple."""
-    return () if axes is None else (axes,) if isinstance(axes, str) else tuple(axes)
 
 
 def copy_gmem_to_smem(
@@ -72,7 +68,8 @@ def copy_gmem_to_smem(
         raise PalladioTypeError(
             "a copy to shared memory arrives at a barrier", argument="barrier", hint="allocate one: plgpu.Barrier()"
         )
-    require_cluster_axes(axes_of(collective_axes), "collective_axes")
+    shared = axis_names(collective_axes, "collective_axes")
+    require_cluster_axes(shared, "collective_axes")
     arguments = {"src": src, "dst": dst, "barrier": barrier}
     roots, stacks, operands = reached(*(require_reference(each, name) for name, each in arguments.items()))
     fill = OOBFillMode.ZEROS if oob_mode is None else oob_mode
@@ -89,7 +86,7 @@ def copy_gmem_to_smem(
         predicate_of(predicate),
         *operands,
         transforms=stacks,
-        collective=axes_of(collective_axes),
+        collective=shared,
         fill=fill.value,
     )
 
@@ -160,9 +157,9 @@ def async_store_smem(
         atomic: combine with what is there: "add", "min", "max", "and", "or", "xor".
     """
     target, signalled = require_reference(ref, "ref"), require_reference(barrier, "barrier")
-    if cluster_dim is not None:
-        target = cluster_ref(target, {cluster_dim: cluster_idx})
-        signalled = cluster_ref(signalled, {cluster_dim: cluster_idx})
+    for axis in axis_names(cluster_dim, "cluster_dim"):
+        target = cluster_ref(target, {axis: cluster_idx})
+        signalled = cluster_ref(signalled, {axis: cluster_idx})
     roots, stacks, operands = reached(target, signalled)
     bind(ops.async_store_smem, *roots, fitted(src, target), *operands, transforms=stacks, reduction=atomic)
 
@@ -173,5 +170,12 @@ def cluster_ref(ref: Any, idxs: dict[str, Any]) -> Reference:
     Args:
         idxs: for some cluster axes, the block's index along them.
     """
-    require_cluster_axes(idxs, "idxs")
+    if not isinstance(idxs, Mapping):
+        raise PalladioTypeError(
+            "a block of the cluster is told by its indices along named axes",
+            argument="idxs",
+            expected="such as {axis: 0}",
+            got=repr(idxs),
+        )
+    require_cluster_axes(axis_names(idxs, "idxs"), "idxs")
     return require_reference(ref, "ref").in_peer(idxs)

@@ -70,7 +70,7 @@ def num_programs(axis: int) -> Any:
 
 def _named(name: str) -> tuple[GridAxes, int]:
     axes = _axes.get()
-    if axes is None or name not in axes.names:
+    if axes is None or not isinstance(name, str) or name not in axes.names:
         known = [known for known in axes.names if known] if axes else []
         raise PalladioValueError(
             "no axis has this name here", got=repr(name), expected=", ".join(known) or "a named grid"

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from palladio.array import convert
+from palladio.base.arguments import axis_names, entries
 from palladio.base.errors import PalladioTypeError, PalladioValueError
 from palladio.trace.control import fori_loop, loop
 from palladio.trace.functions import call_user, require_function
@@ -101,7 +102,7 @@ def _grid_sizes(grid: Any) -> tuple[Any, ...]:
 
 
 def _tiles(sizes: Sequence[Any], tiling: Sequence[int]) -> tuple[int, ...]:
-    tiles = tuple(tiling)
+    tiles = entries(tiling, "tiling", "a size for each axis of the grid")
     fits = len(tiles) == len(sizes) and all(
         isinstance(tile, int) and tile > 0 and _is_known(size) and size % tile == 0
         for tile, size in zip(tiles, sizes, strict=True)
@@ -118,7 +119,7 @@ def _tiles(sizes: Sequence[Any], tiling: Sequence[int]) -> tuple[int, ...]:
 
 def _linear(axes: Axes) -> tuple[Any, Any]:
     """The index of this thread along some mesh axes taken as one, the last one fastest, and their size."""
-    names = (axes,) if isinstance(axes, str) else tuple(axes)
+    names = axis_names(axes, "collective_axes")
     if not names:
         raise PalladioValueError("a loop is dealt out along at least one mesh axis", argument="collective_axes")
     number: Any = 0
@@ -169,8 +170,8 @@ def dynamic_scheduling_loop(
         PalladioValueError: an axis that the mesh does not have.
         PalladioTypeError: a function that cannot be called, or that returns something else than it must.
     """
-    names = (grid_names,) if isinstance(grid_names, str) else tuple(grid_names)
-    others = (cluster_axes,) if isinstance(cluster_axes, str) else tuple(cluster_axes)
+    names = axis_names(grid_names, "grid_names")
+    others = axis_names(cluster_axes, "cluster_axes")
     index = tuple(axis_index(name) for name in names)
     for name in (*others, *(() if thread_axis is None else (thread_axis,))):
         axis_index(name)
@@ -209,7 +210,7 @@ def planar_snake(lin_idx: Any, shape: Sequence[int], minor_dim: int, tile_width:
     Raises:
         PalladioValueError: no plane, no such axis, a width below 1.
     """
-    sizes = tuple(shape)
+    sizes = entries(shape, "shape", "two sizes")
     if len(sizes) != 2 or not all(isinstance(size, int) and size > 0 for size in sizes):
         raise PalladioValueError("a plane has two static sizes of at least 1", argument="shape", got=sizes)
     if minor_dim not in (0, 1):

@@ -7,6 +7,7 @@ from typing import Any
 
 from palladio.array import FUNCTIONS, convert
 from palladio.array.axes import normalize_axis
+from palladio.base.arguments import entries
 from palladio.base.errors import PalladioTypeError, PalladioValueError
 from palladio.ir.bind import bind
 from palladio.ops import shape as shape_ops
@@ -94,7 +95,7 @@ product_of = _reduction("prod", "The product")
 
 def transpose_ref(ref: Any, permutation: Sequence[int]) -> View:
     """The reference with its axes in another order; the older spelling of `ref.transpose(permutation)`."""
-    return require_reference(ref, "ref").transpose(*permutation)
+    return require_reference(ref, "ref").transpose(*entries(permutation, "permutation", "the axes in their new order"))
 
 
 def transform_ref(ref: Any, transform: Any) -> Reference:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from palladio.array import convert
+from palladio.base.arguments import axis_names
 from palladio.base.errors import PalladioNotImplementedError, PalladioTypeError, PalladioValueError
 from palladio.ir.bind import bind
 from palladio.ops import semaphore as ops
@@ -31,7 +32,7 @@ def _semaphore(value: Any) -> Reference:
 
 
 def _require_scope(scope: str) -> None:
-    if scope not in SCOPES:
+    if not isinstance(scope, str) or scope not in SCOPES:
         raise PalladioValueError(
             "a signal is for this device's threads or for those of all",
             argument="memory_scope",
@@ -113,7 +114,7 @@ def semaphore_signal_multicast(sem: Any, value: Any = 1, *, collective_axes: str
     Raises:
         PalladioNotImplementedError: for any axis.
     """
-    if collective_axes:
+    if axis_names(collective_axes, "collective_axes"):
         raise PalladioNotImplementedError(
             "kernels run on one device; there are no axes of devices",
             argument="collective_axes",

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from palladio.base.arguments import axis_names
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.types import dtypes
 from palladio.types.attributes import Arrivals, Named
@@ -151,7 +152,7 @@ class ClusterBarrier(Ownable):
         leader_tracked: bool = False,
     ) -> None:
         with at_call():
-            axes = (collective_axes,) if isinstance(collective_axes, str) else tuple(collective_axes)
+            axes = axis_names(collective_axes, "collective_axes")
             object.__setattr__(self, "collective_axes", axes)
             object.__setattr__(self, "num_arrivals", _count(num_arrivals, "num_arrivals"))
             object.__setattr__(self, "shape", _barriers(num_barriers))

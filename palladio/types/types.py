@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
+from palladio.base.arguments import entries
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.types import dtypes
 from palladio.types.attributes import Attribute
@@ -110,7 +111,8 @@ class MemorySpace(Ownable):
             transforms: how it is laid out, such as `(TilingTransform((8, 64)), SwizzleTransform(128))`.
         """
         with at_call():
-            return MemoryRef(described_shape(shape), dtypes.canonical(dtype), self, tuple(transforms))
+            kept = entries(transforms, "transforms", "a tuple of transforms")
+            return MemoryRef(described_shape(shape), dtypes.canonical(dtype), self, kept)
 
 
 ANY = MemorySpace("any")
