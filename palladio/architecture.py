@@ -206,7 +206,7 @@ A module imports only from lower floors or from its own package; imports inside 
     13  palladio/demo      a mixture of experts that learns handwritten digits
     12  palladio/interop   the library's kernels under the gradients of PyTorch and JAX
         palladio/cli       the command line: `palladio show` prints what a kernel becomes
-    11  palladio/library   matmul, softmax, attention, grouped matmul: ordinary user code
+    11  palladio/library   matmul, softmax, attention, grouped matmul, and `hopper`: ordinary user code
     10  palladio/numpy     the array functions a kernel may call, with NumPy's names
         palladio/lax       the same with the names and the strictness of jax.lax
         palladio/tpu       scalar prefetch, memory spaces, masked access, compiler parameters
