@@ -1,4 +1,7 @@
-"""The examples of docs/mpmd.md: their values, what the checker says of them, and how they overlap in model time."""
+"""The examples of docs/mpmd.md: their values, what the checker says of them, and how they overlap in model time.
+
+`pytest --schedules=1000` runs that many of each example.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import palladio as pl
 import palladio.numpy as jnp
 import palladio.tpu as pltpu
 from palladio.driver.check import timeline
-from tests.mpmd.page import page
+from tests.mpmd.page import PAGE, page
 
 RNG = np.random.default_rng(7)
 F32 = np.float32
@@ -19,6 +22,16 @@ F32 = np.float32
 
 def normal(*shape: int) -> Any:
     return RNG.standard_normal(shape).astype(F32)
+
+
+def schedules(request: pytest.FixtureRequest) -> int:
+    return int(request.config.getoption("--schedules"))
+
+
+def assert_page_says_the_gain(apart: float, together: float) -> None:
+    """The page has both durations, given in nanoseconds, as microseconds."""
+    text = " ".join(PAGE.read_text("utf-8").split())
+    assert f"would take {apart / 1000:.1f} µs of model time; this takes {together / 1000:.1f}" in text
 
 
 def indices(high: int, count: int) -> Any:
@@ -34,9 +47,9 @@ def test_gathered_rows_are_multiplied(rows: int, tokens: int, k: int, n: int) ->
     assert np.allclose(page().gather_matmul(which, x, w), x[which] @ w, atol=1e-5)
 
 
-def test_gathering_and_multiplying_have_no_finding() -> None:
+def test_gathering_and_multiplying_have_no_finding(request: pytest.FixtureRequest) -> None:
     arguments = indices(9, 24), normal(9, 4), normal(4, 4)
-    assert pl.check(page().gather_matmul, *arguments, schedules=100).ok
+    assert pl.check(page().gather_matmul, *arguments, schedules=schedules(request)).ok
 
 
 def gather_only(which: Any, x: Any) -> Any:
@@ -72,12 +85,13 @@ def multiply_only(x: Any, w: Any) -> Any:
 
 
 def test_gathering_while_multiplying_takes_less_model_time_than_one_after_the_other() -> None:
-    which, x, w = indices(64, 64), normal(64, 256), normal(256, 32)
+    which, x, w = page().indices, page().x, page().w
     both = timeline(page().gather_matmul, which, x, w)
     assert np.allclose(multiply_only(gather_only(which, x), w), x[which] @ w, atol=1e-4)
     apart = timeline(gather_only, which, x).duration + timeline(multiply_only, x[which], w).duration
     assert both.overlap("copy", "compute") > 0.5 * both.duration
     assert both.duration < 0.7 * apart
+    assert_page_says_the_gain(apart, both.duration)
 
 
 # Products of one chunk while the chunk before is added up.
@@ -97,14 +111,54 @@ def experts(chunks: int, choices: int, tokens: int, k: int, n: int) -> Any:
     return which, normal(chunks, choices, tokens, k), normal(2, k, n)
 
 
-def test_products_and_sums_have_no_finding() -> None:
-    assert pl.check(page().combined_experts, *experts(3, 2, 4, 4, 4), schedules=100).ok
+def test_products_and_sums_have_no_finding(request: pytest.FixtureRequest) -> None:
+    assert pl.check(page().combined_experts, *experts(3, 2, 4, 4, 4), schedules=schedules(request)).ok
 
 
-def test_chunks_overlap_in_model_time() -> None:
-    many = timeline(page().combined_experts, *experts(6, 2, 24, 64, 64)).duration
-    one = timeline(page().combined_experts, *experts(1, 2, 24, 64, 64)).duration
-    assert many < 0.95 * 6 * one
+def products_only(which: Any, x: Any, w: Any) -> Any:
+    """The first half of the example, alone: the products of all tiles by three cores."""
+    chunks, choices, tokens, _ = x.shape
+    tile, workers = page().TILE, page().PRODUCTS.shape["worker"]
+    tiles = tokens // tile
+
+    def products(groups: Any, x_ref: Any, w_ref: Any, parts: Any) -> None:
+        @pl.loop(0, chunks)
+        def _(chunk: Any) -> None:
+            @pl.loop(pl.axis_index("worker"), choices * tiles, step=workers)
+            def _(number: Any) -> None:
+                choice, rows = number // tiles, pl.ds(number % tiles * tile, tile)
+                group = groups[chunk, choice, number % tiles]
+                parts[chunk, choice, rows] = jnp.dot(x_ref[chunk, choice, rows], w_ref[group])
+
+    out = pl.ShapeDtypeStruct((chunks, choices, tokens, w.shape[2]), F32)
+    return pl.kernel(products, out, mesh=page().PRODUCTS)(which, x, w)
+
+
+def sums_only(parts: Any) -> Any:
+    """The second half of the example, alone: sum_j parts[c, j] by one core."""
+    chunks, _, tokens, n = parts.shape
+
+    def sums(parts_ref: Any, o_ref: Any) -> None:
+        @pl.loop(0, chunks)
+        def _(chunk: Any) -> None:
+            o_ref[chunk] = jnp.sum(parts_ref[chunk], axis=0)
+
+    return pl.kernel(sums, pl.ShapeDtypeStruct((chunks, tokens, n), F32), mesh=page().SUMS)(parts)
+
+
+def test_sums_beside_products_take_less_model_time_than_behind_them() -> None:
+    arguments = page().tile_groups, page().tokens, page().experts
+    parts = products_only(*arguments)
+    both = timeline(page().combined_experts, *arguments)
+    assert np.allclose(sums_only(parts), page().combined_experts(*arguments), atol=1e-5)
+    apart = timeline(products_only, *arguments).duration + timeline(sums_only, parts).duration
+    adding, multiplying = (
+        [span for span in both.spans if span.kind == "compute" and span.lane.block.startswith(core)]
+        for core in ("reducer", "worker")
+    )
+    assert any(one.start < other.end and other.start < one.end for one in adding for other in multiplying)
+    assert both.duration < 0.9 * apart
+    assert_page_says_the_gain(apart, both.duration)
 
 
 # A scalar core deals out tiles of groups.
@@ -118,9 +172,9 @@ def test_groups_of_any_size_are_scaled(sizes: list[int]) -> None:
     assert np.array_equal(found[:rows], x[:rows] * np.repeat(scales, sizes, axis=0))
 
 
-def test_the_queue_of_jobs_has_no_finding() -> None:
+def test_the_queue_of_jobs_has_no_finding(request: pytest.FixtureRequest) -> None:
     sizes = np.array([3, 0, 9, 21, 6], np.int32)
-    assert pl.check(page().scaled_by_group, sizes, normal(39, 4), normal(5, 4), schedules=100).ok
+    assert pl.check(page().scaled_by_group, sizes, normal(39, 4), normal(5, 4), schedules=schedules(request)).ok
 
 
 def test_a_queue_whose_slots_are_not_awaited_is_found() -> None:
