@@ -399,9 +399,8 @@ class Checker:
 
     def _notes(self, agent: Agent, flight: Flight, actor: Actor, write: bool, issue: Issue) -> Access:
         """An access of an operation whose end is not known yet."""
-        access = Access(
-            actor, PENDING, flight.eqn, agent.title, write, asynchronous=True, block=agent.block.key, issue=issue
-        )
+        atomic = write and flight.eqn.params.get("reduction") is not None
+        access = Access(actor, PENDING, flight.eqn, agent.title, write, atomic, True, agent.block.key, issue)
         flight.notes[2].append(access)
         return access
 

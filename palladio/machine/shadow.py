@@ -52,14 +52,18 @@ Ordered = Callable[[Access, bool], bool]
 class State:
     """What has happened to the elements of a cell. Never changed; compared by identity."""
 
-    __slots__ = ("initialised", "reads", "write")
+    __slots__ = ("beside", "initialised", "reads", "write")
 
-    def __init__(self, write: Access | None, reads: tuple[Access, ...], initialised: bool) -> None:
+    def __init__(
+        self, write: Access | None, reads: tuple[Access, ...], initialised: bool, beside: tuple[Access, ...] = ()
+    ) -> None:
         self.write = write
         """The last write since the memory was taken into use."""
         self.reads = reads
         """The reads since then: the latest of each actor and kind (asynchronous, atomic), oldest first."""
         self.initialised = initialised
+        self.beside = beside
+        """Atomic accesses that the last write, an atomic one, has not come behind: the latest of each actor."""
 
     def after_read(self, access: Access) -> State:
         """The state with one more read, in place of an older one of its actor and kind."""
@@ -73,24 +77,34 @@ class State:
                 for read in reads
                 if read.actor != actor or read.asynchronous != asynchronous or read.atomic != atomic
             ]
-            return State(self.write, (*kept, access), self.initialised)
-        return State(self.write, (access,), self.initialised)
+            return State(self.write, (*kept, access), self.initialised, self.beside)
+        return State(self.write, (access,), self.initialised, self.beside)
+
+    def after_write(self, access: Access, ordered: Ordered) -> State:
+        """The state with a write in place of all that has come before it; atomic ones do not order each other."""
+        if not access.atomic or self.write is None:
+            return State(access, (), True)
+        before = (*self.beside, self.write, *self.reads)
+        beside = [each for each in before if each.atomic and each.actor != access.actor and not ordered(each, True)]
+        return State(access, (), True, tuple(beside))
 
     def against_read(self, access: Access, ordered: Ordered) -> Access | None:
         """The earlier access that races with a read."""
         write = self.write
-        if write is None or (write.atomic and access.atomic) or ordered(write, False):
+        if write is None or (write.atomic and access.atomic):
             return None
-        return write
+        if not ordered(write, False):
+            return write
+        return next((each for each in self.beside if each.write and not ordered(each, False)), None)
 
     def against_write(self, access: Access, ordered: Ordered) -> Access | None:
         """The earlier access that races with a write: the last write before the reads, the oldest of them first."""
         write, atomic = self.write, access.atomic
         if write is not None and not (write.atomic and atomic) and not ordered(write, True):
             return write
-        for read in self.reads:
-            if not (read.atomic and atomic) and not ordered(read, True):
-                return read
+        for each in (*self.beside, *self.reads):
+            if not (each.atomic and atomic) and not ordered(each, True):
+                return each
         return None
 
 
@@ -98,8 +112,8 @@ class Shadow:
     """The shadow of one buffer.
 
     Two accesses of which at least one writes conflict if they are not ordered, unless both are atomic. A write takes
-    the place of everything before it: what is ordered behind it is so behind that too, provided that the caller orders
-    an atomic access behind the atomic accesses of the same elements before it.
+    the place of everything before it: what is ordered behind it is so behind that too. Only atomic accesses that it
+    does not come behind stay beside an atomic one.
 
     Args:
         shape: of the buffer.
@@ -142,9 +156,7 @@ class Shadow:
         if len(after) == 1:
             self._cells[key] = after[flat[0]]
             return flat[0].against_read(access, ordered)  # type: ignore[no-any-return]
-        fresh = np.empty(len(flat), object)
-        fresh[:] = [after[state] for state in flat]
-        self._cells[key] = fresh.reshape(found.shape)
+        self._cells[key] = _array([after[state] for state in flat], found.shape)
         ordered = cache(ordered)
         return _first(state.against_read(access, ordered) for state in after)
 
@@ -159,12 +171,17 @@ class Shadow:
         cells = self._cells
         found = cells[key]
         if type(found) is State:
-            cells[key] = State(access, (), True)
+            cells[key] = found.after_write(access, ordered)
             return found.against_write(access, ordered)
-        states = dict.fromkeys(found.ravel().tolist())  # before the cells change: of a box, `found` is a view
-        cells[key] = State(access, (), True)
+        flat = found.ravel().tolist()  # before the cells change: of a box, `found` is a view
+        states = dict.fromkeys(flat)
         if len(states) > 1:
             ordered = cache(ordered)
+        if access.atomic:
+            after = {state: state.after_write(access, ordered) for state in states}
+            cells[key] = _array([after[state] for state in flat], found.shape)
+        else:
+            cells[key] = State(access, (), True)
         return _first(state.against_write(access, ordered) for state in states)
 
     def uninitialised(self, region: Region) -> bool:
@@ -250,6 +267,13 @@ def region(
     Stacks are known again by identity and the values of scalar indices, so pass the equation's own object.
     """
     return shadow.regions.resolve(transforms, indices, mask)
+
+
+def _array(states: Sequence[State], shape: Shape) -> Array:
+    """Cells with these states, in row-major order."""
+    cells = np.empty(len(states), object)
+    cells[:] = states
+    return cells.reshape(shape)
 
 
 def _first(conflicts: Iterable[Access | None]) -> Access | None:

@@ -250,6 +250,55 @@ def blocks_add_up_with_reductions(broken: bool) -> Case:
 
 
 @pair("global-race")
+def every_reduction_has_come_before_the_sum_is_read(broken: bool) -> Case:
+    def body(x: Any, zeros: Any, total: Any, out: Any, shared: Any, added: Any) -> None:
+        block = pl.axis_index("x")
+
+        @pl.when(block < 2)
+        def _() -> None:
+            shared[...] = x[...]
+            plgpu.commit_smem()
+            plgpu.copy_smem_to_gmem(shared, total, reduction_op="add")
+            plgpu.wait_smem_to_gmem(0)
+
+        @pl.when(block == 1 if broken else block < 2)
+        def _() -> None:
+            plgpu.semaphore_signal(added)
+
+        @pl.when(block == 2)
+        def _() -> None:
+            plgpu.semaphore_wait(added, 1 if broken else 2)
+            out[...] = total[...]
+
+    scratch = [row(), plgpu.SemaphoreType.REGULAR]
+    return case(body, X, np.zeros_like(X), out=[2 * X, 2 * X], grid=3, scratch=scratch, aliases={1: 0})
+
+
+@pair("copy-target-in-use")
+def blocks_of_a_cluster_add_up_in_one_of_them(broken: bool) -> Case:
+    def body(x: Any, out: Any, shared: Any, met: Any, added: Any) -> None:
+        c = pl.axis_index("c")
+        sum_ref = plgpu.cluster_ref(shared, {"c": 0})
+
+        @pl.when(c == 0)
+        def _() -> None:
+            shared[...] = x[...]
+            plgpu.commit_smem()
+
+        plgpu.barrier_arrive_and_wait(met)
+        atomic = None if broken else "add"
+        plgpu.async_store_smem(x[...], sum_ref, plgpu.cluster_ref(added, {"c": 0}), atomic=atomic)
+
+        @pl.when(c == 0)
+        def _() -> None:
+            plgpu.barrier_wait(added)
+            out[...] = shared[...]
+
+    scratch = [row(), plgpu.ClusterBarrier(collective_axes="c"), plgpu.Barrier(num_arrivals=2)]
+    return case(body, X, out=3 * X, cluster=2, scratch=scratch)
+
+
+@pair("global-race")
 def blocks_count_with_atomics(broken: bool) -> Case:
     def body(zero: Any, out: Any) -> None:
         if broken:

@@ -170,6 +170,26 @@ def test_the_caller_learns_which_access_was_earlier_and_whether_the_current_one_
     assert asked == [(write, False), (write, True), (read, True)]
 
 
+def test_the_last_of_several_atomics_does_not_stand_for_the_others() -> None:
+    shadow = Shadow((4,), initialised=True)
+    whole = region(shadow, (), ())
+    first, last = access(ME, write=True, atomic=True), access(YOU, write=True, atomic=True)
+    shadow.write(whole, first, never)
+    shadow.write(whole, last, never)
+    assert shadow.read(whole, access(THIRD), lambda before, _: before is last) is first
+    assert shadow.write(whole, access(THIRD, write=True), lambda before, _: before is last) is first
+    assert shadow.read(whole, access(THIRD), always) is None
+
+
+def test_an_atomic_stands_for_those_that_it_comes_behind() -> None:
+    shadow = Shadow((4,), initialised=True)
+    whole = region(shadow, (), ())
+    last = access(YOU, write=True, atomic=True)
+    shadow.write(whole, access(ME, write=True, atomic=True), never)
+    shadow.write(whole, last, always)
+    assert shadow.read(whole, access(THIRD), lambda before, _: before is last) is None
+
+
 def test_atomics_conflict_with_ordinary_accesses_only() -> None:
     shadow = Shadow((), initialised=True)
     whole = region(shadow, WHOLE, [])
@@ -254,14 +274,17 @@ class Dense:
         self.shape = shape
         self.initialised = np.full(shape, initialised)
         self.writes: dict[tuple[int, ...], Access] = {}
+        self.beside: dict[tuple[int, ...], list[Access]] = {}
         self.reads: dict[tuple[int, ...], dict[tuple[Actor, bool, bool], Access]] = {}
 
     def read(self, mask: Array, current: Access, ordered: Any) -> Access | None:
         conflicts = []
         for element in map(tuple, np.argwhere(mask)):
             earlier = self.writes.get(element)
-            if earlier and not (earlier.atomic and current.atomic) and not ordered(earlier, False):
-                conflicts.append(earlier)
+            atomics = [each for each in self.beside.get(element, []) if each.write]
+            for each in [earlier, *atomics] if earlier else []:
+                if not (each.atomic and current.atomic) and not ordered(each, False):
+                    conflicts.append(each)
             reads = self.reads.setdefault(element, {})
             kind = (current.actor, current.asynchronous, current.atomic)
             reads.pop(kind, None)
@@ -272,9 +295,17 @@ class Dense:
         conflicts = []
         for element in map(tuple, np.argwhere(mask)):
             write = [self.writes[element]] if element in self.writes else []
-            for earlier in (*write, *self.reads.pop(element, {}).values()):
+            beside = self.beside.pop(element, [])
+            reads = self.reads.pop(element, {}).values()
+            for earlier in (*write, *beside, *reads):
                 if not (earlier.atomic and current.atomic) and not ordered(earlier, True):
                     conflicts.append(earlier)
+            if current.atomic and write:
+                self.beside[element] = [
+                    each
+                    for each in (*beside, *write, *reads)
+                    if each.atomic and each.actor != current.actor and not ordered(each, True)
+                ]
             self.writes[element] = current
             self.initialised[element] = True
         return conflicts[0] if conflicts else None
@@ -282,6 +313,7 @@ class Dense:
     def forget(self, mask: Array, initialised: bool) -> None:
         for element in map(tuple, np.argwhere(mask)):
             self.writes.pop(element, None)
+            self.beside.pop(element, None)
             self.reads.pop(element, None)
             self.initialised[element] = initialised
 
