@@ -38,6 +38,7 @@ IMPORTS = {
     "from jax import ShapeDtypeStruct, lax": "from palladio import ShapeDtypeStruct, lax",
     "from jax import lax": "from palladio import lax",
     "from jax.experimental import pallas as pl": "import palladio as pl",
+    "from jax.experimental.pallas import mosaic_gpu as plgpu": "import palladio.gpu as plgpu",
     "from jax.experimental.pallas import tpu as pltpu": "import palladio.tpu as pltpu",
     "from jax.experimental.pallas import triton as plgpu": "import palladio.gpu as plgpu",
     "from jax.experimental.pallas.ops.tpu.megablox.gmm import gmm, tgmm": "from palladio.library import gmm, tgmm",
