@@ -10,6 +10,7 @@ from typing import Any
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.driver.executors import SIMULATOR, use
 from palladio.driver.simulation import Session, session
+from palladio.machine.checker import Places
 from palladio.machine.cost import H100, CostModel
 from palladio.machine.explore import Changed, Course, Cut, Exploration
 from palladio.machine.findings import CheckError, Finding
@@ -121,8 +122,9 @@ def check(
     if exhaustive and schedule is None:
         _explore(report, fn, args, schedules or EXPLORED, progress)
         return report
+    places = Places()
     for policy in policies:
-        _keep(report, run_once(fn, args, lambda policy=policy: policy).findings)  # type: ignore[misc]
+        _keep(report, run_once(fn, args, lambda policy=policy: policy, places=places).findings)  # type: ignore[misc]
         report.explored += 1
         if progress is not None:
             progress(report.explored, len(policies))
@@ -164,9 +166,9 @@ def _explore(
     report: Report, fn: Callable[..., Any], args: tuple[Any, ...], limit: int, progress: Progress | None
 ) -> None:
     """Run every schedule that can differ."""
-    exploration, quiet = Exploration(limit), 0
+    exploration, quiet, places = Exploration(limit), 0, Places()
     for course in exploration:
-        found = _run_course(fn, args, course)
+        found = _run_course(fn, args, course, places)
         quiet = 0 if _keep(report, found) else quiet + 1
         report.explored = exploration.explored + (not course.cut)
         if progress is not None:
@@ -176,9 +178,9 @@ def _explore(
     report.complete = exploration.complete
 
 
-def _run_course(fn: Callable[..., Any], args: tuple[Any, ...], course: Course) -> list[Finding]:
+def _run_course(fn: Callable[..., Any], args: tuple[Any, ...], course: Course, places: Places) -> list[Finding]:
     try:
-        found = run_once(fn, args, lambda: course).findings
+        found = run_once(fn, args, lambda: course, places=places).findings
     except Cut:
         return []
     except Changed:
@@ -208,10 +210,15 @@ def _named(name: str) -> Policy:
 
 
 def run_once(
-    fn: Callable[..., Any], args: tuple[Any, ...], policy: Callable[[], Policy], prepare: Any = None
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    policy: Callable[[], Policy],
+    prepare: Any = None,
+    places: Places | None = None,
 ) -> Session:
     """Run a function once on the simulator, collecting findings."""
-    with use(SIMULATOR), session(Session(policy, prepare=prepare)) as current:
+    made = Session(policy, prepare=prepare, places=Places() if places is None else places)
+    with use(SIMULATOR), session(made) as current:
         try:
             fn(*args)
         except CheckError as error:  # a run that cannot go on: its finding is kept already

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
-from palladio.machine.checker import Checker
+from palladio.machine.checker import Checker, Places
 from palladio.machine.findings import Finding
 from palladio.machine.machine import Machine
 from palladio.machine.policies import Policy, named
@@ -47,12 +47,15 @@ class Session:
         policy: makes the policy of a launch.
         findings: what was found so far.
         machines: what ran, for those who look at the run afterwards.
+        prepare: gets each machine before it runs.
+        places: what runs of the same check share.
     """
 
     policy: Callable[[], Policy]
     findings: list[Finding] = field(default_factory=list)
     machines: list[Machine] = field(default_factory=list)
     prepare: Callable[[Machine], None] | None = None
+    places: Places = field(default_factory=Places)
 
 
 _session: ContextVar[Session | None] = ContextVar("palladio_session", default=None)
@@ -78,7 +81,7 @@ def make_machine(options: SimulatorOptions) -> Machine:
         machine.zeros = options.zeros
         return machine
     policy = current.policy()
-    checker = _checker(options, policy, stop=False)
+    checker = _checker(options, policy, stop=False, places=current.places)
     checker.findings = current.findings
     machine = Machine(policy, checker)
     current.machines.append(machine)
@@ -87,12 +90,13 @@ def make_machine(options: SimulatorOptions) -> Machine:
     return machine
 
 
-def _checker(options: SimulatorOptions, policy: Policy, stop: bool) -> Checker:
+def _checker(options: SimulatorOptions, policy: Policy, stop: bool, places: Places | None = None) -> Checker:
     return Checker(
         stop=stop,
         schedule=policy.name,
         strict_reads=options.uninitialized_reads,
         bounds=options.out_of_bounds == "raise",
+        places=places,
     )
 
 

@@ -20,7 +20,7 @@ class Bounds:
     """Finds what reaches outside, once for each stack of transforms and the values of its scalar indices."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, ...], tuple[Sequence[Transform], Outside | None]] = {}
+        self._known: dict[tuple[Any, ...], tuple[Sequence[Transform], Outside | None]] = {}
 
     def outside(self, array: ArrayType, stack: Sequence[Transform], indices: Sequence[Any]) -> Outside | None:
         """Where a stack of transforms first reaches outside an array; None if it does not.
@@ -31,7 +31,7 @@ class Bounds:
         if not indices or not stack:
             return None
         try:
-            key = (id(stack), *map(operator.index, indices))
+            key = (id(stack), array.shape, *map(operator.index, indices))
         except TypeError:
             return _outside(array, stack, indices)
         found = self._known.get(key)

@@ -65,6 +65,19 @@ class SlotClocks:
         self.strangers: dict[Actor, tuple[int, Party]] = {}
 
 
+class Places:
+    """Which elements stacks of transforms select: what many runs of one program need not find again.
+
+    Fields:
+        regions: for each shape and size of elements.
+        bounds: what reaches outside.
+    """
+
+    def __init__(self) -> None:
+        self.regions: dict[Any, Regions] = {}
+        self.bounds = Bounds()
+
+
 class Checker:
     """Watches one run.
 
@@ -73,10 +86,17 @@ class Checker:
         schedule: what replays the run, for reports.
         strict_reads: report reads of memory that nothing has written.
         bounds: report accesses outside their buffer.
+        places: those of another run.
     """
 
     def __init__(
-        self, *, stop: bool = True, schedule: str = "", strict_reads: bool = True, bounds: bool = True
+        self,
+        *,
+        stop: bool = True,
+        schedule: str = "",
+        strict_reads: bool = True,
+        bounds: bool = True,
+        places: Places | None = None,
     ) -> None:
         self.stop = stop
         self.schedule = schedule
@@ -85,8 +105,9 @@ class Checker:
         self._known: set[Any] = set()
         self._raced: set[Any] = set()
         self.deadlocked = False
-        self._regions: dict[Any, Regions] = {}
-        self._bounds = Bounds() if bounds else None
+        places = Places() if places is None else places
+        self._regions = places.regions
+        self._bounds = places.bounds if bounds else None
         self._global = ActorTable(-1)
         self.limits = Limits(self)
 
