@@ -16,6 +16,7 @@ from palladio.cpu.scope import Place, Refused, Rule, Scope
 from palladio.cpu.tiles import Buffer, Memory, Tile, merged, row_major, tile_of, write
 from palladio.ops.memory import Transforms
 from palladio.types import dtypes, transforms
+from palladio.types.dtypes import DType
 from palladio.types.transforms import Index as IndexTransform
 from palladio.types.transforms import Operand, Slice
 
@@ -75,10 +76,17 @@ def viewed(scope: Scope, buffer: Buffer, stack: Transforms, operands: Sequence[T
                 view.buffer = Buffer(view.buffer.base, row_major(shape), shape, view.buffer.dtype)
             case transforms.Bitcast(dtype):
                 _refuse_behind_guard(view)
-                if dtype.itemsize != view.buffer.dtype.itemsize:
-                    raise NoView("a bitcast that changes the width is not compiled for the CPU")
-                view.buffer = Buffer(view.buffer.base, view.buffer.strides, view.buffer.shape, dtype)
+                view.buffer = _recast(view.buffer, dtype)
     return view
+
+
+def _recast(old: Buffer, dtype: DType) -> Buffer:
+    """The same bytes as another dtype. Of another width, they must lie in one line."""
+    if dtype.itemsize == old.dtype.itemsize:
+        return Buffer(old.base, old.strides, old.shape, dtype)
+    if len(old.shape) != 1 or not old.contiguous:
+        raise NoView("a bitcast that changes the width is not compiled for the CPU")
+    return Buffer(old.base, (1,), (old.shape[0] * old.dtype.itemsize // dtype.itemsize,), dtype)
 
 
 def _refuse_behind_guard(view: View) -> None:
