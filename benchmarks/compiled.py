@@ -24,7 +24,7 @@ TILING = (14, 1024, 512)
 SKEWED_TILING = (8, 512, 256)
 TRANSPOSED_TILING = (512, 512, 512)
 SKEWED_TRANSPOSED_TILING = (256, 256, 512)
-DENSE_TILING = (256, 2048, 512)
+DENSE_TILING = (256, 1024, 512)
 ROWS = 16
 SOFTMAX_ROWS = 4  # passed over several times: what they come to stays in the nearest caches
 
