@@ -11,7 +11,7 @@ from palladio.base.errors import PalladioIndexError
 from palladio.machine.clocks import Clock
 from palladio.ops import access
 from palladio.types.attributes import Arrivals, Named
-from palladio.types.transforms import Operand, Peer, Transform
+from palladio.types.transforms import Index, Operand, Peer, Slice, Transform
 from palladio.types.types import ACC, BARRIER, DMA_SEMAPHORE, SEMAPHORE, RefType
 
 Stack = Sequence[Transform]
@@ -146,6 +146,13 @@ class Semaphores(Store):
 
 def picked(array: Any, stack: Stack, indices: Sequence[Any]) -> Any:
     """The one object that a stack of transforms selects from an array of objects."""
+    if not stack and array.size == 1:
+        return array.item()
+    if len(stack) == 1 and isinstance(stack[0], Index) and len(stack[0].entries) == 1 == array.ndim:
+        (entry,) = stack[0].entries  # what nearly every stack is: one index
+        number = indices[entry.position] if isinstance(entry, Operand) else entry
+        if not isinstance(number, Slice) and not np.ndim(number) and 0 <= number < array.size:
+            return array[number]
     numbers = np.arange(array.size).reshape(array.shape)
     number = int(access.read(numbers, stack, indices, -1))
     if number < 0:
