@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -100,10 +101,14 @@ class Agent:
         products: wgmma groups in flight, the oldest first; `issued` counts them.
         stores: closed groups of stores in flight, the oldest first; `open` is the group not yet closed, `groups`
             counts the closed ones.
+        warps: for each of its warps, the thread that has run there last, in a launch that has ended.
+        ahead: of such a thread, for each barrier, how many more completions it has waited for than the warpgroup.
         title, generic, asynchronous, product_actor, read_actor, write_actor, last_product, last_store: the checker's.
     """
 
-    def __init__(self, machine: Machine, group: Group, block: Block, label: str, actor: Actor) -> None:
+    def __init__(
+        self, machine: Machine, group: Group, block: Block, label: str, actor: Actor, before: Agent | None = None
+    ) -> None:
         self.machine = machine
         self.checker = machine.checker
         self.points = machine.points
@@ -119,19 +124,21 @@ class Agent:
         self.done = False
         self.observed: dict[Any, int] = {}
         self.products: deque[Flight] = deque()
-        self.issued = 0
+        self.issued = before.issued if before is not None else 0
         self.open: list[Flight] = []
         self.stores: deque[list[Flight]] = deque()
-        self.groups = 0
+        self.groups = before.groups if before is not None else 0
         self.registers: int | None = None
+        self.warps: dict[Any, Agent] = {}
+        self.ahead: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self.title = ""
         self.generic: Any = None
         self.asynchronous: Any = None
-        self.product_actor: Any = None
-        self.read_actor: Any = None
-        self.write_actor: Any = None
-        self.last_product: Any = None
-        self.last_store: Any = None
+        self.product_actor: Any = before and before.product_actor
+        self.read_actor: Any = before and before.read_actor
+        self.write_actor: Any = before and before.write_actor
+        self.last_product: Any = before and before.last_product
+        self.last_store: Any = before and before.last_store
 
     def __repr__(self) -> str:
         return f"{self.block.label} {self.label}"

@@ -252,14 +252,15 @@ class Checker:
         """An agent begins, knowing what its parent knows."""
         actors = agent.block.cluster.actors
         agent.title = str(agent)
-        agent.product_actor = actors.new(f"products of {agent.title}")
-        agent.read_actor = actors.new(f"stores of {agent.title}, reading")
-        agent.write_actor = actors.new(f"stores of {agent.title}, writing")
+        if agent.product_actor is None:  # else it goes on as the thread that ran there before
+            agent.product_actor = actors.new(f"products of {agent.title}")
+            agent.read_actor = actors.new(f"stores of {agent.title}, reading")
+            agent.write_actor = actors.new(f"stores of {agent.title}, writing")
         if parent is None:
             agent.generic, agent.asynchronous = actors.clock(), actors.clock()
         else:
             agent.generic, agent.asynchronous = parent.generic.copy(), parent.asynchronous.copy()
-        agent.generic.set(agent.actor, 1)
+        agent.generic.advance(agent.actor)
 
     def joins(self, agent: Agent, group: Group) -> None:
         """The threads that an agent launched have all ended."""

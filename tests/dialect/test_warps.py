@@ -9,6 +9,8 @@ import numpy as np
 import palladio as pl
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
+from palladio.driver.check import run_once
+from palladio.machine.policies import RoundRobin
 from tests.dialect.kernels import found, kernel
 
 
@@ -156,3 +158,80 @@ def test_core_map_under_run_state_writes_to_the_references_around_it() -> None:
 def test_as_torch_kernel_is_the_kernel() -> None:
     run = kernel(lambda o_ref: o_ref.set(jnp.int32(1)))
     assert plgpu.as_torch_kernel(run) is run
+
+
+def test_a_warp_remembers_its_waits_from_one_launch_to_the_next() -> None:
+    def body(x: Any, out: Any, shared: Any, full: Any) -> None:
+        @pl.loop(0, 4)
+        def _(step: Any) -> None:
+            @pl.core_map(plgpu.WarpMesh(axis_name="warp"))
+            def _() -> None:
+                warp = pl.axis_index("warp")
+
+                @pl.when(warp == 0)
+                def _() -> None:
+                    plgpu.copy_gmem_to_smem(x.at[step], shared, full)
+
+                @pl.when(warp == 1)
+                def _() -> None:
+                    plgpu.barrier_wait(full)
+                    for n in range(4):
+                        out[step, n] = shared[n]
+
+    x = np.arange(16, dtype=np.float32).reshape(4, 4)
+    scratch = [plgpu.SMEM((4,), np.float32), plgpu.Barrier()]
+    call = plgpu.kernel(body, pl.ShapeDtypeStruct(x.shape, x.dtype), scratch_types=scratch)
+    np.testing.assert_array_equal(call(x), x)
+    assert pl.check(call, x, schedules=8).ok
+
+
+def test_waits_of_the_warpgroup_count_for_its_warps_and_those_of_all_warps_for_it() -> None:
+    def body(x: Any, out: Any, shared: Any, full: Any) -> None:
+        @pl.loop(0, 3)
+        def _(step: Any) -> None:
+            plgpu.copy_gmem_to_smem(x.at[2 * step], shared, full)
+            plgpu.barrier_wait(full)
+            out[2 * step] = shared[...]
+            plgpu.copy_gmem_to_smem(x.at[2 * step + 1], shared, full)
+
+            @pl.core_map(plgpu.WarpMesh(axis_name="warp"))
+            def _() -> None:
+                warp = pl.axis_index("warp")
+                plgpu.barrier_wait(full)
+                out[2 * step + 1, warp] = shared[warp]
+
+    x = np.arange(24, dtype=np.float32).reshape(6, 4)
+    scratch = [plgpu.SMEM((4,), np.float32), plgpu.Barrier()]
+    call = plgpu.kernel(body, pl.ShapeDtypeStruct(x.shape, x.dtype), scratch_types=scratch)
+    np.testing.assert_array_equal(call(x), x)
+    assert pl.check(call, x, schedules=8).ok
+
+
+def test_launches_of_warps_leave_nothing_behind() -> None:
+    def body(x: Any, out: Any, shared: Any) -> None:
+        @pl.loop(0, 40)
+        def _(step: Any) -> None:
+            @pl.core_map(plgpu.WarpMesh(axis_name="warp"))
+            def _() -> None:
+                warp = pl.axis_index("warp")
+                shared[warp] = x[warp]
+
+        out[...] = shared[...]
+
+    x = np.arange(4, dtype=np.float32)
+    out = pl.ShapeDtypeStruct(x.shape, x.dtype)
+    call = plgpu.kernel(body, out, scratch_types=[plgpu.SMEM((4,), np.float32)])
+    actors = []
+
+    def prepare(machine: Any) -> None:
+        start = machine.start
+
+        def started(agent: Any, *rest: Any) -> None:
+            actors.append(agent.actor)
+            start(agent, *rest)
+
+        machine.start = started
+
+    assert not run_once(call, (x,), RoundRobin, prepare).findings
+    assert len(actors) == 1 + 4 * 40
+    assert len(set(actors)) == 5, "the block's thread and its four warps"

@@ -13,7 +13,7 @@ import numpy as np
 from palladio.base.errors import PalladioValueError
 from palladio.ir.program import Eqn, Program
 from palladio.machine.agents import Agent, Block, Cluster, Point, Wait
-from palladio.machine.buffers import Barrier, Buffer, allocate
+from palladio.machine.buffers import Barrier, Buffer, Slot, allocate
 from palladio.machine.cores import OF_CORES, Spread, axes_of, part
 from palladio.machine.machine import Group, Machine
 from palladio.machine.step import RULES, Steps, run_program
@@ -98,6 +98,7 @@ class Launching:
         self.cores = {n: self._cluster(n, ()) for n, mesh in enumerate(self.meshes) if mesh.cores}
         self.shared, self.outputs = self._share(operands[launch.dynamic :])
         self.scratch = dict(self._of_launch())
+        self.warps: dict[Any, Agent] = {}
         machine.groups.append(self.group)
 
     def _name(self, position: int) -> str:
@@ -225,9 +226,7 @@ class Launching:
             if self.parent is not None:
                 own = f"{program.name} " if len(self.meshes) > 1 else ""
                 label = f"{self.parent.label} {own}{label}"
-            agent = Agent(machine, self.group, block, label, block.cluster.actors.new(f"{block.label} {label}"))
-            if self.parent is None:
-                block.agents.append(agent)
+            agent = self._agent(block, label, (number, within))
             if machine.checker is not None:
                 machine.checker.agent_starts(agent, self.parent)
             if machine.timer is not None:
@@ -338,6 +337,7 @@ def collective_scope(eqn: Eqn) -> Callable[..., Steps]:
         meeting = block.scopes.setdefault(visit, _Meeting(len(block.agents)))
         if agent.points:
             yield Point("meet", meeting)
+        launching.leaves(agent)
         meeting.come.append(agent)
         agent.eqn = eqn
         if len(meeting.come) == meeting.expected:
