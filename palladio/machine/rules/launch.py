@@ -237,6 +237,38 @@ class Launching:
             scratch = self._scratch_of(agent, number, named)
             machine.start(agent, program, [*indices, *mesh.dynamic, *shared, *scratch])
 
+    def _agent(self, block: Block, label: str, place: Any) -> Agent:
+        """A thread of a block. A warp goes on as the one that ran there in the launch before: it remembers the waits of
+        that one, and clocks do not grow with every launch.
+        """
+        before = self.parent.warps.get(place) if self.parent is not None else None
+        actor = before.actor if before is not None else block.cluster.actors.new(f"{block.label} {label}")
+        agent = Agent(self.machine, self.group, block, label, actor, before)
+        if self.parent is None:
+            block.agents.append(agent)
+            return agent
+        self.warps[place] = agent
+        agent.observed = {slot: seen for slot, seen in self.parent.observed.items() if isinstance(slot, Slot)}
+        for slot, more in before.ahead.items() if before is not None else ():
+            agent.observed[slot] = agent.observed.get(slot, 0) + more
+        return agent
+
+    def leaves(self, parent: Agent) -> None:
+        """The warps have ended: what each of them has waited for stays known, and what all have, to the warpgroup."""
+        warps = self.warps
+        own = {slot for store in self.stores() if isinstance(store, Barrier) for slot in store.slots.flat}
+        for slot in {slot for warp in warps.values() for slot in warp.observed} - own:
+            if not isinstance(slot, Slot):
+                continue
+            seen = [warp.observed.get(slot, 0) for warp in warps.values()]
+            if min(seen):
+                parent.observed[slot] = min(seen)
+            for warp, each in zip(warps.values(), seen, strict=True):
+                if each > min(seen):
+                    warp.ahead[slot] = each - min(seen)
+        parent.warps.update(warps)
+        self.machine.agents = [agent for agent in self.machine.agents if agent.group is not self.group]
+
     def _scratch_of(self, agent: Agent, number: int, named: dict[str, Any]) -> Iterator[Any]:
         """The scratch as an agent gets it: None for what another mesh's blocks have."""
         of_block = iter(agent.block.stores)
@@ -305,6 +337,7 @@ def nested_launch(eqn: Eqn) -> Callable[..., Steps]:
         while not launching.group.done:
             if not launching.group.start_next():
                 yield Wait("launch", launching.group, eqn)
+        launching.leaves(agent)
         if agent.checker is not None:
             agent.checker.joins(agent, launching.group)
             agent.checker.scope_ends(agent, eqn, list(launching.stores()))
@@ -337,7 +370,6 @@ def collective_scope(eqn: Eqn) -> Callable[..., Steps]:
         meeting = block.scopes.setdefault(visit, _Meeting(len(block.agents)))
         if agent.points:
             yield Point("meet", meeting)
-        launching.leaves(agent)
         meeting.come.append(agent)
         agent.eqn = eqn
         if len(meeting.come) == meeting.expected:
