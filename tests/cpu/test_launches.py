@@ -1,0 +1,353 @@
+"""Launches on the CPU executor: threads that wait for each other, whose results are those of the machine."""
+
+from __future__ import annotations
+
+import _thread
+import signal
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import palladio as pl
+import palladio.gpu as plgpu
+import palladio.numpy as jnp
+from palladio.cpu.executor import NotCompiledWarning
+from palladio.cpu.rules import LAUNCHED, REFUSED_IN_LAUNCHES
+from palladio.library import hopper
+from palladio.ops import OPS
+from palladio.types import dtypes
+
+INT = np.int32
+FULL = plgpu.Barrier()
+
+
+@pytest.fixture(autouse=True)
+def compiled() -> Iterator[None]:
+    """Whatever is called must be compiled."""
+    with pl.executor("cpu"), warnings.catch_warnings():
+        warnings.simplefilter("error", NotCompiledWarning)
+        yield
+
+
+def kernel(body: Callable[..., None], shape: tuple[int, ...], dtype: Any = INT, **options: Any) -> Any:
+    return plgpu.kernel(body, pl.ShapeDtypeStruct(shape, dtype), **options)
+
+
+def threads(count: int, *scratch: Any) -> dict[str, Any]:
+    return {"num_threads": count, "thread_name": "wg", "scratch_types": scratch}
+
+
+def only(thread: int) -> Any:
+    """Run the body in one thread of a block."""
+    return pl.when(pl.axis_index("wg") == thread)
+
+
+def test_every_operation_has_a_rule_or_a_reason_in_launches() -> None:
+    assert set(LAUNCHED) | set(REFUSED_IN_LAUNCHES) == set(OPS)
+    assert not set(LAUNCHED) & set(REFUSED_IN_LAUNCHES)
+
+
+# What threads see of each other's memory.
+
+
+def test_a_value_that_was_read_stays_what_it_was_while_its_thread_waits() -> None:
+    def body(o: Any, tile: Any, read: Any, changed: Any) -> None:
+        @only(0)
+        def _() -> None:
+            tile[...] = jnp.arange(8)
+            value = tile[...] * 2
+            row = tile[...]
+            plgpu.barrier_arrive(read)
+            plgpu.barrier_wait(changed)
+            o[0], o[1], o[2] = value, row, tile[...]
+
+        @only(1)
+        def _() -> None:
+            plgpu.barrier_wait(read)
+            tile[...] = jnp.full((8,), 100)
+            plgpu.barrier_arrive(changed)
+
+    out = kernel(body, (3, 8), **threads(2, plgpu.SMEM((8,), INT), FULL, FULL))()
+    np.testing.assert_array_equal(out, [np.arange(8) * 2, np.arange(8), np.full(8, 100)])
+
+
+def test_a_value_that_a_loop_uses_stays_what_it_was_while_the_loop_waits() -> None:
+    def body(o: Any, tile: Any, turn: Any, back: Any) -> None:
+        @only(0)
+        def _() -> None:
+            tile[...] = jnp.arange(8)
+            row = tile[...]
+
+            @pl.loop(0, 3)
+            def _(step: Any) -> None:
+                plgpu.barrier_arrive(turn)
+                plgpu.barrier_wait(back)
+                o[step] = row + tile[...]
+
+        @only(1)
+        def _() -> None:
+            @pl.loop(0, 3)
+            def _(step: Any) -> None:
+                plgpu.barrier_wait(turn)
+                tile[...] = jnp.full((8,), 10 * (step + 1))
+                plgpu.barrier_arrive(back)
+
+    out = kernel(body, (3, 8), **threads(2, plgpu.SMEM((8,), INT), FULL, FULL))()
+    np.testing.assert_array_equal(out, np.arange(8) + np.array([[10], [20], [30]]))
+
+
+def test_carried_values_survive_waits() -> None:
+    def body(o: Any, met: Any) -> None:
+        me = pl.axis_index("wg")
+
+        def step(n: Any, total: Any) -> Any:
+            plgpu.barrier_arrive_and_wait(met)
+            return total + n + me
+
+        o[me] = pl.fori_loop(0, 5, step, jnp.zeros((8,), INT))
+
+    out = kernel(body, (3, 8), **threads(3, plgpu.Barrier(num_arrivals=3)))()
+    np.testing.assert_array_equal(out[:, 0], [10, 15, 20])
+
+
+def test_a_thread_may_look_at_memory_until_another_has_written() -> None:
+    def body(o: Any, flag: Any) -> None:
+        @only(0)
+        def _() -> None:
+            o[...] = pl.while_loop(lambda n: flag[0] == 0, lambda n: n + 1, jnp.asarray(0, INT)) * 0 + flag[0]
+
+        @only(1)
+        def _() -> None:
+            flag[...] = jnp.full((1,), 7)
+
+    scratch = plgpu.SMEM((1,), INT)
+
+    def whole(o: Any, flag: Any, met: Any) -> None:
+        @only(0)
+        def _() -> None:
+            flag[...] = jnp.zeros((1,), INT)
+
+        plgpu.barrier_arrive_and_wait(met)
+        body(o, flag)
+
+    assert kernel(whole, (), **threads(2, scratch, plgpu.Barrier(num_arrivals=2)))() == 7
+
+
+# Copies.
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.float16, dtypes.BFLOAT16, np.float32, np.int64], ids=str)
+@pytest.mark.parametrize("start", [(-3, 2), (0, 0), (5, -1), (30, 30), (4, 9)])
+def test_copies_at_edges_fill_what_is_outside(dtype: Any, start: tuple[int, int]) -> None:
+    x = np.arange(10 * 12).reshape(10, 12).astype(dtype)
+
+    def body(x_ref: Any, at: Any, o: Any, tile: Any, full: Any) -> None:
+        plgpu.copy_gmem_to_smem(x_ref.at[pl.ds(at[0], 6), pl.ds(at[1], 7)], tile, full)
+        plgpu.barrier_wait(full)
+        o[...] = tile[...]
+
+    out = kernel(body, (6, 7), dtype, scratch_types=[plgpu.SMEM((6, 7), dtype), FULL])(x, np.array(start, INT))
+    wanted = np.zeros((40, 40), dtype)
+    wanted[10:20, 10:22] = x
+    row, column = (10 + first for first in start)
+    expected = np.zeros((6, 7), dtype)
+    seen = wanted[row : row + 6, column : column + 7]
+    expected[: seen.shape[0], : seen.shape[1]] = seen
+    np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.parametrize("start", [(-3, 2), (5, -1), (9, 11), (40, 0)])
+def test_stores_at_edges_leave_what_is_outside(start: tuple[int, int]) -> None:
+    def body(at: Any, o: Any, tile: Any) -> None:
+        o[...] = jnp.zeros((10, 12), INT)
+        tile[...] = jnp.arange(42).reshape(6, 7)
+        plgpu.commit_smem()
+        plgpu.copy_smem_to_gmem(tile, o.at[pl.ds(at[0], 6), pl.ds(at[1], 7)])
+        plgpu.wait_smem_to_gmem(0)
+
+    out = kernel(body, (10, 12), scratch_types=[plgpu.SMEM((6, 7), INT)])(np.array(start, INT))
+    expected = np.zeros((10, 12), INT)
+    for row, column in np.ndindex(6, 7):
+        there = row + start[0], column + start[1]
+        if 0 <= there[0] < 10 and 0 <= there[1] < 12:
+            expected[there] = row * 7 + column
+    np.testing.assert_array_equal(out, expected)
+
+
+# Products.
+
+
+@pytest.mark.parametrize("workers", ["1", "2", "3"])
+def test_the_number_of_threads_of_the_system_makes_no_difference(workers: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PALLADIO_NUM_THREADS", workers)
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((70, 50), np.float32), rng.standard_normal((50, 90), np.float32)
+    config = hopper.MatmulConfig(tile_m=16, tile_n=32, tile_k=8, stages=3, blocks=7)
+    results = [hopper.matmul(x, y, config=config) for _ in range(5)]
+    np.testing.assert_allclose(results[0], x.astype(np.float64) @ y, rtol=0, atol=1e-4)
+    assert all(result.tobytes() == results[0].tobytes() for result in results)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, dtypes.BFLOAT16, np.float16], ids=str)
+def test_matmuls_of_random_sizes(dtype: Any) -> None:
+    rng = np.random.default_rng(1)
+    config = hopper.MatmulConfig(tile_m=16, tile_n=16, tile_k=16, stages=2, blocks=5)
+    for _ in range(3):
+        m, k, n = (int(size) for size in rng.integers(1, 70, 3))
+        x, y = (rng.standard_normal(shape).astype(dtype) for shape in ((m, k), (k, n)))
+        wide = [np.asarray(each, np.float64) for each in (x, y)]
+        out = np.asarray(hopper.matmul(x, y, preferred_element_type=np.float32, config=config))
+        np.testing.assert_allclose(out, wide[0] @ wide[1], rtol=1e-4, atol=1e-4)
+
+
+# Blocks that wait for each other.
+
+
+def test_more_blocks_than_run_at_once_go_on_one_behind_the_other() -> None:
+    def body(o: Any, turn: Any) -> None:
+        block = pl.axis_index("x")
+        plgpu.semaphore_wait(turn, block, decrement=False)
+        o[block] = plgpu.semaphore_read(turn)
+        plgpu.semaphore_signal(turn)
+
+        @pl.when(block == 199)
+        def _() -> None:
+            plgpu.semaphore_wait(turn, 200)
+
+    options = {"grid": (200,), "grid_names": ("x",), "scratch_types": [plgpu.SemaphoreType.REGULAR]}
+    np.testing.assert_array_equal(kernel(body, (200,), **options)(), np.arange(200))
+
+
+def test_atomic_counts_are_taken_in_the_order_of_the_blocks() -> None:
+    def body(n: Any, o: Any) -> None:
+        o[pl.axis_index("x")] = plgpu.atomic_add(n, 0, 1)
+
+    out = kernel(body, (50,), grid=(50,), grid_names=("x",))(np.zeros(1, INT))
+    np.testing.assert_array_equal(out, np.arange(50))
+
+
+# What goes wrong.
+
+
+def deadlock(o: Any, first: Any, second: Any) -> None:
+    @only(0)
+    def _() -> None:
+        plgpu.barrier_wait(first)
+        plgpu.barrier_arrive(second)
+
+    @only(1)
+    def _() -> None:
+        plgpu.barrier_wait(second)
+        plgpu.barrier_arrive(first)
+
+
+def test_threads_that_all_wait_end_in_an_error_that_names_what_they_wait_for() -> None:
+    with pytest.raises(pl.PalladioError) as raised:
+        kernel(deadlock, (2,), **threads(2, FULL, FULL))()
+    assert "all 2 threads that have not ended wait" in str(raised.value)
+    assert "first" in str(raised.value) and "second" in str(raised.value)
+
+
+def test_threads_that_look_for_ever_end_in_an_error() -> None:
+    def body(o: Any, full: Any) -> None:
+        pl.while_loop(lambda come: ~come, lambda _: plgpu.barrier_test(full), np.bool_(False))
+
+    with pytest.raises(pl.PalladioError):
+        kernel(body, (2,), **threads(2, FULL))()
+
+
+def test_a_barrier_outside_of_its_array_is_an_error() -> None:
+    def body(at: Any, o: Any, full: Any) -> None:
+        plgpu.barrier_arrive(full.at[at[0]])
+
+    call = kernel(body, (2,), scratch_types=[plgpu.Barrier(num_barriers=2)])
+    call(np.array([1], INT))
+    with pytest.raises(pl.PalladioIndexError, match="outside the array of barriers"):
+        call(np.array([2], INT))
+
+
+def test_a_check_that_fails_in_one_thread_ends_the_launch() -> None:
+    def body(x: Any, o: Any, met: Any) -> None:
+        @only(1)
+        def _() -> None:
+            pl.debug_check(x[0] > 0, "not positive")
+
+        plgpu.barrier_arrive_and_wait(met)
+        o[pl.axis_index("wg")] = x[0]
+
+    call = kernel(body, (2,), **threads(2, plgpu.Barrier(num_arrivals=2)))
+    with pl.enable_debug_checks():
+        with pytest.raises(pl.DebugCheckError, match="not positive"):
+            call(np.array([-1], INT))
+        np.testing.assert_array_equal(call(np.array([3], INT)), [3, 3])
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_an_interrupt_ends_a_long_launch(workers: str, interruptible: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole, this call takes hours; the test ends because the interrupt does end it."""
+    monkeypatch.setenv("PALLADIO_NUM_THREADS", workers)
+
+    def body(n: Any, o: Any, there: Any, back: Any) -> None:
+        me = pl.axis_index("wg")
+
+        @pl.loop(0, n[0])
+        def _(_: Any) -> None:
+            @only(0)
+            def _() -> None:
+                plgpu.barrier_arrive(there)
+                plgpu.barrier_wait(back)
+
+            @only(1)
+            def _() -> None:
+                plgpu.barrier_wait(there)
+                plgpu.barrier_arrive(back)
+
+        o[pl.axis_index("x"), me] = me
+
+    call = kernel(body, (4, 2), grid=(4,), grid_names=("x",), **threads(2, FULL, FULL))
+    np.testing.assert_array_equal(call(np.array([3], INT)), [[0, 1]] * 4)
+    timer = threading.Timer(0.2, _thread.interrupt_main)
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        call(np.array([2**31 - 1], INT))
+    timer.join()
+    np.testing.assert_array_equal(call(np.array([3], INT)), [[0, 1]] * 4)
+
+
+# Around launches.
+
+
+def test_operands_keep_their_values_and_results_go_where_they_are_wanted() -> None:
+    def body(x: Any, o: Any) -> None:
+        x[...] = x[...] + 1
+        o[...] = x[...]
+
+    x = np.arange(4, dtype=INT)
+    np.testing.assert_array_equal(kernel(body, (4,))(x), [1, 2, 3, 4])
+    np.testing.assert_array_equal(x, [0, 1, 2, 3])
+
+
+def test_launches_inside_of_a_staged_loop() -> None:
+    def body(x: Any, o: Any, met: Any) -> None:
+        me = pl.axis_index("wg")
+        plgpu.barrier_arrive_and_wait(met)
+        o[me] = x[1 - me] + 1
+
+    step = kernel(body, (2,), **threads(2, plgpu.Barrier(num_arrivals=2)))
+
+    @pl.jit
+    def several(x: Any) -> Any:
+        return pl.fori_loop(0, 3, lambda _, value: step(value), x)
+
+    np.testing.assert_array_equal(several(np.array([0, 10], INT)), [13, 3])
