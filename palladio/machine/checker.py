@@ -569,11 +569,11 @@ class Checker:
 
     # Ends.
 
-    def scope_ends(self, agent: Agent, eqn: Eqn, stores: Sequence[Any], agents: Sequence[Agent] = ()) -> None:
-        """Stores are given back."""
+    def scope_ends(self, agent: Agent, eqn: Eqn, stores: Sequence[Any], others: Sequence[Clock] = ()) -> None:
+        """Stores are given back; `others` are the clocks of threads that share them, each as it left the scope."""
         known = agent.generic.copy()
-        for other in agents:
-            known.join(other.generic)
+        for clock in others:
+            known.join(clock)
         for store in stores:
             if isinstance(store, Barrier):
                 self._barrier_ends(store)

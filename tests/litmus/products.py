@@ -307,3 +307,27 @@ def a_copy_of_another_thread_is_awaited_inside_the_shared_scope(broken: bool) ->
             out[...] = a[0]
 
     return case(body, A, out=A[0], threads=2, scratch=[plgpu.Barrier()])
+
+
+@pair("scope-in-use")
+def a_copy_out_is_awaited_inside_the_shared_scope_that_another_thread_leaves_last(broken: bool) -> Case:
+    def body(a: Any, out: Any, busy: Any) -> None:
+        def scoped(tile: Any) -> None:
+            @only(0)
+            def _() -> None:
+                tile[...] = a[0]
+                plgpu.commit_smem()
+                plgpu.copy_smem_to_gmem(tile, out)
+                if not broken:
+                    plgpu.wait_smem_to_gmem(0)
+
+            @only(1)
+            def _() -> None:
+                for _ in range(3):
+                    plgpu.barrier_arrive(busy)
+                    plgpu.barrier_wait(busy)
+
+        pl.run_scoped(scoped, TILE, collective_axes="wg")
+        plgpu.wait_smem_to_gmem(0)
+
+    return case(body, A, out=A[0], threads=2, scratch=[plgpu.Barrier()])

@@ -354,6 +354,7 @@ class _Meeting:
         self.come: list[Agent] = []
         self.left = 0
         self.stores: list[Any] | None = None
+        self.known: list[Any] = []  # the clocks of those who have left, as they left
         self.waiting: list[Agent] = []
 
 
@@ -388,10 +389,12 @@ def collective_scope(eqn: Eqn) -> Callable[..., Steps]:
             agent.machine.timer.observed(agent, meeting, 0, "scope", eqn)
         results = yield from run_program(agent, body, (*operands, *meeting.stores))
         meeting.left += 1
+        if agent.checker is not None:
+            meeting.known.append(agent.generic.copy())
         if meeting.left == meeting.expected:
             del block.scopes[visit]
             if agent.checker is not None:
-                agent.checker.scope_ends(agent, eqn, meeting.stores, meeting.come)
+                agent.checker.scope_ends(agent, eqn, meeting.stores, meeting.known)
             _forget_scope(block, visit, meeting.stores)
         return results
 
