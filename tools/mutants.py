@@ -29,6 +29,7 @@ from palladio.driver.check import check
 from palladio.driver.executors import Executor, simulator, use
 from palladio.driver.simulation import Session, SimulatorOptions, session
 from palladio.ir.program import Eqn, Program, walk
+from palladio.machine.checker import Places
 from palladio.machine.findings import CheckError
 from palladio.machine.machine import Machine
 from palladio.machine.policies import RoundRobin, schedules
@@ -211,9 +212,10 @@ def judge(kernel: Kernel, recording: Recording, mutant: Mutant, count: int = SCH
         results.append(all(map(_same, found, recording.result)))
 
     results: list[bool] = []
+    places = Places()
     for policy in schedules(count, 0):
         verdict.tried += 1
-        with session(Session(lambda policy=policy: policy)) as current:  # type: ignore[misc]
+        with session(Session(lambda policy=policy: policy, places=places)) as current:  # type: ignore[misc]
             try:
                 run()
             except CheckError as error:
@@ -366,15 +368,21 @@ def table(matrix: Matrix) -> str:
         f"The first schedule found {early} of the mutants; the one found last needed {late}.",
     ]
     if matrix.harmless:
-        lines += ["", "| harmless | where | why | schedules |", "| --- | --- | --- | --- |"]
-        lines += [_survivor(each) for each in matrix.harmless]
+        lines += ["", "| harmless | where | kernels | why | schedules |", "| --- | --- | --- | --- | --- |"]
+        lines += _survivors(matrix.harmless)
     return "\n".join(lines)
 
 
-def _survivor(verdict: Verdict) -> str:
-    ran = f"all {verdict.explored}" if verdict.complete else f"{verdict.tried + verdict.explored}"
-    reason = verdict.reason or "**not known**"
-    return f"| {verdict.kernel}: {verdict.mutation} | `{verdict.place}` | {reason} | {ran} |"
+def _survivors(harmless: Sequence[Verdict]) -> Iterator[str]:
+    """A line for those of one class, place and reason, with how many there are in each kernel."""
+    groups: dict[Any, Counter[str]] = defaultdict(Counter)
+    for each in harmless:
+        ran = f"all {each.explored}" if each.complete else f"{each.tried + each.explored}"
+        reason = each.reason or "**not known**"
+        groups[CLASSES.index(each.mutation), each.place, reason, ran][each.kernel] += 1
+    for (number, where, reason, ran), count in sorted(groups.items()):
+        kernels = "; ".join(f"{kernel} ({number})" for kernel, number in count.items())
+        yield f"| {CLASSES[number]} | `{where}` | {kernels} | {reason} | {ran} |"
 
 
 def written(page: str, text: str) -> str:

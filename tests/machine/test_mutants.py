@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from functools import cache
 from typing import Any
@@ -262,8 +263,16 @@ def test_a_survivor_without_a_reason_is_told_apart() -> None:
     found = tool.Matrix([verdict(reason="since", tried=64, explored=9, complete=True), verdict(tried=64)])
     assert len(found.unexplained) == 1
     table = tool.table(found)
-    assert "| matmul: a fence left out | `matmul.py:1 commit_smem` | since | all 9 |" in table
-    assert "**not known** | 64 |" in table
+    assert "| a fence left out | `matmul.py:1 commit_smem` | matmul (1) | since | all 9 |" in table
+    assert "| matmul (1) | **not known** | 64 |" in table
+
+
+def test_survivors_of_one_kind_are_one_line() -> None:
+    found = [verdict(reason="since", explored=1, complete=True) for _ in range(2)]
+    other = tool.Verdict("gmm", found[0].mutation, found[0].place, "", reason="since", explored=1, complete=True)
+    assert tool.table(tool.Matrix([*found, other])).splitlines()[-1] == (
+        "| a fence left out | `matmul.py:1 commit_smem` | matmul (2); gmm (1) | since | all 1 |"
+    )
 
 
 def test_a_finding_in_a_kernel_as_it_stands_is_a_false_alarm() -> None:
@@ -291,5 +300,8 @@ def test_the_page_has_the_table_that_the_tool_writes() -> None:
         many, caught, harmless, missed = map(int, row[1:5])
         assert (caught + harmless, missed) == (many, 0), row[0]
     assert all(kernel.name in text for kernel in kernels())
-    assert len(found) - len(made) - 2 == int(matrix[-1][3])
+    survivors = [row[2] for row in found[len(made) + 2 :]]
+    assert sum(int(number) for kernels in survivors for number in re.findall(r"\((\d+)\)", kernels)) == int(
+        matrix[-1][3]
+    )
     assert "not known" not in text
