@@ -117,6 +117,10 @@ def check(
             raise PalladioTypeError("check runs a function", argument="fn", got=repr(fn))
         if schedules is not None and (not isinstance(schedules, int) or schedules < 1):
             raise PalladioValueError("at least one schedule runs", argument="schedules", got=repr(schedules))
+        if not isinstance(seed, int):
+            raise PalladioTypeError("a seed is an integer", argument="seed", got=repr(seed))
+        if progress is not None and not callable(progress):
+            raise PalladioTypeError("progress is a function of two numbers", argument="progress", got=repr(progress))
         policies = [_named(schedule)] if schedule is not None else _chosen(schedules or SAMPLED, seed)
     report = Report(call=partial(fn, *args))
     if exhaustive and schedule is None:
@@ -199,7 +203,7 @@ def _chosen(count: int, seed: int) -> list[Policy]:
 
 def _named(name: str) -> Policy:
     try:
-        return named(name)
+        return named(str(name))
     except (KeyError, ValueError, IndexError):
         raise PalladioValueError(
             "no schedule has this name",

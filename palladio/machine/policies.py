@@ -256,6 +256,7 @@ class Choices(Policy):
 _PRIVATE = ("copy", "pass")
 _AT_ONCE = 100  # how many fruitless looks one stands for where nothing can have changed
 _TURNS = ("turn", "work")
+_LONGEST = 1_000_000  # steps that a name repeats a choice for: no run that a name is given to has as many
 _FLAGS = 4096  # bytes: larger memory is not compared to see whether a thread polls it
 
 
@@ -312,7 +313,9 @@ def unpacked(text: str) -> list[int]:
     """
     found: list[int] = []
     for part in text.split("."):
-        number, _, count = part.partition("x")
+        number, cross, count = part.partition("x")
+        if not number.isdecimal() or (cross and not count.isdecimal()) or int(count or 1) > _LONGEST:
+            raise ValueError(text)
         found += [int(number)] * int(count or 1)
     return found
 
@@ -333,6 +336,8 @@ def named(name: str) -> Policy:
         ValueError: for a name that no schedule has.
     """
     kind, *rest = name.split(":")
+    if len(rest) != {"random": 2, "choices": 1, "pct": 1}.get(kind, 0):
+        raise ValueError(name)
     if kind == "random":
         if rest[0] not in COMPLETIONS:
             raise ValueError(name)

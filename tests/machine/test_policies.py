@@ -122,8 +122,12 @@ def nothing() -> None:
     """What is not run."""
 
 
-@pytest.mark.parametrize("name", ["fastest", "random", "random:soon:1", "pct:x", "choices:1.x", "choices"])
-def test_names_of_no_schedule_are_refused(name: str) -> None:
+NO_SCHEDULES = ["fastest", "random", "random:soon:1", "random:latest:1:2", "round_robin:3", "pct:x", "pct:", "", 3]
+NO_CHOICES = ["choices", "choices:", "choices:1.x", "choices:1x", "choices:-1", "choices:1x99999999999"]
+
+
+@pytest.mark.parametrize("name", [*NO_SCHEDULES, *NO_CHOICES])
+def test_names_of_no_schedule_are_refused(name: Any) -> None:
     with pytest.raises(PalladioValueError) as caught:
         pl.check(nothing, schedule=name)
     text = str(caught.value)
@@ -135,6 +139,17 @@ def test_names_of_no_schedule_are_refused(name: str) -> None:
 def test_numbers_of_schedules_are_at_least_one() -> None:
     with pytest.raises(PalladioValueError, match="schedules: at least one schedule runs"):
         pl.check(nothing, schedules=0)
+
+
+@pytest.mark.parametrize("seed", ["1", 1.5, None])
+def test_a_seed_is_an_integer(seed: Any) -> None:
+    with pytest.raises(PalladioTypeError, match="seed: a seed is an integer"):
+        pl.check(nothing, seed=seed)
+
+
+def test_progress_is_a_function() -> None:
+    with pytest.raises(PalladioTypeError, match="progress: progress is a function of two numbers"):
+        pl.check(nothing, progress=3)  # type: ignore[arg-type]
 
 
 def test_what_is_checked_is_a_function() -> None:
