@@ -44,6 +44,7 @@ from palladio.trace.copies import (
     wait_smem_to_gmem,
 )
 from palladio.trace.dependents import griddepcontrol_launch_dependents, griddepcontrol_wait
+from palladio.trace.grid import axis_index, axis_size
 from palladio.trace.hardware import enable_hardware_limits
 from palladio.trace.loops import NDLoopInfo, dynamic_scheduling_loop, nd_loop, planar_snake
 from palladio.trace.register_layouts import broadcasted_iota, layout_cast, transform_ref, transpose_ref
@@ -125,6 +126,8 @@ __all__ = [
     "WGMMAAccumulatorRef",
     "WarpMesh",
     "async_prefetch",
+    "axis_index",
+    "axis_size",
     "async_store_smem",
     "barrier_arrive",
     "barrier_arrive_and_wait",

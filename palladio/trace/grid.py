@@ -79,13 +79,20 @@ def _named(name: str) -> tuple[GridAxes, int]:
 
 
 def axis_index(axis_name: str) -> Any:
-    """The index of this block along the grid axis of a name."""
+    """The index along an axis of the mesh, i32[]: of this block, its place in a cluster, its thread, core or device.
+
+    Raises:
+        PalladioValueError: no axis has this name here, or there is no kernel around.
+    """
     axes, axis = _named(axis_name)
     return axes.ids[axis]
 
 
 def axis_size(axis_name: str) -> Any:
-    """The size of the grid axis of a name."""
+    """The size of an axis of the mesh: an int, or i32[] of a dynamic grid.
+
+    Raises: as `axis_index`.
+    """
     axes, axis = _named(axis_name)
     return axes.sizes[axis]
 

@@ -6,6 +6,7 @@ An attribute is a small frozen record; program text shows it as its constructor 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Integral
 
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 
@@ -48,7 +49,7 @@ class SwizzleTransform:
 
     def __post_init__(self) -> None:
         with at_call():
-            if self.swizzle not in SWIZZLES:
+            if not isinstance(self.swizzle, Integral) or self.swizzle not in SWIZZLES:
                 raise PalladioValueError(
                     "the hardware swizzles rows of 32, 64 or 128 bytes", argument="swizzle", got=self.swizzle
                 )

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import pairwise
+from numbers import Integral
 from typing import Any
 
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
@@ -186,7 +187,7 @@ def find_swizzle(minor_dim_bits: int, what: str = "") -> int:
         PalladioValueError: bits that are no positive multiple of 128.
     """
     with at_call():
-        if not isinstance(minor_dim_bits, int):
+        if not isinstance(minor_dim_bits, Integral):
             raise PalladioTypeError(
                 "a number of bits is an integer", argument="minor_dim_bits", got=repr(minor_dim_bits)
             )

@@ -101,6 +101,16 @@ def test_transpose_ref_is_an_older_spelling_of_transpose() -> None:
     assert np.array_equal(run(X), X.T)
 
 
+def test_bits_and_swizzles_may_be_scalars_of_numpy() -> None:
+    assert plgpu.find_swizzle(np.int64(1024)) == 128
+    assert plgpu.SwizzleTransform(np.int64(64)) == plgpu.SwizzleTransform(64)
+
+
+def test_a_swizzle_that_is_an_array_is_refused_as_any_other() -> None:
+    with pytest.raises(pl.PalladioValueError, match="swizzles rows of 32, 64 or 128 bytes"):
+        plgpu.SwizzleTransform(np.ones((2, 2)))
+
+
 def test_a_tiling_shows_the_tiles_as_axes_and_a_swizzle_nothing() -> None:
     tiles = (plgpu.TilingTransform((3, 2)), plgpu.SwizzleTransform(32))
     run = of_input(lambda ref: plgpu.transform_ref(ref, tiles)[...], (1, 2, 3, 2))
