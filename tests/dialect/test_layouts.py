@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import palladio as pl
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
 from palladio.ir.program import walk
