@@ -174,3 +174,27 @@ def test_a_finding_renders_with_the_command_that_replays_it() -> None:
     found = the_finding(case(body, X, out=X, scratch=[row()]))
     assert found.render("make it so").splitlines()[-1] == "  replay:  make it so"
     assert {kind for kind, _ in found.lines()} == {"code", "party", "place", "source", "caret", "try", "see", "replay"}
+
+
+def test_an_allocation_without_a_name_is_called_what_it_is() -> None:
+    def body(x: Any, out: Any) -> None:
+        def scoped(*allocations: Any) -> None:
+            plgpu.barrier_wait(allocations[0].at[1])
+
+        pl.run_scoped(scoped, plgpu.Barrier(num_barriers=2))
+
+    assert "of barrier barrier[1]: 0 of 1 arrivals" in shown(the_finding(case(body, X, out=X)))
+
+
+def test_a_deadlock_is_one_finding_whoever_arrived_first() -> None:
+    def body(x: Any, out: Any, full: Any) -> None:
+        @pl.when(pl.axis_index("wg") < 2)
+        def _() -> None:
+            plgpu.barrier_arrive(full)
+
+        @pl.when(pl.axis_index("wg") == 2)
+        def _() -> None:
+            plgpu.barrier_wait(full)
+
+    report = shown(the_finding(case(body, X, out=X, threads=3, scratch=[plgpu.Barrier(num_arrivals=3)]), schedules=12))
+    assert "2 of 3 arrivals have come, by wg 0 and wg 1" in report

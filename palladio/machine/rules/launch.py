@@ -20,7 +20,7 @@ from palladio.machine.step import RULES, Steps, run_program
 from palladio.ops.launch import Launch, MeshAxis, MeshShape
 from palladio.types.attributes import Owner
 from palladio.types.effects import EffectKind
-from palladio.types.types import ACC, HBM, REGS, SCALAR, SMEM, VMEM, ArrayType, RefType
+from palladio.types.types import ACC, DMA_SEMAPHORE, HBM, REGS, SCALAR, SEMAPHORE, SMEM, VMEM, ArrayType, RefType
 from palladio.types.types import BARRIER as BARRIER_SPACE
 
 MULTIPROCESSORS = 132
@@ -358,11 +358,17 @@ class _Meeting:
         self.waiting: list[Agent] = []
 
 
+def _names(body: Program, count: int) -> list[str]:
+    """What reports call the allocations of a scope: by the program's names, or else by what they are."""
+    kinds = {BARRIER_SPACE: "barrier", SEMAPHORE: "semaphore", DMA_SEMAPHORE: "semaphore", ACC: "accumulator"}
+    return [var.hint or kinds.get(var.type.space, "buffer") for var in body.inputs[len(body.inputs) - count :]]
+
+
 @RULES.in_steps("collective_scope")
 def collective_scope(eqn: Eqn) -> Callable[..., Steps]:
     """Meet, allocate once, run the body in each thread, free when the last one leaves."""
     body, allocations = eqn.params["body"], eqn.params["allocations"]
-    names = [var.hint or "buffer" for var in body.inputs[len(body.inputs) - len(allocations) :]]
+    names = _names(body, len(allocations))
 
     def steps(agent: Agent, *operands: Any) -> Steps:
         block = agent.block
@@ -436,7 +442,7 @@ def _allocate_shared(agent: Agent, visit: Any, number: int, type: RefType, name:
 def scope(eqn: Eqn) -> Callable[..., Steps]:
     """Allocate for one thread and run the body."""
     body, allocations = eqn.params["body"], eqn.params["allocations"]
-    names = [var.hint or "buffer" for var in body.inputs[len(body.inputs) - len(allocations) :]]
+    names = _names(body, len(allocations))
 
     def steps(agent: Agent, *operands: Any) -> Steps:
         stores = [allocate_for(agent, type, name) for type, name in zip(allocations, names, strict=True)]
