@@ -50,12 +50,18 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a mutant does no harm. `kernel` and `what` are patterns: of the kernel's name, and of `Mutant.what`."""
+    """Why a mutant does no harm.
+
+    Fields:
+        kernel, what: patterns of the kernel's name and of `Mutant.what`.
+        most: how many mutants of one kernel it is the reason of, where a line stands in several places.
+    """
 
     kernel: str
     mutation: str
     what: str
     text: str
+    most: int = 1
 
 
 _ENDS = "the kernel ends, and before that only the sources are its own: targets are complete for whoever waits for it"
@@ -70,6 +76,7 @@ REASONS: tuple[Reason, ...] = (
         "a wait for another barrier",
         "barrier_wait: plgpu.barrier_wait(self.drained.at[[]lax.rem(step, self.stages)[]])",
         "the loop waits for each barrier of the ring once, now in another order",
+        most=2,
     ),
     Reason(
         "attention*",
@@ -78,11 +85,11 @@ REASONS: tuple[Reason, ...] = (
         "the last turn: no product comes behind it, and turns order only when warpgroups compute",
     ),
     Reason(
-        "attention*", "a release before its wait", "barrier_wait: plgpu.barrier_wait(self.filled.at[[]slot])", _TURN
+        "attention*", "a release before its wait", "barrier_wait: plgpu.barrier_wait(self.filled.at[[]slot])", _TURN, 2
     ),
-    Reason("attention", "a wgmma wait left out", "wgmma_wait: plgpu.wgmma_wait(0)", _LAST),
-    Reason("attention", "one group more in flight", "wgmma_wait: plgpu.wgmma_wait(0)", _LAST),
-    Reason("attention", "a release before its wait", "wgmma_wait: plgpu.wgmma_wait(0)", _LAST),
+    Reason("attention", "a wgmma wait left out", "wgmma_wait: plgpu.wgmma_wait(0)", _LAST, most=2),
+    Reason("attention", "one group more in flight", "wgmma_wait: plgpu.wgmma_wait(0)", _LAST, most=2),
+    Reason("attention", "a release before its wait", "wgmma_wait: plgpu.wgmma_wait(0)", _LAST, most=2),
     *(
         Reason(
             "emit_pipeline_warp_specialized",
@@ -186,7 +193,7 @@ class Verdict:
         wrong: whether nothing was found and some schedule had another result than the kernel's.
         explored, complete: of the exhaustive exploration of a survivor: how many schedules, and whether all.
         late: whether something was found only in that.
-        reason: why it does no harm.
+        reason: why it does no harm, for at most so many (`most`) of the same line, 0 for any number.
     """
 
     kernel: str
@@ -200,6 +207,7 @@ class Verdict:
     complete: bool = False
     late: bool = False
     reason: str = ""
+    most: int = 0
 
 
 def judge(kernel: Kernel, recording: Recording, mutant: Mutant, count: int = SCHEDULES) -> Verdict:
@@ -233,7 +241,7 @@ def judge(kernel: Kernel, recording: Recording, mutant: Mutant, count: int = SCH
             verdict.code = report.findings[0].code
             verdict.late = True
             return verdict
-        verdict.reason = _reason(kernel, recording, mutant)
+        verdict.reason, verdict.most = _reason(kernel, recording, mutant)
     verdict.wrong = not all(results)
     return verdict
 
@@ -242,17 +250,17 @@ def _same(found: Any, wanted: Any) -> bool:
     return np.array_equal(np.asarray(found).view(np.uint8), np.asarray(wanted).view(np.uint8))
 
 
-def _reason(kernel: Kernel, recording: Recording, mutant: Mutant) -> str:
-    """Why a mutant does no harm; nothing if that is not known."""
+def _reason(kernel: Kernel, recording: Recording, mutant: Mutant) -> tuple[str, int]:
+    """Why a mutant does no harm, nothing if that is not known, and for how many of the same line that holds."""
     if not mutant.sites:
-        return UNUSED
+        return UNUSED, 0
     if mutant.mutation in _LATER and not recording.late.intersection(mutant.sites):
-        return REDUNDANT
+        return REDUNDANT, 0
     for each in REASONS:
         patterns = (kernel.name, each.kernel), (mutant.what, each.what)
         if each.mutation == mutant.mutation and all(fnmatch.fnmatchcase(*pair) for pair in patterns):
-            return each.text
-    return ""
+            return each.text, each.most
+    return "", 0
 
 
 _LATER = ("a wgmma wait left out", "a wait for stores left out", "one group more in flight")
@@ -305,8 +313,13 @@ class Matrix:
 
     @property
     def unexplained(self) -> list[Verdict]:
-        """Those of them of which nobody knows why."""
-        return [each for each in self.harmless if not each.reason]
+        """Those of them of which nobody knows why; or not of all, where there are more than a reason is for."""
+        many = Counter((each.kernel, each.mutation, each.what) for each in self.harmless)
+        return [
+            each
+            for each in self.harmless
+            if not each.reason or 0 < each.most < many[each.kernel, each.mutation, each.what]
+        ]
 
 
 def _survey(number: int) -> tuple[int, list[str]]:
@@ -359,7 +372,7 @@ def table(matrix: Matrix) -> str:
     many, harmless, missed = (len(part) for part in (matrix.verdicts, matrix.harmless, matrix.missed))
     lines.append(f"| **all** | {many} | {many - harmless - missed} | {harmless} | {missed} | |")
     runs = sum(each.tried for each in matrix.originals)
-    kernels = ", ".join(each.kernel for each in matrix.originals)
+    kernels = "; ".join(each.kernel for each in matrix.originals)
     early = sum(each.code is not None and each.tried == 1 for each in matrix.verdicts)
     late = max((each.tried for each in matrix.verdicts if each.code is not None), default=0)
     lines += [

@@ -244,9 +244,9 @@ def test_an_explanation_fits_by_kernel_class_and_line(monkeypatch: pytest.Monkey
     reason = tool.Reason("rin*", "a group never committed", "*(staging, out)", "since")
     monkeypatch.setattr(tool, "REASONS", (reason,))
     mutant = Mutant("a group never committed", "", "op: copy(staging, out)", recording().program, (walk,))  # type: ignore[arg-type]
-    assert tool._reason(KERNEL, recording(), mutant) == "since"
+    assert tool._reason(KERNEL, recording(), mutant) == ("since", 1)
     other = Mutant("a fence left out", "", "op: copy(staging, out)", recording().program, (walk,))  # type: ignore[arg-type]
-    assert tool._reason(KERNEL, recording(), other) == ""
+    assert tool._reason(KERNEL, recording(), other) == ("", 0)
 
 
 def verdict(**options: Any) -> tool.Verdict:
@@ -265,6 +265,12 @@ def test_a_survivor_without_a_reason_is_told_apart() -> None:
     table = tool.table(found)
     assert "| a fence left out | `matmul.py:1 commit_smem` | matmul (1) | since | all 9 |" in table
     assert "| matmul (1) | **not known** | 64 |" in table
+
+
+def test_a_reason_is_not_for_more_survivors_than_it_says() -> None:
+    two = [verdict(reason="since", most=2, tried=64) for _ in range(2)]
+    assert tool.Matrix(two).unexplained == []
+    assert len(tool.Matrix([*two, two[0]]).unexplained) == 3
 
 
 def test_survivors_of_one_kind_are_one_line() -> None:
