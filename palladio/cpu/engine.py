@@ -14,7 +14,8 @@ import numpy as np
 from palladio.base import knobs
 from palladio.cpu.callbacks import CALLER, WORD, Stopped
 from palladio.cpu.coverage import written_whole
-from palladio.cpu.lower import Lowered, lower_grid
+from palladio.cpu.launch_agents import Answer, Stuck
+from palladio.cpu.lower import Lowered, in_order, lower_grid, waits
 from palladio.cpu.machine_code import KERNEL, MachineCode
 from palladio.cpu.memory import POOL, output
 from palladio.cpu.threads import Work, run_tasks
@@ -54,6 +55,8 @@ def compile_grid(grid: Grid, kernel: Program, operands: Sequence[Type]) -> Calla
     Raises:
         Refused: for what is not compiled.
     """
+    if waits(kernel):
+        grid = in_order(grid)
     compiled = Compiled(lower_grid(grid, kernel, operands))
     effects = [effect for effect in kernel.effects if effect.position is not None]
     first = len(grid.sizes) + grid.dynamic
@@ -169,9 +172,9 @@ def _answered(compiled: Compiled, work: Callable[[int, int], int], arena: int, f
         before = CALLER.callbacks, CALLER.failed
         CALLER.callbacks, CALLER.failed = compiled.callbacks, failed
         try:
-            if work(first, last):
+            if answer := work(first, last):
                 error, CALLER.error = CALLER.error, None
-                raise error or Stopped
+                raise error or (Stuck if answer == Answer.STUCK else Stopped)
         finally:
             CALLER.callbacks, CALLER.failed = before
 

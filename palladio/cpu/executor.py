@@ -15,14 +15,15 @@ import numpy as np
 
 from palladio.base.errors import attach
 from palladio.cpu.engine import compile_grid
-from palladio.cpu.launch_engine import Stuck, compile_launch
+from palladio.cpu.launch_agents import Stuck
+from palladio.cpu.launch_engine import compile_launch
 from palladio.cpu.scope import Refused
 from palladio.ir.evaluate import evaluate
 from palladio.ir.program import Eqn, Program
 from palladio.ir.rewrite import map_subprograms
 from palladio.ops.grid import grid_call
 from palladio.ops.launch import launch
-from palladio.types.types import RefType
+from palladio.types.types import ArrayType, RefType
 
 
 class NotCompiledWarning(UserWarning):
@@ -35,7 +36,7 @@ def load_compiled(program: Program) -> Callable[..., Sequence[Any]]:
     if len(compiled.eqns) == 1:
         (eqn,) = compiled.eqns
         if isinstance(eqn.op.eval, _Native) and eqn.inputs == program.inputs and eqn.outputs == program.outputs:
-            return eqn.op.eval.run_alone(eqn)
+            return eqn.op.eval.run_alone(_name(eqn))
 
     def run(values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
         with np.errstate(all="ignore"):
@@ -55,30 +56,9 @@ def written(results: Sequence[Any], out: Sequence[Any] | None) -> Sequence[Any]:
 
 @dataclass(frozen=True)
 class _Native:
-    """The evaluation of one `grid_call` by its machine code."""
+    """The evaluation of one kernel call by its machine code. Where that cannot go on, the machine explains why."""
 
     run: Callable[..., Sequence[Any]]
-
-    def __call__(self, *values: Any, **params: Any) -> Sequence[Any]:
-        return self.run(values)
-
-    def run_alone(self, eqn: Eqn) -> Callable[..., Sequence[Any]]:
-        """It as the whole program, with nothing around it that a small kernel would wait for."""
-
-        def run(values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
-            try:
-                return self.run(values, out)
-            except Exception as error:
-                with attach(eqn.location, f"running {eqn.params['kernel'].name}"):
-                    raise error
-
-        return run
-
-
-@dataclass(frozen=True)
-class _Launched(_Native):
-    """The evaluation of one `launch` by its machine code. Where that cannot go on, the machine explains why."""
-
     eqn: Eqn
 
     def __call__(self, *values: Any, **params: Any) -> Sequence[Any]:
@@ -92,14 +72,20 @@ class _Launched(_Native):
         except Stuck:
             for n, value in zip(changed, before, strict=True):
                 np.copyto(values[n], value)
-            return written(self.eqn.op.eval(*values, **self.eqn.params), out)
+            with np.errstate(all="ignore"):
+                return written(self.eqn.op.eval(*values, **self.eqn.params), out)
 
-    def run_alone(self, eqn: Eqn) -> Callable[..., Sequence[Any]]:
+    def run_alone(self, name: str) -> Callable[..., Sequence[Any]]:
+        """It as the whole program, with nothing around it that a small kernel would wait for."""
+        direct = self.run if all(isinstance(type, ArrayType) for type in self.eqn.input_types) else self.run_or_explain
+
         def run(values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
             try:
-                return self.run_or_explain(values, out)
+                return direct(values, out)
             except Exception as error:
-                with attach(eqn.location, f"running {eqn.params['programs'][0].name}"):
+                with attach(self.eqn.location, f"running {name}"):
+                    if isinstance(error, Stuck):
+                        return self.run_or_explain(values, out)
                     raise error
 
         return run
@@ -111,28 +97,22 @@ def _compiled_calls(program: Program) -> Program:
 
 
 def _compiled(eqn: Eqn) -> Eqn:
-    """A kernel call as a call of its machine code; other equations as they are."""
-    if eqn.op.name == launch.name:
-        return _compiled_launch(eqn)
-    if eqn.op.name != grid_call.name:
+    """A kernel call as a call of its machine code, or as the evaluator runs it; other equations as they are."""
+    if eqn.op.name not in (grid_call.name, launch.name):
         params = map_subprograms(eqn.params, _compiled_calls) if eqn.op.control else eqn.params
         return eqn if params is eqn.params else replace(eqn, params=params)
-    grid, kernel = eqn.params["grid"], eqn.params["kernel"]
     try:
-        run = compile_grid(grid, kernel, eqn.input_types)
+        if eqn.op.name == launch.name:
+            run = compile_launch(eqn.params["launch"], eqn.params["programs"], eqn.input_types)
+        else:
+            run = compile_grid(eqn.params["grid"], eqn.params["kernel"], eqn.input_types)
     except Refused as reason:
-        warnings.warn(f"the kernel {kernel.name} runs on the evaluator: {reason}", NotCompiledWarning, stacklevel=2)
+        what = f"the kernel {_name(eqn)} runs on the evaluator"
+        warnings.warn(f"{what}: {reason}", NotCompiledWarning, stacklevel=2)
         return eqn
-    return replace(eqn, op=replace(grid_call, eval=_Native(run), control=False))
+    return replace(eqn, op=replace(eqn.op, eval=_Native(run, eqn), control=False))
 
 
-def _compiled_launch(eqn: Eqn) -> Eqn:
-    """A launch as a call of its machine code, or as the machine runs it."""
-    programs = eqn.params["programs"]
-    try:
-        run = compile_launch(eqn.params["launch"], programs, eqn.input_types)
-    except Refused as reason:
-        name = programs[0].name
-        warnings.warn(f"the kernel {name} runs on the evaluator: {reason}", NotCompiledWarning, stacklevel=2)
-        return eqn
-    return replace(eqn, op=replace(eqn.op, eval=_Launched(run, eqn), control=False))
+def _name(eqn: Eqn) -> str:
+    """What the kernel of a call is called."""
+    return (eqn.params["programs"][0] if eqn.op.name == launch.name else eqn.params["kernel"]).name  # type: ignore[no-any-return]

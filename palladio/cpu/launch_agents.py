@@ -60,6 +60,10 @@ ARGUMENTS = "ptr %arrays, ptr %sizes, ptr %header, ptr %cluster, ptr %arena, ptr
 ARGUMENTS += ", i64 %number, i64 %member"
 
 
+class Stuck(Exception):
+    """All threads wait for each other, or one did what only the machine can explain."""
+
+
 @dataclass(frozen=True)
 class Sibling:
     """An axis along which others have the same buffer: this one's index, how many there are, bytes between them."""
@@ -98,23 +102,62 @@ class Rooms:
     blocks: int
 
 
-class Agent(Function):
+class Thread(Function):
+    """A program that waits, under construction.
+
+    Fields:
+        rooms, block: the scopes that the threads of a block share, and its memory, if it has one.
+        siblings: the other blocks of its cluster.
+        loops: how many loops are around the equation that is emitted.
+    """
+
+    rooms: Rooms | None = None
+    block: V | None = None
+    siblings: Sequence[Sibling] = ()
+    loops = 0
+
+    def wait(self, holds: Callable[[], V]) -> None:
+        """Go on when a condition holds."""
+        raise NotImplementedError
+
+    def turn(self, only_looks: bool) -> None:
+        """Let the others go on, having done something or only looked whether they have."""
+        raise NotImplementedError
+
+    def require(self, condition: V | None) -> None:
+        """Go on only if a condition holds. If not, the machine tells what is wrong."""
+        raise NotImplementedError
+
+
+class Alone(Thread):
+    """The kernel of a grid, which is one thread: what it waits for has come, or never will."""
+
+    def __init__(self, e: Emitter, arena: Arena, rules: Mapping[str, Rule], refused: Mapping[str, str]) -> None:
+        super().__init__(e, arena, rules, refused)
+        self.asks = True  # what it returns is looked at
+
+    def wait(self, holds: Callable[[], V]) -> None:
+        self.require(holds())
+
+    def turn(self, only_looks: bool) -> None:
+        self.look()
+
+    def require(self, condition: V | None) -> None:
+        if condition is not None:
+            with self.e.when(self.e.binary("xor", condition, V("true", "i1"))):
+                self.e.line(f"ret i32 {Answer.STUCK}")
+                self.e.label(self.e.fresh("never"))
+
+
+class Agent(Thread):
     """The coroutine of one program under construction."""
 
     def __init__(
-        self,
-        name: str,
-        rules: Mapping[str, Rule],
-        refused: Mapping[str, str],
-        callbacks: list[Callback],
+        self, name: str, rules: Mapping[str, Rule], refused: Mapping[str, str], callbacks: list[Callback]
     ) -> None:
         super().__init__(Emitter(), Arena(V("%arena", "ptr")), rules, refused)
         self.name = name
         self.callbacks = callbacks
-        self.rooms: Rooms | None = None
-        self.block: V | None = None
-        self.siblings: Sequence[Sibling] = ()
-        self.loops = 0
         e = self.e
         e.declared |= {
             "llvm.coro.id": "declare token @llvm.coro.id(i32, ptr, ptr, ptr)",
@@ -153,12 +196,10 @@ class Agent(Function):
         e.label(after)
 
     def turn(self, only_looks: bool) -> None:
-        """Let the others go on, having done something or only looked whether they have."""
         self.note(Header.SPINS if only_looks else Header.PROGRESS)
         self.stop()
 
     def wait(self, holds: Callable[[], V]) -> None:
-        """Go on when a condition holds."""
         e = self.e
         blocked, passed, woken = e.fresh("blocked"), e.fresh("passed"), e.fresh("woken")
         e.branch(holds(), passed, blocked)
@@ -177,7 +218,6 @@ class Agent(Function):
         self.e.label(self.e.fresh("never"))
 
     def require(self, condition: V | None) -> None:
-        """Go on only if a condition holds. If not, the machine tells what is wrong."""
         if condition is not None:
             with self.e.when(self.e.binary("xor", condition, V("true", "i1"))):
                 self.leave(Answer.FAILED)

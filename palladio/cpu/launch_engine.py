@@ -16,7 +16,7 @@ import numpy as np
 from palladio.base import knobs
 from palladio.cpu.callbacks import CALLER, Stopped
 from palladio.cpu.launch import LoweredLaunch, lower_launch
-from palladio.cpu.launch_agents import WORD, Answer, Header
+from palladio.cpu.launch_agents import WORD, Answer, Header, Stuck
 from palladio.cpu.launch_scheduler import HEADER
 from palladio.cpu.machine_code import KERNEL, MachineCode
 from palladio.cpu.memory import POOL, output
@@ -30,10 +30,6 @@ Array = np.ndarray[Any, Any]
 
 RESIDENT = 132
 """How many clusters run at once at most where blocks wait for each other: as many as the machine lets."""
-
-
-class Stuck(Exception):
-    """All threads wait for each other, or one did what only the machine can explain."""
 
 
 class CompiledLaunch:
@@ -186,6 +182,3 @@ def _scratch(type: RefType, shape: tuple[int, ...]) -> Array:
     if type.space in SYNCHRONISING:
         return np.zeros(shape, np.int64)
     return np.full(shape, type.initial, type.dtype)
-
-
-__all__ = ["CompiledLaunch", "Stuck", "compile_launch"]

@@ -12,21 +12,23 @@ import functools
 import math
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from palladio.cpu.callbacks import Callback
 from palladio.cpu.coverage import block_counts, written_whole
 from palladio.cpu.emit import Emitter, Index, V
-from palladio.cpu.rules import REFUSED, RULES
+from palladio.cpu.launch_agents import Alone
+from palladio.cpu.rules import BESIDE, LAUNCHED, REFUSED, REFUSED_IN_LAUNCHES, RULES
 from palladio.cpu.rules.control import allocated
+from palladio.cpu.rules.launches import own_site
 from palladio.cpu.scope import Entry, Function, Notes, Place, Scope, Start
 from palladio.cpu.tiles import Arena, Buffer, Memory, row_major, scalar_tile
 from palladio.cpu.windows import Box, Scattered, first_element
-from palladio.ir.program import Program
+from palladio.ir.program import Program, walk
 from palladio.ops.grid import BlockMap, Grid
 from palladio.types import dtypes
 from palladio.types.effects import EffectKind
-from palladio.types.types import ArrayType, Type
+from palladio.types.types import ArrayType, RefType, Type
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,16 @@ def axes_of(block: BlockMap) -> set[int]:
     return {axis for axis, var in enumerate(ids) if var in atoms}
 
 
+def waits(kernel: Program) -> bool:
+    """Whether a kernel starts or awaits something that runs beside it."""
+    return any(eqn.op.name in BESIDE for eqn in walk(kernel))
+
+
+def in_order(grid: Grid) -> Grid:
+    """The grid with all steps one after the other: what one starts, another may wait for."""
+    return replace(grid, parallel=(False,) * len(grid.parallel))
+
+
 class _GridFunction:
     """One function while it is written."""
 
@@ -78,7 +90,8 @@ class _GridFunction:
         self.kernel = kernel
         self.e = Emitter()
         self.arena = Arena(V("%arena", "ptr"))
-        self.function = Function(self.e, self.arena, RULES, REFUSED)
+        self.alone = Alone(self.e, self.arena, LAUNCHED, REFUSED_IN_LAUNCHES) if waits(kernel) else None
+        self.function = self.alone or Function(self.e, self.arena, RULES, REFUSED)
         arrays = [type for type in operands[grid.dynamic :] if isinstance(type, ArrayType)]
         self.types = [*arrays, *grid.output_types]
         self.blocks: list[BlockMap] = [*grid.inputs, *grid.outputs]
@@ -106,7 +119,7 @@ class _GridFunction:
         self.marks = self.mark_places()
         self.sizes = [self.size(axis, known) for axis, known in enumerate(self.grid.sizes)]
         with e.loop(V("%first", "i64"), V("%last", "i64")) as task:
-            self.scratch = [allocated(self.scope(), ref) for ref in self.grid.scratch]
+            self.scratch = [self.allocated(ref) for ref in self.grid.scratch]
             self.steps(e.index(task))
         e.line("ret i32 0")
         declared = "\n".join(e.declared[name] for name in sorted(e.declared))
@@ -118,6 +131,10 @@ class _GridFunction:
         asks = caller if self.function.asks else None
         words = 0 if self.function.notes is None else self.function.notes.used
         return Lowered(text, self.arena.size, words, self.noted, self.function.callbacks, asks)
+
+    def allocated(self, ref: RefType) -> Place:
+        """A buffer of scratch."""
+        return allocated(self.scope(), ref) if self.alone is None else own_site(self.alone, ref)
 
     def mark_places(self) -> dict[int, V]:
         """Where the marks of each output begin, by its number among the blocks."""

@@ -49,17 +49,15 @@ RULES: dict[str, Rule] = {
     for name, rule in family.RULES.items()
 }
 
-_BESIDE: dict[str, Rule] = {
-    name: rule for family in (copies, barriers, launches) for name, rule in family.RULES.items()
-}
+BESIDE: dict[str, Rule] = {name: rule for family in (copies, barriers, launches) for name, rule in family.RULES.items()}
 
 REFUSED: dict[str, str] = {"grid_call": "a kernel call inside a kernel"} | dict.fromkeys(
-    _BESIDE, "a kernel of a grid that waits, or has copies in flight, runs on the machine that defines them"
+    BESIDE, "a kernel of a grid that waits, or has copies in flight, runs on the machine that defines them"
 )
 
 LAUNCHED: dict[str, Rule] = {
     **{name: launches.at_peer(OPS[name], rule) if OPS[name].access else rule for name, rule in RULES.items()},
-    **_BESIDE,
+    **BESIDE,
     **launches.CONTROL,
 }
 """The rules for the threads of a launch, which see each other's memory and wait."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from palladio.cpu.emit import Emitter, Index, V
-from palladio.cpu.launch_agents import WORD, Agent, Site, moved, refuse_peer
+from palladio.cpu.launch_agents import WORD, Site, Thread, moved, refuse_peer
 from palladio.cpu.rules.memory import as_index, viewed
 from palladio.cpu.scope import Refused, Rule, Scope
 from palladio.cpu.tiles import Buffer, Tile, scalar_tile
@@ -21,9 +21,9 @@ from palladio.types.attributes import Arrivals
 from palladio.types.transforms import Operand, Peer
 
 
-def agent_of(scope: Scope) -> Agent:
-    """The coroutine that is emitted."""
-    if not isinstance(scope.function, Agent):
+def agent_of(scope: Scope) -> Thread:
+    """The program that waits, which is emitted."""
+    if not isinstance(scope.function, Thread):
         raise Refused("a grid kernel that waits is not compiled for the CPU")
     return scope.function
 
@@ -32,6 +32,8 @@ def reached(scope: Scope, site: Site, stack: Transforms, operands: Sequence[Tile
     """The buffer that a stack of transforms reaches, its own or a peer's, and the transforms within it."""
     if not stack or not isinstance(stack[0], Peer):
         return site.buffer, stack
+    if not isinstance(site, Site):
+        raise refuse_peer("a block")
     e = scope.e
     siblings = {sibling.name: sibling for sibling in site.siblings}
     distance: Index = 0

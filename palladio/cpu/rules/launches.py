@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from palladio.cpu.emit import Emitter, V
-from palladio.cpu.launch_agents import WORD, Agent, Sibling, Site
+from palladio.cpu.launch_agents import WORD, Sibling, Site, Thread
 from palladio.cpu.rules import control
 from palladio.cpu.rules.barriers import add_to, agent_of, reached
 from palladio.cpu.scope import Entry, Place, Refused, Rule, Scope
@@ -47,7 +47,7 @@ def begin(e: Emitter, type: RefType, base: V) -> None:
         fill(e, buffer_of(type, base), type.initial)
 
 
-def site_of(agent: Agent, type: RefType, base: V, siblings: Sequence[Sibling]) -> Site:
+def site_of(agent: Thread, type: RefType, base: V, siblings: Sequence[Sibling]) -> Site:
     """A reference as the program of an agent sees it, allocated somewhere."""
     e = agent.e
     memory = Memory(str(type.space))
@@ -64,7 +64,7 @@ def site_of(agent: Agent, type: RefType, base: V, siblings: Sequence[Sibling]) -
     return Site(memory, buffer_of(type, base), None, type, siblings, observed.base, units, needed)
 
 
-def own_site(agent: Agent, type: RefType) -> Site:
+def own_site(agent: Thread, type: RefType) -> Site:
     """A new buffer of one thread."""
     e = agent.e
     if type.space in SYNCHRONISING:
