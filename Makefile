@@ -9,13 +9,13 @@ ARGS   ?=
 PY := $(VENV)/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench mutants lint clean
+.PHONY: help demo test bench mutants schedules lint clean
 .DELETE_ON_ERROR:
 
 help: ## show this page
 	@echo "Palladio: a kernel language for tile programs, embedded in Python."
 	@echo
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "  PYTHON=python3.12   the interpreter that makes $(VENV) (3.11 or newer; now: $(PYTHON))"
 	@echo "  ARGS='...'          more arguments for what the target runs: make test ARGS='tests/architecture -k floors'"
@@ -31,6 +31,9 @@ bench: $(VENV)/.installed-bench $(VENV)/jax/.installed ## measure side by side w
 
 mutants: $(VENV)/.installed-test ## break the library's concurrent kernels in every way and see what the checker says
 	$(PY) -m tools.mutants $(ARGS)
+
+schedules: $(VENV)/.installed-test ## check the library's concurrent kernels and the examples of mpmd_map under 1,000 schedules
+	$(PY) -m pytest -n auto tests/library/test_hopper_schedules.py tests/mpmd/test_examples.py --schedules=1000 $(ARGS)
 
 lint: $(VENV)/.installed-test ## ruff and mypy only
 	$(PY) -m ruff check .
