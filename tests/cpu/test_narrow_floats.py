@@ -1,4 +1,4 @@
-"""Floats of eight and sixteen bits: every one is read and written as it is, and every float32 near them is rounded."""
+"""Floats of eight and sixteen bits, as they are read, written and rounded, and bits as numbers of another width."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import palladio as pl
+from palladio import lax
 
 pytestmark = pytest.mark.filterwarnings("error")
 KINDS = [ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2, np.float16, ml_dtypes.bfloat16]
@@ -47,3 +48,30 @@ def test_numbers_between_two_are_rounded_to_the_nearest_and_even(dtype: Any) -> 
     signed = ~np.isnan(x)
     zero = signed & (expected.astype(np.float32) == 0)
     np.testing.assert_array_equal(np.signbit(found[zero].astype(np.float32)), np.signbit(x[zero]))
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "shape"),
+    [
+        (np.float32, np.int16, (4,)),
+        (np.float32, np.uint8, (3, 5)),
+        (np.uint8, np.float32, (3, 4)),
+        (np.int16, np.int64, (2, 3, 4)),
+        (np.uint8, np.float32, (4,)),
+        (np.float64, np.float32, ()),
+    ],
+)
+@pytest.mark.parametrize("computed", [False, True])
+def test_the_bits_of_numbers_of_another_width(source: Any, target: Any, shape: Any, computed: bool) -> None:
+    x = np.random.default_rng(0).integers(0, 100, shape).astype(source)
+    y = x + x if computed else x
+    bits = y.reshape(-1).view(target)
+    ratio = np.dtype(source).itemsize // np.dtype(target).itemsize
+    bits = bits.reshape((*shape, ratio) if ratio else shape[:-1])
+
+    def kernel(x_ref: Any, out_ref: Any) -> None:
+        value = x_ref[...] + x_ref[...] if computed else x_ref[...]
+        out_ref[...] = lax.bitcast_convert_type(value, target)
+
+    found = pl.pallas_call(kernel, pl.ShapeDtypeStruct(bits.shape, target), interpret="cpu")(x)
+    assert found.tobytes() == bits.tobytes()

@@ -93,7 +93,6 @@ EXECUTORS: dict[str, Executor] = {
 
 LEFT_OUT = {
     "launch/inside_a_thread_only_warps": "a launch inside a thread, other than of its warps, is not compiled",
-    "casts/bits_of_a_float": "a bitcast that changes the width is not compiled for the CPU",
 }
 """File -> why the CPU does not compile it: it warns so, and gives the right results by the evaluator."""
 

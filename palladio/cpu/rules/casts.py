@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from palladio.cpu import registers
 from palladio.cpu.emit import Emitter, V, mangled, vector, width_of
 from palladio.cpu.rules.elementwise import mapped
-from palladio.cpu.scope import Refused, Rule, Scope
-from palladio.cpu.tiles import Tile
+from palladio.cpu.scope import Rule, Scope
+from palladio.cpu.tiles import Buffer, Tile, merged, row_major, tile_of, write
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 
@@ -52,7 +52,7 @@ def _convert(scope: Scope, x: Tile, *, dtype: DType) -> Sequence[Tile]:
 
 def _bitcast(scope: Scope, x: Tile, *, dtype: DType) -> Sequence[Tile]:
     if dtype.itemsize != x.dtype.itemsize:
-        raise Refused("a bitcast that changes the width is not compiled for the CPU")
+        return (_of_another_width(scope, x, dtype),)
     e = scope.e
 
     def change(value: V) -> V:
@@ -62,6 +62,19 @@ def _bitcast(scope: Scope, x: Tile, *, dtype: DType) -> Sequence[Tile]:
         return registers.from_memory(e, bits, dtype)
 
     return (mapped(scope, dtype, change, x),)
+
+
+def _of_another_width(scope: Scope, x: Tile, dtype: DType) -> Tile:
+    """The elements that lie in the same bytes: a new last axis of narrower ones, or those of the last one joined."""
+    old, new = x.dtype.itemsize, dtype.itemsize
+    shape = (*x.shape, old // new) if new < old else x.shape[:-1]
+    buffer = x.buffer
+    if buffer is None or not buffer.contiguous:
+        buffer = scope.arena.buffer(scope.e, x.shape, x.dtype)
+        write(scope.e, x, buffer)
+    tile = tile_of(scope.e, Buffer(buffer.base, row_major(shape), shape, dtype))
+    tile.reads = merged([x], aligned=False) if buffer is x.buffer else {}
+    return tile if shape else scope.keep(tile)
 
 
 def _word(dtype: DType) -> str:
