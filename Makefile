@@ -15,7 +15,7 @@ PY := $(VENV)/bin/python
 help: ## show this page
 	@echo "Palladio: a kernel language for tile programs, embedded in Python."
 	@echo
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "  PYTHON=python3.12   the interpreter that makes $(VENV) (3.11 or newer; now: $(PYTHON))"
 	@echo "  ARGS='...'          more arguments for what the target runs: make test ARGS='tests/architecture -k floors'"
