@@ -20,10 +20,11 @@ def wgmma(acc: Any, a: Any, b: Any) -> None:
     """Start `acc += a @ b` on the tensor cores and return at once.
 
     Args:
-        acc: an accumulator reference `f32[m, n]` (f16 also for f16 operands, i32 for i8 and u8), whole or at a static
-            slice.
-        a: a reference to shared memory `dtype[m, k]`, or an array.
-        b: a reference to shared memory `dtype[k, n]`.
+        acc: an accumulator reference, whole or at a static slice: `f32[m, n]`; also f16 for f16 and 8-bit floats;
+            i32 for i8 and u8.
+        a: a reference to shared memory `dtype[m, k]`, or an array in registers. f16, bf16, f32 (which the hardware
+            rounds to tf32 and the simulator does not), f8e4m3fn, f8e5m2, i8 or u8.
+        b: a reference to shared memory `dtype[k, n]`, of the dtype of `a`; 8-bit floats may differ.
 
     Raises:
         PalladioTypeError: what is no accumulator, no reference to shared memory, or of dtypes that do not go together.
@@ -42,7 +43,11 @@ def wgmma(acc: Any, a: Any, b: Any) -> None:
 
 
 def wgmma_wait(n: int) -> None:
-    """Wait until at most `n` products of this warpgroup are in flight."""
+    """Wait until at most `n` products of this warpgroup are in flight.
+
+    Raises:
+        PalladioTypeError, PalladioValueError: `n` is no integer, or negative.
+    """
     require_trace("wgmma_wait")
     bind(ops.wgmma_wait, n=n)
 
@@ -64,8 +69,12 @@ def mma(acc: Any, a: Any, b: Any, /) -> Any:
     """`acc + a @ b` on arrays, done when it returns.
 
     Args:
-        acc: `f32[m, n]` (f16 also for f16 operands, i32 for i8 and u8).
+        acc: `f32[m, n]`; also f16 for f16 and 8-bit floats; i32 for i8 and u8.
         a, b: `dtype[m, k]` and `dtype[k, n]`.
+
+    Raises:
+        PalladioTypeError: dtypes that the tensor cores do not multiply or accumulate.
+        PalladioValueError: shapes that are not those of a product.
     """
     kinds = [convert.array_type(each) for each in (acc, a, b)]
     ops.check_product(*kinds)

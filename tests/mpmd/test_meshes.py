@@ -1,0 +1,74 @@
+"""What every mesh says of itself, and which may stand beside which."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+import palladio as pl
+import palladio.gpu as plgpu
+import palladio.tpu as pltpu
+
+BLOCKS = plgpu.Mesh(grid=(3,), grid_names="x", cluster=(2,), cluster_names="c", num_threads=2, thread_name="wg")
+MESHES = {
+    "cores": (pl.CoreMesh(("row", "column"), (2, 3)), {"row": 2, "column": 3}, pltpu.HBM),
+    "tensor cores": (pltpu.TensorCoreMesh(axis_name="tc", num_cores=2), {"tc": 2}, pltpu.HBM),
+    "scalar sub-cores": (pltpu.ScalarSubcoreMesh("core", 2), {"core": 2}, pltpu.HBM),
+    "vector sub-cores": (pltpu.VectorSubcoreMesh("core", "subcore", 2, 4), {"core": 2, "subcore": 4}, pltpu.HBM),
+    "blocks": (BLOCKS, {"x": 3, "c": 2, "wg": 2}, plgpu.GMEM),
+    "warps": (plgpu.WarpMesh("warp", 2), {"warp": 2}, plgpu.GMEM),
+}
+
+
+@pytest.mark.parametrize(("mesh", "shape", "space"), MESHES.values(), ids=MESHES)
+def test_a_mesh_says_its_axes_and_where_its_arrays_are(mesh: Any, shape: Mapping[str, int], space: Any) -> None:
+    assert list(mesh.shape.items()) == list(shape.items())
+    assert mesh.default_memory_space is space
+    assert len(mesh.dimension_semantics) == len(shape)
+    assert all("parallel" in semantics for semantics in mesh.dimension_semantics)
+
+
+def test_meshes_of_different_cores_have_different_types_of_core() -> None:
+    types = [mesh.core_type for mesh, _, _ in MESHES.values()]
+    assert len(set(types[:4])) == 4
+    assert types[4] == types[5] and types[4] not in types[:4]
+
+
+TOGETHER = [
+    ("cores", "cores"),
+    ("cores", "tensor cores"),
+    ("tensor cores", "scalar sub-cores"),
+    ("scalar sub-cores", "vector sub-cores"),
+    ("blocks", "blocks"),
+    ("warps", "warps"),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), TOGETHER)
+def test_meshes_that_may_stand_in_one_launch(one: str, other: str) -> None:
+    MESHES[one][0].check_is_compatible_with(MESHES[other][0])
+    MESHES[other][0].check_is_compatible_with(MESHES[one][0])
+
+
+APART = [
+    ("tensor cores", "tensor cores"),
+    ("vector sub-cores", "vector sub-cores"),
+    ("cores", "blocks"),
+    ("cores", "warps"),
+    ("blocks", "warps"),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), APART)
+def test_meshes_that_may_not(one: str, other: str) -> None:
+    for mesh, beside in ((one, other), (other, one)):
+        with pytest.raises(pl.PalladioError):
+            MESHES[mesh][0].check_is_compatible_with(MESHES[beside][0])
+
+
+@pytest.mark.parametrize("name", MESHES)
+def test_no_mesh_goes_with_what_is_none(name: str) -> None:
+    with pytest.raises(pl.PalladioError):
+        MESHES[name][0].check_is_compatible_with("cores")
