@@ -144,8 +144,9 @@ array([7., 7., 7., 7.], dtype=float32)
 
 Which passes a program goes through on its way to each executor stands on one page, `palladio/driver/compile.py`. The
 list of the evaluator (`reference`, the default) is empty: the definition is not to depend on any pass. The executor
-`cpu` compiles grid kernels through LLVM; it is young, and leaves to the evaluator what it cannot compile. The executor
-`simulator` runs kernels of several threads and checks every access of theirs. A compiler for Hopper GPUs is planned.
+`cpu` compiles kernels through LLVM, those of several threads too; what it cannot compile it leaves to the evaluator. The
+executor `simulator` runs kernels of several threads and checks every access of theirs. A compiler for Hopper GPUs is
+planned.
 
 
 Kernels of several threads
@@ -213,7 +214,7 @@ A module imports only from lower floors or from its own package; imports inside 
         palladio/gpu       masked access, atomics; threads, barriers, asynchronous copies, the tensor cores
      9  palladio/call      BlockSpec, GridSpec, pallas_call, kernel, jit: the user's calls
      8  palladio/driver    executors and the choice among them, the pipeline of each, the cache of prepared calls
-     7  palladio/cpu       grid kernels compiled for the host through LLVM
+     7  palladio/cpu       kernels compiled for the host through LLVM
         palladio/machine   threads and asynchronous operations: schedules, checks, findings, timelines
      6  palladio/passes    programs to programs, one pass a file
      5  palladio/trace     from functions to programs: traced values, references, control flow
