@@ -46,7 +46,7 @@ def wgmma_wait(n: int) -> None:
     """Wait until at most `n` products of this warpgroup are in flight.
 
     Raises:
-        PalladioTypeError, PalladioValueError: `n` is no integer, or negative.
+        PalladioValueError: `n` is no integer known when the kernel is traced, or negative.
     """
     require_trace("wgmma_wait")
     bind(ops.wgmma_wait, n=n)
