@@ -12,11 +12,12 @@ import palladio as pl
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
 from palladio.driver.check import run_once
+from palladio.machine.agents import Agent, Flight
 from palladio.machine.clocks import Clock
 from palladio.machine.policies import RoundRobin
 from palladio.machine.shadow import Access, State
 
-
+KINDS = (Access, State, Clock, Agent, Flight)
 SPARE = 16
 """Records more or fewer that chance in the order of steps may leave; 256 steps make hundreds."""
 
@@ -73,19 +74,61 @@ def scopes(steps: int) -> Any:
     return plgpu.kernel(body, pl.ShapeDtypeStruct((2, 8), jnp.float32), num_threads=2, thread_name="wg")
 
 
-def kept(call: Any) -> tuple[int, int, int]:
-    """How many accesses, states and clocks are alive at the end of a run, and that nothing was found."""
+def stores(steps: int) -> Any:
+    """Copies to global memory of which only the sources are ever waited for."""
+
+    def body(x: Any, out: Any, buffer: Any) -> None:
+        @pl.loop(0, steps)
+        def _(step: Any) -> None:
+            plgpu.wait_smem_to_gmem(1, wait_read_only=True)
+            buffer[step % 2] = x[step % 4]
+            plgpu.commit_smem()
+            plgpu.copy_smem_to_gmem(buffer.at[step % 2], out, reduction_op="add")
+
+        plgpu.wait_smem_to_gmem(0, wait_read_only=True)
+
+    out = pl.ShapeDtypeStruct((8,), jnp.float32)
+    return plgpu.kernel(body, out, scratch_types=[plgpu.SMEM((2, 8), jnp.float32)])
+
+
+def warps(steps: int) -> Any:
+    """Warps that are launched in every step."""
+
+    def body(x: Any, out: Any, buffer: Any) -> None:
+        @pl.loop(0, steps)
+        def _(step: Any) -> None:
+            @plgpu.warp_map
+            def _(warp: Any) -> None:
+                buffer[warp] = x[step % 4, warp]
+
+        out[...] = buffer[...]
+
+    return plgpu.kernel(body, pl.ShapeDtypeStruct((4,), jnp.float32), scratch_types=[plgpu.SMEM((4,), jnp.float32)])
+
+
+def kept(call: Any) -> list[int]:
+    """How many accesses, states, clocks, threads and operations are alive as the last thread ends, without findings."""
     x = np.ones((4, 8), np.float32)
-    run = run_once(call, (x,), RoundRobin)
-    assert not run.findings
-    gc.collect()
-    alive = gc.get_objects()
-    counts = tuple(sum(isinstance(each, kind) for each in alive) for kind in (Access, State, Clock))
-    del run
-    return counts  # type: ignore[return-value]
+    counts: list[int] = []
+
+    def prepare(machine: Any) -> None:
+        leave = machine.leave
+
+        def counted(cluster: Any) -> None:
+            gc.collect()
+            alive = gc.get_objects()
+            counts.extend(
+                sum(isinstance(each, kind) for each in alive) for kind in (Access, State, Clock, Agent, Flight)
+            )
+            leave(cluster)
+
+        machine.leave = counted
+
+    assert not run_once(call, (x,), RoundRobin, prepare).findings
+    return counts
 
 
-@pytest.mark.parametrize("kernel", [ring, scopes])
+@pytest.mark.parametrize("kernel", [ring, scopes, stores, warps])
 def test_a_run_of_many_steps_keeps_no_more_than_one_of_few(kernel: Any) -> None:
     few, many = kernel(16), kernel(256)
     kept(few)  # what is made once for the process

@@ -154,17 +154,11 @@ def wait_smem_to_gmem(eqn: Eqn) -> Callable[..., Any]:
 
     def run(agent: Agent) -> Any:
         agent.eqn = eqn
-        awaited = []
-        while len(agent.stores) - len(awaited) > n:
-            group = agent.stores[len(awaited)]
-            awaited.append(group)
-            for flight in group:
+        while len(agent.stores) > n:
+            for flight in agent.stores.popleft():
                 flight.complete()
         if agent.checker is not None:
             agent.checker.stores_awaited(agent, eqn, n, read_only)
-        if not read_only:
-            for _ in awaited:
-                agent.stores.popleft()
         return ()
 
     return run
