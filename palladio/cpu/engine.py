@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from palladio.base import knobs
+from palladio.base.errors import PalladioValueError
 from palladio.cpu.callbacks import CALLER, WORD, Stopped
 from palladio.cpu.coverage import written_whole
 from palladio.cpu.launch_agents import Answer, Stuck
@@ -73,6 +74,8 @@ def compile_grid(grid: Grid, kernel: Program, operands: Sequence[Type]) -> Calla
     def extents(given: Iterator[Any]) -> tuple[Any, int]:
         """The sizes of the grid as the kernel gets them, and how many tasks they make."""
         sizes = [int(next(given)) if size is None else size for size in grid.sizes]
+        if min(sizes, default=1) < 1:
+            raise PalladioValueError("a grid size is at least 1", got=sizes)
         return extent(*sizes), math.prod(size for size, parallel in zip(sizes, grid.parallel) if parallel)
 
     known = None if dynamic else extents(iter(()))

@@ -82,3 +82,31 @@ def test_what_printing_raises_reaches_the_caller(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("builtins.print", interrupted)
     with pytest.raises(KeyboardInterrupt):
         call(kernel, np.zeros(4, np.float32))
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.uint16])
+def test_a_broken_promise_is_told(dtype: Any) -> None:
+    def kernel(x: Any, o: Any) -> None:
+        o[...] = x[...] + pl.multiple_of(x[0], 4)
+
+    kept = np.array([8, 1], dtype)
+    np.testing.assert_array_equal(call(kernel, kept, grid=(1,)), kept + 8)
+    with pytest.raises(pl.PalladioError, match="the promise of multiple_of is broken"):
+        call(kernel, np.array([6, 1], dtype), grid=(1,))
+
+
+def test_a_grid_size_below_one_is_refused_before_anything_runs() -> None:
+    def kernel(x: Any, o: Any) -> None:
+        o[...] = x[...]
+
+    spec = pl.BlockSpec((2,), lambda i: (i,))
+    staged = pl.jit(
+        lambda steps, x: pl.pallas_call(
+            kernel, pl.ShapeDtypeStruct((4,), np.float32), grid=(steps,), in_specs=[spec], out_specs=spec
+        )(x),
+        interpret="cpu",
+    )
+    x = np.ones(4, np.float32)
+    np.testing.assert_array_equal(staged(np.int32(2), x), x)
+    with pytest.raises(pl.PalladioError, match="a grid size is at least 1"):
+        staged(np.int32(0), x)

@@ -96,9 +96,6 @@ LEFT_OUT = {
 }
 """File -> why the CPU does not compile it: it warns so, and gives the right results by the evaluator."""
 
-UNCHECKED = {"debug/multiple_of_is_kept": "compiled code relies on promises and does not check them"}
-"""File -> why what fails by the definition does not on the CPU."""
-
 
 def name_of(path: Path) -> str:
     return str(path.relative_to(HERE).with_suffix(""))
@@ -242,9 +239,6 @@ def test_fails(directive: Directive, executor: str) -> None:
     program = read(directive.path)
     wanted = call(directive, program)
     values = [array(value, var.type) for value, var in zip(wanted.inputs, program.inputs, strict=True)]
-    if executor == "cpu" and name_of(directive.path) in UNCHECKED:
-        run_by(executor, directive, program, values)
-        return
     with pytest.raises(PalladioError) as raised:
         run_by(executor, directive, program, values)
     assert directive.text.partition(" -> ")[2].strip() in str(raised.value)

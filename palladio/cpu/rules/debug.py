@@ -5,30 +5,58 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from palladio.cpu.callbacks import Callback
 from palladio.cpu.emit import V
 from palladio.cpu.scope import Rule, Scope
-from palladio.cpu.tiles import Tile, write
+from palladio.cpu.tiles import Tile, scalar_tile, write
 from palladio.ir.op import Op
 from palladio.ops import debug
+from palladio.types import dtypes
+
+
+def _ask(scope: Scope, op: Op, tiles: Sequence[Tile], params: dict[str, Any]) -> None:
+    """Have Python do an operation."""
+    e, function = scope.e, scope.function
+    addresses: list[V] = []
+    for tile in tiles:
+        target = scope.arena.buffer(e, tile.shape, tile.dtype)
+        write(e, tile, target)
+        addresses.append(e.value("i64", f"ptrtoint {target.base} to i64"))
+    location = None if function.eqn is None else function.eqn.location
+    function.callbacks.append(Callback(op, [tile.type for tile in tiles], params, location))
+    function.ask(len(function.callbacks) - 1, addresses)
 
 
 def _asks(op: Op) -> Rule:
     """A rule that has Python do the operation."""
 
     def rule(scope: Scope, *tiles: Tile, **params: Any) -> Sequence[Tile]:
-        e, function = scope.e, scope.function
-        addresses: list[V] = []
-        for tile in tiles:
-            target = scope.arena.buffer(e, tile.shape, tile.dtype)
-            write(e, tile, target)
-            addresses.append(e.value("i64", f"ptrtoint {target.base} to i64"))
-        location = None if function.eqn is None else function.eqn.location
-        function.callbacks.append(Callback(op, [tile.type for tile in tiles], params, location))
-        function.ask(len(function.callbacks) - 1, addresses)
+        _ask(scope, op, tiles, params)
         return ()
 
     return rule
 
 
-RULES: dict[str, Rule] = {op.name: _asks(op) for op in (debug.debug_print, debug.debug_check)}
+def _promise(scope: Scope, x: Tile, *, values: tuple[int, ...]) -> Sequence[Tile]:
+    """That of a scalar is checked here, and told by Python if it is broken; those of arrays are believed."""
+    if x.shape or scope.function.caller is None:
+        return (x,)
+    e = scope.e
+    number = x.at((), 1)
+    kept = scalar_tile(e, number, x.dtype)
+    for factor in values:
+        if factor > np.iinfo(x.dtype).max:
+            continue
+        rest = e.binary("srem" if dtypes.is_signed(x.dtype) else "urem", number, e.constant(factor, number.type))
+        with e.when(e.compare("icmp ne", rest, e.constant(0, rest.type))):
+            _ask(scope, debug.multiple_of, [kept], {"values": values})
+    return (kept,)
+
+
+RULES: dict[str, Rule] = {
+    debug.debug_print.name: _asks(debug.debug_print),
+    debug.debug_check.name: _asks(debug.debug_check),
+    debug.multiple_of.name: _promise,
+}

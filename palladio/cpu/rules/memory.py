@@ -304,10 +304,6 @@ def _insert(scope: Scope, x: Tile, value: Tile, *indices: Tile, transforms: Tran
     return (tile if tile.shape else scope.keep(tile),)
 
 
-def _promise(scope: Scope, x: Tile, *, values: tuple[int, ...]) -> Sequence[Tile]:
-    return (x,)
-
-
 RULES: dict[str, Rule] = {
     "load": _load,
     "store": _store,
@@ -315,5 +311,4 @@ RULES: dict[str, Rule] = {
     "accumulate": _accumulate,
     "extract": _extract,
     "insert": _insert,
-    "multiple_of": _promise,
 }
