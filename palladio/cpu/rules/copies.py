@@ -309,13 +309,17 @@ def loaded(scope: Scope, buffer: Buffer, stack: Transforms, operands: Sequence[T
         view = viewed(scope, buffer, stack, operands)
     except NoView:
         return Selection(scope, buffer, stack, [settled(scope, tile) for tile in operands]).read()
-    if not view.guards:
-        return tile_of(scope.e, view.buffer)
-    dtype = view.buffer.dtype
-    copy = scope.arena.buffer(scope.e, view.buffer.shape, view.buffer.dtype)
-    view.buffer = bits_of(view.buffer)
-    copy_views(scope.e, view, View(bits_of(copy)), dtype, dtypes.uninitialized(dtype))
-    return tile_of(scope.e, copy)
+    e, guard, buffer = scope.e, scope.e.truth(view.guards), view.buffer
+    if guard is None:
+        return tile_of(e, buffer)
+    # Outside, a copy with uninitialised values where nothing is.
+    copy = scope.arena.buffer(e, buffer.shape, buffer.dtype)
+    with e.when(e.binary("xor", guard, V("true", "i1"))):
+        view.buffer = bits_of(buffer)
+        copy_views(e, view, View(bits_of(copy)), buffer.dtype, dtypes.uninitialized(buffer.dtype))
+    base = e.select(guard, buffer.base, copy.base)
+    strides = tuple(e.choose(guard, *each) for each in zip(buffer.strides, copy.strides, strict=True))
+    return tile_of(e, Buffer(base, strides, copy.shape, copy.dtype))
 
 
 def _store_into_block(
