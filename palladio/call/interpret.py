@@ -86,7 +86,11 @@ def _executor(params: Any) -> Any:
 
 @contextmanager
 def force_gpu_interpret_mode(params: Any = None) -> Iterator[None]:
-    """Kernels called inside the block run on the simulator, with these parameters."""
+    """Kernels called inside the block run on the simulator, with these parameters.
+
+    Raises:
+        PalladioTypeError: what is no `InterpretGPUParams`.
+    """
     with at_call():
         chosen = _executor(InterpretGPUParams() if params is None else params)
     with use(chosen):
@@ -94,7 +98,11 @@ def force_gpu_interpret_mode(params: Any = None) -> Iterator[None]:
 
 
 def set_gpu_interpret_mode(params: Any = None) -> None:
-    """From now on kernels run on the simulator with these parameters; None or False ends that."""
+    """From now on kernels run on the simulator with these parameters; None or False ends that.
+
+    Raises:
+        PalladioTypeError: what is no `InterpretGPUParams`.
+    """
     with at_call():
         chosen = InterpretGPUParams() if params is True else params
         force(None if params is None or params is False else _executor(chosen))

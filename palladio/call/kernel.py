@@ -80,6 +80,11 @@ def gpu_kernel(
 
     Returns:
         A function of pytrees of NumPy, PyTorch or JAX arrays that returns arrays of their kind.
+
+    Raises:
+        PalladioTypeError: no function, no types of outputs or scratch, no executor; what does not go with the mesh.
+        PalladioValueError: as `plgpu.Mesh`; an argument in two spellings; aliases of other shapes or dtypes.
+        CheckError: on the simulator, its first finding.
     """
     with at_call():
         mesh = Mesh(grid, grid_names, cluster, cluster_names, num_threads, thread_name, name)

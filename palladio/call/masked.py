@@ -49,6 +49,11 @@ def load(
         other: a value that broadcasts to what is read.
         cache_modifier, eviction_policy, volatile, optimized: advice to compilers.
         layout: how registers hold the result, as `plgpu.layout_cast` takes it.
+
+    Raises:
+        PalladioTypeError: what is no reference or layout; a mask that is not of bools; `other` without a mask or of another
+            dtype.
+        PalladioValueError: shapes that do not broadcast.
     """
     if layout is not None:
         layout = described_layout(layout)
@@ -79,7 +84,13 @@ def store(
     """`ref[idx] = val`; where the mask is false nothing is written.
 
     Args:
+        val: broadcasts to the shape of `ref[idx]`, and has its dtype.
+        mask: a bool array that broadcasts to it.
         eviction_policy, optimized: advice to compilers.
+
+    Raises:
+        PalladioTypeError: what is no reference, a mask that is not of bools, a value of another dtype.
+        PalladioValueError: shapes that do not broadcast.
     """
     target = _reached(ref, idx)
     if mask is None:
@@ -126,7 +137,11 @@ def _atomic(kind: str, doc: str) -> Any:
         return bind(atomics.atomic, target.root, *inputs, transforms=target.transforms, kind=kind)[0]
 
     atomic.__name__ = f"atomic_{kind}"
-    atomic.__doc__ = f"{doc} where the mask is true, atomically, element by element; returns the old elements."
+    atomic.__doc__ = (
+        f"{doc} where the mask is true, atomically, element by element; returns the old elements.\n\n"
+        "Raises:\n    PalladioTypeError: what is no reference, or a dtype that has no such operation.\n"
+        "    PalladioValueError, PalladioIndexError: shapes that do not broadcast, an index outside."
+    )
     return atomic
 
 
@@ -143,6 +158,10 @@ def atomic_cas(ref: Any, cmp: Any, val: Any) -> Any:
     """Where an element of `ref`, which may be `ref.at[idx]`, equals `cmp`, write `val`; atomically, element by element.
 
     Returns the old elements.
+
+    Raises:
+        PalladioTypeError: what is no reference, or values of another dtype.
+        PalladioValueError: values that do not broadcast to its shape.
     """
     target = _reached(ref, None)
     inputs = (fitted(cmp, target), fitted(val, target), *target.operands)

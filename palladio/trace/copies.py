@@ -100,7 +100,12 @@ def copy_smem_to_gmem(
         src, dst: references `dtype[shape]` of one shape and dtype.
         predicate: a scalar bool; where it is false nothing is copied.
         commit_group: close the group of copies behind this one.
-        reduction_op: combine with what is there: "add", "min", "max", "and", "or", "xor".
+        reduction_op: combine with what is there: "add", "min", "max", and of integers "and", "or", "xor".
+
+    Raises:
+        PalladioTypeError: what is no reference to shared or to global memory; another dtype, or one that the reduction
+            does not take; a predicate that is no bool[].
+        PalladioValueError: another shape; no such reduction.
     """
     arguments = {"src": src, "dst": dst}
     roots, stacks, operands = reached(*(require_reference(each, name) for name, each in arguments.items()))
@@ -110,9 +115,12 @@ def copy_smem_to_gmem(
 
 
 def commit_smem_to_gmem_group() -> None:
-    """Close the group of this thread's copies to global memory since the last one."""
+    """Close the group of this thread's copies to global memory since the last one.
+
+    Raises:
+        PalladioValueError: outside of a kernel.
+    """
     require_trace("commit_smem_to_gmem_group")
-    require_trace("commit_smem")
     bind(ops.commit_smem_to_gmem_group)
 
 
@@ -121,19 +129,30 @@ def wait_smem_to_gmem(n: int, wait_read_only: bool = False) -> None:
 
     Args:
         wait_read_only: wait only until the others have read their sources, which may then be written again.
+
+    Raises:
+        PalladioValueError: `n` is no integer known when the kernel is traced, or negative; outside of a kernel.
     """
     require_trace("wait_smem_to_gmem")
     bind(ops.wait_smem_to_gmem, n=n, read_only=bool(wait_read_only))
 
 
 def commit_smem() -> None:
-    """Make this thread's ordinary stores to shared memory visible to copies and products that start after it."""
+    """Make this thread's ordinary stores to shared memory visible to copies and products that start after it.
+
+    Raises:
+        PalladioValueError: outside of a kernel.
+    """
     require_trace("commit_smem")
     bind(ops.commit_smem)
 
 
 def async_prefetch(ref: Any, *, collective_axes: Any = None, leader_tracked: Any = None, predicate: Any = None) -> None:
-    """Ask for global memory to be brought into the second-level cache."""
+    """Ask for global memory to be brought into the second-level cache.
+
+    Raises:
+        PalladioTypeError: what is no reference to global memory.
+    """
     (root,), (stack,), operands = reached(require_reference(ref, "ref"))
     bind(ops.async_prefetch, root, predicate_of(predicate), *operands, transforms=stack)
 
@@ -154,7 +173,11 @@ def async_store_smem(
         src: the array, `dtype[shape]` of what `ref` reaches.
         barrier: it gets one arrival, in that block, when the bytes have landed.
         cluster_idx, cluster_dim: the block's index along a cluster axis; left out, where `ref` and `barrier` point.
-        atomic: combine with what is there: "add", "min", "max", "and", "or", "xor".
+        atomic: combine with what is there: "add", "min", "max", and of integers "and", "or", "xor".
+
+    Raises:
+        PalladioTypeError: no shared memory, no barrier, or an array of another dtype.
+        PalladioValueError: another shape; no such way to combine; an axis that the cluster has not.
     """
     target, signalled = require_reference(ref, "ref"), require_reference(barrier, "barrier")
     for axis in axis_names(cluster_dim, "cluster_dim"):
@@ -169,6 +192,10 @@ def cluster_ref(ref: Any, idxs: dict[str, Any]) -> Reference:
 
     Args:
         idxs: for some cluster axes, the block's index along them.
+
+    Raises:
+        PalladioTypeError: what is no reference; indices that are no mapping.
+        PalladioValueError: an axis that the cluster has not.
     """
     if not isinstance(idxs, Mapping):
         raise PalladioTypeError(

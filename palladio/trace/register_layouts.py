@@ -83,6 +83,10 @@ def _reduction(name: str, doc: str) -> Callable[..., Any]:
         axis: an axis or several; all by default.
         keepdims: keep the reduced axes with size 1.
         accumulator_ilp: advice to a compiler: into how many independent chains a thread splits its part.
+
+    Raises:
+        PalladioTypeError: a reference, or a dtype that has no such reduction.
+        PalladioValueError: an axis that there is not, or that stands twice; less than one chain.
     """
     return reduction
 
@@ -94,7 +98,12 @@ product_of = _reduction("prod", "The product")
 
 
 def transpose_ref(ref: Any, permutation: Sequence[int]) -> View:
-    """The reference with its axes in another order; the older spelling of `ref.transpose(permutation)`."""
+    """The reference with its axes in another order; the older spelling of `ref.transpose(permutation)`.
+
+    Raises:
+        PalladioTypeError: what is no reference, or no sequence.
+        PalladioValueError: what is no permutation of the axes.
+    """
     return require_reference(ref, "ref").transpose(*entries(permutation, "permutation", "the axes in their new order"))
 
 

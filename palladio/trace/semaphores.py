@@ -128,8 +128,13 @@ def semaphore_wait(sem: Any, value: Any = 1, *, decrement: bool = True, memory_s
     """Wait until a semaphore is at least `value`.
 
     Args:
+        value: i32[].
         decrement: take `value` off it then.
         memory_scope: as in `semaphore_signal`.
+
+    Raises:
+        PalladioTypeError: what is no semaphore; a value that is no scalar integer.
+        PalladioValueError: no such scope.
     """
     _require_scope(memory_scope)
     (root,), (stack,), operands = reached(_semaphore(sem))
@@ -138,6 +143,10 @@ def semaphore_wait(sem: Any, value: Any = 1, *, decrement: bool = True, memory_s
 
 
 def semaphore_read(sem: Any) -> Any:
-    """The count of a semaphore, i32[]; it may change at once."""
+    """The count of a semaphore, i32[]; it may change at once.
+
+    Raises:
+        PalladioTypeError: what is no semaphore.
+    """
     (root,), (stack,), operands = reached(_semaphore(sem))
     return bind(ops.semaphore_read, root, *operands, transforms=stack)[0]

@@ -57,6 +57,10 @@ def wgmma_accumulator_load(acc: Any, *, wait_n: int | None = 0) -> Any:
 
     Args:
         wait_n: how many products may still be in flight; None waits for nothing, the caller has.
+
+    Raises:
+        PalladioTypeError: what is no accumulator; a part that is not static.
+        PalladioValueError: a negative number of products.
     """
     accumulator = require_reference(acc, "acc")
     if accumulator.memory_space is not ACC:
@@ -88,6 +92,9 @@ def set_max_registers(n: int, *, action: str) -> None:
     Args:
         n: a multiple of 8 from 24 to 256.
         action: "increase", which waits until they are free, or "decrease".
+
+    Raises:
+        PalladioValueError: another number or action; outside of a kernel.
     """
     require_trace("set_max_registers")
     bind(ops.set_max_registers, count=n, action=action)

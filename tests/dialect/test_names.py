@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 from typing import Any
 
@@ -13,6 +14,8 @@ import palladio.gpu as plgpu
 import palladio.numpy as jnp
 from palladio.call.refused import REFUSED
 from tests.dialect.kernels import kernel
+
+NEVER_FAILS = {"enable_hardware_limits"}
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -79,3 +82,15 @@ def test_shapes_are_described_as_everywhere() -> None:
     assert plgpu.ShapeDtypeStruct is pl.ShapeDtypeStruct
     assert isinstance(plgpu.SwizzleTransform(64), plgpu.Transform)
     assert plgpu.ShapeDtypeStruct((2,), np.float32).dtype == np.float32
+
+
+FUNCTIONS = [
+    name
+    for name in plgpu.__all__
+    if name not in REFUSED and inspect.isfunction(getattr(plgpu, name)) and name not in NEVER_FAILS
+]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_function_says_what_it_raises(name: str) -> None:
+    assert "\nRaises:" in (inspect.getdoc(getattr(plgpu, name)) or "")
