@@ -14,7 +14,7 @@ import numpy as np
 from palladio.base.errors import PalladioTypeError, PalladioValueError
 from palladio.ir.op import DischargeContext, Discharged, Op
 from palladio.ops import access
-from palladio.ops.memory import COMBINERS, Transforms, part_of, require_like, updated
+from palladio.ops.memory import COMBINERS, Transforms, part_of, require_combinable, require_like, updated
 from palladio.types import dtypes
 from palladio.types.attributes import Named
 from palladio.types.effects import SYNC, Effect, read, write
@@ -93,6 +93,18 @@ def _require_pair(source: RefType, target: RefType, stacks: Stacks, indices: Seq
     return part
 
 
+# What the copy engine combines with (PTX ISA, cp.reduce.async.bulk): a product is not among it.
+REDUCTIONS = tuple(kind for kind in COMBINERS if kind != "mul")
+
+
+def _require_reduction(reduction: str | None, part: ArrayType, argument: str) -> None:
+    if reduction is None:
+        return
+    if reduction not in REDUCTIONS:
+        raise PalladioValueError("no such reduction", argument=argument, expected=", ".join(REDUCTIONS), got=reduction)
+    require_combinable(reduction, part)
+
+
 def _copied(source: Any, target: Any, stacks: Stacks, indices: Sequence[Any], outside: Any = None) -> None:
     access.write(target, stacks[1], indices, np.array(access.read(source, stacks[0], indices, outside)))
 
@@ -148,12 +160,9 @@ def _store_type(
     source: Type, target: Type, predicate: Type, *indices: Type, transforms: Stacks, reduction: str | None
 ) -> Sequence[Type]:
     given = require_space("the source of a copy to global memory", source, SMEM, argument="src")
-    _require_pair(given, require_space("its target", target, *_GLOBAL, argument="dst"), transforms, indices)
+    part = _require_pair(given, require_space("its target", target, *_GLOBAL, argument="dst"), transforms, indices)
     require_predicate(predicate)
-    if reduction is not None and reduction not in COMBINERS:
-        raise PalladioValueError(
-            "no such reduction", argument="reduction_op", expected=", ".join(COMBINERS), got=reduction
-        )
+    _require_reduction(reduction, part, "reduction_op")
     return ()
 
 
@@ -258,9 +267,9 @@ def _store_smem_type(
 ) -> Sequence[Type]:
     memory = require_space("the target of a store to a block of the cluster", target, SMEM, argument="ref")
     require_barrier(barrier, transforms[1], indices)
-    require_like("the value", value, part_of(memory, transforms[0], indices))
-    if reduction is not None and reduction not in COMBINERS:
-        raise PalladioValueError("no such reduction", argument="atomic", expected=", ".join(COMBINERS), got=reduction)
+    part = part_of(memory, transforms[0], indices)
+    require_like("the value", value, part)
+    _require_reduction(reduction, part, "atomic")
     return ()
 
 

@@ -72,7 +72,8 @@ def require_mask(mask: Type, wanted: ArrayType) -> None:
         )
 
 
-def _require_combinable(kind: str, array: ArrayType) -> None:
+def require_combinable(kind: str, array: ArrayType) -> None:
+    """Refuse a way to combine that there is not, or not for this dtype."""
     if kind != "set" and kind not in COMBINERS:
         raise PalladioValueError("no such way to combine", expected=", ".join(["set", *COMBINERS]), got=kind)
     if kind in ("add", "mul") and dtypes.is_bool(array.dtype):
@@ -104,7 +105,7 @@ extract = Op(
 def _insert_type(array: Type, value: Type, *indices: Type, transforms: Transforms, kind: str) -> Sequence[Type]:
     part = accessed(array, transforms, indices, ref=False)
     require_like("the value", value, part)
-    _require_combinable(kind, part)
+    require_combinable(kind, part)
     return (array,)
 
 
@@ -244,7 +245,7 @@ swap = Op(
 def _accumulate_type(ref: Type, value: Type, *indices: Type, transforms: Transforms) -> Sequence[Type]:
     part = accessed(ref, transforms, indices, ref=True)
     require_like("the value", value, part)
-    _require_combinable("add", part)
+    require_combinable("add", part)
     return ()
 
 

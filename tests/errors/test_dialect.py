@@ -670,11 +670,28 @@ def test_an_unknown_reduction() -> None:
         ValueError,
         """
         reduction_op: no such reduction
-          expected: add, mul, max, min, and, or, xor
+          expected: add, max, min, and, or, xor
           got:      mean
           test_dialect.py:N, in body
             plgpu.copy_smem_to_gmem(tile, o, reduction_op="mean")
             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+        """,
+    ):
+        launch(body, X, scratch=[TILE])
+
+
+def test_a_reduction_that_the_dtype_has_not() -> None:
+    def body(x: Any, o: Any, tile: Any) -> None:
+        plgpu.copy_smem_to_gmem(tile, o, reduction_op="and")
+
+    with shows(
+        TypeError,
+        """
+        floats have no and
+          got:      f32[8,16]
+          test_dialect.py:N, in body
+            plgpu.copy_smem_to_gmem(tile, o, reduction_op="and")
+            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
         """,
     ):
         launch(body, X, scratch=[TILE])
