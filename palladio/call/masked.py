@@ -51,8 +51,8 @@ def load(
         layout: how registers hold the result, as `plgpu.layout_cast` takes it.
 
     Raises:
-        PalladioTypeError: what is no reference or layout; a mask that is not of bools; `other` without a mask or of another
-            dtype.
+        PalladioTypeError: what is no reference or layout; a mask that is not of bools; `other` without a mask or of
+            another dtype.
         PalladioValueError: shapes that do not broadcast.
     """
     if layout is not None:
