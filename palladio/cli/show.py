@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +12,13 @@ from rich.console import Console
 from rich.syntax import Syntax
 from rich.text import Text
 
+from palladio.call import launching
 from palladio.call.jit import STAGED
 from palladio.call.pallas_call import PREPARED
 from palladio.cli.target import HELP, SYNTAX, function
-from palladio.cpu.engine import Compiled
-from palladio.cpu.lower import lower_grid
+from palladio.cpu.launch import LoweredLaunch, lower_launch
+from palladio.cpu.lower import Lowered, lower_grid
+from palladio.cpu.machine_code import KERNEL, MachineCode
 from palladio.cpu.scope import Refused
 from palladio.driver.compile import PIPELINES
 from palladio.driver.executors import CPU
@@ -24,23 +26,37 @@ from palladio.driver.observe import prepared_programs
 from palladio.ir.program import Eqn, Program, walk
 from palladio.ir.text import print_program
 from palladio.ops.grid import Grid, grid_call
+from palladio.ops.launch import Launch, launch
 from palladio.passes import PASSES, run_passes
 
 
-def _kernel(eqn: Eqn) -> Program:
-    return eqn.params["kernel"]
+def _programs(eqn: Eqn) -> tuple[Program, ...]:
+    """The kernel of a call, or the programs of a launch."""
+    return eqn.params["programs"] if eqn.op is launch else (eqn.params["kernel"],)
+
+
+def _printed(eqn: Eqn) -> str:
+    return "\n".join(map(print_program, _programs(eqn)))
 
 
 def _discharged(eqn: Eqn) -> str:
-    return print_program(run_passes(_kernel(eqn), [PASSES["discharge"]]))
+    """Those of a launch stay as they are: other threads reach what their references refer to."""
+    passes = [] if eqn.op is launch else [PASSES["discharge"]]
+    return "\n".join(print_program(run_passes(program, passes)) for program in _programs(eqn))
 
 
 def _llvm(eqn: Eqn) -> str:
-    return lower_grid(eqn.params["grid"], _kernel(eqn), eqn.input_types).text
+    return _lowered(eqn).text
+
+
+def _lowered(eqn: Eqn) -> Lowered | LoweredLaunch:
+    if eqn.op is launch:
+        return lower_launch(eqn.params["launch"], eqn.params["programs"], eqn.input_types)
+    return lower_grid(eqn.params["grid"], eqn.params["kernel"], eqn.input_types)
 
 
 def _assembly(eqn: Eqn) -> str:
-    return Compiled(lower_grid(eqn.params["grid"], _kernel(eqn), eqn.input_types)).assembly()
+    return MachineCode(_llvm(eqn), KERNEL).assembly()
 
 
 @dataclass(frozen=True)
@@ -49,7 +65,7 @@ class Stage:
 
     Fields:
         doc: what the user reads about it.
-        text: the kernel of a `grid_call` at this stage.
+        text: the kernel of a call, or the programs of a launch, at this stage.
         optimised: whether the program has been through the CPU executor's passes before.
         language: what a highlighter calls the text.
     """
@@ -61,11 +77,9 @@ class Stage:
 
 
 STAGES: dict[str, Stage] = {
-    "traced": Stage("as Python wrote it down", lambda eqn: print_program(_kernel(eqn)), optimised=False),
+    "traced": Stage("as Python wrote it down", _printed, optimised=False),
     "discharged": Stage("with values in the place of references", _discharged, optimised=False),
-    "optimised": Stage(
-        "behind the passes of the CPU executor", lambda eqn: print_program(_kernel(eqn)), optimised=True
-    ),
+    "optimised": Stage("behind the passes of the CPU executor", _printed, optimised=True),
     "llvm": Stage("the LLVM text that is compiled", _llvm, optimised=True, language="llvm"),
     "asm": Stage("the machine code for this processor", _assembly, optimised=True, language="gas"),
 }
@@ -89,6 +103,7 @@ def run(options: Namespace) -> int:
     stage = STAGES[options.stage]
     target = function(options.target)
     PREPARED.clear()
+    launching.PREPARED.clear()
     STAGED.clear()
     with prepared_programs() as programs:
         target()
@@ -115,15 +130,25 @@ def run(options: Namespace) -> int:
 def _calls(programs: list[Program], stage: Stage) -> Iterator[Eqn]:
     for program in programs:
         passed = run_passes(program, PIPELINES[CPU.name]) if stage.optimised else program
-        yield from (eqn for eqn in walk(passed) if eqn.op is grid_call)
+        yield from (eqn for eqn in walk(passed) if eqn.op in (grid_call, launch))
 
 
 def _heading(eqn: Eqn) -> str:
-    grid: Grid = eqn.params["grid"]
-    sizes = ", ".join("dynamic" if size is None else str(size) for size in grid.sizes)
-    types = ", ".join(map(str, eqn.input_types[grid.dynamic :]))
-    outputs = ", ".join(map(str, grid.output_types))
-    return f"{_kernel(eqn).name}({types}) -> {outputs}, grid ({sizes})"
+    call: Grid | Launch = eqn.params["launch" if eqn.op is launch else "grid"]
+    if isinstance(call, Grid):
+        where = f"grid ({_sizes(call.sizes)})"
+    else:
+        where = ", ".join(
+            " ".join(f"{axis.kind} {axis.name}={_sizes([axis.size])}" for axis in mesh.axes) or "one thread"
+            for mesh in call.meshes
+        )
+    types = ", ".join(map(str, eqn.input_types[call.dynamic :]))
+    outputs = ", ".join(map(str, call.output_types))
+    return f"{', '.join(program.name for program in _programs(eqn))}({types}) -> {outputs}, {where}"
+
+
+def _sizes(sizes: Sequence[int | None]) -> str:
+    return ", ".join("dynamic" if size is None else str(size) for size in sizes)
 
 
 def _print(console: Console, heading: str, text: str, language: str | None) -> None:

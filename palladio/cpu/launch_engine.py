@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -32,6 +33,10 @@ RESIDENT = 132
 """How many clusters run at once at most where blocks wait for each other: as many as the machine lets."""
 
 
+BRIEF_S = 100e-6
+"""Seconds of work for which waking another thread does not pay."""
+
+
 class CompiledLaunch:
     """A lowered launch, ready to be called."""
 
@@ -43,6 +48,7 @@ class CompiledLaunch:
         self.call(None, None, asked.ctypes.data, -1, 0)
         self.frame = int(asked[Header.FRAME])
         self.cluster = lowered.fixed + self.frame * lowered.members
+        self.brief = False
 
     def assembly(self) -> str:
         """The machine code as text."""
@@ -65,14 +71,17 @@ class CompiledLaunch:
             taken.append(memory)
             return self.work(arrays, sizes, memory, slots, failed)
 
+        begun = time.perf_counter()
+        workers = 1 if lowered.together or self.brief else knobs.thread_count()
         try:
             if lowered.together:
                 start()(0, clusters)
             else:
-                run_tasks(clusters, knobs.thread_count(), start, failed)
+                run_tasks(clusters, workers, start, failed)
         finally:
             for memory in taken:
                 POOL.give(memory)
+        self.brief = (time.perf_counter() - begun) * workers < BRIEF_S
 
     def work(self, arrays: Any, sizes: Any, memory: Array, slots: int, failed: Sequence[BaseException]) -> Work:
         """What runs some clusters, in this thread of the system."""
@@ -123,7 +132,8 @@ def compile_launch(
         inputs: list[Array] = []
         for n, value in enumerate(values[dynamic:]):
             plain = np.ascontiguousarray(value).reshape(np.shape(value))
-            copied = n in changed and n not in kept
+            overlaps = any(np.may_share_memory(plain, each) for each in out or ())
+            copied = overlaps or (n in changed and n not in kept)
             inputs.append(np.array(value, order="C") if copied else plain)
         outputs: list[Array] = []
         for n, type in enumerate(launch.output_types):

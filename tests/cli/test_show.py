@@ -20,6 +20,7 @@ from tests.architecture.source import ROOT
 SOURCE = """
     import numpy as np
     import palladio as pl
+    import palladio.gpu as plgpu
     from helper import FACTOR
 
     X = np.arange(8, dtype=np.float32)
@@ -47,6 +48,13 @@ SOURCE = """
     def refused():
         pl.pallas_call(odd, OUT)(X)
         call(X)
+
+    def pair(x, out):
+        me = pl.axis_index("wg")
+        out[pl.ds(me * 4, 4)] = x[pl.ds(me * 4, 4)] * 2
+
+    def launched():
+        plgpu.kernel(pair, OUT, num_threads=2, thread_name="wg")(X)
 
     def nothing():
         pass
@@ -113,6 +121,14 @@ def test_every_kernel_is_shown_in_the_order_of_the_calls(file: Path, capsys: pyt
 
 def test_a_kernel_inside_a_staged_function_is_shown(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "program double(" in shown(capsys, "show", f"{file}::staged")[1]
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_launch_at_every_stage(stage: str, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", f"{file}::launched", "--stage", stage]) == 0
+    out = capsys.readouterr().out
+    assert "pair(f32[8]) -> f32[8], thread wg=2" in out
+    assert {"llvm": "presplitcoroutine", "asm": "kernel"}.get(stage, "program pair(wg:i32[]") in out
 
 
 def test_what_was_prepared_before_is_shown_again(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
