@@ -46,6 +46,10 @@ def run(options: Namespace) -> int:
     if output is None:
         print(found.text(width=options.width))
         return 0
-    (found.svg if output.suffix == ".svg" else found.perfetto)(output)
+    try:
+        (found.svg if output.suffix == ".svg" else found.perfetto)(output)
+    except OSError as error:
+        print(f"palladio: cannot write {output}: {error.strerror}", file=sys.stderr)
+        return 1
     print(f"{output}: {duration_text(found.duration)} of {MODELLED.split(',')[0]}, {len(found.spans)} steps")
     return 0

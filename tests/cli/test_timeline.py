@@ -76,3 +76,11 @@ def test_bad_options_are_refused(
 ) -> None:
     assert main(["timeline", f"{file}::run", *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_file_that_cannot_be_written_is_named(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "missing" / "out.svg"
+    assert main(["timeline", f"{file}::run", "-o", str(output)]) == 1
+    assert f"cannot write {output}: No such file or directory" in capsys.readouterr().err
