@@ -57,6 +57,7 @@ class Machine:
         flights: asynchronous operations under way, in the order of their issue.
         checker: what watches every access, or None.
         worked, spun: steps of threads that were no mere looking again, and how often threads have only looked since.
+        most_spins: how many such looks end a run.
         timer: what keeps model time, or None.
         zeros: whether memory that nothing has written holds zeros rather than uninitialised values.
     """
@@ -75,6 +76,7 @@ class Machine:
         self.clusters = 0
         self.spun = 0
         self.worked = 0
+        self.most_spins = MOST_SPINS
 
     @property
     def only_spinning(self) -> bool:
@@ -104,7 +106,7 @@ class Machine:
                 return
             if self.spun > len(self.runnable) and any(group.start_next() for group in reversed(self.groups)):
                 self.spun = 0
-            if self.spun > MOST_SPINS:
+            if self.spun > self.most_spins:
                 self.stuck()
                 return
             if self.timer is not None:
