@@ -226,6 +226,7 @@ class _Program:
         self.mesh = launch.meshes[number]
         self.agent = Agent(f"agent{number}", LAUNCHED, REFUSED_IN_LAUNCHES, launch.callbacks)
         self.e = self.agent.e
+        self.memories: dict[int, Memory] = {}
         self.stores: list[tuple[int, RefType, int]] = []
         self.rooms: list[tuple[int, list[tuple[int, RefType]]]] = []
         self.block_bytes = self.lay_out()
@@ -342,7 +343,8 @@ class _Program:
         return Site(memory, buffer_of(seen, base), type=seen, siblings=siblings)
 
     def memory(self, position: int, steady: bool) -> Memory:
-        memory = Memory(f"array{position}", steady)
+        """The memory of an operand, which an output may share."""
+        memory = self.memories.setdefault(position, Memory(f"array{position}", steady))
         if not steady:
             self.agent.shared.add(memory)
         return memory

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import itertools
 import signal
 import threading
 import warnings
@@ -204,6 +205,28 @@ def test_matmuls_of_random_sizes(dtype: Any) -> None:
         np.testing.assert_allclose(out, wide[0] @ wide[1], rtol=1e-4, atol=1e-4)
 
 
+SMALL = hopper.MatmulConfig(tile_m=16, tile_n=16, tile_k=8, stages=2, blocks=3)
+
+
+def test_grouped_products_and_attention() -> None:
+    rng = np.random.default_rng(2)
+    sizes = [13, 0, 21, 6]
+    lhs, rhs, grad = (rng.standard_normal(shape, np.float32) for shape in ((44, 19), (4, 19, 23), (44, 23)))
+    ends = np.cumsum([0, *sizes])
+    parts = [slice(*bounds) for bounds in itertools.pairwise(ends)]
+    product, gradient = hopper.gmm(lhs, rhs, sizes, config=SMALL), hopper.tgmm(lhs.T, grad, sizes, config=SMALL)
+    for group, part in enumerate(parts):
+        wide = lhs[part].astype(np.float64)
+        np.testing.assert_allclose(product[part], wide @ rhs[group], atol=1e-4)
+        np.testing.assert_allclose(gradient[group], wide.T @ grad[part], atol=1e-4)
+    np.testing.assert_array_equal(product[ends[-1] :], 0)
+    q, k, v = (rng.standard_normal((2, length, 16)).astype(np.float16) for length in (30, 45, 45))
+    scores = q.astype(np.float64) @ k.astype(np.float64).transpose(0, 2, 1) / 4
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    expected = weights / weights.sum(-1, keepdims=True) @ v.astype(np.float64)
+    np.testing.assert_allclose(np.asarray(hopper.attention(q, k, v), np.float64), expected, atol=4e-3)
+
+
 # Blocks that wait for each other.
 
 
@@ -351,3 +374,47 @@ def test_launches_inside_of_a_staged_loop() -> None:
         return pl.fori_loop(0, 3, lambda _, value: step(value), x)
 
     np.testing.assert_array_equal(several(np.array([0, 10], INT)), [13, 3])
+
+
+# What is left to the machine.
+
+
+def barriers_in_a_loop_of_a_cluster(o: Any) -> None:
+    def meet(met: Any) -> None:
+        plgpu.barrier_arrive_and_wait(met)
+
+    @pl.loop(0, 2)
+    def _(_: Any) -> None:
+        pl.run_scoped(meet, plgpu.ClusterBarrier(collective_axes="c"), collective_axes="wg")
+
+    o[pl.axis_index("c")] = 1
+
+
+def warps_that_wait(o: Any) -> None:
+    def shared(met: Any) -> None:
+        @plgpu.warp_map
+        def _(warp: Any) -> None:
+            plgpu.barrier_arrive(met)
+            plgpu.barrier_wait(met)
+            o[warp // 2] = 1
+
+    pl.run_scoped(shared, plgpu.Barrier(num_arrivals=4), collective_axes="wg")
+
+
+CLUSTER = {"cluster": (2,), "cluster_names": ("c",)}
+
+
+@pytest.mark.parametrize(
+    ("body", "options", "reason"),
+    [
+        (barriers_in_a_loop_of_a_cluster, CLUSTER, "barriers that the blocks of a cluster allocate again and again"),
+        (warps_that_wait, {}, "warps that wait"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_what_is_not_compiled_runs_on_the_machine_after_a_warning(
+    body: Callable[..., None], options: dict[str, Any], reason: str
+) -> None:
+    call = kernel(body, (2,), **threads(1), **options)
+    with pytest.warns(NotCompiledWarning, match=f"{reason} are not compiled for the CPU"):
+        np.testing.assert_array_equal(call(), [1, 1])
