@@ -15,10 +15,10 @@ from palladio.cpu import registers
 from palladio.cpu.emit import Emitter, Index, V
 from palladio.cpu.launch_agents import Site, moved, refuse_peer
 from palladio.cpu.rules.barriers import Slot, add_to, agent_of, apart, arrive, condition_of, reached, slot_of
-from palladio.cpu.rules.memory import NoView, View, combine, viewed
+from palladio.cpu.rules.memory import NoView, View, combine, either, layered, read_layered, viewed
 from palladio.cpu.rules.selection import Conditions, Selection, settled, store_combined
 from palladio.cpu.scope import Rule, Scope
-from palladio.cpu.tiles import Buffer, Tile, fill, tile_of
+from palladio.cpu.tiles import Buffer, Tile, fill
 from palladio.ops.memory import Transforms
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
@@ -190,9 +190,24 @@ def _copy(
             return
         copy_views(e, *views, dtype, outside)
     except NoView:
-        chosen = _Outside(scope, *source, [settled(scope, tile) for tile in operands])
-        chosen.outside = dtypes.uninitialized(dtype) if outside is None else outside
-        store_combined(scope, target[0], chosen.read(), operands, target[1])
+        operands = [settled(scope, tile) for tile in operands]
+        both = [layered(scope, *side, operands) for side in (source, target)]
+
+        def one_by_one() -> None:
+            chosen = _Outside(scope, *source, operands)
+            chosen.outside = dtypes.uninitialized(dtype) if outside is None else outside
+            store_combined(scope, target[0], chosen.read(), operands, target[1])
+
+        if both[0] is None or both[1] is None or source[0].base is target[0].base:
+            one_by_one()
+            return
+        (there, first), (here, second) = both[0], both[1]
+        guard = e.truth([guard for guard in (first, second) if guard is not None])
+        views = [View(bits_of(there)), View(bits_of(here))]
+        if guard is None:
+            copy_views(e, *views, dtype, None)
+        else:
+            either(scope, guard, lambda: copy_views(e, *views, dtype, None), one_by_one)
 
 
 def _outside(dtype: DType, fill: str) -> object:
@@ -305,21 +320,7 @@ def _store(
 
 def loaded(scope: Scope, buffer: Buffer, stack: Transforms, operands: Sequence[Tile]) -> Tile:
     """What a stack of transforms selects, as it is now."""
-    try:
-        view = viewed(scope, buffer, stack, operands)
-    except NoView:
-        return Selection(scope, buffer, stack, [settled(scope, tile) for tile in operands]).read()
-    e, guard, buffer = scope.e, scope.e.truth(view.guards), view.buffer
-    if guard is None:
-        return tile_of(e, buffer)
-    # Outside, a copy with uninitialised values where nothing is.
-    copy = scope.arena.buffer(e, buffer.shape, buffer.dtype)
-    with e.when(e.binary("xor", guard, V("true", "i1"))):
-        view.buffer = bits_of(buffer)
-        copy_views(e, view, View(bits_of(copy)), buffer.dtype, dtypes.uninitialized(buffer.dtype))
-    base = e.select(guard, buffer.base, copy.base)
-    strides = tuple(e.choose(guard, *each) for each in zip(buffer.strides, copy.strides, strict=True))
-    return tile_of(e, Buffer(base, strides, copy.shape, copy.dtype))
+    return read_layered(scope, buffer, None, stack, operands)
 
 
 def _store_into_block(

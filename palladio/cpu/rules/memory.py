@@ -7,7 +7,7 @@ made element by element.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from palladio.cpu import registers
 from palladio.cpu.emit import Emitter, Index, V
@@ -226,6 +226,76 @@ def put(scope: Scope, view: View, value: Tile) -> None:
     e.label(behind)
 
 
+def layered(
+    scope: Scope, buffer: Buffer, stack: Transforms, operands: Sequence[Tile]
+) -> tuple[Buffer, V | None] | None:
+    """The view that transforms make one behind the other, and when all of it is inside; None if there is no view."""
+    guards: list[V] = []
+    try:
+        for transform in stack:
+            view = viewed(scope, buffer, (transform,), operands)
+            guards += view.guards
+            buffer = view.buffer
+    except NoView:
+        return None
+    return buffer, scope.e.truth(guards)
+
+
+def either(scope: Scope, condition: V, inside: Callable[[], None], outside: Callable[[], None]) -> None:
+    """One of two things, by a condition."""
+    e = scope.e
+    inner, outer, behind = e.fresh("inside"), e.fresh("outside"), e.fresh("behind")
+    e.branch(condition, inner, outer)
+    e.label(inner)
+    inside()
+    e.jump(behind)
+    e.label(outer)
+    outside()
+    e.jump(behind)
+    e.label(behind)
+
+
+def read_layered(
+    scope: Scope, buffer: Buffer, memory: Memory | None, stack: Transforms, indices: Sequence[Tile]
+) -> Tile:
+    """What a stack selects that no one view shows: element by element only where some of it is outside."""
+    e, operands = scope.e, [settled(scope, index) for index in indices]
+    found = layered(scope, buffer, stack, operands)
+    if found is None:
+        return Selection(scope, buffer, stack, operands).read()
+    there, guard = found
+    reads = {} if memory is None else {memory: False}
+    if guard is not None:
+        copy = scope.arena.buffer(e, there.shape, there.dtype)
+        with e.when(e.binary("xor", guard, V("true", "i1"))):
+            chosen = Selection(scope, buffer, stack, operands)
+            one_by_one(e, copy.shape, lambda index: copy.put(e, index, chosen.load(index), 1))
+        strides = tuple(e.choose(guard, *each) for each in zip(there.strides, copy.strides, strict=True))
+        there = Buffer(e.select(guard, there.base, copy.base), strides, there.shape, there.dtype)
+    tile = tile_of(e, there)
+    tile.reads = reads
+    return tile
+
+
+def _store_layered(scope: Scope, buffer: Buffer, value: Tile, indices: Sequence[Tile], stack: Transforms) -> None:
+    operands = [settled(scope, index) for index in indices]
+    found = layered(scope, buffer, stack, operands)
+    if found is None:
+        store_combined(scope, buffer, value, operands, stack)
+        return
+    there, guard = found
+    if guard is None:
+        write(scope.e, value, there)
+        return
+    value = settled(scope, value)
+    either(
+        scope,
+        guard,
+        lambda: write(scope.e, value, there),
+        lambda: store_combined(scope, buffer, value, operands, stack),
+    )
+
+
 def _view_or_none(scope: Scope, buffer: Buffer, stack: Transforms, operands: Sequence[Tile]) -> View | None:
     try:
         return viewed(scope, buffer, stack, operands)
@@ -237,7 +307,7 @@ def _read_of(scope: Scope, buffer: Buffer, memory: Memory | None, stack: Transfo
     """What a stack of transforms selects; a scalar is loaded now."""
     view = _view_or_none(scope, buffer, stack, indices)
     if view is None:
-        tile = Selection(scope, buffer, stack, [settled(scope, index) for index in indices]).read()
+        tile = read_layered(scope, buffer, memory, stack, indices)
     else:
         tile = read(scope, view, memory, whole=not stack)
     return tile if tile.shape else scope.keep(tile)
@@ -253,7 +323,7 @@ def _store(scope: Scope, ref: Place, value: Tile, *indices: Tile, transforms: Tr
         value = scope.keep(value)
     view = _view_or_none(scope, ref.buffer, transforms, indices)
     if view is None:
-        store_combined(scope, ref.buffer, value, indices, transforms)
+        _store_layered(scope, ref.buffer, value, indices, transforms)
     else:
         put(scope, view, value)
     return ()
