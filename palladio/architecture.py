@@ -144,9 +144,9 @@ array([7., 7., 7., 7.], dtype=float32)
 
 Which passes a program goes through on its way to each executor stands on one page, `palladio/driver/compile.py`. The
 list of the evaluator (`reference`, the default) is empty: the definition is not to depend on any pass. The executor
-`cpu` compiles kernels through LLVM, those of several threads too; what it cannot compile it leaves to the evaluator. The
-executor `simulator` runs kernels of several threads and checks every access of theirs. A compiler for Hopper GPUs is
-planned.
+`cpu` compiles kernels through LLVM, those of several threads too; what it cannot compile it leaves to the evaluator.
+The executor `simulator` runs kernels of several threads and checks every access of theirs. A compiler for Hopper GPUs
+is planned.
 
 
 Kernels of several threads

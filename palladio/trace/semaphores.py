@@ -24,6 +24,8 @@ def _amount(value: Any, argument: str) -> Any:
     found = convert.array_type(value)
     if found.shape != () or not dtypes.is_integer(found.dtype):
         raise PalladioTypeError("a semaphore counts in scalar integers", argument=argument, got=str(found))
+    if isinstance(value, int) and value < 0:
+        raise PalladioValueError("a semaphore counts up from 0", argument=argument, got=value)
     return convert.cast(value, dtypes.INT32)
 
 

@@ -888,6 +888,23 @@ def test_a_signal_of_a_fraction() -> None:
         launch(body, X, scratch=[SEM])
 
 
+def test_a_wait_for_less_than_nothing() -> None:
+    def body(x: Any, o: Any, sem: Any) -> None:
+        plgpu.semaphore_wait(sem, -1)
+
+    with shows(
+        ValueError,
+        """
+        value: a semaphore counts up from 0
+          got:      -1
+          test_dialect.py:N, in body
+            plgpu.semaphore_wait(sem, -1)
+            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+        """,
+    ):
+        launch(body, X, scratch=[SEM])
+
+
 def test_a_wait_for_a_barrier_as_a_semaphore() -> None:
     def body(x: Any, o: Any, full: Any) -> None:
         plgpu.semaphore_wait(full)

@@ -247,6 +247,45 @@ def test_a_grid_whose_size_is_known_at_the_call() -> None:
         np.testing.assert_array_equal(call(x), x + 1)
 
 
+def test_an_accumulator_beside_shared_memory_in_one_scope() -> None:
+    def body(a: Any, b: Any, out: Any) -> None:
+        def inside(a_smem: Any, b_smem: Any, acc: Any) -> None:
+            a_smem[...], b_smem[...] = a[...], b[...]
+            plgpu.commit_smem()
+            plgpu.wgmma(acc, a_smem, b_smem)
+            out[...] = acc[...]
+
+        buffers = plgpu.SMEM(a.shape, a.dtype), plgpu.SMEM(b.shape, b.dtype)
+        pl.run_scoped(inside, *buffers, plgpu.ACC((64, 8)))
+
+    a, b = halves(64, 16), halves(16, 8)
+    call = plgpu.kernel(body, pl.ShapeDtypeStruct((64, 8), jnp.float32))
+    with pl.executor("simulator"):
+        found = call(a, b)
+    assert np.linalg.norm(found - product(a, b)) < 1e-3 * np.linalg.norm(product(a, b))
+
+
+def test_masked_loads_and_stores() -> None:
+    def body(x: Any, out: Any, buffer: Any) -> None:
+        buffer[...] = jnp.zeros(buffer.shape, buffer.dtype)
+        plgpu.store(buffer, x[...], mask=x[...] > 0)
+        out[...] = plgpu.load(buffer, mask=x[...] > 0, other=-1)
+
+    x = halves(8, 8)
+    call = plgpu.kernel(body, like(x), scratch_types=[plgpu.SMEM(x.shape, x.dtype)])
+    with pl.executor("simulator"):
+        np.testing.assert_array_equal(call(x), np.where(x > 0, x, -1))
+
+
+def test_scalars_are_arguments() -> None:
+    def body(x: Any, shift: Any, out: Any) -> None:
+        out[...] = x[...] + shift[...]
+
+    x = halves(8)
+    with pl.executor("simulator"):
+        np.testing.assert_array_equal(plgpu.kernel(body, like(x))(x, np.float16(2)), x + np.float16(2))
+
+
 def test_memory_that_nothing_wrote() -> None:
     def body(x: Any, out: Any) -> None:
         out[...] = out[...] + x[...]
