@@ -10,7 +10,7 @@ import pytest
 
 from palladio.cli.command import main
 
-KERNEL = '''
+KERNEL = """
 import numpy as np
 import palladio as pl
 import palladio.gpu as plgpu
@@ -30,7 +30,7 @@ def run():
 
 def nothing():
     return 1
-'''
+"""
 
 
 @pytest.fixture
