@@ -118,7 +118,7 @@ def kept(call: Any) -> list[int]:
             gc.collect()
             alive = gc.get_objects()
             counts.extend(
-                sum(isinstance(each, kind) for each in alive) for kind in (Access, State, Clock, Agent, Flight)
+                sum(type(each) is kind for each in alive) for kind in (Access, State, Clock, Agent, Flight)
             )
             leave(cluster)
 
