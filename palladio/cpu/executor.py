@@ -18,7 +18,7 @@ from palladio.cpu.engine import compile_grid
 from palladio.cpu.launch_agents import Stuck
 from palladio.cpu.launch_engine import compile_launch
 from palladio.cpu.scope import Refused
-from palladio.ir.evaluate import evaluate
+from palladio.ir.evaluate import evaluate, written
 from palladio.ir.program import Eqn, Program
 from palladio.ir.rewrite import map_subprograms
 from palladio.ops.grid import grid_call
@@ -43,15 +43,6 @@ def load_compiled(program: Program) -> Callable[..., Sequence[Any]]:
             return written(evaluate(compiled, values), out)
 
     return run
-
-
-def written(results: Sequence[Any], out: Sequence[Any] | None) -> Sequence[Any]:
-    """The results, in the arrays of `out` if there are any."""
-    if out is None:
-        return results
-    for target, result in zip(out, results, strict=True):
-        np.copyto(target, result)
-    return out
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,9 @@ import numpy as np
 
 from palladio.base import knobs
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
-from palladio.cpu.executor import load_compiled, written
 from palladio.driver.simulation import SimulatorOptions, make_machine, warn_of
 from palladio.driver.threads import multiplies_tiles_only, one_thread
-from palladio.ir.evaluate import evaluate, prepare
+from palladio.ir.evaluate import evaluate, prepare, written
 from palladio.ir.program import Program
 from palladio.machine.executor import with_launches
 
@@ -91,6 +90,8 @@ SIMULATOR = simulator(SimulatorOptions())
 
 
 def _load_cpu(program: Program) -> Runner:
+    from palladio.cpu.executor import load_compiled  # with LLVM, a quarter of what importing Palladio would take
+
     return load_compiled(with_launches(program))
 
 

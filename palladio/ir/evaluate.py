@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from palladio.base.errors import InternalError, PalladioError, attach
 from palladio.ir.op import ControlEval, Run
 from palladio.ir.program import Atom, Eqn, Literal, Program, subprograms
@@ -37,6 +39,15 @@ def evaluate(program: Program, values: Sequence[Any]) -> Sequence[Any]:
     except Exception as error:
         locate(program, error)
         raise
+
+
+def written(results: Sequence[Any], out: Sequence[Any] | None) -> Sequence[Any]:
+    """The results, in the arrays of `out` if there are any."""
+    if out is None:
+        return results
+    for target, result in zip(out, results, strict=True):
+        np.copyto(target, result)
+    return out
 
 
 def prepare(program: Program) -> None:
