@@ -75,6 +75,12 @@ def _operation(access: Access) -> str:
     return f"the {access.site.op.name}{f' on line {place.line}' if place is not None else ''}"
 
 
+def _earlier(before: Access, now: Access) -> str:
+    """The operation that came first; of two runs of one line, which one that was."""
+    first = _operation(before)
+    return f"{first} of an earlier step" if first == _operation(now) else first
+
+
 def _message(code: str, store: Buffer, before: Access, now: Access) -> str:
     what, first, second = describe(store), _operation(before), _operation(now)
     verb, earlier = ("written" if each.write else "read" for each in (now, before))
@@ -84,6 +90,7 @@ def _message(code: str, store: Buffer, before: Access, now: Access) -> str:
         if first == second and verb == earlier:
             return f"{what} is {verb} by {first} in two {'blocks' if code == 'global-race' else 'threads'}, in no order"
         return f"{what} is {verb} by {second} and {earlier} by {first}, in no order"
+    first = _earlier(before, now)
     if code == "copy-target-in-use" and before.write and not now.write:  # the copy went first in this run
         return f"{what} is written by {first} while it may still be {verb} by {second}"
     return f"{what} is {verb} by {second} while it may still be {earlier} by {first}"
@@ -118,7 +125,8 @@ def _unfinished(before: Access, now: Access) -> tuple[str, str]:
     if name in _STORES and not before.write:
         return "store-source-overwritten", f"a wait_smem_to_gmem for {_operation(before)} in {before.agent}, {then}"
     if before.write and now.write and _is_copy(now):
-        return "copy-target-in-use", f"a wait for {_landing(before)}, {then}"
+        again = " again" if _operation(before) == _operation(now) else ""
+        return "copy-target-in-use", f"a wait for {_landing(before)}, {then}{again}"
     if name in _STORES:
         return "copy-not-awaited", f"a wait_smem_to_gmem for {_operation(before)} in {before.agent}, {then}"
     return "copy-not-awaited", f"a wait for {_landing(before)}, {then}"

@@ -156,3 +156,18 @@ def test_modes_choose_the_simulator_for_a_while() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         doubled(fence=False)(X)
+
+
+def test_a_copy_that_meets_itself_is_told_apart_by_its_step() -> None:
+    def body(x: Any, buffer: Any, landed: Any) -> None:
+        @pl.loop(0, 2)
+        def _(step: Any) -> None:
+            plgpu.copy_gmem_to_smem(x.at[step], buffer, landed)
+
+        plgpu.barrier_wait(landed)
+
+    scratch = [plgpu.SMEM((8,), X.dtype), plgpu.Barrier(num_arrivals=2)]
+    (finding,) = pl.check(plgpu.kernel(body, (), scratch_types=scratch), X, schedules=1).findings
+    assert finding.code == "copy-target-in-use"
+    assert finding.message.endswith("of an earlier step")
+    assert finding.missing.endswith("again")
