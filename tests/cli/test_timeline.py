@@ -78,9 +78,7 @@ def test_bad_options_are_refused(
     assert message in capsys.readouterr().err
 
 
-def test_a_file_that_cannot_be_written_is_named(
-    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_cannot_be_written_is_named(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "missing" / "out.svg"
     assert main(["timeline", f"{file}::run", "-o", str(output)]) == 1
     assert f"cannot write {output}: No such file or directory" in capsys.readouterr().err

@@ -117,9 +117,7 @@ def kept(call: Any) -> list[int]:
         def counted(cluster: Any) -> None:
             gc.collect()
             alive = gc.get_objects()
-            counts.extend(
-                sum(type(each) is kind for each in alive) for kind in (Access, State, Clock, Agent, Flight)
-            )
+            counts.extend(sum(type(each) is kind for each in alive) for kind in (Access, State, Clock, Agent, Flight))
             leave(cluster)
 
         machine.leave = counted

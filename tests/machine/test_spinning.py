@@ -49,9 +49,7 @@ def flagged(blocks: int, raises: bool) -> Any:
                 plgpu.atomic_add(result, 0, 1)
 
     struct = pl.ShapeDtypeStruct((1,), np.int32)
-    call = plgpu.kernel(
-        body, (struct, struct), grid=(blocks,), grid_names=("x",), input_output_aliases={0: 1}
-    )
+    call = plgpu.kernel(body, (struct, struct), grid=(blocks,), grid_names=("x",), input_output_aliases={0: 1})
     return lambda: call(np.zeros(1, np.int32))
 
 
