@@ -168,8 +168,25 @@ class CoreMesh(_Cores):
         return f"CoreMesh({self.axis_names}, {self.sizes}{devices})"
 
 
+class _OneAxis(_Cores):
+    """What meshes of one axis of cores have in common."""
+
+    axis_name: str
+    num_cores: int
+
+    def __post_init__(self) -> None:
+        with at_call():
+            _axis_name(self.axis_name, "axis_name")
+            _size(self.num_cores, "num_cores")
+
+    @property
+    def axes(self) -> tuple[tuple[str, int, str], ...]:  # type: ignore[override]
+        """The one axis."""
+        return ((self.axis_name, self.num_cores, "core"),)
+
+
 @dataclass(frozen=True, kw_only=True)
-class TensorCoreMesh(_Cores):
+class TensorCoreMesh(_OneAxis):
     """The tensor cores of a chip: programs over whole tiles.
 
     Args:
@@ -181,19 +198,9 @@ class TensorCoreMesh(_Cores):
     num_cores: int = 1
     core_type: CoreType = field(default=CoreType.TC, init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        with at_call():
-            _axis_name(self.axis_name, "axis_name")
-            _size(self.num_cores, "num_cores")
-
-    @property
-    def axes(self) -> tuple[tuple[str, int, str], ...]:  # type: ignore[override]
-        """The one axis."""
-        return ((self.axis_name, self.num_cores, "core"),)
-
 
 @dataclass(frozen=True)
-class ScalarSubcoreMesh(_Cores):
+class ScalarSubcoreMesh(_OneAxis):
     """The scalar sub-core of each sparse core: control, addresses, copies.
 
     Args:
@@ -204,16 +211,6 @@ class ScalarSubcoreMesh(_Cores):
     axis_name: str
     num_cores: int = 1
     core_type: CoreType = field(default=CoreType.SC_SCALAR_SUBCORE, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        with at_call():
-            _axis_name(self.axis_name, "axis_name")
-            _size(self.num_cores, "num_cores")
-
-    @property
-    def axes(self) -> tuple[tuple[str, int, str], ...]:  # type: ignore[override]
-        """The one axis."""
-        return ((self.axis_name, self.num_cores, "core"),)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
-from palladio.driver.executors import force, simulator, use
+from palladio.driver.executors import Executor, force, simulator, use
 from palladio.driver.simulation import SimulatorOptions
 
 _CHOICES: dict[str, tuple[str, ...]] = {
@@ -65,23 +65,33 @@ class InterpretGPUParams:
     @property
     def simulator_options(self) -> SimulatorOptions:
         """The simulator's own options."""
-        return SimulatorOptions(
-            races=self.detect_races,
-            on_race=self.on_race,
-            out_of_bounds=self.out_of_bounds_reads,
-            uninitialized_reads=self.uninitialized_memory == "nan",
-            zeros=self.uninitialized_memory == "zero",
-            schedule="round_robin" if self.random_seed is None else f"random:random:{self.random_seed}",
-        )
+        return options_of(self, "round_robin" if self.random_seed is None else f"random:random:{self.random_seed}")
 
 
-def _executor(params: Any) -> Any:
+def options_of(record: Any, schedule: str) -> SimulatorOptions:
+    """The simulator's options of a record of parameters, whose fields have the names that Pallas gives them."""
+    return SimulatorOptions(
+        races=record.detect_races,
+        on_race=record.on_race,
+        out_of_bounds=record.out_of_bounds_reads,
+        uninitialized_reads=record.uninitialized_memory == "nan",
+        zeros=record.uninitialized_memory == "zero",
+        schedule=schedule,
+    )
+
+
+def executor_of(params: Any, expected: str) -> Executor:
+    """The simulator with a user's parameters; `expected` says what they should be."""
     options = getattr(params, "simulator_options", None)
     if options is None:
         raise PalladioTypeError(
-            "the parameters of the simulator", argument="params", expected="InterpretGPUParams(...)", got=repr(params)
+            "the parameters of the simulator", argument="params", expected=expected, got=repr(params)
         )
     return simulator(options)
+
+
+def _executor(params: Any) -> Executor:
+    return executor_of(params, "InterpretGPUParams(...)")
 
 
 @contextmanager

@@ -15,7 +15,8 @@ from palladio.machine.cost import H100, CostModel
 from palladio.machine.explore import Changed, Course, Cut, Exploration
 from palladio.machine.findings import CheckError, Finding
 from palladio.machine.machine import Machine
-from palladio.machine.policies import Policy, named, schedules
+from palladio.machine.policies import Policy, named
+from palladio.machine.policies import schedules as sampled
 from palladio.machine.timeline import Timeline
 from palladio.machine.timing import Earliest, Timer
 from palladio.trace.functions import function_name
@@ -121,7 +122,7 @@ def check(
             raise PalladioTypeError("a seed is an integer", argument="seed", got=repr(seed))
         if progress is not None and not callable(progress):
             raise PalladioTypeError("progress is a function of two numbers", argument="progress", got=repr(progress))
-        policies = [_named(schedule)] if schedule is not None else _chosen(schedules or SAMPLED, seed)
+        policies = [_named(schedule)] if schedule is not None else sampled(schedules or SAMPLED, seed)
     report = Report(call=partial(fn, *args))
     if exhaustive and schedule is None:
         _explore(report, fn, args, schedules or EXPLORED, progress)
@@ -202,10 +203,6 @@ def _run_course(fn: Callable[..., Any], args: tuple[Any, ...], course: Course, p
             hint="take random numbers, the time and other state of the program out of it, or leave out exhaustive=True",
         ) from None
     return [replace(finding, schedule=course.name) for finding in found]
-
-
-def _chosen(count: int, seed: int) -> list[Policy]:
-    return schedules(count, seed)
 
 
 def _named(name: str) -> Policy:

@@ -47,8 +47,8 @@ class Executor:
         return self if isinstance(self.load, _Simulated) else self.name
 
 
-def _load_reference(program: Program) -> Runner:
-    program = with_launches(program)
+def _evaluated(program: Program) -> Runner:
+    """Runs a program on the evaluator."""
     prepare(program)
     threads = one_thread if multiplies_tiles_only(program) else nullcontext
 
@@ -57,6 +57,10 @@ def _load_reference(program: Program) -> Runner:
             return written(evaluate(program, values), out)
 
     return run
+
+
+def _load_reference(program: Program) -> Runner:
+    return _evaluated(with_launches(program))
 
 
 REFERENCE = Executor("reference", "The evaluator on NumPy: the definition of what a program means.", _load_reference)
@@ -69,15 +73,7 @@ class _Simulated:
     options: SimulatorOptions
 
     def __call__(self, program: Program) -> Runner:
-        program = with_launches(program, lambda: make_machine(self.options), warn_of)
-        prepare(program)
-        threads = one_thread if multiplies_tiles_only(program) else nullcontext
-
-        def run(values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
-            with threads(), np.errstate(all="ignore"):
-                return written(evaluate(program, values), out)
-
-        return run
+        return _evaluated(with_launches(program, lambda: make_machine(self.options), warn_of))
 
 
 def simulator(options: SimulatorOptions) -> Executor:

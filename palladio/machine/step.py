@@ -63,9 +63,8 @@ RULES = Rules()
 def is_pure(program: Program) -> bool:
     """Whether a program reaches neither memory nor other threads, so that plain evaluation does."""
     return not program.has_refs and not any(
-        kind is EffectKind.SYNC or any(isinstance(type, RefType) for type in eqn.input_types)
+        (EffectKind.SYNC, None) in eqn.effects or any(isinstance(type, RefType) for type in eqn.input_types)
         for eqn in walk(program)
-        for kind, _ in (*eqn.effects, (None, None))
     )
 
 

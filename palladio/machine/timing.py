@@ -236,16 +236,14 @@ class Timer:
         if flight.kind == "product":
             start, end = self._product(agent, eqn, clock.now)
             clock.products.append(end)
-        elif flight.kind == "store":
-            start = max(clock.now, self._paths.get(agent.block, 0.0))
-            end = start + model.store_time(size, storing_sms=min(self.blocks, model.sms))
-            self._paths[agent.block] = start + model.transfer_time(size, copying_sms=min(self.blocks, model.sms))
-            clock.stores.append((start + model.store_read_time(size), end))
         else:
-            start = max(clock.now, self._paths.get(agent.block, 0.0))
-            busy = model.transfer_time(size, copying_sms=min(self.blocks, model.sms))
-            self._paths[agent.block] = start + busy
-            end = start + model.tma_latency_ns + busy
+            start, sms = max(clock.now, self._paths.get(agent.block, 0.0)), min(self.blocks, model.sms)
+            self._paths[agent.block] = start + model.transfer_time(size, copying_sms=sms)
+            if flight.kind == "store":
+                end = start + model.store_time(size, storing_sms=sms)
+                clock.stores.append((start + model.store_read_time(size), end))
+            else:
+                end = start + model.copy_time(size, copying_sms=sms)
         self._ends[flight], self._lanes[flight] = end, lane
         name = _named(eqn)
         self.spans.append(Span(lane, name, start, end, _KINDS[flight.kind], eqn.location))

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from palladio.base.errors import PalladioTypeError, at_call
-from palladio.call.interpret import require_choices
-from palladio.driver.executors import Executor, force, simulator, use
+from palladio.base.errors import at_call
+from palladio.call.interpret import executor_of, options_of, require_choices
+from palladio.driver.executors import Executor, force, use
 from palladio.driver.simulation import SimulatorOptions
 
 _CHOICES: dict[str, tuple[str, ...]] = {
@@ -66,26 +66,11 @@ class InterpretParams:
             schedule = "latest" if late else "round_robin"
         else:
             schedule = f"random:{'latest' if late else 'earliest'}:{self.random_seed}"
-        return SimulatorOptions(
-            races=self.detect_races,
-            on_race=self.on_race,
-            out_of_bounds=self.out_of_bounds_reads,
-            uninitialized_reads=self.uninitialized_memory == "nan",
-            zeros=self.uninitialized_memory == "zero",
-            schedule=schedule,
-        )
+        return options_of(self, schedule)
 
 
 def _executor(params: Any) -> Executor:
-    options = getattr(InterpretParams() if params is None or params is True else params, "simulator_options", None)
-    if options is None:
-        raise PalladioTypeError(
-            "the parameters of the simulator",
-            argument="params",
-            expected="pltpu.InterpretParams(...)",
-            got=repr(params),
-        )
-    return simulator(options)
+    return executor_of(InterpretParams() if params is None or params is True else params, "pltpu.InterpretParams(...)")
 
 
 @contextmanager
