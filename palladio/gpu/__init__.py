@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from palladio.call.gpu_kernel import kernel
 from palladio.call.gpu_params import CompilerParams, LoweringSemantics, TraceScope
 from palladio.call.interpret import InterpretGPUParams, force_gpu_interpret_mode, set_gpu_interpret_mode
-from palladio.call.kernel import gpu_kernel as kernel
 from palladio.call.masked import (
     atomic_add,
     atomic_and,
