@@ -95,4 +95,21 @@ def cache_folder() -> Path | None:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "palladio"
 
 
-ALL: tuple[Knob[Any], ...] = (executor, verify, debug_checks, threads, cache)
+INSTRUCTIONS = ("native", "avx512bf16", "avx512", "avx2", "portable")
+
+
+def _instructions(text: str) -> str:
+    if text not in INSTRUCTIONS:
+        raise ValueError(", ".join(INSTRUCTIONS))
+    return text
+
+
+instructions: Knob[str] = Knob(
+    "PALLADIO_CPU",
+    "The vector instructions that kernels are compiled for: `native`, all that the processor has; `avx512bf16`, "
+    "`avx512` or `avx2`; `portable`, those of every processor of its kind (x86-64-v2 with SSE4.2, or any aarch64).",
+    "native",
+    _instructions,
+)
+
+ALL: tuple[Knob[Any], ...] = (executor, verify, debug_checks, threads, cache, instructions)

@@ -1,14 +1,13 @@
 """From LLVM text to machine code, kept on disk so that no process compiles what another has compiled.
 
-An entry is keyed by the text, the host's processor and the version of LLVM. It is written beside its place and moved
-there, so that readers see whole entries only; one that was damaged all the same does not match its checksum, and is
-compiled again. What cannot be written is not kept; nobody needs to know.
+An entry is keyed by the text, the processor that it is for and the version of LLVM. It is written beside its place and
+moved there, so that readers see whole entries only; one that was damaged all the same does not match its checksum, and
+is compiled again. What cannot be written is not kept; nobody needs to know.
 """
 
 from __future__ import annotations
 
 import ctypes
-import functools
 import hashlib
 import os
 import tempfile
@@ -21,21 +20,18 @@ import llvmlite
 import llvmlite.binding as llvm
 
 from palladio.base import knobs
+from palladio.cpu import host
+from palladio.cpu.host import Processor
 
 _lock = threading.Lock()
 _CHECKSUM = hashlib.sha256().digest_size
 
 
-@functools.cache
-def _features() -> str:
-    return str(llvm.get_host_cpu_features().flatten())
-
-
-def _target_machine() -> Any:
+def _target_machine(processor: Processor) -> Any:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    target = llvm.Target.from_default_triple()
-    return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=_features(), opt=2, jit=True)
+    target = llvm.Target.from_triple(processor.triple)
+    return target.create_target_machine(cpu=processor.cpu, features=processor.features, opt=2, jit=True)
 
 
 class ObjectStore:
@@ -74,9 +70,9 @@ def _store() -> ObjectStore | None:
     return None if folder is None else ObjectStore(folder)
 
 
-def _key(text: str) -> str:
-    host = (llvm.get_host_cpu_name(), _features(), llvmlite.__version__, str(llvm.llvm_version_info))
-    return hashlib.sha256("\0".join((*host, text)).encode()).hexdigest()
+def _key(text: str, processor: Processor) -> str:
+    maker = (processor.triple, processor.cpu, processor.features, llvmlite.__version__, str(llvm.llvm_version_info))
+    return hashlib.sha256("\0".join((*maker, text)).encode()).hexdigest()
 
 
 class MachineCode:
@@ -84,16 +80,17 @@ class MachineCode:
 
     def __init__(self, text: str, signature: Callable[[int], Any]) -> None:
         self.text = text
-        store, key = _store(), _key(text)
+        self.processor = host.current()
+        store, key = _store(), _key(text, self.processor)
         with _lock:
             code = None if store is None else store.get(key)
             self.compiled_here = code is None
             if code is None:
-                machine = _target_machine()
+                machine = _target_machine(self.processor)
                 code = machine.emit_object(_optimised(text, machine))
                 if store is not None:
                     store.put(key, code)
-            self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine())
+            self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine(self.processor))
             self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
             self._engine.finalize_object()
             self.call = signature(self._engine.get_function_address("kernel"))
@@ -101,8 +98,13 @@ class MachineCode:
     def assembly(self) -> str:
         """The machine code as text."""
         with _lock:
-            machine = _target_machine()
-            return str(machine.emit_assembly(_optimised(self.text, machine)))
+            return assembly(self.text, self.processor)
+
+
+def assembly(text: str, processor: Processor) -> str:
+    """The machine code of a module for a processor, as text."""
+    machine = _target_machine(processor)
+    return str(machine.emit_assembly(_optimised(text, machine)))
 
 
 def _optimised(text: str, machine: Any) -> Any:

@@ -9,13 +9,10 @@ whoever calls it; it adds to a block of sums that stay in registers throughout.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-import llvmlite.binding as llvm
-
-from palladio.cpu import registers
+from palladio.cpu import host, registers
 from palladio.cpu.emit import Emitter, Index, V, element_of, vector
 from palladio.cpu.scope import Scope
 from palladio.cpu.tiles import Buffer, Memory, Tile, widths, write
@@ -72,19 +69,6 @@ class Operand:
     lines: Sequence[Line] = ()
 
 
-@functools.cache
-def sums_in_registers() -> tuple[int, int]:
-    """The rows, and the bytes of each row, of the sums that the host's registers hold beside what is multiplied."""
-    features = llvm.get_host_cpu_features()
-    # AVX-512: 28 of 32 registers of 64 bytes. AVX2: 12 of 16 of 32 bytes. Elsewhere: 24 of 32 of 16 bytes.
-    return (14, 128) if features.get("avx512f") else (6, 64)
-
-
-def multiplies_pairs() -> bool:
-    """Whether the host multiplies pairs of bfloat16 and sums them in float32."""
-    return bool(llvm.get_host_cpu_features().get("avx512bf16"))
-
-
 def cut(extent: int, size: int) -> Iterator[tuple[int, int, int]]:
     """An axis in whole pieces and a rest: (first, end, size of each)."""
     whole = extent // size * size
@@ -135,8 +119,11 @@ class Product:
         self.rhs = rhs
         self.sums = sums
         self.depth = lhs.columns
-        self.height, wide = sums_in_registers()
-        self.vectors = max(1, wide // (registers.LANES * sums.itemsize))
+        height, wide = host.current().sums
+        # Lanes of a vector may take several registers, but each vector takes one at least.
+        size = max(registers.LANES * sums.itemsize, host.current().vector_bytes)
+        self.vectors = max(1, wide // size)
+        self.height = height * wide // (self.vectors * size)
         pieces = max(1, -(-self.depth * sums.itemsize // DEPTH_BYTES))
         self.steps = max(1, -(-self.depth // pieces))
         self.left = self.left_room()

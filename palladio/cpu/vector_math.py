@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import llvmlite.binding as llvm
-
+from palladio.cpu import host
 from palladio.cpu.emit import Emitter, V
 
 # Cephes' expf (Moshier): exp(r) for |r| <= ln(2)/2.
@@ -83,7 +82,7 @@ def _bounded(e: Emitter, x: V, low: float, high: float) -> V:
 
 def _has_scale(x: V) -> bool:
     """Whether the host multiplies by powers of two in one instruction."""
-    return x.type == "<16 x float>" and bool(llvm.get_host_cpu_features().get("avx512f"))
+    return x.type == "<16 x float>" and host.current().scales
 
 
 def _nan_stays(e: Emitter, x: V, result: V) -> V:

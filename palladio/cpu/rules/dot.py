@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from palladio.cpu import registers
+from palladio.cpu import host, registers
 from palladio.cpu.emit import Index, V, vector
-from palladio.cpu.product import LINE_BYTES, Element, Line, Operand, Product, Span, multiplies_pairs, sums_in_registers
+from palladio.cpu.product import LINE_BYTES, Element, Line, Operand, Product, Span
 from palladio.cpu.rules.casts import converted
 from palladio.cpu.scope import Refused, Rule, Scope
 from palladio.cpu.tiles import Buffer, Tile, merged, row_major, tile_of, write
@@ -86,7 +86,7 @@ class Matrix:
         row = e.mul(buffer.strides[self.axes[0]], buffer.dtype.itemsize)
         here, moved = (e.value("i64", f"ptrtoint {base} to i64") for base in (now, buffer.base))
         found = []
-        wide = sums_in_registers()[1] // itemsize * buffer.dtype.itemsize
+        wide = host.current().sums[1] // itemsize * buffer.dtype.itemsize
         offsets = [0, row] if pairs else range(0, wide, LINE_BYTES)
         for distance, offset in enumerate(offsets, 1):
             there = at(distance)
@@ -223,7 +223,7 @@ def _product_tile(
 def _product(scope: Scope, left: Matrix, right: Matrix, sums: DType) -> Product:
     span = _span(scope, left, right)
     narrow = left.tile.dtype == right.tile.dtype == dtypes.BFLOAT16 and sums == dtypes.FLOAT32
-    if narrow and multiplies_pairs() and left.second % 2 == 0 and right.second % registers.LANES == 0:
+    if narrow and host.current().multiplies_pairs and left.second % 2 == 0 and right.second % registers.LANES == 0:
         if span is not None:
             bounds = (scope.e.index(bound) for bound in (span[0], scope.e.add(span[1], 1)))
             low, high = (scope.e.binary("ashr", bound, V("1", "i64")) for bound in bounds)
