@@ -43,7 +43,9 @@ class Executor:
 
     @property
     def key(self) -> Hashable:
-        """What stands for it in the key of a prepared call: its name, unless it has options."""
+        """What stands for it in the key of a prepared call: its name, with the options that it has."""
+        if self is CPU:
+            return self.name, knobs.instructions.get()
         return self if isinstance(self.load, _Simulated) else self.name
 
 
