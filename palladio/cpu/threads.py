@@ -1,15 +1,21 @@
 """The tasks of a call, spread over threads.
 
-Threads that have ended their work wait for more of it: starting one costs more than many kernels.
+Threads that have ended their work wait for more of it: starting one costs more than many kernels. On Linux they keep
+off the core that the caller is on: a thread that wakes beside a busy caller may stay there, waiting for its turn,
+while another core has nothing to do.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import functools
 import itertools
 import os
+import sys
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 TURNS = 16
 """How often a thread comes back for more tasks: so often that all end together, and that an interrupt is seen soon."""
@@ -40,7 +46,7 @@ def run_tasks(tasks: int, workers: int, start: Callable[[], Work], failed: list[
         except BaseException as error:
             failed.append(error)
 
-    helpers = [_threads(workers - 1).submit(work) for _ in range(workers - 1)]
+    helpers = [_helpers(workers - 1).submit(work) for _ in range(workers - 1)]
     work()
     for helper in helpers:
         while not helper.done():
@@ -52,10 +58,61 @@ def run_tasks(tasks: int, workers: int, start: Callable[[], Work], failed: list[
         raise failed[0]
 
 
+class Helpers:
+    """Threads that help callers.
+
+    Args:
+        count: how many at most.
+        core: gives the core that the calling thread is on.
+    """
+
+    def __init__(self, count: int, core: Callable[[], int | None]) -> None:
+        self.core = core
+        self.pool = ThreadPoolExecutor(count, "palladio", self._begin)
+        self.ids: list[int] = []
+        self.avoided: int | None = None
+        # As the process began: what the threads may use, and the caller too.
+        self.allowed = _allowed_cores()
+        # More threads than cores need each of them, the caller's as well.
+        self.enough = count < len(self.allowed)
+
+    def submit(self, work: Callable[[], None]) -> Future[None]:
+        """Have a thread do some work, on another core than that of the calling thread."""
+        core = self.core() if self.enough else None
+        if core != self.avoided:
+            self.avoided = core
+            for thread in self.ids:
+                self._keep_off(thread)
+        return self.pool.submit(work)
+
+    def _begin(self) -> None:
+        thread = threading.get_native_id()
+        self.ids.append(thread)
+        self._keep_off(thread)
+
+    def _keep_off(self, thread: int) -> None:
+        if cores := self.allowed - {self.avoided}:
+            # Where it is not allowed, or the thread is gone, nothing is lost but time.
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(thread, cores)
+
+
+def _allowed_cores() -> frozenset[int]:
+    """The cores that this process may use, as far as the system tells."""
+    return frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset()
+
+
 @functools.cache
-def _threads(count: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(count, "palladio")
+def _asks_core() -> Callable[[], int | None]:
+    """What asks on which core the calling thread is, as far as the system tells."""
+    found = getattr(ctypes.CDLL(None), "sched_getcpu", None) if sys.platform == "linux" else None
+    return found or (lambda: None)
+
+
+@functools.cache
+def _helpers(count: int) -> Helpers:
+    return Helpers(count, _asks_core())
 
 
 # A forked process has none of the threads that its parent had.
-os.register_at_fork(after_in_child=_threads.cache_clear)
+os.register_at_fork(after_in_child=_helpers.cache_clear)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 import palladio as pl
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
+from palladio.cpu import threads
 from palladio.library import attention, gmm, matmul, softmax, tgmm
 
 Array = Any
@@ -113,3 +116,58 @@ def test_exchanges_under_a_condition_hand_out_each_ticket_once(monkeypatch: pyte
     taken, order = call(np.zeros(1, np.int32), np.full(256, -1, np.int32))
     assert taken.tolist() == [256]
     assert sorted(order.tolist()) == list(range(256))
+
+
+class Cores:
+    """The cores of a machine on which threads may be told where to run, and the caller moves about."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *allowed: int) -> None:
+        self.caller = allowed[0]
+        self.told: dict[int, set[int]] = {}
+        monkeypatch.setattr(os, "sched_getaffinity", lambda thread: set(allowed), raising=False)
+        monkeypatch.setattr(os, "sched_setaffinity", self.tell, raising=False)
+
+    def tell(self, thread: int, cores: set[int]) -> None:
+        self.told[thread] = set(cores)
+
+    def helpers(self, count: int = 1) -> threads.Helpers:
+        return threads.Helpers(count, lambda: self.caller)
+
+
+def helper_of(helpers: threads.Helpers) -> int:
+    """The thread that helps."""
+    found: list[int] = []
+    helpers.submit(lambda: found.append(threading.get_native_id())).result()
+    return found[0]
+
+
+def test_a_thread_that_helps_keeps_off_the_core_of_its_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    cores = Cores(monkeypatch, 3, 5, 8)
+    helpers = cores.helpers()
+    assert cores.told == {helper_of(helpers): {5, 8}}
+    cores.caller = 8
+    assert cores.told == {helper_of(helpers): {3, 5}}
+
+
+def test_a_caller_on_a_core_that_helpers_may_not_use_leaves_them_all_of_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    cores = Cores(monkeypatch, 3, 5)
+    cores.caller = 4
+    assert cores.told == {helper_of(cores.helpers()): {3, 5}}
+
+
+@pytest.mark.parametrize("allowed", [(3,), (3, 5)])
+def test_threads_that_share_cores_may_use_all_of_them(
+    allowed: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cores = Cores(monkeypatch, *allowed)
+    helper_of(cores.helpers(len(allowed)))
+    assert all(told == set(allowed) for told in cores.told.values())
+
+
+def test_a_system_that_refuses_to_move_threads_runs_them_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: int, cores: set[int]) -> None:
+        raise PermissionError("not here")
+
+    cores = Cores(monkeypatch, 3, 5)
+    monkeypatch.setattr(os, "sched_setaffinity", refuse, raising=False)
+    assert helper_of(cores.helpers()) != threading.get_native_id()
