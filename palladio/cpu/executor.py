@@ -1,7 +1,8 @@
 """Running a program with its kernel calls compiled.
 
-Each `grid_call` becomes machine code; what stands around it (array functions of a staged function) runs on the
-evaluator. A kernel that is not compiled runs on the evaluator too, after a warning that says why.
+Each `grid_call` becomes machine code, and so do the array functions of a staged function around it where their arrays
+are small; on large ones NumPy's own run. A kernel that is not compiled runs on the evaluator too, after a warning that
+says why.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from palladio.cpu.engine import compile_grid
 from palladio.cpu.launch_agents import Stuck
 from palladio.cpu.launch_engine import compile_launch
 from palladio.cpu.scope import Refused
+from palladio.cpu.surroundings import compiled_surroundings
 from palladio.ir.evaluate import evaluate, written
 from palladio.ir.program import Eqn, Program
 from palladio.ir.rewrite import map_subprograms
@@ -32,7 +34,7 @@ class NotCompiledWarning(UserWarning):
 
 def load_compiled(program: Program) -> Callable[..., Sequence[Any]]:
     """The program as a function of values, and of arrays for its results."""
-    compiled = _compiled_calls(program)
+    compiled = compiled_surroundings(_compiled_calls(program))
     if len(compiled.eqns) == 1:
         (eqn,) = compiled.eqns
         if isinstance(eqn.op.eval, _Native) and eqn.inputs == program.inputs and eqn.outputs == program.outputs:
