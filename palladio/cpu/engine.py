@@ -15,6 +15,7 @@ from palladio.base import knobs
 from palladio.base.errors import PalladioValueError
 from palladio.cpu.callbacks import CALLER, WORD, Stopped
 from palladio.cpu.coverage import written_whole
+from palladio.cpu.independence import spread
 from palladio.cpu.launch_agents import Answer, Stuck
 from palladio.cpu.lower import Lowered, in_order, lower_grid, waits
 from palladio.cpu.machine_code import KERNEL, MachineCode
@@ -56,8 +57,7 @@ def compile_grid(grid: Grid, kernel: Program, operands: Sequence[Type]) -> Calla
     Raises:
         Refused: for what is not compiled.
     """
-    if waits(kernel):
-        grid = in_order(grid)
+    grid = in_order(grid) if waits(kernel) else spread(grid, kernel)
     compiled = Compiled(lower_grid(grid, kernel, operands))
     effects = [effect for effect in kernel.effects if effect.position is not None]
     first = len(grid.sizes) + grid.dynamic
