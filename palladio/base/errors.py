@@ -113,6 +113,10 @@ class ParseError(PalladioError, SyntaxError):
         self.msg = str(self)
 
 
+class NotCompiledWarning(UserWarning):
+    """A kernel runs on the evaluator because something in it is not compiled for the CPU."""
+
+
 class InternalError(RuntimeError):
     """A defect of Palladio itself. The message carries what a report needs."""
 

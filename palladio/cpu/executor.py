@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from palladio.base.errors import attach
+from palladio.base.errors import NotCompiledWarning, attach
 from palladio.cpu.engine import compile_grid
 from palladio.cpu.launch_agents import Stuck
 from palladio.cpu.launch_engine import compile_launch
@@ -26,10 +26,6 @@ from palladio.ir.rewrite import map_subprograms
 from palladio.ops.grid import grid_call
 from palladio.ops.launch import launch
 from palladio.types.types import ArrayType, RefType
-
-
-class NotCompiledWarning(UserWarning):
-    """A kernel runs on the evaluator because something in it is not compiled."""
 
 
 def load_compiled(program: Program) -> Callable[..., Sequence[Any]]:

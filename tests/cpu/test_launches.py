@@ -16,7 +16,7 @@ import pytest
 import palladio as pl
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
-from palladio.cpu.executor import NotCompiledWarning
+from palladio.base.errors import NotCompiledWarning
 from palladio.cpu.rules import LAUNCHED, REFUSED_IN_LAUNCHES
 from palladio.library import hopper
 from palladio.ops import OPS

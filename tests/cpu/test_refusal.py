@@ -9,7 +9,7 @@ import pytest
 
 import palladio as pl
 import palladio.tpu as pltpu
-from palladio.cpu.executor import NotCompiledWarning
+from palladio.base.errors import NotCompiledWarning
 
 
 def test_a_kernel_that_is_not_compiled_runs_on_the_evaluator_after_a_warning_that_says_why() -> None:

@@ -40,8 +40,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from palladio.base.errors import PalladioError
-from palladio.cpu.executor import NotCompiledWarning
+from palladio.base.errors import NotCompiledWarning, PalladioError
 from palladio.driver.executors import SIMULATOR
 from palladio.ir.evaluate import evaluate
 from palladio.ir.program import Program, walk

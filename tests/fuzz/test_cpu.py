@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import assume, given, note, settings
 from hypothesis import strategies as st
 
-from palladio.cpu.executor import NotCompiledWarning
+from palladio.base.errors import NotCompiledWarning
 from palladio.ir.evaluate import evaluate
 from palladio.ir.program import Program
 from palladio.ir.text import print_program
