@@ -16,11 +16,11 @@ import numpy as np
 
 from palladio.base import knobs
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
-from palladio.driver.simulation import SimulatorOptions, make_machine, warn_of
+from palladio.driver.options import SimulatorOptions
 from palladio.driver.threads import multiplies_tiles_only, one_thread
 from palladio.ir.evaluate import evaluate, prepare, written
-from palladio.ir.program import Program
-from palladio.machine.executor import with_launches
+from palladio.ir.program import Program, walk
+from palladio.ops.launch import concurrent
 
 
 class Runner(Protocol):
@@ -61,8 +61,18 @@ def _evaluated(program: Program) -> Runner:
     return run
 
 
+def _on_machines(program: Program, options: SimulatorOptions | None = None) -> Program:
+    """The program with its launches on machines: those of the simulator, if there are options for it."""
+    if not any(map(concurrent, walk(program))):
+        return program
+    # The machine is half of what importing Palladio would take, and most processes have no such kernel.
+    from palladio.driver.simulation import on_machines
+
+    return on_machines(program, options)
+
+
 def _load_reference(program: Program) -> Runner:
-    return _evaluated(with_launches(program))
+    return _evaluated(_on_machines(program))
 
 
 REFERENCE = Executor("reference", "The evaluator on NumPy: the definition of what a program means.", _load_reference)
@@ -75,7 +85,7 @@ class _Simulated:
     options: SimulatorOptions
 
     def __call__(self, program: Program) -> Runner:
-        return _evaluated(with_launches(program, lambda: make_machine(self.options), warn_of))
+        return _evaluated(_on_machines(program, self.options))
 
 
 def simulator(options: SimulatorOptions) -> Executor:
@@ -90,13 +100,13 @@ SIMULATOR = simulator(SimulatorOptions())
 def _load_cpu(program: Program) -> Runner:
     from palladio.cpu.executor import load_compiled  # with LLVM, a quarter of what importing Palladio would take
 
-    return load_compiled(with_launches(program))
+    return load_compiled(_on_machines(program))
 
 
 CPU = Executor("cpu", "Kernels compiled for the host's processor through LLVM.", _load_cpu)
 
 EXECUTORS: dict[str, Executor] = {executor.name: executor for executor in (REFERENCE, SIMULATOR, CPU)}
-DEFAULT = REFERENCE
+DEFAULT = CPU
 
 _forced: Executor | None = None
 _chosen: ContextVar[Executor | None] = ContextVar("palladio_executor", default=None)

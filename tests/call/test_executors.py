@@ -15,7 +15,7 @@ from palladio.call.jit import STAGED
 from palladio.call.pallas_call import PREPARED
 from palladio.driver import compile as spine
 from palladio.driver import executors
-from palladio.driver.executors import DEFAULT, REFERENCE, Executor, choose
+from palladio.driver.executors import CPU, DEFAULT, REFERENCE, Executor, choose
 from palladio.ir.bind import current
 from palladio.ir.program import Program
 from palladio.trace.grid import _axes
@@ -53,8 +53,8 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def test_the_default_is_the_reference(ran: list[str]) -> None:
-    assert choose() is DEFAULT is REFERENCE
+def test_the_default_is_the_cpu(ran: list[str]) -> None:
+    assert choose() is DEFAULT is CPU
 
 
 def test_the_argument_chooses(ran: list[str]) -> None:

@@ -54,7 +54,7 @@ def test_a_copy_to_a_block_that_has_not_come_to_the_scope_is_found() -> None:
 
 
 def test_without_the_checker_it_is_an_error_of_its_own() -> None:
-    with pytest.raises(pl.PalladioValueError) as error:
+    with pl.executor("reference"), pytest.raises(pl.PalladioValueError) as error:
         call(X, meet=False)
     assert str(error.value).startswith(
         "whole: a copy for several blocks of a cluster starts before they have all come to the scope of its buffer\n"
