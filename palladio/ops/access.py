@@ -34,7 +34,10 @@ def read(array: Array, transforms: Sequence[Transform], operands: Sequence[Array
 
 
 def write(array: Array, transforms: Sequence[Transform], operands: Sequence[Array], value: Array) -> None:
-    """Replace what the transforms select, in place; where an element is selected twice, the last value stays."""
+    """Replace what the transforms select, in place.
+
+    Where an element is selected twice, the value that comes last in the order of the selection stays, as in NumPy.
+    """
 
     def update(target: Array, key: Any, inside: Array | None) -> None:
         if inside is None:
@@ -108,9 +111,45 @@ def _combine_gathered(
         places = tuple(within // max(s, 1) % max(n, 1) for s, n in zip(strides, array.shape, strict=True))
         update(target, places, valid)
         return
-    part = np.array(_read_once(array, index, operands, None))
-    combine(part, rest, operands, update)
-    array[only(positions, valid)] = part[valid]
+    _combine_bytes(array, (index, *rest), operands, update)
+
+
+def _combine_bytes(array: Array, transforms: Sequence[Transform], operands: Sequence[Array], update: Update) -> None:
+    """`combine` where bytes of one element are selected more than once, each time as part of another element.
+
+    What is updated is a row of the different elements that are selected, each once. Their bytes go back in the order
+    in which they were selected last, so that of two that share a byte the last one wins.
+    """
+    selected = np.array(read(array, transforms, operands))
+    width = selected.dtype.itemsize
+    rows = _byte_numbers(array, transforms, operands).reshape(selected.size, width)
+    _, first, which = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+    which = which.reshape(-1)
+    elements = selected.reshape(-1)[first]
+    update(elements, (which.reshape(selected.shape),), None)
+    last = np.zeros(len(first), np.int64)
+    last[which] = np.arange(selected.size)
+    order = np.argsort(last)
+    numbers, changed = rows[first][order], elements[order].view(np.uint8).reshape(len(first), width)
+    memory = array[..., None].view(np.uint8)  # an axis of one element may be cut into bytes wherever it lies
+    memory[np.unravel_index(numbers[numbers >= 0], memory.shape)] = changed[numbers >= 0]
+
+
+def _byte_numbers(array: Array, transforms: Sequence[Transform], operands: Sequence[Array]) -> Array:
+    """Where in the array each byte of the selected elements is; -1 for what lies outside."""
+
+    def record(width: int) -> Any:
+        return np.dtype((np.void, 8 * width))  # one i64 for each byte, which the transforms move as one element
+
+    width = array.dtype.itemsize
+    numbers = np.arange(array.size * width).view(record(width)).reshape(array.shape)
+    for transform in transforms:
+        if isinstance(transform, Bitcast):
+            width = transform.dtype.itemsize
+            numbers = bitcast(numbers, record(width))
+        else:
+            numbers = _read_once(numbers, transform, operands, np.full(width, -1).view(record(width))[0])
+    return np.ascontiguousarray(numbers).reshape(-1).view(np.int64)
 
 
 def _keeps_elements(dtype: dtypes.DType, transforms: Sequence[Transform]) -> bool:

@@ -200,7 +200,7 @@ def _store_discharge(
 
 store = Op(
     "store",
-    "ref[transforms] = value",
+    "ref[transforms] = value. Where an element is selected twice, the value that comes last stays.",
     _store_type,
     _store_eval,
     effects=(write(0),),

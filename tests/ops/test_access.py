@@ -257,3 +257,43 @@ def test_compare_and_swap_replaces_what_is_equal(stack: Stack) -> None:
         old = atomics.atomic_cas.eval(target, compare, values, *operands, transforms=tuple(transforms))[0]
         np.testing.assert_array_equal(target, expected)
         assert {n: old.reshape(-1)[n] for n in before} == before
+
+
+TWICE = np.array([[5], [5]])
+
+
+def test_a_byte_of_an_element_that_was_gathered_twice_is_written() -> None:
+    stack = Index((Operand(0),)), Index((Operand(1), Slice(0, 1))), Bitcast(np.dtype(np.uint8))
+    for row in (0, 1):
+        array = np.zeros(7, np.uint32)
+        access.write(array, stack, [TWICE, np.int32(row)], np.uint8(255))
+        np.testing.assert_array_equal(array, [0, 0, 0, 0, 0, 0xFFFFFFFF, 0])
+
+
+def test_of_two_writes_to_the_bytes_of_one_element_the_last_one_wins() -> None:
+    stack = Index((Operand(0),)), Bitcast(np.dtype(np.uint8))
+    positions = np.array([[5, 2, 9], [5, 3, 1]])  # 9 lies outside
+    for target in own_layouts(np.zeros(7, np.uint32)):
+        access.write(target, stack, [positions], np.arange(24, dtype=np.uint8).reshape(8, 3))
+        np.testing.assert_array_equal(target, [0, 0x1714110E, 0x0A070401, 0x1613100D, 0, 0x15120F0C, 0])
+
+
+def test_of_two_joined_elements_that_share_a_byte_the_last_one_wins() -> None:
+    stack = Index((Operand(0),)), Bitcast(np.dtype(np.uint16))
+    array = np.zeros(7, np.uint8)
+    access.write(array, stack, [np.array([[5], [2], [2], [6]])], np.array([[0x0102], [0x0304]], np.uint16))
+    np.testing.assert_array_equal(array, [0, 0, 4, 0, 0, 2, 3])
+
+
+def test_additions_to_the_halves_of_an_element_that_was_gathered_twice_add_up() -> None:
+    stack = Index((Operand(0),)), Bitcast(np.dtype(np.int16))
+    array = np.full(7, 0x0001_0001, np.int32)
+    memory.accumulate.eval(array, np.full((4, 1), 2, np.int16), TWICE, transforms=stack)
+    np.testing.assert_array_equal(array, [*[0x0001_0001] * 5, 0x0005_0005, 0x0001_0001])
+
+
+def test_a_selection_of_nothing_behind_a_change_of_width_writes_nothing() -> None:
+    stack = Index((Operand(0),)), Index((Slice(0, 0), Slice(0, 1))), Bitcast(np.dtype(np.uint8))
+    array = np.ones(7, np.uint32)
+    access.write(array, stack, [TWICE], np.uint8(0))
+    np.testing.assert_array_equal(array, np.ones(7))
