@@ -16,6 +16,7 @@ from palladio.call import launching
 from palladio.call.jit import STAGED
 from palladio.call.pallas_call import PREPARED
 from palladio.cli.target import HELP, SYNTAX, function
+from palladio.cpu.independence import arranged
 from palladio.cpu.launch import LoweredLaunch, lower_launch
 from palladio.cpu.lower import Lowered, lower_grid
 from palladio.cpu.machine_code import KERNEL, MachineCode
@@ -52,7 +53,8 @@ def _llvm(eqn: Eqn) -> str:
 def _lowered(eqn: Eqn) -> Lowered | LoweredLaunch:
     if eqn.op is launch:
         return lower_launch(eqn.params["launch"], eqn.params["programs"], eqn.input_types)
-    return lower_grid(eqn.params["grid"], eqn.params["kernel"], eqn.input_types)
+    grid, kernel = eqn.params["grid"], eqn.params["kernel"]
+    return lower_grid(arranged(grid, kernel), kernel, eqn.input_types)
 
 
 def _assembly(eqn: Eqn) -> str:

@@ -15,9 +15,9 @@ from palladio.base import knobs
 from palladio.base.errors import PalladioValueError
 from palladio.cpu.callbacks import CALLER, WORD, Stopped
 from palladio.cpu.coverage import written_whole
-from palladio.cpu.independence import spread
+from palladio.cpu.independence import arranged
 from palladio.cpu.launch_agents import Answer, Stuck
-from palladio.cpu.lower import Lowered, in_order, lower_grid, waits
+from palladio.cpu.lower import Lowered, lower_grid
 from palladio.cpu.machine_code import KERNEL, MachineCode
 from palladio.cpu.memory import POOL, output
 from palladio.cpu.threads import Work, run_tasks
@@ -57,7 +57,7 @@ def compile_grid(grid: Grid, kernel: Program, operands: Sequence[Type]) -> Calla
     Raises:
         Refused: for what is not compiled.
     """
-    grid = in_order(grid) if waits(kernel) else spread(grid, kernel)
+    grid = arranged(grid, kernel)
     compiled = Compiled(lower_grid(grid, kernel, operands))
     effects = [effect for effect in kernel.effects if effect.position is not None]
     first = len(grid.sizes) + grid.dynamic

@@ -12,12 +12,18 @@ from typing import Any
 
 import numpy as np
 
+from palladio.cpu.lower import in_order, waits
 from palladio.ir.program import Eqn, Literal, Program, Var
 from palladio.ops.grid import Blocked, BlockMap, Grid, Squeezed
 from palladio.types.effects import EffectKind
 
 Known = dict[Any, Any]
 """The values of atoms in the first step of a task."""
+
+
+def arranged(grid: Grid, kernel: Program) -> Grid:
+    """The grid as it is compiled: axes are parallel where their steps may run beside each other."""
+    return in_order(grid) if waits(kernel) else spread(grid, kernel)
 
 
 def spread(grid: Grid, kernel: Program) -> Grid:
