@@ -50,6 +50,22 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     return _refuse_skip((yield))
 
 
+ON_BOTH_EXECUTORS = ("compare", "dialect", "library", "mpmd", "pipeline", "tpu")
+"""Folders whose kernels run on the evaluator, which defines what they do, and compiled."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if metafunc.definition.path.parent.name in ON_BOTH_EXECUTORS and "golden" not in metafunc.fixturenames:
+        metafunc.parametrize("default_executor", ["reference", "cpu"], indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def default_executor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The executor of kernels for which a test chooses none."""
+    if hasattr(request, "param"):
+        monkeypatch.setenv("PALLADIO_EXECUTOR", request.param)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def kernels_kept_apart(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
     """What the tests compile is kept in a folder of this run, not in the user's."""
