@@ -77,33 +77,49 @@ _X86 = {
 """Instruction set -> LLVM's processor, features beside its own, and all that it needs."""
 
 
-@functools.cache
-def _found(instructions: str) -> Processor:
-    """The host's processor, restricted to an instruction set."""
-    triple, features = llvm.get_process_triple(), llvm.get_host_cpu_features()
-    has = frozenset(name for name, present in features.items() if present)
+def restricted(native: Processor, has: frozenset[str], instructions: str) -> Processor:
+    """A processor that has some features, restricted to an instruction set.
+
+    Raises:
+        PalladioValueError: if it does not have those instructions.
+    """
     if instructions == "native":
-        return Processor.of(triple, llvm.get_host_cpu_name(), features.flatten(), has)
-    if triple.startswith("x86_64"):
+        return native
+    if native.triple.startswith("x86_64"):
         cpu, more, needed = _X86[instructions]
         if needed <= has:
-            return Processor.of(triple, cpu, more, needed)
+            return Processor.of(native.triple, cpu, more, needed)
     elif instructions == "portable":
-        return Processor.of(triple, "generic", "", frozenset())
+        return Processor.of(native.triple, "generic", "", frozenset())
     raise PalladioValueError(
-        "this processor does not have the instructions that are asked for",
+        "this processor does not have these instructions",
         argument=knobs.instructions.name,
         got=repr(instructions),
-        expected=f"one of {', '.join(available())}",
+        expected=", ".join(_sets(native, has)),
     )
 
 
-def available() -> list[str]:
-    """The instruction sets that the host has."""
-    triple, features = llvm.get_process_triple(), llvm.get_host_cpu_features()
-    if not triple.startswith("x86_64"):
+def _sets(native: Processor, has: frozenset[str]) -> list[str]:
+    if not native.triple.startswith("x86_64"):
         return ["native", "portable"]
-    return ["native", *(name for name, (_, _, needed) in _X86.items() if all(map(features.get, needed)))]
+    return ["native", *(name for name, (_, _, needed) in _X86.items() if needed <= has)]
+
+
+@functools.cache
+def _native() -> tuple[Processor, frozenset[str]]:
+    features = llvm.get_host_cpu_features()
+    has = frozenset(name for name, present in features.items() if present)
+    return Processor.of(llvm.get_process_triple(), llvm.get_host_cpu_name(), features.flatten(), has), has
+
+
+def available() -> list[str]:
+    """The instruction sets that the host has, as `PALLADIO_CPU` names them."""
+    return _sets(*_native())
+
+
+@functools.cache
+def _current(instructions: str) -> Processor:
+    return restricted(*_native(), instructions)
 
 
 def current() -> Processor:
@@ -112,4 +128,4 @@ def current() -> Processor:
     Raises:
         PalladioValueError: if `PALLADIO_CPU` asks for instructions that the host does not have.
     """
-    return _found(knobs.instructions.get())
+    return _current(knobs.instructions.get())

@@ -416,9 +416,9 @@ def micro_kernel(
 
 
 def multiply_add(e: Emitter, x: V, y: V, total: V) -> V:
-    """`x * y + total`, rounded once."""
+    """`x * y + total`."""
     if element_of(total.type) in ("float", "double"):
-        return e.intrinsic("fma", total.type, x, y, total)
+        return registers.multiply_add(e, x, y, total)
     return e.binary("add", total, e.binary("mul", x, y))
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from palladio.cpu import host
 from palladio.cpu.emit import Emitter, V, vector, width_of
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
@@ -23,8 +24,8 @@ _INTEGERS = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
 
 
 @dataclass(frozen=True)
-class _Float8:
-    """A float of eight bits.
+class _Narrow:
+    """A float that no instruction converts.
 
     Fields:
         mantissa: its bits.
@@ -39,9 +40,10 @@ class _Float8:
     beyond: float
 
 
+_FLOAT16 = _Narrow(10, 2.0**-14, 65504.0, math.inf)
 _FLOAT8 = {
-    dtypes.FLOAT8_E4M3FN: _Float8(3, 2.0**-6, 448.0, math.nan),
-    dtypes.FLOAT8_E5M2: _Float8(2, 2.0**-14, 57344.0, math.inf),
+    dtypes.FLOAT8_E4M3FN: _Narrow(3, 2.0**-6, 448.0, math.nan),
+    dtypes.FLOAT8_E5M2: _Narrow(2, 2.0**-14, 57344.0, math.inf),
 }
 
 
@@ -58,7 +60,7 @@ def stored(dtype: DType) -> str:
     """The LLVM type of one element in memory."""
     if dtype in (dtypes.FLOAT32, dtypes.FLOAT64):
         return register(dtype)
-    return "half" if dtype == dtypes.FLOAT16 else _INTEGERS[dtype.itemsize]
+    return _INTEGERS[dtype.itemsize]
 
 
 def constant(e: Emitter, value: Any, dtype: DType, width: int = 1) -> V:
@@ -71,7 +73,7 @@ def from_memory(e: Emitter, value: V, dtype: DType) -> V:
     """What was loaded, as it is computed with."""
     width = width_of(value.type)
     if dtype == dtypes.FLOAT16:
-        return e.convert("fpext", value, "float")
+        return _from_half(e, value)
     if dtype == dtypes.BFLOAT16:
         wide = e.convert("zext", value, "i32")
         return e.convert("bitcast", e.binary("shl", wide, e.constant(16, wide.type)), "float")
@@ -79,10 +81,36 @@ def from_memory(e: Emitter, value: V, dtype: DType) -> V:
         return e.compare("icmp ne", value, e.constant(0, vector("i8", width)))
     if dtype == dtypes.FLOAT8_E5M2:  # the first half of a float16
         wide = e.convert("zext", value, "i16")
-        return e.convert(
-            "fpext", e.convert("bitcast", e.binary("shl", wide, e.constant(8, wide.type)), "half"), "float"
-        )
+        return _from_half(e, e.binary("shl", wide, e.constant(8, wide.type)))
     return _from_e4m3(e, value) if dtype == dtypes.FLOAT8_E4M3FN else value
+
+
+def _from_half(e: Emitter, value: V) -> V:
+    """The float16 of some bits: by an instruction, or by moving the exponent to where float32 has it."""
+    if host.current().converts_halves:
+        return e.convert("fpext", e.convert("bitcast", value, "half"), "float")
+    bits = e.convert("zext", value, "i32")
+    size = e.binary("and", bits, e.constant(0x7FFF, bits.type))
+    moved = e.binary("shl", size, e.constant(13, bits.type))
+    special = e.convert("bitcast", e.binary("or", moved, e.constant(0x7F800000, bits.type)), "float")
+    scaled = e.binary("fmul", e.convert("bitcast", moved, "float"), e.constant(2.0**112, special.type))
+    found = e.select(e.compare("icmp uge", size, e.constant(0x7C00, bits.type)), special, scaled)
+    signed = e.convert("bitcast", e.binary("shl", bits, e.constant(16, bits.type)), "float")
+    return e.intrinsic("copysign", found.type, found, signed)
+
+
+def _to_half(e: Emitter, value: V) -> V:
+    """The bits of a float32 that is a float16."""
+    if host.current().converts_halves:
+        return e.convert("bitcast", e.convert("fptrunc", value, "half"), "i16")
+    size = e.intrinsic("fabs", value.type, value)
+    infinite = e.constant(math.inf, value.type)
+    bits = e.convert("bitcast", e.binary("fmul", size, e.constant(2.0**-112, value.type)), "i32")
+    bits = e.binary("lshr", bits, e.constant(13, bits.type))
+    bits = e.select(e.compare("fcmp oeq", size, infinite), e.constant(0x7C00, bits.type), bits)
+    bits = e.select(e.compare("fcmp uno", size, size), e.constant(0x7E00, bits.type), bits)
+    sign = e.binary("lshr", e.convert("bitcast", value, "i32"), e.constant(16, bits.type))
+    return e.convert("trunc", e.binary("or", bits, e.binary("and", sign, e.constant(0x8000, bits.type))), "i16")
 
 
 def _from_e4m3(e: Emitter, value: V) -> V:
@@ -108,12 +136,12 @@ def _to_e4m3(e: Emitter, value: V) -> V:
 def to_memory(e: Emitter, value: V, dtype: DType) -> V:
     """What is computed with, as it is stored. A rounded value loses nothing."""
     if dtype == dtypes.FLOAT16:
-        return e.convert("fptrunc", value, "half")
+        return _to_half(e, value)
     if dtype == dtypes.BFLOAT16:
         bits = e.convert("bitcast", value, "i32")
         return e.convert("trunc", e.binary("lshr", bits, e.constant(16, bits.type)), "i16")
     if dtype == dtypes.FLOAT8_E5M2:
-        bits = e.convert("bitcast", e.convert("fptrunc", value, "half"), "i16")
+        bits = _to_half(e, value)
         return e.convert("trunc", e.binary("lshr", bits, e.constant(8, bits.type)), "i8")
     if dtype == dtypes.FLOAT8_E4M3FN:
         return _to_e4m3(e, value)
@@ -123,9 +151,11 @@ def to_memory(e: Emitter, value: V, dtype: DType) -> V:
 def rounded(e: Emitter, value: V, dtype: DType) -> V:
     """A `float` result rounded to the nearest, even, that the dtype holds; other dtypes as they are."""
     if dtype == dtypes.FLOAT16:
+        if not host.current().converts_halves:
+            return _rounded_narrow(e, value, _FLOAT16)
         return e.convert("fpext", e.convert("fptrunc", value, "half"), "float")
     if dtype in _FLOAT8:
-        return _rounded_float8(e, value, _FLOAT8[dtype])
+        return _rounded_narrow(e, value, _FLOAT8[dtype])
     return _shortened(e, value, 16) if dtype == dtypes.BFLOAT16 else value
 
 
@@ -140,7 +170,7 @@ def _shortened(e: Emitter, value: V, dropped: int) -> V:
     return e.convert("bitcast", e.select(is_number, kept, nan), "float")
 
 
-def _rounded_float8(e: Emitter, value: V, kind: _Float8) -> V:
+def _rounded_narrow(e: Emitter, value: V, kind: _Narrow) -> V:
     type = value.type
     normal = _shortened(e, value, 23 - kind.mantissa)
     size = e.intrinsic("fabs", type, normal)
@@ -152,6 +182,11 @@ def _rounded_float8(e: Emitter, value: V, kind: _Float8) -> V:
     small = e.binary("fsub", e.binary("fadd", whole, large), large)
     small = e.intrinsic("copysign", type, small, value)
     return e.select(e.compare("fcmp olt", whole, e.constant(kind.least, type)), small, normal)
+
+
+def multiply_add(e: Emitter, x: V, y: V, total: V) -> V:
+    """`x * y + total` of floats, rounded once where the host has an instruction for it."""
+    return e.intrinsic("fma" if host.current().fuses else "fmuladd", total.type, x, y, total)
 
 
 def load(e: Emitter, address: V, dtype: DType, width: int) -> V:
