@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from palladio.cpu import host
+from palladio.cpu import host, registers
 from palladio.cpu.emit import Emitter, V
 
 # Cephes' expf (Moshier): exp(r) for |r| <= ln(2)/2.
@@ -56,7 +56,7 @@ def _number(e: Emitter, x: V, value: float) -> V:
 
 
 def _fma(e: Emitter, a: V, b: V, c: V) -> V:
-    return e.intrinsic("fma", a.type, a, b, c)
+    return registers.multiply_add(e, a, b, c)
 
 
 def _series(e: Emitter, x: V, coefficients: Sequence[float]) -> V:
