@@ -5,6 +5,10 @@ A kernel is a Python function over references to blocks of arrays. See `palladio
     import palladio as pl
 """
 
+from typing import TYPE_CHECKING, Any
+
+from palladio.array.convert import broadcast_to
+from palladio.array.creation import empty
 from palladio.base.errors import (
     DebugCheckError,
     InternalError,
@@ -17,6 +21,7 @@ from palladio.base.errors import (
     ParseError,
 )
 from palladio.base.locations import caller_location
+from palladio.call.arrays import empty_like, reciprocal
 from palladio.call.core_meshes import CoreMesh
 from palladio.call.cost import CostEstimate, estimate_cost
 from palladio.call.jit import eval_shape, jit
@@ -24,6 +29,7 @@ from palladio.call.kernel import kernel
 from palladio.call.mpmd import mpmd_map
 from palladio.call.pallas_call import pallas_call
 from palladio.call.params import CompilerParams
+from palladio.call.refused import COMMON
 from palladio.call.sizes import align_to, cdiv, next_power_of_2, strides_from_shape
 from palladio.call.specs import (
     BlockSpec,
@@ -35,17 +41,21 @@ from palladio.call.specs import (
     squeezed,
 )
 from palladio.call.warps import core_map
-from palladio.driver.check import Report, check
 from palladio.driver.executors import executor
-from palladio.ops.grid import Blocked, BoundedSlice, Element, Indirect, Squeezed
+from palladio.ops.grid import BlockDim, Blocked, BoundedSlice, Element, Indirect, Squeezed
+from palladio.trace.choice import select_ref
 from palladio.trace.control import cond, fori_loop, loop, run_scoped, run_state, switch, when, while_loop, with_scoped
 from palladio.trace.debug import debug_check, debug_print, enable_debug_checks, multiple_of
+from palladio.trace.dependents import delay
 from palladio.trace.dma import DeviceIdType, semaphore_signal
 from palladio.trace.grid import axis_index, axis_size, num_programs, program_id
 from palladio.trace.indices import Slice, ds
 from palladio.trace.semaphores import semaphore_read, semaphore_wait
 from palladio.trace.trace import is_traced
 from palladio.types.types import ANY, HOST, MemoryRef, MemorySpace, ShapeDtypeStruct
+
+if TYPE_CHECKING:
+    from palladio.driver.check import Report, check
 
 dslice = ds
 
@@ -54,6 +64,7 @@ __version__ = "0.1.0"
 __all__ = [
     "ANY",
     "HOST",
+    "BlockDim",
     "BlockSpec",
     "Blocked",
     "CoreMesh",
@@ -85,6 +96,7 @@ __all__ = [
     "align_to",
     "axis_index",
     "axis_size",
+    "broadcast_to",
     "caller_location",
     "cdiv",
     "check",
@@ -92,8 +104,11 @@ __all__ = [
     "core_map",
     "debug_check",
     "debug_print",
+    "delay",
     "ds",
     "dslice",
+    "empty",
+    "empty_like",
     "enable_debug_checks",
     "estimate_cost",
     "eval_shape",
@@ -110,7 +125,9 @@ __all__ = [
     "num_programs",
     "pallas_call",
     "program_id",
+    "reciprocal",
     "run_scoped",
+    "select_ref",
     "semaphore_read",
     "semaphore_signal",
     "semaphore_wait",
@@ -122,3 +139,20 @@ __all__ = [
     "while_loop",
     "with_scoped",
 ]
+__all__.extend(COMMON)
+
+
+def __getattr__(name: str) -> Any:
+    if name in COMMON:
+        return COMMON[name]
+    if name not in ("Report", "check"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # These bring the machine with them, half of all that there is to load, which most processes never use.
+    from palladio.driver.check import Report, check
+
+    globals().update(Report=Report, check=check)
+    return globals()[name]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,6 +1,6 @@
-"""The names of Pallas' GPU namespace that Palladio refuses: what they need, and what to use instead.
+"""The names of Pallas' own and its GPU namespace that Palladio refuses: what they need, and what to use instead.
 
-One table. A name is there, so that a port finds it; using it says why not.
+One table each. A name is there, so that a port finds it; using it says why not.
 """
 
 from __future__ import annotations
@@ -44,6 +44,18 @@ _REASONS: dict[str, tuple[str, str]] = {
         "builds the MLIR of another compiler, which Palladio has not",
         "write it with the functions of palladio.gpu and palladio.numpy",
     ),
+    "RefType": (
+        "describes an operand of inline_mgpu, which builds the MLIR of another compiler",
+        "hand references on as they are",
+    ),
+    "elementwise_inline_asm": (
+        "inserts the assembly of another GPU's compiler",
+        "write it with the functions of palladio.numpy",
+    ),
+    "dot": ("is of Pallas' Triton namespace", "jnp.dot(a, b), or a @ b"),
+    "approx_tanh": ("is of Pallas' Triton namespace", "jnp.tanh(x)"),
+    "debug_barrier": ("is of Pallas' Triton namespace", "leave it out; between warpgroups, plgpu.Barrier"),
+    "max_contiguous": ("is of Pallas' Triton namespace, a promise for its compiler", "leave it out"),
     "print_layout": ("is not offered: layouts are chosen when a kernel is compiled", "ask for one: plgpu.layout_cast"),
     "remote_ref": (_DEVICES, "plgpu.cluster_ref reaches the other blocks of a cluster"),
     "PeerMemRef": (_DEVICES, "plgpu.cluster_ref reaches the other blocks of a cluster"),
@@ -79,3 +91,26 @@ class Refused:
 
 
 REFUSED: dict[str, Refused] = {name: Refused(name, *reason) for name, reason in _REASONS.items()}
+
+_LOWERING = "belongs to the compiler of another system"
+
+_COMMON: dict[str, tuple[str, str]] = {
+    "empty_ref_like": (
+        "makes a reference outside of a kernel, and references belong to kernels",
+        "out_type and scratch_types of a kernel, pl.run_scoped inside one, pl.run_state around several",
+    ),
+    "get_global": (
+        "makes memory that outlives a call, and a call leaves nothing behind",
+        "a semaphore among the scratch_types; an input that is also an output (input_output_aliases)",
+    ),
+    "enable_poison_buffers": (
+        "is always on: memory that nothing has written reads as NaN, or the least integer",
+        "leave it out",
+    ),
+    "semaphore": ("is the dtype of another system's semaphores", "pltpu.SemaphoreType, plgpu.SemaphoreType"),
+    "lower_as_mlir": (_LOWERING, "palladio show prints what a kernel becomes"),
+    "pallas_export_experimental": (_LOWERING, "call the kernel where it is needed"),
+    "pallas_call_p": (_LOWERING, "pl.pallas_call"),
+}
+
+COMMON: dict[str, Refused] = {name: Refused(name, *reason, namespace="pl") for name, reason in _COMMON.items()}

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from palladio.call.arrays import reciprocal
 from palladio.call.core_meshes import CoreType, ScalarSubcoreMesh, TensorCoreMesh, VectorSubcoreMesh
 from palladio.call.masked import load, store
 from palladio.call.params import CompilerParams, GridDimensionSemantics
 from palladio.call.pipeline_tpu import emit_pipeline
 from palladio.call.specs import Buffered, PrefetchScalarGridSpec
-from palladio.tpu.arrays import bitcast, reciprocal, roll, touch, with_memory_space_constraint
+from palladio.tpu.arrays import bitcast, roll, touch, with_memory_space_constraint
 from palladio.tpu.interpret import (
     InterpretParams,
     force_tpu_interpret_mode,

@@ -74,11 +74,6 @@ def bitcast(x: Any, ty: Any) -> Any:
     return shape.swapaxes(bits.view(shape.swapaxes(x, -1, -2), wanted), -1, -2)
 
 
-def reciprocal(x: ArrayLike, *, approx: bool = False, full_range: bool = False) -> Array:
-    """1 / x. `approx` and `full_range` are advice: it is exact anyway."""
-    return arithmetic.true_divide(1.0, x)
-
-
 def touch(ref: Any) -> None:
     """Keep a reference alive: nothing to do, since what a kernel does not use costs nothing."""
 

@@ -1,8 +1,13 @@
-"""What Pallas has for kernels that overlap the one before them, and Palladio's kernels, which do not, need not do."""
+"""What Pallas has for kernels that overlap the one before them, or that pass time; Palladio's kernels do neither."""
 
 from __future__ import annotations
 
+from typing import Any
+
+from palladio.array import convert
+from palladio.base.errors import PalladioTypeError
 from palladio.trace.trace import require_trace
+from palladio.types import dtypes
 
 
 def griddepcontrol_wait() -> None:
@@ -23,3 +28,19 @@ def griddepcontrol_launch_dependents() -> None:
         PalladioValueError: outside of a kernel.
     """
     require_trace("griddepcontrol_launch_dependents")
+
+
+def delay(nanos: Any) -> None:
+    """Sleep for so many nanoseconds. What a kernel does never depends on time, so nothing happens.
+
+    Args:
+        nanos: i32[].
+
+    Raises:
+        PalladioTypeError: what is no scalar integer.
+        PalladioValueError: outside of a kernel.
+    """
+    require_trace("delay")
+    kind = convert.array_type(nanos)
+    if kind.shape != () or not dtypes.is_integer(kind.dtype):
+        raise PalladioTypeError("a delay is a scalar integer, in nanoseconds", argument="nanos", got=str(kind))

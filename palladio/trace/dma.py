@@ -17,6 +17,7 @@ from palladio.ir.bind import bind
 from palladio.ops import copy as ops
 from palladio.ops.launch import MeshAxis
 from palladio.trace import control, semaphores
+from palladio.trace.choice import SelectedRef
 from palladio.trace.grid import axis_index, axis_size
 from palladio.trace.reference import Reference, reached, require_reference
 from palladio.types import dtypes
@@ -163,6 +164,10 @@ def core_ref(ref: Any, place: Mapping[str, Any]) -> Reference:
 # Copies.
 
 
+Copied = Reference | SelectedRef
+"""What a copy reads or writes."""
+
+
 class AsyncCopyDescriptor:
     """A copy `dst = src` that can be started and waited for; `make_async_copy` and its like make it.
 
@@ -170,7 +175,7 @@ class AsyncCopyDescriptor:
     through another descriptor of the same copy.
     """
 
-    def __init__(self, src: Reference, dst: Reference, here: Reference, there: Reference, remote: dict[str, Any]):
+    def __init__(self, src: Copied, dst: Copied, here: Reference, there: Reference, remote: dict[str, Any]):
         self.src_ref = src
         self.dst_ref = dst
         self.send_sem = here
@@ -183,6 +188,10 @@ class AsyncCopyDescriptor:
 
     def start(self) -> None:
         """Start copying and return at once."""
+        for place, selected in enumerate((self.src_ref, self.dst_ref)):
+            if isinstance(selected, SelectedRef):
+                control.switch(selected.index, [self._with(place, ref).start for ref in selected.refs])
+                return
         if not self.is_remote:
             roots, stacks, operands = reached(self.src_ref, self.dst_ref, self.recv_sem)
             bind(ops.dma_start, *roots, *operands, transforms=stacks)
@@ -190,6 +199,11 @@ class AsyncCopyDescriptor:
         dst, there = (ref.in_peer(self.remote) if self.remote else ref for ref in (self.dst_ref, self.recv_sem))
         roots, stacks, operands = reached(self.src_ref, dst, there, self.send_sem)
         bind(ops.dma_start_remote, *roots, *operands, transforms=stacks)
+
+    def _with(self, place: int, ref: Reference) -> AsyncCopyDescriptor:
+        """The copy of one choice: another source (0) or target (1)."""
+        source, target = (ref, self.dst_ref) if place == 0 else (self.src_ref, ref)
+        return AsyncCopyDescriptor(source, target, self.send_sem, self.recv_sem, self.remote)
 
     def wait(self) -> None:
         """Wait until it is done: that the source has been read, and that what comes here has landed."""
@@ -222,8 +236,11 @@ def _semaphore(value: Any, argument: str) -> Reference:
     return found
 
 
-def _pair(src: Any, dst: Any, names: tuple[str, str]) -> tuple[Reference, Reference]:
-    source, target = require_reference(src, names[0]), require_reference(dst, names[1])
+def _pair(src: Any, dst: Any, names: tuple[str, str]) -> tuple[Copied, Copied]:
+    source, target = (
+        each if isinstance(each, SelectedRef) else require_reference(each, name)
+        for each, name in zip((src, dst), names, strict=True)
+    )
     if (source.shape, source.dtype) != (target.shape, target.dtype):
         raise PalladioValueError(
             "source and target of a copy have one shape and dtype",

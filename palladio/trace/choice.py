@@ -1,0 +1,107 @@
+"""A reference among several, chosen where the kernel runs: `select_ref`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from palladio.array import convert
+from palladio.base.errors import PalladioTypeError, PalladioValueError
+from palladio.trace.reference import Reference, require_reference
+from palladio.types import dtypes
+from palladio.types.types import ArrayType, MemorySpace
+
+
+class SelectedRef:
+    """One of several references, as an index says that is known when the kernel runs. Copies take it.
+
+    Fields:
+        index: i32[].
+        refs: references of one shape and dtype.
+    """
+
+    __slots__ = ("index", "refs")
+
+    def __init__(self, index: Any, refs: Sequence[Reference]) -> None:
+        self.index = index
+        self.refs = tuple(refs)
+
+    def __repr__(self) -> str:
+        return f"one of {len(self.refs)} references to {self.array}"
+
+    @property
+    def array(self) -> ArrayType:
+        """The type of the value that it holds."""
+        return self.refs[0].array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of each."""
+        return self.array.shape
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype of each."""
+        return self.array.dtype
+
+    @property
+    def size(self) -> int:
+        """The number of elements of each."""
+        return self.array.size
+
+    @property
+    def memory_space(self) -> MemorySpace:
+        """Where the memory of the first one is."""
+        return self.refs[0].memory_space
+
+    def in_peer(self, blocks: Any) -> SelectedRef:
+        """The same choice in another core."""
+        return SelectedRef(self.index, [ref.in_peer(blocks) for ref in self.refs])
+
+    def __getitem__(self, key: Any) -> NoReturn:
+        self._refuse()
+
+    def __setitem__(self, key: Any, value: Any) -> NoReturn:
+        self._refuse()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__") and name.endswith("__"):
+            raise AttributeError(name)
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise PalladioTypeError(
+            "a reference that select_ref chooses is there for copies",
+            got=repr(self),
+            hint="choose among parts, pl.select_ref(i, a.at[0], b.at[0]); or read and write under lax.switch",
+        )
+
+
+def select_ref(idx: Any, *refs: Any) -> Reference | SelectedRef:
+    """The reference of a number, for `make_async_copy` and its like: `pl.select_ref(i, a_ref.at[0], b_ref)`.
+
+    Args:
+        idx: i32[]; of a number that is known while tracing it is that reference itself. It is clamped into range.
+        refs: at least two references `dtype[shape]` of one shape and dtype.
+
+    Raises:
+        PalladioTypeError: an index that is no scalar integer, what is no reference.
+        PalladioValueError: fewer than two references, or of different shapes or dtypes.
+    """
+    if len(refs) < 2:
+        raise PalladioValueError("a choice is among at least two references", argument="refs", got=len(refs))
+    kind = convert.array_type(idx)
+    if kind.shape != () or not dtypes.is_integer(kind.dtype):
+        raise PalladioTypeError("the number of a reference is a scalar integer", argument="idx", got=str(kind))
+    choices = [require_reference(ref, f"refs[{n}]") for n, ref in enumerate(refs)]
+    for n, ref in enumerate(choices):
+        if ref.array != choices[0].array:
+            raise PalladioValueError(
+                "the references to choose from have one shape and dtype",
+                argument=f"refs[{n}]",
+                expected=str(choices[0].array),
+                got=str(ref.array),
+            )
+    if isinstance(idx, int):
+        return choices[min(max(idx, 0), len(choices) - 1)]
+    return SelectedRef(idx, choices)
