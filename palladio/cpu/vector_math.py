@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from palladio.cpu import host, registers
 from palladio.cpu.emit import Emitter, V
 
-# Cephes' expf (Moshier): exp(r) for |r| <= ln(2)/2.
-_EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
+# exp(r) for |r| <= ln(2)/2, relative to it; the first three coefficients are those of the power series.
+_EXP = (1.3863749336e-03, 8.3674974740e-03, 4.1667237878e-02, 1.6666534543e-01, 0.5, 1.0, 1.0)
 
 # erf(x)/x in x*x, for |x| <= 0.92.
 _ERF_SMALL = (
@@ -96,13 +96,18 @@ def _power_of_two(e: Emitter, exponent: V) -> V:
 
 
 def _scaled(e: Emitter, whole: V, left: V) -> V:
-    """2**whole * exp(left): 2**n in two factors, since n itself can be below what an exponent holds."""
-    series = _series(e, left, _EXP)
-    series = e.binary("fadd", _fma(e, series, e.binary("fmul", left, left), left), _number(e, left, 1.0))
-    if _has_scale(series):
+    """2**whole * exp(left)."""
+    if _has_scale(left):
+        # Of a power that is no number, or beyond all exponents, anything may be left. The scale alone decides then, if
+        # the series is a positive number: one bit less makes |left| < 2.
+        bits = e.convert("bitcast", left, "i32")
+        left = e.convert("bitcast", e.binary("and", bits, e.constant(~(1 << 30), bits.type)), "float")
         now = V("4", "i32")  # the rounding that is set
+        series = _series(e, left, _EXP)
         arguments = series, whole, series, V("-1", "i16"), now
         return e.intrinsic("x86.avx512.mask.scalef.ps", series.type, *arguments, suffix="512")
+    # In two factors, since 2**n itself can be below what an exponent holds.
+    series = _series(e, left, _EXP)
     exponent = e.convert("fptosi", whole, "i32")
     half = e.binary("ashr", exponent, e.constant(1, exponent.type))
     for power in (half, e.binary("sub", exponent, half)):
@@ -112,7 +117,7 @@ def _scaled(e: Emitter, whole: V, left: V) -> V:
 
 def exp(e: Emitter, x: V) -> V:
     """e to the power x: 2**n times a polynomial of what is left. Within 2 ulp."""
-    bounded = _bounded(e, x, -104.0, 89.0)
+    bounded = x if _has_scale(x) else _bounded(e, x, -104.0, 89.0)
     whole = e.intrinsic("rint", x.type, e.binary("fmul", bounded, _number(e, x, math.log2(math.e))))
     # ln(2) in two parts, the first with few bits, so that the difference is exact.
     left = _fma(e, whole, _number(e, x, -0.693359375), bounded)
@@ -122,11 +127,10 @@ def exp(e: Emitter, x: V) -> V:
 
 def exp2(e: Emitter, x: V) -> V:
     """2 to the power x. Within 2 ulp."""
-    least = e.intrinsic("minnum", x.type, x, _number(e, x, 129.0))
-    bounded = e.intrinsic("maxnum", x.type, least, _number(e, x, -151.0))
+    bounded = x if _has_scale(x) else _bounded(e, x, -151.0, 129.0)
     whole = e.intrinsic("rint", x.type, bounded)
     left = e.binary("fmul", e.binary("fsub", bounded, whole), _number(e, x, math.log(2)))
-    return _nan_stays(e, x, _scaled(e, whole, left))
+    return _scaled(e, whole, left) if _has_scale(x) else _nan_stays(e, x, _scaled(e, whole, left))
 
 
 def log(e: Emitter, x: V) -> V:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
@@ -25,15 +26,13 @@ def _product(e: Emitter, dtype: DType, values: Sequence[V]) -> V:
 
 
 def _extreme(better: str, otherwise: Combine) -> Combine:
-    """The larger or smaller; a NaN stays. Which of 0 and -0 is left does not matter, and asking would cost the most."""
+    """The larger or smaller of numbers. Which of 0 and -0 is left does not matter, and asking would cost the most."""
 
     def combine(e: Emitter, dtype: DType, values: Sequence[V]) -> V:
         if not dtypes.is_float(dtype):
             return otherwise(e, dtype, values)
         old, new = values
-        # A new NaN is no better and is taken; an old one is put back.
-        chosen = e.select(e.compare(f"fcmp {better}", old, new), old, new)
-        return e.select(e.compare("fcmp uno", old, old), old, chosen)
+        return e.select(e.compare(f"fcmp {better}", old, new), old, new)
 
     return combine
 
@@ -50,9 +49,15 @@ CHAINS = 4
 
 
 class Reducer:
-    """Combines the elements of a tile over some axes into a buffer."""
+    """Combines the elements of a tile over some axes into a buffer.
 
-    def __init__(self, scope: Scope, x: Tile, axes: Sequence[int], combine: Combine, start: object) -> None:
+    `ordered`: NaNs are in no order. They are noted beside the accumulators, one comparison for two vectors, as looking
+    for them where two numbers are compared would cost more than that.
+    """
+
+    def __init__(
+        self, scope: Scope, x: Tile, axes: Sequence[int], combine: Combine, start: object, ordered: bool = False
+    ) -> None:
         self.e = scope.e
         self.x = x
         self.axes = tuple(axes)
@@ -65,6 +70,9 @@ class Reducer:
             (width, chain): scope.function.slot(vector(registers.register(x.dtype), width))
             for width in self.lanes()
             for chain in range(CHAINS)
+        }
+        self.nans = {
+            width: scope.function.slot(vector(registers.register(x.dtype), width)) for width in self.lanes() if ordered
         }
 
     def lanes(self) -> set[int]:
@@ -96,20 +104,53 @@ class Reducer:
         slot = self.slots[width, chain]
         first = registers.constant(self.e, self.start, self.x.dtype, width)
         self.e.line(f"store {first}, ptr {slot.text}")
+        if width in self.nans:
+            self.e.line(f"store {self.e.constant(0, first.type)}, ptr {self.nans[width].text}")
         return slot
 
     def take(self, slot: V, value: V) -> None:
         """Combine a value with the accumulator."""
-        old = self.e.value(value.type, f"load {value.type}, ptr {slot.text}")
-        new = self.combine(self.e, self.x.dtype, (old, value))
+        new = self.combine(self.e, self.x.dtype, (self.held(slot, value.type), value))
         self.e.line(f"store {new}, ptr {slot.text}")
+
+    def take_all(self, slots: Sequence[V], values: Sequence[V]) -> None:
+        """Combine values with the accumulators, one with each."""
+        for slot, value in zip(slots, values, strict=True):
+            self.take(slot, value)
+        if width_of(values[0].type) in self.nans:
+            for n in range(0, len(values), 2):
+                pair = values[n : n + 2]
+                self.note(self.e.compare("fcmp uno", pair[0], pair[-1]))
+
+    def note(self, is_nan: V) -> None:
+        """Note that there were NaNs."""
+        nan, type = self.nans[width_of(is_nan.type)], vector(registers.register(self.x.dtype), width_of(is_nan.type))
+        seen = self.e.select(is_nan, self.e.constant(math.nan, type), self.held(nan, type))
+        self.e.line(f"store {seen}, ptr {nan.text}")
+
+    def any(self, seen: V) -> V:
+        """Whether a lane is NaN."""
+        lanes = f"i{width_of(seen.type)}"
+        bits = self.e.value(lanes, f"bitcast {self.e.compare('fcmp uno', seen, seen)} to {lanes}")
+        return self.e.compare("icmp ne", bits, V("0", lanes))
+
+    def held(self, slot: V, type: str) -> V:
+        return self.e.value(type, f"load {type}, ptr {slot.text}")
+
+    def noted(self, total: V) -> V:
+        """A total, or NaN in the lanes that had one."""
+        nan = self.nans.get(width_of(total.type))
+        if nan is None:
+            return total
+        seen = self.held(nan, total.type)
+        return self.e.select(self.e.compare("fcmp uno", seen, seen), seen, total)
 
     def beside(self, index: Sequence[Index], width: int) -> None:
         """Neighbouring results side by side."""
         slot = self.begin(width)
         with ExitStack() as stack:
             inner = [stack.enter_context(self.e.loop(0, self.x.shape[axis])) for axis in self.axes]
-            self.take(slot, self.x.at(self.place(index, inner), width))
+            self.take_all([slot], [self.x.at(self.place(index, inner), width)])
         self.finish(index, slot, width)
 
     def across(self, index: Sequence[Index], width: int) -> None:
@@ -124,8 +165,10 @@ class Reducer:
             self.along(index, start, end, lanes, slots)
             type = vector(registers.register(self.x.dtype), lanes)
             for slot in slots[1:]:
-                self.take(slots[0], self.e.value(type, f"load {type}, ptr {slot.text}"))
-            self.take(whole, self.folded(self.e.value(type, f"load {type}, ptr {slots[0].text}")))
+                self.take(slots[0], self.held(slot, type))
+            self.take(whole, self.folded(self.held(slots[0], type)))
+            if lanes in self.nans:
+                self.note(self.any(self.held(self.nans[lanes], type)))
         self.finish(index, whole, 1)
 
     def along(self, index: Sequence[Index], start: int, end: int, lanes: int, slots: Sequence[V]) -> None:
@@ -135,12 +178,11 @@ class Reducer:
         with ExitStack() as stack:
             inner = [stack.enter_context(self.e.loop(0, self.x.shape[axis])) for axis in self.axes[:-1]]
             with self.e.loop(start, middle, stride) as first:
-                for chain, slot in enumerate(slots):
-                    position = self.e.add(first, chain * lanes)
-                    self.take(slot, self.x.at(self.place(index, (*inner, position)), lanes))
+                positions = [self.e.add(first, chain * lanes) for chain in range(len(slots))]
+                self.take_all(slots, [self.x.at(self.place(index, (*inner, at)), lanes) for at in positions])
             if middle < end:
                 with self.e.loop(middle, end, lanes) as position:
-                    self.take(slots[0], self.x.at(self.place(index, (*inner, position)), lanes))
+                    self.take_all(slots[:1], [self.x.at(self.place(index, (*inner, position)), lanes)])
 
     def folded(self, value: V) -> V:
         """All lanes combined into one, halves with halves."""
@@ -155,18 +197,18 @@ class Reducer:
         return self.combine(self.e, self.x.dtype, [self.e.lane(value, lane) for lane in (0, 1)])
 
     def finish(self, index: Sequence[Index], slot: V, width: int) -> None:
-        type = vector(registers.register(self.x.dtype), width)
-        total = self.e.value(type, f"load {type}, ptr {slot.text}")
+        total = self.noted(self.held(slot, vector(registers.register(self.x.dtype), width)))
         self.target.put(self.e, index, registers.rounded(self.e, total, self.x.dtype), width)
 
 
-def reduction(combine: Combine, start: Callable[[DType], object]) -> Rule:
-    """A reduction over the axes in `axes`."""
+def reduction(combine: Combine, start: Callable[[DType], object], ordered: bool = False) -> Rule:
+    """A reduction over the axes in `axes`; `ordered`: of floats by their order, in which NaNs are not."""
 
     def rule(scope: Scope, x: Tile, *, axes: tuple[int, ...]) -> Sequence[Tile]:
         if not axes or not x.shape:
             return (x,)
-        tile = tile_of(scope.e, Reducer(scope, x, axes, combine, start(x.dtype)).run())
+        by_order = ordered and dtypes.is_float(x.dtype)
+        tile = tile_of(scope.e, Reducer(scope, x, axes, combine, start(x.dtype), by_order).run())
         return (tile if tile.shape else scope.keep(tile),)
 
     return rule
@@ -175,8 +217,8 @@ def reduction(combine: Combine, start: Callable[[DType], object]) -> Rule:
 RULES: dict[str, Rule] = {
     "reduce_sum": reduction(_sum, lambda dtype: 0),
     "reduce_prod": reduction(_product, lambda dtype: 1),
-    "reduce_max": reduction(_extreme("ogt", arithmetic.maximum), dtypes.least),
-    "reduce_min": reduction(_extreme("olt", arithmetic.minimum), dtypes.greatest),
+    "reduce_max": reduction(_extreme("ogt", arithmetic.maximum), dtypes.least, True),
+    "reduce_min": reduction(_extreme("olt", arithmetic.minimum), dtypes.greatest, True),
     "reduce_and": reduction(_bitwise("and"), lambda dtype: 1 if dtype == dtypes.BOOL else _ALL_BITS),
     "reduce_or": reduction(_bitwise("or"), lambda dtype: 0),
     "reduce_xor": reduction(_bitwise("xor"), lambda dtype: 0),
