@@ -9,7 +9,7 @@ from typing import Any
 
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.driver.executors import Executor, force, simulator, use
-from palladio.driver.simulation import SimulatorOptions
+from palladio.driver.options import SimulatorOptions
 
 _CHOICES: dict[str, tuple[str, ...]] = {
     "on_race": ("raise", "warn"),

@@ -1,4 +1,4 @@
-"""How the simulator runs: its options, and the session of a check, in which one kernel runs under many schedules."""
+"""How programs run on machines, and the session of a check, in which one kernel runs under many schedules."""
 
 from __future__ import annotations
 
@@ -8,31 +8,13 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
+from palladio.driver.options import SimulatorOptions
+from palladio.ir.program import Program
 from palladio.machine.checker import Checker, Places
+from palladio.machine.executor import with_launches
 from palladio.machine.findings import Finding
 from palladio.machine.machine import Machine
 from palladio.machine.policies import Policy, named
-
-
-@dataclass(frozen=True)
-class SimulatorOptions:
-    """What the simulator checks, and how it schedules.
-
-    Fields:
-        races: look for races and misuse at all.
-        on_race: "raise" the first finding, or "warn" of each.
-        out_of_bounds: "raise", or "uninitialized" for reads outside that give uninitialised values.
-        uninitialized_reads: report reads of memory that nothing has written.
-        zeros: memory that nothing has written holds zeros.
-        schedule: the name of a schedule, as findings give it.
-    """
-
-    races: bool = True
-    on_race: str = "raise"
-    out_of_bounds: str = "raise"
-    uninitialized_reads: bool = True
-    zeros: bool = False
-    schedule: str = "round_robin"
 
 
 class SimulatorWarning(UserWarning):
@@ -69,6 +51,17 @@ def session(current: Session) -> Iterator[Session]:
         yield current
     finally:
         _session.reset(token)
+
+
+def on_machines(program: Program, options: SimulatorOptions | None) -> Program:
+    """The program, made so that evaluating it runs its launches on machines.
+
+    Args:
+        options: those of the simulator; None for machines that check nothing.
+    """
+    if options is None:
+        return with_launches(program)
+    return with_launches(program, lambda: make_machine(options), warn_of)
 
 
 def make_machine(options: SimulatorOptions) -> Machine:

@@ -11,10 +11,10 @@ from palladio.ir.rewrite import map_subprograms
 from palladio.machine import rules
 from palladio.machine.machine import Machine
 from palladio.machine.policies import RoundRobin
-from palladio.machine.rules.grid import run_grid, waits
+from palladio.machine.rules.grid import run_grid
 from palladio.machine.rules.launch import run_launch
 from palladio.ops.grid import grid_call
-from palladio.ops.launch import Launch, launch
+from palladio.ops.launch import Launch, concurrent, launch
 
 MakeMachine = Callable[[], Machine]
 After = Callable[[Machine], None]
@@ -71,9 +71,9 @@ def with_launches(program: Program, make: MakeMachine = unchecked, after: After 
 
 
 def _with_launches(eqn: Eqn, make: MakeMachine, after: After | None) -> Eqn:
-    if eqn.op is launch:
-        return replace(eqn, op=replace(launch, eval=_Launched(make, eqn, after)))
-    if eqn.op is grid_call and waits(eqn.params["kernel"]):
+    if concurrent(eqn):
+        if eqn.op is launch:
+            return replace(eqn, op=replace(launch, eval=_Launched(make, eqn, after)))
         return replace(eqn, op=replace(grid_call, eval=_Stepped(make, eqn, after), control=False))
     params = map_subprograms(eqn.params, lambda inner: with_launches(inner, make, after))
     return eqn if params is eqn.params else replace(eqn, params=params)

@@ -9,11 +9,11 @@ from typing import Any
 
 from palladio.base.errors import PalladioTypeError, PalladioValueError
 from palladio.ir.op import DischargeContext, Discharged, Op
-from palladio.ir.program import Atom, Program
-from palladio.ops import control
+from palladio.ir.program import Atom, Eqn, Program
+from palladio.ops import control, grid
 from palladio.ops.copy import only_among_threads, stays_a_reference
 from palladio.types import dtypes
-from palladio.types.effects import SYNC, Effect
+from palladio.types.effects import SYNC, Effect, EffectKind
 from palladio.types.types import ArrayType, RefType, Type
 
 INDEX = ArrayType((), dtypes.INT32)
@@ -155,6 +155,13 @@ launch = Op(
     effects=_launch_effects,
     discharge=_launch_discharge,
 )
+
+
+def concurrent(eqn: Eqn) -> bool:
+    """Whether a machine has to run it: a launch, or a grid whose kernel starts or awaits what runs beside it."""
+    if eqn.op is grid.grid_call:
+        return any(effect.kind is EffectKind.SYNC for effect in eqn.params["kernel"].effects)
+    return eqn.op is launch
 
 
 def _shared_type(*operands: Type, body: Program, allocations: tuple[RefType, ...]) -> Sequence[Type]:

@@ -10,7 +10,7 @@ from typing import Any
 from palladio.base.errors import at_call
 from palladio.call.interpret import executor_of, options_of, require_choices
 from palladio.driver.executors import Executor, force, use
-from palladio.driver.simulation import SimulatorOptions
+from palladio.driver.options import SimulatorOptions
 
 _CHOICES: dict[str, tuple[str, ...]] = {
     "dma_execution_mode": ("on_wait", "eager"),

@@ -19,11 +19,6 @@ from palladio.ops.grid import grid_call as operation
 from palladio.types.effects import EffectKind
 
 
-def waits(kernel: Program) -> bool:
-    """Whether a kernel starts or awaits something that runs beside it, so that only the machine can run it."""
-    return any(effect.kind is EffectKind.SYNC for effect in kernel.effects)
-
-
 class _References:
     """What a kernel's references to blocks are: the same buffer while it is the same block."""
 

@@ -1,0 +1,26 @@
+"""What the simulator can be asked to do: apart from it, since it is loaded with the first kernel that runs on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class SimulatorOptions:
+    """What the simulator checks, and how it schedules.
+
+    Fields:
+        races: look for races and misuse at all.
+        on_race: "raise" the first finding, or "warn" of each.
+        out_of_bounds: "raise", or "uninitialized" for reads outside that give uninitialised values.
+        uninitialized_reads: report reads of memory that nothing has written.
+        zeros: memory that nothing has written holds zeros.
+        schedule: the name of a schedule, as findings give it.
+    """
+
+    races: bool = True
+    on_race: str = "raise"
+    out_of_bounds: str = "raise"
+    uninitialized_reads: bool = True
+    zeros: bool = False
+    schedule: str = "round_robin"
