@@ -161,7 +161,7 @@ class LaunchCall:
                 self.outputs.types,
                 self.aliases,
                 self.owners,
-                executor,
+                executor.key,
                 checks_enabled(),
                 limits_enabled(),
             )
