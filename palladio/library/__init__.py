@@ -1,9 +1,26 @@
 """Floor 11: kernels people come for, written as any user would write them, on the public surface only."""
 
-from palladio.library import hopper
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING
+
 from palladio.library.attention import attention
 from palladio.library.grouped_matmul import gmm, gmm_vjp, make_group_metadata, tgmm
 from palladio.library.matmul import matmul
 from palladio.library.softmax import softmax
 
+if TYPE_CHECKING:
+    from palladio.library import hopper
+
 __all__ = ["attention", "gmm", "gmm_vjp", "hopper", "make_group_metadata", "matmul", "softmax", "tgmm"]
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name != "hopper":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # Kernels for one kind of GPU, and with them the whole GPU dialect: they come when somebody asks for them.
+    return import_module("palladio.library.hopper")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,90 @@
+"""What is loaded when: importing Palladio takes what a first small kernel needs; the rest comes when it is used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+EVALUATED = """
+import numpy as np
+import palladio as pl
+
+def kernel(x_ref, out_ref):
+    out_ref[...] = x_ref[...] + 1
+
+x = np.zeros(8, np.float32)
+pl.pallas_call(kernel, pl.ShapeDtypeStruct(x.shape, x.dtype), interpret={executor!r})(x)
+"""
+
+COMPILERS = ("llvmlite", "palladio.cpu")
+MACHINE = ("palladio.machine", "palladio.driver.check", "palladio.driver.simulation")
+ABOVE = ("palladio.library", "palladio.interop", "palladio.cli", "palladio.demo", "palladio.gpu", "palladio.tpu")
+OTHERS = ("scipy", "torch", "jax", "matplotlib", "rich", "click", "PIL")
+SLOW = ("urllib.request", "http", "ssl", "email", "xml", "json", "asyncio", "multiprocessing", "unittest", "random")
+"""Modules of Python that bring many others."""
+
+
+def loaded(program: str) -> set[str]:
+    """The modules that a fresh process has loaded after it ran a program."""
+    text = f"import sys\n{program}\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True, timeout=120)
+    return set(done.stdout.split())
+
+
+def among(found: set[str], names: tuple[str, ...]) -> list[str]:
+    """What of these modules, and of what lies in them, was loaded."""
+    return sorted(each for each in found if each.startswith(tuple(f"{name}." for name in names)) or each in names)
+
+
+def test_the_package_loads_no_compiler_and_no_machine() -> None:
+    found = loaded("import palladio")
+    brought_by_others = loaded("import numpy, ml_dtypes, optree, threadpoolctl")
+    assert among(found, (*COMPILERS, *MACHINE, *ABOVE)) == []
+    assert among(found - brought_by_others, (*OTHERS, *SLOW)) == []
+
+
+def test_the_library_loads_no_kernels_for_gpus() -> None:
+    found = loaded("import palladio.library")
+    assert "palladio.library.matmul" in found
+    assert among(found, (*COMPILERS, *MACHINE, *OTHERS, "palladio.gpu", "palladio.library.hopper")) == []
+
+
+def test_an_evaluated_kernel_needs_no_compiler_and_no_machine() -> None:
+    assert among(loaded(EVALUATED.format(executor="reference")), (*COMPILERS, *MACHINE, *OTHERS)) == []
+
+
+def test_a_compiled_kernel_needs_no_machine() -> None:
+    found = loaded(EVALUATED.format(executor="cpu"))
+    assert "llvmlite" in found
+    assert among(found, (*MACHINE, *OTHERS)) == []
+
+
+@pytest.mark.parametrize(
+    ("use", "module"),
+    [
+        ("import palladio; palladio.check", "palladio.machine.checker"),
+        ("from palladio import Report", "palladio.machine.checker"),
+        ("from palladio import *; check", "palladio.machine.checker"),
+        ("import palladio.library; palladio.library.hopper.gmm", "palladio.library.hopper.grouped_matmul"),
+        ("from palladio.library import hopper", "palladio.library.hopper.grouped_matmul"),
+    ],
+)
+def test_what_is_left_out_comes_when_it_is_used(use: str, module: str) -> None:
+    assert module in loaded(use)
+
+
+@pytest.mark.parametrize("module", ["palladio", "palladio.library"])
+def test_what_is_left_out_is_listed(module: str) -> None:
+    loaded(f"import {module} as module\nassert set(module.__all__) <= set(dir(module))")
+
+
+@pytest.mark.parametrize("module", ["palladio", "palladio.library"])
+def test_a_name_that_is_not_there_is_an_attribute_error(module: str) -> None:
+    loaded(
+        f"import {module} as module\n"
+        "try:\n    module.chekc\n"
+        f"except AttributeError as error:\n    assert str(error) == \"module {module!r} has no attribute 'chekc'\"\n"
+        "else:\n    raise SystemExit(1)"
+    )
