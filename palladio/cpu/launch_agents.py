@@ -115,6 +115,7 @@ class Thread(Function):
     block: V | None = None
     siblings: Sequence[Sibling] = ()
     loops = 0
+    takes_turns = True
 
     def wait(self, holds: Callable[[], V]) -> None:
         """Go on when a condition holds."""

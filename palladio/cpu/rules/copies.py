@@ -13,18 +13,21 @@ import numpy as np
 
 from palladio.cpu import registers
 from palladio.cpu.emit import Emitter, Index, V
-from palladio.cpu.launch_agents import Site, moved, refuse_peer
+from palladio.cpu.launch_agents import Site, moved
 from palladio.cpu.rules.barriers import Slot, add_to, agent_of, apart, arrive, condition_of, reached, slot_of
 from palladio.cpu.rules.memory import NoView, View, combine, either, layered, read_layered, viewed
-from palladio.cpu.rules.selection import Conditions, Selection, settled, store_combined
+from palladio.cpu.rules.selection import Selection, settled, store_combined
 from palladio.cpu.scope import Rule, Scope
-from palladio.cpu.tiles import Buffer, Tile, fill
+from palladio.cpu.tiles import Buffer, Tile, fill, scalar_tile
 from palladio.ops.memory import Transforms
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
-from palladio.types.transforms import Peer
+from palladio.types.transforms import Index as IndexTransform
+from palladio.types.transforms import Operand, Peer, Slice
 
 Stacks = tuple[Transforms, ...]
+# What is read where nothing is, by the dtype of the elements.
+Outside = Callable[[DType], object]
 Bounds = list[tuple[Index, Index]]
 
 _BITS = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
@@ -149,23 +152,27 @@ def _fill_part(e: Emitter, part: Part, dtype: DType, value: object) -> None:
         _sweep(e, part.bounds, lambda at: part.buffer.put(e, at, constant, 1))
 
 
-def copy_views(e: Emitter, source: View, target: View, dtype: DType, outside: object) -> None:
-    """target = source; what the source has outside becomes `outside`, unless that is None."""
+def copy_views(e: Emitter, source: View, target: View, dtype: DType, outside: Outside | None) -> None:
+    """target = source, both as bits; what the source has outside becomes `outside(dtype)`, unless that is None."""
     there, here = Part.of(e, source), Part.of(e, target)
     guard = e.truth(source.guards)
     if guard is not None and outside is not None:
         with e.when(e.binary("xor", guard, V("true", "i1"))):
-            _fill_part(e, here, dtype, outside)
+            _fill_part(e, here, dtype, outside(dtype))
     copy_part(e, there, here)
 
 
-class _Outside(Selection):
+def _zero(dtype: DType) -> object:
+    return np.zeros((), dtype)[()]
+
+
+class _Filled(Selection):
     """Elements one by one, with a value of its own for those outside."""
 
-    outside: object = 0
+    outside: Outside = staticmethod(dtypes.uninitialized)
 
-    def or_nothing(self, value: V, conditions: Conditions) -> V:
-        return super().or_nothing(value, [(each, self.outside, self.type.dtype) for each, _, _ in conditions])
+    def nothing(self, dtype: DType) -> object:
+        return self.outside(dtype)
 
 
 def _copy(
@@ -173,13 +180,13 @@ def _copy(
     source: tuple[Buffer, Transforms],
     target: tuple[Buffer, Transforms],
     operands: Sequence[Tile],
-    outside: object,
+    outside: Outside | None,
 ) -> None:
     """What a stack of transforms selects, copied to what another does."""
     e = scope.e
-    dtype = source[0].dtype
     try:
         views = [viewed(scope, *side, operands) for side in (source, target)]
+        dtype = views[0].buffer.dtype
         for view in views:
             view.buffer = bits_of(view.buffer)
         if source[0].base is target[0].base:  # both may be parts of one array
@@ -194,15 +201,15 @@ def _copy(
         both = [layered(scope, *side, operands) for side in (source, target)]
 
         def one_by_one() -> None:
-            chosen = _Outside(scope, *source, operands)
-            chosen.outside = dtypes.uninitialized(dtype) if outside is None else outside
+            chosen = _Filled(scope, *source, operands)
+            chosen.outside = outside or dtypes.uninitialized
             store_combined(scope, target[0], chosen.read(), operands, target[1])
 
         if both[0] is None or both[1] is None or source[0].base is target[0].base:
             one_by_one()
             return
         (there, first), (here, second) = both[0], both[1]
-        guard = e.truth([guard for guard in (first, second) if guard is not None])
+        guard, dtype = e.truth([guard for guard in (first, second) if guard is not None]), there.dtype
         views = [View(bits_of(there)), View(bits_of(here))]
         if guard is None:
             copy_views(e, *views, dtype, None)
@@ -210,10 +217,10 @@ def _copy(
             either(scope, guard, lambda: copy_views(e, *views, dtype, None), one_by_one)
 
 
-def _outside(dtype: DType, fill: str) -> object:
+def _outside(fill: str) -> Outside | None:
     if fill == "promise_in_bounds":
         return None
-    return np.zeros((), dtype)[()] if fill == "zeros" else dtypes.uninitialized(dtype)
+    return _zero if fill == "zeros" else dtypes.uninitialized
 
 
 def _load(
@@ -228,7 +235,7 @@ def _load(
     fill: str,
 ) -> Sequence[Tile]:
     e = scope.e
-    outside = _outside(source.buffer.dtype, fill)
+    outside = _outside(fill)
     with e.when(condition_of(predicate)):
         taken = reached(scope, source, transforms[0], indices)
         slot = slot_of(scope, barrier, transforms[2], indices)
@@ -248,32 +255,58 @@ def _share(
     indices: Sequence[Tile],
     stack: Transforms,
     axes: Sequence[str],
-    outside: object,
+    outside: Outside | None,
 ) -> None:
-    """A block's part of a copy that blocks share, into the memory of all of them."""
+    """A block's part of a copy that blocks share, into the memory of all of them: rows of the first axis that the parts
+    divide. Where they divide none, two parts may have rows in common.
+    """
     e = scope.e
     if stack and isinstance(stack[0], Peer):
-        raise refuse_peer("a shared copy into the memory")
+        stack = stack[1:]  # all blocks along the axes get it
     mine = [sibling for sibling in agent_of(scope).siblings if sibling.name in axes]
     number: Index = 0
     for sibling in mine:
         number = e.add(e.mul(number, sibling.size), sibling.here)
     parts = math.prod(sibling.size for sibling in mine)
-    views = [viewed(scope, *source, indices), viewed(scope, target.buffer, stack, indices)]
-    axis = next((n for n, extent in enumerate(views[0].buffer.shape) if extent % parts == 0), None)
-    if axis is None:
-        raise NoView("a shared copy of no whole parts is not compiled for the CPU")
-    share = views[0].buffer.shape[axis] // parts
-    for view in views:
-        _narrow(e, view, axis, e.mul(number, share), share)
-        view.buffer = bits_of(view.buffer)
-    base = views[1].buffer
+    shape = Selection(scope, *source, indices).type.shape
+    axis = next((n for n, extent in enumerate(shape) if extent % parts == 0), 0)
+    size = -(-shape[axis] // parts)
+    start = e.mul(number, size)
+    if shape[axis] % parts:
+        start = e.binary("udiv", e.index(e.mul(number, shape[axis])), V(str(parts), "i64"))
+    part = axis, start, size
     site, slot = barrier
     for distance in _everywhere(e, target, axes):
-        views[1].buffer = moved(base, e, distance)
-        copy_views(e, *views, target.buffer.dtype, outside)
+        there = moved(target.buffer, e, distance)
+        _copy_share(scope, source, (there, stack), indices, part, outside)
     for distance in _everywhere(e, site, axes):
         arrive(e, apart(e, slot, distance), site.units // parts, site.needed)
+
+
+def _copy_share(
+    scope: Scope,
+    source: tuple[Buffer, Transforms],
+    target: tuple[Buffer, Transforms],
+    indices: Sequence[Tile],
+    part: tuple[int, Index, int],
+    outside: Outside | None,
+) -> None:
+    """Some positions along an axis, from the first on, of what a copy selects."""
+    e, (axis, start, size) = scope.e, part
+    try:
+        views = [viewed(scope, *side, indices) for side in (source, target)]
+        dtype = views[0].buffer.dtype
+        for view in views:
+            _narrow(e, view, axis, start, size)
+            view.buffer = bits_of(view.buffer)
+        copy_views(e, *views, dtype, outside)
+    except NoView:
+        shape = Selection(scope, *source, indices).type.shape
+        entries: list[Slice] = [Slice(0, extent) for extent in shape]
+        entries[axis] = Slice(Operand(len(indices)), size)
+        share = IndexTransform(tuple(entries))
+        sides = [(buffer, (*stack, share)) for buffer, stack in (source, target)]
+        _copy(scope, sides[0], sides[1], [*indices, scalar_tile(e, e.index(start), dtypes.INT64)], outside)
 
 
 def _everywhere(e: Emitter, site: Site, axes: Sequence[str]) -> list[Index]:
@@ -311,7 +344,7 @@ def _store(
         taken = reached(scope, source, transforms[0], indices)
         placed = reached(scope, target, transforms[1], indices)
         if reduction is None:
-            _copy(scope, taken, placed, indices, dtypes.uninitialized(source.buffer.dtype))
+            _copy(scope, taken, placed, indices, dtypes.uninitialized)
         else:
             value = loaded(scope, *taken, indices)
             combine(scope, placed[0], value, indices, placed[1], reduction)
@@ -346,7 +379,7 @@ def _dma(
     taken = reached(scope, source, transforms[0], indices)
     placed = reached(scope, target, transforms[1], indices)
     slots = [slot_of(scope, site, stack, indices) for site, stack in zip(sites, transforms[2:], strict=True)]
-    _copy(scope, taken, placed, indices, dtypes.uninitialized(source.buffer.dtype))
+    _copy(scope, taken, placed, indices, dtypes.uninitialized)
     buffer, stack = taken
     moved_type = Selection(scope, buffer, stack, indices).type
     for slot in slots:

@@ -202,8 +202,6 @@ def put(scope: Scope, view: View, value: Tile) -> None:
     e = scope.e
     guard = e.truth(view.guards)
     target = view.buffer
-    if not value.shape and target.shape:
-        raise Refused("a store of another shape")
     if guard is None:
         write(e, value, target)
         return
@@ -357,11 +355,11 @@ def _accumulate(scope: Scope, ref: Place, value: Tile, *indices: Tile, transform
 
 def _extract(scope: Scope, x: Tile, *indices: Tile, transforms: Transforms) -> Sequence[Tile]:
     kept = x if x.buffer is not None else scope.keep(x)
-    if kept.buffer is None:
-        if not all(isinstance(transform, IndexTransform) for transform in transforms):
-            raise Refused("a transform of a scalar value is not compiled for the CPU")
-        return (kept,)
-    tile = _read_of(scope, kept.buffer, None, transforms, indices)
+    if kept.buffer is None:  # a scalar
+        if all(isinstance(transform, IndexTransform) for transform in transforms):
+            return (kept,)
+        kept = tile_of(scope.e, copied(scope, kept))
+    tile = _read_of(scope, kept.buffer, None, transforms, indices)  # type: ignore[arg-type]
     if tile.shape:
         tile.reads = merged([kept], aligned=False)
     return (tile,)

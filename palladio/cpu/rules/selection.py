@@ -6,11 +6,13 @@ Indices by integer arrays, transforms behind a dynamic slice, masks and atomic o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from palladio.cpu import registers
 from palladio.cpu.emit import Emitter, Index, V
+from palladio.cpu.rules.bits import bits_at, from_bits, put_bits, to_bits
 from palladio.cpu.scope import Place, Refused, Rule, Scope
 from palladio.cpu.tiles import Buffer, Tile, row_major, tile_of, write
 from palladio.ops.memory import Transforms
@@ -39,32 +41,43 @@ class Selection:
         self.steps: list[tuple[transforms.Transform, ArrayType]] = []
         type = root.type
         kinds = tuple(tile.type for tile in operands)
+        # Whether an element is a part of one of the buffer's, or made of several.
+        self.recast = False
         for transform in stack:
-            if isinstance(transform, transforms.Bitcast) and transform.dtype.itemsize != type.dtype.itemsize:
-                raise Refused(
-                    "a bitcast that changes the width, together with an index by an array or mask, is not compiled"
-                )
             self.steps.append((transform, type))
-            type = transforms.transformed(type, (transform,), kinds)
+            before, type = type, transforms.transformed(type, (transform,), kinds)
+            self.recast |= before.dtype.itemsize != type.dtype.itemsize
         self.type = type
+        self.whole = root
         self.root = Buffer(root.base, root.strides, root.shape, type.dtype)
+
+    def nothing(self, dtype: DType) -> object:
+        """What is read where nothing is, behind an index of elements of a dtype."""
+        return dtypes.uninitialized(dtype)
 
     def locate(self, index: Sequence[Index]) -> tuple[list[Index], Conditions]:
         """Where the element at an index is in the buffer, moved inside, and whether it was inside."""
         conditions: Conditions = []
         found = list(index)
         for transform, type in reversed(self.steps):
-            match transform:
-                case transforms.Transpose(permutation):
-                    moved: list[Index] = [0] * len(found)
-                    for place, axis in enumerate(permutation):
-                        moved[axis] = found[place]
-                    found = moved
-                case transforms.Reshape(shape):
-                    found = self.reshaped(found, shape, type.shape)
-                case transforms.Index(entries):
-                    found = self.indexed(found, entries, type, conditions)
-        conditions.reverse()
+            found, more = self.back(transform, type, found)
+            conditions = [*more, *conditions]
+        return found, conditions
+
+    def back(
+        self, transform: transforms.Transform, type: ArrayType, index: Sequence[Index]
+    ) -> tuple[list[Index], Conditions]:
+        """Where the element at an index was before one transform, moved inside, and whether it was inside."""
+        conditions: Conditions = []
+        found = list(index)
+        match transform:
+            case transforms.Transpose(permutation):
+                for place, axis in enumerate(permutation):
+                    found[axis] = index[place]
+            case transforms.Reshape(shape):
+                found = self.reshaped(index, shape, type.shape)
+            case transforms.Index(entries):
+                found = self.indexed(index, entries, type, conditions)
         return found, conditions
 
     def reshaped(self, index: Sequence[Index], shape: Shape, old: Shape) -> list[Index]:
@@ -112,7 +125,7 @@ class Selection:
             found.append(e.select(there, e.index(at), V("0", "i64")))
         condition = e.truth(inside)
         if condition is not None:
-            conditions.append((condition, dtypes.uninitialized(type.dtype), type.dtype))
+            conditions.append((condition, self.nothing(type.dtype), type.dtype))
         return found
 
     def number(self, operand: Operand, index: Sequence[Index]) -> V:
@@ -122,13 +135,11 @@ class Selection:
         return as_index(self.e, tile.at(place, 1), tile.dtype)
 
     def load(self, index: Sequence[Index]) -> V:
-        """The element at an index."""
+        """The element at an index; where a condition fails, what the last one that does says."""
+        if self.recast:
+            return from_bits(self.e, bits_at(self, len(self.steps), index), self.type.dtype)
         place, conditions = self.locate(index)
         value = self.root.at(self.e, place, 1)
-        return self.or_nothing(value, conditions)
-
-    def or_nothing(self, value: V, conditions: Conditions) -> V:
-        """A value where all conditions hold, else the uninitialised one of the last that fails."""
         for condition, nothing, dtype in conditions:
             bits = np.asarray(nothing, dtype).view(self.type.dtype)
             value = self.e.select(condition, value, registers.constant(self.e, bits, self.type.dtype))
@@ -140,19 +151,44 @@ class Selection:
         one_by_one(self.e, self.type.shape, lambda index: target.put(self.e, index, self.load(index), 1))
         return tile_of(self.e, target)
 
-    def update(self, step: Callable[[Sequence[Index], V], None], mask: Tile | None = None) -> None:
-        """Run `step(index, address)` for each element that is inside and under the mask, in row-major order."""
+    def update(self, step: Callable[[Sequence[Index], Cell], None], mask: Tile | None = None) -> None:
+        """Run `step(index, cell)` for each element that is inside and under the mask, in row-major order."""
         e = self.e
 
         def element(index: Sequence[Index]) -> None:
+            chosen = [] if mask is None else [mask.at(index, 1)]
+            if self.recast:  # of some, only parts may be inside
+                with e.when(e.truth(chosen)):
+                    step(index, Cell(self, index, None))
+                return
             place, conditions = self.locate(index)
-            all_of = [condition for condition, _, _ in conditions]
-            if mask is not None:
-                all_of.append(mask.at(index, 1))
-            with e.when(e.truth(all_of)):
-                step(index, self.root.address(e, place))
+            with e.when(e.truth([*(condition for condition, _, _ in conditions), *chosen])):
+                step(index, Cell(self, index, self.root.address(e, place)))
 
         one_by_one(e, self.type.shape, element)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One element that is changed, and its address, if it has one for itself."""
+
+    chosen: Selection
+    index: Sequence[Index]
+    address: V | None
+
+    def load(self) -> V:
+        """The element."""
+        if self.address is None:
+            return self.chosen.load(self.index)
+        return registers.load(self.chosen.e, self.address, self.chosen.type.dtype, 1)
+
+    def store(self, value: V) -> None:
+        """Replace the element."""
+        e, dtype = self.chosen.e, self.chosen.type.dtype
+        if self.address is None:
+            put_bits(self.chosen, len(self.chosen.steps), self.index, to_bits(e, value, dtype))
+        else:
+            registers.store(e, value, self.address, dtype)
 
 
 def one_by_one(
@@ -192,17 +228,13 @@ def store_combined(
     mask: Tile | None = None,
 ) -> None:
     """Combine a value with the selected elements, each as often as it is selected, in order."""
-    e = scope.e
     value = settled(scope, value)
     mask = None if mask is None else settled(scope, mask)
     chosen = Selection(scope, root, stack, [settled(scope, tile) for tile in indices])
 
-    def step(index: Sequence[Index], address: V) -> None:
+    def step(index: Sequence[Index], cell: Cell) -> None:
         new = value.at(index, 1)
-        if kind != "set":
-            old = registers.load(e, address, value.dtype, 1)
-            new = combined(scope, kind, value.dtype, old, new)
-        registers.store(e, new, address, value.dtype)
+        cell.store(new if kind == "set" else combined(scope, kind, value.dtype, cell.load(), new))
 
     chosen.update(step, mask)
 
@@ -249,12 +281,15 @@ def _each(
     nothing = registers.constant(e, dtypes.uninitialized(dtype), dtype)
     one_by_one(e, chosen.type.shape, lambda index: old.put(e, index, nothing, 1))
 
-    def element(index: Sequence[Index], address: V) -> None:
-        if atomic:
-            found = _exchanged(scope, address, dtype, lambda value: step(value, index))
+    if atomic and chosen.recast and not scope.function.takes_turns:
+        raise Refused("an atomic operation behind a bitcast that changes the width is not compiled for the CPU")
+
+    def element(index: Sequence[Index], cell: Cell) -> None:
+        if atomic and cell.address is not None:
+            found = _exchanged(scope, cell.address, dtype, lambda value: step(value, index))
         else:
-            found = registers.load(e, address, dtype, 1)
-            registers.store(e, step(found, index), address, dtype)
+            found = cell.load()
+            cell.store(step(found, index))
         old.put(e, index, found, 1)
 
     chosen.update(element)
