@@ -51,6 +51,8 @@ def _is_plain(grid: Grid, kernel: Program) -> bool:
 
 def _has_own_blocks(block: BlockMap, axis: int) -> bool:
     """Whether different indices along a grid axis are different blocks, which share no element."""
+    if not block.contiguous:  # an axis may have two indices
+        return False
     index = block.index_map.inputs[axis]
     places = zip(block.dims, block.index_map.outputs, strict=True)
     return any(atom is index and isinstance(dim, (Blocked, Squeezed)) for dim, atom in places)
