@@ -61,7 +61,9 @@ class Processor:
         """The rows, and the bytes of each row, of sums that its registers hold beside what is multiplied."""
         if self.vector_bytes == 64:
             return 14, 128  # 28 of 32 registers
-        return (6, 64) if self.vectors * self.vector_bytes >= 512 else (3, 64)  # 12 of 16, or 24 of 32
+        if self.vectors * self.vector_bytes >= 512:
+            return 6, 64  # 12 of 16, or 24 of 32
+        return 2, 64  # 8 of 16: what is multiplied takes others, as it is added by another instruction
 
 
 _V2 = frozenset({"sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "cx16"})

@@ -1,0 +1,312 @@
+"""Kernels compiled for the instructions of other processors: all that this host has, and 64-bit Arm.
+
+The rest of the suite runs with what the host has natively.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import llvmlite.binding as llvm
+import ml_dtypes
+import numpy as np
+import pytest
+
+import palladio as pl
+import palladio.numpy as jnp
+from palladio.base.errors import PalladioValueError
+from palladio.call import launching, pallas_call
+from palladio.cpu import engine, host, launch_engine
+from palladio.cpu.host import Processor
+from palladio.cpu.machine_code import MachineCode, assembly
+from palladio.driver.cache import PreparedCache
+from palladio.types import dtypes
+from tests.conformance.rows import Row, fault
+from tests.conformance.test_conformance import ROWS
+from tests.cpu.test_vector_math import FUNCTIONS, test_float32_is_right_over_its_whole_range
+
+Array = Any
+
+SETS = [name for name in host.available() if name != "native"]
+"""The instruction sets that this host has."""
+
+ARM = Processor.of("aarch64-unknown-linux-gnu", "generic", "", frozenset())
+
+
+@pytest.fixture(params=SETS)
+def instructions(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("PALLADIO_CPU", request.param)
+    return str(request.param)
+
+
+@pytest.fixture
+def nothing_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every call is prepared anew, whatever tests before it called."""
+    for module in (pallas_call, launching):
+        monkeypatch.setattr(module, "PREPARED", PreparedCache())
+
+
+# Which processor there is.
+
+
+@pytest.mark.parametrize(
+    ("instructions", "sums", "pairs", "fuses"),
+    [
+        ("native", (14, 128), True, True),
+        ("avx512bf16", (14, 128), True, True),
+        ("avx512", (14, 128), False, True),
+        ("avx2", (6, 64), False, True),
+        ("portable", (2, 64), False, False),
+    ],
+)
+def test_what_a_processor_has(instructions: str, sums: tuple[int, int], pairs: bool, fuses: bool) -> None:
+    has = host._X86["avx512bf16"][2]
+    native = Processor.of("x86_64-unknown-linux-gnu", "new", "", has)
+    found = host.restricted(native, has, instructions)
+    assert (found.sums, found.multiplies_pairs, found.fuses) == (sums, pairs, fuses)
+
+
+def test_arm_has_more_registers_and_is_portable() -> None:
+    assert ARM.sums == (6, 64)
+    assert (ARM.fuses, ARM.converts_halves, ARM.multiplies_pairs) == (True, True, False)
+    assert host.restricted(ARM, frozenset(), "portable") == ARM
+
+
+@pytest.mark.parametrize("instructions", ["avx512bf16", "avx512", "avx2"])
+@pytest.mark.parametrize("triple", ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"])
+def test_instructions_that_the_processor_lacks_are_an_error(triple: str, instructions: str) -> None:
+    has = host._X86["portable"][2]
+    native = Processor.of(triple, "old", "", has)
+    with pytest.raises(PalladioValueError, match="this processor does not have these instructions") as error:
+        host.restricted(native, has, instructions)
+    assert "PALLADIO_CPU" in str(error.value) and "native, portable" in str(error.value)
+
+
+def test_instructions_that_nobody_knows_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PALLADIO_CPU", "mmx")
+    with pytest.raises(PalladioValueError, match="PALLADIO_CPU"):
+        host.current()
+
+
+def test_a_kernel_is_compiled_anew_for_other_instructions(
+    monkeypatch: pytest.MonkeyPatch, made: list[MachineCode]
+) -> None:
+    call = pl.pallas_call(lambda x, out: out.__setitem__(..., x[...] + 1), X, interpret="cpu")
+    for name in (*SETS, *SETS):
+        monkeypatch.setenv("PALLADIO_CPU", name)
+        call(np.ones(X.shape, np.float32))
+    assert [code.processor for code in made] == [host.restricted(*host._native(), name) for name in SETS]
+
+
+# What its instructions are.
+
+X = pl.ShapeDtypeStruct((42, 64), np.float32)
+"""Rows that panels of 14, 6 and 2 fill, and columns that their vectors do: products have one micro-kernel each."""
+
+
+def product(dtype: Any) -> Callable[[], None]:
+    def kernel(x: Any, y: Any, out: Any) -> None:
+        out[...] = jnp.dot(x[...], y[...], preferred_element_type=jnp.float32)
+
+    x, y = np.ones((42, 40), dtype), np.ones((40, 64), dtype)
+    return lambda: pl.pallas_call(kernel, X, interpret="cpu")(x, y)
+
+
+def softmax(x: Any, out: Any) -> None:
+    power = jnp.exp(x[...] - jnp.max(x[...], axis=1, keepdims=True))
+    out[...] = power / jnp.sum(power, axis=1, keepdims=True)
+
+
+def halves(x: Any, out: Any) -> None:
+    out[...] = (jnp.tanh(x[...]).astype(jnp.float16) * np.float16(3)).astype(jnp.float32)
+
+
+KERNELS = {
+    "f32 product": product(np.float32),
+    "bf16 product": product(ml_dtypes.bfloat16),
+    "f16 product": product(np.float16),
+    "softmax": lambda: pl.pallas_call(softmax, X, interpret="cpu")(np.ones(X.shape, np.float32)),
+    "float16": lambda: pl.pallas_call(halves, X, interpret="cpu")(np.ones(X.shape, np.float32)),
+}
+
+
+@pytest.fixture
+def made(nothing_prepared: None, monkeypatch: pytest.MonkeyPatch) -> list[MachineCode]:
+    """The machine code that a test makes."""
+    found: list[MachineCode] = []
+
+    class Noted(MachineCode):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            found.append(self)
+
+    monkeypatch.setattr(engine, "MachineCode", Noted)
+    return found
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_only_instructions_of_the_set_are_used(kernel: str, instructions: str, made: list[MachineCode]) -> None:
+    KERNELS[kernel]()
+    (code,) = made
+    text = code.assembly()
+    widest = {"portable": "xmm", "avx2": "ymm"}.get(instructions, "zmm")
+    assert f"%{widest}" in text
+    assert not set(re.findall(r"%([xyz]mm)", text)) & {"xmm": {"ymm", "zmm"}, "ymm": {"zmm"}, "zmm": set()}[widest]
+    assert ("vdpbf16ps" in text) == (instructions == "avx512bf16" and kernel == "bf16 product")
+    assert ("%k1" in text or "fmadd" in text or "vcvtps2ph" in text) <= (instructions != "portable")
+    assert not re.findall(r"call\w*\s+\*?(?!multiply)\w*(?:fmaf?|hfsf2|sfhf2|rintf?|expf?)\b", text), "lane by lane"
+
+
+def steps_of(text: str) -> str:
+    """The loop of the first micro-kernel for whole panels."""
+    body = re.findall(r"^multiply_\w+x16_\w+:\n(.*?)^\s+ret", text, re.DOTALL | re.MULTILINE)[0]
+    (found,) = re.findall(r"^(\.L\w+):(.*?)^\s+(?:jne|b\.ne|cbnz)\b.*\1", body, re.DOTALL | re.MULTILINE)
+    return str(found[1])
+
+
+@pytest.mark.parametrize("kernel", ["f32 product", "bf16 product", "f16 product"])
+def test_the_sums_of_a_product_stay_in_registers(kernel: str, instructions: str, made: list[MachineCode]) -> None:
+    KERNELS[kernel]()
+    assert not re.search(r"mov\w+\s+%[xyz]mm\d+, .*\(%r[sb]p\)", steps_of(made[0].assembly()))
+
+
+# What they compute.
+
+
+@pytest.mark.parametrize("shape", [(7, 33, 17), (30, 129, 100)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16, np.int8])
+@pytest.mark.parametrize("turned", [False, True])
+def test_products(shape: tuple[int, int, int], dtype: Any, turned: bool, instructions: str) -> None:
+    rows, depth, columns = shape
+    rng = np.random.default_rng(0)
+    x, y = (rng.integers(-8, 8, size).astype(dtype) for size in ((rows, depth), (depth, columns)))
+    sums = np.float32 if dtypes.is_float(x.dtype) and x.itemsize < 4 else np.int32 if dtype is np.int8 else dtype
+
+    def kernel(x_ref: Any, y_ref: Any, out: Any) -> None:
+        left, right = (x_ref[...].T, y_ref[...].T) if turned else (x_ref[...], y_ref[...])
+        out[...] = jnp.dot(left, right, preferred_element_type=sums)
+
+    call = pl.pallas_call(kernel, pl.ShapeDtypeStruct((rows, columns), sums), interpret="cpu")
+    given = (x.T.copy(), y.T.copy()) if turned else (x, y)
+    # Sums of small integers are exact, whatever their order.
+    np.testing.assert_array_equal(call(*given), x.astype(sums) @ y.astype(sums))
+
+
+def every_half() -> Array:
+    return np.arange(1 << 16, dtype=np.uint32).astype(np.uint16).view(np.float16)
+
+
+def test_every_float16_is_read(instructions: str) -> None:
+    def kernel(x: Any, out: Any) -> None:
+        out[...] = x[...].astype(jnp.float32)
+
+    x = every_half()
+    found = pl.pallas_call(kernel, pl.ShapeDtypeStruct(x.shape, np.float32), interpret="cpu")(x)
+    expected = x.astype(np.float32)
+    np.testing.assert_array_equal(found, expected)
+    number = ~np.isnan(expected)
+    np.testing.assert_array_equal(np.signbit(found)[number], np.signbit(expected)[number])
+
+
+def test_float32_is_rounded_to_the_nearest_float16(instructions: str) -> None:
+    def kernel(x: Any, out: Any) -> None:
+        out[...] = x[...].astype(jnp.float16)
+
+    halves = np.sort(every_half()[np.isfinite(every_half())]).astype(np.float32)
+    between = (halves[1:] + halves[:-1]) / 2
+    special = np.array([np.inf, -np.inf, np.nan, 65519.996, 65520, -65520, 3e38, 1e-45, -0.0, 2.0**-25], np.float32)
+    near = [np.nextafter(between, np.float32(side)) for side in (-np.inf, np.inf)]
+    x = np.concatenate([halves, between, *near, special])
+    found = pl.pallas_call(kernel, pl.ShapeDtypeStruct(x.shape, np.float16), interpret="cpu")(x)
+    with np.errstate(over="ignore"):
+        expected = x.astype(np.float16)
+    number = ~np.isnan(x)
+    np.testing.assert_array_equal(found.view(np.uint16)[number], expected.view(np.uint16)[number])
+    assert np.isnan(found[~number]).all()
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_are_right_with_other_instructions(name: str, instructions: str) -> None:
+    test_float32_is_right_over_its_whole_range(name)
+
+
+def rotated(row: Row, turn: int) -> np.dtype:
+    """One of the dtypes of a row: another one for each row and each instruction set."""
+    return row.dtypes[(ROWS.index(row) + turn) % len(row.dtypes)]
+
+
+# What AVX-512 changes, `native` has shown where the host has it; only products know a second kind of it.
+RUNS = [
+    pytest.param(name, row, id=f"{name}-{row.title}")
+    for name in SETS
+    for row in ROWS
+    if not name.startswith("avx512") or row.family in ("dot", "tensor_cores")
+]
+
+
+@pytest.mark.parametrize(("name", "row"), RUNS)
+def test_conformance(name: str, row: Row, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PALLADIO_CPU", name)
+    case = row.case(rotated(row, SETS.index(name)))
+    results = case.call("cpu")(*case.inputs)
+    for number, (got, expected, wanted) in enumerate(zip(results, case.expected, case.outputs, strict=True)):
+        found = fault(got, expected, wanted, case.slack)
+        assert not found, f"output {number}: {found}"
+
+
+# 64-bit Arm: what would run there is compiled here.
+
+
+class Lowered(Exception):
+    """Ends a call where machine code would be made."""
+
+
+@pytest.fixture
+def lowered_for_arm(
+    nothing_prepared: None, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[Callable[[], Any]], str]]:
+    """The LLVM text of the first kernel that a call runs, as it is for 64-bit Arm."""
+    texts: list[str] = []
+
+    def note(text: str, signature: object) -> None:
+        texts.append(text)
+        raise Lowered
+
+    monkeypatch.setattr(host, "_current", lambda instructions: ARM)
+    monkeypatch.setattr(engine, "MachineCode", note)
+    monkeypatch.setattr(launch_engine, "MachineCode", note)
+
+    def lower(call: Callable[[], Any]) -> str:
+        with pytest.raises(Lowered):
+            call()
+        return texts[-1]
+
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    yield lower
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.title)
+def test_conformance_compiles_for_arm(row: Row, lowered_for_arm: Callable[[Callable[[], Any]], str]) -> None:
+    case = row.case(rotated(row, len(SETS)))
+    text = lowered_for_arm(lambda: case.call("cpu")(*case.inputs))
+    assert "x86" not in text
+    assert "kernel:" in assembly(text, ARM)
+
+
+@pytest.mark.parametrize("kernel", ["f32 product", "bf16 product", "f16 product"])
+def test_products_for_arm_fuse_and_keep_their_sums_in_registers(
+    kernel: str, lowered_for_arm: Callable[[Callable[[], Any]], str]
+) -> None:
+    text = assembly(lowered_for_arm(KERNELS[kernel]), ARM)
+    steps = steps_of(text)
+    assert len(re.findall(r"\bfmla\b", steps)) == 24
+    assert "[sp" not in steps
+
+
+def test_float16_is_converted_by_instructions_on_arm(lowered_for_arm: Callable[[Callable[[], Any]], str]) -> None:
+    text = assembly(lowered_for_arm(KERNELS["float16"]), ARM)
+    assert "fcvtn" in text and "fcvtl" in text
+    assert not re.search(r"\bbl\s+", text)
