@@ -79,9 +79,14 @@ def thread_count() -> int:
     return threads.get() or _cores()
 
 
+CACHE_BYTES = 256 << 20
+"""How much is kept on disk."""
+
 cache: Knob[str] = Knob(
     "PALLADIO_CACHE",
-    "The folder in which compiled kernels are kept; `0` keeps none. By default `palladio` in the user's cache folder.",
+    f"The folder in which compiled kernels are kept, {CACHE_BYTES >> 20} MiB of them at most, those used last; it may "
+    "be removed at any time. What lies there is run, so nobody else should be able to write to it. `0` keeps nothing. By "
+    "default `palladio` in the user's cache folder.",
     "",
     str,
 )
@@ -90,9 +95,12 @@ cache: Knob[str] = Knob(
 def cache_folder() -> Path | None:
     """The folder in which compiled kernels are kept, or None if they are not to be."""
     chosen = cache.get()
-    if chosen:
-        return None if chosen == "0" else Path(chosen).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "palladio"
+    try:
+        if chosen:
+            return None if chosen == "0" else Path(chosen).expanduser()
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "palladio"
+    except RuntimeError:  # the user, or the one that is named, has no home
+        return None
 
 
 INSTRUCTIONS = ("native", "avx512bf16", "avx512", "avx2", "portable")

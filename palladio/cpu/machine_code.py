@@ -1,78 +1,42 @@
 """From LLVM text to machine code, kept on disk so that no process compiles what another has compiled.
 
-An entry is keyed by the text, the processor that it is for and the version of LLVM. It is written beside its place and
-moved there, so that readers see whole entries only; one that was damaged all the same does not match its checksum, and
-is compiled again. What cannot be written is not kept; nobody needs to know.
+Code is keyed by all that it follows from: the text, the processor that it is for, the version of LLVM, and what LLVM is
+asked to do. The text says all that this version of Palladio has to say about a kernel; another version that writes
+another text finds nothing, one that writes the same text may as well use the same code.
 """
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
-import os
-import tempfile
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import llvmlite
 import llvmlite.binding as llvm
 
-from palladio.base import knobs
-from palladio.cpu import host
+from palladio.cpu import host, object_store
 from palladio.cpu.host import Processor
 
 _lock = threading.Lock()
-_CHECKSUM = hashlib.sha256().digest_size
+
+_LEVEL = 2
+_TUNING = {"slp_vectorization": False, "loop_vectorization": False, "loop_unrolling": False}
+"""Vectors and unrolling are the lowering's own work."""
 
 
 def _target_machine(processor: Processor) -> Any:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     target = llvm.Target.from_triple(processor.triple)
-    return target.create_target_machine(cpu=processor.cpu, features=processor.features, opt=2, jit=True)
-
-
-class ObjectStore:
-    """Object files in a folder, by key."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def path(self, key: str) -> Path:
-        """Where the entry of a key is."""
-        return self.folder / f"{key}.o"
-
-    def get(self, key: str) -> bytes | None:
-        """The entry of a key, or None where there is none that is whole."""
-        try:
-            data = self.path(key).read_bytes()
-        except OSError:
-            return None
-        code = data[_CHECKSUM:]
-        return code if code and hashlib.sha256(code).digest() == data[:_CHECKSUM] else None
-
-    def put(self, key: str, code: bytes) -> None:
-        """Keep an entry."""
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=self.folder) as beside:
-                whole = Path(beside) / "entry"
-                whole.write_bytes(hashlib.sha256(code).digest() + code)
-                os.replace(whole, self.path(key))
-        except OSError:
-            return
-
-
-def _store() -> ObjectStore | None:
-    folder = knobs.cache_folder()
-    return None if folder is None else ObjectStore(folder)
+    return target.create_target_machine(cpu=processor.cpu, features=processor.features, opt=_LEVEL, jit=True)
 
 
 def _key(text: str, processor: Processor) -> str:
-    maker = (processor.triple, processor.cpu, processor.features, llvmlite.__version__, str(llvm.llvm_version_info))
-    return hashlib.sha256("\0".join((*maker, text)).encode()).hexdigest()
+    target = processor.triple, processor.cpu, processor.features
+    maker = llvmlite.__version__, llvm.llvm_version_info, _LEVEL, _TUNING
+    return hashlib.sha256("\0".join((*target, repr(maker), text)).encode()).hexdigest()
 
 
 class MachineCode:
@@ -81,7 +45,7 @@ class MachineCode:
     def __init__(self, text: str, signature: Callable[[int], Any]) -> None:
         self.text = text
         self.processor = host.current()
-        store, key = _store(), _key(text, self.processor)
+        store, key = object_store.current(), _key(text, self.processor)
         with _lock:
             code = None if store is None else store.get(key)
             self.compiled_here = code is None
@@ -108,13 +72,12 @@ def assembly(text: str, processor: Processor) -> str:
 
 
 def _optimised(text: str, machine: Any) -> Any:
-    """The module, through LLVM's passes. Vectors and unrolling are the lowering's own work."""
+    """The module, through LLVM's passes."""
     module = llvm.parse_assembly(text)
     module.verify()
-    options = llvm.create_pipeline_tuning_options(speed_level=2)
-    options.slp_vectorization = False
-    options.loop_vectorization = False
-    options.loop_unrolling = False
+    options = llvm.create_pipeline_tuning_options(speed_level=_LEVEL)
+    for name, wanted in _TUNING.items():
+        setattr(options, name, wanted)
     builder = llvm.create_pass_builder(machine, options)
     builder.getModulePassManager().run(module, builder)
     return module

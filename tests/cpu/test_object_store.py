@@ -1,0 +1,182 @@
+"""What is kept on disk: whole entries or none, within a limit, whatever else happens to the folder."""
+
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from palladio.base import knobs
+from palladio.cpu import object_store
+from palladio.cpu.object_store import ObjectStore
+
+CODE = bytes(range(256)) * 8
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ObjectStore:
+    return ObjectStore(tmp_path / "kept")
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def use_at(store: ObjectStore, key: str, seconds: int) -> None:
+    """Let an entry look as if it had been used then."""
+    os.utime(store.path(key), (seconds, seconds))
+
+
+def test_what_was_kept_is_there(store):
+    assert store.get("a") is None
+    store.put("a", CODE)
+    assert store.get("a") == CODE
+    assert ObjectStore(store.folder).get("a") == CODE
+    assert store.get("b") is None
+
+
+def test_the_last_one_stays(store):
+    store.put("a", CODE)
+    store.put("a", CODE[1:])
+    assert store.get("a") == CODE[1:]
+    assert names(store.folder) == [store.path("a").name]
+
+
+@pytest.mark.parametrize("length", [0, 1, 31, 32, 33, len(CODE), len(CODE) + 31])
+def test_an_entry_cut_anywhere_is_not_there(store, length):
+    store.put("a", CODE)
+    store.path("a").write_bytes(store.path("a").read_bytes()[:length])
+    assert store.get("a") is None
+
+
+@pytest.mark.parametrize("place", [0, 31, 32, -1])
+def test_an_entry_with_one_changed_bit_is_not_there(store, place):
+    store.put("a", CODE)
+    data = bytearray(store.path("a").read_bytes())
+    data[place] ^= 1
+    store.path("a").write_bytes(bytes(data))
+    assert store.get("a") is None
+    store.put("a", CODE)
+    assert store.get("a") == CODE
+
+
+def test_the_folder_is_for_its_owner_alone(store):
+    store.put("a", CODE)
+    assert stat.S_IMODE(store.folder.stat().st_mode) & 0o077 == 0
+    assert stat.S_IMODE(store.path("a").stat().st_mode) & 0o077 == 0
+
+
+def test_a_folder_that_can_only_be_read_serves(store, monkeypatch):
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError
+
+    store.put("a", CODE)
+    monkeypatch.setattr(tempfile, "mkstemp", refuse)
+    monkeypatch.setattr(os, "utime", refuse)
+    store.put("b", CODE)
+    assert store.get("a") == CODE
+    assert store.get("b") is None
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()], ids=["full", "Ctrl-C"])
+def test_a_write_that_breaks_off_leaves_nothing(store, monkeypatch, error):
+    def break_off(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(os, "replace", break_off)
+    if isinstance(error, OSError):
+        store.put("a", CODE)
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            store.put("a", CODE)
+    assert names(store.folder) == []
+
+
+def test_what_was_not_used_for_longest_goes_first(tmp_path):
+    store = ObjectStore(tmp_path, limit=3 * len(CODE) + 200)
+    for number, key in enumerate("abc"):
+        store.put(key, CODE)
+        use_at(store, key, 1000 + number)
+    assert store.get("a") == CODE  # used now
+    store.put("d", CODE)
+    assert {key for key in "abcd" if store.get(key)} == {"a", "c", "d"}
+
+
+def test_what_a_killed_process_left_goes_too(tmp_path):
+    store = ObjectStore(tmp_path, limit=2 * len(CODE))
+    file, left = tempfile.mkstemp(".palladio", dir=tmp_path)
+    os.write(file, CODE)
+    os.close(file)
+    os.utime(left, (1000, 1000))
+    store.put("a", CODE)
+    assert names(tmp_path) == [store.path("a").name]
+
+
+def test_files_of_others_are_left_alone(tmp_path):
+    (tmp_path / "thesis.txt").write_bytes(CODE)
+    (tmp_path / "folder.palladio").mkdir()
+    os.utime(tmp_path / "thesis.txt", (1000, 1000))
+    store = ObjectStore(tmp_path, limit=0)
+    store.put("a", CODE)
+    assert names(tmp_path) == ["folder.palladio", "thesis.txt"]
+
+
+RACE = """
+import sys
+from pathlib import Path
+from palladio.cpu.object_store import ObjectStore
+
+store = ObjectStore(Path(sys.argv[1]), limit=20_000)
+codes = {f"{n}": bytes([n]) * (1000 + n) for n in range(40)}
+print("ready", flush=True)
+sys.stdin.readline()
+hits = 0
+for _ in range(10):
+    for key, code in codes.items():
+        found = store.get(key)
+        assert found in (None, code), key
+        hits += found is not None
+        store.put(key, code)
+assert hits, "nothing was ever found"
+"""
+
+
+def test_processes_that_race_see_whole_entries_or_none(tmp_path):
+    """They read, write, replace and remove the same entries at once, for there is no place for all of them."""
+    command = [sys.executable, "-c", RACE, str(tmp_path / "kept")]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    racing = [subprocess.Popen(command, text=True, **pipes) for _ in range(4)]
+    for process in racing:
+        process.stdout.readline()
+    for process in racing:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    for process in racing:
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 0, errors
+    assert sum(path.stat().st_size for path in (tmp_path / "kept").iterdir()) <= 20_000
+
+
+@pytest.mark.parametrize("chosen", ["", "~nobody-of-this-name/kept"], ids=["by default", "chosen"])
+def test_without_a_home_nothing_is_kept(monkeypatch, chosen):
+    def unknown(_: object) -> None:
+        raise KeyError
+
+    for name in ("HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PALLADIO_CACHE", chosen)
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    assert knobs.cache_folder() is None
+    assert object_store.current() is None
+
+
+def test_the_default_folder_is_in_the_users_cache_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("PALLADIO_CACHE", "")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    assert knobs.cache_folder() == tmp_path / ".cache" / "palladio"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "elsewhere"))
+    assert knobs.cache_folder() == tmp_path / "elsewhere" / "palladio"
