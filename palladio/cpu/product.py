@@ -123,7 +123,8 @@ class Product:
         # Lanes of a vector may take several registers, but each vector takes one at least.
         size = max(registers.LANES * sums.itemsize, host.current().vector_bytes)
         self.vectors = max(1, wide // size)
-        self.height = height * wide // (self.vectors * size)
+        panels = max(1, -(-lhs.rows // (height * wide // (self.vectors * size))))
+        self.height = max(1, -(-lhs.rows // panels))  # all about as high: low ones cost nearly as much
         pieces = max(1, -(-self.depth * sums.itemsize // DEPTH_BYTES))
         self.steps = max(1, -(-self.depth // pieces))
         self.left = self.left_room()
