@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from palladio.cpu import registers
 from palladio.cpu.emit import Emitter, Index, V
 from palladio.cpu.rules import arithmetic
-from palladio.cpu.rules.selection import copied, one_by_one, settled
+from palladio.cpu.rules.selection import one_by_one, settled
 from palladio.cpu.scope import Rule, Scope
-from palladio.cpu.tiles import Tile, tile_of
+from palladio.cpu.tiles import Buffer, Tile, tile_of
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 
@@ -109,43 +109,73 @@ def _before(e: Emitter, dtype: DType, x: V, y: V) -> V:
 
 
 def _sort(scope: Scope, *operands: Tile, axis: int, num_keys: int, stable: bool) -> Sequence[Tile]:
-    """By insertion, which keeps the order of equals, along each line in place."""
+    """By merging, which keeps the order of equals: the places along each line are sorted, then the elements moved."""
     e = scope.e
-    targets = [copied(scope, tile) for tile in operands]
-    place = scope.function.slot("i64")
+    sources = [settled(scope, tile) for tile in operands]
+    targets = [scope.arena.buffer(e, tile.shape, tile.dtype) for tile in operands]
+    extent = operands[0].shape[axis]
+    orders = [scope.arena.buffer(e, (extent,), dtypes.INT32) for _ in range(2)]
 
-    def out_of_order(here: Sequence[Index], lower: Sequence[Index]) -> V:
+    def first(here: V, there: V, others: Sequence[Index]) -> V:
+        """Whether what is behind comes first: of equals, it does not."""
         result: V = V("false", "i1")
-        for key in reversed(targets[:num_keys]):
-            x, y = key.at(e, here, 1), key.at(e, lower, 1)
-            before, behind = _before(e, key.dtype, x, y), _before(e, key.dtype, y, x)
+        for key in reversed(sources[:num_keys]):
+            x, y = (key.at(_with(others, axis, place), 1) for place in (here, there))
+            before, behind = _before(e, key.dtype, y, x), _before(e, key.dtype, x, y)
             result = e.select(before, V("true", "i1"), e.select(behind, V("false", "i1"), result))
         return result
 
     def line(others: tuple[Index, ...]) -> None:
-        with e.loop(0, operands[0].shape[axis]) as first:
-            e.line(f"store {e.index(first)}, ptr {place.text}")
-            head, check, swap, done = (e.fresh(stem) for stem in ("head", "check", "swap", "done"))
-            e.jump(head)
-            e.label(head)
-            at = e.load("i64", place, 8)
-            e.branch(e.compare("icmp sgt", at, V("0", "i64")), check, done)
-            e.label(check)
-            below = e.sub(at, 1)
-            here, lower = _with(others, axis, at), _with(others, axis, below)
-            e.branch(out_of_order(here, lower), swap, done)
-            e.label(swap)
-            for target in targets:
-                x, y = target.at(e, here, 1), target.at(e, lower, 1)
-                target.put(e, here, y, 1)
-                target.put(e, lower, x, 1)
-            e.line(f"store {e.index(below)}, ptr {place.text}")
-            e.jump(head)
-            e.label(done)
+        with e.loop(0, extent) as place:
+            orders[0].put(e, (place,), e.convert("trunc", e.index(place), "i32"), 1)
+        levels = (extent - 1).bit_length() if extent else 0
+        with e.loop(0, levels) as level:
+            _merge(scope, orders, extent, e.index(level), lambda here, there: first(here, there, others))
+        with e.loop(0, extent) as place:
+            origin = e.convert("zext", orders[levels % 2].at(e, (place,), 1), "i64")
+            for source, target in zip(sources, targets, strict=True):
+                target.put(e, _with(others, axis, place), source.at(_with(others, axis, origin), 1), 1)
 
     shape = operands[0].shape
     one_by_one(e, (*shape[:axis], *shape[axis + 1 :]), line)
     return [tile_of(e, target) for target in targets]
+
+
+def _merge(scope: Scope, orders: Sequence[Buffer], extent: int, level: V, behind_first: Callable[[V, V], V]) -> None:
+    """Merge each two neighbouring runs of `2**level` places: from the first order into the second, and back again."""
+    e = scope.e
+    odd = e.compare("icmp ne", e.binary("and", level, V("1", "i64")), V("0", "i64"))
+    bases = [orders[0].base, orders[1].base]
+    before, after = (
+        Buffer(e.select(odd, *pair), (1,), (extent,), dtypes.INT32) for pair in ((bases[1], bases[0]), tuple(bases))
+    )
+    width = e.binary("shl", V("1", "i64"), level)
+    both = e.binary("shl", width, V("1", "i64"))
+    runs = e.binary("lshr", e.index(e.add(e.sub(both, 1), extent)), e.index(e.add(level, 1)))
+    left, right = (scope.function.slot("i64") for _ in range(2))
+
+    def order(place: V) -> V:
+        return e.convert("zext", before.at(e, (place,), 1), "i64")
+
+    with e.loop(0, runs) as run:
+        start = e.mul(run, both)
+        middle, end = (
+            e.intrinsic("smin", "i64", e.index(e.add(start, more)), V(str(extent), "i64")) for more in (width, both)
+        )
+        scope.function.look()
+        e.store(e.index(start), left, 8)
+        e.store(middle, right, 8)
+        with e.loop(start, end) as place:
+            one, two = e.load("i64", left, 8), e.load("i64", right, 8)
+            # Only what is there may be compared, and of a run that is used up nothing is there.
+            some = e.compare("icmp slt", one, middle), e.compare("icmp slt", two, end)
+            within = [e.select(has, at, e.index(start)) for has, at in zip(some, (one, two), strict=True)]
+            origins = [order(at) for at in within]
+            compared = e.binary("and", *some)
+            behind = e.select(compared, behind_first(*origins), some[1])
+            after.put(e, (place,), e.convert("trunc", e.select(behind, origins[1], origins[0]), "i32"), 1)
+            e.store(e.binary("add", one, e.convert("zext", e.binary("xor", behind, V("true", "i1")), "i64")), left, 8)
+            e.store(e.binary("add", two, e.convert("zext", behind, "i64")), right, 8)
 
 
 RULES: dict[str, Rule] = {
