@@ -76,7 +76,7 @@ def kernels_kept_apart(tmp_path_factory: pytest.TempPathFactory) -> Generator[No
 
 @pytest.fixture(autouse=True)
 def programs_read_back(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
-    """The text of every program that a test builds reads back as the same program."""
+    """The text of the programs that a test builds reads back as the same programs."""
     built: list[Program] = []
     build = Program.__init__
 
