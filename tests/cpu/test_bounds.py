@@ -28,7 +28,9 @@ from palladio.types.types import ArrayType
 
 Array = Any
 
-SETS = [name for name in host.available() if name != "native"]
+FOUND = host.available()[1:]
+SETS = list(dict.fromkeys([*FOUND[:2], FOUND[-1]]))
+"""The instruction sets that this host has: the narrow ones and the widest."""
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = mmap.PAGESIZE
 

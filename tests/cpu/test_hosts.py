@@ -175,9 +175,8 @@ def test_the_sums_of_a_product_stay_in_registers(kernel: str, instructions: str,
 # What they compute.
 
 
-@pytest.mark.parametrize("shape", [(7, 33, 17), (30, 129, 100)])
+@pytest.mark.parametrize(("shape", "turned"), [((7, 33, 17), True), ((30, 129, 100), False), ((30, 129, 100), True)])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16, np.int8])
-@pytest.mark.parametrize("turned", [False, True])
 def test_products(shape: tuple[int, int, int], dtype: Any, turned: bool, instructions: str) -> None:
     rows, depth, columns = shape
     rng = np.random.default_rng(0)
