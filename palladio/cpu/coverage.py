@@ -2,14 +2,15 @@
 
 Some are written whole, whatever the kernel reads. That is proved from the structure alone: the blocks of the grid's
 points are those of the array, each grid axis moving along one axis of it, and the first thing that the kernel does to a
-block is to store all of it. Of others, each block belongs to one task, which can note what it has begun.
+block is to store all of it. Of others, each block belongs to one task, which can note what it has begun. The same
+structure tells which are written once and never read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from palladio.ir.program import Literal, Program, Var
+from palladio.ir.program import Atom, Literal, Program, Var
 from palladio.ops.grid import Blocked, BlockMap, Grid, Squeezed
 from palladio.types.types import ArrayType
 
@@ -29,9 +30,31 @@ def block_counts(grid: Grid, block: BlockMap, type: ArrayType) -> tuple[int, ...
     if any(extent % size for size, extent in zip(sizes, type.shape, strict=True)):
         return None
     mine = [var for var, spread in zip(block.index_map.inputs, grid.parallel) if spread]
-    if not all(any(atom is var for atom in block.index_map.outputs) for var in mine):
+    if not all(any(_tells(block.index_map, atom, var) for atom in block.index_map.outputs) for var in mine):
         return None
     return tuple(extent // size for size, extent in zip(sizes, type.shape, strict=True))
+
+
+def _tells(index_map: Program, atom: Atom, var: Var) -> bool:
+    """Whether an index is another one for each value of a variable: that value itself, or a number minus it."""
+    reflected = [eqn for eqn in index_map.eqns if atom in eqn.outputs and eqn.op.name == "sub"]
+    return atom is var or any(isinstance(eqn.inputs[0], Literal) and eqn.inputs[1] is var for eqn in reflected)
+
+
+def written_once(grid: Grid, kernel: Program) -> set[int]:
+    """The outputs that the kernel only stores to, all of a block at once and no block twice."""
+    refs = kernel.inputs[len(grid.sizes) + grid.dynamic + grid.scalars + len(grid.inputs) :]
+    aliases = {target for _, target in grid.aliases}
+    found = set()
+    for n, (block, ref) in enumerate(zip(grid.outputs, refs)):
+        touching = [eqn for eqn in kernel.eqns if any(atom is ref for atom in eqn.inputs)]
+        ids = block.index_map.inputs
+        moves = [
+            size == 1 or any(atom is var for atom in block.index_map.outputs) for size, var in zip(grid.sizes, ids)
+        ]
+        if n not in aliases and all(moves) and len(touching) == 1 and _stored_first(kernel, ref):
+            found.add(n)
+    return found
 
 
 def _tiles_all(grid: Grid, block: BlockMap, type: ArrayType) -> bool:

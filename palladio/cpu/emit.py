@@ -202,6 +202,16 @@ class Emitter:
     def store(self, value: V, address: V, align: int) -> None:
         self.line(f"store {value}, ptr {address.text}, align {align}")
 
+    def stream(self, value: V, address: V, align: int) -> None:
+        """Store past the caches. `finish_streams` must follow before others look."""
+        self.declared["!stream"] = "!0 = !{i32 1}"
+        self.line(f"store {value}, ptr {address.text}, align {align}, !nontemporal !0")
+
+    def finish_streams(self) -> None:
+        """Let others see what was stored past the caches, if anything was."""
+        if "!stream" in self.declared:
+            self.line("fence seq_cst")
+
     def prefetch(self, address: V) -> None:
         """Ask for what is at an address, of memory or not, to come nearer: to the second cache."""
         self.declared["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from palladio.cpu.callbacks import Callback
-from palladio.cpu.coverage import block_counts, written_whole
+from palladio.cpu.coverage import block_counts, written_once, written_whole
 from palladio.cpu.emit import Emitter, Index, V
 from palladio.cpu.launch_agents import Alone
 from palladio.cpu.rules import BESIDE, LAUNCHED, REFUSED, REFUSED_IN_LAUNCHES, RULES
@@ -29,6 +29,13 @@ from palladio.ops.grid import BlockMap, Grid
 from palladio.types import dtypes
 from palladio.types.effects import EffectKind
 from palladio.types.types import ArrayType, RefType, Type
+
+STREAMED_BYTES = 1 << 25
+"""Outputs of this size and larger are written past the caches, where little of them would be left in the end."""
+
+
+AHEAD_BYTES = 1 << 18
+"""The largest blocks that are fetched while those before them are worked on: a second-level cache holds two."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +120,11 @@ class _GridFunction:
         """The whole module."""
         e = self.e
         steady = [False] * self.grid.scalars + [not written for written in self.written]
-        self.places = [Place(Memory(f"array{n}", steady[n]), self.whole(n, type)) for n, type in enumerate(self.types)]
+        streamed = self.streamed()
+        self.places = [
+            Place(Memory(f"array{n}", steady[n], n in streamed), self.whole(n, type))
+            for n, type in enumerate(self.types)
+        ]
         self.function.notes = Notes(e, self.arena)
         caller = self.arena.size
         self.function.caller = self.arena.buffer(e, (1,), dtypes.INT64).base
@@ -122,6 +133,7 @@ class _GridFunction:
         with e.loop(V("%first", "i64"), V("%last", "i64")) as task:
             self.scratch = [self.allocated(ref) for ref in self.grid.scratch]
             self.steps(e.index(task))
+        e.finish_streams()
         e.line("ret i32 0")
         declared = "\n".join(e.declared[name] for name in sorted(e.declared))
         head = (
@@ -132,6 +144,12 @@ class _GridFunction:
         asks = caller if self.function.asks else None
         words = 0 if self.function.notes is None else self.function.notes.used
         return Lowered(text, self.arena.size, words, self.noted, self.function.callbacks, asks)
+
+    def streamed(self) -> set[int]:
+        """The arrays that are written past the caches."""
+        first = len(self.types) - len(self.grid.outputs)
+        once = {first + n for n in written_once(self.grid, self.kernel)}
+        return {n for n in once if self.types[n].size * self.types[n].dtype.itemsize >= STREAMED_BYTES}
 
     def allocated(self, ref: RefType) -> Place:
         """A buffer of scratch."""
@@ -212,6 +230,7 @@ class _GridFunction:
             if place.memory.steady and isinstance(window, Box) and moves:
                 later = functools.partial(self.later, block, place, ids, *moves)
                 self.function.later[place.memory] = window.buffer.base, later
+        self.function.ahead = self.ahead(ids, windows)
         refs = [
             Place(place.memory, window.buffer, self.start(n, window))
             for n, (place, window) in enumerate(zip(arrays, windows, strict=True))
@@ -227,6 +246,30 @@ class _GridFunction:
         indices = self.function.run(block.index_map, inputs)
         kind = Box if block.contiguous else Scattered
         return kind(self.scope(), block, place.buffer, indices)
+
+    def ahead(self, ids: Sequence[Index], windows: Sequence[Box | Scattered]) -> dict[Memory, V]:
+        """How far behind the blocks of a step those of the next one are, where they move on and the step is small.
+
+        Products fetch what they will need themselves.
+        """
+        moving = [axis for axis, size in enumerate(self.grid.sizes) if size != 1]
+        if not moving or any(eqn.op.name == "dot_general" for eqn in walk(self.kernel)):
+            return {}
+        e, axis = self.e, max(moving, key=lambda axis: (not self.grid.parallel[axis], axis))
+        found = {}
+        for block, place, window in zip(self.blocks, self.places[self.grid.scalars :], windows, strict=True):
+            size = math.prod(block.block_shape) * place.buffer.dtype.itemsize
+            if (
+                not place.memory.steady
+                or not isinstance(window, Box)
+                or size > AHEAD_BYTES
+                or axis not in axes_of(block)
+            ):
+                continue
+            following = self.later(block, place, ids, axis, 1)
+            there, here = (e.value("i64", f"ptrtoint {base} to i64") for base in (following, window.buffer.base))
+            found[place.memory] = e.binary("sub", there, here)
+        return found
 
     def later(self, block: BlockMap, place: Place, ids: Sequence[Index], axis: int, distance: int) -> V:
         """Where the block will be so many steps later along a grid axis."""

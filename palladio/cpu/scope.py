@@ -15,7 +15,7 @@ from palladio.cpu import registers
 from palladio.cpu.callbacks import LOOK, Callback
 from palladio.cpu.emit import Emitter, Index, V
 from palladio.cpu.spans import annotate
-from palladio.cpu.tiles import Arena, Buffer, Memory, Tile, fill, keep, scalar_tile, tile_of
+from palladio.cpu.tiles import Arena, Buffer, Memory, Tile, asking, fill, keep, scalar_tile, tile_of
 from palladio.ir.program import Atom, Eqn, Literal, Program, Var
 from palladio.types import dtypes
 from palladio.types.effects import EffectKind
@@ -106,6 +106,8 @@ class Function:
         self.packed: set[Memory] = set()
         # For blocks that nothing writes: where this step's is, and what emits where that of a later step will be.
         self.later: dict[Memory, tuple[V, Callable[[int], V]]] = {}
+        # For blocks that nothing writes: how many bytes behind this task's the next one's is.
+        self.ahead: dict[Memory, V] = {}
         # The number of steps of the innermost sequential grid axis, if known, and which of them this is.
         self.innermost: tuple[Index, int] = (0, 1)
         # The memories that others change meanwhile, where the function lets them.
@@ -243,6 +245,7 @@ class Scope:
                 self.uses[atom] -= 1
         self.begin(eqn)
         inputs = [self.ready(self.keep_in_passing(atom, eqn), eqn) for atom in eqn.inputs]
+        inputs = [self.last_seen(entry, atom) for entry, atom in zip(inputs, eqn.inputs, strict=True)]
         self.function.eqn = eqn
         outputs = self.function.rules[name](self, *inputs, **eqn.params)
         annotate(self.e, eqn, inputs, outputs)
@@ -267,6 +270,12 @@ class Scope:
         self.entries[atom] = tile_of(self.e, buffer)  # type: ignore[index]
         return replace(entry, at=at)
 
+    def last_seen(self, entry: Entry, atom: Atom) -> Entry:
+        """An input; while its elements are gone through for the last time, those of the next task are asked for."""
+        if isinstance(entry, Tile) and entry.ahead is not None and not self.uses[atom]:  # type: ignore[index]
+            return asking(self.e, entry)
+        return entry
+
     def destination(self, atom: Atom, passed: Eqn) -> Buffer | None:
         """The block that an array's elements end in, each after operations on it alone, if nothing else happens there.
 
@@ -290,7 +299,8 @@ class Scope:
     def untouched(self, ref: Atom, atom: Atom, eqns: Sequence[Eqn]) -> Buffer | None:
         """The block of a reference if an array fits there, no equation of these touches it and no tile reads it."""
         place = self.place(ref)
-        if self.uses[atom] != 1 or place.buffer.type != atom.type or place.buffer.strides[-1:] != (1,):
+        fits = place.buffer.type == atom.type and place.buffer.strides[-1:] == (1,)
+        if self.uses[atom] != 1 or not fits or place.memory.streamed:
             return None
         others = [entry for var, entry in self.entries.items() if self.uses[var] > 0]
         read = any(isinstance(entry, Tile) and place.memory in entry.reads for entry in others)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,11 @@ from palladio.cpu.emit import Emitter, Index, V
 from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType, Shape
 
+LINE_BYTES = 64
+
+STREAMED_LANES = 8 * registers.LANES
+"""The least length of rows that are written past the caches: shorter ones are mostly ends."""
+
 At = Callable[[Sequence[Index], int], V]
 
 
@@ -30,11 +35,14 @@ At = Callable[[Sequence[Index], int], V]
 class Memory:
     """Something that a program's references point to: an input, an output, scratch, an allocation.
 
-    `steady`: nothing writes it during the call.
+    Fields:
+        steady: nothing writes it during the call.
+        streamed: an output larger than the caches, every element of which is written once and not read.
     """
 
     name: str
     steady: bool = False
+    streamed: bool = False
 
 
 @dataclass(frozen=True)
@@ -103,6 +111,7 @@ class Tile:
         plus: the tile with another added, for those that add to what is there while they are computed.
         ramp: an axis and a number: the element at an index is the number plus the index along that axis.
         spans: positions along axes, from the first below the second, outside of which all elements are zero or false.
+        ahead: how many bytes behind each element the one is that is there for the next task.
     """
 
     type: ArrayType
@@ -114,6 +123,7 @@ class Tile:
     plus: Callable[[Tile], Tile] | None = None
     ramp: tuple[int, Index] | None = None
     spans: dict[int, tuple[Index, Index]] = field(default_factory=dict)
+    ahead: V | None = None
 
     @property
     def shape(self) -> Shape:
@@ -156,6 +166,21 @@ def tile_of(e: Emitter, buffer: Buffer, memory: Memory | None = None) -> Tile:
     """The tile whose elements a buffer holds; `memory` is what must not change while the tile is used."""
     reads = {} if memory is None else {memory: True}
     return Tile(buffer.type, lambda index, width: buffer.at(e, index, width), reads, True, buffer)
+
+
+def asking(e: Emitter, tile: Tile) -> Tile:
+    """A tile in memory that asks for the elements of the next task while its own are read."""
+    buffer, ahead = tile.buffer, tile.ahead
+    if buffer is None or ahead is None or buffer.strides[-1:] != (1,):
+        return tile
+
+    def at(index: Sequence[Index], width: int) -> V:
+        place = e.pointer(buffer.address(e, index), ahead, 1)
+        for offset in range(0, width * buffer.dtype.itemsize, LINE_BYTES) if width > 1 else ():
+            e.prefetch(e.pointer(place, offset, 1))
+        return tile.at(index, width)
+
+    return replace(tile, at=at, ahead=None)
 
 
 def scalar_tile(e: Emitter, value: V, dtype: DType) -> Tile:
@@ -207,6 +232,34 @@ def write(e: Emitter, tile: Tile, target: Buffer) -> None:
         tile.fill(target)
         return
     for_each(e, tile.shape, lambda index, width: target.put(e, index, tile.at(index, width), width))
+
+
+def stream(e: Emitter, tile: Tile, target: Buffer) -> None:
+    """Compute all elements of a tile into memory past the caches, where its rows are long enough for that.
+
+    Whole vectors at multiples of their size are written so; memory need not be read first for what replaces whole
+    cache lines. The ends of a row that are none of these are written as usual, as vectors that overlap the others.
+    """
+    lanes, itemsize = registers.LANES, target.dtype.itemsize
+    if tile.fill is not None or not tile.shape or tile.shape[-1] < STREAMED_LANES or target.strides[-1] != 1:
+        write(e, tile, target)
+        return
+    *lead, extent = tile.shape
+
+    def row(index: tuple[Index, ...], width: int) -> None:
+        at = index[: len(lead)]
+        address = e.value("i64", f"ptrtoint {target.address(e, (*at, 0))} to i64")
+        missing = e.binary("and", e.binary("sub", V("0", "i64"), address), V(str(lanes * itemsize - 1), "i64"))
+        first = e.binary("udiv", missing, V(str(itemsize), "i64"))
+        ragged = None if extent % lanes else e.compare("icmp ne", first, V("0", "i64"))
+        with e.when(ragged):
+            for end in (0, extent - lanes):
+                target.put(e, (*at, end), tile.at((*at, end), lanes), lanes)
+        with e.loop(first, extent - lanes + 1, lanes) as last:
+            value = registers.to_memory(e, tile.at((*at, last), lanes), target.dtype)
+            e.stream(value, target.address(e, (*at, last)), lanes * itemsize)
+
+    for_each(e, (*lead, 1), row)
 
 
 def keep(e: Emitter, arena: Arena, tile: Tile) -> Tile:

@@ -14,6 +14,8 @@ from palladio.cpu.emit import Emitter, V
 
 # exp(r) for |r| <= ln(2)/2, relative to it; the first three coefficients are those of the power series.
 _EXP = (1.3863749336e-03, 8.3674974740e-03, 4.1667237878e-02, 1.6666534543e-01, 0.5, 1.0, 1.0)
+# 2**r for |r| <= 1/2, relative to it.
+_EXP2 = (1.5328363224e-4, 1.3390999520e-3, 9.6185021102e-3, 5.5503595620e-2, 2.4022647738e-1, 6.9314718246e-1, 1.0)
 
 # erf(x)/x in x*x, for |x| <= 0.92.
 _ERF_SMALL = (
@@ -95,19 +97,19 @@ def _power_of_two(e: Emitter, exponent: V) -> V:
     return e.convert("bitcast", e.binary("shl", biased, e.constant(23, biased.type)), "float")
 
 
-def _scaled(e: Emitter, whole: V, left: V) -> V:
-    """2**whole * exp(left)."""
+def _scaled(e: Emitter, whole: V, left: V, coefficients: Sequence[float]) -> V:
+    """2**whole times a power series of what is left."""
     if _has_scale(left):
         # Of a power that is no number, or beyond all exponents, anything may be left. The scale alone decides then, if
         # the series is a positive number: one bit less makes |left| < 2.
         bits = e.convert("bitcast", left, "i32")
         left = e.convert("bitcast", e.binary("and", bits, e.constant(~(1 << 30), bits.type)), "float")
         now = V("4", "i32")  # the rounding that is set
-        series = _series(e, left, _EXP)
+        series = _series(e, left, coefficients)
         arguments = series, whole, series, V("-1", "i16"), now
         return e.intrinsic("x86.avx512.mask.scalef.ps", series.type, *arguments, suffix="512")
     # In two factors, since 2**n itself can be below what an exponent holds.
-    series = _series(e, left, _EXP)
+    series = _series(e, left, coefficients)
     exponent = e.convert("fptosi", whole, "i32")
     half = e.binary("ashr", exponent, e.constant(1, exponent.type))
     for power in (half, e.binary("sub", exponent, half)):
@@ -122,15 +124,16 @@ def exp(e: Emitter, x: V) -> V:
     # ln(2) in two parts, the first with few bits, so that the difference is exact.
     left = _fma(e, whole, _number(e, x, -0.693359375), bounded)
     left = _fma(e, whole, _number(e, x, 2.12194440e-4), left)
-    return _scaled(e, whole, left) if _has_scale(x) else _nan_stays(e, x, _scaled(e, whole, left))
+    result = _scaled(e, whole, left, _EXP)
+    return result if _has_scale(x) else _nan_stays(e, x, result)
 
 
 def exp2(e: Emitter, x: V) -> V:
     """2 to the power x. Within 2 ulp."""
     bounded = x if _has_scale(x) else _bounded(e, x, -151.0, 129.0)
     whole = e.intrinsic("rint", x.type, bounded)
-    left = e.binary("fmul", e.binary("fsub", bounded, whole), _number(e, x, math.log(2)))
-    return _scaled(e, whole, left) if _has_scale(x) else _nan_stays(e, x, _scaled(e, whole, left))
+    result = _scaled(e, whole, e.binary("fsub", bounded, whole), _EXP2)
+    return result if _has_scale(x) else _nan_stays(e, x, result)
 
 
 def log(e: Emitter, x: V) -> V:

@@ -187,7 +187,7 @@ def matmul(
     return product(x, y)
 
 
-def softmax(x: Array, *, block_rows: int = 256, interpret: Any = None) -> Array:
+def softmax(x: Array, *, block_rows: int | None = None, interpret: Any = None) -> Array:
     """`palladio.library.softmax` along the last axis of `dtype[..., n]`, differentiable.
 
     Raises:

@@ -6,6 +6,8 @@ Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018); Dao 
 from __future__ import annotations
 
 import functools
+import math
+from dataclasses import dataclass
 from typing import Any
 
 import palladio as pl
@@ -15,13 +17,46 @@ from palladio import lax
 from palladio.library.checks import dtype_of, fail, require_array, require_count, zeros
 
 
+@dataclass(frozen=True)
+class _Problem:
+    """`dtype[heads, m, d]` attends to `dtype[heads, n, d]` and `dtype[heads, n, e]`, by blocks of scores."""
+
+    heads: int
+    m: int
+    n: int
+    d: int
+    e: int
+    dtype: Any
+    rows: int
+    columns: int
+    scale: float
+    causal: bool
+
+    def block(self, i: Any) -> Any:
+        """Which block of queries comes as the i-th. Causal ones that see most keys do first: threads end together."""
+        return pl.cdiv(self.m, self.rows) - 1 - i if self.causal else i
+
+
 def _attention_kernel(
-    q_ref: Any, k_ref: Any, v_ref: Any, out_ref: Any, largest_ref: Any, total_ref: Any, sum_ref: Any, **options: Any
+    problem: _Problem,
+    q_ref: Any,
+    k_ref: Any,
+    v_ref: Any,
+    out_ref: Any,
+    scores_ref: Any,
+    largest_ref: Any,
+    total_ref: Any,
+    sum_ref: Any,
 ) -> None:
-    """One block of queries and one of keys. `largest`, `total` and `sum` are what the keys so far come to."""
-    rows, columns = q_ref.shape[0], k_ref.shape[0]
-    first_row, step = pl.program_id(1) * rows, pl.program_id(2)
+    """One block of queries and one of keys. `largest`, `total` and `sum` are what the keys so far come to.
+
+    Powers are of 2, which are cheaper than those of e; the scores are scaled for them.
+    """
+    rows, columns, keys, causal = problem.rows, problem.columns, problem.n, problem.causal
+    first_row, step = problem.block(pl.program_id(1)) * rows, pl.program_id(2)
     first_column = step * columns
+    last_row, last_column = first_row + rows - 1, first_column + columns - 1
+    ragged = keys % columns != 0
 
     @pl.when(step == 0)
     def _() -> None:
@@ -29,45 +64,68 @@ def _attention_kernel(
         total_ref[...] = jnp.zeros_like(total_ref[...])
         sum_ref[...] = jnp.zeros_like(sum_ref[...])
 
-    def attend(masked: bool) -> None:
-        values = v_ref[...]
-        contracted = (((1,), (1,)), ((), ()))
-        scores = lax.dot_general(q_ref[...], k_ref[...], contracted, preferred_element_type=sum_ref.dtype)
-        scores = scores * options["scale"]
-        if masked:
+    def hide() -> None:
+        column = first_column + lax.broadcasted_iota(jnp.int32, (rows, columns), 1)
+        seen = column < keys
+        if causal:
             row = first_row + lax.broadcasted_iota(jnp.int32, (rows, columns), 0)
-            column = first_column + lax.broadcasted_iota(jnp.int32, (rows, columns), 1)
-            seen = column < options["keys"]
-            if options["causal"]:
-                seen = jnp.logical_and(seen, column <= row)
-            scores = jnp.where(seen, scores, -jnp.inf)
-            # Rows behind the last key are of any value, and no weight of 0 makes a NaN disappear.
-            behind = first_column + lax.broadcasted_iota(jnp.int32, values.shape, 0)
-            values = jnp.where(behind < options["keys"], values, jnp.zeros_like(values))
-        before = largest_ref[...]
-        largest = jnp.maximum(before, jnp.max(scores, axis=1, keepdims=True))
-        weights = jnp.exp(scores - largest)
-        shrink = jnp.exp(before - largest)
-        largest_ref[...] = largest
-        total_ref[...] = total_ref[...] * shrink + jnp.sum(weights, axis=1, keepdims=True)
-        product = jnp.dot(weights.astype(values.dtype), values, preferred_element_type=sum_ref.dtype)
-        sum_ref[...] = sum_ref[...] * shrink + product
+            seen = jnp.logical_and(seen, column <= row) if ragged else column <= row
+        scores_ref[...] = jnp.where(seen, scores_ref[...], -jnp.inf)
 
-    last_column = first_column + columns - 1
-    ragged = options["keys"] % columns != 0
-    crossed = last_column >= options["keys"] if ragged else step < 0
-    if options["causal"]:
-        crossed = jnp.logical_or(crossed, last_column > first_row)
-    needed = first_column <= first_row + rows - 1 if options["causal"] else step >= 0
-    if ragged or options["causal"]:
-        pl.when(jnp.logical_and(needed, crossed))(lambda: attend(True))
-        pl.when(jnp.logical_and(needed, jnp.logical_not(crossed)))(lambda: attend(False))
+    def attend() -> None:
+        q, k, values = q_ref[...], k_ref[...], v_ref[...]
+        scale, contracted = problem.scale / math.log(2), (((1,), (1,)), ((), ()))
+        if q.dtype == scores_ref.dtype:
+            scores_ref[...] = lax.dot_general(q * scale, k, contracted)
+        else:
+            # There are more scores than elements of q, but a product of these would be rounded.
+            scores_ref[...] = scale * lax.dot_general(q, k, contracted, preferred_element_type=scores_ref.dtype)
+        if causal:
+            pl.when(jnp.logical_or(last_column > first_row, last_column >= keys))(hide)
+        elif ragged:
+            pl.when(last_column >= keys)(hide)
+        if ragged:
+            # Rows behind the last key are of any value, and no weight of 0 makes a NaN disappear.
+            row = first_column + lax.broadcasted_iota(jnp.int32, values.shape, 0)
+            values = jnp.where(row < keys, values, jnp.zeros_like(values))
+        before, scores = largest_ref[...], scores_ref[...]
+        largest = jnp.maximum(before, jnp.max(scores, axis=1))
+        weights = jnp.exp2(scores - largest[:, None])
+        shrink = jnp.exp2(before - largest)
+        largest_ref[...] = largest
+        total_ref[...] = total_ref[...] * shrink + jnp.sum(weights, axis=1)
+        product = jnp.dot(weights.astype(values.dtype), values, preferred_element_type=sum_ref.dtype)
+        sum_ref[...] = sum_ref[...] * shrink[:, None] + product
+
+    if causal:
+        pl.when(first_column <= last_row)(attend)
     else:
-        attend(False)
+        attend()
 
     @pl.when(step == pl.num_programs(2) - 1)
     def _() -> None:
-        out_ref[...] = (sum_ref[...] / total_ref[...]).astype(out_ref.dtype)
+        out_ref[...] = (sum_ref[...] / total_ref[...][:, None]).astype(out_ref.dtype)
+
+
+@functools.cache
+def _attention_call(problem: _Problem, interpret: Any) -> Any:
+    rows, columns, d, e = problem.rows, problem.columns, problem.d, problem.e
+    wide = jnp.promote_types(jnp.float32, problem.dtype)
+    sums = ((rows, columns), (rows,), (rows,), (rows, e))
+    return pl.pallas_call(
+        functools.partial(_attention_kernel, problem),
+        pl.ShapeDtypeStruct((problem.heads, problem.m, e), problem.dtype),
+        grid=(problem.heads, pl.cdiv(problem.m, rows), pl.cdiv(problem.n, columns)),
+        in_specs=[
+            pl.BlockSpec((None, rows, d), lambda head, i, j: (head, problem.block(i), 0)),
+            pl.BlockSpec((None, columns, d), lambda head, i, j: (head, j, 0)),
+            pl.BlockSpec((None, columns, e), lambda head, i, j: (head, j, 0)),
+        ],
+        out_specs=pl.BlockSpec((None, rows, e), lambda head, i, j: (head, problem.block(i), 0)),
+        scratch_shapes=[pltpu.VMEM(shape, wide) for shape in sums],
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel", "arbitrary")),
+        interpret=interpret,
+    )
 
 
 def attention(
@@ -123,22 +181,11 @@ def attention(
     if 0 in shape:
         return zeros(shape, dtype_of(q), q, k, v)
     q, k, v = (x.reshape((-1, *x.shape[-2:])) for x in (q, k, v))
-    rows, columns, width = min(block_q, m), min(block_k, n), values[-1]
-    wide = jnp.promote_types(jnp.float32, dtype_of(q))
-    result = pl.pallas_call(
-        functools.partial(
-            _attention_kernel, scale=float(d**-0.5 if scale is None else scale), causal=bool(causal), keys=n
-        ),
-        pl.ShapeDtypeStruct((q.shape[0], m, width), dtype_of(q)),
-        grid=(q.shape[0], pl.cdiv(m, rows), pl.cdiv(n, columns)),
-        in_specs=[
-            pl.BlockSpec((None, rows, d), lambda head, i, j: (head, i, 0)),
-            pl.BlockSpec((None, columns, d), lambda head, i, j: (head, j, 0)),
-            pl.BlockSpec((None, columns, width), lambda head, i, j: (head, j, 0)),
-        ],
-        out_specs=pl.BlockSpec((None, rows, width), lambda head, i, j: (head, i, 0)),
-        scratch_shapes=[pltpu.VMEM((rows, 1), wide), pltpu.VMEM((rows, 1), wide), pltpu.VMEM((rows, width), wide)],
-        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel", "arbitrary")),
-        interpret=interpret,
-    )(q, k, v)
-    return result.reshape(shape)
+    problem = _Problem(
+        *(q.shape[0], m, n, d, values[-1], dtype_of(q)),
+        rows=min(block_q, m),
+        columns=min(block_k, n),
+        scale=float(d**-0.5 if scale is None else scale),
+        causal=bool(causal),
+    )
+    return _attention_call(problem, interpret)(q, k, v).reshape(shape)

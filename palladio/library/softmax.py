@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import palladio as pl
 import palladio.numpy as jnp
 import palladio.tpu as pltpu
 from palladio.library.checks import dtype_of, fail, require_array, require_count, zeros
+
+BLOCK_BYTES = 1 << 15
+"""Of a block, passed over several times, that stays in a first-level cache meanwhile, or is near it."""
 
 
 def _softmax_kernel(x_ref: Any, out_ref: Any) -> None:
@@ -17,12 +21,26 @@ def _softmax_kernel(x_ref: Any, out_ref: Any) -> None:
     out_ref[...] = (shifted * (1 / jnp.sum(shifted, axis=-1, keepdims=True))).astype(out_ref.dtype)
 
 
-def softmax(x: Any, *, block_rows: int = 256, interpret: Any = None) -> Any:
+@functools.cache
+def _softmax_call(shape: tuple[int, int], dtype: Any, block_rows: int, interpret: Any) -> Any:
+    block = pl.BlockSpec((block_rows, shape[1]), lambda i: (i, 0))
+    return pl.pallas_call(
+        _softmax_kernel,
+        pl.ShapeDtypeStruct(shape, dtype),
+        grid=(pl.cdiv(shape[0], block_rows),),
+        in_specs=[block],
+        out_specs=block,
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",)),
+        interpret=interpret,
+    )
+
+
+def softmax(x: Any, *, block_rows: int | None = None, interpret: Any = None) -> Any:
     """`exp(x - max(x)) / sum(exp(x - max(x)))` along the last axis.
 
     Args:
         x: `dtype[..., n]` of floats, n at least 1. Computed in float32 (float64 for float64).
-        block_rows: how many rows a grid point works on.
+        block_rows: how many rows a grid point works on; as many as fit a first-level cache if it is not given.
         interpret: as in `palladio.pallas_call`.
 
     Returns:
@@ -34,18 +52,12 @@ def softmax(x: Any, *, block_rows: int = 256, interpret: Any = None) -> Any:
     shape = require_array(x, "x", None, "[..., n]")
     if not shape or shape[-1] == 0:
         raise fail(pl.PalladioValueError, "softmax needs rows of at least one element", argument="x", got=shape)
-    require_count(block_rows, "block_rows")
+    if block_rows is not None:
+        require_count(block_rows, "block_rows")
     if 0 in shape:
         return zeros(shape, dtype_of(x), x)
     rows = x.reshape((-1, shape[-1]))
-    block = (min(block_rows, rows.shape[0]), shape[-1])
-    result = pl.pallas_call(
-        _softmax_kernel,
-        pl.ShapeDtypeStruct(rows.shape, dtype_of(x)),
-        grid=(pl.cdiv(rows.shape[0], block[0]),),
-        in_specs=[pl.BlockSpec(block, lambda i: (i, 0))],
-        out_specs=pl.BlockSpec(block, lambda i: (i, 0)),
-        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",)),
-        interpret=interpret,
-    )(rows)
-    return result.reshape(shape)
+    if block_rows is None:
+        block_rows = max(1, BLOCK_BYTES // (shape[-1] * dtype_of(x).itemsize))
+    call = _softmax_call(rows.shape, dtype_of(x), min(block_rows, rows.shape[0]), interpret)
+    return call(rows).reshape(shape)

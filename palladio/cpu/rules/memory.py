@@ -13,7 +13,7 @@ from palladio.cpu import registers
 from palladio.cpu.emit import Emitter, Index, V
 from palladio.cpu.rules.selection import Selection, copied, one_by_one, settled, store_combined
 from palladio.cpu.scope import Place, Refused, Rule, Scope
-from palladio.cpu.tiles import Buffer, Memory, Tile, merged, row_major, tile_of, write
+from palladio.cpu.tiles import Buffer, Memory, Tile, merged, row_major, stream, tile_of, write
 from palladio.ops.memory import Transforms
 from palladio.types import dtypes, transforms
 from palladio.types.dtypes import DType
@@ -197,13 +197,13 @@ def _copy_inside(scope: Scope, view: View, copy: Buffer) -> None:
     one_by_one(e, copy.shape, element)
 
 
-def put(scope: Scope, view: View, value: Tile) -> None:
-    """Write a tile to what a view shows; what is outside is dropped."""
+def put(scope: Scope, view: View, value: Tile, streamed: bool = False) -> None:
+    """Write a tile to what a view shows, past the caches if it is `streamed`; what is outside is dropped."""
     e = scope.e
     guard = e.truth(view.guards)
     target = view.buffer
     if guard is None:
-        write(e, value, target)
+        (stream if streamed else write)(e, value, target)
         return
     if value.shape and value.buffer is None:
         value = scope.keep(value)
@@ -312,7 +312,9 @@ def _read_of(scope: Scope, buffer: Buffer, memory: Memory | None, stack: Transfo
 
 
 def _load(scope: Scope, ref: Place, *indices: Tile, transforms: Transforms) -> Sequence[Tile]:
-    return (_read_of(scope, ref.buffer, ref.memory, transforms, indices),)
+    tile = _read_of(scope, ref.buffer, ref.memory, transforms, indices)
+    tile.ahead = None if transforms else scope.function.ahead.get(ref.memory)
+    return (tile,)
 
 
 def _store(scope: Scope, ref: Place, value: Tile, *indices: Tile, transforms: Transforms) -> Sequence[Tile]:
@@ -323,7 +325,7 @@ def _store(scope: Scope, ref: Place, value: Tile, *indices: Tile, transforms: Tr
     if view is None:
         _store_layered(scope, ref.buffer, value, indices, transforms)
     else:
-        put(scope, view, value)
+        put(scope, view, value, ref.memory.streamed)
     return ()
 
 

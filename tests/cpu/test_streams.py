@@ -1,0 +1,147 @@
+"""Large outputs that are written once go to memory past the caches, and blocks of the next task are fetched early."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import palladio as pl
+import palladio.numpy as jnp
+from palladio.call.pallas_call import PREPARED
+from palladio.cpu import lower
+
+ROWS = 6
+GUARD = 7
+
+
+@pytest.fixture(autouse=True)
+def every_output_is_large(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The texts of the kernels compiled, none of which was before or is later."""
+    PREPARED.clear()
+    monkeypatch.setattr(lower, "STREAMED_BYTES", 0)
+    texts: list[str] = []
+    original = lower.lower_grid
+
+    def lowered(*arguments: Any) -> lower.Lowered:
+        found = original(*arguments)
+        texts.append(found.text)
+        return found
+
+    monkeypatch.setattr("palladio.cpu.engine.lower_grid", lowered)
+    yield texts
+    PREPARED.clear()
+
+
+def doubled(x: Any, out: Any) -> None:
+    out[...] = x[...] + x[...]
+
+
+def normalised(x: Any, out: Any) -> None:
+    powers = jnp.exp(x[...] - jnp.max(x[...], axis=-1, keepdims=True))
+    out[...] = powers * (1 / jnp.sum(powers, axis=-1, keepdims=True))
+
+
+def out_is_read(x: Any, out: Any) -> None:
+    out[...] = x[...]
+    out[...] = out[...] + x[...]
+
+
+def stored_in_two_parts(x: Any, out: Any) -> None:
+    out[0] = x[0] * 2
+    out[1:] = x[1:] * 2
+
+
+def called(kernel: Callable[..., None], x: Any, rows: int = 2, **options: Any) -> Any:
+    """The kernel on blocks of some rows."""
+    block = pl.BlockSpec((rows, x.shape[1]), lambda i: (i, 0))
+    grid = (pl.cdiv(x.shape[0], rows),)
+    return pl.pallas_call(
+        kernel,
+        pl.ShapeDtypeStruct(x.shape, x.dtype),
+        grid=grid,
+        in_specs=[block],
+        out_specs=block,
+        interpret="cpu",
+        compiler_params=pl.CompilerParams(dimension_semantics=("parallel",)),
+        **options,
+    )
+
+
+def numbers(columns: int, dtype: Any = np.float32) -> Any:
+    return np.random.default_rng(0).integers(-50, 50, (ROWS, columns)).astype(dtype)
+
+
+@pytest.mark.parametrize("columns", [1, 100, 128, 144, 145, 300])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, ml_dtypes.bfloat16, np.float16, np.int8, np.bool_])
+def test_every_element_is_written_wherever_the_output_begins(columns, dtype):
+    x = numbers(columns, dtype)
+    expected = x + x
+    call = called(doubled, x)
+    for shift in range(0, 20, 3):
+        room = np.zeros(x.size + 64 + GUARD, dtype)
+        out = room[shift : shift + x.size].reshape(x.shape)
+        call(x, out=out)
+        np.testing.assert_array_equal(out, expected)
+        assert not room[:shift].any()
+        assert not room[shift + x.size :].any()
+
+
+def test_long_rows_are_written_past_the_caches_and_short_ones_are_not(every_output_is_large):
+    called(doubled, numbers(128))(numbers(128))
+    called(doubled, numbers(100))(numbers(100))
+    assert ["!nontemporal" in text and "fence seq_cst" in text for text in every_output_is_large] == [True, False]
+
+
+@pytest.mark.parametrize("kernel", [out_is_read, stored_in_two_parts])
+def test_what_is_read_again_or_written_in_parts_stays_in_the_caches(kernel, every_output_is_large):
+    x = numbers(256)
+    np.testing.assert_array_equal(called(kernel, x)(x), 2 * x)
+    assert ["!nontemporal" in text for text in every_output_is_large] == [False]
+
+
+def test_an_output_that_shares_memory_with_an_input_stays_in_the_caches(every_output_is_large):
+    x = numbers(256)
+    np.testing.assert_array_equal(called(doubled, x, input_output_aliases={0: 0})(x), 2 * x)
+    assert ["!nontemporal" in text for text in every_output_is_large] == [False]
+
+
+def test_a_block_that_several_steps_write_stays_in_the_caches(every_output_is_large):
+    x = numbers(256)
+    block = pl.BlockSpec((ROWS, 256), lambda i: (0, 0))
+    out = pl.ShapeDtypeStruct(x.shape, x.dtype)
+    call = pl.pallas_call(doubled, out, grid=(3,), in_specs=[block], out_specs=block, interpret="cpu")
+    np.testing.assert_array_equal(call(x), 2 * x)
+    assert ["!nontemporal" in text for text in every_output_is_large] == [False]
+
+
+def test_small_outputs_stay_in_the_caches(monkeypatch, every_output_is_large):
+    monkeypatch.setattr(lower, "STREAMED_BYTES", 1 << 25)
+    x = numbers(256)
+    called(doubled, x)(x)
+    assert ["!nontemporal" in text for text in every_output_is_large] == [False]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 4, 6])
+def test_values_that_a_reduction_passes_are_kept_where_the_output_is_not_read_back(rows, every_output_is_large):
+    """Four rows do not divide six: the last block is a copy that is written back."""
+    x = numbers(272) / np.float32(16)
+    powers = np.exp(x.astype(np.float64) - x.max(-1, keepdims=True))
+    np.testing.assert_allclose(called(normalised, x, rows)(x), powers / powers.sum(-1, keepdims=True), rtol=1e-6)
+    assert ["!nontemporal" in text for text in every_output_is_large] == [True]
+
+
+def test_the_last_pass_over_a_block_fetches_the_next_one(every_output_is_large):
+    called(normalised, numbers(256))(numbers(256))
+    (text,) = every_output_is_large
+    assert text.count("call void @llvm.prefetch") == 4  # one for each of the four sums that are formed side by side
+
+
+def test_a_kernel_of_one_task_or_of_large_blocks_fetches_nothing(monkeypatch, every_output_is_large):
+    called(normalised, numbers(256), ROWS)(numbers(256))
+    monkeypatch.setattr(lower, "AHEAD_BYTES", 2 * 256 * 4 - 1)
+    called(normalised, numbers(256), 2)(numbers(256))
+    assert ["llvm.prefetch" in text for text in every_output_is_large] == [False, False]
