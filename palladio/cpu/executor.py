@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from palladio.cpu.launch_engine import compile_launch
 from palladio.cpu.scope import Refused
 from palladio.cpu.surroundings import compiled_surroundings
 from palladio.ir.evaluate import evaluate, written
-from palladio.ir.program import Eqn, Program
+from palladio.ir.program import Eqn, Program, Var
 from palladio.ir.rewrite import map_subprograms
 from palladio.ops.grid import grid_call
 from palladio.ops.launch import launch
@@ -62,7 +63,13 @@ class _Native:
             for n, value in zip(changed, before, strict=True):
                 np.copyto(values[n], value)
             with np.errstate(all="ignore"):
-                return written(self.eqn.op.eval(*values, **self.eqn.params), out)
+                return written(evaluate(self.alone, values), out)
+
+    @cached_property
+    def alone(self) -> Program:
+        """The call as a program of its own."""
+        inputs = tuple(Var(type) for type in self.eqn.input_types)
+        return Program(inputs, (replace(self.eqn, inputs=inputs, effects=()),), self.eqn.outputs)
 
     def run_alone(self, name: str) -> Callable[..., Sequence[Any]]:
         """It as the whole program, with nothing around it that a small kernel would wait for."""

@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from palladio.cpu.callbacks import Callback
 from palladio.cpu.emit import Index, V
 from palladio.cpu.launch_agents import WORD, Agent, Rooms, Sibling, Site
 from palladio.cpu.launch_scheduler import Member, scheduler
 from palladio.cpu.rules import LAUNCHED, REFUSED_IN_LAUNCHES
-from palladio.cpu.rules.launches import OF_THREADS, Room, buffer_of, bytes_of, own_site, site_of
+from palladio.cpu.rules.launches import OF_THREADS, Room, buffer_of, bytes_of, own_site, site_of, waits_at_peers
+from palladio.cpu.rules.warps import rows_of
 from palladio.cpu.scope import Entry, Place, Refused
 from palladio.cpu.tiles import Memory, scalar_tile, tile_of
 from palladio.ir.program import Eqn, Program, walk
@@ -78,7 +79,7 @@ class LoweredLaunch:
         together: whether all its blocks take turns in one thread of the system, since they may wait for each other.
         eager: whether all clusters begin before any goes on.
         fixed: bytes of the memory of a cluster, besides what its coroutines keep while they are stopped.
-        members: threads of a cluster, at most.
+        frames: coroutines of a cluster, at most.
         callbacks: what it may ask of Python.
     """
 
@@ -87,20 +88,28 @@ class LoweredLaunch:
     together: bool
     eager: bool
     fixed: int
-    members: int
+    frames: int
     callbacks: Sequence[Callback]
 
 
-def lower_launch(launch: Launch, programs: Sequence[Program], operands: Sequence[Type]) -> LoweredLaunch:
+def lower_launch(
+    launch: Launch, programs: Sequence[Program], operands: Sequence[Type], clusters: Sequence[int] = ()
+) -> LoweredLaunch:
     """The LLVM module of a launch.
 
     Args:
         operands: the types of its operands, those of dynamic axes first.
+        clusters: the dynamic sizes of axes of clusters, one mesh after the other; 1 for those that are missing.
 
     Raises:
         Refused: for what is not compiled, with the reason.
     """
-    return _Launch(launch, programs, operands).emit()
+    return _Launch(launch, programs, operands, clusters).emit()
+
+
+def varies(axis: MeshAxis) -> bool:
+    """Whether the code depends on the size of an axis that is known only at the call."""
+    return axis.size is None and axis.kind != "grid"
 
 
 def kinds_of(space: MemorySpace) -> tuple[str, ...]:
@@ -116,12 +125,11 @@ def aligned(size: int) -> int:
 
 
 class _Mesh:
-    """A mesh of the launch, its axes sorted by what they number."""
+    """A mesh of the launch, its axes sorted by what they number; those of clusters with their sizes."""
 
-    def __init__(self, shape: MeshShape) -> None:
-        self.axes = shape.axes
-        if any(axis.size is None and axis.kind != "grid" for axis in shape.axes):
-            raise Refused("a cluster, or a number of threads, known only at the call is not compiled for the CPU")
+    def __init__(self, shape: MeshShape, clusters: Iterator[int]) -> None:
+        self.axes = [replace(axis, size=next(clusters, 1)) if varies(axis) else axis for axis in shape.axes]
+        self.dynamic = [n for n, axis in enumerate(shape.axes) if axis.size is None]
         self.grid = self.of("grid")
         self.beside = self.of(*BESIDE)
         self.within = self.of(*WITHIN)
@@ -136,11 +144,14 @@ class _Mesh:
 class _Launch:
     """A launch while it is lowered."""
 
-    def __init__(self, launch: Launch, programs: Sequence[Program], operands: Sequence[Type]) -> None:
+    def __init__(
+        self, launch: Launch, programs: Sequence[Program], operands: Sequence[Type], clusters: Sequence[int]
+    ) -> None:
         self.launch = launch
         self.programs = programs
         self.operands = operands[launch.dynamic :]
-        self.meshes = [_Mesh(shape) for shape in launch.meshes]
+        sizes = iter(clusters)
+        self.meshes = [_Mesh(shape, sizes) for shape in launch.meshes]
         self.on_cores = any(mesh.cores for mesh in self.meshes)
         self.callbacks: list[Callback] = []
         self.arrays = len(self.operands) + len(launch.output_types)
@@ -199,14 +210,15 @@ class _Launch:
         for each in lowered:
             declared |= each.e.declared
         arena = aligned(max(each.agent.arena.size for each in lowered))
-        members = [each.member(arena) for each in lowered]
+        frames = 1 + max(each.agent.frames for each in lowered)
+        members = [each.member(arena, frames) for each in lowered]
         eager = len(self.programs) > 1 or self.on_cores
         text, more = scheduler(members, self.launch.dynamic, eager)
         declared |= more
         fixed = max(member.bytes for member in members)
         lines = [*(declared[name] for name in sorted(declared)), *texts, text, ""]
-        threads = max(member.agents for member in members)
-        return LoweredLaunch("\n".join(lines), self.scratch, self.together, eager, fixed, threads, self.callbacks)
+        most = max(member.agents * frames for member in members)
+        return LoweredLaunch("\n".join(lines), self.scratch, self.together, eager, fixed, most, self.callbacks)
 
 
 def owner_of(type: RefType) -> int | None:
@@ -225,15 +237,18 @@ class _Program:
         self.program = launch.programs[number]
         self.mesh = launch.meshes[number]
         self.agent = Agent(f"agent{number}", LAUNCHED, REFUSED_IN_LAUNCHES, launch.callbacks)
+        self.agent.rows = rows_of(self.program)
+        self.agent.peers = waits_at_peers(self.program)
         self.e = self.agent.e
         self.memories: dict[int, Memory] = {}
         self.stores: list[tuple[int, RefType, int]] = []
-        self.rooms: list[tuple[int, list[tuple[int, RefType]]]] = []
+        self.rooms: list[int] = []
         self.block_bytes = self.lay_out()
 
     def lay_out(self) -> int:
         """Where buffers and shared scopes lie in the memory of a block; returns its size."""
         size = 0
+        blocks = self.mesh.blocks
         for number, (type, array) in enumerate(zip(self.launch.scratch, self.parent.places, strict=True)):
             mine = owner_of(type) in (None, self.number)
             if array is None and mine and type.space not in OF_THREADS:
@@ -242,38 +257,34 @@ class _Program:
         starts: dict[int, int] = {}
         for eqn in walk(self.program):
             if eqn.op.name == "collective_scope" and id(eqn.params["body"]) not in starts:
-                allocations = eqn.params["allocations"]
-                *places, end = Room.starts(allocations)
                 starts[id(eqn.params["body"])] = size
-                self.rooms.append((size, list(zip(places, allocations, strict=True))))
-                size += end
-        self.agent.rooms = Rooms(starts, self.mesh.threads, 1 if self.parent.on_cores else self.mesh.blocks)
+                self.rooms.append(size)
+                size += Room.starts(eqn.params["allocations"], blocks)[-1]
+        self.agent.rooms = Rooms(starts, self.mesh.threads, blocks, 1 if self.parent.on_cores else blocks, size)
         return size
 
-    def member(self, arena: int) -> Member:
+    def member(self, arena: int, frames: int) -> Member:
         """What the scheduler knows of it."""
         shared = [(start, type) for _, type, start in self.stores]
-        for room, buffers in self.rooms:
-            shared += [(room + start, type) for start, type in buffers if type.space in SYNCHRONISING]
-        rooms = [room for room, _ in self.rooms]
-        return Member(self.agent.name, self.mesh.blocks, self.mesh.threads, self.block_bytes, shared, rooms, arena)
+        names = [self.agent.name, *(child.name for child in self.agent.children)]
+        return Member(names, self.mesh.blocks, self.mesh.threads, self.block_bytes, shared, self.rooms, arena, frames)
 
     def emit(self) -> str:
         """The coroutine."""
         e, agent = self.e, self.agent
         numbers = self.numbers()
         indices = [self.scalar(numbers[axis.name, n]) for n, axis in enumerate(self.mesh.axes)]
-        dynamic = [self.scalar(self.size(n)) for n, axis in enumerate(self.mesh.axes) if axis.size is None]
+        dynamic = [self.scalar(self.size(n)) for n in self.mesh.dynamic]
         beside = [(n, axis) for n, axis in enumerate(self.mesh.axes) if axis.kind in BESIDE]
         self.named = {axis.name: numbers[axis.name, n] for n, axis in beside}
-        if not self.parent.on_cores:
-            strides = [math.prod(axis.size or 0 for _, axis in beside[n + 1 :]) for n in range(len(beside))]
-            agent.siblings = [
-                Sibling(axis.name, self.named[axis.name], axis.size or 0, stride * self.block_bytes)
-                for (_, axis), stride in zip(beside, strides, strict=True)
-            ]
-            place = e.binary("udiv", V("%member", "i64"), V(str(self.mesh.threads), "i64"))
-            agent.block = e.pointer(V("%cluster", "ptr"), e.mul(place, self.block_bytes), 1)
+        strides = [math.prod(axis.size or 0 for _, axis in beside[n + 1 :]) for n in range(len(beside))]
+        agent.around = [
+            Sibling(axis.name, self.named[axis.name], axis.size or 0, stride * self.block_bytes)
+            for (_, axis), stride in zip(beside, strides, strict=True)
+        ]
+        agent.siblings = () if self.parent.on_cores else agent.around
+        place = e.binary("udiv", V("%member", "i64"), V(str(self.mesh.threads), "i64"))
+        agent.block = e.pointer(V("%cluster", "ptr"), e.mul(place, self.block_bytes), 1)
         shared = [self.shared(n) for n in range(len(self.parent.operands) + len(self.launch.output_types))]
         scratch = [self.scratch(n, type) for n, type in enumerate(self.launch.scratch)]
         self.refuse_unowned(scratch)
@@ -297,8 +308,7 @@ class _Program:
         known = self.mesh.axes[number].size
         if known is not None:
             return known
-        before = sum(mesh.dynamic for mesh in self.launch.meshes[: self.number])
-        before += sum(axis.size is None for axis in self.mesh.axes[:number])
+        before = sum(mesh.dynamic for mesh in self.launch.meshes[: self.number]) + self.mesh.dynamic.index(number)
         return self.e.load("i64", self.e.pointer(V("%sizes", "ptr"), before, WORD), WORD)
 
     def numbers(self) -> dict[tuple[str, int], Index]:

@@ -7,6 +7,7 @@ the machine that defines launches, and that all wait for each other is seen at o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ import llvmlite.binding as llvm
 
 from palladio.cpu.callbacks import Callback
 from palladio.cpu.emit import Emitter, Index, V
-from palladio.cpu.scope import Function, Place, Refused, Rule
+from palladio.cpu.scope import Answer, Function, Place, Rule
 from palladio.cpu.tiles import Arena, Buffer
 from palladio.ir.program import Eqn
 from palladio.types.effects import EffectKind
@@ -36,16 +37,6 @@ class Header:
     SLOTS = 7  # clusters that may run at once
     CALLER = 8  # the function that asks Python
     WORDS = 16
-
-
-class Answer:
-    """What `kernel` returns."""
-
-    OVER = 0
-    AGAIN = 1
-    STUCK = 2
-    FAILED = 3
-    ASKED = 4  # something that Python was asked for has failed
 
 
 STOPS = frozenset({"barrier_wait", "barrier_sync", "barrier_test", "semaphore_wait", "semaphore_read", "dma_wait"})
@@ -82,6 +73,8 @@ class Site(Place):
         type: of the reference.
         siblings: how to reach those of others.
         observed: for barriers, where this thread counts the completions that it has seen.
+        apart: whether it counts those of each of the siblings, which lie there one behind the other.
+        private: whether it is a thread's own, which no other reaches.
         units: what one arrival counts for; copies that blocks share arrive in parts of it.
         needed: what completes a phase.
     """
@@ -89,17 +82,38 @@ class Site(Place):
     type: RefType | None = None
     siblings: Sequence[Sibling] = ()
     observed: V | None = None
+    apart: bool = False
+    private: bool = False
     units: int = 1
     needed: int = 1
+
+    @property
+    def slots(self) -> int:
+        """How many barriers there are."""
+        return math.prod(self.buffer.shape)
+
+    @property
+    def counted(self) -> int:
+        """Of how many barriers this thread counts the completions."""
+        return max(1, self.slots * (math.prod(each.size for each in self.siblings) if self.apart else 1))
 
 
 @dataclass(frozen=True)
 class Rooms:
-    """The scopes that the threads of a block share: where each begins in the block's memory, by its body."""
+    """The scopes that the threads of a block share: where each begins in the block's memory, by its body.
+
+    Fields:
+        threads: of a block.
+        blocks: of a cluster, or cores of a mesh.
+        units: what an arrival at a barrier counts for: parts of it are what each block of a cluster may load.
+        stride: the bytes of a block's memory.
+    """
 
     starts: Mapping[int, int]
     threads: int
     blocks: int
+    units: int
+    stride: int
 
 
 class Thread(Function):
@@ -108,13 +122,18 @@ class Thread(Function):
     Fields:
         rooms, block: the scopes that the threads of a block share, and its memory, if it has one.
         siblings: the other blocks of its cluster.
-        loops: how many loops are around the equation that is emitted.
+        around: those, or the other cores of its mesh: who enters the scopes that its threads share.
+        peers: whether it waits at barriers of other blocks.
+        rows: the warps that it launches which wait, each with its place in what is kept of their waits; None where
+            none may wait.
     """
 
     rooms: Rooms | None = None
     block: V | None = None
     siblings: Sequence[Sibling] = ()
-    loops = 0
+    around: Sequence[Sibling] = ()
+    peers = False
+    rows: Mapping[tuple[int, ...], int] | None = None
     takes_turns = True
 
     def wait(self, holds: Callable[[], V]) -> None:
@@ -123,10 +142,6 @@ class Thread(Function):
 
     def turn(self, only_looks: bool) -> None:
         """Let the others go on, having done something or only looked whether they have."""
-        raise NotImplementedError
-
-    def require(self, condition: V | None) -> None:
-        """Go on only if a condition holds. If not, the machine tells what is wrong."""
         raise NotImplementedError
 
 
@@ -143,15 +158,14 @@ class Alone(Thread):
     def turn(self, only_looks: bool) -> None:
         self.look()
 
-    def require(self, condition: V | None) -> None:
-        if condition is not None:
-            with self.e.when(self.e.binary("xor", condition, V("true", "i1"))):
-                self.e.line(f"ret i32 {Answer.STUCK}")
-                self.e.label(self.e.fresh("never"))
-
 
 class Agent(Thread):
-    """The coroutine of one program under construction."""
+    """The coroutine of one program under construction.
+
+    Fields:
+        children: the coroutines of its warps.
+        frames: how many of those may run at once.
+    """
 
     def __init__(
         self, name: str, rules: Mapping[str, Rule], refused: Mapping[str, str], callbacks: list[Callback]
@@ -159,6 +173,8 @@ class Agent(Thread):
         super().__init__(Emitter(), Arena(V("%arena", "ptr")), rules, refused)
         self.name = name
         self.callbacks = callbacks
+        self.children: list[Agent] = []
+        self.frames = 0
         e = self.e
         e.declared |= {
             "llvm.coro.id": "declare token @llvm.coro.id(i32, ptr, ptr, ptr)",
@@ -227,13 +243,15 @@ class Agent(Thread):
         self.leave(Answer.ASKED)
 
     def lets_others(self, eqn: Eqn) -> bool:
+        if eqn.op.name == "launch":
+            return True
         if eqn.op.name == "repeat":
             return any(isinstance(type, RefType) for type in eqn.input_types)
         synchronises = any(kind is EffectKind.SYNC for kind, _ in eqn.effects)
         return synchronises and (eqn.op.control or eqn.op.name in STOPS)
 
     def text(self) -> str:
-        """The whole function."""
+        """The whole function, behind those of its warps."""
         e = self.e
         e.store(V(str(DONE), "i64"), V("%status", "ptr"), WORD)
         e.jump("stopped")
@@ -242,7 +260,10 @@ class Agent(Thread):
         e.line(f"{ends}call {_ENDS} @llvm.coro.end(ptr %coroutine, i1 false, token none)")
         e.line("ret ptr %coroutine")
         head = f"define internal ptr @{self.name}({ARGUMENTS}) presplitcoroutine {{"
-        return "\n".join([head, "entry:", *self.slots, *e.lines, "}"])
+        warps = [child.text() for child in self.children]
+        for child in self.children:
+            e.declared |= child.e.declared
+        return "\n".join([*warps, head, "entry:", *self.slots, *e.lines, "}"])
 
 
 # From LLVM 22 on, nobody wants to know where a coroutine ends.
@@ -252,8 +273,3 @@ _ENDS = "void" if llvm.llvm_version_info[0] >= 22 else "i1"
 def moved(buffer: Buffer, e: Emitter, distance: Index) -> Buffer:
     """The buffer so many bytes behind."""
     return Buffer(e.pointer(buffer.base, distance, 1), buffer.strides, buffer.shape, buffer.dtype)
-
-
-def refuse_peer(what: str) -> Refused:
-    """What only the machine does to the buffers of others."""
-    return Refused(f"{what} of another block is not compiled for the CPU")

@@ -7,6 +7,7 @@ turns in one.
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -16,14 +17,14 @@ import numpy as np
 
 from palladio.base import knobs
 from palladio.cpu.callbacks import CALLER, Stopped
-from palladio.cpu.launch import LoweredLaunch, lower_launch
+from palladio.cpu.launch import LoweredLaunch, lower_launch, varies
 from palladio.cpu.launch_agents import WORD, Answer, Header, Stuck
 from palladio.cpu.launch_scheduler import HEADER
 from palladio.cpu.machine_code import KERNEL, MachineCode
 from palladio.cpu.memory import POOL, output
 from palladio.cpu.threads import Work, run_tasks
 from palladio.ir.program import Program
-from palladio.ops.launch import Launch
+from palladio.ops.launch import Launch, MeshAxis
 from palladio.types.effects import EffectKind
 from palladio.types.types import SYNCHRONISING, RefType, Type
 
@@ -47,7 +48,7 @@ class CompiledLaunch:
         asked = np.zeros(Header.WORDS, np.int64)
         self.call(None, None, asked.ctypes.data, -1, 0)
         self.frame = int(asked[Header.FRAME])
-        self.cluster = lowered.fixed + self.frame * lowered.members
+        self.cluster = lowered.fixed + self.frame * lowered.frames
         self.brief = False
 
     def assembly(self) -> str:
@@ -121,7 +122,16 @@ def compile_launch(
     Raises:
         Refused: for what is not compiled.
     """
-    compiled = CompiledLaunch(lower_launch(launch, programs, operands))
+    varying = [n for n, axis in enumerate(_dynamic(launch)) if varies(axis)]
+
+    @functools.cache
+    def compiled_for(clusters: tuple[int, ...]) -> CompiledLaunch:
+        return CompiledLaunch(lower_launch(launch, programs, operands, clusters))
+
+    if varying:  # what is refused is so at once
+        lower_launch(launch, programs, operands)
+    else:
+        compiled_for(())
     dynamic, aliased = launch.dynamic, {target: source for source, target in launch.aliases}
     changed = _written(launch, programs)
     kept = {n for n, type in enumerate(operands[dynamic:]) if isinstance(type, RefType)}
@@ -142,6 +152,7 @@ def compile_launch(
                 continue
             outputs.append(output(type) if out is None else out[n])
             _fill(outputs[-1], initial[n])
+        compiled = compiled_for(tuple(given[n] for n in varying))
         scratch = [_scratch(array.type, array.shape) for array in compiled.lowered.scratch]
         counts = _clusters(launch, given)
         table = [array.ctypes.data for array in (*inputs, *outputs, *scratch)]
@@ -157,6 +168,11 @@ def compile_launch(
         return outputs
 
     return run
+
+
+def _dynamic(launch: Launch) -> list[MeshAxis]:
+    """The mesh axes whose sizes the call gives."""
+    return [axis for mesh in launch.meshes for axis in mesh.axes if axis.size is None]
 
 
 def _fill(array: Array, value: Any) -> None:

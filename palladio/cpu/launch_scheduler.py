@@ -33,21 +33,23 @@ class Member:
     """What the scheduler knows of one program.
 
     Fields:
-        name: of its coroutine.
+        names: of its coroutine, and of those of its warps.
         blocks, threads: of a cluster, and of each of its blocks.
         block_bytes: the memory of a block.
         shared: what is there from the beginning of a block on, with where it lies.
         rooms: where the scopes are that the threads of a block share.
         arena: the bytes of each thread's arena.
+        frames: how many coroutines each thread may have at once, with its own.
     """
 
-    name: str
+    names: Sequence[str]
     blocks: int
     threads: int
     block_bytes: int
     shared: Sequence[tuple[int, RefType]]
     rooms: Sequence[int]
     arena: int
+    frames: int
 
     @property
     def agents(self) -> int:
@@ -73,7 +75,7 @@ class _Scheduler:
         self.dynamic = dynamic
         self.eager = eager
         self.fixed = max(member.bytes for member in members)
-        self.most = max(member.agents for member in members)
+        self.most = max(member.agents * member.frames for member in members)
         self.declared: dict[str, str] = {}
 
     def function(self, head: str, e: Emitter) -> str:
@@ -97,14 +99,14 @@ class _Scheduler:
                     e.store(V("0", "i64"), word(e, room, each), WORD)
         own = e.pointer(cluster, member.blocks * member.block_bytes, 1)
         frame_bytes = e.load("i64", word(e, V("%header", "ptr"), Header.FRAME), WORD)
-        stride = e.add(frame_bytes, member.arena)
+        stride = e.add(e.mul(frame_bytes, member.frames), member.arena)
         with e.loop(0, member.agents) as thread:
             arena = e.pointer(own, e.mul(thread, stride), 1)
             frame = e.pointer(arena, member.arena, 1)
             status, coroutine = self.tables(e, slot, thread)
             e.store(V("0", "i64"), status, WORD)
             values = f"ptr %arrays, ptr %sizes, ptr %header, {cluster}, {arena}, {frame}, {status}"
-            handle = e.value("ptr", f"call ptr @{member.name}({values}, i64 %number, {e.index(thread)})")
+            handle = e.value("ptr", f"call ptr @{member.names[0]}({values}, i64 %number, {e.index(thread)})")
             e.store(handle, coroutine, WORD)
         e.line("ret void")
         head = f"define internal void @begin{number}(ptr %arrays, ptr %sizes, ptr %header, ptr %slot, i64 %number)"
@@ -188,9 +190,9 @@ class _Scheduler:
         header = V("%arena", "ptr")
         with e.when(e.compare("icmp slt", V("%first", "i64"), V("0", "i64"))):
             most: V = V("64", "i64")
-            for member in self.members:
+            for name in (name for member in self.members for name in member.names):
                 nothing = ", ".join(f"{each.split()[0]} {'null' if each.startswith('ptr') else 0}" for each in _LAST)
-                e.line(f"call ptr @{member.name}(ptr null, ptr null, {header}, {nothing})")
+                e.line(f"call ptr @{name}(ptr null, ptr null, {header}, {nothing})")
                 frame = e.load("i64", word(e, header, Header.FRAME), WORD)
                 most = e.intrinsic("umax", "i64", most, frame)
             padded = e.binary("and", e.index(e.add(most, 63)), V("-64", "i64"))

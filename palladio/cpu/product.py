@@ -33,6 +33,9 @@ LINE_BYTES = 64
 TOGETHER = 8
 """Rows of the right operand that are packed together."""
 
+LONG = 1 << 30
+"""Products of single numbers in a matrix product that takes long enough for somebody to want it to stop."""
+
 Element = Callable[[Index, Index, int], V]
 
 Span = tuple[Index, Index]
@@ -149,6 +152,8 @@ class Product:
         """Add the product of some steps."""
         for top, bottom, height in cut(self.lhs.rows, self.height):
             with self.e.loop(top, bottom, height) as row:
+                if self.lhs.rows * self.depth * self.rhs.columns > LONG:
+                    self.scope.function.look()
                 self.lay_out(row, height, piece)
                 self.multiply(target, piece, row, height)
 

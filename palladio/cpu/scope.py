@@ -56,6 +56,23 @@ Rule = Callable[..., Sequence[Tile]]
 class Refused(PalladioNotImplementedError):
     """A program that this target does not compile. The message is the reason, for the user."""
 
+    op: str | None = None
+
+    def name(self, op: str) -> None:
+        """Say which operation it is, unless that has been said."""
+        if self.op is None:
+            self.op, self.rule = op, f"{op} is not compiled for the CPU: {self.rule}"
+
+
+class Answer:
+    """What a kernel returns."""
+
+    OVER = 0
+    AGAIN = 1
+    STUCK = 2
+    FAILED = 3
+    ASKED = 4  # something that Python was asked for has failed
+
 
 LOOKS = 64
 """Steps of loops between two looks at the clock, a power of two."""
@@ -132,6 +149,14 @@ class Function:
         self.e.line("ret i32 1")
         self.e.label(self.e.fresh("never"))
 
+    def require(self, condition: V | None) -> None:
+        """Go on only if a condition holds. If not, the evaluator, or the machine, tells what is wrong."""
+        if condition is not None:
+            self.asks = True  # what it returns is looked at
+            with self.e.when(self.e.binary("xor", condition, V("true", "i1"))):
+                self.e.line(f"ret i32 {Answer.STUCK}")
+                self.e.label(self.e.fresh("never"))
+
     def lets_others(self, eqn: Eqn) -> bool:
         """Whether others may go on, and change memory, while an equation runs."""
         return False
@@ -168,7 +193,11 @@ class Function:
         scope = Scope(self, program, inputs)
         for eqn in program.eqns:
             with attach(eqn.location, f"compiling {eqn.op.name}"):
-                scope.equation(eqn)
+                try:
+                    scope.equation(eqn)
+                except Refused as refused:
+                    refused.name(eqn.op.name)
+                    raise
         return [scope.tile(atom) for atom in program.outputs]
 
 
@@ -231,11 +260,11 @@ class Scope:
         """Emit one equation."""
         name = eqn.op.name
         if name in self.function.refused:
-            raise Refused(f"{name} is not compiled for the CPU: {self.function.refused[name]}")
+            raise Refused(self.function.refused[name])
         written = [var for kind, var in eqn.effects if var is not None and kind is not EffectKind.READ]
         if self.function.lets_others(eqn):
             self.settle(*self.function.shared)
-        if eqn.op.control:
+        if eqn.op.control or len(written) > 1:
             for var in written:
                 self.settle(self.place(var).memory)
         elif written:

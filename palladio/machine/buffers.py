@@ -36,6 +36,12 @@ class Store:
     def peer(self, blocks: Mapping[str, int]) -> Any:
         """This store in the block of the cluster that differs along the named axes."""
         place = self.home.peer(blocks)
+        if not self.siblings:
+            raise PalladioIndexError(
+                f"no other block or core has this {self.name}: it is a thread's own",
+                got=str(place),
+                hint="run_scoped(..., collective_axes=...) allocates what others reach, and so do scratch_types",
+            )
         if place not in self.siblings:
             raise PalladioIndexError(
                 f"no block or core has this {self.name}: the index is outside its axis",

@@ -362,6 +362,62 @@ def the_warps_of_a_thread(rng: np.random.Generator, dtype: np.dtype) -> Case:
     return Launched(kernel, [x], [wide(x)[::-1]], [dtype], {}, 0)
 
 
+@row("concurrent", (INT, FLOAT))
+def warps_that_wait_for_each_other(rng: np.random.Generator, dtype: np.dtype) -> Case:
+    x = draw(rng, dtype, (3, 4, 8))
+
+    def kernel(x_ref: Any, o_ref: Any, tile: Any, met: Any) -> None:
+        @pl.loop(0, 3)
+        def _(step: Any) -> None:
+            @plgpu.warp_map
+            def _(warp: Any) -> None:
+                tile[warp] = x_ref[step, warp]
+                plgpu.barrier_arrive_and_wait(met)
+                o_ref[step, warp] = tile[(warp + 1) % 4]
+                plgpu.barrier_arrive_and_wait(met)
+
+    scratch = [plgpu.SMEM((4, 8), dtype), plgpu.Barrier(num_arrivals=4)]
+    return Launched(kernel, [x], [np.roll(wide(x), -1, 1)], [dtype], {"scratch_types": scratch}, 0)
+
+
+@row("concurrent", (INT, FLOAT))
+def a_scope_that_the_blocks_of_a_cluster_enter_again(rng: np.random.Generator, dtype: np.dtype) -> Case:
+    x = draw(rng, dtype, (4, 2, 8))
+
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        block = pl.axis_index("c")
+
+        @pl.loop(0, 4)
+        def _(step: Any) -> None:
+            def body(tile: Any, met: Any) -> None:
+                tile[...] = x_ref[step, block]
+                plgpu.barrier_arrive_and_wait(met)
+                o_ref[step, block] = plgpu.cluster_ref(tile, {"c": 1 - block})[...]
+                plgpu.barrier_arrive_and_wait(met)
+
+            met = plgpu.ClusterBarrier(collective_axes="c")
+            pl.run_scoped(body, plgpu.SMEM((8,), dtype), met, collective_axes="wg")
+
+    options = {"cluster": (2,), "cluster_names": ("c",), **threads(1)}
+    return Launched(kernel, [x], [wide(x)[:, ::-1]], [dtype], options, 0)
+
+
+@row("concurrent", (INT, FLOAT))
+def a_cluster_known_at_the_call(rng: np.random.Generator, dtype: np.dtype) -> Case:
+    x = draw(rng, dtype, (3, 8))
+
+    def kernel(x_ref: Any, o_ref: Any, tile: Any, ready: Any) -> None:
+        block = pl.axis_index("c")
+        tile[...] = x_ref[block]
+        plgpu.barrier_arrive_and_wait(ready)
+        o_ref[block] = plgpu.cluster_ref(tile, {"c": pl.axis_size("c") - 1 - block})[...]
+        plgpu.barrier_arrive_and_wait(ready)
+
+    scratch = [plgpu.SMEM((8,), dtype), plgpu.ClusterBarrier(collective_axes="c")]
+    options = {"cluster": (np.asarray(3, np.int32),), "cluster_names": ("c",), "scratch_types": scratch}
+    return Launched(kernel, [x], [wide(x)[::-1]], [dtype], options, 0)
+
+
 # The tensor cores.
 
 M, N, K = 16, 8, 32

@@ -192,3 +192,27 @@ def arrays_of_no_elements(rng: np.random.Generator, dtype: np.dtype) -> Case:
 def scalars(rng: np.random.Generator, dtype: np.dtype) -> Case:
     x = draw(rng, dtype, ())
     return Case(copy, [np.asarray(x)], [wide(np.asarray(x))], [dtype], slack=0)
+
+
+@row("grid", ALL)
+def a_kernel_call_inside_a_kernel(rng: np.random.Generator, dtype: np.dtype) -> Case:
+    """Each half is turned upside down by rows; its last rows are past the edge of a block."""
+    x = draw(rng, dtype, (2, 5, 4))
+
+    def turned(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...]
+
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        rows = pl.BlockSpec((1, 3), lambda i, j: (4 - i, j))
+        inner = pl.pallas_call(
+            turned,
+            pl.ShapeDtypeStruct((5, 4), dtype),
+            grid=(5, 2),
+            in_specs=[rows],
+            out_specs=pl.BlockSpec((1, 3), lambda i, j: (i, j)),
+        )
+        o_ref[...] = inner(x_ref[...])
+
+    half = pl.BlockSpec((None, 5, 4), lambda i: (i, 0, 0))
+    options = {"grid": (2,), "in_specs": [half], "out_specs": (half,)}
+    return Case(kernel, [x], [wide(x)[:, ::-1]], [dtype], options, slack=0)

@@ -16,6 +16,7 @@ import pytest
 import palladio as pl
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
+import palladio.tpu as pltpu
 from palladio.base.errors import NotCompiledWarning
 from palladio.cpu.rules import LAUNCHED, REFUSED_IN_LAUNCHES
 from palladio.library import hopper
@@ -348,6 +349,34 @@ def test_an_interrupt_ends_a_long_launch(workers: str, interruptible: None, monk
     np.testing.assert_array_equal(call(np.array([3], INT)), [[0, 1]] * 4)
 
 
+@pytest.mark.parametrize("warps", [False, True], ids=["a thread", "a warp"])
+def test_an_interrupt_ends_a_long_loop_without_waits(warps: bool, interruptible: None) -> None:
+    """Whole, this call takes hours."""
+
+    def body(n: Any, x: Any, o: Any, met: Any) -> None:
+        def work() -> None:
+            o[...] = pl.fori_loop(0, n[0], lambda _, value: value * 0.5 + 1.0, x[...])
+
+        if not warps:
+            work()
+            return
+
+        @plgpu.warp_map
+        def _(warp: Any) -> None:
+            pl.when(warp == 2)(work)
+            plgpu.barrier_arrive_and_wait(met)
+
+    call = kernel(body, (4096,), np.float32, scratch_types=[plgpu.Barrier(num_arrivals=4)])
+    x = np.zeros(4096, np.float32)
+    assert call(np.array([1], INT), x).tolist() == [1] * 4096
+    timer = threading.Timer(0.2, _thread.interrupt_main)
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        call(np.array([2**31 - 1], INT), x)
+    timer.join()
+    assert call(np.array([1], INT), x).tolist() == [1] * 4096
+
+
 # Around launches.
 
 
@@ -379,42 +408,156 @@ def test_launches_inside_of_a_staged_loop() -> None:
 # What is left to the machine.
 
 
-def barriers_in_a_loop_of_a_cluster(o: Any) -> None:
-    def meet(met: Any) -> None:
+# What only some launches have.
+
+PAIR = {"cluster": (2,), "cluster_names": ("c",)}
+
+
+def agrees(body: Callable[..., None], shape: tuple[int, ...], *inputs: Any, **options: Any) -> Any:
+    """What a kernel gives, which is what the machine gives."""
+    found = [np.asarray(kernel(body, shape, interpret=each, **options)(*inputs)) for each in ("cpu", "reference")]
+    np.testing.assert_array_equal(*found)
+    return found[0]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_barriers_that_the_blocks_of_a_cluster_allocate_again_and_again(count: int) -> None:
+    def body(o: Any) -> None:
+        me, wg = pl.axis_index("c"), pl.axis_index("wg")
+
+        @pl.loop(0, 7)
+        def _(step: Any) -> None:
+            def meet(met: Any, tile: Any) -> None:
+                tile[wg] = step * 10 + me + wg * 100
+                plgpu.barrier_arrive_and_wait(met)
+                o[me, wg, step] = plgpu.cluster_ref(tile, {"c": 1 - me})[count - 1 - wg]
+                plgpu.barrier_arrive_and_wait(met)
+
+            met = plgpu.ClusterBarrier(collective_axes="c", num_arrivals=count)
+            pl.run_scoped(meet, met, plgpu.SMEM((count,), INT), collective_axes="wg")
+
+    agrees(body, (2, count, 7), **threads(count), **PAIR)
+
+
+def test_a_block_that_runs_ahead_arrives_at_barriers_of_others_that_have_not_come() -> None:
+    def body(o: Any, back: Any) -> None:
+        me = pl.axis_index("c")
+
+        @pl.loop(0, 6)
+        def _(step: Any) -> None:
+            def meet(full: Any, tile: Any) -> None:
+                @pl.when(me == 0)
+                def _() -> None:
+                    plgpu.barrier_arrive(plgpu.cluster_ref(full, {"c": 1}))
+
+                @pl.when(me == 1)
+                def _() -> None:
+                    plgpu.barrier_wait(full)
+                    tile[...] = jnp.full((4,), step, INT)
+                    o[step] = tile[...]
+
+            pl.run_scoped(meet, plgpu.Barrier(), plgpu.SMEM((4,), INT), collective_axes="wg")
+
+    agrees(body, (6, 4), **threads(1, FULL), **PAIR)
+
+
+def test_waits_at_a_barrier_of_another_block() -> None:
+    def body(x: Any, o: Any, tile: Any, full: Any) -> None:
+        me = pl.axis_index("c")
+        there = plgpu.cluster_ref(full, {"c": 1 - me})
+
+        @pl.loop(0, 3)
+        def _(step: Any) -> None:
+            tile[step] = x[me, step] + 1
+            plgpu.barrier_arrive(full.at[step % 2])
+            plgpu.barrier_wait(there.at[step % 2])
+            o[me, step] = plgpu.cluster_ref(tile, {"c": 1 - me})[step]
+            plgpu.barrier_wait(full.at[step % 2])
+
+    x = np.random.default_rng(0).integers(0, 99, (2, 3, 4)).astype(INT)
+    found = agrees(body, x.shape, x, **PAIR, scratch_types=[plgpu.SMEM((3, 4), INT), plgpu.Barrier(num_barriers=2)])
+    np.testing.assert_array_equal(found, x[::-1] + 1)
+
+
+def test_an_arrival_at_the_cluster_barrier_of_one_block() -> None:
+    def body(o: Any, met: Any) -> None:
+        me = pl.axis_index("c")
+
+        @pl.when(me == 0)
+        def _() -> None:  # at its own, and at that of the same block as the other one sees it
+            plgpu.barrier_arrive(plgpu.cluster_ref(met, {"c": 1}))
+
+        @pl.when(me == 1)
+        def _() -> None:
+            plgpu.barrier_wait(met)
+
+        o[me] = me + 1
+
+    agrees(body, (2,), **PAIR, scratch_types=[plgpu.ClusterBarrier(collective_axes="c")])
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_clusters_of_a_size_known_only_at_the_call(size: int) -> None:
+    def body(o: Any, tile: Any, met: Any) -> None:
+        me, place = pl.axis_index("c"), pl.axis_index("x")
+        tile[...] = me * 10 + place
+        plgpu.barrier_arrive_and_wait(met)
+        o[place, me] = plgpu.cluster_ref(tile, {"c": 0})[...] + tile[...] * pl.axis_size("c")
         plgpu.barrier_arrive_and_wait(met)
 
-    @pl.loop(0, 2)
-    def _(_: Any) -> None:
-        pl.run_scoped(meet, plgpu.ClusterBarrier(collective_axes="c"), collective_axes="wg")
-
-    o[pl.axis_index("c")] = 1
+    scratch = [plgpu.SMEM((), INT), plgpu.ClusterBarrier(collective_axes="c")]
+    grid = {"grid": (np.int32(2),), "grid_names": ("x",), "cluster": (np.int32(size),), "cluster_names": ("c",)}
+    agrees(body, (2, 4), scratch_types=scratch, **grid)
 
 
-def warps_that_wait(o: Any) -> None:
-    def shared(met: Any) -> None:
-        @plgpu.warp_map
-        def _(warp: Any) -> None:
-            plgpu.barrier_arrive(met)
-            plgpu.barrier_wait(met)
-            o[warp // 2] = 1
+@pytest.mark.parametrize("rows", [4, 5, 1], ids=["rows that divide", "rows that do not", "one row"])
+@pytest.mark.parametrize("at", [0, 2], ids=["inside", "at the edge"])
+def test_copies_that_blocks_share_behind_dynamic_slices(rows: int, at: int) -> None:
+    def body(x: Any, start: Any, o: Any, tile: Any, full: Any) -> None:
+        me = pl.axis_index("c")
+        part = x.at[pl.ds(start[0], 6)].at[pl.ds(1, rows), pl.ds(start[0], 5)]
+        plgpu.copy_gmem_to_smem(part, tile, full, collective_axes="c")
+        plgpu.barrier_wait(full)
+        o[me] = tile[...]
 
-    pl.run_scoped(shared, plgpu.Barrier(num_arrivals=4), collective_axes="wg")
+    x = np.random.default_rng(0).integers(0, 99, (7, 6)).astype(INT)
+    scratch = [plgpu.SMEM((rows, 5), INT), FULL]
+    agrees(body, (2, rows, 5), x, np.array([at], INT), **PAIR, scratch_types=scratch)
 
 
-CLUSTER = {"cluster": (2,), "cluster_names": ("c",)}
+def test_a_scope_that_cores_enter_together() -> None:
+    def body(x: Any, o: Any, come: Any) -> None:
+        me = pl.axis_index("core")
+
+        @pl.loop(0, 3)
+        def _(step: Any) -> None:
+            def run(tile: Any, given: Any) -> None:
+                pl.semaphore_signal(come, 1, device_id={"core": 1 - me})
+                pl.semaphore_wait(come, 1)
+                pltpu.sync_copy(x.at[step, me], pltpu.core_ref(tile, {"core": 1 - me}))
+                pl.semaphore_signal(given, 1, device_id={"core": 1 - me})
+                pl.semaphore_wait(given, 1)
+                pltpu.sync_copy(tile, o.at[step, me])
+                pl.semaphore_signal(come, 1, device_id={"core": 1 - me})
+                pl.semaphore_wait(come, 1)
+
+            pl.run_scoped(run, pltpu.VMEM((4,), INT), pltpu.SemaphoreType.REGULAR, collective_axes="core")
+
+    x = np.random.default_rng(0).integers(0, 99, (3, 2, 4)).astype(INT)
+    mesh = pltpu.TensorCoreMesh(axis_name="core", num_cores=2)
+    out, scratch = pl.ShapeDtypeStruct(x.shape, INT), [pltpu.SemaphoreType.REGULAR]
+    for executor in ("cpu", "reference"):
+        found = pl.kernel(body, out, mesh=mesh, scratch_types=scratch, interpret=executor)(x)
+        np.testing.assert_array_equal(found, x[:, ::-1])
 
 
-@pytest.mark.parametrize(
-    ("body", "options", "reason"),
-    [
-        (barriers_in_a_loop_of_a_cluster, CLUSTER, "barriers that the blocks of a cluster allocate again and again"),
-        (warps_that_wait, {}, "warps that wait"),
-    ],
-    ids=lambda value: getattr(value, "__name__", ""),
-)
-def test_what_is_not_compiled_runs_on_the_machine_after_a_warning(
-    body: Callable[..., None], options: dict[str, Any], reason: str
-) -> None:
-    call = kernel(body, (2,), **threads(1), **options)
-    with pytest.warns(NotCompiledWarning, match=f"{reason} are not compiled for the CPU"):
-        np.testing.assert_array_equal(call(), [1, 1])
+def test_the_own_memory_of_a_block_is_not_reached_from_another() -> None:
+    def body(o: Any) -> None:
+        def run(tile: Any) -> None:
+            tile[...] = jnp.zeros((4,), INT)
+            o[...] = plgpu.cluster_ref(tile, {"c": 1})[...]
+
+        pl.run_scoped(run, plgpu.SMEM((4,), INT))
+
+    with pytest.raises(IndexError, match="no other block or core has this tile: it is a thread's own"):
+        kernel(body, (4,), **PAIR)()

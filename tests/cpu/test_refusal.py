@@ -14,7 +14,10 @@ import palladio.numpy as jnp
 import palladio.tpu as pltpu
 from palladio.cpu.executor import NotCompiledWarning
 
-REASON = "an atomic operation behind a bitcast that changes the width is not compiled for the CPU"
+REASON = (
+    "atomic is not compiled for the CPU: "
+    "an atomic operation behind a bitcast that changes the width, where others may change it too"
+)
 PARALLEL = pltpu.CompilerParams(dimension_semantics=("parallel",))
 
 
@@ -45,3 +48,19 @@ def test_the_warning_is_given_once_however_often_and_for_whatever_arrays_the_ker
         for rows in (2, 2, 4, 6, 4):
             call(np.zeros((rows, 4), np.uint32))
     assert [each.category for each in warned] == [NotCompiledWarning]
+
+
+def test_an_inner_kernel_call_of_no_steps_is_told_as_the_evaluator_tells_it() -> None:
+    def fills(out: Any) -> None:
+        out[...] = jnp.zeros(out.shape, np.int32)
+
+    def kernel(count: Any, out: Any) -> None:
+        inner = pl.pallas_call(fills, pl.ShapeDtypeStruct((4,), np.int32), grid=(count[0],))
+        out[...] = inner()
+
+    whole = pl.pallas_call(kernel, pl.ShapeDtypeStruct((4,), np.int32), interpret="cpu")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", NotCompiledWarning)
+        np.testing.assert_array_equal(whole(np.array([2], np.int32)), np.zeros(4))
+        with pytest.raises(ValueError, match="a grid size is at least 1"):
+            whole(np.array([0], np.int32))

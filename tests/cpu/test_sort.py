@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import palladio as pl
-import palladio.lax as lax
+from palladio import lax
 
 
 @pytest.mark.parametrize("keys", [1, 2])

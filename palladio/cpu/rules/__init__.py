@@ -15,6 +15,7 @@ from palladio.cpu.rules import (
     copies,
     debug,
     dot,
+    grids,
     launches,
     math,
     memory,
@@ -24,6 +25,7 @@ from palladio.cpu.rules import (
     shape,
     special,
     tensor_cores,
+    warps,
 )
 from palladio.cpu.scope import Rule
 from palladio.ops import OPS
@@ -45,13 +47,16 @@ RULES: dict[str, Rule] = {
         debug,
         dot,
         tensor_cores,
+        grids,
     )
     for name, rule in family.RULES.items()
 }
 
-BESIDE: dict[str, Rule] = {name: rule for family in (copies, barriers, launches) for name, rule in family.RULES.items()}
+BESIDE: dict[str, Rule] = {
+    name: rule for family in (copies, barriers, launches, warps) for name, rule in family.RULES.items()
+}
 
-REFUSED: dict[str, str] = {"grid_call": "a kernel call inside a kernel"} | dict.fromkeys(
+REFUSED: dict[str, str] = dict.fromkeys(
     BESIDE, "a kernel of a grid that waits, or has copies in flight, runs on the machine that defines them"
 )
 
@@ -62,4 +67,4 @@ LAUNCHED: dict[str, Rule] = {
 }
 """The rules for the threads of a launch, which see each other's memory and wait."""
 
-REFUSED_IN_LAUNCHES: dict[str, str] = {"grid_call": "a kernel call inside a kernel"}
+REFUSED_IN_LAUNCHES: dict[str, str] = {}

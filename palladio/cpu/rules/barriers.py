@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from palladio.cpu.emit import Emitter, Index, V
-from palladio.cpu.launch_agents import WORD, Site, Thread, moved, refuse_peer
+from palladio.cpu.launch_agents import WORD, Site, Thread, moved
 from palladio.cpu.rules.memory import as_index, viewed
 from palladio.cpu.scope import Refused, Rule, Scope
 from palladio.cpu.tiles import Buffer, Tile, scalar_tile
@@ -24,7 +24,7 @@ from palladio.types.transforms import Operand, Peer
 def agent_of(scope: Scope) -> Thread:
     """The program that waits, which is emitted."""
     if not isinstance(scope.function, Thread):
-        raise Refused("a grid kernel that waits is not compiled for the CPU")
+        raise Refused("a grid kernel that waits")
     return scope.function
 
 
@@ -32,31 +32,48 @@ def reached(scope: Scope, site: Site, stack: Transforms, operands: Sequence[Tile
     """The buffer that a stack of transforms reaches, its own or a peer's, and the transforms within it."""
     if not stack or not isinstance(stack[0], Peer):
         return site.buffer, stack
-    if not isinstance(site, Site):
-        raise refuse_peer("a block")
     e = scope.e
-    siblings = {sibling.name: sibling for sibling in site.siblings}
+    if site.private:
+        agent_of(scope).require(V("false", "i1"))
     distance: Index = 0
-    for name, block in stack[0].blocks:
-        if name not in siblings:
-            continue  # axes along which there is one for all make no difference
-        sibling = siblings[name]
-        there: Index = as_index(scope, operands[block.position]) if isinstance(block, Operand) else block
-        inside = e.compare("icmp ult", e.index(there), V(str(sibling.size), "i64"))
-        agent_of(scope).require(inside)
-        distance = e.add(distance, e.mul(e.sub(there, sibling.here), sibling.stride))
+    for sibling, there in zip(site.siblings, blocks_of(scope, site, stack, operands), strict=True):
+        if there is not sibling.here:
+            inside = e.compare("icmp ult", e.index(there), V(str(sibling.size), "i64"))
+            agent_of(scope).require(inside)
+            distance = e.add(distance, e.mul(e.sub(there, sibling.here), sibling.stride))
     return moved(site.buffer, e, distance), stack[1:]
 
 
-def across(scope: Scope, site: Site, names: Sequence[str]) -> list[Index]:
-    """How far behind this one's the buffers of the neighbours along axes are: one axis at a time."""
+def blocks_of(scope: Scope, site: Site, stack: Transforms, operands: Sequence[Tile]) -> list[Index]:
+    """The index, along each axis of a buffer's siblings, of the one that a stack of transforms reaches.
+
+    Other axes, along which there is one for all, make no difference.
+    """
+    named = dict(stack[0].blocks) if stack and isinstance(stack[0], Peer) else {}
+    found: list[Index] = []
+    for sibling in site.siblings:
+        block = named.get(sibling.name)
+        if isinstance(block, Operand):
+            found.append(as_index(scope, operands[block.position]))
+        else:
+            found.append(sibling.here if block is None else block)
+    return found
+
+
+def across(scope: Scope, site: Site, names: Sequence[str], stack: Transforms) -> list[Index]:
+    """How far behind the buffer that a stack reaches those are that it reaches from the neighbours along axes.
+
+    A neighbour is another block along one of the axes. Where the stack says which block it means, it is the same.
+    """
     e = scope.e
+    named = dict(stack[0].blocks) if stack and isinstance(stack[0], Peer) else {}
     found: list[Index] = []
     for sibling in site.siblings:
         if sibling.name in names:
             for step in range(1, sibling.size):
                 there = e.binary("urem", e.index(e.add(sibling.here, step)), V(str(sibling.size), "i64"))
-                found.append(e.mul(e.sub(there, sibling.here), sibling.stride))
+                distance = e.mul(e.sub(there, sibling.here), sibling.stride)
+                found.append(0 if sibling.name in named else distance)
     return found
 
 
@@ -77,13 +94,25 @@ def slot_of(scope: Scope, site: Site, stack: Transforms, operands: Sequence[Tile
     agent_of(scope).require(e.truth(view.guards))
     address = view.buffer.base
     completed = e.pointer(address, math.prod(buffer.shape), WORD)
-    observed = None
-    if site.observed is not None and buffer is site.buffer:
-        observed = site.observed
-        if address is not buffer.base:
-            ends = [e.value("i64", f"ptrtoint {base} to i64") for base in (address, buffer.base)]
-            observed = e.pointer(observed, e.binary("sub", *ends), 1)
-    return Slot(address, completed, observed)
+    return Slot(address, completed, _observed(scope, site, stack, operands, (address, buffer.base)))
+
+
+def _observed(scope: Scope, site: Site, stack: Transforms, operands: Sequence[Tile], bases: tuple[V, V]) -> V | None:
+    """Where this thread counts what it has seen of a barrier, by the addresses of the barrier and of its array."""
+    e = scope.e
+    reaches = stack and isinstance(stack[0], Peer)
+    if site.observed is None or (reaches and not site.apart):
+        return None  # nobody waits at a peer's
+    observed = site.observed
+    if site.apart:
+        number: Index = 0
+        for sibling, there in zip(site.siblings, blocks_of(scope, site, stack, operands), strict=True):
+            number = e.add(e.mul(number, sibling.size), there)
+        observed = e.pointer(observed, e.mul(number, site.slots), WORD)
+    if bases[0] is not bases[1]:
+        ends = [e.value("i64", f"ptrtoint {base} to i64") for base in bases]
+        observed = e.pointer(observed, e.binary("sub", *ends), 1)
+    return observed
 
 
 def add_to(e: Emitter, address: V, amount: Index) -> V:
@@ -116,12 +145,10 @@ def _barrier_arrive(
     e = scope.e
     arrivals = site.type.attribute(Arrivals) if site.type is not None else None
     axes = arrivals.cluster_axes if arrivals is not None else ()
-    if axes and transforms and isinstance(transforms[0], Peer):
-        raise refuse_peer("an arrival at the cluster barrier")
     with e.when(condition_of(predicate)):
         slot = slot_of(scope, site, transforms, indices)
         arrive(e, slot, site.units, site.needed)
-        for distance in across(scope, site, axes):
+        for distance in across(scope, site, axes, transforms):
             arrive(e, apart(e, slot, distance), site.units, site.needed)
     return ()
 
@@ -134,9 +161,7 @@ def condition_of(predicate: Tile) -> V | None:
 
 def _own_slot(scope: Scope, site: Site, stack: Transforms, operands: Sequence[Tile]) -> tuple[Slot, V]:
     slot = slot_of(scope, site, stack, operands)
-    if slot.observed is None:
-        raise refuse_peer("a wait at the barrier")
-    return slot, slot.observed
+    return slot, slot.observed  # type: ignore[return-value]  # barriers at which somebody waits have it
 
 
 def _unseen(e: Emitter, slot: Slot, observed: V) -> V:

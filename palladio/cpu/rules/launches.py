@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from palladio.cpu.emit import Emitter, V
-from palladio.cpu.launch_agents import WORD, Sibling, Site, Thread
+from palladio.cpu.launch_agents import WORD, Rooms, Sibling, Site, Thread
 from palladio.cpu.rules import control
 from palladio.cpu.rules.barriers import add_to, agent_of, reached
 from palladio.cpu.scope import Entry, Place, Refused, Rule, Scope
-from palladio.cpu.tiles import Buffer, Memory, Tile, fill, row_major, scalar_tile
+from palladio.cpu.tiles import Buffer, Memory, Tile, fill, row_major
 from palladio.ir.op import Op
 from palladio.ir.program import Program, walk
-from palladio.ops.launch import Launch, MeshShape
 from palladio.types import dtypes
 from palladio.types.attributes import Arrivals
 from palladio.types.effects import EffectKind
@@ -57,11 +57,24 @@ def site_of(agent: Thread, type: RefType, base: V, siblings: Sequence[Sibling]) 
         return Site(memory, buffer_of(type, base), type=type, siblings=siblings)
     arrivals = type.attribute(Arrivals) or Arrivals()
     axes = [each for each in agent.siblings if each.name in arrivals.cluster_axes]
-    units = agent.rooms.blocks if agent.rooms is not None else 1
+    units = agent.rooms.units if agent.rooms is not None else 1
     needed = arrivals.count * (1 + sum(each.size - 1 for each in axes)) * units
-    observed = agent.arena.buffer(e, (max(1, math.prod(type.shape)),), dtypes.INT64)
+    site = Site(memory, buffer_of(type, base), None, type, siblings, None, agent.peers, False, units, needed)
+    # Behind what this thread has waited for, how much more each of its warps has.
+    rows = 1 + len(agent.rows or ())
+    observed = agent.arena.buffer(e, (rows * site.counted,), dtypes.INT64)
     fill(e, observed, 0)
-    return Site(memory, buffer_of(type, base), None, type, siblings, observed.base, units, needed)
+    return replace(site, observed=observed.base)
+
+
+def waits_at_peers(program: Program) -> bool:
+    """Whether a thread waits at a barrier of another block."""
+    return any(
+        stack and isinstance(stack[0], Peer)
+        for eqn in walk(program)
+        if eqn.op.name in ("barrier_wait", "barrier_sync", "barrier_test")
+        for stack in [eqn.params["transforms"]]
+    )
 
 
 def own_site(agent: Thread, type: RefType) -> Site:
@@ -70,10 +83,10 @@ def own_site(agent: Thread, type: RefType) -> Site:
     if type.space in SYNCHRONISING:
         words = agent.arena.buffer(e, (max(1, bytes_of(type) // WORD),), dtypes.INT64)
         begin(e, type, words.base)
-        return site_of(agent, type, words.base, ())
+        return replace(site_of(agent, type, words.base, ()), private=True)
     buffer = agent.arena.buffer(e, type.shape, type.dtype)
     fill(e, buffer, type.initial)
-    return Site(Memory("allocated"), buffer, type=type)
+    return Site(Memory("allocated"), buffer, type=type, private=True)
 
 
 def _scope(scope: Scope, *operands: Entry, body: Program, allocations: tuple[RefType, ...]) -> Sequence[Tile]:
@@ -88,17 +101,30 @@ def _outputs(scope: Scope, body: Program, operands: Sequence[Entry], places: Seq
 
 
 class Room:
-    """A scope that the threads of a block share, in the block's memory: how many have come, how often all, buffers."""
+    """A scope that the threads of a block share, in the block's memory: some words, then the buffers.
 
-    COME, VISITS, WORDS = 0, 1, 2
+    The words are how many threads have come, how often all have, how many have left, and, in the first block of a
+    cluster, which visits the barriers are ready for. Blocks of a cluster arrive at each other's barriers, also at those
+    of a block that is not there yet, or still there from the visit before: they have barriers for `RING` visits.
+    """
+
+    COME, VISITS, LEFT, READY = range(4)
+    RING = 2
+    WORDS = READY + RING
 
     @staticmethod
-    def starts(allocations: Sequence[RefType]) -> list[int]:
+    def starts(allocations: Sequence[RefType], blocks: int) -> list[int]:
         """Where the buffers begin, and where the room ends."""
         found = [64]
         for type in allocations:
-            found.append(-(-(found[-1] + bytes_of(type)) // 64) * 64)
+            visits = Room.RING if blocks > 1 and type.space in SYNCHRONISING else 1
+            found.append(-(-(found[-1] + visits * Room.size(type)) // 64) * 64)
         return found
+
+    @staticmethod
+    def size(type: RefType) -> int:
+        """The bytes of a buffer for one visit."""
+        return -(-bytes_of(type) // WORD) * WORD
 
 
 def _collective_scope(
@@ -108,34 +134,53 @@ def _collective_scope(
     e, agent = scope.e, agent_of(scope)
     rooms, block = agent.rooms, agent.block
     if rooms is None or block is None:
-        raise Refused("a scope that threads share, outside of a block, is not compiled for the CPU")
-    barriers = any(type.space in SYNCHRONISING for type in allocations)
-    if rooms.blocks > 1 and barriers and agent.loops:
-        raise Refused("barriers that the blocks of a cluster allocate again and again are not compiled for the CPU")
-    room = e.pointer(block, rooms.starts[id(body)], 1)
-    bases = [e.pointer(room, start, 1) for start in Room.starts(allocations)[:-1]]
-    come, visits = (e.pointer(room, number, WORD) for number in (Room.COME, Room.VISITS))
-    before = e.load("i64", visits, WORD)
+        raise Refused("a scope that threads share, outside of a block")
+    start = rooms.starts[id(body)]
+    room = e.pointer(block, start, 1)
+    bases = [e.pointer(room, offset, 1) for offset in Room.starts(allocations, rooms.blocks)[:-1]]
+    come, visits, left = (e.pointer(room, number, WORD) for number in (Room.COME, Room.VISITS, Room.LEFT))
+    visit = e.load("i64", visits, WORD)
     last = e.compare("icmp eq", add_to(e, come, 1), V(str(rooms.threads), "i64"))
+    among = [n for n, type in enumerate(allocations) if rooms.blocks > 1 and type.space in SYNCHRONISING]
     with e.when(last):
         e.store(V("0", "i64"), come, WORD)
-        add_to(e, visits, 1)
-        for type, base in zip(allocations, bases, strict=True):
-            if rooms.blocks == 1 or type.space not in SYNCHRONISING:
+        for number, (type, base) in enumerate(zip(allocations, bases, strict=True)):
+            if number not in among:
                 begin(e, type, base)
-    agent.wait(lambda: e.compare("icmp ne", e.load("i64", visits, WORD), before))
-    places = [site_of(agent, type, base, agent.siblings) for type, base in zip(allocations, bases, strict=True)]
+        if among:
+            _begin_among_blocks(agent, rooms, start, allocations, visit)
+        add_to(e, visits, 1)
+    agent.wait(lambda: e.compare("icmp ne", e.load("i64", visits, WORD), visit))
+    turn = e.binary("urem", visit, V(str(Room.RING), "i64"))
+    for number in among:
+        bases[number] = e.pointer(bases[number], turn, Room.size(allocations[number]))
+    places = [site_of(agent, type, base, agent.around) for type, base in zip(allocations, bases, strict=True)]
     outputs = _outputs(scope, body, operands, places)
-    return [scope.keep(tile) if agent.shared & set(tile.reads) else tile for tile in outputs]
+    kept = [scope.keep(tile) if agent.shared & set(tile.reads) else tile for tile in outputs]
+    add_to(e, left, 1)
+    return kept
 
 
-def _loop(scope: Scope, *operands: Entry, **params: Any) -> Sequence[Tile]:
-    agent = agent_of(scope)
-    agent.loops += 1
-    try:
-        return control.RULES["loop"](scope, *operands, **params)
-    finally:
-        agent.loops -= 1
+def _begin_among_blocks(agent: Thread, rooms: Rooms, start: int, allocations: Sequence[RefType], visit: V) -> None:
+    """The first block of a cluster to come begins the barriers of all, when none uses them for an earlier visit."""
+    e = agent.e
+    each = [e.pointer(V("%cluster", "ptr"), start + n * rooms.stride, 1) for n in range(rooms.blocks)]
+    earlier = e.binary("sub", visit, V(str(Room.RING - 1), "i64"))
+    gone = e.binary("mul", earlier, V(str(rooms.threads), "i64"))
+
+    def all_gone() -> V:
+        words = [e.load("i64", e.pointer(room, Room.LEFT, WORD), WORD) for room in each]
+        return e.truth([e.compare("icmp sge", word, gone) for word in words])  # type: ignore[return-value]
+
+    agent.wait(all_gone)
+    turn = e.binary("urem", visit, V(str(Room.RING), "i64"))
+    ready = e.pointer(e.pointer(each[0], Room.READY, WORD), turn, WORD)
+    with e.when(e.compare("icmp sle", e.load("i64", ready, WORD), visit)):
+        e.store(e.index(e.add(visit, 1)), ready, WORD)
+        for type, offset in zip(allocations, Room.starts(allocations, rooms.blocks), strict=False):
+            if type.space in SYNCHRONISING:
+                for room in each:
+                    begin(e, type, e.pointer(e.pointer(room, offset, 1), turn, Room.size(type)))
 
 
 def only_looks(program: Program) -> bool:
@@ -160,54 +205,12 @@ def _repeat(scope: Scope, *operands: Entry, condition: Program, body: Program, c
     e.branch(goes_on.at((), 1), inside, end)
     e.label(inside)
     agent.look()
-    agent.loops += 1
     control.put_all(scope, homes, agent.run(body, [*fixed, *(home.tile() for home in homes)]))
-    agent.loops -= 1
     if any(isinstance(each, Place) for each in operands):
         agent.turn(only_looks(condition) and only_looks(body))
     e.jump(head)
     e.label(end)
     return [home.tile() for home in homes]
-
-
-WITHIN = ("thread", "warp")
-_BLOCKING = frozenset(
-    ("barrier_wait", "barrier_sync", "barrier_test", "semaphore_wait", "semaphore_read", "dma_wait", "collective_scope")
-)
-
-
-def _launch(scope: Scope, *operands: Entry, launch: Launch, programs: tuple[Program, ...]) -> Sequence[Tile]:
-    """The warps of a thread: one after the other, since none of them waits."""
-    axes = [axis for mesh in launch.meshes for axis in mesh.axes]
-    if launch.output_types or launch.dynamic or any(axis.kind not in WITHIN for axis in axes):
-        raise Refused("a launch inside a thread, other than of its warps, is not compiled for the CPU")
-    if any(eqn.op.name in (*_BLOCKING, "launch", "repeat") for program in programs for eqn in walk(program)):
-        raise Refused("warps that wait are not compiled for the CPU")
-    scratch = [None if type.space in OF_THREADS else own_site(agent_of(scope), type) for type in launch.scratch]
-    for mesh, program in zip(launch.meshes, programs, strict=True):
-        _warps(scope, mesh, program, operands, launch.scratch, scratch)
-    return ()
-
-
-def _warps(
-    scope: Scope,
-    mesh: MeshShape,
-    program: Program,
-    operands: Sequence[Entry],
-    types: Sequence[RefType],
-    shared: Sequence[Place | None],
-) -> None:
-    e = scope.e
-    with e.loop(0, math.prod(axis.size or 0 for axis in mesh.axes)) as number:
-        left = e.index(number)
-        indices: list[Entry] = []
-        for axis in reversed(mesh.axes):
-            size = V(str(axis.size), "i64")
-            index = e.convert("trunc", e.binary("urem", left, size), "i32")
-            indices.insert(0, scalar_tile(e, index, dtypes.INT32))
-            left = e.binary("udiv", left, size)
-        scratch = [place or own_site(agent_of(scope), type) for place, type in zip(shared, types, strict=True)]
-        scope.function.run(program, [*indices, *operands, *scratch])
 
 
 def at_peer(op: Op, rule: Rule) -> Rule:
@@ -222,7 +225,7 @@ def at_peer(op: Op, rule: Rule) -> Rule:
     return run
 
 
-RULES: dict[str, Rule] = {"collective_scope": _collective_scope, "launch": _launch}
+RULES: dict[str, Rule] = {"collective_scope": _collective_scope}
 
-CONTROL: dict[str, Rule] = {"scope": _scope, "loop": _loop, "repeat": _repeat}
+CONTROL: dict[str, Rule] = {"scope": _scope, "repeat": _repeat}
 """Rules that take the place of those of grid kernels."""

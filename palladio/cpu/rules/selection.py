@@ -282,7 +282,7 @@ def _each(
     one_by_one(e, chosen.type.shape, lambda index: old.put(e, index, nothing, 1))
 
     if atomic and chosen.recast and not scope.function.takes_turns:
-        raise Refused("an atomic operation behind a bitcast that changes the width is not compiled for the CPU")
+        raise Refused("an atomic operation behind a bitcast that changes the width, where others may change it too")
 
     def element(index: Sequence[Index], cell: Cell) -> None:
         if atomic and cell.address is not None:
