@@ -91,7 +91,7 @@ EXECUTORS: dict[str, Executor] = {
 
 
 LEFT_OUT = {
-    "launch/inside_a_thread_only_warps": "a launch inside a thread, other than of its warps, is not compiled",
+    "launch/inside_a_thread_only_warps": "a launch inside a thread, other than of its warps",
 }
 """File -> why the CPU does not compile it: it warns so, and gives the right results by the evaluator."""
 

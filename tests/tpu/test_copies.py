@@ -76,7 +76,6 @@ def test_a_kernel_over_a_grid_copies_under_jit() -> None:
     assert np.array_equal(pl.jit(lambda x: rows_of(double_buffered)(x) + 1)(X), 2 * X + 1)
 
 
-@pytest.mark.filterwarnings("ignore:.*is not compiled for the CPU")
 def test_a_kernel_over_a_grid_copies_on_every_executor() -> None:
     for name in ("reference", "simulator", "cpu"):
         with pl.executor(name):
