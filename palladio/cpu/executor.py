@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from palladio.base.errors import NotCompiledWarning, attach
+from palladio.base.errors import Location, NotCompiledWarning, attach
 from palladio.cpu.engine import compile_grid
 from palladio.cpu.launch_agents import Stuck
 from palladio.cpu.launch_engine import compile_launch
@@ -103,10 +103,21 @@ def _compiled(eqn: Eqn) -> Eqn:
         else:
             run = compile_grid(eqn.params["grid"], eqn.params["kernel"], eqn.input_types)
     except Refused as reason:
-        what = f"the kernel {_name(eqn)} runs on the evaluator"
-        warnings.warn(f"{what}: {reason}", NotCompiledWarning, stacklevel=2)
+        _warn(f"the kernel {_name(eqn)} runs on the evaluator: {reason}", reason.location or eqn.location)
         return eqn
     return replace(eqn, op=replace(eqn.op, eval=_Native(run, eqn), control=False))
+
+
+_WARNED: dict[Any, Any] = {}
+"""What has been warned of, as the filters of Python's warnings remember it."""
+
+
+def _warn(message: str, location: Location | None) -> None:
+    """Warn as if at the user's line, once, wherever the kernel is called from."""
+    if location is None:
+        warnings.warn(message, NotCompiledWarning, stacklevel=3)
+    else:
+        warnings.warn_explicit(message, NotCompiledWarning, location.file, location.line, registry=_WARNED)
 
 
 def _name(eqn: Eqn) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from typing import Any
 
@@ -64,3 +65,27 @@ def test_an_inner_kernel_call_of_no_steps_is_told_as_the_evaluator_tells_it() ->
         np.testing.assert_array_equal(whole(np.array([2], np.int32)), np.zeros(4))
         with pytest.raises(ValueError, match="a grid size is at least 1"):
             whole(np.array([0], np.int32))
+
+
+def test_the_warning_is_shown_at_the_line_that_is_not_compiled() -> None:
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        call(np.zeros((8, 4), np.uint32))
+    lines, first = inspect.getsourcelines(halves)
+    assert warned[0].filename == __file__
+    assert "# refused" in lines[warned[0].lineno - first]
+
+
+def test_warps_of_warps_run_on_the_machine_if_they_wait() -> None:
+    def body(out: Any, met: Any) -> None:
+        @plgpu.warp_map
+        def _(warp: Any) -> None:
+            @plgpu.warp_map
+            def _(part: Any) -> None:
+                plgpu.barrier_arrive_and_wait(met)
+                out[warp, part] = warp * 4 + part
+
+    shape = pl.ShapeDtypeStruct((4, 4), np.int32)
+    run = plgpu.kernel(body, shape, interpret="cpu", scratch_types=[plgpu.Barrier(num_arrivals=16)])
+    with pytest.warns(NotCompiledWarning, match="warps that wait, inside a warp or in the kernel of a grid"):
+        np.testing.assert_array_equal(run(), np.arange(16).reshape(4, 4))
