@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from palladio.array.convert import broadcast_to
 from palladio.array.creation import empty
+from palladio.base.calls import checked_call
 from palladio.base.errors import (
     DebugCheckError,
     InternalError,
@@ -56,6 +57,19 @@ from palladio.types.types import ANY, HOST, MemoryRef, MemorySpace, ShapeDtypeSt
 
 if TYPE_CHECKING:
     from palladio.driver.check import Report, check
+else:  # not for type checkers, for which a module with `__getattr__` has every name
+
+    def __getattr__(name: str) -> Any:
+        if name in COMMON:
+            return COMMON[name]
+        if name not in ("Report", "check"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        # These bring the machine with them, half of all that there is to load, which most processes never use.
+        from palladio.driver.check import Report, check
+
+        globals().update(Report=Report, check=check)
+        return globals()[name]
+
 
 dslice = ds
 
@@ -100,6 +114,7 @@ __all__ = [
     "caller_location",
     "cdiv",
     "check",
+    "checked_call",
     "cond",
     "core_map",
     "debug_check",
@@ -140,18 +155,6 @@ __all__ = [
     "with_scoped",
 ]
 __all__.extend(COMMON)
-
-
-def __getattr__(name: str) -> Any:
-    if name in COMMON:
-        return COMMON[name]
-    if name not in ("Report", "check"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # These bring the machine with them, half of all that there is to load, which most processes never use.
-    from palladio.driver.check import Report, check
-
-    globals().update(Report=Report, check=check)
-    return globals()[name]
 
 
 def __dir__() -> list[str]:

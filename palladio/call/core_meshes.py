@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.types.types import HBM, MemorySpace
 
@@ -112,6 +113,7 @@ def _size(size: Any, argument: str) -> int:
     return found
 
 
+@checked_call
 @dataclass(frozen=True)
 class CoreMesh(_Cores):
     """Plain cores, one program on each.
@@ -185,6 +187,7 @@ class _OneAxis(_Cores):
         return ((self.axis_name, self.num_cores, "core"),)
 
 
+@checked_call
 @dataclass(frozen=True, kw_only=True)
 class TensorCoreMesh(_OneAxis):
     """The tensor cores of a chip: programs over whole tiles.
@@ -199,6 +202,7 @@ class TensorCoreMesh(_OneAxis):
     core_type: CoreType = field(default=CoreType.TC, init=False, repr=False)
 
 
+@checked_call
 @dataclass(frozen=True)
 class ScalarSubcoreMesh(_OneAxis):
     """The scalar sub-core of each sparse core: control, addresses, copies.
@@ -213,6 +217,7 @@ class ScalarSubcoreMesh(_OneAxis):
     core_type: CoreType = field(default=CoreType.SC_SCALAR_SUBCORE, init=False, repr=False)
 
 
+@checked_call
 @dataclass(frozen=True)
 class VectorSubcoreMesh(_Cores):
     """The vector sub-cores of each sparse core.

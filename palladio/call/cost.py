@@ -12,6 +12,7 @@ from palladio import ops
 from palladio.array import convert
 from palladio.array.foreign import described
 from palladio.base import trees
+from palladio.base.calls import checked_call
 from palladio.base.errors import at_call
 from palladio.ir.op import Op
 from palladio.ir.program import Eqn, Literal, Program, subprograms
@@ -29,6 +30,7 @@ _TRANSCENDENTAL = (_names(ops.math) | {"pow"}) - {"floor", "ceil", "round", "is_
 _FREE = _names(ops.shape, ops.memory, ops.masked, ops.casts, ops.debug)
 
 
+@checked_call
 @dataclass(frozen=True)
 class CostEstimate:
     """The work of a call.

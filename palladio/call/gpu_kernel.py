@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from palladio.base.calls import checked_call
 from palladio.base.errors import at_call
 from palladio.call.kernel import launch_on
 from palladio.call.launching import LaunchCall
 from palladio.call.mesh import Mesh
 
 
+@checked_call
 def kernel(
     body: Callable[..., None] | None = None,
     out_type: Any = (),

@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any
 
 from palladio.base.arguments import entries
+from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 
 
@@ -29,6 +30,7 @@ class TraceScope(Enum):
 SEMANTICS = ("parallel", "sequential")
 
 
+@checked_call
 @dataclass(frozen=True, kw_only=True)
 class CompilerParams:
     """Advice to the compiler of `plgpu.kernel`. The evaluator, the simulator and the CPU need none.

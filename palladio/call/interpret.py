@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.driver.executors import Executor, force, simulator, use
 from palladio.driver.options import SimulatorOptions
@@ -29,6 +30,7 @@ def require_choices(record: Any, choices: dict[str, tuple[str, ...]]) -> None:
                 )
 
 
+@checked_call
 @dataclass(frozen=True)
 class InterpretGPUParams:
     """How the simulator runs a kernel of the GPU dialect: `plgpu.kernel(..., interpret=InterpretGPUParams(...))`.

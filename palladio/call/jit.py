@@ -17,6 +17,7 @@ import numpy as np
 from palladio.array import convert
 from palladio.array.foreign import all_to_numpy, common_library, described, from_numpy, library_of
 from palladio.base import trees
+from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioError, PalladioTypeError, at_call
 from palladio.driver.cache import PreparedCache
 from palladio.driver.compile import load
@@ -42,6 +43,7 @@ class _Staged:
 STAGED: PreparedCache[_Staged] = PreparedCache()
 
 
+@checked_call
 def jit(
     fun: Callable[..., Any] | None = None,
     *,

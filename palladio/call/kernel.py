@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioValueError, at_call
 from palladio.call.launching import LaunchCall
 from palladio.call.mesh import check_meshes
@@ -41,6 +42,7 @@ def _counted(value: Any) -> str:
     return f"a sequence of {len(value)}" if isinstance(value, (list, tuple)) else "one"
 
 
+@checked_call
 def kernel(
     body: Any = None,
     out_type: Any = (),

@@ -12,6 +12,7 @@ import numpy as np
 from palladio.array import convert
 from palladio.array.foreign import all_to_numpy, common_library, from_numpy, to_numpy
 from palladio.base import trees
+from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
 from palladio.call.mapping import check_parameters
 from palladio.call.mesh import dynamic_sizes, mesh_shape
@@ -90,6 +91,7 @@ class LaunchCall:
     def __repr__(self) -> str:
         return f"{self.what}({self.__name__})"
 
+    @checked_call
     def __call__(self, *args: Any) -> Any:
         """Run the programs on arrays; returns the outputs, in the structure of `out_type`."""
         with at_call():

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from palladio.base.arguments import axis_names
+from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.ops.launch import MeshAxis, MeshShape
 from palladio.types.types import GMEM, MemorySpace
@@ -45,6 +46,7 @@ def _names(names: Sequence[str] | str, count: int, argument: str) -> tuple[str, 
     return found or ("",) * count
 
 
+@checked_call
 @dataclass(frozen=True)
 class Mesh:
     """Blocks of warpgroups on one GPU.
@@ -132,6 +134,7 @@ WARPS = 4
 """Warps of a warpgroup."""
 
 
+@checked_call
 @dataclass(frozen=True)
 class WarpMesh:
     """Warps of the warpgroup that launches it, all four by default. Only inside a kernel.

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.call.kernel import launch_on
 from palladio.call.launching import LaunchCall
 
 
+@checked_call
 def mpmd_map(
     meshes_and_fns: Sequence[tuple[Any, Callable[..., None]]],
     /,

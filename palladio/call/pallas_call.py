@@ -13,6 +13,7 @@ import numpy as np
 from palladio.array import convert
 from palladio.array.foreign import all_to_numpy, common_library, described, from_numpy, to_numpy
 from palladio.base import trees
+from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
 from palladio.call.buffers import checked_buffers
 from palladio.call.cost import CostEstimate
@@ -52,6 +53,7 @@ class Prepared:
 PREPARED: PreparedCache[Prepared] = PreparedCache()
 
 
+@checked_call
 def pallas_call(
     kernel: Callable[..., None] | None = None,
     out_shape: Any = None,
@@ -186,6 +188,7 @@ class PallasCall:
     def __repr__(self) -> str:
         return f"pallas_call({self.__name__})"
 
+    @checked_call
     def __call__(self, *args: Any, out: Any = None) -> Any:
         """Run the kernel on arrays; returns the outputs.
 

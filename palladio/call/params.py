@@ -7,7 +7,8 @@ from enum import Enum
 from typing import Any
 
 from palladio.base.arguments import entries
-from palladio.base.errors import at_call
+from palladio.base.calls import checked_call, did_you_mean
+from palladio.base.errors import PalladioTypeError, at_call
 
 
 class GridDimensionSemantics(Enum):
@@ -19,6 +20,7 @@ class GridDimensionSemantics(Enum):
     SUBCORE_PARALLEL = "subcore_parallel"
 
 
+@checked_call
 class CompilerParams:
     """Advice to a compiler.
 
@@ -36,6 +38,12 @@ class CompilerParams:
                 if dimension_semantics is None
                 else entries(dimension_semantics, "dimension_semantics", "a tuple with an entry for each grid axis")
             )
+            for name in options:
+                hint = did_you_mean(name, ["dimension_semantics"])
+                if hint:
+                    raise PalladioTypeError(
+                        "this is no parameter, and one with an effect is called nearly so", argument=name, hint=hint
+                    )
         self.options = options
 
     def __repr__(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioValueError, at_call
 from palladio.call.pipeline import Sequential, called, do_if, together
 from palladio.call.pipeline_operands import Arrays, Carry, Operand
@@ -151,6 +152,7 @@ class _Copies:
             wait_smem_to_gmem(0)
 
 
+@checked_call
 def emit_pipeline(
     body: Callable[..., Any],
     *,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from palladio.array import convert
+from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.call.params import GridDimensionSemantics
 from palladio.call.pipeline import Sequential, called, do_if
@@ -74,6 +75,7 @@ class _Copies:
                 do_if(used, self._wait, operand, slot)
 
 
+@checked_call
 def emit_pipeline(
     body: Callable[..., None],
     *,

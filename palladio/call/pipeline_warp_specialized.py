@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.call.pipeline import ZERO, called, do_if, together
 from palladio.call.pipeline_gpu import check_slots, fetch, prepared, shared_axes
@@ -530,6 +531,7 @@ class WarpSpecialized:
             raise PalladioValueError("compute_context did not call its pipeline", argument="compute_context")
 
 
+@checked_call
 def emit_pipeline_warp_specialized(
     body: Callable[..., Any],
     *,

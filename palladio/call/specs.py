@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from palladio.base.arguments import axis_names, entries
+from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.ops.grid import BlockDim, Blocked, BoundedSlice, Element, Indirect, Squeezed
 from palladio.trace.copies import OOBFillMode
@@ -28,6 +29,7 @@ class RevisitMode(Enum):
     ANY = "any"
 
 
+@checked_call
 @dataclass(frozen=True)
 class Buffered:
     """How many buffers a pipeline gives to a block. Advice: it never changes results."""
@@ -57,6 +59,7 @@ class _NoBlockSpec:
 no_block_spec = _NoBlockSpec()
 
 
+@checked_call
 class BlockSpec:
     """How an array is cut into blocks, and which block a grid point works on.
 
@@ -108,6 +111,7 @@ class BlockSpec:
         return f"BlockSpec({self.block_shape}, {getattr(self.index_map, '__name__', None)})"
 
 
+@checked_call
 class GPUBlockSpec(BlockSpec):
     """A `BlockSpec` with what pipelines of a GPU kernel want to know besides.
 
@@ -194,6 +198,7 @@ def _is_padding(padding: Any) -> bool:
     return all(isinstance(size, (int, np.integer)) and size >= 0 for size in padding)
 
 
+@checked_call
 class GridSpec:
     """A grid with the specifications that go with it.
 
@@ -218,6 +223,7 @@ class GridSpec:
         self.scratch_shapes = scratch_shapes
 
 
+@checked_call
 class PrefetchScalarGridSpec(GridSpec):
     """A grid whose index maps may read the call's first arguments.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.call.kernel import launch_on
 from palladio.call.mesh import WarpMesh
@@ -15,6 +16,7 @@ from palladio.trace.trace import current_trace
 Decorator = Callable[[Callable[..., None]], None]
 
 
+@checked_call
 def core_map(
     mesh: Any,
     *,

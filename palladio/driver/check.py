@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
+from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.driver.executors import SIMULATOR, use
 from palladio.driver.simulation import Session, session
@@ -84,6 +85,7 @@ class Report:
         return self.render()
 
 
+@checked_call
 def check(
     fn: Callable[..., Any],
     *args: Any,

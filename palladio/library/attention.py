@@ -128,6 +128,7 @@ def _attention_call(problem: _Problem, interpret: Any) -> Any:
     )
 
 
+@pl.checked_call
 def attention(
     q: Any,
     k: Any,

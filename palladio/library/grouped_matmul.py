@@ -42,6 +42,7 @@ Array = Any
 GroupMetadata = tuple[Array, Array, Array]
 
 
+@pl.checked_call
 def make_group_metadata(
     *,
     group_sizes: Array,
@@ -89,6 +90,7 @@ def make_group_metadata(
     return (group_offsets, group_ids.astype(jnp.int32), m_tile_ids.astype(jnp.int32)), last_step[-1]
 
 
+@pl.checked_call
 def gmm(
     lhs: Array,
     rhs: Array,
@@ -248,6 +250,7 @@ def _gmm_call(problem: _Problem, transpose: bool, steps: Array) -> Any:
     )
 
 
+@pl.checked_call
 def tgmm(
     lhs: Array,
     rhs: Array,
@@ -392,6 +395,7 @@ def _tgmm_call(problem: _Problem, steps: Array) -> Any:
     )
 
 
+@pl.checked_call
 def gmm_vjp(
     lhs: Array,
     rhs: Array,

@@ -10,6 +10,7 @@ import palladio.tpu as pltpu
 from palladio.library.checks import FORWARD, LookUp, Tile, fail, float_dtype, require_array, sum_dtype, tile_for, zeros
 
 
+@pl.checked_call
 def matmul(
     x: Any,
     y: Any,

@@ -35,6 +35,7 @@ def _softmax_call(shape: tuple[int, int], dtype: Any, block_rows: int, interpret
     )
 
 
+@pl.checked_call
 def softmax(x: Any, *, block_rows: int | None = None, interpret: Any = None) -> Any:
     """`exp(x - max(x)) / sum(exp(x - max(x)))` along the last axis.
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from palladio.base.calls import checked_call
 from palladio.base.errors import at_call
 from palladio.call.interpret import executor_of, options_of, require_choices
 from palladio.driver.executors import Executor, force, use
@@ -21,6 +22,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 }
 
 
+@checked_call
 @dataclass(frozen=True)
 class InterpretParams:
     """How the simulator runs a kernel: `pl.pallas_call(..., interpret=pltpu.InterpretParams(...))`.

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from palladio.base.arguments import axis_names
+from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.types import dtypes
 from palladio.types.attributes import Arrivals, Named
@@ -32,6 +33,7 @@ from palladio.types.types import (
 )
 
 
+@checked_call
 @dataclass(frozen=True, init=False, eq=False)
 class ACC(Ownable):
     """A wgmma accumulator `dtype[m, n]` in the registers of one warpgroup; it starts as zeros.
@@ -92,6 +94,7 @@ def _count(value: Any, argument: str) -> int:
     return found
 
 
+@checked_call
 @dataclass(frozen=True, init=False)
 class Barrier(Ownable):
     """Barriers of a block: a phase completes after `num_arrivals` arrivals.
@@ -126,6 +129,7 @@ def _barriers(num_barriers: Any) -> Shape:
     return shape
 
 
+@checked_call
 @dataclass(frozen=True, init=False)
 class ClusterBarrier(Ownable):
     """Barriers whose arrivals count in the blocks of a cluster.
@@ -166,6 +170,7 @@ class ClusterBarrier(Ownable):
 MOST_NAMED = 16
 
 
+@checked_call
 @dataclass(frozen=True, init=False)
 class NamedBarrier(Ownable):
     """Barriers of a block that need no memory: the hardware's named ones, PTX `bar.sync` and `bar.arrive`.

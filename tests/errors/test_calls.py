@@ -978,11 +978,6 @@ def test_a_kernel_without_a_parameter_for_named_scratch() -> None:
         pl.pallas_call(kernel, OUT, scratch_shapes={"sums": pltpu.VMEM((8,), "f32")})(X)
 
 
-def test_a_misspelt_option_is_refused_by_python() -> None:
-    with pytest.raises(TypeError, match="unexpected keyword argument 'gird'"):
-        pl.pallas_call(copy, OUT, gird=(1,))  # type: ignore[call-overload]
-
-
 # Executors.
 
 

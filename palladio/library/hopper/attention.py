@@ -32,6 +32,7 @@ Ref = Any
 Value = Any
 
 
+@pl.checked_call
 @dataclass(frozen=True)
 class AttentionConfig:
     """How a block divides its work.
@@ -188,6 +189,7 @@ def _mask(problem: _Problem, scores: Value, first_row: Value, first_column: Valu
     return jnp.where(seen, scores, -jnp.inf)
 
 
+@pl.checked_call
 def attention(
     q: Any,
     k: Any,

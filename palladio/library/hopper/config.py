@@ -22,6 +22,7 @@ ROW_BYTES = 128
 """The widest rows that shared memory is swizzled in: by default those of the operands and of pieces of the result."""
 
 
+@pl.checked_call
 @dataclass(frozen=True)
 class MatmulConfig:
     """How a matrix product is divided. Tiles need not divide the sizes of the matrices.

@@ -279,6 +279,7 @@ def _clear(block: Ref, axis: int, first: Value) -> None:
     plgpu.store(block, jnp.zeros(block.shape, block.dtype), mask=jnp.broadcast_to(number >= first, block.shape))
 
 
+@pl.checked_call
 def gmm(
     lhs: Array,
     rhs: Array,
@@ -329,6 +330,7 @@ def gmm(
     return call(sizes, lhs, rhs)
 
 
+@pl.checked_call
 def tgmm(
     lhs: Array,
     rhs: Array,

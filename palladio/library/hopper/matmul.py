@@ -124,6 +124,7 @@ def _matmul_kernel(x: Ref, y: Ref, out: Ref, staging: Ref, problem: _Problem) ->
     pl.run_scoped(walk, allocations, collective_axes="warpgroup")
 
 
+@pl.checked_call
 def matmul(
     x: Any, y: Any, *, preferred_element_type: Any = None, config: MatmulConfig | None = None, interpret: Any = None
 ) -> Any:

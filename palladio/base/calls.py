@@ -1,0 +1,81 @@
+"""Calls of public functions with arguments that their parameters do not take."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from palladio.base.errors import PalladioError, PalladioTypeError, at_call
+
+Target = TypeVar("Target", bound=Callable[..., Any])
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str | None:
+    """The hint of an error about a name that is close to a known one; None if none is."""
+    close = difflib.get_close_matches(name, sorted(known), n=1)
+    return f"did you mean {close[0]}?" if close else None
+
+
+def checked_call(target: Target) -> Target:
+    """A decorator for public functions and classes: a call that their parameters do not take is a user error.
+
+    Python's own error says neither where the call stands nor what was meant. Signature, documentation and name stay.
+
+    Args:
+        target: a function; or a class, whose `__init__` is replaced.
+    """
+    if isinstance(target, type):
+        target.__init__ = _checked(target.__init__, target.__name__)  # type: ignore[misc]
+        return target
+    name = "this call" if target.__name__ == "__call__" else target.__name__
+    return _checked(target, name)  # type: ignore[return-value]
+
+
+def _checked(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except TypeError as error:
+            # An error that came from inside has the function's frame in its trace.
+            inside = error.__traceback__ is not None and error.__traceback__.tb_next is not None
+            if inside or isinstance(error, PalladioError):
+                raise
+            text = str(error)
+        with at_call():
+            raise _refusal(function, name, args, kwargs, text)
+
+    return call
+
+
+def _refusal(
+    function: Callable[..., Any], name: str, args: Sequence[Any], kwargs: Mapping[str, Any], text: str
+) -> PalladioTypeError:
+    signature = inspect.signature(function)
+    hidden = {"self"} if function.__name__ in ("__init__", "__call__") else set()
+    shown = [
+        each.replace(annotation=each.empty, default=each.empty)
+        for each in signature.parameters.values()
+        if each.name not in hidden
+    ]
+    keywords = [each.name for each in shown if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
+    for keyword in kwargs:
+        if keyword not in keywords:
+            return PalladioTypeError(
+                f"{name} has no parameter {keyword!r}",
+                expected=", ".join(keywords) or "none by keyword",
+                got=f"{keyword}={kwargs[keyword]!r:.60}",
+                hint=did_you_mean(keyword, keywords),
+            )
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        text = str(error)
+    return PalladioTypeError(
+        f"{name} takes other arguments than it is called with",
+        expected=f"{name}{inspect.Signature(shown)}",
+        got=text,
+    )
