@@ -266,8 +266,9 @@ class _Program:
     def member(self, arena: int, frames: int) -> Member:
         """What the scheduler knows of it."""
         shared = [(start, type) for _, type, start in self.stores]
-        names = [self.agent.name, *(child.name for child in self.agent.children)]
-        return Member(names, self.mesh.blocks, self.mesh.threads, self.block_bytes, shared, self.rooms, arena, frames)
+        return Member(
+            self.agent.names, self.mesh.blocks, self.mesh.threads, self.block_bytes, shared, self.rooms, arena, frames
+        )
 
     def emit(self) -> str:
         """The coroutine."""

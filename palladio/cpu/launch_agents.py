@@ -164,7 +164,7 @@ class Agent(Thread):
 
     Fields:
         children: the coroutines of its warps.
-        frames: how many of those may run at once.
+        frames: how many of those, and of theirs, may run at once.
     """
 
     def __init__(
@@ -195,6 +195,11 @@ class Agent(Thread):
         self.caller = self.word(Header.CALLER)
         self.stop()
         self.note(Header.PROGRESS)
+
+    @property
+    def names(self) -> list[str]:
+        """Its name, then those of its warps and of theirs."""
+        return [self.name, *(name for child in self.children for name in child.names)]
 
     def word(self, number: int) -> V:
         """The address of a word of the header."""

@@ -74,18 +74,3 @@ def test_the_warning_is_shown_at_the_line_that_is_not_compiled() -> None:
     lines, first = inspect.getsourcelines(halves)
     assert warned[0].filename == __file__
     assert "# refused" in lines[warned[0].lineno - first]
-
-
-def test_warps_of_warps_run_on_the_machine_if_they_wait() -> None:
-    def body(out: Any, met: Any) -> None:
-        @plgpu.warp_map
-        def _(warp: Any) -> None:
-            @plgpu.warp_map
-            def _(part: Any) -> None:
-                plgpu.barrier_arrive_and_wait(met)
-                out[warp, part] = warp * 4 + part
-
-    shape = pl.ShapeDtypeStruct((4, 4), np.int32)
-    run = plgpu.kernel(body, shape, interpret="cpu", scratch_types=[plgpu.Barrier(num_arrivals=16)])
-    with pytest.warns(NotCompiledWarning, match="warps that wait, inside a warp or in the kernel of a grid"):
-        np.testing.assert_array_equal(run(), np.arange(16).reshape(4, 4))

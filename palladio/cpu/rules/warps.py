@@ -145,15 +145,21 @@ class _Passing:
 
 @dataclass(frozen=True)
 class _Seen:
-    """How often the warps have waited at each barrier of an array: a row for each warp of the launch."""
+    """How often the warps have waited at each barrier of an array, which is scratch of theirs or not.
+
+    There is a row for each warp of the launch: what it has seen, then how much more each of its own warps has.
+    """
 
     site: Site
     rows: Buffer
-    slots: int
     own: bool
 
-    def row(self, e: Emitter, number: int) -> V:
-        return e.pointer(self.rows.base, number * self.slots, WORD)
+    @property
+    def slots(self) -> int:
+        return self.site.counted
+
+    def row(self, e: Emitter, number: Index) -> V:
+        return e.pointer(self.rows.base, e.mul(number, self.rows.shape[1]), WORD)
 
 
 class _Warps:
@@ -171,7 +177,7 @@ class _Warps:
         self.e = scope.e
         agent = agent_of(scope)
         if not isinstance(agent, Agent) or agent.rows is None:
-            raise Refused("warps that wait, inside a warp or in the kernel of a grid")
+            raise Refused("warps that wait, in the kernel of a grid")
         self.agent = agent
         self.launch = launch
         self.programs = programs
@@ -179,14 +185,14 @@ class _Warps:
         self.scratch = scratch
         self.places = [place for n, mesh in enumerate(launch.meshes) for place in places_of(n, mesh)]
         sites = [(entry, False) for entry in operands] + [(entry, True) for entry in scratch]
-        self.first = 0
         self.seen = [
             self.noted(site, own) for site, own in sites if isinstance(site, Site) and site.observed is not None
         ]
 
     def noted(self, site: Site, own: bool) -> _Seen:
-        rows = self.agent.arena.buffer(self.e, (len(self.places), site.counted), dtypes.INT64)
-        return _Seen(site, rows, site.counted, own)
+        inner = 1 + max(len(rows_of(program)) for program in self.programs)
+        rows = self.agent.arena.buffer(self.e, (len(self.places), inner * site.counted), dtypes.INT64)
+        return _Seen(site, rows, own)
 
     def run(self) -> None:
         """Begin all of them, let them go on until the last one is over."""
@@ -194,8 +200,11 @@ class _Warps:
         for seen in self.seen:
             self.remember(seen)
         table = agent.arena.buffer(e, (len(self.places), 2), dtypes.INT64)
-        for mesh, program in enumerate(self.programs):
-            self.begin(mesh, program, table)
+        lowered = [self.lowered(mesh, program) for mesh, program in enumerate(self.programs)]
+        frames = 1 + max(child.frames for child, _ in lowered)
+        agent.frames = max(agent.frames, len(self.places) * frames)
+        for mesh, (child, values) in enumerate(lowered):
+            self.begin(mesh, child, values, table, frames)
         again, ended = e.fresh("warps"), e.fresh("ended")
         left = agent.slot("i64")
         e.jump(again)
@@ -228,8 +237,8 @@ class _Warps:
     def remember(self, seen: _Seen) -> None:
         """A warp has waited as often as its thread, and as often more as it had when it ended last."""
         e = self.e
+        fill(e, seen.rows, 0)
         if seen.own:
-            fill(e, seen.rows, 0)
             return
         for number in range(len(self.places)):
             with e.loop(0, seen.slots) as slot:
@@ -253,48 +262,56 @@ class _Warps:
             for number, each in enumerate(found):
                 e.store(e.binary("sub", each, least), e.pointer(self.ahead(seen, number), slot, WORD), WORD)
 
-    def begin(self, mesh: int, program: Program, table: Buffer) -> None:
-        """The function of one program, and a coroutine of it for each place of its mesh."""
-        e, agent = self.e, self.agent
+    def lowered(self, mesh: int, program: Program) -> tuple[Agent, list[V]]:
+        """The function of one program, and the values that it finds in its table."""
+        agent = self.agent
         child = Agent(f"{agent.name}_{len(agent.children)}", agent.rules, agent.refused, agent.callbacks)
         agent.children.append(child)
-        self.first = next(n for n, place in enumerate(self.places) if place[0] == mesh)
-        child.peers = agent.peers
-        passing = _Passing(child)
-        child.siblings = [passing.sibling(each) for each in agent.siblings]
+        child.peers, child.rows = agent.peers, rows_of(program)
         if agent.rooms is not None:
             child.rooms = replace(agent.rooms, starts={})
-        indices = _indices(child.e, self.launch.meshes[mesh], V("%number", "i64"))
-        inputs = [self.passed(passing, entry) for entry in self.operands]
+        passing = _Passing(child)
+        child.siblings = [passing.sibling(each) for each in agent.siblings]
+        first = self.first(mesh)
+        inputs = [self.passed(passing, entry, first) for entry in self.operands]
         for entry, type in zip(self.scratch, self.launch.scratch, strict=True):
-            inputs.append(own_site(child, type) if entry is None else self.passed(passing, entry))
+            inputs.append(own_site(child, type) if entry is None else self.passed(passing, entry, first))
+        indices = _indices(child.e, self.launch.meshes[mesh], V("%number", "i64"))
         child.run(program, [*indices, *inputs])
-        words = agent.arena.buffer(e, (max(1, len(passing.values)),), dtypes.INT64)
-        for number, value in enumerate(passing.values):
+        return child, passing.values
+
+    def first(self, mesh: int) -> int:
+        """The first warp of a mesh, among those of the launch."""
+        return next(n for n, place in enumerate(self.places) if place[0] == mesh)
+
+    def begin(self, mesh: int, child: Agent, values: Sequence[V], table: Buffer, frames: int) -> None:
+        """A coroutine of a function for each place of its mesh, each with room for so many frames."""
+        e, agent = self.e, self.agent
+        words = agent.arena.buffer(e, (max(1, len(values)),), dtypes.INT64)
+        for number, value in enumerate(values):
             e.store(value, e.pointer(words.base, number, WORD), WORD)
-        count = sum(place[0] == mesh for place in self.places)
+        first, count = self.first(mesh), sum(place[0] == mesh for place in self.places)
         arena = agent.arena.buffer(e, (count, -(-child.arena.size // 64) * 64), np.dtype(np.uint8))
         frame_bytes = e.load("i64", agent.word(Header.FRAME), WORD)
-        agent.frames = max(agent.frames, len(self.places))
         with e.loop(0, count) as number:
-            status = e.pointer(table.base, e.add(number, self.first), 2 * WORD)
+            status = e.pointer(table.base, e.add(number, first), 2 * WORD)
             e.store(V("0", "i64"), status, WORD)
             own = e.pointer(arena.base, number, arena.shape[1])
-            frame = e.pointer(V("%frame", "ptr"), e.mul(e.add(e.add(number, self.first), 1), frame_bytes), 1)
+            before = e.add(e.mul(e.add(number, first), frames), 1)
+            frame = e.pointer(V("%frame", "ptr"), e.mul(before, frame_bytes), 1)
             given = f"ptr %arrays, ptr %sizes, ptr %header, {words.base}, {own}, {frame}, {status}, {e.index(number)}"
             handle = e.value("ptr", f"call ptr @{child.name}({given}, i64 0)")
             e.store(handle, e.pointer(status, 1, WORD), WORD)
 
-    def passed(self, passing: _Passing, entry: Entry) -> Entry:
+    def passed(self, passing: _Passing, entry: Entry, first: int) -> Entry:
         """An operand or scratch as a warp sees it, which counts its own waits."""
         found = passing.entry(entry)
         seen = next((seen for seen in self.seen if seen.site is entry), None)
         if seen is None or not isinstance(found, Site):
             return found
         e = passing.child.e
-        base = passing.value(seen.rows.base)
-        number = e.add(V("%number", "i64"), self.first)
-        return replace(found, observed=e.pointer(base, e.mul(number, seen.slots), WORD))
+        rows = replace(seen.rows, base=passing.value(seen.rows.base))
+        return replace(found, observed=replace(seen, rows=rows).row(e, e.add(V("%number", "i64"), first)))
 
 
 RULES: dict[str, Rule] = {"launch": _launch}
