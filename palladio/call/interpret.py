@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +28,11 @@ def require_choices(record: Any, choices: dict[str, tuple[str, ...]]) -> None:
                 raise PalladioValueError(
                     "no such choice", argument=name, expected=" or ".join(map(repr, allowed)), got=repr(given)
                 )
+        if record.ignore != ():
+            # With the checker comes the machine, which most processes never use.
+            from palladio.machine.findings import checked_codes
+
+            checked_codes(record.ignore, "ignore")
 
 
 @checked_call
@@ -41,12 +46,13 @@ class InterpretGPUParams:
         out_of_bounds_reads: "raise", or "uninitialized": they give uninitialised values.
         uninitialized_memory: "nan": reads of memory that nothing has written are findings, and give NaN or the least
             integer; "zero": such memory holds zeros, and reading it is fine.
+        ignore: codes of findings that are not reported, such as ("unobserved-completion",).
         random_seed: run the random schedule of this seed rather than round robin.
         skip_floating_point_ops, num_cores_or_threads, vector_clock_size, logging_mode, num_tma_threads_per_device,
             inline_mgpu: accepted, as Pallas takes them; without effect.
 
     Raises:
-        PalladioValueError: for a choice that does not exist.
+        PalladioTypeError, PalladioValueError: for a choice or a code that does not exist.
     """
 
     detect_races: bool = False
@@ -60,6 +66,7 @@ class InterpretGPUParams:
     num_tma_threads_per_device: int = 5
     inline_mgpu: str = "error"
     random_seed: int | None = None
+    ignore: str | Sequence[str] = ()
 
     def __post_init__(self) -> None:
         require_choices(self, _CHOICES)
@@ -78,6 +85,7 @@ def options_of(record: Any, schedule: str) -> SimulatorOptions:
         out_of_bounds=record.out_of_bounds_reads,
         uninitialized_reads=record.uninitialized_memory == "nan",
         zeros=record.uninitialized_memory == "zero",
+        ignore=frozenset((record.ignore,) if isinstance(record.ignore, str) else record.ignore),
         schedule=schedule,
     )
 

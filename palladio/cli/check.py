@@ -13,12 +13,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from palladio.base.errors import PalladioValueError
 from palladio.call.launching import PREPARED
 from palladio.cli.target import HELP, SYNTAX, function
 from palladio.driver import check as driver
 from palladio.driver.observe import prepared_programs
 from palladio.ir.program import walk
-from palladio.machine.findings import Finding
+from palladio.machine.findings import Finding, checked_codes
 from palladio.machine.policies import named
 from palladio.ops.launch import launch
 
@@ -53,6 +54,14 @@ def add(subparsers: Any) -> None:
         help=f"how many schedules to run (default: {driver.SAMPLED}; with --exhaustive at most {driver.EXPLORED:,})",
     )
     parser.add_argument("--seed", metavar="S", type=int, default=0, help="where random schedules begin (default: 0)")
+    parser.add_argument(
+        "--ignore",
+        metavar="CODE",
+        type=_code,
+        action="append",
+        default=[],
+        help="findings of this code do not count; may be given several times",
+    )
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--exhaustive", action="store_true", help="run every schedule that can differ from all others")
     which.add_argument("--schedule", metavar="NAME", type=_schedule, help="run this one only, as a finding names it")
@@ -67,6 +76,14 @@ def _count(text: str) -> int:
     if count < 1:
         raise ArgumentTypeError(f"expected a number of at least 1, got {text!r}")
     return count
+
+
+def _code(text: str) -> str:
+    try:
+        checked_codes(text, "--ignore")
+    except PalladioValueError as error:
+        raise ArgumentTypeError(f"no finding has the code {text!r}; {error.hint}") from None
+    return text
 
 
 def _schedule(name: str) -> str:
@@ -91,6 +108,7 @@ def run(options: Namespace) -> int:
             exhaustive=options.exhaustive,
             schedule=options.schedule,
             progress=progress,
+            ignore=options.ignore,
         )
     if not any(eqn.op is launch for program in programs for eqn in walk(program)):
         name = options.target.partition("::")[2]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -14,7 +15,7 @@ from palladio.driver.simulation import Session, session
 from palladio.machine.checker import Places
 from palladio.machine.cost import H100, CostModel
 from palladio.machine.explore import Changed, Course, Cut, Exploration
-from palladio.machine.findings import CheckError, Finding
+from palladio.machine.findings import CheckError, Finding, checked_codes
 from palladio.machine.machine import Machine
 from palladio.machine.policies import Policy, named
 from palladio.machine.policies import schedules as sampled
@@ -43,11 +44,14 @@ class Report:
         findings: each mistake once, in the order in which it was met.
         explored: how many schedules ran.
         complete: whether these were all the schedules that can differ.
+        ignored: each mistake, once, whose code the check was told to ignore.
     """
 
     findings: list[Finding] = field(default_factory=list)
     explored: int = 0
     complete: bool = False
+    ignored: list[Finding] = field(default_factory=list)
+    ignore: frozenset[str] = field(default=frozenset(), repr=False)
     call: Callable[[], Any] | None = field(default=None, repr=False)
 
     @cached_property
@@ -68,14 +72,15 @@ class Report:
 
     @property
     def summary(self) -> str:
-        """How many findings there are in how many schedules."""
+        """How many findings there are in how many schedules, and how many of which code were ignored."""
         ran = f"{self.explored} schedule{'' if self.explored == 1 else 's'}"
         if self.complete:
             ran = "the only schedule there is" if self.explored == 1 else f"all {ran} that can differ"
-        if self.ok:
-            return f"no finding in {ran}"
         count = len(self.findings)
-        return f"{count} finding{'' if count == 1 else 's'} in {ran}"
+        found = f"{count or 'no'} finding{'s' if count > 1 else ''} in {ran}"
+        times = Counter(finding.code for finding in self.ignored)
+        ignored = ", ".join(f"{code} ({count})" for code, count in sorted(times.items()))
+        return f"{found}; ignored: {ignored}" if ignored else found
 
     def render(self) -> str:
         """The text that a person reads."""
@@ -94,6 +99,7 @@ def check(
     exhaustive: bool = False,
     schedule: str | None = None,
     progress: Progress | None = None,
+    ignore: str | Sequence[str] = (),
 ) -> Report:
     """Run a function on the simulator under many schedules, and report every hazard of the kernels that it calls.
 
@@ -108,9 +114,11 @@ def check(
             schedules in a row have shown nothing new behind a finding.
         schedule: run this one only, by the name that a finding gives.
         progress: called after each schedule with the number so far and the number of all, None if not known.
+        ignore: codes of findings that do not count, such as ("unobserved-completion",). The report names and counts
+            them apart.
 
     Returns:
-        A report: `ok`, `findings`, `explored`, `complete`.
+        A report: `ok`, `findings`, `explored`, `complete`, `ignored`.
 
     Raises:
         PalladioTypeError, PalladioValueError: for bad arguments; and whatever the call itself raises.
@@ -124,14 +132,15 @@ def check(
             raise PalladioTypeError("a seed is an integer", argument="seed", got=repr(seed))
         if progress is not None and not callable(progress):
             raise PalladioTypeError("progress is a function of two numbers", argument="progress", got=repr(progress))
+        codes = checked_codes(ignore, "ignore")
         policies = [_named(schedule)] if schedule is not None else sampled(schedules or SAMPLED, seed)
-    report = Report(call=partial(fn, *args))
+    report = Report(ignore=codes, call=partial(fn, *args))
     if exhaustive and schedule is None:
         _explore(report, fn, args, schedules or EXPLORED, progress)
         return report
     places = Places()
     for policy in policies:
-        prepare = _impatient if any(finding.code == "deadlock" for finding in report.findings) else None
+        prepare = _impatient if any(each.code == "deadlock" for each in (*report.findings, *report.ignored)) else None
         run = run_once(fn, args, lambda policy=policy: policy, prepare, places=places)  # type: ignore[misc]
         _keep(report, run.findings)
         report.explored += 1
@@ -170,9 +179,10 @@ def _impatient(machine: Machine) -> None:
 
 def _keep(report: Report, findings: Iterable[Finding]) -> bool:
     """Add the mistakes that are new to a report; whether there were any."""
-    known = {finding.key for finding in report.findings}
+    known = {finding.key for finding in (*report.findings, *report.ignored)}
     new = {finding.key: finding for finding in reversed(list(findings)) if finding.key not in known}
-    report.findings += reversed(new.values())
+    for finding in reversed(new.values()):
+        (report.ignored if finding.code in report.ignore else report.findings).append(finding)
     return bool(new)
 
 

@@ -15,6 +15,7 @@ class SimulatorOptions:
         out_of_bounds: "raise", or "uninitialized" for reads outside that give uninitialised values.
         uninitialized_reads: report reads of memory that nothing has written.
         zeros: memory that nothing has written holds zeros.
+        ignore: codes of findings that are not reported.
         schedule: the name of a schedule, as findings give it.
     """
 
@@ -23,4 +24,5 @@ class SimulatorOptions:
     out_of_bounds: str = "raise"
     uninitialized_reads: bool = True
     zeros: bool = False
+    ignore: frozenset[str] = frozenset()
     schedule: str = "round_robin"

@@ -90,6 +90,7 @@ def _checker(options: SimulatorOptions, policy: Policy, stop: bool, places: Plac
         strict_reads=options.uninitialized_reads,
         bounds=options.out_of_bounds == "raise",
         places=places,
+        ignore=options.ignore,
     )
 
 

@@ -87,6 +87,7 @@ class Checker:
         strict_reads: report reads of memory that nothing has written.
         bounds: report accesses outside their buffer.
         places: those of another run.
+        ignore: codes of findings that are not reported.
     """
 
     def __init__(
@@ -97,8 +98,10 @@ class Checker:
         strict_reads: bool = True,
         bounds: bool = True,
         places: Places | None = None,
+        ignore: frozenset[str] = frozenset(),
     ) -> None:
         self.stop = stop
+        self.ignore = ignore
         self.schedule = schedule
         self.strict_reads = strict_reads
         self.findings: list[Finding] = []
@@ -128,6 +131,8 @@ class Checker:
         if finding.key in self._known:
             return
         self._known.add(finding.key)
+        if code in self.ignore:
+            return
         self.findings.append(finding)
         if self.stop:
             raise CheckError(finding)
@@ -428,13 +433,10 @@ class Checker:
 
     def absent(self, agent: Agent, eqn: Eqn, store: Buffer) -> NoReturn:
         """A copy reaches memory of blocks that have not come to its scope: the run cannot go on."""
-        self.report(
-            "copy-target-in-use",
-            f"{describe(store)} is copied to in a block of the cluster that has not come to its scope yet",
-            [Party(agent.title, f"runs {eqn.op.name}", eqn.location)],
-            missing=MEET,
-        )
-        raise CheckError(self.findings[-1])
+        message = f"{describe(store)} is copied to in a block of the cluster that has not come to its scope yet"
+        parties = (Party(agent.title, f"runs {eqn.op.name}", eqn.location),)
+        self.report("copy-target-in-use", message, parties, missing=MEET)
+        raise CheckError(Finding("copy-target-in-use", message, parties, MEET, schedule=self.schedule))
 
     def copy_issued(
         self,

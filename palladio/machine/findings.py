@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from palladio.base.errors import PalladioError
+from palladio.base.calls import did_you_mean
+from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError
 from palladio.base.locations import Location
 
 
@@ -136,6 +137,28 @@ CODES: dict[str, Code] = {
     )
 }
 """Every code that a finding can have. `docs/findings/` has a page for each."""
+
+
+def checked_codes(codes: Any, argument: str) -> frozenset[str]:
+    """Codes of findings, one or several.
+
+    Raises:
+        PalladioTypeError: what is no code or sequence of codes.
+        PalladioValueError: a code that there is not.
+    """
+    given = (codes,) if isinstance(codes, str) else codes
+    if not isinstance(given, (tuple, list, set, frozenset)) or not all(isinstance(code, str) for code in given):
+        raise PalladioTypeError(
+            "the codes of findings are strings",
+            argument=argument,
+            expected='such as ("unobserved-completion",)',
+            got=repr(codes),
+        )
+    for code in given:
+        if code not in CODES:
+            hint = did_you_mean(code, CODES) or "docs/findings has a page for each code"
+            raise PalladioValueError("no finding has this code", argument=argument, got=repr(code), hint=hint)
+    return frozenset(given)
 
 
 @dataclass(frozen=True)

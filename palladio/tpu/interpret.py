@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -35,12 +35,13 @@ class InterpretParams:
         out_of_bounds_reads: "raise", or "uninitialized": they give uninitialised values.
         uninitialized_memory: "nan": reads of memory that nothing has written are findings where races are looked for,
             and give NaN or the least integer; "zero": such memory holds zeros.
+        ignore: codes of findings that are not reported.
         random_seed: run the cores in the random order of this seed.
         skip_floating_point_ops, num_cores_or_threads, vector_clock_size, logging_mode, grid_point_recorder,
             allow_hbm_allocation_in_run_scoped, buffer_bounds: accepted, as Pallas takes them; without effect.
 
     Raises:
-        PalladioValueError: for a choice that does not exist.
+        PalladioTypeError, PalladioValueError: for a choice or a code that does not exist.
     """
 
     dma_execution_mode: str = "on_wait"
@@ -56,6 +57,7 @@ class InterpretParams:
     grid_point_recorder: Any = None
     allow_hbm_allocation_in_run_scoped: bool = True
     buffer_bounds: str = "logical"
+    ignore: str | Sequence[str] = ()
 
     def __post_init__(self) -> None:
         require_choices(self, _CHOICES)

@@ -101,6 +101,18 @@ def test_a_finding_shows_both_sides_the_missing_edge_the_fix_and_the_replay(
     assert out == WRONG.lstrip("\n").format(file=file)
 
 
+def test_an_ignored_finding_does_not_count(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ignored = "store-source-overwritten"
+    status, out, _ = shown(capsys, "check", f"{file}::wrong", "--schedules", 4, "--ignore", ignored)
+    assert (status, out) == (0, "no finding in 4 schedules; ignored: store-source-overwritten (1)\n")
+
+
+def test_a_code_that_there_is_not(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["check", f"{file}::wrong", "--ignore", "datarace"])
+    assert "no finding has the code 'datarace'; did you mean data-race?" in capsys.readouterr().err
+
+
 def test_the_replay_finds_it_again(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = shown(capsys, "check", f"{file}::wrong", "--schedule", "random:latest:7")
     assert status == 1

@@ -12,8 +12,10 @@ import pytest
 
 import palladio as pl
 import palladio.gpu as plgpu
+import palladio.tpu as pltpu
 from palladio.driver.simulation import SimulatorWarning
 from palladio.machine.findings import CheckError
+from tests.errors.shown import shows
 
 X = np.ones((8, 8), np.float32)
 
@@ -171,3 +173,43 @@ def test_a_copy_that_meets_itself_is_told_apart_by_its_step() -> None:
     assert finding.code == "copy-target-in-use"
     assert finding.message.endswith("of an earlier step")
     assert finding.missing.endswith("again")
+
+
+def test_an_ignored_code_does_not_count_and_is_counted_apart() -> None:
+    report = pl.check(doubled(fence=False), X, schedules=4, ignore="missing-commit-smem")
+    assert report.ok and report.findings == []
+    assert [finding.code for finding in report.ignored] == ["missing-commit-smem"]
+    assert str(report) == "no finding in 4 schedules; ignored: missing-commit-smem (1)"
+
+
+def test_ignoring_one_code_leaves_the_others() -> None:
+    report = pl.check(doubled(fence=False), X, schedules=4, exhaustive=True, ignore=["unobserved-completion"])
+    assert [finding.code for finding in report.findings] == ["missing-commit-smem"]
+    assert report.ignored == []
+
+
+def test_a_code_that_there_is_not() -> None:
+    with shows(
+        ValueError,
+        """
+        ignore: no finding has this code
+          got:      'data-races'
+          hint:     did you mean data-race?
+          test_check.py:N, in test_a_code_that_there_is_not
+            pl.check(doubled(), X, ignore=("data-races",))
+            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+        """,
+    ):
+        pl.check(doubled(), X, ignore=("data-races",))
+    with pytest.raises(pl.PalladioTypeError, match="ignore: the codes of findings are strings"):
+        pl.check(doubled(), X, ignore=3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("params", [plgpu.InterpretGPUParams, pltpu.InterpretParams])
+def test_a_run_on_the_simulator_ignores_a_code(params: Any) -> None:
+    ignoring = params(detect_races=True, ignore=("missing-commit-smem",))
+    with pytest.raises(CheckError):
+        doubled(fence=False, interpret=params(detect_races=True))(X)
+    doubled(fence=False, interpret=ignoring)(X)
+    with pytest.raises(pl.PalladioValueError, match="ignore: no finding has this code"):
+        params(ignore="nothing")
