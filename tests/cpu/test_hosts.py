@@ -16,7 +16,7 @@ import pytest
 
 import palladio as pl
 import palladio.numpy as jnp
-from palladio.base.errors import PalladioValueError
+from palladio.base.errors import PalladioError, PalladioValueError
 from palladio.call import launching, pallas_call
 from palladio.cpu import engine, host, launch_engine
 from palladio.cpu.host import Processor
@@ -262,7 +262,7 @@ def test_conformance(name: str, row: Row, monkeypatch: pytest.MonkeyPatch) -> No
 # 64-bit Arm: what would run there is compiled here.
 
 
-class Lowered(Exception):
+class Lowered(PalladioError):
     """Ends a call where machine code would be made."""
 
 
@@ -275,7 +275,7 @@ def lowered_for_arm(
 
     def note(text: str, signature: object) -> None:
         texts.append(text)
-        raise Lowered
+        raise Lowered("this is all")
 
     monkeypatch.setattr(host, "_current", lambda instructions: ARM)
     monkeypatch.setattr(engine, "MachineCode", note)
