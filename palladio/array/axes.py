@@ -6,6 +6,8 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from palladio.array.convert import Array, array_type, broadcast_to, call
 from palladio.base.errors import PalladioIndexError, PalladioTypeError, PalladioValueError
 from palladio.ops import shape as ops
@@ -49,6 +51,19 @@ def normalize_axes(axis: Axes, ndim: int) -> tuple[int, ...]:
     if len(set(axes)) != len(axes):
         raise PalladioValueError("an axis is named twice", argument="axis", got=given)
     return tuple(axes)
+
+
+def is_set(flag: Any, argument: str) -> bool:
+    """Whether a flag is set, which has to be known while tracing.
+
+    Raises:
+        PalladioTypeError: for what is no bool, such as an array.
+    """
+    if not isinstance(flag, (bool, int, np.bool_)):
+        raise PalladioTypeError(
+            "a flag is a static bool", argument=argument, got=f"{type(flag).__name__}: {flag!r:.60}"
+        )
+    return bool(flag)
 
 
 def restore(reduced: Array, shape: Shape, axes: tuple[int, ...]) -> Array:

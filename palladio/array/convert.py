@@ -12,7 +12,7 @@ from palladio.ir.op import Op
 from palladio.ops import casts, shape
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
-from palladio.types.types import ArrayType
+from palladio.types.types import ArrayType, described_shape
 
 ArrayLike = Any
 Array = Any
@@ -78,6 +78,8 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
 def broadcast_to(value: ArrayLike, shape_: tuple[int, ...]) -> Array:
     """The value repeated along new leading axes and axes of size 1."""
     old = array_type(value).shape
+    if type(shape_) is not tuple:
+        shape_ = described_shape(shape_)
     if old == shape_:
         return value
     if broadcast_shapes(old, shape_) != shape_:

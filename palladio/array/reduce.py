@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from palladio.array import arithmetic, compare
-from palladio.array.axes import Axes, flat, normalize_axes, normalize_axis, restore, spread
+from palladio.array.axes import Axes, flat, is_set, normalize_axes, normalize_axis, restore, spread
 from palladio.array.convert import (
     Array,
     ArrayLike,
@@ -70,7 +70,7 @@ def reduced(op: Op, a: Array, axis: Axes, keepdims: bool) -> Array:
     shape = array_type(a).shape
     axes = normalize_axes(axis, len(shape))
     found = call(op, a, axes=axes)
-    return restore(found, shape, axes) if keepdims else found
+    return restore(found, shape, axes) if is_set(keepdims, "keepdims") else found
 
 
 def as_array(a: ArrayLike) -> Array:
@@ -227,10 +227,10 @@ def _position(op: Op, a: ArrayLike, axis: int | None, keepdims: bool) -> Array:
     shape = array_type(a).shape
     if axis is None:
         found = call(op, flat(a), axis=0, dtype=dtypes.INT32)
-        return restore(found, shape, tuple(range(len(shape)))) if keepdims else found
+        return restore(found, shape, tuple(range(len(shape)))) if is_set(keepdims, "keepdims") else found
     axis = normalize_axis(axis, len(shape))
     found = call(op, a, axis=axis, dtype=dtypes.INT32)
-    return restore(found, shape, (axis,)) if keepdims else found
+    return restore(found, shape, (axis,)) if is_set(keepdims, "keepdims") else found
 
 
 def argmax(a: ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> Array:
@@ -454,4 +454,4 @@ def logsumexp(
     terms = exp(arithmetic.subtract(a, spread(top, shape, axes)))
     terms = terms if b is None else arithmetic.multiply(terms, b)
     found = arithmetic.add(log(sum(terms, axes, where=where)), top)
-    return restore(found, shape, axes) if keepdims else found
+    return restore(found, shape, axes) if is_set(keepdims, "keepdims") else found

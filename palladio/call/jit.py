@@ -17,8 +17,8 @@ import numpy as np
 from palladio.array import convert
 from palladio.array.foreign import all_to_numpy, common_library, described, from_numpy, library_of
 from palladio.base import trees
-from palladio.base.calls import checked_call
-from palladio.base.errors import PalladioError, PalladioTypeError, at_call
+from palladio.base.calls import checked_call, did_you_mean
+from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
 from palladio.driver.cache import PreparedCache
 from palladio.driver.compile import load
 from palladio.driver.executors import Runner, choose
@@ -69,6 +69,8 @@ def jit(
         require_function(fun, "what jit stages", "fun")
     numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
     names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
+    with at_call():
+        _check_names(fun, names)
     function = fun
     remembered = Remembered()
 
@@ -81,6 +83,25 @@ def jit(
             return _call(function, args, kwargs, static, names, interpret, remembered)
 
     return call
+
+
+def _check_names(function: Callable[..., Any], names: Sequence[Any]) -> None:
+    """Refuse a static name that no argument can have."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return
+    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        return
+    for name in names:
+        if name not in parameters:
+            raise PalladioValueError(
+                f"{function_name(function)} has no parameter of this name",
+                argument="static_argnames",
+                expected=", ".join(parameters),
+                got=repr(name),
+                hint=did_you_mean(str(name), parameters),
+            )
 
 
 def _static_positions(function: Callable[..., Any], numbers: Sequence[int], names: Sequence[str]) -> frozenset[int]:

@@ -10,7 +10,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from palladio.array.axes import normalize_axis
+from palladio.array.axes import is_set, normalize_axis
 from palladio.array.convert import Array, ArrayLike, array_type, call
 from palladio.array.positions import as_positions, clamped, from_start, static_position
 from palladio.array.reduce import as_array
@@ -86,7 +86,7 @@ def index_in_dim(operand: ArrayLike, index: int, axis: int = 0, keepdims: bool =
     extent, at = array_type(operand).shape[axis], operator.index(index)
     at = at + extent if at < 0 else at
     found = slice_in_dim(operand, at, at + 1, 1, axis)
-    return found if keepdims else squeeze(found, (axis,))
+    return found if is_set(keepdims, "keepdims") else squeeze(found, (axis,))
 
 
 def _placed(starts: ArrayLike, shape: Shape, sizes: Shape) -> tuple[Index, list[Array]]:
@@ -144,7 +144,7 @@ def dynamic_slice_in_dim(operand: ArrayLike, start_index: ArrayLike, slice_size:
 def dynamic_index_in_dim(operand: ArrayLike, index: ArrayLike, axis: int = 0, keepdims: bool = True) -> Array:
     """The part at an index of one axis, which stays, of size 1, with `keepdims`."""
     found = dynamic_slice_in_dim(operand, index, 1, axis)
-    return found if keepdims else squeeze(found, (normalize_axis(axis, array_type(operand).ndim),))
+    return found if is_set(keepdims, "keepdims") else squeeze(found, (normalize_axis(axis, array_type(operand).ndim),))
 
 
 def dynamic_update_slice(operand: ArrayLike, update: ArrayLike, start_indices: Any) -> Array:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 import numpy as np
 
 from palladio.array import FUNCTIONS, NAMESPACE, bits, indexing
+from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioAttributeError, PalladioNotImplementedError, PalladioTypeError
 from palladio.ir.program import Var
 from palladio.trace.reference import Ref
@@ -191,27 +193,42 @@ _REDUCTIONS = {
 }
 
 
+@functools.cache
 def _function(name: str) -> Callable[..., Any]:
     function = FUNCTIONS.get(name)
     if function is None:
         raise PalladioNotImplementedError(
             f"np.{name} has no meaning on a traced value", hint="palladio.numpy lists the functions that have"
         )
-    return function
+    return checked_call(function)
 
 
 def _binary(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
     def forward(self: Value, other: Any) -> Any:
-        return FUNCTIONS[name](self, other) if _is_operand(other) else NotImplemented
+        return FUNCTIONS[name](self, other) if _is_operand(other, name) else NotImplemented
 
     def backward(self: Value, other: Any) -> Any:
-        return FUNCTIONS[name](other, self) if _is_operand(other) else NotImplemented
+        return FUNCTIONS[name](other, self) if _is_operand(other, name) else NotImplemented
 
     return forward, backward
 
 
-def _is_operand(other: Any) -> bool:
-    return isinstance(other, (Traced, np.ndarray, np.generic, int, float, bool))
+def _is_operand(other: Any, name: str) -> bool:
+    """Whether traced values compute with it. What has operators of its own may know how to compute with them.
+
+    Raises:
+        PalladioTypeError: for what has none that could.
+    """
+    if isinstance(other, (Traced, np.ndarray, np.generic, int, float, bool)):
+        return True
+    wrong = (complex, list, tuple) if name in ("equal", "not_equal") else (complex, list, tuple, str, dict, type(None))
+    if isinstance(other, wrong):
+        raise PalladioTypeError(
+            "traced values compute with arrays and real numbers",
+            argument=name,
+            got=f"{type(other).__name__}: {other!r:.60}",
+        )
+    return False
 
 
 _OPERATORS = {
@@ -273,7 +290,7 @@ _UNARY = {"neg": "negative", "pos": "positive", "abs": "abs", "invert": "invert"
 
 def _method(name: str) -> Callable[..., Any]:
     def method(self: Value, *args: Any, **kwargs: Any) -> Any:
-        return FUNCTIONS[name](self, *args, **kwargs)
+        return _function(name)(self, *args, **kwargs)
 
     method.__name__ = name
     method.__doc__ = f"`palladio.numpy.{name}` of this array."
