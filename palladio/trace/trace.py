@@ -198,6 +198,14 @@ def stage(
             atoms = [_output(trace, value) for value in outputs]
         except PalladioError as error:
             raise located(error)  # noqa: B904  the same error, now located
+        except RecursionError as error:
+            if trace.parent is not None:
+                raise  # there is no room to say anything here
+            raise PalladioValueError(
+                f"Python's stack is full while {name} is traced",
+                hint="about 50 nested when, loop and calls are fine; sys.setrecursionlimit(n) makes room for more",
+                location=of_traceback(error.__traceback__),
+            ) from None
     weak = tuple(_is_weak(value) for value in outputs)
     captured = list(trace.captured.values())
     program = Program((*inputs, *(var for _, var in captured)), tuple(trace.eqns), tuple(atoms), name, location)
