@@ -15,18 +15,16 @@ import palladio as pl
 import palladio.numpy as jnp
 from benchmarks import inputs, peers, torch_peers
 from benchmarks.measure import OURS, Comparison, Contender, goal
-from palladio.cpu import host
 from palladio.library import attention, gmm, matmul, softmax, tgmm
 
 Array = np.ndarray[Any, Any]
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
-PANEL = host.current().sums[0]
-TILING = (14 // PANEL * PANEL, 1024, 512)  # rows of whole panels of the micro-kernels
-SKEWED_TILING = (8, 512, 256)
-TRANSPOSED_TILING = (512, 512, 512)
-SKEWED_TRANSPOSED_TILING = (256, 256, 512)
-DENSE_TILING = (256, 1024, 512)
+TILING = (256, 1024, 512)
+SKEWED_TILING = (256, 512, 256)
+TRANSPOSED_TILING = (inputs.M, 1024, 512)
+SKEWED_TRANSPOSED_TILING = (inputs.M, 256, 512)
+DENSE_TILING = (512, 2048, 512)
 ROWS = 16
 
 TOLERANCES = {np.dtype(np.float32): 1e-5, BFLOAT16: 4e-3}

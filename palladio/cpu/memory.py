@@ -6,7 +6,7 @@ Fresh pages cost more than many kernels: the system clears each when it is first
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
+from collections import OrderedDict
 from typing import Any
 
 import numpy as np
@@ -32,28 +32,39 @@ def aligned(size: int) -> Array:
 
 
 class Pool:
-    """Blocks of memory by size."""
+    """Blocks of memory by size; those of sizes that nobody has given for the longest time make room for others."""
 
     def __init__(self) -> None:
         # Giving may happen in the middle of taking, when the interpreter collects a lease there.
         self.lock = threading.RLock()
-        self.free: defaultdict[int, list[Array]] = defaultdict(list)
+        self.free: OrderedDict[int, list[Array]] = OrderedDict()
         self.kept = 0
 
     def take(self, size: int) -> Array:
         """A block, used before or not."""
         with self.lock:
-            if not self.free[size]:
+            blocks = self.free.get(size)
+            if not blocks:
                 return aligned(size)
             self.kept -= size
-            return self.free[size].pop()
+            return blocks.pop()
 
     def give(self, block: Array) -> None:
         """A block that nobody uses any more."""
+        size = block.nbytes
+        if size > KEPT_BYTES:
+            return
         with self.lock:
-            if self.kept + block.nbytes <= KEPT_BYTES:
-                self.kept += block.nbytes
-                self.free[block.nbytes].append(block)
+            self.free.setdefault(size, []).append(block)
+            self.free.move_to_end(size)
+            self.kept += size
+            while self.kept > KEPT_BYTES:
+                oldest, blocks = next(iter(self.free.items()))
+                if blocks:
+                    blocks.pop()
+                    self.kept -= oldest
+                else:
+                    del self.free[oldest]
 
 
 class Lease:

@@ -2,33 +2,33 @@
 
 The right operand is packed into panels as wide as a micro-kernel's sums, in the order in which they are read. A block
 of an array that nothing writes stays packed for later steps that show the same one. The rows of the left operand are
-laid out a panel at a time, for as many steps along the summed axis as the first-level cache holds; then every panel of
-the right operand is multiplied with them. A micro-kernel is a function of its own, so that its code is there once,
-whoever calls it; it adds to a block of sums that stay in registers throughout.
+laid out a panel at a time, then every panel of the right operand is multiplied with them. The first panel of rows
+packs the right operand meanwhile, where that lies in memory row by row. A micro-kernel is a function of its own, so
+that its code is there once, whoever calls it; its sums stay in registers throughout, and it asks memory for what comes
+next: the next panel of rows, and the right operand of a later step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from palladio.cpu import host, registers
-from palladio.cpu.emit import Emitter, Index, V, element_of, vector
+from palladio.cpu.emit import Index, V
+from palladio.cpu.micro_kernel import LINE_BYTES, micro_kernel, transposed
 from palladio.cpu.scope import Scope
-from palladio.cpu.tiles import Buffer, Memory, Tile, widths, write
+from palladio.cpu.tiles import Buffer, Memory, Tile, fill, rows_of, widths, write
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 
-DEPTH_BYTES = 1536
-"""Bytes of each row of the left operand that are laid out at a time: a panel of them takes half a first-level cache."""
+DEPTH_BYTES = 4096
+"""Bytes of each row of the left operand that are laid out at a time: a panel of them stays in a second-level cache."""
 
 KEPT_BYTES = 8 << 20
 """How much of packed blocks a thread keeps for one product."""
 
 # Rows a multiple of the page size apart would evict each other from the cache.
 _APART = 16
-
-LINE_BYTES = 64
 
 TOGETHER = 8
 """Rows of the right operand that are packed together."""
@@ -43,12 +43,22 @@ Span = tuple[Index, Index]
 
 
 @dataclass(frozen=True)
-class Line:
-    """Memory that will be read: what is at `base + column * itemsize + row * stride`, strides in bytes."""
+class Area:
+    """Memory that will be read.
+
+    Fields:
+        base: its first element.
+        between: bytes between its rows.
+        rows: how many it has.
+        lines: the lines of each.
+        there: whether it is there, if that is known only when the kernel runs.
+    """
 
     base: V
-    itemsize: int
-    stride: Index
+    between: Index
+    rows: int
+    lines: Index
+    there: V | None = None
 
 
 @dataclass(frozen=True)
@@ -60,7 +70,9 @@ class Operand:
         transposed: from (i, j, width) the elements [i, j], [i + 1, j], …, where that is the way they lie in memory.
         steady: where it is, if that is a block of an array that nothing writes.
         reads: the memory that computing an element reads.
-        lines: where the cache lines of a panel's row are that later steps will pack; for the right operand.
+        near: where the elements that it is computed from lie row by row, at the same places; for the left operand.
+        later: the block that a later step will pack; for the right operand.
+        plain: its elements as they lie in memory, row by row, if they need no more than packing.
     """
 
     rows: int
@@ -69,7 +81,9 @@ class Operand:
     transposed: Element | None
     steady: Buffer | None
     reads: Collection[Memory]
-    lines: Sequence[Line] = ()
+    near: Buffer | None = None
+    later: Area | None = None
+    plain: Buffer | None = None
 
 
 def cut(extent: int, size: int) -> Iterator[tuple[int, int, int]]:
@@ -91,6 +105,7 @@ class Piece:
         begin, count: the first step that is multiplied, and how many are.
         packed: where these steps of the right operand are packed.
         room: the steps of each panel there.
+        starts: whether nothing has been multiplied before.
     """
 
     first: Index
@@ -99,6 +114,7 @@ class Piece:
     count: Index
     packed: V
     room: int
+    starts: V
 
 
 class Product:
@@ -131,61 +147,170 @@ class Product:
         pieces = max(1, -(-self.depth * sums.itemsize // DEPTH_BYTES))
         self.steps = max(1, -(-self.depth // pieces))
         self.left = self.left_room()
+        # The number of the panel of rows that is multiplied, and the pace at which memory is asked for a later block.
+        self.number: Index = 0
+        self.pace: Index = 0
+        # Where the result ends.
+        self.into: Buffer | None = None
 
-    def run(self, target: Buffer, init: Tile | None) -> None:
-        """Emit it. The target has the dtype of the sums, and its columns are neighbours in memory."""
-        self.start(target, init)
-        if self.span is not None:
-            self.run_span(target, self.span)
+    def run(self, target: Buffer, init: Tile | None, rows: Span | None = None) -> None:
+        """Emit it, or some of its rows. The target has the dtype of the sums; its columns are neighbours in memory."""
+        if init is not None:
+            self.start(target, init)
+        rows, self.into = rows or (0, self.lhs.rows), target
+        for _ in self.panels(rows, lambda row: target.address(self.e, (row, 0)), target.strides[0], init is None):
+            pass
+
+    def by_panels(
+        self, use: Callable[[Buffer, Index, int], None], init: Tile | None, rows: Span | None, into: Buffer | None
+    ) -> None:
+        """Emit it a few rows at a time, in a buffer that the next ones come to as well.
+
+        Args:
+            use: gets the buffer `sums[height, columns]`, the number of the first row in it, and the height.
+            into: where all rows end.
+        """
+        self.into = into
+        room = self.scope.arena.buffer(self.e, (self.height, self.rhs.columns), self.sums)
+        stride = room.strides[0]
+        rows = rows or (0, self.lhs.rows)
+        for row, height in self.panels(rows, lambda row: room.base, stride, init is None, init):
+            use(Buffer(room.base, room.strides, (height, self.rhs.columns), self.sums), row, height)
+
+    def start(self, target: Buffer, init: Tile) -> None:
+        """Write what the product is added to, unless it is there."""
+        if not init.shape:
+            write(self.e, Tile(target.type, lambda index, width: init.at((), width)), target)
+        elif init.buffer is None or (init.buffer.base, init.buffer.strides) != (target.base, target.strides):
+            write(self.e, init, target)
+
+    def panels(
+        self, rows: Span, place: Callable[[Index], V], stride: Index, fresh: bool, init: Tile | None = None
+    ) -> Iterator[tuple[Index, int]]:
+        """Compute a panel of rows after the other: each is yielded, as its first row and its height, when it is done.
+
+        Args:
+            place, stride: where the sums of a panel are, and how many elements its rows are apart.
+            fresh: the sums begin at zero, whatever is there.
+        """
+        e = self.e
+        some = e.compare("icmp slt", *map(e.index, rows)) if any(isinstance(bound, V) for bound in rows) else None
+        with e.when(some):
+            packed, needed = self.packed() if self.span is None else (self.packed_span(self.span), None)
+            self.pace = self.paced(rows)
+            for row, height, packs in self.row_panels(rows, packed, needed):
+                self.number = e.binary("udiv", e.index(e.sub(row, rows[0])), V(str(self.height), "i64"))
+                target = Buffer(place(row), (stride, 1), (height, self.rhs.columns), self.sums)
+                if init is not None:
+                    self.start(target, rows_of(e, init, row, height))
+                if fresh and self.span is not None:
+                    with e.when(e.compare("icmp sge", *map(e.index, self.span))):
+                        fill(e, target, 0)
+                if self.lhs.rows * self.depth * self.rhs.columns > LONG:
+                    self.scope.function.look()
+                for piece in self.pieces(packed):
+                    self.lay_out(row, height, piece)
+                    self.multiply(target, piece, row, fresh, packs)
+                yield row, height
+
+    def paced(self, rows: Span) -> Index:
+        """How many lines of a later block are asked for in each step of a micro-kernel, from either end, in 1/65536."""
+        e, later = self.e, self.rhs.later
+        if later is None:
+            return 0
+        panels = self.quotient(e.add(e.sub(rows[1], rows[0]), self.height - 1), self.height)
+        lines = e.mul(e.mul(later.lines, later.rows), 32768)
+        pace = self.quotient(lines, e.mul(panels, max(1, self.calls * self.depth)))
+        return pace if later.there is None else e.select(later.there, e.index(pace), V("0", "i64"))
+
+    def row_panels(self, rows: Span, packed: V, needed: V | None) -> Iterator[tuple[Index, int, bool]]:
+        """Rows cut into panels: (first row, height, packs). A rest that is not known is cut into powers of two.
+
+        Args:
+            needed: whether the right operand must be packed. The first panel does that if it has enough rows.
+        """
+        e, (low, high) = self.e, rows
+        first, tall = low, V(str(self.height), "i64")
+        if needed is not None:
+            enough = (
+                e.compare("icmp sge", e.index(e.sub(high, low)), tall) if self.packs_meanwhile else V("false", "i1")
+            )
+            both = e.binary("and", needed, enough)
+            with e.when(e.binary("xor", needed, both)):
+                self.pack(packed)
+            if self.packs_meanwhile:
+                with e.when(both):
+                    yield low, self.height, True
+                first = e.add(low, e.select(both, tall, V("0", "i64")))
+        if isinstance(low, int) and isinstance(high, int):
+            for top, bottom, height in cut(high - low, self.height):
+                with e.loop(e.add(first if top == 0 else low, top), low + bottom, height) as row:
+                    yield row, height, False
             return
-        packed = self.packed()
+        count = e.index(e.sub(high, low))
+        rest = e.binary("urem", count, tall)
+        behind = e.sub(high, rest)
+        with e.loop(first, behind, self.height) as row:
+            yield row, self.height, False
+        for height in (1 << bit for bit in reversed(range((self.height - 1).bit_length()))):
+            with e.when(e.compare("icmp ne", e.binary("and", rest, V(str(height), "i64")), V("0", "i64"))):
+                yield e.add(behind, e.binary("and", rest, V(str(-2 * height), "i64"))), height, False
+
+    @property
+    def packs_meanwhile(self) -> bool:
+        """Whether a panel of rows can pack the right operand while it is multiplied."""
+        return self.rhs.plain is not None and self.rhs.columns % self.wide == 0 and self.lhs.rows >= self.height
+
+    @property
+    def wide(self) -> int:
+        """The columns of a whole panel."""
+        return registers.LANES * self.vectors
+
+    def pieces(self, packed: V) -> Iterator[Piece]:
+        """The depth in pieces."""
+        if self.span is not None:
+            yield from self.span_pieces(self.span, packed)
+            return
         for first, stop, steps in cut(self.depth, self.steps):
             with self.e.loop(first, stop, steps) as k:
-                self.run_piece(target, self.whole_piece(packed, k, steps))
+                yield self.whole_piece(packed, k, steps)
 
     def whole_piece(self, packed: V, k: Index, steps: int) -> Piece:
         """All of some steps, packed behind those before them."""
         place = self.e.pointer(packed, self.e.mul(k, self.rhs.columns), self.word.itemsize)
-        return Piece(k, steps, k, steps, place, steps)
+        starts = self.e.compare("icmp eq", self.e.index(k), V("0", "i64"))
+        return Piece(k, steps, k, steps, place, steps, starts)
 
-    def run_piece(self, target: Buffer, piece: Piece) -> None:
-        """Add the product of some steps."""
-        for top, bottom, height in cut(self.lhs.rows, self.height):
-            with self.e.loop(top, bottom, height) as row:
-                if self.lhs.rows * self.depth * self.rhs.columns > LONG:
-                    self.scope.function.look()
-                self.lay_out(row, height, piece)
-                self.multiply(target, piece, row, height)
+    def packed_span(self, span: Span) -> V:
+        """The address of the packed right operand, of the steps of a span."""
+        pieces = -(-self.depth // self.span_steps)
+        room = self.scope.arena.buffer(self.e, (pieces * self.span_steps * self.rhs.columns,), self.word)
+        for piece in self.span_pieces(span, room.base):
+            count = self.e.index(piece.count)
+            whole = self.e.binary("and", count, V(str(-TOGETHER), "i64"))
+            self.pack_steps(piece, 0, whole, TOGETHER)
+            self.pack_steps(piece, whole, count, 1)
+        return room.base
 
-    def run_span(self, target: Buffer, span: Span) -> None:
-        """Add the product of the steps of a span, from whole vectors of the left operand around them."""
-        e, lanes = self.e, registers.LANES
+    @property
+    def span_steps(self) -> int:
+        """The steps of a piece of a span: whole vectors of the left operand."""
+        return -(-self.steps // registers.LANES) * registers.LANES
+
+    def span_pieces(self, span: Span, packed: V) -> Iterator[Piece]:
+        """A span in pieces, with whole vectors of the left operand around it."""
+        e, lanes, steps = self.e, registers.LANES, self.span_steps
         low, high = map(e.index, span)
-        steps = -(-self.steps // lanes) * lanes
         aligned = e.binary("and", low, V(str(-lanes), "i64"))
         behind = e.binary("and", e.index(e.add(high, lanes - 1)), V(str(-lanes), "i64"))
         some = e.compare("icmp slt", low, high)
-        room = self.scope.arena.buffer(e, (steps * self.rhs.columns,), self.word)
         with e.loop(aligned, e.select(some, high, aligned), steps) as k:
             begin = e.intrinsic("smax", "i64", e.index(k), low)
             end = e.intrinsic("smin", "i64", e.index(e.add(k, steps)), high)
             laid = e.intrinsic("smin", "i64", V(str(steps), "i64"), e.index(e.sub(behind, k)))
-            piece = Piece(k, laid, begin, e.sub(end, begin), room.base, steps)
-            count = e.index(piece.count)
-            whole = e.binary("and", count, V(str(-TOGETHER), "i64"))
-            self.pack_steps(piece, 0, whole, TOGETHER)
-            self.pack_steps(piece, whole, count, 1)
-            self.run_piece(target, piece)
-
-    def start(self, target: Buffer, init: Tile | None) -> None:
-        """Write what the product is added to, zero if there is nothing."""
-        if init is None:
-            register = registers.register(self.sums)
-            write(self.e, Tile(target.type, lambda index, width: self.e.constant(0, vector(register, width))), target)
-        elif not init.shape:
-            write(self.e, Tile(target.type, lambda index, width: init.at((), width)), target)
-        elif init.buffer is None or (init.buffer.base, init.buffer.strides) != (target.base, target.strides):
-            write(self.e, init, target)
+            place = e.pointer(packed, e.mul(e.sub(k, aligned), self.rhs.columns), self.word.itemsize)
+            first = e.compare("icmp eq", e.index(k), aligned)
+            yield Piece(k, laid, begin, e.sub(end, begin), place, steps, first)
 
     def column_panels(self) -> Iterator[tuple[int, int, int, int]]:
         """How the columns are cut: (first, end, vectors of a panel, lanes of a vector)."""
@@ -199,8 +324,8 @@ class Product:
 
     # The right operand.
 
-    def packed(self) -> V:
-        """The address of the packed right operand, packed unless it still is."""
+    def packed(self) -> tuple[V, V]:
+        """The address of the packed right operand, and whether it must be packed there: unless it still is."""
         size = max(1, self.depth * self.rhs.columns)
         steady, notes = self.rhs.steady, self.scope.function.notes
         slot, slots = self.scope.function.innermost
@@ -210,14 +335,12 @@ class Product:
         place = room.address(self.e, (slot, 0))
         noted = notes.take(slots) if steady is not None and notes is not None else None
         if steady is None or noted is None:
-            self.pack(place)
-        else:
-            self.scope.function.packed.update(self.rhs.reads)
-            self.pack_once(place, steady, noted.address(self.e, (slot,)))
-        return place
+            return place, V("true", "i1")
+        self.scope.function.packed.update(self.rhs.reads)
+        return place, self.noted(steady, noted.address(self.e, (slot,)))
 
-    def pack_once(self, place: V, steady: Buffer, note: V) -> None:
-        """Pack unless the note says that this block is what was packed here last.
+    def noted(self, steady: Buffer, note: V) -> V:
+        """Note that a block is packed now; returns whether it was not, by the note, what was packed last.
 
         A block that reaches past the edge of its array is a copy in the arena and changes: it is never noted.
         """
@@ -228,9 +351,8 @@ class Product:
         elsewhere = e.compare("icmp uge", e.binary("sub", key, arena), size)
         same = e.compare("icmp eq", key, e.load("i64", note, 8))
         kept = e.binary("and", same, elsewhere)
-        with e.when(e.binary("xor", kept, V("true", "i1"))):
-            self.pack(place)
-            e.store(e.select(elsewhere, key, V("0", "i64")), note, 8)
+        e.store(e.select(elsewhere, key, V("0", "i64")), note, 8)
+        return e.binary("xor", kept, V("true", "i1"))
 
     def pack(self, place: V) -> None:
         """Compute the right operand into panels: for each piece of the depth, panel by panel, step by step.
@@ -313,145 +435,91 @@ class Product:
 
     # The product of a panel with all panels.
 
-    def multiply(self, target: Buffer, piece: Piece, row: Index, height: int) -> None:
-        e = self.e
+    def multiply(self, target: Buffer, piece: Piece, row: Index, fresh: bool, packs: bool) -> None:
+        e, height = self.e, target.shape[0]
+        starts = piece.starts if fresh else V("false", "i1")
         skipped = e.mul(e.sub(piece.begin, piece.first) if piece.begin is not piece.first else 0, self.left.strides[1])
         left = e.pointer(self.left.base, skipped, self.word.itemsize)
         for start, end, vectors, width in self.column_panels():
-            name = self.kernel(height, vectors, width)
             with e.loop(start, end, vectors * width) as column:
-                ahead = self.ahead(piece, row, column)
+                streams = self.streams(piece, row, column) if height == self.height else []
+                more = "".join(f", {argument}" for stream in streams for argument in stream)
+                more += self.unpacked(piece, column) if packs else ""
                 panel = self.panel(piece, column)
-                place = target.address(e, (row, column))
+                place = target.address(e, (0, column))
                 stride = e.index(e.mul(target.strides[0], self.sums.itemsize))
-                e.line(f"call void @{name}({left}, {panel}, {place}, {stride}, {e.index(piece.count)}{ahead})")
+                name = self.kernel(height, vectors, width, len(streams), packs)
+                e.line(f"call void @{name}({left}, {panel}, {place}, {stride}, {e.index(piece.count)}, {starts}{more})")
 
-    def ahead(self, piece: Piece, row: Index, column: Index) -> str:
-        """The arguments of a micro-kernel that say what it asks memory for: once for all rows, else nothing far."""
-        e, arguments = self.e, ""
-        for line in self.rhs.lines:
-            place = e.add(e.mul(column, line.itemsize), e.mul(piece.first, line.stride))
-            address, stride = e.pointer(line.base, place, 1), line.stride
-            if not isinstance(row, int):
-                first = e.compare("icmp eq", row, V("0", "i64"))
-                address, stride = e.select(first, address, self.left.base), e.choose(first, stride, 0)
-            elif row > 0:
-                address, stride = self.left.base, 0
-            arguments += f", {address}, {e.index(stride)}"
-        return arguments
+    def unpacked(self, piece: Piece, column: Index) -> str:
+        """The arguments of a micro-kernel that say where a right panel is that it packs."""
+        e, plain = self.e, self.rhs.plain
+        if plain is None:
+            return ""
+        row = e.mul(piece.begin, 2 if self.pairs else 1)
+        return f", {plain.address(e, (row, column))}, {e.index(e.mul(plain.strides[0], plain.dtype.itemsize))}"
 
-    def kernel(self, height: int, vectors: int, width: int) -> str:
+    def stream(self, area: Area, done: Index, pace: Index) -> list[V]:
+        """The arguments of a micro-kernel that asks memory for a part of an area.
+
+        Args:
+            done: how many steps of micro-kernels have done so before.
+            pace: how many lines, in 1/65536, they ask for in each step, from either end.
+        """
+        e = self.e
+        end = e.index(e.mul(area.lines, 65536))
+        until = e.pointer(
+            area.base, e.add(e.mul(area.between, area.rows - 1), e.mul(e.sub(area.lines, 1), LINE_BYTES)), 1
+        )
+        pace = e.intrinsic("umin", "i64", e.index(pace), end)
+        position = e.binary("mul", e.index(done), pace)
+        row = e.mul(e.binary("udiv", position, end), area.between)
+        return [area.base, until, *map(e.index, (area.between, row, e.binary("urem", position, end), end, pace))]
+
+    def streams(self, piece: Piece, row: Index, column: Index) -> list[list[V]]:
+        """What micro-kernels ask memory for while they run, evenly through all of them."""
+        e, found, near, later = self.e, [], self.lhs.near, self.rhs.later
+        panel = column // self.wide if isinstance(column, int) else e.binary("udiv", column, V(str(self.wide), "i64"))
+        done, steps = e.add(e.mul(panel, self.depth), piece.first), self.calls * self.depth
+        if later is not None:
+            found.append(self.stream(later, e.add(e.mul(self.number, steps), done), self.pace))
+        if near is not None:
+            # The next panel of rows, the same steps.
+            steps_bytes = near.dtype.itemsize * (2 if self.pairs else 1)
+            lines = e.add(self.quotient(e.mul(piece.laid, steps_bytes), LINE_BYTES), 1)
+            start = near.address(e, (e.add(row, self.height), e.mul(piece.first, 2 if self.pairs else 1)))
+            area = Area(start, e.mul(near.strides[0], near.dtype.itemsize), self.height, lines)
+            pace = self.quotient(e.mul(lines, self.height * 32768), e.mul(piece.count, self.calls))
+            found.append(self.stream(area, e.mul(panel, piece.count), pace))
+        if self.into is not None:
+            # Where the next panel's sums will be written.
+            size = self.into.dtype.itemsize
+            lines = max(1, self.rhs.columns * size // LINE_BYTES)
+            start = self.into.address(e, (e.add(row, self.height), 0))
+            area = Area(start, e.mul(self.into.strides[0], size), self.height, lines)
+            pace = self.quotient(lines * self.height * 32768, e.mul(piece.count, self.calls))
+            found.append(self.stream(area, e.mul(panel, piece.count), pace))
+        return found
+
+    def quotient(self, x: Index, y: Index) -> Index:
+        """A whole number of times that one is in the other."""
+        known = isinstance(x, int) and isinstance(y, int)
+        return x // y if known else self.e.binary("udiv", self.e.index(x), self.e.index(y))  # type: ignore[operator]
+
+    @property
+    def calls(self) -> int:
+        """The panels of columns."""
+        return sum(-(-(end - start) // (vectors * width)) for start, end, vectors, width in self.column_panels())
+
+    def kernel(self, height: int, vectors: int, width: int, streams: int, packs: bool) -> str:
         """The micro-kernel for blocks of `height` rows of `vectors` vectors, by name."""
         strides: tuple[int, int] = self.left.strides  # type: ignore[assignment]
         name = f"multiply_{'pairs' if self.pairs else self.sums}_{height}x{vectors}x{width}_{strides[0]}_{strides[1]}"
-        name += f"_ahead{len(self.rhs.lines)}" if self.rhs.lines else ""
+        name += f"_ahead{streams}" if streams else ""
+        name += "_packs" if packs else ""
         declared = self.e.declared
         if name not in declared:
-            text, needed = micro_kernel(
-                name, self.sums, self.word, (height, vectors, width), strides, len(self.rhs.lines)
-            )
+            text, needed = micro_kernel(name, self.sums, self.word, (height, vectors, width), strides, streams, packs)
             declared.update(needed)
             declared[name] = text
         return name
-
-
-def micro_kernel(
-    name: str, sums: DType, word: DType, size: tuple[int, int, int], strides: tuple[int, int], lines: int = 0
-) -> tuple[str, dict[str, str]]:
-    """A function that adds a panel of rows times a panel of columns to a block of sums, and what it declares.
-
-    Its arguments are the two panels, the sums, the bytes between rows of sums, and the number of steps, at least 1;
-    then addresses, and bytes between them for each step, for which memory is asked meanwhile.
-
-    Args:
-        word: the dtype of the elements of the panels: that of the sums, or int32 for pairs of bfloat16.
-        size: (rows, vectors of each row, lanes of each vector).
-        strides: elements between the rows, and between the steps, of the left panel.
-        lines: how many addresses memory is asked for in each step.
-    """
-    e = Emitter()
-    height, vectors, width = size
-    type, itemsize = vector(registers.register(sums), width), sums.itemsize
-    multiply = multiply_add if word == sums else multiply_pairs
-    targets = []
-    row = V("%sums", "ptr")
-    for r in range(height):
-        row = e.value("ptr", f"getelementptr i8, ptr {row.text}, i64 %stride") if r else row
-        targets += [e.pointer(row, n * width, itemsize) for n in range(vectors)]
-    start = [e.load(type, target, itemsize) for target in targets]
-    totals = [V(f"%total{n}", type) for n in range(len(targets))]
-    e.jump("steps")
-    e.label("steps")
-    patch = len(e.lines)
-    e.lines += [""] * (len(targets) + 3 + lines)
-    left, right, k = V("%left", "ptr"), V("%right", "ptr"), V("%k", "i64")
-    words = vector(registers.register(word), width)
-    asked = [V(f"%ahead{n}", "ptr") for n in range(lines)]
-    for address in asked:
-        e.prefetch(address)
-    columns = [e.load(words, e.pointer(right, n * width, itemsize), itemsize) for n in range(vectors)]
-    sums_now = []
-    for r in range(height):
-        element = e.load(registers.register(word), e.pointer(left, r * strides[0], itemsize), itemsize)
-        spread = e.splat(element, width)
-        sums_now += [multiply(e, spread, columns[n], totals[r * vectors + n]) for n in range(vectors)]
-    moves = {
-        left: ("%lhs", e.pointer(left, strides[1], itemsize)),
-        right: ("%rhs", e.pointer(right, vectors * width, itemsize)),
-        k: ("%count", e.value("i64", "sub nuw nsw i64 %k, 1")),
-    }
-    for n, address in enumerate(asked):
-        after = e.value("ptr", f"getelementptr i8, ptr {address.text}, i64 %stride{n}")
-        moves[address] = (f"%from{n}", after)
-    more = e.compare("icmp ne", moves[k][1], V("0", "i64"))
-    e.branch(more, "steps", "done")
-    phis = [(var, before, after.text) for var, (before, after) in moves.items()]
-    phis += [(t, s.text, now.text) for t, s, now in zip(totals, start, sums_now, strict=True)]
-    e.lines[patch : patch + len(phis)] = [
-        f"  {var.text} = phi {var.type} [ {before}, %entry ], [ {after}, %steps ]" for var, before, after in phis
-    ]
-    e.label("done")
-    for total, target in zip(sums_now, targets, strict=True):
-        e.store(total, target, itemsize)
-    head = (
-        f"define internal void @{name}(ptr noalias readonly %lhs, ptr noalias readonly %rhs, ptr noalias %sums, "
-        "i64 %stride, i64 %count" + "".join(f", ptr %from{n}, i64 %stride{n}" for n in range(lines)) + ") "
-        "noinline nounwind"
-    )
-    return "\n".join([head + " {", "entry:", *e.lines, "  ret void", "}"]), e.declared
-
-
-def multiply_add(e: Emitter, x: V, y: V, total: V) -> V:
-    """`x * y + total`."""
-    if element_of(total.type) in ("float", "double"):
-        return registers.multiply_add(e, x, y, total)
-    return e.binary("add", total, e.binary("mul", x, y))
-
-
-def multiply_pairs(e: Emitter, x: V, y: V, total: V) -> V:
-    """`x[0] * y[0] + x[1] * y[1] + total` of pairs of bfloat16, in float32 (VDPBF16PS; it takes subnormals for 0)."""
-    pairs = [e.value("<32 x bfloat>", f"bitcast {value} to <32 x bfloat>") for value in (x, y)]
-    return e.intrinsic("x86.avx512bf16.dpbf16ps", total.type, total, *pairs, suffix="512")
-
-
-def transposed(e: Emitter, rows: list[V]) -> list[V]:
-    """A square of vectors, a power of two of them, transposed: pairs of halves change places, ever smaller ones."""
-    count = len(rows)
-    half = count // 2
-    while half:
-        for first in range(0, count, 2 * half):
-            for n in range(first, first + half):
-                upper, lower = rows[n], rows[n + half]
-                low = [i for i in range(count) if not i & half]
-                rows[n] = _shuffled(e, upper, lower, {i: i for i in low} | {i + half: count + i for i in low})
-                rows[n + half] = _shuffled(
-                    e, upper, lower, {i: i + half for i in low} | {i + half: count + i + half for i in low}
-                )
-        half //= 2
-    return rows
-
-
-def _shuffled(e: Emitter, x: V, y: V, lanes: dict[int, int]) -> V:
-    """A vector with lane i from lane `lanes[i]` of both vectors side by side."""
-    mask = ", ".join(f"i32 {lanes[lane]}" for lane in range(len(lanes)))
-    return e.value(x.type, f"shufflevector {x}, {y}, <{len(lanes)} x i32> <{mask}>")

@@ -15,7 +15,7 @@ from palladio.cpu import registers
 from palladio.cpu.callbacks import LOOK, Callback
 from palladio.cpu.emit import Emitter, Index, V
 from palladio.cpu.spans import annotate
-from palladio.cpu.tiles import Arena, Buffer, Memory, Tile, asking, fill, keep, scalar_tile, tile_of
+from palladio.cpu.tiles import Arena, Buffer, Memory, Tile, asking, fill, keep, row_by_row, scalar_tile, tile_of
 from palladio.ir.program import Atom, Eqn, Literal, Program, Var
 from palladio.types import dtypes
 from palladio.types.effects import EffectKind
@@ -205,6 +205,10 @@ ALONE = frozenset({"add", "sub", "mul", "div", "max", "min", "neg", "exp", "sele
 """Operations whose result at an index needs nothing but the operands there."""
 
 
+ROW_BY_ROW = frozenset({"convert", "select"})
+"""Operations element by element that are applied to a matrix while it is computed, a few rows at a time."""
+
+
 def reduces_rows(eqn: Eqn | None, atom: Atom) -> bool:
     """Whether an equation goes through the elements of an array row by row, each once."""
     if eqn is None or not eqn.op.name.startswith("reduce_") or eqn.inputs != (atom,):
@@ -276,7 +280,8 @@ class Scope:
         inputs = [self.ready(self.keep_in_passing(atom, eqn), eqn) for atom in eqn.inputs]
         inputs = [self.last_seen(entry, atom) for entry, atom in zip(inputs, eqn.inputs, strict=True)]
         self.function.eqn = eqn
-        outputs = self.function.rules[name](self, *inputs, **eqn.params)
+        lazily = self.row_by_row(name, inputs, **eqn.params)
+        outputs = self.function.rules[name](self, *inputs, **eqn.params) if lazily is None else (lazily,)
         annotate(self.e, eqn, inputs, outputs)
         for var, tile in zip(eqn.outputs, outputs, strict=True):
             shared = self.uses[var] > 1 and not tile.cheap and tile.buffer is None
@@ -369,9 +374,29 @@ class Scope:
             return entry if isinstance(entry, Tile) else None
         return None
 
+    def lone_panels(self, eqn: Eqn) -> bool:
+        """Whether one input of an equation, and no more, is computed in an order of its own, a few rows at a time."""
+        lazy = [entry for entry in map(self.entry, eqn.inputs) if isinstance(entry, Tile) and entry.fill is not None]
+        return len(lazy) == 1 and lazy[0].panels is not None
+
+    def row_by_row(self, name: str, inputs: Sequence[Entry], **params: object) -> Tile | None:
+        """An operation applied to a matrix while it is computed, if that is what one of the inputs is."""
+        lazy = [n for n, entry in enumerate(inputs) if isinstance(entry, Tile) and entry.panels is not None]
+        if name not in ROW_BY_ROW or len(lazy) != 1:
+            return None
+        before, behind, rule = inputs[: lazy[0]], inputs[lazy[0] + 1 :], self.function.rules[name]
+
+        def applied(part: Entry) -> Tile:
+            (found,) = rule(self, *before, part, *behind, **params)
+            return found
+
+        whole: Tile = inputs[lazy[0]]  # type: ignore[assignment]
+        return row_by_row(self.e, whole.panels, applied, applied(whole))  # type: ignore[arg-type]
+
     def ready(self, entry: Entry, eqn: Eqn) -> Entry:
-        """An input as its rule wants it: only additions and stores take a tile that has an order of its own."""
-        if isinstance(entry, Tile) and entry.fill is not None and eqn.op.name not in ("add", "store"):
+        """An input as its rule wants it: only some take a tile that has an order of its own."""
+        taken = eqn.op.name in ("add", "store") or (eqn.op.name in ROW_BY_ROW and self.lone_panels(eqn))
+        if isinstance(entry, Tile) and entry.fill is not None and not taken:
             return self.keep(entry)
         if isinstance(entry, Tile) and eqn.op.name in ("loop", "repeat") and not entry.cheap and entry.buffer is None:
             return self.keep(entry)

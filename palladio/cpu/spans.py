@@ -38,15 +38,20 @@ def annotate(e: Emitter, eqn: Eqn, inputs: Sequence[Any], outputs: Sequence[Tile
     elif name == "bitwise_and" and out.dtype == dtypes.BOOL:
         out.spans = _both(e, inputs[0].spans, inputs[1].spans)
     elif name == "select":
-        mask, value, _ = inputs
+        mask, value, rest = inputs
         other = eqn.inputs[2]
         if isinstance(other, Literal) and other.value == 0 and mask.shape == out.shape:
             out.spans = _both(e, mask.spans, value.spans)
+            out.near = value.buffer
+        if rest.buffer is not None and mask.shape == rest.shape:
+            out.unless = mask, value, rest.buffer
     elif name == "convert":
         out.spans = dict(inputs[0].spans)
     elif name in _REARRANGED:
         axes = _REARRANGED[name](inputs[0].shape, out.shape, params)
         out.spans = {axes[axis]: span for axis, span in inputs[0].spans.items() if axis in axes}
+        if name == "broadcast":
+            out.alike = frozenset(range(len(out.shape))).difference(axes.values())
         if inputs[0].ramp is not None and inputs[0].ramp[0] in axes:
             out.ramp = (axes[inputs[0].ramp[0]], inputs[0].ramp[1])
 

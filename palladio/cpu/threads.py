@@ -14,11 +14,15 @@ import itertools
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 TURNS = 16
 """How often a thread comes back for more tasks: so often that all end together, and that an interrupt is seen soon."""
+
+BRIEF_S, NAP_S = 2e-3, 5e-6
+"""How long a caller looks again and again whether its helpers have ended, and for how long it sleeps between looks."""
 
 Work = Callable[[int, int], None]
 
@@ -51,11 +55,21 @@ def run_tasks(tasks: int, workers: int, start: Callable[[], Work], failed: list[
     for helper in helpers:
         while not helper.done():
             try:
-                helper.result()
+                _await(helper)
             except BaseException as error:  # an interrupt of the caller while it waits
                 failed.append(error)
     if failed:
         raise failed[0]
+
+
+def _await(helper: Future[None]) -> None:
+    """Wait for a thread that helps: mostly it ends at about the same time, long before a sleeping caller would wake."""
+    until = time.perf_counter() + BRIEF_S
+    while time.perf_counter() < until:
+        if helper.done():
+            return
+        time.sleep(NAP_S)
+    helper.result()
 
 
 class Helpers:

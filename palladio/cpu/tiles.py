@@ -29,6 +29,8 @@ STREAMED_LANES = 8 * registers.LANES
 """The least length of rows that are written past the caches: shorter ones are mostly ends."""
 
 At = Callable[[Sequence[Index], int], V]
+Panel = Callable[["Tile", Index, int], None]
+Panels = Callable[[Panel, "tuple[Index, Index] | None", "Buffer | None"], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,6 +113,14 @@ class Tile:
         plus: the tile with another added, for those that add to what is there while they are computed.
         ramp: an axis and a number: the element at an index is the number plus the index along that axis.
         spans: positions along axes, from the first below the second, outside of which all elements are zero or false.
+        panels: computes some rows, all for None, a few at a time; for tiles with `fill` that are matrices. For each few
+            it calls a function with a tile of the same type, of which the elements in these rows can be computed there,
+            with the first of them, and with their number. It may also be told in which buffer all rows end.
+        unless: a mask, a tile and a buffer: the elements are those of the tile where the mask is true, else those of
+            the buffer.
+        near: a buffer of the same shape; each element is computed from the one at its place there.
+        normal: whether no element is a subnormal number.
+        alike: axes along which all elements are the same.
         ahead: how many bytes behind each element the one is that is there for the next task.
     """
 
@@ -123,6 +133,11 @@ class Tile:
     plus: Callable[[Tile], Tile] | None = None
     ramp: tuple[int, Index] | None = None
     spans: dict[int, tuple[Index, Index]] = field(default_factory=dict)
+    panels: Panels | None = None
+    unless: tuple[Tile, Tile, Buffer] | None = None
+    near: Buffer | None = None
+    normal: bool = False
+    alike: frozenset[int] = frozenset()
     ahead: V | None = None
 
     @property
@@ -232,6 +247,37 @@ def write(e: Emitter, tile: Tile, target: Buffer) -> None:
         tile.fill(target)
         return
     for_each(e, tile.shape, lambda index, width: target.put(e, index, tile.at(index, width), width))
+
+
+def rows_of(e: Emitter, tile: Tile, first: Index, count: int) -> Tile:
+    """Some rows of a matrix that is computed element by element; a scalar stays as it is."""
+    if not tile.shape:
+        return tile
+    type = ArrayType((count, *tile.shape[1:]), tile.dtype)
+    return Tile(type, lambda index, width: tile.at((e.add(first, index[0]), *index[1:]), width), tile.reads)
+
+
+def some_rows(e: Emitter, tile: Tile, target: Buffer, first: Index, count: int) -> tuple[Tile, Buffer]:
+    """Some rows of a matrix, and of the buffer for all of it."""
+    shape = (count, *target.shape[1:])
+    return rows_of(e, tile, first, count), Buffer(target.address(e, (first, 0)), target.strides, shape, target.dtype)
+
+
+def row_by_row(e: Emitter, panels: Panels, function: Callable[[Tile], Tile], shown: Tile) -> Tile:
+    """A function, element by element, of a matrix that is computed a few rows at a time.
+
+    Args:
+        panels: how that is computed.
+        shown: what the function gives for it as a whole: its type, and what it reads.
+    """
+
+    def through(use: Panel, rows: tuple[Index, Index] | None, into: Buffer | None) -> None:
+        panels(lambda part, first, count: use(function(part), first, count), rows, into)
+
+    def fill_all(target: Buffer) -> None:
+        through(lambda part, first, count: write(e, *some_rows(e, part, target, first, count)), None, target)
+
+    return Tile(shown.type, shown.at, shown.reads, fill=fill_all, panels=through)
 
 
 def stream(e: Emitter, tile: Tile, target: Buffer) -> None:

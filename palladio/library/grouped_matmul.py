@@ -201,7 +201,32 @@ def _gmm_call(problem: _Problem, transpose: bool, steps: Array) -> Any:
     m, k, n, groups, (tm, tk, tn) = problem.m, problem.k, problem.n, problem.groups, problem.tile
     tiles_k = pl.cdiv(k, tk)
 
-    def kernel(offsets: Any, group_ids: Any, m_tile_ids: Any, lhs: Any, rhs: Any, *rest: Any) -> None:
+    def rows_of(step: Any, offsets: Any, group_ids: Any, m_tile_ids: Any) -> Array:
+        row, group = m_tile_ids[step] * tm + jnp.arange(tm), group_ids[step]
+        return ((row >= offsets[group]) & (row < offsets[group + 1]))[:, None]
+
+    def product(lhs: Any, rhs: Any, depth: Any, dtype: Any) -> Array:
+        x, y = _inside(lhs[...], k, depth * tk, 1), _inside(rhs[...], k, depth * tk, 1 if transpose else 0)
+        return jnp.dot(x, y.T if transpose else y, preferred_element_type=dtype)
+
+    def whole(offsets: Any, group_ids: Any, m_tile_ids: Any, lhs: Any, rhs: Any, *rest: Any) -> None:
+        out, step = rest[-1], pl.program_id(1)
+        group = group_ids[step]
+        active = (group >= 1) & (group <= groups)
+        prefetched = step, offsets, group_ids, m_tile_ids
+
+        @pl.when(active)
+        def multiply() -> None:
+            found = product(lhs, rhs, 0, problem.sum_dtype).astype(out.dtype)
+            out[...] = jnp.where(rows_of(*prefetched), found, out[...])
+
+        if not problem.existing:
+
+            @pl.when(~active)
+            def clear() -> None:
+                out[...] = jnp.where(rows_of(*prefetched), 0, out[...])
+
+    def in_parts(offsets: Any, group_ids: Any, m_tile_ids: Any, lhs: Any, rhs: Any, *rest: Any) -> None:
         *_, out, total = rest
         step, depth = pl.program_id(1), pl.program_id(2)
         group = group_ids[step]
@@ -213,16 +238,12 @@ def _gmm_call(problem: _Problem, transpose: bool, steps: Array) -> Any:
 
         @pl.when(active)
         def multiply() -> None:
-            x, y = _inside(lhs[...], k, depth * tk, 1), _inside(rhs[...], k, depth * tk, 1 if transpose else 0)
-            total[...] += jnp.dot(x, y.T if transpose else y, preferred_element_type=total.dtype)
+            total[...] += product(lhs, rhs, depth, total.dtype)
 
-        @pl.when(depth == tiles_k - 1)
+        @pl.when((depth == tiles_k - 1) & active if problem.existing else depth == tiles_k - 1)
         def finish() -> None:
-            row = m_tile_ids[step] * tm + jnp.arange(tm)
-            chosen = (row >= offsets[group]) & (row < offsets[group + 1])
-            if problem.existing:
-                chosen &= active
-            out[...] = jnp.where(chosen[:, None], total[...].astype(out.dtype), out[...])
+            chosen = rows_of(step, offsets, group_ids, m_tile_ids)
+            out[...] = jnp.where(chosen, total[...].astype(out.dtype), out[...])
 
     def rhs_block(i: Any, step: Any, depth: Any, offsets: Any, group_ids: Any, m_tile_ids: Any) -> Any:
         group = jnp.clip(group_ids[step] - 1, 0, groups - 1)
@@ -234,14 +255,14 @@ def _gmm_call(problem: _Problem, transpose: bool, steps: Array) -> Any:
         pl.BlockSpec((None, tn, tk) if transpose else (None, tk, tn), rhs_block),
     ]
     return pl.pallas_call(
-        kernel,
+        whole if tiles_k == 1 else in_parts,
         pl.ShapeDtypeStruct((m, n), problem.dtype),
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=3,
             grid=(pl.cdiv(n, tn), steps, tiles_k),
             in_specs=[*in_specs, *([out_spec] if problem.existing else [])],
             out_specs=out_spec,
-            scratch_shapes=[pltpu.VMEM((tm, tn), problem.sum_dtype)],
+            scratch_shapes=[pltpu.VMEM((tm, tn), problem.sum_dtype)] if tiles_k > 1 else [],
         ),
         input_output_aliases={5: 0} if problem.existing else {},
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary", "arbitrary")),
@@ -344,7 +365,21 @@ def _tgmm(problem: _Problem, interpret: Any) -> Any:
 def _tgmm_call(problem: _Problem, steps: Array) -> Any:
     k, n, groups, (tm, tk, tn) = problem.k, problem.n, problem.groups, problem.tile
 
-    def kernel(
+    def product(step: Any, offsets: Any, group_ids: Any, m_tile_ids: Any, lhs: Any, rhs: Any) -> Array:
+        row, group = m_tile_ids[step] * tm + jnp.arange(tm), group_ids[step]
+        chosen = (row >= offsets[group]) & (row < offsets[group + 1])
+        # Both sides: what stands in rows of other groups may be no number, and zero times that is none either.
+        x, y = jnp.where(chosen[None, :], lhs[...], 0), jnp.where(chosen[:, None], rhs[...], 0)
+        return jnp.dot(x, y, preferred_element_type=problem.sum_dtype)
+
+    def whole(
+        offsets: Any, group_ids: Any, m_tile_ids: Any, first_and_steps: Any, lhs: Any, rhs: Any, *rest: Any
+    ) -> None:
+        *before, out = rest
+        found = product(pl.program_id(2), offsets, group_ids, m_tile_ids, lhs, rhs)
+        out[...] = (found + before[0][...].astype(found.dtype) if problem.existing else found).astype(out.dtype)
+
+    def in_parts(
         offsets: Any, group_ids: Any, m_tile_ids: Any, first_and_steps: Any, lhs: Any, rhs: Any, *rest: Any
     ) -> None:
         *before, out, total = rest
@@ -359,11 +394,7 @@ def _tgmm_call(problem: _Problem, steps: Array) -> Any:
 
         @pl.when(offsets[group] < offsets[group + 1])
         def multiply() -> None:
-            row = m_tile_ids[step] * tm + jnp.arange(tm)
-            chosen = (row >= offsets[group]) & (row < offsets[group + 1])
-            # Both sides: what stands in rows of other groups may be no number, and zero times that is none either.
-            x, y = jnp.where(chosen[None, :], lhs[...], 0), jnp.where(chosen[:, None], rhs[...], 0)
-            total[...] += jnp.dot(x, y, preferred_element_type=total.dtype)
+            total[...] += product(step, offsets, group_ids, m_tile_ids, lhs, rhs)
 
         @pl.when(ends)
         def finish() -> None:
@@ -378,15 +409,17 @@ def _tgmm_call(problem: _Problem, steps: Array) -> Any:
         pl.BlockSpec((tk, tm), lambda i, j, step, offsets, group_ids, m_tile_ids, first: (j, m_tile_ids[step])),
         pl.BlockSpec((tm, tn), lambda i, j, step, offsets, group_ids, m_tile_ids, first: (m_tile_ids[step], i)),
     ]
+    # A group whose rows are all in one tile is one step.
+    tiles_m = pl.cdiv(problem.m, tm)
     return pl.pallas_call(
-        kernel,
+        whole if tiles_m == 1 else in_parts,
         pl.ShapeDtypeStruct((groups, k, n), problem.dtype),
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=4,
             grid=(pl.cdiv(n, tn), pl.cdiv(k, tk), steps),
             in_specs=[*in_specs, *([out_spec] if problem.existing else [])],
             out_specs=out_spec,
-            scratch_shapes=[pltpu.VMEM((tk, tn), problem.sum_dtype)],
+            scratch_shapes=[pltpu.VMEM((tk, tn), problem.sum_dtype)] if tiles_m > 1 else [],
         ),
         input_output_aliases={6: 0} if problem.existing else {},
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel", "arbitrary")),

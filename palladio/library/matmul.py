@@ -48,8 +48,12 @@ def matmul(
     if 0 in (m, k, n):
         return zeros((m, n), dtype, x, y)
     steps = pl.cdiv(k, tk)
+    sums = sum_dtype(x, y)
 
-    def kernel(x_ref: Any, y_ref: Any, out_ref: Any, sum_ref: Any) -> None:
+    def whole(x_ref: Any, y_ref: Any, out_ref: Any) -> None:
+        out_ref[...] = jnp.dot(x_ref[...], y_ref[...], preferred_element_type=sums).astype(out_ref.dtype)
+
+    def in_parts(x_ref: Any, y_ref: Any, out_ref: Any, sum_ref: Any) -> None:
         step = pl.program_id(2)
 
         @pl.when(step == 0)
@@ -68,7 +72,7 @@ def matmul(
             out_ref[...] = sum_ref[...].astype(out_ref.dtype)
 
     return pl.pallas_call(
-        kernel,
+        whole if tk == k else in_parts,
         pl.ShapeDtypeStruct((m, n), dtype),
         grid=(pl.cdiv(m, tm), pl.cdiv(n, tn), steps),
         in_specs=[
@@ -76,7 +80,7 @@ def matmul(
             pl.BlockSpec((tk, tn), lambda i, j, step: (step, j)),
         ],
         out_specs=pl.BlockSpec((tm, tn), lambda i, j, step: (i, j)),
-        scratch_shapes=[pltpu.VMEM((tm, tn), sum_dtype(x, y))],
+        scratch_shapes=[] if tk == k else [pltpu.VMEM((tm, tn), sums)],
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel", "arbitrary")),
         cost_estimate=pl.CostEstimate(2 * m * k * n, 0, 0),
         interpret=interpret,

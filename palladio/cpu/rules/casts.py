@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from palladio.cpu import registers
+from palladio.cpu import host, registers
 from palladio.cpu.emit import Emitter, V, mangled, vector, width_of
 from palladio.cpu.rules.elementwise import mapped
 from palladio.cpu.scope import Rule, Scope
@@ -45,9 +45,20 @@ def _from_float(e: Emitter, x: V, target: DType) -> V:
 
 
 def _convert(scope: Scope, x: Tile, *, dtype: DType) -> Sequence[Tile]:
+    if x.normal and dtype == dtypes.BFLOAT16 and host.current().multiplies_pairs:
+        return (mapped(scope, dtype, lambda value: _shortened(scope.e, value), x),)
     tile = mapped(scope, dtype, lambda value: converted(scope.e, value, x.dtype, dtype), x)
     tile.cheap = x.cheap and bool(x.shape)
     return (tile,)
+
+
+def _shortened(e: Emitter, x: V) -> V:
+    """Float32 rounded to bfloat16, none of them subnormal, which the instruction takes for 0."""
+    if width_of(x.type) != 16:
+        return converted(e, x, dtypes.FLOAT32, dtypes.BFLOAT16)
+    e.declared["cvtneps2bf16"] = "declare <16 x bfloat> @llvm.x86.avx512bf16.cvtneps2bf16.512(<16 x float>)"
+    found = e.value("<16 x bfloat>", f"call <16 x bfloat> @llvm.x86.avx512bf16.cvtneps2bf16.512({x})")
+    return registers.from_memory(e, e.value("<16 x i16>", f"bitcast {found} to <16 x i16>"), dtypes.BFLOAT16)
 
 
 def _bitcast(scope: Scope, x: Tile, *, dtype: DType) -> Sequence[Tile]:

@@ -6,11 +6,12 @@ import math
 from collections.abc import Callable, Sequence
 
 from palladio.cpu import host, registers
-from palladio.cpu.emit import Index, V, vector
-from palladio.cpu.product import LINE_BYTES, Element, Line, Operand, Product, Span
+from palladio.cpu.emit import Emitter, Index, V, vector
+from palladio.cpu.micro_kernel import LINE_BYTES
+from palladio.cpu.product import Area, Element, Operand, Product, Span
 from palladio.cpu.rules.casts import converted
 from palladio.cpu.scope import Refused, Rule, Scope
-from palladio.cpu.tiles import Buffer, Tile, merged, row_major, tile_of, write
+from palladio.cpu.tiles import Buffer, Panel, Tile, merged, row_major, tile_of, write
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType
@@ -65,7 +66,7 @@ class Matrix:
             return registers.load(e, tile.buffer.address(e, self.index(i, j)), tile.dtype, width)
         return tile.at(self.index(i, j), width)
 
-    def operand(self, scope: Scope, sums: DType, lines: Sequence[Line] = ()) -> Operand:
+    def operand(self, scope: Scope, sums: DType, later: Area | None = None) -> Operand:
         """The matrix as a product wants it."""
 
         def element(i: Index, j: Index, width: int) -> V:
@@ -74,29 +75,25 @@ class Matrix:
         def across(i: Index, j: Index, width: int) -> V:
             return converted(scope.e, self.across_at(scope, i, j, width), self.tile.dtype, sums)
 
-        return self.operand_of(element, across, (self.first, self.second), lines)
+        plain = self.rows(self.tile.buffer) if self.tile.dtype == sums else None
+        return self.operand_of(element, across, (self.first, self.second), later, plain)
 
-    def lines(self, scope: Scope, itemsize: int, pairs: bool = False) -> list[Line]:
-        """The cache lines of a row of a panel in the blocks of the next steps, one in each, while they are others."""
+    def later(self, scope: Scope) -> Area | None:
+        """The block of the first of the next steps in which it is another one."""
         e, buffer = scope.e, self.tile.buffer
         later = [scope.function.later[memory] for memory in self.tile.reads if memory in scope.function.later]
         if buffer is None or not self.along or not self.has[0] or len(later) != len(self.tile.reads) or len(later) != 1:
-            return []
+            return None
         ((now, at),) = later
         row = e.mul(buffer.strides[self.axes[0]], buffer.dtype.itemsize)
         here, moved = (e.value("i64", f"ptrtoint {base} to i64") for base in (now, buffer.base))
-        found = []
-        wide = host.current().sums[1] // itemsize * buffer.dtype.itemsize
-        offsets = [0, row] if pairs else range(0, wide, LINE_BYTES)
-        for distance, offset in enumerate(offsets, 1):
-            there = at(distance)
-            other = e.compare("icmp ne", there, now)
-            address = e.pointer(there, e.add(e.sub(moved, here), offset), 1)
-            stride = e.choose(other, e.mul(row, 2 if pairs else 1), 0)
-            found.append(Line(e.select(other, address, buffer.base), buffer.dtype.itemsize, stride))
-        return found
+        nexts = [at(distance) for distance in (1, 2)]
+        there = e.select(e.compare("icmp ne", nexts[0], now), *nexts)
+        other = e.compare("icmp ne", there, now)
+        lines = max(1, self.second * buffer.dtype.itemsize // LINE_BYTES)
+        return Area(e.pointer(there, e.sub(moved, here), 1), row, self.first, lines, other)
 
-    def pairs(self, scope: Scope, axis: int, lines: Sequence[Line] = ()) -> Operand:
+    def pairs(self, scope: Scope, axis: int, later: Area | None = None) -> Operand:
         """The same of pairs of bfloat16, neighbours along an axis."""
         e = scope.e
 
@@ -116,19 +113,41 @@ class Matrix:
 
         along, across = (interleaved, side_by_side) if axis == 0 else (side_by_side, interleaved)
         size = (self.first // 2, self.second) if axis == 0 else (self.first, self.second // 2)
+        plain = self.rows(self.tile.buffer)
         return self.operand_of(
             lambda i, j, width: along(self.at, *place(i, j), width),
             lambda i, j, width: across(self.across_at, *place(i, j), width),
             size,
-            lines,
+            later,
+            plain,
         )
 
+    def rows(self, buffer: Buffer | None) -> Buffer | None:
+        """The elements of a buffer of the tile's shape row by row, if that is how they lie."""
+        if buffer is None or not all(self.has) or self.across or not self.along:
+            return None
+        return Buffer(buffer.base, (buffer.strides[self.axes[0]], 1), (self.first, self.second), buffer.dtype)
+
     def operand_of(
-        self, element: Element, across: Element, size: tuple[int, int], lines: Sequence[Line] = ()
+        self,
+        element: Element,
+        across: Element,
+        size: tuple[int, int],
+        later: Area | None = None,
+        plain: Buffer | None = None,
     ) -> Operand:
         reads = self.tile.reads
         steady = self.tile.buffer if reads and all(memory.steady for memory in reads) else None
-        return Operand(*size, element, across if self.across else None, steady, reads, lines if steady else ())
+        return Operand(
+            *size,
+            element,
+            across if self.across else None,
+            steady,
+            reads,
+            self.rows(self.tile.near or self.tile.buffer),
+            later if steady else None,
+            plain,
+        )
 
 
 def accumulator(lhs: DType, rhs: DType, result: DType) -> DType:
@@ -186,17 +205,24 @@ def _single(scope: Scope, lhs: Tile, rhs: Tile, contracting: Axes, dtype: DType)
     shape = tuple(lhs.shape[a] for a in free[0]) + tuple(rhs.shape[a] for a in free[1])
     sums = accumulator(lhs.dtype, rhs.dtype, dtype)
     lazily = _product_tile(scope, left, right, sums, shape, None, merged([lhs, rhs], aligned=False))
-    if dtype == sums and len(shape) == 2:
-        return (lazily,)
-    kept = scope.keep(lazily)
+    if len(shape) < 2:
+        lazily = scope.keep(lazily)
     if dtype == sums:
-        return (kept,)
-    return scope.function.rules["convert"](scope, kept, dtype=dtype)
+        return (lazily,)
+    converted_rows = scope.row_by_row("convert", [lazily], dtype=dtype)
+    return scope.function.rules["convert"](scope, lazily, dtype=dtype) if converted_rows is None else (converted_rows,)
+
+
+def _lower(e: Emitter, sums: Buffer, type: ArrayType, row: Index) -> Tile:
+    """A matrix of which some rows are in a buffer, from the given one on."""
+    return Tile(type, lambda index, width: sums.at(e, (e.sub(index[0], row), index[1]), width))
 
 
 def _product_tile(
     scope: Scope, left: Matrix, right: Matrix, sums: DType, shape: tuple[int, ...], init: Tile | None, reads: dict
 ) -> Tile:
+    type = ArrayType(shape, sums)
+
     def fill(target: Buffer) -> None:
         product = _product(scope, left, right, sums)
         rows, column = _as_matrix(target, left, right)
@@ -206,6 +232,17 @@ def _product_tile(
         kept = scope.arena.buffer(scope.e, target.shape, sums)
         product.run(Buffer(kept.base, (right.second, 1), (left.first, right.second), sums), init)
         write(scope.e, tile_of(scope.e, kept), target)
+
+    def panels(use: Panel, rows: Span | None, into: Buffer | None) -> None:
+        product = _product(scope, left, right, sums)
+
+        def part(found: Buffer, row: Index, height: int) -> None:
+            rows_here = _lower(scope.e, found, type, row)
+            # Sums of pairs of bfloat16 are never subnormal: the instruction gives 0 instead.
+            rows_here.normal = product.pairs and init is None
+            use(rows_here, row, height)
+
+        product.by_panels(part, init, rows, into)
 
     def plus(other: Tile) -> Tile:
         together = {**reads}
@@ -217,7 +254,7 @@ def _product_tile(
         raise Refused("a product is computed as a whole")
 
     adds = plus if init is None and len(shape) == 2 else None
-    return Tile(ArrayType(shape, sums), at, reads, False, None, fill, adds)
+    return Tile(type, at, reads, fill=fill, plus=adds, panels=panels if len(shape) == 2 else None)
 
 
 def _product(scope: Scope, left: Matrix, right: Matrix, sums: DType) -> Product:
@@ -228,10 +265,8 @@ def _product(scope: Scope, left: Matrix, right: Matrix, sums: DType) -> Product:
             bounds = (scope.e.index(bound) for bound in (span[0], scope.e.add(span[1], 1)))
             low, high = (scope.e.binary("ashr", bound, V("1", "i64")) for bound in bounds)
             span = low, high
-        return Product(
-            scope, left.pairs(scope, 1), right.pairs(scope, 0, right.lines(scope, 4, True)), sums, True, span
-        )
-    rhs = right.operand(scope, sums, right.lines(scope, sums.itemsize))
+        return Product(scope, left.pairs(scope, 1), right.pairs(scope, 0, right.later(scope)), sums, True, span)
+    rhs = right.operand(scope, sums, right.later(scope))
     return Product(scope, left.operand(scope, sums), rhs, sums, span=span)
 
 

@@ -13,7 +13,7 @@ from palladio.cpu import registers
 from palladio.cpu.emit import Emitter, Index, V
 from palladio.cpu.rules.selection import Selection, copied, one_by_one, settled, store_combined
 from palladio.cpu.scope import Place, Refused, Rule, Scope
-from palladio.cpu.tiles import Buffer, Memory, Tile, merged, row_major, stream, tile_of, write
+from palladio.cpu.tiles import Buffer, Memory, Tile, merged, row_major, stream, tile_of, widths, write
 from palladio.ops.memory import Transforms
 from palladio.types import dtypes, transforms
 from palladio.types.dtypes import DType
@@ -224,6 +224,29 @@ def put(scope: Scope, view: View, value: Tile, streamed: bool = False) -> None:
     e.label(behind)
 
 
+def put_where(e: Emitter, mask: Tile, value: Tile, target: Buffer) -> None:
+    """Write the elements of a matrix that are under a mask: those rows are gone through in which it may be true."""
+    low, high = rows = mask.spans.get(0, (0, target.shape[0]))
+
+    def put_row(part: Tile, row: Index) -> None:
+        for start, end, width in widths(target.shape[1]):
+            with e.loop(start, end, width) as column:
+                index = (row, column)
+                new = part.at(index if part.shape else (), width)
+                if 1 not in mask.alike:
+                    new = e.select(mask.at(index, width), new, target.at(e, index, width))
+                target.put(e, index, new, width)
+
+    def put_rows(part: Tile, first: Index, behind: Index) -> None:
+        with e.loop(first, behind) as row, e.when(mask.at((row, 0), 1) if 1 in mask.alike else None):
+            put_row(part, row)
+
+    if value.panels is None:
+        put_rows(value, low, high)
+    else:
+        value.panels(lambda part, first, count: put_rows(part, first, e.add(first, count)), rows, target)
+
+
 def layered(
     scope: Scope, buffer: Buffer, stack: Transforms, operands: Sequence[Tile]
 ) -> tuple[Buffer, V | None] | None:
@@ -324,6 +347,8 @@ def _store(scope: Scope, ref: Place, value: Tile, *indices: Tile, transforms: Tr
     view = _view_or_none(scope, ref.buffer, transforms, indices)
     if view is None:
         _store_layered(scope, ref.buffer, value, indices, transforms)
+    elif value.unless is not None and not transforms and value.unless[2] == ref.buffer and len(value.shape) == 2:
+        put_where(scope.e, *value.unless)
     else:
         put(scope, view, value, ref.memory.streamed)
     return ()
