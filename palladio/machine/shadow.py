@@ -196,21 +196,6 @@ class Shadow:
             return not found.initialised
         return not all(state.initialised for state in found.flat)
 
-    def forget(self, region: Region | None = None, initialised: bool = False) -> None:
-        """Nothing has happened to these elements (None: to any): the memory has a new owner.
-
-        The cuts stay, since the next owner of memory taken inside a loop is most often the same code.
-        """
-        fresh = State(None, (), initialised)
-        if not initialised:
-            self._may_lack_values = True
-        if region is None:
-            self._cells.fill(fresh)
-            return
-        key = self._place(region)
-        if key is not None:
-            self._cells[key] = fresh
-
     def _place(self, region: Region) -> Any:
         """The region's key into the cells, which are cut where it needs it."""
         try:

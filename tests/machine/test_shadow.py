@@ -232,27 +232,12 @@ def test_memory_is_uninitialised_until_every_element_is_written() -> None:
     assert not shadow.uninitialised(whole)
 
 
-def test_a_new_owner_finds_memory_as_if_it_were_new() -> None:
-    shadow = Shadow((2, 4), initialised=True)
-    whole = region(shadow, WHOLE, [])
-    shadow.write(whole, access(ME, write=True), never)
-    shadow.forget(row(shadow, 0))
-    assert shadow.uninitialised(row(shadow, 0))
-    assert not shadow.uninitialised(row(shadow, 1))
-    assert shadow.write(row(shadow, 0), access(YOU, write=True), never) is None
-    assert shadow.write(row(shadow, 1), access(YOU, write=True), never) is not None
-    shadow.forget(initialised=True)
-    assert not shadow.uninitialised(whole)
-    assert shadow.write(whole, access(THIRD, write=True), never) is None
-
-
 def test_an_access_of_nothing_is_noted_nowhere() -> None:
     shadow = Shadow((2, 4), initialised=False)
     outside = row(shadow, 5)
     assert shadow.write(outside, access(ME, write=True), never) is None
     assert shadow.read(outside, access(YOU), never) is None
     assert not shadow.uninitialised(outside)
-    shadow.forget(outside)
     assert shadow.cells == 1
 
 
@@ -310,13 +295,6 @@ class Dense:
             self.initialised[element] = True
         return conflicts[0] if conflicts else None
 
-    def forget(self, mask: Array, initialised: bool) -> None:
-        for element in map(tuple, np.argwhere(mask)):
-            self.writes.pop(element, None)
-            self.beside.pop(element, None)
-            self.reads.pop(element, None)
-            self.initialised[element] = initialised
-
 
 @pytest.mark.parametrize("seed", range(60))
 def test_conflicts_and_verdicts_are_those_of_a_shadow_of_every_element(seed: int) -> None:
@@ -338,14 +316,10 @@ def test_conflicts_and_verdicts_are_those_of_a_shadow_of_every_element(seed: int
             return previous.epoch <= late or previous.actor == actor
 
         assert shadow.uninitialised(place) == bool(np.any(elements & ~dense.initialised))
-        match chance.choice(["read", "read", "write", "forget" if chance.random() < 0.2 else "write"]):
+        match chance.choice(["read", "write"]):
             case "read":
                 current = access(actor, step, **kinds)
                 assert shadow.read(place, current, ordered) is dense.read(elements, current, ordered)
             case "write":
                 current = access(actor, step, write=True, **kinds)
                 assert shadow.write(place, current, ordered) is dense.write(elements, current, ordered)
-            case "forget":
-                again = chance.random() < 0.5
-                shadow.forget(place, again)
-                dense.forget(elements, again)
