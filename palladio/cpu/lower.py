@@ -79,6 +79,11 @@ def axes_of(block: BlockMap) -> set[int]:
     return {axis for axis, var in enumerate(ids) if var in atoms}
 
 
+def takes_long(op: str) -> bool:
+    """Whether an operation goes through a block of its own, or computes for longer than memory takes to answer."""
+    return op.startswith("reduce_") or op in ("exp", "exp2", "log", "tanh", "erf", "logistic", "pow")
+
+
 def waits(kernel: Program) -> bool:
     """Whether a kernel starts or awaits something that runs beside it."""
     return any(eqn.op.name in BESIDE for eqn in walk(kernel))
@@ -250,10 +255,11 @@ class _GridFunction:
     def ahead(self, ids: Sequence[Index], windows: Sequence[Box | Scattered]) -> dict[Memory, V]:
         """How far behind the blocks of a step those of the next one are, where they move on and the step is small.
 
-        Products fetch what they will need themselves.
+        Products fetch what they will need themselves, and a kernel that computes little keeps memory busy as it is.
         """
         moving = [axis for axis, size in enumerate(self.grid.sizes) if size != 1]
-        if not moving or any(eqn.op.name == "dot_general" for eqn in walk(self.kernel)):
+        names = {eqn.op.name for eqn in walk(self.kernel)}
+        if not moving or "dot_general" in names or not any(map(takes_long, names)):
             return {}
         e, axis = self.e, max(moving, key=lambda axis: (not self.grid.parallel[axis], axis))
         found = {}

@@ -284,7 +284,8 @@ def stream(e: Emitter, tile: Tile, target: Buffer) -> None:
     """Compute all elements of a tile into memory past the caches, where its rows are long enough for that.
 
     Whole vectors at multiples of their size are written so; memory need not be read first for what replaces whole
-    cache lines. The ends of a row that are none of these are written as usual, as vectors that overlap the others.
+    cache lines. The ends of a row that are none of these are written as usual, as vectors that overlap the others:
+    vectors under a mask take longer than all of them.
     """
     lanes, itemsize = registers.LANES, target.dtype.itemsize
     if tile.fill is not None or not tile.shape or tile.shape[-1] < STREAMED_LANES or target.strides[-1] != 1:

@@ -140,8 +140,11 @@ def test_the_last_pass_over_a_block_fetches_the_next_one(every_output_is_large):
     assert text.count("call void @llvm.prefetch") == 4  # one for each of the four sums that are formed side by side
 
 
-def test_a_kernel_of_one_task_or_of_large_blocks_fetches_nothing(monkeypatch, every_output_is_large):
+def test_a_kernel_of_one_task_or_of_large_blocks_or_that_computes_little_fetches_nothing(
+    monkeypatch, every_output_is_large
+):
+    called(doubled, numbers(256))(numbers(256))
     called(normalised, numbers(256), ROWS)(numbers(256))
     monkeypatch.setattr(lower, "AHEAD_BYTES", 2 * 256 * 4 - 1)
     called(normalised, numbers(256), 2)(numbers(256))
-    assert ["llvm.prefetch" in text for text in every_output_is_large] == [False, False]
+    assert ["llvm.prefetch" in text for text in every_output_is_large] == [False] * 3
