@@ -11,15 +11,16 @@ from palladio.library.softmax import softmax
 
 if TYPE_CHECKING:
     from palladio.library import hopper
+else:  # not for type checkers, for which a module with `__getattr__` has every name
+
+    def __getattr__(name: str) -> ModuleType:
+        if name != "hopper":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        # Kernels for one kind of GPU, and with them the whole GPU dialect: they come when somebody asks for them.
+        return import_module("palladio.library.hopper")
+
 
 __all__ = ["attention", "gmm", "gmm_vjp", "hopper", "make_group_metadata", "matmul", "softmax", "tgmm"]
-
-
-def __getattr__(name: str) -> ModuleType:
-    if name != "hopper":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # Kernels for one kind of GPU, and with them the whole GPU dialect: they come when somebody asks for them.
-    return import_module("palladio.library.hopper")
 
 
 def __dir__() -> list[str]:
