@@ -41,12 +41,8 @@ def micro_kernel(
     height, vectors, width = size
     type, itemsize = vector(registers.register(sums), width), sums.itemsize
     multiply = multiply_add if word == sums else multiply_pairs
-    targets = []
     e.label("entry")
-    row = V("%sums", "ptr")
-    for r in range(height):
-        row = e.value("ptr", f"getelementptr i8, ptr {row.text}, i64 %stride") if r else row
-        targets += [e.pointer(row, n * width, itemsize) for n in range(vectors)]
+    targets = _sums_at(e, height, vectors, width * itemsize)
     if packs:
         e.line("%rows = shl i64 %row, 1")
         e.line(f"%far = mul i64 %{'row' if word == sums else 'rows'}, {ROWS_AHEAD}")
@@ -95,6 +91,11 @@ def micro_kernel(
     e.label("done")
     for total, target in zip(sums_now, targets, strict=True):
         e.store(total, target, itemsize)
+    return "\n".join([_head(name, streams, packs) + " {", *e.lines, "  ret void", "}"]), e.declared
+
+
+def _head(name: str, streams: int, packs: bool) -> str:
+    """The function with its parameters."""
     parameters = ["ptr noalias readonly %lhs", f"ptr noalias {'' if packs else 'readonly '}%rhs", "ptr noalias %sums"]
     parameters += ["i64 %stride", "i64 %count", "i1 %fresh"]
     for n in range(streams):
@@ -102,8 +103,16 @@ def micro_kernel(
         parameters += [f"i64 %end{n}", f"i64 %step{n}"]
     if packs:
         parameters += ["ptr noalias readonly %unpacked", "i64 %row"]
-    head = f"define internal void @{name}({', '.join(parameters)}) noinline nounwind"
-    return "\n".join([head + " {", *e.lines, "  ret void", "}"]), e.declared
+    return f"define internal void @{name}({', '.join(parameters)}) noinline nounwind"
+
+
+def _sums_at(e: Emitter, height: int, vectors: int, bytes: int) -> list[V]:
+    """The addresses of a block of sums, vector by vector."""
+    found, row = [], V("%sums", "ptr")
+    for r in range(height):
+        row = e.value("ptr", f"getelementptr i8, ptr {row.text}, i64 %stride") if r else row
+        found += [e.pointer(row, n * bytes, 1) for n in range(vectors)]
+    return found
 
 
 def ask(e: Emitter, n: int) -> dict[V, tuple[str, V]]:
