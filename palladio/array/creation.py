@@ -176,8 +176,9 @@ def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Array:
     return cast(_difference(shape, k, compare.less_equal), dtypes.FLOAT32 if dtype is None else dtypes.canonical(dtype))
 
 
-def _difference(shape: tuple[int, int], k: int, comparison: Any) -> Array:
+def _difference(shape: Any, k: int, comparison: Any) -> Array:
     """`comparison(column - row, k)` for each element."""
+    shape = static_shape(shape)
     row = bind(ops.iota, shape=shape, dtype=dtypes.INT32, axis=0)[0]
     column = bind(ops.iota, shape=shape, dtype=dtypes.INT32, axis=1)[0]
     return comparison(arithmetic.subtract(column, row), k)

@@ -97,6 +97,14 @@ def test_a_shape_may_be_a_list() -> None:
         jnp.broadcast_to(np.ones(3, np.float32), "shape")
 
 
+@pytest.mark.parametrize("size", ["three", np.ones(3, np.float32), 1j, 2.5], ids=repr)
+def test_the_sizes_of_a_diagonal_matrix_are_integers(size: Any) -> None:
+    for function in (jnp.eye, jnp.identity, jnp.tri):
+        with pytest.raises(pl.PalladioError) as caught:
+            function(size)
+        assert isinstance(caught.value, TypeError) and "test_static_arguments.py" in str(caught.value)
+
+
 def test_a_static_name_that_no_argument_has() -> None:
     def scaled(x: Any, block: int = 8) -> Any:
         return x * block
