@@ -105,6 +105,16 @@ def test_the_sizes_of_a_diagonal_matrix_are_integers(size: Any) -> None:
         assert isinstance(caught.value, TypeError) and "test_static_arguments.py" in str(caught.value)
 
 
+@pytest.mark.parametrize("size", ["three", None, [1], 1j, 2.5], ids=repr)
+def test_arithmetic_of_sizes_takes_integers(size: Any) -> None:
+    for use in (lambda: pl.cdiv(size, 2), lambda: pl.align_to(4, size), lambda: pl.next_power_of_2(size)):
+        with pytest.raises(pl.PalladioTypeError, match="a size is an integer") as caught:
+            use()
+        assert "test_static_arguments.py" in str(caught.value)
+    with pytest.raises(pl.PalladioTypeError, match="a shape is integers"):
+        pl.strides_from_shape((2, size))  # type: ignore[arg-type]
+
+
 def test_a_static_name_that_no_argument_has() -> None:
     def scaled(x: Any, block: int = 8) -> Any:
         return x * block
