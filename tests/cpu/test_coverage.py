@@ -10,6 +10,7 @@ import palladio as pl
 import palladio.numpy as jnp
 import palladio.tpu as pltpu
 from palladio.cpu import engine
+from palladio.cpu.lower import lower_grid
 
 
 def written(kernel, block, index_map, grid, shape=(8, 16)):
@@ -104,3 +105,31 @@ def add_where_even(at_ref, out_ref):
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16, np.int8])
 def test_blocks_seen_in_any_order_are_uninitialised_where_nothing_is_stored(kernel, at, dtype):
     np.testing.assert_array_equal(visits(kernel, at, dtype), visits(kernel, at, dtype, "reference"))
+
+
+def store_in_even_tasks(out_ref):
+    @pl.when(pl.program_id(0) % 2 == 0)
+    def _():
+        out_ref[...] = jnp.full(out_ref.shape, pl.program_id(0), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("index", "noted"),
+    [(lambda i: i, True), (lambda i: 3 - i, True), (lambda i: 3 - i // 2, False)],
+    ids=["the task's number", "a number minus it", "a number minus half of it"],
+)
+def test_tasks_note_what_they_begin_where_no_other_does(index, noted, monkeypatch):
+    found = []
+    monkeypatch.setattr(engine, "lower_grid", lambda *arguments: found.append(lower_grid(*arguments)) or found[-1])
+    call = pl.pallas_call(
+        store_in_even_tasks,
+        pl.ShapeDtypeStruct((8, 16), np.float32),
+        grid=(4,),
+        out_specs=pl.BlockSpec((2, 16), lambda i: (index(i), 0)),
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",)),
+    )
+    with pl.executor("cpu"):
+        out = call(out=np.full((8, 16), 7, np.float32))
+    assert [bool(lowered.noted) for lowered in found] == [noted]
+    with pl.executor("reference"):
+        np.testing.assert_array_equal(out, call())
