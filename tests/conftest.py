@@ -50,7 +50,7 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     return _refuse_skip((yield))
 
 
-ON_BOTH_EXECUTORS = ("compare", "dialect", "library", "mpmd", "pipeline", "tpu")
+ON_BOTH_EXECUTORS = ("dialect", "library", "mpmd", "pipeline", "tpu")
 """Folders whose kernels run on the evaluator, which defines what they do, and compiled."""
 
 
