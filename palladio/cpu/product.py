@@ -142,6 +142,8 @@ class Product:
         # Lanes of a vector may take several registers, but each vector takes one at least.
         size = max(registers.LANES * sums.itemsize, host.current().vector_bytes)
         self.vectors = max(1, wide // size)
+        # Asking memory takes forty instructions in each step, more than there are for narrow vectors.
+        self.asks = host.current().vector_bytes == 64
         panels = max(1, -(-lhs.rows // (height * wide // (self.vectors * size))))
         self.height = max(1, -(-lhs.rows // panels))  # all about as high: low ones cost nearly as much
         pieces = max(1, -(-self.depth * sums.itemsize // DEPTH_BYTES))
@@ -442,7 +444,7 @@ class Product:
         left = e.pointer(self.left.base, skipped, self.word.itemsize)
         for start, end, vectors, width in self.column_panels():
             with e.loop(start, end, vectors * width) as column:
-                streams = self.streams(piece, row, column) if height == self.height else []
+                streams = self.streams(piece, row, column) if height == self.height and self.asks else []
                 more = "".join(f", {argument}" for stream in streams for argument in stream)
                 more += self.unpacked(piece, column) if packs else ""
                 panel = self.panel(piece, column)
