@@ -22,6 +22,7 @@ from palladio.cpu import engine, host, launch_engine
 from palladio.cpu.host import Processor
 from palladio.cpu.machine_code import MachineCode, assembly
 from palladio.driver.cache import PreparedCache
+from palladio.library import matmul
 from palladio.types import dtypes
 from tests.conformance.rows import Row, fault
 from tests.conformance.test_conformance import ROWS
@@ -174,6 +175,13 @@ def steps_of(text: str) -> str:
 def test_the_sums_of_a_product_stay_in_registers(kernel: str, instructions: str, made: list[MachineCode]) -> None:
     KERNELS[kernel]()
     assert not re.search(r"mov\w+\s+%[xyz]mm\d+, .*\(%r[sb]p\)", steps_of(made[0].assembly()))
+
+
+def test_micro_kernels_of_narrow_vectors_ask_memory_for_nothing(instructions: str, made: list[MachineCode]) -> None:
+    """That takes more instructions than a step of theirs has."""
+    x, y = np.ones((84, 64), np.float32), np.ones((64, 128), np.float32)
+    matmul(x, y, tiling=(42, 64, 64), interpret="cpu")
+    assert ("_ahead" in made[0].text) == instructions.startswith("avx512")
 
 
 # What they compute.
