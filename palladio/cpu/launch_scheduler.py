@@ -7,6 +7,7 @@ each thread its arena and what it keeps while it is stopped.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,8 +16,11 @@ from palladio.cpu.launch_agents import ARGUMENTS, DONE, WORD, Answer, Header
 from palladio.cpu.rules.launches import Room, begin
 from palladio.types.types import RefType
 
-ROUNDS = 64
-"""After how many rounds Python gets to see whether there was an interrupt."""
+CLOCK = os.name == "posix"
+"""Whether there is a clock that costs a few nanoseconds."""
+
+ROUNDS = 1 << 16 if CLOCK else 64
+"""After how many rounds, at most, Python gets to see whether there was an interrupt: by the clock, once in a second."""
 
 IDLE = 1 << 22
 """Rounds in which threads only look whether something has happened, before nothing will happen any more."""
@@ -200,6 +204,7 @@ class _Scheduler:
             answer(e, Answer.OVER)
         if self.eager:
             self.start_all(e, header)
+        begun = self.clock(e) if CLOCK else V("0", "i64")
         with e.loop(0, ROUNDS):
             e.line(f"call void @round({header})")
             failed = e.load("i64", word(e, header, Header.FAILED), WORD)
@@ -211,9 +216,18 @@ class _Scheduler:
                 self.without_progress(e, header)
             with e.when(e.compare("icmp ne", progress, V("0", "i64"))):
                 e.store(V("0", "i64"), word(e, header, Header.IDLE), WORD)
+            if CLOCK:
+                with e.when(e.compare("icmp ne", self.clock(e), begun)):
+                    answer(e, Answer.AGAIN)
         answer(e, Answer.AGAIN, closes=False)
         head = "define i32 @kernel(ptr %arrays, ptr %sizes, ptr %arena, i64 %first, i64 %last)"
         return self.function(head, e)
+
+    @staticmethod
+    def clock(e: Emitter) -> V:
+        """The time in seconds."""
+        e.declared["time"] = "declare i64 @time(ptr)"
+        return e.value("i64", "call i64 @time(ptr null)")
 
     def more(self, e: Emitter, header: V) -> V:
         """Whether another cluster can start."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from palladio.cpu.callbacks import Callback
 from palladio.cpu.coverage import block_counts, written_once, written_whole
+from palladio.cpu.effort import effort
 from palladio.cpu.emit import Emitter, Index, V
 from palladio.cpu.launch_agents import Alone
 from palladio.cpu.rules import BESIDE, LAUNCHED, REFUSED, REFUSED_IN_LAUNCHES, RULES
@@ -221,7 +222,7 @@ class _GridFunction:
     def step(self, ids: Sequence[Index]) -> None:
         """One grid point: the blocks, the kernel, and edge blocks written back."""
         if any(size != 1 for size, parallel in zip(self.grid.sizes, self.grid.parallel, strict=True) if not parallel):
-            self.function.look()
+            self.function.look(effort(self.kernel))
         numbers = [self.number(index) for index in ids]
         extra = [self.number(s) for s, known in zip(self.sizes, self.grid.sizes, strict=True) if known is None]
         scalars, arrays = self.places[: self.grid.scalars], self.places[self.grid.scalars :]

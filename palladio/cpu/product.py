@@ -209,7 +209,7 @@ class Product:
                     with e.when(e.compare("icmp sge", *map(e.index, self.span))):
                         fill(e, target, 0)
                 if self.lhs.rows * self.depth * self.rhs.columns > LONG:
-                    self.scope.function.look()
+                    self.scope.function.look(height * self.steps * self.rhs.columns // 16)
                 for piece in self.pieces(packed):
                     self.lay_out(row, height, piece)
                     self.multiply(target, piece, row, fresh, packs)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from palladio.base.errors import PalladioNotImplementedError, attach
 from palladio.cpu import registers
 from palladio.cpu.callbacks import LOOK, Callback
+from palladio.cpu.effort import BETWEEN, STEPS
 from palladio.cpu.emit import Emitter, Index, V
 from palladio.cpu.spans import annotate
 from palladio.cpu.tiles import Arena, Buffer, Memory, Tile, asking, fill, keep, row_by_row, scalar_tile, tile_of
@@ -72,10 +73,6 @@ class Answer:
     STUCK = 2
     FAILED = 3
     ASKED = 4  # something that Python was asked for has failed
-
-
-LOOKS = 64
-"""Steps of loops between two looks at the clock, a power of two."""
 
 
 class Notes:
@@ -161,8 +158,8 @@ class Function:
         """Whether others may go on, and change memory, while an equation runs."""
         return False
 
-    def look(self) -> None:
-        """In a step of a long loop: ask now and then whether to go on. Looking at the clock costs a few nanoseconds."""
+    def look(self, work: int = 0) -> None:
+        """In a step of a long loop: ask now and then whether to go on. `work`: about how many elements it computes."""
         if os.name != "posix" or self.caller is None:
             return
         e = self.e
@@ -171,10 +168,12 @@ class Function:
             self.slots += [f"  store i64 0, ptr {slot.text}" for slot in self.clock]
             e.declared["time"] = "declare i64 @time(ptr)"
         counted, last = self.clock
-        count = e.binary("add", e.load("i64", counted, 8), V("1", "i64"))
+        weight = min(BETWEEN, max(BETWEEN // STEPS, work))
+        count = e.binary("add", e.load("i64", counted, 8), V(str(weight), "i64"))
         e.store(count, counted, 8)
-        some = e.compare("icmp eq", e.binary("and", count, V(str(LOOKS - 1), "i64")), V("0", "i64"))
+        some = e.compare("icmp uge", count, V(str(BETWEEN), "i64"))
         with e.when(some):
+            e.store(V("0", "i64"), counted, 8)
             now = e.value("i64", "call i64 @time(ptr null)")
             before = e.load("i64", last, 8)
             e.store(now, last, 8)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from palladio.cpu import registers
+from palladio.cpu.effort import LONG, STEPS, effort
 from palladio.cpu.emit import Index, V
 from palladio.cpu.rules.memory import as_index
-from palladio.cpu.scope import LOOKS, Entry, Place, Rule, Scope
+from palladio.cpu.scope import Entry, Place, Rule, Scope
 from palladio.cpu.tiles import Buffer, Memory, Tile, fill, scalar_tile, tile_of, write
 from palladio.ir.program import Program
 from palladio.types.types import ArrayType, RefType
@@ -87,10 +88,13 @@ def _loop(
     homes = carried(scope, operands[constants:])
     register = registers.register(lower.dtype)
     bounds = [known(as_index(scope, bound)) for bound in (lower, upper)]
+    work, steps = effort(body), None
+    if isinstance(bounds[0], int) and isinstance(bounds[1], int):
+        steps = (bounds[1] - bounds[0]) // step
     with e.loop(*bounds, step) as counter:
         number = e.index(counter)
-        if not isinstance(bounds[0], int) or not isinstance(bounds[1], int) or bounds[1] - bounds[0] > LOOKS * step:
-            scope.function.look()
+        if steps is None or steps > STEPS or steps * work > LONG:
+            scope.function.look(work)
         index = number if register == "i64" else e.convert("trunc", number, register)
         inputs = [scalar_tile(e, index, lower.dtype), *fixed, *(home.tile() for home in homes)]
         put_all(scope, homes, scope.function.run(body, inputs))
@@ -123,7 +127,7 @@ def _repeat(scope: Scope, *operands: Entry, condition: Program, body: Program, c
     (goes_on,) = scope.function.run(condition, [*fixed, *(home.tile() for home in homes)])
     e.branch(goes_on.at((), 1), inside, end)
     e.label(inside)
-    scope.function.look()
+    scope.function.look(effort(body))
     put_all(scope, homes, scope.function.run(body, [*fixed, *(home.tile() for home in homes)]))
     e.jump(head)
     e.label(end)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from palladio.cpu import windows
+from palladio.cpu.effort import effort
 from palladio.cpu.emit import Index, V
 from palladio.cpu.launch_agents import Thread
 from palladio.cpu.rules import control
@@ -43,7 +44,7 @@ def _grid_call(scope: Scope, *operands: Tile, grid: Grid, kernel: Program) -> Se
     outer, function.innermost = function.innermost, (0, 1)
     with ExitStack() as stack:
         numbers = [_number(scope, stack.enter_context(e.loop(0, size))) for size in sizes]
-        function.look()
+        function.look(effort(kernel))
         seen = []
         for block, place in zip((*grid.inputs, *grid.outputs), arrays, strict=True):
             kind = windows.Box if block.contiguous else windows.Scattered

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from palladio.cpu.effort import effort
 from palladio.cpu.emit import Emitter, V
 from palladio.cpu.launch_agents import WORD, Rooms, Sibling, Site, Thread
 from palladio.cpu.rules import control
@@ -204,7 +205,7 @@ def _repeat(scope: Scope, *operands: Entry, condition: Program, body: Program, c
     (goes_on,) = agent.run(condition, [*fixed, *(home.tile() for home in homes)])
     e.branch(goes_on.at((), 1), inside, end)
     e.label(inside)
-    agent.look()
+    agent.look(effort(body))
     control.put_all(scope, homes, agent.run(body, [*fixed, *(home.tile() for home in homes)]))
     if any(isinstance(each, Place) for each in operands):
         agent.turn(only_looks(condition) and only_looks(body))
