@@ -13,6 +13,7 @@ from palladio.base.calls import checked_call
 from palladio.base.errors import (
     DebugCheckError,
     InternalError,
+    NotCompiledWarning,
     PalladioAttributeError,
     PalladioError,
     PalladioIndexError,
@@ -94,6 +95,7 @@ __all__ = [
     "InternalError",
     "MemoryRef",
     "MemorySpace",
+    "NotCompiledWarning",
     "PalladioAttributeError",
     "PalladioError",
     "PalladioIndexError",
