@@ -8,9 +8,11 @@ structure tells which are written once and never read.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from palladio.ir.program import Atom, Literal, Program, Var
+from palladio.ir.program import Atom, Literal, Program, Var, walk
 from palladio.ops.grid import Blocked, BlockMap, Grid, Squeezed
 from palladio.types.types import ArrayType
 
@@ -20,6 +22,37 @@ def written_whole(grid: Grid, kernel: Program) -> set[int]:
     refs = kernel.inputs[len(grid.sizes) + grid.dynamic + grid.scalars + len(grid.inputs) :]
     outputs = enumerate(zip(grid.outputs, grid.output_types, refs))
     return {n for n, (block, type, ref) in outputs if _tiles_all(grid, block, type) and _stored_first(kernel, ref)}
+
+
+@dataclass(frozen=True)
+class Marks:
+    """How it is noted, in bytes, what of an output has been begun.
+
+    Fields:
+        counts: how many blocks the output has along each axis.
+        axis: an axis of the output along which each position in a block has a mark of its own; None for one in all.
+        rows: how many marks a block has.
+    """
+
+    counts: tuple[int, ...]
+    axis: int | None = None
+    rows: int = 1
+
+    @property
+    def size(self) -> int:
+        """The bytes."""
+        return math.prod(self.counts) * self.rows
+
+
+def marks_of(grid: Grid, kernel: Program, block: BlockMap, type: ArrayType) -> Marks | None:
+    """How a task notes what of an output it has begun: by rows, where a kernel chooses among its elements."""
+    counts = block_counts(grid, block, type)
+    if counts is None:
+        return None
+    axes = [axis for axis, dim in enumerate(block.dims) if not isinstance(dim, Squeezed)]
+    if len(axes) != 2 or all(eqn.op.name != "select" for eqn in walk(kernel)):
+        return Marks(counts)
+    return Marks(counts, axes[0], block.block_shape[0])
 
 
 def block_counts(grid: Grid, block: BlockMap, type: ArrayType) -> tuple[int, ...] | None:

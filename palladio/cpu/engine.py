@@ -14,7 +14,7 @@ import numpy as np
 from palladio.base import knobs
 from palladio.base.errors import PalladioValueError
 from palladio.cpu.callbacks import CALLER, WORD, Stopped
-from palladio.cpu.coverage import written_whole
+from palladio.cpu.coverage import Marks, written_whole
 from palladio.cpu.independence import arranged
 from palladio.cpu.launch_agents import Answer, Stuck
 from palladio.cpu.lower import Lowered, lower_grid
@@ -66,7 +66,7 @@ def compile_grid(grid: Grid, kernel: Program, operands: Sequence[Type]) -> Calla
     uninitialized = [dtypes.uninitialized(type.dtype) for type in grid.output_types]
     # What needs no uninitialised values before the kernel runs.
     started = {target for _, target in grid.aliases} | written_whole(grid, kernel) | set(compiled.noted)
-    marked = sum(map(math.prod, compiled.noted.values()))
+    marked = sum(marks.size for marks in compiled.noted.values())
     table = ctypes.c_void_p * (len(operands) - grid.dynamic + len(grid.outputs) + 1)
     dynamic = grid.dynamic
     extent = ctypes.c_int64 * len(grid.sizes)
@@ -106,24 +106,36 @@ def compile_grid(grid: Grid, kernel: Program, operands: Sequence[Type]) -> Calla
     return run
 
 
+def _plain(array: Array, value: Any) -> tuple[Array, Any]:
+    """An array and a value, of a dtype of NumPy's own: it fills others many times as slowly."""
+    if array.dtype.kind != "V":
+        return array, value
+    kind = np.dtype(f"u{array.dtype.itemsize}")
+    return array.view(kind), np.asarray(value, array.dtype).view(kind)
+
+
 def _fill(array: Array, value: Any) -> None:
     """Give all elements one value."""
-    if array.dtype.kind == "V":  # NumPy fills what is not its own dtype many times as slowly
-        kind = np.dtype(f"u{array.dtype.itemsize}")
-        array, value = array.view(kind), np.asarray(value, array.dtype).view(kind)
+    array, value = _plain(array, value)
     array.fill(value)
 
 
-def _fill_rest(noted: Mapping[int, tuple[int, ...]], marks: Array, outputs: Sequence[Array]) -> None:
-    """Give the blocks that no task has begun uninitialised values."""
+def _fill_rest(noted: Mapping[int, Marks], marks: Array, outputs: Sequence[Array]) -> None:
+    """Give what no task has begun uninitialised values."""
     first = 0
-    for target, counts in noted.items():
-        output, number = outputs[target], math.prod(counts)
+    for target, each in noted.items():
+        found = marks[first : first + each.size].reshape(*each.counts, each.rows)
+        first += each.size
+        counts = list(each.counts)
+        if each.axis is not None:  # as many blocks of one row
+            found = np.moveaxis(found, -1, each.axis + 1)
+            counts[each.axis] *= each.rows
+        output, value = _plain(outputs[target], dtypes.uninitialized(outputs[target].dtype))
         sizes = [extent // count for extent, count in zip(output.shape, counts, strict=True)]
-        for place in np.argwhere(marks[first : first + number].reshape(counts) == 0).tolist():
-            cut = tuple(slice(at * size, (at + 1) * size) for at, size in zip(place, sizes, strict=True))
-            _fill(output[(*cut, ...)], dtypes.uninitialized(output.dtype))
-        first += number
+        # Axes of the number of a block before those of the position in it.
+        rank = len(counts)
+        cut = output.reshape([extent for pair in zip(counts, sizes, strict=True) for extent in pair])
+        cut.transpose(*range(0, 2 * rank, 2), *range(1, 2 * rank, 2))[found.reshape(counts) == 0] = value
 
 
 def _address(array: np.ndarray[Any, Any]) -> int:

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from palladio.cpu.callbacks import Callback
-from palladio.cpu.coverage import block_counts, written_once, written_whole
+from palladio.cpu.coverage import Marks, marks_of, written_once, written_whole
 from palladio.cpu.effort import effort
 from palladio.cpu.emit import Emitter, Index, V
 from palladio.cpu.launch_agents import Alone
@@ -47,8 +47,8 @@ class Lowered:
         text: a module with one function `kernel`.
         arena: how many bytes of it a thread needs.
         words: how many words at its beginning must be 0 when a call begins.
-        noted: the outputs that have no values before the call; for each, how many blocks it has along each axis. Which
-            of them are begun is noted in bytes behind the arrays, one output's after the other's.
+        noted: the outputs that have no values before the call. What of them is begun is noted in bytes behind the
+            arrays, one output's after the other's.
         callbacks: what it may ask of Python.
         caller: where in the arena the address of the function is that asks; None for a kernel that never does.
     """
@@ -56,7 +56,7 @@ class Lowered:
     text: str
     arena: int
     words: int
-    noted: dict[int, tuple[int, ...]]
+    noted: dict[int, Marks]
     callbacks: Sequence[Callback]
     caller: int | None
 
@@ -114,13 +114,13 @@ class _GridFunction:
         first = len(grid.sizes) + grid.dynamic + grid.scalars
         self.written = [first + n in written for n in range(len(self.blocks))]
 
-    def noted_outputs(self) -> dict[int, tuple[int, ...]]:
-        """The outputs of which a task can note what it has begun: how many blocks they have along each axis."""
+    def noted_outputs(self) -> dict[int, Marks]:
+        """The outputs of which a task can note what it has begun."""
         grid = self.grid
         begun = {target for _, target in grid.aliases} | written_whole(grid, self.kernel)
         outputs = enumerate(zip(grid.outputs, grid.output_types, strict=True))
-        counts = {n: block_counts(grid, block, type) for n, (block, type) in outputs if n not in begun}
-        return {n: count for n, count in counts.items() if count is not None}
+        marks = {n: marks_of(grid, self.kernel, block, type) for n, (block, type) in outputs if n not in begun}
+        return {n: each for n, each in marks.items() if each is not None}
 
     def emit(self) -> Lowered:
         """The whole module."""
@@ -166,12 +166,12 @@ class _GridFunction:
         if not self.noted:
             return {}
         e = self.e
-        self.nowhere = self.arena.buffer(e, (1,), dtypes.BOOL).base
+        self.nowhere = self.arena.buffer(e, (max(each.rows for each in self.noted.values()),), dtypes.BOOL).base
         base = e.load("ptr", e.pointer(V("%arrays", "ptr"), len(self.types), 8), 8)
         places, offset = {}, 0
-        for output, counts in self.noted.items():
+        for output, marks in self.noted.items():
             places[len(self.grid.inputs) + output] = e.pointer(base, offset, 1)
-            offset += math.prod(counts)
+            offset += marks.size
         return places
 
     def scope(self) -> Scope:

@@ -56,7 +56,7 @@ class Area:
 
     base: V
     between: Index
-    rows: int
+    rows: Index
     lines: Index
     there: V | None = None
 
@@ -70,7 +70,7 @@ class Operand:
         transposed: from (i, j, width) the elements [i, j], [i + 1, j], …, where that is the way they lie in memory.
         steady: where it is, if that is a block of an array that nothing writes.
         reads: the memory that computing an element reads.
-        near: where the elements that it is computed from lie row by row, at the same places; for the left operand.
+        near: where the elements that it is computed from lie row by row, at the same places.
         later: the block that a later step will pack; for the right operand.
         plain: its elements as they lie in memory, row by row, if they need no more than packing.
     """
@@ -220,7 +220,7 @@ class Product:
         e, later = self.e, self.rhs.later
         if later is None:
             return 0
-        panels = self.quotient(e.add(e.sub(rows[1], rows[0]), self.height - 1), self.height)
+        panels = e.intrinsic("umax", "i64", e.index(self.quotient(e.sub(rows[1], rows[0]), self.height)), V("1", "i64"))
         lines = e.mul(e.mul(later.lines, later.rows), 32768)
         pace = self.quotient(lines, e.mul(panels, max(1, self.calls * self.depth)))
         return pace if later.there is None else e.select(later.there, e.index(pace), V("0", "i64"))
@@ -431,9 +431,8 @@ class Product:
         # A number that is not known is one of whole vectors.
         known = isinstance(piece.laid, int)
         for start, end, width in widths(piece.laid) if known else ((0, piece.laid, registers.LANES),):
-            with e.loop(start, end, width) as step:
-                for r in range(height):
-                    self.left.put(e, (r, step), self.lhs.element(e.add(row, r), e.add(k, step), width), width)
+            with e.loop(0, height) as r, e.loop(start, end, width) as step:
+                self.left.put(e, (r, step), self.lhs.element(e.add(row, r), e.add(k, step), width), width)
 
     # The product of a panel with all panels.
 
@@ -471,7 +470,7 @@ class Product:
         e = self.e
         end = e.index(e.mul(area.lines, 65536))
         until = e.pointer(
-            area.base, e.add(e.mul(area.between, area.rows - 1), e.mul(e.sub(area.lines, 1), LINE_BYTES)), 1
+            area.base, e.add(e.mul(area.between, e.sub(area.rows, 1)), e.mul(e.sub(area.lines, 1), LINE_BYTES)), 1
         )
         pace = e.intrinsic("umin", "i64", e.index(pace), end)
         position = e.binary("mul", e.index(done), pace)
@@ -485,6 +484,8 @@ class Product:
         done, steps = e.add(e.mul(panel, self.depth), piece.first), self.calls * self.depth
         if later is not None:
             found.append(self.stream(later, e.add(e.mul(self.number, steps), done), self.pace))
+        if self.span is not None and self.rhs.near is not None:
+            found.append(self.behind(self.rhs.near, self.span, piece, panel))
         if near is not None:
             # The next panel of rows, the same steps.
             steps_bytes = near.dtype.itemsize * (2 if self.pairs else 1)
@@ -502,6 +503,18 @@ class Product:
             pace = self.quotient(lines * self.height * 32768, e.mul(piece.count, self.calls))
             found.append(self.stream(area, e.mul(panel, piece.count), pace))
         return found
+
+    def behind(self, near: Buffer, span: Span, piece: Piece, panel: Index) -> list[V]:
+        """What is behind a span of the right operand, as much again: mostly what the next step multiplies."""
+        e, words = self.e, 2 if self.pairs else 1
+        low, high = span
+        count = e.sub(high, low)
+        lines = max(1, self.rhs.columns * near.dtype.itemsize // LINE_BYTES)
+        between = e.mul(near.strides[0], near.dtype.itemsize)
+        area = Area(near.address(e, (e.mul(high, words), 0)), between, e.mul(count, words), lines)
+        before = e.add(e.mul(e.add(e.mul(self.number, self.calls), panel), count), e.sub(piece.begin, low))
+        panels = max(1, self.lhs.rows // self.height)
+        return self.stream(area, before, words * lines * 32768 // max(1, panels * self.calls))
 
     def quotient(self, x: Index, y: Index) -> Index:
         """A whole number of times that one is in the other."""

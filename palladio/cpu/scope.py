@@ -14,9 +14,9 @@ from palladio.base.errors import PalladioNotImplementedError, attach
 from palladio.cpu import registers
 from palladio.cpu.callbacks import LOOK, Callback
 from palladio.cpu.effort import BETWEEN, STEPS
-from palladio.cpu.emit import Emitter, Index, V
+from palladio.cpu.emit import Emitter, Index, V, vector
 from palladio.cpu.spans import annotate
-from palladio.cpu.tiles import Arena, Buffer, Memory, Tile, asking, fill, keep, row_by_row, scalar_tile, tile_of
+from palladio.cpu.tiles import Arena, Buffer, Memory, Tile, asking, fill, keep, row_by_row, scalar_tile, tile_of, widths
 from palladio.ir.program import Atom, Eqn, Literal, Program, Var
 from palladio.types import dtypes
 from palladio.types.effects import EffectKind
@@ -24,21 +24,35 @@ from palladio.types.effects import EffectKind
 
 @dataclass(frozen=True)
 class Start:
-    """Where it is noted, in a byte, that a block has been begun, which has no values before."""
+    """Where it is noted, in bytes, what of a block has been begun, which has no values before: all, or each row."""
 
     mark: V
     buffer: Buffer
+    rows: int = 1
 
     def ensure(self, e: Emitter) -> None:
-        """Give the block uninitialised values unless it has been begun."""
-        new = e.compare("icmp eq", e.load("i8", self.mark, 1), V("0", "i8"))
-        with e.when(new):
-            fill(e, self.buffer, dtypes.uninitialized(self.buffer.dtype))
-            self.note(e)
+        """Give what has not been begun uninitialised values."""
+        nothing = dtypes.uninitialized(self.buffer.dtype)
+        with e.loop(0, self.rows) as row:
+            mark = e.pointer(self.mark, row, 1)
+            with e.when(e.compare("icmp eq", e.load("i8", mark, 1), V("0", "i8"))):
+                fill(e, self.buffer if self.rows == 1 else self.row(e, row), nothing)
+                e.store(V("1", "i8"), mark, 1)
+
+    def row(self, e: Emitter, row: Index) -> Buffer:
+        """The part of the block that a mark is for."""
+        base = self.buffer.address(e, (row, *[0] * (len(self.buffer.shape) - 1)))
+        return Buffer(base, self.buffer.strides[1:], self.buffer.shape[1:], self.buffer.dtype)
 
     def note(self, e: Emitter) -> None:
-        """The block has been begun."""
-        e.store(V("1", "i8"), self.mark, 1)
+        """All of the block has been begun."""
+        for start, end, width in widths(self.rows):
+            with e.loop(start, end, width) as row:
+                e.store(e.constant(1, vector("i8", width)), e.pointer(self.mark, row, 1), 1)
+
+    def note_row(self, e: Emitter, row: Index) -> None:
+        """A row has been begun."""
+        e.store(V("1", "i8"), e.pointer(self.mark, row if self.rows > 1 else 0, 1), 1)
 
 
 @dataclass(frozen=True)
@@ -228,6 +242,8 @@ class Scope:
         for eqn in program.eqns:
             self.uses.update(atom for atom in eqn.inputs if isinstance(atom, Var))
         self.uses.update(atom for atom in program.outputs if isinstance(atom, Var))
+        # References of which a block is loaded only for the rows that a store leaves as they were.
+        self.staying: set[Var] = set()
         self.first_use: dict[Atom, Eqn] = {}
         for eqn in program.eqns:
             for atom in eqn.inputs:
@@ -350,10 +366,39 @@ class Scope:
             entry = self.entries.get(atom) if isinstance(atom, Var) else None
             if eqn.op.control or not isinstance(entry, Place) or entry.start is None:
                 continue
-            if eqn.op.name == "store" and position == 0 and not eqn.params["transforms"]:
-                entry.start.note(self.e)
+            if position == 0 and self.stays(eqn, entry.start):
+                self.staying.add(atom)  # type: ignore[arg-type]
+            elif eqn.op.name == "store" and position == 0 and not eqn.params["transforms"]:
+                self.begin_stored(eqn, entry)
             else:
                 entry.start.ensure(self.e)
+
+    def begin_stored(self, eqn: Eqn, place: Place) -> None:
+        """Begin a block that is stored to: what is chosen to stay as it was may not have been."""
+        value = self.entry(eqn.inputs[1])
+        unless = value.unless if isinstance(value, Tile) else None
+        if eqn.inputs[0] not in self.staying:
+            place.start.note(self.e)  # type: ignore[union-attr]
+        elif unless is None or unless[2] != place.buffer or 1 not in unless[0].alike:
+            place.start.ensure(self.e)  # type: ignore[union-attr]
+
+    def stays(self, load: Eqn, start: Start) -> bool:
+        """Whether a block is loaded only for what a choice leaves as it was, which is stored there before all else."""
+        if load.op.name != "load" or load.params["transforms"] or start.rows == 1:
+            return False
+        (var,) = load.outputs
+        select = self.first_use.get(var)
+        if select is None or select.op.name != "select" or var in select.inputs[:2] or self.uses[var] != 1:
+            return False
+        (chosen,) = select.outputs
+        eqns = iter(self.program.eqns)
+        next(eqn for eqn in eqns if eqn is load)
+        for eqn in eqns:
+            if eqn.op.name == "store" and eqn.inputs == (load.inputs[0], chosen) and not eqn.params["transforms"]:
+                return self.uses[chosen] == 1
+            if eqn.op.control or any(kind is not EffectKind.READ for kind, _ in eqn.effects):
+                return False
+        return False
 
     def place(self, atom: Atom) -> Place:
         """Where a reference variable points."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from palladio.cpu.coverage import Marks
 from palladio.cpu.emit import Emitter, Index, V
 from palladio.cpu.rules.memory import View, as_index, inside
 from palladio.cpu.rules.selection import one_by_one
@@ -80,15 +81,15 @@ class Box:
         base = e.pointer(array.base, offset, array.dtype.itemsize)
         self.view.buffer = Buffer(base, tuple(strides), block.block_shape, array.dtype)
 
-    def start(self, marks: V, counts: Sequence[int], nowhere: V) -> Start:
-        """Whether this block, of so many along each axis, has been begun; `nowhere` has the mark of those outside."""
+    def start(self, base: V, marks: Marks, nowhere: V) -> Start:
+        """What of this block has been begun; `nowhere` has the marks of those outside."""
         number: Index = 0
-        for index, count in zip(self.indices, counts, strict=True):
+        for index, count in zip(self.indices, marks.counts, strict=True):
             number = self.e.add(self.e.mul(number, count), index)
-        mark = self.e.pointer(marks, number, 1)
+        mark = self.e.pointer(base, self.e.mul(number, marks.rows), 1)
         if self.guard is not None:
             mark = self.e.select(self.guard, mark, nowhere)
-        return Start(mark, self.buffer)
+        return Start(mark, self.buffer, marks.rows)
 
     def copy_in(self, index: Sequence[Index]) -> None:
         with self.e.when(inside(self.e, self.view, index)):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import palladio as pl
@@ -24,24 +25,41 @@ def fail(kind: type[pl.PalladioError], rule: str, **details: Any) -> pl.Palladio
 
 def float_dtype(kind: Any, argument: str) -> Any:
     """The float dtype that `kind` names: a dtype of any library, or a name."""
-    name = str(kind)
     try:
-        dtype = jnp.dtype(name.removeprefix("torch.") if name.startswith("torch.") else kind)
+        find = _found if isinstance(kind, Hashable) else _found.__wrapped__
+        dtype, is_float = find(kind)
     except pl.PalladioTypeError as error:
-        raise fail(pl.PalladioTypeError, error.rule, argument=argument, expected="a float dtype", got=name) from None
-    if not jnp.issubdtype(dtype, jnp.floating):
-        raise fail(pl.PalladioTypeError, "floats are needed", argument=argument, expected="a float dtype", got=name)
+        raise fail(
+            pl.PalladioTypeError, error.rule, argument=argument, expected="a float dtype", got=str(kind)
+        ) from None
+    if not is_float:
+        raise fail(
+            pl.PalladioTypeError, "floats are needed", argument=argument, expected="a float dtype", got=str(kind)
+        )
     return dtype
+
+
+@functools.cache
+def _found(kind: Any) -> tuple[Any, bool]:
+    """A dtype of any library, or a name, as ours, and whether it is one of floats."""
+    name = str(kind)
+    dtype = jnp.dtype(name.removeprefix("torch.") if name.startswith("torch.") else kind)
+    return dtype, bool(jnp.issubdtype(dtype, jnp.floating))
 
 
 def dtype_of(value: Array) -> Any:
     """The dtype of an array of any library."""
-    return jnp.dtype(str(value.dtype).removeprefix("torch."))
+    return _found(value.dtype)[0]
 
 
 def sum_dtype(x: Array, y: Array) -> Any:
     """What products of elements of two arrays are summed in: float64 if one of them is, else float32."""
-    return jnp.promote_types(jnp.float32, jnp.promote_types(dtype_of(x), dtype_of(y)))
+    return _sums_of(x.dtype, y.dtype)
+
+
+@functools.cache
+def _sums_of(x: Any, y: Any) -> Any:
+    return jnp.promote_types(jnp.float32, jnp.promote_types(_found(x)[0], _found(y)[0]))
 
 
 def zeros(shape: tuple[int, ...], dtype: Any, *like: Array) -> Array:

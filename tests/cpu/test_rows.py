@@ -150,6 +150,46 @@ def test_rows_that_nothing_stores_are_uninitialised() -> None:
     assert np.isnan(found[20:]).all()
 
 
+@pytest.mark.parametrize("dtype", [np.float32, BFLOAT16])
+@pytest.mark.parametrize("scalar", [False, True])
+def test_what_no_step_stores_is_uninitialised_whatever_the_mask(scalar: bool, dtype: Any) -> None:
+    """Blocks of which some rows are stored, by some steps; others that no step visits."""
+    x, y = whole_numbers(0, 60, DEPTH).astype(dtype), whole_numbers(1, DEPTH, 64).astype(dtype)
+
+    def kernel(x_ref: Any, y_ref: Any, out: Any) -> None:
+        step = pl.program_id(1)
+        found = jnp.dot(x_ref[...], y_ref[...], preferred_element_type=np.float32).astype(out.dtype)
+        mask = step == 1 if scalar else (jnp.arange(20)[:, None] + 1) // 7 == step
+        out[...] = jnp.where(mask, found, out[...])
+
+    call = pl.pallas_call(
+        kernel,
+        pl.ShapeDtypeStruct((60, 64), dtype),
+        grid=(2, 2),
+        in_specs=[pl.BlockSpec((20, DEPTH), lambda i, j: (2 * i, 0)), pl.BlockSpec((DEPTH, 64), lambda i, j: (0, 0))],
+        out_specs=pl.BlockSpec((20, 64), lambda i, j: (2 * i, 0)),
+    )
+    with pl.executor("cpu"):
+        found = call(x, y).astype(np.float32)
+    with pl.executor("reference"):
+        np.testing.assert_array_equal(found, call(x, y).astype(np.float32))
+    assert np.isnan(found[20:40]).all()
+
+
+def test_a_block_that_is_read_after_some_of_its_rows_were_stored() -> None:
+    def kernel(x_ref: Any, out: Any, other: Any) -> None:
+        out[...] = jnp.where(jnp.arange(20)[:, None] < 7, x_ref[...], out[...])
+        other[...] = out[...] * 2
+        out[...] = jnp.where(jnp.arange(20)[:, None] >= 15, x_ref[...], out[...])
+
+    x = whole_numbers(0, 20, 64)
+    outs = (pl.ShapeDtypeStruct(x.shape, x.dtype),) * 2
+    expected = pl.pallas_call(kernel, outs, interpret="reference")(x)
+    for one, two in zip(pl.pallas_call(kernel, outs, interpret="cpu")(x), expected, strict=True):
+        np.testing.assert_array_equal(one, two)
+    assert np.isnan(expected[0]).sum() == 8 * 64
+
+
 def test_only_the_rows_of_a_span_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
     original = product.Product.by_panels

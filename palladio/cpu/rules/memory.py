@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from palladio.cpu import registers
 from palladio.cpu.emit import Emitter, Index, V
 from palladio.cpu.rules.selection import Selection, copied, one_by_one, settled, store_combined
-from palladio.cpu.scope import Place, Refused, Rule, Scope
+from palladio.cpu.scope import Place, Refused, Rule, Scope, Start
 from palladio.cpu.tiles import Buffer, Memory, Tile, merged, row_major, stream, tile_of, widths, write
 from palladio.ops.memory import Transforms
 from palladio.types import dtypes, transforms
@@ -224,7 +224,7 @@ def put(scope: Scope, view: View, value: Tile, streamed: bool = False) -> None:
     e.label(behind)
 
 
-def put_where(e: Emitter, mask: Tile, value: Tile, target: Buffer) -> None:
+def put_where(e: Emitter, mask: Tile, value: Tile, target: Buffer, begun: Start | None) -> None:
     """Write the elements of a matrix that are under a mask: those rows are gone through in which it may be true."""
     low, high = rows = mask.spans.get(0, (0, target.shape[0]))
 
@@ -240,6 +240,8 @@ def put_where(e: Emitter, mask: Tile, value: Tile, target: Buffer) -> None:
     def put_rows(part: Tile, first: Index, behind: Index) -> None:
         with e.loop(first, behind) as row, e.when(mask.at((row, 0), 1) if 1 in mask.alike else None):
             put_row(part, row)
+            if begun is not None:
+                begun.note_row(e, row)
 
     if value.panels is None:
         put_rows(value, low, high)
@@ -348,7 +350,7 @@ def _store(scope: Scope, ref: Place, value: Tile, *indices: Tile, transforms: Tr
     if view is None:
         _store_layered(scope, ref.buffer, value, indices, transforms)
     elif value.unless is not None and not transforms and value.unless[2] == ref.buffer and len(value.shape) == 2:
-        put_where(scope.e, *value.unless)
+        put_where(scope.e, *value.unless, ref.start)
     else:
         put(scope, view, value, ref.memory.streamed)
     return ()
