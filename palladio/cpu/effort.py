@@ -1,17 +1,22 @@
-"""How much work a program is, about: what tells how often its loops look whether somebody wants them to stop."""
+"""How much work a program is, about, and a clock: how often loops look whether somebody wants them to stop."""
 
 from __future__ import annotations
 
 import math
+import os
 
+from palladio.cpu.emit import Emitter, V
 from palladio.ir.program import Eqn, Literal, Program, subprograms
 from palladio.types.types import ArrayType
+
+CLOCK = os.name == "posix"
+"""Whether there is a clock that is read in some nanoseconds."""
 
 BETWEEN = 1 << 20
 """Elements that are computed between two looks at the clock."""
 
 STEPS = 64
-"""Steps of loops between two looks, at most. A look costs a few nanoseconds, as much as a small step."""
+"""Steps of loops between two looks, at most. A look costs as much as several small steps."""
 
 LONG = 16 * BETWEEN
 """Elements whose computation takes long enough to look at the clock meanwhile."""
@@ -46,3 +51,12 @@ def steps_of(bounds: tuple[object, ...], step: int) -> int | None:
     if isinstance(lower, Literal) and isinstance(upper, Literal):
         return max(0, -(-(int(upper.value) - int(lower.value)) // step))
     return None
+
+
+def quarters(e: Emitter, room: V) -> V:
+    """Quarters of a second since some time. `room` is the address of 16 bytes."""
+    e.declared["gettimeofday"] = "declare i32 @gettimeofday(ptr, ptr)"
+    e.value("i32", f"call i32 @gettimeofday({room}, ptr null)")
+    seconds = e.binary("shl", e.load("i64", room, 8), V("2", "i64"))
+    more = e.convert("zext", e.load("i32", e.pointer(room, 1, 8), 4), "i64")
+    return e.binary("add", seconds, e.binary("udiv", more, V("250000", "i64")))

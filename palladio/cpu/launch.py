@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from palladio.cpu.callbacks import Callback
+from palladio.cpu.effort import effort
 from palladio.cpu.emit import Index, V
 from palladio.cpu.launch_agents import WORD, Agent, Rooms, Sibling, Site
 from palladio.cpu.launch_scheduler import Member, scheduler
@@ -266,9 +267,8 @@ class _Program:
     def member(self, arena: int, frames: int) -> Member:
         """What the scheduler knows of it."""
         shared = [(start, type) for _, type, start in self.stores]
-        return Member(
-            self.agent.names, self.mesh.blocks, self.mesh.threads, self.block_bytes, shared, self.rooms, arena, frames
-        )
+        mesh, names, work = self.mesh, self.agent.names, effort(self.program)
+        return Member(names, mesh.blocks, mesh.threads, self.block_bytes, shared, self.rooms, arena, frames, work)
 
     def emit(self) -> str:
         """The coroutine."""

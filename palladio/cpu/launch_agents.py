@@ -36,6 +36,9 @@ class Header:
     FRAME = 6  # bytes of what a coroutine keeps while it is stopped
     SLOTS = 7  # clusters that may run at once
     CALLER = 8  # the function that asks Python
+    WORK = 9  # what has been done since the clock was looked at
+    TIME = 10  # when that was
+    CLOCK = 12  # two words for the clock
     WORDS = 16
 
 

@@ -7,20 +7,17 @@ each thread its arena and what it keeps while it is stopped.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from palladio.cpu.effort import BETWEEN, CLOCK, STEPS, quarters
 from palladio.cpu.emit import Emitter, Index, V
 from palladio.cpu.launch_agents import ARGUMENTS, DONE, WORD, Answer, Header
 from palladio.cpu.rules.launches import Room, begin
 from palladio.types.types import RefType
 
-CLOCK = os.name == "posix"
-"""Whether there is a clock that costs a few nanoseconds."""
-
 ROUNDS = 1 << 16 if CLOCK else 64
-"""After how many rounds, at most, Python gets to see whether there was an interrupt: by the clock, once in a second."""
+"""After how many rounds, at most, Python gets to see whether there was an interrupt."""
 
 IDLE = 1 << 22
 """Rounds in which threads only look whether something has happened, before nothing will happen any more."""
@@ -44,6 +41,7 @@ class Member:
         rooms: where the scopes are that the threads of a block share.
         arena: the bytes of each thread's arena.
         frames: how many coroutines each thread may have at once, with its own.
+        effort: about how many elements a thread computes between two waits.
     """
 
     names: Sequence[str]
@@ -54,6 +52,7 @@ class Member:
     rooms: Sequence[int]
     arena: int
     frames: int
+    effort: int
 
     @property
     def agents(self) -> int:
@@ -204,7 +203,6 @@ class _Scheduler:
             answer(e, Answer.OVER)
         if self.eager:
             self.start_all(e, header)
-        begun = self.clock(e) if CLOCK else V("0", "i64")
         with e.loop(0, ROUNDS):
             e.line(f"call void @round({header})")
             failed = e.load("i64", word(e, header, Header.FAILED), WORD)
@@ -216,18 +214,26 @@ class _Scheduler:
                 self.without_progress(e, header)
             with e.when(e.compare("icmp ne", progress, V("0", "i64"))):
                 e.store(V("0", "i64"), word(e, header, Header.IDLE), WORD)
-            if CLOCK:
-                with e.when(e.compare("icmp ne", self.clock(e), begun)):
-                    answer(e, Answer.AGAIN)
+            self.look(e, header)
         answer(e, Answer.AGAIN, closes=False)
         head = "define i32 @kernel(ptr %arrays, ptr %sizes, ptr %arena, i64 %first, i64 %last)"
         return self.function(head, e)
 
-    @staticmethod
-    def clock(e: Emitter) -> V:
-        """The time in seconds."""
-        e.declared["time"] = "declare i64 @time(ptr)"
-        return e.value("i64", "call i64 @time(ptr null)")
+    def look(self, e: Emitter, header: V) -> None:
+        """Look at the clock now and then: each quarter of a second Python sees whether there was an interrupt."""
+        if not CLOCK:
+            return
+        work = max(member.agents * member.effort for member in self.members)
+        slots = e.load("i64", word(e, header, Header.SLOTS), WORD)
+        weight = e.intrinsic("umax", "i64", e.index(e.mul(slots, min(work, BETWEEN))), V(str(BETWEEN // STEPS), "i64"))
+        before = increased(e, word(e, header, Header.WORK), weight)
+        with e.when(e.compare("icmp uge", before, V(str(BETWEEN), "i64"))):
+            e.store(V("0", "i64"), word(e, header, Header.WORK), WORD)
+            now, last = quarters(e, word(e, header, Header.CLOCK)), word(e, header, Header.TIME)
+            then = e.load("i64", last, WORD)
+            e.store(now, last, WORD)
+            with e.when(e.compare("icmp ne", now, then)):
+                answer(e, Answer.AGAIN)
 
     def more(self, e: Emitter, header: V) -> V:
         """Whether another cluster can start."""
@@ -280,7 +286,7 @@ def word(e: Emitter, base: V, number: int) -> V:
     return e.pointer(base, number, WORD)
 
 
-def increased(e: Emitter, address: V, amount: int) -> V:
+def increased(e: Emitter, address: V, amount: Index) -> V:
     """Add to a word; returns what it was."""
     before = e.load("i64", address, WORD)
     e.store(e.index(e.add(before, amount)), address, WORD)

@@ -5,7 +5,6 @@ What each variable is, and when a lazy tile must be computed.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +12,7 @@ from dataclasses import dataclass, replace
 from palladio.base.errors import PalladioNotImplementedError, attach
 from palladio.cpu import registers
 from palladio.cpu.callbacks import LOOK, Callback
-from palladio.cpu.effort import BETWEEN, STEPS
+from palladio.cpu.effort import BETWEEN, CLOCK, STEPS, quarters
 from palladio.cpu.emit import Emitter, Index, V, vector
 from palladio.cpu.spans import annotate
 from palladio.cpu.tiles import Arena, Buffer, Memory, Tile, asking, fill, keep, row_by_row, scalar_tile, tile_of, widths
@@ -174,21 +173,20 @@ class Function:
 
     def look(self, work: int = 0) -> None:
         """In a step of a long loop: ask now and then whether to go on. `work`: about how many elements it computes."""
-        if os.name != "posix" or self.caller is None:
+        if not CLOCK or self.caller is None:
             return
         e = self.e
         if not self.clock:
-            self.clock = [self.slot("i64"), self.slot("i64")]
-            self.slots += [f"  store i64 0, ptr {slot.text}" for slot in self.clock]
-            e.declared["time"] = "declare i64 @time(ptr)"
-        counted, last = self.clock
+            self.clock = [self.slot("i64"), self.slot("i64"), self.slot("[2 x i64]")]
+            self.slots += [f"  store i64 0, ptr {slot.text}" for slot in self.clock[:2]]
+        counted, last, room = self.clock
         weight = min(BETWEEN, max(BETWEEN // STEPS, work))
         count = e.binary("add", e.load("i64", counted, 8), V(str(weight), "i64"))
         e.store(count, counted, 8)
         some = e.compare("icmp uge", count, V(str(BETWEEN), "i64"))
         with e.when(some):
             e.store(V("0", "i64"), counted, 8)
-            now = e.value("i64", "call i64 @time(ptr null)")
+            now = quarters(e, room)
             before = e.load("i64", last, 8)
             e.store(now, last, 8)
             begun = e.compare("icmp ne", before, V("0", "i64"))
