@@ -2,11 +2,13 @@
 
 Steps along an axis are independent if each has blocks of every output that no other has, and none finds in scratch
 what another left there. Both are proved from the structure alone: the axis is itself an index of the outputs' blocks,
-and the first step of a task stores all of the scratch before it does anything else with it.
+and the first step of a task stores all of the scratch before it does anything else with it. Where later steps of a task
+go on with what is in scratch, the steps of other tasks must not have been between them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -34,9 +36,17 @@ def spread(grid: Grid, kernel: Program) -> Grid:
     own = [all(_has_own_blocks(block, axis) for block in grid.outputs) for axis in axes]
     scratch = kernel.inputs[len(kernel.inputs) - len(grid.scratch) :]
     first = {kernel.inputs[axis]: np.int32(0) for axis in axes if not own[axis]}
-    if all(_begins_with_store(kernel, ref, first) for ref in scratch):
-        return replace(grid, parallel=tuple(own))
-    return grid
+    if not all(_begins_with_store(kernel, ref, first) for ref in scratch):
+        return grid
+    if not all(_begins_with_store(kernel, ref, {}) for ref in scratch):
+        own = _outermost(grid, own)
+    return replace(grid, parallel=tuple(own))
+
+
+def _outermost(grid: Grid, own: Sequence[bool]) -> list[bool]:
+    """The axes of some in which the steps of one task follow each other in the order of the grid."""
+    stays = [mine or size == 1 for mine, size in zip(own, grid.sizes, strict=True)]
+    return [mine and all(stays[:axis]) for axis, mine in enumerate(own)]
 
 
 def _is_plain(grid: Grid, kernel: Program) -> bool:

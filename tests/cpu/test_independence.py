@@ -115,6 +115,37 @@ def test_scratch_that_goes_on_from_tile_to_tile_is_not() -> None:
     assert spread_axes(tiled(kernel), X, X) == (False, False, False)
 
 
+def carried(x: Any, out: Any, total: Any) -> None:
+    @pl.when(pl.program_id(0) == 0)
+    def _() -> None:
+        total[...] = x[...]
+
+    @pl.when(pl.program_id(0) > 0)
+    def _() -> None:
+        total[...] += 1
+
+    out[...] = total[...]
+
+
+@pytest.mark.parametrize(("outer", "inner"), [(3, False), (1, True)])
+def test_scratch_that_steps_of_other_tasks_change_in_between_is_not(outer: int, inner: bool) -> None:
+    rows = pl.BlockSpec((2, 8), lambda i, j: (j, 0))
+    scratch = [pltpu.VMEM((2, 8), np.float32)]
+    call = by_rows(carried, grid=(outer, 4), in_specs=[rows], out_specs=rows, scratch_shapes=scratch)
+    assert spread_axes(call, X) == (False, inner)
+
+
+def test_scratch_that_every_step_stores_may_have_others_in_between() -> None:
+    def kernel(x: Any, out: Any, total: Any) -> None:
+        total[...] = x[...] * 2
+        out[...] = total[...] + 1
+
+    rows = pl.BlockSpec((2, 8), lambda i, j: (j, 0))
+    scratch = [pltpu.VMEM((2, 8), np.float32)]
+    call = by_rows(kernel, grid=(3, 4), in_specs=[rows], out_specs=rows, scratch_shapes=scratch)
+    assert spread_axes(call, X) == (False, True)
+
+
 def test_scratch_of_which_a_part_is_stored_is_not() -> None:
     def kernel(x: Any, y: Any, out: Any, total: Any) -> None:
         total[0:2, :] = x[0:2, :]
