@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from palladio.cpu.lower import in_order, waits
-from palladio.ir.program import Eqn, Literal, Program, Var
+from palladio.ir.program import Eqn, Literal, Program, Var, walk
 from palladio.ops.grid import Blocked, BlockMap, Grid, Squeezed
 from palladio.types.effects import EffectKind
+from palladio.types.transforms import Bitcast
 
 Known = dict[Any, Any]
 """The values of atoms in the first step of a task."""
@@ -25,7 +26,17 @@ Known = dict[Any, Any]
 
 def arranged(grid: Grid, kernel: Program) -> Grid:
     """The grid as it is compiled: axes are parallel where their steps may run beside each other."""
-    return in_order(grid) if waits(kernel) else spread(grid, kernel)
+    if waits(kernel) or any(map(_changes_pieces, walk(kernel))):
+        return in_order(grid)
+    return spread(grid, kernel)
+
+
+def _changes_pieces(eqn: Eqn) -> bool:
+    """Whether an atomic operation changes what are pieces of elements, or several: that is not one step."""
+    if eqn.op.name not in ("atomic", "atomic_cas"):
+        return False
+    width = eqn.inputs[0].type.dtype.itemsize
+    return any(isinstance(each, Bitcast) and each.dtype.itemsize != width for each in eqn.params["transforms"])
 
 
 def spread(grid: Grid, kernel: Program) -> Grid:

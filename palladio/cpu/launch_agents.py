@@ -137,7 +137,6 @@ class Thread(Function):
     around: Sequence[Sibling] = ()
     peers = False
     rows: Mapping[tuple[int, ...], int] | None = None
-    takes_turns = True
 
     def wait(self, holds: Callable[[], V]) -> None:
         """Go on when a condition holds."""

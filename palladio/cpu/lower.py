@@ -105,7 +105,6 @@ class _GridFunction:
         self.arena = Arena(V("%arena", "ptr"))
         self.alone = Alone(self.e, self.arena, LAUNCHED, REFUSED_IN_LAUNCHES) if waits(kernel) else None
         self.function = self.alone or Function(self.e, self.arena, RULES, REFUSED)
-        self.function.takes_turns = not any(grid.parallel)
         arrays = [type for type in operands[grid.dynamic :] if isinstance(type, ArrayType)]
         self.types = [*arrays, *grid.output_types]
         self.blocks: list[BlockMap] = [*grid.inputs, *grid.outputs]

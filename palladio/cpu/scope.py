@@ -108,13 +108,7 @@ class Notes:
 
 
 class Function:
-    """What all programs of one compiled function share: its text, its arena, its rules.
-
-    Fields:
-        takes_turns: whether no other thread changes memory while it runs.
-    """
-
-    takes_turns = False
+    """What all programs of one compiled function share: its text, its arena, its rules."""
 
     def __init__(self, e: Emitter, arena: Arena, rules: Mapping[str, Rule], refused: Mapping[str, str]) -> None:
         self.e = e

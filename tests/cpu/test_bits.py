@@ -106,13 +106,17 @@ def test_under_a_mask(there: Any) -> None:
     agrees(kernel, bits_like(SHAPE, np.uint16))
 
 
-def test_atomic_operations() -> None:
+@pytest.mark.parametrize("parallel", [False, True])
+@pytest.mark.parametrize("there", [np.uint16, np.uint64])
+def test_atomic_operations(there: Any, parallel: bool) -> None:
     def kernel(x: Any, out: Any) -> None:
-        part = pltpu.bitcast(out, np.uint16)
-        old = plgpu.atomic_add(part, (pl.ds(0, 8), pl.ds(1, 2)), jnp.full((8, 2), 65000, np.uint16))
-        part[8:16, 3:5] = old
+        part = pltpu.bitcast(out, there)
+        old = plgpu.atomic_add(part, (pl.ds(0, 2), pl.ds(1, 2)), jnp.full((2, 2), 65000, there))
+        part[2:4, 3:5] = old
+        equal = part[0, 0] + 0
+        plgpu.atomic_cas(part.at[0, 0], equal, equal + 1)
 
-    agrees(kernel, bits_like(SHAPE, np.uint32))
+    agrees(kernel, bits_like(SHAPE, np.uint32), parallel=parallel)
 
 
 def test_a_scalar_value_in_another_shape() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from palladio.cpu import registers
 from palladio.cpu.emit import Emitter, Index, V
 from palladio.cpu.rules.bits import bits_at, from_bits, put_bits, to_bits
-from palladio.cpu.scope import Place, Refused, Rule, Scope
+from palladio.cpu.scope import Place, Rule, Scope
 from palladio.cpu.tiles import Buffer, Tile, row_major, tile_of, write
 from palladio.ops.memory import Transforms
 from palladio.types import dtypes, transforms
@@ -280,9 +280,6 @@ def _each(
     old = scope.arena.buffer(e, chosen.type.shape, dtype)
     nothing = registers.constant(e, dtypes.uninitialized(dtype), dtype)
     one_by_one(e, chosen.type.shape, lambda index: old.put(e, index, nothing, 1))
-
-    if atomic and chosen.recast and not scope.function.takes_turns:
-        raise Refused("an atomic operation behind a bitcast that changes the width, where others may change it too")
 
     def element(index: Sequence[Index], cell: Cell) -> None:
         if atomic and cell.address is not None:
