@@ -21,7 +21,7 @@ Array = np.ndarray[Any, Any]
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 TILING = (256, 1024, 512)
-SKEWED_TILING = (256, 512, 256)
+SKEWED_TILING = (1024, 512, 256)
 TRANSPOSED_TILING = (inputs.M, 1024, 512)
 SKEWED_TRANSPOSED_TILING = (inputs.M, 256, 512)
 DENSE_TILING = (512, 2048, 512)
