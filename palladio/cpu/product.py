@@ -205,8 +205,9 @@ class Product:
                 target = Buffer(place(row), (stride, 1), (height, self.rhs.columns), self.sums)
                 if init is not None:
                     self.start(target, rows_of(e, init, row, height))
-                if fresh and self.span is not None:
-                    with e.when(e.compare("icmp sge", *map(e.index, self.span))):
+                if fresh and (self.span is not None or not self.depth):
+                    span = self.span or (0, 0)
+                    with e.when(e.compare("icmp sge", *map(e.index, span))):
                         fill(e, target, 0)
                 if self.lhs.rows * self.depth * self.rhs.columns > LONG:
                     self.scope.function.look(height * self.steps * self.rhs.columns // 16)

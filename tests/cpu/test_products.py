@@ -121,3 +121,19 @@ def test_steps_that_choose_their_block_by_a_table(size: int, dtype: Any) -> None
     for row, number in enumerate(which):
         part = slice(16 * row, 16 * row + 16)
         assert_product(found[part], x[part], y[number], 1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int8, ml_dtypes.bfloat16])
+def test_a_sum_of_nothing_is_zero(dtype: Any) -> None:
+    def kernel(x: Any, y: Any, out: Any) -> None:
+        nothing = jnp.dot(x[:, 0:0], y[0:0], preferred_element_type=out.dtype)
+        out[0] = nothing
+        out[1] = nothing + out[1]
+        out[2] = jnp.where(x[0, 0] == 1, nothing, out[1])
+
+    shape = pl.ShapeDtypeStruct((3, 4, 6), np.int32 if dtype == np.int8 else np.float32)
+    x, y, start = np.ones((4, 2), dtype), np.ones((2, 6), dtype), np.ones(shape.shape, shape.dtype)
+    call = pl.pallas_call(lambda x, y, _, out: kernel(x, y, out), shape, input_output_aliases={2: 0})
+    with pl.executor("cpu"):
+        found = call(x, y, start)
+    np.testing.assert_array_equal(found, [np.zeros((4, 6)), np.ones((4, 6)), np.zeros((4, 6))])
