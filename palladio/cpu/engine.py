@@ -81,6 +81,10 @@ def compile_grid(grid: Grid, kernel: Program, operands: Sequence[Type]) -> Calla
     known = None if dynamic else extents(iter(()))
 
     def run(values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
+        if out is not None and not all(array.flags.aligned for array in out):
+            for target, result in zip(out, run(values), strict=True):  # past the caches go only whole vectors
+                np.copyto(target, result)
+            return out
         sizes, tasks = known or extents(iter(values))
         inputs = [
             np.array(value, order="C") if n in written else np.ascontiguousarray(value)

@@ -45,6 +45,16 @@ def normalised(x: Any, out: Any) -> None:
     out[...] = powers * (1 / jnp.sum(powers, axis=-1, keepdims=True))
 
 
+def test_an_array_that_begins_inside_an_element_is_written_too() -> None:
+    memory = np.zeros(ROWS * 256 * 4 + 1, np.uint8)
+    out = memory[1:].view(np.float32).reshape(ROWS, 256)
+    x = np.arange(ROWS * 256, dtype=np.float32).reshape(ROWS, 256)
+    call = pl.pallas_call(doubled, pl.ShapeDtypeStruct(x.shape, x.dtype))
+    with pl.executor("cpu"):
+        assert call(x, out=out) is out
+    np.testing.assert_array_equal(out, x + x)
+
+
 def out_is_read(x: Any, out: Any) -> None:
     out[...] = x[...]
     out[...] = out[...] + x[...]
