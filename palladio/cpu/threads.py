@@ -53,6 +53,7 @@ def run_tasks(tasks: int, workers: int, start: Callable[[], Work], failed: list[
     helpers = [_helpers(workers - 1).submit(work) for _ in range(workers - 1)]
     work()
     for helper in helpers:
+        helper.cancel()  # if it has not begun, nothing is left for it, and others may be at work for long
         while not helper.done():
             try:
                 _await(helper)

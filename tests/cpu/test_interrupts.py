@@ -126,6 +126,27 @@ def test_an_interrupt_of_the_caller_at_work_lets_the_others_end_their_task(inter
     assert ended.is_set()
 
 
+def test_a_call_does_not_wait_for_threads_that_are_at_work_for_another_caller() -> None:
+    begun, ended = threading.Barrier(3), threading.Event()
+
+    def held(number: int) -> None:
+        begun.wait(60)
+        ended.wait(60)
+
+    other = threading.Thread(target=spread, args=(held, 2))
+    other.start()
+    begun.wait(60)
+    done: list[int] = []
+    brief = threading.Thread(target=spread, args=(done.append, 4), daemon=True)
+    brief.start()
+    brief.join(30)
+    waited = brief.is_alive()
+    ended.set()
+    other.join()
+    assert not waited
+    assert sorted(done) == [0, 1, 2, 3]
+
+
 def long_loop(n: Any, x: Any, o: Any) -> None:
     o[...] = pl.fori_loop(0, n[0], lambda _, value: value * 0.5 + 1.0, x[...])
 
