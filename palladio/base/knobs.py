@@ -59,7 +59,7 @@ debug_checks: Knob[bool] = Knob("PALLADIO_DEBUG_CHECKS", "Evaluate `debug_check`
 
 
 def _count(text: str) -> int:
-    if int(text) < 0:
+    if not text.strip().isdecimal():
         raise ValueError("a number of threads, or 0 for all cores")
     return int(text)
 
@@ -69,9 +69,10 @@ threads: Knob[int] = Knob(
 )
 
 
-@functools.cache
+@functools.cache  # the system takes its time to tell
 def _cores() -> int:
-    return os.cpu_count() or 1  # the system takes its time to tell
+    """The cores that this process may use, which a container or `taskset` may have made fewer than there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def thread_count() -> int:

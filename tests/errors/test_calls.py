@@ -10,6 +10,7 @@ import pytest
 import palladio as pl
 import palladio.numpy as jnp
 import palladio.tpu as pltpu
+from palladio.base import knobs
 from palladio.driver.executors import EXECUTORS
 from tests.errors.shown import OUT, N, X, copy, shows
 
@@ -1056,6 +1057,20 @@ def test_an_environment_variable_that_cannot_be_read(monkeypatch: pytest.MonkeyP
         """,
     ):
         pl.pallas_call(copy, OUT)(X)
+
+
+@pytest.mark.parametrize("text", ["two", "-1", "1.5"])
+def test_a_number_of_threads_that_is_none(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PALLADIO_NUM_THREADS", text)
+    with shows(
+        ValueError,
+        f"""
+        PALLADIO_NUM_THREADS: the environment variable cannot be read
+          expected: a number of threads, or 0 for all cores
+          got:      '{text}'
+        """,
+    ):
+        knobs.thread_count()
 
 
 # Sizes.
