@@ -1068,6 +1068,9 @@ def test_a_number_of_threads_that_is_none(text: str, monkeypatch: pytest.MonkeyP
         PALLADIO_NUM_THREADS: the environment variable cannot be read
           expected: a number of threads, or 0 for all cores
           got:      '{text}'
+          test_calls.py:N, in test_a_number_of_threads_that_is_none
+            knobs.thread_count()
+            ^^^^^^^^^^^^^^^^^^^^
         """,
     ):
         knobs.thread_count()
