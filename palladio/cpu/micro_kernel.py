@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from palladio.cpu import registers
 from palladio.cpu.emit import Emitter, V, element_of, vector, width_of
 from palladio.types.dtypes import DType
@@ -20,6 +22,7 @@ def micro_kernel(
     strides: tuple[int, int],
     streams: int = 0,
     packs: bool = False,
+    rounds: bool = False,
 ) -> tuple[str, dict[str, str]]:
     """A function that adds a panel of rows times a panel of columns to a block of sums, and what it declares.
 
@@ -36,19 +39,19 @@ def micro_kernel(
         streams: how many there are.
         packs: the right panel is not packed yet, and is meanwhile. Further arguments are where its rows are, and the
             bytes between them; two rows make one of pairs.
+        rounds: where the sums are, they are written rounded to bfloat16; they begin at zero.
     """
     e = Emitter()
     height, vectors, width = size
     type, itemsize = vector(registers.register(sums), width), sums.itemsize
-    multiply = multiply_add if word == sums else multiply_pairs
     e.label("entry")
-    targets = _sums_at(e, height, vectors, width * itemsize)
+    targets = _sums_at(e, height, vectors, width * (2 if rounds else itemsize))
     if packs:
         e.line("%rows = shl i64 %row, 1")
         e.line(f"%far = mul i64 %{'row' if word == sums else 'rows'}, {ROWS_AHEAD}")
     e.branch(V("%fresh", "i1"), "steps", "begun")
     e.label("begun")
-    start = [e.load(type, target, itemsize) for target in targets]
+    start = [V("zeroinitializer", type) if rounds else e.load(type, target, itemsize) for target in targets]
     totals = [V(f"%total{n}", type) for n in range(len(targets))]
     e.jump("steps")
     e.label("steps")
@@ -64,11 +67,8 @@ def micro_kernel(
             e.store(value, place, itemsize)
     else:
         columns = [e.load(words, place, itemsize) for place in places]
-    sums_now = []
-    for r in range(height):
-        element = e.load(registers.register(word), e.pointer(left, r * strides[0], itemsize), itemsize)
-        spread = e.splat(element, width)
-        sums_now += [multiply(e, spread, columns[n], totals[r * vectors + n]) for n in range(vectors)]
+    lefts = [e.pointer(left, r * strides[0], itemsize) for r in range(height)]
+    sums_now = _multiplied(e, lefts, word, columns, totals)
     moves = {
         left: ("%lhs", e.pointer(left, strides[1], itemsize)),
         right: ("%rhs", e.pointer(right, vectors * width, itemsize)),
@@ -90,7 +90,7 @@ def micro_kernel(
     ]
     e.label("done")
     for total, target in zip(sums_now, targets, strict=True):
-        e.store(total, target, itemsize)
+        e.store(rounded_pairs(e, total) if rounds else total, target, 2 if rounds else itemsize)
     return "\n".join([_head(name, streams, packs) + " {", *e.lines, "  ret void", "}"]), e.declared
 
 
@@ -112,6 +112,17 @@ def _sums_at(e: Emitter, height: int, vectors: int, bytes: int) -> list[V]:
     for r in range(height):
         row = e.value("ptr", f"getelementptr i8, ptr {row.text}, i64 %stride") if r else row
         found += [e.pointer(row, n * bytes, 1) for n in range(vectors)]
+    return found
+
+
+def _multiplied(e: Emitter, lefts: Sequence[V], word: DType, columns: Sequence[V], totals: Sequence[V]) -> list[V]:
+    """The sums, and each element of a step of the left panel, by where it is, times the vectors of the right one."""
+    found: list[V] = []
+    for place in lefts:
+        element = e.load(registers.register(word), place, word.itemsize)
+        spread = e.splat(element, width_of(columns[0].type))
+        multiply = multiply_add if element_of(totals[0].type) == element.type else multiply_pairs
+        found += [multiply(e, spread, column, totals[len(found) + n]) for n, column in enumerate(columns)]
     return found
 
 
@@ -159,6 +170,13 @@ def multiply_add(e: Emitter, x: V, y: V, total: V) -> V:
     if element_of(total.type) in ("float", "double"):
         return registers.multiply_add(e, x, y, total)
     return e.binary("add", total, e.binary("mul", x, y))
+
+
+def rounded_pairs(e: Emitter, x: V) -> V:
+    """Sixteen numbers of float32 rounded to bfloat16, none of them subnormal (VCVTNEPS2BF16 takes those for 0)."""
+    e.declared["cvtneps2bf16"] = "declare <16 x bfloat> @llvm.x86.avx512bf16.cvtneps2bf16.512(<16 x float>)"
+    found = e.value("<16 x bfloat>", f"call <16 x bfloat> @llvm.x86.avx512bf16.cvtneps2bf16.512({x})")
+    return e.value("<16 x i16>", f"bitcast {found} to <16 x i16>")
 
 
 def multiply_pairs(e: Emitter, x: V, y: V, total: V) -> V:

@@ -21,7 +21,7 @@ from palladio.cpu.tiles import Buffer, Memory, Tile, fill, rows_of, widths, writ
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 
-DEPTH_BYTES = 4096
+DEPTH_BYTES = 8192
 """Bytes of each row of the left operand that are laid out at a time: a panel of them stays in a second-level cache."""
 
 KEPT_BYTES = 8 << 20
@@ -156,11 +156,15 @@ class Product:
         self.into: Buffer | None = None
 
     def run(self, target: Buffer, init: Tile | None, rows: Span | None = None) -> None:
-        """Emit it, or some of its rows. The target has the dtype of the sums; its columns are neighbours in memory."""
+        """Emit it, or some of its rows. The target's columns are neighbours in memory.
+
+        Its dtype is that of the sums. It may be bfloat16 for sums of pairs in one piece, which begin at zero.
+        """
         if init is not None:
             self.start(target, init)
         rows, self.into = rows or (0, self.lhs.rows), target
-        for _ in self.panels(rows, lambda row: target.address(self.e, (row, 0)), target.strides[0], init is None):
+        first = lambda row: target.address(self.e, (row, 0))  # noqa: E731
+        for _ in self.panels(rows, first, target.strides[0], init is None, dtype=target.dtype):
             pass
 
     def by_panels(
@@ -187,22 +191,29 @@ class Product:
             write(self.e, init, target)
 
     def panels(
-        self, rows: Span, place: Callable[[Index], V], stride: Index, fresh: bool, init: Tile | None = None
+        self,
+        rows: Span,
+        place: Callable[[Index], V],
+        stride: Index,
+        fresh: bool,
+        init: Tile | None = None,
+        dtype: DType | None = None,
     ) -> Iterator[tuple[Index, int]]:
         """Compute a panel of rows after the other: each is yielded, as its first row and its height, when it is done.
 
         Args:
             place, stride: where the sums of a panel are, and how many elements its rows are apart.
             fresh: the sums begin at zero, whatever is there.
+            dtype: of what is there; that of the sums, if it is not said.
         """
-        e = self.e
+        e, dtype = self.e, dtype or self.sums
         some = e.compare("icmp slt", *map(e.index, rows)) if any(isinstance(bound, V) for bound in rows) else None
         with e.when(some):
             packed, needed = self.packed() if self.span is None else (self.packed_span(self.span), None)
             self.pace = self.paced(rows)
             for row, height, packs in self.row_panels(rows, packed, needed):
                 self.number = e.binary("udiv", e.index(e.sub(row, rows[0])), V(str(self.height), "i64"))
-                target = Buffer(place(row), (stride, 1), (height, self.rhs.columns), self.sums)
+                target = Buffer(place(row), (stride, 1), (height, self.rhs.columns), dtype)
                 if init is not None:
                     self.start(target, rows_of(e, init, row, height))
                 if fresh and (self.span is not None or not self.depth):
@@ -449,8 +460,8 @@ class Product:
                 more += self.unpacked(piece, column) if packs else ""
                 panel = self.panel(piece, column)
                 place = target.address(e, (0, column))
-                stride = e.index(e.mul(target.strides[0], self.sums.itemsize))
-                name = self.kernel(height, vectors, width, len(streams), packs)
+                stride = e.index(e.mul(target.strides[0], target.dtype.itemsize))
+                name = self.kernel((height, vectors, width), len(streams), packs, target.dtype != self.sums)
                 e.line(f"call void @{name}({left}, {panel}, {place}, {stride}, {e.index(piece.count)}, {starts}{more})")
 
     def unpacked(self, piece: Piece, column: Index) -> str:
@@ -527,15 +538,16 @@ class Product:
         """The panels of columns."""
         return sum(-(-(end - start) // (vectors * width)) for start, end, vectors, width in self.column_panels())
 
-    def kernel(self, height: int, vectors: int, width: int, streams: int, packs: bool) -> str:
-        """The micro-kernel for blocks of `height` rows of `vectors` vectors, by name."""
+    def kernel(self, size: tuple[int, int, int], streams: int, packs: bool, rounds: bool) -> str:
+        """The micro-kernel for blocks of so many rows of so many vectors of so many lanes, by name."""
+        height, vectors, width = size
         strides: tuple[int, int] = self.left.strides  # type: ignore[assignment]
         name = f"multiply_{'pairs' if self.pairs else self.sums}_{height}x{vectors}x{width}_{strides[0]}_{strides[1]}"
         name += f"_ahead{streams}" if streams else ""
-        name += "_packs" if packs else ""
+        name += ("_packs" if packs else "") + ("_rounds" if rounds else "")
         declared = self.e.declared
         if name not in declared:
-            text, needed = micro_kernel(name, self.sums, self.word, (height, vectors, width), strides, streams, packs)
+            text, needed = micro_kernel(name, self.sums, self.word, size, strides, streams, packs, rounds)
             declared.update(needed)
             declared[name] = text
         return name

@@ -427,7 +427,10 @@ class Scope:
             return found
 
         whole: Tile = inputs[lazy[0]]  # type: ignore[assignment]
-        return row_by_row(self.e, whole.panels, applied, applied(whole))  # type: ignore[arg-type]
+        found = row_by_row(self.e, whole.panels, applied, applied(whole))  # type: ignore[arg-type]
+        if whole.rounded is not None and name == "convert" and found.dtype == dtypes.BFLOAT16:
+            found.fill = whole.rounded
+        return found
 
     def ready(self, entry: Entry, eqn: Eqn) -> Entry:
         """An input as its rule wants it: only some take a tile that has an order of its own."""

@@ -120,6 +120,7 @@ class Tile:
             the buffer.
         near: a buffer of the same shape; each element is computed from the one at its place there.
         normal: whether no element is a subnormal number.
+        rounded: writes all elements to a buffer of bfloat16, for float32 sums that are rounded while they are computed.
         alike: axes along which all elements are the same.
         ahead: how many bytes behind each element the one is that is there for the next task.
     """
@@ -137,6 +138,7 @@ class Tile:
     unless: tuple[Tile, Tile, Buffer] | None = None
     near: Buffer | None = None
     normal: bool = False
+    rounded: Callable[[Buffer], None] | None = None
     alike: frozenset[int] = frozenset()
     ahead: V | None = None
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from palladio.cpu import host, registers
 from palladio.cpu.emit import Emitter, V, mangled, vector, width_of
+from palladio.cpu.micro_kernel import rounded_pairs
 from palladio.cpu.rules.elementwise import mapped
 from palladio.cpu.scope import Rule, Scope
 from palladio.cpu.tiles import Buffer, Tile, merged, row_major, tile_of, write
@@ -56,9 +57,7 @@ def _shortened(e: Emitter, x: V) -> V:
     """Float32 rounded to bfloat16, none of them subnormal, which the instruction takes for 0."""
     if width_of(x.type) != 16:
         return converted(e, x, dtypes.FLOAT32, dtypes.BFLOAT16)
-    e.declared["cvtneps2bf16"] = "declare <16 x bfloat> @llvm.x86.avx512bf16.cvtneps2bf16.512(<16 x float>)"
-    found = e.value("<16 x bfloat>", f"call <16 x bfloat> @llvm.x86.avx512bf16.cvtneps2bf16.512({x})")
-    return registers.from_memory(e, e.value("<16 x i16>", f"bitcast {found} to <16 x i16>"), dtypes.BFLOAT16)
+    return registers.from_memory(e, rounded_pairs(e, x), dtypes.BFLOAT16)
 
 
 def _bitcast(scope: Scope, x: Tile, *, dtype: DType) -> Sequence[Tile]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from palladio.cpu import host, registers
 from palladio.cpu.emit import Emitter, Index, V, vector
 from palladio.cpu.micro_kernel import LINE_BYTES
-from palladio.cpu.product import Area, Element, Operand, Product, Span
+from palladio.cpu.product import DEPTH_BYTES, Area, Element, Operand, Product, Span
 from palladio.cpu.rules.casts import converted
 from palladio.cpu.scope import Refused, Rule, Scope
 from palladio.cpu.tiles import Buffer, Panel, Tile, merged, row_major, tile_of, write
@@ -244,6 +244,12 @@ def _product_tile(
 
         product.by_panels(part, init, rows, into)
 
+    def rounded(target: Buffer) -> None:
+        there = target if target.strides[1] == 1 else scope.arena.buffer(scope.e, target.shape, target.dtype)
+        _product(scope, left, right, sums).run(there, None)
+        if there is not target:
+            write(scope.e, tile_of(scope.e, there), target)
+
     def plus(other: Tile) -> Tile:
         together = {**reads}
         for memory, same in other.reads.items():
@@ -254,13 +260,28 @@ def _product_tile(
         raise Refused("a product is computed as a whole")
 
     adds = plus if init is None and len(shape) == 2 else None
-    return Tile(type, at, reads, fill=fill, plus=adds, panels=panels if len(shape) == 2 else None)
+    rounds = adds is not None and _takes_pairs(left, right, sums) and left.second * 2 <= DEPTH_BYTES
+    return Tile(
+        type,
+        at,
+        reads,
+        fill=fill,
+        plus=adds,
+        panels=panels if len(shape) == 2 else None,
+        rounded=rounded if rounds else None,
+    )
+
+
+def _takes_pairs(left: Matrix, right: Matrix, sums: DType) -> bool:
+    """Whether pairs of bfloat16 are multiplied."""
+    narrow = left.tile.dtype == right.tile.dtype == dtypes.BFLOAT16 and sums == dtypes.FLOAT32
+    whole = left.second % 2 == 0 and right.second % registers.LANES == 0
+    return narrow and whole and host.current().multiplies_pairs
 
 
 def _product(scope: Scope, left: Matrix, right: Matrix, sums: DType) -> Product:
     span = _span(scope, left, right)
-    narrow = left.tile.dtype == right.tile.dtype == dtypes.BFLOAT16 and sums == dtypes.FLOAT32
-    if narrow and host.current().multiplies_pairs and left.second % 2 == 0 and right.second % registers.LANES == 0:
+    if _takes_pairs(left, right, sums):
         if span is not None:
             bounds = (scope.e.index(bound) for bound in (span[0], scope.e.add(span[1], 1)))
             low, high = (scope.e.binary("ashr", bound, V("1", "i64")) for bound in bounds)
