@@ -8,11 +8,13 @@ from collections.abc import Callable, Sequence
 from palladio.cpu import registers
 from palladio.cpu.emit import Emitter, Index, V
 from palladio.cpu.rules import arithmetic
+from palladio.cpu.rules.reduce import LARGER, SMALLER, Reducer
 from palladio.cpu.rules.selection import one_by_one, settled
 from palladio.cpu.scope import Rule, Scope
 from palladio.cpu.tiles import Buffer, Tile, tile_of
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
+from palladio.types.types import ArrayType
 
 
 def _with(index: Sequence[Index], axis: int, position: Index) -> tuple[Index, ...]:
@@ -68,34 +70,35 @@ def _scan(combine: arithmetic.Combine, start: object) -> Rule:
 
 
 def _position(greatest: bool) -> Rule:
+    """Vectors find the extreme first, and then the first place at which it, or a NaN, stands."""
+    combine, start = (LARGER, dtypes.least) if greatest else (SMALLER, dtypes.greatest)
+
     def rule(scope: Scope, x: Tile, *, axis: int, dtype: DType) -> Sequence[Tile]:
-        e, register = scope.e, registers.register(x.dtype)
-        x = settled(scope, x)
-        shape = (*x.shape[:axis], *x.shape[axis + 1 :])
-        target = scope.arena.buffer(e, shape, dtype)
-        best, place = scope.function.slot(register), scope.function.slot("i64")
+        e, extent, along_lanes = scope.e, x.shape[axis], axis == len(x.shape) - 1
+        x = x if x.cheap and x.fill is None else scope.keep(x)
+        ordered = dtypes.is_float(x.dtype)
+        extreme = Reducer(scope, x, (axis,), combine, start(x.dtype), ordered).run()
 
-        def line(others: tuple[Index, ...]) -> None:
-            e.line(f"store {x.at(_with(others, axis, 0), 1)}, ptr {best.text}")
-            e.line(f"store i64 0, ptr {place.text}")
-            with e.loop(0, x.shape[axis]) as position:
-                value = x.at(_with(others, axis, position), 1)
-                old = e.value(register, f"load {register}, ptr {best.text}")
-                pair = (old, value) if greatest else (value, old)
-                better = arithmetic.less(e, x.dtype, *pair)
-                if dtypes.is_float(x.dtype):
-                    number = e.compare("fcmp ord", old, old)
-                    better = e.binary("and", number, e.binary("or", better, _is_nan(e, value)))
-                with e.when(better):
-                    e.line(f"store {value}, ptr {best.text}")
-                    e.line(f"store {e.index(position)}, ptr {place.text}")
-            found = e.load("i64", place, 8)
-            wanted = registers.register(dtype)
-            target.put(e, others, found if wanted == "i64" else e.convert("trunc", found, wanted), 1)
+        def place(index: Sequence[Index], width: int) -> V:
+            value, others = x.at(index, width), (*index[:axis], *index[axis + 1 :])
+            best = e.splat(extreme.at(e, others, 1), width) if along_lanes else extreme.at(e, others, width)
+            here = e.compare("fcmp oeq" if ordered else "icmp eq", value, best)
+            if ordered:
+                here = e.binary("or", here, _is_nan(e, value))
+            counted = e.splat(e.convert("trunc", e.index(index[axis]), "i32"), width)
+            if along_lanes and width > 1:
+                counted = e.binary("add", counted, e.lanes(range(width), "i32"))
+            return e.select(here, counted, e.constant(extent, counted.type))
 
-        one_by_one(e, shape, line)
-        tile = tile_of(e, target)
-        return (tile if shape else scope.keep(tile),)
+        places = Tile(ArrayType(x.shape, dtypes.INT32), place, x.reads)
+        found = Reducer(scope, places, (axis,), SMALLER, extent).run()
+
+        def converted(index: Sequence[Index], width: int) -> V:
+            position, wanted = found.at(e, index, width), registers.register(dtype)
+            return e.convert("zext" if wanted == "i64" else "trunc", position, wanted)
+
+        tile = tile_of(e, found) if dtype == dtypes.INT32 else Tile(ArrayType(found.shape, dtype), converted, {}, True)
+        return (tile if tile.shape else scope.keep(tile),)
 
     return rule
 

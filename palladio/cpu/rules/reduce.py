@@ -37,6 +37,10 @@ def _extreme(better: str, otherwise: Combine) -> Combine:
     return combine
 
 
+LARGER = _extreme("ogt", arithmetic.maximum)
+SMALLER = _extreme("olt", arithmetic.minimum)
+
+
 def _bitwise(op: str) -> Combine:
     return lambda e, dtype, values: e.binary(op, *values)
 
@@ -217,8 +221,8 @@ def reduction(combine: Combine, start: Callable[[DType], object], ordered: bool 
 RULES: dict[str, Rule] = {
     "reduce_sum": reduction(_sum, lambda dtype: 0),
     "reduce_prod": reduction(_product, lambda dtype: 1),
-    "reduce_max": reduction(_extreme("ogt", arithmetic.maximum), dtypes.least, True),
-    "reduce_min": reduction(_extreme("olt", arithmetic.minimum), dtypes.greatest, True),
+    "reduce_max": reduction(LARGER, dtypes.least, True),
+    "reduce_min": reduction(SMALLER, dtypes.greatest, True),
     "reduce_and": reduction(_bitwise("and"), lambda dtype: 1 if dtype == dtypes.BOOL else _ALL_BITS),
     "reduce_or": reduction(_bitwise("or"), lambda dtype: 0),
     "reduce_xor": reduction(_bitwise("xor"), lambda dtype: 0),
