@@ -210,6 +210,9 @@ ALONE = frozenset({"add", "sub", "mul", "div", "max", "min", "neg", "exp", "sele
 """Operations whose result at an index needs nothing but the operands there."""
 
 
+DEEPEST = 64
+"""Operations one behind the other that are one loop: each is a call inside that of the next while code is made."""
+
 ROW_BY_ROW = frozenset({"convert", "select"})
 """Operations element by element that are applied to a matrix while it is computed, a few rows at a time."""
 
@@ -290,10 +293,12 @@ class Scope:
         lazily = self.row_by_row(name, inputs, **eqn.params)
         outputs = self.function.rules[name](self, *inputs, **eqn.params) if lazily is None else (lazily,)
         annotate(self.e, eqn, inputs, outputs)
+        depth = 1 + max((entry.depth for entry in inputs if isinstance(entry, Tile)), default=0)
         for var, tile in zip(eqn.outputs, outputs, strict=True):
+            tile.depth = 0 if tile.buffer is not None else max(depth, tile.depth)
             shared = self.uses[var] > 1 and not tile.cheap and tile.buffer is None
             later = tile.fill is None and reduces_rows(self.first_use.get(var), var)
-            self.entries[var] = self.keep(tile) if shared and not later else tile
+            self.entries[var] = self.keep(tile) if (shared and not later) or tile.depth > DEEPEST else tile
 
     def keep_in_passing(self, atom: Atom, eqn: Eqn) -> Entry:
         """An input; one that is needed again is written to a buffer while a reduction goes through its elements."""

@@ -123,6 +123,7 @@ class Tile:
         rounded: writes all elements to a buffer of bfloat16, for float32 sums that are rounded while they are computed.
         alike: axes along which all elements are the same.
         ahead: how many bytes behind each element the one is that is there for the next task.
+        depth: how many operations at most lie between an element and what is in memory.
     """
 
     type: ArrayType
@@ -141,6 +142,7 @@ class Tile:
     rounded: Callable[[Buffer], None] | None = None
     alike: frozenset[int] = frozenset()
     ahead: V | None = None
+    depth: int = 0
 
     @property
     def shape(self) -> Shape:
