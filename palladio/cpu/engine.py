@@ -130,6 +130,8 @@ def _fill_rest(noted: Mapping[int, Marks], marks: Array, outputs: Sequence[Array
     for target, each in noted.items():
         found = marks[first : first + each.size].reshape(*each.counts, each.rows)
         first += each.size
+        if not each.size:  # an output of no elements
+            continue
         counts = list(each.counts)
         if each.axis is not None:  # as many blocks of one row
             found = np.moveaxis(found, -1, each.axis + 1)

@@ -190,6 +190,26 @@ def test_a_block_that_is_read_after_some_of_its_rows_were_stored() -> None:
     assert np.isnan(expected[0]).sum() == 8 * 64
 
 
+def test_an_output_of_no_elements_beside_one_that_nothing_stores() -> None:
+    def kernel(n: Any, x: Any, empty: Any, out: Any) -> None:
+        @pl.when(n[0] > 0)
+        def store() -> None:
+            out[...] = x[...]
+
+    block = pl.BlockSpec((10, 64), lambda i: (i, 0))
+    call = pl.pallas_call(
+        kernel,
+        (pl.ShapeDtypeStruct((0, 64), np.float32), pl.ShapeDtypeStruct((20, 64), np.float32)),
+        grid=(2,),
+        in_specs=[pl.BlockSpec((1,), lambda i: (0,)), block],
+        out_specs=[block, block],
+        interpret="cpu",
+    )
+    empty, out = call(np.zeros(1, np.int32), np.ones((20, 64), np.float32))
+    assert empty.shape == (0, 64)
+    assert np.isnan(out).all()
+
+
 def test_only_the_rows_of_a_span_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
     original = product.Product.by_panels
