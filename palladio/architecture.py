@@ -143,10 +143,25 @@ program lengths(i0:i32[], x:f32[4,3], out:f32[4], total:f32[4]) {
 array([7., 7., 7., 7.], dtype=float32)
 
 Which passes a program goes through on its way to each executor stands on one page, `palladio/driver/compile.py`. The
-list of the evaluator (`reference`, the default) is empty: the definition is not to depend on any pass. The executor
-`cpu` compiles kernels through LLVM, those of several threads too; what it cannot compile it leaves to the evaluator.
-The executor `simulator` runs kernels of several threads and checks every access of theirs. A compiler for Hopper GPUs
-is planned.
+list of the evaluator (`reference`) is empty: the definition is not to depend on any pass. The executor `cpu`, the
+default, compiles kernels through LLVM, those of several threads too; what it cannot compile it leaves to the evaluator.
+It does without `discharge`: to a processor a reference is memory, and what lies there may stay there. The executor
+`simulator` runs kernels of several threads and checks every access of theirs. A compiler for Hopper GPUs is planned.
+
+
+Stage 5: machine code
+=====================
+
+In the compiler for CPUs an array is not memory but a way to compute an element, a `Tile` (`palladio/cpu/tiles.py`).
+Each operation has a rule (`palladio/cpu/rules`), from tiles to a tile; nothing is computed until a store, a reduction
+or a product asks for the elements, in vectors. What they emit is the text of one LLVM function
+(`palladio/cpu/lower.py`), which runs the steps of a grid from one number to another. It becomes machine code or is
+found on disk (`machine_code.py`), and threads take turns at calling it with the next steps (`engine.py`,
+`threads.py`). `palladio show --stage llvm` prints it.
+
+>>> from palladio.cpu.rules import RULES
+>>> [name in RULES for name in ("load", "sqrt", "loop", "sort")]
+[True, True, True, True]
 
 
 Kernels of several threads
@@ -236,6 +251,7 @@ ADDING.md has a recipe for each, step by step. In short, to
   `palladio/ops/math.py`. It gets a file in `tests/filetests`, and `tests/architecture` names what is missing.
 * add a pass: read `palladio/passes/pipeline.py`, then the shortest one, `palladio/passes/common_subexpressions.py`.
 * add an executor: read `palladio/driver/executors.py` and `palladio/driver/compile.py`; one line joins the file tests.
+* change what an operation becomes on the CPU: read `palladio/cpu/tiles.py`, then its family in `palladio/cpu/rules`.
 * add an array function: read `palladio/array/math.py`; most are a few lines over operations that are there.
 * write a kernel: read `docs/tutorial/1-first-kernel.md`, then `palladio/library`.
 * understand an error: `palladio/base/errors.py` says how they are made and where they get their source line.
