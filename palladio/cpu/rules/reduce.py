@@ -10,7 +10,7 @@ from palladio.cpu import registers
 from palladio.cpu.emit import Emitter, Index, V, vector, width_of
 from palladio.cpu.rules import arithmetic
 from palladio.cpu.scope import Rule, Scope
-from palladio.cpu.tiles import Buffer, Tile, for_each, tile_of, widths
+from palladio.cpu.tiles import Buffer, Tile, tile_of, widths
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 
@@ -85,14 +85,13 @@ class Reducer:
 
     def run(self) -> Buffer:
         """Emit the loops."""
-        last = len(self.x.shape) - 1
-        body = self.across if last in self.axes else self.beside
-        if last in self.axes:
-            with ExitStack() as stack:
-                index = tuple(stack.enter_context(self.e.loop(0, self.x.shape[axis])) for axis in self.kept)
-                body(index, 1)
-        else:
-            for_each(self.e, self.target.shape, body)
+        outer = self.kept if len(self.x.shape) - 1 in self.axes else self.kept[:-1]
+        with ExitStack() as stack:
+            index = tuple(stack.enter_context(self.e.loop(0, self.x.shape[axis])) for axis in outer)
+            if outer is self.kept:
+                self.across(index)
+            else:
+                self.beside(index)
         return self.target
 
     def place(self, index: Sequence[Index], inner: Sequence[Index]) -> list[Index]:
@@ -149,15 +148,29 @@ class Reducer:
         seen = self.held(nan, total.type)
         return self.e.select(self.e.compare("fcmp uno", seen, seen), seen, total)
 
-    def beside(self, index: Sequence[Index], width: int) -> None:
-        """Neighbouring results side by side."""
-        slot = self.begin(width)
+    def beside(self, others: Sequence[Index]) -> None:
+        """Neighbouring results side by side, several vectors of them: what is read together lies together."""
+        for start, end, lanes in widths(self.target.shape[-1]):
+            chains = 1 if self.nans else CHAINS  # NaNs are noted for one vector
+            stride = lanes * chains
+            middle = start + (end - start) // stride * stride
+            if start < middle:
+                with self.e.loop(start, middle, stride) as first:
+                    self.down(others, [self.e.add(first, chain * lanes) for chain in range(chains)], lanes)
+            if middle < end:
+                with self.e.loop(middle, end, lanes) as first:
+                    self.down(others, [first], lanes)
+
+    def down(self, others: Sequence[Index], places: Sequence[Index], lanes: int) -> None:
+        """The results at some places along the last axis, a vector at each."""
+        slots = [self.begin(lanes, chain) for chain in range(len(places))]
         with ExitStack() as stack:
             inner = [stack.enter_context(self.e.loop(0, self.x.shape[axis])) for axis in self.axes]
-            self.take_all([slot], [self.x.at(self.place(index, inner), width)])
-        self.finish(index, slot, width)
+            self.take_all(slots, [self.x.at(self.place((*others, at), inner), lanes) for at in places])
+        for at, slot in zip(places, slots, strict=True):
+            self.finish((*others, at), slot, lanes)
 
-    def across(self, index: Sequence[Index], width: int) -> None:
+    def across(self, index: Sequence[Index]) -> None:
         """One result from whole vectors along the last axis."""
         last = self.axes[-1]
         whole = self.begin(1)
