@@ -32,6 +32,9 @@ Array = np.ndarray[Any, Any]
 BRIEF_S = 50e-6
 """Seconds of work for which waking another thread does not pay."""
 
+SMALL_ARENA = 1 << 14
+"""Bytes that a kernel may keep while nobody calls it."""
+
 
 class Compiled:
     """A lowered kernel, ready to be called."""
@@ -45,6 +48,21 @@ class Compiled:
         self.callbacks = lowered.callbacks
         self.caller = lowered.caller
         self.brief = False
+        self.idle: list[Array] = []
+
+    def take_arena(self) -> Array:
+        """The memory of one thread: of a small kernel's own, which is at hand sooner than that of the pool."""
+        try:
+            return self.idle.pop()
+        except IndexError:
+            return POOL.take(self.arena)
+
+    def give_arena(self, arena: Array) -> None:
+        """Give it back."""
+        if self.arena <= SMALL_ARENA and not self.idle:
+            self.idle.append(arena)
+        else:
+            POOL.give(arena)
 
     def assembly(self) -> str:
         """The machine code as text."""
@@ -156,11 +174,11 @@ def _run(compiled: Compiled, arrays: Any, sizes: Any, tasks: int) -> None:
     begun = time.perf_counter()
     workers = 1
     if compiled.brief and compiled.caller is None:
-        arena = POOL.take(compiled.arena)
+        arena = compiled.take_arena()
         try:
             compiled.call(arrays, sizes, _ready(compiled, arena), 0, tasks)
         finally:
-            POOL.give(arena)
+            compiled.give_arena(arena)
     else:
         workers = 1 if compiled.brief or tasks == 1 else knobs.thread_count()
         _run_spread(compiled, arrays, sizes, tasks, workers)
