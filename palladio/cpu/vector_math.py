@@ -163,6 +163,27 @@ def log(e: Emitter, x: V) -> V:
     return e.select(e.compare("fcmp oeq", x, zero), _number(e, x, -math.inf), result)
 
 
+def log1p(e: Emitter, x: V) -> V:
+    """The logarithm of 1 + x: what rounding 1 + x has lost, log(1+x)/x has hardly noticed. Within 4 ulp."""
+    one = _number(e, x, 1.0)
+    more = e.binary("fadd", one, x)
+    change = e.binary("fsub", more, one)
+    result = e.binary("fmul", log(e, more), e.binary("fdiv", x, change))
+    same = e.binary("or", e.compare("fcmp oeq", more, one), e.compare("fcmp oeq", more, _number(e, x, math.inf)))
+    return e.select(same, x, result)
+
+
+def expm1(e: Emitter, x: V) -> V:
+    """The exponential of x, minus 1: of a rounded one, its logarithm tells what x it belongs to. Within 4 ulp."""
+    one = _number(e, x, 1.0)
+    power = exp(e, x)
+    change = e.binary("fsub", power, one)
+    result = e.binary("fmul", change, e.binary("fdiv", x, log(e, power)))
+    # Far from 1 the difference is exact enough, and the logarithm of 0 or infinity would be of no use.
+    far = e.compare("fcmp ogt", e.intrinsic("fabs", x.type, x), _number(e, x, 2.0))
+    return e.select(e.compare("fcmp oeq", power, one), x, e.select(far, change, result))
+
+
 def tanh(e: Emitter, x: V) -> V:
     """The hyperbolic tangent: a polynomial near 0, else 1 - 2/(exp(2|x|) + 1). Within 2 ulp."""
     size = e.intrinsic("fabs", x.type, x)

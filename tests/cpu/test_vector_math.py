@@ -14,6 +14,8 @@ FUNCTIONS = {
     "exp": (lax.exp, np.exp, 2),
     "exp2": (lax.exp2, np.exp2, 2),
     "log": (lax.log, np.log, 2),
+    "log1p": (lax.log1p, np.log1p, 4),
+    "expm1": (lax.expm1, np.expm1, 4),
     "tanh": (lax.tanh, np.tanh, 2),
     "erf": (lax.erf, lambda x: np.array([math.erf(v) for v in x]), 3),
     "logistic": (lax.logistic, lambda x: np.exp(-np.logaddexp(0, -x)), 4),

@@ -84,7 +84,7 @@ RULES: dict[str, Rule] = {
     ops.is_finite.name: elementwise(_is_finite, dtypes.BOOL),
     **{name: intrinsic(name) for name in ("sqrt", "sin", "cos", "tan", "floor", "ceil")},
     **{name: intrinsic(name) for name in ("asin", "acos", "atan", "sinh", "cosh")},
-    **{name: library(name) for name in ("expm1", "log1p", "cbrt", "asinh", "acosh", "atanh", "erfc", "atan2")},
+    **{name: library(name) for name in ("cbrt", "asinh", "acosh", "atanh", "erfc", "atan2")},
     **{
         name: in_vectors(single, intrinsic(name))
         for name, single in (
@@ -95,4 +95,6 @@ RULES: dict[str, Rule] = {
         )
     },
     "erf": in_vectors(vector_math.erf, library("erf")),
+    "expm1": in_vectors(vector_math.expm1, library("expm1")),
+    "log1p": in_vectors(vector_math.log1p, library("log1p")),
 }
