@@ -73,7 +73,10 @@ def _count(text: str) -> int:
 
 
 threads: Knob[int] = Knob(
-    "PALLADIO_NUM_THREADS", "How many threads a compiled kernel runs on; 0 for all cores.", 0, _count
+    "PALLADIO_NUM_THREADS",
+    "How many threads a compiled kernel runs on; 0 for all cores that the process may use.",
+    0,
+    _count,
 )
 
 
