@@ -298,7 +298,8 @@ class Scope:
             tile.depth = 0 if tile.buffer is not None else max(depth, tile.depth)
             shared = self.uses[var] > 1 and not tile.cheap and tile.buffer is None
             later = tile.fill is None and reduces_rows(self.first_use.get(var), var)
-            self.entries[var] = self.keep(tile) if (shared and not later) or tile.depth > DEEPEST else tile
+            deep = tile.depth > DEEPEST and tile.unless is None  # what stays as it was may not have been begun
+            self.entries[var] = self.keep(tile) if (shared and not later) or deep else tile
 
     def keep_in_passing(self, atom: Atom, eqn: Eqn) -> Entry:
         """An input; one that is needed again is written to a buffer while a reduction goes through its elements."""

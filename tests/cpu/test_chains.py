@@ -11,6 +11,7 @@ import pytest
 
 import palladio as pl
 import palladio.numpy as jnp
+from palladio.cpu.scope import DEEPEST
 
 X = np.arange(24, dtype=np.float32).reshape(2, 12) / 8
 STEPS: dict[str, Callable[[Any, int], Any]] = {
@@ -34,3 +35,18 @@ def test_a_chain_may_be_longer_than_the_stack_of_python(name: str) -> None:
         expected = call(X)
     with pl.executor("cpu"):
         np.testing.assert_allclose(call(X), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("length", [DEEPEST - 1, DEEPEST, DEEPEST + 1])
+def test_what_a_choice_behind_a_chain_leaves_is_uninitialised(length: int) -> None:
+    def kernel(x: Any, out: Any) -> None:
+        value = x[...]
+        for n in range(length):
+            value = value * 0.5 if n % 2 else value + 1
+        rows = jnp.broadcast_to(jnp.arange(2)[:, None] < 1, X.shape)
+        out[...] = jnp.where(rows, value, out[...])
+
+    out = np.ones_like(X)
+    with pl.executor("cpu"):
+        pl.pallas_call(kernel, pl.ShapeDtypeStruct(X.shape, X.dtype))(X, out=out)
+    np.testing.assert_array_equal(np.isnan(out), [[False] * 12, [True] * 12])
