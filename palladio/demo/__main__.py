@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
+from threadpoolctl import threadpool_limits
 
 from palladio.demo.data import Digits, MissingExtraError, load_digits
 from palladio.demo.model import CHOICES
 from palladio.demo.plot import write_plot
 from palladio.demo.report import Report
 from palladio.demo.train import GOAL, Config, Run, prepare, train
-from palladio.driver.threads import one_thread
 
 
 def whole(least: int) -> type[int]:
@@ -98,7 +98,7 @@ def run_training(config: Config, digits: Digits, report: Report) -> Run:
     run = prepare(config, digits)
     report.opening(run, digits)
     # NumPy's products are small here: a second thread of its own gains nothing, and takes the core of one of ours.
-    with report, one_thread():
+    with report, threadpool_limits(1):
         for _ in train(run, digits):
             report.step(run)
     return run
