@@ -12,6 +12,9 @@ import numpy as np
 
 OURS = "Palladio"
 
+BEST = "the best of them"
+"""As the peer of a floor: whichever is the fastest in this run."""
+
 REST_S = 0.02
 """Between two timings: threads of a library that wait for more work in a loop would take a core from the next one."""
 
@@ -36,7 +39,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Floor:
-    """How many times as fast as one peer we must be; a goal, which fails nothing, while it is not `held` yet."""
+    """How many times as fast as one peer, or `BEST`, we must be; a goal, which fails nothing, while it is not `held`."""
 
     peer: str
     ratio: float
@@ -94,6 +97,17 @@ class Outcome:
         return None if ours is None or timing.median is None else timing.median / ours
 
     @property
+    def judge(self) -> Timing | None:
+        """The peer that the floor speaks of; None if there is no floor, or nobody to be the best."""
+        floor = self.comparison.floor
+        peers = [each for each in self.timings if each.contender.name != OURS]
+        if floor is None:
+            return None
+        if floor.peer == BEST:
+            return min((each for each in peers if each.median), key=lambda each: each.median or 0, default=None)
+        return next(each for each in peers if each.contender.name == floor.peer)
+
+    @property
     def failures(self) -> list[str]:
         """What is not as it must be, in words."""
         name = self.comparison.name
@@ -101,7 +115,7 @@ class Outcome:
         found = [f"{name}: the result of {each.contender.name} is wrong, error {each.error:.1e}" for each in wrong]
         floor = self.comparison.floor
         if floor is not None and floor.held:
-            ratio = next(self.ratio(each) for each in self.timings if each.contender.name == floor.peer)
+            ratio = self.ratio(self.judge) if self.judge else None
             if ratio is None:
                 found.append(f"{name}: not measured beside {floor.peer}, must be {floor.ratio:g} times as fast")
             elif ratio < floor.ratio:
@@ -114,10 +128,11 @@ class Outcome:
         floor = self.comparison.floor
         if floor is None or floor.held:
             return None
-        ratio = next(self.ratio(each) for each in self.timings if each.contender.name == floor.peer)
-        if ratio is None or ratio >= floor.ratio:
+        ratio = self.ratio(self.judge) if self.judge else None
+        if self.judge is None or ratio is None or ratio >= floor.ratio:
             return None
-        return f"{self.comparison.name}: {ratio:.2f} times as fast as {floor.peer}, the goal is {floor.ratio:g}"
+        peer = self.judge.contender.name
+        return f"{self.comparison.name}: {ratio:.2f} times as fast as {peer}, the goal is {floor.ratio:g}"
 
 
 def error_norm(result: Any, expected: np.ndarray[Any, Any]) -> float:

@@ -52,7 +52,7 @@ def _row(outcome: Outcome, timing: Timing) -> tuple[str, ...]:
     ratio, floor = outcome.ratio(timing), comparison.floor
     faster = "" if ours or ratio is None else f"{_digits(ratio)}×"
     least = ""
-    if floor is not None and floor.peer == contender.name:
+    if floor is not None and timing is outcome.judge:
         least = f"≥ {floor.ratio:g}×" if floor.held else f"goal {floor.ratio:g}×"
     return what, contender.name, duration(median), speed, faster, least, f"{timing.error:.1e}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,7 +12,8 @@ import numpy as np
 from benchmarks.measure import Contender
 
 LOOP = "PyTorch, a loop of mm(out=)"
-GROUPED = "PyTorch grouped_mm"
+GROUPED = "PyTorch nn.functional.grouped_mm"
+INNER_GROUPED = "PyTorch _grouped_mm"
 MM = "torch.mm(out=)"
 EAGER = "PyTorch eager"
 
@@ -87,17 +89,18 @@ def loop_of_transposed_mm(lhs: Array, rhs: Array, slices: Sequence[slice]) -> Co
     return _contender(LOOP, make)
 
 
-def grouped_mm(lhs: Array, rhs: Array, sizes: Array) -> Contender:
-    """PyTorch's own grouped product."""
+def grouped_mm(lhs: Array, rhs: Array, sizes: Array) -> list[Contender]:
+    """PyTorch's own grouped product, and the function behind it."""
 
-    def make() -> Callable[[], Any]:
+    def make(name: str) -> Callable[[], Any]:
         import torch
 
         x, y = tensor(lhs), tensor(rhs)
         ends = torch.tensor(np.cumsum(sizes), dtype=torch.int32)
-        return lambda: Result(torch.nn.functional.grouped_mm(x, y, offs=ends))
+        function = torch.nn.functional.grouped_mm if name == GROUPED else torch._grouped_mm
+        return lambda: Result(function(x, y, offs=ends))
 
-    return _contender(GROUPED, make)
+    return [_contender(name, functools.partial(make, name)) for name in (GROUPED, INNER_GROUPED)]
 
 
 def mm(x: Array, y: Array) -> Contender:

@@ -46,6 +46,20 @@ def test_a_goal_that_is_not_reached_is_said_and_fails_nothing():
     assert outcome([0.5], [11.0], held=False).shortfall is None
 
 
+def test_a_floor_may_speak_of_the_best_peer():
+    first = outcome([0.5], [11.0])
+    faster = Timing(Contender("Other", np.ones), 0.0, False, [9.0])
+    missing = Timing(Contender("Missing", None, missing="not there"))
+    floor = Floor(measure.BEST, 20)
+    found = Outcome(replace(first.comparison, floor=floor), [*first.timings, faster, missing])
+    assert found.failures == ["product: 18.0 times as fast as the best of them, must be 20"]
+    assert [row[5] for row in report.rows([found])] == ["", "", "≥ 20×", ""]
+    goal = Outcome(replace(first.comparison, floor=replace(floor, held=False)), found.timings)
+    assert goal.shortfall == "product: 18.00 times as fast as Other, the goal is 20"
+    alone = Outcome(found.comparison, [first.timings[0], missing])
+    assert alone.failures == ["product: not measured beside the best of them, must be 20 times as fast"]
+
+
 def test_a_wrong_result_is_not_timed():
     contender = Contender(OURS, lambda: np.array([1.0, 2.0]))
     found = measure.run(Comparison("sum", [contender], np.array([1.0, 1.0]), 1e-5))
