@@ -39,7 +39,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Floor:
-    """How many times as fast as one peer, or `BEST`, we must be; a goal, which fails nothing, while it is not `held`."""
+    """How many times as fast as one peer, or `BEST`, we must be; a goal that fails nothing while it is not `held`."""
 
     peer: str
     ratio: float
