@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +20,10 @@ import llvmlite.binding as llvm
 from palladio.cpu import host, object_store
 from palladio.cpu.host import Processor
 
-_lock = threading.Lock()
+_lock = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    # LLVM has locks too, which a forked process would find taken for ever by a thread that it does not have.
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 _LEVEL = 2
 _TUNING = {"slp_vectorization": False, "loop_vectorization": False, "loop_unrolling": False}
@@ -45,19 +49,23 @@ class MachineCode:
     def __init__(self, text: str, signature: Callable[[int], Any]) -> None:
         self.text = text
         self.processor = host.current()
-        store, key = object_store.current(), _key(text, self.processor)
         with _lock:
-            code = None if store is None else store.get(key)
-            self.compiled_here = code is None
-            if code is None:
-                machine = _target_machine(self.processor)
-                code = machine.emit_object(_optimised(text, machine))
-                if store is not None:
-                    store.put(key, code)
-            self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine(self.processor))
-            self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-            self._engine.finalize_object()
-            self.call = signature(self._engine.get_function_address("kernel"))
+            self._make(signature)
+
+    def _make(self, signature: Callable[[int], Any]) -> None:
+        """Compile, or find what another process has compiled. What LLVM makes on the way is gone in the end."""
+        store, key = object_store.current(), _key(self.text, self.processor)
+        code = None if store is None else store.get(key)
+        self.compiled_here = code is None
+        if code is None:
+            machine = _target_machine(self.processor)
+            code = machine.emit_object(_optimised(self.text, machine))
+            if store is not None:
+                store.put(key, code)
+        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine(self.processor))
+        self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+        self._engine.finalize_object()
+        self.call = signature(self._engine.get_function_address("kernel"))
 
     def assembly(self) -> str:
         """The machine code as text."""

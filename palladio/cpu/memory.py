@@ -5,6 +5,7 @@ Fresh pages cost more than many kernels: the system clears each when it is first
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
 from typing import Any
@@ -41,6 +42,10 @@ class Pool:
     """Blocks of memory by size; those of sizes that nobody has given for the longest time make room for others."""
 
     def __init__(self) -> None:
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """With nothing, whatever other threads of the process that this one was forked from were at."""
         # Giving may happen in the middle of taking, when the interpreter collects a lease there.
         self.lock = threading.RLock()
         self.free: OrderedDict[int, list[Array]] = OrderedDict()
@@ -86,6 +91,8 @@ class Lease:
 
 
 POOL = Pool()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=POOL.begin_anew)
 
 
 def output(type: ArrayType) -> Array:

@@ -5,7 +5,9 @@ One prepares, the others wait for it.
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
@@ -26,6 +28,7 @@ class PreparedCache(Generic[T]):
         self._entries: OrderedDict[Hashable, T] = OrderedDict()
         self._lock = threading.Lock()
         self._underway: dict[Hashable, threading.RLock] = {}
+        _CACHES.add(self)
 
     def get(self, key: Hashable | None, prepare: Callable[[], T]) -> T:
         """The entry of a key, prepared if there is none. A key of None is never kept."""
@@ -62,3 +65,20 @@ class PreparedCache(Generic[T]):
         """Forget everything."""
         with self._lock:
             self._entries.clear()
+
+    def begin_anew(self) -> None:
+        """In a forked process: wait for no thread of its parent's."""
+        self._lock = threading.Lock()
+        self._underway = {}
+
+
+_CACHES: weakref.WeakSet[PreparedCache[Any]] = weakref.WeakSet()
+
+
+def _begin_anew() -> None:
+    for cache in _CACHES:
+        cache.begin_anew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)
