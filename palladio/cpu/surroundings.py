@@ -23,8 +23,8 @@ from palladio.types.types import ArrayType, RefType
 SMALL = 1 << 16
 """Elements of an array that is computed sooner than many a function of NumPy begins."""
 
-FEW = 4
-"""Equations that are not worth a function of their own."""
+FEW, MANY = 4, 100
+"""Of fewer equations, and of more, none are compiled: what it takes is not worth it."""
 
 
 def compiled_surroundings(program: Program) -> Program:
@@ -33,7 +33,7 @@ def compiled_surroundings(program: Program) -> Program:
     eqns: list[Eqn] = []
     for number, (small, run) in enumerate(runs):
         later = [eqn for _, others in runs[number + 1 :] for eqn in others]
-        eqns += _together(run, {*_used(later), *program.outputs}) if small and len(run) >= FEW else run
+        eqns += _together(run, {*_used(later), *program.outputs}) if small and FEW <= len(run) <= MANY else run
     return replace(program, eqns=tuple(eqns))
 
 
@@ -41,6 +41,7 @@ def _is_small(eqn: Eqn) -> bool:
     """Whether an equation computes small arrays from small arrays by an array function, and nothing besides."""
     types = [*eqn.input_types, *(var.type for var in eqn.outputs)]
     plain = OPS.get(eqn.op.name) is eqn.op and not eqn.op.control and not eqn.effects
+    plain = plain and eqn.op.name != "sort"  # long code, and little gained
     return plain and all(isinstance(type, ArrayType) and type.size <= SMALL for type in types)
 
 

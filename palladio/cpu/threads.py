@@ -130,4 +130,5 @@ def _helpers(count: int) -> Helpers:
 
 
 # A forked process has none of the threads that its parent had.
-os.register_at_fork(after_in_child=_helpers.cache_clear)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_helpers.cache_clear)

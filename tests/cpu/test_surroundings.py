@@ -11,7 +11,7 @@ import pytest
 import palladio as pl
 import palladio.numpy as jnp
 from palladio.call.jit import STAGED
-from palladio.cpu.surroundings import FEW, SMALL, compiled_surroundings
+from palladio.cpu.surroundings import FEW, MANY, SMALL, compiled_surroundings
 from palladio.driver.observe import prepared_programs
 from palladio.ir.evaluate import evaluate
 from palladio.ir.program import Program
@@ -69,6 +69,19 @@ def test_large_arrays_stay_with_numpy() -> None:
 def test_a_few_functions_stay_with_numpy() -> None:
     given = program(lambda x: x + 1, SOME)
     assert names(given) == ["add"]
+
+
+def test_what_takes_longer_to_compile_than_to_run_stays_with_numpy() -> None:
+    def sorted_between(x: Any) -> Any:
+        return chain(jnp.sort(chain(x)))
+
+    def long(x: Any) -> Any:
+        for _ in range(MANY):
+            x = x * 2 - 1
+        return x
+
+    assert names(program(sorted_between, SOME)) == ["grid_call", "sort", "grid_call"]
+    assert "grid_call" not in names(program(long, SOME))
 
 
 def test_a_kernel_call_between_them_stays_what_it_is() -> None:
