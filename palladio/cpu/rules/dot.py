@@ -11,6 +11,7 @@ from palladio.cpu.micro_kernel import LINE_BYTES
 from palladio.cpu.product import DEPTH_BYTES, Area, Element, Operand, Product, Span
 from palladio.cpu.rules.casts import converted
 from palladio.cpu.scope import Refused, Rule, Scope
+from palladio.cpu.thin import VECTORS, Thin
 from palladio.cpu.tiles import Buffer, Panel, Tile, merged, row_major, tile_of, write
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
@@ -204,6 +205,8 @@ def _single(scope: Scope, lhs: Tile, rhs: Tile, contracting: Axes, dtype: DType)
     left, right = Matrix(lhs, free[0], contracting[0]), Matrix(rhs, contracting[1], free[1])
     shape = tuple(lhs.shape[a] for a in free[0]) + tuple(rhs.shape[a] for a in free[1])
     sums = accumulator(lhs.dtype, rhs.dtype, dtype)
+    if min(left.first, right.second) <= VECTORS:
+        return scope.function.rules["convert"](scope, _thin_product(scope, left, right, sums, shape), dtype=dtype)
     lazily = _product_tile(scope, left, right, sums, shape, None, merged([lhs, rhs], aligned=False))
     if len(shape) < 2:
         lazily = scope.keep(lazily)
@@ -211,6 +214,14 @@ def _single(scope: Scope, lhs: Tile, rhs: Tile, contracting: Axes, dtype: DType)
         return (lazily,)
     converted_rows = scope.row_by_row("convert", [lazily], dtype=dtype)
     return scope.function.rules["convert"](scope, lazily, dtype=dtype) if converted_rows is None else (converted_rows,)
+
+
+def _thin_product(scope: Scope, left: Matrix, right: Matrix, sums: DType, shape: tuple[int, ...]) -> Tile:
+    """The product with a few vectors, computed now."""
+    found = Thin(scope, left.operand(scope, sums), right.operand(scope, sums), sums).run()
+    strides = tuple(stride for stride, has in zip(found.strides, (left.has[0], right.has[1]), strict=True) if has)
+    tile = tile_of(scope.e, Buffer(found.base, strides, shape, sums))
+    return tile if shape else scope.keep(tile)
 
 
 def _lower(e: Emitter, sums: Buffer, type: ArrayType, row: Index) -> Tile:
