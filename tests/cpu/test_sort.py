@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import palladio as pl
+import palladio.numpy as jnp
 from palladio import lax
 
 
@@ -34,3 +37,75 @@ def test_the_order_is_the_evaluators(shape: tuple[int, ...], axis: int, dtype: A
         *(pl.pallas_call(kernel, out, interpret=each)(*given) for each in ("cpu", "reference")), strict=True
     ):
         np.testing.assert_array_equal(got.view(np.uint8), expected.view(np.uint8))
+
+
+def top(given: Any, count: int, executor: str, axis: int = -1) -> list[Any]:
+    """What `top_k` gives: the elements, and where they were."""
+    shape = list(given.shape)
+    shape[axis] = count
+
+    def kernel(x: Any, values: Any, places: Any) -> None:
+        values[...], places[...] = lax.top_k(x[...], count, axis=axis)
+
+    out = [pl.ShapeDtypeStruct(tuple(shape), given.dtype), pl.ShapeDtypeStruct(tuple(shape), np.int32)]
+    return pl.pallas_call(kernel, out, interpret=executor)(given)
+
+
+def assert_same_top(given: Any, count: int, axis: int = -1) -> None:
+    for got, expected in zip(top(given, count, "cpu", axis), top(given, count, "reference", axis), strict=True):
+        np.testing.assert_array_equal(got.view(np.uint8), expected.view(np.uint8))
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 64, 65])
+@pytest.mark.parametrize("dtype", [np.bool_, np.int8, np.uint32, np.float32, np.float64, ml_dtypes.bfloat16], ids=str)
+@pytest.mark.parametrize("shape", [(130,), (3, 131), (2, 2, 209), (1, 2000)], ids=str)
+def test_the_greatest_few_with_many_equals(shape: tuple[int, ...], dtype: Any, count: int) -> None:
+    rng = np.random.default_rng(count)
+    assert_same_top(rng.integers(-5, 90, shape).astype(dtype), count)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("count", [1, 5, 20])
+@pytest.mark.parametrize("share", [0.01, 0.5, 1.0])
+def test_the_greatest_few_of_what_is_no_number(share: float, count: int, dtype: Any) -> None:
+    rng = np.random.default_rng(count)
+    given = rng.standard_normal((4, 150)).astype(dtype)
+    special = rng.choice(np.array([np.nan, np.inf, -np.inf, -0.0, 0.0], dtype), given.shape)
+    assert_same_top(np.where(rng.random(given.shape) < share, special, given), count)
+
+
+@pytest.mark.parametrize("value", [-np.inf, np.nan, 0.0])
+def test_the_greatest_few_of_equals_are_the_first(value: float) -> None:
+    assert_same_top(np.full((2, 100), value, np.float32), 6)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_greatest_few_of_what_is_sorted(order: int) -> None:
+    assert_same_top(np.arange(300, dtype=np.int32)[None, ::order].copy(), 9)
+
+
+@pytest.mark.parametrize(("count", "axis"), [(0, 1), (40, 1), (21, 1), (4, 0), (40, 0)])
+def test_the_greatest_few_or_none_or_all_along_either_axis(count: int, axis: int) -> None:
+    assert_same_top(np.random.default_rng(0).integers(0, 30, (40, 40)).astype(np.float32), count, axis)
+
+
+USES: dict[str, Callable[[Any], Any]] = {
+    "the elements": lambda x: lax.top_k(x, 4)[0],
+    "their places": lambda x: lax.top_k(x, 4)[1].astype(np.float32),
+    "others too": lambda x: lax.top_k(x, 4)[0] + jnp.flip(jnp.sort(x), 1)[:, :4] + jnp.sort(x)[:, 2:6],
+    "more of them elsewhere": lambda x: lax.top_k(x, 4)[0] + lax.top_k(x, 7)[0][:, 3:],
+    "all of them elsewhere": lambda x: lax.top_k(x, 4)[0] + lax.top_k(x, 40)[0][:, 30:34],
+    "of what is computed": lambda x: lax.top_k(x * 3 - x[0], 4)[0],
+    "of what is turned": lambda x: lax.top_k(x.T, 4)[0] + lax.top_k(jnp.flip(x, 1), 4)[0],
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_whatever_is_used_of_the_greatest_few(use: str) -> None:
+    def kernel(x: Any, out: Any) -> None:
+        out[...] = USES[use](x[...])
+
+    given = np.random.default_rng(0).integers(0, 50, (40, 40)).astype(np.float32)
+    out = pl.ShapeDtypeStruct((40, 4), np.float32)
+    found, expected = (pl.pallas_call(kernel, out, interpret=each)(given) for each in ("cpu", "reference"))
+    np.testing.assert_array_equal(found, expected)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from palladio.cpu import registers
 from palladio.cpu.emit import Emitter, Index, V
 from palladio.cpu.rules import arithmetic
+from palladio.cpu.rules.best import asked, greatest, is_nan, precedes
 from palladio.cpu.rules.reduce import LARGER, SMALLER, Reducer
 from palladio.cpu.rules.selection import one_by_one, settled
 from palladio.cpu.scope import Rule, Scope
@@ -19,10 +20,6 @@ from palladio.types.types import ArrayType
 
 def _with(index: Sequence[Index], axis: int, position: Index) -> tuple[Index, ...]:
     return (*index[:axis], position, *index[axis:])
-
-
-def _is_nan(e: Emitter, x: V) -> V:
-    return e.compare("fcmp uno", x, x)
 
 
 def _add(e: Emitter, dtype: DType, values: Sequence[V]) -> V:
@@ -84,7 +81,7 @@ def _position(greatest: bool) -> Rule:
             best = e.splat(extreme.at(e, others, 1), width) if along_lanes else extreme.at(e, others, width)
             here = e.compare("fcmp oeq" if ordered else "icmp eq", value, best)
             if ordered:
-                here = e.binary("or", here, _is_nan(e, value))
+                here = e.binary("or", here, is_nan(e, value))
             counted = e.splat(e.convert("trunc", e.index(index[axis]), "i32"), width)
             if along_lanes and width > 1:
                 counted = e.binary("add", counted, e.lanes(range(width), "i32"))
@@ -103,16 +100,14 @@ def _position(greatest: bool) -> Rule:
     return rule
 
 
-def _before(e: Emitter, dtype: DType, x: V, y: V) -> V:
-    """Whether x is sorted before y: NaN comes last."""
-    less = arithmetic.less(e, dtype, x, y)
-    if not dtypes.is_float(dtype):
-        return less
-    return e.binary("or", less, e.binary("and", _is_nan(e, y), e.compare("fcmp ord", x, x)))
-
-
 def _sort(scope: Scope, *operands: Tile, axis: int, num_keys: int, stable: bool) -> Sequence[Tile]:
-    """By merging, which keeps the order of equals: the places along each line are sorted, then the elements moved."""
+    """By merging, which keeps the order of equals: the places along each line are sorted, then the elements moved.
+
+    Where only a few elements at the end are used, nothing is sorted but these.
+    """
+    few = asked(scope, axis, num_keys)
+    if few is not None:
+        return greatest(scope, operands, few)
     e = scope.e
     sources = [settled(scope, tile) for tile in operands]
     targets = [scope.arena.buffer(e, tile.shape, tile.dtype) for tile in operands]
@@ -124,7 +119,7 @@ def _sort(scope: Scope, *operands: Tile, axis: int, num_keys: int, stable: bool)
         result: V = V("false", "i1")
         for key in reversed(sources[:num_keys]):
             x, y = (key.at(_with(others, axis, place), 1) for place in (here, there))
-            before, behind = _before(e, key.dtype, y, x), _before(e, key.dtype, x, y)
+            before, behind = precedes(e, key.dtype, y, x), precedes(e, key.dtype, x, y)
             result = e.select(before, V("true", "i1"), e.select(behind, V("false", "i1"), result))
         return result
 

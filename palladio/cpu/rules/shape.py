@@ -114,6 +114,12 @@ def _iota(scope: Scope, *, shape: Shape, dtype: DType, axis: int) -> Sequence[Ti
 
 def _reverse(scope: Scope, x: Tile, *, axes: tuple[int, ...]) -> Sequence[Tile]:
     e = scope.e
+    if x.buffer is not None:
+        ends = [n - 1 if axis in axes else 0 for axis, n in enumerate(x.shape)]
+        strides = tuple(e.mul(stride, -1 if axis in axes else 1) for axis, stride in enumerate(x.buffer.strides))
+        tile = tile_of(e, Buffer(x.buffer.address(e, ends), strides, x.shape, x.dtype))
+        tile.reads = merged([x], aligned=False)
+        return (tile,)
 
     def source(index: Sequence[Index]) -> list[Index]:
         return [e.sub(n - 1, i) if axis in axes else i for axis, (i, n) in enumerate(zip(index, x.shape, strict=True))]
