@@ -1,16 +1,18 @@
-"""Functions of float32 on whole vectors, without branches and without calls.
+"""Functions of float32 on whole vectors, without calls, and all but without branches.
 
-The C library's would be called lane by lane, which makes a kernel ten times slower. Polynomials are fitted for
-the least largest error relative to the function; each function names its error in units in the last place (ulp).
+The C library's would be called lane by lane, which makes a kernel ten times slower. Only sines of huge arguments are.
+Polynomials are fitted for the least largest error relative to the function; each function names its error in units in
+the last place (ulp).
 """
 
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Sequence
 
 from palladio.cpu import host, registers
-from palladio.cpu.emit import Emitter, V
+from palladio.cpu.emit import Emitter, V, mangled, vector, width_of
 
 # exp(r) for |r| <= ln(2)/2, relative to it; the first three coefficients are those of the power series.
 _EXP = (1.3863749336e-03, 8.3674974740e-03, 4.1667237878e-02, 1.6666534543e-01, 0.5, 1.0, 1.0)
@@ -51,6 +53,44 @@ _LOG = (
     -2.5000009604e-01,
     3.3333312603e-01,
 )
+# (sin(r)/r - 1)/r**2 and (cos(r) - 1 + r*r/2)/r**4 in r*r, for |r| <= 0.793, a little beyond pi/4: 2**-27 relative.
+_SIN = (-1.9508741389e-04, 8.3321128041e-03, -1.6666653752e-01)
+_COS = (2.4425680749e-05, -1.3887251262e-03, 4.1666645557e-02)
+# (tan(r)/r - 1)/r**2 in r*r, for the same: 2**-27 relative.
+_TAN = (
+    4.4861128554e-03,
+    -1.2924220937e-04,
+    1.1005093344e-02,
+    2.1218251437e-02,
+    5.4072011262e-02,
+    1.3332559168e-01,
+    3.3333352208e-01,
+)
+# (sinh(x)/x - 1)/x**2 in x*x, for |x| <= 1: 2**-27 relative.
+_SINH = (2.8169513371e-06, 1.9836159481e-04, 8.3333496004e-03, 1.6666667163e-01)
+# (asin(x)/x - 1)/x**2 in x*x, for |x| <= 1/2: 2**-27 relative.
+_ASIN = (4.2166307569e-02, 2.4179514498e-02, 4.5470375568e-02, 7.4952974916e-02, 1.6666752100e-01)
+# (atan(x)/x - 1)/x**2 in x*x, for |x| <= 1: 2**-27 relative.
+_ATAN = (
+    -1.7936222721e-03,
+    1.0914608836e-02,
+    -3.1177850440e-02,
+    5.7957600802e-02,
+    -8.4034509957e-02,
+    1.0952185839e-01,
+    -1.4264242351e-01,
+    1.9998548925e-01,
+    -3.3333298564e-01,
+)
+# pi/2 as a sum of float64; the first has few enough bits that its product with a count below 2**20 is exact.
+_HALF_PI = (1.5707963267341256, 6.077100506506192e-11)
+# What float32 adds to pi, and to pi/2, relative to it.
+_PI_EXCESS = -2.7827534e-08
+_FAR = 2.0**17
+"""From here on quarters of turns are not counted exactly enough."""
+# The bits of a number, divided by 3, and this are those of its cube root but for 3.5%.
+_CBRT_BITS = 709953344
+_INFINITY_BITS = 0x7F800000
 
 
 def _number(e: Emitter, x: V, value: float) -> V:
@@ -117,13 +157,15 @@ def _scaled(e: Emitter, whole: V, left: V, coefficients: Sequence[float]) -> V:
     return series
 
 
-def exp(e: Emitter, x: V) -> V:
-    """e to the power x: 2**n times a polynomial of what is left. Within 2 ulp."""
-    bounded = x if _has_scale(x) else _bounded(e, x, -104.0, 89.0)
+def exp(e: Emitter, x: V, *, halved: bool = False) -> V:
+    """e to the power x, or half of that: 2**n times a polynomial of what is left. Within 2 ulp."""
+    bounded = x if _has_scale(x) else _bounded(e, x, -104.0, 90.0)
     whole = e.intrinsic("rint", x.type, e.binary("fmul", bounded, _number(e, x, math.log2(math.e))))
     # ln(2) in two parts, the first with few bits, so that the difference is exact.
     left = _fma(e, whole, _number(e, x, -0.693359375), bounded)
     left = _fma(e, whole, _number(e, x, 2.12194440e-4), left)
+    if halved:
+        whole = e.binary("fsub", whole, _number(e, x, 1.0))
     result = _scaled(e, whole, left, _EXP)
     return result if _has_scale(x) else _nan_stays(e, x, result)
 
@@ -213,3 +255,200 @@ def logistic(e: Emitter, x: V) -> V:
     shrunk = exp(e, e.value(x.type, f"fneg {size}"))
     negative = e.compare("fcmp olt", x, _number(e, x, 0.0))
     return e.binary("fdiv", e.select(negative, shrunk, one), e.binary("fadd", one, shrunk))
+
+
+def _bits(e: Emitter, x: V) -> V:
+    return e.convert("bitcast", x, "i32")
+
+
+def _flipped(e: Emitter, x: V, signs: V) -> V:
+    """x with its sign changed where the first of some bits is set."""
+    first = e.binary("and", signs, e.constant(-(1 << 31), signs.type))
+    return e.convert("bitcast", e.binary("xor", _bits(e, x), first), "float")
+
+
+def _odd_series(e: Emitter, x: V, square: V, coefficients: Sequence[float]) -> V:
+    """x + x**3 times a polynomial of x*x."""
+    return _fma(e, e.binary("fmul", _series(e, square, coefficients), square), x, x)
+
+
+def _lane_by_lane(e: Emitter, name: str, x: V) -> V:
+    """A call of a function that calls the C library's for each lane."""
+    function = f"far_{name}_{mangled(x.type)}"
+    body = Emitter()
+    result = body.intrinsic(name, x.type, V("%x", x.type))
+    lines = [f"define internal {x.type} @{function}({x.type} %x) cold noinline {{", *body.lines, f"  ret {result}", "}"]
+    e.declared |= body.declared | {function: "\n".join(lines)}
+    return e.value(x.type, f"call {x.type} @{function}({x})")
+
+
+def _unless_far(e: Emitter, name: str, x: V, near: V) -> V:
+    """A result, but that of the C library for finite arguments from `_FAR` on: a branch, hardly ever taken."""
+    size = e.intrinsic("fabs", x.type, x)
+    least = struct.unpack("<i", struct.pack("<f", _FAR))[0]
+    above = e.binary("sub", _bits(e, size), e.constant(least, vector("i32", width_of(x.type))))
+    far = e.compare("icmp ult", above, e.constant(_INFINITY_BITS - least, above.type))
+    word = f"i{width_of(x.type)}"
+    # Frozen, since lanes behind the end of an array may be anything.
+    some = e.value(word, f"freeze {word} {e.value(word, f'bitcast {far} to {word}').text}")
+    before, rare, behind = e.block, e.fresh("far"), e.fresh("near")
+    e.branch(e.compare("icmp ne", some, e.constant(0, word)), rare, behind)
+    e.label(rare)
+    found = e.select(far, _lane_by_lane(e, name, x), near)
+    e.jump(behind)
+    e.label(behind)
+    return e.value(x.type, f"phi {x.type} [ {near.text}, %{before} ], [ {found.text}, %{rare} ]")
+
+
+def _quarters(e: Emitter, x: V) -> tuple[V, V, V]:
+    """How often pi/2 goes into x, in the last bits of an integer; what is left, rounded; and what rounding lost."""
+    # So large a number that its last bit is worth one.
+    large = _number(e, x, 1.5 * 2.0**23)
+    count = _fma(e, x, _number(e, x, 2 / math.pi), large)
+    exact = e.convert("fpext", x, "double")
+    turns = e.convert("fpext", e.binary("fsub", count, large), "double")
+    for part in _HALF_PI:
+        exact = _fma(e, turns, _number(e, exact, -part), exact)
+    left = e.convert("fptrunc", exact, "float")
+    rest = e.convert("fptrunc", e.binary("fsub", exact, e.convert("fpext", left, "double")), "float")
+    return left, rest, _bits(e, count)
+
+
+def _is_odd(e: Emitter, quarters: V) -> V:
+    last = e.binary("and", quarters, e.constant(1, quarters.type))
+    return e.compare("icmp ne", last, e.constant(0, quarters.type))
+
+
+def _sine_after(e: Emitter, left: V, quarters: V) -> V:
+    """The sine of some quarters of a turn and what is left."""
+    square = e.binary("fmul", left, left)
+    sine = _odd_series(e, left, square, _SIN)
+    beyond = _fma(e, _series(e, square, _COS), square, _number(e, left, -0.5))
+    cosine = _fma(e, beyond, square, _number(e, left, 1.0))
+    signs = e.binary("shl", quarters, e.constant(30, quarters.type))
+    return _flipped(e, e.select(_is_odd(e, quarters), cosine, sine), signs)
+
+
+def sin(e: Emitter, x: V) -> V:
+    """The sine: less a multiple of pi/2, then one of two polynomials. Within 2 ulp."""
+    left, _, quarters = _quarters(e, e.intrinsic("fabs", x.type, x))
+    # The sign last: of -0, the differences would lose it.
+    return _unless_far(e, "sin", x, _flipped(e, _sine_after(e, left, quarters), _bits(e, x)))
+
+
+def cos(e: Emitter, x: V) -> V:
+    """The cosine, as the sine a quarter of a turn on. Within 2 ulp."""
+    left, _, quarters = _quarters(e, e.intrinsic("fabs", x.type, x))
+    next = e.binary("add", quarters, e.constant(1, quarters.type))
+    return _unless_far(e, "cos", x, _sine_after(e, left, next))
+
+
+def tan(e: Emitter, x: V) -> V:
+    """The tangent: less a multiple of pi/2, then a polynomial or -1 divided by it. Within 2 ulp."""
+    left, rest, quarters = _quarters(e, e.intrinsic("fabs", x.type, x))
+    square = e.binary("fmul", left, left)
+    more = e.binary("fmul", e.binary("fmul", _series(e, square, _TAN), square), left)
+    more = _fma(e, rest, e.binary("fadd", _number(e, x, 1.0), square), more)
+    tangent = e.binary("fadd", left, more)
+    across = e.binary("fdiv", _number(e, x, -1.0), tangent)
+    # A step of Newton's, which knows of what the tangent's rounding has lost.
+    lost = e.binary("fadd", e.binary("fsub", left, tangent), more)
+    fault = _fma(e, across, lost, _fma(e, across, tangent, _number(e, x, 1.0)))
+    across = _fma(e, across, fault, across)
+    near = _flipped(e, e.select(_is_odd(e, quarters), across, tangent), _bits(e, x))
+    return _unless_far(e, "tan", x, near)
+
+
+def sinh(e: Emitter, x: V) -> V:
+    """The hyperbolic sine: a polynomial near 0, else of exponentials, halved before they overflow. Within 2 ulp."""
+    size = e.intrinsic("fabs", x.type, x)
+    small = _odd_series(e, size, e.binary("fmul", size, size), _SINH)
+    half = exp(e, size, halved=True)
+    large = e.binary("fsub", half, e.binary("fdiv", _number(e, x, 0.25), half))
+    return _with_sign(e, e.select(e.compare("fcmp olt", size, _number(e, x, 1.0)), small, large), x)
+
+
+def cosh(e: Emitter, x: V) -> V:
+    """The hyperbolic cosine, of exponentials that are halved before they overflow. Within 2 ulp."""
+    half = exp(e, e.intrinsic("fabs", x.type, x), halved=True)
+    return e.binary("fadd", half, e.binary("fdiv", _number(e, x, 0.25), half))
+
+
+def _half_angle(e: Emitter, x: V) -> tuple[V, V]:
+    """Whether |x| > 1/2; the arc sine of |x| if not, else half the angle whose cosine |x| is."""
+    size = e.intrinsic("fabs", x.type, x)
+    half = _number(e, x, 0.5)
+    large = e.compare("fcmp ogt", size, half)
+    versine = e.binary("fmul", e.binary("fsub", _number(e, x, 1.0), size), half)
+    square = e.select(large, versine, e.binary("fmul", size, size))
+    sine = e.select(large, e.intrinsic("sqrt", x.type, versine), size)
+    return large, _odd_series(e, sine, square, _ASIN)
+
+
+def _added(e: Emitter, base: V, x: V) -> V:
+    """0, pi/2 or pi and x, where float32 has not lost the rest of pi."""
+    return _fma(e, base, _number(e, x, _PI_EXCESS), e.binary("fadd", base, x))
+
+
+def asin(e: Emitter, x: V) -> V:
+    """The arc sine: a polynomial, beyond 1/2 of half the angle that is missing to pi/2. Within 2 ulp."""
+    large, angle = _half_angle(e, x)
+    rest = _added(e, _number(e, x, math.pi / 2), e.binary("fmul", angle, _number(e, x, -2.0)))
+    return _with_sign(e, e.select(large, rest, angle), x)
+
+
+def acos(e: Emitter, x: V) -> V:
+    """The arc cosine, from the angle of `asin`. Within 2 ulp."""
+    large, angle = _half_angle(e, x)
+    twice = _with_sign(e, e.binary("fadd", angle, angle), x)
+    zero = _number(e, x, 0.0)
+    base = e.select(e.compare("fcmp olt", x, zero), _number(e, x, math.pi), zero)
+    base = e.select(large, base, _number(e, x, math.pi / 2))
+    return _added(e, base, e.select(large, twice, e.binary("fsub", zero, _with_sign(e, angle, x))))
+
+
+def _arc(e: Emitter, high: V, wide: V) -> tuple[V, V]:
+    """Whether the angle of a triangle is above pi/4, and the smaller of its two acute ones."""
+    steep = e.compare("fcmp ogt", high, wide)
+    short, long = e.select(steep, wide, high), e.select(steep, high, wide)
+    zero, one = _number(e, high, 0.0), _number(e, high, 1.0)
+    # 0/0 is taken for 0, and infinity by itself for 1.
+    whole = e.select(e.compare("fcmp oeq", short, zero), zero, one)
+    slope = e.select(e.compare("fcmp oeq", short, long), whole, e.binary("fdiv", short, long))
+    return steep, _odd_series(e, slope, e.binary("fmul", slope, slope), _ATAN)
+
+
+def atan(e: Emitter, x: V) -> V:
+    """The arc tangent: a polynomial of x, or of 1/x beyond 1. Within 2 ulp."""
+    steep, angle = _arc(e, e.intrinsic("fabs", x.type, x), _number(e, x, 1.0))
+    rest = _added(e, _number(e, x, math.pi / 2), e.value(x.type, f"fneg {angle}"))
+    return _with_sign(e, e.select(steep, rest, angle), x)
+
+
+def atan2(e: Emitter, y: V, x: V) -> V:
+    """The angle of the point (x, y), with the sign of y. Within 2 ulp."""
+    steep, angle = _arc(e, e.intrinsic("fabs", y.type, y), e.intrinsic("fabs", x.type, x))
+    left = e.compare("icmp slt", _bits(e, x), e.constant(0, vector("i32", width_of(x.type))))
+    base = e.select(left, _number(e, x, math.pi), _number(e, x, 0.0))
+    base = e.select(steep, _number(e, x, math.pi / 2), base)
+    back = e.binary("xor", steep, left)
+    return _with_sign(e, _added(e, base, e.select(back, e.value(x.type, f"fneg {angle}"), angle)), y)
+
+
+def cbrt(e: Emitter, x: V) -> V:
+    """The cube root: a guess from the bits, and two steps of Halley's method. Within 2 ulp."""
+    size = e.intrinsic("fabs", x.type, x)
+    tiny = e.compare("fcmp olt", size, _number(e, x, 2.0**-126))
+    raised = e.select(tiny, e.binary("fmul", size, _number(e, x, 2.0**24)), size)
+    third = e.binary("fmul", e.convert("sitofp", _bits(e, raised), "float"), _number(e, x, 1 / 3))
+    guess = e.convert("fptosi", third, "i32")
+    root = e.convert("bitcast", e.binary("add", guess, e.constant(_CBRT_BITS, guess.type)), "float")
+    for _ in range(2):
+        edge = e.binary("fdiv", raised, e.binary("fmul", root, root))
+        change = e.binary("fdiv", e.binary("fsub", edge, root), e.binary("fadd", e.binary("fadd", root, root), edge))
+        root = _fma(e, change, root, root)
+    root = e.select(tiny, e.binary("fmul", root, _number(e, x, 2.0**-8)), root)
+    # 0, infinity and NaN are their own roots.
+    least = e.binary("sub", _bits(e, size), e.constant(1, guess.type))
+    ordinary = e.compare("icmp ult", least, e.constant(_INFINITY_BITS - 1, guess.type))
+    return e.select(ordinary, _with_sign(e, root, x), x)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +21,16 @@ FUNCTIONS = {
     "expm1": (lax.expm1, np.expm1, 4),
     "tanh": (lax.tanh, np.tanh, 2),
     "erf": (lax.erf, lambda x: np.array([math.erf(v) for v in x]), 3),
+    "sin": (lax.sin, np.sin, 2),
+    "cos": (lax.cos, np.cos, 2),
+    "tan": (lax.tan, np.tan, 2),
+    "sinh": (lax.sinh, np.sinh, 2),
+    "cosh": (lax.cosh, np.cosh, 2),
+    "asin": (lax.asin, np.arcsin, 2),
+    "acos": (lax.acos, np.arccos, 2),
+    "atan": (lax.atan, np.arctan, 2),
+    "atan2": (lax.atan2, np.arctan2, 2),
+    "cbrt": (lax.cbrt, np.cbrt, 2),
     "logistic": (lax.logistic, lambda x: np.exp(-np.logaddexp(0, -x)), 4),
 }
 SPECIAL = [
@@ -37,30 +50,61 @@ SPECIAL = [
     88.8,
     -87.4,
     -104,
+    89.4,
+    -89.4,
+    89.5,
+    0.5,
+    -0.5,
+    np.pi,
+    np.pi / 2,
+    131071.99,
+    131072,
+    -131072,
 ]
 
 
+@functools.cache
 def inputs() -> np.ndarray:
-    """Special values, every exponent of both signs, and values near where the functions change."""
+    """Special values, every exponent of both signs, values near where functions change, or multiples of pi/2."""
     rng = np.random.default_rng(0)
-    bits = rng.integers(0, 2**32, 20_000, np.uint64).astype(np.uint32).view(np.float32)
-    near = rng.uniform(-5, 5, 20_000).astype(np.float32)
-    wide = rng.uniform(-110, 110, 8_000).astype(np.float32)
-    every = np.concatenate([np.array(SPECIAL, np.float32), bits, near, wide])
+    bits = rng.integers(0, 2**32, 1_000_000, np.uint64).astype(np.uint32).view(np.float32)
+    near = rng.uniform(-5, 5, 100_000).astype(np.float32)
+    wide = rng.uniform(-110, 110, 50_000).astype(np.float32)
+    turns = (rng.integers(-90_000, 90_000, 20_000) * (np.pi / 2)).astype(np.float32)
+    around = [np.nextafter(turns, np.float32(side)) for side in (-np.inf, np.inf)]
+    many = rng.uniform(-140_000, 140_000, 50_000).astype(np.float32)
+    every = np.concatenate([np.array(SPECIAL, np.float32), bits, near, wide, turns, *around, many])
     return every[: len(every) // 16 * 16]
+
+
+def arguments(name: str) -> list[np.ndarray]:
+    """What a function is called with: of two arguments, all pairs of special values and others of like size too."""
+    x = inputs()
+    if name != "atan2":
+        return [x]
+    special = np.array(SPECIAL, np.float32)
+    with np.errstate(all="ignore"):
+        like = x * np.random.default_rng(1).uniform(-4, 4, len(x)).astype(np.float32)
+    y = np.concatenate([np.repeat(special, len(special)), x, x])
+    other = np.concatenate([np.tile(special, len(special)), x[::-1], like])
+    return [v[: len(y) // 16 * 16] for v in (y, other)]
+
+
+def computed(function: Callable[..., Any], *arrays: np.ndarray) -> np.ndarray:
+    def kernel(*refs: Any) -> None:
+        *sources, out_ref = refs
+        out_ref[...] = function(*(ref[...] for ref in sources))
+
+    return pl.pallas_call(kernel, pl.ShapeDtypeStruct(arrays[0].shape, np.float32), interpret="cpu")(*arrays)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_float32_is_right_over_its_whole_range(name):
     function, reference, limit = FUNCTIONS[name]
-    x = inputs()
-
-    def kernel(x_ref, out_ref):
-        out_ref[...] = function(x_ref[...])
-
-    found = pl.pallas_call(kernel, pl.ShapeDtypeStruct(x.shape, np.float32), interpret="cpu")(x)
+    given = arguments(name)
+    found = computed(function, *given)
     with np.errstate(all="ignore"):
-        exact = reference(x.astype(np.float64))
+        exact = reference(*(x.astype(np.float64) for x in given))
         rounded = exact.astype(np.float32)
         unit = np.spacing(np.maximum(np.abs(rounded), np.float32(2**-126))).astype(np.float64)
         error = np.abs(found.astype(np.float64) - exact) / unit
@@ -71,7 +115,18 @@ def test_float32_is_right_over_its_whole_range(name):
     np.testing.assert_array_equal(found[infinite & ~near_largest], rounded[infinite & ~near_largest])
     checked = np.isfinite(rounded) & np.isfinite(found)
     worst = int(np.argmax(np.where(checked, error, 0)))
-    assert error[worst] <= limit, f"{name}({x[worst]!r}) = {found[worst]!r}, not {exact[worst]!r}: {error[worst]} ulp"
+    at = ", ".join(repr(x[worst]) for x in given)
+    assert error[worst] <= limit, f"{name}({at}) = {found[worst]!r}, not {exact[worst]!r}: {error[worst]} ulp"
     assert np.isfinite(found[np.isfinite(rounded) & ~near_largest]).all()
-    signed_zero = (x == 0) & (rounded == 0)
+    signed_zero = (given[0] == 0) & (rounded == 0)
     np.testing.assert_array_equal(np.signbit(found[signed_zero]), np.signbit(rounded[signed_zero]))
+
+
+@pytest.mark.parametrize("function", [lax.sin, lax.cos, lax.tan])
+@pytest.mark.parametrize("huge", [2.0**17, -1e30, np.inf, np.nan])
+def test_a_huge_argument_changes_nothing_for_its_neighbours(function: Callable[..., Any], huge: float) -> None:
+    x = np.linspace(-9, 9, 100, dtype=np.float32)
+    alone = computed(function, x)
+    x[::7] = huge
+    beside = np.arange(100) % 7 != 0
+    np.testing.assert_array_equal(computed(function, x)[beside], alone[beside])

@@ -18,6 +18,8 @@ from palladio.types import dtypes
 from palladio.types.dtypes import DType
 
 Unary = Callable[[Emitter, V], V]
+Several = Callable[..., V]
+"""A function of an emitter and some registers."""
 
 
 def intrinsic(name: str) -> Rule:
@@ -41,12 +43,12 @@ def library(name: str) -> Rule:
     return elementwise(compute)
 
 
-def in_vectors(single: Unary, wide: Rule) -> Rule:
+def in_vectors(single: Several, wide: Rule) -> Rule:
     """A function of whole vectors for registers of float32, and another rule for float64."""
-    vectors = elementwise(lambda e, dtype, values: single(e, values[0]))
+    vectors = elementwise(lambda e, dtype, values: single(e, *values))
 
-    def rule(scope: Scope, x: Tile) -> Sequence[Tile]:
-        return (wide if x.dtype == dtypes.FLOAT64 else vectors)(scope, x)
+    def rule(scope: Scope, *tiles: Tile) -> Sequence[Tile]:
+        return (wide if tiles[0].dtype == dtypes.FLOAT64 else vectors)(scope, *tiles)
 
     return rule
 
@@ -82,19 +84,33 @@ RULES: dict[str, Rule] = {
     ops.logistic.name: in_vectors(vector_math.logistic, _through(_logistic)),
     ops.round.name: _round,
     ops.is_finite.name: elementwise(_is_finite, dtypes.BOOL),
-    **{name: intrinsic(name) for name in ("sqrt", "sin", "cos", "tan", "floor", "ceil")},
-    **{name: intrinsic(name) for name in ("asin", "acos", "atan", "sinh", "cosh")},
-    **{name: library(name) for name in ("cbrt", "asinh", "acosh", "atanh", "erfc", "atan2")},
+    **{name: intrinsic(name) for name in ("sqrt", "floor", "ceil")},
+    **{name: library(name) for name in ("asinh", "acosh", "atanh", "erfc")},
     **{
         name: in_vectors(single, intrinsic(name))
         for name, single in (
             ("exp", vector_math.exp),
             ("exp2", vector_math.exp2),
             ("log", vector_math.log),
+            ("sin", vector_math.sin),
+            ("cos", vector_math.cos),
+            ("tan", vector_math.tan),
+            ("asin", vector_math.asin),
+            ("acos", vector_math.acos),
+            ("atan", vector_math.atan),
+            ("sinh", vector_math.sinh),
+            ("cosh", vector_math.cosh),
             ("tanh", vector_math.tanh),
         )
     },
-    "erf": in_vectors(vector_math.erf, library("erf")),
-    "expm1": in_vectors(vector_math.expm1, library("expm1")),
-    "log1p": in_vectors(vector_math.log1p, library("log1p")),
+    **{
+        name: in_vectors(single, library(name))
+        for name, single in (
+            ("atan2", vector_math.atan2),
+            ("cbrt", vector_math.cbrt),
+            ("erf", vector_math.erf),
+            ("expm1", vector_math.expm1),
+            ("log1p", vector_math.log1p),
+        )
+    },
 }
