@@ -82,8 +82,10 @@ _ATAN = (
     1.9998548925e-01,
     -3.3333298564e-01,
 )
-# pi/2 as a sum of float64; the first has few enough bits that its product with a count below 2**20 is exact.
-_HALF_PI = (1.5707963267341256, 6.077100506506192e-11)
+# pi/2 as a sum of float32, and of float64: the first of these has few enough bits that its product with a count below
+# 2**20 is exact.
+_HALF_PI = (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15)
+_HALF_PI_WIDE = (1.5707963267341256, 6.077100506506192e-11)
 # What float32 adds to pi, and to pi/2, relative to it.
 _PI_EXCESS = -2.7827534e-08
 _FAR = 2.0**17
@@ -300,18 +302,40 @@ def _unless_far(e: Emitter, name: str, x: V, near: V) -> V:
     return e.value(x.type, f"phi {x.type} [ {near.text}, %{before} ], [ {found.text}, %{rare} ]")
 
 
-def _quarters(e: Emitter, x: V) -> tuple[V, V, V]:
-    """How often pi/2 goes into x, in the last bits of an integer; what is left, rounded; and what rounding lost."""
+def _quarters(e: Emitter, x: V) -> tuple[V, V]:
+    """How often pi/2 goes into x, rounded: as a number, and in the last bits of an integer."""
     # So large a number that its last bit is worth one.
     large = _number(e, x, 1.5 * 2.0**23)
     count = _fma(e, x, _number(e, x, 2 / math.pi), large)
-    exact = e.convert("fpext", x, "double")
-    turns = e.convert("fpext", e.binary("fsub", count, large), "double")
-    for part in _HALF_PI:
+    return e.binary("fsub", count, large), _bits(e, count)
+
+
+def _left_and_rest(e: Emitter, x: V, turns: V) -> tuple[V, V]:
+    """x less some quarters of a turn, rounded, and what rounding has lost."""
+    if host.current().fuses:
+        first, second, third = (_number(e, x, -part) for part in _HALF_PI)
+        close = _fma(e, turns, first, x)  # exact
+        product = e.binary("fmul", turns, second)
+        total = e.binary("fadd", close, product)
+        lost = e.binary("fadd", e.binary("fsub", close, total), product)
+        lost = e.binary("fadd", lost, _fma(e, turns, second, e.value(x.type, f"fneg {product}")))
+        lost = _fma(e, turns, third, lost)
+        left = e.binary("fadd", total, lost)
+        return left, e.binary("fadd", e.binary("fsub", total, left), lost)
+    exact, turns = e.convert("fpext", x, "double"), e.convert("fpext", turns, "double")
+    for part in _HALF_PI_WIDE:
         exact = _fma(e, turns, _number(e, exact, -part), exact)
     left = e.convert("fptrunc", exact, "float")
-    rest = e.convert("fptrunc", e.binary("fsub", exact, e.convert("fpext", left, "double")), "float")
-    return left, rest, _bits(e, count)
+    return left, e.convert("fptrunc", e.binary("fsub", exact, e.convert("fpext", left, "double")), "float")
+
+
+def _left(e: Emitter, x: V, turns: V) -> V:
+    """x less some quarters of a turn, within 1 ulp."""
+    if not host.current().fuses:
+        return _left_and_rest(e, x, turns)[0]
+    for part in _HALF_PI:  # the first difference is exact; of the second, rounding loses no more than half a unit
+        x = _fma(e, turns, _number(e, x, -part), x)
+    return x
 
 
 def _is_odd(e: Emitter, quarters: V) -> V:
@@ -331,21 +355,25 @@ def _sine_after(e: Emitter, left: V, quarters: V) -> V:
 
 def sin(e: Emitter, x: V) -> V:
     """The sine: less a multiple of pi/2, then one of two polynomials. Within 2 ulp."""
-    left, _, quarters = _quarters(e, e.intrinsic("fabs", x.type, x))
+    size = e.intrinsic("fabs", x.type, x)
+    turns, quarters = _quarters(e, size)
     # The sign last: of -0, the differences would lose it.
-    return _unless_far(e, "sin", x, _flipped(e, _sine_after(e, left, quarters), _bits(e, x)))
+    return _unless_far(e, "sin", x, _flipped(e, _sine_after(e, _left(e, size, turns), quarters), _bits(e, x)))
 
 
 def cos(e: Emitter, x: V) -> V:
     """The cosine, as the sine a quarter of a turn on. Within 2 ulp."""
-    left, _, quarters = _quarters(e, e.intrinsic("fabs", x.type, x))
-    next = e.binary("add", quarters, e.constant(1, quarters.type))
-    return _unless_far(e, "cos", x, _sine_after(e, left, next))
+    size = e.intrinsic("fabs", x.type, x)
+    turns, quarters = _quarters(e, size)
+    following = e.binary("add", quarters, e.constant(1, quarters.type))
+    return _unless_far(e, "cos", x, _sine_after(e, _left(e, size, turns), following))
 
 
 def tan(e: Emitter, x: V) -> V:
     """The tangent: less a multiple of pi/2, then a polynomial or -1 divided by it. Within 2 ulp."""
-    left, rest, quarters = _quarters(e, e.intrinsic("fabs", x.type, x))
+    size = e.intrinsic("fabs", x.type, x)
+    turns, quarters = _quarters(e, size)
+    left, rest = _left_and_rest(e, size, turns)
     square = e.binary("fmul", left, left)
     more = e.binary("fmul", e.binary("fmul", _series(e, square, _TAN), square), left)
     more = _fma(e, rest, e.binary("fadd", _number(e, x, 1.0), square), more)
