@@ -21,7 +21,7 @@ VECTORS = 4
 """How many vectors are a few: beyond that, packing the matrix pays."""
 
 ROWS = 4
-"""Rows along the summed axis that are multiplied at a time, at most."""
+"""Rows of the matrix that are multiplied at a time."""
 
 CHAINS = 8
 """Sums that do not wait for each other, at most."""
@@ -68,19 +68,16 @@ class Thin:
     def vectors_of(self, operand: Operand) -> Element:
         """From (vector, step, width) elements of the vectors: of a copy, if they are used more often than copied."""
         e = self.e
-        if not self.swapped:
-            neighbours, first = operand.element, operand.transposed is None
-            at: Element = neighbours
-        elif operand.transposed is None:
-            first = False
-            at = lambda n, k, width: operand.element(k, n, width)  # noqa: E731
-        else:
-            first, rows = True, operand.transposed
-            at = lambda n, k, width: rows(k, n, width)  # noqa: E731
-        if first and self.free <= self.vectors:
+        whole = (operand.transposed is None) != self.swapped  # each lies in memory as one
+        element = operand.transposed if self.swapped and operand.transposed is not None else operand.element
+
+        def at(n: Index, k: Index, width: int) -> V:
+            return element(k, n, width) if self.swapped else element(n, k, width)
+
+        if whole and self.free <= self.vectors:
             return at
         room = self.scope.arena.buffer(e, (self.vectors, self.depth), self.sums)
-        if first:
+        if whole:
             for_each(e, room.shape, lambda index, width: room.put(e, index, at(*index, width), width))
         else:
             with e.loop(0, self.depth) as k:
@@ -97,7 +94,8 @@ class Thin:
                     self.look(rows * self.depth)
         elif self.across is not None:
             fill(self.e, self.result, 0)
-            for first, stop, steps in cut(self.depth, CHAINS if self.vectors == 1 else CHAINS // 2):
+            # More are slower where they lie one behind the other, faster where each has to be asked for.
+            for first, stop, steps in cut(self.depth, 2 * ROWS if self.vectors == 1 and self.apart else ROWS):
                 with self.e.loop(first, stop, steps) as k:
                     self.add_rows(self.across, k, steps)
                     self.look(steps * self.free)
@@ -127,7 +125,7 @@ class Thin:
         e, register = self.e, registers.register(self.sums)
         totals: dict[tuple[int, int], V] = {}
         for start, end, width in widths(self.depth):
-            chains = max(1, min(self.chains // (rows * self.vectors), (end - start) // width)) if width > 1 else 1
+            chains = max(1, min(self.chains // max(1, rows * self.vectors), (end - start) // width)) if width > 1 else 1
             slots = {
                 (n, r, chain): self.scope.function.slot(vector(register, width))
                 for n in range(self.vectors)

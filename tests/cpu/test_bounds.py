@@ -23,6 +23,7 @@ import pytest
 
 import palladio as pl
 import palladio.numpy as jnp
+from palladio import lax
 from palladio.cpu import engine, host, memory
 from palladio.types.types import ArrayType
 
@@ -95,9 +96,13 @@ def summed_up(x: Any, out: Any) -> None:
     out[...] = jnp.cumsum(x[...], axis=1)
 
 
+def greatest(x: Any, out: Any) -> None:
+    out[...] = lax.top_k(x[...], 2)[0]
+
+
 Run = tuple[Any, list[tuple[int, ...]], tuple[int, ...], Any, dict[str, Any]]
 
-SIZES = [(1, 1, 1), (3, 7, 5), (17, 33, 31), (15, 70, 129)]
+SIZES = [(1, 1, 1), (3, 7, 5), (17, 33, 31), (15, 70, 129), (1, 83, 67), (67, 83, 1)]
 FLOATS = (np.float32, np.float16, ml_dtypes.bfloat16)
 
 
@@ -132,6 +137,8 @@ def others() -> Iterator[Run]:
         for axis in (0, 1):
             yield partial(reduced, axis), [x], (x[1 - axis],), np.dtype((np.float32, np.float16)[number % 2]), {}
             yield partial(largest, axis), [x], (x[1 - axis],), np.dtype((np.int8, np.float32)[number % 2]), {}
+    for columns in (4, 18, 85):
+        yield greatest, [(3, columns)], (3, 2), np.dtype(np.float32), {}
     ragged = {
         "grid": (2, 2),
         "in_specs": [pl.BlockSpec((8, 32), lambda i, j: (i, j))],

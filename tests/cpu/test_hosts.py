@@ -187,7 +187,17 @@ def test_micro_kernels_of_narrow_vectors_ask_memory_for_nothing(instructions: st
 # What they compute.
 
 
-@pytest.mark.parametrize(("shape", "turned"), [((7, 33, 17), True), ((30, 129, 100), False), ((30, 129, 100), True)])
+@pytest.mark.parametrize(
+    ("shape", "turned"),
+    [
+        ((7, 33, 17), True),
+        ((30, 129, 100), False),
+        ((30, 129, 100), True),
+        ((1, 83, 67), False),
+        ((1, 83, 67), True),
+        ((67, 83, 3), False),
+    ],
+)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16, np.int8])
 def test_products(shape: tuple[int, int, int], dtype: Any, turned: bool, instructions: str) -> None:
     rows, depth, columns = shape

@@ -37,7 +37,7 @@ def turned(ref: Any, flip: bool) -> Any:
 
 @pytest.mark.parametrize("flips", [(False, False), (True, False), (False, True), (True, True)])
 @pytest.mark.parametrize("depth", [1, 23, 161])
-@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (1, 37), (37, 1), (3, 21), (2, 2), (70, 4)])
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (1, 37), (37, 1), (3, 21), (2, 2), (70, 4), (0, 9), (9, 0)])
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16, np.int8], ids=str)
 def test_few_rows_or_columns(rows: int, columns: int, depth: int, flips: tuple[bool, bool], dtype: Any) -> None:
     sums = np.int32 if dtype == np.int8 else np.float32

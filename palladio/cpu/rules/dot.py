@@ -1,4 +1,7 @@
-"""Matrix products on the CPU: what is multiplied, in which dtype, and where it goes; `product` has the loops."""
+"""Matrix products on the CPU: what is multiplied, in which dtype, and where it goes.
+
+`product` has the loops, and `thin` those for a matrix and a few vectors.
+"""
 
 from __future__ import annotations
 
@@ -208,8 +211,6 @@ def _single(scope: Scope, lhs: Tile, rhs: Tile, contracting: Axes, dtype: DType)
     if min(left.first, right.second) <= VECTORS:
         return scope.function.rules["convert"](scope, _thin_product(scope, left, right, sums, shape), dtype=dtype)
     lazily = _product_tile(scope, left, right, sums, shape, None, merged([lhs, rhs], aligned=False))
-    if len(shape) < 2:
-        lazily = scope.keep(lazily)
     if dtype == sums:
         return (lazily,)
     converted_rows = scope.row_by_row("convert", [lazily], dtype=dtype)
@@ -236,7 +237,7 @@ def _product_tile(
 
     def fill(target: Buffer) -> None:
         product = _product(scope, left, right, sums)
-        rows, column = _as_matrix(target, left, right)
+        rows, column = target.strides
         if column == 1 and target.dtype == sums:
             product.run(Buffer(target.base, (rows, 1), (left.first, right.second), sums), init)
             return
@@ -270,7 +271,7 @@ def _product_tile(
     def at(index: Sequence[Index], width: int) -> V:
         raise Refused("a product is computed as a whole")
 
-    adds = plus if init is None and len(shape) == 2 else None
+    adds = plus if init is None else None
     rounds = adds is not None and _takes_pairs(left, right, sums) and left.second * 2 <= DEPTH_BYTES
     return Tile(
         type,
@@ -278,7 +279,7 @@ def _product_tile(
         reads,
         fill=fill,
         plus=adds,
-        panels=panels if len(shape) == 2 else None,
+        panels=panels,
         rounded=rounded if rounds else None,
     )
 
@@ -312,13 +313,6 @@ def _span(scope: Scope, left: Matrix, right: Matrix) -> Span | None:
     e = scope.e
     first, last = ([e.index(bound) for bound in bounds] for bounds in zip(*sides, strict=True))  # type: ignore[arg-type]
     return e.intrinsic("smin", "i64", *first), e.intrinsic("smax", "i64", *last)
-
-
-def _as_matrix(target: Buffer, left: Matrix, right: Matrix) -> tuple[Index, Index]:
-    strides = iter(target.strides)
-    row = next(strides) if left.has[0] else 0
-    column = next(strides) if right.has[1] else 1
-    return row, column
 
 
 RULES: dict[str, Rule] = {"dot_general": _dot}
