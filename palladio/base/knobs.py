@@ -80,10 +80,17 @@ threads: Knob[int] = Knob(
 )
 
 
+def allowed_cores() -> frozenset[int]:
+    """The cores that this process may use, fewer than there are in a container or under `taskset`.
+
+    None where the system does not tell.
+    """
+    return frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset()
+
+
 @functools.cache  # the system takes its time to tell
 def _cores() -> int:
-    """The cores that this process may use, which a container or `taskset` may have made fewer than there are."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return len(allowed_cores()) or os.cpu_count() or 1
 
 
 def thread_count() -> int:

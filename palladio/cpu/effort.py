@@ -21,7 +21,7 @@ STEPS = 64
 LONG = 16 * BETWEEN
 """Elements whose computation takes long enough to look at the clock meanwhile."""
 
-_PRODUCTS = 16
+PRODUCTS = 16
 """Products of single numbers in a matrix product that take the time of one element."""
 
 
@@ -40,7 +40,7 @@ def _effort_of(eqn: Eqn) -> int:
     if eqn.op.name == "dot_general":
         lhs = eqn.inputs[0].type
         depth = math.prod(lhs.shape[axis] for axis in eqn.params["contracting"][0])
-        return size * (1 + depth // _PRODUCTS)
+        return size * (1 + depth // PRODUCTS)
     read = max((atom.type.size for atom in eqn.inputs if isinstance(atom.type, ArrayType)), default=0)
     return inner + max(size, read)
 

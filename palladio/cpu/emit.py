@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -123,6 +123,17 @@ class Emitter:
         for lane, part in enumerate(parts):
             whole = self.value(type, f"insertelement {whole}, {part}, i64 {lane}")
         return whole
+
+    def folded(self, value: V, combine: Callable[[V, V], V]) -> V:
+        """All lanes of a vector combined into one, halves with halves."""
+        width = width_of(value.type)
+        while width > 2:
+            width //= 2
+            type = vector(element_of(value.type), width)
+            chosen = (", ".join(f"i32 {first + lane}" for lane in range(width)) for first in (0, width))
+            texts = [f"shufflevector {value}, {value.type} poison, <{width} x i32> <{mask}>" for mask in chosen]
+            value = combine(*[self.value(type, text) for text in texts])
+        return value if width == 1 else combine(self.lane(value, 0), self.lane(value, 1))
 
     def lane(self, value: V, lane: int) -> V:
         """One lane of a vector."""

@@ -23,11 +23,10 @@ from palladio.cpu.rules import LAUNCHED, REFUSED_IN_LAUNCHES
 from palladio.cpu.rules.launches import OF_THREADS, Room, buffer_of, bytes_of, own_site, site_of, waits_at_peers
 from palladio.cpu.rules.warps import rows_of
 from palladio.cpu.scope import Entry, Place, Refused
-from palladio.cpu.tiles import Memory, scalar_tile, tile_of
+from palladio.cpu.tiles import Memory, number_tile, scalar_tile, tile_of
 from palladio.ir.program import Eqn, Program, walk
 from palladio.ops import OPS, atomics
 from palladio.ops.launch import Launch, MeshAxis, MeshShape
-from palladio.types import dtypes
 from palladio.types.attributes import Owner
 from palladio.types.effects import EffectKind
 from palladio.types.types import (
@@ -274,8 +273,8 @@ class _Program:
         """The coroutine."""
         e, agent = self.e, self.agent
         numbers = self.numbers()
-        indices = [self.scalar(numbers[axis.name, n]) for n, axis in enumerate(self.mesh.axes)]
-        dynamic = [self.scalar(self.size(n)) for n in self.mesh.dynamic]
+        indices = [number_tile(self.e, numbers[axis.name, n]) for n, axis in enumerate(self.mesh.axes)]
+        dynamic = [number_tile(self.e, self.size(n)) for n in self.mesh.dynamic]
         beside = [(n, axis) for n, axis in enumerate(self.mesh.axes) if axis.kind in BESIDE]
         self.named = {axis.name: numbers[axis.name, n] for n, axis in beside}
         strides = [math.prod(axis.size or 0 for _, axis in beside[n + 1 :]) for n in range(len(beside))]
@@ -298,11 +297,6 @@ class _Program:
         none = {self.program.inputs[first + n] for n, entry in enumerate(scratch) if entry is None}
         if any(atom in none for eqn in self.program.eqns for atom in eqn.inputs):
             raise Refused("a buffer of another mesh is not compiled for the CPU")
-
-    def scalar(self, index: Index) -> Entry:
-        """An index as the i32 scalar that programs see."""
-        value = V(str(index), "i32") if isinstance(index, int) else self.e.convert("trunc", index, "i32")
-        return scalar_tile(self.e, value, dtypes.INT32)
 
     def size(self, number: int) -> Index:
         """The size of an axis of this mesh."""

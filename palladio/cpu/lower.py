@@ -23,8 +23,8 @@ from palladio.cpu.rules import BESIDE, LAUNCHED, REFUSED, REFUSED_IN_LAUNCHES, R
 from palladio.cpu.rules.control import allocated
 from palladio.cpu.rules.launches import own_site
 from palladio.cpu.scope import Entry, Function, Notes, Place, Scope, Start
-from palladio.cpu.tiles import Arena, Buffer, Memory, row_major, scalar_tile
-from palladio.cpu.windows import Box, Scattered, first_element
+from palladio.cpu.tiles import Arena, Buffer, Memory, number_tile, row_major
+from palladio.cpu.windows import Box, Scattered, first_element, window_of
 from palladio.ir.program import Program, walk
 from palladio.ops.grid import BlockMap, Grid
 from palladio.types import dtypes
@@ -222,8 +222,8 @@ class _GridFunction:
         """One grid point: the blocks, the kernel, and edge blocks written back."""
         if any(size != 1 for size, parallel in zip(self.grid.sizes, self.grid.parallel, strict=True) if not parallel):
             self.function.look(effort(self.kernel))
-        numbers = [self.number(index) for index in ids]
-        extra = [self.number(s) for s, known in zip(self.sizes, self.grid.sizes, strict=True) if known is None]
+        numbers = [number_tile(self.e, index) for index in ids]
+        extra = [number_tile(self.e, s) for s, known in zip(self.sizes, self.grid.sizes, strict=True) if known is None]
         scalars, arrays = self.places[: self.grid.scalars], self.places[self.grid.scalars :]
         self.function.later = {}
         windows = [
@@ -249,8 +249,7 @@ class _GridFunction:
     def window(self, block: BlockMap, place: Place, inputs: Sequence[Entry]) -> Box | Scattered:
         """A block of an array at the grid point whose indices, and scalars, are the inputs of index maps."""
         indices = self.function.run(block.index_map, inputs)
-        kind = Box if block.contiguous else Scattered
-        return kind(self.scope(), block, place.buffer, indices)
+        return window_of(self.scope(), block, place.buffer, indices)
 
     def ahead(self, ids: Sequence[Index], windows: Sequence[Box | Scattered]) -> dict[Memory, V]:
         """How far behind the blocks of a step those of the next one are, where they move on and the step is small.
@@ -282,7 +281,7 @@ class _GridFunction:
         e = self.e
         moved, last = list(ids), e.sub(self.sizes[axis], 1)
         moved[axis] = e.intrinsic("smin", "i64", e.index(e.add(ids[axis], distance)), e.index(last))
-        inputs = [*map(self.number, moved), *self.places[: self.grid.scalars]]
+        inputs = [*(number_tile(e, index) for index in moved), *self.places[: self.grid.scalars]]
         return first_element(self.scope(), block, place.buffer, self.function.run(block.index_map, inputs))
 
     def start(self, number: int, window: Box | Scattered) -> Start | None:
@@ -290,8 +289,3 @@ class _GridFunction:
         if number not in self.marks or isinstance(window, Scattered):
             return None
         return window.start(self.marks[number], self.noted[number - len(self.grid.inputs)], self.nowhere)
-
-    def number(self, index: Index) -> Entry:
-        """A grid index or size as the i32 scalar that programs see."""
-        value = V(str(index), "i32") if isinstance(index, int) else self.e.convert("trunc", index, "i32")
-        return scalar_tile(self.e, value, dtypes.INT32)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from palladio.cpu import host, registers
+from palladio.cpu.effort import PRODUCTS
 from palladio.cpu.emit import Index, V
 from palladio.cpu.micro_kernel import LINE_BYTES, micro_kernel, transposed
 from palladio.cpu.scope import Scope
@@ -221,7 +222,7 @@ class Product:
                     with e.when(e.compare("icmp sge", *map(e.index, span))):
                         fill(e, target, 0)
                 if self.lhs.rows * self.depth * self.rhs.columns > LONG:
-                    self.scope.function.look(height * self.steps * self.rhs.columns // 16)
+                    self.scope.function.look(height * self.steps * self.rhs.columns // PRODUCTS)
                 for piece in self.pieces(packed):
                     self.lay_out(row, height, piece)
                     self.multiply(target, piece, row, fresh, packs)

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from palladio.cpu import host, registers
-from palladio.cpu.emit import Index, V, vector, width_of
+from palladio.cpu.effort import PRODUCTS
+from palladio.cpu.emit import Index, V, vector
+from palladio.cpu.micro_kernel import multiply_add
 from palladio.cpu.product import LONG, Element, Operand, cut
 from palladio.cpu.scope import Scope
 from palladio.cpu.tiles import LINE_BYTES, Buffer, fill, for_each, widths
@@ -107,13 +109,7 @@ class Thin:
 
     def look(self, work: int) -> None:
         if self.vectors * self.depth * self.free > LONG:
-            self.scope.function.look(self.vectors * work // 16)
-
-    def more(self, x: V, y: V, total: V) -> V:
-        """`x * y + total`."""
-        if dtypes.is_float(self.sums):
-            return registers.multiply_add(self.e, x, y, total)
-        return self.e.binary("add", self.e.binary("mul", x, y), total)
+            self.scope.function.look(self.vectors * work // PRODUCTS)
 
     def plus(self, x: V, y: V) -> V:
         return self.e.binary("fadd" if dtypes.is_float(self.sums) else "add", x, y)
@@ -166,28 +162,18 @@ class Thin:
             value = along(self.e.add(row, r), k, width)
             for n, factor in enumerate(few):
                 slot = slots[n, r, chain]
-                self.e.line(f"store {self.more(value, factor, self.held(slot, width))}, ptr {slot.text}")
+                self.e.line(f"store {multiply_add(self.e, value, factor, self.held(slot, width))}, ptr {slot.text}")
 
     def held(self, slot: V, width: int) -> V:
         type = vector(registers.register(self.sums), width)
         return self.e.value(type, f"load {type}, ptr {slot.text}")
 
     def folded(self, parts: Sequence[V]) -> V:
-        """The sum of all lanes of some vectors, halves with halves."""
+        """The sum of all lanes of some vectors."""
         total = parts[0]
         for part in parts[1:]:
             total = self.plus(total, part)
-        while (half := width_of(total.type) // 2) > 0:
-            type = vector(registers.register(self.sums), half)
-            if half == 1:
-                return self.plus(self.e.lane(total, 0), self.e.lane(total, 1))
-            halves = []
-            for first in (0, half):
-                lanes = ", ".join(f"i32 {first + lane}" for lane in range(half))
-                text = f"shufflevector {total}, {total.type} poison, <{half} x i32> <{lanes}>"
-                halves.append(self.e.value(type, text))
-            total = self.plus(*halves)
-        return total
+        return self.e.folded(total, self.plus)
 
     # Rows across it.
 
@@ -202,7 +188,7 @@ class Thin:
                     self.ask(e.add(k, step + AHEAD), place, width)
                     value = across(place, e.add(k, step), width)
                     totals = [
-                        self.more(value, e.splat(mine[step], width), total)
+                        multiply_add(e, value, e.splat(mine[step], width), total)
                         for mine, total in zip(factors, totals, strict=True)
                     ]
                 for n, total in enumerate(totals):

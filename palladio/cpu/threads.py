@@ -18,6 +18,8 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from palladio.base import knobs
+
 TURNS = 16
 """How often a thread comes back for more tasks: so often that all end together, and that an interrupt is seen soon."""
 
@@ -87,7 +89,7 @@ class Helpers:
         self.ids: list[int] = []
         self.avoided: int | None = None
         # As the process began: what the threads may use, and the caller too.
-        self.allowed = _allowed_cores()
+        self.allowed = knobs.allowed_cores()
         # More threads than cores need each of them, the caller's as well.
         self.enough = count < len(self.allowed)
 
@@ -110,11 +112,6 @@ class Helpers:
             # Where it is not allowed, or the thread is gone, nothing is lost but time.
             with contextlib.suppress(OSError):
                 os.sched_setaffinity(thread, cores)
-
-
-def _allowed_cores() -> frozenset[int]:
-    """The cores that this process may use, as far as the system tells."""
-    return frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset()
 
 
 @functools.cache

@@ -20,6 +20,7 @@ import numpy as np
 
 from palladio.cpu import registers
 from palladio.cpu.emit import Emitter, Index, V
+from palladio.types import dtypes
 from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType, Shape
 
@@ -205,6 +206,12 @@ def asking(e: Emitter, tile: Tile) -> Tile:
 def scalar_tile(e: Emitter, value: V, dtype: DType) -> Tile:
     """The tile of one scalar value."""
     return Tile(ArrayType((), dtype), lambda index, width: e.splat(value, width), {}, True)
+
+
+def number_tile(e: Emitter, index: Index) -> Tile:
+    """An index or a size as the i32 scalar that programs see."""
+    value = V(str(index), "i32") if isinstance(index, int) else e.convert("trunc", index, "i32")
+    return scalar_tile(e, value, dtypes.INT32)
 
 
 def widths(extent: int) -> Iterator[tuple[int, int, int]]:

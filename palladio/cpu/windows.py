@@ -158,3 +158,8 @@ class Scattered:
     def write_back(self) -> None:
         """Write what the array has back to it."""
         self.each(lambda index, there: self.array.put(self.e, there, self.buffer.at(self.e, index, 1), 1))
+
+
+def window_of(scope: Scope, block: BlockMap, array: Buffer, indices: Sequence[Tile]) -> Box | Scattered:
+    """The block of an array at these indices."""
+    return (Box if block.contiguous else Scattered)(scope, block, array, indices)

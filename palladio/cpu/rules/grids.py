@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from palladio.cpu import windows
 from palladio.cpu.effort import effort
 from palladio.cpu.emit import Index, V
 from palladio.cpu.launch_agents import Thread
@@ -13,8 +12,9 @@ from palladio.cpu.rules import control
 from palladio.cpu.rules.launches import own_site
 from palladio.cpu.rules.memory import as_index
 from palladio.cpu.rules.selection import copied
-from palladio.cpu.scope import Entry, Place, Rule, Scope
-from palladio.cpu.tiles import Memory, Tile, fill, scalar_tile, tile_of, write
+from palladio.cpu.scope import Place, Rule, Scope
+from palladio.cpu.tiles import Memory, Tile, fill, number_tile, tile_of, write
+from palladio.cpu.windows import window_of
 from palladio.ir.program import Program
 from palladio.ops.grid import Grid
 from palladio.types import dtypes
@@ -40,15 +40,15 @@ def _grid_call(scope: Scope, *operands: Tile, grid: Grid, kernel: Program) -> Se
     places = [Place(Memory("inner array"), buffer) for buffer in buffers]
     scalars, arrays = places[: grid.scalars], places[grid.scalars :]
     scratch = [_scratch(scope, ref) for ref in grid.scratch]
-    extra = [_number(scope, size) for size, known in zip(sizes, grid.sizes, strict=True) if known is None]
+    extra = [number_tile(e, size) for size, known in zip(sizes, grid.sizes, strict=True) if known is None]
     outer, function.innermost = function.innermost, (0, 1)
     with ExitStack() as stack:
-        numbers = [_number(scope, stack.enter_context(e.loop(0, size))) for size in sizes]
+        numbers = [number_tile(e, stack.enter_context(e.loop(0, size))) for size in sizes]
         function.look(effort(kernel))
         seen = []
         for block, place in zip((*grid.inputs, *grid.outputs), arrays, strict=True):
-            kind = windows.Box if block.contiguous else windows.Scattered
-            seen.append(kind(scope, block, place.buffer, function.run(block.index_map, [*numbers, *scalars])))
+            indices = function.run(block.index_map, [*numbers, *scalars])
+            seen.append(window_of(scope, block, place.buffer, indices))
         blocks = [Place(place.memory, window.buffer) for place, window in zip(arrays, seen, strict=True)]
         function.run(kernel, [*numbers, *extra, *scalars, *blocks, *scratch])
         for number, window in enumerate(seen):
@@ -64,12 +64,6 @@ def _size(scope: Scope, tile: Tile) -> V:
     size = as_index(scope, tile)
     scope.function.require(scope.e.compare("icmp sge", size, V("1", "i64")))
     return size
-
-
-def _number(scope: Scope, index: Index) -> Entry:
-    """A grid index or size as the i32 scalar that programs see."""
-    value = V(str(index), "i32") if isinstance(index, int) else scope.e.convert("trunc", index, "i32")
-    return scalar_tile(scope.e, value, dtypes.INT32)
 
 
 def _scratch(scope: Scope, ref: RefType) -> Place:

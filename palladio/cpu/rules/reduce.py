@@ -183,7 +183,8 @@ class Reducer:
             type = vector(registers.register(self.x.dtype), lanes)
             for slot in slots[1:]:
                 self.take(slots[0], self.held(slot, type))
-            self.take(whole, self.folded(self.held(slots[0], type)))
+            total = self.e.folded(self.held(slots[0], type), lambda x, y: self.combine(self.e, self.x.dtype, (x, y)))
+            self.take(whole, total)
             if lanes in self.nans:
                 self.note(self.any(self.held(self.nans[lanes], type)))
         self.finish(index, whole, 1)
@@ -200,18 +201,6 @@ class Reducer:
             if middle < end:
                 with self.e.loop(middle, end, lanes) as position:
                     self.take_all(slots[:1], [self.x.at(self.place(index, (*inner, position)), lanes)])
-
-    def folded(self, value: V) -> V:
-        """All lanes combined into one, halves with halves."""
-        element = registers.register(self.x.dtype)
-        while (half := width_of(value.type) // 2) > 1:
-            parts = []
-            for first in (0, half):
-                chosen = ", ".join(f"i32 {first + lane}" for lane in range(half))
-                shuffled = f"shufflevector {value}, {value.type} poison, <{half} x i32> <{chosen}>"
-                parts.append(self.e.value(vector(element, half), shuffled))
-            value = self.combine(self.e, self.x.dtype, parts)
-        return self.combine(self.e, self.x.dtype, [self.e.lane(value, lane) for lane in (0, 1)])
 
     def finish(self, index: Sequence[Index], slot: V, width: int) -> None:
         total = self.noted(self.held(slot, vector(registers.register(self.x.dtype), width)))
