@@ -137,3 +137,34 @@ def test_a_sum_of_nothing_is_zero(dtype: Any) -> None:
     with pl.executor("cpu"):
         found = call(x, y, start)
     np.testing.assert_array_equal(found, [np.zeros((4, 6)), np.ones((4, 6)), np.zeros((4, 6))])
+
+
+VIEWS = {
+    "every_other": lambda x: x[:, ::2],
+    "reversed": lambda x: jnp.flip(x, 1),
+    "reversed_rows": lambda x: jnp.flip(x, 0),
+    "repeated": lambda x: jnp.broadcast_to(x[:, 3:4], x.shape),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("turned", ["v @ v.T", "v.T @ v"])
+def test_a_view_without_neighbouring_elements_times_its_own_transpose(dtype: Any, view: str, turned: str) -> None:
+    """Such a view has no axis of stride 1; its panels once came from memory as if the last one were."""
+
+    def product(x: Any) -> Any:
+        v = VIEWS[view](x)
+        v, w = (v, v.T) if turned == "v @ v.T" else (v.T, v)
+        return jnp.dot(v, w, preferred_element_type=sums)
+
+    sums = np.float32 if dtype == ml_dtypes.bfloat16 else dtype
+    x = np.random.default_rng(0).integers(-5, 6, (64, 64)).astype(dtype)
+    v = np.asarray(VIEWS[view](x)).astype(np.float64)
+    expected = v @ v.T if turned == "v @ v.T" else v.T @ v
+
+    def kernel(x_ref: Any, out: Any) -> None:
+        out[...] = product(x_ref[...])
+
+    call = pl.pallas_call(kernel, pl.ShapeDtypeStruct(expected.shape, sums), interpret="cpu")
+    np.testing.assert_array_equal(call(x), expected)

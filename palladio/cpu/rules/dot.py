@@ -127,10 +127,14 @@ class Matrix:
         )
 
     def rows(self, buffer: Buffer | None) -> Buffer | None:
-        """The elements of a buffer of the tile's shape row by row, if that is how they lie."""
-        if buffer is None or not all(self.has) or self.across or not self.along:
+        """The elements of a buffer of the tile's shape row by row, if that is how they lie.
+
+        The strides are asked, not `along`: a reversed, strided or repeated last axis is read in vectors too.
+        """
+        if buffer is None or not all(self.has):
             return None
-        return Buffer(buffer.base, (buffer.strides[self.axes[0]], 1), (self.first, self.second), buffer.dtype)
+        between, step = (buffer.strides[axis] for axis in self.axes)
+        return Buffer(buffer.base, (between, 1), (self.first, self.second), buffer.dtype) if step == 1 else None
 
     def operand_of(
         self,
