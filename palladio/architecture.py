@@ -230,6 +230,7 @@ A module imports only from lower floors or from its own package; imports inside 
      9  palladio/call      BlockSpec, GridSpec, pallas_call, kernel, jit: the user's calls
      8  palladio/driver    executors and the choice among them, the pipeline of each, the cache of prepared calls
      7  palladio/cpu       kernels compiled for the host through LLVM
+        palladio/hopper    kernels compiled for Hopper GPUs through CUDA C++
         palladio/machine   threads and asynchronous operations: schedules, checks, findings, timelines
      6  palladio/passes    programs to programs, one pass a file
      5  palladio/trace     from functions to programs: traced values, references, control flow

@@ -14,7 +14,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("array",),  # functions on array-likes: what numpy and lax re-export
     ("trace",),  # tracer, NumPy protocol, ref indexing, control-flow sugar
     ("passes",),  # programs to programs, one pass a file
-    ("machine", "cpu"),  # simulator; kernels compiled for the host
+    ("machine", "cpu", "hopper"),  # simulator; kernels compiled for the host; for Hopper GPUs
     ("driver",),  # the spine: compile, cache, executor choice
     ("call",),  # BlockSpec, pallas_call, jit: the user's calls
     ("numpy", "lax", "tpu", "gpu"),  # public facades: re-exports

@@ -1,0 +1,325 @@
+// The device primitives for sm_90a. Generated kernels call these functions, the products that palladio/hopper/wgmma.py
+// writes in the same way, and the functions of C's mathematics; nothing else. `palladio/hopper/primitives.py` is the
+// table of them, with who may call each and where the PTX ISA describes it; a test holds the two together.
+//
+// Shared memory has 32-bit shared addresses everywhere, as in the instructions. A test header with the same functions
+// can therefore stand in for this one on a processor.
+#pragma once
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef long long i64;
+struct alignas(8) u32x2 { u32 x, y; };
+struct alignas(16) u32x4 { u32 x, y, z, w; };
+struct alignas(64) TensorMap { u64 words[16]; };
+
+#define PAL_DEVICE static __device__ __forceinline__
+#define PAL_KERNEL extern "C" __global__
+#define PAL_BOUNDS(threads) __launch_bounds__(threads, 1)
+#define PAL_CLUSTER(blocks) __cluster_dims__(blocks, 1, 1)
+#define PAL_MAP const __grid_constant__ TensorMap
+#define PAL_UNROLL _Pragma("unroll")
+#define PAL_ROLLED _Pragma("unroll 1")
+#define PAL_INFINITY __int_as_float(0x7f800000)
+#define PAL_NAN __int_as_float(0x7fc00000)
+
+namespace pal {
+
+// Where a thread is.
+
+extern __shared__ __align__(1024) u8 shared_memory[];
+PAL_DEVICE u32 shared_base() { return (u32)__cvta_generic_to_shared(shared_memory); }
+PAL_DEVICE u32 thread_index() { return threadIdx.x; }
+PAL_DEVICE int block_index() { return (int)blockIdx.x; }
+PAL_DEVICE int cluster_index() {
+  u32 r;
+  asm("mov.u32 %0, %%clusterid.x;" : "=r"(r));
+  return (int)r;
+}
+PAL_DEVICE int cluster_rank() {
+  u32 r;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
+  return (int)r;
+}
+PAL_DEVICE int uniform(int x) { return __shfl_sync(0xffffffffu, x, 0); }
+PAL_DEVICE bool elect() {
+  u32 p;
+  asm volatile("{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.u32 %0, 1, 0, p; }" : "=r"(p));
+  return p != 0;
+}
+
+// Threads that wait for each other.
+
+PAL_DEVICE void sync_warp() { __syncwarp(); }
+PAL_DEVICE void sync_block() { __syncthreads(); }
+PAL_DEVICE void sync_named(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+PAL_DEVICE void arrive_named(int id, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+PAL_DEVICE void sync_cluster() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+// Barriers in shared memory.
+
+PAL_DEVICE void barrier_init(u32 barrier, u32 count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
+}
+PAL_DEVICE void fence_barrier_init() {
+  asm volatile("fence.mbarrier_init.release.cluster;\n\tfence.proxy.async.shared::cta;" ::: "memory");
+}
+PAL_DEVICE void arrive(u32 barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+PAL_DEVICE void arrive_many(u32 barrier, u32 count) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
+}
+PAL_DEVICE void arrive_expect(u32 barrier, u32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+PAL_DEVICE void expect(u32 barrier, u32 bytes) {
+  asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+PAL_DEVICE void arrive_cluster(u32 barrier, u32 rank) {
+  asm volatile(
+      "{ .reg .b32 r; mapa.shared::cluster.u32 r, %0, %1; mbarrier.arrive.release.cluster.shared::cluster.b64 _, [r]; }"
+      ::"r"(barrier), "r"(rank) : "memory");
+}
+PAL_DEVICE bool test(u32 barrier, u32 parity) {
+  u32 done;
+  asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+               : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+  return done != 0;
+}
+PAL_DEVICE bool try_wait(u32 barrier, u32 parity) {
+  u32 done;
+  asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+               : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+  return done != 0;
+}
+PAL_DEVICE bool try_wait_cluster(u32 barrier, u32 parity) {
+  u32 done;
+  asm volatile(
+      "{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+      : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+  return done != 0;
+}
+PAL_DEVICE void wait(u32 barrier, u32 parity) {
+  while (!try_wait(barrier, parity)) {}
+}
+PAL_DEVICE void wait_cluster(u32 barrier, u32 parity) {
+  while (!try_wait_cluster(barrier, parity)) {}
+}
+
+// Copies of boxes between global and shared memory. Coordinates are those of the box's first element, the innermost
+// axis first.
+
+#define PAL_LOAD "cp.async.bulk.tensor."
+#define PAL_ONE ".shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+#define PAL_MANY ".shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
+#define PAL_STORE ".global.shared::cta.tile.bulk_group "
+#define PAL_AT(m) "l"((u64)(m))
+
+PAL_DEVICE void prefetch_map(const TensorMap* map) { asm volatile("prefetch.tensormap [%0];" ::PAL_AT(map) : "memory"); }
+
+PAL_DEVICE void tma_load(const TensorMap* map, u32 target, u32 barrier, int c0) {
+  asm volatile(PAL_LOAD "1d" PAL_ONE "[%0], [%1, {%3}], [%2];"
+               ::"r"(target), PAL_AT(map), "r"(barrier), "r"(c0) : "memory");
+}
+PAL_DEVICE void tma_load(const TensorMap* map, u32 target, u32 barrier, int c0, int c1) {
+  asm volatile(PAL_LOAD "2d" PAL_ONE "[%0], [%1, {%3, %4}], [%2];"
+               ::"r"(target), PAL_AT(map), "r"(barrier), "r"(c0), "r"(c1) : "memory");
+}
+PAL_DEVICE void tma_load(const TensorMap* map, u32 target, u32 barrier, int c0, int c1, int c2) {
+  asm volatile(PAL_LOAD "3d" PAL_ONE "[%0], [%1, {%3, %4, %5}], [%2];"
+               ::"r"(target), PAL_AT(map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2) : "memory");
+}
+PAL_DEVICE void tma_load(const TensorMap* map, u32 target, u32 barrier, int c0, int c1, int c2, int c3) {
+  asm volatile(PAL_LOAD "4d" PAL_ONE "[%0], [%1, {%3, %4, %5, %6}], [%2];"
+               ::"r"(target), PAL_AT(map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2), "r"(c3) : "memory");
+}
+PAL_DEVICE void tma_load(const TensorMap* map, u32 target, u32 barrier, int c0, int c1, int c2, int c3, int c4) {
+  asm volatile(PAL_LOAD "5d" PAL_ONE "[%0], [%1, {%3, %4, %5, %6, %7}], [%2];"
+               ::"r"(target), PAL_AT(map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4) : "memory");
+}
+
+PAL_DEVICE void tma_load_multicast(const TensorMap* map, u32 target, u32 barrier, u32 blocks, int c0) {
+  asm volatile(PAL_LOAD "1d" PAL_MANY "[%0], [%1, {%4}], [%2], %3;"
+               ::"r"(target), PAL_AT(map), "r"(barrier), "h"((u16)blocks), "r"(c0) : "memory");
+}
+PAL_DEVICE void tma_load_multicast(const TensorMap* map, u32 target, u32 barrier, u32 blocks, int c0, int c1) {
+  asm volatile(PAL_LOAD "2d" PAL_MANY "[%0], [%1, {%4, %5}], [%2], %3;"
+               ::"r"(target), PAL_AT(map), "r"(barrier), "h"((u16)blocks), "r"(c0), "r"(c1) : "memory");
+}
+PAL_DEVICE void tma_load_multicast(const TensorMap* map, u32 target, u32 barrier, u32 blocks, int c0, int c1, int c2) {
+  asm volatile(PAL_LOAD "3d" PAL_MANY "[%0], [%1, {%4, %5, %6}], [%2], %3;"
+               ::"r"(target), PAL_AT(map), "r"(barrier), "h"((u16)blocks), "r"(c0), "r"(c1), "r"(c2) : "memory");
+}
+PAL_DEVICE void tma_load_multicast(const TensorMap* map, u32 target, u32 barrier, u32 blocks, int c0, int c1, int c2,
+                                   int c3) {
+  asm volatile(PAL_LOAD "4d" PAL_MANY "[%0], [%1, {%4, %5, %6, %7}], [%2], %3;"
+               ::"r"(target), PAL_AT(map), "r"(barrier), "h"((u16)blocks), "r"(c0), "r"(c1), "r"(c2), "r"(c3) : "memory");
+}
+
+PAL_DEVICE void tma_store(const TensorMap* map, u32 source, int c0) {
+  asm volatile(PAL_LOAD "1d" PAL_STORE "[%0, {%2}], [%1];" ::PAL_AT(map), "r"(source), "r"(c0) : "memory");
+}
+PAL_DEVICE void tma_store(const TensorMap* map, u32 source, int c0, int c1) {
+  asm volatile(PAL_LOAD "2d" PAL_STORE "[%0, {%2, %3}], [%1];"
+               ::PAL_AT(map), "r"(source), "r"(c0), "r"(c1) : "memory");
+}
+PAL_DEVICE void tma_store(const TensorMap* map, u32 source, int c0, int c1, int c2) {
+  asm volatile(PAL_LOAD "3d" PAL_STORE "[%0, {%2, %3, %4}], [%1];"
+               ::PAL_AT(map), "r"(source), "r"(c0), "r"(c1), "r"(c2) : "memory");
+}
+PAL_DEVICE void tma_store(const TensorMap* map, u32 source, int c0, int c1, int c2, int c3) {
+  asm volatile(PAL_LOAD "4d" PAL_STORE "[%0, {%2, %3, %4, %5}], [%1];"
+               ::PAL_AT(map), "r"(source), "r"(c0), "r"(c1), "r"(c2), "r"(c3) : "memory");
+}
+PAL_DEVICE void tma_store(const TensorMap* map, u32 source, int c0, int c1, int c2, int c3, int c4) {
+  asm volatile(PAL_LOAD "5d" PAL_STORE "[%0, {%2, %3, %4, %5, %6}], [%1];"
+               ::PAL_AT(map), "r"(source), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4) : "memory");
+}
+
+PAL_DEVICE void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+template <int N> PAL_DEVICE void bulk_wait_read() { asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory"); }
+template <int N> PAL_DEVICE void bulk_wait() { asm volatile("cp.async.bulk.wait_group %0;" ::"n"(N) : "memory"); }
+PAL_DEVICE void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// The tensor cores.
+
+PAL_DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+PAL_DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int N> PAL_DEVICE void wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory"); }
+PAL_DEVICE u64 descriptor(u32 address, u32 leading, u32 stride, u32 swizzle) {
+  return (u64)((address & 0x3ffff) >> 4) | (u64)((leading & 0x3ffff) >> 4) << 16 | (u64)((stride & 0x3ffff) >> 4) << 32 |
+         (u64)swizzle << 62;
+}
+template <int R> PAL_DEVICE void keep(float (&registers)[R]) {
+  PAL_UNROLL
+  for (int r = 0; r < R; ++r) asm volatile("" : "+f"(registers[r])::"memory");
+}
+template <int R> PAL_DEVICE void keep(int (&registers)[R]) {
+  PAL_UNROLL
+  for (int r = 0; r < R; ++r) asm volatile("" : "+r"(registers[r])::"memory");
+}
+template <int R> PAL_DEVICE void keep(u32 (&registers)[R]) {
+  PAL_UNROLL
+  for (int r = 0; r < R; ++r) asm volatile("" : "+r"(registers[r])::"memory");
+}
+template <int N> PAL_DEVICE void registers_increase() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N)); }
+template <int N> PAL_DEVICE void registers_decrease() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N)); }
+
+// Loads and stores. T is u8, u16, u32, u64, int, i64, float, double, u32x2 or u32x4.
+
+template <typename T> PAL_DEVICE T load_global(const T* address) { return *address; }
+template <typename T> PAL_DEVICE T load_constant(const T* address) { return __ldg(address); }
+template <typename T> PAL_DEVICE void store_global(T* address, T value) { *address = value; }
+
+template <typename T> PAL_DEVICE T load_shared(u32 address) {
+  T value;
+  if constexpr (sizeof(T) == 1) {
+    u32 bits;
+    asm volatile("ld.shared.u8 %0, [%1];" : "=r"(bits) : "r"(address) : "memory");
+    value = (T)bits;
+  } else if constexpr (sizeof(T) == 2) {
+    u16 bits;
+    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(bits) : "r"(address) : "memory");
+    value = (T)bits;
+  } else if constexpr (sizeof(T) == 4) {
+    u32 bits;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(bits) : "r"(address) : "memory");
+    value = *(T*)&bits;
+  } else if constexpr (sizeof(T) == 8) {
+    u64 bits;
+    asm volatile("ld.shared.u64 %0, [%1];" : "=l"(bits) : "r"(address) : "memory");
+    value = *(T*)&bits;
+  } else {
+    u32x4 bits;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w) : "r"(address) : "memory");
+    value = *(T*)&bits;
+  }
+  return value;
+}
+template <typename T> PAL_DEVICE void store_shared(u32 address, T value) {
+  if constexpr (sizeof(T) == 1) {
+    asm volatile("st.shared.u8 [%0], %1;" ::"r"(address), "r"((u32)value) : "memory");
+  } else if constexpr (sizeof(T) == 2) {
+    asm volatile("st.shared.u16 [%0], %1;" ::"r"(address), "h"((u16)value) : "memory");
+  } else if constexpr (sizeof(T) == 4) {
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(*(u32*)&value) : "memory");
+  } else if constexpr (sizeof(T) == 8) {
+    asm volatile("st.shared.u64 [%0], %1;" ::"r"(address), "l"(*(u64*)&value) : "memory");
+  } else {
+    u32x4 bits = *(u32x4*)&value;
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};"
+                 ::"r"(address), "r"(bits.x), "r"(bits.y), "r"(bits.z), "r"(bits.w) : "memory");
+  }
+}
+PAL_DEVICE void stmatrix4(u32 address, u32 a, u32 b, u32 c, u32 d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
+               ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}
+PAL_DEVICE void stmatrix2(u32 address, u32 a, u32 b) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(address), "r"(a), "r"(b) : "memory");
+}
+
+// Values of other lanes of the warp. T has 32 or 64 bits.
+
+template <typename T> PAL_DEVICE T shuffle(T value, int lane) { return __shfl_sync(0xffffffffu, value, lane); }
+template <typename T> PAL_DEVICE T shuffle_xor(T value, int mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
+template <typename T> PAL_DEVICE T shuffle_up(T value, int lanes) { return __shfl_up_sync(0xffffffffu, value, lanes); }
+PAL_DEVICE u32 ballot(bool value) { return __ballot_sync(0xffffffffu, value); }
+PAL_DEVICE int warp_sum(int value) { return __reduce_add_sync(0xffffffffu, value); }
+PAL_DEVICE u32 warp_sum(u32 value) { return __reduce_add_sync(0xffffffffu, value); }
+
+// Narrow floats. Kernels compute with them as float32, rounded after each operation.
+
+PAL_DEVICE u32 pack_bf16(float low, float high) {
+  u32 r;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  return r;
+}
+PAL_DEVICE u32 pack_f16(float low, float high) {
+  u32 r;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  return r;
+}
+PAL_DEVICE u16 bits_bf16(float x) {
+  u16 r;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(x));
+  return r;
+}
+PAL_DEVICE u16 bits_f16(float x) {
+  u16 r;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(x));
+  return r;
+}
+PAL_DEVICE float float_bf16(u16 bits) { return __uint_as_float((u32)bits << 16); }
+PAL_DEVICE float float_f16(u16 bits) {
+  float r;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(bits));
+  return r;
+}
+PAL_DEVICE u32 bits_of(float x) { return __float_as_uint(x); }
+PAL_DEVICE float float_of(u32 bits) { return __uint_as_float(bits); }
+
+// Arithmetic that C does not have: NaN wins, as in NumPy.
+
+PAL_DEVICE float maximum(float a, float b) {
+  float r;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+}
+PAL_DEVICE float minimum(float a, float b) {
+  float r;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+}
+PAL_DEVICE double maximum(double a, double b) { return a != a ? a : b != b ? b : a > b ? a : b; }
+PAL_DEVICE double minimum(double a, double b) { return a != a ? a : b != b ? b : a < b ? a : b; }
+
+}  // namespace pal

@@ -1,0 +1,326 @@
+"""The table of device primitives: what generated kernels call, who may call it, and where the PTX ISA describes it.
+
+`device.cuh` has them for sm_90a. Every header that stands in for it has the same functions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+THREAD = "thread"
+WARP = "warp"
+WARPGROUP = "warpgroup"
+BLOCK = "block"
+CLUSTER = "cluster"
+CALLERS = (THREAD, WARP, WARPGROUP, BLOCK, CLUSTER)
+
+
+@dataclass(frozen=True)
+class Primitive:
+    """A function of `device.cuh`.
+
+    Fields:
+        signature: its declaration in C++; a name with several signatures has a record for each.
+        caller: the smallest set of threads that call it together, at the same place: a thread alone, all 32 of a warp,
+            all 128 of a warpgroup, all of a block or all of a cluster.
+        doc: what it does.
+        source: the section of the PTX ISA, or the CUDA function, that defines it.
+    """
+
+    signature: str
+    caller: str
+    doc: str
+    source: str
+
+    @property
+    def name(self) -> str:
+        """The name of the function."""
+        return self.signature.partition("(")[0].split()[-1]
+
+
+def _of_rank(start: str, ranks: range, caller: str, doc: str, source: str) -> tuple[Primitive, ...]:
+    """The records of a copy for boxes of several ranks."""
+    return tuple(
+        Primitive(f"{start}, {', '.join(f'int c{n}' for n in range(rank))})", caller, doc, source) for rank in ranks
+    )
+
+
+_MBARRIER = "Parallel Synchronization and Communication Instructions: mbarrier"
+_TENSOR = "Data Movement and Conversion Instructions: cp.async.bulk.tensor"
+
+WHERE = (
+    Primitive("u32 shared_base()", THREAD, "The address of the block's shared memory.", "shared state space"),
+    Primitive("u32 thread_index()", THREAD, "The number of the thread in its block.", "%tid"),
+    Primitive("int block_index()", THREAD, "The number of the block in the grid.", "%ctaid"),
+    Primitive("int cluster_index()", THREAD, "The number of the cluster in the grid.", "%clusterid"),
+    Primitive("int cluster_rank()", THREAD, "The number of the block in its cluster.", "%cluster_ctarank"),
+    Primitive(
+        "int uniform(int x)", WARP, "The value of lane 0, which the compiler then knows to be the warp's.", "shfl.sync"
+    ),
+    Primitive("bool elect()", WARP, "True in one lane of the warp, always the same.", "elect.sync"),
+)
+
+SYNCHRONISATION = (
+    Primitive("void sync_warp()", WARP, "The warp's threads wait for each other.", "bar.warp.sync"),
+    Primitive("void sync_block()", BLOCK, "The block's threads wait for each other.", "barrier.sync 0"),
+    Primitive(
+        "void sync_named(int id, int threads)",
+        WARP,
+        "Waits until so many threads, counted in whole warps, have come to the barrier of this number, 0 to 15.",
+        "bar.sync",
+    ),
+    Primitive(
+        "void arrive_named(int id, int threads)",
+        WARP,
+        "Counts the warp as having come to the barrier of this number without waiting.",
+        "bar.arrive",
+    ),
+    Primitive("void sync_cluster()", CLUSTER, "The cluster's threads wait for each other.", "barrier.cluster"),
+)
+
+BARRIERS = (
+    Primitive(
+        "void barrier_init(u32 barrier, u32 count)",
+        THREAD,
+        "Makes 8 bytes a barrier of `count` arrivals.",
+        _MBARRIER + ".init",
+    ),
+    Primitive(
+        "void fence_barrier_init()",
+        THREAD,
+        "Makes initialised barriers visible to the cluster and to asynchronous copies.",
+        "fence.mbarrier_init, fence.proxy.async",
+    ),
+    Primitive("void arrive(u32 barrier)", THREAD, "One arrival.", _MBARRIER + ".arrive"),
+    Primitive("void arrive_many(u32 barrier, u32 count)", THREAD, "So many arrivals at once.", _MBARRIER + ".arrive"),
+    Primitive(
+        "void arrive_expect(u32 barrier, u32 bytes)",
+        THREAD,
+        "The phase expects so many bytes more; then one arrival.",
+        _MBARRIER + ".arrive.expect_tx",
+    ),
+    Primitive(
+        "void expect(u32 barrier, u32 bytes)", THREAD, "The phase expects so many bytes more.", _MBARRIER + ".expect_tx"
+    ),
+    Primitive(
+        "void arrive_cluster(u32 barrier, u32 rank)",
+        THREAD,
+        "One arrival at the barrier of the same address in a block of the cluster, with release for the cluster.",
+        "mapa; " + _MBARRIER + ".arrive .shared::cluster",
+    ),
+    Primitive(
+        "bool test(u32 barrier, u32 parity)",
+        THREAD,
+        "Whether the phase of this parity has completed.",
+        _MBARRIER + ".test_wait",
+    ),
+    Primitive(
+        "bool try_wait(u32 barrier, u32 parity)",
+        THREAD,
+        "Whether the phase of this parity has completed; may wait a while for it.",
+        _MBARRIER + ".try_wait",
+    ),
+    Primitive(
+        "bool try_wait_cluster(u32 barrier, u32 parity)",
+        THREAD,
+        "As try_wait, with acquire for the cluster.",
+        _MBARRIER + ".try_wait",
+    ),
+    Primitive(
+        "void wait(u32 barrier, u32 parity)",
+        THREAD,
+        "Waits until the phase of this parity has completed.",
+        _MBARRIER + ".try_wait",
+    ),
+    Primitive(
+        "void wait_cluster(u32 barrier, u32 parity)",
+        THREAD,
+        "As wait, with acquire for the cluster.",
+        _MBARRIER + ".try_wait",
+    ),
+)
+
+COPIES = (
+    Primitive(
+        "void prefetch_map(const TensorMap* map)", THREAD, "Fetches a tensor map into its cache.", "prefetch.tensormap"
+    ),
+    *_of_rank(
+        "void tma_load(const TensorMap* map, u32 target, u32 barrier",
+        range(1, 6),
+        THREAD,
+        "Starts to copy a box of an array to shared memory; the bytes of the whole box, also of what lies outside of "
+        "the array and is filled, count at the barrier.",
+        _TENSOR,
+    ),
+    *_of_rank(
+        "void tma_load_multicast(const TensorMap* map, u32 target, u32 barrier, u32 blocks",
+        range(1, 5),
+        THREAD,
+        "As tma_load, to the same address in every block of the cluster whose bit is set, each with its own barrier.",
+        _TENSOR + " .multicast::cluster",
+    ),
+    *_of_rank(
+        "void tma_store(const TensorMap* map, u32 source",
+        range(1, 6),
+        THREAD,
+        "Starts to copy a box from shared memory to an array, except for what lies outside of it; joins the thread's "
+        "open bulk group.",
+        _TENSOR,
+    ),
+    Primitive("void bulk_commit()", THREAD, "Closes the thread's open bulk group.", "cp.async.bulk.commit_group"),
+    Primitive(
+        "template <int N> void bulk_wait_read()",
+        THREAD,
+        "Waits until all but the N latest bulk groups of the thread have read their sources.",
+        "cp.async.bulk.wait_group.read",
+    ),
+    Primitive(
+        "template <int N> void bulk_wait()",
+        THREAD,
+        "Waits until all but the N latest bulk groups of the thread are complete.",
+        "cp.async.bulk.wait_group",
+    ),
+    Primitive(
+        "void fence_async()",
+        THREAD,
+        "Orders the thread's ordinary accesses to shared memory before later asynchronous ones.",
+        "membar/fence: fence.proxy.async",
+    ),
+)
+
+TENSOR_CORES = (
+    Primitive(
+        "void wgmma_fence()",
+        WARPGROUP,
+        "Orders accesses to registers before later products; needed before the first one and after changing registers.",
+        "wgmma.fence",
+    ),
+    Primitive("void wgmma_commit()", WARPGROUP, "Closes the group of products.", "wgmma.commit_group"),
+    Primitive(
+        "template <int N> void wgmma_wait()",
+        WARPGROUP,
+        "Waits until at most N groups of products are in flight.",
+        "wgmma.wait_group",
+    ),
+    Primitive(
+        "u64 descriptor(u32 address, u32 leading, u32 stride, u32 swizzle)",
+        THREAD,
+        "Describes an operand in shared memory: its address and the leading and stride byte offsets, multiples of 16, "
+        "and the swizzling mode, 0 none, 1 of 128, 2 of 64, 3 of 32 bytes. The base offset is 0.",
+        "Asynchronous Warpgroup Level Matrix Instructions: Matrix Descriptor Format",
+    ),
+    *(
+        Primitive(
+            f"template <int R> void keep({type} (&registers)[R])",
+            THREAD,
+            "Does nothing; the compiler may not move accesses to these registers across it.",
+            "C++: asm volatile",
+        )
+        for type in ("float", "int", "u32")
+    ),
+    Primitive(
+        "template <int N> void registers_increase()",
+        WARPGROUP,
+        "Waits until the block has registers for N of each thread, and takes them.",
+        "setmaxnreg.inc",
+    ),
+    Primitive(
+        "template <int N> void registers_decrease()",
+        WARPGROUP,
+        "Gives registers back, down to N of each thread.",
+        "setmaxnreg.dec",
+    ),
+)
+
+MEMORY = (
+    Primitive(
+        "template <typename T> T load_global(const T* address)", THREAD, "A load from global memory.", "ld.global"
+    ),
+    Primitive(
+        "template <typename T> T load_constant(const T* address)",
+        THREAD,
+        "A load from global memory that nobody writes while the kernel runs.",
+        "ld.global.nc",
+    ),
+    Primitive(
+        "template <typename T> void store_global(T* address, T value)", THREAD, "A store to global memory.", "st.global"
+    ),
+    Primitive("template <typename T> T load_shared(u32 address)", THREAD, "A load from shared memory.", "ld.shared"),
+    Primitive(
+        "template <typename T> void store_shared(u32 address, T value)",
+        THREAD,
+        "A store to shared memory.",
+        "st.shared",
+    ),
+    Primitive(
+        "void stmatrix4(u32 address, u32 a, u32 b, u32 c, u32 d)",
+        WARP,
+        "Stores four matrices of 8 rows of 16 bytes; lane l gives the address of row l % 8 of matrix l / 8.",
+        "stmatrix.m8n8.x4.b16",
+    ),
+    Primitive(
+        "void stmatrix2(u32 address, u32 a, u32 b)",
+        WARP,
+        "Stores two matrices of 8 rows of 16 bytes; lane l below 16 gives the address of row l % 8 of matrix l / 8.",
+        "stmatrix.m8n8.x2.b16",
+    ),
+)
+
+WARPS = (
+    Primitive("template <typename T> T shuffle(T value, int lane)", WARP, "The value of a lane.", "shfl.sync.idx"),
+    Primitive(
+        "template <typename T> T shuffle_xor(T value, int mask)",
+        WARP,
+        "The value of the lane whose number differs in these bits.",
+        "shfl.sync.bfly",
+    ),
+    Primitive(
+        "template <typename T> T shuffle_up(T value, int lanes)",
+        WARP,
+        "The value of the lane so many before this one; its own where there is none.",
+        "shfl.sync.up",
+    ),
+    Primitive("u32 ballot(bool value)", WARP, "A bit for each lane whose value is true.", "vote.sync.ballot"),
+    Primitive("int warp_sum(int value)", WARP, "The sum over the lanes.", "redux.sync.add"),
+    Primitive("u32 warp_sum(u32 value)", WARP, "The sum over the lanes.", "redux.sync.add"),
+)
+
+NUMBERS = (
+    Primitive("u32 pack_bf16(float low, float high)", THREAD, "Two numbers rounded to bfloat16.", "cvt.rn.bf16x2.f32"),
+    Primitive("u32 pack_f16(float low, float high)", THREAD, "Two numbers rounded to float16.", "cvt.rn.f16x2.f32"),
+    Primitive("u16 bits_bf16(float x)", THREAD, "The bits of a number rounded to bfloat16.", "cvt.rn.bf16.f32"),
+    Primitive("u16 bits_f16(float x)", THREAD, "The bits of a number rounded to float16.", "cvt.rn.f16.f32"),
+    Primitive("float float_bf16(u16 bits)", THREAD, "The bfloat16 of these bits.", "mov.b32"),
+    Primitive("float float_f16(u16 bits)", THREAD, "The float16 of these bits.", "cvt.f32.f16"),
+    Primitive("u32 bits_of(float x)", THREAD, "The bits of a float32.", "mov.b32"),
+    Primitive("float float_of(u32 bits)", THREAD, "The float32 of these bits.", "mov.b32"),
+    *(
+        Primitive(f"{type} {name}({type} a, {type} b)", THREAD, f"The {what}; NaN if either is.", source)
+        for type, suffix in (("float", ".NaN.f32"), ("double", ".f64"))
+        for name, what, source in (("maximum", "greater", "max" + suffix), ("minimum", "lesser", "min" + suffix))
+    ),
+)
+
+PRIMITIVES: tuple[Primitive, ...] = (
+    *(*WHERE, *SYNCHRONISATION, *BARRIERS, *COPIES),
+    *(*TENSOR_CORES, *MEMORY, *WARPS, *NUMBERS),
+)
+
+MACROS = {
+    "PAL_KERNEL": "Before the kernel: C linkage, callable from the host.",
+    "PAL_BOUNDS": "(threads): of a block, one block to a multiprocessor.",
+    "PAL_CLUSTER": "(blocks): of a cluster.",
+    "PAL_MAP": "The type of a tensor map as a parameter, passed by value.",
+    "PAL_UNROLL": "Before a loop over registers: it is unrolled, so that the registers have constant numbers.",
+    "PAL_ROLLED": "Before a loop that is not to be unrolled.",
+    "PAL_INFINITY": "The float32 infinity.",
+    "PAL_NAN": "A float32 that is no number.",
+}
+"""The macros of the header."""
+
+MATHEMATICS = (
+    *("exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "atan2"),
+    *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "pow", "fmod", "floor", "ceil", "rint", "round", "trunc"),
+    *("fabs", "fma", "erf", "erfc", "cbrt", "copysign", "nextafter"),
+)
+"""C's functions on double, unqualified; those on float have an `f` behind their names, as in C."""
