@@ -9,7 +9,7 @@ ARGS   ?=
 PY := $(VENV)/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench mutants schedules lint clean
+.PHONY: help demo test odd bench mutants schedules lint clean
 .DELETE_ON_ERROR:
 
 help: ## show this page
@@ -25,6 +25,15 @@ demo: $(VENV)/.installed-demo ## train a mixture of experts on handwritten digit
 
 test: lint ## lint, check the types, then run every test on all cores
 	$(PY) -m pytest -n auto $(ARGS)
+
+# No docstrings and no asserts, a foreign locale (ASCII where it is not installed), another order of sets, a cache folder
+# that cannot be written to, one thread. pytest warns that asserts outside of tests are gone, which is the point.
+odd: $(VENV)/.installed-test ## run a selection of the tests under unusual settings
+	PYTHONOPTIMIZE=2 LC_ALL=tr_TR.ISO-8859-9 PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 PYTHONHASHSEED=2718 \
+	XDG_CACHE_HOME=/dev/null PALLADIO_NUM_THREADS=1 $(PY) -m pytest -n auto \
+	  -W ignore::pytest.PytestConfigWarning -W ignore::pytest.PytestAssertRewriteWarning \
+	  tests/call tests/cli tests/cpu/test_bounds.py tests/cpu/test_object_store.py tests/docs/test_snippets.py \
+	  tests/errors/test_arguments.py tests/errors/test_signatures.py tests/interop tests/library/test_gmm.py $(ARGS)
 
 bench: $(VENV)/.installed-bench $(VENV)/jax/.installed ## measure side by side with the peers, in one run
 	$(PY) -m benchmarks $(ARGS)

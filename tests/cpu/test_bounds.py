@@ -191,7 +191,8 @@ def test_nothing_beside_an_array_is_touched(instructions: str) -> None:
 
 
 def test_such_a_page_ends_the_process() -> None:
-    text = "import numpy; from tests.cpu.test_bounds import guarded; x = guarded((3,), 'u1', {}); print(x.ctypes.data)"
+    text = "import numpy; from tests.cpu.test_bounds import guarded; x = guarded((3,), 'u1', {})"
+    text += "; print(x.ctypes.data, flush=True)"
     text += "; import ctypes; print(ctypes.c_uint8.from_address(x.ctypes.data + {}).value)"
     for behind, distance in ((True, -1), (False, 3)):
         command = [sys.executable, "-c", text.format(behind, distance)]
