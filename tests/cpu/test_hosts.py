@@ -331,3 +331,18 @@ def test_float16_is_converted_by_instructions_on_arm(lowered_for_arm: Callable[[
     text = assembly(lowered_for_arm(KERNELS["float16"]), ARM)
     assert "fcvtn" in text and "fcvtl" in text
     assert not re.search(r"\bbl\s+", text)
+
+
+def test_only_products_of_pairs_take_subnormals_for_zero(instructions: str) -> None:
+    """VDPBF16PS does, so infinity times a subnormal is NaN there: the one difference that is not rounding."""
+
+    def kernel(x: Any, y: Any, out: Any) -> None:
+        out[...] = jnp.dot(x[...], y[...], preferred_element_type=jnp.float32)
+
+    x, y = np.ones((32, 32), ml_dtypes.bfloat16), np.zeros((32, 32), ml_dtypes.bfloat16)
+    x[3, 5], y[5, 7] = np.inf, 1e-39
+    found = pl.pallas_call(kernel, pl.ShapeDtypeStruct((32, 32), np.float32), interpret="cpu")(x, y)
+    if host.current().multiplies_pairs:
+        assert np.isnan(found[3, 7]) and found[0, 7] == 0
+    else:
+        assert found[3, 7] == np.inf and found[0, 7] == np.float32(y[5, 7])
