@@ -35,12 +35,18 @@ class Cluster:
         self.running = 0
         self.shared: dict[Any, dict[Place, Any]] = {}
         self.left: dict[Any, int] = {}
+        self.copies: dict[Any, Any] = {}
         self.cores = False
         self.title = ""
 
 
 class Block:
-    """A block: the agents that share memory and barriers. `place` is its index within its cluster."""
+    """A block: the agents that share memory and barriers.
+
+    Fields:
+        place: its index within its cluster.
+        registers: those that its warpgroups have given back, a semaphore.
+    """
 
     def __init__(self, cluster: Cluster, place: Place) -> None:
         self.cluster = cluster
@@ -51,6 +57,7 @@ class Block:
         self.retired: list[Any] = []
         self.shared_bytes = 0
         self.named_barriers = 0
+        self.registers: Any = None
         self.running = 0
         self.ended = False
         self.key = cluster.actors.cluster, place
@@ -101,6 +108,7 @@ class Agent:
         products: wgmma groups in flight, the oldest first; `issued` counts them.
         stores: closed groups of stores in flight, the oldest first; `open` is the group not yet closed, `groups`
             counts the closed ones.
+        registers, asked: for each lane, those it has, and has last asked for; None before it asks.
         warps: for each of its warps, the thread that has run there last, in a launch that has ended.
         ahead: of such a thread, for each barrier, how many more completions it has waited for than the warpgroup.
         title, generic, asynchronous, product_actor, read_actor, write_actor, last_product, last_store: the checker's.
@@ -129,6 +137,7 @@ class Agent:
         self.stores: deque[list[Flight]] = deque()
         self.groups = before.groups if before is not None else 0
         self.registers: int | None = None
+        self.asked: int | None = None
         self.warps: dict[Any, Agent] = {}
         self.ahead: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self.title = ""

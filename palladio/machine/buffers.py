@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from palladio.base.errors import PalladioIndexError
-from palladio.machine.clocks import Clock
+from palladio.machine.told import Told
 from palladio.ops import access
 from palladio.types.attributes import Arrivals, Named
 from palladio.types.transforms import Index, Operand, Peer, Slice, Transform
@@ -58,7 +59,7 @@ class Buffer(Store):
         super().__init__(type, name, home)
         self.array = array
         self.shadow: Any = None
-        self.sync: tuple[Clock, Clock] | None = None
+        self.told: Told | None = None
 
 
 class Accumulator(Store):
@@ -106,16 +107,13 @@ class Barrier(Store):
 
     def __init__(self, type: RefType, name: str, home: Any, needed: int) -> None:
         super().__init__(type, name, home)
-        self.slots = np.empty(type.shape, object)
         named = type.attribute(Named) is not None
-        for place in np.ndindex(*type.shape):
-            label = f"{name}[{', '.join(map(str, place))}]" if place else name
-            self.slots[place] = Slot(label, needed, home, named)
+        self.slots = [Slot(label, needed, home, named) for label in labels(name, type.shape)]
 
     def slot(self, stack: Stack, indices: Sequence[Any]) -> Slot:
         """The one barrier that a stack of transforms reaches."""
         store, rest = self.reached(stack, indices)
-        return picked(store.slots, rest, indices)
+        return store.slots[picked(store.type.shape, rest, indices)]  # type: ignore[no-any-return]
 
 
 class Counter:
@@ -140,32 +138,40 @@ class Semaphores(Store):
 
     def __init__(self, type: RefType, name: str, home: Any) -> None:
         super().__init__(type, name, home)
-        self.counters = np.empty(type.shape, object)
-        for place in np.ndindex(*type.shape):
-            self.counters[place] = Counter(f"{name}[{', '.join(map(str, place))}]" if place else name)
+        self.counters = [Counter(label) for label in labels(name, type.shape)]
 
     def counter(self, stack: Stack, indices: Sequence[Any]) -> Counter:
         """The one semaphore that a stack of transforms reaches."""
         store, rest = self.reached(stack, indices)
-        return picked(store.counters, rest, indices)
+        return store.counters[picked(store.type.shape, rest, indices)]  # type: ignore[no-any-return]
 
 
-def picked(array: Any, stack: Stack, indices: Sequence[Any]) -> Any:
-    """The one object that a stack of transforms selects from an array of objects."""
-    if not stack and array.size == 1:
-        return array.item()
-    if len(stack) == 1 and isinstance(stack[0], Index) and len(stack[0].entries) == 1 == array.ndim:
+# Barriers and semaphores stand in lists, not in NumPy arrays of objects: through those the garbage collector does not
+# see, and a run, which is one large cycle, would never be freed.
+
+
+def labels(name: str, shape: Sequence[int]) -> list[str]:
+    """The names of the members of an array, in row-major order."""
+    return [f"{name}[{', '.join(map(str, place))}]" if place else name for place in np.ndindex(*shape)]
+
+
+def picked(shape: Sequence[int], stack: Stack, indices: Sequence[Any]) -> int:
+    """The number, in row-major order, of the one member of an array that a stack of transforms selects."""
+    size = math.prod(shape)
+    if not stack and size == 1:
+        return 0
+    if len(stack) == 1 and isinstance(stack[0], Index) and len(stack[0].entries) == 1 == len(shape):
         (entry,) = stack[0].entries  # what nearly every stack is: one index
-        number = indices[entry.position] if isinstance(entry, Operand) else entry
-        if not isinstance(number, Slice) and not np.ndim(number) and 0 <= number < array.size:
-            return array[number]
-    numbers = np.arange(array.size).reshape(array.shape)
+        first = indices[entry.position] if isinstance(entry, Operand) else entry
+        if not isinstance(first, Slice) and not np.ndim(first) and 0 <= first < size:
+            return int(first)
+    numbers = np.arange(size).reshape(shape)
     number = int(access.read(numbers, stack, indices, -1))
     if number < 0:
         raise PalladioIndexError(
-            "the index is outside the array of barriers or semaphores", expected=f"an index within {array.shape}"
+            "the index is outside the array of barriers or semaphores", expected=f"an index within {shape}"
         )
-    return array.reshape(-1)[number]
+    return number
 
 
 def allocate(type: RefType, name: str, home: Any) -> Any:

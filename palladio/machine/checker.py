@@ -25,6 +25,7 @@ from palladio.machine.racing import Issue, describe, party_of, race
 from palladio.machine.regions import Regions
 from palladio.machine.shadow import Access, Shadow
 from palladio.machine.signals import Signals
+from palladio.machine.told import Told
 from palladio.types.effects import EffectKind
 from palladio.types.types import SMEM
 
@@ -143,11 +144,7 @@ class Checker:
         """A store came to be. Memory that nobody writes needs no shadow."""
         if isinstance(store, Buffer) and (written or not initialised):
             type = store.type
-            key = (type.shape, type.dtype.itemsize)
-            regions = self._regions.get(key)
-            if regions is None:
-                regions = self._regions[key] = Regions(*key)
-            store.shadow = Shadow(type.shape, initialised, type.dtype.itemsize, regions)
+            store.shadow = Shadow(type.shape, initialised, type.dtype.itemsize, self._regions_of(store))
         self.limits.allocated(store)
 
     def accesses(self, agent: Agent, eqn: Eqn, values: Sequence[Any], atomic: bool = False) -> None:
@@ -240,14 +237,14 @@ class Checker:
             )
 
     def atomic(self, agent: Agent, eqn: Eqn, values: Sequence[Any]) -> None:
-        """An atomic access: it orders what it touches, as acquire and release."""
+        """An atomic access: it orders the elements that it touches, as acquire and release."""
         buffer = values[0]
-        if buffer.sync is None:
-            buffer.sync = agent.generic.copy(), agent.asynchronous.copy()
-        else:
-            self._acquire(agent, buffer.sync)
-            for mine, clock in zip(buffer.sync, (agent.generic, agent.asynchronous), strict=True):
-                mine.join(clock)
+        if buffer.shadow is not None:
+            if buffer.told is None:
+                buffer.told = Told(buffer.type.shape)
+            stack = eqn.op.stacks(eqn.params["transforms"])[0]
+            region = buffer.shadow.regions.resolve(stack, values[eqn.op.access :])
+            buffer.told.exchange(region, (agent.generic, agent.asynchronous))
         self.accesses(agent, eqn, values, atomic=True)
         self.released(agent)
 
@@ -456,12 +453,63 @@ class Checker:
             access = self._notes(agent, flight, first.actor, False, issue)
             self.touch(agent, *source, indices, access, agent.asynchronous)
         for (store, stack), slot in zip(targets, slots, strict=True):
+            if slot.home is not store.home:
+                self._signals_elsewhere(agent, flight.eqn, store, slot)
             clocks = self.slot_clocks(slot)
             issue = Issue(issue.actor, issue.epoch, clocks.waits)
             self._check_bounds(agent, flight.eqn, store, stack, indices, None)
             access = self._notes(agent, flight, clocks.actor, True, issue)
             self.touch(agent, store, stack, indices, access, agent.asynchronous)
         self.released(agent)
+
+    def _signals_elsewhere(self, agent: Agent, eqn: Eqn, store: Buffer, slot: Slot) -> None:
+        self.report(
+            "cluster-mismatch",
+            f"{eqn.op.name} writes {describe(store)} of {store.home.label} and signals {slot.name} of "
+            f"{slot.home.label}; bytes are counted by a barrier of the block that they land in",
+            [Party(agent.title, f"runs {eqn.op.name}", eqn.location)],
+            missing=f"{slot.name} of {store.home.label}: plgpu.cluster_ref with the same indices for both",
+        )
+
+    def shared_copy(
+        self,
+        agent: Agent,
+        eqn: Eqn,
+        places: Sequence[Any],
+        parts: Sequence[Reached],
+        slot: Slot,
+        indices: Sequence[Any],
+    ) -> None:
+        """One block's part of a copy that blocks share: all must name the same source, target and barrier."""
+        kept = agent.block.cluster.copies
+        key = eqn, agent.label, places[0]
+        turn = kept[key, agent.block.place] = kept.get((key, agent.block.place), 0) + 1
+        named = *(self._named(store, stack, indices) for store, stack in parts), slot.name
+        first, others = kept.pop((key, turn), ((named, agent), len(places)))
+        if others > 1:
+            kept[key, turn] = first, others - 1
+        if first[0] == named:
+            return
+        said, here = next((theirs, mine) for theirs, mine in zip(first[0], named, strict=True) if theirs != mine)
+        self.report(
+            "cluster-mismatch",
+            f"a copy that blocks of a cluster share is to be of {here} in one and of {said} in another",
+            [Party(each.title, f"names {what}", eqn.location) for each, what in ((agent, here), (first[1], said))],
+            missing="the same source, target and barrier in all blocks along the collective axes",
+            about=f"{eqn.location}",
+        )
+
+    def _named(self, store: Buffer, stack: Stack, indices: Sequence[Any]) -> str:
+        """A part of a buffer as a reader writes it, such as x[0:8, 64:128]."""
+        bands = self._regions_of(store).resolve(stack, indices).bands or ()
+        return f"{store.name}[{', '.join(f'{each[0][0]}:{each[-1][1]}' for each in bands)}]"
+
+    def _regions_of(self, store: Buffer) -> Regions:
+        key = store.type.shape, store.type.dtype.itemsize
+        found = self._regions.get(key)
+        if found is None:
+            found = self._regions[key] = Regions(*key)
+        return found  # type: ignore[no-any-return]
 
     def dma_issued(
         self,
@@ -497,8 +545,13 @@ class Checker:
         generic, asynchronous, accesses = flight.notes
         clocks = self.slot_clocks(slot)
         actor, epoch = clocks.actor, slot.completed + 1
+        # What its thread knew, the thread itself tells its own block's barrier, by mbarrier.arrive.expect_tx. Of a
+        # multicast the other blocks hear only that it is done: complete_tx releases the copy's own writes (PTX ISA,
+        # "cp.async.bulk.tensor" and "Memory consistency model").
+        tells = slot.home is flight.agent.block or flight.eqn.op.name == "async_store_smem"
         for clock, told in zip((clocks.generic, clocks.asynchronous), (generic, asynchronous), strict=True):
-            clock.join(told)
+            if tells:
+                clock.join(told)
             clock.set(actor, epoch)
         for access in accesses:
             if access.actor == actor and access.epoch == PENDING:
@@ -565,10 +618,6 @@ class Checker:
                 agent.generic.set(actor, upto)
                 agent.asynchronous.set(actor, upto)
 
-    def registers_set(self, agent: Agent, eqn: Eqn) -> None:
-        """A warpgroup changed how many registers its threads may use."""
-        self.limits.registers_set(agent, eqn)
-
     # Ends.
 
     def scope_ends(self, agent: Agent, eqn: Eqn, stores: Sequence[Any], others: Sequence[Clock] = ()) -> None:
@@ -584,12 +633,14 @@ class Checker:
                 self._semaphores_end(store)
             elif isinstance(store, Buffer) and store.shadow is not None:
                 self._buffer_ends(store, known, eqn, agent)
+            elif isinstance(store, Accumulator):
+                self._accumulator_ends(store, eqn, agent)
             self.limits.freed(store)
 
     @staticmethod
     def _retire(barrier: Barrier) -> None:
         """The actors of a barrier that has ended may serve another one."""
-        for slot in barrier.slots.flat:
+        for slot in barrier.slots:
             clocks = slot.checks
             if clocks is not None and not slot.arrived and not slot.parts:
                 slot.home.retired.append((clocks.actor, clocks.base + slot.completed))
@@ -606,8 +657,19 @@ class Checker:
                 [party_of(before), Party(agent.title, "leaves the scope", eqn.location)],
             )
 
+    def _accumulator_ends(self, acc: Accumulator, eqn: Eqn, agent: Agent) -> None:
+        if acc.group > agent.generic.epoch(agent.product_actor):
+            self.report(
+                "scope-in-use",
+                f"the accumulator {acc.name} is given back while a product may still be changing it",
+                [
+                    Party(agent.title, "started the product", acc.issued.location),
+                    Party(agent.title, "leaves the scope", eqn.location),
+                ],
+            )
+
     def _barrier_ends(self, barrier: Barrier) -> None:
-        for slot in barrier.slots.flat:
+        for slot in barrier.slots:
             where = f"{slot.name} of {slot.home.label}"
             if slot.arrived or slot.parts:
                 parties = [_arrival(each) for each in slot.arrivals]
@@ -629,7 +691,7 @@ class Checker:
                 )
 
     def _semaphores_end(self, semaphores: Semaphores) -> None:
-        for counter in semaphores.counters.flat:
+        for counter in semaphores.counters:
             if counter.count:
                 self.report(
                     "semaphore-not-drained",
@@ -663,7 +725,7 @@ class Checker:
             self._exited(party_of(before), f"{describe(store)} of {block.label}")
 
     def _strangers(self, barrier: Barrier, known: Clock, block: Block) -> None:
-        for slot in barrier.slots.flat:
+        for slot in barrier.slots:
             for actor, (epoch, party) in slot.checks.strangers.items() if slot.checks else ():
                 if not known.covers(actor, epoch):
                     self._exited(party, f"{slot.name} of {block.label}")

@@ -47,6 +47,9 @@ def deadlock(machine: Machine) -> None:
         place = parties[0].location if parties else None
         raise PalladioValueError(f"deadlock: {message}", got="\n            ".join(got), location=place)
     machine.checker.deadlocked = True
+    hungry = [each for each in stuck if each[1].kind == "registers"]
+    if any(machine.checker.limits.registers_lack(agent, wait.eqn) for agent, wait in hungry):
+        return
     missing = [each for each in (_missing(group[0][1]) for _, group in shown) if each]
     machine.checker.report("deadlock", message, parties, details=details, missing=", or ".join(dict.fromkeys(missing)))
 
@@ -80,6 +83,8 @@ def _waited_for(wait: Wait) -> str:
     thing = wait.thing
     if isinstance(thing, Slot):
         return f"for completion {wait.wanted} of barrier {thing.name}: {_arrivals(thing, wait.wanted or 0)}"
+    if wait.kind == "registers":
+        return f"until {wait.wanted} registers for each lane are free: {thing.count} are"
     if isinstance(thing, Counter):
         return f"until semaphore {thing.name} is {wait.wanted}: it is {thing.count}"
     if wait.kind == "collective_scope":
@@ -152,6 +157,8 @@ def _missing(wait: Wait) -> str:
     if isinstance(wait.thing, Slot):
         lacking = wait.thing.needed - wait.thing.arrived
         return f"{lacking} more arrival{'s' if lacking > 1 else ''} at {wait.thing.name}"
+    if wait.kind == "registers":
+        return "a warpgroup that gives registers back, by set_max_registers"
     if isinstance(wait.thing, Counter):
         return f"a signal of {wait.thing.name}"
     return ""

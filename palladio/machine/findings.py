@@ -119,6 +119,12 @@ CODES: dict[str, Code] = {
             "let the blocks of the cluster meet at a ClusterBarrier before they end",
         ),
         Code(
+            "cluster-mismatch",
+            "blocks of a cluster name different things in one copy, or a store signals a block it does not write to",
+            "let all blocks along the collective axes name one source, target and barrier; let a store to another "
+            "block signal a barrier of that block",
+        ),
+        Code(
             "scope-in-use",
             "memory is given back at the end of its scope while an asynchronous operation may still reach it",
             "wait for the operation inside the scope",

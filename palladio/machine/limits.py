@@ -25,6 +25,13 @@ REGISTERS_OF_A_LANE = 512
 """65,536 registers over 128 lanes: what the warpgroups of a block share."""
 
 
+def at_launch(warpgroups: int) -> int:
+    """The registers that each lane of a block of so many warpgroups has as it starts: an equal part of all, of which
+    registers are given out in eights, and one thread uses at most 256 (PTX ISA, setmaxnreg).
+    """
+    return min(256, REGISTERS_OF_A_LANE // max(1, warpgroups) // 8 * 8)
+
+
 class Limits:
     """Adds up what blocks claim."""
 
@@ -67,19 +74,19 @@ class Limits:
             store.home.shared_bytes -= _bytes(store)
             store.home.named_barriers -= _named(store)
 
-    def registers_set(self, agent: Agent, eqn: Eqn) -> None:
-        """When every warpgroup of the block has said how many registers it uses, they must fit."""
-        counts = [other.registers for other in agent.block.agents]
-        if None in counts:
-            return
-        total = sum(count or 0 for count in counts)
-        if total > REGISTERS_OF_A_LANE:
-            self.checker.report(
-                "registers-exceeded",
-                f"the {len(counts)} warpgroups of {agent.block.label} claim {' + '.join(map(str, counts))} registers "
-                f"for each lane; there are {REGISTERS_OF_A_LANE}",
-                [Party(agent.title, "sets its registers", eqn.location)],
-            )
+    def registers_lack(self, agent: Agent, eqn: Eqn) -> bool:
+        """A warpgroup waits for registers in vain. Whether that is since they all claim more than there are."""
+        counts = [other.asked for other in agent.block.agents]
+        there = len(counts) * at_launch(len(counts))
+        if None in counts or sum(count or 0 for count in counts) <= there:
+            return False
+        self.checker.report(
+            "registers-exceeded",
+            f"the {len(counts)} warpgroups of {agent.block.label} claim {' + '.join(map(str, counts))} registers "
+            f"for each lane; there are {there}",
+            [Party(agent.title, "waits for registers", eqn.location)],
+        )
+        return True
 
     def block_ends(self, block: Block) -> None:
         """A block's claims end with it."""
@@ -87,14 +94,14 @@ class Limits:
 
 
 def _named(store: Any) -> int:
-    return store.slots.size if isinstance(store, Barrier) and store.type.attribute(Named) is not None else 0
+    return len(store.slots) if isinstance(store, Barrier) and store.type.attribute(Named) is not None else 0
 
 
 def _bytes(store: Any) -> int:
     if isinstance(store, Barrier):
         if store.type.attribute(Named) is not None:
             return 0
-        return store.slots.size * BARRIER_BYTES
+        return len(store.slots) * BARRIER_BYTES
     if isinstance(store, Buffer) and store.type.space is SMEM and isinstance(store.home, Block):
         size = store.type.size * store.type.dtype.itemsize
         return -(-size // ALIGNMENT) * ALIGNMENT

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -16,11 +17,16 @@ from palladio.machine.step import run_program
 
 
 class Group:
-    """The agents of one launch, and how to start more of them: clusters start as others leave room."""
+    """The agents of one launch, and how to start more of them: clusters start as others leave room.
+
+    Fields:
+        window: the clusters that there is room for, which may start in any order.
+    """
 
     def __init__(self, parent: Agent | None, starts: Iterator[Callable[[], None]], capacity: int) -> None:
         self.parent = parent
         self.starts: Iterator[Callable[[], None]] | None = starts
+        self.window: list[Callable[[], None]] = []
         self.capacity = capacity
         self.resident = 0
         self.running = 0
@@ -32,14 +38,21 @@ class Group:
         """Whether every agent has come to its end."""
         return self.starts is None and self.running == 0
 
-    def start_next(self) -> bool:
-        """Start one more cluster if there is one and there is room for it."""
-        if self.starts is None or self.resident >= self.capacity:
+    def start_next(self, pick: Callable[[int], int] | None = None) -> bool:
+        """Start one more cluster if there is one and there is room for it.
+
+        Args:
+            pick: which of this many clusters; left out, the first. Those behind them have no room yet, so a kernel
+                whose blocks wait for blocks of lower numbers, as many do, works whichever is picked.
+        """
+        room = self.capacity - self.resident
+        if self.starts is None or room <= 0:
             return False
-        start = next(self.starts, None)
-        if start is None:
+        self.window += itertools.islice(self.starts, room - len(self.window) if pick is not None else not self.window)
+        if not self.window:
             self.starts = None
             return False
+        start = self.window.pop(pick(min(room, len(self.window))) if pick is not None else 0)
         self.resident += 1
         start()
         return True

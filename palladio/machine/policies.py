@@ -74,6 +74,8 @@ class Random(Policy):
         completions: "earliest" completes asynchronous operations as they are issued, "latest" when nothing else can
             go on, "random" like any other step.
         start: the chance of starting one more cluster of blocks at a step.
+
+    Where asynchronous operations complete in any order, so do clusters start.
     """
 
     def __init__(self, seed: int, completions: str = "random", start: float = 0.1) -> None:
@@ -82,11 +84,12 @@ class Random(Policy):
         self.late = completions == "latest"
         self.start = start
         self.random = random.Random(seed)
+        self.pick = self.random.randrange if completions == "random" else None
 
     def choose(self, machine: Machine) -> Choice | None:
         """Any of those that can go on."""
-        if machine.groups and self.random.random() < self.start:
-            machine.groups[-1].start_next()
+        if machine.groups and (self.random.random() < self.start or (self.pick and not machine.runnable)):
+            machine.groups[-1].start_next(self.pick)
         flights = [flight for flight in machine.flights if flight.ready]
         if machine.runnable and (not flights or (self.late and not machine.only_spinning)):
             return machine.take(self.random.randrange(len(machine.runnable)))
@@ -101,6 +104,8 @@ class Random(Policy):
 
 class Priorities(Policy):
     """Probabilistic concurrency testing (Burckhardt and others, 2010): the agent of the highest priority runs.
+
+    Clusters start in a random order.
 
     Priorities are random; at `changes` random steps the running one falls to the lowest. Asynchronous operations have
     priorities too. How long a run will be is not known, so each change is as likely to come between steps 1 and 10 as
@@ -117,8 +122,9 @@ class Priorities(Policy):
 
     def choose(self, machine: Machine) -> Choice | None:
         """The one of the highest priority."""
-        if machine.groups and self.random.random() < 0.1:
-            machine.groups[-1].start_next()
+        for group in machine.groups:  # all that there is room for, in any order: the priorities say who goes first
+            while group.start_next(self.random.randrange):
+                pass
         options: Sequence[Choice] = [*machine.runnable, *(flight for flight in machine.flights if flight.ready)]
         if not options:
             return None

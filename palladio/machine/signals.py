@@ -10,13 +10,15 @@ the semaphore's copies when the first wait learns of it.
 
 from __future__ import annotations
 
+import itertools
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from palladio.machine.clocks import Actor, Clock
 from palladio.machine.shadow import Access
 
-_MOST_OPEN = 64
+_MOST_OPEN = 4096
 """Signals kept apart; older ones count as known to every wait, which finds less and is never wrong."""
 
 Clocks = tuple[Clock, Clock]
@@ -94,7 +96,32 @@ def _divided(signals: list[_Signal], spare: int) -> tuple[list[_Signal], list[_S
     if spare <= 0:
         return signals, []
     parts: tuple[list[_Signal], list[_Signal]] = [], []
+    threads = _by_thread(signals)
     for signal in signals:
-        behind = sum(each.amount for each in signals if each.is_behind(signal))
+        behind = signal.amount if not signal.epoch else sum(each.behind(signal) for each in threads)
         parts[behind <= spare].append(signal)
     return parts
+
+
+class _Line:
+    """The signals of one thread, each of which comes behind those before it; or a copy, alone.
+
+    Fields:
+        left: for each, the amount of those from it on.
+    """
+
+    def __init__(self, signals: list[_Signal]) -> None:
+        self.signals = signals
+        self.left = [*itertools.accumulate(each.amount for each in reversed(signals))][::-1]
+
+    def behind(self, signal: _Signal) -> int:
+        """The amount of these signals that come behind a thread's signal."""
+        first = bisect_left(self.signals, True, key=lambda each: each.is_behind(signal))
+        return self.left[first] if first < len(self.left) else 0
+
+
+def _by_thread(signals: Sequence[_Signal]) -> list[_Line]:
+    lines: dict[object, list[_Signal]] = {}
+    for signal in signals:
+        lines.setdefault(signal.actor if signal.epoch else id(signal), []).append(signal)
+    return [_Line(each) for each in lines.values()]

@@ -397,3 +397,46 @@ def the_named_barriers_fit(broken: bool) -> Case:
     named = plgpu.NamedBarrier(num_arrivals=1, num_barriers=8)
     more = plgpu.NamedBarrier(num_arrivals=1, num_barriers=9 if broken else 7)
     return case(body, X, out=X, scratch=[named, more])
+
+
+# cluster-mismatch
+
+
+@pair("cluster-mismatch")
+def blocks_share_one_source(broken: bool) -> Case:
+    def body(x: Any, out: Any, shared: Any, full: Any, met: Any) -> None:
+        c = pl.axis_index("c")
+        plgpu.copy_gmem_to_smem(x.at[c if broken else 0], shared, full, collective_axes="c")
+        plgpu.barrier_wait(full)
+        out[c] = shared[...]
+        plgpu.barrier_arrive_and_wait(met)
+
+    scratch = [row(), plgpu.Barrier(), plgpu.ClusterBarrier(collective_axes="c")]
+    rows = np.stack([X, X + 1])
+    return case(body, rows, out=np.stack([X, X]), cluster=2, scratch=scratch)
+
+
+@pair("cluster-mismatch")
+def a_remote_store_signals_where_it_writes(broken: bool) -> Case:
+    def body(x: Any, out: Any, shared: Any, full: Any, met: Any) -> None:
+        c = pl.axis_index("c")
+        plgpu.barrier_arrive_and_wait(met)
+
+        @pl.when(c == 0)
+        def _() -> None:
+            there = {"c": 1}
+            signalled = full if broken else plgpu.cluster_ref(full, there)
+            plgpu.async_store_smem(x[...], plgpu.cluster_ref(shared, there), signalled)
+
+        @pl.when(c == (0 if broken else 1))
+        def _() -> None:
+            plgpu.barrier_wait(full)
+
+        plgpu.barrier_arrive_and_wait(met)
+
+        @pl.when(c == 1)
+        def _() -> None:
+            out[...] = shared[...]
+
+    scratch = [row(), plgpu.Barrier(), plgpu.ClusterBarrier(collective_axes="c")]
+    return case(body, X, out=X, cluster=2, scratch=scratch)

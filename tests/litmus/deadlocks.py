@@ -102,6 +102,22 @@ def a_producer_starts_with_empty_stages(broken: bool) -> Case:
 
 
 @pair("deadlock")
+def a_warpgroup_gives_back_the_registers_that_others_wait_for(broken: bool) -> Case:
+    def body(x: Any, out: Any) -> None:
+        @only(0)
+        def _() -> None:
+            if not broken:
+                plgpu.set_max_registers(40, action="decrease")
+            out[...] = x[...]
+
+        @pl.when(pl.axis_index("wg") > 0)
+        def _() -> None:
+            plgpu.set_max_registers(232, action="increase")
+
+    return case(body, X, out=X, threads=3)
+
+
+@pair("deadlock")
 def two_barriers_in_one_order(broken: bool) -> Case:
     def body(x: Any, out: Any, first: Any, second: Any) -> None:
         wg = pl.axis_index("wg")

@@ -254,6 +254,24 @@ def products_are_awaited_inside_the_scope_of_their_operand(broken: bool) -> Case
 
 
 @pair("scope-in-use")
+def products_are_awaited_inside_the_scope_of_their_accumulator(broken: bool) -> Case:
+    def body(a: Any, out: Any, tile: Any) -> None:
+        tile[...] = a[0]
+        plgpu.commit_smem()
+
+        def scoped(acc: Any) -> None:
+            plgpu.wgmma(acc, tile, tile)
+            if not broken:
+                plgpu.wgmma_wait(0)
+
+        pl.run_scoped(scoped, ACC)
+        plgpu.wgmma_wait(0)
+        out[...] = a[0]
+
+    return case(body, A, out=A[0], scratch=[TILE])
+
+
+@pair("scope-in-use")
 def a_copy_out_is_awaited_inside_the_scope(broken: bool) -> Case:
     def body(a: Any, out: Any) -> None:
         def scoped(tile: Any) -> None:

@@ -8,6 +8,8 @@ import numpy as np
 
 import palladio as pl
 import palladio.gpu as plgpu
+import palladio.numpy as jnp
+from palladio import lax
 from tests.litmus.pairs import F32, Case, X, case, only, pair, row
 
 TWICE = np.stack([X, X + 1])
@@ -298,6 +300,31 @@ def blocks_of_a_cluster_add_up_in_one_of_them(broken: bool) -> Case:
     return case(body, X, out=3 * X, cluster=2, scratch=scratch)
 
 
+@pair("data-race")
+def a_shared_copy_tells_other_blocks_only_that_it_has_landed(broken: bool) -> Case:
+    def body(x: Any, out: Any, shared: Any, side: Any, full: Any, met: Any) -> None:
+        c = pl.axis_index("c")
+        plgpu.barrier_arrive_and_wait(met)
+
+        @pl.when(c == 0)
+        def _() -> None:
+            plgpu.cluster_ref(side, {"c": 1})[...] = x[...]
+
+        plgpu.copy_gmem_to_smem(x, shared, full, collective_axes="c")
+        plgpu.barrier_wait(full)
+        if not broken:
+            plgpu.barrier_arrive_and_wait(met)
+
+        @pl.when(c == 1)
+        def _() -> None:
+            out[...] = side[...] + shared[...]
+
+        plgpu.barrier_arrive_and_wait(met)
+
+    scratch = [row(), row(), plgpu.Barrier(), plgpu.ClusterBarrier(collective_axes="c")]
+    return case(body, X, out=2 * X, cluster=2, scratch=scratch)
+
+
 @pair("global-race")
 def blocks_count_with_atomics(broken: bool) -> Case:
     def body(zero: Any, out: Any) -> None:
@@ -307,6 +334,28 @@ def blocks_count_with_atomics(broken: bool) -> Case:
             plgpu.atomic_add(out, 0, 1)
 
     return case(body, np.zeros(1, np.int32), out=np.array([3], np.int32), grid=3, aliases={0: 0})
+
+
+@pair("global-race")
+def a_flag_of_its_own_element(broken: bool) -> Case:
+    """Each block raises a flag behind its row; the first takes the row of the last."""
+
+    def body(x: Any, zero: Any, out: Any, flags: Any) -> None:
+        block = pl.axis_index("x")
+
+        @pl.when(block > 0)
+        def _() -> None:
+            out[block] = x[...] * block.astype(F32)
+            plgpu.atomic_or(flags, block, 1)
+
+        @pl.when(block == 0)
+        def _() -> None:
+            wanted = 1 if broken else 2
+            lax.while_loop(lambda seen: seen == 0, lambda _: plgpu.atomic_or(flags, wanted, 0), jnp.int32(0))
+            out[0] = out[2]
+
+    rows = np.stack([2 * X, X, 2 * X])
+    return case(body, X, np.zeros(3, np.int32), out=[rows, np.array([0, 1, 1], np.int32)], grid=3, aliases={1: 1})
 
 
 @pair("global-race")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from typing import Any
 
 import numpy as np
@@ -131,3 +132,23 @@ def test_a_run_of_many_steps_keeps_no_more_than_one_of_few(kernel: Any) -> None:
     few, many = kernel(16), kernel(256)
     kept(few)  # what is made once for the process
     assert all(long <= short + SPARE for long, short in zip(kept(many), kept(few), strict=True))
+
+
+def test_nothing_of_a_run_outlives_it() -> None:
+    machines: list[Any] = []
+    run_once(ring(4), (np.ones((4, 8), np.float32),), RoundRobin, lambda machine: machines.append(weakref.ref(machine)))
+    run_once(counting, (), RoundRobin, lambda machine: machines.append(weakref.ref(machine)))
+    gc.collect()
+    assert [machine() for machine in machines] == [None, None]
+
+
+def counting() -> Any:
+    """A kernel with semaphores in an array."""
+
+    def body(out: Any, tokens: Any) -> None:
+        pl.semaphore_signal(tokens.at[1])
+        pl.semaphore_wait(tokens.at[1])
+        out[...] = jnp.zeros(out.shape, out.dtype)
+
+    scratch = [plgpu.SemaphoreType.REGULAR((2,))]
+    return plgpu.kernel(body, pl.ShapeDtypeStruct((8,), jnp.float32), scratch_types=scratch)()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import palladio as pl
 import palladio.gpu as plgpu
 from palladio.base.errors import PalladioTypeError, PalladioValueError
+from palladio.machine.machine import Group
 from palladio.machine.policies import (
     COMPLETIONS,
     Choices,
@@ -155,3 +157,44 @@ def test_progress_is_a_function() -> None:
 def test_what_is_checked_is_a_function() -> None:
     with pytest.raises(PalladioTypeError, match="fn: check runs a function"):
         pl.check(np.zeros(3))  # type: ignore[arg-type]
+
+
+def comers(grid: int, schedule: str) -> Any:
+    """The place in which each block came, by a count that all raise, with room for 132 of them."""
+
+    def body(out: Any, count: Any) -> None:
+        out[pl.axis_index("x")] = plgpu.atomic_add(count, 0, 1)
+
+    def call() -> Any:
+        zero = np.zeros(1, np.int32)
+        places = pl.ShapeDtypeStruct((grid,), np.int32)
+        outs = [places, pl.ShapeDtypeStruct((1,), np.int32)]
+        run = plgpu.kernel(lambda _, *refs: body(*refs), outs, grid=(grid,), grid_names=("x",), **ALIASED)
+        found.append(run(zero)[0])
+
+    found: list[Any] = []
+    assert pl.check(call, schedule=schedule).findings == []
+    return found[0].tolist()
+
+
+ALIASED: Any = {"input_output_aliases": {0: 1}}
+
+
+@pytest.mark.parametrize("kind", ["random:random:", "pct:"])
+def test_any_block_may_come_first(kind: str) -> None:
+    first = {comers(4, f"{kind}{seed}").index(0) for seed in range(20)}
+    assert first == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("schedule", ["random:random:1", "pct:1"])
+def test_blocks_start_in_any_order_only_as_far_as_there_is_room(schedule: str) -> None:
+    started: list[int] = []
+    group = Group(None, iter([partial(started.append, number) for number in range(9)]), 4)
+    policy = named(schedule)
+    while group.start_next(policy.random.randrange):  # type: ignore[attr-defined]
+        pass
+    assert sorted(started) == [0, 1, 2, 3]
+    group.resident -= 2
+    while group.start_next(policy.random.randrange):  # type: ignore[attr-defined]
+        pass
+    assert sorted(started[4:]) == [4, 5]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from palladio.machine.checker import PENDING
 from palladio.machine.clocks import Actor, ActorTable, Clock
 from palladio.machine.shadow import Access
@@ -142,9 +144,32 @@ def test_a_copy_that_starts_later_does_not_matter() -> None:
     assert heard(signals, 1, waiting=1).covers(COPIES, second.epoch)
 
 
-def test_the_signals_kept_apart_are_few() -> None:
+def test_of_a_hundred_threads_that_signal_a_wait_for_all_but_one_hears_none() -> None:
+    signals, table = Signals(), ActorTable(0)
+    actors = [table.new(str(number)) for number in range(100)]
+    for actor in actors:
+        own = table.clock()
+        own.set(actor, 1)
+        signals.add(1, (own, own.copy()), actor, 1)
+    known = signals.heard(99, table.clock())[0]
+    assert not any(known.covers(actor, 1) for actor in actors)
+    known = signals.heard(100, table.clock())[0]
+    assert all(known.covers(actor, 1) for actor in actors)
+
+
+def test_of_many_signals_of_two_threads_those_are_heard_that_are_needed() -> None:
     signals = Signals()
-    for epoch in range(1, 200):
+    for epoch in range(1, 151):
+        signalled(signals, ONE, epoch)
+        signalled(signals, TWO, epoch)
+    known = heard(signals, 200)
+    assert known.epoch(ONE) == known.epoch(TWO) == 50, "the other thread has 150, so 50 are needed of each"
+
+
+def test_the_signals_kept_apart_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("palladio.machine.signals._MOST_OPEN", 8)
+    signals = Signals()
+    for epoch in range(1, 20):
         signalled(signals, ONE if epoch % 2 else TWO, epoch)
-    assert len(signals._open) <= 64
+    assert len(signals._open) <= 8
     assert heard(signals, 1).covers(ONE, 1)

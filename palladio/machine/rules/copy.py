@@ -67,6 +67,9 @@ def copy_gmem_to_smem(eqn: Eqn) -> Callable[..., Steps]:
 
         touches = [Point("arrive", slot, len(places)) for slot in slots]
         flight = Flight("copy", agent, eqn, carry_out, slots[0], touches=touches)
+        if agent.checker is not None and axes:
+            parts = (source, taken), (target, stacks[1])
+            agent.checker.shared_copy(agent, eqn, places, parts, slots[places.index(agent.block.place)], indices)
         if agent.checker is not None:
             agent.checker.copy_issued(agent, flight, (source, (*taken, *share)), targets, slots, indices)
         agent.machine.issue(flight)

@@ -256,7 +256,7 @@ class Launching:
     def leaves(self, parent: Agent) -> None:
         """The warps have ended: what each of them has waited for stays known, and what all have, to the warpgroup."""
         warps = self.warps
-        own = {slot for store in self.stores() if isinstance(store, Barrier) for slot in store.slots.flat}
+        own = {slot for store in self.stores() if isinstance(store, Barrier) for slot in store.slots}
         for slot in {slot for warp in warps.values() for slot in warp.observed} - own:
             if not isinstance(slot, Slot):
                 continue
@@ -410,7 +410,7 @@ def collective_scope(eqn: Eqn) -> Callable[..., Steps]:
 def _forget_scope(block: Block, visit: Any, stores: Sequence[Any]) -> None:
     """A block has left a scope: what is kept of it does not grow with the number of scopes entered."""
     for store in stores:
-        for slot in store.slots.flat if isinstance(store, Barrier) else ():
+        for slot in store.slots if isinstance(store, Barrier) else ():
             for agent in block.agents:
                 agent.observed.pop(slot, None)
     cluster = block.cluster

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from palladio.ir.program import Eqn
-from palladio.machine.agents import Agent, Flight
-from palladio.machine.buffers import Accumulator
-from palladio.machine.step import RULES
+from palladio.machine.agents import Agent, Flight, Wait
+from palladio.machine.buffers import Accumulator, Counter
+from palladio.machine.limits import at_launch
+from palladio.machine.step import RULES, Steps
 from palladio.ops import access
 from palladio.ops import wgmma as ops
 from palladio.types.types import RefType
@@ -96,15 +97,26 @@ def accumulator_store(eqn: Eqn) -> Callable[..., Any]:
     return run
 
 
-@RULES.at_once("set_max_registers")
-def set_max_registers(eqn: Eqn) -> Callable[..., Any]:
-    """Note the registers that a warpgroup may use."""
+@RULES.in_steps("set_max_registers")
+def set_max_registers(eqn: Eqn) -> Callable[..., Steps]:
+    """Give registers back to the pool of the block, or wait until the pool has what is asked for.
+
+    No point at which others go first: what a block's warpgroups hold in the end does not depend on the order.
+    """
     count = eqn.params["count"]
 
-    def run(agent: Agent) -> Any:
+    def steps(agent: Agent) -> Steps:
+        block = agent.block
+        held = agent.registers or at_launch(len(block.agents))
+        agent.eqn, agent.asked = eqn, count
+        pool = block.registers
+        if pool is None:
+            pool = block.registers = Counter("registers")
+        while pool.count < count - held:
+            yield Wait("registers", pool, eqn, count - held)
+        pool.count += held - count
         agent.registers = count
-        if agent.checker is not None:
-            agent.checker.registers_set(agent, eqn)
+        agent.machine.wake(pool.waiting)
         return ()
 
-    return run
+    return steps
