@@ -116,6 +116,11 @@ def set_max_registers(eqn: Eqn) -> Callable[..., Steps]:
             yield Wait("registers", pool, eqn, count - held)
         pool.count += held - count
         agent.registers = count
+        timer = agent.machine.timer
+        if timer is not None and count < held:
+            timer.raised(pool)
+        elif timer is not None:
+            timer.acquired(agent, pool, eqn)
         agent.machine.wake(pool.waiting)
         return ()
 
