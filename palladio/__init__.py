@@ -21,6 +21,7 @@ from palladio.base.errors import (
     PalladioTypeError,
     PalladioValueError,
     ParseError,
+    UnsafeCacheWarning,
 )
 from palladio.base.locations import caller_location
 from palladio.call.arrays import empty_like, reciprocal
@@ -108,6 +109,7 @@ __all__ = [
     "ShapeDtypeStruct",
     "Slice",
     "Squeezed",
+    "UnsafeCacheWarning",
     "Report",
     "align_to",
     "axis_index",

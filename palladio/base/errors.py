@@ -117,6 +117,10 @@ class NotCompiledWarning(UserWarning):
     """A kernel runs on the evaluator because something in it is not compiled for the CPU."""
 
 
+class UnsafeCacheWarning(UserWarning):
+    """Compiled kernels are not kept on disk because other users could put code into the folder."""
+
+
 class InternalError(RuntimeError):
     """A defect of Palladio itself. The message carries what a report needs."""
 

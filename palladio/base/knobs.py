@@ -104,8 +104,8 @@ CACHE_BYTES = 256 << 20
 cache: Knob[str] = Knob(
     "PALLADIO_CACHE",
     f"The folder in which compiled kernels are kept, {CACHE_BYTES >> 20} MiB of them at most, those used last; it may "
-    "be removed at any time. What lies there is run, so nobody else should be able to write there. `0` keeps nothing. "
-    "By default `palladio` in the user's cache folder.",
+    "be removed at any time. What lies there is run: a folder that belongs to another user than root, or that others "
+    "can write to, is not used, with a warning. `0` keeps nothing. By default `palladio` in the user's cache folder.",
     "",
     str,
 )

@@ -3,6 +3,11 @@
 An entry is a checksum and the code. It is written beside its place and moved there, so that readers see whole entries
 only; one that was damaged all the same does not match its checksum, and counts as not there. The folder has a limit:
 what was not used for longest goes first. What cannot be read or written is not kept; nobody needs to know.
+
+What lies in the folder is run as the user who reads it, so nobody else may be able to put it there: a folder that
+belongs to another user, or that others can write to, is not used, and a warning says so. Each entry is judged by its
+open file: a regular one, the user's own or root's, that nobody else can write to. Its checksum covers its key, so that
+an entry under another's name does not count either.
 """
 
 from __future__ import annotations
@@ -10,14 +15,38 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import stat
 import tempfile
+import warnings
 from pathlib import Path
 
 from palladio.base import knobs
+from palladio.base.errors import UnsafeCacheWarning
 
 _CHECKSUM = hashlib.sha256().digest_size
 _SUFFIX = ".palladio"
 """Of entries, and of what will become one. Other files in the folder are somebody else's."""
+
+_OPEN = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
+"""A link is not followed, and a named pipe is opened without waiting for its other end."""
+
+_warned: set[str] = set()
+"""The warnings given by this process: each folder is refused many times."""
+
+
+def _risk(status: os.stat_result) -> str | None:
+    """Why someone else could have changed a file or folder; None where only its owner can, or root."""
+    if not hasattr(os, "geteuid"):  # the permissions of Windows are not in the mode
+        return None
+    if status.st_uid not in (os.geteuid(), 0):
+        return f"it belongs to another user (uid {status.st_uid})"
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return f"other users can write to it (mode {stat.S_IMODE(status.st_mode):04o})"
+    return None
+
+
+def _digest(key: str, code: bytes) -> bytes:
+    return hashlib.sha256(key.encode() + b"\0" + code).digest()
 
 
 class ObjectStore:
@@ -38,24 +67,54 @@ class ObjectStore:
 
     def get(self, key: str) -> bytes | None:
         """The entry of a key, or None where there is none that is whole."""
-        path = self.path(key)
+        if not self.safe():
+            return None
         try:
-            data = path.read_bytes()
+            data = self._read(self.path(key))
         except OSError:
             return None
         code = data[_CHECKSUM:]
-        if not code or hashlib.sha256(code).digest() != data[:_CHECKSUM]:
-            return None
-        with contextlib.suppress(OSError):  # a folder that can only be read
-            os.utime(path)
-        return code
+        return code if code and _digest(key, code) == data[:_CHECKSUM] else None
+
+    def _read(self, path: Path) -> bytes:
+        """The content of an entry that only its owner can have written, which is noted as used; else nothing."""
+        file = os.open(path, _OPEN)
+        try:
+            status = os.fstat(file)
+            if not stat.S_ISREG(status.st_mode) or status.st_size > self.limit or _risk(status) is not None:
+                return b""
+            with open(file, "rb", closefd=False) as opened:
+                data = opened.read()
+            with contextlib.suppress(OSError):  # a folder that can only be read
+                os.utime(file if os.utime in os.supports_fd else path)
+            return data
+        finally:
+            os.close(file)
+
+    def safe(self) -> bool:
+        """Whether nobody else can have put code into the folder; if not, warn, once for each reason."""
+        try:
+            risk = _risk(self.folder.stat())
+        except OSError:
+            return True  # there is none yet
+        if risk is None:
+            return True
+        message = (
+            f"compiled kernels are not kept in {self.folder}: {risk}, and what lies there is run\n"
+            "  hint:     make it your own and `chmod go-w` it, or name another folder in PALLADIO_CACHE (`0` for none)"
+        )
+        if message not in _warned:
+            _warned.add(message)
+            warnings.warn(message, UnsafeCacheWarning, stacklevel=2)
+        return False
 
     def put(self, key: str, code: bytes) -> None:
         """Keep an entry."""
         with contextlib.suppress(OSError):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._write(self.path(key), hashlib.sha256(code).digest() + code)
-            self._remove_oldest()
+            if self.safe():
+                self._write(self.path(key), _digest(key, code) + code)
+                self._remove_oldest()
 
     def _write(self, path: Path, data: bytes) -> None:
         file, beside = tempfile.mkstemp(_SUFFIX, dir=self.folder)

@@ -5,11 +5,16 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
+import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import palladio as pl
 from palladio.base import knobs
+from palladio.base.errors import UnsafeCacheWarning
 from palladio.cpu import object_store
 from palladio.cpu.object_store import ObjectStore
 
@@ -180,3 +185,104 @@ def test_the_default_folder_is_in_the_users_cache_folder(monkeypatch, tmp_path):
     assert knobs.cache_folder() == tmp_path / ".cache" / "palladio"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "elsewhere"))
     assert knobs.cache_folder() == tmp_path / "elsewhere" / "palladio"
+
+
+# Code that somebody else put there.
+
+
+@pytest.fixture
+def nothing_warned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_store, "_warned", set())
+
+
+def give_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a file or folder belong to another user."""
+    if os.geteuid() == 0:
+        os.chown(path, 4242, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 4242)
+
+
+def test_an_entry_under_the_key_of_another_is_not_there(store):
+    store.put("five", CODE)
+    os.replace(store.path("five"), store.path("seven"))
+    assert store.get("seven") is None
+
+
+@pytest.mark.parametrize("target", ["an entry", "/dev/zero"])
+def test_a_link_is_not_followed(store, target, tmp_path):
+    store.put("a", CODE)
+    os.rename(store.path("a"), tmp_path / "elsewhere")
+    store.path("a").symlink_to(tmp_path / "elsewhere" if target == "an entry" else target)
+    assert store.get("a") is None
+
+
+def test_a_named_pipe_is_not_waited_for(store):
+    store.put("b", CODE)
+    os.mkfifo(store.path("a"))
+    found = []
+    reader = threading.Thread(target=lambda: found.append(store.get("a")), daemon=True)
+    reader.start()
+    reader.join(timeout=60)
+    assert found == [None]
+
+
+def test_an_entry_that_others_can_write_to_is_not_there(store):
+    store.put("a", CODE)
+    store.path("a").chmod(0o620)
+    assert store.get("a") is None
+    store.put("a", CODE)
+    assert store.get("a") == CODE
+
+
+def test_an_entry_of_another_user_is_not_there(store, monkeypatch):
+    store.put("a", CODE)
+    monkeypatch.setattr(ObjectStore, "safe", lambda store: True)
+    give_away(store.path("a"), monkeypatch)
+    assert store.get("a") is None
+
+
+def test_an_entry_beyond_the_limit_is_not_read(store):
+    store.put("a", CODE)
+    assert ObjectStore(store.folder, limit=len(CODE)).get("a") is None
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o702, 0o1777])
+def test_a_folder_that_others_can_write_to_is_refused_once(store, nothing_warned, mode):
+    store.put("a", CODE)
+    store.folder.chmod(mode)
+    with pytest.warns(UnsafeCacheWarning) as warned:
+        assert store.get("a") is None
+    assert str(warned[0].message) == (
+        f"compiled kernels are not kept in {store.folder}: other users can write to it (mode {mode:04o}), "
+        "and what lies there is run\n"
+        "  hint:     make it your own and `chmod go-w` it, or name another folder in PALLADIO_CACHE (`0` for none)"
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        store.put("b", CODE)
+        assert store.get("a") is None
+    assert names(store.folder) == [store.path("a").name]
+    store.folder.chmod(0o755)
+    assert store.get("a") == CODE
+
+
+def test_a_folder_of_another_user_is_refused(store, nothing_warned, monkeypatch):
+    store.put("a", CODE)
+    give_away(store.folder, monkeypatch)
+    with pytest.warns(UnsafeCacheWarning, match=r"it belongs to another user \(uid \d+\), and what lies there is run"):
+        assert store.get("a") is None
+
+
+@pytest.mark.usefixtures("nothing_warned")
+def test_kernels_run_without_a_folder_that_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("PALLADIO_CACHE", str(tmp_path))
+    tmp_path.chmod(0o777)
+    call = pl.pallas_call(
+        lambda x_ref, o_ref: o_ref.__setitem__(..., x_ref[...] * 7),
+        pl.ShapeDtypeStruct((8,), np.int32),
+        interpret="cpu",
+    )
+    with pytest.warns(UnsafeCacheWarning):
+        np.testing.assert_array_equal(call(np.arange(8, dtype=np.int32)), 7 * np.arange(8))
+    assert names(tmp_path) == []
