@@ -109,7 +109,7 @@ def _register() -> None:
 
     from palladio.driver.compile import PIPELINES
     from palladio.driver.executors import EXECUTORS, REFERENCE, Executor, Runner
-    from palladio.ir.program import Program
+    from palladio.ir.core import Program
 
     def load(program: Program) -> Runner:
         REFERENCE.load(program)

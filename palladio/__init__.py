@@ -8,7 +8,7 @@ A kernel is a Python function over references to blocks of arrays. See `palladio
 from typing import TYPE_CHECKING, Any
 
 from palladio.array.convert import broadcast_to
-from palladio.array.creation import empty
+from palladio.array.functions.creation import empty
 from palladio.base.calls import checked_call
 from palladio.base.errors import (
     DebugCheckError,
@@ -25,16 +25,18 @@ from palladio.base.errors import (
 )
 from palladio.base.locations import caller_location
 from palladio.call.arrays import empty_like, reciprocal
-from palladio.call.core_meshes import CoreMesh
 from palladio.call.cost import CostEstimate, estimate_cost
 from palladio.call.jit import eval_shape, jit
-from palladio.call.kernel import kernel
-from palladio.call.mpmd import mpmd_map
+from palladio.call.launch.core_meshes import CoreMesh
+from palladio.call.launch.kernel import kernel
+from palladio.call.launch.mpmd import mpmd_map
+from palladio.call.launch.warps import core_map
 from palladio.call.pallas_call import pallas_call
-from palladio.call.params import CompilerParams
 from palladio.call.refused import COMMON
-from palladio.call.sizes import align_to, cdiv, next_power_of_2, strides_from_shape
-from palladio.call.specs import (
+from palladio.driver.executors import executor
+from palladio.ops.grid import BlockDim, Blocked, BoundedSlice, Element, Indirect, Squeezed
+from palladio.pipeline.params import CompilerParams
+from palladio.pipeline.specs import (
     BlockSpec,
     Buffered,
     GridSpec,
@@ -43,18 +45,16 @@ from palladio.call.specs import (
     no_block_spec,
     squeezed,
 )
-from palladio.call.warps import core_map
-from palladio.driver.executors import executor
-from palladio.ops.grid import BlockDim, Blocked, BoundedSlice, Element, Indirect, Squeezed
-from palladio.trace.choice import select_ref
 from palladio.trace.control import cond, fori_loop, loop, run_scoped, run_state, switch, when, while_loop, with_scoped
 from palladio.trace.debug import debug_check, debug_print, enable_debug_checks, multiple_of
-from palladio.trace.dependents import delay
 from palladio.trace.dma import DeviceIdType, semaphore_signal
+from palladio.trace.gpu.dependent_launch import delay
 from palladio.trace.grid import axis_index, axis_size, num_programs, program_id
 from palladio.trace.indices import Slice, ds
+from palladio.trace.select_ref import select_ref
 from palladio.trace.semaphores import semaphore_read, semaphore_wait
 from palladio.trace.trace import is_traced
+from palladio.types.sizes import align_to, cdiv, next_power_of_2, strides_from_shape
 from palladio.types.types import ANY, HOST, MemoryRef, MemorySpace, ShapeDtypeStruct
 
 if TYPE_CHECKING:

@@ -152,14 +152,14 @@ It does without `discharge`: to a processor a reference is memory, and what lies
 Stage 5: machine code
 =====================
 
-In the compiler for CPUs an array is not memory but a way to compute an element, a `Tile` (`palladio/cpu/tiles.py`).
-Each operation has a rule (`palladio/cpu/rules`), from tiles to a tile; nothing is computed until a store, a reduction
-or a product asks for the elements, in vectors. What they emit is the text of one LLVM function
-(`palladio/cpu/lower.py`), which runs the steps of a grid from one number to another. It becomes machine code or is
-found on disk (`machine_code.py`), and threads take turns at calling it with the next steps (`engine.py`,
-`threads.py`). `palladio show --stage llvm` prints it.
+In the compiler for CPUs an array is not memory but a way to compute an element, a `Tile`
+(`palladio/cpu/emit/lazy_array.py`). Each operation has a rule (`palladio/cpu/rule_table.py`), from tiles to a tile;
+nothing is computed until a store, a reduction or a product asks for the elements, in vectors. What they emit is the
+text of one LLVM function (`palladio/cpu/lower.py`), which runs the steps of a grid from one number to another. It
+becomes machine code or is found on disk (`palladio/cpu/runtime`), and worker threads take turns at calling it with the
+next steps (`palladio/cpu/engine.py`). `palladio show --stage llvm` prints it.
 
->>> from palladio.cpu.rules import RULES
+>>> from palladio.cpu.rule_table import RULES
 >>> [name in RULES for name in ("load", "sqrt", "loop", "sort")]
 [True, True, True, True]
 
@@ -224,15 +224,16 @@ A module imports only from lower floors or from its own package; imports inside 
         palladio/cli       the command line: `palladio show` prints what a kernel becomes
     11  palladio/library   matmul, softmax, attention, grouped matmul, and `hopper`: ordinary user code
     10  palladio/numpy     the array functions a kernel may call, with NumPy's names
-        palladio/lax       the same with the names and the strictness of jax.lax
         palladio/tpu       scalar prefetch, memory spaces, masked access, compiler parameters
         palladio/gpu       masked access, atomics; threads, barriers, asynchronous copies, the tensor cores
-     9  palladio/call      BlockSpec, GridSpec, pallas_call, kernel, jit: the user's calls
+     9  palladio/call      pallas_call, kernel, mpmd_map, jit: the user's calls
      8  palladio/driver    executors and the choice among them, the pipeline of each, the cache of prepared calls
      7  palladio/cpu       kernels compiled for the host through LLVM
         palladio/hopper    kernels compiled for Hopper GPUs through CUDA C++
         palladio/machine   threads and asynchronous operations: schedules, checks, findings, timelines
      6  palladio/passes    programs to programs, one pass a file
+        palladio/pipeline  BlockSpec, GridSpec and block maps; emit_pipeline inside a kernel
+        palladio/lax       array functions with the names and the strictness of jax.lax
      5  palladio/trace     from functions to programs: traced values, references, control flow
      4  palladio/array     functions on arrays, traced or not, with NumPy's names and JAX's promotion
      3  palladio/ops       the closed set of operations, one record each, one file a family
@@ -248,12 +249,13 @@ Where to begin
 
 ADDING.md has a recipe for each, step by step. In short, to
 
-* add an operation: read `palladio/ir/op.py`, what a record holds; then a family that is like it, such as
-  `palladio/ops/math.py`. It gets a file in `tests/filetests`, and `tests/architecture` names what is missing.
+* add an operation: read `palladio/ir/core.py`, what a record holds; then a family that is like it, such as
+  `palladio/ops/arrays/math.py`. It gets a file in `tests/filetests`, and `tests/architecture` names what is missing.
 * add a pass: read `palladio/passes/pipeline.py`, then the shortest one, `palladio/passes/common_subexpressions.py`.
 * add an executor: read `palladio/driver/executors.py` and `palladio/driver/compile.py`; one line joins the file tests.
-* change what an operation becomes on the CPU: read `palladio/cpu/tiles.py`, then its family in `palladio/cpu/rules`.
-* add an array function: read `palladio/array/math.py`; most are a few lines over operations that are there.
+* change what an operation becomes on the CPU: read `palladio/cpu/emit/lazy_array.py`, then its family, which
+  `palladio/cpu/rule_table.py` names.
+* add an array function: read `palladio/array/functions/math.py`; most are a few lines over operations that are there.
 * write a kernel: read `docs/tutorial/1-first-kernel.md`, then `palladio/library`.
 * understand an error: `palladio/base/errors.py` says how they are made and where they get their source line.
 """

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pytest
 from hypothesis import HealthCheck, settings
 
-from palladio.ir.program import Program
+from palladio.ir.core import Program
 from tests.round_trip import check_all
 
 # A test never measures time, and a run of the suite is repeatable.

@@ -9,10 +9,10 @@ import numpy as np
 
 from palladio.driver.executors import CPU
 from palladio.ir.bind import form
-from palladio.ir.program import Eqn, Literal, Program, Var
+from palladio.ir.core import Eqn, Literal, Program, Var
 from palladio.ops.grid import Blocked, BlockMap, Grid, grid_call
-from palladio.ops.launch import launch
-from palladio.ops.memory import load, store
+from palladio.ops.references.memory import load, store
+from palladio.ops.threads.launch import launch
 from palladio.types.types import ANY, ArrayType, RefType
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from palladio.base.errors import InternalError
-from palladio.ir.program import Program, walk
+from palladio.ir.core import Program, walk
 from palladio.ir.text import print_program
 from palladio.ir.verify import verify
 from palladio.ops import OPS, parse

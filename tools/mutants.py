@@ -28,13 +28,13 @@ from palladio.base.errors import InternalError, PalladioError
 from palladio.driver.check import check
 from palladio.driver.executors import Executor, simulator, use
 from palladio.driver.simulation import Session, SimulatorOptions, session
-from palladio.ir.program import Eqn, Program, walk
-from palladio.machine.checker import Places
-from palladio.machine.findings import CheckError
-from palladio.machine.machine import Machine
-from palladio.machine.policies import RoundRobin, schedules
-from palladio.machine.timing import Timer
-from palladio.ops.launch import launch
+from palladio.ir.core import Eqn, Program, walk
+from palladio.machine.check.checker import Places
+from palladio.machine.check.findings import CheckError
+from palladio.machine.run.machine import Machine
+from palladio.machine.run.policies import RoundRobin, schedules
+from palladio.machine.timeline.timing import Timer
+from palladio.ops.threads.launch import launch
 from palladio.types.effects import EffectKind
 from tools.mutant_kernels import Kernel, kernels
 from tools.mutation import CLASSES, NO_DELAY, Mutant, mutants, place

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from palladio.ir.program import Atom, Eqn, Literal, Program, Var, subprograms, walk
+from palladio.ir.core import Atom, Eqn, Literal, Program, Var, subprograms, walk
 from palladio.ir.rewrite import Builder, map_subprograms, with_body, with_parts
 from palladio.ops import OPS
-from palladio.ops.launch import launch
+from palladio.ops.threads.launch import launch
 from palladio.types.attributes import Arrivals
 from palladio.types.effects import EffectKind
 from palladio.types.transforms import Index, Operand, Slice, transformed

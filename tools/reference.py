@@ -10,9 +10,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from palladio.base import knobs  # noqa: E402
-from palladio.ir.op import Op  # noqa: E402
+from palladio.ir.core import Op  # noqa: E402
 from palladio.ops import ALL_OPS  # noqa: E402
-from palladio.ops.launch import launch  # noqa: E402
+from palladio.ops.threads.launch import launch  # noqa: E402
 
 KNOBS = """\
 # Environment variables

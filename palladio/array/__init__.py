@@ -10,7 +10,8 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from palladio.array import (
+from palladio.array import scalar_types
+from palladio.array.functions import (
     arithmetic,
     bits,
     compare,
@@ -22,7 +23,6 @@ from palladio.array import (
     order,
     products,
     reduce,
-    scalar_types,
     shape,
 )
 from palladio.array.scalar_types import ScalarType

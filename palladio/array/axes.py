@@ -10,7 +10,7 @@ import numpy as np
 
 from palladio.array.convert import Array, array_type, broadcast_to, call
 from palladio.base.errors import PalladioIndexError, PalladioTypeError, PalladioValueError
-from palladio.ops import shape as ops
+from palladio.ops.arrays import shape as ops
 from palladio.types.types import Shape
 
 Axes = int | Sequence[int] | None

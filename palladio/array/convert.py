@@ -8,8 +8,8 @@ import numpy as np
 
 from palladio.base.errors import PalladioTypeError, PalladioValueError
 from palladio.ir.bind import bind, type_of
-from palladio.ir.op import Op
-from palladio.ops import casts, shape
+from palladio.ir.core import Op
+from palladio.ops.arrays import casts, shape
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType, described_shape

@@ -8,7 +8,7 @@ import numpy as np
 
 from palladio.array.convert import Array, ArrayLike, array_type, broadcast_to, call, cast
 from palladio.base.errors import PalladioTypeError
-from palladio.ops import arithmetic, bits, compare
+from palladio.ops.arrays import arithmetic, bits, compare
 from palladio.types import dtypes
 from palladio.types.types import Shape
 

@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from palladio.array.kinds import asarray
+from palladio.array.functions.kinds import asarray
 from palladio.types.dtypes import DType
 
 __all__ = [

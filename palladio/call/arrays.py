@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from palladio.array import arithmetic, creation
 from palladio.array.convert import Array, ArrayLike
+from palladio.array.functions import arithmetic, creation
 from palladio.base import trees
 from palladio.base.errors import PalladioTypeError, at_call
 

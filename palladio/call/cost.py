@@ -14,8 +14,7 @@ from palladio.array.foreign import described
 from palladio.base import trees
 from palladio.base.calls import checked_call
 from palladio.base.errors import at_call
-from palladio.ir.op import Op
-from palladio.ir.program import Eqn, Literal, Program, subprograms
+from palladio.ir.core import Eqn, Literal, Op, Program, subprograms
 from palladio.ops.grid import Grid
 from palladio.trace.trace import stage
 from palladio.trace.values import wrap

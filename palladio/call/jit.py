@@ -25,7 +25,7 @@ from palladio.driver.executors import Runner, choose
 from palladio.driver.fingerprint import Remembered, Unkeyable
 from palladio.trace.debug import checks_enabled
 from palladio.trace.functions import function_location, function_name, positional_names, require_function
-from palladio.trace.hardware import limits_enabled
+from palladio.trace.gpu.hardware import limits_enabled
 from palladio.trace.trace import current_trace, stage
 from palladio.trace.values import wrap
 from palladio.types.types import ArrayType, ShapeDtypeStruct

@@ -7,8 +7,8 @@ from typing import Any
 
 from palladio.base import trees
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError
-from palladio.call.mapping import specs_for
-from palladio.call.specs import BlockSpec, no_block_spec
+from palladio.pipeline.block_maps import specs_for
+from palladio.pipeline.specs import BlockSpec, no_block_spec
 from palladio.types import dtypes
 from palladio.types.types import ArrayType, MemoryRef, Type, described_shape
 

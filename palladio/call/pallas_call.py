@@ -15,18 +15,18 @@ from palladio.array.foreign import all_to_numpy, common_library, described, from
 from palladio.base import trees
 from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
-from palladio.call.buffers import checked_buffers
 from palladio.call.cost import CostEstimate
-from palladio.call.mapping import BlockMapper, check_parameters, specs_for
+from palladio.call.out_arrays import checked_buffers
 from palladio.call.outputs import Outputs, check_aliased_types, checked_aliases
-from palladio.call.specs import LARGEST_GRID_SIZE, GridSpec, ParsedGrid, no_block_spec, parse_grid
 from palladio.driver.cache import PreparedCache
 from palladio.driver.compile import load
 from palladio.driver.executors import Runner, choose
 from palladio.driver.fingerprint import Hashed, Remembered, Unkeyable
 from palladio.ir.bind import bind, form
-from palladio.ir.program import Program, Var
+from palladio.ir.core import Program, Var
 from palladio.ops.grid import Grid, grid_call
+from palladio.pipeline.block_maps import BlockMapper, check_parameters, specs_for
+from palladio.pipeline.specs import LARGEST_GRID_SIZE, GridSpec, ParsedGrid, no_block_spec, parse_grid
 from palladio.trace.debug import checks_enabled
 from palladio.trace.functions import counted, function_location, function_name, positional_names
 from palladio.trace.grid import GridAxes, grid_axes

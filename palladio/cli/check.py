@@ -14,14 +14,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from palladio.base.errors import PalladioValueError
-from palladio.call.launching import PREPARED
+from palladio.call.launch.launch_call import PREPARED
 from palladio.cli.target import HELP, SYNTAX, function
 from palladio.driver import check as driver
-from palladio.driver.observe import prepared_programs
-from palladio.ir.program import walk
-from palladio.machine.findings import Finding, checked_codes
-from palladio.machine.policies import named
-from palladio.ops.launch import launch
+from palladio.driver.capture import prepared_programs
+from palladio.ir.core import walk
+from palladio.machine.check.findings import Finding, checked_codes
+from palladio.machine.run.policies import named
+from palladio.ops.threads.launch import launch
 
 STYLES = {
     "code": "bold red",

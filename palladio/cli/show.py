@@ -12,22 +12,22 @@ from rich.console import Console
 from rich.syntax import Syntax
 from rich.text import Text
 
-from palladio.call import launching
 from palladio.call.jit import STAGED
+from palladio.call.launch import launch_call
 from palladio.call.pallas_call import PREPARED
 from palladio.cli.target import HELP, SYNTAX, function
-from palladio.cpu.independence import arranged
-from palladio.cpu.launch import LoweredLaunch, lower_launch
+from palladio.cpu.analysis.parallelize import arranged
+from palladio.cpu.emit.scope import Refused
+from palladio.cpu.launches.launch import LoweredLaunch, lower_launch
 from palladio.cpu.lower import Lowered, lower_grid
-from palladio.cpu.machine_code import KERNEL, MachineCode
-from palladio.cpu.scope import Refused
+from palladio.cpu.runtime.machine_code import KERNEL, MachineCode
+from palladio.driver.capture import prepared_programs
 from palladio.driver.compile import PIPELINES
 from palladio.driver.executors import CPU
-from palladio.driver.observe import prepared_programs
-from palladio.ir.program import Eqn, Program, walk
+from palladio.ir.core import Eqn, Program, walk
 from palladio.ir.text import print_program
 from palladio.ops.grid import Grid, grid_call
-from palladio.ops.launch import Launch, launch
+from palladio.ops.threads.launch import Launch, launch
 from palladio.passes import PASSES, run_passes
 
 
@@ -105,7 +105,7 @@ def run(options: Namespace) -> int:
     stage = STAGES[options.stage]
     target = function(options.target)
     PREPARED.clear()
-    launching.PREPARED.clear()
+    launch_call.PREPARED.clear()
     STAGED.clear()
     with prepared_programs() as programs:
         target()

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from palladio.call.launching import LaunchCall
+from palladio.call.launch.launch_call import LaunchCall
 from palladio.call.pallas_call import PallasCall
 from palladio.trace.functions import shown_signature
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from palladio.cli.target import HELP, SYNTAX, function
 from palladio.driver.check import timeline
-from palladio.machine.spans import MODELLED, duration_text
+from palladio.machine.timeline.records import MODELLED, duration_text
 
 
 def add(subparsers: Any) -> None:

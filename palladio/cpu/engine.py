@@ -13,15 +13,15 @@ import numpy as np
 
 from palladio.base import knobs
 from palladio.base.errors import PalladioValueError
-from palladio.cpu.callbacks import CALLER, WORD, Stopped
-from palladio.cpu.coverage import Marks, written_whole
-from palladio.cpu.independence import arranged
-from palladio.cpu.launch_agents import Answer, Stuck
+from palladio.cpu.analysis.initialization import Marks, written_whole
+from palladio.cpu.analysis.parallelize import arranged
+from palladio.cpu.launches.coroutines import Answer, Stuck
 from palladio.cpu.lower import Lowered, lower_grid
-from palladio.cpu.machine_code import KERNEL, MachineCode
-from palladio.cpu.memory import POOL, output
-from palladio.cpu.threads import Work, run_tasks
-from palladio.ir.program import Program
+from palladio.cpu.runtime.callbacks import CALLER, WORD, Stopped
+from palladio.cpu.runtime.machine_code import KERNEL, MachineCode
+from palladio.cpu.runtime.memory import POOL, output
+from palladio.cpu.runtime.workers import Work, run_tasks
+from palladio.ir.core import Program
 from palladio.ops.grid import Grid
 from palladio.types import dtypes
 from palladio.types.effects import EffectKind

@@ -16,16 +16,16 @@ from typing import Any
 import numpy as np
 
 from palladio.base.errors import Location, NotCompiledWarning, attach
+from palladio.cpu.array_runs import compiled_surroundings
+from palladio.cpu.emit.scope import Refused
 from palladio.cpu.engine import compile_grid
-from palladio.cpu.launch_agents import Stuck
-from palladio.cpu.launch_engine import compile_launch
-from palladio.cpu.scope import Refused
-from palladio.cpu.surroundings import compiled_surroundings
+from palladio.cpu.launches.coroutines import Stuck
+from palladio.cpu.launches.engine import compile_launch
+from palladio.ir.core import Eqn, Program, Var
 from palladio.ir.evaluate import evaluate, written
-from palladio.ir.program import Eqn, Program, Var
 from palladio.ir.rewrite import map_subprograms
 from palladio.ops.grid import grid_call
-from palladio.ops.launch import launch
+from palladio.ops.threads.launch import launch
 from palladio.types.types import ArrayType, RefType
 
 

@@ -14,18 +14,18 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from palladio.cpu.callbacks import Callback
-from palladio.cpu.coverage import Marks, marks_of, written_once, written_whole
-from palladio.cpu.effort import effort
-from palladio.cpu.emit import Emitter, Index, V
-from palladio.cpu.launch_agents import Alone
-from palladio.cpu.rules import BESIDE, LAUNCHED, REFUSED, REFUSED_IN_LAUNCHES, RULES
+from palladio.cpu.access.block_views import Box, Scattered, first_element, window_of
+from palladio.cpu.analysis.initialization import Marks, marks_of, written_once, written_whole
+from palladio.cpu.analysis.work import effort
+from palladio.cpu.emit.emitter import Emitter, Index, V
+from palladio.cpu.emit.lazy_array import Arena, Buffer, Memory, number_tile, row_major
+from palladio.cpu.emit.scope import Entry, Function, Notes, Place, Scope, Start
+from palladio.cpu.launches.control_flow import own_site
+from palladio.cpu.launches.coroutines import Alone
+from palladio.cpu.rule_table import BESIDE, LAUNCHED, REFUSED, REFUSED_IN_LAUNCHES, RULES
 from palladio.cpu.rules.control import allocated
-from palladio.cpu.rules.launches import own_site
-from palladio.cpu.scope import Entry, Function, Notes, Place, Scope, Start
-from palladio.cpu.tiles import Arena, Buffer, Memory, number_tile, row_major
-from palladio.cpu.windows import Box, Scattered, first_element, window_of
-from palladio.ir.program import Program, walk
+from palladio.cpu.runtime.callbacks import Callback
+from palladio.ir.core import Program, walk
 from palladio.ops.grid import BlockMap, Grid
 from palladio.types import dtypes
 from palladio.types.effects import EffectKind

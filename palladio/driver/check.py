@@ -12,15 +12,15 @@ from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.driver.executors import SIMULATOR, use
 from palladio.driver.simulation import Session, session
-from palladio.machine.checker import Places
-from palladio.machine.cost import H100, CostModel
-from palladio.machine.explore import Changed, Course, Cut, Exploration
-from palladio.machine.findings import CheckError, Finding, checked_codes
-from palladio.machine.machine import Machine
-from palladio.machine.policies import Policy, named
-from palladio.machine.policies import schedules as sampled
-from palladio.machine.timeline import Timeline
-from palladio.machine.timing import Earliest, Timer
+from palladio.machine.check.checker import Places
+from palladio.machine.check.findings import CheckError, Finding, checked_codes
+from palladio.machine.run.explore import Changed, Course, Cut, Exploration
+from palladio.machine.run.machine import Machine
+from palladio.machine.run.policies import Policy, named
+from palladio.machine.run.policies import schedules as sampled
+from palladio.machine.timeline.cost import H100, CostModel
+from palladio.machine.timeline.timeline import Timeline
+from palladio.machine.timeline.timing import Earliest, Timer
 from palladio.trace.functions import function_name
 
 SAMPLED = 32

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from palladio.driver.capture import note
 from palladio.driver.executors import CPU, REFERENCE, SIMULATOR, Executor, Runner
-from palladio.driver.observe import note
-from palladio.ir.program import Program
+from palladio.ir.core import Program
 from palladio.ir.verify import verify
 from palladio.passes.common_subexpressions import merge_common_subexpressions
 from palladio.passes.dead_code import remove_dead_code

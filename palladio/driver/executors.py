@@ -16,11 +16,11 @@ import numpy as np
 
 from palladio.base import knobs
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
-from palladio.driver.options import SimulatorOptions
-from palladio.driver.threads import multiplies_tiles_only, one_thread
+from palladio.driver.blas_threads import multiplies_tiles_only, one_thread
+from palladio.driver.simulator_options import SimulatorOptions
+from palladio.ir.core import Program, walk
 from palladio.ir.evaluate import evaluate, prepare, written
-from palladio.ir.program import Program, walk
-from palladio.ops.launch import concurrent
+from palladio.ops.threads.launch import concurrent
 
 
 class Runner(Protocol):

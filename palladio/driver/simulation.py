@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
-from palladio.driver.options import SimulatorOptions
-from palladio.ir.program import Program
-from palladio.machine.checker import Checker, Places
+from palladio.driver.simulator_options import SimulatorOptions
+from palladio.ir.core import Program
+from palladio.machine.check.checker import Checker, Places
+from palladio.machine.check.findings import Finding
 from palladio.machine.executor import with_launches
-from palladio.machine.findings import Finding
-from palladio.machine.machine import Machine
-from palladio.machine.policies import Policy, named
+from palladio.machine.run.machine import Machine
+from palladio.machine.run.policies import Policy, named
 
 
 class SimulatorWarning(UserWarning):

@@ -9,10 +9,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from palladio.call.gpu_kernel import kernel
-from palladio.call.gpu_params import CompilerParams, LoweringSemantics, TraceScope
-from palladio.call.interpret import InterpretGPUParams, force_gpu_interpret_mode, set_gpu_interpret_mode
-from palladio.call.masked import (
+from palladio.call.gpu.interpret import InterpretGPUParams, force_gpu_interpret_mode, set_gpu_interpret_mode
+from palladio.call.gpu.kernel import kernel
+from palladio.call.gpu.params import CompilerParams, LoweringSemantics, TraceScope
+from palladio.call.launch.mesh import Mesh, WarpMesh
+from palladio.call.launch.warps import as_torch_kernel, warp_map
+from palladio.call.refused import REFUSED
+from palladio.pipeline.gpu import emit_pipeline
+from palladio.pipeline.specs import GPUBlockSpec
+from palladio.pipeline.warp_specialized import PipelinePipeline, emit_pipeline_warp_specialized
+from palladio.trace.access import (
     atomic_add,
     atomic_and,
     atomic_cas,
@@ -24,15 +30,9 @@ from palladio.call.masked import (
     load,
     store,
 )
-from palladio.call.mesh import Mesh, WarpMesh
-from palladio.call.pipeline_gpu import emit_pipeline
-from palladio.call.pipeline_warp_specialized import PipelinePipeline, emit_pipeline_warp_specialized
-from palladio.call.refused import REFUSED
-from palladio.call.specs import GPUBlockSpec
-from palladio.call.warps import as_torch_kernel, warp_map
-from palladio.trace.barriers import barrier_arrive, barrier_arrive_and_wait, barrier_test, barrier_wait
-from palladio.trace.clusters import multicast_ref
-from palladio.trace.copies import (
+from palladio.trace.gpu.barriers import barrier_arrive, barrier_arrive_and_wait, barrier_test, barrier_wait
+from palladio.trace.gpu.clusters import multicast_ref
+from palladio.trace.gpu.copies import (
     OOBFillMode,
     async_prefetch,
     async_store_smem,
@@ -43,15 +43,16 @@ from palladio.trace.copies import (
     copy_smem_to_gmem,
     wait_smem_to_gmem,
 )
-from palladio.trace.dependents import griddepcontrol_launch_dependents, griddepcontrol_wait
+from palladio.trace.gpu.dependent_launch import griddepcontrol_launch_dependents, griddepcontrol_wait
+from palladio.trace.gpu.hardware import enable_hardware_limits
+from palladio.trace.gpu.loops import NDLoopInfo, dynamic_scheduling_loop, nd_loop, planar_snake
+from palladio.trace.gpu.register_layouts import broadcasted_iota, layout_cast, transform_ref, transpose_ref
+from palladio.trace.gpu.register_layouts import max_of as max
+from palladio.trace.gpu.register_layouts import min_of as min
+from palladio.trace.gpu.register_layouts import product_of as prod
+from palladio.trace.gpu.register_layouts import sum_of as sum
+from palladio.trace.gpu.tensor_core import mma, set_max_registers, wgmma, wgmma_accumulator_load, wgmma_wait
 from palladio.trace.grid import axis_index, axis_size
-from palladio.trace.hardware import enable_hardware_limits
-from palladio.trace.loops import NDLoopInfo, dynamic_scheduling_loop, nd_loop, planar_snake
-from palladio.trace.register_layouts import broadcasted_iota, layout_cast, transform_ref, transpose_ref
-from palladio.trace.register_layouts import max_of as max
-from palladio.trace.register_layouts import min_of as min
-from palladio.trace.register_layouts import product_of as prod
-from palladio.trace.register_layouts import sum_of as sum
 from palladio.trace.semaphores import (
     SemaphoreSignal,
     semaphore_read,
@@ -60,7 +61,6 @@ from palladio.trace.semaphores import (
     semaphore_signal_parallel,
     semaphore_wait,
 )
-from palladio.trace.tensor_core import mma, set_max_registers, wgmma, wgmma_accumulator_load, wgmma_wait
 from palladio.types.attributes import SwizzleTransform, TilingTransform
 from palladio.types.layouts import Layout, Replicated, Tiling, find_swizzle
 from palladio.types.scratch import ACC, Barrier, ClusterBarrier, NamedBarrier, SemaphoreType, alloc_semaphore

@@ -15,9 +15,8 @@ import numpy as np
 
 from palladio.base.errors import PalladioTypeError, attach
 from palladio.base.locations import Location, capture
+from palladio.ir.core import Atom, Eqn, Op, Var
 from palladio.ir.evaluate import drive
-from palladio.ir.op import Op
-from palladio.ir.program import Atom, Eqn, Var
 from palladio.types import dtypes
 from palladio.types.types import ArrayType, Type
 

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from palladio.base.errors import InternalError, PalladioError, attach
-from palladio.ir.op import ControlEval, Run
-from palladio.ir.program import Atom, Eqn, Literal, Program, subprograms
+from palladio.ir.core import Atom, ControlEval, Eqn, Literal, Program, Run, subprograms
 
 Prepared = Callable[..., Sequence[Any]]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from palladio.ir.program import Atom, Literal
+from palladio.ir.core import Atom, Literal
 from palladio.types.transforms import (
     Bitcast,
     Index,

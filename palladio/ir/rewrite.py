@@ -7,8 +7,7 @@ from typing import Any
 
 from palladio.base.locations import Location
 from palladio.ir.bind import form
-from palladio.ir.op import Op
-from palladio.ir.program import Atom, Eqn, Program, Var
+from palladio.ir.core import Atom, Eqn, Op, Program, Var
 
 Substitution = Mapping[Atom, Atom]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from palladio.base.errors import InternalError, PalladioError
-from palladio.ir.program import Atom, Eqn, Program, Var, subprograms
+from palladio.ir.core import Atom, Eqn, Program, Var, subprograms
 from palladio.types.effects import EffectKind
 from palladio.types.types import ArrayType
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from palladio.array.axes import normalize_axis
 from palladio.array.convert import Array, ArrayLike, array_type, call, result_type
-from palladio.array.reduce import as_array
+from palladio.array.functions.reduce import as_array
 from palladio.base.errors import PalladioValueError
-from palladio.ops import dot as ops
+from palladio.ops.arrays import dot as ops
 from palladio.types import dtypes
 from palladio.types.dtypes import DTypeLike
 

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TypeVar
 
-from palladio.array.compare import astype
 from palladio.array.convert import Array, ArrayLike, array_type, call, cast, constant, is_weak, mark_weak, result_type
+from palladio.array.functions.compare import astype
 from palladio.base.errors import PalladioTypeError, PalladioValueError
-from palladio.ir.op import Op
-from palladio.ops import arithmetic, bits, casts, compare
-from palladio.ops import math as functions
+from palladio.ir.core import Op
+from palladio.ops.arrays import arithmetic, bits, casts, compare
+from palladio.ops.arrays import math as functions
 from palladio.types import dtypes
 
 __all__ = [

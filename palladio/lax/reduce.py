@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from palladio.array import indexing
 from palladio.array.axes import normalize_axes, normalize_axis
 from palladio.array.convert import Array, ArrayLike, array_type, call
-from palladio.array.order import sorted_with_positions
-from palladio.array.reduce import as_array
+from palladio.array.functions import indexing
+from palladio.array.functions.order import sorted_with_positions
+from palladio.array.functions.reduce import as_array
 from palladio.base.errors import PalladioValueError
 from palladio.ir.bind import bind
-from palladio.ir.op import Op
-from palladio.ops import reduce, scan
-from palladio.ops import sort as order
+from palladio.ir.core import Op
+from palladio.ops.arrays import reduce, scan
+from palladio.ops.arrays import sort as order
 from palladio.types import dtypes
 
 __all__ = [

@@ -9,10 +9,10 @@ from typing import Any
 
 from palladio.array.axes import normalize_axes, normalize_axis
 from palladio.array.convert import Array, ArrayLike, array_type, broadcast_shapes, call, cast, is_weak, result_type
-from palladio.array.reduce import as_array
+from palladio.array.functions.reduce import as_array
 from palladio.base.errors import PalladioTypeError, PalladioValueError
-from palladio.ops import memory
-from palladio.ops import shape as ops
+from palladio.ops.arrays import shape as ops
+from palladio.ops.references import memory
 from palladio.types import dtypes
 from palladio.types.dtypes import DTypeLike
 from palladio.types.transforms import Index, Slice

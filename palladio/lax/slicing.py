@@ -12,11 +12,11 @@ from typing import Any
 
 from palladio.array.axes import is_set, normalize_axis
 from palladio.array.convert import Array, ArrayLike, array_type, call
+from palladio.array.functions.reduce import as_array
 from palladio.array.positions import as_positions, clamped, from_start, static_position
-from palladio.array.reduce import as_array
 from palladio.base.errors import PalladioTypeError, PalladioValueError
 from palladio.lax.shape import reshape, squeeze, static_integers
-from palladio.ops import memory
+from palladio.ops.references import memory
 from palladio.types.transforms import Index, Operand, Slice
 from palladio.types.types import Shape
 

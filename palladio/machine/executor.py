@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from palladio.ir.program import Eqn, Program
+from palladio.ir.core import Eqn, Program
 from palladio.ir.rewrite import map_subprograms
 from palladio.machine import rules
-from palladio.machine.machine import Machine
-from palladio.machine.policies import RoundRobin
 from palladio.machine.rules.grid import run_grid
 from palladio.machine.rules.launch import run_launch
+from palladio.machine.run.machine import Machine
+from palladio.machine.run.policies import RoundRobin
 from palladio.ops.grid import grid_call
-from palladio.ops.launch import Launch, concurrent, launch
+from palladio.ops.threads.launch import Launch, concurrent, launch
 
 MakeMachine = Callable[[], Machine]
 After = Callable[[Machine], None]

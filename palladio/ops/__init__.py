@@ -5,32 +5,12 @@
 
 from __future__ import annotations
 
-from palladio.ir.op import Op
-from palladio.ir.program import Program
+from palladio.ir.core import Op, Program
 from palladio.ir.text import parse_program
-from palladio.ops import (
-    arithmetic,
-    atomics,
-    barrier,
-    bits,
-    casts,
-    compare,
-    control,
-    copy,
-    debug,
-    dot,
-    grid,
-    launch,
-    masked,
-    math,
-    memory,
-    reduce,
-    scan,
-    semaphore,
-    shape,
-    sort,
-    wgmma,
-)
+from palladio.ops import control, debug, grid
+from palladio.ops.arrays import arithmetic, bits, casts, compare, dot, math, reduce, scan, shape, sort
+from palladio.ops.references import atomics, masked, memory
+from palladio.ops.threads import barrier, copy, launch, semaphore, wgmma
 from palladio.types import attributes
 
 _FAMILIES = (

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from palladio.base.errors import PalladioTypeError, PalladioValueError
-from palladio.ir.op import ControlEval, DischargeContext, Discharged, Op, Run
-from palladio.ir.program import Atom, Program
+from palladio.ir.core import Atom, ControlEval, DischargeContext, Discharged, Op, Program, Run
 from palladio.types import dtypes
 from palladio.types.effects import Effect, EffectKind
 from palladio.types.types import ArrayType, RefType, Type

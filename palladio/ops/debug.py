@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from palladio.base.errors import DebugCheckError, PalladioTypeError, PalladioValueError
-from palladio.ir.op import Op
+from palladio.ir.core import Op
 from palladio.types import dtypes
 from palladio.types.effects import DEBUG
 from palladio.types.types import ArrayType

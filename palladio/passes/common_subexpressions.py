@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Hashable
 from typing import Any
 
-from palladio.ir.program import Atom, Eqn, Literal, Program
+from palladio.ir.core import Atom, Eqn, Literal, Program
 from palladio.ir.rewrite import map_subprograms, substituted, with_body, with_parts
 from palladio.passes.pipeline import ANY, Pass
 from palladio.types.effects import EffectKind

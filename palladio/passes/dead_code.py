@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from palladio.ir.program import Atom, Eqn, Program, Var
+from palladio.ir.core import Atom, Eqn, Program, Var
 from palladio.ir.rewrite import map_subprograms, with_body, with_parts, with_signature
 from palladio.passes.pipeline import ANY, Pass
 from palladio.types.effects import EffectKind

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from palladio.base.errors import unreachable
-from palladio.ir.program import Atom, Eqn, Literal, Program, Var, subprograms
+from palladio.ir.core import Atom, Eqn, Literal, Program, Var, subprograms
 from palladio.ir.rewrite import Builder, substituted, with_body
-from palladio.ops.shape import broadcast
+from palladio.ops.arrays.shape import broadcast
 from palladio.passes.pipeline import ANY, VALUES, Pass
 from palladio.types.effects import EffectKind
 from palladio.types.types import RefType
@@ -99,7 +99,7 @@ class _State:
 
 
 class _Context:
-    """What one equation's discharge rule sees (`palladio.ir.op.DischargeContext`)."""
+    """What one equation's discharge rule sees (`palladio.ir.core.DischargeContext`)."""
 
     def __init__(self, state: _State, discharged: frozenset[int], changed: frozenset[int]) -> None:
         self.discharged = discharged

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from palladio.base import knobs
 from palladio.base.errors import InternalError, attach
-from palladio.ir.program import Eqn, Program, subprograms, walk
+from palladio.ir.core import Eqn, Program, subprograms, walk
 from palladio.ir.text import print_program
 from palladio.ir.verify import IllFormed, verify
 from palladio.types.types import RefType

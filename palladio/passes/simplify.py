@@ -17,11 +17,12 @@ import numpy as np
 
 from palladio.base.errors import PalladioError
 from palladio.ir.bind import form
-from palladio.ir.op import Op
+from palladio.ir.core import Atom, Eqn, Literal, Op, Program, Var
 from palladio.ir.paths import concatenated, is_static, shortened
-from palladio.ir.program import Atom, Eqn, Literal, Program, Var
 from palladio.ir.rewrite import map_subprograms, substituted, with_body, with_parts, with_signature
-from palladio.ops import arithmetic, bits, control, memory, shape
+from palladio.ops import control
+from palladio.ops.arrays import arithmetic, bits, shape
+from palladio.ops.references import memory
 from palladio.passes.pipeline import ANY, Pass
 from palladio.types import dtypes
 from palladio.types.types import ArrayType, RefType

@@ -11,19 +11,19 @@ from __future__ import annotations
 from typing import Any
 
 from palladio.call.arrays import reciprocal
-from palladio.call.core_meshes import CoreType, ScalarSubcoreMesh, TensorCoreMesh, VectorSubcoreMesh
-from palladio.call.masked import load, store
-from palladio.call.params import CompilerParams, GridDimensionSemantics
-from palladio.call.pipeline_tpu import emit_pipeline
-from palladio.call.specs import Buffered, PrefetchScalarGridSpec
-from palladio.tpu.arrays import bitcast, roll, touch, with_memory_space_constraint
-from palladio.tpu.interpret import (
+from palladio.call.launch.core_meshes import CoreType, ScalarSubcoreMesh, TensorCoreMesh, VectorSubcoreMesh
+from palladio.call.tpu.arrays import bitcast, roll, touch, with_memory_space_constraint
+from palladio.call.tpu.interpret import (
     InterpretParams,
     force_tpu_interpret_mode,
     reset_tpu_interpret_mode_state,
     set_tpu_interpret_mode,
 )
-from palladio.tpu.refused import REFUSED
+from palladio.call.tpu.refused import REFUSED
+from palladio.pipeline.params import CompilerParams, GridDimensionSemantics
+from palladio.pipeline.specs import Buffered, PrefetchScalarGridSpec
+from palladio.pipeline.tpu import emit_pipeline
+from palladio.trace.access import load, store
 from palladio.trace.dma import (
     AsyncCopyDescriptor,
     DeviceIdType,

@@ -18,10 +18,10 @@ from palladio.array import convert
 from palladio.base import trees
 from palladio.base.errors import PalladioTypeError, PalladioValueError
 from palladio.ir.bind import bind, type_of
-from palladio.ir.program import Program, Var
+from palladio.ir.core import Program, Var
 from palladio.ops import control as ops
-from palladio.ops import memory
-from palladio.ops.launch import collective_scope
+from palladio.ops.references import memory
+from palladio.ops.threads.launch import collective_scope
 from palladio.trace.functions import call_user, counted, positional_names, require_function
 from palladio.trace.grid import require_shared_axes
 from palladio.trace.trace import Staged, stage

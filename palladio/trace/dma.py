@@ -14,12 +14,12 @@ from typing import Any
 from palladio.array import convert
 from palladio.base.errors import PalladioTypeError, PalladioValueError
 from palladio.ir.bind import bind
-from palladio.ops import copy as ops
-from palladio.ops.launch import MeshAxis
+from palladio.ops.threads import copy as ops
+from palladio.ops.threads.launch import MeshAxis
 from palladio.trace import control, semaphores
-from palladio.trace.choice import SelectedRef
 from palladio.trace.grid import axis_index, axis_size
 from palladio.trace.reference import Reference, reached, require_reference
+from palladio.trace.select_ref import SelectedRef
 from palladio.types import dtypes
 from palladio.types.scratch import SemaphoreType
 from palladio.types.types import DMA_SEMAPHORE

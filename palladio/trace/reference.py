@@ -9,12 +9,13 @@ from typing import Any, NoReturn
 
 from palladio.array import convert
 from palladio.array.axes import normalize_axis
-from palladio.array.shape import filled_shape
+from palladio.array.functions.shape import filled_shape
 from palladio.base.errors import PalladioAttributeError, PalladioError, PalladioTypeError, PalladioValueError
 from palladio.ir.bind import bind
+from palladio.ir.core import Var
 from palladio.ir.paths import renumbered
-from palladio.ir.program import Var
-from palladio.ops import memory, wgmma
+from palladio.ops.references import memory
+from palladio.ops.threads import wgmma
 from palladio.trace.indices import index_transform
 from palladio.trace.trace import Trace, Traced
 from palladio.types import dtypes

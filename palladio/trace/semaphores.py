@@ -13,7 +13,7 @@ from palladio.array import convert
 from palladio.base.arguments import axis_names
 from palladio.base.errors import PalladioNotImplementedError, PalladioTypeError, PalladioValueError
 from palladio.ir.bind import bind
-from palladio.ops import semaphore as ops
+from palladio.ops.threads import semaphore as ops
 from palladio.trace.reference import Reference, reached, require_reference
 from palladio.types import dtypes
 

@@ -12,8 +12,7 @@ import numpy as np
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError
 from palladio.base.locations import Location, capture, of_traceback
 from palladio.ir.bind import current, form
-from palladio.ir.op import Op
-from palladio.ir.program import Atom, Eqn, Literal, Program, Var
+from palladio.ir.core import Atom, Eqn, Literal, Op, Program, Var
 from palladio.types import dtypes
 from palladio.types.types import ArrayType, RefType, Type
 

@@ -8,10 +8,11 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from palladio.array import FUNCTIONS, NAMESPACE, bits, indexing
+from palladio.array import FUNCTIONS, NAMESPACE
+from palladio.array.functions import bits, indexing
 from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioAttributeError, PalladioNotImplementedError, PalladioTypeError
-from palladio.ir.program import Var
+from palladio.ir.core import Var
 from palladio.trace.reference import Ref
 from palladio.trace.trace import Trace, Traced, is_live
 from palladio.types.types import RefType, Shape

@@ -3,7 +3,7 @@
 A transform is static data. Where an index is known only when the kernel runs, the transform holds an `Operand(n)`:
 the n-th
 *index operand* of the equation, a scalar integer or (for gathering) an integer array. The same stack serves types
-(`transformed`), the NumPy definition (`palladio.ops.access`), printing and parsing.
+(`transformed`), the NumPy definition (`palladio.ops.references.access`), printing and parsing.
 """
 
 from __future__ import annotations

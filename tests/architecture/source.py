@@ -44,26 +44,16 @@ def _read(path: Path) -> Module:
     return Module(name, path, text, ast.parse(text, str(path)))
 
 
-def imports(module: Module, *, for_types: bool = True) -> Iterator[tuple[ast.AST, str]]:
+def imports(module: Module) -> Iterator[tuple[ast.AST, str]]:
     """Every module of the package that `module` names in an import, wherever that import stands.
 
-    Imports inside functions count, and so does `import_module` with a literal name. Those under `if TYPE_CHECKING:`
-    count unless `for_types` is false.
+    Imports inside functions and under `if TYPE_CHECKING:` count, and so does `import_module` with a literal name.
     """
     known = {each.name for each in modules()}
-    for node in _walk(module.tree, for_types):
+    for node in ast.walk(module.tree):
         for target in _targets(node, module, known):
             if target.split(".")[0] == "palladio":
                 yield node, target
-
-
-def _walk(node: ast.AST, for_types: bool) -> Iterator[ast.AST]:
-    yield node
-    children = list(ast.iter_child_nodes(node))
-    if not for_types and isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
-        children = list(node.orelse)
-    for child in children:
-        yield from _walk(child, for_types)
 
 
 def _targets(node: ast.AST, module: Module, known: set[str]) -> Iterator[str]:

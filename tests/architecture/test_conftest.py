@@ -85,7 +85,7 @@ def test_a_program_whose_text_does_not_read_back_fails_the_test_that_built_it(su
     suite.makepyfile(
         """
         from palladio.ir.bind import form
-        from palladio.ir.program import Literal, Program
+        from palladio.ir.core import Literal, Program
         from palladio.ops import OPS
 
         def build(format):

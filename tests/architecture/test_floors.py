@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import graphlib
+from collections import Counter
 
-from tests.architecture.source import Module, imports, modules
+from tests.architecture.source import ROOT, Module, imports, modules
 
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("base",),  # locations, errors and their rendering, knobs
@@ -13,11 +14,11 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("ops",),  # the closed set of ops
     ("array",),  # functions on array-likes: what numpy and lax re-export
     ("trace",),  # tracer, NumPy protocol, ref indexing, control-flow sugar
-    ("passes",),  # programs to programs, one pass a file
+    ("passes", "pipeline", "lax"),  # programs to programs; block maps, kernel-side pipelines; strict array functions
     ("machine", "cpu", "hopper"),  # simulator; kernels compiled for the host; for Hopper GPUs
     ("driver",),  # the spine: compile, cache, executor choice
     ("call",),  # BlockSpec, pallas_call, jit: the user's calls
-    ("numpy", "lax", "tpu", "gpu"),  # public facades: re-exports
+    ("numpy", "tpu", "gpu"),  # public facades: re-exports
     ("library",),  # ordinary user code
     ("interop", "cli"),
     ("demo",),
@@ -72,10 +73,8 @@ def test_the_library_and_the_demo_use_only_public_modules() -> None:
 
 
 def test_no_package_has_an_import_cycle() -> None:
-    # Imports for types alone are left out: two records of one package may name each other (an equation its op, an op
-    # the programs it discharges) without either module needing the other to run.
     edges = {
-        module.name: {target for _, target in imports(module, for_types=False) if _same_package(module, target)}
+        module.name: {target for _, target in imports(module) if _same_package(module, target)}
         for module in modules()
     }
     try:
@@ -86,3 +85,12 @@ def test_no_package_has_an_import_cycle() -> None:
 
 def _same_package(module: Module, target: str) -> bool:
     return module.unit != "" and f"{target}.".startswith(f"palladio.{module.unit}.") and target != module.name
+
+
+MODULES_OF_A_FOLDER = 14
+
+
+def test_no_folder_is_crowded() -> None:
+    folders = Counter(module.path.parent for module in modules() if module.path.name != "__init__.py")
+    crowded = {str(folder.relative_to(ROOT)): count for folder, count in folders.items() if count > MODULES_OF_A_FOLDER}
+    assert not crowded, "sort these modules into folders by their kind"

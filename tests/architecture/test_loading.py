@@ -64,9 +64,9 @@ def test_a_compiled_kernel_needs_no_machine() -> None:
 @pytest.mark.parametrize(
     ("use", "module"),
     [
-        ("import palladio; palladio.check", "palladio.machine.checker"),
-        ("from palladio import Report", "palladio.machine.checker"),
-        ("from palladio import *; check", "palladio.machine.checker"),
+        ("import palladio; palladio.check", "palladio.machine.check.checker"),
+        ("from palladio import Report", "palladio.machine.check.checker"),
+        ("from palladio import *; check", "palladio.machine.check.checker"),
         ("import palladio.library; palladio.library.hopper.gmm", "palladio.library.hopper.grouped_matmul"),
         ("from palladio.library import hopper", "palladio.library.hopper.grouped_matmul"),
     ],

@@ -11,8 +11,7 @@ import pytest
 
 import palladio.ops
 from palladio.base.errors import PalladioError
-from palladio.ir.op import Op
-from palladio.ir.program import walk
+from palladio.ir.core import Op, walk
 from palladio.ops import ALL_OPS, OPS, parse
 from tests.fuzz.generator import NOT_DRAWN, computing
 
@@ -27,7 +26,7 @@ WITHOUT_FILE_TEST: dict[str, str] = {
 def in_modules() -> list[Op]:
     """Every operation that a module of `palladio.ops` defines, once for each module that does."""
     found = []
-    for module in pkgutil.iter_modules(palladio.ops.__path__, "palladio.ops."):
+    for module in pkgutil.walk_packages(palladio.ops.__path__, "palladio.ops."):
         members = vars(importlib.import_module(module.name)).values()
         found += [value for value in members if isinstance(value, Op)]
     return found

@@ -17,7 +17,7 @@ from palladio.driver import compile as spine
 from palladio.driver import executors
 from palladio.driver.executors import CPU, DEFAULT, REFERENCE, Executor, choose
 from palladio.ir.bind import current
-from palladio.ir.program import Program
+from palladio.ir.core import Program
 from palladio.trace.grid import _axes
 
 X = np.arange(4, dtype=np.float32)

@@ -5,7 +5,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import palladio as pl
-from palladio.driver.threads import multiplies_tiles_only, one_thread
+from palladio.driver.blas_threads import multiplies_tiles_only, one_thread
 from palladio.library import matmul
 from palladio.ops import parse
 

@@ -12,9 +12,9 @@ import pytest
 
 from palladio.cli import main
 from palladio.cli.show import STAGES
+from palladio.cpu.emit.scope import Refused
 from palladio.cpu.lower import lower_grid
-from palladio.cpu.scope import Refused
-from palladio.ir.program import Program
+from palladio.ir.core import Program
 from tests.architecture.source import ROOT
 
 SOURCE = """

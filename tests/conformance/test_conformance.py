@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from palladio.ir.program import Program, walk
+from palladio.ir.core import Program, walk
 from palladio.ops import ALL_OPS
 from palladio.passes.discharge import discharge
 from palladio.trace.trace import stage

@@ -24,7 +24,8 @@ import pytest
 import palladio as pl
 import palladio.numpy as jnp
 from palladio import lax
-from palladio.cpu import engine, host, memory
+from palladio.cpu import engine
+from palladio.cpu.runtime import host, memory
 from palladio.types.types import ArrayType
 
 Array = Any

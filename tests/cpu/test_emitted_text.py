@@ -18,13 +18,13 @@ import pytest
 from palladio import library
 from palladio.base import trees
 from palladio.cli.show import STAGES
-from palladio.cpu import host
+from palladio.cpu.runtime import host
 from palladio.driver.compile import PIPELINES
 from palladio.driver.executors import CPU
-from palladio.ir.program import Eqn, Program, subprograms
+from palladio.ir.core import Eqn, Program, subprograms
 from palladio.library import hopper
 from palladio.ops.grid import grid_call
-from palladio.ops.launch import launch
+from palladio.ops.threads.launch import launch
 from palladio.passes import run_passes
 from palladio.trace.trace import stage
 from palladio.trace.values import wrap

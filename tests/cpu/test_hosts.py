@@ -17,10 +17,13 @@ import pytest
 import palladio as pl
 import palladio.numpy as jnp
 from palladio.base.errors import PalladioError, PalladioValueError
-from palladio.call import launching, pallas_call
-from palladio.cpu import engine, host, launch_engine
-from palladio.cpu.host import Processor
-from palladio.cpu.machine_code import MachineCode, assembly
+from palladio.call import pallas_call
+from palladio.call.launch import launch_call
+from palladio.cpu import engine
+from palladio.cpu.launches import engine as launch_engine
+from palladio.cpu.runtime import host
+from palladio.cpu.runtime.host import Processor
+from palladio.cpu.runtime.machine_code import MachineCode, assembly
 from palladio.driver.cache import PreparedCache
 from palladio.library import matmul
 from palladio.types import dtypes
@@ -45,7 +48,7 @@ def instructions(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 @pytest.fixture
 def nothing_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every call is prepared anew, whatever tests before it called."""
-    for module in (pallas_call, launching):
+    for module in (pallas_call, launch_call):
         monkeypatch.setattr(module, "PREPARED", PreparedCache())
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import palladio as pl
-from palladio.cpu.threads import run_tasks
+from palladio.cpu.runtime.workers import run_tasks
 
 ROUNDS = 20_000
 TASKS = 4096

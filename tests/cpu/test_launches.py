@@ -18,7 +18,7 @@ import palladio.gpu as plgpu
 import palladio.numpy as jnp
 import palladio.tpu as pltpu
 from palladio.base.errors import NotCompiledWarning
-from palladio.cpu.rules import LAUNCHED, REFUSED_IN_LAUNCHES
+from palladio.cpu.rule_table import LAUNCHED, REFUSED_IN_LAUNCHES
 from palladio.library import hopper
 from palladio.ops import OPS
 from palladio.types import dtypes

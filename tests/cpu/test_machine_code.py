@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import palladio as pl
-from palladio.cpu import machine_code
-from palladio.cpu.machine_code import KERNEL, MachineCode
+from palladio.cpu.runtime import machine_code
+from palladio.cpu.runtime.machine_code import KERNEL, MachineCode
 
 TEXT = """
 define i32 @kernel(ptr %arrays, ptr %sizes, ptr %arena, i64 %first, i64 %last) {

@@ -10,7 +10,7 @@ import pytest
 
 import palladio as pl
 import palladio.numpy as jnp
-from palladio.cpu import scope
+from palladio.cpu.emit import scope
 
 ROWS, COLUMNS = 6, 37
 

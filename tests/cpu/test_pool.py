@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from palladio.cpu import memory
+from palladio.cpu.runtime import memory
 
 
 def place(pool: memory.Pool, size: int) -> int:

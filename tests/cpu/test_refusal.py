@@ -13,7 +13,7 @@ import palladio as pl
 import palladio.numpy as jnp
 import palladio.tpu as pltpu
 from palladio.base.errors import NotCompiledWarning
-from palladio.cpu.rules import REFUSED
+from palladio.cpu.rule_table import REFUSED
 
 PARALLEL = pltpu.CompilerParams(dimension_semantics=("parallel",))
 

@@ -11,7 +11,7 @@ import pytest
 
 import palladio as pl
 import palladio.numpy as jnp
-from palladio.cpu import product
+from palladio.cpu.products import product
 from palladio.library import gmm, matmul, tgmm
 
 Array = Any

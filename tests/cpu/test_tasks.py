@@ -14,7 +14,7 @@ import pytest
 import palladio as pl
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
-from palladio.cpu import threads
+from palladio.cpu.runtime import workers
 from palladio.library import attention, gmm, matmul, softmax, tgmm
 
 Array = Any
@@ -130,11 +130,11 @@ class Cores:
     def tell(self, thread: int, cores: set[int]) -> None:
         self.told[thread] = set(cores)
 
-    def helpers(self, count: int = 1) -> threads.Helpers:
-        return threads.Helpers(count, lambda: self.caller)
+    def helpers(self, count: int = 1) -> workers.Helpers:
+        return workers.Helpers(count, lambda: self.caller)
 
 
-def helper_of(helpers: threads.Helpers) -> int:
+def helper_of(helpers: workers.Helpers) -> int:
     """The thread that helps."""
     found: list[int] = []
     helpers.submit(lambda: found.append(threading.get_native_id())).result()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from palladio.cpu.rules import REFUSED, RULES
+from palladio.cpu.rule_table import REFUSED, RULES
 from palladio.ops import OPS
 
 

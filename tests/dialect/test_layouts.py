@@ -10,7 +10,7 @@ import pytest
 import palladio as pl
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
-from palladio.ir.program import walk
+from palladio.ir.core import walk
 from tests.dialect.kernels import kernel
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)

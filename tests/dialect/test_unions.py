@@ -10,7 +10,7 @@ import pytest
 import palladio as pl
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
-from palladio.call import launching
+from palladio.call.launch import launch_call
 from tests.dialect.kernels import found, kernel
 
 UNION = plgpu.RefUnion(plgpu.SMEM((2, 3), np.float32), (plgpu.SMEM((6,), np.int32), plgpu.SMEM((3,), np.float16)))
@@ -83,6 +83,6 @@ def test_threads_that_use_different_groups_at_once_race() -> None:
 def test_a_call_with_a_union_is_prepared_once(monkeypatch: pytest.MonkeyPatch) -> None:
     run = kernel(reinterpret, (6,), scratch_types=[UNION])
     run()
-    monkeypatch.setattr(launching, "stage", None)
+    monkeypatch.setattr(launch_call, "stage", None)
     run()
     kernel(reinterpret, (6,), scratch_types=[UNION])()

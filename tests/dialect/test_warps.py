@@ -10,7 +10,7 @@ import palladio as pl
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
 from palladio.driver.check import run_once
-from palladio.machine.policies import RoundRobin
+from palladio.machine.run.policies import RoundRobin
 from tests.dialect.kernels import found, kernel
 
 

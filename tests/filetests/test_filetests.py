@@ -42,8 +42,8 @@ import pytest
 
 from palladio.base.errors import NotCompiledWarning, PalladioError
 from palladio.driver.executors import SIMULATOR
+from palladio.ir.core import Program, walk
 from palladio.ir.evaluate import evaluate
-from palladio.ir.program import Program, walk
 from palladio.machine.executor import with_launches
 from palladio.ops import OPS, parse
 from palladio.passes import ALL_PASSES, PASSES, run_passes

@@ -19,10 +19,9 @@ from hypothesis import strategies as st
 
 from palladio.base.errors import PalladioError
 from palladio.ir.bind import form
-from palladio.ir.op import Op
-from palladio.ir.program import Atom, Eqn, Literal, Program, Var
+from palladio.ir.core import Atom, Eqn, Literal, Op, Program, Var
 from palladio.ops import ALL_OPS, OPS
-from palladio.ops.memory import COMBINERS
+from palladio.ops.references.memory import COMBINERS
 from palladio.types import dtypes
 from palladio.types.dtypes import SHORT_NAMES, DType
 from palladio.types.transforms import (

@@ -9,8 +9,8 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from palladio.base.errors import NotCompiledWarning
+from palladio.ir.core import Program
 from palladio.ir.evaluate import evaluate
-from palladio.ir.program import Program
 from palladio.ir.text import print_program
 from palladio.types import dtypes
 from palladio.types.types import RefType

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
+from palladio.ir.core import Program
 from palladio.ir.evaluate import evaluate
-from palladio.ir.program import Program
 from palladio.ir.text import print_program
 from palladio.ir.verify import verify
 from palladio.passes import ALL_PASSES, Pass, discharge, run_passes

@@ -11,8 +11,8 @@ import pytest
 
 import palladio as pl
 from palladio.driver.check import run_once
-from palladio.machine.findings import CODES
-from palladio.machine.policies import named, schedules
+from palladio.machine.check.findings import CODES
+from palladio.machine.run.policies import named, schedules
 from tests.litmus import barriers, copies, cores, deadlocks, products, races
 from tests.litmus.pairs import PAIRS
 

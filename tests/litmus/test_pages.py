@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from palladio.machine.findings import CODES
+from palladio.machine.check.findings import CODES
 from tests.architecture.source import ROOT
 
 PAGES = ROOT / "docs/findings"

@@ -11,7 +11,7 @@ import pytest
 
 import palladio as pl
 import palladio.gpu as plgpu
-from palladio.machine.findings import CheckError, Finding
+from palladio.machine.check.findings import CheckError, Finding
 from tests.litmus import test_litmus
 from tests.litmus.pairs import PAIRS, X, case, only, row
 

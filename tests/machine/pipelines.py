@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from palladio.base.locations import Location
-from palladio.machine.cost import H100
-from palladio.machine.spans import Edge, Lane, Span
-from palladio.machine.timeline import Timeline
+from palladio.machine.timeline.cost import H100
+from palladio.machine.timeline.records import Edge, Lane, Span
+from palladio.machine.timeline.timeline import Timeline
 
 
 def line(number: int) -> Location:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from palladio.ops import access
+from palladio.ops.references import access
 from palladio.types import dtypes
 from palladio.types.transforms import (
     Bitcast,

@@ -14,7 +14,7 @@ import palladio as pl
 import palladio.gpu as plgpu
 import palladio.tpu as pltpu
 from palladio.driver.simulation import SimulatorWarning
-from palladio.machine.findings import CheckError
+from palladio.machine.check.findings import CheckError
 from tests.errors.shown import shows
 
 X = np.ones((8, 8), np.float32)

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from palladio.machine.clocks import Actor, ActorTable, Clock
+from palladio.machine.run.clocks import Actor, ActorTable, Clock
 
 
 def test_a_table_numbers_its_actors_and_keeps_their_labels() -> None:

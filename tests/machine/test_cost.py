@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import palladio as pl
-from palladio.machine.cost import H100, CostModel
+from palladio.machine.timeline.cost import H100, CostModel
 
 
 def test_every_constant_says_its_unit_and_where_it_comes_from() -> None:

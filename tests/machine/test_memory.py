@@ -13,10 +13,10 @@ import palladio as pl
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
 from palladio.driver.check import run_once
-from palladio.machine.agents import Agent, Flight
-from palladio.machine.clocks import Clock
-from palladio.machine.policies import RoundRobin
-from palladio.machine.shadow import Access, State
+from palladio.machine.check.shadow import Access, State
+from palladio.machine.run.clocks import Clock
+from palladio.machine.run.policies import RoundRobin
+from palladio.machine.run.threads import Agent, Flight
 
 KINDS = (Access, State, Clock, Agent, Flight)
 SPARE = 16

@@ -13,9 +13,9 @@ import pytest
 import palladio as pl
 import palladio.gpu as plgpu
 from palladio import lax
-from palladio.ir.program import Eqn, Program, walk
+from palladio.ir.core import Eqn, Program, walk
 from palladio.ir.verify import verify
-from palladio.ops.launch import launch
+from palladio.ops.threads.launch import launch
 from palladio.types.attributes import Arrivals
 from palladio.types.types import BARRIER
 from tools import mutants as tool

@@ -13,8 +13,7 @@ import pytest
 import palladio as pl
 import palladio.gpu as plgpu
 from palladio.base.errors import PalladioTypeError, PalladioValueError
-from palladio.machine.machine import Group
-from palladio.machine.policies import (
+from palladio.machine.run.policies import (
     COMPLETIONS,
     Choices,
     Lazy,
@@ -27,6 +26,7 @@ from palladio.machine.policies import (
     schedules,
     unpacked,
 )
+from palladio.machine.run.threads import Group
 from tests.dialect.kernels import kernel
 from tests.machine.tiny import Run, Threads
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from palladio.ir.bind import form
-from palladio.ir.program import Literal, Var
-from palladio.machine.scalars import quick
+from palladio.ir.core import Literal, Var
+from palladio.machine.run.scalars import quick
 from palladio.ops import OPS
 from palladio.types.types import ArrayType
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from palladio.base.errors import InternalError
-from palladio.machine.clocks import Actor
-from palladio.machine.regions import Region, Regions
-from palladio.machine.shadow import Access, Shadow, region
+from palladio.machine.check.regions import Region, Regions
+from palladio.machine.check.shadow import Access, Shadow, region
+from palladio.machine.run.clocks import Actor
 from palladio.types import dtypes
 from palladio.types.transforms import Bitcast, Index, Operand, Peer, Reshape, Slice, Transpose
 from palladio.types.types import ArrayType

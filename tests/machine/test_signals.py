@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from palladio.machine.checker import PENDING
-from palladio.machine.clocks import Actor, ActorTable, Clock
-from palladio.machine.shadow import Access
-from palladio.machine.signals import Signals
+from palladio.machine.check.checker import PENDING
+from palladio.machine.check.semaphore_order import Signals
+from palladio.machine.check.shadow import Access
+from palladio.machine.run.clocks import Actor, ActorTable, Clock
 
 TABLE = ActorTable(0)
 ONE, TWO, WAITING, OTHER = (TABLE.new(name) for name in ("one", "two", "waiting", "other"))
@@ -167,7 +167,7 @@ def test_of_many_signals_of_two_threads_those_are_heard_that_are_needed() -> Non
 
 
 def test_the_signals_kept_apart_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("palladio.machine.signals._MOST_OPEN", 8)
+    monkeypatch.setattr("palladio.machine.check.semaphore_order._MOST_OPEN", 8)
     signals = Signals()
     for epoch in range(1, 20):
         signalled(signals, ONE if epoch % 2 else TWO, epoch)

@@ -11,7 +11,7 @@ import palladio as pl
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
 from palladio import lax
-from palladio.machine.policies import schedules
+from palladio.machine.run.policies import schedules
 
 
 def polled(arrives: bool) -> Any:

@@ -13,9 +13,9 @@ import pytest
 import palladio as pl
 from palladio.base.errors import InternalError
 from palladio.base.locations import Location
-from palladio.machine import draw
-from palladio.machine.spans import KINDS, Edge, Lane, Span, duration_text, place, whole_blocks
-from palladio.machine.timeline import Timeline
+from palladio.machine.timeline import draw
+from palladio.machine.timeline.records import KINDS, Edge, Lane, Span, duration_text, place, whole_blocks
+from palladio.machine.timeline.timeline import Timeline
 from tests.machine.pipelines import warp_specialised
 
 WORKER, CORE, PATH = (Lane("block (0,)", "wg 0", unit) for unit in ("", "tensor core", "TMA"))

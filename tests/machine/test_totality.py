@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from palladio.ir.op import Op
+from palladio.ir.core import Op
 from palladio.machine import rules
-from palladio.machine.step import RULES
+from palladio.machine.run.coroutines import RULES
 from palladio.ops import ALL_OPS, OPS, parse
 from palladio.types.effects import SYNC
 

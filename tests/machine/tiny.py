@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from palladio.machine.agents import Agent, Cluster, Flight, Point, Wait
-from palladio.machine.buffers import Counter, Slot
-from palladio.machine.explore import Cut, Exploration
-from palladio.machine.machine import Group, Machine
-from palladio.machine.policies import Choice, Choices, Policy
 from palladio.machine.rules.barrier import arrive, observe, passes
 from palladio.machine.rules.semaphore import signal
+from palladio.machine.run.buffers import Counter, Slot
+from palladio.machine.run.explore import Cut, Exploration
+from palladio.machine.run.machine import Machine
+from palladio.machine.run.policies import Choice, Choices, Policy
+from palladio.machine.run.threads import Agent, Cluster, Flight, Group, Point, Wait
 
 Step = tuple[Any, ...]
 Threads = Sequence[Sequence[Step]]
@@ -41,7 +41,6 @@ class Run:
 
     def __init__(self, threads: Threads, needed: dict[str, int], policy: Policy) -> None:
         self.machine = Machine(policy)
-        self.machine.stuck = lambda: None  # type: ignore[method-assign]
         self.needed = needed
         self.things: dict[str, Any] = {}
         self.seen: list[list[Any]] = [[] for _ in threads]

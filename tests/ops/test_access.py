@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palladio.ops import access, atomics, masked, memory
+from palladio.ops.references import access, atomics, masked, memory
 from palladio.types import dtypes
 from palladio.types.transforms import Bitcast, Index, Operand, Reshape, Slice, Transform, Transpose, transformed
 from palladio.types.types import ArrayType

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import palladio.numpy as jnp
 from palladio import lax
 from palladio.base.errors import PalladioError
-from palladio.ops.dot import dot_general
+from palladio.ops.arrays.dot import dot_general
 from palladio.types import dtypes
 from palladio.types.types import ArrayType
 

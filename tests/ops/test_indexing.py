@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import palladio.numpy as jnp
-from palladio.array.indexing import At, getitem
+from palladio.array.functions.indexing import At, getitem
 from palladio.base.errors import PalladioError
 from palladio.ir.evaluate import evaluate
 from palladio.trace.trace import stage

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from palladio.base.errors import PalladioError
-from palladio.ir.op import Op
-from palladio.ops import access, atomics, masked, memory, shape
+from palladio.ir.core import Op
+from palladio.ops.arrays import shape
+from palladio.ops.references import access, atomics, masked, memory
 from palladio.types import dtypes
 from palladio.types.transforms import Bitcast, Index, Operand, Reshape, Slice, Transpose, transformed
 from palladio.types.types import ArrayType, RefType

@@ -15,7 +15,7 @@ import palladio.numpy as jnp
 from palladio import lax
 from palladio.base.errors import PalladioError
 from palladio.ir.evaluate import evaluate
-from palladio.ops import shape as ops
+from palladio.ops.arrays import shape as ops
 from palladio.trace.trace import stage
 from palladio.trace.values import wrap
 from palladio.types.types import ArrayType

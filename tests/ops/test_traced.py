@@ -10,7 +10,7 @@ import pytest
 
 import palladio.numpy as jnp
 from palladio import lax
-from palladio.array import arithmetic, bits, compare, math, order, reduce
+from palladio.array.functions import arithmetic, bits, compare, math, order, reduce
 from palladio.call.jit import jit
 
 F = np.array([[0.5, -1.5, 2.0], [0.25, np.nan, -0.75]], np.float32)

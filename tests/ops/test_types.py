@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from palladio.base.errors import PalladioError
-from palladio.ir.op import Op
-from palladio.ops import arithmetic, bits, casts, compare, math, reduce, scan, sort
+from palladio.ir.core import Op
+from palladio.ops.arrays import arithmetic, bits, casts, compare, math, reduce, scan, sort
 from palladio.types import dtypes
 from palladio.types.types import ArrayType
 

@@ -12,8 +12,8 @@ import palladio as pl
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
 from palladio.base.errors import PalladioTypeError
+from palladio.ir.core import Program, walk
 from palladio.ir.evaluate import evaluate
-from palladio.ir.program import Program, walk
 from palladio.ir.verify import verify
 from palladio.ops import OPS, parse
 from palladio.passes import discharge_program

@@ -7,8 +7,7 @@ import pytest
 from palladio.base.errors import InternalError
 from palladio.base.locations import Location
 from palladio.ir.bind import form
-from palladio.ir.op import Op
-from palladio.ir.program import Literal, Program, Var
+from palladio.ir.core import Literal, Op, Program, Var
 from palladio.ir.text import print_program
 from palladio.ir.verify import verify
 from palladio.ops import OPS, parse

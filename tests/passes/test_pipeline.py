@@ -6,7 +6,7 @@ import pytest
 
 from palladio.base.errors import InternalError
 from palladio.base.locations import Location
-from palladio.ir.program import Eqn, Program, Var
+from palladio.ir.core import Eqn, Program, Var
 from palladio.ops import parse
 from palladio.passes import ALL_PASSES, ANY, PASSES, VALUES, Pass, discharge, remove_dead_code, run_passes, simplify
 

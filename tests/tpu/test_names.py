@@ -6,7 +6,7 @@ import pytest
 
 import palladio as pl
 import palladio.tpu as pltpu
-from palladio.tpu.refused import REFUSED
+from palladio.call.tpu.refused import REFUSED
 from tests.errors.shown import shows
 
 

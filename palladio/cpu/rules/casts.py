@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from palladio.cpu import host, registers
-from palladio.cpu.emit import Emitter, V, mangled, vector, width_of
-from palladio.cpu.micro_kernel import rounded_pairs
+from palladio.cpu.emit import registers
+from palladio.cpu.emit.emitter import Emitter, V, mangled, vector, width_of
+from palladio.cpu.emit.lazy_array import Buffer, Tile, merged, row_major, tile_of, write
+from palladio.cpu.emit.scope import Rule, Scope
+from palladio.cpu.products.micro_kernel import rounded_pairs
 from palladio.cpu.rules.elementwise import mapped
-from palladio.cpu.scope import Rule, Scope
-from palladio.cpu.tiles import Buffer, Tile, merged, row_major, tile_of, write
+from palladio.cpu.runtime import host
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 

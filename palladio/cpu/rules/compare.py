@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from palladio.cpu.emit import Emitter, V, width_of
+from palladio.cpu.emit.emitter import Emitter, V, width_of
+from palladio.cpu.emit.lazy_array import Tile
+from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.rules.elementwise import elementwise, mapped
-from palladio.cpu.scope import Rule, Scope
-from palladio.cpu.tiles import Tile
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from palladio.cpu import registers
-from palladio.cpu.effort import LONG, STEPS, effort
-from palladio.cpu.emit import Index, V
-from palladio.cpu.rules.memory import as_index
-from palladio.cpu.scope import Entry, Place, Rule, Scope
-from palladio.cpu.tiles import Buffer, Memory, Tile, fill, scalar_tile, tile_of, write
-from palladio.ir.program import Program
+from palladio.cpu.access.memory import as_index
+from palladio.cpu.analysis.work import LONG, STEPS, effort
+from palladio.cpu.emit import registers
+from palladio.cpu.emit.emitter import Index, V
+from palladio.cpu.emit.lazy_array import Buffer, Memory, Tile, fill, scalar_tile, tile_of, write
+from palladio.cpu.emit.scope import Entry, Place, Rule, Scope
+from palladio.ir.core import Program
 from palladio.types.types import ArrayType, RefType
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from palladio.cpu.callbacks import Callback
-from palladio.cpu.emit import V
-from palladio.cpu.scope import Rule, Scope
-from palladio.cpu.tiles import Tile, scalar_tile, write
-from palladio.ir.op import Op
+from palladio.cpu.emit.emitter import V
+from palladio.cpu.emit.lazy_array import Tile, scalar_tile, write
+from palladio.cpu.emit.scope import Rule, Scope
+from palladio.cpu.runtime.callbacks import Callback
+from palladio.ir.core import Op
 from palladio.ops import debug
 from palladio.types import dtypes
 

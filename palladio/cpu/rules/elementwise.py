@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from palladio.cpu import registers
-from palladio.cpu.emit import Emitter, Index, V
-from palladio.cpu.scope import Rule, Scope
-from palladio.cpu.tiles import Tile, merged
+from palladio.cpu.emit import registers
+from palladio.cpu.emit.emitter import Emitter, Index, V
+from palladio.cpu.emit.lazy_array import Tile, merged
+from palladio.cpu.emit.scope import Rule, Scope
 from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from palladio.cpu import vector_math
-from palladio.cpu.emit import Emitter, V, element_of, vector, width_of
+from palladio.cpu.emit import vector_math
+from palladio.cpu.emit.emitter import Emitter, V, element_of, vector, width_of
+from palladio.cpu.emit.lazy_array import Tile
+from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.rules.elementwise import elementwise
-from palladio.cpu.scope import Rule, Scope
-from palladio.cpu.tiles import Tile
-from palladio.ops import math as ops
+from palladio.ops.arrays import math as ops
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from palladio.cpu import registers
-from palladio.cpu.emit import Emitter, Index, V
+from palladio.cpu.access.gather import one_by_one, settled
+from palladio.cpu.emit import registers
+from palladio.cpu.emit.emitter import Emitter, Index, V
+from palladio.cpu.emit.lazy_array import Buffer, Tile, tile_of
+from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.rules import arithmetic
-from palladio.cpu.rules.best import asked, greatest, is_nan, precedes
 from palladio.cpu.rules.reduce import LARGER, SMALLER, Reducer
-from palladio.cpu.rules.selection import one_by_one, settled
-from palladio.cpu.scope import Rule, Scope
-from palladio.cpu.tiles import Buffer, Tile, tile_of
+from palladio.cpu.rules.top_k import asked, greatest, is_nan, precedes
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType

@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
-from palladio.cpu import registers
-from palladio.cpu.emit import Emitter, Index, V, vector, width_of
+from palladio.cpu.emit import registers
+from palladio.cpu.emit.emitter import Emitter, Index, V, vector, width_of
+from palladio.cpu.emit.lazy_array import Buffer, Tile, tile_of, widths
+from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.rules import arithmetic
-from palladio.cpu.scope import Rule, Scope
-from palladio.cpu.tiles import Buffer, Tile, tile_of, widths
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 

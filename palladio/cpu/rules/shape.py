@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from palladio.cpu import registers
-from palladio.cpu.emit import Index, V
-from palladio.cpu.scope import Rule, Scope
-from palladio.cpu.tiles import Buffer, Tile, for_each, merged, row_major, tile_of, write
+from palladio.cpu.emit import registers
+from palladio.cpu.emit.emitter import Index, V
+from palladio.cpu.emit.lazy_array import Buffer, Tile, for_each, merged, row_major, tile_of, write
+from palladio.cpu.emit.scope import Rule, Scope
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType, Shape

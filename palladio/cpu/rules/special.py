@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from palladio.cpu import registers
-from palladio.cpu.emit import Emitter, V, width_of
+from palladio.cpu.emit import registers
+from palladio.cpu.emit.emitter import Emitter, V, width_of
+from palladio.cpu.emit.lazy_array import Tile
+from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.rules.elementwise import elementwise
 from palladio.cpu.rules.math import library
-from palladio.cpu.scope import Rule, Scope
-from palladio.cpu.tiles import Tile
 from palladio.types.dtypes import DType
 
 # Giles, "Approximating the erfinv function" (2012), single precision: a start for what follows.

@@ -11,8 +11,7 @@ from typing import Any
 
 from palladio.base.errors import ParseError, attach
 from palladio.ir.bind import form
-from palladio.ir.op import Op
-from palladio.ir.program import Atom, Eqn, Literal, Program, Var
+from palladio.ir.core import Atom, Eqn, Literal, Op, Program, Var
 from palladio.types import dtypes
 from palladio.types.transforms import (
     Bitcast,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from palladio.base.errors import InternalError
-from palladio.ir.program import Atom, Eqn, Literal, Program, Var
+from palladio.ir.core import Atom, Eqn, Literal, Program, Var
 from palladio.types import dtypes
 from palladio.types.transforms import (
     Bitcast,

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from palladio.ir.program import Eqn
-from palladio.machine.agents import Agent, Point
-from palladio.machine.step import RULES, Steps
-from palladio.ops.atomics import ATOMIC
+from palladio.ir.core import Eqn
+from palladio.machine.run.coroutines import RULES, Steps
+from palladio.machine.run.threads import Agent, Point
+from palladio.ops.references.atomics import ATOMIC
 from palladio.types.transforms import Peer
 from palladio.types.types import RefType
 

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from palladio.base.errors import PalladioValueError
-from palladio.ir.program import Eqn
-from palladio.machine.agents import Agent, Flight, Point
-from palladio.machine.buffers import Barrier, Buffer, Semaphores, Slot, Stack
-from palladio.machine.checker import MEET
+from palladio.ir.core import Eqn
+from palladio.machine.check.checker import MEET
 from palladio.machine.rules.barrier import arrive
 from palladio.machine.rules.semaphore import signal, wait_for
-from palladio.machine.step import RULES, Steps
-from palladio.ops import access
-from palladio.ops.memory import updated
+from palladio.machine.run.buffers import Barrier, Buffer, Semaphores, Slot, Stack
+from palladio.machine.run.coroutines import RULES, Steps
+from palladio.machine.run.threads import Agent, Flight, Point
+from palladio.ops.references import access
+from palladio.ops.references.memory import updated
 from palladio.types.transforms import Index, Slice, transformed
 from palladio.types.types import ArrayType
 

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from palladio.ir.core import Eqn, Program
 from palladio.ir.evaluate import evaluate
-from palladio.ir.program import Eqn, Program
-from palladio.machine.agents import Agent, Cluster
-from palladio.machine.buffers import Buffer
-from palladio.machine.machine import Group, Machine
+from palladio.machine.check.deadlock import deadlock
 from palladio.machine.rules.launch import allocate_for
-from palladio.machine.step import RULES, Steps, run_program
+from palladio.machine.run.buffers import Buffer
+from palladio.machine.run.coroutines import RULES, Steps, run_program
+from palladio.machine.run.machine import Machine
+from palladio.machine.run.threads import Agent, Cluster, Group
 from palladio.ops.grid import Grid
 from palladio.ops.grid import grid_call as operation
 from palladio.types.effects import EffectKind
@@ -98,5 +99,6 @@ def run_grid(machine: Machine, eqn: Eqn, operands: Sequence[Any]) -> Sequence[An
 
     machine.start(agent, kernel, ())
     agent.steps = steps()
-    machine.run()
+    if not machine.run():
+        deadlock(machine)
     return results

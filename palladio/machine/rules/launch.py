@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 
 from palladio.base.errors import PalladioValueError
-from palladio.ir.program import Eqn, Program
-from palladio.machine.agents import Agent, Block, Cluster, Point, Wait
-from palladio.machine.buffers import Barrier, Buffer, Slot, allocate
-from palladio.machine.cores import OF_CORES, Spread, axes_of, part
-from palladio.machine.machine import Group, Machine
-from palladio.machine.step import RULES, Steps, run_program
-from palladio.ops.launch import Launch, MeshAxis, MeshShape
+from palladio.ir.core import Eqn, Program
+from palladio.machine.check.deadlock import deadlock
+from palladio.machine.run.buffers import Barrier, Buffer, Slot, allocate
+from palladio.machine.run.core_memory import OF_CORES, Spread, axes_of, part
+from palladio.machine.run.coroutines import RULES, Steps, run_program
+from palladio.machine.run.machine import Machine
+from palladio.machine.run.threads import Agent, Block, Cluster, Group, Point, Wait
+from palladio.ops.threads.launch import Launch, MeshAxis, MeshShape
 from palladio.types.attributes import Owner
 from palladio.types.effects import EffectKind
 from palladio.types.types import ACC, DMA_SEMAPHORE, HBM, REGS, SCALAR, SEMAPHORE, SMEM, VMEM, ArrayType, RefType
@@ -316,7 +317,8 @@ def run_launch(
     if len(programs) > 1 or launching.on_cores:  # all meshes run at once, whatever the schedule
         while launching.group.start_next():
             pass
-    machine.run()
+    if not machine.run():
+        deadlock(machine)
     if machine.checker is not None:
         machine.checker.launch_ends(launching)
     return launching.outputs

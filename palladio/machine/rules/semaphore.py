@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from palladio.ir.program import Eqn
-from palladio.machine.agents import Agent, Point, Wait
-from palladio.machine.buffers import Counter, Semaphores
-from palladio.machine.machine import Machine
-from palladio.machine.step import RULES, Steps
+from palladio.ir.core import Eqn
+from palladio.machine.run.buffers import Counter, Semaphores
+from palladio.machine.run.coroutines import RULES, Steps
+from palladio.machine.run.machine import Machine
+from palladio.machine.run.threads import Agent, Point, Wait
 
 
 def signal(machine: Machine, counter: Counter, amount: int, by: Any) -> None:

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from palladio.ir.program import Eqn
-from palladio.machine.agents import Agent, Flight, Wait
-from palladio.machine.buffers import Accumulator, Counter
-from palladio.machine.limits import at_launch
-from palladio.machine.step import RULES, Steps
-from palladio.ops import access
-from palladio.ops import wgmma as ops
+from palladio.ir.core import Eqn
+from palladio.machine.check.resource_limits import at_launch
+from palladio.machine.run.buffers import Accumulator, Counter
+from palladio.machine.run.coroutines import RULES, Steps
+from palladio.machine.run.threads import Agent, Flight, Wait
+from palladio.ops.references import access
+from palladio.ops.threads import wgmma as ops
 from palladio.types.types import RefType
 
 

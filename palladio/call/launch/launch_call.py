@@ -1,0 +1,395 @@
+"""Calls of concurrent programs: what `kernel` and `mpmd_map` make of meshes and bodies, and how they run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from palladio.array import convert
+from palladio.array.foreign import all_to_numpy, common_library, from_numpy, to_numpy
+from palladio.base import trees
+from palladio.base.calls import checked_call
+from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
+from palladio.call.launch.mesh import dynamic_sizes, mesh_shape
+from palladio.call.launch.scratch_owners import check_owners, owners, scratch_type
+from palladio.call.outputs import Outputs, check_aliased_types
+from palladio.driver.cache import PreparedCache
+from palladio.driver.compile import load
+from palladio.driver.executors import Runner, choose
+from palladio.driver.fingerprint import Remembered, Unkeyable
+from palladio.ir.bind import bind, form
+from palladio.ir.core import Program, Var
+from palladio.ops.threads.launch import INDEX, Launch, launch
+from palladio.pipeline.block_maps import check_parameters
+from palladio.trace.debug import checks_enabled
+from palladio.trace.dma import Cores, among_cores
+from palladio.trace.functions import call_user, counted, function_location, function_name, positional_names
+from palladio.trace.gpu.hardware import limits_enabled
+from palladio.trace.grid import GridAxes, enclosing_axes, grid_axes
+from palladio.trace.reference import Reference
+from palladio.trace.trace import Staged, Traced, current_trace, stage
+from palladio.trace.unions import unpacked
+from palladio.trace.values import wrap
+from palladio.types import dtypes
+from palladio.types.attributes import Owner
+from palladio.types.types import SEMAPHORE, ArrayType, MemorySpace, Owned, RefType, Type
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A call that was traced: the parameters of its `launch`, what its programs captured, and what runs it."""
+
+    launch: Launch
+    programs: tuple[Program, ...]
+    captured: tuple[Any, ...]
+    run: Runner | None
+
+
+PREPARED: PreparedCache[Prepared] = PreparedCache()
+
+
+class LaunchCall:
+    """A prepared way to launch programs on meshes. Calling it with arrays runs them.
+
+    Args:
+        bodies, meshes: one mesh for each body.
+        scratch: pytrees of descriptions; a mapping is passed by keyword.
+        aliases: from flat inputs to flat outputs.
+    """
+
+    def __init__(
+        self,
+        bodies: Sequence[Callable[..., None]],
+        meshes: Sequence[Any],
+        outputs: Outputs,
+        scratch: Any,
+        aliases: tuple[tuple[int, int], ...] = (),
+        *,
+        what: str,
+        name: str | None,
+        debug: bool,
+        interpret: Any,
+    ) -> None:
+        self.bodies = tuple(bodies)
+        self.meshes = tuple(meshes)
+        self.outputs = outputs
+        self.scratch = scratch
+        self.aliases = aliases
+        self.what = what
+        self.debug = debug
+        self.interpret = interpret
+        self.__name__ = name or function_name(self.bodies[0])
+        self.sizes = [size for mesh in self.meshes for size in dynamic_sizes(mesh)]
+        # Two meshes may be equal, so whose scratch is whose is not known from what they are.
+        self.owners = owners(trees.flatten(scratch)[0], self.meshes)
+        self._remembered = Remembered()
+
+    def __repr__(self) -> str:
+        return f"{self.what}({self.__name__})"
+
+    @checked_call
+    def __call__(self, *args: Any) -> Any:
+        """Run the programs on arrays; returns the outputs, in the structure of `out_type`."""
+        with at_call():
+            leaves, structure = trees.flatten(args)
+            if current_trace() is not None:
+                return self._form(args, leaves)
+            values = all_to_numpy(leaves, args, "args")
+            sizes = [_checked_size(np.asarray(size)) for size in self.sizes]
+            types = tuple(ArrayType(value.shape, value.dtype) for value in values)
+            run = self._prepared(args, structure, types).run
+            results = run([*sizes, *values]) if run else ()
+            library = common_library(leaves)
+            if library != "numpy":
+                results = [from_numpy(result, library) for result in results]
+            return self._returned(results)
+
+    def _returned(self, results: Sequence[Any]) -> Any:
+        return trees.unflatten(self.outputs.structure, results) if self.outputs.types else None
+
+    def _form(self, args: tuple[Any, ...], leaves: Sequence[Any]) -> Any:
+        """The launch as an equation of the program being traced."""
+        if enclosing_axes().kinds:
+            self._require_within()
+        names = trees.leaf_names(args, "args")
+        values = [
+            leaf if isinstance(leaf, (Traced, Reference)) else to_numpy(leaf, name)
+            for leaf, name in zip(leaves, names, strict=True)
+        ]
+        for leaf, name in zip(values, names, strict=True):
+            if isinstance(leaf, Reference) and not isinstance(leaf, Traced):
+                raise PalladioTypeError(
+                    "a part of a reference cannot be passed to a launch", argument=name, got=repr(leaf)
+                )
+        _require_once(values, names)
+        types = [leaf.palladio_type if isinstance(leaf, Traced) else convert.array_type(leaf) for leaf in values]
+        made = _Builder(self, args, types, nested=True).build()
+        passed = {id(leaf) for leaf in values}
+        for leaf in made.captured:
+            if id(leaf) in passed:
+                raise PalladioValueError(
+                    f"the body of {self.what} closes over a reference that is also passed to it",
+                    got=repr(leaf),
+                    hint="use the parameter",
+                )
+        sizes = [convert.cast(size, dtypes.INT32) for size in self.sizes]
+        operands = [*sizes, *values, *made.captured]
+        return self._returned(bind(launch, *operands, launch=made.launch, programs=made.programs))
+
+    def _require_within(self) -> None:
+        """Inside a kernel, the threads of a launch are parts of the one that launches them."""
+        kinds = {kind for mesh in self.meshes for _, _, kind in mesh.axes}
+        if not kinds <= {"thread", "warp"}:
+            raise PalladioValueError(
+                "inside a kernel only a mesh of warps can be launched",
+                argument="mesh",
+                got=", ".join(map(repr, self.meshes)),
+            )
+
+    def _prepared(self, args: Any, structure: Hashable, types: tuple[ArrayType, ...]) -> Prepared:
+        executor = choose(self.interpret)
+        key: Hashable | None
+        try:
+            found = self._remembered.fingerprint(self.bodies, self.meshes, self.scratch, self.outputs.spaces)
+            key = (
+                found,
+                self.what,
+                structure,
+                types,
+                self.outputs.types,
+                self.aliases,
+                self.owners,
+                executor.key,
+                checks_enabled(),
+                limits_enabled(),
+            )
+        except Unkeyable:
+            key = None
+        if self.debug:
+            key = None
+
+        def prepare() -> Prepared:
+            made = _Builder(self, args, types, nested=False).build()
+            inputs = tuple(Var(type) for type in (*[INDEX] * made.launch.dynamic, *types))
+            params = {"launch": made.launch, "programs": made.programs}
+            eqn = form(launch, inputs, params, made.programs[0].location)
+            program = Program(inputs, (eqn,), eqn.outputs, self.__name__, made.programs[0].location)
+            dump = (lambda text: print(text, file=sys.stdout)) if self.debug else None
+            return Prepared(made.launch, made.programs, (), load(program, executor, dump))
+
+        return PREPARED.get(key, prepare)
+
+    def program(self, *args: Any) -> Program:
+        """The first body's program, traced for arguments of these shapes and dtypes; nothing runs."""
+        with at_call():
+            leaves, _ = trees.flatten(args)
+            types = [convert.array_type(leaf) for leaf in leaves]
+            return _Builder(self, args, types, nested=False).build().programs[0]
+
+
+def _require_once(values: Sequence[Any], names: Sequence[str]) -> None:
+    """Refuse a reference that is passed twice: the programs could not tell that the two are one memory."""
+    seen: dict[int, str] = {}
+    for leaf, name in zip(values, names, strict=True):
+        if isinstance(leaf, Reference) and seen.setdefault(id(leaf), name) != name:
+            raise PalladioValueError(
+                "one reference is passed twice", argument=name, got=f"the same as {seen[id(leaf)]}: {leaf!r}"
+            )
+
+
+def _checked_size(size: Any) -> Any:
+    if size < 1:
+        raise PalladioValueError("the size of a mesh axis is at least 1", argument="grid", got=int(size))
+    return np.int32(size)
+
+
+class _Builder:
+    """Builds the parameters of one `launch`."""
+
+    def __init__(self, call: LaunchCall, args: Sequence[Any], types: Sequence[Type], nested: bool) -> None:
+        self.call = call
+        self.args = args
+        self.types = list(types)
+        self.nested = nested
+        self.space: MemorySpace = call.meshes[0].default_memory_space
+
+    def build(self) -> Prepared:
+        """The launch and its programs."""
+        call = self.call
+        leaves, tree = trees.flatten(call.scratch)
+        scratch = tuple(scratch_type(leaf, f"scratch_types[{n}]", call.meshes) for n, leaf in enumerate(leaves))
+        check_aliased_types(self.call.aliases, self.types, self.call.outputs.types)
+        shapes = tuple(map(mesh_shape, call.meshes))
+        spaces = [space or self.space for space in call.outputs.spaces]
+        made = Launch(shapes, call.outputs.types, (), (*scratch, *self.barriers()), call.aliases)
+        self.check_parts(made.devices)
+        parts = (made.part(type) for type in call.outputs.types)
+        outputs = (RefType(part.shape, part.dtype, space) for part, space in zip(parts, spaces, strict=True))
+        made = replace(made, output_refs=tuple(outputs))
+        staged = [self.stage(made, number, tree) for number in range(len(call.bodies))]
+        programs, captured = self.with_common_captures(made, staged)
+        made, programs = without_unused_barriers(made, programs, len(scratch))
+        for number, program in enumerate(programs):
+            check_owners(made, number, program)
+        return Prepared(made, programs, captured, None)
+
+    def barriers(self) -> list[RefType]:
+        """For each mesh of cores, the semaphores behind `get_barrier_semaphore`."""
+        several = len(self.call.meshes) > 1
+        meshes = enumerate(self.call.meshes)
+        on_cores = [n for n, mesh in meshes if any(kind in ("device", "core") for _, _, kind in mesh.axes)]
+        return [RefType((), dtypes.INT32, SEMAPHORE, (Owner(n),) if several else ()) for n in on_cores]
+
+    def check_parts(self, devices: int) -> None:
+        """Every array has a part for each device."""
+        given = [type for type in self.types if isinstance(type, ArrayType)]
+        named = [*((f"args[{n}]", type) for n, type in enumerate(given))]
+        named += [(f"out_types[{n}]", type) for n, type in enumerate(self.call.outputs.types)]
+        for argument, type in named:
+            if type.shape and type.shape[0] % devices:
+                raise PalladioValueError(
+                    "arrays are split over the devices along their first axis",
+                    argument=argument,
+                    expected=f"a multiple of {devices}",
+                    got=str(type),
+                )
+
+    def seen(self, made: Launch, type: Type) -> Type:
+        """How a program sees an argument: arrays through references."""
+        if not isinstance(type, ArrayType):
+            return type
+        part = made.part(type)
+        return RefType(part.shape, part.dtype, self.space)
+
+    def stage(self, made: Launch, number: int, scratch_tree: Any) -> Staged:
+        """Trace one body."""
+        call, body, mesh = self.call, self.call.bodies[number], made.meshes[number]
+        first, rank = made.indices(number), len(mesh.axes)
+        refs = [*(self.seen(made, type) for type in self.types), *made.output_refs, *made.scratch]
+        types: list[Type] = [*[INDEX] * first, *refs]
+        structure = trees.flatten((tuple(self.args), call.outputs.tree if call.outputs.types else ()))[1]
+        arrays = len(self.types) + len(made.output_refs)
+        leaves = trees.flatten(call.scratch)[0]
+
+        def flat(*values: Any) -> Sequence[Any]:
+            ids, extra, given = values[:rank], iter(values[rank:first]), values[first:]
+            sizes = tuple(next(extra) if axis.size is None else axis.size for axis in mesh.axes)
+            args, outs = trees.unflatten(structure, given[:arrays])
+            described = [leaf.what if isinstance(leaf, Owned) else leaf for leaf in leaves]
+            buffers = unpacked(described, given[arrays : arrays + len(leaves)])
+            scratch = trees.unflatten(scratch_tree, buffers)
+            keywords = dict(scratch) if isinstance(scratch, Mapping) else {}
+            positional = () if keywords else scratch if isinstance(scratch, (tuple, list)) else (scratch,)
+            names = tuple(axis.name or None for axis in mesh.axes)
+            outer = enclosing_axes()
+            kinds = tuple(axis.kind for axis in mesh.axes)
+            axes = GridAxes((*ids, *outer.ids), (*sizes, *outer.sizes), (*names, *outer.names), (*kinds, *outer.kinds))
+            with grid_axes(axes), among_cores(self.cores(made, number, given[arrays + len(leaves) :])):
+                expected = counted(len(args) + len(outs) + len(positional), "reference")
+                result = call_user(body, (*args, *outs, *positional), keywords, f"the {call.what} body", expected)
+            if result is not None:
+                raise PalladioTypeError(
+                    f"the body {function_name(body)} of {call.what} must return None; it writes to its references",
+                    got=f"returns {result!r:.60}",
+                    location=function_location(body),
+                )
+            return ()
+
+        self.check_parameters(body)
+        location = function_location(body)
+        return stage(
+            flat,
+            types,
+            wrap,
+            name=function_name(body),
+            hints=[*self.index_hints(made, number), *self.ref_hints(body, made)],
+            refuse=self.refuse_capture(body),
+            location=location,
+        )
+
+    def cores(self, made: Launch, number: int, barriers: Sequence[Any]) -> Cores | None:
+        """What a program of a mesh of cores reaches; None for one of GPU threads."""
+        if not barriers:
+            return None
+        axes = {axis.name: axis for mesh in made.meshes for axis in mesh.axes}
+        return Cores(tuple(axes.values()), barriers[number])
+
+    def check_parameters(self, body: Callable[..., Any]) -> None:
+        """The body has a parameter for everything that it gets."""
+        scratch = self.call.scratch
+        named = list(scratch) if isinstance(scratch, Mapping) else []
+        buffers = 0 if named else len(scratch) if isinstance(scratch, (tuple, list)) else 1
+        outputs = len(self.call.outputs.tree) if self.call.outputs.types else 0
+        check_parameters(body, [("inputs", len(self.args)), ("outputs", outputs), ("scratch buffers", buffers)], named)
+
+    @staticmethod
+    def index_hints(made: Launch, number: int) -> list[str]:
+        axes = made.meshes[number].axes
+        return [axis.name or f"i{n}" for n, axis in enumerate(axes)] + [
+            f"n{n}" for n, axis in enumerate(axes) if axis.size is None
+        ]
+
+    def ref_hints(self, body: Callable[..., Any], made: Launch) -> list[str]:
+        """The body's parameter names for references that are parameters by themselves."""
+        names = positional_names(body)
+        outputs = self.call.outputs.tree if self.call.outputs.types else ()
+        scratch = self.call.scratch
+        positional = (
+            () if isinstance(scratch, Mapping) else scratch if isinstance(scratch, (tuple, list)) else (scratch,)
+        )
+        hints: list[str] = []
+        for position, part in enumerate((*self.args, *outputs, *positional)):
+            leaves = trees.flatten(part)[0]
+            name = names[position] if position < len(names) else ""
+            hints += [name if len(leaves) == 1 else f"{name}_{n}" for n in range(len(leaves))]
+        if isinstance(scratch, Mapping):
+            for name in trees.flatten(dict(zip(scratch, scratch, strict=True)))[0]:  # in the order of the leaves
+                leaves = trees.flatten(scratch[name])[0]
+                hints += [name if len(leaves) == 1 else f"{name}_{n}" for n in range(len(leaves))]
+        return hints
+
+    def refuse_capture(self, body: Callable[..., Any]) -> Callable[[Type], PalladioError | None]:
+        def refuse(captured: Type) -> PalladioError | None:
+            if self.nested and (isinstance(captured, RefType) or captured.shape == ()):
+                return None
+            return PalladioTypeError(
+                f"the body {function_name(body)} of {self.call.what} captures an array",
+                got=str(captured),
+                hint="only scalars and references may be closed over; pass arrays as arguments",
+            )
+
+        return refuse
+
+    @staticmethod
+    def with_common_captures(made: Launch, staged: Sequence[Staged]) -> tuple[tuple[Program, ...], tuple[Any, ...]]:
+        """The programs with one list of captures, which join the shared operands."""
+        captured = {id(value): value for each in staged for value in each.captured}
+        programs = []
+        behind = len(made.output_refs) + len(made.scratch)
+        for each in staged:
+            inputs = each.program.inputs
+            count = len(inputs) - len(each.captured)
+            own = {id(value): var for value, var in zip(each.captured, inputs[count:], strict=True)}
+            extra = tuple(own.get(key) or Var(value.palladio_type) for key, value in captured.items())
+            cut = count - behind
+            program = each.program
+            order = (*inputs[:cut], *extra, *inputs[cut:count])
+            programs.append(Program(order, program.eqns, program.outputs, program.name, program.location))
+        return tuple(programs), tuple(captured.values())
+
+
+def without_unused_barriers(
+    made: Launch, programs: tuple[Program, ...], scratch: int
+) -> tuple[Launch, tuple[Program, ...]]:
+    """The launch without the semaphores behind `get_barrier_semaphore`, if no program asks for one."""
+    count = len(made.scratch) - scratch
+    if not count or any(
+        atom in program.inputs[-count:] for program in programs for eqn in program.eqns for atom in eqn.inputs
+    ):
+        return made, programs
+    fewer = (replace(program, inputs=program.inputs[:-count]) for program in programs)
+    return replace(made, scratch=made.scratch[:scratch]), tuple(fewer)

@@ -1,0 +1,104 @@
+"""Pallas' own spellings that choose the simulator for kernels of cores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from palladio.base.calls import checked_call
+from palladio.base.errors import at_call
+from palladio.call.gpu.interpret import executor_of, options_of, require_choices
+from palladio.driver.executors import Executor, force, use
+from palladio.driver.simulator_options import SimulatorOptions
+
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "dma_execution_mode": ("on_wait", "eager"),
+    "on_race": ("raise", "warn"),
+    "out_of_bounds_reads": ("raise", "uninitialized"),
+    "uninitialized_memory": ("nan", "zero"),
+    "buffer_bounds": ("logical", "padded"),
+}
+
+
+@checked_call
+@dataclass(frozen=True)
+class InterpretParams:
+    """How the simulator runs a kernel: `pl.pallas_call(..., interpret=pltpu.InterpretParams(...))`.
+
+    Args:
+        dma_execution_mode: "on_wait": a copy takes effect when something waits for it, as late as it can; "eager":
+            as soon as it starts.
+        detect_races: look for races, misuse and deadlocks; without it the kernel only runs.
+        on_race: "raise" the first finding, or "warn" of each.
+        out_of_bounds_reads: "raise", or "uninitialized": they give uninitialised values.
+        uninitialized_memory: "nan": reads of memory that nothing has written are findings where races are looked for,
+            and give NaN or the least integer; "zero": such memory holds zeros.
+        ignore: codes of findings that are not reported.
+        random_seed: run the cores in the random order of this seed.
+        skip_floating_point_ops, num_cores_or_threads, vector_clock_size, logging_mode, grid_point_recorder,
+            allow_hbm_allocation_in_run_scoped, buffer_bounds: accepted, as Pallas takes them; without effect.
+
+    Raises:
+        PalladioTypeError, PalladioValueError: for a choice or a code that does not exist.
+    """
+
+    dma_execution_mode: str = "on_wait"
+    detect_races: bool = False
+    on_race: str = "raise"
+    out_of_bounds_reads: str = "raise"
+    skip_floating_point_ops: bool = False
+    uninitialized_memory: str = "nan"
+    random_seed: int | None = None
+    num_cores_or_threads: int = 1
+    vector_clock_size: int | None = None
+    logging_mode: Any = None
+    grid_point_recorder: Any = None
+    allow_hbm_allocation_in_run_scoped: bool = True
+    buffer_bounds: str = "logical"
+    ignore: str | Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        require_choices(self, _CHOICES)
+
+    @property
+    def simulator_options(self) -> SimulatorOptions:
+        """The simulator's own options."""
+        late = self.dma_execution_mode == "on_wait"
+        if self.random_seed is None:
+            schedule = "latest" if late else "round_robin"
+        else:
+            schedule = f"random:{'latest' if late else 'earliest'}:{self.random_seed}"
+        return options_of(self, schedule)
+
+
+def _executor(params: Any) -> Executor:
+    return executor_of(InterpretParams() if params is None or params is True else params, "pltpu.InterpretParams(...)")
+
+
+@contextmanager
+def force_tpu_interpret_mode(params: Any = None) -> Iterator[None]:
+    """Kernels called inside the block run on the simulator with these parameters, whatever `interpret` they have not.
+
+    Raises:
+        PalladioTypeError: what is no `InterpretParams`.
+    """
+    with at_call():
+        chosen = _executor(params)
+    with use(chosen):
+        yield
+
+
+def set_tpu_interpret_mode(params: Any = None) -> None:
+    """From now on kernels run on the simulator with these parameters; False ends that.
+
+    Raises:
+        PalladioTypeError: what is no `InterpretParams`.
+    """
+    with at_call():
+        force(None if params is False else _executor(params))
+
+
+def reset_tpu_interpret_mode_state() -> None:
+    """Nothing to do: no state of the simulator outlives a run."""

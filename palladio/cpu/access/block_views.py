@@ -1,0 +1,165 @@
+"""The blocks that a kernel sees at one grid point: views of their arrays, or copies that are written back.
+
+A box of neighbouring elements that lies inside its array is a view. One that reaches past the edge, and elements from
+here and there, are copies with uninitialised elements where the array has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from palladio.cpu.access.gather import one_by_one
+from palladio.cpu.access.memory import View, as_index, inside
+from palladio.cpu.analysis.initialization import Marks
+from palladio.cpu.emit.emitter import Emitter, Index, V
+from palladio.cpu.emit.lazy_array import Buffer, Tile, fill, scalar_tile
+from palladio.cpu.emit.scope import Scope, Start
+from palladio.ops.grid import BlockDim, Blocked, BlockMap, BoundedSlice, Element, Indirect, Squeezed
+from palladio.types import dtypes
+
+
+def first_element(scope: Scope, block: BlockMap, array: Buffer, indices: Sequence[Tile]) -> V:
+    """The address of the first element of a box, wherever it is."""
+    offset: Index = 0
+    for dim, tile, stride in zip(block.dims, indices, array.strides, strict=True):
+        offset = scope.e.add(offset, scope.e.mul(_position(scope.e, dim, as_index(scope, tile)), stride))
+    return scope.e.pointer(array.base, offset, array.dtype.itemsize)
+
+
+def _position(e: Emitter, dim: BlockDim, index: V) -> Index:
+    """The first element along an axis of a box."""
+    position: Index = index if index.text.startswith("%") else int(index.text)
+    if isinstance(dim, Blocked):
+        return e.mul(position, dim.block_size)
+    return e.sub(position, dim.padding[0]) if isinstance(dim, Element) else position
+
+
+class Box:
+    """One block at one grid point: a view of its array, or a copy where it reaches past the edge."""
+
+    def __init__(self, scope: Scope, block: BlockMap, array: Buffer, indices: Sequence[Tile]) -> None:
+        self.e = scope.e
+        self.view = View(array)
+        self.indices = [as_index(scope, tile) for tile in indices]
+        self.cut(block, array, self.indices)
+        self.guard = guard = self.e.truth(self.view.guards)
+        self.outside: V | None = None
+        self.buffer = self.view.buffer
+        if guard is None:
+            return
+        self.outside = self.e.binary("xor", guard, V("true", "i1"))
+        self.copy = scope.arena.buffer(self.e, self.buffer.shape, self.buffer.dtype)
+        with self.e.when(self.outside):
+            fill(self.e, self.copy, dtypes.uninitialized(self.copy.dtype))
+            one_by_one(self.e, self.copy.shape, self.copy_in)
+        strides = tuple(
+            self.e.choose(guard, there, here)
+            for there, here in zip(self.buffer.strides, self.copy.strides, strict=True)
+        )
+        base = self.e.select(guard, self.buffer.base, self.copy.base)
+        self.buffer = Buffer(base, strides, self.copy.shape, self.copy.dtype)
+
+    def cut(self, block: BlockMap, array: Buffer, indices: Sequence[V]) -> None:
+        """The view of the block, and the conditions under which all of it is inside."""
+        e = self.e
+        offset: Index = 0
+        strides: list[Index] = []
+        for dim, index, stride, extent in zip(block.dims, indices, array.strides, array.shape, strict=True):
+            position = _position(e, dim, index)
+            size = 1 if isinstance(dim, Squeezed) else dim.block_size
+            if isinstance(position, V) or not 0 <= position <= extent - size:
+                last = extent - size
+                always_outside = V("false", "i1")
+                fits = e.compare("icmp ule", e.index(position), V(str(last), "i64")) if last >= 0 else always_outside
+                self.view.guards.append(fits)
+            dropped = isinstance(dim, Squeezed)
+            # A position that is checked must be a value, known or not.
+            self.view.bounds.append((e.index(position), None if dropped else size, 1, extent))
+            offset = e.add(offset, e.mul(position, stride))
+            if not dropped:
+                strides.append(stride)
+        base = e.pointer(array.base, offset, array.dtype.itemsize)
+        self.view.buffer = Buffer(base, tuple(strides), block.block_shape, array.dtype)
+
+    def start(self, base: V, marks: Marks, nowhere: V) -> Start:
+        """What of this block has been begun; `nowhere` has the marks of those outside."""
+        number: Index = 0
+        for index, count in zip(self.indices, marks.counts, strict=True):
+            number = self.e.add(self.e.mul(number, count), index)
+        mark = self.e.pointer(base, self.e.mul(number, marks.rows), 1)
+        if self.guard is not None:
+            mark = self.e.select(self.guard, mark, nowhere)
+        return Start(mark, self.buffer, marks.rows)
+
+    def copy_in(self, index: Sequence[Index]) -> None:
+        with self.e.when(inside(self.e, self.view, index)):
+            self.copy.put(self.e, index, self.view.buffer.at(self.e, index, 1), 1)
+
+    def write_back(self) -> None:
+        """Write what is inside back to the array."""
+        if self.outside is None:
+            return
+
+        def element(index: Sequence[Index]) -> None:
+            with self.e.when(inside(self.e, self.view, index)):
+                self.view.buffer.put(self.e, index, self.copy.at(self.e, index, 1), 1)
+
+        with self.e.when(self.outside):
+            one_by_one(self.e, self.copy.shape, element)
+
+
+class Scattered:
+    """One block at one grid point of which some axis has a bounded size, or elements anywhere: always a copy."""
+
+    def __init__(self, scope: Scope, block: BlockMap, array: Buffer, indices: Sequence[Tile]) -> None:
+        self.e = scope.e
+        self.scope = scope
+        self.array = array
+        values = iter([tile if tile.shape else scope.keep(tile) for tile in indices])
+        self.axes = [
+            (dim, [next(values) for _ in range(2 if isinstance(dim, BoundedSlice) else 1)]) for dim in block.dims
+        ]
+        self.buffer = scope.arena.buffer(self.e, block.block_shape, array.dtype)
+        fill(self.e, self.buffer, dtypes.uninitialized(array.dtype))
+        self.each(lambda index, there: self.buffer.put(self.e, index, self.array.at(self.e, there, 1), 1))
+
+    def each(self, body: Callable[[Sequence[Index], Sequence[Index]], None]) -> None:
+        """Run `body(index, index in the array)` for the elements that the array has, in row-major order."""
+
+        def element(index: Sequence[Index]) -> None:
+            there: list[Index] = []
+            conditions: list[V] = []
+            positions = iter(index)
+            for (dim, values), extent in zip(self.axes, self.array.shape, strict=True):
+                position = 0 if isinstance(dim, Squeezed) else next(positions)
+                at = self.e.index(self.located(dim, values, position, conditions))
+                conditions.append(self.e.compare("icmp ult", at, V(str(extent), "i64")))
+                there.append(at)
+            with self.e.when(self.e.truth(conditions)):
+                body(index, there)
+
+        one_by_one(self.e, self.buffer.shape, element)
+
+    def located(self, dim: BlockDim, values: Sequence[Tile], position: Index, conditions: list[V]) -> Index:
+        """Where an element of the block is along one axis of the array; adds the conditions under which it counts."""
+        e = self.e
+        if isinstance(dim, Indirect):
+            (chosen,) = values
+            return as_index(self.scope, scalar_tile(e, chosen.at((position,), 1), chosen.dtype))
+        first: Index = as_index(self.scope, values[0])
+        if isinstance(dim, BoundedSlice):
+            conditions.append(e.compare("icmp slt", e.index(position), as_index(self.scope, values[1])))
+        if isinstance(dim, Blocked):
+            first = e.mul(first, dim.block_size)
+        elif isinstance(dim, Element):
+            first = e.sub(first, dim.padding[0])
+        return e.add(first, position)
+
+    def write_back(self) -> None:
+        """Write what the array has back to it."""
+        self.each(lambda index, there: self.array.put(self.e, there, self.buffer.at(self.e, index, 1), 1))
+
+
+def window_of(scope: Scope, block: BlockMap, array: Buffer, indices: Sequence[Tile]) -> Box | Scattered:
+    """The block of an array at these indices."""
+    return (Box if block.contiguous else Scattered)(scope, block, array, indices)

@@ -1,0 +1,364 @@
+"""Accesses element by element, for what no view of memory shows.
+
+Indices by integer arrays, transforms behind a dynamic slice, masks and atomic operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from palladio.cpu.access.bits import bits_at, from_bits, put_bits, to_bits
+from palladio.cpu.emit import registers
+from palladio.cpu.emit.emitter import Emitter, Index, V
+from palladio.cpu.emit.lazy_array import Buffer, Tile, row_major, tile_of, write
+from palladio.cpu.emit.scope import Place, Rule, Scope
+from palladio.ops.references.memory import Transforms
+from palladio.types import dtypes, transforms
+from palladio.types.dtypes import DType
+from palladio.types.transforms import Operand, Slice
+from palladio.types.types import ArrayType, Shape
+
+# Conditions under which an element is inside, each with the value that is read where it fails.
+Conditions = list[tuple[V, object, DType]]
+Combine = Callable[..., V]
+
+
+def as_index(e: Emitter, value: V, dtype: DType) -> V:
+    """An integer element as an index. Beyond int64 is outside every axis, as a negative number is."""
+    return value if dtype.itemsize == 8 else e.convert("sext" if dtypes.is_signed(dtype) else "zext", value, "i64")
+
+
+class Selection:
+    """What a stack of transforms selects of a buffer, one element at a time."""
+
+    def __init__(self, scope: Scope, root: Buffer, stack: Transforms, operands: Sequence[Tile]) -> None:
+        self.e = scope.e
+        self.scope = scope
+        self.operands = operands
+        self.steps: list[tuple[transforms.Transform, ArrayType]] = []
+        type = root.type
+        kinds = tuple(tile.type for tile in operands)
+        # Whether an element is a part of one of the buffer's, or made of several.
+        self.recast = False
+        for transform in stack:
+            self.steps.append((transform, type))
+            before, type = type, transforms.transformed(type, (transform,), kinds)
+            self.recast |= before.dtype.itemsize != type.dtype.itemsize
+        self.type = type
+        self.whole = root
+        self.root = Buffer(root.base, root.strides, root.shape, type.dtype)
+
+    def nothing(self, dtype: DType) -> object:
+        """What is read where nothing is, behind an index of elements of a dtype."""
+        return dtypes.uninitialized(dtype)
+
+    def locate(self, index: Sequence[Index]) -> tuple[list[Index], Conditions]:
+        """Where the element at an index is in the buffer, moved inside, and whether it was inside."""
+        conditions: Conditions = []
+        found = list(index)
+        for transform, type in reversed(self.steps):
+            found, more = self.back(transform, type, found)
+            conditions = [*more, *conditions]
+        return found, conditions
+
+    def back(
+        self, transform: transforms.Transform, type: ArrayType, index: Sequence[Index]
+    ) -> tuple[list[Index], Conditions]:
+        """Where the element at an index was before one transform, moved inside, and whether it was inside."""
+        conditions: Conditions = []
+        found = list(index)
+        match transform:
+            case transforms.Transpose(permutation):
+                for place, axis in enumerate(permutation):
+                    found[axis] = index[place]
+            case transforms.Reshape(shape):
+                found = self.reshaped(index, shape, type.shape)
+            case transforms.Index(entries):
+                found = self.indexed(index, entries, type, conditions)
+        return found, conditions
+
+    def reshaped(self, index: Sequence[Index], shape: Shape, old: Shape) -> list[Index]:
+        e = self.e
+        number: Index = 0
+        for position, stride in zip(index, row_major(shape), strict=True):
+            number = e.add(number, e.mul(position, stride))
+        found: list[Index] = []
+        for extent, stride in zip(old, row_major(old), strict=True):
+            if extent == 1:
+                found.append(0)
+                continue
+            whole = e.binary("udiv", e.index(number), e.index(max(stride, 1)))
+            found.append(e.binary("urem", whole, e.index(max(extent, 1))))
+        return found
+
+    def indexed(
+        self, index: Sequence[Index], entries: Sequence[object], type: ArrayType, conditions: Conditions
+    ) -> list[Index]:
+        """The index in an array from that in the part that entries select; the axes go where NumPy puts them."""
+        e = self.e
+        arrays = [self.operands[entry.position] for entry in entries if isinstance(entry, Operand)]
+        rank = max((len(tile.shape) for tile in arrays), default=0)
+        pointed = [axis for axis, entry in enumerate(entries) if not isinstance(entry, Slice)]
+        adjacent = bool(pointed) and pointed == list(range(pointed[0], pointed[0] + len(pointed)))
+        before = pointed[0] if adjacent else 0
+        gathered = index[before : before + rank]
+        sliced = iter((*index[:before], *index[before + rank :]))
+        found: list[Index] = []
+        inside: list[V] = []
+        for entry, extent in zip(entries, type.shape, strict=True):
+            if isinstance(entry, Slice):
+                start: Index = self.number(entry.start, ()) if isinstance(entry.start, Operand) else entry.start
+                at = e.add(start, e.mul(next(sliced), entry.stride))
+                known = not isinstance(start, V)
+            elif isinstance(entry, Operand):
+                at, known = self.number(entry, gathered), False
+            else:
+                at, known = int(entry), True  # type: ignore[call-overload]
+            if known:
+                found.append(at)
+                continue
+            there = e.compare("icmp ult", e.index(at), V(str(extent), "i64"))
+            inside.append(there)
+            found.append(e.select(there, e.index(at), V("0", "i64")))
+        condition = e.truth(inside)
+        if condition is not None:
+            conditions.append((condition, self.nothing(type.dtype), type.dtype))
+        return found
+
+    def number(self, operand: Operand, index: Sequence[Index]) -> V:
+        tile = self.operands[operand.position]
+        mine = index[len(index) - len(tile.shape) :]
+        place = [0 if extent == 1 else position for extent, position in zip(tile.shape, mine, strict=True)]
+        return as_index(self.e, tile.at(place, 1), tile.dtype)
+
+    def load(self, index: Sequence[Index]) -> V:
+        """The element at an index; where a condition fails, what the last one that does says."""
+        if self.recast:
+            return from_bits(self.e, bits_at(self, len(self.steps), index), self.type.dtype)
+        place, conditions = self.locate(index)
+        value = self.root.at(self.e, place, 1)
+        for condition, nothing, dtype in conditions:
+            bits = np.asarray(nothing, dtype).view(self.type.dtype)
+            value = self.e.select(condition, value, registers.constant(self.e, bits, self.type.dtype))
+        return value
+
+    def read(self) -> Tile:
+        """All elements, in a buffer of their own."""
+        target = self.scope.arena.buffer(self.e, self.type.shape, self.type.dtype)
+        one_by_one(self.e, self.type.shape, lambda index: target.put(self.e, index, self.load(index), 1))
+        return tile_of(self.e, target)
+
+    def update(self, step: Callable[[Sequence[Index], Cell], None], mask: Tile | None = None) -> None:
+        """Run `step(index, cell)` for each element that is inside and under the mask, in row-major order."""
+        e = self.e
+
+        def element(index: Sequence[Index]) -> None:
+            chosen = [] if mask is None else [mask.at(index, 1)]
+            if self.recast:  # of some, only parts may be inside
+                with e.when(e.truth(chosen)):
+                    step(index, Cell(self, index, None))
+                return
+            place, conditions = self.locate(index)
+            with e.when(e.truth([*(condition for condition, _, _ in conditions), *chosen])):
+                step(index, Cell(self, index, self.root.address(e, place)))
+
+        one_by_one(e, self.type.shape, element)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One element that is changed, and its address, if it has one for itself."""
+
+    chosen: Selection
+    index: Sequence[Index]
+    address: V | None
+
+    def load(self) -> V:
+        """The element."""
+        if self.address is None:
+            return self.chosen.load(self.index)
+        return registers.load(self.chosen.e, self.address, self.chosen.type.dtype, 1)
+
+    def store(self, value: V) -> None:
+        """Replace the element."""
+        e, dtype = self.chosen.e, self.chosen.type.dtype
+        if self.address is None:
+            put_bits(self.chosen, len(self.chosen.steps), self.index, to_bits(e, value, dtype))
+        else:
+            registers.store(e, value, self.address, dtype)
+
+
+def one_by_one(
+    e: Emitter, shape: Sequence[int], body: Callable[[tuple[Index, ...]], None], index: tuple[Index, ...] = ()
+) -> None:
+    """Run `body(index)` for each element."""
+    if len(index) == len(shape):
+        body(index)
+        return
+    with e.loop(0, shape[len(index)]) as position:
+        one_by_one(e, shape, body, (*index, position))
+
+
+def combined(scope: Scope, kind: str, dtype: DType, old: V, new: V) -> V:
+    """Two elements combined."""
+    from_tile = {"exchange": None, "set": None, "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor"}
+    name = from_tile.get(kind, kind)
+    if name is None:
+        return new
+    tiles = [Tile(ArrayType((), dtype), lambda index, width, value=value: value) for value in (old, new)]
+    (result,) = scope.function.rules[name](scope, *tiles)
+    return result.at((), 1)
+
+
+def settled(scope: Scope, tile: Tile) -> Tile:
+    """A tile in memory, or a scalar in a register, whatever happens to what it is computed from."""
+    return scope.keep(tile) if tile.reads or tile.buffer is None or tile.fill is not None else tile
+
+
+def store_combined(
+    scope: Scope,
+    root: Buffer,
+    value: Tile,
+    indices: Sequence[Tile],
+    stack: Transforms,
+    kind: str = "set",
+    mask: Tile | None = None,
+) -> None:
+    """Combine a value with the selected elements, each as often as it is selected, in order."""
+    value = settled(scope, value)
+    mask = None if mask is None else settled(scope, mask)
+    chosen = Selection(scope, root, stack, [settled(scope, tile) for tile in indices])
+
+    def step(index: Sequence[Index], cell: Cell) -> None:
+        new = value.at(index, 1)
+        cell.store(new if kind == "set" else combined(scope, kind, value.dtype, cell.load(), new))
+
+    chosen.update(step, mask)
+
+
+def _load_masked(
+    scope: Scope, ref: Place, mask: Tile, other: Tile, *indices: Tile, transforms: Transforms
+) -> Sequence[Tile]:
+    (part,) = scope.function.rules["load"](scope, ref, *indices, transforms=transforms)
+    return scope.function.rules["select"](scope, mask, part, other)
+
+
+def _store_masked(
+    scope: Scope, ref: Place, value: Tile, mask: Tile, *indices: Tile, transforms: Transforms
+) -> Sequence[Tile]:
+    store_combined(scope, ref.buffer, value, indices, transforms, mask=mask)
+    return ()
+
+
+def _insert_masked(
+    scope: Scope, x: Tile, value: Tile, mask: Tile, *indices: Tile, transforms: Transforms
+) -> Sequence[Tile]:
+    copy = copied(scope, x)
+    store_combined(scope, copy, value, indices, transforms, mask=mask)
+    return (tile_of(scope.e, copy),)
+
+
+def copied(scope: Scope, x: Tile) -> Buffer:
+    """The elements of a tile in a new buffer."""
+    copy = scope.arena.buffer(scope.e, x.shape, x.dtype)
+    write(scope.e, x, copy)
+    return copy
+
+
+Step = Callable[[V, Sequence[Index]], V]
+
+
+def _each(
+    scope: Scope, root: Buffer, dtype: DType, indices: Sequence[Tile], stack: Transforms, step: Step, atomic: bool
+) -> Tile:
+    """Replace each selected element by `step(old, index)`; returns the old ones, uninitialised where outside."""
+    e = scope.e
+    chosen = Selection(scope, root, stack, [settled(scope, tile) for tile in indices])
+    old = scope.arena.buffer(e, chosen.type.shape, dtype)
+    nothing = registers.constant(e, dtypes.uninitialized(dtype), dtype)
+    one_by_one(e, chosen.type.shape, lambda index: old.put(e, index, nothing, 1))
+
+    def element(index: Sequence[Index], cell: Cell) -> None:
+        if atomic and cell.address is not None:
+            found = _exchanged(scope, cell.address, dtype, lambda value: step(value, index))
+        else:
+            found = cell.load()
+            cell.store(step(found, index))
+        old.put(e, index, found, 1)
+
+    chosen.update(element)
+    tile = tile_of(e, old)
+    return tile if tile.shape else scope.keep(tile)
+
+
+def _exchanged(scope: Scope, address: V, dtype: DType, step: Callable[[V], V]) -> V:
+    """Replace one element, of memory that other threads change too; returns the old one."""
+    e, word, stored = scope.e, f"i{dtype.itemsize * 8}", registers.stored(dtype)
+    again, done = e.fresh("again"), e.fresh("done")
+    e.jump(again)
+    e.label(again)
+    bits = e.value(word, f"load atomic {word}, ptr {address.text} monotonic, align {dtype.itemsize}")
+    old = registers.from_memory(e, e.convert("bitcast", bits, stored), dtype)
+    new = e.convert("bitcast", registers.to_memory(e, step(old), dtype), word)
+    pair = f"{{ {word}, i1 }}"
+    # A weak exchange may fail for no reason, and is then tried again as any other.
+    found = e.value(pair, f"cmpxchg weak ptr {address.text}, {bits}, {new} seq_cst seq_cst")
+    e.branch(e.value("i1", f"extractvalue {found}, 1"), done, again)
+    e.label(done)
+    return old
+
+
+def _atomic(scope: Scope, ref: Place, value: Tile, *indices: Tile, transforms: Transforms, kind: str) -> Sequence[Tile]:
+    given = settled(scope, value)
+    step: Step = lambda old, index: combined(scope, kind, value.dtype, old, given.at(index, 1))  # noqa: E731
+    return (_each(scope, ref.buffer, value.dtype, indices, transforms, step, True),)
+
+
+def _combine_each(
+    scope: Scope, x: Tile, value: Tile, *indices: Tile, transforms: Transforms, kind: str
+) -> Sequence[Tile]:
+    copy, given = copied(scope, x), settled(scope, value)
+    step: Step = lambda old, index: combined(scope, kind, value.dtype, old, given.at(index, 1))  # noqa: E731
+    old = _each(scope, copy, value.dtype, indices, transforms, step, False)
+    return (_result(scope, copy), old)
+
+
+def _result(scope: Scope, buffer: Buffer) -> Tile:
+    tile = tile_of(scope.e, buffer)
+    return tile if tile.shape else scope.keep(tile)
+
+
+def _if_equal(scope: Scope, compare: Tile, value: Tile) -> Step:
+    e = scope.e
+    expected, given = settled(scope, compare), settled(scope, value)
+    op = "fcmp oeq" if dtypes.is_float(value.dtype) else "icmp eq"
+    return lambda old, index: e.select(e.compare(op, old, expected.at(index, 1)), given.at(index, 1), old)
+
+
+def _atomic_cas(
+    scope: Scope, ref: Place, compare: Tile, value: Tile, *indices: Tile, transforms: Transforms
+) -> Sequence[Tile]:
+    step = _if_equal(scope, compare, value)
+    return (_each(scope, ref.buffer, value.dtype, indices, transforms, step, True),)
+
+
+def _exchange_each(
+    scope: Scope, x: Tile, compare: Tile, value: Tile, *indices: Tile, transforms: Transforms
+) -> Sequence[Tile]:
+    copy = copied(scope, x)
+    old = _each(scope, copy, value.dtype, indices, transforms, _if_equal(scope, compare, value), False)
+    return (_result(scope, copy), old)
+
+
+RULES: dict[str, Rule] = {
+    "load_masked": _load_masked,
+    "store_masked": _store_masked,
+    "insert_masked": _insert_masked,
+    "atomic": _atomic,
+    "combine_each": _combine_each,
+    "atomic_cas": _atomic_cas,
+    "exchange_each": _exchange_each,
+}

@@ -1,0 +1,124 @@
+"""Which outputs of a kernel call need no values to begin with.
+
+Some are written whole, whatever the kernel reads. That is proved from the structure alone: the blocks of the grid's
+points are those of the array, each grid axis moving along one axis of it, and the first thing that the kernel does to a
+block is to store all of it. Of others, each block belongs to one task, which can note what it has begun. The same
+structure tells which are written once and never read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from palladio.ir.core import Atom, Literal, Program, Var, walk
+from palladio.ops.grid import Blocked, BlockMap, Grid, Squeezed
+from palladio.types.types import ArrayType
+
+
+def written_whole(grid: Grid, kernel: Program) -> set[int]:
+    """The outputs of which every element is surely written before it is read."""
+    refs = kernel.inputs[len(grid.sizes) + grid.dynamic + grid.scalars + len(grid.inputs) :]
+    outputs = enumerate(zip(grid.outputs, grid.output_types, refs))
+    return {n for n, (block, type, ref) in outputs if _tiles_all(grid, block, type) and _stored_first(kernel, ref)}
+
+
+@dataclass(frozen=True)
+class Marks:
+    """How it is noted, in bytes, what of an output has been begun.
+
+    Fields:
+        counts: how many blocks the output has along each axis.
+        axis: an axis of the output along which each position in a block has a mark of its own; None for one in all.
+        rows: how many marks a block has.
+    """
+
+    counts: tuple[int, ...]
+    axis: int | None = None
+    rows: int = 1
+
+    @property
+    def size(self) -> int:
+        """The bytes."""
+        return math.prod(self.counts) * self.rows
+
+
+def marks_of(grid: Grid, kernel: Program, block: BlockMap, type: ArrayType) -> Marks | None:
+    """How a task notes what of an output it has begun: by rows, where a kernel chooses among its elements."""
+    counts = block_counts(grid, block, type)
+    if counts is None:
+        return None
+    axes = [axis for axis, dim in enumerate(block.dims) if not isinstance(dim, Squeezed)]
+    if len(axes) != 2 or all(eqn.op.name != "select" for eqn in walk(kernel)):
+        return Marks(counts)
+    return Marks(counts, axes[0], block.block_shape[0])
+
+
+def block_counts(grid: Grid, block: BlockMap, type: ArrayType) -> tuple[int, ...] | None:
+    """How many blocks an array has along each axis, where it has whole ones only, none of them seen by two tasks."""
+    if not all(isinstance(dim, (Blocked, Squeezed)) for dim in block.dims):
+        return None
+    sizes = [size for size, _, _, _ in block.steps]
+    if any(extent % size for size, extent in zip(sizes, type.shape, strict=True)):
+        return None
+    mine = [var for var, spread in zip(block.index_map.inputs, grid.parallel) if spread]
+    if not all(any(_tells(block.index_map, atom, var) for atom in block.index_map.outputs) for var in mine):
+        return None
+    return tuple(extent // size for size, extent in zip(sizes, type.shape, strict=True))
+
+
+def _tells(index_map: Program, atom: Atom, var: Var) -> bool:
+    """Whether an index is another one for each value of a variable: that value itself, or a number minus it."""
+    reflected = [eqn for eqn in index_map.eqns if atom in eqn.outputs and eqn.op.name == "sub"]
+    return atom is var or any(isinstance(eqn.inputs[0], Literal) and eqn.inputs[1] is var for eqn in reflected)
+
+
+def written_once(grid: Grid, kernel: Program) -> set[int]:
+    """The outputs that the kernel only stores to, all of a block at once and no block twice."""
+    refs = kernel.inputs[len(grid.sizes) + grid.dynamic + grid.scalars + len(grid.inputs) :]
+    aliases = {target for _, target in grid.aliases}
+    found = set()
+    for n, (block, ref) in enumerate(zip(grid.outputs, refs)):
+        touching = [eqn for eqn in kernel.eqns if any(atom is ref for atom in eqn.inputs)]
+        ids = block.index_map.inputs
+        moves = [
+            size == 1 or any(atom is var for atom in block.index_map.outputs) for size, var in zip(grid.sizes, ids)
+        ]
+        if n not in aliases and all(moves) and len(touching) == 1 and _stored_first(kernel, ref):
+            found.add(n)
+    return found
+
+
+def _tiles_all(grid: Grid, block: BlockMap, type: ArrayType) -> bool:
+    """Whether the blocks of all grid points together are the whole array."""
+    if any(size is None or size < 1 for size in grid.sizes):
+        return False
+    moves: set[int] = set()
+    for dim, atom, extent in zip(block.dims, block.index_map.outputs, type.shape, strict=True):
+        if not isinstance(dim, (Blocked, Squeezed)):
+            return False
+        size = dim.block_size if isinstance(dim, Blocked) else 1
+        steps = _steps(grid, block.index_map.inputs, atom, moves)
+        if steps * size < extent:
+            return False
+    return True
+
+
+def _steps(grid: Grid, inputs: Sequence[Var], atom: object, moves: set[int]) -> int:
+    """How many blocks an index goes through from 0 on, apart from what other axes do; 0 if that is not plain."""
+    if isinstance(atom, Literal):
+        return 1 if atom.value == 0 else 0
+    axis = next((n for n, var in enumerate(inputs[: len(grid.sizes)]) if var is atom), None)
+    if axis is None or axis in moves:
+        return 0
+    moves.add(axis)
+    return grid.sizes[axis] or 0
+
+
+def _stored_first(kernel: Program, ref: Var) -> bool:
+    """Whether the first equation that touches a reference stores to all of it, in every run of the kernel."""
+    for eqn in kernel.eqns:
+        if any(atom is ref for atom in eqn.inputs):
+            return eqn.op.name == "store" and eqn.inputs[0] is ref and not eqn.params["transforms"]
+    return False

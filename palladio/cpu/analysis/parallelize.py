@@ -1,0 +1,122 @@
+"""Grid axes whose steps do not depend on each other, found where the author of a kernel has not named them.
+
+Steps along an axis are independent if each has blocks of every output that no other has, and none finds in scratch
+what another left there. Both are proved from the structure alone: the axis is itself an index of the outputs' blocks,
+and the first step of a task stores all of the scratch before it does anything else with it. Where later steps of a task
+go on with what is in scratch, the steps of other tasks must not have been between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from palladio.cpu.lower import in_order, waits
+from palladio.ir.core import Eqn, Literal, Program, Var, walk
+from palladio.ops.grid import Blocked, BlockMap, Grid, Squeezed
+from palladio.types.effects import EffectKind
+from palladio.types.transforms import Bitcast
+
+Known = dict[Any, Any]
+"""The values of atoms in the first step of a task."""
+
+
+def arranged(grid: Grid, kernel: Program) -> Grid:
+    """The grid as it is compiled: axes are parallel where their steps may run beside each other."""
+    if waits(kernel) or any(map(_changes_pieces, walk(kernel))):
+        return in_order(grid)
+    return spread(grid, kernel)
+
+
+def _changes_pieces(eqn: Eqn) -> bool:
+    """Whether an atomic operation changes what are pieces of elements, or several: that is not one step."""
+    if eqn.op.name not in ("atomic", "atomic_cas"):
+        return False
+    width = eqn.inputs[0].type.dtype.itemsize
+    return any(isinstance(each, Bitcast) and each.dtype.itemsize != width for each in eqn.params["transforms"])
+
+
+def spread(grid: Grid, kernel: Program) -> Grid:
+    """The grid with its independent axes parallel, if no axis is yet."""
+    if any(grid.parallel) or not grid.outputs or not _is_plain(grid, kernel):
+        return grid
+    axes = range(len(grid.sizes))
+    own = [all(_has_own_blocks(block, axis) for block in grid.outputs) for axis in axes]
+    scratch = kernel.inputs[len(kernel.inputs) - len(grid.scratch) :]
+    first = {kernel.inputs[axis]: np.int32(0) for axis in axes if not own[axis]}
+    if not all(_begins_with_store(kernel, ref, first) for ref in scratch):
+        return grid
+    if not all(_begins_with_store(kernel, ref, {}) for ref in scratch):
+        own = _outermost(grid, own)
+    return replace(grid, parallel=tuple(own))
+
+
+def _outermost(grid: Grid, own: Sequence[bool]) -> list[bool]:
+    """The axes of some in which the steps of one task follow each other in the order of the grid."""
+    stays = [mine or size == 1 for mine, size in zip(own, grid.sizes, strict=True)]
+    return [mine and all(stays[:axis]) for axis, mine in enumerate(own)]
+
+
+def _is_plain(grid: Grid, kernel: Program) -> bool:
+    """Whether a kernel has no effects but reading, and on its outputs and scratch writing."""
+    first = len(grid.sizes) + grid.dynamic
+    theirs = first + grid.scalars + len(grid.inputs)
+    return all(
+        effect.position is not None and (effect.kind is EffectKind.READ or effect.position >= theirs)
+        for effect in kernel.effects
+    )
+
+
+def _has_own_blocks(block: BlockMap, axis: int) -> bool:
+    """Whether different indices along a grid axis are different blocks, which share no element."""
+    if not block.contiguous:  # an axis may have two indices
+        return False
+    index = block.index_map.inputs[axis]
+    places = zip(block.dims, block.index_map.outputs, strict=True)
+    return any(atom is index and isinstance(dim, (Blocked, Squeezed)) for dim, atom in places)
+
+
+def _begins_with_store(program: Program, ref: Var, known: Known) -> bool:
+    """Whether something is done to a reference, and that first is to store all of it."""
+    known = dict(known)
+    for eqn in program.eqns:
+        if any(atom is ref for atom in eqn.inputs):
+            branch = _branch(eqn, known)
+            if branch is None:
+                return eqn.op.name == "store" and eqn.inputs[0] is ref and not eqn.params["transforms"]
+            inner = dict(zip(branch.inputs, eqn.inputs[1:], strict=True))
+            mine = [var for var, atom in inner.items() if atom is ref]
+            values = {var: _value(atom, known) for var, atom in inner.items() if _value(atom, known) is not None}
+            if _touches(branch, mine):
+                return len(mine) == 1 and _begins_with_store(branch, mine[0], values)
+        else:
+            _note(eqn, known)
+    return False
+
+
+def _branch(eqn: Eqn, known: Known) -> Program | None:
+    """The branch that a `cond` takes, if that is known."""
+    index = _value(eqn.inputs[0], known) if eqn.op.name == "cond" else None
+    if index is None:
+        return None
+    branches: tuple[Program, ...] = eqn.params["branches"]
+    return branches[min(max(int(index), 0), len(branches) - 1)]
+
+
+def _touches(program: Program, refs: list[Var]) -> bool:
+    return any(atom is ref for eqn in program.eqns for atom in eqn.inputs for ref in refs)
+
+
+def _value(atom: Any, known: Known) -> Any:
+    return atom.value if isinstance(atom, Literal) else known.get(atom)
+
+
+def _note(eqn: Eqn, known: Known) -> None:
+    """Compute a scalar of known ones."""
+    values = [_value(atom, known) for atom in eqn.inputs]
+    scalars = all(getattr(atom.type, "shape", None) == () for atom in (*eqn.inputs, *eqn.outputs))
+    if scalars and values and not eqn.op.control and not eqn.effects and all(value is not None for value in values):
+        known.update(zip(eqn.outputs, eqn.op.eval(*values, **eqn.params), strict=True))

@@ -1,0 +1,62 @@
+"""How much work a program is, about, and a clock: how often loops look whether somebody wants them to stop."""
+
+from __future__ import annotations
+
+import math
+import os
+
+from palladio.cpu.emit.emitter import Emitter, V
+from palladio.ir.core import Eqn, Literal, Program, subprograms
+from palladio.types.types import ArrayType
+
+CLOCK = os.name == "posix"
+"""Whether there is a clock that is read in some nanoseconds."""
+
+BETWEEN = 1 << 20
+"""Elements that are computed between two looks at the clock."""
+
+STEPS = 64
+"""Steps of loops between two looks, at most. A look costs as much as several small steps."""
+
+LONG = 16 * BETWEEN
+"""Elements whose computation takes long enough to look at the clock meanwhile."""
+
+PRODUCTS = 16
+"""Products of single numbers in a matrix product that take the time of one element."""
+
+
+def effort(program: Program) -> int:
+    """About how many elements a program computes. Loops whose count is known only at the call count as one step."""
+    return sum(map(_effort_of, program.eqns))
+
+
+def _effort_of(eqn: Eqn) -> int:
+    inner = sum(map(effort, subprograms(eqn)))
+    if eqn.op.name == "loop":
+        return inner * max(1, steps_of(eqn.inputs, eqn.params["step"]) or 1)
+    if eqn.op.name == "grid_call":
+        return inner * math.prod(size or 1 for size in eqn.params["grid"].sizes)
+    size = sum(var.type.size for var in eqn.outputs if isinstance(var.type, ArrayType))
+    if eqn.op.name == "dot_general":
+        lhs = eqn.inputs[0].type
+        depth = math.prod(lhs.shape[axis] for axis in eqn.params["contracting"][0])
+        return size * (1 + depth // PRODUCTS)
+    read = max((atom.type.size for atom in eqn.inputs if isinstance(atom.type, ArrayType)), default=0)
+    return inner + max(size, read)
+
+
+def steps_of(bounds: tuple[object, ...], step: int) -> int | None:
+    """The steps of a loop, if its bounds are literals."""
+    lower, upper = bounds[:2]
+    if isinstance(lower, Literal) and isinstance(upper, Literal):
+        return max(0, -(-(int(upper.value) - int(lower.value)) // step))
+    return None
+
+
+def quarters(e: Emitter, room: V) -> V:
+    """Quarters of a second since some time. `room` is the address of 16 bytes."""
+    e.declared["gettimeofday"] = "declare i32 @gettimeofday(ptr, ptr)"
+    e.value("i32", f"call i32 @gettimeofday({room}, ptr null)")
+    seconds = e.binary("shl", e.load("i64", room, 8), V("2", "i64"))
+    more = e.convert("zext", e.load("i32", e.pointer(room, 1, 8), 4), "i64")
+    return e.binary("add", seconds, e.binary("udiv", more, V("250000", "i64")))

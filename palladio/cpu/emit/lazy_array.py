@@ -1,0 +1,331 @@
+"""Tiles: the arrays of a kernel while it is compiled.
+
+A tile says how its element at an index is computed; nothing is computed until something needs it. A chain of
+element-by-element operations is so one loop. What is used several times, or in no order of its own, is first written
+to a buffer in the thread's arena.
+
+Laziness ends where memory changes: before a reference is written, every pending tile that reads it is written to a
+buffer (`Scope.settle`), unless the write replaces exactly the elements that each of its own elements is computed
+from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from palladio.cpu.emit import registers
+from palladio.cpu.emit.emitter import Emitter, Index, V
+from palladio.types import dtypes
+from palladio.types.dtypes import DType
+from palladio.types.types import ArrayType, Shape
+
+LINE_BYTES = 64
+
+STREAMED_LANES = 8 * registers.LANES
+"""The least length of rows that are written past the caches: shorter ones are mostly ends."""
+
+At = Callable[[Sequence[Index], int], V]
+Panel = Callable[["Tile", Index, int], None]
+Panels = Callable[[Panel, "tuple[Index, Index] | None", "Buffer | None"], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """Something that a program's references point to: an input, an output, scratch, an allocation.
+
+    Fields:
+        steady: nothing writes it during the call.
+        streamed: an output larger than the caches, every element of which is written once and not read.
+    """
+
+    name: str
+    steady: bool = False
+    streamed: bool = False
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Elements in memory: where the first one is, and how many elements lie between neighbours along each axis."""
+
+    base: V
+    strides: tuple[Index, ...]
+    shape: Shape
+    dtype: DType
+
+    @property
+    def type(self) -> ArrayType:
+        """The type of the array it holds."""
+        return ArrayType(self.shape, self.dtype)
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether the elements are known to lie one behind the other."""
+        return self.strides == row_major(self.shape)
+
+    def address(self, e: Emitter, index: Sequence[Index]) -> V:
+        """The address of an element."""
+        offset: Index = 0
+        for position, stride in zip(index, self.strides, strict=True):
+            offset = e.add(offset, e.mul(position, stride))
+        return e.pointer(self.base, offset, self.dtype.itemsize)
+
+    def at(self, e: Emitter, index: Sequence[Index], width: int) -> V:
+        """The elements from an index on along the last axis, in registers."""
+        if width == 1 or self.strides[-1] == 1:
+            return registers.load(e, self.address(e, index), self.dtype, width)
+        *lead, last = index
+        if self.strides[-1] == 0:
+            return e.splat(self.at(e, index, 1), width)
+        return e.gathered([self.at(e, (*lead, e.add(last, lane)), 1) for lane in range(width)])
+
+    def put(self, e: Emitter, index: Sequence[Index], value: V, width: int) -> None:
+        """Write the elements from an index on along the last axis."""
+        if width == 1 or self.strides[-1] == 1:
+            registers.store(e, value, self.address(e, index), self.dtype)
+            return
+        *lead, last = index
+        for lane in range(width):
+            registers.store(e, e.lane(value, lane), self.address(e, (*lead, e.add(last, lane))), self.dtype)
+
+
+def row_major(shape: Shape) -> tuple[int, ...]:
+    """The strides of an array whose elements lie one behind the other."""
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+@dataclass(eq=False)
+class Tile:
+    """An array, by how its elements are computed.
+
+    Fields:
+        type: the array type.
+        at: from an index and a width, the elements from there on along the last axis.
+        reads: the memory that computing an element reads; true where element [i] reads only what a whole view of that
+            memory has at [i].
+        cheap: whether computing an element twice costs no more than keeping it.
+        buffer: where its elements are, if they are in memory.
+        fill: writes all elements to a buffer in an order of its own; for tiles that are not computed element by
+            element.
+        plus: the tile with another added, for those that add to what is there while they are computed.
+        ramp: an axis and a number: the element at an index is the number plus the index along that axis.
+        spans: positions along axes, from the first below the second, outside of which all elements are zero or false.
+        panels: computes some rows, all for None, a few at a time; for tiles with `fill` that are matrices. For each few
+            it calls a function with a tile of the same type, of which the elements in these rows can be computed there,
+            with the first of them, and with their number. It may also be told in which buffer all rows end.
+        unless: a mask, a tile and a buffer: the elements are those of the tile where the mask is true, else those of
+            the buffer.
+        near: a buffer of the same shape; each element is computed from the one at its place there.
+        normal: whether no element is a subnormal number.
+        rounded: writes all elements to a buffer of bfloat16, for float32 sums that are rounded while they are computed.
+        alike: axes along which all elements are the same.
+        ahead: how many bytes behind each element the one is that is there for the next task.
+        depth: how many operations at most lie between an element and what is in memory.
+    """
+
+    type: ArrayType
+    at: At
+    reads: dict[Memory, bool] = field(default_factory=dict)
+    cheap: bool = False
+    buffer: Buffer | None = None
+    fill: Callable[[Buffer], None] | None = None
+    plus: Callable[[Tile], Tile] | None = None
+    ramp: tuple[int, Index] | None = None
+    spans: dict[int, tuple[Index, Index]] = field(default_factory=dict)
+    panels: Panels | None = None
+    unless: tuple[Tile, Tile, Buffer] | None = None
+    near: Buffer | None = None
+    normal: bool = False
+    rounded: Callable[[Buffer], None] | None = None
+    alike: frozenset[int] = frozenset()
+    ahead: V | None = None
+    depth: int = 0
+
+    @property
+    def shape(self) -> Shape:
+        """The shape."""
+        return self.type.shape
+
+    @property
+    def dtype(self) -> DType:
+        """The dtype."""
+        return self.type.dtype
+
+
+def merged(tiles: Sequence[Tile], aligned: bool = True) -> dict[Memory, bool]:
+    """What several tiles read together; not element by element, unless `aligned`."""
+    reads: dict[Memory, bool] = {}
+    for tile in tiles:
+        for memory, same in tile.reads.items():
+            reads[memory] = reads.get(memory, True) and same and aligned
+    return reads
+
+
+class Arena:
+    """Room for buffers in the memory of the running thread, laid out while compiling."""
+
+    ALIGNMENT = 64
+
+    def __init__(self, base: V) -> None:
+        self.base = base
+        self.size = 0
+
+    def buffer(self, e: Emitter, shape: Shape, dtype: DType) -> Buffer:
+        """A buffer of its own."""
+        start = self.size
+        used = math.prod(shape) * dtype.itemsize
+        self.size = -(-(start + used) // self.ALIGNMENT) * self.ALIGNMENT + self.ALIGNMENT
+        return Buffer(e.pointer(self.base, start, 1), row_major(shape), shape, dtype)
+
+
+def tile_of(e: Emitter, buffer: Buffer, memory: Memory | None = None) -> Tile:
+    """The tile whose elements a buffer holds; `memory` is what must not change while the tile is used."""
+    reads = {} if memory is None else {memory: True}
+    return Tile(buffer.type, lambda index, width: buffer.at(e, index, width), reads, True, buffer)
+
+
+def asking(e: Emitter, tile: Tile) -> Tile:
+    """A tile in memory that asks for the elements of the next task while its own are read."""
+    buffer, ahead = tile.buffer, tile.ahead
+    if buffer is None or ahead is None or buffer.strides[-1:] != (1,):
+        return tile
+
+    def at(index: Sequence[Index], width: int) -> V:
+        place = e.pointer(buffer.address(e, index), ahead, 1)
+        for offset in range(0, width * buffer.dtype.itemsize, LINE_BYTES) if width > 1 else ():
+            e.prefetch(e.pointer(place, offset, 1))
+        return tile.at(index, width)
+
+    return replace(tile, at=at, ahead=None)
+
+
+def scalar_tile(e: Emitter, value: V, dtype: DType) -> Tile:
+    """The tile of one scalar value."""
+    return Tile(ArrayType((), dtype), lambda index, width: e.splat(value, width), {}, True)
+
+
+def number_tile(e: Emitter, index: Index) -> Tile:
+    """An index or a size as the i32 scalar that programs see."""
+    value = V(str(index), "i32") if isinstance(index, int) else e.convert("trunc", index, "i32")
+    return scalar_tile(e, value, dtypes.INT32)
+
+
+def widths(extent: int) -> Iterator[tuple[int, int, int]]:
+    """How an axis is cut into vectors: (first element, end, width), the widest first."""
+    start, width = 0, registers.LANES
+    while start < extent:
+        while width > extent - start:
+            width //= 2
+        end = start + (extent - start) // width * width
+        yield start, end, width
+        start = end
+
+
+def for_each(e: Emitter, shape: Shape, body: Callable[[tuple[Index, ...], int], None]) -> None:
+    """Run `body(index, width)` over a shape, with vectors along the last axis."""
+    if not shape:
+        body((), 1)
+        return
+    _outer(e, shape, 0, (), body)
+
+
+def _outer(e: Emitter, shape: Shape, axis: int, index: tuple[Index, ...], body: Any) -> None:
+    if axis == len(shape) - 1:
+        for start, end, width in widths(shape[axis]):
+            with e.loop(start, end, width) as last:
+                body((*index, last), width)
+        return
+    with e.loop(0, shape[axis]) as position:
+        _outer(e, shape, axis + 1, (*index, position), body)
+
+
+def fill(e: Emitter, buffer: Buffer, value: object) -> None:
+    """Write one value to all elements."""
+    for_each(
+        e,
+        buffer.shape,
+        lambda index, width: buffer.put(e, index, registers.constant(e, np.asarray(value), buffer.dtype, width), width),
+    )
+
+
+def write(e: Emitter, tile: Tile, target: Buffer) -> None:
+    """Compute all elements of a tile into a buffer."""
+    if tile.fill is not None:
+        tile.fill(target)
+        return
+    for_each(e, tile.shape, lambda index, width: target.put(e, index, tile.at(index, width), width))
+
+
+def rows_of(e: Emitter, tile: Tile, first: Index, count: int) -> Tile:
+    """Some rows of a matrix that is computed element by element; a scalar stays as it is."""
+    if not tile.shape:
+        return tile
+    type = ArrayType((count, *tile.shape[1:]), tile.dtype)
+    return Tile(type, lambda index, width: tile.at((e.add(first, index[0]), *index[1:]), width), tile.reads)
+
+
+def some_rows(e: Emitter, tile: Tile, target: Buffer, first: Index, count: int) -> tuple[Tile, Buffer]:
+    """Some rows of a matrix, and of the buffer for all of it."""
+    shape = (count, *target.shape[1:])
+    return rows_of(e, tile, first, count), Buffer(target.address(e, (first, 0)), target.strides, shape, target.dtype)
+
+
+def row_by_row(e: Emitter, panels: Panels, function: Callable[[Tile], Tile], shown: Tile) -> Tile:
+    """A function, element by element, of a matrix that is computed a few rows at a time.
+
+    Args:
+        panels: how that is computed.
+        shown: what the function gives for it as a whole: its type, and what it reads.
+    """
+
+    def through(use: Panel, rows: tuple[Index, Index] | None, into: Buffer | None) -> None:
+        panels(lambda part, first, count: use(function(part), first, count), rows, into)
+
+    def fill_all(target: Buffer) -> None:
+        through(lambda part, first, count: write(e, *some_rows(e, part, target, first, count)), None, target)
+
+    return Tile(shown.type, shown.at, shown.reads, fill=fill_all, panels=through)
+
+
+def stream(e: Emitter, tile: Tile, target: Buffer) -> None:
+    """Compute all elements of a tile into memory past the caches, where its rows are long enough for that.
+
+    Whole vectors at multiples of their size are written so; memory need not be read first for what replaces whole
+    cache lines. The ends of a row that are none of these are written as usual, as vectors that overlap the others:
+    vectors under a mask take longer than all of them.
+    """
+    lanes, itemsize = registers.LANES, target.dtype.itemsize
+    if tile.fill is not None or not tile.shape or tile.shape[-1] < STREAMED_LANES or target.strides[-1] != 1:
+        write(e, tile, target)
+        return
+    *lead, extent = tile.shape
+
+    def row(index: tuple[Index, ...], width: int) -> None:
+        at = index[: len(lead)]
+        address = e.value("i64", f"ptrtoint {target.address(e, (*at, 0))} to i64")
+        missing = e.binary("and", e.binary("sub", V("0", "i64"), address), V(str(lanes * itemsize - 1), "i64"))
+        first = e.binary("udiv", missing, V(str(itemsize), "i64"))
+        ragged = None if extent % lanes else e.compare("icmp ne", first, V("0", "i64"))
+        with e.when(ragged):
+            for end in (0, extent - lanes):
+                target.put(e, (*at, end), tile.at((*at, end), lanes), lanes)
+        with e.loop(first, extent - lanes + 1, lanes) as last:
+            value = registers.to_memory(e, tile.at((*at, last), lanes), target.dtype)
+            e.stream(value, target.address(e, (*at, last)), lanes * itemsize)
+
+    for_each(e, (*lead, 1), row)
+
+
+def keep(e: Emitter, arena: Arena, tile: Tile) -> Tile:
+    """The tile with its elements in a buffer of their own, computed now. A scalar is kept in a register."""
+    if not tile.shape and tile.fill is None:
+        return scalar_tile(e, tile.at((), 1), tile.dtype)
+    target = arena.buffer(e, tile.shape, tile.dtype)
+    write(e, tile, target)
+    kept = tile_of(e, target)
+    kept.ramp, kept.spans = tile.ramp, tile.spans
+    return kept

@@ -1,0 +1,199 @@
+"""How each dtype is kept: in memory, and in registers while computing.
+
+bfloat16, float16 and the float8 kinds are `float` in registers, rounded after every operation to what their dtype can
+hold; bool is one bit in registers and one byte in memory.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from palladio.cpu.emit.emitter import Emitter, V, vector, width_of
+from palladio.cpu.runtime import host
+from palladio.types import dtypes
+from palladio.types.dtypes import DType
+
+LANES = 16
+"""Elements computed at a time along the last axis. LLVM cuts vectors that are wider than the machine's."""
+
+_INTEGERS = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
+
+
+@dataclass(frozen=True)
+class _Narrow:
+    """A float that no instruction converts.
+
+    Fields:
+        mantissa: its bits.
+        least: the least normal number; below it, numbers are as far apart as just above it.
+        largest: the largest number.
+        beyond: what larger ones are rounded to.
+    """
+
+    mantissa: int
+    least: float
+    largest: float
+    beyond: float
+
+
+_FLOAT16 = _Narrow(10, 2.0**-14, 65504.0, math.inf)
+_FLOAT8 = {
+    dtypes.FLOAT8_E4M3FN: _Narrow(3, 2.0**-6, 448.0, math.nan),
+    dtypes.FLOAT8_E5M2: _Narrow(2, 2.0**-14, 57344.0, math.inf),
+}
+
+
+def register(dtype: DType) -> str:
+    """The LLVM type of one element while computing."""
+    if dtype == dtypes.FLOAT64:
+        return "double"
+    if dtypes.is_float(dtype):
+        return "float"
+    return "i1" if dtype == dtypes.BOOL else _INTEGERS[dtype.itemsize]
+
+
+def stored(dtype: DType) -> str:
+    """The LLVM type of one element in memory."""
+    if dtype in (dtypes.FLOAT32, dtypes.FLOAT64):
+        return register(dtype)
+    return _INTEGERS[dtype.itemsize]
+
+
+def constant(e: Emitter, value: Any, dtype: DType, width: int = 1) -> V:
+    """A constant of a dtype in registers."""
+    number = float(np.asarray(value).astype(np.float64)) if dtypes.is_float(dtype) else int(np.asarray(value))
+    return e.constant(number, vector(register(dtype), width))
+
+
+def from_memory(e: Emitter, value: V, dtype: DType) -> V:
+    """What was loaded, as it is computed with."""
+    width = width_of(value.type)
+    if dtype == dtypes.FLOAT16:
+        return _from_half(e, value)
+    if dtype == dtypes.BFLOAT16:
+        wide = e.convert("zext", value, "i32")
+        return e.convert("bitcast", e.binary("shl", wide, e.constant(16, wide.type)), "float")
+    if dtype == dtypes.BOOL:
+        return e.compare("icmp ne", value, e.constant(0, vector("i8", width)))
+    if dtype == dtypes.FLOAT8_E5M2:  # the first half of a float16
+        wide = e.convert("zext", value, "i16")
+        return _from_half(e, e.binary("shl", wide, e.constant(8, wide.type)))
+    return _from_e4m3(e, value) if dtype == dtypes.FLOAT8_E4M3FN else value
+
+
+def _from_half(e: Emitter, value: V) -> V:
+    """The float16 of some bits: by an instruction, or by moving the exponent to where float32 has it."""
+    if host.current().converts_halves:
+        return e.convert("fpext", e.convert("bitcast", value, "half"), "float")
+    bits = e.convert("zext", value, "i32")
+    size = e.binary("and", bits, e.constant(0x7FFF, bits.type))
+    moved = e.binary("shl", size, e.constant(13, bits.type))
+    special = e.convert("bitcast", e.binary("or", moved, e.constant(0x7F800000, bits.type)), "float")
+    scaled = e.binary("fmul", e.convert("bitcast", moved, "float"), e.constant(2.0**112, special.type))
+    found = e.select(e.compare("icmp uge", size, e.constant(0x7C00, bits.type)), special, scaled)
+    signed = e.convert("bitcast", e.binary("shl", bits, e.constant(16, bits.type)), "float")
+    return e.intrinsic("copysign", found.type, found, signed)
+
+
+def _to_half(e: Emitter, value: V) -> V:
+    """The bits of a float32 that is a float16."""
+    if host.current().converts_halves:
+        return e.convert("bitcast", e.convert("fptrunc", value, "half"), "i16")
+    size = e.intrinsic("fabs", value.type, value)
+    infinite = e.constant(math.inf, value.type)
+    bits = e.convert("bitcast", e.binary("fmul", size, e.constant(2.0**-112, value.type)), "i32")
+    bits = e.binary("lshr", bits, e.constant(13, bits.type))
+    bits = e.select(e.compare("fcmp oeq", size, infinite), e.constant(0x7C00, bits.type), bits)
+    bits = e.select(e.compare("fcmp uno", size, size), e.constant(0x7E00, bits.type), bits)
+    sign = e.binary("lshr", e.convert("bitcast", value, "i32"), e.constant(16, bits.type))
+    return e.convert("trunc", e.binary("or", bits, e.binary("and", sign, e.constant(0x8000, bits.type))), "i16")
+
+
+def _from_e4m3(e: Emitter, value: V) -> V:
+    """The exponent moved to where float32 has it, which is right for subnormal numbers too."""
+    bits = e.convert("zext", value, "i32")
+    size = e.binary("and", bits, e.constant(0x7F, bits.type))
+    moved = e.convert("bitcast", e.binary("shl", size, e.constant(20, bits.type)), "float")
+    scaled = e.binary("fmul", moved, e.constant(2.0**120, moved.type))
+    signed = e.convert("bitcast", e.binary("shl", bits, e.constant(24, bits.type)), "float")
+    is_nan = e.compare("icmp eq", size, e.constant(0x7F, bits.type))
+    return e.intrinsic("copysign", scaled.type, e.select(is_nan, e.constant(math.nan, scaled.type), scaled), signed)
+
+
+def _to_e4m3(e: Emitter, value: V) -> V:
+    size = e.binary("fmul", e.intrinsic("fabs", value.type, value), e.constant(2.0**-120, value.type))
+    bits = e.convert("bitcast", size, "i32")
+    bits = e.binary("lshr", bits, e.constant(20, bits.type))
+    bits = e.select(e.compare("fcmp uno", value, value), e.constant(0x7F, bits.type), bits)
+    sign = e.binary("lshr", e.convert("bitcast", value, "i32"), e.constant(24, bits.type))
+    return e.convert("trunc", e.binary("or", bits, e.binary("and", sign, e.constant(0x80, bits.type))), "i8")
+
+
+def to_memory(e: Emitter, value: V, dtype: DType) -> V:
+    """What is computed with, as it is stored. A rounded value loses nothing."""
+    if dtype == dtypes.FLOAT16:
+        return _to_half(e, value)
+    if dtype == dtypes.BFLOAT16:
+        bits = e.convert("bitcast", value, "i32")
+        return e.convert("trunc", e.binary("lshr", bits, e.constant(16, bits.type)), "i16")
+    if dtype == dtypes.FLOAT8_E5M2:
+        bits = _to_half(e, value)
+        return e.convert("trunc", e.binary("lshr", bits, e.constant(8, bits.type)), "i8")
+    if dtype == dtypes.FLOAT8_E4M3FN:
+        return _to_e4m3(e, value)
+    return e.convert("zext", value, "i8") if dtype == dtypes.BOOL else value
+
+
+def rounded(e: Emitter, value: V, dtype: DType) -> V:
+    """A `float` result rounded to the nearest, even, that the dtype holds; other dtypes as they are."""
+    if dtype == dtypes.FLOAT16:
+        if not host.current().converts_halves:
+            return _rounded_narrow(e, value, _FLOAT16)
+        return e.convert("fpext", e.convert("fptrunc", value, "half"), "float")
+    if dtype in _FLOAT8:
+        return _rounded_narrow(e, value, _FLOAT8[dtype])
+    return _shortened(e, value, 16) if dtype == dtypes.BFLOAT16 else value
+
+
+def _shortened(e: Emitter, value: V, dropped: int) -> V:
+    """The nearest number whose last bits are 0, so many of them, the even one of two."""
+    bits = e.convert("bitcast", value, "i32")
+    odd = e.binary("and", e.binary("lshr", bits, e.constant(dropped, bits.type)), e.constant(1, bits.type))
+    up = e.binary("add", e.binary("add", bits, e.constant((1 << dropped - 1) - 1, bits.type)), odd)
+    kept = e.binary("and", up, e.constant(-(1 << dropped), bits.type))
+    nan = e.constant(0x7FC00000, bits.type)
+    is_number = e.compare("fcmp ord", value, value)
+    return e.convert("bitcast", e.select(is_number, kept, nan), "float")
+
+
+def _rounded_narrow(e: Emitter, value: V, kind: _Narrow) -> V:
+    type = value.type
+    normal = _shortened(e, value, 23 - kind.mantissa)
+    size = e.intrinsic("fabs", type, normal)
+    beyond = e.intrinsic("copysign", type, e.constant(kind.beyond, type), value)
+    normal = e.select(e.compare("fcmp ogt", size, e.constant(kind.largest, type)), beyond, normal)
+    # Adding a number whose last bit is the distance of subnormal numbers rounds to them.
+    large = e.constant(1.5 * 2.0 ** (23 - kind.mantissa) * kind.least, type)
+    whole = e.intrinsic("fabs", type, value)
+    small = e.binary("fsub", e.binary("fadd", whole, large), large)
+    small = e.intrinsic("copysign", type, small, value)
+    return e.select(e.compare("fcmp olt", whole, e.constant(kind.least, type)), small, normal)
+
+
+def multiply_add(e: Emitter, x: V, y: V, total: V) -> V:
+    """`x * y + total` of floats, rounded once where the host has an instruction for it."""
+    return e.intrinsic("fma" if host.current().fuses else "fmuladd", total.type, x, y, total)
+
+
+def load(e: Emitter, address: V, dtype: DType, width: int) -> V:
+    """Neighbouring elements from memory."""
+    return from_memory(e, e.load(vector(stored(dtype), width), address, dtype.itemsize), dtype)
+
+
+def store(e: Emitter, value: V, address: V, dtype: DType) -> None:
+    """Neighbouring elements to memory."""
+    e.store(to_memory(e, value, dtype), address, dtype.itemsize)

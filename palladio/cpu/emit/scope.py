@@ -1,0 +1,460 @@
+"""The equations of one program while they are compiled.
+
+What each variable is, and when a lazy tile must be computed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from palladio.base.errors import PalladioNotImplementedError, attach
+from palladio.cpu.analysis.work import BETWEEN, CLOCK, STEPS, quarters
+from palladio.cpu.emit import registers
+from palladio.cpu.emit.emitter import Emitter, Index, V, vector
+from palladio.cpu.emit.lazy_array import (
+    Arena,
+    Buffer,
+    Memory,
+    Tile,
+    asking,
+    fill,
+    keep,
+    row_by_row,
+    scalar_tile,
+    tile_of,
+    widths,
+)
+from palladio.cpu.emit.zero_ranges import annotate
+from palladio.cpu.runtime.callbacks import LOOK, Callback
+from palladio.ir.core import Atom, Eqn, Literal, Program, Var
+from palladio.types import dtypes
+from palladio.types.effects import EffectKind
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where it is noted, in bytes, what of a block has been begun, which has no values before: all, or each row."""
+
+    mark: V
+    buffer: Buffer
+    rows: int = 1
+
+    def ensure(self, e: Emitter) -> None:
+        """Give what has not been begun uninitialised values."""
+        nothing = dtypes.uninitialized(self.buffer.dtype)
+        with e.loop(0, self.rows) as row:
+            mark = e.pointer(self.mark, row, 1)
+            with e.when(e.compare("icmp eq", e.load("i8", mark, 1), V("0", "i8"))):
+                fill(e, self.buffer if self.rows == 1 else self.row(e, row), nothing)
+                e.store(V("1", "i8"), mark, 1)
+
+    def row(self, e: Emitter, row: Index) -> Buffer:
+        """The part of the block that a mark is for."""
+        base = self.buffer.address(e, (row, *[0] * (len(self.buffer.shape) - 1)))
+        return Buffer(base, self.buffer.strides[1:], self.buffer.shape[1:], self.buffer.dtype)
+
+    def note(self, e: Emitter) -> None:
+        """All of the block has been begun."""
+        for start, end, width in widths(self.rows):
+            with e.loop(start, end, width) as row:
+                e.store(e.constant(1, vector("i8", width)), e.pointer(self.mark, row, 1), 1)
+
+    def note_row(self, e: Emitter, row: Index) -> None:
+        """A row has been begun."""
+        e.store(V("1", "i8"), e.pointer(self.mark, row if self.rows > 1 else 0, 1), 1)
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a reference points to. `start`: for a block that nothing has written to before the call."""
+
+    memory: Memory
+    buffer: Buffer
+    start: Start | None = None
+
+
+Entry = Tile | Place
+Rule = Callable[..., Sequence[Tile]]
+
+
+class Refused(PalladioNotImplementedError):
+    """A program that this target does not compile. The message is the reason, for the user."""
+
+    op: str | None = None
+
+    def name(self, op: str) -> None:
+        """Say which operation it is, unless that has been said."""
+        if self.op is None:
+            self.op, self.rule = op, f"{op} is not compiled for the CPU: {self.rule}"
+
+
+class Answer:
+    """What a kernel returns."""
+
+    OVER = 0
+    AGAIN = 1
+    STUCK = 2
+    FAILED = 3
+    ASKED = 4  # something that Python was asked for has failed
+
+
+class Notes:
+    """Words in a thread's arena that are 0 when a call begins: what the thread remembers from one step to the next."""
+
+    COUNT = 512
+
+    def __init__(self, e: Emitter, arena: Arena) -> None:
+        self.e = e
+        self.buffer = arena.buffer(e, (self.COUNT,), dtypes.INT64)
+        self.used = 0
+
+    def take(self, count: int) -> Buffer | None:
+        """Some of them, if there are so many left."""
+        if self.used + count > self.COUNT:
+            return None
+        self.used += count
+        base = self.e.pointer(self.buffer.base, self.used - count, dtypes.INT64.itemsize)
+        return Buffer(base, (1,), (count,), dtypes.INT64)
+
+
+class Function:
+    """What all programs of one compiled function share: its text, its arena, its rules."""
+
+    def __init__(self, e: Emitter, arena: Arena, rules: Mapping[str, Rule], refused: Mapping[str, str]) -> None:
+        self.e = e
+        self.arena = arena
+        self.rules = rules
+        self.refused = refused
+        self.slots: list[str] = []
+        self.notes: Notes | None = None
+        # What Python does for the kernel, where the address of the function is that asks it, and whether it is asked.
+        self.callbacks: list[Callback] = []
+        self.caller: V | None = None
+        self.asks = False
+        self.clock: list[V] = []
+        self.eqn: Eqn | None = None
+        # The memories of which packed blocks are kept from one step to the next.
+        self.packed: set[Memory] = set()
+        # For blocks that nothing writes: where this step's is, and what emits where that of a later step will be.
+        self.later: dict[Memory, tuple[V, Callable[[int], V]]] = {}
+        # For blocks that nothing writes: how many bytes behind this task's the next one's is.
+        self.ahead: dict[Memory, V] = {}
+        # The number of steps of the innermost sequential grid axis, if known, and which of them this is.
+        self.innermost: tuple[Index, int] = (0, 1)
+        # The memories that others change meanwhile, where the function lets them.
+        self.shared: set[Memory] = set()
+
+    def ask(self, number: int, addresses: Sequence[V] = ()) -> None:
+        """Ask Python for something, with the addresses of values, and return from the kernel if it fails."""
+        e = self.e
+        table = self.arena.buffer(e, (1 + len(addresses),), dtypes.INT64)
+        for place, word in enumerate((V(str(number), "i64"), *addresses)):
+            e.store(word, table.address(e, (place,)), 8)
+        if self.caller is None:
+            raise Refused("nobody answers this kernel")
+        function = e.load("ptr", self.caller, 8)
+        failed = e.compare("icmp ne", e.value("i32", f"call i32 {function.text}({table.base})"), V("0", "i32"))
+        self.asks = True
+        with e.when(failed):
+            self.give_up()
+
+    def give_up(self) -> None:
+        """Return from the kernel, which has failed."""
+        self.e.line("ret i32 1")
+        self.e.label(self.e.fresh("never"))
+
+    def require(self, condition: V | None) -> None:
+        """Go on only if a condition holds. If not, the evaluator, or the machine, tells what is wrong."""
+        if condition is not None:
+            self.asks = True  # what it returns is looked at
+            with self.e.when(self.e.binary("xor", condition, V("true", "i1"))):
+                self.e.line(f"ret i32 {Answer.STUCK}")
+                self.e.label(self.e.fresh("never"))
+
+    def lets_others(self, eqn: Eqn) -> bool:
+        """Whether others may go on, and change memory, while an equation runs."""
+        return False
+
+    def look(self, work: int = 0) -> None:
+        """In a step of a long loop: ask now and then whether to go on. `work`: about how many elements it computes."""
+        if not CLOCK or self.caller is None:
+            return
+        e = self.e
+        if not self.clock:
+            self.clock = [self.slot("i64"), self.slot("i64"), self.slot("[2 x i64]")]
+            self.slots += [f"  store i64 0, ptr {slot.text}" for slot in self.clock[:2]]
+        counted, last, room = self.clock
+        weight = min(BETWEEN, max(BETWEEN // STEPS, work))
+        count = e.binary("add", e.load("i64", counted, 8), V(str(weight), "i64"))
+        e.store(count, counted, 8)
+        some = e.compare("icmp uge", count, V(str(BETWEEN), "i64"))
+        with e.when(some):
+            e.store(V("0", "i64"), counted, 8)
+            now = quarters(e, room)
+            before = e.load("i64", last, 8)
+            e.store(now, last, 8)
+            begun = e.compare("icmp ne", before, V("0", "i64"))
+            with e.when(e.binary("and", begun, e.compare("icmp ne", now, before))):
+                self.ask(LOOK)
+
+    def slot(self, type: str) -> V:
+        """A place on the stack for one value."""
+        name = "%" + self.e.fresh("slot")
+        self.slots.append(f"  {name} = alloca {type}")
+        return V(name, "ptr")
+
+    def run(self, program: Program, inputs: Sequence[Entry]) -> list[Tile]:
+        """Emit a program; returns its outputs, which may still be lazy."""
+        scope = Scope(self, program, inputs)
+        for eqn in program.eqns:
+            with attach(eqn.location, f"compiling {eqn.op.name}"):
+                try:
+                    scope.equation(eqn)
+                except Refused as refused:
+                    refused.name(eqn.op.name)
+                    raise
+        return [scope.tile(atom) for atom in program.outputs]
+
+
+ALONE = frozenset({"add", "sub", "mul", "div", "max", "min", "neg", "exp", "select"})
+"""Operations whose result at an index needs nothing but the operands there."""
+
+
+DEEPEST = 64
+"""Operations one behind the other that are one loop: each is a call inside that of the next while code is made."""
+
+ROW_BY_ROW = frozenset({"convert", "select"})
+"""Operations element by element that are applied to a matrix while it is computed, a few rows at a time."""
+
+
+def reduces_rows(eqn: Eqn | None, atom: Atom) -> bool:
+    """Whether an equation goes through the elements of an array row by row, each once."""
+    if eqn is None or not eqn.op.name.startswith("reduce_") or eqn.inputs != (atom,):
+        return False
+    return len(atom.type.shape) - 1 in eqn.params["axes"]
+
+
+class Scope:
+    """One program being emitted."""
+
+    def __init__(self, function: Function, program: Program, inputs: Sequence[Entry]) -> None:
+        self.function = function
+        self.e = function.e
+        self.arena = function.arena
+        self.entries: dict[Var, Entry] = dict(zip(program.inputs, inputs, strict=True))
+        self.program = program
+        self.uses: Counter[Var] = Counter()
+        for eqn in program.eqns:
+            self.uses.update(atom for atom in eqn.inputs if isinstance(atom, Var))
+        self.uses.update(atom for atom in program.outputs if isinstance(atom, Var))
+        # References of which a block is loaded only for the rows that a store leaves as they were.
+        self.staying: set[Var] = set()
+        self.first_use: dict[Atom, Eqn] = {}
+        for eqn in program.eqns:
+            for atom in eqn.inputs:
+                self.first_use.setdefault(atom, eqn)
+
+    def entry(self, atom: Atom) -> Entry:
+        """What a variable or literal is."""
+        if isinstance(atom, Literal):
+            dtype = atom.type.dtype
+            return scalar_tile(self.e, registers.constant(self.e, atom.value, dtype), dtype)
+        return self.entries[atom]
+
+    def tile(self, atom: Atom) -> Tile:
+        """The tile of an array variable or literal."""
+        found = self.entry(atom)
+        if not isinstance(found, Tile):
+            raise Refused("a reference stands where an array is needed")
+        return found
+
+    def keep(self, tile: Tile) -> Tile:
+        """The tile, computed into a buffer or register of its own."""
+        return keep(self.e, self.arena, tile)
+
+    def settle(self, *memories: Memory, apart: Tile | None = None) -> None:
+        """Compute every tile that is still needed and reads memory that is about to change, `apart` from one."""
+        for var, entry in self.entries.items():
+            if not isinstance(entry, Tile) or not self.uses[var] > 0 or entry is apart:
+                continue
+            if any(memory in entry.reads for memory in memories):
+                self.entries[var] = self.keep(entry)
+
+    def equation(self, eqn: Eqn) -> None:
+        """Emit one equation."""
+        name = eqn.op.name
+        if name in self.function.refused:
+            raise Refused(self.function.refused[name])
+        written = [var for kind, var in eqn.effects if var is not None and kind is not EffectKind.READ]
+        if self.function.lets_others(eqn):
+            self.settle(*self.function.shared)
+        if eqn.op.control or len(written) > 1:
+            for var in written:
+                self.settle(self.place(var).memory)
+        elif written:
+            self.settle(self.place(written[0]).memory, apart=self.stored_tile(eqn))
+        for atom in eqn.inputs:
+            if isinstance(atom, Var):
+                self.uses[atom] -= 1
+        self.begin(eqn)
+        inputs = [self.ready(self.keep_in_passing(atom, eqn), eqn) for atom in eqn.inputs]
+        inputs = [self.last_seen(entry, atom) for entry, atom in zip(inputs, eqn.inputs, strict=True)]
+        self.function.eqn = eqn
+        lazily = self.row_by_row(name, inputs, **eqn.params)
+        outputs = self.function.rules[name](self, *inputs, **eqn.params) if lazily is None else (lazily,)
+        annotate(self.e, eqn, inputs, outputs)
+        depth = 1 + max((entry.depth for entry in inputs if isinstance(entry, Tile)), default=0)
+        for var, tile in zip(eqn.outputs, outputs, strict=True):
+            tile.depth = 0 if tile.buffer is not None else max(depth, tile.depth)
+            shared = self.uses[var] > 1 and not tile.cheap and tile.buffer is None
+            later = tile.fill is None and reduces_rows(self.first_use.get(var), var)
+            deep = tile.depth > DEEPEST and tile.unless is None  # what stays as it was may not have been begun
+            self.entries[var] = self.keep(tile) if (shared and not later) or deep else tile
+
+    def keep_in_passing(self, atom: Atom, eqn: Eqn) -> Entry:
+        """An input; one that is needed again is written to a buffer while a reduction goes through its elements."""
+        entry = self.entry(atom)
+        lazy = isinstance(entry, Tile) and entry.buffer is None and entry.fill is None and not entry.cheap
+        if not lazy or not self.uses[atom] or not reduces_rows(eqn, atom):  # type: ignore[index]
+            return entry
+        buffer = self.destination(atom, eqn) or self.arena.buffer(self.e, entry.shape, entry.dtype)  # type: ignore
+
+        def at(index: Sequence[Index], width: int) -> V:
+            value = entry.at(index, width)  # type: ignore[union-attr]
+            buffer.put(self.e, index, value, width)
+            return value
+
+        self.entries[atom] = tile_of(self.e, buffer)  # type: ignore[index]
+        return replace(entry, at=at)
+
+    def last_seen(self, entry: Entry, atom: Atom) -> Entry:
+        """An input; while its elements are gone through for the last time, those of the next task are asked for."""
+        if isinstance(entry, Tile) and entry.ahead is not None and not self.uses[atom]:  # type: ignore[index]
+            return asking(self.e, entry)
+        return entry
+
+    def destination(self, atom: Atom, passed: Eqn) -> Buffer | None:
+        """The block that an array's elements end in, each after operations on it alone, if nothing else happens there.
+
+        What is written there early need not be kept elsewhere meanwhile.
+        """
+        eqns = iter(self.program.eqns)
+        next(eqn for eqn in eqns if eqn is passed)
+        seen: list[Eqn] = []
+        for eqn in eqns:
+            seen.append(eqn)
+            if atom not in eqn.inputs:
+                continue
+            if eqn.op.name == "store" and eqn.inputs[1] is atom and not eqn.params["transforms"]:
+                return self.untouched(eqn.inputs[0], atom, seen[:-1])
+            (out,) = eqn.outputs if len(eqn.outputs) == 1 else (None,)
+            if eqn.op.name not in ALONE or out is None or out.type != atom.type or self.uses[atom] != 1:
+                return None
+            atom = out
+        return None
+
+    def untouched(self, ref: Atom, atom: Atom, eqns: Sequence[Eqn]) -> Buffer | None:
+        """The block of a reference if an array fits there, no equation of these touches it and no tile reads it."""
+        place = self.place(ref)
+        fits = place.buffer.type == atom.type and place.buffer.strides[-1:] == (1,)
+        if self.uses[atom] != 1 or not fits or place.memory.streamed:
+            return None
+        others = [entry for var, entry in self.entries.items() if self.uses[var] > 0]
+        read = any(isinstance(entry, Tile) and place.memory in entry.reads for entry in others)
+        touched = any(
+            isinstance(entry, Place) and entry.memory is place.memory
+            for eqn in eqns
+            for entry in (self.entries.get(var) for var in eqn.inputs if isinstance(var, Var))
+        )
+        return None if read or touched else place.buffer
+
+    def begin(self, eqn: Eqn) -> None:
+        """Begin the blocks that an equation touches, unless it replaces all of one."""
+        for position, atom in enumerate(eqn.inputs):
+            entry = self.entries.get(atom) if isinstance(atom, Var) else None
+            if eqn.op.control or not isinstance(entry, Place) or entry.start is None:
+                continue
+            if position == 0 and self.stays(eqn, entry.start):
+                self.staying.add(atom)  # type: ignore[arg-type]
+            elif eqn.op.name == "store" and position == 0 and not eqn.params["transforms"]:
+                self.begin_stored(eqn, entry)
+            else:
+                entry.start.ensure(self.e)
+
+    def begin_stored(self, eqn: Eqn, place: Place) -> None:
+        """Begin a block that is stored to: what is chosen to stay as it was may not have been."""
+        value = self.entry(eqn.inputs[1])
+        unless = value.unless if isinstance(value, Tile) else None
+        if eqn.inputs[0] not in self.staying:
+            place.start.note(self.e)  # type: ignore[union-attr]
+        elif unless is None or unless[2] != place.buffer or 1 not in unless[0].alike:
+            place.start.ensure(self.e)  # type: ignore[union-attr]
+
+    def stays(self, load: Eqn, start: Start) -> bool:
+        """Whether a block is loaded only for what a choice leaves as it was, which is stored there before all else."""
+        if load.op.name != "load" or load.params["transforms"] or start.rows == 1:
+            return False
+        (var,) = load.outputs
+        select = self.first_use.get(var)
+        if select is None or select.op.name != "select" or var in select.inputs[:2] or self.uses[var] != 1:
+            return False
+        (chosen,) = select.outputs
+        eqns = iter(self.program.eqns)
+        next(eqn for eqn in eqns if eqn is load)
+        for eqn in eqns:
+            if eqn.op.name == "store" and eqn.inputs == (load.inputs[0], chosen) and not eqn.params["transforms"]:
+                return self.uses[chosen] == 1
+            if eqn.op.control or any(kind is not EffectKind.READ for kind, _ in eqn.effects):
+                return False
+        return False
+
+    def place(self, atom: Atom) -> Place:
+        """Where a reference variable points."""
+        found = self.entry(atom)
+        if not isinstance(found, Place):
+            raise Refused("an array stands where a reference is needed")
+        return found
+
+    def stored_tile(self, eqn: Eqn) -> Tile | None:
+        """The tile that a store writes, if nothing else needs it.
+
+        The store itself sees to it that it is read in time.
+        """
+        atom = eqn.inputs[1] if len(eqn.inputs) > 1 else None
+        if isinstance(atom, Var) and self.uses[atom] == 1:
+            entry = self.entries[atom]
+            return entry if isinstance(entry, Tile) else None
+        return None
+
+    def lone_panels(self, eqn: Eqn) -> bool:
+        """Whether one input of an equation, and no more, is computed in an order of its own, a few rows at a time."""
+        lazy = [entry for entry in map(self.entry, eqn.inputs) if isinstance(entry, Tile) and entry.fill is not None]
+        return len(lazy) == 1 and lazy[0].panels is not None
+
+    def row_by_row(self, name: str, inputs: Sequence[Entry], **params: object) -> Tile | None:
+        """An operation applied to a matrix while it is computed, if that is what one of the inputs is."""
+        lazy = [n for n, entry in enumerate(inputs) if isinstance(entry, Tile) and entry.panels is not None]
+        if name not in ROW_BY_ROW or len(lazy) != 1:
+            return None
+        before, behind, rule = inputs[: lazy[0]], inputs[lazy[0] + 1 :], self.function.rules[name]
+
+        def applied(part: Entry) -> Tile:
+            (found,) = rule(self, *before, part, *behind, **params)
+            return found
+
+        whole: Tile = inputs[lazy[0]]  # type: ignore[assignment]
+        found = row_by_row(self.e, whole.panels, applied, applied(whole))  # type: ignore[arg-type]
+        if whole.rounded is not None and name == "convert" and found.dtype == dtypes.BFLOAT16:
+            found.fill = whole.rounded
+        return found
+
+    def ready(self, entry: Entry, eqn: Eqn) -> Entry:
+        """An input as its rule wants it: only some take a tile that has an order of its own."""
+        taken = eqn.op.name in ("add", "store") or (eqn.op.name in ROW_BY_ROW and self.lone_panels(eqn))
+        if isinstance(entry, Tile) and entry.fill is not None and not taken:
+            return self.keep(entry)
+        if isinstance(entry, Tile) and eqn.op.name in ("loop", "repeat") and not entry.cheap and entry.buffer is None:
+            return self.keep(entry)
+        return entry

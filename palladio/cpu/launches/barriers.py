@@ -1,0 +1,247 @@
+"""Barriers and semaphores on the CPU: words in memory, changed by one thread of the system.
+
+A barrier is two words: what has arrived in the phase under way, and the completed phases; those of an array lie apart,
+first all of the one, then all of the other. A semaphore is its count.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from palladio.cpu.access.memory import as_index, viewed
+from palladio.cpu.emit.emitter import Emitter, Index, V
+from palladio.cpu.emit.lazy_array import Buffer, Tile, scalar_tile
+from palladio.cpu.emit.scope import Refused, Rule, Scope
+from palladio.cpu.launches.coroutines import WORD, Site, Thread, moved
+from palladio.ops.references.memory import Transforms
+from palladio.types import dtypes
+from palladio.types.attributes import Arrivals
+from palladio.types.transforms import Operand, Peer
+
+
+def agent_of(scope: Scope) -> Thread:
+    """The program that waits, which is emitted."""
+    if not isinstance(scope.function, Thread):
+        raise Refused("a grid kernel that waits")
+    return scope.function
+
+
+def reached(scope: Scope, site: Site, stack: Transforms, operands: Sequence[Tile]) -> tuple[Buffer, Transforms]:
+    """The buffer that a stack of transforms reaches, its own or a peer's, and the transforms within it."""
+    if not stack or not isinstance(stack[0], Peer):
+        return site.buffer, stack
+    e = scope.e
+    if site.private:
+        agent_of(scope).require(V("false", "i1"))
+    distance: Index = 0
+    for sibling, there in zip(site.siblings, blocks_of(scope, site, stack, operands), strict=True):
+        if there is not sibling.here:
+            inside = e.compare("icmp ult", e.index(there), V(str(sibling.size), "i64"))
+            agent_of(scope).require(inside)
+            distance = e.add(distance, e.mul(e.sub(there, sibling.here), sibling.stride))
+    return moved(site.buffer, e, distance), stack[1:]
+
+
+def blocks_of(scope: Scope, site: Site, stack: Transforms, operands: Sequence[Tile]) -> list[Index]:
+    """The index, along each axis of a buffer's siblings, of the one that a stack of transforms reaches.
+
+    Other axes, along which there is one for all, make no difference.
+    """
+    named = dict(stack[0].blocks) if stack and isinstance(stack[0], Peer) else {}
+    found: list[Index] = []
+    for sibling in site.siblings:
+        block = named.get(sibling.name)
+        if isinstance(block, Operand):
+            found.append(as_index(scope, operands[block.position]))
+        else:
+            found.append(sibling.here if block is None else block)
+    return found
+
+
+def across(scope: Scope, site: Site, names: Sequence[str], stack: Transforms) -> list[Index]:
+    """How far behind the buffer that a stack reaches those are that it reaches from the neighbours along axes.
+
+    A neighbour is another block along one of the axes. Where the stack says which block it means, it is the same.
+    """
+    e = scope.e
+    named = dict(stack[0].blocks) if stack and isinstance(stack[0], Peer) else {}
+    found: list[Index] = []
+    for sibling in site.siblings:
+        if sibling.name in names:
+            for step in range(1, sibling.size):
+                there = e.binary("urem", e.index(e.add(sibling.here, step)), V(str(sibling.size), "i64"))
+                distance = e.mul(e.sub(there, sibling.here), sibling.stride)
+                found.append(0 if sibling.name in named else distance)
+    return found
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One barrier or semaphore: the addresses of its words."""
+
+    first: V
+    completed: V
+    observed: V | None
+
+
+def slot_of(scope: Scope, site: Site, stack: Transforms, operands: Sequence[Tile]) -> Slot:
+    """The one barrier or semaphore that a stack of transforms reaches. One outside of its array ends the launch."""
+    e = scope.e
+    buffer, rest = reached(scope, site, stack, operands)
+    view = viewed(scope, buffer, rest, operands)
+    agent_of(scope).require(e.truth(view.guards))
+    address = view.buffer.base
+    completed = e.pointer(address, math.prod(buffer.shape), WORD)
+    return Slot(address, completed, _observed(scope, site, stack, operands, (address, buffer.base)))
+
+
+def _observed(scope: Scope, site: Site, stack: Transforms, operands: Sequence[Tile], bases: tuple[V, V]) -> V | None:
+    """Where this thread counts what it has seen of a barrier, by the addresses of the barrier and of its array."""
+    e = scope.e
+    reaches = stack and isinstance(stack[0], Peer)
+    if site.observed is None or (reaches and not site.apart):
+        return None  # nobody waits at a peer's
+    observed = site.observed
+    if site.apart:
+        number: Index = 0
+        for sibling, there in zip(site.siblings, blocks_of(scope, site, stack, operands), strict=True):
+            number = e.add(e.mul(number, sibling.size), there)
+        observed = e.pointer(observed, e.mul(number, site.slots), WORD)
+    if bases[0] is not bases[1]:
+        ends = [e.value("i64", f"ptrtoint {base} to i64") for base in bases]
+        observed = e.pointer(observed, e.binary("sub", *ends), 1)
+    return observed
+
+
+def add_to(e: Emitter, address: V, amount: Index) -> V:
+    """Add to a word; returns the sum."""
+    total = e.binary("add", e.load("i64", address, WORD), e.index(amount))
+    e.store(total, address, WORD)
+    return total
+
+
+def arrive(e: Emitter, slot: Slot, units: int, needed: int) -> None:
+    """Arrive at a barrier; the last arrival of a phase completes it."""
+    if units == needed:
+        add_to(e, slot.completed, 1)
+        return
+    arrived = add_to(e, slot.first, units)
+    full = e.compare("icmp sge", arrived, V(str(needed), "i64"))
+    rest = e.select(full, e.index(e.sub(arrived, needed)), arrived)
+    e.store(rest, slot.first, WORD)
+    add_to(e, slot.completed, e.convert("zext", full, "i64"))
+
+
+def apart(e: Emitter, slot: Slot, distance: Index) -> Slot:
+    """The same barrier of another block."""
+    return Slot(e.pointer(slot.first, distance, 1), e.pointer(slot.completed, distance, 1), None)
+
+
+def _barrier_arrive(
+    scope: Scope, site: Site, predicate: Tile, *indices: Tile, transforms: Transforms
+) -> Sequence[Tile]:
+    e = scope.e
+    arrivals = site.type.attribute(Arrivals) if site.type is not None else None
+    axes = arrivals.cluster_axes if arrivals is not None else ()
+    with e.when(condition_of(predicate)):
+        slot = slot_of(scope, site, transforms, indices)
+        arrive(e, slot, site.units, site.needed)
+        for distance in across(scope, site, axes, transforms):
+            arrive(e, apart(e, slot, distance), site.units, site.needed)
+    return ()
+
+
+def condition_of(predicate: Tile) -> V | None:
+    """A predicate; None for one that always holds."""
+    value = predicate.at((), 1)
+    return None if value.text == "true" else value
+
+
+def _own_slot(scope: Scope, site: Site, stack: Transforms, operands: Sequence[Tile]) -> tuple[Slot, V]:
+    slot = slot_of(scope, site, stack, operands)
+    return slot, slot.observed  # type: ignore[return-value]  # barriers at which somebody waits have it
+
+
+def _unseen(e: Emitter, slot: Slot, observed: V) -> V:
+    """Whether there is a completion to see. The hardware compares parities."""
+    both = [e.load("i64", address, WORD) for address in (slot.completed, observed)]
+    return e.convert("trunc", e.binary("sub", *both), "i1")
+
+
+def _barrier_wait(scope: Scope, site: Site, *indices: Tile, transforms: Transforms) -> Sequence[Tile]:
+    e = scope.e
+    slot, observed = _own_slot(scope, site, transforms, indices)
+    agent_of(scope).wait(lambda: _unseen(e, slot, observed))
+    add_to(e, observed, 1)
+    return ()
+
+
+def _barrier_sync(scope: Scope, site: Site, *indices: Tile, transforms: Transforms) -> Sequence[Tile]:
+    e = scope.e
+    slot, observed = _own_slot(scope, site, transforms, indices)
+    phase = e.load("i64", slot.completed, WORD)
+    arrive(e, slot, site.units, site.needed)
+    agent_of(scope).wait(lambda: e.compare("icmp ne", e.load("i64", slot.completed, WORD), phase))
+    e.store(e.index(e.add(phase, 1)), observed, WORD)
+    return ()
+
+
+def _barrier_test(scope: Scope, site: Site, *indices: Tile, transforms: Transforms) -> Sequence[Tile]:
+    """Who tests in a loop lets the others go on."""
+    e = scope.e
+    slot, observed = _own_slot(scope, site, transforms, indices)
+    agent_of(scope).turn(only_looks=True)
+    come = _unseen(e, slot, observed)
+    add_to(e, observed, e.convert("zext", come, "i64"))
+    return (scalar_tile(e, come, dtypes.BOOL),)
+
+
+def _amount(scope: Scope, tile: Tile) -> V:
+    return as_index(scope, tile)
+
+
+def _signal(scope: Scope, site: Site, amount: Tile, *indices: Tile, transforms: Transforms) -> Sequence[Tile]:
+    add_to(scope.e, slot_of(scope, site, transforms, indices).first, _amount(scope, amount))
+    return ()
+
+
+def wait_for(scope: Scope, slot: Slot, amount: Index, decrement: bool) -> None:
+    """Wait until a semaphore is high enough, and take the amount off it."""
+    e = scope.e
+    wanted = e.index(amount)
+    agent_of(scope).wait(lambda: e.compare("icmp sge", e.load("i64", slot.first, WORD), wanted))
+    if decrement:
+        add_to(e, slot.first, e.sub(0, wanted))
+
+
+def _wait(
+    scope: Scope, site: Site, amount: Tile, *indices: Tile, transforms: Transforms, decrement: bool
+) -> Sequence[Tile]:
+    wait_for(scope, slot_of(scope, site, transforms, indices), _amount(scope, amount), decrement)
+    return ()
+
+
+def _read(scope: Scope, site: Site, *indices: Tile, transforms: Transforms) -> Sequence[Tile]:
+    e = scope.e
+    slot = slot_of(scope, site, transforms, indices)
+    agent_of(scope).turn(only_looks=True)
+    return (scalar_tile(e, e.convert("trunc", e.load("i64", slot.first, WORD), "i32"), dtypes.INT32),)
+
+
+def _dma_wait(scope: Scope, site: Site, *indices: Tile, transforms: Transforms, amount: int) -> Sequence[Tile]:
+    wait_for(scope, slot_of(scope, site, transforms, indices), amount, True)
+    return ()
+
+
+RULES: dict[str, Rule] = {
+    "barrier_arrive": _barrier_arrive,
+    "barrier_wait": _barrier_wait,
+    "barrier_sync": _barrier_sync,
+    "barrier_test": _barrier_test,
+    "semaphore_signal": _signal,
+    "semaphore_wait": _wait,
+    "semaphore_read": _read,
+    "dma_wait": _dma_wait,
+}

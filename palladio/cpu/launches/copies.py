@@ -1,0 +1,405 @@
+"""Copies on the CPU: done at once by the thread that starts them, which then arrives for them.
+
+What lies outside of an array is left out of a copy axis by axis: a copy at an edge goes row by row as any other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from palladio.cpu.access.gather import Selection, settled, store_combined
+from palladio.cpu.access.memory import NoView, View, combine, either, layered, read_layered, viewed
+from palladio.cpu.emit import registers
+from palladio.cpu.emit.emitter import Emitter, Index, V
+from palladio.cpu.emit.lazy_array import Buffer, Tile, fill, scalar_tile
+from palladio.cpu.emit.scope import Rule, Scope
+from palladio.cpu.launches.barriers import Slot, add_to, agent_of, apart, arrive, condition_of, reached, slot_of
+from palladio.cpu.launches.coroutines import Site, moved
+from palladio.ops.references.memory import Transforms
+from palladio.types import dtypes
+from palladio.types.dtypes import DType
+from palladio.types.transforms import Index as IndexTransform
+from palladio.types.transforms import Operand, Peer, Slice
+
+Stacks = tuple[Transforms, ...]
+# What is read where nothing is, by the dtype of the elements.
+Outside = Callable[[DType], object]
+Bounds = list[tuple[Index, Index]]
+
+_BITS = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
+
+
+def bits_of(buffer: Buffer) -> Buffer:
+    """The buffer as one of bits, which are copied as they are."""
+    dtype = dtypes.SHORT_NAMES[_BITS[buffer.dtype.itemsize]]
+    return Buffer(buffer.base, buffer.strides, buffer.shape, dtype)
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a view shows of its array: a range of positions along each axis, if the conditions hold."""
+
+    buffer: Buffer
+    bounds: Bounds
+    conditions: list[V]
+
+    @staticmethod
+    def of(e: Emitter, view: View) -> Part:
+        """The part of a view that lies inside."""
+        whole: Bounds = [(0, extent) for extent in view.buffer.shape]
+        if not view.bounds:
+            return Part(view.buffer, whole, [])
+        bounds: Bounds = []
+        conditions: list[V] = []
+        for first, size, step, extent in view.bounds:
+            if size is None:
+                if isinstance(first, V):
+                    conditions.append(e.compare("icmp ult", first, V(str(extent), "i64")))
+            elif isinstance(first, V):
+                bounds.append((_first_inside(e, first, size, step), _end_inside(e, first, size, step, extent)))
+            else:
+                bounds.append((0, size))
+        return Part(view.buffer, bounds, conditions)
+
+    def and_of(self, e: Emitter, other: Part) -> tuple[Bounds, list[V]]:
+        """Where both are inside."""
+        bounds: Bounds = [
+            (_extreme(e, "smax", mine[0], theirs[0]), _extreme(e, "smin", mine[1], theirs[1]))
+            for mine, theirs in zip(self.bounds, other.bounds, strict=True)
+        ]
+        return bounds, [*self.conditions, *other.conditions]
+
+
+def _extreme(e: Emitter, name: str, x: Index, y: Index) -> Index:
+    if isinstance(x, int) and isinstance(y, int):
+        return max(x, y) if name == "smax" else min(x, y)
+    return e.intrinsic(name, "i64", e.index(x), e.index(y))
+
+
+def _limited(e: Emitter, value: Index, size: int) -> Index:
+    return _extreme(e, "smin", _extreme(e, "smax", value, 0), size)
+
+
+def _first_inside(e: Emitter, first: V, size: int, step: Index) -> Index:
+    """The first position with `first + position * step >= 0`."""
+    before = e.sub(0, first)
+    if step != 1:
+        before = e.binary("sdiv", e.index(e.add(before, e.sub(step, 1))), e.index(step))
+    return _limited(e, before, size)
+
+
+def _end_inside(e: Emitter, first: V, size: int, step: Index, extent: int) -> Index:
+    """The position behind the last with `first + position * step < extent`."""
+    left = e.sub(extent, first)
+    if step != 1:
+        left = e.binary("sdiv", e.index(e.add(left, e.sub(step, 1))), e.index(step))
+    return _limited(e, left, size)
+
+
+def _sweep(e: Emitter, bounds: Bounds, body: Callable[[tuple[Index, ...]], None], at: tuple[Index, ...] = ()) -> None:
+    """Run `body(index)` for all positions within bounds."""
+    if len(at) == len(bounds):
+        body(at)
+        return
+    with e.loop(*bounds[len(at)]) as position:
+        _sweep(e, bounds, body, (*at, position))
+
+
+def _neighbours(buffer: Buffer) -> bool:
+    return bool(buffer.strides) and buffer.strides[-1] == 1
+
+
+def copy_part(e: Emitter, source: Part, target: Part) -> None:
+    """target = source where both are inside."""
+    bounds, conditions = source.and_of(e, target)
+    there, here = source.buffer, target.buffer
+    size = there.dtype.itemsize
+    with e.when(e.truth(conditions)):
+        if bounds == [(0, extent) for extent in there.shape] and there.contiguous and here.contiguous:
+            _move(e, here.base, there.base, math.prod(there.shape) * size)
+        elif _neighbours(there) and _neighbours(here):
+            first, end = bounds[-1]
+            count = e.sub(end, first)
+            some = None if isinstance(count, int) else e.compare("icmp sgt", count, V("0", "i64"))
+            with e.when(some):
+                _sweep(
+                    e,
+                    bounds[:-1],
+                    lambda at: _move(
+                        e, here.address(e, (*at, first)), there.address(e, (*at, first)), e.mul(count, size)
+                    ),
+                )
+        else:
+            _sweep(e, bounds, lambda at: here.put(e, at, there.at(e, at, 1), 1))
+
+
+def _move(e: Emitter, target: V, source: V, size: Index) -> None:
+    e.declared["llvm.memcpy.p0.p0.i64"] = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
+    e.line(f"call void @llvm.memcpy.p0.p0.i64({target}, {source}, {e.index(size)}, i1 false)")
+
+
+def _fill_part(e: Emitter, part: Part, dtype: DType, value: object) -> None:
+    bits = np.asarray(value, dtype).view(part.buffer.dtype)
+    if not part.conditions and all(bound == (0, extent) for bound, extent in zip(part.bounds, part.buffer.shape)):
+        fill(e, part.buffer, bits)
+        return
+    constant = registers.constant(e, bits, part.buffer.dtype)
+    with e.when(e.truth(part.conditions)):
+        _sweep(e, part.bounds, lambda at: part.buffer.put(e, at, constant, 1))
+
+
+def copy_views(e: Emitter, source: View, target: View, dtype: DType, outside: Outside | None) -> None:
+    """target = source, both as bits; what the source has outside becomes `outside(dtype)`, unless that is None."""
+    there, here = Part.of(e, source), Part.of(e, target)
+    guard = e.truth(source.guards)
+    if guard is not None and outside is not None:
+        with e.when(e.binary("xor", guard, V("true", "i1"))):
+            _fill_part(e, here, dtype, outside(dtype))
+    copy_part(e, there, here)
+
+
+def _zero(dtype: DType) -> object:
+    return np.zeros((), dtype)[()]
+
+
+class _Filled(Selection):
+    """Elements one by one, with a value of its own for those outside."""
+
+    outside: Outside = staticmethod(dtypes.uninitialized)
+
+    def nothing(self, dtype: DType) -> object:
+        return self.outside(dtype)
+
+
+def _copy(
+    scope: Scope,
+    source: tuple[Buffer, Transforms],
+    target: tuple[Buffer, Transforms],
+    operands: Sequence[Tile],
+    outside: Outside | None,
+) -> None:
+    """What a stack of transforms selects, copied to what another does."""
+    e = scope.e
+    try:
+        views = [viewed(scope, *side, operands) for side in (source, target)]
+        dtype = views[0].buffer.dtype
+        for view in views:
+            view.buffer = bits_of(view.buffer)
+        if source[0].base is target[0].base:  # both may be parts of one array
+            whole = scope.arena.buffer(e, views[0].buffer.shape, views[0].buffer.dtype)
+            between = View(whole)
+            copy_views(e, views[0], between, dtype, outside)
+            copy_views(e, between, views[1], dtype, None)
+            return
+        copy_views(e, *views, dtype, outside)
+    except NoView:
+        operands = [settled(scope, tile) for tile in operands]
+        both = [layered(scope, *side, operands) for side in (source, target)]
+
+        def one_by_one() -> None:
+            chosen = _Filled(scope, *source, operands)
+            chosen.outside = outside or dtypes.uninitialized
+            store_combined(scope, target[0], chosen.read(), operands, target[1])
+
+        if both[0] is None or both[1] is None or source[0].base is target[0].base:
+            one_by_one()
+            return
+        (there, first), (here, second) = both[0], both[1]
+        guard, dtype = e.truth([guard for guard in (first, second) if guard is not None]), there.dtype
+        views = [View(bits_of(there)), View(bits_of(here))]
+        if guard is None:
+            copy_views(e, *views, dtype, None)
+        else:
+            either(scope, guard, lambda: copy_views(e, *views, dtype, None), one_by_one)
+
+
+def _outside(fill: str) -> Outside | None:
+    if fill == "promise_in_bounds":
+        return None
+    return _zero if fill == "zeros" else dtypes.uninitialized
+
+
+def _load(
+    scope: Scope,
+    source: Site,
+    target: Site,
+    barrier: Site,
+    predicate: Tile,
+    *indices: Tile,
+    transforms: Stacks,
+    collective: tuple[str, ...],
+    fill: str,
+) -> Sequence[Tile]:
+    e = scope.e
+    outside = _outside(fill)
+    with e.when(condition_of(predicate)):
+        taken = reached(scope, source, transforms[0], indices)
+        slot = slot_of(scope, barrier, transforms[2], indices)
+        if collective:
+            _share(scope, taken, target, (barrier, slot), indices, transforms[1], collective, outside)
+        else:
+            _copy(scope, taken, reached(scope, target, transforms[1], indices), indices, outside)
+            arrive(e, slot, barrier.units, barrier.needed)
+    return ()
+
+
+def _share(
+    scope: Scope,
+    source: tuple[Buffer, Transforms],
+    target: Site,
+    barrier: tuple[Site, Slot],
+    indices: Sequence[Tile],
+    stack: Transforms,
+    axes: Sequence[str],
+    outside: Outside | None,
+) -> None:
+    """A block's part of a copy that blocks share, into the memory of all of them: rows of the first axis that the parts
+    divide. Where they divide none, two parts may have rows in common.
+    """
+    e = scope.e
+    if stack and isinstance(stack[0], Peer):
+        stack = stack[1:]  # all blocks along the axes get it
+    mine = [sibling for sibling in agent_of(scope).siblings if sibling.name in axes]
+    number: Index = 0
+    for sibling in mine:
+        number = e.add(e.mul(number, sibling.size), sibling.here)
+    parts = math.prod(sibling.size for sibling in mine)
+    shape = Selection(scope, *source, indices).type.shape
+    axis = next((n for n, extent in enumerate(shape) if extent % parts == 0), 0)
+    size = -(-shape[axis] // parts)
+    start = e.mul(number, size)
+    if shape[axis] % parts:
+        start = e.binary("udiv", e.index(e.mul(number, shape[axis])), V(str(parts), "i64"))
+    part = axis, start, size
+    site, slot = barrier
+    for distance in _everywhere(e, target, axes):
+        there = moved(target.buffer, e, distance)
+        _copy_share(scope, source, (there, stack), indices, part, outside)
+    for distance in _everywhere(e, site, axes):
+        arrive(e, apart(e, slot, distance), site.units // parts, site.needed)
+
+
+def _copy_share(
+    scope: Scope,
+    source: tuple[Buffer, Transforms],
+    target: tuple[Buffer, Transforms],
+    indices: Sequence[Tile],
+    part: tuple[int, Index, int],
+    outside: Outside | None,
+) -> None:
+    """Some positions along an axis, from the first on, of what a copy selects."""
+    e, (axis, start, size) = scope.e, part
+    try:
+        views = [viewed(scope, *side, indices) for side in (source, target)]
+        dtype = views[0].buffer.dtype
+        for view in views:
+            _narrow(e, view, axis, start, size)
+            view.buffer = bits_of(view.buffer)
+        copy_views(e, *views, dtype, outside)
+    except NoView:
+        shape = Selection(scope, *source, indices).type.shape
+        entries: list[Slice] = [Slice(0, extent) for extent in shape]
+        entries[axis] = Slice(Operand(len(indices)), size)
+        share = IndexTransform(tuple(entries))
+        sides = [(buffer, (*stack, share)) for buffer, stack in (source, target)]
+        _copy(scope, sides[0], sides[1], [*indices, scalar_tile(e, e.index(start), dtypes.INT64)], outside)
+
+
+def _everywhere(e: Emitter, site: Site, axes: Sequence[str]) -> list[Index]:
+    """How far behind this one's the buffers of all blocks along axes are, with this one's."""
+    found: list[Index] = [0]
+    for sibling in site.siblings:
+        if sibling.name in axes:
+            steps = [e.mul(e.sub(n, sibling.here), sibling.stride) for n in range(sibling.size)]
+            found = [e.add(distance, step) for distance in found for step in steps]
+    return found
+
+
+def _narrow(e: Emitter, view: View, axis: int, first: Index, size: int) -> None:
+    """Only some positions of a view along an axis."""
+    old = view.buffer
+    distance = e.mul(e.mul(first, old.strides[axis]), old.dtype.itemsize)
+    shape = (*old.shape[:axis], size, *old.shape[axis + 1 :])
+    view.buffer = Buffer(e.pointer(old.base, distance, 1), old.strides, shape, old.dtype)
+    kept = [n for n, (_, extent, _, _) in enumerate(view.bounds) if extent is not None]
+    if kept:
+        begin, _, step, extent = view.bounds[kept[axis]]
+        view.bounds[kept[axis]] = e.add(begin, e.mul(first, step)), size, step, extent
+
+
+def _store(
+    scope: Scope,
+    source: Site,
+    target: Site,
+    predicate: Tile,
+    *indices: Tile,
+    transforms: Stacks,
+    reduction: str | None,
+) -> Sequence[Tile]:
+    with scope.e.when(condition_of(predicate)):
+        taken = reached(scope, source, transforms[0], indices)
+        placed = reached(scope, target, transforms[1], indices)
+        if reduction is None:
+            _copy(scope, taken, placed, indices, dtypes.uninitialized)
+        else:
+            value = loaded(scope, *taken, indices)
+            combine(scope, placed[0], value, indices, placed[1], reduction)
+    return ()
+
+
+def loaded(scope: Scope, buffer: Buffer, stack: Transforms, operands: Sequence[Tile]) -> Tile:
+    """What a stack of transforms selects, as it is now."""
+    return read_layered(scope, buffer, None, stack, operands)
+
+
+def _store_into_block(
+    scope: Scope,
+    target: Site,
+    barrier: Site,
+    value: Tile,
+    *indices: Tile,
+    transforms: Stacks,
+    reduction: str | None,
+) -> Sequence[Tile]:
+    buffer, stack = reached(scope, target, transforms[0], indices)
+    combine(scope, buffer, settled(scope, value), indices, stack, reduction or "set")
+    arrive(scope.e, slot_of(scope, barrier, transforms[1], indices), barrier.units, barrier.needed)
+    return ()
+
+
+def _dma(
+    scope: Scope, source: Site, target: Site, *rest: Site | Tile, transforms: Stacks, clip: bool = False
+) -> Sequence[Tile]:
+    sites = [each for each in rest if isinstance(each, Site)]
+    indices = [each for each in rest if isinstance(each, Tile)]
+    taken = reached(scope, source, transforms[0], indices)
+    placed = reached(scope, target, transforms[1], indices)
+    slots = [slot_of(scope, site, stack, indices) for site, stack in zip(sites, transforms[2:], strict=True)]
+    _copy(scope, taken, placed, indices, dtypes.uninitialized)
+    buffer, stack = taken
+    moved_type = Selection(scope, buffer, stack, indices).type
+    for slot in slots:
+        add_to(scope.e, slot.first, math.prod(moved_type.shape) * moved_type.dtype.itemsize)
+    return ()
+
+
+def _nothing(scope: Scope, *inputs: Site | Tile, **params: object) -> Sequence[Tile]:
+    """Copies and products are done when they are started, and threads see each other's memory."""
+    return ()
+
+
+RULES: dict[str, Rule] = {
+    "copy_gmem_to_smem": _load,
+    "copy_smem_to_gmem": _store,
+    "async_store_smem": _store_into_block,
+    "dma_start": _dma,
+    "dma_start_remote": _dma,
+    "commit_smem_to_gmem_group": _nothing,
+    "wait_smem_to_gmem": _nothing,
+    "commit_smem": _nothing,
+    "async_prefetch": _nothing,
+}

@@ -1,0 +1,282 @@
+"""The threads of a launch as coroutines: a program becomes a function that stops where it waits.
+
+One thread of the system runs the threads of a block (or of a whole launch, where blocks wait for each other) in turns:
+each goes on until it must wait, and is asked again when the others have gone on. So nothing spins, the order is that of
+the machine that defines launches, and that all wait for each other is seen at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import llvmlite.binding as llvm
+
+from palladio.cpu.emit.emitter import Emitter, Index, V
+from palladio.cpu.emit.lazy_array import Arena, Buffer
+from palladio.cpu.emit.scope import Answer, Function, Place, Rule
+from palladio.cpu.runtime.callbacks import Callback
+from palladio.ir.core import Eqn
+from palladio.types.effects import EffectKind
+from palladio.types.types import RefType
+
+WORD = 8
+
+
+class Header:
+    """The words at the beginning of the memory of a thread of the system."""
+
+    NEXT = 0  # the next cluster to start
+    PROGRESS = 1  # whether a thread of the launch has gone on in this round
+    SPINS = 2  # whether one has only looked again
+    FAILED = 3  # what `kernel` returns
+    RUNNING = 4  # clusters that are not over
+    IDLE = 5  # rounds in which threads have only looked
+    FRAME = 6  # bytes of what a coroutine keeps while it is stopped
+    SLOTS = 7  # clusters that may run at once
+    CALLER = 8  # the function that asks Python
+    WORK = 9  # what has been done since the clock was looked at
+    TIME = 10  # when that was
+    CLOCK = 12  # two words for the clock
+    WORDS = 16
+
+
+STOPS = frozenset({"barrier_wait", "barrier_sync", "barrier_test", "semaphore_wait", "semaphore_read", "dma_wait"})
+"""Operations at which others may go on first, besides control flow."""
+
+DONE = 1
+"""The status of a thread that has come to its end."""
+
+# What a coroutine is called with. `cluster` and `own` are its memory, `number` is that of its cluster in the grid,
+# `member` that of the thread in the cluster; without a `frame` it tells the size of one.
+ARGUMENTS = "ptr %arrays, ptr %sizes, ptr %header, ptr %cluster, ptr %arena, ptr %frame, ptr %status"
+ARGUMENTS += ", i64 %number, i64 %member"
+
+
+class Stuck(Exception):
+    """All threads wait for each other, or one did what only the machine can explain."""
+
+
+@dataclass(frozen=True)
+class Sibling:
+    """An axis along which others have the same buffer: this one's index, how many there are, bytes between them."""
+
+    name: str
+    here: Index
+    size: int
+    stride: int
+
+
+@dataclass(frozen=True)
+class Site(Place):
+    """A place that others have too, or a barrier or semaphore.
+
+    Fields:
+        type: of the reference.
+        siblings: how to reach those of others.
+        observed: for barriers, where this thread counts the completions that it has seen.
+        apart: whether it counts those of each of the siblings, which lie there one behind the other.
+        private: whether it is a thread's own, which no other reaches.
+        units: what one arrival counts for; copies that blocks share arrive in parts of it.
+        needed: what completes a phase.
+    """
+
+    type: RefType | None = None
+    siblings: Sequence[Sibling] = ()
+    observed: V | None = None
+    apart: bool = False
+    private: bool = False
+    units: int = 1
+    needed: int = 1
+
+    @property
+    def slots(self) -> int:
+        """How many barriers there are."""
+        return math.prod(self.buffer.shape)
+
+    @property
+    def counted(self) -> int:
+        """Of how many barriers this thread counts the completions."""
+        return max(1, self.slots * (math.prod(each.size for each in self.siblings) if self.apart else 1))
+
+
+@dataclass(frozen=True)
+class Rooms:
+    """The scopes that the threads of a block share: where each begins in the block's memory, by its body.
+
+    Fields:
+        threads: of a block.
+        blocks: of a cluster, or cores of a mesh.
+        units: what an arrival at a barrier counts for: parts of it are what each block of a cluster may load.
+        stride: the bytes of a block's memory.
+    """
+
+    starts: Mapping[int, int]
+    threads: int
+    blocks: int
+    units: int
+    stride: int
+
+
+class Thread(Function):
+    """A program that waits, under construction.
+
+    Fields:
+        rooms, block: the scopes that the threads of a block share, and its memory, if it has one.
+        siblings: the other blocks of its cluster.
+        around: those, or the other cores of its mesh: who enters the scopes that its threads share.
+        peers: whether it waits at barriers of other blocks.
+        rows: the warps that it launches which wait, each with its place in what is kept of their waits; None where
+            none may wait.
+    """
+
+    rooms: Rooms | None = None
+    block: V | None = None
+    siblings: Sequence[Sibling] = ()
+    around: Sequence[Sibling] = ()
+    peers = False
+    rows: Mapping[tuple[int, ...], int] | None = None
+
+    def wait(self, holds: Callable[[], V]) -> None:
+        """Go on when a condition holds."""
+        raise NotImplementedError
+
+    def turn(self, only_looks: bool) -> None:
+        """Let the others go on, having done something or only looked whether they have."""
+        raise NotImplementedError
+
+
+class Alone(Thread):
+    """The kernel of a grid, which is one thread: what it waits for has come, or never will."""
+
+    def __init__(self, e: Emitter, arena: Arena, rules: Mapping[str, Rule], refused: Mapping[str, str]) -> None:
+        super().__init__(e, arena, rules, refused)
+        self.asks = True  # what it returns is looked at
+
+    def wait(self, holds: Callable[[], V]) -> None:
+        self.require(holds())
+
+    def turn(self, only_looks: bool) -> None:
+        self.look()
+
+
+class Agent(Thread):
+    """The coroutine of one program under construction.
+
+    Fields:
+        children: the coroutines of its warps.
+        frames: how many of those, and of theirs, may run at once.
+    """
+
+    def __init__(
+        self, name: str, rules: Mapping[str, Rule], refused: Mapping[str, str], callbacks: list[Callback]
+    ) -> None:
+        super().__init__(Emitter(), Arena(V("%arena", "ptr")), rules, refused)
+        self.name = name
+        self.callbacks = callbacks
+        self.children: list[Agent] = []
+        self.frames = 0
+        e = self.e
+        e.declared |= {
+            "llvm.coro.id": "declare token @llvm.coro.id(i32, ptr, ptr, ptr)",
+            "llvm.coro.size": "declare i64 @llvm.coro.size.i64()",
+            "llvm.coro.begin": "declare ptr @llvm.coro.begin(token, ptr)",
+            "llvm.coro.suspend": "declare i8 @llvm.coro.suspend(token, i1)",
+            "llvm.coro.end": f"declare {_ENDS} @llvm.coro.end(ptr, i1, token)",
+        }
+        e.line("%id = call token @llvm.coro.id(i32 0, ptr null, ptr null, ptr null)")
+        e.line("%size = call i64 @llvm.coro.size.i64()")
+        e.line("%asks = icmp eq ptr %frame, null")
+        e.branch(V("%asks", "i1"), "asked", "begin")
+        e.label("asked")
+        e.store(V("%size", "i64"), self.word(Header.FRAME), WORD)
+        e.line("ret ptr null")
+        e.label("begin")
+        e.line("%coroutine = call noalias ptr @llvm.coro.begin(token %id, ptr %frame)")
+        self.caller = self.word(Header.CALLER)
+        self.stop()
+        self.note(Header.PROGRESS)
+
+    @property
+    def names(self) -> list[str]:
+        """Its name, then those of its warps and of theirs."""
+        return [self.name, *(name for child in self.children for name in child.names)]
+
+    def word(self, number: int) -> V:
+        """The address of a word of the header."""
+        return self.e.pointer(V("%header", "ptr"), number, WORD)
+
+    def note(self, number: int, value: int = 1) -> None:
+        """Set a word of the header."""
+        self.e.store(V(str(value), "i64"), self.word(number), WORD)
+
+    def stop(self) -> None:
+        """Let the others go on first."""
+        e = self.e
+        after = e.fresh("resumed")
+        found = e.value("i8", "call i8 @llvm.coro.suspend(token none, i1 false)")
+        e.line(f"switch {found}, label %stopped [ i8 0, label %{after} i8 1, label %stopped ]")
+        e.label(after)
+
+    def turn(self, only_looks: bool) -> None:
+        self.note(Header.SPINS if only_looks else Header.PROGRESS)
+        self.stop()
+
+    def wait(self, holds: Callable[[], V]) -> None:
+        e = self.e
+        blocked, passed, woken = e.fresh("blocked"), e.fresh("passed"), e.fresh("woken")
+        e.branch(holds(), passed, blocked)
+        e.label(blocked)
+        self.stop()
+        e.branch(holds(), woken, blocked)
+        e.label(woken)
+        self.note(Header.PROGRESS)
+        e.jump(passed)
+        e.label(passed)
+
+    def leave(self, answer: int) -> None:
+        """Stop for good; the whole launch does."""
+        self.note(Header.FAILED, answer)
+        self.e.jump("stopped")
+        self.e.label(self.e.fresh("never"))
+
+    def require(self, condition: V | None) -> None:
+        if condition is not None:
+            with self.e.when(self.e.binary("xor", condition, V("true", "i1"))):
+                self.leave(Answer.FAILED)
+
+    def give_up(self) -> None:
+        self.leave(Answer.ASKED)
+
+    def lets_others(self, eqn: Eqn) -> bool:
+        if eqn.op.name == "launch":
+            return True
+        if eqn.op.name == "repeat":
+            return any(isinstance(type, RefType) for type in eqn.input_types)
+        synchronises = any(kind is EffectKind.SYNC for kind, _ in eqn.effects)
+        return synchronises and (eqn.op.control or eqn.op.name in STOPS)
+
+    def text(self) -> str:
+        """The whole function, behind those of its warps."""
+        e = self.e
+        e.store(V(str(DONE), "i64"), V("%status", "ptr"), WORD)
+        e.jump("stopped")
+        e.label("stopped")
+        ends = "" if _ENDS == "void" else "%ended = "
+        e.line(f"{ends}call {_ENDS} @llvm.coro.end(ptr %coroutine, i1 false, token none)")
+        e.line("ret ptr %coroutine")
+        head = f"define internal ptr @{self.name}({ARGUMENTS}) presplitcoroutine {{"
+        warps = [child.text() for child in self.children]
+        for child in self.children:
+            e.declared |= child.e.declared
+        return "\n".join([*warps, head, "entry:", *self.slots, *e.lines, "}"])
+
+
+# From LLVM 22 on, nobody wants to know where a coroutine ends.
+_ENDS = "void" if llvm.llvm_version_info[0] >= 22 else "i1"
+
+
+def moved(buffer: Buffer, e: Emitter, distance: Index) -> Buffer:
+    """The buffer so many bytes behind."""
+    return Buffer(e.pointer(buffer.base, distance, 1), buffer.strides, buffer.shape, buffer.dtype)

@@ -1,0 +1,210 @@
+"""Calling compiled launches on arrays.
+
+The blocks of a launch are tasks of several threads of the system, unless they may wait for each other: then they take
+turns in one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from palladio.base import knobs
+from palladio.cpu.launches.coroutines import WORD, Answer, Header, Stuck
+from palladio.cpu.launches.launch import LoweredLaunch, lower_launch, varies
+from palladio.cpu.launches.scheduler import HEADER
+from palladio.cpu.runtime.callbacks import CALLER, Stopped
+from palladio.cpu.runtime.machine_code import KERNEL, MachineCode
+from palladio.cpu.runtime.memory import POOL, output
+from palladio.cpu.runtime.workers import Work, run_tasks
+from palladio.ir.core import Program
+from palladio.ops.threads.launch import Launch, MeshAxis
+from palladio.types.effects import EffectKind
+from palladio.types.types import SYNCHRONISING, RefType, Type
+
+Array = np.ndarray[Any, Any]
+
+RESIDENT = 132
+"""How many clusters run at once at most where blocks wait for each other: as many as the machine lets."""
+
+
+BRIEF_S = 100e-6
+"""Seconds of work for which waking another thread does not pay."""
+
+
+class CompiledLaunch:
+    """A lowered launch, ready to be called."""
+
+    def __init__(self, lowered: LoweredLaunch) -> None:
+        self.code = MachineCode(lowered.text, KERNEL)
+        self.call = self.code.call
+        self.lowered = lowered
+        asked = np.zeros(Header.WORDS, np.int64)
+        self.call(None, None, asked.ctypes.data, -1, 0)
+        self.frame = int(asked[Header.FRAME])
+        self.cluster = lowered.fixed + self.frame * lowered.frames
+        self.brief = False
+
+    def assembly(self) -> str:
+        """The machine code as text."""
+        return self.code.assembly()
+
+    def run(self, arrays: Any, sizes: Any, clusters: int) -> None:
+        """Run all clusters.
+
+        Raises:
+            Stuck: when nothing can happen any more, and threads are left that wait.
+        """
+        lowered = self.lowered
+        slots = min(clusters, RESIDENT) if lowered.together else 1
+        size = HEADER + slots * self.cluster
+        taken: list[Array] = []
+        failed: list[BaseException] = []
+
+        def start() -> Work:
+            memory = POOL.take(size)
+            taken.append(memory)
+            return self.work(arrays, sizes, memory, slots, failed)
+
+        begun = time.perf_counter()
+        workers = 1 if lowered.together or self.brief else knobs.thread_count()
+        try:
+            if lowered.together:
+                start()(0, clusters)
+            else:
+                run_tasks(clusters, workers, start, failed)
+        finally:
+            for memory in taken:
+                POOL.give(memory)
+        self.brief = (time.perf_counter() - begun) * workers < BRIEF_S
+
+    def work(self, arrays: Any, sizes: Any, memory: Array, slots: int, failed: Sequence[BaseException]) -> Work:
+        """What runs some clusters, in this thread of the system."""
+        address = memory.ctypes.data
+        header = memory[:HEADER].view(np.int64)
+        # Memory that was used before: nothing in it runs.
+        for slot in range(slots):
+            memory[HEADER + slot * self.cluster :][:WORD] = 0
+
+        def run(first: int, last: int) -> None:
+            before = CALLER.callbacks, CALLER.failed
+            CALLER.callbacks, CALLER.failed = self.lowered.callbacks, failed
+            header[:] = 0
+            header[Header.NEXT] = first
+            header[Header.FRAME], header[Header.SLOTS] = self.frame, slots
+            header[Header.CALLER] = CALLER.address
+            try:
+                while (answer := self.call(arrays, sizes, address, first, last)) == Answer.AGAIN:
+                    if failed:
+                        raise Stopped
+                if answer == Answer.ASKED:
+                    error, CALLER.error = CALLER.error, None
+                    raise error or Stopped
+                if answer != Answer.OVER:
+                    raise Stuck
+            finally:
+                CALLER.callbacks, CALLER.failed = before
+
+        return run
+
+
+def compile_launch(
+    launch: Launch, programs: Sequence[Program], operands: Sequence[Type]
+) -> Callable[..., Sequence[Any]]:
+    """A `launch` as a function of its operands, NumPy arrays, and of arrays for its results.
+
+    Raises:
+        Refused: for what is not compiled.
+    """
+    varying = [n for n, axis in enumerate(_dynamic(launch)) if varies(axis)]
+
+    @functools.cache
+    def compiled_for(clusters: tuple[int, ...]) -> CompiledLaunch:
+        return CompiledLaunch(lower_launch(launch, programs, operands, clusters))
+
+    if varying:  # what is refused is so at once
+        lower_launch(launch, programs, operands)
+    else:
+        compiled_for(())
+    dynamic, aliased = launch.dynamic, {target: source for source, target in launch.aliases}
+    changed = _written(launch, programs)
+    kept = {n for n, type in enumerate(operands[dynamic:]) if isinstance(type, RefType)}
+    initial = [ref.initial for ref in launch.output_refs]
+
+    def run(values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
+        given = [int(value) for value in values[:dynamic]]
+        inputs: list[Array] = []
+        for n, value in enumerate(values[dynamic:]):
+            plain = np.ascontiguousarray(value).reshape(np.shape(value))
+            overlaps = any(np.may_share_memory(plain, each) for each in out or ())
+            copied = overlaps or (n in changed and n not in kept)
+            inputs.append(np.array(value, order="C") if copied else plain)
+        outputs: list[Array] = []
+        for n, type in enumerate(launch.output_types):
+            if n in aliased:
+                outputs.append(inputs[aliased[n]])
+                continue
+            outputs.append(output(type) if out is None else out[n])
+            _fill(outputs[-1], initial[n])
+        compiled = compiled_for(tuple(given[n] for n in varying))
+        scratch = [_scratch(array.type, array.shape) for array in compiled.lowered.scratch]
+        counts = _clusters(launch, given)
+        table = [array.ctypes.data for array in (*inputs, *outputs, *scratch)]
+        sizes = (ctypes.c_int64 * (len(given) + len(counts)))(*given, *counts)
+        compiled.run((ctypes.c_void_p * max(1, len(table)))(*table), sizes, sum(counts))
+        for n in kept:
+            if inputs[n] is not values[dynamic + n]:
+                np.copyto(values[dynamic + n], inputs[n])
+        if out is not None:
+            for n in aliased:
+                np.copyto(out[n], outputs[n])
+            return out
+        return outputs
+
+    return run
+
+
+def _dynamic(launch: Launch) -> list[MeshAxis]:
+    """The mesh axes whose sizes the call gives."""
+    return [axis for mesh in launch.meshes for axis in mesh.axes if axis.size is None]
+
+
+def _fill(array: Array, value: Any) -> None:
+    """Give all elements one value."""
+    if array.dtype.kind == "V":  # NumPy fills what is not its own dtype many times as slowly
+        kind = np.dtype(f"u{array.dtype.itemsize}")
+        array, value = array.view(kind), np.asarray(value, array.dtype).view(kind)
+    array.fill(value)
+
+
+def _written(launch: Launch, programs: Sequence[Program]) -> set[int]:
+    """The operands that a program writes to, or that an output shares its memory with."""
+    return {
+        effect.position - launch.indices(n)
+        for n, program in enumerate(programs)
+        for effect in program.effects
+        if effect.position is not None and effect.kind is not EffectKind.READ
+    } | {source for source, _ in launch.aliases}
+
+
+def _clusters(launch: Launch, given: Sequence[int]) -> list[int]:
+    """How many clusters each mesh has."""
+    sizes = iter(given)
+    counts = []
+    for mesh in launch.meshes:
+        known = [(axis.kind, next(sizes) if axis.size is None else axis.size) for axis in mesh.axes]
+        counts.append(math.prod(size for kind, size in known if kind == "grid"))
+    return counts
+
+
+def _scratch(type: RefType, shape: tuple[int, ...]) -> Array:
+    """Memory of the whole launch. Barriers and semaphores are words, and begin with zeros."""
+    if type.space in SYNCHRONISING:
+        return np.zeros(shape, np.int64)
+    return np.full(shape, type.initial, type.dtype)

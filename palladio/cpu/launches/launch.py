@@ -1,0 +1,389 @@
+"""A `launch` as the text of one LLVM module.
+
+    i32 kernel(ptr arrays, ptr sizes, ptr arena, i64 first, i64 last)
+
+runs the clusters from `first` below `last`, those of one mesh behind those of another, and may return before they are
+over, to be called again. `arrays` are the addresses of the operands, the outputs, and the scratch of the whole launch;
+`sizes` the dynamic sizes of mesh axes and how many clusters each mesh has; `arena` is the memory of the thread of the
+system, which begins with the words of `Header`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from palladio.cpu.analysis.work import effort
+from palladio.cpu.emit.emitter import Index, V
+from palladio.cpu.emit.lazy_array import Memory, number_tile, scalar_tile, tile_of
+from palladio.cpu.emit.scope import Entry, Place, Refused
+from palladio.cpu.launches.control_flow import OF_THREADS, Room, buffer_of, bytes_of, own_site, site_of, waits_at_peers
+from palladio.cpu.launches.coroutines import WORD, Agent, Rooms, Sibling, Site
+from palladio.cpu.launches.scheduler import Member, scheduler
+from palladio.cpu.launches.warps import rows_of
+from palladio.cpu.rule_table import LAUNCHED, REFUSED_IN_LAUNCHES
+from palladio.cpu.runtime.callbacks import Callback
+from palladio.ir.core import Eqn, Program, walk
+from palladio.ops import OPS
+from palladio.ops.references import atomics
+from palladio.ops.threads.launch import Launch, MeshAxis, MeshShape
+from palladio.types.attributes import Owner
+from palladio.types.effects import EffectKind
+from palladio.types.types import (
+    ACC,
+    BARRIER,
+    DMA_SEMAPHORE,
+    REGS,
+    SCALAR,
+    SEMAPHORE,
+    SMEM,
+    SYNCHRONISING,
+    VMEM,
+    VMEM_SHARED,
+    ArrayType,
+    MemorySpace,
+    RefType,
+    Type,
+)
+
+OF_BLOCKS = (SMEM, BARRIER, VMEM, SCALAR)
+CORES = ("device", "core", "subcore")
+BESIDE = ("cluster", *CORES)
+WITHIN = ("thread", "warp")
+ATOMIC = frozenset(op.name for op in vars(atomics).values() if op in OPS.values())
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class Array:
+    """Scratch of the whole launch: `words` for barriers and semaphores, which are integers of eight bytes."""
+
+    type: RefType
+    places: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """One for each place along the axes that have it for themselves."""
+        if self.type.space in SYNCHRONISING:
+            return (*self.places, max(1, bytes_of(self.type) // WORD))
+        return (*self.places, *self.type.shape)
+
+
+@dataclass(frozen=True)
+class LoweredLaunch:
+    """One compiled launch.
+
+    Fields:
+        text: a module with one function `kernel`.
+        scratch: what is allocated for all of it.
+        together: whether all its blocks take turns in one thread of the system, since they may wait for each other.
+        eager: whether all clusters begin before any goes on.
+        fixed: bytes of the memory of a cluster, besides what its coroutines keep while they are stopped.
+        frames: coroutines of a cluster, at most.
+        callbacks: what it may ask of Python.
+    """
+
+    text: str
+    scratch: Sequence[Array]
+    together: bool
+    eager: bool
+    fixed: int
+    frames: int
+    callbacks: Sequence[Callback]
+
+
+def lower_launch(
+    launch: Launch, programs: Sequence[Program], operands: Sequence[Type], clusters: Sequence[int] = ()
+) -> LoweredLaunch:
+    """The LLVM module of a launch.
+
+    Args:
+        operands: the types of its operands, those of dynamic axes first.
+        clusters: the dynamic sizes of axes of clusters, one mesh after the other; 1 for those that are missing.
+
+    Raises:
+        Refused: for what is not compiled, with the reason.
+    """
+    return _Launch(launch, programs, operands, clusters).emit()
+
+
+def varies(axis: MeshAxis) -> bool:
+    """Whether the code depends on the size of an axis that is known only at the call."""
+    return axis.size is None and axis.kind != "grid"
+
+
+def kinds_of(space: MemorySpace) -> tuple[str, ...]:
+    """The kinds of mesh axes of cores along which there is one such memory for each index."""
+    if space in (ACC, BARRIER, DMA_SEMAPHORE, REGS, SCALAR, SEMAPHORE, SMEM, VMEM):
+        return CORES
+    return ("device", "core") if space is VMEM_SHARED else ("device",)
+
+
+def aligned(size: int) -> int:
+    """The next multiple of a cache line."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+class _Mesh:
+    """A mesh of the launch, its axes sorted by what they number; those of clusters with their sizes."""
+
+    def __init__(self, shape: MeshShape, clusters: Iterator[int]) -> None:
+        self.axes = [replace(axis, size=next(clusters, 1)) if varies(axis) else axis for axis in shape.axes]
+        self.dynamic = [n for n, axis in enumerate(shape.axes) if axis.size is None]
+        self.grid = self.of("grid")
+        self.beside = self.of(*BESIDE)
+        self.within = self.of(*WITHIN)
+        self.blocks = math.prod(axis.size or 0 for axis in self.beside)
+        self.threads = math.prod(axis.size or 0 for axis in self.within)
+        self.cores = any(axis.kind in CORES for axis in shape.axes)
+
+    def of(self, *kinds: str) -> list[MeshAxis]:
+        return [axis for axis in self.axes if axis.kind in kinds]
+
+
+class _Launch:
+    """A launch while it is lowered."""
+
+    def __init__(
+        self, launch: Launch, programs: Sequence[Program], operands: Sequence[Type], clusters: Sequence[int]
+    ) -> None:
+        self.launch = launch
+        self.programs = programs
+        self.operands = operands[launch.dynamic :]
+        sizes = iter(clusters)
+        self.meshes = [_Mesh(shape, sizes) for shape in launch.meshes]
+        self.on_cores = any(mesh.cores for mesh in self.meshes)
+        self.callbacks: list[Callback] = []
+        self.arrays = len(self.operands) + len(launch.output_types)
+        self.scratch: list[Array] = []
+        self.places: list[int | None] = [self._array(type) for type in launch.scratch]
+        self.written = {
+            effect.position - launch.indices(n)
+            for n, program in enumerate(programs)
+            for effect in program.effects
+            if effect.position is not None and effect.kind is not EffectKind.READ
+        } | {source for source, _ in launch.aliases}
+
+    def _array(self, type: RefType) -> int | None:
+        """The number of scratch of the whole launch among the arrays; None for that of blocks and threads."""
+        if not self.on_cores and type.space in (*OF_THREADS, *OF_BLOCKS):
+            return None
+        places = tuple(axis.size or 0 for axis in self.spread(type)) if self.on_cores else ()
+        self.scratch.append(Array(type, places))
+        return self.arrays + len(self.scratch) - 1
+
+    def spread(self, type: RefType) -> list[MeshAxis]:
+        """The axes of cores along which there is one of a buffer for each index."""
+        owner = owner_of(type)
+        kinds = kinds_of(type.space)
+        one = owner is not None or kinds == CORES
+        meshes = [self.meshes[owner or 0]] if one else self.meshes
+        found = {axis.name: axis for mesh in meshes for axis in mesh.axes if axis.kind in kinds}
+        return list(found.values())
+
+    @property
+    def together(self) -> bool:
+        """Whether blocks may wait for each other, or see in which order they run."""
+        return self.on_cores or len(self.programs) > 1 or bool(self.scratch) or any(map(self._couples, self.eqns()))
+
+    def eqns(self) -> Iterator[Eqn]:
+        """All equations of the programs."""
+        for program in self.programs:
+            yield from walk(program)
+
+    @staticmethod
+    def _couples(eqn: Eqn) -> bool:
+        if eqn.op.name in ("semaphore_signal", "semaphore_wait", "semaphore_read") or eqn.op.name in ATOMIC:
+            return True
+        if eqn.op.name == "copy_smem_to_gmem":
+            return eqn.params["reduction"] is not None
+        outside = (type for type in eqn.input_types if isinstance(type, RefType) and type.space not in OF_BLOCKS)
+        return eqn.op.name == "repeat" and any(type.space not in OF_THREADS for type in outside)
+
+    def emit(self) -> LoweredLaunch:
+        """The whole module."""
+        if self.on_cores and any(mesh.grid for mesh in self.meshes):
+            raise Refused("a grid of cores is not compiled for the CPU")
+        lowered = [_Program(self, number) for number in range(len(self.programs))]
+        texts = [each.emit() for each in lowered]
+        declared: dict[str, str] = {}
+        for each in lowered:
+            declared |= each.e.declared
+        arena = aligned(max(each.agent.arena.size for each in lowered))
+        frames = 1 + max(each.agent.frames for each in lowered)
+        members = [each.member(arena, frames) for each in lowered]
+        eager = len(self.programs) > 1 or self.on_cores
+        text, more = scheduler(members, self.launch.dynamic, eager)
+        declared |= more
+        fixed = max(member.bytes for member in members)
+        lines = [*(declared[name] for name in sorted(declared)), *texts, text, ""]
+        most = max(member.agents * frames for member in members)
+        return LoweredLaunch("\n".join(lines), self.scratch, self.together, eager, fixed, most, self.callbacks)
+
+
+def owner_of(type: RefType) -> int | None:
+    """The mesh that a buffer belongs to, if to one."""
+    owner = type.attribute(Owner)
+    return None if owner is None else owner.mesh
+
+
+class _Program:
+    """One program of a launch while it is lowered."""
+
+    def __init__(self, launch: _Launch, number: int) -> None:
+        self.parent = launch
+        self.launch = launch.launch
+        self.number = number
+        self.program = launch.programs[number]
+        self.mesh = launch.meshes[number]
+        self.agent = Agent(f"agent{number}", LAUNCHED, REFUSED_IN_LAUNCHES, launch.callbacks)
+        self.agent.rows = rows_of(self.program)
+        self.agent.peers = waits_at_peers(self.program)
+        self.e = self.agent.e
+        self.memories: dict[int, Memory] = {}
+        self.stores: list[tuple[int, RefType, int]] = []
+        self.rooms: list[int] = []
+        self.block_bytes = self.lay_out()
+
+    def lay_out(self) -> int:
+        """Where buffers and shared scopes lie in the memory of a block; returns its size."""
+        size = 0
+        blocks = self.mesh.blocks
+        for number, (type, array) in enumerate(zip(self.launch.scratch, self.parent.places, strict=True)):
+            mine = owner_of(type) in (None, self.number)
+            if array is None and mine and type.space not in OF_THREADS:
+                self.stores.append((number, type, size))
+                size += aligned(max(1, bytes_of(type)))
+        starts: dict[int, int] = {}
+        for eqn in walk(self.program):
+            if eqn.op.name == "collective_scope" and id(eqn.params["body"]) not in starts:
+                starts[id(eqn.params["body"])] = size
+                self.rooms.append(size)
+                size += Room.starts(eqn.params["allocations"], blocks)[-1]
+        self.agent.rooms = Rooms(starts, self.mesh.threads, blocks, 1 if self.parent.on_cores else blocks, size)
+        return size
+
+    def member(self, arena: int, frames: int) -> Member:
+        """What the scheduler knows of it."""
+        shared = [(start, type) for _, type, start in self.stores]
+        mesh, names, work = self.mesh, self.agent.names, effort(self.program)
+        return Member(names, mesh.blocks, mesh.threads, self.block_bytes, shared, self.rooms, arena, frames, work)
+
+    def emit(self) -> str:
+        """The coroutine."""
+        e, agent = self.e, self.agent
+        numbers = self.numbers()
+        indices = [number_tile(self.e, numbers[axis.name, n]) for n, axis in enumerate(self.mesh.axes)]
+        dynamic = [number_tile(self.e, self.size(n)) for n in self.mesh.dynamic]
+        beside = [(n, axis) for n, axis in enumerate(self.mesh.axes) if axis.kind in BESIDE]
+        self.named = {axis.name: numbers[axis.name, n] for n, axis in beside}
+        strides = [math.prod(axis.size or 0 for _, axis in beside[n + 1 :]) for n in range(len(beside))]
+        agent.around = [
+            Sibling(axis.name, self.named[axis.name], axis.size or 0, stride * self.block_bytes)
+            for (_, axis), stride in zip(beside, strides, strict=True)
+        ]
+        agent.siblings = () if self.parent.on_cores else agent.around
+        place = e.binary("udiv", V("%member", "i64"), V(str(self.mesh.threads), "i64"))
+        agent.block = e.pointer(V("%cluster", "ptr"), e.mul(place, self.block_bytes), 1)
+        shared = [self.shared(n) for n in range(len(self.parent.operands) + len(self.launch.output_types))]
+        scratch = [self.scratch(n, type) for n, type in enumerate(self.launch.scratch)]
+        self.refuse_unowned(scratch)
+        agent.run(self.program, [*indices, *dynamic, *shared, *scratch])  # type: ignore[list-item]
+        return agent.text()
+
+    def refuse_unowned(self, scratch: Sequence[Entry | None]) -> None:
+        """What belongs to another mesh has no place in this one's blocks."""
+        first = len(self.program.inputs) - len(scratch)
+        none = {self.program.inputs[first + n] for n, entry in enumerate(scratch) if entry is None}
+        if any(atom in none for eqn in self.program.eqns for atom in eqn.inputs):
+            raise Refused("a buffer of another mesh is not compiled for the CPU")
+
+    def size(self, number: int) -> Index:
+        """The size of an axis of this mesh."""
+        known = self.mesh.axes[number].size
+        if known is not None:
+            return known
+        before = sum(mesh.dynamic for mesh in self.launch.meshes[: self.number]) + self.mesh.dynamic.index(number)
+        return self.e.load("i64", self.e.pointer(V("%sizes", "ptr"), before, WORD), WORD)
+
+    def numbers(self) -> dict[tuple[str, int], Index]:
+        """The index along each axis, by name and place: from the numbers of the cluster and of the thread in it."""
+        e = self.e
+        found: dict[tuple[str, int], Index] = {}
+        for start, order in ((V("%number", "i64"), [("grid",)]), (V("%member", "i64"), [BESIDE, WITHIN])):
+            left = start
+            axes = [(n, axis) for kinds in order for n, axis in enumerate(self.mesh.axes) if axis.kind in kinds]
+            for n, axis in reversed(axes):
+                size = e.index(self.size(n))
+                found[axis.name, n] = e.binary("urem", left, size)
+                left = e.binary("udiv", left, size)
+        return found
+
+    def address(self, number: int) -> V:
+        """Where one of the arrays begins."""
+        return self.e.load("ptr", self.e.pointer(V("%arrays", "ptr"), number, WORD), WORD)
+
+    def shared(self, position: int) -> Entry:
+        """An operand or output."""
+        parent, e = self.parent, self.e
+        operands = len(parent.operands)
+        sources = {target + operands: source for source, target in self.launch.aliases}
+        seen = self.program.input_types[self.launch.indices(self.number) + position]
+        position = sources.get(position, position)
+        steady = position < operands and position not in parent.written
+        base = self.address(position)
+        if isinstance(seen, ArrayType):
+            buffer = buffer_of(RefType(seen.shape, seen.dtype), base)
+            tile = tile_of(e, buffer)
+            return tile if seen.shape else scalar_tile(e, tile.at((), 1), seen.dtype)
+        if seen.space in SYNCHRONISING or seen.space in OF_THREADS:
+            raise Refused("a barrier, semaphore or accumulator from outside of the launch is not compiled for the CPU")
+        memory = self.memory(position, steady)
+        siblings: Sequence[Sibling] = ()
+        whole = parent.operands[position] if position < operands else self.launch.output_types[position - operands]
+        if parent.on_cores and isinstance(whole, ArrayType):
+            step = bytes_of(seen) if whole.shape != seen.shape else 0
+            siblings = self.strided([axis for axis in parent.meshes[0].axes if axis.kind == "device"], step)
+            base = self.at_home(base, siblings)
+        return Site(memory, buffer_of(seen, base), type=seen, siblings=siblings)
+
+    def memory(self, position: int, steady: bool) -> Memory:
+        """The memory of an operand, which an output may share."""
+        memory = self.memories.setdefault(position, Memory(f"array{position}", steady))
+        if not steady:
+            self.agent.shared.add(memory)
+        return memory
+
+    def strided(self, axes: Sequence[MeshAxis], step: int) -> list[Sibling]:
+        """Buffers one behind the other, the last axis fastest. Axes that this mesh lacks count as 0."""
+        found: list[Sibling] = []
+        for axis in reversed(axes):
+            found.insert(0, Sibling(axis.name, self.named.get(axis.name, 0), axis.size or 0, step))
+            step *= axis.size or 0
+        return found
+
+    def at_home(self, base: V, siblings: Sequence[Sibling]) -> V:
+        """The buffer of this core."""
+        e = self.e
+        distance: Index = 0
+        for sibling in siblings:
+            distance = e.add(distance, e.mul(sibling.here, sibling.stride))
+        return e.pointer(base, distance, 1)
+
+    def scratch(self, number: int, type: RefType) -> Place | None:
+        """A scratch buffer; None for one of another mesh's blocks."""
+        agent, e = self.agent, self.e
+        array = self.parent.places[number]
+        if array is not None:
+            allocated = self.parent.scratch[array - self.parent.arrays]
+            step = math.prod(allocated.shape[len(allocated.places) :])
+            size = WORD if type.space in SYNCHRONISING else type.dtype.itemsize
+            siblings = self.strided(self.parent.spread(type) if self.parent.on_cores else [], step * size)
+            return site_of(agent, type, self.at_home(self.address(array), siblings), siblings)
+        if type.space in OF_THREADS:
+            return own_site(agent, type)
+        start = next((start for n, _, start in self.stores if n == number), None)
+        if start is None or agent.block is None:
+            return None
+        return site_of(agent, type, e.pointer(agent.block, start, 1), agent.siblings)

@@ -1,0 +1,315 @@
+"""The function of a launch that starts its clusters and lets their threads go on in turns.
+
+The memory of a thread of the system: the words of `Header`, then for each cluster that may run at once how many of its
+threads are not over and how many there are, the status and the coroutine of each, the memory of its blocks, and for
+each thread its arena and what it keeps while it is stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from palladio.cpu.analysis.work import BETWEEN, CLOCK, STEPS, quarters
+from palladio.cpu.emit.emitter import Emitter, Index, V
+from palladio.cpu.launches.control_flow import Room, begin
+from palladio.cpu.launches.coroutines import ARGUMENTS, DONE, WORD, Answer, Header
+from palladio.types.types import RefType
+
+ROUNDS = 1 << 16 if CLOCK else 64
+"""After how many rounds, at most, Python gets to see whether there was an interrupt."""
+
+IDLE = 1 << 22
+"""Rounds in which threads only look whether something has happened, before nothing will happen any more."""
+
+HEADER = Header.WORDS * WORD
+SLOT = 64
+"""Bytes at the beginning of a cluster's memory: the words `LIVE` and `AGENTS`."""
+
+LIVE, AGENTS = 0, 1
+
+
+@dataclass(frozen=True)
+class Member:
+    """What the scheduler knows of one program.
+
+    Fields:
+        names: of its coroutine, and of those of its warps.
+        blocks, threads: of a cluster, and of each of its blocks.
+        block_bytes: the memory of a block.
+        shared: what is there from the beginning of a block on, with where it lies.
+        rooms: where the scopes are that the threads of a block share.
+        arena: the bytes of each thread's arena.
+        frames: how many coroutines each thread may have at once, with its own.
+        effort: about how many elements a thread computes between two waits.
+    """
+
+    names: Sequence[str]
+    blocks: int
+    threads: int
+    block_bytes: int
+    shared: Sequence[tuple[int, RefType]]
+    rooms: Sequence[int]
+    arena: int
+    frames: int
+    effort: int
+
+    @property
+    def agents(self) -> int:
+        """The threads of a cluster."""
+        return self.blocks * self.threads
+
+    @property
+    def tables(self) -> int:
+        """Bytes in front of the memory of the blocks."""
+        return SLOT + -(-2 * WORD * self.agents // 64) * 64
+
+    @property
+    def bytes(self) -> int:
+        """All of a cluster's memory but what its coroutines keep."""
+        return self.tables + self.blocks * self.block_bytes + self.agents * self.arena
+
+
+class _Scheduler:
+    """The functions while they are written."""
+
+    def __init__(self, members: Sequence[Member], dynamic: int, eager: bool) -> None:
+        self.members = members
+        self.dynamic = dynamic
+        self.eager = eager
+        self.fixed = max(member.bytes for member in members)
+        self.most = max(member.agents * member.frames for member in members)
+        self.declared: dict[str, str] = {}
+
+    def function(self, head: str, e: Emitter) -> str:
+        self.declared |= e.declared
+        return "\n".join([head + " {", "entry:", *e.lines, "}"])
+
+    def begin(self, number: int, member: Member) -> str:
+        """`beginN(arrays, sizes, header, slot, number)` starts a cluster: its memory, and its threads."""
+        e = Emitter()
+        slot = V("%slot", "ptr")
+        e.store(V(str(member.agents), "i64"), word(e, slot, LIVE), WORD)
+        e.store(V(str(member.agents), "i64"), word(e, slot, AGENTS), WORD)
+        cluster = e.pointer(slot, member.tables, 1)
+        with e.loop(0, member.blocks) as place:
+            block = e.pointer(cluster, e.mul(place, member.block_bytes), 1)
+            for start, type in member.shared:
+                begin(e, type, e.pointer(block, start, 1))
+            for start in member.rooms:
+                room = e.pointer(block, start, 1)
+                for each in range(Room.WORDS):
+                    e.store(V("0", "i64"), word(e, room, each), WORD)
+        own = e.pointer(cluster, member.blocks * member.block_bytes, 1)
+        frame_bytes = e.load("i64", word(e, V("%header", "ptr"), Header.FRAME), WORD)
+        stride = e.add(e.mul(frame_bytes, member.frames), member.arena)
+        with e.loop(0, member.agents) as thread:
+            arena = e.pointer(own, e.mul(thread, stride), 1)
+            frame = e.pointer(arena, member.arena, 1)
+            status, coroutine = self.tables(e, slot, thread)
+            e.store(V("0", "i64"), status, WORD)
+            values = f"ptr %arrays, ptr %sizes, ptr %header, {cluster}, {arena}, {frame}, {status}"
+            handle = e.value("ptr", f"call ptr @{member.names[0]}({values}, i64 %number, {e.index(thread)})")
+            e.store(handle, coroutine, WORD)
+        e.line("ret void")
+        head = f"define internal void @begin{number}(ptr %arrays, ptr %sizes, ptr %header, ptr %slot, i64 %number)"
+        return self.function(f"{head} noinline", e)
+
+    @staticmethod
+    def tables(e: Emitter, slot: V, thread: Index) -> tuple[V, V]:
+        """The addresses of a thread's status and coroutine."""
+        pair = e.pointer(e.pointer(slot, SLOT, 1), thread, 2 * WORD)
+        return pair, word(e, pair, 1)
+
+    def start(self) -> str:
+        """`start(arrays, sizes, header)` starts the next cluster, in memory that no other has."""
+        e = Emitter()
+        header = V("%header", "ptr")
+        number = increased(e, word(e, header, Header.NEXT), 1)
+        increased(e, word(e, header, Header.RUNNING), 1)
+        slots = e.load("i64", word(e, header, Header.SLOTS), WORD)
+        with e.loop(0, slots) as place:
+            slot = self.slot(e, header, place)
+            free = e.compare("icmp eq", e.load("i64", word(e, slot, LIVE), WORD), V("0", "i64"))
+            with e.when(free):
+                self.start_in(e, slot, number)
+                e.line("ret void")
+                e.label(e.fresh("never"))
+        e.line("ret void")
+        return self.function("define internal void @start(ptr %arrays, ptr %sizes, ptr %header) noinline", e)
+
+    def start_in(self, e: Emitter, slot: V, number: V) -> None:
+        left: V = number
+        for place in range(len(self.members)):
+            arguments = f"ptr %arrays, ptr %sizes, ptr %header, {slot}, {left}"
+            if place == len(self.members) - 1:
+                e.line(f"call void @begin{place}({arguments})")
+                return
+            count = e.load("i64", word(e, V("%sizes", "ptr"), self.dynamic + place), WORD)
+            with e.when(e.compare("icmp slt", left, count)):
+                e.line(f"call void @begin{place}({arguments})")
+                e.line("ret void")
+                e.label(e.fresh("never"))
+            left = e.binary("sub", left, count)
+
+    def slot(self, e: Emitter, header: V, place: Index) -> V:
+        """The memory of a cluster."""
+        frame = e.load("i64", word(e, header, Header.FRAME), WORD)
+        size = e.add(e.mul(frame, self.most), self.fixed)
+        return e.pointer(e.pointer(header, HEADER, 1), e.mul(place, size), 1)
+
+    def round(self) -> str:
+        """`round(header)` lets every thread go on once."""
+        e = Emitter()
+        header = V("%header", "ptr")
+        e.declared["llvm.coro.resume"] = "declare void @llvm.coro.resume(ptr)"
+        e.store(V("0", "i64"), word(e, header, Header.PROGRESS), WORD)
+        e.store(V("0", "i64"), word(e, header, Header.SPINS), WORD)
+        slots = e.load("i64", word(e, header, Header.SLOTS), WORD)
+        with e.loop(0, slots) as place:
+            slot = self.slot(e, header, place)
+            live = word(e, slot, LIVE)
+            some = e.compare("icmp ne", e.load("i64", live, WORD), V("0", "i64"))
+            with e.when(some):
+                agents = e.load("i64", word(e, slot, AGENTS), WORD)
+                with e.loop(0, agents) as thread:
+                    self.resume(e, *self.tables(e, slot, thread), live)
+                over = e.compare("icmp eq", e.load("i64", live, WORD), V("0", "i64"))
+                with e.when(over):
+                    increased(e, word(e, header, Header.RUNNING), -1)
+        e.line("ret void")
+        return self.function("define internal void @round(ptr %header) noinline", e)
+
+    @staticmethod
+    def resume(e: Emitter, status: V, coroutine: V, live: V) -> None:
+        with e.when(e.compare("icmp eq", e.load("i64", status, WORD), V("0", "i64"))):
+            e.line(f"call void @llvm.coro.resume({e.load('ptr', coroutine, WORD)})")
+            with e.when(e.compare("icmp eq", e.load("i64", status, WORD), V(str(DONE), "i64"))):
+                increased(e, live, -1)
+
+    def kernel(self) -> str:
+        """The function that Python calls: with a first cluster below 0, it tells what a coroutine keeps."""
+        e = Emitter()
+        header = V("%arena", "ptr")
+        with e.when(e.compare("icmp slt", V("%first", "i64"), V("0", "i64"))):
+            most: V = V("64", "i64")
+            for name in (name for member in self.members for name in member.names):
+                nothing = ", ".join(f"{each.split()[0]} {'null' if each.startswith('ptr') else 0}" for each in _LAST)
+                e.line(f"call ptr @{name}(ptr null, ptr null, {header}, {nothing})")
+                frame = e.load("i64", word(e, header, Header.FRAME), WORD)
+                most = e.intrinsic("umax", "i64", most, frame)
+            padded = e.binary("and", e.index(e.add(most, 63)), V("-64", "i64"))
+            e.store(padded, word(e, header, Header.FRAME), WORD)
+            answer(e, Answer.OVER)
+        if self.eager:
+            self.start_all(e, header)
+        with e.loop(0, ROUNDS):
+            e.line(f"call void @round({header})")
+            failed = e.load("i64", word(e, header, Header.FAILED), WORD)
+            with e.when(e.compare("icmp ne", failed, V("0", "i64"))):
+                e.line(f"ret i32 {e.convert('trunc', failed, 'i32').text}")
+                e.label(e.fresh("never"))
+            progress = e.load("i64", word(e, header, Header.PROGRESS), WORD)
+            with e.when(e.compare("icmp eq", progress, V("0", "i64"))):
+                self.without_progress(e, header)
+            with e.when(e.compare("icmp ne", progress, V("0", "i64"))):
+                e.store(V("0", "i64"), word(e, header, Header.IDLE), WORD)
+            self.look(e, header)
+        answer(e, Answer.AGAIN, closes=False)
+        head = "define i32 @kernel(ptr %arrays, ptr %sizes, ptr %arena, i64 %first, i64 %last)"
+        return self.function(head, e)
+
+    def look(self, e: Emitter, header: V) -> None:
+        """Look at the clock now and then: each quarter of a second Python sees whether there was an interrupt."""
+        if not CLOCK:
+            return
+        work = max(member.agents * member.effort for member in self.members)
+        slots = e.load("i64", word(e, header, Header.SLOTS), WORD)
+        weight = e.intrinsic("umax", "i64", e.index(e.mul(slots, min(work, BETWEEN))), V(str(BETWEEN // STEPS), "i64"))
+        before = increased(e, word(e, header, Header.WORK), weight)
+        with e.when(e.compare("icmp uge", before, V(str(BETWEEN), "i64"))):
+            e.store(V("0", "i64"), word(e, header, Header.WORK), WORD)
+            now, last = quarters(e, word(e, header, Header.CLOCK)), word(e, header, Header.TIME)
+            then = e.load("i64", last, WORD)
+            e.store(now, last, WORD)
+            with e.when(e.compare("icmp ne", now, then)):
+                answer(e, Answer.AGAIN)
+
+    def more(self, e: Emitter, header: V) -> V:
+        """Whether another cluster can start."""
+        following, running, slots = (
+            e.load("i64", word(e, header, each), WORD) for each in (Header.NEXT, Header.RUNNING, Header.SLOTS)
+        )
+        left = e.compare("icmp slt", following, V("%last", "i64"))
+        return e.binary("and", left, e.compare("icmp slt", running, slots))
+
+    def start_all(self, e: Emitter, header: V) -> None:
+        again, body, behind = e.fresh("again"), e.fresh("body"), e.fresh("behind")
+        e.jump(again)
+        e.label(again)
+        e.branch(self.more(e, header), body, behind)
+        e.label(body)
+        e.line(f"call void @start(ptr %arrays, ptr %sizes, {header})")
+        e.jump(again)
+        e.label(behind)
+
+    def without_progress(self, e: Emitter, header: V) -> None:
+        """Nobody has gone on: the next cluster starts; or all are over, only look, or wait for each other."""
+        more, none = self.more(e, header), e.fresh("none")
+        start, behind = e.fresh("start"), e.fresh("behind")
+        e.branch(more, start, none)
+        e.label(start)
+        e.line(f"call void @start(ptr %arrays, ptr %sizes, {header})")
+        e.jump(behind)
+        e.label(none)
+        running = e.load("i64", word(e, header, Header.RUNNING), WORD)
+        with e.when(e.compare("icmp eq", running, V("0", "i64"))):
+            answer(e, Answer.OVER)
+        spins = e.load("i64", word(e, header, Header.SPINS), WORD)
+        idle = increased(e, word(e, header, Header.IDLE), 1)
+        quiet = e.compare("icmp eq", spins, V("0", "i64"))
+        with e.when(e.binary("or", quiet, e.compare("icmp sgt", idle, V(str(IDLE), "i64")))):
+            answer(e, Answer.STUCK)
+        e.jump(behind)
+        e.label(behind)
+
+    def text(self) -> str:
+        begins = [self.begin(number, member) for number, member in enumerate(self.members)]
+        return "\n".join([*begins, self.start(), self.round(), self.kernel()])
+
+
+_LAST = ARGUMENTS.split(", ")[3:]
+
+
+def word(e: Emitter, base: V, number: int) -> V:
+    """The address of a word."""
+    return e.pointer(base, number, WORD)
+
+
+def increased(e: Emitter, address: V, amount: Index) -> V:
+    """Add to a word; returns what it was."""
+    before = e.load("i64", address, WORD)
+    e.store(e.index(e.add(before, amount)), address, WORD)
+    return before
+
+
+def answer(e: Emitter, number: int, closes: bool = True) -> None:
+    """Return from the kernel."""
+    e.line(f"ret i32 {number}")
+    if closes:
+        e.label(e.fresh("never"))
+
+
+def scheduler(members: Sequence[Member], dynamic: int, eager: bool) -> tuple[str, dict[str, str]]:
+    """The functions, and what they declare.
+
+    Args:
+        dynamic: how many sizes of mesh axes stand in front of the numbers of clusters.
+        eager: whether all clusters start before any goes on.
+    """
+    functions = _Scheduler(members, dynamic, eager)
+    text = functions.text()
+    return text, functions.declared
+
+
+__all__ = ["HEADER", "Member", "scheduler"]

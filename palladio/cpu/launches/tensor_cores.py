@@ -1,0 +1,68 @@
+"""Products on the tensor cores, on the CPU: done at once, by the loops of every product, into the accumulator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from palladio.cpu.access.memory import viewed
+from palladio.cpu.emit.lazy_array import Memory, Tile, tile_of
+from palladio.cpu.emit.scope import Place, Rule, Scope
+from palladio.cpu.launches.barriers import reached
+from palladio.cpu.launches.copies import loaded
+from palladio.cpu.launches.coroutines import Site
+from palladio.ops.references.memory import Transforms
+
+Stacks = tuple[Transforms, ...]
+
+
+def _operand(scope: Scope, operand: Site | Tile, stack: Transforms, indices: Sequence[Tile]) -> Tile:
+    if isinstance(operand, Tile):
+        return operand
+    return loaded(scope, *reached(scope, operand, stack, indices), indices)
+
+
+def _wgmma(scope: Scope, acc: Place, a: Site | Tile, b: Site, *indices: Tile, transforms: Stacks) -> Sequence[Tile]:
+    part = viewed(scope, acc.buffer, transforms[0], indices).buffer
+    left, right = (_operand(scope, each, stack, indices) for each, stack in zip((a, b), transforms[1:], strict=True))
+    rules = scope.function.rules
+    (product,) = rules["dot_general"](scope, left, right, contracting=((1,), (0,)), batch=((), ()), dtype=part.dtype)
+    before = tile_of(scope.e, part, Memory("accumulator"))
+    if product.plus is not None:
+        (total,) = rules["add"](scope, product, before)
+    else:
+        (total,) = rules["add"](scope, before, product)
+    if total.fill is not None:
+        total.fill(part)
+    else:
+        rules["store"](scope, Place(acc.memory, part), scope.keep(total), transforms=())
+    return ()
+
+
+def _wgmma_wait(scope: Scope, *, n: int) -> Sequence[Tile]:
+    return ()
+
+
+def _accumulator_load(scope: Scope, acc: Place, *, transforms: Transforms, wait_n: int | None) -> Sequence[Tile]:
+    return scope.function.rules["load"](scope, acc, transforms=transforms)
+
+
+def _accumulator_store(scope: Scope, acc: Place, value: Tile) -> Sequence[Tile]:
+    return scope.function.rules["store"](scope, acc, value, transforms=())
+
+
+def _set_max_registers(scope: Scope, *, count: int, action: str) -> Sequence[Tile]:
+    return ()
+
+
+def _layout_cast(scope: Scope, x: Tile, *, layout: str) -> Sequence[Tile]:
+    return (x,)
+
+
+RULES: dict[str, Rule] = {
+    "wgmma": _wgmma,
+    "wgmma_wait": _wgmma_wait,
+    "accumulator_load": _accumulator_load,
+    "accumulator_store": _accumulator_store,
+    "set_max_registers": _set_max_registers,
+    "layout_cast": _layout_cast,
+}

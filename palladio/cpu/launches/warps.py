@@ -1,0 +1,317 @@
+"""Launches inside a thread: its warps.
+
+Warps of which none waits run one after the other, as a loop. Others are coroutines of their own, which the thread lets
+go on in turns, each time that it is its own turn, until all have come to their end. What they need of the thread's
+values, they find in a table of words that it leaves for them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from palladio.cpu.access.gather import copied
+from palladio.cpu.emit.emitter import Emitter, Index, V
+from palladio.cpu.emit.lazy_array import Buffer, Memory, Tile, fill, scalar_tile, tile_of
+from palladio.cpu.emit.scope import Entry, Place, Refused, Rule, Scope
+from palladio.cpu.launches.barriers import agent_of
+from palladio.cpu.launches.control_flow import OF_THREADS, own_site
+from palladio.cpu.launches.coroutines import DONE, WORD, Agent, Header, Sibling, Site
+from palladio.ir.core import Program, walk
+from palladio.ops.threads.launch import Launch, MeshShape
+from palladio.types import dtypes
+from palladio.types.types import RefType
+
+WITHIN = ("thread", "warp")
+_BLOCKING = frozenset(
+    ("barrier_wait", "barrier_sync", "barrier_test", "semaphore_wait", "semaphore_read", "dma_wait", "collective_scope")
+)
+
+
+def waits(programs: Sequence[Program]) -> bool:
+    """Whether a program may have to wait for another."""
+    return any(eqn.op.name in (*_BLOCKING, "launch", "repeat") for program in programs for eqn in walk(program))
+
+
+def places_of(number: int, mesh: MeshShape) -> Iterator[tuple[int, ...]]:
+    """Each thread of a mesh: the number of the mesh, then the indices along its axes, the last one fastest."""
+    for indices in itertools.product(*(range(axis.size or 0) for axis in mesh.axes)):
+        yield number, *indices
+
+
+def rows_of(program: Program) -> dict[tuple[int, ...], int]:
+    """The warps that a thread ever launches which wait: what each has seen of barriers is kept in a row of its own."""
+    launches = [eqn.params for eqn in walk(program) if eqn.op.name == "launch" and waits(eqn.params["programs"])]
+    places = {
+        place for each in launches for n, mesh in enumerate(each["launch"].meshes) for place in places_of(n, mesh)
+    }
+    return {place: row for row, place in enumerate(sorted(places))}
+
+
+def _launch(scope: Scope, *operands: Entry, launch: Launch, programs: tuple[Program, ...]) -> Sequence[Tile]:
+    axes = [axis for mesh in launch.meshes for axis in mesh.axes]
+    if launch.dynamic or any(axis.kind not in WITHIN for axis in axes):
+        raise Refused("a launch inside a thread, other than of its warps")
+    agent, e = agent_of(scope), scope.e
+    first = launch.indices(0)
+    shared = [_referred(scope, *each) for each in zip(operands, programs[0].input_types[first:], strict=False)]
+    sources = {target: source for source, target in launch.aliases}
+    outputs: list[Place] = []
+    for number, ref in enumerate(launch.output_refs):
+        place = shared[sources[number]] if number in sources else own_site(agent, ref)
+        outputs.append(place)  # type: ignore[arg-type]
+    scratch = [None if type.space in OF_THREADS else own_site(agent, type) for type in launch.scratch]
+    if waits(programs):
+        _Warps(scope, launch, programs, [*shared, *outputs], scratch).run()
+    else:
+        for mesh, program in zip(launch.meshes, programs, strict=True):
+            _one_by_one(scope, mesh, program, [*shared, *outputs], launch.scratch, scratch)
+    return [scope.keep(tile_of(e, place.buffer)) for place in outputs]
+
+
+def _referred(scope: Scope, entry: Entry, type: object) -> Entry:
+    """An operand as the programs see it: an array in memory of its own, which they may change; a scalar as it is."""
+    if isinstance(entry, Tile) and isinstance(type, RefType):
+        return Site(Memory("operand"), copied(scope, entry), type=type)
+    return scope.keep(entry) if isinstance(entry, Tile) else entry
+
+
+def _one_by_one(
+    scope: Scope,
+    mesh: MeshShape,
+    program: Program,
+    operands: Sequence[Entry],
+    types: Sequence[RefType],
+    shared: Sequence[Place | None],
+) -> None:
+    """Warps of which none waits."""
+    with scope.e.loop(0, math.prod(axis.size or 0 for axis in mesh.axes)) as number:
+        indices = _indices(scope.e, mesh, number)
+        scratch = [place or own_site(agent_of(scope), type) for place, type in zip(shared, types, strict=True)]
+        scope.function.run(program, [*indices, *operands, *scratch])
+
+
+def _indices(e: Emitter, mesh: MeshShape, number: Index) -> list[Entry]:
+    """The indices of a thread along the axes of its mesh."""
+    left = e.index(number)
+    indices: list[Entry] = []
+    for axis in reversed(mesh.axes):
+        size = V(str(axis.size), "i64")
+        indices.insert(0, scalar_tile(e, e.convert("trunc", e.binary("urem", left, size), "i32"), dtypes.INT32))
+        left = e.binary("udiv", left, size)
+    return indices
+
+
+class _Passing:
+    """Values of one function that another one finds in a table: `%cluster` is its address there."""
+
+    def __init__(self, child: Agent) -> None:
+        self.child = child
+        self.values: list[V] = []
+
+    def index(self, value: Index) -> Index:
+        return self.value(value) if isinstance(value, V) else value
+
+    def value(self, value: V) -> V:
+        if not value.text.startswith("%"):
+            return value
+        e = self.child.e
+        address = e.pointer(V("%cluster", "ptr"), len(self.values), WORD)
+        self.values.append(value)
+        return e.load(value.type, address, WORD)
+
+    def buffer(self, buffer: Buffer) -> Buffer:
+        strides = tuple(self.index(stride) for stride in buffer.strides)
+        return Buffer(self.value(buffer.base), strides, buffer.shape, buffer.dtype)
+
+    def sibling(self, sibling: Sibling) -> Sibling:
+        return replace(sibling, here=self.index(sibling.here))
+
+    def entry(self, entry: Entry) -> Entry:
+        """A place or scalar. What one warp writes, another may read."""
+        if isinstance(entry, Tile):
+            return scalar_tile(self.child.e, self.value(entry.at((), 1)), entry.dtype)
+        if not entry.memory.steady:
+            self.child.shared.add(entry.memory)
+        if not isinstance(entry, Site):
+            return Place(entry.memory, self.buffer(entry.buffer))
+        siblings = [self.sibling(each) for each in entry.siblings]
+        return replace(entry, buffer=self.buffer(entry.buffer), siblings=siblings)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """How often the warps have waited at each barrier of an array, which is scratch of theirs or not.
+
+    There is a row for each warp of the launch: what it has seen, then how much more each of its own warps has.
+    """
+
+    site: Site
+    rows: Buffer
+    own: bool
+
+    @property
+    def slots(self) -> int:
+        return self.site.counted
+
+    def row(self, e: Emitter, number: Index) -> V:
+        return e.pointer(self.rows.base, e.mul(number, self.rows.shape[1]), WORD)
+
+
+class _Warps:
+    """The warps of one launch, while they are lowered."""
+
+    def __init__(
+        self,
+        scope: Scope,
+        launch: Launch,
+        programs: Sequence[Program],
+        operands: Sequence[Entry],
+        scratch: Sequence[Place | None],
+    ) -> None:
+        self.scope = scope
+        self.e = scope.e
+        agent = agent_of(scope)
+        if not isinstance(agent, Agent) or agent.rows is None:
+            raise Refused("warps that wait, in the kernel of a grid")
+        self.agent = agent
+        self.launch = launch
+        self.programs = programs
+        self.operands = operands
+        self.scratch = scratch
+        self.places = [place for n, mesh in enumerate(launch.meshes) for place in places_of(n, mesh)]
+        sites = [(entry, False) for entry in operands] + [(entry, True) for entry in scratch]
+        self.seen = [
+            self.noted(site, own) for site, own in sites if isinstance(site, Site) and site.observed is not None
+        ]
+
+    def noted(self, site: Site, own: bool) -> _Seen:
+        inner = 1 + max(len(rows_of(program)) for program in self.programs)
+        rows = self.agent.arena.buffer(self.e, (len(self.places), inner * site.counted), dtypes.INT64)
+        return _Seen(site, rows, own)
+
+    def run(self) -> None:
+        """Begin all of them, let them go on until the last one is over."""
+        e, agent = self.e, self.agent
+        for seen in self.seen:
+            self.remember(seen)
+        table = agent.arena.buffer(e, (len(self.places), 2), dtypes.INT64)
+        lowered = [self.lowered(mesh, program) for mesh, program in enumerate(self.programs)]
+        frames = 1 + max(child.frames for child, _ in lowered)
+        agent.frames = max(agent.frames, len(self.places) * frames)
+        for mesh, (child, values) in enumerate(lowered):
+            self.begin(mesh, child, values, table, frames)
+        again, ended = e.fresh("warps"), e.fresh("ended")
+        left = agent.slot("i64")
+        e.jump(again)
+        e.label(again)
+        e.store(V("0", "i64"), left, WORD)
+        e.declared["llvm.coro.resume"] = "declare void @llvm.coro.resume(ptr)"
+        with e.loop(0, len(self.places)) as number:
+            status = e.pointer(table.base, number, 2 * WORD)
+            with e.when(self.lives(status)):
+                e.line(f"call void @llvm.coro.resume({e.load('ptr', e.pointer(status, 1, WORD), WORD)})")
+                with e.when(self.lives(status)):
+                    e.store(V("1", "i64"), left, WORD)
+        waiting = e.fresh("waiting")
+        e.branch(e.compare("icmp eq", e.load("i64", left, WORD), V("0", "i64")), ended, waiting)
+        e.label(waiting)
+        agent.stop()
+        e.jump(again)
+        e.label(ended)
+        for seen in self.seen:
+            self.learn(seen)
+
+    def lives(self, status: V) -> V:
+        return self.e.compare("icmp ne", self.e.load("i64", status, WORD), V(str(DONE), "i64"))
+
+    def ahead(self, seen: _Seen, number: int) -> V:
+        """Where it is kept how many more waits a warp has seen than its thread."""
+        rows = self.agent.rows or {}
+        return self.e.pointer(seen.site.observed, (1 + rows[self.places[number]]) * seen.slots, WORD)  # type: ignore[arg-type]
+
+    def remember(self, seen: _Seen) -> None:
+        """A warp has waited as often as its thread, and as often more as it had when it ended last."""
+        e = self.e
+        fill(e, seen.rows, 0)
+        if seen.own:
+            return
+        for number in range(len(self.places)):
+            with e.loop(0, seen.slots) as slot:
+                words = [
+                    e.load("i64", e.pointer(base, slot, WORD), WORD)
+                    for base in (seen.site.observed, self.ahead(seen, number))
+                ]
+                e.store(e.binary("add", *words), e.pointer(seen.row(e, number), slot, WORD), WORD)
+
+    def learn(self, seen: _Seen) -> None:
+        """What all warps have waited for, their thread has."""
+        e = self.e
+        if seen.own:
+            return
+        with e.loop(0, seen.slots) as slot:
+            found = [e.load("i64", e.pointer(seen.row(e, n), slot, WORD), WORD) for n in range(len(self.places))]
+            least = found[0]
+            for each in found[1:]:
+                least = e.intrinsic("smin", "i64", least, each)
+            e.store(least, e.pointer(seen.site.observed, slot, WORD), WORD)  # type: ignore[arg-type]
+            for number, each in enumerate(found):
+                e.store(e.binary("sub", each, least), e.pointer(self.ahead(seen, number), slot, WORD), WORD)
+
+    def lowered(self, mesh: int, program: Program) -> tuple[Agent, list[V]]:
+        """The function of one program, and the values that it finds in its table."""
+        agent = self.agent
+        child = Agent(f"{agent.name}_{len(agent.children)}", agent.rules, agent.refused, agent.callbacks)
+        agent.children.append(child)
+        child.peers, child.rows = agent.peers, rows_of(program)
+        if agent.rooms is not None:
+            child.rooms = replace(agent.rooms, starts={})
+        passing = _Passing(child)
+        child.siblings = [passing.sibling(each) for each in agent.siblings]
+        first = self.first(mesh)
+        inputs = [self.passed(passing, entry, first) for entry in self.operands]
+        for entry, type in zip(self.scratch, self.launch.scratch, strict=True):
+            inputs.append(own_site(child, type) if entry is None else self.passed(passing, entry, first))
+        indices = _indices(child.e, self.launch.meshes[mesh], V("%number", "i64"))
+        child.run(program, [*indices, *inputs])
+        return child, passing.values
+
+    def first(self, mesh: int) -> int:
+        """The first warp of a mesh, among those of the launch."""
+        return next(n for n, place in enumerate(self.places) if place[0] == mesh)
+
+    def begin(self, mesh: int, child: Agent, values: Sequence[V], table: Buffer, frames: int) -> None:
+        """A coroutine of a function for each place of its mesh, each with room for so many frames."""
+        e, agent = self.e, self.agent
+        words = agent.arena.buffer(e, (max(1, len(values)),), dtypes.INT64)
+        for number, value in enumerate(values):
+            e.store(value, e.pointer(words.base, number, WORD), WORD)
+        first, count = self.first(mesh), sum(place[0] == mesh for place in self.places)
+        arena = agent.arena.buffer(e, (count, -(-child.arena.size // 64) * 64), np.dtype(np.uint8))
+        frame_bytes = e.load("i64", agent.word(Header.FRAME), WORD)
+        with e.loop(0, count) as number:
+            status = e.pointer(table.base, e.add(number, first), 2 * WORD)
+            e.store(V("0", "i64"), status, WORD)
+            own = e.pointer(arena.base, number, arena.shape[1])
+            before = e.add(e.mul(e.add(number, first), frames), 1)
+            frame = e.pointer(V("%frame", "ptr"), e.mul(before, frame_bytes), 1)
+            given = f"ptr %arrays, ptr %sizes, ptr %header, {words.base}, {own}, {frame}, {status}, {e.index(number)}"
+            handle = e.value("ptr", f"call ptr @{child.name}({given}, i64 0)")
+            e.store(handle, e.pointer(status, 1, WORD), WORD)
+
+    def passed(self, passing: _Passing, entry: Entry, first: int) -> Entry:
+        """An operand or scratch as a warp sees it, which counts its own waits."""
+        found = passing.entry(entry)
+        seen = next((seen for seen in self.seen if seen.site is entry), None)
+        if seen is None or not isinstance(found, Site):
+            return found
+        e = passing.child.e
+        rows = replace(seen.rows, base=passing.value(seen.rows.base))
+        return replace(found, observed=replace(seen, rows=rows).row(e, e.add(V("%number", "i64"), first)))
+
+
+RULES: dict[str, Rule] = {"launch": _launch}

@@ -1,0 +1,323 @@
+"""Matrix products on the CPU: what is multiplied, in which dtype, and where it goes.
+
+`product` has the loops, and `thin` those for a matrix and a few vectors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from palladio.cpu.emit import registers
+from palladio.cpu.emit.emitter import Emitter, Index, V, vector
+from palladio.cpu.emit.lazy_array import Buffer, Panel, Tile, merged, row_major, tile_of, write
+from palladio.cpu.emit.scope import Refused, Rule, Scope
+from palladio.cpu.products.gemv import VECTORS, Thin
+from palladio.cpu.products.micro_kernel import LINE_BYTES
+from palladio.cpu.products.product import DEPTH_BYTES, Area, Element, Operand, Product, Span
+from palladio.cpu.rules.casts import converted
+from palladio.cpu.runtime import host
+from palladio.types import dtypes
+from palladio.types.dtypes import DType
+from palladio.types.types import ArrayType
+
+Axes = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+class Matrix:
+    """A tile as a matrix [rows, depth] or [depth, columns], whatever the order of its axes."""
+
+    def __init__(self, tile: Tile, first: Sequence[int], second: Sequence[int]) -> None:
+        if len(first) > 1 or len(second) > 1:
+            raise Refused("a product over several axes at once is not compiled for the CPU")
+        self.tile = tile
+        self.axes = (*first, *second)
+        self.first = tile.shape[first[0]] if first else 1
+        self.second = tile.shape[second[0]] if second else 1
+        self.has = (bool(first), bool(second))
+        last = self.neighbours()
+        self.along = bool(second) and second[0] == last
+        self.across = bool(first) and first[0] == last
+
+    def neighbours(self) -> int:
+        """The axis along which elements are neighbours in memory; the last one, if the tile is not in memory."""
+        buffer = self.tile.buffer
+        last = len(self.tile.shape) - 1
+        if buffer is None or buffer.strides[-1:] == (1,):
+            return last
+        return next((axis for axis, stride in enumerate(buffer.strides) if stride == 1), last)
+
+    def index(self, i: Index, j: Index) -> list[Index]:
+        """The tile's index of an element."""
+        index: list[Index] = [0] * len(self.tile.shape)
+        positions = [position for position, has in zip((i, j), self.has, strict=True) if has]
+        for axis, position in zip(self.axes, positions, strict=True):
+            index[axis] = position
+        return index
+
+    def at(self, scope: Scope, i: Index, j: Index, width: int) -> V:
+        """Elements [i, j], [i, j + 1], …"""
+        e, tile = scope.e, self.tile
+        if width == 1 or (self.along and self.axes[-1] == len(tile.shape) - 1):
+            return tile.at(self.index(i, j), width)
+        if self.along and tile.buffer is not None:
+            return registers.load(e, tile.buffer.address(e, self.index(i, j)), tile.dtype, width)
+        return e.gathered([self.at(scope, i, e.add(j, lane), 1) for lane in range(width)])
+
+    def across_at(self, scope: Scope, i: Index, j: Index, width: int) -> V:
+        """Elements [i, j], [i + 1, j], …, which are neighbours in memory."""
+        e, tile = scope.e, self.tile
+        if width > 1 and tile.buffer is not None and self.axes[0] != len(tile.shape) - 1:
+            return registers.load(e, tile.buffer.address(e, self.index(i, j)), tile.dtype, width)
+        return tile.at(self.index(i, j), width)
+
+    def operand(self, scope: Scope, sums: DType, later: Area | None = None) -> Operand:
+        """The matrix as a product wants it."""
+
+        def element(i: Index, j: Index, width: int) -> V:
+            return converted(scope.e, self.at(scope, i, j, width), self.tile.dtype, sums)
+
+        def across(i: Index, j: Index, width: int) -> V:
+            return converted(scope.e, self.across_at(scope, i, j, width), self.tile.dtype, sums)
+
+        plain = self.rows(self.tile.buffer) if self.tile.dtype == sums else None
+        return self.operand_of(element, across, (self.first, self.second), later, plain)
+
+    def later(self, scope: Scope) -> Area | None:
+        """The block of the first of the next steps in which it is another one."""
+        e, buffer = scope.e, self.tile.buffer
+        later = [scope.function.later[memory] for memory in self.tile.reads if memory in scope.function.later]
+        if buffer is None or not self.along or not self.has[0] or len(later) != len(self.tile.reads) or len(later) != 1:
+            return None
+        ((now, at),) = later
+        row = e.mul(buffer.strides[self.axes[0]], buffer.dtype.itemsize)
+        here, moved = (e.value("i64", f"ptrtoint {base} to i64") for base in (now, buffer.base))
+        nexts = [at(distance) for distance in (1, 2)]
+        there = e.select(e.compare("icmp ne", nexts[0], now), *nexts)
+        other = e.compare("icmp ne", there, now)
+        lines = max(1, self.second * buffer.dtype.itemsize // LINE_BYTES)
+        return Area(e.pointer(there, e.sub(moved, here), 1), row, self.first, lines, other)
+
+    def pairs(self, scope: Scope, axis: int, later: Area | None = None) -> Operand:
+        """The same of pairs of bfloat16, neighbours along an axis."""
+        e = scope.e
+
+        def side_by_side(at: Callable[..., V], i: Index, j: Index, width: int) -> V:
+            found = registers.to_memory(e, at(scope, i, j, 2 * width), dtypes.BFLOAT16)
+            type = vector("i32", width)
+            return e.value(type, f"bitcast {found} to {type}")
+
+        def interleaved(at: Callable[..., V], i: Index, j: Index, width: int) -> V:
+            nexts = (e.add(i, 1), j) if axis == 0 else (i, e.add(j, 1))
+            even, odd = (registers.to_memory(e, at(scope, *ij, width), dtypes.BFLOAT16) for ij in ((i, j), nexts))
+            wide = [e.convert("zext", value, "i32") for value in (even, odd)]
+            return e.binary("or", wide[0], e.binary("shl", wide[1], e.constant(16, wide[1].type)))
+
+        def place(i: Index, j: Index) -> tuple[Index, Index]:
+            return (e.mul(i, 2), j) if axis == 0 else (i, e.mul(j, 2))
+
+        along, across = (interleaved, side_by_side) if axis == 0 else (side_by_side, interleaved)
+        size = (self.first // 2, self.second) if axis == 0 else (self.first, self.second // 2)
+        plain = self.rows(self.tile.buffer)
+        return self.operand_of(
+            lambda i, j, width: along(self.at, *place(i, j), width),
+            lambda i, j, width: across(self.across_at, *place(i, j), width),
+            size,
+            later,
+            plain,
+        )
+
+    def rows(self, buffer: Buffer | None) -> Buffer | None:
+        """The elements of a buffer of the tile's shape row by row, if that is how they lie.
+
+        The strides are asked, not `along`: a reversed, strided or repeated last axis is read in vectors too.
+        """
+        if buffer is None or not all(self.has):
+            return None
+        between, step = (buffer.strides[axis] for axis in self.axes)
+        return Buffer(buffer.base, (between, 1), (self.first, self.second), buffer.dtype) if step == 1 else None
+
+    def operand_of(
+        self,
+        element: Element,
+        across: Element,
+        size: tuple[int, int],
+        later: Area | None = None,
+        plain: Buffer | None = None,
+    ) -> Operand:
+        reads = self.tile.reads
+        steady = self.tile.buffer if reads and all(memory.steady for memory in reads) else None
+        return Operand(
+            *size,
+            element,
+            across if self.across else None,
+            steady,
+            reads,
+            self.rows(self.tile.near or self.tile.buffer),
+            later if steady else None,
+            plain,
+        )
+
+
+def accumulator(lhs: DType, rhs: DType, result: DType) -> DType:
+    """The dtype in which products are summed."""
+    if dtypes.is_float(lhs) or dtypes.is_float(rhs):
+        return dtypes.FLOAT64 if dtypes.FLOAT64 in (lhs, rhs, result) else dtypes.FLOAT32
+    if not dtypes.is_integer(result):
+        return dtypes.INT64
+    return result if result.itemsize >= 4 else dtypes.INT32
+
+
+def _dot(scope: Scope, lhs: Tile, rhs: Tile, *, contracting: Axes, batch: Axes, dtype: DType) -> Sequence[Tile]:
+    free = [
+        [axis for axis in range(len(tile.shape)) if axis not in (*summed, *shared)]
+        for tile, summed, shared in zip((lhs, rhs), contracting, batch, strict=True)
+    ]
+    if batch[0] or any(len(axes) > 1 for axes in (*free, *contracting)):
+        return _batched(scope, (lhs, rhs), free, contracting, batch, dtype)
+    return _single(scope, lhs, rhs, contracting, dtype)
+
+
+def _batched(
+    scope: Scope, tiles: Sequence[Tile], free: Sequence[Sequence[int]], contracting: Axes, batch: Axes, dtype: DType
+) -> Sequence[Tile]:
+    """Products of matrices, one for each place along the batch axes; the other axes of each kind are made one."""
+    e = scope.e
+    stacks: list[Buffer] = []
+    sizes = [math.prod(tile.shape[axis] for axis in axes) for tile, axes in zip(tiles, free, strict=True)]
+    depth = math.prod(tiles[0].shape[axis] for axis in contracting[0])
+    count = math.prod(tiles[0].shape[axis] for axis in batch[0])
+    for tile, mine, summed, shared, size in zip(tiles, free, contracting, batch, sizes, strict=True):
+        (moved,) = scope.function.rules["transpose"](scope, tile, permutation=(*shared, *mine, *summed))
+        target = scope.arena.buffer(e, moved.shape, moved.dtype)
+        write(e, moved, target)
+        stacks.append(Buffer(target.base, row_major((count, size, depth)), (count, size, depth), moved.dtype))
+    shape = [tiles[0].shape[axis] for axis in (*batch[0], *free[0])] + [tiles[1].shape[axis] for axis in free[1]]
+    result = scope.arena.buffer(e, tuple(shape), dtype)
+    with e.loop(0, count) as place:
+        left, right = (_at_place(scope, stack, place) for stack in stacks)
+        (product,) = _single(scope, left, right, ((1,), (1,)), dtype)
+        base = e.pointer(result.base, e.mul(place, sizes[0] * sizes[1]), dtype.itemsize)
+        write(e, product, Buffer(base, (sizes[1], 1), (sizes[0], sizes[1]), dtype))
+    found = tile_of(e, result)
+    return (found if shape else scope.keep(found),)
+
+
+def _at_place(scope: Scope, stack: Buffer, place: Index) -> Tile:
+    base = scope.e.pointer(stack.base, scope.e.mul(place, math.prod(stack.shape[1:])), stack.dtype.itemsize)
+    return tile_of(scope.e, Buffer(base, stack.strides[1:], stack.shape[1:], stack.dtype))
+
+
+def _single(scope: Scope, lhs: Tile, rhs: Tile, contracting: Axes, dtype: DType) -> Sequence[Tile]:
+    free = [[a for a in range(len(t.shape)) if a not in c] for t, c in zip((lhs, rhs), contracting, strict=True)]
+    left, right = Matrix(lhs, free[0], contracting[0]), Matrix(rhs, contracting[1], free[1])
+    shape = tuple(lhs.shape[a] for a in free[0]) + tuple(rhs.shape[a] for a in free[1])
+    sums = accumulator(lhs.dtype, rhs.dtype, dtype)
+    if min(left.first, right.second) <= VECTORS:
+        return scope.function.rules["convert"](scope, _thin_product(scope, left, right, sums, shape), dtype=dtype)
+    lazily = _product_tile(scope, left, right, sums, shape, None, merged([lhs, rhs], aligned=False))
+    if dtype == sums:
+        return (lazily,)
+    converted_rows = scope.row_by_row("convert", [lazily], dtype=dtype)
+    return scope.function.rules["convert"](scope, lazily, dtype=dtype) if converted_rows is None else (converted_rows,)
+
+
+def _thin_product(scope: Scope, left: Matrix, right: Matrix, sums: DType, shape: tuple[int, ...]) -> Tile:
+    """The product with a few vectors, computed now."""
+    found = Thin(scope, left.operand(scope, sums), right.operand(scope, sums), sums).run()
+    strides = tuple(stride for stride, has in zip(found.strides, (left.has[0], right.has[1]), strict=True) if has)
+    tile = tile_of(scope.e, Buffer(found.base, strides, shape, sums))
+    return tile if shape else scope.keep(tile)
+
+
+def _lower(e: Emitter, sums: Buffer, type: ArrayType, row: Index) -> Tile:
+    """A matrix of which some rows are in a buffer, from the given one on."""
+    return Tile(type, lambda index, width: sums.at(e, (e.sub(index[0], row), index[1]), width))
+
+
+def _product_tile(
+    scope: Scope, left: Matrix, right: Matrix, sums: DType, shape: tuple[int, ...], init: Tile | None, reads: dict
+) -> Tile:
+    type = ArrayType(shape, sums)
+
+    def fill(target: Buffer) -> None:
+        product = _product(scope, left, right, sums)
+        rows, column = target.strides
+        if column == 1 and target.dtype == sums:
+            product.run(Buffer(target.base, (rows, 1), (left.first, right.second), sums), init)
+            return
+        kept = scope.arena.buffer(scope.e, target.shape, sums)
+        product.run(Buffer(kept.base, (right.second, 1), (left.first, right.second), sums), init)
+        write(scope.e, tile_of(scope.e, kept), target)
+
+    def panels(use: Panel, rows: Span | None, into: Buffer | None) -> None:
+        product = _product(scope, left, right, sums)
+
+        def part(found: Buffer, row: Index, height: int) -> None:
+            rows_here = _lower(scope.e, found, type, row)
+            # Sums of pairs of bfloat16 are never subnormal: the instruction gives 0 instead.
+            rows_here.normal = product.pairs and init is None
+            use(rows_here, row, height)
+
+        product.by_panels(part, init, rows, into)
+
+    def rounded(target: Buffer) -> None:
+        there = target if target.strides[1] == 1 else scope.arena.buffer(scope.e, target.shape, target.dtype)
+        _product(scope, left, right, sums).run(there, None)
+        if there is not target:
+            write(scope.e, tile_of(scope.e, there), target)
+
+    def plus(other: Tile) -> Tile:
+        together = {**reads}
+        for memory, same in other.reads.items():
+            together[memory] = same and together.get(memory, True)
+        return _product_tile(scope, left, right, sums, shape, other, together)
+
+    def at(index: Sequence[Index], width: int) -> V:
+        raise Refused("a product is computed as a whole")
+
+    adds = plus if init is None else None
+    rounds = adds is not None and _takes_pairs(left, right, sums) and left.second * 2 <= DEPTH_BYTES
+    return Tile(
+        type,
+        at,
+        reads,
+        fill=fill,
+        plus=adds,
+        panels=panels,
+        rounded=rounded if rounds else None,
+    )
+
+
+def _takes_pairs(left: Matrix, right: Matrix, sums: DType) -> bool:
+    """Whether pairs of bfloat16 are multiplied."""
+    narrow = left.tile.dtype == right.tile.dtype == dtypes.BFLOAT16 and sums == dtypes.FLOAT32
+    whole = left.second % 2 == 0 and right.second % registers.LANES == 0
+    return narrow and whole and host.current().multiplies_pairs
+
+
+def _product(scope: Scope, left: Matrix, right: Matrix, sums: DType) -> Product:
+    span = _span(scope, left, right)
+    if _takes_pairs(left, right, sums):
+        if span is not None:
+            bounds = (scope.e.index(bound) for bound in (span[0], scope.e.add(span[1], 1)))
+            low, high = (scope.e.binary("ashr", bound, V("1", "i64")) for bound in bounds)
+            span = low, high
+        return Product(scope, left.pairs(scope, 1), right.pairs(scope, 0, right.later(scope)), sums, True, span)
+    rhs = right.operand(scope, sums, right.later(scope))
+    return Product(scope, left.operand(scope, sums), rhs, sums, span=span)
+
+
+def _span(scope: Scope, left: Matrix, right: Matrix) -> Span | None:
+    """The steps along the summed axis outside of which both sides are zero. One side is not enough: 0 * inf is NaN."""
+    if not (left.has[1] and right.has[0]):
+        return None
+    sides = [side.tile.spans.get(axis) for side, axis in ((left, left.axes[-1]), (right, right.axes[0]))]
+    if None in sides:
+        return None
+    e = scope.e
+    first, last = ([e.index(bound) for bound in bounds] for bounds in zip(*sides, strict=True))  # type: ignore[arg-type]
+    return e.intrinsic("smin", "i64", *first), e.intrinsic("smax", "i64", *last)
+
+
+RULES: dict[str, Rule] = {"dot_general": _dot}

@@ -1,0 +1,204 @@
+"""Products of a matrix with one vector, or a few: each of its elements is read once, where it lies, and not packed.
+
+Where its rows lie along the summed axis, several are multiplied with the vectors at a time, each into sums of its own.
+Where they lie across, a few of them, times their numbers of the vectors, are added to the sums at once: the matrix is
+read from one end to the other, and the sums stay in the first cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from palladio.cpu.analysis.work import PRODUCTS
+from palladio.cpu.emit import registers
+from palladio.cpu.emit.emitter import Index, V, vector
+from palladio.cpu.emit.lazy_array import LINE_BYTES, Buffer, fill, for_each, widths
+from palladio.cpu.emit.scope import Scope
+from palladio.cpu.products.micro_kernel import multiply_add
+from palladio.cpu.products.product import LONG, Element, Operand, cut
+from palladio.cpu.runtime import host
+from palladio.types import dtypes
+from palladio.types.dtypes import DType
+
+VECTORS = 4
+"""How many vectors are a few: beyond that, packing the matrix pays."""
+
+ROWS = 4
+"""Rows of the matrix that are multiplied at a time."""
+
+CHAINS = 8
+"""Sums that do not wait for each other, at most."""
+
+AHEAD = 64
+"""How many rows ahead memory is asked for."""
+
+
+class Thin:
+    """One such product while it is emitted: `sums[vectors, free]`.
+
+    Args:
+        lhs, rhs: as for any product; the fewer of the rows of the one and the columns of the other are the vectors.
+    """
+
+    def __init__(self, scope: Scope, lhs: Operand, rhs: Operand, sums: DType) -> None:
+        self.scope = scope
+        self.e = scope.e
+        self.sums = sums
+        self.depth = lhs.columns
+        self.swapped = rhs.columns <= lhs.rows
+        self.vectors, self.free = (rhs.columns, lhs.rows) if self.swapped else (lhs.rows, rhs.columns)
+        # From (place along the free axis, place along the summed one, width), neighbours along the one or the other.
+        self.along: Element | None = None
+        self.across: Element | None = None
+        if self.swapped:
+            if lhs.transposed is None:
+                self.along = lhs.element
+            else:
+                self.across = lhs.transposed
+        elif rhs.transposed is not None:
+            at = rhs.transposed
+            self.along = lambda i, k, width: at(k, i, width)
+        else:
+            self.across = lambda i, k, width: rhs.element(k, i, width)
+        # Where the matrix lies row by row with something else between the rows, which nothing else foresees.
+        near = None if self.swapped else rhs.near
+        self.apart = near if near is not None and near.strides[0] != near.shape[1] else None
+        self.few = self.vectors_of(rhs if self.swapped else lhs)
+        registers_held = host.current().sums[0] * host.current().sums[1]
+        self.chains = max(1, min(CHAINS, registers_held // (registers.LANES * sums.itemsize)))
+        self.result = scope.arena.buffer(self.e, (self.vectors, self.free), sums)
+
+    def vectors_of(self, operand: Operand) -> Element:
+        """From (vector, step, width) elements of the vectors: of a copy, if they are used more often than copied."""
+        e = self.e
+        whole = (operand.transposed is None) != self.swapped  # each lies in memory as one
+        element = operand.transposed if self.swapped and operand.transposed is not None else operand.element
+
+        def at(n: Index, k: Index, width: int) -> V:
+            return element(k, n, width) if self.swapped else element(n, k, width)
+
+        if whole and self.free <= self.vectors:
+            return at
+        room = self.scope.arena.buffer(e, (self.vectors, self.depth), self.sums)
+        if whole:
+            for_each(e, room.shape, lambda index, width: room.put(e, index, at(*index, width), width))
+        else:
+            with e.loop(0, self.depth) as k:
+                for n in range(self.vectors):
+                    room.put(e, (n, k), at(n, k, 1), 1)
+        return lambda n, k, width: room.at(e, (n, k), width)
+
+    def run(self) -> Buffer:
+        """Emit it; returns `sums[rows of lhs, columns of rhs]`."""
+        if self.along is not None:
+            for first, stop, rows in cut(self.free, ROWS):
+                with self.e.loop(first, stop, rows) as row:
+                    self.multiply_rows(self.along, row, rows)
+                    self.look(rows * self.depth)
+        elif self.across is not None:
+            fill(self.e, self.result, 0)
+            # More are slower where they lie one behind the other, faster where each has to be asked for.
+            for first, stop, steps in cut(self.depth, 2 * ROWS if self.vectors == 1 and self.apart else ROWS):
+                with self.e.loop(first, stop, steps) as k:
+                    self.add_rows(self.across, k, steps)
+                    self.look(steps * self.free)
+        base = self.result.base
+        if self.swapped:
+            strides = (1, self.free) if self.vectors > 1 else (1, 1)
+            return Buffer(base, strides, (self.free, self.vectors), self.sums)
+        return self.result
+
+    def look(self, work: int) -> None:
+        if self.vectors * self.depth * self.free > LONG:
+            self.scope.function.look(self.vectors * work // PRODUCTS)
+
+    def plus(self, x: V, y: V) -> V:
+        return self.e.binary("fadd" if dtypes.is_float(self.sums) else "add", x, y)
+
+    # Rows along the summed axis.
+
+    def multiply_rows(self, along: Element, row: Index, rows: int) -> None:
+        """The sums of some rows with all vectors."""
+        e, register = self.e, registers.register(self.sums)
+        totals: dict[tuple[int, int], V] = {}
+        for start, end, width in widths(self.depth):
+            chains = max(1, min(self.chains // max(1, rows * self.vectors), (end - start) // width)) if width > 1 else 1
+            slots = {
+                (n, r, chain): self.scope.function.slot(vector(register, width))
+                for n in range(self.vectors)
+                for r in range(rows)
+                for chain in range(chains)
+            }
+            for slot in slots.values():
+                e.line(f"store {e.constant(0, vector(register, width))}, ptr {slot.text}")
+            middle = start + (end - start) // (width * chains) * width * chains
+            for first, stop, count in ((start, middle, chains), (middle, end, 1)):
+                if first < stop:
+                    with e.loop(first, stop, width * count) as k:
+                        for chain in range(count):
+                            self.step(along, (row, rows), e.add(k, chain * width), width, chain, slots)
+            for n in range(self.vectors):
+                for r in range(rows):
+                    parts = [self.held(slots[n, r, chain], width) for chain in range(chains)]
+                    sum = self.folded(parts)
+                    totals[n, r] = self.plus(totals[n, r], sum) if (n, r) in totals else sum
+        for n in range(self.vectors):
+            for r in range(rows):
+                total = totals.get((n, r), e.constant(0, register))
+                self.result.put(e, (n, e.add(row, r)), total, 1)
+
+    def step(
+        self,
+        along: Element,
+        some: tuple[Index, int],
+        k: Index,
+        width: int,
+        chain: int,
+        slots: dict[tuple[int, int, int], V],
+    ) -> None:
+        """Multiply a vector of each row with one of each of the few."""
+        row, rows = some
+        few = [self.few(n, k, width) for n in range(self.vectors)]
+        for r in range(rows):
+            value = along(self.e.add(row, r), k, width)
+            for n, factor in enumerate(few):
+                slot = slots[n, r, chain]
+                self.e.line(f"store {multiply_add(self.e, value, factor, self.held(slot, width))}, ptr {slot.text}")
+
+    def held(self, slot: V, width: int) -> V:
+        type = vector(registers.register(self.sums), width)
+        return self.e.value(type, f"load {type}, ptr {slot.text}")
+
+    def folded(self, parts: Sequence[V]) -> V:
+        """The sum of all lanes of some vectors."""
+        total = parts[0]
+        for part in parts[1:]:
+            total = self.plus(total, part)
+        return self.e.folded(total, self.plus)
+
+    # Rows across it.
+
+    def add_rows(self, across: Element, k: Index, steps: int) -> None:
+        """Add some steps to all sums."""
+        e = self.e
+        factors = [[self.few(n, e.add(k, step), 1) for step in range(steps)] for n in range(self.vectors)]
+        for start, end, width in widths(self.free):
+            with e.loop(start, end, width) as place:
+                totals = [self.result.at(e, (n, place), width) for n in range(self.vectors)]
+                for step in range(steps):
+                    self.ask(e.add(k, step + AHEAD), place, width)
+                    value = across(place, e.add(k, step), width)
+                    totals = [
+                        multiply_add(e, value, e.splat(mine[step], width), total)
+                        for mine, total in zip(factors, totals, strict=True)
+                    ]
+                for n, total in enumerate(totals):
+                    self.result.put(e, (n, place), total, width)
+
+    def ask(self, k: Index, place: Index, width: int) -> None:
+        """Ask memory for a part of a row."""
+        near = self.apart
+        if near is not None and width == registers.LANES:
+            start = near.address(self.e, (k, place))
+            for offset in range(0, width * near.dtype.itemsize, LINE_BYTES):
+                self.e.prefetch(self.e.pointer(start, offset, 1))

@@ -1,0 +1,208 @@
+"""Micro-kernels of matrix products, as the text of LLVM functions, and what they multiply with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from palladio.cpu.emit import registers
+from palladio.cpu.emit.emitter import Emitter, V, element_of, vector, width_of
+from palladio.types.dtypes import DType
+
+LINE_BYTES = 64
+
+ROWS_AHEAD = 24
+"""How far ahead memory is asked for the rows that are packed: what takes as long to multiply as memory to answer."""
+
+
+def micro_kernel(
+    name: str,
+    sums: DType,
+    word: DType,
+    size: tuple[int, int, int],
+    strides: tuple[int, int],
+    streams: int = 0,
+    packs: bool = False,
+    rounds: bool = False,
+) -> tuple[str, dict[str, str]]:
+    """A function that adds a panel of rows times a panel of columns to a block of sums, and what it declares.
+
+    Its arguments are the two panels, the sums, the bytes between rows of sums, the number of steps, at least 1, and
+    whether the sums begin at zero, whatever stands there. Then, for each stream of memory that will be read later: its
+    first row, the last line of its last row, and the bytes between rows; where this call goes on, as bytes from the
+    first row, and a position in 1/65536 of a line; the position at which a row ends; and by how much it grows in each
+    step. Memory is asked in each step for the line there, and for the one as far from the end.
+
+    Args:
+        word: the dtype of the elements of the panels: that of the sums, or int32 for pairs of bfloat16.
+        size: (rows, vectors of each row, lanes of each vector).
+        strides: elements between the rows, and between the steps, of the left panel.
+        streams: how many there are.
+        packs: the right panel is not packed yet, and is meanwhile. Further arguments are where its rows are, and the
+            bytes between them; two rows make one of pairs.
+        rounds: where the sums are, they are written rounded to bfloat16; they begin at zero.
+    """
+    e = Emitter()
+    height, vectors, width = size
+    type, itemsize = vector(registers.register(sums), width), sums.itemsize
+    e.label("entry")
+    targets = _sums_at(e, height, vectors, width * (2 if rounds else itemsize))
+    if packs:
+        e.line("%rows = shl i64 %row, 1")
+        e.line(f"%far = mul i64 %{'row' if word == sums else 'rows'}, {ROWS_AHEAD}")
+    e.branch(V("%fresh", "i1"), "steps", "begun")
+    e.label("begun")
+    start = [V("zeroinitializer", type) if rounds else e.load(type, target, itemsize) for target in targets]
+    totals = [V(f"%total{n}", type) for n in range(len(targets))]
+    e.jump("steps")
+    e.label("steps")
+    patch = len(e.lines)
+    e.lines += [""] * (len(targets) + 3 + 2 * streams + packs)
+    left, right, k = V("%left", "ptr"), V("%right", "ptr"), V("%k", "i64")
+    words = vector(registers.register(word), width)
+    asked = [ask(e, n) for n in range(streams)]
+    places = [e.pointer(right, n * width, itemsize) for n in range(vectors)]
+    if packs:
+        columns = unpacked(e, words, vectors, word == sums)
+        for value, place in zip(columns, places, strict=True):
+            e.store(value, place, itemsize)
+    else:
+        columns = [e.load(words, place, itemsize) for place in places]
+    lefts = [e.pointer(left, r * strides[0], itemsize) for r in range(height)]
+    sums_now = _multiplied(e, lefts, word, columns, totals)
+    moves = {
+        left: ("%lhs", e.pointer(left, strides[1], itemsize)),
+        right: ("%rhs", e.pointer(right, vectors * width, itemsize)),
+        k: ("%count", e.value("i64", "sub nuw nsw i64 %k, 1")),
+    }
+    for pairs in asked:
+        moves |= pairs
+    if packs:
+        source, stride = V("%source", "ptr"), V("%row" if word == sums else "%rows", "i64")
+        moves[source] = ("%unpacked", e.value("ptr", f"getelementptr i8, {source}, {stride}"))
+    more = e.compare("icmp ne", moves[k][1], V("0", "i64"))
+    e.branch(more, "steps", "done")
+    zero = e.constant(0, type).text
+    phis = [(var, before, before, after.text) for var, (before, after) in moves.items()]
+    phis += [(t, zero, s.text, now.text) for t, s, now in zip(totals, start, sums_now, strict=True)]
+    e.lines[patch : patch + len(phis)] = [
+        f"  {var.text} = phi {var.type} [ {fresh}, %entry ], [ {begun}, %begun ], [ {after}, %steps ]"
+        for var, fresh, begun, after in phis
+    ]
+    e.label("done")
+    for total, target in zip(sums_now, targets, strict=True):
+        e.store(rounded_pairs(e, total) if rounds else total, target, 2 if rounds else itemsize)
+    return "\n".join([_head(name, streams, packs) + " {", *e.lines, "  ret void", "}"]), e.declared
+
+
+def _head(name: str, streams: int, packs: bool) -> str:
+    """The function with its parameters."""
+    parameters = ["ptr noalias readonly %lhs", f"ptr noalias {'' if packs else 'readonly '}%rhs", "ptr noalias %sums"]
+    parameters += ["i64 %stride", "i64 %count", "i1 %fresh"]
+    for n in range(streams):
+        parameters += [f"ptr %from{n}", f"ptr %until{n}", f"i64 %between{n}", f"i64 %row{n}", f"i64 %position{n}"]
+        parameters += [f"i64 %end{n}", f"i64 %step{n}"]
+    if packs:
+        parameters += ["ptr noalias readonly %unpacked", "i64 %row"]
+    return f"define internal void @{name}({', '.join(parameters)}) noinline nounwind"
+
+
+def _sums_at(e: Emitter, height: int, vectors: int, bytes: int) -> list[V]:
+    """The addresses of a block of sums, vector by vector."""
+    found, row = [], V("%sums", "ptr")
+    for r in range(height):
+        row = e.value("ptr", f"getelementptr i8, ptr {row.text}, i64 %stride") if r else row
+        found += [e.pointer(row, n * bytes, 1) for n in range(vectors)]
+    return found
+
+
+def _multiplied(e: Emitter, lefts: Sequence[V], word: DType, columns: Sequence[V], totals: Sequence[V]) -> list[V]:
+    """The sums, and each element of a step of the left panel, by where it is, times the vectors of the right one."""
+    found: list[V] = []
+    for place in lefts:
+        element = e.load(registers.register(word), place, word.itemsize)
+        spread = e.splat(element, width_of(columns[0].type))
+        multiply = multiply_add if element_of(totals[0].type) == element.type else multiply_pairs
+        found += [multiply(e, spread, column, totals[len(found) + n]) for n, column in enumerate(columns)]
+    return found
+
+
+def ask(e: Emitter, n: int) -> dict[V, tuple[str, V]]:
+    """Ask memory for a stream; returns what changes by it in each step: the first value, and the next."""
+    row, position, end = V(f"%down{n}", "i64"), V(f"%ahead{n}", "i64"), V(f"%end{n}", "i64")
+    line = e.binary("and", e.binary("lshr", position, V("10", "i64")), V(str(-LINE_BYTES), "i64"))
+    offset = e.index(e.add(row, line))
+    e.prefetch(e.value("ptr", f"getelementptr i8, ptr %from{n}, {offset}"))
+    back = e.binary("sub", V("0", "i64"), offset)
+    e.prefetch(e.value("ptr", f"getelementptr i8, ptr %until{n}, {back}"))
+    moved = e.binary("add", position, V(f"%step{n}", "i64"))
+    over = e.compare("icmp sge", moved, end)
+    following = e.select(over, e.binary("sub", moved, end), moved)
+    below = e.select(over, e.binary("add", row, V(f"%between{n}", "i64")), row)
+    return {row: (f"%row{n}", below), position: (f"%position{n}", following)}
+
+
+def unpacked(e: Emitter, words: str, vectors: int, single: bool) -> list[V]:
+    """One step of a right panel from where its rows are; memory is asked for that of a later step."""
+    width, itemsize = width_of(words), 4 if element_of(words) in ("i32", "float") else 8
+    source = V("%source", "ptr")
+    rows = [source] if single else [source, e.value("ptr", f"getelementptr i8, {source}, i64 %row")]
+    size = vectors * width * (itemsize if single else 2)
+    for row in rows:
+        far = e.value("ptr", f"getelementptr i8, {row}, i64 %far")
+        # Rows seldom begin with a line: the last byte is in one line more.
+        for offset in (*range(0, size, LINE_BYTES), size - 1):
+            e.prefetch(e.pointer(far, offset, 1))
+    if single:
+        return [e.load(words, e.pointer(source, n * width, itemsize), itemsize) for n in range(vectors)]
+    found = []
+    for n in range(vectors):
+        halves = [e.load(vector("i16", width), e.pointer(row, n * width, 2), 2) for row in rows]
+        lanes = ", ".join(f"i32 {lane}, i32 {width + lane}" for lane in range(width))
+        both = e.value(
+            vector("i16", 2 * width), f"shufflevector {halves[0]}, {halves[1]}, <{2 * width} x i32> <{lanes}>"
+        )
+        found.append(e.value(words, f"bitcast {both} to {words}"))
+    return found
+
+
+def multiply_add(e: Emitter, x: V, y: V, total: V) -> V:
+    """`x * y + total`."""
+    if element_of(total.type) in ("float", "double"):
+        return registers.multiply_add(e, x, y, total)
+    return e.binary("add", total, e.binary("mul", x, y))
+
+
+def rounded_pairs(e: Emitter, x: V) -> V:
+    """Sixteen numbers of float32 rounded to bfloat16, none of them subnormal (VCVTNEPS2BF16 takes those for 0)."""
+    e.declared["cvtneps2bf16"] = "declare <16 x bfloat> @llvm.x86.avx512bf16.cvtneps2bf16.512(<16 x float>)"
+    found = e.value("<16 x bfloat>", f"call <16 x bfloat> @llvm.x86.avx512bf16.cvtneps2bf16.512({x})")
+    return e.value("<16 x i16>", f"bitcast {found} to <16 x i16>")
+
+
+def multiply_pairs(e: Emitter, x: V, y: V, total: V) -> V:
+    """`x[0] * y[0] + x[1] * y[1] + total` of pairs of bfloat16, in float32 (VDPBF16PS; it takes subnormals for 0)."""
+    pairs = [e.value("<32 x bfloat>", f"bitcast {value} to <32 x bfloat>") for value in (x, y)]
+    return e.intrinsic("x86.avx512bf16.dpbf16ps", total.type, total, *pairs, suffix="512")
+
+
+def transposed(e: Emitter, rows: list[V]) -> list[V]:
+    """A square of vectors, a power of two of them, transposed: pairs of halves change places, ever smaller ones."""
+    count = len(rows)
+    half = count // 2
+    while half:
+        for first in range(0, count, 2 * half):
+            for n in range(first, first + half):
+                upper, lower = rows[n], rows[n + half]
+                low = [i for i in range(count) if not i & half]
+                rows[n] = _shuffled(e, upper, lower, {i: i for i in low} | {i + half: count + i for i in low})
+                rows[n + half] = _shuffled(
+                    e, upper, lower, {i: i + half for i in low} | {i + half: count + i + half for i in low}
+                )
+        half //= 2
+    return rows
+
+
+def _shuffled(e: Emitter, x: V, y: V, lanes: dict[int, int]) -> V:
+    """A vector with lane i from lane `lanes[i]` of both vectors side by side."""
+    mask = ", ".join(f"i32 {lanes[lane]}" for lane in range(len(lanes)))
+    return e.value(x.type, f"shufflevector {x}, {y}, <{len(lanes)} x i32> <{mask}>")

@@ -1,0 +1,555 @@
+"""The loops of a matrix product: packing, blocking for the caches, and micro-kernels.
+
+The right operand is packed into panels as wide as a micro-kernel's sums, in the order in which they are read. A block
+of an array that nothing writes stays packed for later steps that show the same one. The rows of the left operand are
+laid out a panel at a time, then every panel of the right operand is multiplied with them. The first panel of rows
+packs the right operand meanwhile, where that lies in memory row by row. A micro-kernel is a function of its own, so
+that its code is there once, whoever calls it; its sums stay in registers throughout, and it asks memory for what comes
+next: the next panel of rows, and the right operand of a later step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+
+from palladio.cpu.analysis.work import PRODUCTS
+from palladio.cpu.emit import registers
+from palladio.cpu.emit.emitter import Index, V
+from palladio.cpu.emit.lazy_array import Buffer, Memory, Tile, fill, rows_of, widths, write
+from palladio.cpu.emit.scope import Scope
+from palladio.cpu.products.micro_kernel import LINE_BYTES, micro_kernel, transposed
+from palladio.cpu.runtime import host
+from palladio.types import dtypes
+from palladio.types.dtypes import DType
+
+DEPTH_BYTES = 8192
+"""Bytes of each row of the left operand that are laid out at a time: a panel of them stays in a second-level cache."""
+
+KEPT_BYTES = 8 << 20
+"""How much of packed blocks a thread keeps for one product."""
+
+# Rows a multiple of the page size apart would evict each other from the cache.
+_APART = 16
+
+TOGETHER = 8
+"""Rows of the right operand that are packed together."""
+
+LONG = 1 << 30
+"""Products of single numbers in a matrix product that takes long enough for somebody to want it to stop."""
+
+Element = Callable[[Index, Index, int], V]
+
+Span = tuple[Index, Index]
+"""The first of some positions along an axis, and the one behind the last."""
+
+
+@dataclass(frozen=True)
+class Area:
+    """Memory that will be read.
+
+    Fields:
+        base: its first element.
+        between: bytes between its rows.
+        rows: how many it has.
+        lines: the lines of each.
+        there: whether it is there, if that is known only when the kernel runs.
+    """
+
+    base: V
+    between: Index
+    rows: Index
+    lines: Index
+    there: V | None = None
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A matrix of the dtype of the sums, by how its elements are computed.
+
+    Fields:
+        element: from (i, j, width) the elements [i, j], [i, j + 1], …
+        transposed: from (i, j, width) the elements [i, j], [i + 1, j], …, where that is the way they lie in memory.
+        steady: where it is, if that is a block of an array that nothing writes.
+        reads: the memory that computing an element reads.
+        near: where the elements that it is computed from lie row by row, at the same places.
+        later: the block that a later step will pack; for the right operand.
+        plain: its elements as they lie in memory, row by row, if they need no more than packing.
+    """
+
+    rows: int
+    columns: int
+    element: Element
+    transposed: Element | None
+    steady: Buffer | None
+    reads: Collection[Memory]
+    near: Buffer | None = None
+    later: Area | None = None
+    plain: Buffer | None = None
+
+
+def cut(extent: int, size: int) -> Iterator[tuple[int, int, int]]:
+    """An axis in whole pieces and a rest: (first, end, size of each)."""
+    whole = extent // size * size
+    if whole:
+        yield 0, whole, size
+    if extent > whole:
+        yield whole, extent, extent - whole
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Steps along the summed axis that are multiplied together.
+
+    Fields:
+        first: the first step that is laid out of the left operand.
+        laid: how many of it are.
+        begin, count: the first step that is multiplied, and how many are.
+        packed: where these steps of the right operand are packed.
+        room: the steps of each panel there.
+        starts: whether nothing has been multiplied before.
+    """
+
+    first: Index
+    laid: Index
+    begin: Index
+    count: Index
+    packed: V
+    room: int
+    starts: V
+
+
+class Product:
+    """One matrix product while it is emitted: `target[rows, columns] = init + lhs @ rhs`.
+
+    Args:
+        pairs: an element of the operands is a pair of bfloat16, neighbours along the summed axis, as an int32.
+        span: the steps along the summed axis outside of which both operands are zero, if that is known.
+    """
+
+    def __init__(
+        self, scope: Scope, lhs: Operand, rhs: Operand, sums: DType, pairs: bool = False, span: Span | None = None
+    ) -> None:
+        self.scope = scope
+        self.pairs = pairs
+        self.span = span if lhs.columns % registers.LANES == 0 and rhs.transposed is None else None
+        # What one element of the packed operands is.
+        self.word = dtypes.INT32 if pairs else sums
+        self.e = scope.e
+        self.lhs = lhs
+        self.rhs = rhs
+        self.sums = sums
+        self.depth = lhs.columns
+        height, wide = host.current().sums
+        # Lanes of a vector may take several registers, but each vector takes one at least.
+        size = max(registers.LANES * sums.itemsize, host.current().vector_bytes)
+        self.vectors = max(1, wide // size)
+        # Asking memory takes forty instructions in each step, more than there are for narrow vectors.
+        self.asks = host.current().vector_bytes == 64
+        panels = max(1, -(-lhs.rows // (height * wide // (self.vectors * size))))
+        self.height = max(1, -(-lhs.rows // panels))  # all about as high: low ones cost nearly as much
+        pieces = max(1, -(-self.depth * sums.itemsize // DEPTH_BYTES))
+        self.steps = max(1, -(-self.depth // pieces))
+        self.left = self.left_room()
+        # The number of the panel of rows that is multiplied, and the pace at which memory is asked for a later block.
+        self.number: Index = 0
+        self.pace: Index = 0
+        # Where the result ends.
+        self.into: Buffer | None = None
+
+    def run(self, target: Buffer, init: Tile | None, rows: Span | None = None) -> None:
+        """Emit it, or some of its rows. The target's columns are neighbours in memory.
+
+        Its dtype is that of the sums. It may be bfloat16 for sums of pairs in one piece, which begin at zero.
+        """
+        if init is not None:
+            self.start(target, init)
+        rows, self.into = rows or (0, self.lhs.rows), target
+        first = lambda row: target.address(self.e, (row, 0))  # noqa: E731
+        for _ in self.panels(rows, first, target.strides[0], init is None, dtype=target.dtype):
+            pass
+
+    def by_panels(
+        self, use: Callable[[Buffer, Index, int], None], init: Tile | None, rows: Span | None, into: Buffer | None
+    ) -> None:
+        """Emit it a few rows at a time, in a buffer that the next ones come to as well.
+
+        Args:
+            use: gets the buffer `sums[height, columns]`, the number of the first row in it, and the height.
+            into: where all rows end.
+        """
+        self.into = into
+        room = self.scope.arena.buffer(self.e, (self.height, self.rhs.columns), self.sums)
+        stride = room.strides[0]
+        rows = rows or (0, self.lhs.rows)
+        for row, height in self.panels(rows, lambda row: room.base, stride, init is None, init):
+            use(Buffer(room.base, room.strides, (height, self.rhs.columns), self.sums), row, height)
+
+    def start(self, target: Buffer, init: Tile) -> None:
+        """Write what the product is added to, unless it is there."""
+        if not init.shape:
+            write(self.e, Tile(target.type, lambda index, width: init.at((), width)), target)
+        elif init.buffer is None or (init.buffer.base, init.buffer.strides) != (target.base, target.strides):
+            write(self.e, init, target)
+
+    def panels(
+        self,
+        rows: Span,
+        place: Callable[[Index], V],
+        stride: Index,
+        fresh: bool,
+        init: Tile | None = None,
+        dtype: DType | None = None,
+    ) -> Iterator[tuple[Index, int]]:
+        """Compute a panel of rows after the other: each is yielded, as its first row and its height, when it is done.
+
+        Args:
+            place, stride: where the sums of a panel are, and how many elements its rows are apart.
+            fresh: the sums begin at zero, whatever is there.
+            dtype: of what is there; that of the sums, if it is not said.
+        """
+        e, dtype = self.e, dtype or self.sums
+        some = e.compare("icmp slt", *map(e.index, rows)) if any(isinstance(bound, V) for bound in rows) else None
+        with e.when(some):
+            packed, needed = self.packed() if self.span is None else (self.packed_span(self.span), None)
+            self.pace = self.paced(rows)
+            for row, height, packs in self.row_panels(rows, packed, needed):
+                self.number = e.binary("udiv", e.index(e.sub(row, rows[0])), V(str(self.height), "i64"))
+                target = Buffer(place(row), (stride, 1), (height, self.rhs.columns), dtype)
+                if init is not None:
+                    self.start(target, rows_of(e, init, row, height))
+                if fresh and (self.span is not None or not self.depth):
+                    span = self.span or (0, 0)
+                    with e.when(e.compare("icmp sge", *map(e.index, span))):
+                        fill(e, target, 0)
+                if self.lhs.rows * self.depth * self.rhs.columns > LONG:
+                    self.scope.function.look(height * self.steps * self.rhs.columns // PRODUCTS)
+                for piece in self.pieces(packed):
+                    self.lay_out(row, height, piece)
+                    self.multiply(target, piece, row, fresh, packs)
+                yield row, height
+
+    def paced(self, rows: Span) -> Index:
+        """How many lines of a later block are asked for in each step of a micro-kernel, from either end, in 1/65536."""
+        e, later = self.e, self.rhs.later
+        if later is None:
+            return 0
+        panels = e.intrinsic("umax", "i64", e.index(self.quotient(e.sub(rows[1], rows[0]), self.height)), V("1", "i64"))
+        lines = e.mul(e.mul(later.lines, later.rows), 32768)
+        pace = self.quotient(lines, e.mul(panels, max(1, self.calls * self.depth)))
+        return pace if later.there is None else e.select(later.there, e.index(pace), V("0", "i64"))
+
+    def row_panels(self, rows: Span, packed: V, needed: V | None) -> Iterator[tuple[Index, int, bool]]:
+        """Rows cut into panels: (first row, height, packs). A rest that is not known is cut into powers of two.
+
+        Args:
+            needed: whether the right operand must be packed. The first panel does that if it has enough rows.
+        """
+        e, (low, high) = self.e, rows
+        first, tall = low, V(str(self.height), "i64")
+        if needed is not None:
+            enough = (
+                e.compare("icmp sge", e.index(e.sub(high, low)), tall) if self.packs_meanwhile else V("false", "i1")
+            )
+            both = e.binary("and", needed, enough)
+            with e.when(e.binary("xor", needed, both)):
+                self.pack(packed)
+            if self.packs_meanwhile:
+                with e.when(both):
+                    yield low, self.height, True
+                first = e.add(low, e.select(both, tall, V("0", "i64")))
+        if isinstance(low, int) and isinstance(high, int):
+            for top, bottom, height in cut(high - low, self.height):
+                with e.loop(e.add(first if top == 0 else low, top), low + bottom, height) as row:
+                    yield row, height, False
+            return
+        count = e.index(e.sub(high, low))
+        rest = e.binary("urem", count, tall)
+        behind = e.sub(high, rest)
+        with e.loop(first, behind, self.height) as row:
+            yield row, self.height, False
+        for height in (1 << bit for bit in reversed(range((self.height - 1).bit_length()))):
+            with e.when(e.compare("icmp ne", e.binary("and", rest, V(str(height), "i64")), V("0", "i64"))):
+                yield e.add(behind, e.binary("and", rest, V(str(-2 * height), "i64"))), height, False
+
+    @property
+    def packs_meanwhile(self) -> bool:
+        """Whether a panel of rows can pack the right operand while it is multiplied."""
+        return self.rhs.plain is not None and self.rhs.columns % self.wide == 0 and self.lhs.rows >= self.height
+
+    @property
+    def wide(self) -> int:
+        """The columns of a whole panel."""
+        return registers.LANES * self.vectors
+
+    def pieces(self, packed: V) -> Iterator[Piece]:
+        """The depth in pieces."""
+        if self.span is not None:
+            yield from self.span_pieces(self.span, packed)
+            return
+        for first, stop, steps in cut(self.depth, self.steps):
+            with self.e.loop(first, stop, steps) as k:
+                yield self.whole_piece(packed, k, steps)
+
+    def whole_piece(self, packed: V, k: Index, steps: int) -> Piece:
+        """All of some steps, packed behind those before them."""
+        place = self.e.pointer(packed, self.e.mul(k, self.rhs.columns), self.word.itemsize)
+        starts = self.e.compare("icmp eq", self.e.index(k), V("0", "i64"))
+        return Piece(k, steps, k, steps, place, steps, starts)
+
+    def packed_span(self, span: Span) -> V:
+        """The address of the packed right operand, of the steps of a span."""
+        pieces = -(-self.depth // self.span_steps)
+        room = self.scope.arena.buffer(self.e, (pieces * self.span_steps * self.rhs.columns,), self.word)
+        for piece in self.span_pieces(span, room.base):
+            count = self.e.index(piece.count)
+            whole = self.e.binary("and", count, V(str(-TOGETHER), "i64"))
+            self.pack_steps(piece, 0, whole, TOGETHER)
+            self.pack_steps(piece, whole, count, 1)
+        return room.base
+
+    @property
+    def span_steps(self) -> int:
+        """The steps of a piece of a span: whole vectors of the left operand."""
+        return -(-self.steps // registers.LANES) * registers.LANES
+
+    def span_pieces(self, span: Span, packed: V) -> Iterator[Piece]:
+        """A span in pieces, with whole vectors of the left operand around it."""
+        e, lanes, steps = self.e, registers.LANES, self.span_steps
+        low, high = map(e.index, span)
+        aligned = e.binary("and", low, V(str(-lanes), "i64"))
+        behind = e.binary("and", e.index(e.add(high, lanes - 1)), V(str(-lanes), "i64"))
+        some = e.compare("icmp slt", low, high)
+        with e.loop(aligned, e.select(some, high, aligned), steps) as k:
+            begin = e.intrinsic("smax", "i64", e.index(k), low)
+            end = e.intrinsic("smin", "i64", e.index(e.add(k, steps)), high)
+            laid = e.intrinsic("smin", "i64", V(str(steps), "i64"), e.index(e.sub(behind, k)))
+            place = e.pointer(packed, e.mul(e.sub(k, aligned), self.rhs.columns), self.word.itemsize)
+            first = e.compare("icmp eq", e.index(k), aligned)
+            yield Piece(k, laid, begin, e.sub(end, begin), place, steps, first)
+
+    def column_panels(self) -> Iterator[tuple[int, int, int, int]]:
+        """How the columns are cut: (first, end, vectors of a panel, lanes of a vector)."""
+        for start, end, width in widths(self.rhs.columns):
+            vectors = self.vectors if width == registers.LANES else 1
+            for first, stop, size in cut(end - start, width * vectors):
+                if size == width * vectors:
+                    yield start + first, start + stop, vectors, width
+                else:
+                    yield start + first, start + stop, 1, width
+
+    # The right operand.
+
+    def packed(self) -> tuple[V, V]:
+        """The address of the packed right operand, and whether it must be packed there: unless it still is."""
+        size = max(1, self.depth * self.rhs.columns)
+        steady, notes = self.rhs.steady, self.scope.function.notes
+        slot, slots = self.scope.function.innermost
+        if steady is None or slots * size * self.sums.itemsize > KEPT_BYTES:
+            slot, slots = 0, 1
+        room = self.scope.arena.buffer(self.e, (slots, size), self.word)
+        place = room.address(self.e, (slot, 0))
+        noted = notes.take(slots) if steady is not None and notes is not None else None
+        if steady is None or noted is None:
+            return place, V("true", "i1")
+        self.scope.function.packed.update(self.rhs.reads)
+        return place, self.noted(steady, noted.address(self.e, (slot,)))
+
+    def noted(self, steady: Buffer, note: V) -> V:
+        """Note that a block is packed now; returns whether it was not, by the note, what was packed last.
+
+        A block that reaches past the edge of its array is a copy in the arena and changes: it is never noted.
+        """
+        e = self.e
+        key = e.value("i64", f"ptrtoint {steady.base} to i64")
+        arena = e.value("i64", f"ptrtoint {self.scope.arena.base} to i64")
+        size = e.load("i64", V("@arena_size", "ptr"), 8)
+        elsewhere = e.compare("icmp uge", e.binary("sub", key, arena), size)
+        same = e.compare("icmp eq", key, e.load("i64", note, 8))
+        kept = e.binary("and", same, elsewhere)
+        e.store(e.select(elsewhere, key, V("0", "i64")), note, 8)
+        return e.binary("xor", kept, V("true", "i1"))
+
+    def pack(self, place: V) -> None:
+        """Compute the right operand into panels: for each piece of the depth, panel by panel, step by step.
+
+        It is read some whole rows at a time: of one panel after the other, there would be a page for every few bytes.
+        """
+        e = self.e
+        together = TOGETHER if self.rhs.transposed is None else registers.LANES
+        for first, stop, steps in cut(self.depth, self.steps):
+            for top, bottom, size in cut(steps, together):
+                with e.loop(first, stop, steps) as k:
+                    self.pack_steps(self.whole_piece(place, k, steps), top, bottom, size)
+
+    def pack_steps(self, piece: Piece, top: Index, bottom: Index, size: int) -> None:
+        """Pack steps of a piece, from the one below the other, so many at a time."""
+        e = self.e
+        with e.loop(top, bottom, size) as step:
+            for start, end, vectors, width in self.column_panels():
+                with e.loop(start, end, vectors * width) as column:
+                    base = e.pointer(self.panel(piece, column), e.mul(step, vectors * width), self.word.itemsize)
+                    rows = Buffer(base, (vectors * width, 1), (size, vectors * width), self.word)
+                    self.pack_panel(rows, e.add(piece.begin, step), column, vectors, width)
+
+    def panel(self, piece: Piece, column: Index) -> V:
+        """Where the panel of some columns is."""
+        return self.e.pointer(piece.packed, self.e.mul(column, piece.room), self.word.itemsize)
+
+    def pack_panel(self, panel: Buffer, k: Index, column: Index, vectors: int, width: int) -> None:
+        e, steps = self.e, panel.shape[0]
+        if self.rhs.transposed is not None and width > 1:
+            for n in range(vectors):
+                for first, stop, size in cut(steps, width):
+                    with e.loop(first, stop, size) as step:
+                        self.pack_square(panel, (k, step), (column, n * width), size, width)
+            return
+        with e.loop(0, steps) as step:
+            for n in range(vectors):
+                value = self.rhs.element(e.add(k, step), e.add(column, n * width), width)
+                panel.put(e, (step, n * width), value, width)
+
+    def pack_square(
+        self, panel: Buffer, step: tuple[Index, Index], column: tuple[Index, int], size: int, width: int
+    ) -> None:
+        """`size` steps of one vector of columns, read along the steps and transposed in registers."""
+        e = self.e
+        k = e.add(*step)
+        at = self.rhs.transposed or self.rhs.element
+        if size < width:
+            rows = [self.rhs.element(e.add(k, s), e.add(*column), width) for s in range(size)]
+        else:
+            rows = transposed(e, [at(k, e.add(e.add(*column), lane), width) for lane in range(width)])
+        for s, row in enumerate(rows):
+            panel.put(e, (e.add(step[1], s), column[1]), row, width)
+
+    # The left operand.
+
+    def left_room(self) -> Buffer:
+        """Where a panel of the left operand is laid out: by rows, or by columns if it lies in memory so."""
+        size = self.height * (self.steps + _APART)
+        room = self.scope.arena.buffer(self.e, (size,), self.word)
+        strides = (1, self.height) if self.lhs.transposed else (self.steps + _APART, 1)
+        return Buffer(room.base, strides, (self.height, self.steps), self.word)
+
+    def lay_out(self, row: Index, height: int, piece: Piece) -> None:
+        e, k = self.e, piece.first
+        if self.lhs.transposed is not None:
+            flipped = Buffer(self.left.base, self.left.strides[::-1], self.left.shape[::-1], self.word)
+            with e.loop(0, piece.laid) as step:
+                for start, end, width in widths(height):
+                    for r in range(start, end, width):
+                        value = self.lhs.transposed(e.add(row, r), e.add(k, step), width)
+                        flipped.put(e, (step, r), value, width)
+            return
+        # A number that is not known is one of whole vectors.
+        known = isinstance(piece.laid, int)
+        for start, end, width in widths(piece.laid) if known else ((0, piece.laid, registers.LANES),):
+            with e.loop(0, height) as r, e.loop(start, end, width) as step:
+                self.left.put(e, (r, step), self.lhs.element(e.add(row, r), e.add(k, step), width), width)
+
+    # The product of a panel with all panels.
+
+    def multiply(self, target: Buffer, piece: Piece, row: Index, fresh: bool, packs: bool) -> None:
+        e, height = self.e, target.shape[0]
+        starts = piece.starts if fresh else V("false", "i1")
+        skipped = e.mul(e.sub(piece.begin, piece.first) if piece.begin is not piece.first else 0, self.left.strides[1])
+        left = e.pointer(self.left.base, skipped, self.word.itemsize)
+        for start, end, vectors, width in self.column_panels():
+            with e.loop(start, end, vectors * width) as column:
+                streams = self.streams(piece, row, column) if height == self.height and self.asks else []
+                more = "".join(f", {argument}" for stream in streams for argument in stream)
+                more += self.unpacked(piece, column) if packs else ""
+                panel = self.panel(piece, column)
+                place = target.address(e, (0, column))
+                stride = e.index(e.mul(target.strides[0], target.dtype.itemsize))
+                name = self.kernel((height, vectors, width), len(streams), packs, target.dtype != self.sums)
+                e.line(f"call void @{name}({left}, {panel}, {place}, {stride}, {e.index(piece.count)}, {starts}{more})")
+
+    def unpacked(self, piece: Piece, column: Index) -> str:
+        """The arguments of a micro-kernel that say where a right panel is that it packs."""
+        e, plain = self.e, self.rhs.plain
+        if plain is None:
+            return ""
+        row = e.mul(piece.begin, 2 if self.pairs else 1)
+        return f", {plain.address(e, (row, column))}, {e.index(e.mul(plain.strides[0], plain.dtype.itemsize))}"
+
+    def stream(self, area: Area, done: Index, pace: Index) -> list[V]:
+        """The arguments of a micro-kernel that asks memory for a part of an area.
+
+        Args:
+            done: how many steps of micro-kernels have done so before.
+            pace: how many lines, in 1/65536, they ask for in each step, from either end.
+        """
+        e = self.e
+        end = e.index(e.mul(area.lines, 65536))
+        until = e.pointer(
+            area.base, e.add(e.mul(area.between, e.sub(area.rows, 1)), e.mul(e.sub(area.lines, 1), LINE_BYTES)), 1
+        )
+        pace = e.intrinsic("umin", "i64", e.index(pace), end)
+        position = e.binary("mul", e.index(done), pace)
+        row = e.mul(e.binary("udiv", position, end), area.between)
+        return [area.base, until, *map(e.index, (area.between, row, e.binary("urem", position, end), end, pace))]
+
+    def streams(self, piece: Piece, row: Index, column: Index) -> list[list[V]]:
+        """What micro-kernels ask memory for while they run, evenly through all of them."""
+        e, found, near, later = self.e, [], self.lhs.near, self.rhs.later
+        panel = column // self.wide if isinstance(column, int) else e.binary("udiv", column, V(str(self.wide), "i64"))
+        done, steps = e.add(e.mul(panel, self.depth), piece.first), self.calls * self.depth
+        if later is not None:
+            found.append(self.stream(later, e.add(e.mul(self.number, steps), done), self.pace))
+        if self.span is not None and self.rhs.near is not None:
+            found.append(self.behind(self.rhs.near, self.span, piece, panel))
+        if near is not None:
+            # The next panel of rows, the same steps.
+            steps_bytes = near.dtype.itemsize * (2 if self.pairs else 1)
+            lines = e.add(self.quotient(e.mul(piece.laid, steps_bytes), LINE_BYTES), 1)
+            start = near.address(e, (e.add(row, self.height), e.mul(piece.first, 2 if self.pairs else 1)))
+            area = Area(start, e.mul(near.strides[0], near.dtype.itemsize), self.height, lines)
+            pace = self.quotient(e.mul(lines, self.height * 32768), e.mul(piece.count, self.calls))
+            found.append(self.stream(area, e.mul(panel, piece.count), pace))
+        if self.into is not None:
+            # Where the next panel's sums will be written.
+            size = self.into.dtype.itemsize
+            lines = max(1, self.rhs.columns * size // LINE_BYTES)
+            start = self.into.address(e, (e.add(row, self.height), 0))
+            area = Area(start, e.mul(self.into.strides[0], size), self.height, lines)
+            pace = self.quotient(lines * self.height * 32768, e.mul(piece.count, self.calls))
+            found.append(self.stream(area, e.mul(panel, piece.count), pace))
+        return found
+
+    def behind(self, near: Buffer, span: Span, piece: Piece, panel: Index) -> list[V]:
+        """What is behind a span of the right operand, as much again: mostly what the next step multiplies."""
+        e, words = self.e, 2 if self.pairs else 1
+        low, high = span
+        count = e.sub(high, low)
+        lines = max(1, self.rhs.columns * near.dtype.itemsize // LINE_BYTES)
+        between = e.mul(near.strides[0], near.dtype.itemsize)
+        area = Area(near.address(e, (e.mul(high, words), 0)), between, e.mul(count, words), lines)
+        before = e.add(e.mul(e.add(e.mul(self.number, self.calls), panel), count), e.sub(piece.begin, low))
+        panels = max(1, self.lhs.rows // self.height)
+        return self.stream(area, before, words * lines * 32768 // max(1, panels * self.calls))
+
+    def quotient(self, x: Index, y: Index) -> Index:
+        """A whole number of times that one is in the other."""
+        known = isinstance(x, int) and isinstance(y, int)
+        return x // y if known else self.e.binary("udiv", self.e.index(x), self.e.index(y))  # type: ignore[operator]
+
+    @property
+    def calls(self) -> int:
+        """The panels of columns."""
+        return sum(-(-(end - start) // (vectors * width)) for start, end, vectors, width in self.column_panels())
+
+    def kernel(self, size: tuple[int, int, int], streams: int, packs: bool, rounds: bool) -> str:
+        """The micro-kernel for blocks of so many rows of so many vectors of so many lanes, by name."""
+        height, vectors, width = size
+        strides: tuple[int, int] = self.left.strides  # type: ignore[assignment]
+        name = f"multiply_{'pairs' if self.pairs else self.sums}_{height}x{vectors}x{width}_{strides[0]}_{strides[1]}"
+        name += f"_ahead{streams}" if streams else ""
+        name += ("_packs" if packs else "") + ("_rounds" if rounds else "")
+        declared = self.e.declared
+        if name not in declared:
+            text, needed = micro_kernel(name, self.sums, self.word, size, strides, streams, packs, rounds)
+            declared.update(needed)
+            declared[name] = text
+        return name

@@ -1,0 +1,53 @@
+"""What each operation becomes on the CPU: a module per family of operations, named like it.
+
+`RULES` has a rule for every operation that is compiled in the kernel of a grid, `LAUNCHED` in the threads of a launch;
+`REFUSED` and `REFUSED_IN_LAUNCHES` say why the others are not.
+"""
+
+from __future__ import annotations
+
+from palladio.cpu.access import gather, memory
+from palladio.cpu.emit.scope import Rule
+from palladio.cpu.launches import barriers, control_flow, copies, grids, tensor_cores, warps
+from palladio.cpu.products import dot
+from palladio.cpu.rules import arithmetic, casts, compare, control, debug, math, order, reduce, shape, special
+from palladio.ops import OPS
+
+RULES: dict[str, Rule] = {
+    name: rule
+    for family in (
+        arithmetic,
+        math,
+        special,
+        compare,
+        casts,
+        shape,
+        reduce,
+        order,
+        memory,
+        gather,
+        control,
+        debug,
+        dot,
+        tensor_cores,
+        grids,
+    )
+    for name, rule in family.RULES.items()
+}
+
+BESIDE: dict[str, Rule] = {
+    name: rule for family in (copies, barriers, control_flow, warps) for name, rule in family.RULES.items()
+}
+
+REFUSED: dict[str, str] = dict.fromkeys(
+    BESIDE, "a kernel of a grid that waits, or has copies in flight, runs on the machine that defines them"
+)
+
+LAUNCHED: dict[str, Rule] = {
+    **{name: control_flow.at_peer(OPS[name], rule) if OPS[name].access else rule for name, rule in RULES.items()},
+    **BESIDE,
+    **control_flow.CONTROL,
+}
+"""The rules for the threads of a launch, which see each other's memory and wait."""
+
+REFUSED_IN_LAUNCHES: dict[str, str] = {}

@@ -1,0 +1,192 @@
+"""The greatest few of each line of an array, which need no sorting of the others: what becomes of `top_k`.
+
+They stay in order in a short buffer. A few vectors of elements are compared with the least of them at once, and mostly
+none is greater.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from palladio.cpu.access.gather import one_by_one
+from palladio.cpu.emit.emitter import Emitter, Index, V
+from palladio.cpu.emit.lazy_array import Buffer, Tile, row_major, tile_of, widths
+from palladio.cpu.emit.scope import Scope
+from palladio.cpu.rules import arithmetic
+from palladio.ir.core import Eqn, Var
+from palladio.types import dtypes, transforms
+from palladio.types.dtypes import DType
+from palladio.types.types import Shape
+
+FEW = 64
+"""How many are a few: each is moved for every greater one that is found."""
+
+TOGETHER = 4
+"""Vectors that are compared before what they gave is looked at."""
+
+
+def is_nan(e: Emitter, x: V) -> V:
+    """Which lanes are NaN."""
+    return e.compare("fcmp uno", x, x)
+
+
+def precedes(e: Emitter, dtype: DType, x: V, y: V) -> V:
+    """Whether x is sorted before y: NaN comes last."""
+    less = arithmetic.less(e, dtype, x, y)
+    if not dtypes.is_float(dtype):
+        return less
+    return e.binary("or", less, e.binary("and", is_nan(e, y), e.compare("fcmp ord", x, x)))
+
+
+def asked(scope: Scope, axis: int, num_keys: int) -> int | None:
+    """How many elements at the end of each sorted line are all that is used, if they are few and turned around."""
+    eqn, program = scope.function.eqn, scope.program
+    if eqn is None or num_keys != 1 or axis != len(eqn.outputs[0].type.shape) - 1:
+        return None
+    counts = [0]
+    for user, var in _uses(scope, eqn.outputs):
+        if user.op.name != "reverse" or user.params["axes"] != (axis,) or var in program.outputs:
+            return None
+        for last, _ in _uses(scope, user.outputs):
+            count = _first(last, user.outputs[0].type.shape)
+            if count is None:
+                return None
+            counts.append(count)
+        counts.extend(FEW + 1 for result in user.outputs if result in program.outputs)
+    used = any(var in program.outputs for var in eqn.outputs)
+    few = max(counts)
+    return few if not used and 0 < few <= FEW and 2 * few <= eqn.outputs[0].type.shape[axis] else None
+
+
+def _uses(scope: Scope, outputs: Sequence[Var]) -> Iterator[tuple[Eqn, Var]]:
+    """The equations that take some variables."""
+    for eqn in scope.program.eqns:
+        for var in outputs:
+            if var in eqn.inputs:
+                yield eqn, var
+
+
+def _first(eqn: Eqn, shape: Shape) -> int | None:
+    """How many elements at the beginning of each line an equation takes, if that is what it does."""
+    stack = eqn.params["transforms"] if eqn.op.name == "extract" else ()
+    if len(stack) != 1 or not isinstance(stack[0], transforms.Index):
+        return None
+    *lead, last = stack[0].entries
+    whole = all(isinstance(each, transforms.Slice) and each.is_whole(n) for each, n in zip(lead, shape, strict=False))
+    part = isinstance(last, transforms.Slice) and last.start == 0 and last.stride == 1
+    return last.size if whole and part and len(stack[0].entries) == len(shape) else None
+
+
+def greatest(scope: Scope, operands: Sequence[Tile], count: int) -> Sequence[Tile]:
+    """What sorting would give, along the last axis and by the first array; of each line only the end is there.
+
+    It is held turned around, so that turning it around costs nothing.
+    """
+    e, shape = scope.e, operands[0].shape
+    extent = shape[-1]
+    found = [scope.arena.buffer(e, (*shape[:-1], count), tile.dtype) for tile in operands]
+    flipped = [scope.function.rules["reverse"](scope, tile, axes=(len(shape) - 1,))[0] for tile in operands]
+    lines = Lines(scope, [tile if tile.cheap and tile.fill is None else scope.keep(tile) for tile in flipped], count)
+    one_by_one(e, shape[:-1], lambda line: lines.run(line, found))
+    results = []
+    for buffer in found:
+        strides = (*(stride * count for stride in row_major((*shape[:-1], 1))[:-1]), -1)
+        end = e.pointer(buffer.base, extent - 1, buffer.dtype.itemsize)
+        results.append(tile_of(e, Buffer(end, strides, shape, buffer.dtype)))
+    return results
+
+
+class Lines:
+    """Finds the greatest elements of a line, greatest first; of equals the first.
+
+    Args:
+        tiles: what the elements are compared by, and what goes with them.
+    """
+
+    def __init__(self, scope: Scope, tiles: Sequence[Tile], count: int) -> None:
+        self.scope = scope
+        self.e = scope.e
+        self.tiles = tiles
+        self.key = tiles[0]
+        self.count = count
+        self.values = scope.arena.buffer(self.e, (count,), self.key.dtype)
+        self.places = scope.arena.buffer(self.e, (count,), dtypes.INT64)
+        self.hole = scope.function.slot("i64")
+        self.bits = scope.function.slot("i64")
+
+    def run(self, line: tuple[Index, ...], found: Sequence[Buffer]) -> None:
+        """Write the greatest elements of a line, and what goes with them."""
+        e, extent = self.e, self.key.shape[-1]
+        with e.loop(0, self.count) as place:
+            self.insert(self.key.at((*line, place), 1), place, place)
+        for start, end, width in widths(extent - self.count):
+            start, end = start + self.count, end + self.count
+            middle = start + (end - start) // (width * TOGETHER) * width * TOGETHER
+            for first, stop, vectors in ((start, middle, TOGETHER), (middle, end, 1)):
+                if first < stop:
+                    with e.loop(first, stop, width * vectors) as place:
+                        self.look_through(line, place, width, vectors)
+        with e.loop(0, self.count) as rank:
+            origin = self.places.at(e, (rank,), 1)
+            for tile, target in zip(self.tiles, found, strict=True):
+                target.put(e, (*line, rank), tile.at((*line, origin), 1), 1)
+        self.scope.function.look(extent)
+
+    def greater(self, value: V, width: int) -> V:
+        """Which elements are greater than the least that is held."""
+        least = self.values.at(self.e, (self.count - 1,), 1)
+        return precedes(self.e, self.key.dtype, self.e.splat(least, width), value)
+
+    def look_through(self, line: tuple[Index, ...], place: Index, width: int, vectors: int) -> None:
+        """Take what is greater among the elements of some vectors."""
+        e = self.e
+        bits: V | None = None
+        for n in range(vectors):
+            mask = self.greater(self.key.at((*line, e.add(place, n * width)), width), width)
+            lanes = e.convert("zext", e.value(f"i{width}", f"bitcast {mask} to i{width}"), "i64")
+            lanes = e.binary("shl", lanes, V(str(n * width), "i64"))
+            bits = lanes if bits is None else e.binary("or", bits, lanes)
+        if bits is None:
+            return
+        e.store(bits, self.bits, 8)
+        again, some, done = (e.fresh(name) for name in ("again", "some", "done"))
+        e.jump(again)
+        e.label(again)
+        left = e.load("i64", self.bits, 8)
+        e.branch(e.compare("icmp ne", left, V("0", "i64")), some, done)
+        e.label(some)
+        lane = self.lowest(left)
+        e.store(e.binary("and", left, e.binary("sub", left, V("1", "i64"))), self.bits, 8)
+        at = e.add(place, lane)
+        value = self.key.at((*line, at), 1)
+        with e.when(self.greater(value, 1)):
+            self.insert(value, at, self.count - 1)
+        e.jump(again)
+        e.label(done)
+
+    def lowest(self, bits: V) -> V:
+        """The number of the lowest bit that is set."""
+        self.e.declared["llvm.cttz.i64"] = "declare i64 @llvm.cttz.i64(i64, i1)"
+        return self.e.value("i64", f"call i64 @llvm.cttz.i64({bits}, i1 true)")
+
+    def insert(self, value: V, place: Index, hole: Index) -> None:
+        """Put an element where it belongs: those that are less move towards the hole behind them."""
+        e = self.e
+        again, some, move, done = (e.fresh(name) for name in ("again", "some", "move", "done"))
+        e.store(e.index(hole), self.hole, 8)
+        e.jump(again)
+        e.label(again)
+        here = e.load("i64", self.hole, 8)
+        e.branch(e.compare("icmp sgt", here, V("0", "i64")), some, done)
+        e.label(some)
+        above = e.sub(here, 1)
+        held = self.values.at(e, (above,), 1)
+        e.branch(precedes(e, self.key.dtype, held, value), move, done)
+        e.label(move)
+        self.values.put(e, (here,), held, 1)
+        self.places.put(e, (here,), self.places.at(e, (above,), 1), 1)
+        e.store(e.index(above), self.hole, 8)
+        e.jump(again)
+        e.label(done)
+        self.values.put(e, (here,), value, 1)
+        self.places.put(e, (here,), e.index(place), 1)

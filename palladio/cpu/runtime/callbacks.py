@@ -1,0 +1,94 @@
+"""What a compiled kernel asks of Python: to print, to check, and to look whether somebody wants it to stop.
+
+A kernel calls one function of its thread with the address of a table: the number of what is asked, or `LOOK`, then the
+addresses of the values. An exception is kept for the thread, and the kernel returns at once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import threading
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from palladio.base.errors import Location, attach
+from palladio.ir.core import Op
+from palladio.types.types import ArrayType
+
+LOOK = -1
+"""Asked by kernels that take long. On the way here Python runs the handlers of signals, if this is the main thread."""
+
+SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
+WORD = ctypes.sizeof(ctypes.c_int64)
+
+
+class Stopped(BaseException):
+    """This thread stops because another one has failed."""
+
+
+@dataclass(frozen=True)
+class Callback:
+    """An operation that Python does on values of the kernel."""
+
+    op: Op
+    types: Sequence[ArrayType]
+    params: dict[str, Any]
+    location: Location | None
+
+    def run(self, table: int) -> None:
+        """Do it on the values at the addresses in a table."""
+        addresses = (ctypes.c_int64 * len(self.types)).from_address(table)
+        values = [_value(address, type) for address, type in zip(addresses, self.types, strict=True)]
+        with attach(self.location, f"running {self.op.name}"):
+            self.op.eval(*values, **self.params)
+
+
+def _value(address: int, type: ArrayType) -> Any:
+    size = math.prod(type.shape) * type.dtype.itemsize
+    memory = (ctypes.c_char * size).from_address(address)
+    return np.frombuffer(bytearray(memory), type.dtype).reshape(type.shape)[()]
+
+
+class Caller(threading.local):
+    """The function that kernels of this thread call.
+
+    Fields:
+        address: where it is.
+        callbacks: what the running kernel may ask for.
+        failed: not empty when another thread of the call has failed.
+        error: what the last call that returned not 0 raised.
+    """
+
+    def __init__(self) -> None:
+        self.callbacks: Sequence[Callback] = ()
+        self.failed: Sequence[BaseException] = ()
+        self.error: BaseException | None = None
+        # A generator goes on inside its `try`, where what the handler of a signal raises is caught; a function begins
+        # outside of it.
+        answering = self._answer()
+        next(answering)
+        self._function = SIGNATURE(answering.send)
+        self.address = ctypes.cast(self._function, ctypes.c_void_p).value or 0
+
+    def _answer(self) -> Generator[int, int, None]:
+        answer = 0
+        while True:
+            try:
+                table = yield answer
+                answer = 0
+                if self.failed:
+                    raise Stopped
+                number = ctypes.c_int64.from_address(table).value
+                if number != LOOK:
+                    self.callbacks[number].run(table + WORD)
+            except GeneratorExit:
+                return
+            except BaseException as error:
+                self.error, answer = error, 1
+
+
+CALLER = Caller()

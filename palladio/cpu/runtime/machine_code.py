@@ -1,0 +1,97 @@
+"""From LLVM text to machine code, kept on disk so that no process compiles what another has compiled.
+
+Code is keyed by all that it follows from: the text, the processor that it is for, the version of LLVM, and what LLVM is
+asked to do. The text says all that this version of Palladio has to say about a kernel; another version that writes
+another text finds nothing, one that writes the same text may as well use the same code.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import llvmlite
+import llvmlite.binding as llvm
+
+from palladio.cpu.runtime import host, object_store
+from palladio.cpu.runtime.host import Processor
+
+_lock = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    # LLVM has locks too, which a forked process would find taken for ever by a thread that it does not have.
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+
+_LEVEL = 2
+_TUNING = {"slp_vectorization": False, "loop_vectorization": False, "loop_unrolling": False}
+"""Vectors and unrolling are the lowering's own work."""
+
+
+def _target_machine(processor: Processor) -> Any:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    target = llvm.Target.from_triple(processor.triple)
+    return target.create_target_machine(cpu=processor.cpu, features=processor.features, opt=_LEVEL, jit=True)
+
+
+def _key(text: str, processor: Processor) -> str:
+    target = processor.triple, processor.cpu, processor.features
+    maker = llvmlite.__version__, llvm.llvm_version_info, _LEVEL, _TUNING
+    return hashlib.sha256("\0".join((*target, repr(maker), text)).encode()).hexdigest()
+
+
+class MachineCode:
+    """The machine code of a module with one function `kernel`. It lives as long as this object."""
+
+    def __init__(self, text: str, signature: Callable[[int], Any]) -> None:
+        self.text = text
+        self.processor = host.current()
+        with _lock:
+            self._make(signature)
+
+    def _make(self, signature: Callable[[int], Any]) -> None:
+        """Compile, or find what another process has compiled. What LLVM makes on the way is gone in the end."""
+        store, key = object_store.current(), _key(self.text, self.processor)
+        code = None if store is None else store.get(key)
+        self.compiled_here = code is None
+        if code is None:
+            machine = _target_machine(self.processor)
+            code = machine.emit_object(_optimised(self.text, machine))
+            if store is not None:
+                store.put(key, code)
+        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine(self.processor))
+        self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+        self._engine.finalize_object()
+        self.call = signature(self._engine.get_function_address("kernel"))
+
+    def assembly(self) -> str:
+        """The machine code as text."""
+        with _lock:
+            return assembly(self.text, self.processor)
+
+
+def assembly(text: str, processor: Processor) -> str:
+    """The machine code of a module for a processor, as text."""
+    machine = _target_machine(processor)
+    return str(machine.emit_assembly(_optimised(text, machine)))
+
+
+def _optimised(text: str, machine: Any) -> Any:
+    """The module, through LLVM's passes."""
+    module = llvm.parse_assembly(text)
+    module.verify()
+    options = llvm.create_pipeline_tuning_options(speed_level=_LEVEL)
+    for name, wanted in _TUNING.items():
+        setattr(options, name, wanted)
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    return module
+
+
+KERNEL = ctypes.CFUNCTYPE(
+    ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
+)
+"""`i32 kernel(ptr arrays, ptr sizes, ptr arena, i64 first, i64 last)`. Calling it lets other Python threads run."""

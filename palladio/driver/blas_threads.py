@@ -1,0 +1,81 @@
+"""How many threads NumPy's matrix product gets while a program runs.
+
+The product of two small tiles is over before a second thread has come to help; on a busy machine, where that thread
+has lost its core, waiting for it costs twenty times the product. Kernels whose products are all of that size run on
+one thread.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+from threadpoolctl import ThreadpoolController
+
+from palladio.ir.core import Eqn, Program, walk
+from palladio.ops.arrays.dot import dot_general
+from palladio.ops.threads.wgmma import wgmma
+from palladio.types.transforms import transformed
+from palladio.types.types import ArrayType, RefType
+
+# Multiplications from which a product gains by threads even where it is the only work: 256 x 256 x 256 does, 128 x
+# 128 x 128 does not.
+WORTH_THREADS = 1 << 23
+
+
+def multiplications(lhs: ArrayType, contracting: tuple[int, ...], result: ArrayType) -> int:
+    """How many products of two elements a `dot_general` sums."""
+    return result.size * math.prod(lhs.shape[axis] for axis in contracting)
+
+
+def multiplies_tiles_only(program: Program) -> bool:
+    """Whether a program has matrix products, none of them large enough for threads."""
+    sizes = [size for eqn in walk(program) for size in _products(eqn)]
+    return bool(sizes) and max(sizes) < WORTH_THREADS
+
+
+def _products(eqn: Eqn) -> Iterator[int]:
+    """The multiplications of an equation that is a matrix product."""
+    if eqn.op is dot_general:
+        yield multiplications(eqn.inputs[0].type, eqn.params["contracting"][0], eqn.outputs[0].type)  # type: ignore[arg-type]
+    elif eqn.op is wgmma:
+        operands = [atom.type for atom in eqn.inputs[eqn.op.access :]]
+        acc, _, b = (
+            transformed(atom.type.array, stack, operands) if isinstance(atom.type, RefType) else atom.type  # type: ignore[arg-type]
+            for atom, stack in zip(eqn.inputs, eqn.params["transforms"], strict=False)
+        )
+        yield acc.size * b.shape[0]
+
+
+class _OneThread:
+    """NumPy's libraries on one thread as long as anybody is inside; the setting belongs to the whole process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._limit: Any = None
+
+    @cached_property
+    def _libraries(self) -> Any:
+        return ThreadpoolController()
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        with self._lock:
+            if self._inside == 0:
+                self._limit = self._libraries.limit(limits=1, user_api="blas")
+            self._inside += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._inside -= 1
+                if self._inside == 0:
+                    self._limit.restore_original_limits()
+
+
+one_thread = _OneThread()

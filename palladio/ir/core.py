@@ -1,0 +1,247 @@
+"""The intermediate representation on one page: variables, equations, programs, and operations.
+
+A variable is an object; its name is made when printing. A program is closed: what it uses is among its inputs, and the
+sub-programs of control flow receive what they capture as operands. Nodes are never changed, passes make new ones.
+
+An operation is one frozen record, holding every fact about it that is true on every target; what a target does with it
+stands in that target's own rules. Semantics lives here: `Op.eval` is the definition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+
+from palladio.base.errors import InternalError
+from palladio.base.locations import Location
+from palladio.types.effects import Effect, EffectKind
+from palladio.types.types import ArrayType, RefType, Type
+
+
+class Var:
+    """A variable: an identity and a type. `hint` is the name it would like to have when printed."""
+
+    __slots__ = ("hint", "type")
+
+    def __init__(self, type: Type, hint: str = "") -> None:
+        self.type = type
+        self.hint = hint
+
+    def __repr__(self) -> str:
+        return f"{self.hint or 'var'}:{self.type}"
+
+
+class Literal:
+    """A scalar constant of one dtype."""
+
+    __slots__ = ("type", "value")
+
+    def __init__(self, value: Any, dtype: Any) -> None:
+        self.value = np.asarray(value).astype(dtype)[()]
+        self.type = ArrayType((), np.dtype(dtype))
+
+    def __repr__(self) -> str:
+        return f"{self.value}:{self.type}"
+
+
+Atom = Var | Literal
+
+
+@dataclass(frozen=True, eq=False)
+class Eqn:
+    """`outputs = op(inputs, params)`, with its effects bound to variables and the user's line."""
+
+    op: Op
+    inputs: tuple[Atom, ...]
+    outputs: tuple[Var, ...]
+    params: dict[str, Any]
+    effects: tuple[tuple[EffectKind, Var | None], ...] = ()
+    location: Location | None = None
+
+    @property
+    def input_types(self) -> tuple[Type, ...]:
+        """The types of the inputs."""
+        return tuple(atom.type for atom in self.inputs)
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A function from `inputs` to `outputs` by way of `eqns`. `name` is the user's function's."""
+
+    inputs: tuple[Var, ...]
+    eqns: tuple[Eqn, ...]
+    outputs: tuple[Atom, ...]
+    name: str = "main"
+    location: Location | None = field(default=None, repr=False)
+
+    @cached_property
+    def effects(self) -> frozenset[Effect]:
+        """The effects on this program's inputs, by position, and those on nothing in particular."""
+        position = {var: index for index, var in enumerate(self.inputs)}
+        found = set()
+        for eqn in self.eqns:
+            for kind, var in eqn.effects:
+                if var is None:
+                    found.add(Effect(kind))
+                elif var in position:
+                    found.add(Effect(kind, position[var]))
+        return frozenset(found)
+
+    @property
+    def input_types(self) -> tuple[Type, ...]:
+        """The types of the inputs."""
+        return tuple(var.type for var in self.inputs)
+
+    @property
+    def output_types(self) -> tuple[Type, ...]:
+        """The types of the outputs."""
+        return tuple(atom.type for atom in self.outputs)
+
+    @property
+    def has_refs(self) -> bool:
+        """Whether an input is a reference."""
+        return any(isinstance(var.type, RefType) for var in self.inputs)
+
+
+def subprograms(eqn: Eqn) -> Iterator[Program]:
+    """The programs among an equation's parameters, inside tuples and records too."""
+    for value in eqn.params.values():
+        yield from _programs_in(value)
+
+
+def _programs_in(value: Any) -> Iterator[Program]:
+    if isinstance(value, Program):
+        yield value
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _programs_in(item)
+    elif is_dataclass(value) and not isinstance(value, type):
+        for item in fields(value):
+            yield from _programs_in(getattr(value, item.name))
+
+
+def walk(program: Program) -> Iterator[Eqn]:
+    """Every equation of a program and of its sub-programs, outermost first."""
+    for eqn in program.eqns:
+        yield eqn
+        for inner in subprograms(eqn):
+            yield from walk(inner)
+
+
+TypeRule = Callable[..., Sequence[Type]]
+EffectRule = Callable[..., Iterable[Effect]]
+
+
+@dataclass(slots=True)
+class Run:
+    """What the `eval` of a control-flow operation yields: run this program on these values, send back its outputs."""
+
+    program: Program
+    values: Sequence[Any]
+
+
+ControlEval = Generator[Run, Sequence[Any], Sequence[Any]]
+
+
+class DischargeContext(Protocol):
+    """What a discharge rule may do.
+
+    References at the input positions in `discharged` arrive as the values they hold; those of them that the equation
+    may change, rather than only read, are in `changed`.
+    """
+
+    discharged: frozenset[int]
+    changed: frozenset[int]
+
+    def emit(self, op: Op, *inputs: Atom, **params: Any) -> tuple[Atom, ...]:
+        """Form an equation of the discharged program, at the location of the one it replaces."""
+        ...
+
+    def inline(self, program: Program, values: Sequence[Atom]) -> tuple[Atom, ...]:
+        """Form the equations of an already discharged program here, and return its outputs."""
+        ...
+
+    def wants(self, ref: RefType) -> bool:
+        """Whether references of this type are turned into values."""
+        ...
+
+    def uninitialized(self, ref: RefType) -> Atom:
+        """An array of what unwritten memory of this type reads as."""
+        ...
+
+    def discharge(self, program: Program, positions: Iterable[int], changed: Iterable[int]) -> Program:
+        """The sub-program with references at these inputs turned to values.
+
+        The final values of those in `changed`, in that order, are appended to its outputs.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Discharged:
+    """What a discharge rule returns.
+
+    The outputs, and the new value of each discharged reference that may have changed.
+    """
+
+    outputs: Sequence[Atom]
+    refs: dict[int, Atom] = field(default_factory=dict)
+
+
+DischargeRule = Callable[..., Discharged]
+
+
+@dataclass(frozen=True, eq=False)
+class Op:
+    """One operation.
+
+    Fields:
+        name: a verb in lower case.
+        doc: what it computes, with shapes, in the notation `f32[m, k]`.
+        type: `(*input_types, **params) -> output types`; raises a `PalladioError` without a location.
+        eval: `(*values, **params) -> sequence of outputs` on NumPy arrays. This is the definition. References arrive
+            as writable NumPy arrays. With `control=True` it is a generator that yields `Run(program, values)`.
+        effects: the effects by input position, or a rule `(*input_types, **params) -> effects`.
+        discharge: `(context, *inputs, **params) -> Discharged`, how the operation looks when its references have become
+            values. Required of every operation with effects on references.
+        control: whether it runs sub-programs.
+        access: for an operation that reaches into an array or reference through `params["transforms"]`, the number of
+            inputs before its index operands; 0 for every other operation.
+        reaches: how many of its first inputs it reaches into. With more than one, `params["transforms"]` holds a stack
+            for each of them, and the index operands of all stand together behind the inputs.
+        commutative: whether its two inputs may be exchanged.
+    """
+
+    name: str
+    doc: str
+    type: TypeRule
+    eval: Callable[..., Any]
+    effects: tuple[Effect, ...] | EffectRule = ()
+    discharge: DischargeRule | None = None
+    control: bool = False
+    access: int = 0
+    reaches: int = 1
+    commutative: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.doc:
+            raise InternalError(f"op {self.name!r} has no documentation")
+        positional = callable(self.effects) or any(effect.position is not None for effect in self.effects)
+        if positional and self.discharge is None:
+            raise InternalError(f"op {self.name!r} is stateful and must declare 'discharge'")
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def stacks(self, transforms: Any) -> tuple[Any, ...]:
+        """The transforms of an access, a stack for each input that it reaches into."""
+        return transforms if self.reaches > 1 else (transforms,)
+
+    def effects_of(self, input_types: Sequence[Type], params: dict[str, Any]) -> tuple[Effect, ...]:
+        """The effects of one use of the operation, in a fixed order."""
+        found = self.effects(*input_types, **params) if callable(self.effects) else self.effects
+        return tuple(sorted(set(found), key=lambda e: (e.kind.value, -1 if e.position is None else e.position)))

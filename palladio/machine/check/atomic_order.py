@@ -1,0 +1,70 @@
+"""What atomics tell each other: the clocks of those that have touched an element, for each element."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+
+from palladio.machine.check.regions import Region
+from palladio.machine.run.clocks import Clock
+
+MOST_AT_ONCE = 64
+"""Atomics of more elements than this, such as sums of whole tiles, tell all later ones of the buffer."""
+
+MOST_APART = 4096
+"""So do those of further elements, once this many have clocks of their own: it finds less, and is never wrong."""
+
+Clocks = tuple[Clock, Clock]
+
+
+class Told:
+    """What the atomics of one buffer have told, as acquire and release of each element that they touch."""
+
+    __slots__ = ("_elements", "_everywhere", "_shape")
+
+    def __init__(self, shape: Sequence[int]) -> None:
+        self._shape = tuple(shape)
+        self._elements: dict[int, Clocks] = {}
+        self._everywhere: Clocks | None = None
+
+    def exchange(self, region: Region, clocks: Clocks) -> None:
+        """One atomic: its thread's clocks learn what is known where it reaches, and are known there from now on."""
+        numbers = elements(region, self._shape)
+        known = self._elements.values() if numbers is None else map(self._elements.get, numbers)
+        for told in (self._everywhere, *known):
+            if told is not None:
+                _join(clocks, told)
+        if numbers is None or len(self._elements) + len(numbers) > MOST_APART:
+            if self._everywhere is None:
+                self._everywhere = clocks[0].copy(), clocks[1].copy()
+            _join(self._everywhere, clocks)
+            return
+        told = clocks[0].copy(), clocks[1].copy()
+        for number in numbers:
+            self._elements[number] = told  # it has learned what was known there, so it stands for that too
+
+
+def elements(region: Region, shape: Sequence[int]) -> list[int] | None:
+    """The numbers of a region's elements in row-major order; None if they are too many to be told apart."""
+    if region.bands is None:
+        return []
+    count = 1
+    for bands in region.bands:
+        count *= sum(high - low for low, high in bands)
+    if count > MOST_AT_ONCE and region.chosen is None:
+        return None
+    if region.chosen is not None:
+        numbers = np.flatnonzero(region.mask(tuple(shape))).tolist()
+        return numbers if len(numbers) <= MOST_AT_ONCE else None
+    along = [[place for low, high in bands for place in range(low, high)] for bands in region.bands]
+    numbers = [0]
+    for extent, places in zip(shape, along, strict=True):
+        numbers = [number * extent + place for number, place in itertools.product(numbers, places)]
+    return numbers
+
+
+def _join(clocks: Clocks, told: Clocks) -> None:
+    for mine, theirs in zip(clocks, told, strict=True):
+        mine.join(theirs)

@@ -1,0 +1,162 @@
+"""Explaining a deadlock: who waits for what, how far it is, and who could have ended the wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from palladio.base.errors import PalladioValueError
+from palladio.ir.core import Program, walk
+from palladio.machine.check.findings import Party
+from palladio.machine.run.buffers import Counter, Slot
+from palladio.machine.run.machine import Machine
+from palladio.machine.run.threads import Agent, Wait
+from palladio.types.types import RefType
+
+_SHOWN = 6
+_NAMED = 4
+
+
+def deadlock(machine: Machine) -> None:
+    """Report that nothing can go on: as a finding where the run is checked, else as an error."""
+    stuck = [(agent, agent.waiting) for agent in machine.agents if not agent.done and agent.waiting is not None]
+    if not stuck or machine.runnable:
+        _livelock(machine)
+        return
+    groups: dict[Any, list[tuple[Agent, Wait]]] = {}
+    for agent, wait in stuck:
+        groups.setdefault((wait.eqn.location, _waited_for(wait)), []).append((agent, wait))
+    shown = list(groups.items())[:_SHOWN]
+    parties = [
+        Party(_listed(map(str, waiting)), f"wait{'s' if len(waiting) == 1 else ''} {what}", place)
+        for (place, what), group in shown
+        for waiting in [[agent for agent, _ in group]]
+    ]
+    details = [line for _, group in shown for line in _others(machine, group)]
+    if len(groups) > _SHOWN:
+        details.append(f"and threads wait at {len(groups) - _SHOWN} more places")
+    done = [str(agent) for agent in machine.agents if agent.done]
+    if done:
+        details.append(f"ended already: {_listed(done)}")
+    message = f"all {len(stuck)} threads that have not ended wait" if len(stuck) > 1 else "the last thread waits"
+    message += ", and nothing is under way that could wake one"
+    if machine.checker is None:
+        got = [*(f"{party.agent} {party.did}" for party in parties), *details]
+        place = parties[0].location if parties else None
+        raise PalladioValueError(f"deadlock: {message}", got="\n            ".join(got), location=place)
+    machine.checker.deadlocked = True
+    hungry = [each for each in stuck if each[1].kind == "registers"]
+    if any(machine.checker.limits.registers_lack(agent, wait.eqn) for agent, wait in hungry):
+        return
+    missing = [each for each in (_missing(group[0][1]) for _, group in shown) if each]
+    machine.checker.report("deadlock", message, parties, details=details, missing=", or ".join(dict.fromkeys(missing)))
+
+
+def _livelock(machine: Machine) -> None:
+    """Report that threads look again and again for what nobody is left to do."""
+    spinning = [agent for agent in machine.runnable if agent.eqn is not None]
+    parties = [
+        Party(str(agent), "looks again and again", agent.eqn.location) for agent in spinning[:_SHOWN] if agent.eqn
+    ]
+    waiting = [f"{agent} waits {_waited_for(agent.waiting)}" for agent in machine.agents if agent.waiting is not None]
+    message = "threads look again and again whether something has happened, and nobody is left who could do it"
+    if machine.checker is None:
+        got = "; ".join(f"{party.agent} {party.did}" for party in parties)
+        place = parties[0].location if parties else None
+        raise PalladioValueError(f"deadlock: {message}", got=got, location=place)
+    machine.checker.deadlocked = True
+    machine.checker.report("deadlock", message, parties, details=waiting)
+
+
+def _listed(names: Iterable[str]) -> str:
+    """Such as: a, b and 3 more."""
+    shown = list(names)
+    if len(shown) > _NAMED:
+        return f"{', '.join(shown[: _NAMED - 1])} and {len(shown) - _NAMED + 1} more"
+    return " and ".join(part for part in (", ".join(shown[:-1]), shown[-1]) if part)
+
+
+def _waited_for(wait: Wait) -> str:
+    """What a thread waits for, and how far that is."""
+    thing = wait.thing
+    if isinstance(thing, Slot):
+        return f"for completion {wait.wanted} of barrier {thing.name}: {_arrivals(thing, wait.wanted or 0)}"
+    if wait.kind == "registers":
+        return f"until {wait.wanted} registers for each lane are free: {thing.count} are"
+    if isinstance(thing, Counter):
+        return f"until semaphore {thing.name} is {wait.wanted}: it is {thing.count}"
+    if wait.kind == "collective_scope":
+        come = _listed(sorted(other.label for other in thing.come))
+        return f"to enter a scope together: {len(thing.come)} of {thing.expected} threads have come, {come}"
+    return "for the threads that it launched"
+
+
+def _arrivals(slot: Slot, wanted: int) -> str:
+    if slot.completed >= wanted:
+        return f"it has completed {slot.completed}, and the phase under way has the same parity"
+    come = f"{slot.arrived} of {slot.needed} arrivals have come"
+    if slot.arrivals:
+        come += f", by {_listed(sorted(_by(slot, each) for each in slot.arrivals))}"
+    if slot.parts:
+        come += ", and a part of a copy that the blocks of the cluster share"
+    return come
+
+
+def _by(slot: Slot, arrival: tuple[Any, Any]) -> str:
+    who, eqn = arrival
+    agent = who if isinstance(who, Agent) else who.agent
+    name = agent.label if agent.block is slot.home else str(agent)
+    return name if agent is who else f"a {eqn.op.name} of {name}"
+
+
+def _others(machine: Machine, group: Sequence[tuple[Agent, Wait]]) -> Iterator[str]:
+    """Who else could end these waits."""
+    waiting, thing = [agent for agent, _ in group], group[0][1].thing
+    able = [str(other) for other in machine.agents if not other.done and other not in waiting and _could(other, thing)]
+    if able:
+        yield f"{_listed(able)} could end the wait for {thing.name}, and wait{'s' if len(able) == 1 else ''} too"
+
+
+def _could(agent: Agent, thing: Any) -> bool:
+    """Whether a thread's program has an operation that could end another's wait of this kind for this thing."""
+    name = thing.name.split("[")[0] if isinstance(thing, (Slot, Counter)) else None
+    if name is None or agent.program is None:
+        return False
+    if isinstance(thing, Slot) and thing.home.cluster is not agent.block.cluster and not agent.block.cluster.cores:
+        return False
+    return name in _signalled(agent.program)
+
+
+def _signalled(program: Program) -> frozenset[str]:
+    """The names of the barriers and semaphores that a program arrives at or raises, as far as names tell."""
+    found = program.__dict__.get("_signalled")
+    if found is None:
+        signals = (
+            "barrier_arrive",
+            "barrier_sync",
+            "copy_gmem_to_smem",
+            "async_store_smem",
+            "semaphore_signal",
+            "dma_start",
+        )
+        names = {
+            atom.hint  # type: ignore[union-attr]
+            for eqn in walk(program)
+            if eqn.op.name in signals
+            for atom in eqn.inputs
+            if isinstance(atom.type, RefType)
+        }
+        found = program.__dict__["_signalled"] = frozenset(names)
+    return found  # type: ignore[no-any-return]
+
+
+def _missing(wait: Wait) -> str:
+    """What would let a thread go on."""
+    if isinstance(wait.thing, Slot):
+        lacking = wait.thing.needed - wait.thing.arrived
+        return f"{lacking} more arrival{'s' if lacking > 1 else ''} at {wait.thing.name}"
+    if wait.kind == "registers":
+        return "a warpgroup that gives registers back, by set_max_registers"
+    if isinstance(wait.thing, Counter):
+        return f"a signal of {wait.thing.name}"
+    return ""

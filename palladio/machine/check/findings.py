@@ -1,0 +1,280 @@
+"""What the checker finds: a record for each violation, and what each code means and asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from palladio.base.calls import did_you_mean
+from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError
+from palladio.base.locations import Location
+
+
+@dataclass(frozen=True)
+class Code:
+    """A kind of finding: a sentence for its title, and the fix to try first."""
+
+    name: str
+    title: str
+    fix: str
+
+
+CODES: dict[str, Code] = {
+    code.name: code
+    for code in (
+        Code(
+            "data-race",
+            "two accesses of one buffer, at least one of them a write, are not ordered",
+            "order them: arrive at a barrier behind the first, wait for it before the second",
+        ),
+        Code(
+            "global-race",
+            "two blocks reach the same global memory, at least one writes, and nothing orders them",
+            "give each block its own part, use an atomic, or order them with a semaphore",
+        ),
+        Code(
+            "missing-commit-smem",
+            "an asynchronous operation reaches shared memory that ordinary stores wrote, with no fence between them",
+            "call plgpu.commit_smem() in the storing thread, behind the stores and before it starts or signals the "
+            "operation",
+        ),
+        Code(
+            "wgmma-operand-overwritten",
+            "the operand of a wgmma that may still be in flight is overwritten",
+            "wait for the product before the memory is released: plgpu.wgmma_wait(0), or wgmma_wait(n) with a release "
+            "n steps later (delay_release=n)",
+        ),
+        Code(
+            "accumulator-in-flight",
+            "an accumulator is used while a wgmma that changes it may be in flight",
+            "wait first: plgpu.wgmma_wait(0), or read it with acc[...], which waits",
+        ),
+        Code(
+            "store-source-overwritten",
+            "the source of a copy to global memory that may still be in flight is overwritten",
+            "call plgpu.wait_smem_to_gmem(0, wait_read_only=True) in the copying thread before the memory is written "
+            "again",
+        ),
+        Code(
+            "copy-not-awaited",
+            "memory is used that an asynchronous copy may still be writing",
+            "wait for the copy first: plgpu.barrier_wait on its barrier, or plgpu.wait_smem_to_gmem(0) for a store",
+        ),
+        Code(
+            "copy-target-in-use",
+            "an asynchronous copy may overwrite memory that is still being used",
+            "let its users arrive at a barrier when they are done, and wait for that barrier before starting the copy",
+        ),
+        Code(
+            "deadlock",
+            "every thread waits, and nothing is under way that could wake one",
+            "see who waits for whom: an arrival is missing, one barrier too many is waited for, or a copy was not "
+            "started",
+        ),
+        Code("out-of-bounds", "an access reaches outside its buffer", "bound the index, or mask the access"),
+        Code(
+            "uninitialized-read",
+            "memory is read that nothing has written",
+            "write or copy to it first, and wait for the copy",
+        ),
+        Code(
+            "barrier-overrun",
+            "a barrier completes again, and nothing makes sure that its last completion was seen",
+            "wait for every completion before the next one can come, or use more barriers; check num_arrivals",
+        ),
+        Code(
+            "missed-phase",
+            "a thread may come too late for a completion that it waits for",
+            "let every thread that waits arrive behind its wait, and count it before the barrier completes again",
+        ),
+        Code(
+            "unobserved-completion",
+            "a barrier ends with a completion that nobody has waited for",
+            "wait for it before the end, or leave out the arrival",
+        ),
+        Code(
+            "barrier-pending-arrivals",
+            "a barrier ends in the middle of a phase: some arrivals came, others did not",
+            "let every thread that takes part arrive, or lower num_arrivals",
+        ),
+        Code(
+            "unawaited-copy",
+            "a thread ends while its copies to global memory may still be reading shared memory",
+            "call plgpu.wait_smem_to_gmem(0) at the end",
+        ),
+        Code(
+            "unawaited-wgmma",
+            "a thread ends while its products may still be in flight",
+            "call plgpu.wgmma_wait(0), or read the accumulator, before the end",
+        ),
+        Code(
+            "semaphore-not-drained",
+            "a semaphore does not end at zero",
+            "wait for every signal, or leave out the signals that nobody waits for",
+        ),
+        Code(
+            "peer-exited",
+            "a block reaches the memory or a barrier of a block of the cluster that may have ended",
+            "let the blocks of the cluster meet at a ClusterBarrier before they end",
+        ),
+        Code(
+            "cluster-mismatch",
+            "blocks of a cluster name different things in one copy, or a store signals a block it does not write to",
+            "let all blocks along the collective axes name one source, target and barrier; let a store to another "
+            "block signal a barrier of that block",
+        ),
+        Code(
+            "scope-in-use",
+            "memory is given back at the end of its scope while an asynchronous operation may still reach it",
+            "wait for the operation inside the scope",
+        ),
+        Code(
+            "shared-memory-exceeded",
+            "a block uses more shared memory than a multiprocessor has",
+            "use fewer stages, smaller tiles, or let buffers that do not live at once share memory (plgpu.RefUnion)",
+        ),
+        Code(
+            "registers-exceeded",
+            "the warpgroups of a block claim more registers than a multiprocessor has",
+            "lower the counts: 128 threads of every warpgroup share 65,536 registers",
+        ),
+        Code("barriers-exceeded", "a block has more barriers than fit", "use fewer barriers, or fewer stages"),
+    )
+}
+"""Every code that a finding can have. `docs/findings/` has a page for each."""
+
+
+def checked_codes(codes: Any, argument: str) -> frozenset[str]:
+    """Codes of findings, one or several.
+
+    Raises:
+        PalladioTypeError: what is no code or sequence of codes.
+        PalladioValueError: a code that there is not.
+    """
+    given = (codes,) if isinstance(codes, str) else codes
+    if not isinstance(given, (tuple, list, set, frozenset)) or not all(isinstance(code, str) for code in given):
+        raise PalladioTypeError(
+            "the codes of findings are strings",
+            argument=argument,
+            expected='such as ("unobserved-completion",)',
+            got=repr(codes),
+        )
+    for code in given:
+        if code not in CODES:
+            hint = did_you_mean(code, CODES) or "docs/findings has a page for each code"
+            raise PalladioValueError("no finding has this code", argument=argument, got=repr(code), hint=hint)
+    return frozenset(given)
+
+
+@dataclass(frozen=True)
+class Party:
+    """One side of a finding: who, doing what, where."""
+
+    agent: str
+    did: str
+    location: Location | None = None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A violation of the model in the schedule that ran.
+
+    Fields:
+        code: stable, in kebab-case; one of `CODES`.
+        message: what happened, to which buffer or barrier.
+        parties: who took part: the one that was caught first, then the others.
+        missing: the order that is missing, or what would have been needed.
+        fix: what to try.
+        details: more lines: for a deadlock, who waits for what.
+        schedule: the policy and seed that replay it.
+        about: what it is about, such as a barrier, where the places do not tell mistakes apart.
+    """
+
+    code: str
+    message: str
+    parties: tuple[Party, ...]
+    missing: str = ""
+    fix: str = ""
+    details: tuple[str, ...] = field(default=(), compare=False)
+    schedule: str = field(default="", compare=False)
+    about: str = field(default="", compare=False)
+
+    @property
+    def locations(self) -> tuple[Location, ...]:
+        """Where the parties were, those that have a place."""
+        return tuple(party.location for party in self.parties if party.location is not None)
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """The parties' threads."""
+        return tuple(party.agent for party in self.parties)
+
+    @property
+    def key(self) -> Any:
+        """What makes two findings the same mistake: the code and the places, whichever threads it happened to."""
+        if self.about:
+            return self.code, self.about
+        return self.code, tuple(sorted(map(_place, self.locations))) or self.message
+
+    def lines(self, replay: str = "") -> Iterator[tuple[str, str]]:
+        """What a person reads, each line with its kind: code, party, place, source, caret, detail, missing, try, see,
+        replay.
+
+        Args:
+            replay: the command that replays the schedule; left out, the call of `check` that does.
+        """
+        yield "code", f"{self.code}: {self.message}"
+        for party in self.parties:
+            yield "party", f"  {party.agent}: {party.did}"
+            if party.location is not None:
+                for kind, line in zip(_OF_A_PLACE, party.location.render().split("\n"), strict=False):
+                    yield kind, "  " + line
+        for line in self.details:
+            yield "detail", f"  {line}"
+        if self.missing:
+            yield "missing", f"  missing: {self.missing}"
+        yield "try", f"  try:     {self.fix or CODES[self.code].fix}"
+        yield "see", f"  see:     docs/findings/{self.code}.md"
+        if self.schedule:
+            call = f'palladio.check(..., schedule="{self.schedule}")'
+            yield "replay", f"  replay:  {replay or call}"
+
+    def __str__(self) -> str:
+        return self.render()
+
+    def render(self, replay: str = "") -> str:
+        """The text that a person reads: message, both sides with their source lines, the missing order, the fix."""
+        return "\n".join(line for _, line in self.lines(replay))
+
+
+_OF_A_PLACE = ("place", "source", "caret")
+
+
+def _place(location: Location) -> tuple[str, int, int]:
+    return location.file, location.line, location.column
+
+
+class Sink(Protocol):
+    """Takes what is found: the checker, as the modules see it that find races and exceeded limits for it."""
+
+    def report(self, code: str, message: str, parties: Iterable[Party], missing: str = "") -> None:
+        """Raise a finding, or keep it if this mistake is new."""
+
+    def raced(self, read: Any) -> None:
+        """Note a read that races with a write."""
+
+
+class CheckError(PalladioError):
+    """A finding, raised: what running a kernel on the simulator ends with when the kernel breaks a rule.
+
+    `finding` is the record.
+    """
+
+    def __init__(self, finding: Finding) -> None:
+        places: Sequence[Location] = finding.locations
+        super().__init__(finding.message, location=places[0] if places else None)
+        self.finding = finding
+
+    def __str__(self) -> str:
+        return self.finding.render()

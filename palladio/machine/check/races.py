@@ -1,0 +1,149 @@
+"""Naming a race: from two accesses that nothing orders to the finding that a person reads.
+
+The name must not depend on which of the two came first in the run. So it goes by what is known of their order: an
+asynchronous operation that was started before the other access, but whose end is not known to be, is named for what it
+does. Where neither comes before the other, it is a plain race; or, with a copy, the question which side should have
+waited, which the barrier of the copy answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from palladio.machine.check.findings import Party, Sink
+from palladio.machine.check.shadow import Access
+from palladio.machine.run.buffers import Buffer
+from palladio.machine.run.clocks import Actor
+from palladio.machine.run.threads import Agent
+from palladio.types.types import SMEM
+
+_COPIES = ("copy_gmem_to_smem", "async_store_smem", "dma_start", "dma_start_remote")
+_STORES = ("copy_smem_to_gmem",)
+
+
+class Issue:
+    """The start of an asynchronous operation.
+
+    Fields:
+        actor, epoch: its thread, and when.
+        waits: of a copy, the threads that have waited at its barrier by now.
+    """
+
+    __slots__ = ("actor", "epoch", "waits")
+
+    def __init__(self, actor: Actor, epoch: int, waits: Container[Actor] = ()) -> None:
+        self.actor = actor
+        self.epoch = epoch
+        self.waits = waits
+
+
+def describe(store: Buffer) -> str:
+    """A buffer as reports call it."""
+    return f"{store.name} ({store.type.array} in {store.type.space})"
+
+
+def party_of(access: Access) -> Party:
+    """One side of a race."""
+    name = access.site.op.name if access.site is not None else "the end"
+    if access.asynchronous:
+        did = f"starts {name}, which {'writes' if access.write else 'reads'} it"
+    else:
+        did = f"{'writes' if access.write else 'reads'} it, by {name}"
+    return Party(access.agent, did, getattr(access.site, "location", None))
+
+
+def race(checker: Sink, agent: Agent, store: Buffer, before: Access, now: Access) -> None:
+    """Report two accesses that nothing orders."""
+    code, missing = _classified(agent, store, before, now)
+    for each in (before, now):
+        if not each.write:
+            checker.raced(each)
+    checker.report(code, _message(code, store, before, now), [party_of(now), party_of(before)], missing)
+
+
+def _is_copy(access: Access) -> bool:
+    return access.asynchronous and access.site.op.name in _COPIES
+
+
+def _operation(access: Access) -> str:
+    """Such as: the wgmma on line 12."""
+    place = getattr(access.site, "location", None)
+    return f"the {access.site.op.name}{f' on line {place.line}' if place is not None else ''}"
+
+
+def _earlier(before: Access, now: Access) -> str:
+    """The operation that came first; of two runs of one line, which one that was."""
+    first = _operation(before)
+    return f"{first} of an earlier step" if first == _operation(now) else first
+
+
+def _message(code: str, store: Buffer, before: Access, now: Access) -> str:
+    what, first, second = describe(store), _operation(before), _operation(now)
+    verb, earlier = ("written" if each.write else "read" for each in (now, before))
+    if code == "missing-commit-smem":
+        return f"{what} is {verb} by {second}, an asynchronous operation, which may not see what {first} wrote"
+    if code in ("data-race", "global-race"):
+        if first == second and verb == earlier:
+            return f"{what} is {verb} by {first} in two {'blocks' if code == 'global-race' else 'threads'}, in no order"
+        return f"{what} is {verb} by {second} and {earlier} by {first}, in no order"
+    first = _earlier(before, now)
+    if code == "copy-target-in-use" and before.write and not now.write:  # the copy went first in this run
+        return f"{what} is written by {first} while it may still be {verb} by {second}"
+    return f"{what} is {verb} by {second} while it may still be {earlier} by {first}"
+
+
+def _classified(agent: Agent, store: Buffer, before: Access, now: Access) -> tuple[str, str]:
+    """The code of a race, and the edge that is missing."""
+    shared = store.type.space is SMEM
+    if shared and now.asynchronous and not before.asynchronous and agent.generic.covers(before.actor, before.epoch):
+        return "missing-commit-smem", f"plgpu.commit_smem() between {_operation(before)} and {_operation(now)}"
+    if before.asynchronous and agent.generic.covers(before.issue.actor, before.issue.epoch):
+        return _unfinished(before, now)
+    if not shared and before.block != now.block:
+        return "global-race", _order(before, now)
+    copies = [each for each in (now, before) if each.write and _is_copy(each)]
+    if len(copies) == 1:
+        return _unordered(copies[0], now if copies[0] is before else before)
+    if copies:
+        return "copy-target-in-use", "a wait for the one copy before the other starts"
+    return "data-race", _order(before, now)
+
+
+def _order(before: Access, now: Access) -> str:
+    return f"an order between {_operation(before)} in {before.agent} and {_operation(now)} in {now.agent}"
+
+
+def _unfinished(before: Access, now: Access) -> tuple[str, str]:
+    """An operation was started before, and nothing says that it has ended."""
+    name, then = before.site.op.name, f"before {_operation(now)}"
+    if name == "wgmma":
+        return "wgmma-operand-overwritten", f"a wgmma_wait for {_operation(before)} in {before.agent}, {then}"
+    if name in _STORES and not before.write:
+        return "store-source-overwritten", f"a wait_smem_to_gmem for {_operation(before)} in {before.agent}, {then}"
+    if before.write and now.write and _is_copy(now):
+        again = " again" if _operation(before) == _operation(now) else ""
+        return "copy-target-in-use", f"a wait for {_landing(before)}, {then}{again}"
+    if name in _STORES:
+        return "copy-not-awaited", f"a wait_smem_to_gmem for {_operation(before)} in {before.agent}, {then}"
+    return "copy-not-awaited", f"a wait for {_landing(before)}, {then}"
+
+
+def _landing(copy: Access) -> str:
+    """What says that a copy has landed."""
+    counted = copy.site.op.name.startswith("dma_")
+    return f"the {'semaphore' if counted else 'barrier'} of {_operation(copy)}"
+
+
+def _unordered(copy: Access, use: Access) -> tuple[str, str]:
+    """A copy into memory that another thread uses. One that has never waited for the copy's barrier should have; of
+    one that has, the memory is overwritten too early.
+    """
+    user = use.issue.actor if use.asynchronous else use.actor
+    if user not in copy.issue.waits:
+        return "copy-not-awaited", f"a wait for {_landing(copy)} in {use.agent}"
+    return "copy-target-in-use", (
+        f"a wait in {copy.agent}, before {_operation(copy)}, until {use.agent} is done with {_operation(use)}"
+    )
+
+
+__all__ = ["Issue", "describe", "party_of", "race"]

@@ -1,0 +1,105 @@
+"""What a multiprocessor of sm_90 has: shared memory, registers, and what of them a launch claims."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from palladio.base.locations import Location
+from palladio.ir.core import Eqn
+from palladio.machine.check.findings import Party, Sink
+from palladio.machine.run.buffers import Barrier, Buffer
+from palladio.machine.run.threads import Agent, Block
+from palladio.types.attributes import Named
+from palladio.types.scratch import MOST_NAMED
+from palladio.types.types import SMEM
+
+SHARED_BYTES = 232_448
+"""Shared memory that one block can use: 227 KiB (CUDA C++ Programming Guide, compute capability 9.0)."""
+ALIGNMENT = 1024
+"""Buffers in shared memory begin at multiples of this, as swizzled ones must."""
+BARRIER_BYTES = 8
+REGISTERS_OF_A_LANE = 512
+"""65,536 registers over 128 lanes: what the warpgroups of a block share."""
+
+
+def at_launch(warpgroups: int) -> int:
+    """The registers that each lane of a block of so many warpgroups has as it starts: an equal part of all, of which
+    registers are given out in eights, and one thread uses at most 256 (PTX ISA, setmaxnreg).
+    """
+    return min(256, REGISTERS_OF_A_LANE // max(1, warpgroups) // 8 * 8)
+
+
+class Limits:
+    """Adds up what blocks claim."""
+
+    def __init__(self, checker: Sink) -> None:
+        self.checker = checker
+        self.place: Location | None = None
+        """Where the launch is."""
+
+    def allocated(self, store: Any) -> None:
+        """A block claims memory or named barriers."""
+        size = _bytes(store)
+        if size:
+            block: Block = store.home
+            block.shared_bytes += size
+            if block.shared_bytes > SHARED_BYTES:
+                self._exceeded(
+                    "shared-memory-exceeded",
+                    block,
+                    f"{block.label} uses {block.shared_bytes:,} bytes of shared memory with {store.name} "
+                    f"({store.type.array}, {size:,} bytes); there are {SHARED_BYTES:,}",
+                )
+        named = _named(store)
+        if named:
+            block = store.home
+            block.named_barriers += named
+            if block.named_barriers > MOST_NAMED:
+                self._exceeded(
+                    "barriers-exceeded",
+                    block,
+                    f"{block.label} has {block.named_barriers} named barriers with {store.name}; "
+                    f"there are {MOST_NAMED}",
+                )
+
+    def _exceeded(self, code: str, block: Block, message: str) -> None:
+        self.checker.report(code, message, [Party(block.label, "is launched", self.place)])
+
+    def freed(self, store: Any) -> None:
+        """A block gives memory or named barriers back."""
+        if isinstance(store.home, Block):
+            store.home.shared_bytes -= _bytes(store)
+            store.home.named_barriers -= _named(store)
+
+    def registers_lack(self, agent: Agent, eqn: Eqn) -> bool:
+        """A warpgroup waits for registers in vain. Whether that is since they all claim more than there are."""
+        counts = [other.asked for other in agent.block.agents]
+        there = len(counts) * at_launch(len(counts))
+        if None in counts or sum(count or 0 for count in counts) <= there:
+            return False
+        self.checker.report(
+            "registers-exceeded",
+            f"the {len(counts)} warpgroups of {agent.block.label} claim {' + '.join(map(str, counts))} registers "
+            f"for each lane; there are {there}",
+            [Party(agent.title, "waits for registers", eqn.location)],
+        )
+        return True
+
+    def block_ends(self, block: Block) -> None:
+        """A block's claims end with it."""
+        block.shared_bytes = block.named_barriers = 0
+
+
+def _named(store: Any) -> int:
+    return len(store.slots) if isinstance(store, Barrier) and store.type.attribute(Named) is not None else 0
+
+
+def _bytes(store: Any) -> int:
+    if isinstance(store, Barrier):
+        if store.type.attribute(Named) is not None:
+            return 0
+        return len(store.slots) * BARRIER_BYTES
+    if isinstance(store, Buffer) and store.type.space is SMEM and isinstance(store.home, Block):
+        size = store.type.size * store.type.dtype.itemsize
+        return -(-size // ALIGNMENT) * ALIGNMENT
+    return 0

@@ -1,0 +1,127 @@
+"""What a wait for a semaphore learns: what the signals have told without which it could not have returned.
+
+A wait for n returns once the count is n, whichever signals raised it. So it learns of a signal only if all the others
+that do not come behind it are too few, beside what earlier waits have taken. Two threads that signal once each, and a
+wait for one: it learns of neither, in every schedule, also where both had come.
+
+A copy counts as a signal from its start, since it may land at any time. That it is done gets a place in the order of
+the semaphore's copies when the first wait learns of it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from palladio.machine.check.shadow import Access
+from palladio.machine.run.clocks import Actor, Clock
+
+_MOST_OPEN = 4096
+"""Signals kept apart; older ones count as known to every wait, which finds less and is never wrong."""
+
+Clocks = tuple[Clock, Clock]
+
+
+class _Signal(NamedTuple):
+    amount: int
+    clocks: Clocks
+    actor: Actor
+    epoch: int
+    """Of a thread's signal. Copies have none: what comes behind one has waited for it."""
+    accesses: Sequence[Access] = ()
+
+    def is_behind(self, other: _Signal) -> bool:
+        """Whether it comes only after the other one, or is that one."""
+        return self is other or (other.epoch > 0 and self.clocks[0].covers(other.actor, other.epoch))
+
+
+class Signals:
+    """The signals of one semaphore."""
+
+    __slots__ = ("_copies", "_known", "_known_amount", "_open", "_taken")
+
+    def __init__(self) -> None:
+        self._known: Clocks = Clock(-1), Clock(-1)
+        self._known_amount = 0
+        self._copies = 0
+        self._open: list[_Signal] = []
+        self._taken: dict[Actor, tuple[int, int, int]] = {}
+
+    def add(self, amount: int, clocks: Clocks, actor: Actor, epoch: int) -> None:
+        """A signal, which is this epoch of this thread, tells these clocks."""
+        self._add(_Signal(amount, clocks, actor, epoch))
+
+    def add_copy(self, amount: int, clocks: Clocks, actor: Actor, accesses: Sequence[Access]) -> None:
+        """A copy starts. Its accesses are those of the actor of the semaphore's copies, at no epoch yet."""
+        self._add(_Signal(amount, clocks, actor, 0, accesses))
+
+    def _add(self, signal: _Signal) -> None:
+        self._open.append(signal)
+        if len(self._open) > _MOST_OPEN:
+            self._learn(self._open.pop(0))
+
+    def _learn(self, signal: _Signal) -> None:
+        self._known_amount += signal.amount
+        if signal.accesses:
+            self._copies += 1
+            for access in signal.accesses:
+                access.epoch = self._copies
+        for mine, told in zip(self._known, signal.clocks, strict=True):
+            mine.join(told)
+            if signal.accesses:
+                mine.set(signal.actor, self._copies)
+
+    def heard(self, amount: int, waiting: Clock) -> Clocks:
+        """What a wait for this amount learns, by a thread with this clock."""
+        needed = amount
+        for actor, (epoch, total, last) in self._taken.items():
+            needed += total if waiting.covers(actor, epoch) else total - last
+        total = self._known_amount + sum(signal.amount for signal in self._open)
+        spare = total - needed
+        heard, self._open = _divided(self._open, spare)
+        for signal in heard:
+            self._learn(signal)
+        return self._known
+
+    def taken(self, amount: int, actor: Actor, epoch: int) -> None:
+        """A wait, at this epoch of this thread, took this amount off the count."""
+        _, total, _ = self._taken.get(actor, (0, 0, 0))
+        self._taken[actor] = epoch, total + amount, amount
+
+
+def _divided(signals: list[_Signal], spare: int) -> tuple[list[_Signal], list[_Signal]]:
+    """The signals that a wait cannot do without, and the others: it can spare this amount."""
+    if spare <= 0:
+        return signals, []
+    parts: tuple[list[_Signal], list[_Signal]] = [], []
+    threads = _by_thread(signals)
+    for signal in signals:
+        behind = signal.amount if not signal.epoch else sum(each.behind(signal) for each in threads)
+        parts[behind <= spare].append(signal)
+    return parts
+
+
+class _Line:
+    """The signals of one thread, each of which comes behind those before it; or a copy, alone.
+
+    Fields:
+        left: for each, the amount of those from it on.
+    """
+
+    def __init__(self, signals: list[_Signal]) -> None:
+        self.signals = signals
+        self.left = [*itertools.accumulate(each.amount for each in reversed(signals))][::-1]
+
+    def behind(self, signal: _Signal) -> int:
+        """The amount of these signals that come behind a thread's signal."""
+        first = bisect_left(self.signals, True, key=lambda each: each.is_behind(signal))
+        return self.left[first] if first < len(self.left) else 0
+
+
+def _by_thread(signals: Sequence[_Signal]) -> list[_Line]:
+    lines: dict[object, list[_Signal]] = {}
+    for signal in signals:
+        lines.setdefault(signal.actor if signal.epoch else id(signal), []).append(signal)
+    return [_Line(each) for each in lines.values()]

@@ -1,0 +1,1 @@
+"""The machine: threads, operations in flight, barriers, memory of cores, clocks, schedules."""

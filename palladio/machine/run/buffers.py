@@ -1,0 +1,190 @@
+"""What references are while the machine runs: buffers of data, barriers, semaphores, accumulators."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from palladio.base.errors import PalladioIndexError
+from palladio.machine.check.atomic_order import Told
+from palladio.ops.references import access
+from palladio.types.attributes import Arrivals, Named
+from palladio.types.transforms import Index, Operand, Peer, Slice, Transform
+from palladio.types.types import ACC, BARRIER, DMA_SEMAPHORE, SEMAPHORE, RefType
+
+Stack = Sequence[Transform]
+
+
+class Store:
+    """What a reference refers to, in one block of a cluster; `siblings` are those of the other blocks, by place."""
+
+    def __init__(self, type: RefType, name: str, home: Any) -> None:
+        self.type = type
+        self.name = name
+        self.home = home
+        self.siblings: dict[Any, Any] = {}
+
+    def reached(self, stack: Stack, indices: Sequence[Any]) -> tuple[Any, Stack]:
+        """The store that a stack of transforms reaches, its own or a peer's, and the transforms within it."""
+        if not stack or not isinstance(stack[0], Peer):
+            return self, stack
+        blocks = {axis: int(indices[b.position]) if isinstance(b, Operand) else b for axis, b in stack[0].blocks}
+        return self.peer(blocks), stack[1:]
+
+    def peer(self, blocks: Mapping[str, int]) -> Any:
+        """This store in the block of the cluster that differs along the named axes."""
+        place = self.home.peer(blocks)
+        if not self.siblings:
+            raise PalladioIndexError(
+                f"no other block or core has this {self.name}: it is a thread's own",
+                got=str(place),
+                hint="run_scoped(..., collective_axes=...) allocates what others reach, and so do scratch_types",
+            )
+        if place not in self.siblings:
+            raise PalladioIndexError(
+                f"no block or core has this {self.name}: the index is outside its axis",
+                expected=f"at most {max(self.siblings)}",
+                got=str(place),
+            )
+        return self.siblings[place]
+
+
+class Buffer(Store):
+    """Memory that holds data: an array, and what the checker remembers of its accesses."""
+
+    def __init__(self, type: RefType, name: str, home: Any, array: np.ndarray[Any, Any]) -> None:
+        super().__init__(type, name, home)
+        self.array = array
+        self.shadow: Any = None
+        self.told: Told | None = None
+
+
+class Accumulator(Store):
+    """An accumulator of the tensor cores. `group` is the last wgmma that was issued on it, 0 for none."""
+
+    def __init__(self, type: RefType, name: str, home: Any) -> None:
+        super().__init__(type, name, home)
+        self.array = np.zeros(type.shape, type.dtype)
+        self.group = 0
+        self.issued: Any = None
+
+
+class Slot:
+    """One barrier: arrivals of the phase under way, and completed phases.
+
+    Fields:
+        barrier: the name of the array of barriers that it belongs to.
+        needed: arrivals that complete a phase.
+        arrived: arrivals of the phase under way.
+        completed: phases completed so far.
+        seen: the last completion that any thread has waited for.
+        waiting: agents blocked here.
+        parts: how many parts of a copy that blocks share have landed, by its equation.
+        named: whether it is one of the hardware's named barriers, at which nobody waits for past completions.
+    """
+
+    def __init__(self, name: str, needed: int, home: Any, named: bool = False) -> None:
+        self.name = name
+        self.barrier = name.partition("[")[0]
+        self.home = home
+        self.needed = needed
+        self.named = named
+        self.arrived = 0
+        self.completed = 0
+        self.seen = 0
+        self.waiting: list[Any] = []
+        self.arrivals: list[Any] = []
+        self.last: Any = None
+        self.parts: dict[Any, int] = {}
+        self.checks: Any = None
+
+
+class Barrier(Store):
+    """An array of barriers."""
+
+    def __init__(self, type: RefType, name: str, home: Any, needed: int) -> None:
+        super().__init__(type, name, home)
+        named = type.attribute(Named) is not None
+        self.slots = [Slot(label, needed, home, named) for label in labels(name, type.shape)]
+
+    def slot(self, stack: Stack, indices: Sequence[Any]) -> Slot:
+        """The one barrier that a stack of transforms reaches."""
+        store, rest = self.reached(stack, indices)
+        return store.slots[picked(store.type.shape, rest, indices)]  # type: ignore[no-any-return]
+
+
+class Counter:
+    """One semaphore: its count, and the agents that wait for more.
+
+    Fields:
+        signals: who raised it last, for reports.
+        told, actor: what the checker knows of those who raise it, and of copies that do.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.count = 0
+        self.waiting: list[Any] = []
+        self.signals: list[Any] = []
+        self.told: Any = None
+        self.actor: Any = None
+
+
+class Semaphores(Store):
+    """An array of semaphores."""
+
+    def __init__(self, type: RefType, name: str, home: Any) -> None:
+        super().__init__(type, name, home)
+        self.counters = [Counter(label) for label in labels(name, type.shape)]
+
+    def counter(self, stack: Stack, indices: Sequence[Any]) -> Counter:
+        """The one semaphore that a stack of transforms reaches."""
+        store, rest = self.reached(stack, indices)
+        return store.counters[picked(store.type.shape, rest, indices)]  # type: ignore[no-any-return]
+
+
+# Barriers and semaphores stand in lists, not in NumPy arrays of objects: through those the garbage collector does not
+# see, and a run, which is one large cycle, would never be freed.
+
+
+def labels(name: str, shape: Sequence[int]) -> list[str]:
+    """The names of the members of an array, in row-major order."""
+    return [f"{name}[{', '.join(map(str, place))}]" if place else name for place in np.ndindex(*shape)]
+
+
+def picked(shape: Sequence[int], stack: Stack, indices: Sequence[Any]) -> int:
+    """The number, in row-major order, of the one member of an array that a stack of transforms selects."""
+    size = math.prod(shape)
+    if not stack and size == 1:
+        return 0
+    if len(stack) == 1 and isinstance(stack[0], Index) and len(stack[0].entries) == 1 == len(shape):
+        (entry,) = stack[0].entries  # what nearly every stack is: one index
+        first = indices[entry.position] if isinstance(entry, Operand) else entry
+        if not isinstance(first, Slice) and not np.ndim(first) and 0 <= first < size:
+            return int(first)
+    numbers = np.arange(size).reshape(shape)
+    number = int(access.read(numbers, stack, indices, -1))
+    if number < 0:
+        raise PalladioIndexError(
+            "the index is outside the array of barriers or semaphores", expected=f"an index within {shape}"
+        )
+    return number
+
+
+def allocate(type: RefType, name: str, home: Any) -> Any:
+    """A fresh store for a reference of this type.
+
+    Args:
+        home: the block, thread or launch that it belongs to.
+    """
+    if type.space is ACC:
+        return Accumulator(type, name, home)
+    if type.space is BARRIER:
+        arrivals = type.attribute(Arrivals) or Arrivals()
+        return Barrier(type, name, home, arrivals.count * (1 + len(home.neighbours(arrivals.cluster_axes))))
+    if type.space in (SEMAPHORE, DMA_SEMAPHORE):
+        return Semaphores(type, name, home)
+    return Buffer(type, name, home, np.full(type.shape, type.initial, type.dtype))

@@ -1,0 +1,110 @@
+"""The memory of cores: what each has for itself, what those of a device share, and how one is reached from another.
+
+Some buffers are one for a device (global memory), some for a core and its sub-cores, some for every core. A buffer is
+then a store at each place along those axes; the stores of one buffer are siblings, as those of the blocks of a cluster.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from palladio.ops.threads.launch import MeshAxis, MeshShape
+from palladio.types.types import (
+    ACC,
+    BARRIER,
+    DMA_SEMAPHORE,
+    REGS,
+    SCALAR,
+    SEMAPHORE,
+    SMEM,
+    VMEM,
+    VMEM_SHARED,
+    MemorySpace,
+)
+
+OF_CORES = frozenset({ACC, BARRIER, DMA_SEMAPHORE, REGS, SCALAR, SEMAPHORE, SMEM, VMEM})
+"""The spaces that every core has for itself."""
+
+Place = tuple[int, ...]
+
+
+def kinds_of(space: MemorySpace) -> frozenset[str]:
+    """The kinds of mesh axes along which there is one such memory for each index."""
+    if space in OF_CORES:
+        return frozenset({"device", "core", "subcore"})
+    return frozenset({"device", "core"}) if space is VMEM_SHARED else frozenset({"device"})
+
+
+def axes_of(space: MemorySpace, meshes: Iterable[MeshShape]) -> dict[str, int]:
+    """The axes along which meshes have memory of a space, with their sizes."""
+    kinds = kinds_of(space)
+    return {axis.name: axis.size or 0 for mesh in meshes for axis in mesh.axes if axis.kind in kinds}
+
+
+def split(shape: Sequence[int], axes: Sequence[MeshAxis], index: Mapping[str, int]) -> tuple[slice, ...]:
+    """The part of an array, split along its first axis, that the device at an index sees."""
+    number, count = 0, 1
+    for axis in axes:
+        if axis.kind == "device":
+            number, count = number * (axis.size or 1) + index[axis.name], count * (axis.size or 1)
+    extent = shape[0] // count
+    return (slice(number * extent, (number + 1) * extent),)
+
+
+class Site:
+    """Where a store is: an index along some axes of the meshes. Its memory lasts as long as the launch."""
+
+    ended = False
+
+    def __init__(self, axes: Sequence[str], place: Place, cluster: Any) -> None:
+        self.axes = tuple(axes)
+        self.place = place
+        self.cluster = cluster
+        self.shared_bytes = 0
+        self.retired: list[Any] = []
+
+    @property
+    def label(self) -> str:
+        """As reports call it."""
+        return " ".join(f"{axis} {n}" for axis, n in zip(self.axes, self.place, strict=True)) or "the launch"
+
+    def peer(self, blocks: Mapping[str, int]) -> Place:
+        """The place that differs from this one along the named axes; axes that it does not have make no difference."""
+        return tuple(blocks.get(axis, here) for axis, here in zip(self.axes, self.place, strict=True))
+
+    def neighbours(self, axes: Sequence[str]) -> list[Place]:
+        """None: barriers of cores count the arrivals at one of them."""
+        return []
+
+
+class Spread:
+    """The stores of one buffer, by place along some axes.
+
+    Args:
+        axes: the axes and their sizes.
+        make: makes the store of a site.
+        cluster: the cores that it belongs to, if to one mesh.
+    """
+
+    def __init__(self, axes: Mapping[str, int], make: Callable[[Site], Any], cluster: Any = None) -> None:
+        self.axes = tuple(axes)
+        self.stores: dict[Place, Any] = {}
+        for place in itertools.product(*map(range, axes.values())):
+            store = make(Site(self.axes, place, cluster))
+            store.siblings = self.stores
+            self.stores[place] = store
+
+    def at(self, index: Mapping[str, Any]) -> Any:
+        """The store for a program at an index; along axes that the program's mesh lacks it must name one itself."""
+        return self.stores[tuple(int(index.get(axis, 0)) for axis in self.axes)]
+
+
+def part(array: np.ndarray[Any, Any], shape: Sequence[int], axes: Sequence[MeshAxis], site: Site) -> Any:
+    """What the programs of a site's device see of an array: a part of it, or all of it."""
+    if array.shape == tuple(shape):
+        return array
+    return array[split(array.shape, axes, dict(zip(site.axes, site.place, strict=True)))]

@@ -1,0 +1,165 @@
+"""A program as a generator that a scheduler can drive: it yields where other threads may go first.
+
+Each equation is one line, as in `palladio.ir.evaluate`. Pure ones are evaluated; those that reach memory or other
+threads go through the machine's rules, which get the agent that runs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from functools import partial
+from typing import Any
+
+from palladio.ir.core import Eqn, Program, Run, walk
+from palladio.ir.evaluate import PLAIN, as_function, evaluate, locate
+from palladio.machine.run.points import Point
+from palladio.machine.run.scalars import quick
+from palladio.ops.control import repeat
+from palladio.ops.references.atomics import ATOMIC
+from palladio.types.effects import EffectKind
+from palladio.types.types import RefType
+
+NOW = "{0}(agent, {1})"
+STEPS = "yield from {0}(agent, {1})"
+
+Steps = Generator[Any, None, Sequence[Any]]
+Rule = Callable[[Eqn], Callable[..., Any]]
+"""Makes the function of (agent, *inputs) that carries out one equation."""
+
+_KEPT = "_steps"
+_KEPT_TIMED = "_timed_steps"
+
+
+class Rules:
+    """What the machine does with operations: those that may let others go first are generators."""
+
+    def __init__(self) -> None:
+        self.now: dict[str, Rule] = {}
+        self.steps: dict[str, Rule] = {}
+
+    def at_once(self, *names: str) -> Callable[[Rule], Rule]:
+        """Register a rule for operations that never wait."""
+
+        def register(rule: Rule) -> Rule:
+            self.now.update(dict.fromkeys(names, rule))
+            return rule
+
+        return register
+
+    def in_steps(self, *names: str) -> Callable[[Rule], Rule]:
+        """Register a rule that makes a generator function."""
+
+        def register(rule: Rule) -> Rule:
+            self.steps.update(dict.fromkeys(names, rule))
+            return rule
+
+        return register
+
+
+RULES = Rules()
+
+
+def is_pure(program: Program) -> bool:
+    """Whether a program reaches neither memory nor other threads, so that plain evaluation does."""
+    return not program.has_refs and not any(
+        (EffectKind.SYNC, None) in eqn.effects or any(isinstance(type, RefType) for type in eqn.input_types)
+        for eqn in walk(program)
+    )
+
+
+def run_program(agent: Any, program: Program, values: Sequence[Any]) -> Steps:
+    """Run a program in steps and return its outputs."""
+    if agent.machine.timer is not None:
+        run = program.__dict__.get(_KEPT_TIMED)
+        if run is None:
+            run = program.__dict__[_KEPT_TIMED] = as_function(program, _timed_line, "agent")
+    else:
+        run = program.__dict__.get(_KEPT)
+        if run is None:
+            plain = is_pure(program) and any(eqn.op.control for eqn in program.eqns)
+            run = program.__dict__[_KEPT] = evaluate if plain else as_function(program, _line, "agent")
+    if run is evaluate:
+        return evaluate(program, values)
+    try:
+        found = run(agent, *values)
+        return found if isinstance(found, list) else (yield from found)  # one without steps is no generator
+    except Exception as error:
+        locate(program, error)
+        raise
+
+
+def drive(agent: Any, steps: Generator[Run, Sequence[Any], Sequence[Any]]) -> Steps:
+    """Run a control-flow operation's generator, stepping through each program that it asks for."""
+    try:
+        request = next(steps)
+        while True:
+            request = steps.send((yield from run_program(agent, request.program, request.values)))
+    except StopIteration as stop:
+        return stop.value
+
+
+def _line(eqn: Eqn) -> tuple[str, Callable[..., Any]]:
+    name = eqn.op.name
+    if name in RULES.steps:
+        return STEPS, RULES.steps[name](eqn)
+    if name in RULES.now:
+        return NOW, RULES.now[name](eqn)
+    if eqn.op.control:
+        return STEPS, _control(eqn)
+    if any(isinstance(type, RefType) for type in eqn.input_types):
+        return NOW, RULES.now["load"](eqn)
+    return PLAIN, quick(eqn) or (partial(eqn.op.eval, **eqn.params) if eqn.params else eqn.op.eval)
+
+
+def _timed_line(eqn: Eqn) -> tuple[str, Callable[..., Any]]:
+    """The line of an equation whose time is kept. Control flow takes none of its own."""
+    form, function = _line(eqn)
+    if form == STEPS:
+        if eqn.op.control or eqn.op.name == "launch":
+            return form, function
+
+        def steps(agent: Any, *values: Any) -> Steps:
+            found = yield from function(agent, *values)
+            agent.machine.timer.charge(agent, eqn)
+            return found
+
+        return STEPS, steps
+
+    def run(agent: Any, *values: Any) -> Any:
+        found = function(*values) if form == PLAIN else function(agent, *values)
+        agent.machine.timer.charge(agent, eqn)
+        return found
+
+    return NOW, run
+
+
+def _control(eqn: Eqn) -> Callable[..., Steps]:
+    op, params = eqn.op, eqn.params
+    if op is repeat and not (is_pure(params["condition"]) and is_pure(params["body"])):
+        return _repeat(eqn)
+
+    def steps(agent: Any, *values: Any) -> Steps:
+        return (yield from drive(agent, op.eval(*values, **params)))
+
+    return steps
+
+
+def _stores(eqn: Eqn) -> bool:
+    return any(kind in (EffectKind.WRITE, EffectKind.ACCUMULATE) for kind, _ in eqn.effects)
+
+
+def _repeat(eqn: Eqn) -> Callable[..., Steps]:
+    """A while loop: it may wait for what another thread writes, so the others get their turn in every iteration."""
+    condition, body = eqn.params["condition"], eqn.params["body"]
+    constants = eqn.params["constants"]
+    writes = any(inner.op.name not in ATOMIC and _stores(inner) for inner in walk(body))
+
+    def steps(agent: Any, *values: Any) -> Steps:
+        fixed, carry = values[:constants], values[constants:]
+        turn = Point("work" if writes else "turn", agent)
+        while (yield from run_program(agent, condition, (*fixed, *carry)))[0]:
+            carry = yield from run_program(agent, body, (*fixed, *carry))
+            yield turn
+        return carry
+
+    return steps

@@ -1,0 +1,509 @@
+"""Exploring every schedule of a call that can differ, each once: dynamic partial-order reduction.
+
+Two runs are the same when one becomes the other by exchanging neighbouring steps that do not see each other. So it is
+enough to run one of each class. A run is followed while it happens: what each step touches gives the order that it
+cannot leave (`History`). Wherever two steps stand in an order that could have been the other way round, the place
+before the first of them is marked, so that a later run takes another turn there (Flanagan & Godefroid, "Dynamic
+partial-order reduction for model checking software", 2005; which turn suffices: Abdulla et al., "Optimal dynamic
+partial order reduction", 2014, as source sets). What has been taken at a place is asleep in the other turns from there,
+until something wakes it that it does see, so no class runs twice (Godefroid's sleep sets). Threads cannot be copied:
+every run begins anew and repeats the choices up to the place.
+
+Only barriers, semaphores and atomics are touched in this sense. Loads and stores are not: where they can be exchanged
+with a visible difference there is a race, and the checker finds it in whichever order they ran.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from fractions import Fraction
+from typing import Any
+
+from palladio.base.errors import PalladioError
+from palladio.machine.run.buffers import Counter, Slot
+from palladio.machine.run.machine import Machine
+from palladio.machine.run.policies import Choice, Choices, able_to_go_on, packed, touched
+from palladio.machine.run.threads import Agent, Flight, Point
+
+STEPS = 50_000
+"""A run of more steps than this is cut: its threads seem to go round for ever."""
+
+# Sets of the steps of a run are integers with a bit for each, since they are joined at every step.
+Steps = int
+
+
+class Cut(PalladioError):
+    """No error: the rest of this run has been seen, or the run has no end. It passes as errors of users do."""
+
+
+class Changed(PalladioError):
+    """The same choices led to other options: the function does not do the same each time."""
+
+
+class Event:
+    """A step of a run.
+
+    Fields:
+        process: who took it.
+        touches: what it touched.
+        past: the steps that cannot come after it, itself too.
+        arrived: for each barrier it touched, the arrivals of the phase until then.
+    """
+
+    __slots__ = ("arrived", "past", "process", "touches")
+
+    def __init__(self, process: int, touches: Sequence[Point]) -> None:
+        self.process = process
+        self.touches = touches
+        self.past: Steps = 0
+        self.arrived = {point.thing: _arrived(point) for point in touches if isinstance(point.thing, Slot)}
+
+
+def _arrived(point: Point) -> Fraction:
+    return point.thing.arrived + Fraction(sum(point.thing.parts.values()), point.amount)
+
+
+def levels(events: Iterable[Event], slot: Slot, arrived: Fraction) -> set[tuple[int, int]]:
+    """How many phases of a barrier are complete when each of some steps looks at it, if they come in this order."""
+    found, phase = set(), 0
+    for event in events:
+        for point in event.touches:
+            if point.thing is not slot:
+                continue
+            if point.kind != "arrive":
+                found.add((id(event), phase))
+                continue
+            arrived += Fraction(1, point.amount)
+            if arrived >= slot.needed:
+                arrived, phase = Fraction(0), phase + 1
+    return found
+
+
+class SlotHistory:
+    """What steps have done to one barrier.
+
+    The completion of a phase is an event of its own: all arrivals of the phase and all who looked at the phase before
+    come before it, all who see it and all arrivals of the next come behind it. So arrivals of one phase may change
+    places, and so may an arrival and a look at the phase before, unless it is the last that the phase needs.
+
+    Fields:
+        completed: how many phases are complete.
+        behind: what comes before the last completion.
+        ahead: what will come before the next one.
+        last, arrived: the arrivals of the last complete phase, and of the one under way.
+        looked: those who have seen the last completion, or not yet the next.
+    """
+
+    def __init__(self, slot: Slot) -> None:
+        self.slot = slot
+        self.completed = slot.completed
+        self.behind: Steps = 0
+        self.ahead: Steps = 0
+        self.last: list[int] = []
+        self.arrived: list[int] = []
+        self.looked: list[int] = []
+
+    def arrives(self, run: History, step: int, before: Steps, completes: bool) -> tuple[list[int], Steps]:
+        """An arrival: the steps that it could have come before, and those that it comes behind."""
+        found = self.last
+        if completes:
+            looked = (each for each in self.looked if not any(run.events[a].past >> each & 1 for a in self.arrived))
+            found = [*found, *looked]
+        self.arrived.append(step)
+        return found, self.behind
+
+    def completes(self, run: History) -> None:
+        """The phase is complete, by the arrival that was the last."""
+        for each in (*self.arrived, *self.looked):
+            self.ahead |= run.events[each].past
+        self.behind, self.ahead = self.behind | self.ahead, 0
+        self.last, self.arrived, self.looked = self.arrived, [], []
+        self.completed += 1
+
+    def exchanges(self, run: History, since: int) -> bool:
+        """Whether an arrival from that step on could still be the last of the phase, behind all who have looked."""
+        arrived = (each for each in self.arrived if each >= since)
+        return any(not any(run.events[look].past >> each & 1 for look in self.looked) for each in arrived)
+
+    def looks(self, step: int, early: bool) -> tuple[list[int], Steps]:
+        """A wait that returns, or a test; `early` if it could have taken place before the last completion."""
+        self.looked.append(step)
+        return (self.last if early else []), self.behind
+
+
+class CounterHistory:
+    """What steps have done to one semaphore. Signals may change places, and so may those who only look.
+
+    Fields:
+        steps: of each step its number, kind, by how much it changed the count, and the count before it.
+    """
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[int, str, int, int]] = []
+
+    def touches(self, run: History, point: Point, before: Steps) -> tuple[list[int], Steps]:
+        """The steps that this one could have come before, and those that it comes behind."""
+        found, behind = [], 0
+        for place, (step, kind, _, count) in enumerate(self.steps):
+            if not _conflict(kind, point.kind):
+                continue
+            behind |= run.events[step].past
+            if before >> step & 1:
+                continue
+            if point.kind in ("take", "wait"):
+                later = (each for each in self.steps[place + 1 :] if not run.events[each[0]].past >> step & 1)
+                if count + sum(change for _, _, change, _ in later) < point.amount:
+                    continue  # without that step, this one would have had to wait
+            found.append(step)
+        return found, behind
+
+    def add(self, step: int, point: Point, count: int) -> None:
+        """The step has been taken, when the count was this."""
+        change = point.amount if point.kind == "signal" else -point.amount if point.kind == "take" else 0
+        self.steps.append((step, point.kind, change, count))
+
+
+_LOOKS = ("wait", "read")
+
+
+def _conflict(first: str, second: str) -> bool:
+    return not (first == second == "signal" or (first in _LOOKS and second in _LOOKS))
+
+
+class OrderHistory:
+    """What steps have done to memory by atomics: each sees the one before it."""
+
+    def __init__(self) -> None:
+        self.last: int | None = None
+
+
+class History:
+    """The steps of one run so far, and which come before which whatever the schedule."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.things: dict[Any, Any] = {}
+
+    def of(self, thing: Any) -> Any:
+        """The history of a barrier, a semaphore, or memory."""
+        found = self.things.get(thing)
+        if found is None:
+            kind = SlotHistory(thing) if isinstance(thing, Slot) else None
+            found = kind or (CounterHistory() if isinstance(thing, Counter) else OrderHistory())
+            self.things[thing] = found
+        return found
+
+    def add(self, event: Event, before: Steps, seen: dict[Any, int]) -> list[int]:
+        """Note the step that has just been taken; which earlier ones it could have come before.
+
+        Args:
+            before: the steps that its thread knew of.
+            seen: for each barrier or semaphore it touched, completions seen by its thread or the count before it.
+        """
+        number = len(self.events)
+        self.events.append(event)
+        event.past = before | 1 << number
+        found: list[int] = []
+        ended: list[SlotHistory] = []
+        for place in range(len(event.touches)):
+            races, behind = self._touches(event, place, before, seen, ended)
+            found += races
+            event.past |= behind
+        for history in ended:
+            history.completes(self)
+        return self._latest(found, event.process, before)
+
+    def blocked(self, point: Point, process: int, before: Steps) -> tuple[list[int], Steps]:
+        """Of a thread that a semaphore keeps: the steps before which it could have gone on; all those that matter."""
+        found, behind = self.of(point.thing).touches(self, point, before)
+        return self._latest(found, process, before), behind
+
+    def _touches(
+        self, event: Event, place: int, before: Steps, seen: dict[Any, int], ended: list[SlotHistory]
+    ) -> tuple[list[int], Steps]:
+        number, point = len(self.events) - 1, event.touches[place]
+        history = self.of(point.thing)
+        if isinstance(history, CounterHistory):
+            found, behind = history.touches(self, point, before)
+            history.add(number, point, seen[point.thing])
+            return found, behind
+        if isinstance(history, OrderHistory):
+            previous, history.last = history.last, None if point.kind == "meet" else number
+            return ([previous], self.events[previous].past) if previous is not None else ([], 0)
+        if point.kind != "arrive":
+            early = point.kind == "test" or history.completed - seen[point.thing] >= 2
+            return history.looks(number, early)
+        # Of several arrivals in one step the last is taken for the one that completes.
+        further = any(later.thing is point.thing for later in event.touches[place + 1 :])
+        completes = history.slot.completed > history.completed and not further
+        if completes:
+            ended.append(history)
+        return history.arrives(self, number, before, completes)
+
+    def _latest(self, found: Iterable[int], process: int, before: Steps) -> list[int]:
+        """Those of other threads that the thread did not know of, without those that come before another of them."""
+        others = {step for step in found if not before >> step & 1 and self.events[step].process != process}
+        return [a for a in others if not any(a != b and self.events[b].past >> a & 1 for b in others)]
+
+
+class Place:
+    """A state on the way of the run under way, and what is still to be tried there. Processes are numbers.
+
+    Fields:
+        options: who can go on, in the order in which choices number them.
+        asleep: who need not be tried, since what would follow has run; and since which place on the way.
+        wanted: who is to be tried.
+        chosen: who went on.
+    """
+
+    def __init__(self, options: Sequence[int], asleep: dict[int, int], chosen: int) -> None:
+        self.options = options
+        self.asleep = asleep
+        self.wanted = {chosen}
+        self.chosen = chosen
+
+
+class Exploration:
+    """All the runs. Iterate over it, and run the call under each policy that it gives, until its end.
+
+    Fields:
+        explored: how many runs came to their end.
+        cut: how many were given up, since they could show nothing new.
+        complete: whether all that can differ has run.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.explored = 0
+        self.cut = 0
+        self.complete = False
+        self.endless = False
+        self.way: list[Place] = []
+
+    def __iter__(self) -> Iterator[Course]:
+        while self.explored + self.cut < self.limit:
+            course = Course(self)
+            yield course
+            if course.cut:
+                self.cut += 1
+            else:
+                self.explored += 1
+            self.endless = self.endless or course.polled or course.endless or course.broken
+            if not self._turn():
+                self.complete = not self.endless
+                return
+
+    def _turn(self) -> bool:
+        """Go back to the last place where something is left to try, and take it."""
+        while self.way:
+            place = self.way[-1]
+            place.asleep[place.chosen] = len(self.way) - 1
+            left = [each for each in place.options if each in place.wanted and each not in place.asleep]
+            if left:
+                place.chosen = left[0]
+                return True
+            self.way.pop()
+        return False
+
+
+class Course(Choices):
+    """One run of an exploration: repeats the way to the last place, takes the new turn, and goes on from there."""
+
+    def __init__(self, exploration: Exploration) -> None:
+        super().__init__()
+        self.way = exploration.way
+        self.known = len(self.way)
+        self.history = History()
+        self.asleep: dict[int, int] = {}
+        self.cut = False
+        self.endless = False
+        self._event: Event | None = None
+        self._seen: dict[Any, int] = {}
+        self._before: Steps = 0
+        self._stepped: Choice | None = None
+        self._latest: Steps = 0
+        self._open = False
+        self._past: dict[int, Steps] = {}
+        self._base: Steps = 0
+        self._by_number: dict[int, Choice] = {}
+        self._waits: dict[Choice, Any] = {}
+        self._left: dict[Any, Steps] = {}
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """What replays the run as far as it has come."""
+        return f"choices:{packed(self.made)}"
+
+    def begins(self, machine: Machine) -> None:
+        """A launch begins when those before it have ended."""
+        self._base = (1 << len(self.history.events)) - 1
+        self._latest = self._base
+        self._waits.clear()
+        self._open = True
+
+    def choose(self, machine: Machine) -> Choice | None:
+        """What takes the next step; what the one before it did is noted first."""
+        if machine is self.machine:
+            self._note()
+        chosen = super().choose(machine)
+        if isinstance(chosen, Agent) and chosen in self._waits:
+            self._resumes(chosen, self._waits.pop(chosen))
+        elif isinstance(chosen, Agent) and chosen.point is not None and chosen.point.kind == "pass":
+            self._resumes(chosen, chosen.point.thing)
+        self._stepped = chosen
+        self._open = chosen is not None
+        return chosen
+
+    @property
+    def broken(self) -> bool:
+        """Whether the run ended in the middle of a launch."""
+        return self._open and not self.cut
+
+    def joins(self, new: Choice) -> None:
+        """Who is new comes behind what its maker knew."""
+        maker = new.agent if isinstance(new, Flight) else new.group.parent
+        number = self.numbers[new]
+        self._by_number[number] = new
+        self._past[number] = self._past[self.numbers[maker]] if maker is not None else self._latest
+        for point in touched(new) if isinstance(new, Flight) else ():
+            self.history.of(point.thing)
+
+    def pick(self, options: Sequence[Choice]) -> int:
+        """The one that the way asks for; behind its end, the first that is not asleep."""
+        depth = len(self.made)
+        numbers = [self.numbers[each] for each in options]
+        if depth < self.known:
+            place = self.way[depth]
+            if place.options != numbers:
+                raise Changed("other threads can go on than in the last run")
+            self.asleep = place.asleep
+        else:
+            awake = [each for each in numbers if each not in self.asleep]
+            self.endless = depth >= STEPS
+            if not awake or self.endless:
+                if self.machine is not None:
+                    self.ends(self.machine)
+                self.cut = True
+                raise Cut("this run is cut")
+            place = Place(numbers, dict(self.asleep), awake[0])
+            self.way.append(place)
+        chosen = self._by_number[place.chosen]
+        self._before = self._past[place.chosen]
+        self._event = Event(place.chosen, touched(chosen))
+        self._seen = {point.thing: self._found(chosen, point) for point in self._event.touches}
+        return numbers.index(place.chosen)
+
+    def ends(self, machine: Machine) -> None:
+        """Threads that cannot go on might have, before another took what they wait for."""
+        for agent in machine.runnable:
+            point = agent.point
+            if point is None or able_to_go_on(agent) or not isinstance(point.thing, Counter):
+                continue  # what a thread lacks at a barrier does not depend on the order
+            number = self.numbers[agent]
+            races, behind = self.history.blocked(point, number, self._past[number])
+            event = Event(number, (point,))
+            event.past = self._past[number] | behind
+            for step in races:
+                self._want(step, [*self.history.events, event])
+
+    def _found(self, chosen: Choice, point: Point) -> int:
+        thing = point.thing
+        history = self.history.of(thing)
+        if isinstance(history, CounterHistory):
+            return int(thing.count)
+        if isinstance(history, SlotHistory) and isinstance(chosen, Agent):
+            return chosen.observed.get(thing, 0)
+        return 0
+
+    def _note(self) -> None:
+        """The step that was chosen last has been taken."""
+        stepped, event, self._event = self._stepped, self._event, None
+        if event is not None:
+            self._note_event(event)
+            self._latest = event.past
+        if isinstance(stepped, Agent):
+            past = self._latest = self._past[self.numbers[stepped]]
+            if stepped.waiting is not None:
+                self._waits[stepped] = stepped.waiting.thing
+            if stepped.done:
+                self._left[stepped.group] = self._left.get(stepped.group, 0) | past
+
+    def _note_event(self, event: Event) -> None:
+        number = len(self.history.events)
+        races = self.history.add(event, self._before, self._seen)
+        self._past[event.process] = event.past
+        for point in event.touches:
+            if point.kind == "meet":
+                self._left[point.thing] = self._left.get(point.thing, 0) | event.past
+        if number >= self.known - 1:
+            for step in races:
+                self._want(step, self.history.events)
+        place = self.way[number]
+        self.asleep = {
+            each: since
+            for each, since in place.asleep.items()
+            if each != event.process and not self._sees(self._by_number[each], event, since)
+        }
+
+    def _resumes(self, agent: Agent, thing: Any) -> None:
+        """A thread goes on behind what it waited for."""
+        behind = self.history.of(thing).behind if isinstance(thing, Slot) else self._left.get(thing, 0)
+        self._past[self.numbers[agent]] |= behind
+
+    def _sees(self, choice: Choice, event: Event, since: int) -> bool:
+        """Whether the next step of who is asleep would not be the same before and behind a step just taken."""
+        return any(
+            mine.thing is theirs.thing and self._differs(mine, theirs, since)
+            for mine in touched(choice)
+            for theirs in event.touches
+        )
+
+    def _differs(self, mine: Point, theirs: Point, since: int) -> bool:
+        history = self.history.of(mine.thing)
+        if isinstance(history, CounterHistory):
+            return _conflict(mine.kind, theirs.kind)
+        if isinstance(history, OrderHistory):
+            return mine.kind != "meet"
+        if theirs.kind == "arrive":
+            return not history.arrived  # that arrival was the last of a phase
+        if mine.kind != "arrive" or history.slot.arrived != history.slot.needed - 1:
+            return False
+        return not history.exchanges(self.history, since)
+
+    def _want(self, step: int, events: Sequence[Event]) -> None:
+        """At the place before a step, what leads to the last step of a run before that one is to be tried too."""
+        place = self.way[step]
+        rest = [
+            (number, event)
+            for number, event in enumerate(events[step + 1 :], step + 1)
+            if number == len(events) - 1 or not event.past >> step & 1
+        ]
+        begin: list[int] = []
+        others: set[int] = set()
+        passed: Steps = 0
+        for number, event in rest:
+            if event.process not in others:
+                others.add(event.process)
+                if not event.past & passed and self._can_begin(event, [each for _, each in rest], events[step:]):
+                    begin.append(event.process)
+            passed |= 1 << number
+        if any(each in place.wanted or each in place.asleep for each in begin):
+            return
+        able = [each for each in reversed(begin) if each in place.options]
+        place.wanted.update(able[:1] or place.options)
+
+    @staticmethod
+    def _can_begin(event: Event, rest: Sequence[Event], since: Sequence[Event]) -> bool:
+        """Whether a step may come before all the others of a rest: whether those who look at barriers see the same."""
+        for slot in event.arrived:
+            touching = [each for each in rest if slot in each.arrived]
+            if touching[0] is event:
+                continue
+            arrived = next(each.arrived[slot] for each in since if slot in each.arrived)
+            first = [event, *(each for each in touching if each is not event)]
+            if levels(touching, slot, arrived) != levels(first, slot, arrived):
+                return False
+        return True
+
+
+__all__ = ["STEPS", "Changed", "Course", "Cut", "Exploration"]

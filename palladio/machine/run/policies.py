@@ -1,0 +1,352 @@
+"""Schedules: in which order agents take steps and asynchronous operations complete. A seed replays one."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from palladio.machine.run.buffers import Buffer, Counter, Slot
+from palladio.machine.run.points import SPINS, Point
+from palladio.machine.run.threads import Agent, Flight, Running
+
+Choice = Agent | Flight
+
+COMPLETIONS = ("earliest", "latest", "random")
+
+
+class Policy:
+    """Decides what happens next.
+
+    Fields:
+        name: what replays it.
+        points: whether agents stop before every synchronising operation, so that others may go first.
+        eager: whether asynchronous operations complete as they are issued.
+        patient: whether a cluster whose agents have ended stays until the policy lets its copies land.
+    """
+
+    name = ""
+    points = True
+    eager = False
+    patient = False
+
+    def choose(self, machine: Running) -> Choice | None:
+        """What takes the next step; None if nothing can."""
+        raise NotImplementedError
+
+
+class RoundRobin(Policy):
+    """Each agent runs until it must wait; asynchronous operations complete at once."""
+
+    name = "round_robin"
+    points = False
+    eager = True
+
+    def choose(self, machine: Running) -> Choice | None:
+        """The agent that could have gone on for the longest time."""
+        if machine.runnable:
+            return machine.runnable.popleft()
+        return next(iter(machine.flights), None)
+
+
+class Lazy(Policy):
+    """Each agent runs until it must wait; asynchronous operations complete as late as they can."""
+
+    name = "latest"
+    points = False
+
+    def choose(self, machine: Running) -> Choice | None:
+        """An agent while there is one."""
+        flight = next((flight for flight in machine.flights if flight.ready), None)
+        if machine.runnable and (flight is None or not machine.only_spinning):
+            return machine.runnable.popleft()
+        return flight
+
+
+class Random(Policy):
+    """Whoever can go on is chosen at random, agents and asynchronous operations alike.
+
+    Args:
+        completions: "earliest" completes asynchronous operations as they are issued, "latest" when nothing else can
+            go on, "random" like any other step.
+        start: the chance of starting one more cluster of blocks at a step.
+
+    Where asynchronous operations complete in any order, so do clusters start.
+    """
+
+    def __init__(self, seed: int, completions: str = "random", start: float = 0.1) -> None:
+        self.name = f"random:{completions}:{seed}"
+        self.eager = completions == "earliest"
+        self.late = completions == "latest"
+        self.start = start
+        self.random = random.Random(seed)
+        self.pick = self.random.randrange if completions == "random" else None
+
+    def choose(self, machine: Running) -> Choice | None:
+        """Any of those that can go on."""
+        if machine.groups and (self.random.random() < self.start or (self.pick and not machine.runnable)):
+            machine.groups[-1].start_next(self.pick)
+        flights = [flight for flight in machine.flights if flight.ready]
+        if machine.runnable and (not flights or (self.late and not machine.only_spinning)):
+            return machine.take(self.random.randrange(len(machine.runnable)))
+        total = len(machine.runnable) + len(flights)
+        if not total:
+            return None
+        chosen = self.random.randrange(total)
+        if chosen < len(machine.runnable):
+            return machine.take(chosen)
+        return flights[chosen - len(machine.runnable)]
+
+
+class Priorities(Policy):
+    """Probabilistic concurrency testing (Burckhardt and others, 2010): the agent of the highest priority runs.
+
+    Clusters start in a random order.
+
+    Priorities are random; at `changes` random steps the running one falls to the lowest. Asynchronous operations have
+    priorities too. How long a run will be is not known, so each change is as likely to come between steps 1 and 10 as
+    between 100 and 1,000; `steps` bounds them.
+    """
+
+    def __init__(self, seed: int, changes: int = 3, steps: int = 2000) -> None:
+        self.name = f"pct:{seed}"
+        self.random = random.Random(seed)
+        self.changes = {int(steps ** self.random.random()) for _ in range(changes)}
+        self.priority: dict[Any, float] = {}
+        self.lowest = 0.0
+        self.step = 0
+
+    def choose(self, machine: Running) -> Choice | None:
+        """The one of the highest priority."""
+        for group in machine.groups:  # all that there is room for, in any order: the priorities say who goes first
+            while group.start_next(self.random.randrange):
+                pass
+        options: Sequence[Choice] = [*machine.runnable, *(flight for flight in machine.flights if flight.ready)]
+        if not options:
+            return None
+        for option in options:
+            if option not in self.priority:
+                self.priority[option] = self.random.random()
+        best = max(options, key=self.priority.__getitem__)
+        self.step += 1
+        if self.step in self.changes:
+            self.lowest -= 1.0
+            self.priority[best] = self.lowest
+        if isinstance(best, Flight):
+            del self.priority[best]
+            return best
+        if best.point is not None and best.point.kind in SPINS:  # it waits for the others
+            self.lowest -= 1.0
+            self.priority[best] = self.lowest
+        return machine.take(machine.runnable.index(best))
+
+
+class Choices(Policy):
+    """Follows a list of numbers: at each step that others can tell from another order, which one takes it.
+
+    An agent goes on by itself until it is about to touch what others touch too; those who are there and can go on are
+    the options of a step, along with the copies under way, the one that has been idle longest first. Behind the end of
+    the list the first option is taken, so threads take turns; who only looks again at what has not changed is no
+    option. All clusters that have room start at the beginning; products and stores complete as they are issued, since
+    nobody but their own thread can tell when they do.
+
+    Fields:
+        made: the number of the option taken, for each step so far.
+        polled: whether a thread that polls was held back at some step because nothing had changed.
+    """
+
+    patient = True
+
+    def __init__(self, numbers: Sequence[int] = ()) -> None:
+        self.given = numbers
+        self.made: list[int] = []
+        self.polled = False
+        self.machine: Running | None = None
+        self.numbers: dict[Choice, int] = {}
+        self._count = itertools.count()
+        self._taken: dict[int, int] = {}
+        self._polls: dict[Choice, Any] = {}
+        self._steps = 0
+        self._flight: Flight | None = None
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """What replays the run."""
+        return f"choices:{packed(self.given)}"
+
+    def choose(self, machine: Running) -> Choice | None:
+        """Whoever has something of its own to do, then the option that is next in the list."""
+        if machine is not self.machine:
+            self.machine = machine
+            self.begins(machine)
+        self._lands(machine)
+        for group in machine.groups:
+            while group.start_next():
+                pass
+        self.meets(machine)
+        for number, agent in enumerate(machine.runnable):
+            if agent.point is None or agent.point.kind in _PRIVATE:
+                return machine.take(number)
+        options, active = self._options(machine)
+        if not options:
+            self.ends(machine)
+            return machine.take(0) if machine.runnable else None  # who cannot go on tells what it waits for
+        turns = [each for each in options if isinstance(each, Agent) and each.point and each.point.kind in _TURNS]
+        if not active or len(turns) == len(options):  # nobody can do more than look again
+            machine.spun += 0 if active else _AT_ONCE
+            chosen = options[0]
+        else:
+            chosen = options[self._number(options)]
+        self._taken[self.numbers[chosen]] = self._steps
+        self._steps += 1
+        if isinstance(chosen, Flight):
+            self._flight = chosen
+            return chosen
+        if chosen.point is not None and chosen.point.kind not in _TURNS:
+            self._polls[chosen] = _polled(chosen)
+        return machine.take(machine.runnable.index(chosen))
+
+    def begins(self, machine: Running) -> None:
+        """One more launch of the run begins."""
+
+    def ends(self, machine: Running) -> None:
+        """Nothing can take a step any more."""
+
+    def pick(self, options: Sequence[Choice]) -> int:
+        """The number of the option that takes the next step."""
+        place = len(self.made)
+        return min(self.given[place], len(options) - 1) if place < len(self.given) else 0
+
+    def joins(self, new: Choice) -> None:
+        """An agent or a copy has begun."""
+
+    def meets(self, machine: Running) -> None:
+        """Number those who are new, in the order of their beginning."""
+        for flight in [flight for flight in machine.flights if not flight.touches and flight.ready]:
+            flight.complete()
+        for each in (*machine.runnable, *machine.flights):
+            if each not in self.numbers:
+                self.numbers[each] = next(self._count)
+                self.joins(each)
+
+    def _lands(self, machine: Running) -> None:
+        """Behind the last copy of a cluster whose agents have ended, the cluster makes room."""
+        flight, self._flight = self._flight, None
+        if flight is not None:
+            cluster = flight.agent.block.cluster
+            if cluster.running == 0 and not machine.has_copies(cluster):
+                machine.leave(cluster)
+
+    def _number(self, options: Sequence[Choice]) -> int:
+        number = self.pick(options)
+        self.made.append(number)
+        return number
+
+    def _options(self, machine: Running) -> tuple[list[Choice], bool]:
+        """Who can go on, and whether that is more than to look again at what has not changed."""
+        able: list[Choice] = [agent for agent in machine.runnable if able_to_go_on(agent)]
+        able += [flight for flight in machine.flights if flight.ready]
+        active = [each for each in able if self._polls.get(each) is None or self._polls[each] != _polled(each)]
+        self.polled = self.polled or len(active) < len(able)
+        return sorted(active or able, key=self._place), bool(active)
+
+    def _place(self, choice: Choice) -> tuple[int, int]:
+        number = self.numbers[choice]
+        return self._taken.get(number, -1), number
+
+
+_PRIVATE = ("copy", "pass")
+_AT_ONCE = 100  # how many fruitless looks one stands for where nothing can have changed
+_TURNS = ("turn", "work")
+_LONGEST = 1_000_000  # steps that a name repeats a choice for: no run that a name is given to has as many
+_FLAGS = 4096  # bytes: larger memory is not compared to see whether a thread polls it
+
+
+def touched(choice: Choice) -> Sequence[Point]:
+    """What the next step of an agent or a copy touches that others touch too."""
+    if isinstance(choice, Flight):
+        return choice.touches
+    return () if choice.point is None or choice.point.kind in (*_PRIVATE, *_TURNS) else (choice.point,)
+
+
+def able_to_go_on(agent: Agent) -> bool:
+    """Whether the step that an agent has come to would not block it."""
+    point = agent.point
+    if point is None or point.kind not in ("wait", "take"):
+        return True
+    if isinstance(point.thing, Counter):
+        return point.thing.count >= point.amount
+    # The checker reports a thread that has missed a phase and lets it go on; the hardware compares parities.
+    return bool(point.thing.completed > agent.observed.get(point.thing, 0))
+
+
+def _polled(choice: Choice) -> Any:
+    """What a thread would find that only looks; None if its step is of another kind or will find something.
+
+    A turn of a loop is no look: a loop that polls has an atomic or another look in it, or it races with what it reads.
+    """
+    if isinstance(choice, Flight) or choice.point is None or choice.point.kind not in ("test", "read", "atomic"):
+        return None
+    thing = choice.point.thing
+    if choice.point.kind == "atomic":  # one that changes nothing is a look too
+        return (thing, thing.array.tobytes()) if isinstance(thing, Buffer) and thing.array.nbytes <= _FLAGS else None
+    if isinstance(thing, Slot):
+        found = thing.completed
+        return (thing, found) if found <= choice.observed.get(thing, 0) else None
+    return thing, thing.count
+
+
+def packed(numbers: Sequence[int]) -> str:
+    """Numbers as text: `0x5.2` for five zeros and a two. Zeros at the end are left out."""
+    parts: list[str] = []
+    for number, run in itertools.groupby(numbers):
+        count = len(list(run))
+        parts.append(f"{number}x{count}" if count > 1 else str(number))
+    if parts and parts[-1].split("x")[0] == "0":
+        parts.pop()
+    return ".".join(parts) or "0"
+
+
+def unpacked(text: str) -> list[int]:
+    """The numbers of such a text, without zeros at the end.
+
+    Raises:
+        ValueError: for any other text.
+    """
+    found: list[int] = []
+    for part in text.split("."):
+        number, cross, count = part.partition("x")
+        if not number.isdecimal() or (cross and not count.isdecimal()) or int(count or 1) > _LONGEST:
+            raise ValueError(text)
+        found += [int(number)] * int(count or 1)
+    return found
+
+
+def schedules(count: int, seed: int) -> list[Policy]:
+    """The schedules of a check: round robin, the latest completions, then random ones of every kind."""
+    found: list[Policy] = [RoundRobin(), Lazy()]
+    for number in range(seed, seed + max(0, count - 2)):
+        kind = number % 4
+        found.append(Priorities(number) if kind == 3 else Random(number, COMPLETIONS[kind]))
+    return found[:count]
+
+
+def named(name: str) -> Policy:
+    """The schedule of a name, as reports give it.
+
+    Raises:
+        ValueError: for a name that no schedule has.
+    """
+    kind, *rest = name.split(":")
+    if len(rest) != {"random": 2, "choices": 1, "pct": 1}.get(kind, 0):
+        raise ValueError(name)
+    if kind == "random":
+        if rest[0] not in COMPLETIONS:
+            raise ValueError(name)
+        return Random(int(rest[1]), rest[0])
+    if kind == "choices":
+        return Choices(unpacked(rest[0]))
+    if kind == "pct":
+        return Priorities(int(rest[0]))
+    return {"round_robin": RoundRobin, "latest": Lazy}[kind]()

@@ -1,0 +1,272 @@
+"""Who acts: agents, the blocks and clusters that they belong to, and flights, the asynchronous operations under way."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from palladio.ir.core import Eqn, Program
+from palladio.machine.run.clocks import Actor, ActorTable
+from palladio.machine.run.points import Point
+from palladio.ops.threads.launch import MeshAxis
+
+Place = tuple[int, ...]
+
+
+class Running(Protocol):
+    """The machine, as agents and schedules see it; its fields are those of `machine.Machine`."""
+
+    checker: Any
+    points: bool
+    runnable: deque[Agent]
+    flights: dict[Flight, None]
+    groups: list[Group]
+
+    @property
+    def only_spinning(self) -> bool:
+        """Whether every thread that could go on only looks again whether something has happened."""
+
+    def take(self, number: int) -> Agent:
+        """The agent at a place among the runnable ones, which it leaves."""
+        ...
+
+
+class Group:
+    """The agents of one launch, and how to start more of them: clusters start as others leave room.
+
+    Fields:
+        window: the clusters that there is room for, which may start in any order.
+    """
+
+    def __init__(self, parent: Agent | None, starts: Iterator[Callable[[], None]], capacity: int) -> None:
+        self.parent = parent
+        self.starts: Iterator[Callable[[], None]] | None = starts
+        self.window: list[Callable[[], None]] = []
+        self.capacity = capacity
+        self.resident = 0
+        self.running = 0
+        self.waiting: list[Agent] = []
+        self.ended: list[Any] = []
+
+    @property
+    def done(self) -> bool:
+        """Whether every agent has come to its end."""
+        return self.starts is None and self.running == 0
+
+    def start_next(self, pick: Callable[[int], int] | None = None) -> bool:
+        """Start one more cluster if there is one and there is room for it.
+
+        Args:
+            pick: which of this many clusters; left out, the first. Those behind them have no room yet, so a kernel
+                whose blocks wait for blocks of lower numbers, as many do, works whichever is picked.
+        """
+        room = self.capacity - self.resident
+        if self.starts is None or room <= 0:
+            return False
+        self.window += itertools.islice(self.starts, room - len(self.window) if pick is not None else not self.window)
+        if not self.window:
+            self.starts = None
+            return False
+        start = self.window.pop(pick(min(room, len(self.window))) if pick is not None else 0)
+        self.resident += 1
+        start()
+        return True
+
+
+class Cluster:
+    """Blocks that run at the same time and reach each other's shared memory, or the cores of a mesh.
+
+    `place` is its index in the grid; `title` names its program, where a launch has several.
+    """
+
+    def __init__(self, group: Group, number: int, place: Place, axes: Sequence[MeshAxis], sizes: Place) -> None:
+        self.group = group
+        self.place = place
+        self.axes = tuple(axis.name for axis in axes)
+        self.sizes = sizes
+        self.actors = ActorTable(number)
+        self.blocks = {each: Block(self, each) for each in itertools.product(*map(range, sizes))}
+        self.running = 0
+        self.shared: dict[Any, dict[Place, Any]] = {}
+        self.left: dict[Any, int] = {}
+        self.copies: dict[Any, Any] = {}
+        self.cores = False
+        self.title = ""
+
+
+class Block:
+    """A block: the agents that share memory and barriers.
+
+    Fields:
+        place: its index within its cluster.
+        registers: those that its warpgroups have given back, a semaphore.
+    """
+
+    def __init__(self, cluster: Cluster, place: Place) -> None:
+        self.cluster = cluster
+        self.place = place
+        self.agents: list[Agent] = []
+        self.stores: list[Any] = []
+        self.scopes: dict[Any, Any] = {}
+        self.retired: list[Any] = []
+        self.shared_bytes = 0
+        self.named_barriers = 0
+        self.registers: Any = None
+        self.running = 0
+        self.ended = False
+        self.key = cluster.actors.cluster, place
+        """What tells it from every other block."""
+
+    @property
+    def label(self) -> str:
+        """As reports call it."""
+        if self.cluster.cores:
+            named = (f"{axis} {n}" for axis, n in zip(self.cluster.axes, self.place, strict=True))
+            return " ".join(named) or "the core"
+        where = (*self.cluster.place, *self.place) if self.cluster.sizes else self.cluster.place
+        title = f"{self.cluster.title} " if self.cluster.title else ""
+        return f"{title}block ({', '.join(map(str, where))})" if where else f"{title}block 0"
+
+    def peer(self, blocks: Mapping[str, int]) -> Place:
+        """The place of the block that differs from this one along the named axes."""
+        at = [blocks.get(axis, here) for axis, here in zip(self.cluster.axes, self.place, strict=True)]
+        return tuple(at)
+
+    def neighbours(self, axes: Sequence[str]) -> list[Place]:
+        """The places of the other blocks that differ along exactly one of these axes."""
+        found = []
+        for number, (axis, size) in enumerate(zip(self.cluster.axes, self.cluster.sizes, strict=True)):
+            if axis in axes:
+                line = ((*self.place[:number], n, *self.place[number + 1 :]) for n in range(size))
+                found += [place for place in line if place != self.place]
+        return found
+
+    def along(self, axes: Sequence[str]) -> list[Place]:
+        """The places of all blocks that differ at most along these axes, this one among them."""
+        free = [
+            range(size) if axis in axes else (at,)
+            for axis, size, at in zip(self.cluster.axes, self.cluster.sizes, self.place, strict=True)
+        ]
+        return list(itertools.product(*free))
+
+
+class Agent:
+    """One thread of control: a warpgroup of a block, a warp, or a core.
+
+    Fields:
+        actor: who it is to the clocks.
+        eqn: the equation it is at, as far as it told the scheduler.
+        waiting: what it waits for while it is blocked.
+        point: what it is about to touch, where it stopped so that others may go first.
+        observed: for each barrier, how many completions it has waited for.
+        products: wgmma groups in flight, the oldest first; `issued` counts them.
+        stores: closed groups of stores in flight, the oldest first; `open` is the group not yet closed, `groups`
+            counts the closed ones.
+        registers, asked: for each lane, those it has, and has last asked for; None before it asks.
+        warps: for each of its warps, the thread that has run there last, in a launch that has ended.
+        ahead: of such a thread, for each barrier, how many more completions it has waited for than the warpgroup.
+        title, generic, asynchronous, product_actor, read_actor, write_actor, last_product, last_store: the checker's.
+    """
+
+    def __init__(
+        self, machine: Running, group: Group, block: Block, label: str, actor: Actor, before: Agent | None = None
+    ) -> None:
+        self.machine = machine
+        self.checker = machine.checker
+        self.points = machine.points
+        self.group = group
+        self.block = block
+        self.label = label
+        self.actor = actor
+        self.steps: Any = None
+        self.program: Program | None = None
+        self.eqn: Eqn | None = None
+        self.waiting: Wait | None = None
+        self.point: Point | None = None
+        self.done = False
+        self.observed: dict[Any, int] = {}
+        self.products: deque[Flight] = deque()
+        self.issued = before.issued if before is not None else 0
+        self.open: list[Flight] = []
+        self.stores: deque[list[Flight]] = deque()
+        self.groups = before.groups if before is not None else 0
+        self.registers: int | None = None
+        self.asked: int | None = None
+        self.warps: dict[Any, Agent] = {}
+        self.ahead: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self.title = ""
+        self.generic: Any = None
+        self.asynchronous: Any = None
+        self.product_actor: Any = before and before.product_actor
+        self.read_actor: Any = before and before.read_actor
+        self.write_actor: Any = before and before.write_actor
+        self.last_product: Any = before and before.last_product
+        self.last_store: Any = before and before.last_store
+
+    def __repr__(self) -> str:
+        return f"{self.block.label} {self.label}"
+
+
+class Wait:
+    """What a blocked agent yields: why it waits, and the thing that will wake it."""
+
+    __slots__ = ("eqn", "kind", "thing", "wanted")
+
+    def __init__(self, kind: str, thing: Any, eqn: Eqn, wanted: Any = None) -> None:
+        self.kind = kind
+        self.thing = thing
+        self.eqn = eqn
+        self.wanted = wanted
+
+
+class Flight:
+    """An asynchronous operation between its issue and its completion.
+
+    Fields:
+        kind: copy, product, store or dma.
+        before: a flight that must complete first.
+        complete: carries out its effect.
+        thing: the barrier or semaphore that its completion touches, if any.
+        touches: all that its completion does to barriers and semaphores.
+    """
+
+    __slots__ = ("agent", "before", "carry_out", "done", "eqn", "kind", "notes", "thing", "touches")
+
+    def __init__(
+        self,
+        kind: str,
+        agent: Agent,
+        eqn: Eqn,
+        carry_out: Callable[[], None],
+        thing: Any = None,
+        before: Any = None,
+        touches: Sequence[Point] = (),
+    ) -> None:
+        self.kind = kind
+        self.agent = agent
+        self.eqn = eqn
+        self.carry_out = carry_out
+        self.thing = thing
+        self.before = before
+        self.touches = touches
+        self.done = False
+        self.notes: Any = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether it may complete now."""
+        return self.before is None or self.before.done
+
+    def complete(self) -> None:
+        """Complete it now, and before it whatever must come first."""
+        if self.done:
+            return
+        if self.before is not None:
+            self.before.complete()
+            self.before = None
+        self.done = True
+        self.agent.machine.flights.pop(self, None)
+        self.carry_out()

@@ -1,0 +1,36 @@
+"""A timeline as users get it: its data, and the files that it can be written to."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from palladio.machine.timeline.data import TimelineData
+from palladio.machine.timeline.draw import picture
+from palladio.machine.timeline.perfetto import trace_text
+
+
+@dataclass(frozen=True)
+class Timeline(TimelineData):
+    """The spans and edges of one run, in modelled nanoseconds, as `palladio.timeline` returns them."""
+
+    def svg(self, path: str | os.PathLike[str]) -> None:
+        """Write the picture: one SVG file that needs nothing else. Equal timelines give equal bytes.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        _write(path, picture(self))
+
+    def perfetto(self, path: str | os.PathLike[str]) -> None:
+        """Write a trace that ui.perfetto.dev and chrome://tracing open: a process a block, a thread a lane.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        _write(path, trace_text(self))
+
+
+def _write(path: str | os.PathLike[str], text: str) -> None:
+    with open(path, "w", encoding="utf-8", newline="\n") as file:
+        file.write(text)

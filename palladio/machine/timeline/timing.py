@@ -1,0 +1,307 @@
+"""Model time: what each step of a run would take, after the cost model, and the timeline that comes of it.
+
+Every agent has a time of its own. Whoever could act at the earliest time acts next, so that shared units (the tensor
+cores and the copy path of a multiprocessor) are given out in the order of time.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from palladio.ir.core import Eqn
+from palladio.machine.run.buffers import Counter
+from palladio.machine.run.policies import Choice, Policy
+from palladio.machine.run.threads import Agent, Block, Flight
+from palladio.machine.timeline.cost import H100, CostModel
+from palladio.machine.timeline.records import Edge, Lane, Span
+from palladio.machine.timeline.timeline import Timeline
+from palladio.ops.arrays import math as math_ops
+from palladio.types.transforms import transformed
+from palladio.types.types import ACC, SYNCHRONISING, ArrayType, RefType
+
+if TYPE_CHECKING:
+    from palladio.machine.run.machine import Machine
+
+_TRANSCENDENTAL = frozenset(name for name in vars(math_ops)) | {"pow"}
+_KINDS = {"copy": "copy", "dma": "copy", "store": "store", "product": "wgmma"}
+_UNITS = {"copy": "TMA", "dma": "DMA", "store": "TMA", "product": "tensor core"}
+_SHORTEST = 4.0
+"""Nanoseconds below which array work joins the next span instead of having one of its own."""
+
+
+class Earliest(Policy):
+    """Whoever could act at the earliest model time acts next."""
+
+    name = "timed"
+
+    def choose(self, machine: Machine) -> Choice | None:
+        """The agent or the completion of the least time."""
+        timer = machine.timer
+        while len(machine.groups) and machine.groups[-1].start_next():
+            pass
+        agent = min(machine.runnable, key=timer.time_of, default=None)
+        flight = min((each for each in machine.flights if each.ready), key=timer.end_of, default=None)
+        if agent is None or (flight is not None and timer.end_of(flight) <= timer.time_of(agent)):
+            return flight
+        return machine.take(machine.runnable.index(agent))
+
+
+class _Clock:
+    """One agent's time: `now`, where array work not yet shown began, and what its groups in flight end at."""
+
+    __slots__ = ("blocked", "lane", "now", "products", "stores", "working")
+
+    def __init__(self, lane: Lane, now: float) -> None:
+        self.lane = lane
+        self.now = now
+        self.working: tuple[float, Any] | None = None
+        self.blocked: tuple[float, Any] | None = None
+        self.products: list[float] = []
+        self.stores: list[tuple[float, float]] = []
+
+
+class Timer:
+    """Keeps the model time of one run and collects its spans."""
+
+    def __init__(self, model: CostModel = H100) -> None:
+        self.model = model
+        self.spans: list[Span] = []
+        self.edges: list[Edge] = []
+        self._clocks: dict[Agent, _Clock] = {}
+        self._ends: dict[Flight, float] = {}
+        self._lanes: dict[Flight, Lane] = {}
+        self._cores: dict[Block, float] = {}
+        self._paths: dict[Block, float] = {}
+        self._completed: dict[tuple[Any, int], tuple[float, Lane | None]] = {}
+        self._raised: dict[Counter, tuple[float, Lane | None]] = {}
+        self.current: Agent | Flight | None = None
+        self.blocks = 1
+        self._places: dict[Block, float] = {}
+        self._free: list[float] = []
+
+    # Who is where in time.
+
+    def time_of(self, agent: Agent) -> float:
+        """An agent's time."""
+        return self._clocks[agent].now
+
+    def end_of(self, flight: Flight) -> float:
+        """When a flight completes."""
+        return self._ends[flight]
+
+    def starts(self, agent: Agent, parent: Agent | None) -> None:
+        """An agent begins: with its parent, or when its place becomes free."""
+        lane = Lane(agent.block.label, agent.label)
+        if parent is not None:
+            now = self._clocks[parent].now
+        else:
+            now = self._begins(agent)
+        self._clocks[agent] = _Clock(lane, now)
+
+    def _begins(self, agent: Agent) -> float:
+        """When a block begins: at once while multiprocessors are free, else when one becomes so."""
+        block = agent.block
+        if block not in self._places:
+            wait = heapq.heappop(self._free) if len(self._places) >= self.model.sms and self._free else 0.0
+            self._places[block] = wait + self.model.launch_ns
+        return self._places[block]
+
+    def ends(self, agent: Agent) -> None:
+        """An agent has come to its end."""
+        clock = self._clocks[agent]
+        self._show_work(clock)
+        if agent.block.running == 0:
+            heapq.heappush(self._free, clock.now)
+
+    # What steps take.
+
+    def charge(self, agent: Agent, eqn: Eqn) -> None:
+        """The time of an ordinary equation that an agent has just carried out."""
+        clock, name = self._clocks[agent], eqn.op.name
+        work = self._work(eqn)
+        if work:
+            if clock.working is None:
+                clock.working = clock.now, eqn
+            clock.now += work
+            return
+        if name in ("barrier_arrive", "semaphore_signal"):
+            self._step(clock, name, self.model.arrive_ns, "sync", eqn)
+        elif name == "commit_smem":
+            self._step(clock, name, self.model.commit_smem_ns, "sync", eqn)
+        elif name in ("barrier_wait", "semaphore_wait", "dma_wait"):
+            clock.now += self.model.wait_ns
+        elif name == "wgmma_wait":
+            self._awaits_products(agent, eqn, eqn.params["n"])
+        elif name == "accumulator_load" and eqn.params["wait_n"] is not None:
+            self._awaits_products(agent, eqn, eqn.params["wait_n"])
+        elif name == "wait_smem_to_gmem":
+            self._awaits_stores(agent, eqn)
+
+    def _work(self, eqn: Eqn) -> float:
+        """Nanoseconds of array work and of ordinary accesses; 0 for what is none."""
+        model = self.model
+        for position, atom in enumerate(eqn.inputs):
+            if isinstance(atom.type, RefType):
+                if atom.type.space in SYNCHRONISING or atom.type.space is ACC or eqn.op.reaches > 1:
+                    return 0.0
+                size = _selected(eqn, position)
+                in_block = atom.type.space.name in ("smem", "vmem", "scalar")
+                return model.smem_time(size) if in_block else model.gmem_time(size)
+        elements = sum(var.type.size for var in eqn.outputs if isinstance(var.type, ArrayType) and var.type.shape)
+        if not elements:
+            return model.instruction_ns if eqn.outputs else 0.0
+        return model.elementwise_time(elements, transcendental=eqn.op.name in _TRANSCENDENTAL)
+
+    def _show_work(self, clock: _Clock) -> None:
+        """Array work up to now, as one span if it is long enough to be seen."""
+        if clock.working is None:
+            return
+        start, eqn = clock.working
+        clock.working = None
+        if clock.now - start >= _SHORTEST:
+            self.spans.append(Span(clock.lane, "compute", start, clock.now, "compute", eqn.location))
+
+    def _step(self, clock: _Clock, name: str, length: float, kind: str, eqn: Eqn) -> None:
+        self._show_work(clock)
+        self.spans.append(Span(clock.lane, name, clock.now, clock.now + length, kind, eqn.location))
+        clock.now += length
+
+    def _waited(self, clock: _Clock, name: str, start: float, end: float, eqn: Eqn) -> None:
+        if end - start > 0.5:
+            self.spans.append(Span(clock.lane, name, start, end, "wait", eqn.location))
+        clock.now = max(clock.now, end)
+
+    # Waiting.
+
+    def blocks_at(self, agent: Agent, eqn: Eqn) -> None:
+        """An agent cannot go on."""
+        clock = self._clocks[agent]
+        self._show_work(clock)
+        if clock.blocked is None:
+            clock.blocked = clock.now, eqn
+
+    def goes_on(self, agent: Agent, since: float, source: Lane | None, label: str, eqn: Eqn) -> None:
+        """A wait is over: it ended when what it waited for came, at `since`."""
+        clock = self._clocks[agent]
+        self._show_work(clock)
+        start = clock.blocked[0] if clock.blocked is not None else clock.now
+        clock.blocked = None
+        if since > start:
+            end = since + self.model.wake_ns
+            self._waited(clock, label, start, end, eqn)
+            if source is not None and source != clock.lane:
+                self.edges.append(Edge(source, since, clock.lane, end, label))
+
+    def completed(self, thing: Any, number: int) -> None:
+        """A barrier completes a phase, or a meeting is complete."""
+        self._completed[thing, number] = self._moment()
+
+    def observed(self, agent: Agent, thing: Any, number: int, label: str, eqn: Eqn) -> None:
+        """An agent has waited for a completion."""
+        since, lane = self._completed.get((thing, number), (0.0, None))
+        self.goes_on(agent, since, lane, label, eqn)
+
+    def raised(self, counter: Counter) -> None:
+        """A semaphore was raised."""
+        self._raised[counter] = self._moment()
+
+    def acquired(self, agent: Agent, counter: Counter, eqn: Eqn) -> None:
+        """An agent has waited for a semaphore."""
+        since, lane = self._raised.get(counter, (0.0, None))
+        self.goes_on(agent, since, lane, counter.name, eqn)
+
+    def _moment(self) -> tuple[float, Lane | None]:
+        """The time of whoever acts now, and the lane to draw it from."""
+        if isinstance(self.current, Flight):
+            return self._ends[self.current], self._lanes[self.current]
+        if self.current is None:
+            return 0.0, None
+        clock = self._clocks[self.current]
+        return clock.now, clock.lane
+
+    # Flights.
+
+    def issued(self, flight: Flight) -> None:
+        """An asynchronous operation starts: it gets its unit when that is free."""
+        agent, eqn = flight.agent, flight.eqn
+        clock, model = self._clocks[agent], self.model
+        self._show_work(clock)
+        issue = model.wgmma_issue_ns if flight.kind == "product" else model.tma_issue_ns
+        clock.now += issue
+        lane = Lane(agent.block.label, agent.label, _UNITS[flight.kind])
+        size = _selected(eqn, 0)
+        if flight.kind == "product":
+            start, end = self._product(agent, eqn, clock.now)
+            clock.products.append(end)
+        else:
+            start, sms = max(clock.now, self._paths.get(agent.block, 0.0)), min(self.blocks, model.sms)
+            self._paths[agent.block] = start + model.transfer_time(size, copying_sms=sms)
+            if flight.kind == "store":
+                end = start + model.store_time(size, storing_sms=sms)
+                clock.stores.append((start + model.store_read_time(size), end))
+            else:
+                end = start + model.copy_time(size, copying_sms=sms)
+        self._ends[flight], self._lanes[flight] = end, lane
+        name = _named(eqn)
+        self.spans.append(Span(lane, name, start, end, _KINDS[flight.kind], eqn.location))
+
+    def _product(self, agent: Agent, eqn: Eqn, now: float) -> tuple[float, float]:
+        acc, _, b = (_part(eqn, position) for position in range(3))
+        start = max(now, self._cores.get(agent.block, 0.0))
+        end = start + self.model.wgmma_time(*acc.shape, b.shape[0], b.dtype)
+        self._cores[agent.block] = end
+        return start, end
+
+    def _awaits_products(self, agent: Agent, eqn: Eqn, n: int) -> None:
+        clock = self._clocks[agent]
+        self._show_work(clock)
+        upto = len(clock.products) - n
+        if upto > 0:
+            self._waited(clock, "products", clock.now, clock.products[upto - 1], eqn)
+
+    def _awaits_stores(self, agent: Agent, eqn: Eqn) -> None:
+        clock = self._clocks[agent]
+        self._show_work(clock)
+        upto = agent.groups - eqn.params["n"]
+        ends = clock.stores[: max(0, upto)]
+        if ends:
+            which = 0 if eqn.params["read_only"] else 1
+            self._waited(clock, "stores", clock.now, max(end[which] for end in ends), eqn)
+
+    def timeline(self, title: str, note: str = "") -> Timeline:
+        """What the run looked like."""
+        for clock in self._clocks.values():
+            self._show_work(clock)
+        first = min((span.start for span in self.spans), default=0.0)
+        moved = [Span(s.lane, s.name, s.start - first, s.end - first, s.kind, s.location, s.detail) for s in self.spans]
+        edges = [
+            Edge(e.from_lane, e.from_time - first, e.to_lane, e.to_time - first, e.label)
+            for e in self.edges
+            if e.from_time >= first
+        ]
+        return Timeline(moved, edges, title, note)
+
+
+def _part(eqn: Eqn, position: int) -> ArrayType:
+    """The type of what an equation reaches at an input."""
+    type = eqn.inputs[position].type
+    if isinstance(type, ArrayType) or not eqn.op.access:
+        return type if isinstance(type, ArrayType) else type.array
+    stacks = eqn.op.stacks(eqn.params["transforms"])
+    operands: Sequence[Any] = [atom.type for atom in eqn.inputs[eqn.op.access :]]
+    return transformed(type.array, stacks[position], operands) if position < len(stacks) else type.array
+
+
+def _selected(eqn: Eqn, position: int) -> int:
+    """The bytes of what an equation reaches at an input."""
+    part = _part(eqn, position)
+    return math.prod(part.shape) * part.dtype.itemsize
+
+
+def _named(eqn: Eqn) -> str:
+    """What a bar is called: the buffer that is written."""
+    position = 0 if eqn.op.name == "wgmma" else 1
+    return getattr(eqn.inputs[position], "hint", "") or eqn.op.name

@@ -1,0 +1,1 @@
+"""Operations on arrays: element by element, reductions, scans, sorting, rearranging, products."""

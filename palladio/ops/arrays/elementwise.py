@@ -1,0 +1,101 @@
+"""Shared by the families of element-by-element operations: how one is declared and how it is typed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from palladio.base.errors import PalladioTypeError, PalladioValueError
+from palladio.ir.core import Op
+from palladio.types import dtypes
+from palladio.types.dtypes import DType
+from palladio.types.types import ArrayType, Type
+
+Accepts = Callable[[DType], bool]
+
+
+def is_number(dtype: DType) -> bool:
+    """Anything but bool."""
+    return dtype != dtypes.BOOL
+
+
+def is_bits(dtype: DType) -> bool:
+    """Integers and bool, what the bitwise operations take."""
+    return not dtypes.is_float(dtype)
+
+
+def anything(dtype: DType) -> bool:
+    """Every dtype."""
+    return True
+
+
+_WANTED: dict[Accepts, str] = {
+    is_number: "an integer or float dtype",
+    is_bits: "an integer dtype or bool",
+    dtypes.is_float: "a float dtype",
+    dtypes.is_integer: "an integer dtype",
+}
+
+
+def require_alike(name: str, accepts: Accepts, inputs: Sequence[Type]) -> ArrayType:
+    """The one type of the inputs, if the operation accepts its dtype. A scalar (rank 0) goes with any shape."""
+    shape: tuple[int, ...] = ()
+    first = inputs[0]
+    for array in inputs:
+        shape = shape or array.shape
+        if not isinstance(array, ArrayType) or array.dtype != first.dtype or array.shape not in ((), shape):
+            got = ", ".join(map(str, inputs))
+            raise PalladioValueError(f"{name} takes arrays of one dtype and one shape (or scalars)", got=got)
+    if not accepts(first.dtype):
+        raise PalladioTypeError(f"{name} is not defined for this dtype", expected=_WANTED[accepts], got=str(first))
+    return ArrayType(shape, first.dtype)
+
+
+def in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A NumPy function that computes floats narrower than float32 in float32 and rounds once."""
+
+    def rounded(*values: Any) -> Any:
+        dtype = values[0].dtype
+        if not is_small_float(dtype):
+            return function(*values)
+        return np.asarray(function(*(value.astype(np.float32) for value in values))).astype(dtype)
+
+    return rounded
+
+
+def is_small_float(dtype: DType) -> bool:
+    """Whether the dtype is a float narrower than float32, which is computed in float32."""
+    return dtype.itemsize < 4 and dtypes.is_float(dtype)
+
+
+def elementwise(
+    name: str,
+    doc: str,
+    function: Callable[..., Any],
+    arity: int,
+    accepts: Accepts,
+    *,
+    result: DType | None = None,
+    commutative: bool = False,
+    bitwise: bool = False,
+) -> Op:
+    """An operation on arrays of one shape and dtype that gives that shape, with dtype `result` or the same one.
+
+    Args:
+        function: on NumPy arrays of the dtype, or of float32 for the floats narrower than that.
+        bitwise: `function` needs the narrow floats as they are, since its result depends on their bits.
+    """
+    function = function if bitwise or result is not None else in_float32(function)
+
+    def type(*inputs: Type) -> Sequence[Type]:
+        if len(inputs) != arity:
+            raise PalladioValueError(f"{name} takes {arity} inputs", got=len(inputs))
+        array = require_alike(name, accepts, inputs)
+        return (array if result is None else ArrayType(array.shape, result),)
+
+    def eval(*values: Any) -> Sequence[Any]:
+        return (function(*values),)
+
+    return Op(name, doc, type, eval, commutative=commutative)

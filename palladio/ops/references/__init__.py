@@ -1,0 +1,1 @@
+"""Operations on references, and the NumPy meaning of the transforms through which they reach."""

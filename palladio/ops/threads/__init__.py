@@ -1,0 +1,1 @@
+"""Operations of concurrent threads: launches, barriers, semaphores, asynchronous copies, the tensor cores."""

@@ -1,0 +1,197 @@
+"""`launch`: programs that run beside each other, one for each thread of a mesh. What `kernel` and `mpmd_map` form."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from palladio.base.errors import PalladioTypeError, PalladioValueError
+from palladio.ir.core import Atom, DischargeContext, Discharged, Eqn, Op, Program
+from palladio.ops import control, grid
+from palladio.ops.threads.copy import only_among_threads, stays_a_reference
+from palladio.types import dtypes
+from palladio.types.effects import SYNC, Effect, EffectKind
+from palladio.types.types import ArrayType, RefType, Type
+
+INDEX = ArrayType((), dtypes.INT32)
+KINDS = ("grid", "cluster", "thread", "warp", "device", "core", "subcore")
+
+
+@dataclass(frozen=True)
+class MeshAxis:
+    """One axis of a mesh.
+
+    Fields:
+        name: as `axis_index` takes it; "" for an axis without one.
+        size: None for a size known only at the call.
+        kind: grid (clusters of blocks), cluster (blocks of a cluster), thread (warpgroups of a block), warp (warps of
+            a warpgroup), device (which has part of every array), core, or subcore (of a core).
+    """
+
+    name: str
+    size: int | None
+    kind: str
+
+
+@dataclass(frozen=True)
+class MeshShape:
+    """The axes of a mesh, the outermost first; the last axis runs fastest. `label` is what reports call its threads."""
+
+    label: str
+    axes: tuple[MeshAxis, ...]
+
+    @property
+    def dynamic(self) -> int:
+        """How many axes have a size known only at the call."""
+        return sum(axis.size is None for axis in self.axes)
+
+
+@dataclass(frozen=True, eq=False)
+class Launch:
+    """The parameters of a `launch` besides its programs.
+
+    The operands are the sizes of dynamic mesh axes, mesh after mesh, then what the programs share. The inputs of
+    program n are the indices of its mesh's axes, the sizes of its dynamic axes, then, for all programs alike: for each
+    shared operand a reference to it (a reference or scalar that is passed in stays what it is), references to the
+    outputs, and references to the scratch buffers.
+
+    Fields:
+        meshes: one for each program.
+        output_types: the arrays that the launch returns.
+        output_refs: how the programs see them.
+        scratch: buffers that end with the launch. Each thread has accumulators of its own, each block its shared
+            memory and barriers; global memory and its semaphores are one for all. Each core has its memory and
+            semaphores, each device its global memory. What has an `Owner` belongs to the threads of that mesh.
+        aliases: pairs (shared operand, output) in one memory.
+    """
+
+    meshes: tuple[MeshShape, ...]
+    output_types: tuple[ArrayType, ...]
+    output_refs: tuple[RefType, ...]
+    scratch: tuple[RefType, ...]
+    aliases: tuple[tuple[int, int], ...]
+
+    @property
+    def dynamic(self) -> int:
+        """How many operands are sizes of mesh axes."""
+        return sum(mesh.dynamic for mesh in self.meshes)
+
+    @property
+    def devices(self) -> int:
+        """How many devices the arrays are split over, along their first axis."""
+        return math.prod(axis.size or 1 for axis in self.meshes[0].axes if axis.kind == "device")
+
+    def part(self, type: ArrayType) -> ArrayType:
+        """What a program sees of a shared array."""
+        if self.devices == 1 or not type.shape:
+            return type
+        return ArrayType((type.shape[0] // self.devices, *type.shape[1:]), type.dtype)
+
+    def indices(self, mesh: int) -> int:
+        """How many inputs of a mesh's program stand before what all programs share."""
+        return len(self.meshes[mesh].axes) + self.meshes[mesh].dynamic
+
+
+def _launch_type(*operands: Type, launch: Launch, programs: tuple[Program, ...]) -> Sequence[Type]:
+    sizes, shared = operands[: launch.dynamic], operands[launch.dynamic :]
+    if any(type != INDEX for type in sizes):
+        raise PalladioTypeError("the size of a mesh axis is a scalar int32", got=", ".join(map(str, sizes)))
+    if len(programs) != len(launch.meshes):
+        raise PalladioValueError("a launch has one program for each mesh", expected=len(launch.meshes))
+    for number, program in enumerate(programs):
+        first = launch.indices(number)
+        given = program.input_types
+        if any(type != INDEX for type in given[:first]):
+            raise PalladioTypeError(f"program {number} takes the indices of its mesh first, scalars of int32")
+        seen, rest = given[first : first + len(shared)], given[first + len(shared) :]
+        if rest != (*launch.output_refs, *launch.scratch) or not all(
+            _is_seen_as(launch, *each) for each in zip(shared, seen, strict=True)
+        ):
+            raise PalladioTypeError(
+                f"program {number} takes other references than the launch gives it",
+                expected=", ".join(map(str, (*shared, *launch.output_refs, *launch.scratch))),
+                got=", ".join(map(str, given[first:])),
+            )
+        if program.outputs:
+            raise PalladioTypeError(f"program {number} of a launch returns nothing")
+    return launch.output_types
+
+
+def _is_seen_as(launch: Launch, operand: Type, seen: Type) -> bool:
+    if isinstance(operand, ArrayType) and isinstance(seen, RefType):
+        return seen.array == launch.part(operand)
+    return operand == seen
+
+
+def _launch_effects(*operands: Type, launch: Launch, programs: tuple[Program, ...]) -> Iterator[Effect]:
+    """Those on references that are passed in, and the order among what runs beside the program."""
+    yield SYNC
+    for number, program in enumerate(programs):
+        for effect in program.effects:
+            if effect.position is None:
+                yield effect
+                continue
+            operand = effect.position - launch.indices(number) + launch.dynamic
+            if launch.dynamic <= operand < len(operands) and isinstance(operands[operand], RefType):
+                yield Effect(effect.kind, operand)
+
+
+def _launch_discharge(context: DischargeContext, *operands: Atom, **params: Any) -> Discharged:
+    """Of arrays it stays as it is: the references inside are memory that its threads share."""
+    if context.discharged:
+        return stays_a_reference(context)
+    return Discharged(context.emit(launch, *operands, **params))
+
+
+launch = Op(
+    "launch",
+    "Runs each program once for every thread of its mesh, all of them at once, on references to the shared arrays. "
+    "Returns the outputs, which start uninitialised or as a copy of the operand that they alias.",
+    _launch_type,
+    only_among_threads("launch"),
+    effects=_launch_effects,
+    discharge=_launch_discharge,
+)
+
+
+def concurrent(eqn: Eqn) -> bool:
+    """Whether a machine has to run it: a launch, or a grid whose kernel starts or awaits what runs beside it."""
+    if eqn.op is grid.grid_call:
+        return any(effect.kind is EffectKind.SYNC for effect in eqn.params["kernel"].effects)
+    return eqn.op is launch
+
+
+def _shared_type(*operands: Type, body: Program, allocations: tuple[RefType, ...]) -> Sequence[Type]:
+    return control.scope.type(*operands, body=body, allocations=allocations)
+
+
+def _shared_effects(*operands: Type, body: Program, allocations: tuple[RefType, ...]) -> Iterator[Effect]:
+    yield SYNC
+    yield from control.scope.effects_of(operands, {"body": body, "allocations": allocations})
+
+
+def _shared_discharge(
+    context: DischargeContext, *operands: Atom, body: Program, allocations: tuple[RefType, ...]
+) -> Discharged:
+    """What it allocates is memory that other threads reach, so only references from outside are turned into values."""
+    changed = sorted(context.changed)
+    inner = context.discharge(body, context.discharged, changed)
+    results = context.emit(collective_scope, *operands, body=inner, allocations=allocations)
+    count = len(body.outputs)
+    return Discharged(results[:count], dict(zip(changed, results[count:], strict=True)))
+
+
+collective_scope = Op(
+    "collective_scope",
+    "Allocates uninitialised buffers that the threads of a block share and runs `body(*operands, *references)` in each "
+    "of them, when all have come; the buffers end when the last one leaves. Returns the body's outputs.",
+    _shared_type,
+    only_among_threads("collective_scope"),
+    effects=_shared_effects,
+    discharge=_shared_discharge,
+    control=True,
+)
+
+RECORDS: dict[str, type] = {record.__name__: record for record in (MeshAxis, MeshShape, Launch)}

@@ -1,0 +1,265 @@
+"""The operands of a pipeline: an array in global memory, its blocks, and the slots that hold some of them at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from palladio.array import convert
+from palladio.array.functions.creation import arange
+from palladio.base import trees
+from palladio.base.errors import PalladioTypeError, PalladioValueError
+from palladio.ir.bind import bind
+from palladio.ops.arrays import arithmetic
+from palladio.ops.grid import BlockDim, Blocked, BoundedSlice, Element, Indirect, Squeezed
+from palladio.pipeline.block_maps import specs_for
+from palladio.pipeline.schedule import Steps, Turn, Walk, is_known
+from palladio.pipeline.specs import BlockSpec, Buffered, no_block_spec
+from palladio.trace.functions import counted
+from palladio.trace.gpu.copies import OOBFillMode
+from palladio.trace.indices import Slice
+from palladio.trace.reference import Reference
+from palladio.types.types import MemoryRef, MemorySpace
+
+
+class Operand:
+    """One input or output of a pipeline.
+
+    Args:
+        name: how errors call it, such as `in_specs[0]`.
+        ref: the array.
+        spec: None for the whole array.
+        slots: how many blocks it holds at a time, unless its spec says otherwise.
+        space: where the slots are, unless its spec says otherwise.
+
+    Fields:
+        turn: when its block becomes another.
+        slots, declared: the slots that it has, and would have if there were steps enough.
+        delay: how many steps behind its last use a slot may be written again; None for what the pipeline says.
+        axes: cluster axes along which the blocks share its copies.
+    """
+
+    def __init__(
+        self, name: str, ref: Reference, spec: BlockSpec | None, steps: Steps, slots: int, space: MemorySpace
+    ) -> None:
+        shape = ref.shape
+        dims = spec.dims if spec is not None and spec.dims is not None else tuple(map(Blocked, shape))
+        if len(dims) != len(shape):
+            raise PalladioValueError(
+                "the block shape has another rank than the array",
+                argument=name,
+                expected=f"{counted(len(shape), 'entry')} for {ref.array}",
+                got=f"{counted(len(dims), 'entry')}: {spec.block_shape if spec else shape}",
+            )
+        self.name = name
+        self.ref = ref
+        self.spec = spec
+        self.dims: tuple[BlockDim, ...] = dims
+        self.walk = Walk(steps, spec.index_map if spec else None, dims, name)
+        self.space = (spec.memory_space if spec else None) or space
+        self.delay: int | None = getattr(spec, "delay_release", None)
+        self.axes: tuple[str, ...] = getattr(spec, "collective_axes", ())
+        self.fill: OOBFillMode | None = getattr(spec, "oob_fill_mode", None)
+        self.turn = self.walk.turn
+        mode = spec.pipeline_mode if spec else None
+        self.lookahead = isinstance(mode, Buffered) and mode.use_lookahead and self.turn is Turn.BY_INDEX
+        self.declared = mode.buffer_count if isinstance(mode, Buffered) else slots
+        self.slots = 1 if self.turn is Turn.NEVER else min(self.declared, steps.known or self.declared)
+
+    def keep_turning(self) -> None:
+        """Give every call of a pipeline blocks of its own: in a chain of them a slot may be in use by the last one."""
+        self.turn = Turn.BY_INDEX if self.turn is Turn.NEVER else self.turn
+        self.slots = self.declared
+
+    @property
+    def block_shape(self) -> tuple[int, ...]:
+        """The shape of a block, squeezed axes left out."""
+        return tuple(dim.block_size for dim in self.dims if not isinstance(dim, Squeezed))
+
+    @property
+    def tracked(self) -> bool:
+        """Whether only the run knows how many blocks there were before a step."""
+        return self.turn is Turn.BY_INDEX
+
+    @property
+    def label(self) -> str:
+        """What reports and timelines call its slots."""
+        return f"{self.ref.root.palladio_var.hint or 'array'}_blocks"
+
+    @property
+    def described(self) -> MemoryRef:
+        """The slots, `dtype[slots, *block]`."""
+        shape = (self.slots, *self.block_shape)
+        return MemoryRef(shape, self.ref.dtype, self.space, getattr(self.spec, "transforms", ()))
+
+    def slot(self, step: Any, number: Any) -> Any:
+        """The slot of a block.
+
+        Args:
+            step: a step that uses it, counted from where its slots were last all empty.
+            number: how many blocks came before it since, of an operand that is tracked.
+        """
+        if self.slots == 1:
+            return 0
+        return (number if self.tracked else step) % self.slots
+
+    def window(self, step: Any) -> Reference:
+        """The block of a step in the array. Elements outside are filled when read and dropped when written."""
+        values = iter(self.walk.block(step))
+        cut: list[Any] = []
+        gathered: list[tuple[int, Any]] = []
+        for dim, extent in zip(self.dims, self.ref.shape, strict=True):
+            first = next(values)
+            match dim:
+                case Blocked(size):
+                    cut.append(_slice(first * size, size, extent))
+                case Element(size, (before, _)):
+                    cut.append(_slice(first - before, size, extent))
+                case BoundedSlice(size):
+                    gathered.append((self._axis(cut), _bounded(first, next(values), size)))
+                    cut.append(slice(None))
+                case Indirect():
+                    gathered.append((self._axis(cut), first))
+                    cut.append(slice(None))
+                case Squeezed():
+                    cut.append(first)
+        found = self.ref.at[tuple(cut)]
+        for axis, elements in gathered:
+            found = found.at[(*(slice(None) for _ in range(axis)), elements)]
+        return found
+
+    @staticmethod
+    def _axis(cut: Sequence[Any]) -> int:
+        """The axis that comes behind what was cut so far."""
+        return sum(isinstance(each, (slice, Slice)) for each in cut)
+
+
+def _slice(start: Any, size: int, extent: int) -> Slice:
+    """A slice that may reach outside its axis, which one with a static start may not."""
+    if is_known(start) and not 0 <= start <= extent - size:
+        start = bind(arithmetic.add, np.int32(start), np.int32(0))[0]
+    return Slice(start, size)
+
+
+def _bounded(start: Any, size: Any, most: int) -> Any:
+    """The elements from `start` on, `size` of them, then -1, which is outside of every array."""
+    steps = arange(most)
+    return np.where(steps < size, start + steps, np.int32(-1))
+
+
+@dataclass
+class Passed:
+    """An array that the body gets as it is."""
+
+    ref: Reference
+
+
+class Arrays:
+    """The operands of a pipeline, and how its body sees them.
+
+    Fields:
+        inputs, outputs: those that the pipeline copies.
+    """
+
+    def __init__(
+        self,
+        steps: Steps,
+        in_specs: Any,
+        out_specs: Any,
+        refs: Sequence[Any],
+        slots: int,
+        space: MemorySpace,
+        passed: Sequence[MemorySpace],
+    ) -> None:
+        ins, outs = _sequence("in_specs", in_specs), _sequence("out_specs", out_specs)
+        if len(refs) != len(ins) + len(outs):
+            raise PalladioValueError(
+                "a pipeline is called with one reference for each spec",
+                expected=f"{counted(len(ins), 'input')} and {counted(len(outs), 'output')}",
+                got=counted(len(refs), "argument"),
+            )
+        self.trees: list[trees.Structure] = []
+        self.all: list[Operand | Passed] = []
+        self.inputs: list[Operand] = []
+        self.outputs: list[Operand] = []
+        parts = (("in_specs", ins, refs[: len(ins)], self.inputs), ("out_specs", outs, refs[len(ins) :], self.outputs))
+        for argument, specs, given, kept in parts:
+            leaves, structure = trees.flatten(tuple(given))
+            self.trees.append(structure)
+            names = trees.leaf_names(tuple(given), argument)
+            found = specs_for(argument, specs, given, len(leaves))
+            for name, ref, spec in zip(names, leaves, found, strict=True):
+                if not isinstance(ref, Reference):
+                    raise PalladioTypeError(
+                        "a pipeline works on references", argument=name, got=f"{type(ref).__name__}: {ref!r:.60}"
+                    )
+                if spec is not None and spec.memory_space in passed:
+                    self.all.append(Passed(ref))
+                    continue
+                operand = Operand(name, ref, spec, steps, slots, space)
+                kept.append(operand)
+                self.all.append(operand)
+
+    def arguments(self, blocks: Sequence[Any]) -> list[Any]:
+        """What the body gets: the slots of the operands, in order, and the arrays that are passed as they are."""
+        rest = iter(blocks)
+        leaves = [each.ref if isinstance(each, Passed) else next(rest) for each in self.all]
+        inputs = self.trees[0].num_leaves
+        return [
+            *trees.unflatten(self.trees[0], leaves[:inputs]),
+            *trees.unflatten(self.trees[1], leaves[inputs:]),
+        ]
+
+
+def _sequence(argument: str, specs: Any) -> tuple[Any, ...]:
+    if isinstance(specs, BlockSpec) or specs is no_block_spec:
+        return (specs,)
+    if not isinstance(specs, (tuple, list)):
+        raise PalladioTypeError("specs are a tuple with one entry per array", argument=argument, got=repr(specs))
+    return tuple(specs)
+
+
+class Carry:
+    """A pytree that goes from step to step: its arrays as a loop's carry, its references as they are."""
+
+    def __init__(self, tree: Any) -> None:
+        self.leaves, self.structure = trees.flatten(tree)
+        self.fixed = [isinstance(leaf, Reference) for leaf in self.leaves]
+
+    @property
+    def arrays(self) -> list[Any]:
+        """What a loop carries."""
+        return [leaf for leaf, fixed in zip(self.leaves, self.fixed, strict=True) if not fixed]
+
+    def tree(self, arrays: Sequence[Any]) -> Any:
+        """The pytree with these arrays."""
+        rest = iter(arrays)
+        leaves = [leaf if fixed else next(rest) for leaf, fixed in zip(self.leaves, self.fixed, strict=True)]
+        return trees.unflatten(self.structure, leaves)
+
+    def returned(self, result: Any, carried: Sequence[Any], what: str) -> list[Any]:
+        """The arrays of what the body made of `carried`: such a pytree, with the same references."""
+        leaves, structure = trees.flatten(result)
+        if structure != self.structure:
+            raise PalladioTypeError(
+                f"the body of {what} must return a carry of the structure that it takes",
+                expected=trees.shown(self.structure),
+                got=trees.shown(structure),
+            )
+        for new, old, fixed in zip(leaves, self.leaves, self.fixed, strict=True):
+            if fixed and new is not old:
+                raise PalladioTypeError(
+                    "a reference in the carry goes round as it is", expected=repr(old), got=repr(new)
+                )
+        arrays = [leaf for leaf, fixed in zip(leaves, self.fixed, strict=True) if not fixed]
+        for new, old in zip(arrays, carried, strict=True):
+            given, wanted = convert.array_type(new), convert.array_type(old)
+            weak = convert.is_weak(new) or convert.is_weak(old)
+            if given.shape != wanted.shape or (given.dtype != wanted.dtype and not weak):
+                raise PalladioTypeError(
+                    f"the body of {what} must return the types of its carry", expected=str(wanted), got=str(given)
+                )
+        return arrays

@@ -1,0 +1,275 @@
+"""The pipeline that one thread drives: it starts copies ahead, runs the body on what has come, and stores what leaves.
+
+What is the same wherever it runs stands here; how blocks are copied and awaited, `Transfers` of a target say. A block
+is fetched once for as long as its index stays the same, and stored when its index is about to change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from palladio.base.errors import PalladioTypeError
+from palladio.pipeline.operands import Arrays, Carry, Operand
+from palladio.pipeline.schedule import Steps, Turn, both, counted_in, is_known, least
+from palladio.trace.control import cond, fori_loop, when, while_loop
+from palladio.trace.functions import call_user, counted
+
+ZERO = np.int32(0)
+
+
+class Transfers(Protocol):
+    """How a target moves blocks between an array and its slots."""
+
+    def fetch(self, operand: Operand, step: Any, slot: Any) -> None:
+        """Start copying an input's block of a step into a slot."""
+
+    def arrive(self, group: Sequence[Operand], slot: Any) -> None:
+        """Wait until the blocks of inputs that come together are in a slot."""
+
+    def release(self, operands: Sequence[Operand], due: Any) -> None:
+        """Where a condition holds, slots of these inputs are about to be fetched into."""
+
+    def reuse(self, slots: int, beginning: Sequence[tuple[Operand, Any, Any, Any]]) -> None:
+        """Before the body writes to outputs of so many slots: wait until what the slots held has been stored.
+
+        Args:
+            beginning: of each, whether a block of it begins, its slot, and whether the slot held another block before.
+        """
+
+    def store(self, leaving: Sequence[tuple[Operand, Any, Any]], step: Any) -> None:
+        """Start storing those outputs whose condition holds, from their slots."""
+
+    def finish(self, stored: Sequence[tuple[Operand, Any]]) -> None:
+        """Wait until everything is stored; of each output so many blocks were."""
+
+
+def do_if(condition: Any, function: Callable[..., Any], *args: Any) -> None:
+    """Call a function where a condition holds, known or traced."""
+
+    @when(condition)
+    def _() -> None:
+        function(*args)
+
+
+def together(operands: Sequence[Operand], key: Callable[[Operand], Any]) -> list[list[Operand]]:
+    """The operands that turn alike and share a key; each that is tracked alone."""
+    groups: dict[Any, list[Operand]] = {}
+    for number, operand in enumerate(operands):
+        own = number if operand.turn is Turn.BY_INDEX else None
+        groups.setdefault((operand.turn, own, key(operand)), []).append(operand)
+    return list(groups.values())
+
+
+def called(
+    body: Callable[..., Any], args: Sequence[Any], carry: Carry | None, carried: Sequence[Any], what: str
+) -> list[Any]:
+    """Run a pipeline's body, the carry its last argument if there is one; returns the arrays of the next carry."""
+    if carry is not None:
+        args = [*args, carry.tree(carried)]
+    result = call_user(body, args, {}, f"the body of {what}", counted(len(args), "argument"))
+    if carry is not None:
+        return carry.returned(result, carried, what)
+    if result is not None:
+        raise PalladioTypeError(
+            f"the body of {what} returns nothing where it carries nothing",
+            got=f"{result!r:.60}",
+            hint="give init_carry=, or write to references",
+        )
+    return []
+
+
+class Sequential:
+    """A pipeline of one thread.
+
+    Args:
+        groups: inputs that arrive together.
+        invoke: runs the body on (step, the operands and their slots, arrays of the carry); returns the carry's arrays.
+    """
+
+    def __init__(
+        self,
+        steps: Steps,
+        arrays: Arrays,
+        transfers: Transfers,
+        groups: Sequence[Sequence[Operand]],
+        invoke: Callable[[Any, list[tuple[Operand, Any]], Sequence[Any]], Sequence[Any]],
+    ) -> None:
+        self.steps = steps
+        self.inputs = arrays.inputs
+        self.outputs = arrays.outputs
+        self.operands = [*arrays.inputs, *arrays.outputs]
+        self.transfers = transfers
+        self.groups = [list(group) for group in groups]
+        self.invoke = invoke
+
+    def run(self, carry: Sequence[Any]) -> Sequence[Any]:
+        """Run all steps; returns the last carry."""
+        fixed = [group for group in self.groups if group[0].turn is Turn.NEVER]
+        if fixed:
+
+            @when(self.steps.any)
+            def _() -> None:
+                for operand in (operand for group in fixed for operand in group):
+                    self.transfers.fetch(operand, ZERO, 0)
+
+        fetched = self.prologue()
+        if fixed:
+
+            @when(self.steps.any)
+            def _() -> None:
+                for group in fixed:
+                    self.transfers.arrive(group, 0)
+
+        begun = [ZERO for each in self.operands if each.tracked]
+        begun, _, carry = fori_loop(ZERO, self.steps.count, self.step, (begun, fetched, list(carry)))
+        self.transfers.finish([(each, self._blocks(each, begun)) for each in self.outputs])
+        return carry
+
+    def _blocks(self, operand: Operand, begun: Sequence[Any]) -> Any:
+        """How many blocks of an output there were; not more than its slots count."""
+        if operand.tracked:
+            tracked = [each for each in self.operands if each.tracked]
+            return begun[next(n for n, each in enumerate(tracked) if each is operand)]
+        return self.steps.count
+
+    # Fetching ahead. What the loop carries for it: for each tracked input how many blocks were fetched, and for one
+    # that looks ahead also the step at which to look for the next.
+
+    def prologue(self) -> list[tuple[Any, Any]]:
+        """Fill all slots of the inputs that turn."""
+        turning = [each for each in self.inputs if each.turn is not Turn.NEVER]
+        start = [(ZERO, ZERO) for each in turning if each.tracked]
+        if not turning:
+            return start
+        depth = max(each.slots for each in turning)
+
+        def fill(step: Any, state: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+            rest, found = iter(state), []
+            for operand in turning:
+                free = True if operand.slots == depth else step < operand.slots
+                if operand.lookahead:
+                    found.append(self.fetch_next(operand, free, next(rest)))
+                elif operand.tracked:
+                    found.append((self.fetch_tracked(operand, step, free, next(rest)[0]), ZERO))
+                else:
+                    self.fetch_if(operand, step, both(free, operand.walk.begins(step)), operand.slot(step, None))
+            return found
+
+        return list(fori_loop(ZERO, least(depth, self.steps.count), fill, start))
+
+    def fetch_if(self, operand: Operand, step: Any, condition: Any, slot: Any) -> None:
+        """Fetch a block where a condition holds."""
+
+        @when(condition)
+        def _() -> None:
+            self.transfers.fetch(operand, step, slot)
+
+    def fetch_tracked(self, operand: Operand, step: Any, condition: Any, number: Any) -> Any:
+        """Fetch the block of a step where a condition holds and it begins there; returns the blocks fetched so far."""
+        begins = both(condition, operand.walk.begins(step))
+        self.fetch_if(operand, step, begins, operand.slot(step, number))
+        return counted_in(number, begins)
+
+    def fetch_next(self, operand: Operand, condition: Any, state: tuple[Any, Any]) -> tuple[Any, Any]:
+        """Fetch the next block that there is, however many steps ahead, where a condition holds."""
+        number, cursor = state
+        count = self.steps.count
+
+        def search(at: Any) -> Any:
+            def still(candidate: Any) -> Any:
+                return (candidate < count) & ~operand.walk.begins(least(candidate, count - 1))
+
+            return while_loop(still, lambda candidate: candidate + 1, at)
+
+        found = _where(condition, search, cursor)
+        exists = both(condition, found < count)
+        self.fetch_if(operand, found, exists, operand.slot(found, number))
+        return counted_in(number, exists), _where(exists, lambda at: at + 1, found)
+
+    # One step.
+
+    def step(self, step: Any, state: tuple[list[Any], list[tuple[Any, Any]], list[Any]]) -> Any:
+        """Wait for the step's blocks, run the body, store what leaves, fetch what comes."""
+        begun, fetched, carry = state
+        counts = iter(begun)
+        numbers: dict[int, Any] = {}
+        begins = {id(each): each.walk.begins(step) for each in self.operands}
+        for operand in self.operands:
+            if operand.tracked:
+                numbers[id(operand)] = counted_in(next(counts), begins[id(operand)])
+        slots = {id(each): each.slot(step, numbers[id(each)] - 1 if each.tracked else None) for each in self.operands}
+        for group in self.groups:
+            if group[0].turn is not Turn.NEVER:
+                self._arrive(group, begins[id(group[0])], slots[id(group[0])])
+        self._reuse(step, begins, numbers, slots)
+        carry = list(self.invoke(step, [(each, slots[id(each)]) for each in self.operands], carry))
+        leaving = [(each, each.walk.ends(step), slots[id(each)]) for each in self.outputs]
+        if leaving:
+            self.transfers.store(leaving, step)
+        fetched = self._refill(step, fetched)
+        return [numbers[id(each)] for each in self.operands if each.tracked], fetched, carry
+
+    def _arrive(self, group: Sequence[Operand], begins: Any, slot: Any) -> None:
+        @when(begins)
+        def _() -> None:
+            self.transfers.arrive(group, slot)
+
+    def _reuse(self, step: Any, begins: dict[int, Any], numbers: dict[int, Any], slots: dict[int, Any]) -> None:
+        """Before the body writes to slots: those that held other blocks must have been stored."""
+        turning = [each for each in self.outputs if each.turn is not Turn.NEVER]
+        for depth in sorted({each.slots for each in turning}):
+            found = []
+            for each in turning:
+                if each.slots == depth:
+                    used = numbers[id(each)] > depth if each.tracked else step >= depth
+                    found.append((each, begins[id(each)], slots[id(each)], used))
+            self.transfers.reuse(depth, found)
+
+    def _refill(self, step: Any, fetched: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+        """Fetch into the slots that the step, or one before it, has used for the last time."""
+        rest, found = iter(fetched), []
+        groups: dict[tuple[int, int], list[Operand]] = {}
+        for operand in self.inputs:
+            if operand.turn is not Turn.NEVER:
+                groups.setdefault((operand.slots, operand.delay or 0), []).append(operand)
+        states = {id(each): next(rest) for each in self.inputs if each.tracked}
+        for (depth, delay), operands in groups.items():
+            target = step + (depth - delay)
+            due = both(True if delay == 0 else step >= delay, target < self.steps.count)
+            self._refill_group(operands, step, target, due, states)
+        found = [states[id(each)] for each in self.inputs if each.tracked]
+        return found
+
+    def _refill_group(
+        self, operands: Sequence[Operand], step: Any, target: Any, due: Any, states: dict[int, tuple[Any, Any]]
+    ) -> None:
+        self.transfers.release(operands, due)
+        steady = [each for each in operands if each.turn is Turn.EVERY_STEP]
+        if steady:
+
+            @when(due)
+            def _() -> None:
+                for operand in steady:
+                    self.transfers.fetch(operand, target, operand.slot(target, None))
+
+        clamped = least(target, self.steps.count - 1)
+        for operand in operands:
+            if operand.turn is Turn.EVERY_STEP:
+                continue
+            if operand.lookahead:
+                behind = step - (operand.delay or 0)
+                free = operand.walk.ends(np.maximum(behind, 0)) & (behind >= 0)
+                states[id(operand)] = self.fetch_next(operand, free, states[id(operand)])
+            else:
+                number = self.fetch_tracked(operand, clamped, due, states[id(operand)][0])
+                states[id(operand)] = number, ZERO
+
+
+def _where(condition: Any, function: Callable[[Any], Any], value: Any) -> Any:
+    """The function of a value where a condition holds, else the value."""
+    if is_known(condition):
+        return function(value) if condition else value
+    return cond(condition, function, lambda same: same, value)

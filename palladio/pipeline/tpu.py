@@ -1,0 +1,250 @@
+"""`emit_pipeline` of the TPU: one core copies by DMA, computes and stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from palladio.array import convert
+from palladio.base.calls import checked_call
+from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
+from palladio.ir.bind import bind
+from palladio.ops.threads import copy as ops
+from palladio.pipeline.operands import Arrays, Operand
+from palladio.pipeline.params import GridDimensionSemantics
+from palladio.pipeline.schedule import Steps, both, is_known
+from palladio.pipeline.sequential import Sequential, called, do_if
+from palladio.trace.control import run_scoped, when
+from palladio.trace.functions import require_function
+from palladio.trace.grid import GridAxes, axis_index, axis_size, enclosing_axes, grid_axes, num_programs, program_id
+from palladio.trace.reference import Reference, reached
+from palladio.types import dtypes
+from palladio.types.scratch import SemaphoreType
+from palladio.types.types import ANY, CMEM, HBM, HOST, SCALAR, VMEM, VMEM_SHARED
+
+PASSED = (ANY, HBM, HOST)
+BUFFERS = (VMEM, SCALAR, CMEM, VMEM_SHARED)
+SLOTS = 2
+_PARALLEL = ("parallel", "core_parallel", "subcore_parallel")
+
+
+class _Copies:
+    """Blocks move by DMA; a semaphore for each slot counts their bytes."""
+
+    def __init__(self, arrays: Arrays, refs: Mapping[str, Any]) -> None:
+        operands = (*arrays.inputs, *arrays.outputs)
+        self.buffers = {id(each): ref[each.label] for each, ref in zip(operands, refs["buffers"], strict=True)}
+        self.semaphores = {id(each): ref for each, ref in zip(operands, refs["semaphores"], strict=True)}
+
+    def _start(self, operand: Operand, source: Reference, target: Reference, slot: Any) -> None:
+        roots, stacks, operands = reached(source, target, self.semaphores[id(operand)].at[slot])
+        bind(ops.dma_start, *roots, *operands, transforms=stacks, clip=True)
+
+    def _wait(self, operand: Operand, slot: Any) -> None:
+        (root,), (stack,), operands = reached(self.semaphores[id(operand)].at[slot])
+        amount = int(np.prod(operand.block_shape)) * operand.ref.dtype.itemsize
+        bind(ops.dma_wait, root, *operands, transforms=stack, amount=amount)
+
+    def fetch(self, operand: Operand, step: Any, slot: Any) -> None:
+        self._start(operand, operand.window(step), self.buffers[id(operand)].at[slot], slot)
+
+    def arrive(self, group: Sequence[Operand], slot: Any) -> None:
+        for operand in group:
+            self._wait(operand, slot)
+
+    def release(self, operands: Sequence[Operand], due: Any) -> None:
+        """Nobody else reads a core's slots."""
+
+    def reuse(self, slots: int, beginning: Sequence[tuple[Operand, Any, Any, Any]]) -> None:
+        for operand, begins, slot, held in beginning:
+            do_if(both(begins, held), self._wait, operand, slot)
+
+    def store(self, leaving: Sequence[tuple[Operand, Any, Any]], step: Any) -> None:
+        for operand, condition, slot in leaving:
+
+            @when(condition)
+            def _(operand: Operand = operand, slot: Any = slot) -> None:
+                self._start(operand, self.buffers[id(operand)].at[slot], operand.window(step), slot)
+
+    def finish(self, stored: Sequence[tuple[Operand, Any]]) -> None:
+        for operand, blocks in stored:
+            for slot in range(operand.slots):
+                used = bool(blocks > slot) if is_known(blocks) else blocks > slot
+                do_if(used, self._wait, operand, slot)
+
+
+@checked_call
+def emit_pipeline(
+    body: Callable[..., None],
+    *,
+    grid: Any,
+    in_specs: Any = (),
+    out_specs: Any = (),
+    core_axis: int | Sequence[int] | None = None,
+    core_axis_name: str | Sequence[str] | None = None,
+    dimension_semantics: Sequence[Any] | None = None,
+    no_pipelining: bool = False,
+    trace_scopes: bool = True,
+    _explicit_indices: bool = False,
+) -> Callable[..., None]:
+    """A function of references that runs `body` on their blocks, copying ahead and storing behind.
+
+    For each point of the grid, the last axis fastest, the body gets a reference in `pltpu.VMEM` to a block of each
+    input and each output. A block of an input is copied once for as long as its index stays the same. A block of an
+    output stays where it is for as long as its index stays the same, so that the body can accumulate in it, and is
+    stored when its index is about to change. What it holds first is not initialised. In the body, `program_id` and
+    `num_programs` are those of this grid.
+
+    Args:
+        body: `body(*in_refs, *out_refs, *scratches)`, which returns nothing.
+        grid: sizes, integers or traced scalars.
+        in_specs, out_specs: a `BlockSpec` for each reference, or a pytree of them for a pytree of references. Two slots
+            for each; `pipeline_mode=pl.Buffered(n)` gives n of them, with `use_lookahead` filled with the next blocks
+            however many steps ahead they begin. `memory_space=pl.ANY` passes an array whole.
+        core_axis, core_axis_name: axes of the enclosing grid, by number, or of the mesh, by name: each core along them
+            runs a part of the grid, cut along an axis that `dimension_semantics` calls parallel.
+        dimension_semantics: "parallel" or "arbitrary" for each axis of the grid.
+        no_pipelining: one slot for each operand.
+        trace_scopes: accepted; without effect.
+        _explicit_indices: the body gets the point, a tuple of i32[], before the references.
+
+    Returns:
+        A function of the references, and by keyword `scratches`, references that the body gets behind the others.
+
+    Raises:
+        PalladioTypeError: what is no function, spec or reference.
+        PalladioValueError: grid sizes below 1, other structures of specs than of references, cores without a parallel
+            axis.
+    """
+    with at_call():
+        require_function(body, "what a pipeline runs", "body")
+        whole = Steps(grid)
+        semantics = _semantics(dimension_semantics, len(whole.sizes))
+
+    def pipeline(*refs: Any, scratches: Sequence[Any] = ()) -> None:
+        with at_call():
+            steps = _part(whole, semantics, core_axis, core_axis_name)
+            arrays = Arrays(steps, in_specs, out_specs, refs, 1 if no_pipelining else SLOTS, VMEM, PASSED)
+            for operand in (*arrays.inputs, *arrays.outputs):
+                if operand.space not in BUFFERS:
+                    raise PalladioValueError(
+                        "a pipeline of the TPU copies to the memory of a core",
+                        argument=operand.name,
+                        expected="pltpu.VMEM or pltpu.SMEM, or pl.ANY for an array that the body gets whole",
+                        got=f"memory space {operand.space}",
+                    )
+                if no_pipelining:
+                    operand.slots = 1
+            _run(body, steps, whole, arrays, tuple(scratches), _explicit_indices)
+
+    return pipeline
+
+
+def _run(
+    body: Callable[..., None], steps: Steps, whole: Steps, arrays: Arrays, scratches: tuple[Any, ...], explicit: bool
+) -> None:
+    operands = (*arrays.inputs, *arrays.outputs)
+    described = {
+        "buffers": [{each.label: each.described} for each in operands],
+        "semaphores": [SemaphoreType.DMA((each.slots,)) for each in operands],
+    }
+
+    def scoped(refs: Any) -> None:
+        copies = _Copies(arrays, refs)
+
+        def invoke(step: Any, slots: Sequence[tuple[Operand, Any]], carried: Sequence[Any]) -> Sequence[Any]:
+            blocks = [copies.buffers[id(each)].at[slot] for each, slot in slots]
+            indices = steps.indices(step)
+            args = [*arrays.arguments(blocks), *scratches]
+            outer = enclosing_axes()
+            inner = GridAxes(
+                (*indices, *outer.ids), (*whole.sizes, *outer.sizes), (*[None] * len(indices), *outer.names)
+            )
+            with grid_axes(inner):
+                return called(body, [indices, *args] if explicit else args, None, (), "emit_pipeline")
+
+        Sequential(steps, arrays, copies, [[each] for each in arrays.inputs], invoke).run([])
+
+    run_scoped(scoped, described)
+
+
+# Dealing out the grid to cores.
+
+
+def _semantics(given: Sequence[Any] | None, rank: int) -> list[str]:
+    if given is None:
+        return ["arbitrary"] * rank
+    if len(given) != rank:
+        raise PalladioValueError(
+            "one entry for each axis of the grid", argument="dimension_semantics", expected=rank, got=len(given)
+        )
+    found = [each.value if isinstance(each, GridDimensionSemantics) else each for each in given]
+    for each in found:
+        if each not in (*_PARALLEL, "arbitrary"):
+            raise PalladioValueError("an axis is parallel or arbitrary", argument="dimension_semantics", got=repr(each))
+    return found
+
+
+def _cores(core_axis: Any, core_axis_name: Any) -> tuple[Any, Any] | None:
+    """The number of this core among those that share the grid, and how many they are."""
+    if core_axis is not None and core_axis_name is not None:
+        raise PalladioValueError("cores are named by core_axis or by core_axis_name", argument="core_axis")
+    given = core_axis if core_axis_name is None else core_axis_name
+    if given is None:
+        return None
+    index: Any = 0
+    count: Any = 1
+    named = core_axis is None
+    for axis in given if isinstance(given, (tuple, list)) else (given,):
+        if not isinstance(axis, str if named else int):
+            raise PalladioTypeError(
+                "core_axis is the number of a grid's axis, core_axis_name the name of a mesh's",
+                argument="core_axis_name" if named else "core_axis",
+                got=repr(axis),
+            )
+        size, here = _along(axis)
+        index = index * size + here
+        count = count * size
+    return index, count
+
+
+def _along(axis: str | int) -> tuple[Any, Any]:
+    """The size of an axis, and where this core is on it."""
+    if isinstance(axis, str):
+        return axis_size(axis), axis_index(axis)
+    return num_programs(axis), program_id(axis)
+
+
+def _part(whole: Steps, semantics: Sequence[str], core_axis: Any, core_axis_name: Any) -> Steps:
+    """The steps of this core."""
+    cores = _cores(core_axis, core_axis_name)
+    if cores is None or (is_known(cores[1]) and cores[1] == 1):
+        return whole
+    index, count = cores
+    parallel = [axis for axis, each in enumerate(semantics) if each in _PARALLEL]
+    if not parallel:
+        raise PalladioValueError(
+            "cores share a grid along an axis that is parallel",
+            argument="dimension_semantics",
+            expected='"parallel" for one axis at least',
+            got=", ".join(semantics),
+        )
+    even = [
+        axis for axis in parallel if is_known(whole.sizes[axis]) and is_known(count) and whole.sizes[axis] % count == 0
+    ]
+    axis = even[0] if even else max(parallel, key=lambda each: _known_size(whole.sizes[each]))
+    size = whole.sizes[axis]
+    if even:
+        own, first = size // count, index * (size // count)
+    else:
+        share, rest = size // count, size % count
+        own = share + convert.cast(index < rest, dtypes.INT32)
+        first = index * share + np.minimum(index, rest)
+    sizes = (*whole.sizes[:axis], own, *whole.sizes[axis + 1 :])
+    return Steps(sizes, {axis: first})
+
+
+def _known_size(size: Any) -> int:
+    return size if is_known(size) else 0

@@ -1,0 +1,64 @@
+"""Barriers in a kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from palladio.ir.bind import bind
+from palladio.ops.threads import barrier as ops
+from palladio.trace.gpu.copies import predicate_of
+from palladio.trace.reference import reached, require_reference
+from palladio.types.attributes import Named
+
+
+def barrier_arrive(barrier: Any, *, predicate: Any = None) -> None:
+    """Arrive at a barrier, once, without waiting.
+
+    Args:
+        barrier: one barrier; of several, `barriers.at[i]`.
+        predicate: a scalar bool; where it is false nothing arrives.
+
+    Raises:
+        PalladioTypeError: what is no barrier, or several; a predicate that is no bool[].
+    """
+    (root,), (stack,), operands = reached(require_reference(barrier, "barrier"))
+    bind(ops.barrier_arrive, root, predicate_of(predicate), *operands, transforms=stack)
+
+
+def barrier_wait(barrier: Any) -> None:
+    """Wait for the next completion of a barrier that this thread has not seen yet.
+
+    Raises:
+        PalladioTypeError: what is no barrier, or several.
+    """
+    (root,), (stack,), operands = reached(require_reference(barrier, "barrier"))
+    bind(ops.barrier_wait, root, *operands, transforms=stack)
+
+
+def barrier_test(barrier: Any) -> Any:
+    """Whether the next completion that this thread has not seen yet has come: bool[]. If so, it has now seen it.
+
+    Raises:
+        PalladioTypeError: what is no barrier, or several.
+    """
+    (root,), (stack,), operands = reached(require_reference(barrier, "barrier"))
+    return bind(ops.barrier_test, root, *operands, transforms=stack)[0]
+
+
+def barrier_arrive_and_wait(barrier: Any) -> None:
+    """Arrive at a barrier and wait for the completion.
+
+    At a `NamedBarrier` (PTX `bar.sync`) it is that of the phase under way, at another barrier the next one that this
+    thread has not seen yet.
+
+    Raises:
+        PalladioTypeError: what is no barrier, or several.
+    """
+    reference = require_reference(barrier, "barrier")
+    root = reference.root.palladio_type
+    if root.attribute(Named) is None:
+        barrier_arrive(barrier)
+        barrier_wait(barrier)
+        return
+    (ref,), (stack,), operands = reached(reference)
+    bind(ops.barrier_sync, ref, *operands, transforms=stack)

@@ -1,0 +1,185 @@
+"""Grid axes that nobody called parallel are spread where their steps cannot depend on each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import palladio as pl
+import palladio.numpy as jnp
+import palladio.tpu as pltpu
+from palladio.call.pallas_call import PREPARED
+from palladio.cpu.analysis.parallelize import spread
+from palladio.driver.capture import prepared_programs
+from palladio.ir.core import walk
+
+X = np.random.default_rng(0).standard_normal((8, 8), np.float32)
+ROWS = pl.BlockSpec((2, 8), lambda i: (i, 0))
+SQUARE = pl.ShapeDtypeStruct(X.shape, X.dtype)
+
+
+def spread_axes(call: Callable[..., Any], *arrays: Any) -> tuple[bool, ...]:
+    """Which axes of the grid of a call are spread; compiled, it gives what the evaluator does."""
+    PREPARED.clear()
+    with prepared_programs() as found, pl.executor("reference"):
+        expected = call(*arrays)
+    with pl.executor("cpu"):
+        np.testing.assert_allclose(call(*arrays), expected, atol=1e-5)
+    (eqn,) = [eqn for eqn in walk(found[0]) if eqn.op.name == "grid_call"]
+    return spread(eqn.params["grid"], eqn.params["kernel"]).parallel
+
+
+def twice(x: Any, out: Any) -> None:
+    out[...] = x[...] * 2
+
+
+def by_rows(kernel: Callable[..., None], **options: Any) -> Callable[..., Any]:
+    return pl.pallas_call(kernel, SQUARE, **{"grid": (4,), "in_specs": [ROWS], "out_specs": ROWS} | options)
+
+
+def test_steps_with_blocks_of_their_own_are_spread() -> None:
+    assert spread_axes(by_rows(twice), X) == (True,)
+
+
+def test_what_the_author_says_stands() -> None:
+    params = pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary"))
+    spec = pl.BlockSpec((4, 4), lambda i, j: (i, j))
+    call = pl.pallas_call(twice, SQUARE, grid=(2, 2), in_specs=[spec], out_specs=spec, compiler_params=params)
+    assert spread_axes(call, X) == (True, False)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [lambda i: (0, 0), lambda i: (i // 2, 0), lambda i: (3 - i, 0)],
+    ids=["one block", "two steps a block", "not the index itself"],
+)
+def test_steps_that_may_share_a_block_are_not(index: Callable[..., Any]) -> None:
+    assert spread_axes(by_rows(twice, out_specs=pl.BlockSpec((2, 8), index)), X) == (False,)
+
+
+def test_overlapping_blocks_are_not() -> None:
+    def add(x: Any, out: Any) -> None:
+        out[...] = out[...] + x[...]
+
+    rows = pl.BlockSpec((pl.Element(4), 8), lambda i: (i, 0))
+    call = pl.pallas_call(
+        lambda x, _, out: add(x, out),
+        SQUARE,
+        grid=(5,),
+        in_specs=[rows, rows],
+        out_specs=rows,
+        input_output_aliases={1: 0},
+    )
+    assert spread_axes(call, X, X) == (False,)
+
+
+def product(x: Any, y: Any, out: Any, total: Any) -> None:
+    @pl.when(pl.program_id(2) == 0)
+    def _() -> None:
+        total[...] = jnp.zeros_like(total)
+
+    total[...] += x[...] @ y[...]
+
+    @pl.when(pl.program_id(2) == pl.num_programs(2) - 1)
+    def _() -> None:
+        out[...] = total[...]
+
+
+def tiled(kernel: Callable[..., None], x: Any = X) -> Callable[..., Any]:
+    return pl.pallas_call(
+        kernel,
+        SQUARE,
+        grid=(2, 2, 2),
+        in_specs=[pl.BlockSpec((4, 4), lambda i, j, k: (i, k)), pl.BlockSpec((4, 4), lambda i, j, k: (k, j))],
+        out_specs=pl.BlockSpec((4, 4), lambda i, j, k: (i, j)),
+        scratch_shapes=[pltpu.VMEM((4, 4), np.float32)],
+    )
+
+
+def test_a_product_is_spread_over_its_tiles_and_not_over_their_depth() -> None:
+    assert spread_axes(tiled(product), X, X) == (True, True, False)
+
+
+def test_scratch_that_goes_on_from_tile_to_tile_is_not() -> None:
+    def kernel(x: Any, y: Any, out: Any, total: Any) -> None:
+        @pl.when((pl.program_id(0) == 0) & (pl.program_id(1) == 0) & (pl.program_id(2) == 0))
+        def _() -> None:
+            total[...] = jnp.zeros_like(total)
+
+        total[...] += x[...] @ y[...]
+        out[...] = total[...]
+
+    assert spread_axes(tiled(kernel), X, X) == (False, False, False)
+
+
+def carried(x: Any, out: Any, total: Any) -> None:
+    @pl.when(pl.program_id(0) == 0)
+    def _() -> None:
+        total[...] = x[...]
+
+    @pl.when(pl.program_id(0) > 0)
+    def _() -> None:
+        total[...] += 1
+
+    out[...] = total[...]
+
+
+@pytest.mark.parametrize(("outer", "inner"), [(3, False), (1, True)])
+def test_scratch_that_steps_of_other_tasks_change_in_between_is_not(outer: int, inner: bool) -> None:
+    rows = pl.BlockSpec((2, 8), lambda i, j: (j, 0))
+    scratch = [pltpu.VMEM((2, 8), np.float32)]
+    call = by_rows(carried, grid=(outer, 4), in_specs=[rows], out_specs=rows, scratch_shapes=scratch)
+    assert spread_axes(call, X) == (False, inner)
+
+
+def test_scratch_that_every_step_stores_may_have_others_in_between() -> None:
+    def kernel(x: Any, out: Any, total: Any) -> None:
+        total[...] = x[...] * 2
+        out[...] = total[...] + 1
+
+    rows = pl.BlockSpec((2, 8), lambda i, j: (j, 0))
+    scratch = [pltpu.VMEM((2, 8), np.float32)]
+    call = by_rows(kernel, grid=(3, 4), in_specs=[rows], out_specs=rows, scratch_shapes=scratch)
+    assert spread_axes(call, X) == (False, True)
+
+
+def test_scratch_of_which_a_part_is_stored_is_not() -> None:
+    def kernel(x: Any, y: Any, out: Any, total: Any) -> None:
+        total[0:2, :] = x[0:2, :]
+
+        @pl.when((pl.program_id(0) == 0) & (pl.program_id(1) == 0) & (pl.program_id(2) == 0))
+        def _() -> None:
+            total[2:4, :] = y[2:4, :]
+
+        out[...] = total[...]
+
+    assert spread_axes(tiled(kernel), X, X) == (False, False, False)
+
+
+def test_scratch_that_the_first_step_leaves_alone_is_not() -> None:
+    def kernel(x: Any, y: Any, out: Any, total: Any) -> None:
+        @pl.when(pl.program_id(2) == 1)
+        def _() -> None:
+            out[...] = jnp.where(jnp.isnan(total[...]), 0, total[...]) + y[...]
+            total[...] = x[...]
+
+    assert spread_axes(tiled(kernel), X, X) == (False, False, False)
+
+
+def test_steps_that_print_keep_their_order(capfd: pytest.CaptureFixture[str]) -> None:
+    def kernel(x: Any, out: Any) -> None:
+        pl.debug_print("{}", pl.program_id(0))
+        out[...] = x[...]
+
+    assert spread_axes(by_rows(kernel), X) == (False,)
+
+
+def test_steps_that_write_to_an_input_keep_their_order() -> None:
+    def kernel(x: Any, out: Any) -> None:
+        out[...] = x[...]
+        x[...] = x[...] + 1
+
+    assert spread_axes(by_rows(kernel, in_specs=[pl.BlockSpec((2, 8), lambda i: (0, 0))]), X) == (False,)
