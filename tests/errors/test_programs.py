@@ -36,6 +36,31 @@ TEXTS = {
     "program f(x:i32[], x:i32[]) { return }": "line 1: the name is defined twice\n  got:      x",
     "program f() {\n  return y\n}": "line 2: the name is not defined\n  got:      y",
     "program f(x:c64[]) { return x }": "line 1: no dtype has this name\n  got:      c64",
+    **{
+        f"program f(x:f32[{size}]) {{ return }}": (
+            f"line 1: a size is an integer from 0 to 2**63 - 1\n  got:      {size}"
+        )
+        for size in ("-4", "1.5", "None", "1e999", "True", "inf", "9223372036854775808")
+    },
+    "program f(x:f32[007]) { return }": "line 1: this number does not parse\n  got:      007",
+    f"program f(x:f32[{'9' * 5000}]) {{ return }}": f"line 1: this number does not parse\n  got:      {'9' * 40}...",
+    "program f() { return 1e999:f32 }": (
+        "line 1: this number is beyond float64; infinity is written inf\n  got:      1e999"
+    ),
+    "program f() { return -1e39:f32 }": "line 1: f32 does not hold this number\n  got:      -1e39",
+    "program f() { return 300:u8 }": "line 1: u8 does not hold this number\n  got:      300",
+    "program f() { return nan:i32 }": "line 1: i32 does not hold this number\n  got:      nan",
+    "program f() { return None:f32 }": "line 1: f32 does not hold this number\n  got:      None",
+    f"program f() {{ return {'-' * 5000}1:i32 }}": (
+        "line 1: program text does not parse\n  expected: number\n  got:      -"
+    ),
+    f"program f() {{ exp {{a={'(' * 5000}": "line 1: programs or parentheses are nested too deep to be read",
+    f"program f() {{ {'scope {body=program a() { ' * 3000}": (
+        "line 1: programs or parentheses are nested too deep to be read"
+    ),
+    "program f() { exp {a='\\x'} return }": "line 1: this string does not parse\n  got:      '\\x'",
+    "program f": "line 1: program text does not parse\n  expected: (\n  got:      end of text",
+    "program f() {\na": "line 2: no operation has this name\n  got:      a",
     "program f(x:ref<moon, f32[]>) { return }": "line 1: no memory space has this name\n  got:      moon",
 }
 
@@ -65,6 +90,11 @@ LINES = {
     "a:f32[2] = load r[0:1:0, 0]": (
         "a slice of axis 0 needs a size of at least 0 and a stride of at least 1\n  got:      size 1, stride 0"
     ),
+    "a:f32[2] = load r[0:1.5, 0]": ("line 2: the end of a slice is an integer from 0 to 2**63 - 1\n  got:      1.5"),
+    "a:f32[2] = load r[0:2:-1, 0]": "line 2: the step of a slice is an integer from 0 to 2**63 - 1\n  got:      -1",
+    "a:f32[] = load r[1e999, 0]": "line 2: an index is an integer from 0 to 2**63 - 1\n  got:      1e999",
+    "a:f32[6] = load r.reshape(-1)": "line 2: a size is an integer from 0 to 2**63 - 1\n  got:      -1",
+    "a:f32[3,2] = load r.transpose(None, 0)": "line 2: an axis is an integer from 0 to 2**63 - 1\n  got:      None",
     "a:f32[2] = load r[i:1, 0]": "line 2: a slice of dynamic start is written start:+size",
     "a:f32[2] = load r[0:2, b]": "an index must be an integer or an integer array\n  got:      bool[]",
     "a:f32[2] = load r.turn(1)": "line 2: no transform has this name\n  got:      turn",
@@ -117,6 +147,10 @@ LINES = {
     ),
     "a:f32[] = scope {body=program a() {\n return 1.0:f32 }, allocations=(moon(1),)}": (
         "line 3: no record has this name\n  got:      moon"
+    ),
+    "launch {launch=Launch(stages=2)}": "line 2: Launch takes other fields\n  got:      Launch.__init__() got an",
+    "a:f32[2,2] = dot_general x, x {contracting=7, batch=((), ()), dtype=f32}": (
+        "line 2: dot_general takes other inputs or parameters\n  got:      'int' object is not subscriptable"
     ),
 }
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 import inspect
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from palladio.base.errors import ParseError, attach
+import numpy as np
+
+from palladio.base.errors import InternalError, PalladioError, ParseError
 from palladio.ir.bind import form
 from palladio.ir.core import Atom, Eqn, Literal, Op, Program, Var
 from palladio.types import dtypes
@@ -56,7 +59,10 @@ def parse_program(text: str, ops: Mapping[str, Op], records: Mapping[str, type] 
         PalladioError: if an equation breaks its operation's type rule.
     """
     parser = _Parser(_tokens(text), ops, records or {})
-    program = parser.program()
+    try:
+        program = parser.program()
+    except RecursionError:
+        raise ParseError(f"line {parser.token.line}: programs or parentheses are nested too deep to be read") from None
     parser.expect("end")
     return program
 
@@ -75,6 +81,36 @@ def _tokens(text: str) -> list[_Token]:
     return [*tokens, _Token("end", "end of text", line)]
 
 
+def _value(token: _Token) -> Any:
+    """The number or the text that a token writes."""
+    try:
+        value = ast.literal_eval(token.text)
+    except (SyntaxError, ValueError):
+        raise ParseError(f"line {token.line}: this {token.kind} does not parse", got=_short(token.text)) from None
+    if value == math.inf:
+        raise ParseError(f"line {token.line}: this number is beyond float64; infinity is written inf", got=token.text)
+    return value
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong inside, without the plea for a report."""
+    return str(error.__cause__ or error.args[0])
+
+
+def _holds(dtype: dtypes.DType, value: Any) -> bool:
+    """Whether a literal of a dtype can be written so: an integer in its range, a float that does not overflow."""
+    if dtypes.is_float(dtype):
+        largest = float(dtypes.finfo(dtype).max)
+        return isinstance(value, (int, float)) and (not math.isfinite(value) or abs(value) <= largest)
+    if dtype == dtypes.BOOL:
+        return value in (0, 1)
+    return isinstance(value, int) and np.iinfo(dtype).min <= value <= np.iinfo(dtype).max
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else text[:40] + "..."
+
+
 class _Parser:
     """A recursive-descent parser over one token list."""
 
@@ -88,6 +124,11 @@ class _Parser:
     @property
     def token(self) -> _Token:
         return self.tokens[self.position]
+
+    @property
+    def following(self) -> _Token:
+        """The token after this one; behind the last there is only its like."""
+        return self.tokens[min(self.position + 1, len(self.tokens) - 1)]
 
     def at(self, *texts: str) -> bool:
         return self.token.text in texts and self.token.kind != "string"
@@ -160,7 +201,7 @@ class _Parser:
     def equation(self) -> Eqn:
         line = self.token.line
         outputs = []
-        if self.tokens[self.position + 1].text == ":":
+        if self.following.text == ":":
             outputs = self.some(self.declaration)
             self.expect("=")
         name = self.expect("name")
@@ -174,12 +215,15 @@ class _Parser:
             inspect.signature(op.type).bind(*inputs, **params)
         except TypeError as error:
             raise ParseError(f"line {line}: {name} takes other inputs or parameters", got=str(error)) from None
-        with attach(None, f"reading line {line}"):
+        try:
             eqn = form(op, inputs, params, None)
+            types = [str(var.type) for var in eqn.outputs]
+        except (InternalError, KeyError) as error:  # a rule that was given another kind of thing than it takes
+            raise ParseError(f"line {line}: {name} takes other inputs or parameters", got=_reason(error)) from None
         if [var.type for var in eqn.outputs] != [var.type for var in outputs]:
             raise ParseError(
                 f"line {line}: the declared output types are not those of {name}",
-                expected=", ".join(str(var.type) for var in eqn.outputs),
+                expected=", ".join(types),
                 got=", ".join(str(var.type) for var in outputs),
             )
         return Eqn(op, eqn.inputs, tuple(outputs), eqn.params, eqn.effects, None)
@@ -208,14 +252,20 @@ class _Parser:
         return name, self.param()
 
     def atom(self) -> Atom:
-        if self.token.kind == "name" and self.tokens[self.position + 1].text != ":":
+        if self.token.kind == "name" and self.following.text != ":":
             line, name = self.token.line, self.expect("name")
             if name not in self.scope:
                 raise ParseError(f"line {line}: the name is not defined", got=name)
             return self.scope[name]
+        start = self.position
         value = self.literal()
+        text = "".join(token.text for token in self.tokens[start : self.position])
         self.expect(":")
-        return Literal(value, self.named("dtype", dtypes.SHORT_NAMES))
+        line = self.token.line
+        dtype = self.named("dtype", dtypes.SHORT_NAMES)
+        if not _holds(dtype, value):
+            raise ParseError(f"line {line}: {dtypes.short_name(dtype)} does not hold this number", got=_short(text))
+        return Literal(value, dtype)
 
     # Transforms.
 
@@ -239,7 +289,7 @@ class _Parser:
             return Bitcast(dtype)
         if name == "peer":
             return Peer(tuple(self.items(")", lambda: self.block(indices))))
-        numbers = tuple(self.items(")", self.literal))
+        numbers = tuple(self.items(")", lambda: self.integer("a size" if name == "reshape" else "an axis")))
         if name not in ("reshape", "transpose"):
             raise ParseError(f"line {line}: no transform has this name", got=name)
         return Reshape(numbers) if name == "reshape" else Transpose(numbers)
@@ -267,17 +317,17 @@ class _Parser:
         if not self.take(":"):
             return start
         relative = self.take("+")
-        size = self.literal()
+        size = self.integer("the end of a slice")
         if not relative:
             if not isinstance(start, int):
                 raise ParseError(f"line {self.token.line}: a slice of dynamic start is written start:+size")
             size -= start
-        return Slice(start, size, self.literal() if self.take(":") else 1)
+        return Slice(start, size, self.integer("the step of a slice") if self.take(":") else 1)
 
     def position_in_axis(self, indices: list[Atom]) -> int | Operand:
         typed = [token.text for token in self.tokens[self.position + 1 : self.position + 3]]
         if self.token.kind == "number" and not (typed[0] == ":" and typed[1] in dtypes.SHORT_NAMES):
-            return int(self.literal())
+            return self.integer("an index")
         indices.append(self.index_atom())
         return Operand(len(indices) - 1)
 
@@ -302,23 +352,42 @@ class _Parser:
     def array_type(self) -> ArrayType:
         dtype = self.named("dtype", dtypes.SHORT_NAMES)
         self.expect("[")
-        return ArrayType(tuple(self.items("]", self.literal)), dtype)
+        return ArrayType(tuple(self.items("]", lambda: self.integer("a size"))), dtype)
 
     def literal(self) -> Any:
         """A number, inf, nan, True, False or None."""
         if self.take("-"):
-            return -self.literal()
-        words = {"True": True, "False": False, "None": None, "inf": float("inf"), "nan": float("nan")}
-        if self.token.text in words:
-            return words[self.expect("name")]
-        return ast.literal_eval(self.expect("number"))
+            return -self.unsigned()
+        words = {"True": True, "False": False, "None": None}
+        return words[self.expect("name")] if self.token.text in words else self.unsigned()
+
+    def unsigned(self) -> int | float:
+        """A number, inf or nan."""
+        if self.at("inf", "nan"):
+            return float(self.expect("name"))
+        token = self.token
+        self.expect("number")
+        return _value(token)  # type: ignore[no-any-return]
+
+    def integer(self, what: str) -> int:
+        """An integer of at least 0 that an index can be."""
+        sign = self.expect("-") if self.at("-") else ""
+        token = self.token
+        if token.kind not in ("number", "name"):
+            self.expect("number")
+        self.position += 1
+        if sign or not token.text.isdecimal() or not (value := _value(token)) < 1 << 63:
+            raise ParseError(
+                f"line {token.line}: {what} is an integer from 0 to 2**63 - 1", got=_short(sign + token.text)
+            )
+        return value  # type: ignore[no-any-return]
 
     def param(self) -> Any:
         token = self.token
-        following = self.tokens[self.position + 1].text
+        following = self.following.text
         if token.kind == "string":
             self.position += 1
-            return ast.literal_eval(token.text)
+            return _value(token)
         if self.take("("):
             return tuple(self.items(")", self.param))
         if self.at("program"):
@@ -340,4 +409,10 @@ class _Parser:
             return space
         if name not in self.records:
             raise ParseError(f"line {line}: no record has this name", got=name)
-        return self.records[name](**dict(self.items(")", self.keyword)))
+        fields = dict(self.items(")", self.keyword))
+        try:
+            return self.records[name](**fields)
+        except PalladioError:
+            raise
+        except (TypeError, ValueError, AttributeError) as error:
+            raise ParseError(f"line {line}: {name} takes other fields", got=str(error)) from None
