@@ -9,7 +9,7 @@ ARGS   ?=
 PY := $(VENV)/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test odd bench mutants schedules lint clean
+.PHONY: help demo test odd bench mutants schedules soak lint clean
 .DELETE_ON_ERROR:
 
 help: ## show this page
@@ -43,6 +43,9 @@ mutants: $(VENV)/.installed-test ## break the library's concurrent kernels in ev
 
 schedules: $(VENV)/.installed-test ## check the library's concurrent kernels and the examples of mpmd_map under 1,000 schedules
 	$(PY) -m pytest -n auto tests/library/test_hopper_schedules.py tests/mpmd/test_examples.py --schedules=1000 $(ARGS)
+
+soak: $(VENV)/.installed-test ## ten minutes of calls under bad conditions: interrupts, forks, threads; prints counts
+	$(PY) -m tools.soak $(ARGS)
 
 lint: $(VENV)/.installed-test ## ruff and mypy only
 	$(PY) -m ruff check .

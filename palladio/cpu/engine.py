@@ -17,7 +17,7 @@ from palladio.cpu.analysis.initialization import Marks, written_whole
 from palladio.cpu.analysis.parallelize import arranged
 from palladio.cpu.launches.coroutines import Answer, Stuck
 from palladio.cpu.lower import Lowered, lower_grid
-from palladio.cpu.runtime.callbacks import CALLER, WORD, Stopped
+from palladio.cpu.runtime.callbacks import WORD, Responder, Stopped
 from palladio.cpu.runtime.machine_code import KERNEL, MachineCode
 from palladio.cpu.runtime.memory import POOL, output
 from palladio.cpu.runtime.workers import Work, run_tasks
@@ -117,10 +117,10 @@ def compile_grid(grid: Grid, kernel: Program, operands: Sequence[Type]) -> Calla
                 inputs[source] = inputs[source].copy()  # it keeps its values while the output changes
             np.copyto(outputs[target], inputs[source])
         if not marked:
-            _run(compiled, table(*map(_address, inputs), *map(_address, outputs)), sizes, tasks)
+            _run(compiled, table, (*inputs, *outputs), sizes, tasks)
             return outputs
         marks = np.zeros(marked, np.int8)
-        _run(compiled, table(*map(_address, inputs), *map(_address, outputs), _address(marks)), sizes, tasks)
+        _run(compiled, table, (*inputs, *outputs, marks), sizes, tasks)
         if not marks.all():
             _fill_rest(compiled.noted, marks, outputs)
         return outputs
@@ -170,52 +170,47 @@ def _address(array: np.ndarray[Any, Any]) -> int:
     return ctypes.c_void_p.from_address(id(array) + object.__basicsize__).value or 0
 
 
-def _run(compiled: Compiled, arrays: Any, sizes: Any, tasks: int) -> None:
+def _run(compiled: Compiled, table: Callable[..., Any], arrays: Sequence[Array], sizes: Any, tasks: int) -> None:
     begun = time.perf_counter()
     workers = 1
     if compiled.brief and compiled.caller is None:
         arena = compiled.take_arena()
         try:
-            compiled.call(arrays, sizes, _ready(compiled, arena), 0, tasks)
+            compiled.call(table(*map(_address, arrays)), sizes, _ready(compiled, arena), 0, tasks)
         finally:
             compiled.give_arena(arena)
     else:
         workers = 1 if compiled.brief or tasks == 1 else knobs.thread_count()
-        _run_spread(compiled, arrays, sizes, tasks, workers)
+        _run_spread(compiled, table, arrays, sizes, tasks, workers)
     compiled.brief = (time.perf_counter() - begun) * workers < BRIEF_S
 
 
-def _run_spread(compiled: Compiled, arrays: Any, sizes: Any, tasks: int, workers: int) -> None:
+def _run_spread(
+    compiled: Compiled, table: Callable[..., Any], arrays: Sequence[Array], sizes: Any, tasks: int, workers: int
+) -> None:
     """Run the tasks by several threads, or with answers to what they ask."""
-    arenas: list[Array] = []
     failed: list[BaseException] = []
 
-    def start() -> Work:
-        arena = POOL.take(compiled.arena)
-        arenas.append(arena)
-        work = functools.partial(compiled.call, arrays, sizes, _ready(compiled, arena))
+    def start(arena: Array) -> Work:
+        addresses = table(*map(_address, arrays))
+        work = functools.partial(compiled.call, addresses, sizes, _ready(compiled, arena))
         return work if compiled.caller is None else _answered(compiled, work, _address(arena), failed)
 
-    try:
-        run_tasks(tasks, workers, start, failed)
-    finally:
-        for arena in arenas:
-            POOL.give(arena)
+    run_tasks(tasks, workers, start, failed, compiled.arena)
 
 
 def _answered(compiled: Compiled, work: Callable[[int, int], int], arena: int, failed: list[BaseException]) -> Work:
-    """The work of a kernel that asks Python, by the function of this thread."""
-    ctypes.c_int64.from_address(arena + (compiled.caller or 0)).value = CALLER.address
+    """The work of a kernel that asks Python."""
+    address = ctypes.c_int64.from_address(arena + (compiled.caller or 0))
 
     def run(first: int, last: int) -> None:
-        before = CALLER.callbacks, CALLER.failed
-        CALLER.callbacks, CALLER.failed = compiled.callbacks, failed
+        responder = Responder.take(compiled.callbacks, failed)
+        address.value = responder.address
         try:
             if answer := work(first, last):
-                error, CALLER.error = CALLER.error, None
-                raise error or (Stuck if answer == Answer.STUCK else Stopped)
+                raise responder.error or (Stuck if answer == Answer.STUCK else Stopped)
         finally:
-            CALLER.callbacks, CALLER.failed = before
+            responder.give()
 
     return run
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dis
+import io
+import sys
 from typing import Any
 
 import ml_dtypes
@@ -9,6 +12,7 @@ import numpy as np
 import pytest
 
 import palladio as pl
+from palladio.cpu.runtime import callbacks
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -110,3 +114,91 @@ def test_a_grid_size_below_one_is_refused_before_anything_runs() -> None:
     np.testing.assert_array_equal(staged(np.int32(2), x), x)
     with pytest.raises(pl.PalladioError, match="a grid size is at least 1"):
         staged(np.int32(0), x)
+
+
+def printing(x: Any, o: Any) -> None:
+    pl.debug_print("{}", x[0])
+    o[...] = x[...] + 1.0
+
+
+def below_two(x: Any, o: Any) -> None:
+    with pl.enable_debug_checks():
+        pl.debug_check(x[0] < 2, "too large")
+    o[...] = x[...] * 2.0
+
+
+def test_what_prints_may_call_kernels_that_print_and_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.array([1, 3], np.float32)
+    printed, found = [], []
+
+    class Nested(io.StringIO):
+        """Calls kernels when the outermost one prints."""
+
+        def write(self, text: str) -> int:
+            printed.append(text)
+            if len(printed) == 1:
+                found.append(call(printing, x, grid=(1,)))
+                with pytest.raises(pl.PalladioError, match="debug_check failed: too large"):
+                    call(below_two, x + 1, grid=(1,))
+                found.append(call(below_two, x, grid=(1,)))
+            return len(text)
+
+    monkeypatch.setattr("sys.stdout", Nested())
+    np.testing.assert_array_equal(call(printing, np.repeat(x, 2)), [2, 2, 4, 4])
+    np.testing.assert_array_equal(found, [[2, 4], [2, 6]])
+    assert "".join(printed) == "1.0" + "1.0\n" + "\n3.0\n"
+
+
+def test_a_nested_call_that_fails_does_not_end_the_outer_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(text: str) -> None:
+        with pytest.raises(pl.PalladioError, match="too large"):
+            call(below_two, np.array([5, 6], np.float32), grid=(1,))
+
+    monkeypatch.setattr("builtins.print", fails)
+    np.testing.assert_array_equal(call(printing, np.zeros(4, np.float32)), [1, 1, 1, 1])
+
+
+def test_an_interrupt_at_any_place_of_an_answer_ends_the_call_and_not_the_next_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What the handler of a signal raises there reaches the caller, although compiled code is in between."""
+
+    class Interrupt(BaseException):
+        pass
+
+    def passes(x: Any, o: Any) -> None:
+        with pl.enable_debug_checks():
+            pl.debug_check(x[0] < 2, "too large")
+        o[...] = x[...]
+
+    x = np.zeros(8, np.float32)
+    call(passes, x, grid=(4,))
+    places = 0
+    while True:
+        left = places
+
+        def trace(frame: Any, event: str, argument: Any) -> Any:
+            nonlocal left
+            if frame.f_code.co_filename != callbacks.__file__:
+                return None
+            frame.f_trace_opcodes = True
+            if event == "opcode":
+                offset = frame.f_lasti
+                if dis.opname[frame.f_code.co_code[offset]] in ("JUMP_BACKWARD", "CALL", "RESUME"):
+                    left -= 1
+                    if left < 0:
+                        raise Interrupt
+            return trace
+
+        try:
+            sys.settrace(trace)
+            call(passes, x, grid=(4,))
+        except Interrupt:
+            places += 1
+        finally:
+            sys.settrace(None)
+        with pytest.raises(pl.PalladioError, match="too large"):
+            call(passes, x + 3, grid=(4,))
+        if left >= 0:
+            break
+    assert places > 10

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import _thread
 import signal
+import subprocess
+import sys
 import threading
+import time
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,7 +16,9 @@ import numpy as np
 import pytest
 
 import palladio as pl
+from palladio.cpu.runtime import memory, workers
 from palladio.cpu.runtime.workers import run_tasks
+from tests.architecture.source import ROOT
 
 ROUNDS = 20_000
 TASKS = 4096
@@ -66,7 +72,7 @@ def test_an_interrupt_ends_a_long_call(interruptible: None) -> None:
 def spread(task: Callable[[int], None], tasks: int = 64) -> None:
     """Run tasks one by one in two threads."""
 
-    def start() -> Callable[[int, int], None]:
+    def start(memory: np.ndarray[Any, Any]) -> Callable[[int, int], None]:
         def run(first: int, last: int) -> None:
             for number in range(first, last):
                 task(number)
@@ -210,3 +216,70 @@ def test_a_failure_in_one_long_task_ends_the_others() -> None:
     )
     with pytest.raises(pl.PalladioError, match="the first task fails"):
         call(np.array([2**31 - 1], np.int32), np.zeros(4096, np.float32))
+
+
+class Interrupt(BaseException):
+    """What the handler of a signal raises."""
+
+
+class Interrupting:
+    """Raises once in the calling thread, the given number of places after it has begun, in some modules.
+
+    The places are those where Python handles signals: a function begins, or one of C has ended.
+    """
+
+    def __init__(self, place: int, *files: str) -> None:
+        self.left = place
+        self.files = files
+
+    def __call__(self, frame: types.FrameType, event: str, argument: Any) -> None:
+        if event in ("call", "c_return") and frame.f_code.co_filename in self.files:
+            self.left -= 1
+            if self.left < 0:
+                raise Interrupt  # which ends the tracing
+
+
+@pytest.mark.parametrize("turn", range(3))
+def test_an_interrupt_at_any_place_leaves_no_thread_at_work(turn: int) -> None:
+    """A call is interrupted at its first place, the next one at its second, until one has no such place any more."""
+    files = workers.__file__, memory.__file__
+    caller, begun, ended = threading.current_thread(), [], []
+    interrupted = 0
+    while True:
+        helped = threading.Event()
+
+        def task(number: int, helped: threading.Event = helped) -> None:
+            begun.append(number)
+            if threading.current_thread() is caller:
+                helped.wait(0.001)  # mostly the other one has come, and is at work
+            else:
+                helped.set()
+                time.sleep(0.0005)
+            ended.append(number)
+
+        interrupting = Interrupting(interrupted, *files)
+        try:
+            sys.setprofile(interrupting)
+            spread(task, 4)
+        except Interrupt:
+            interrupted += 1
+        finally:
+            sys.setprofile(None)
+        assert len(begun) == len(ended), f"at place {interrupted}"
+        if interrupting.left >= 0:
+            break
+    assert interrupted > 20
+    done: list[int] = []
+    spread(done.append)
+    assert sorted(done) == list(range(64))
+
+
+def test_what_follows_an_interrupt_is_right() -> None:
+    """At random moments of calls on several threads, a thousand times; a process of its own, which may hang."""
+    command = [sys.executable, "-m", "tools.soak", "interrupts", "--rounds=1000"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    calls, interrupts, faults, wrong = map(int, done.stdout.splitlines()[-1].split()[1:])
+    assert calls >= 2000
+    assert interrupts > 0
+    assert (faults, wrong) == (0, 0)

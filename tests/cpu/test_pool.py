@@ -26,6 +26,7 @@ def test_sizes_that_nobody_uses_any_more_make_room(monkeypatch: pytest.MonkeyPat
     pool = memory.Pool()
     for size in (400, 500, 300):
         pool.give(memory.aligned(size))
+    pool.trim()
     assert pool.kept == 800
     assert {size: len(blocks) for size, blocks in pool.free.items() if blocks} == {500: 1, 300: 1}
 

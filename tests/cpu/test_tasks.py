@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import queue
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -130,15 +131,28 @@ class Cores:
     def tell(self, thread: int, cores: set[int]) -> None:
         self.told[thread] = set(cores)
 
-    def helpers(self, count: int = 1) -> workers.Helpers:
-        return workers.Helpers(count, lambda: self.caller)
+    def helpers(self) -> workers.Helpers:
+        return workers.Helpers(lambda: self.caller)
 
 
-def helper_of(helpers: workers.Helpers) -> int:
-    """The thread that helps."""
-    found: list[int] = []
-    helpers.submit(lambda: found.append(threading.get_native_id())).result()
-    return found[0]
+class Asked:
+    """A job that tells which thread has come to help."""
+
+    def __init__(self) -> None:
+        self.found: queue.SimpleQueue[int] = queue.SimpleQueue()
+
+    def gate(self) -> None:
+        """It has none."""
+
+    def help(self, gate: None) -> None:
+        self.found.put(threading.get_native_id())
+
+
+def helper_of(helpers: workers.Helpers, count: int = 1) -> int:
+    """A thread that helps, where some are asked."""
+    asked = Asked()
+    helpers.ask(asked, count)
+    return [asked.found.get(timeout=60) for _ in range(count)][0]
 
 
 def test_a_thread_that_helps_keeps_off_the_core_of_its_caller(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,10 +163,18 @@ def test_a_thread_that_helps_keeps_off_the_core_of_its_caller(monkeypatch: pytes
     assert cores.told == {helper_of(helpers): {3, 5}}
 
 
-def test_a_caller_on_a_core_that_helpers_may_not_use_leaves_them_all_of_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_caller_on_a_core_that_it_may_not_use_leaves_helpers_all_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     cores = Cores(monkeypatch, 3, 5)
     cores.caller = 4
     assert cores.told == {helper_of(cores.helpers()): {3, 5}}
+
+
+def test_cores_that_the_caller_may_not_use_any_more_are_not_used_by_helpers(monkeypatch: pytest.MonkeyPatch) -> None:
+    cores = Cores(monkeypatch, 3, 5, 8, 9)
+    helpers = cores.helpers()
+    helper_of(helpers)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda thread: {3, 8}, raising=False)
+    assert cores.told == {helper_of(helpers): {8}}
 
 
 @pytest.mark.parametrize("allowed", [(3,), (3, 5)])
@@ -160,7 +182,7 @@ def test_threads_that_share_cores_may_use_all_of_them(
     allowed: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cores = Cores(monkeypatch, *allowed)
-    helper_of(cores.helpers(len(allowed)))
+    helper_of(cores.helpers(), len(allowed))
     assert all(told == set(allowed) for told in cores.told.values())
 
 

@@ -19,9 +19,9 @@ from palladio.base import knobs
 from palladio.cpu.launches.coroutines import WORD, Answer, Header, Stuck
 from palladio.cpu.launches.launch import LoweredLaunch, lower_launch, varies
 from palladio.cpu.launches.scheduler import HEADER
-from palladio.cpu.runtime.callbacks import CALLER, Stopped
+from palladio.cpu.runtime.callbacks import Responder, Stopped
 from palladio.cpu.runtime.machine_code import KERNEL, MachineCode
-from palladio.cpu.runtime.memory import POOL, output
+from palladio.cpu.runtime.memory import output
 from palladio.cpu.runtime.workers import Work, run_tasks
 from palladio.ir.core import Program
 from palladio.ops.threads.launch import Launch, MeshAxis
@@ -55,7 +55,7 @@ class CompiledLaunch:
         """The machine code as text."""
         return self.code.assembly()
 
-    def run(self, arrays: Any, sizes: Any, clusters: int) -> None:
+    def run(self, arrays: Sequence[Array], sizes: Any, clusters: int) -> None:
         """Run all clusters.
 
         Raises:
@@ -63,25 +63,17 @@ class CompiledLaunch:
         """
         lowered = self.lowered
         slots = min(clusters, RESIDENT) if lowered.together else 1
-        size = HEADER + slots * self.cluster
-        taken: list[Array] = []
         failed: list[BaseException] = []
 
-        def start() -> Work:
-            memory = POOL.take(size)
-            taken.append(memory)
-            return self.work(arrays, sizes, memory, slots, failed)
+        def start(memory: Array) -> Work:
+            addresses = (ctypes.c_void_p * max(1, len(arrays)))(*(array.ctypes.data for array in arrays))
+            return self.work(addresses, sizes, memory, slots, failed)
 
         begun = time.perf_counter()
         workers = 1 if lowered.together or self.brief else knobs.thread_count()
-        try:
-            if lowered.together:
-                start()(0, clusters)
-            else:
-                run_tasks(clusters, workers, start, failed)
-        finally:
-            for memory in taken:
-                POOL.give(memory)
+        # Clusters that wait for each other are one task.
+        tasks, begin = (1, lambda memory: _whole(start(memory), clusters)) if lowered.together else (clusters, start)
+        run_tasks(tasks, workers, begin, failed, HEADER + slots * self.cluster)
         self.brief = (time.perf_counter() - begun) * workers < BRIEF_S
 
     def work(self, arrays: Any, sizes: Any, memory: Array, slots: int, failed: Sequence[BaseException]) -> Work:
@@ -93,25 +85,28 @@ class CompiledLaunch:
             memory[HEADER + slot * self.cluster :][:WORD] = 0
 
         def run(first: int, last: int) -> None:
-            before = CALLER.callbacks, CALLER.failed
-            CALLER.callbacks, CALLER.failed = self.lowered.callbacks, failed
+            responder = Responder.take(self.lowered.callbacks, failed)
             header[:] = 0
             header[Header.NEXT] = first
             header[Header.FRAME], header[Header.SLOTS] = self.frame, slots
-            header[Header.CALLER] = CALLER.address
+            header[Header.CALLER] = responder.address
             try:
                 while (answer := self.call(arrays, sizes, address, first, last)) == Answer.AGAIN:
                     if failed:
                         raise Stopped
                 if answer == Answer.ASKED:
-                    error, CALLER.error = CALLER.error, None
-                    raise error or Stopped
+                    raise responder.error or Stopped
                 if answer != Answer.OVER:
                     raise Stuck
             finally:
-                CALLER.callbacks, CALLER.failed = before
+                responder.give()
 
         return run
+
+
+def _whole(work: Work, clusters: int) -> Work:
+    """The work on all clusters as one task."""
+    return lambda first, last: work(0, clusters)
 
 
 def compile_launch(
@@ -155,9 +150,8 @@ def compile_launch(
         compiled = compiled_for(tuple(given[n] for n in varying))
         scratch = [_scratch(array.type, array.shape) for array in compiled.lowered.scratch]
         counts = _clusters(launch, given)
-        table = [array.ctypes.data for array in (*inputs, *outputs, *scratch)]
         sizes = (ctypes.c_int64 * (len(given) + len(counts)))(*given, *counts)
-        compiled.run((ctypes.c_void_p * max(1, len(table)))(*table), sizes, sum(counts))
+        compiled.run((*inputs, *outputs, *scratch), sizes, sum(counts))
         for n in kept:
             if inputs[n] is not values[dynamic + n]:
                 np.copyto(values[dynamic + n], inputs[n])

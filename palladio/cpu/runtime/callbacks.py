@@ -1,14 +1,13 @@
 """What a compiled kernel asks of Python: to print, to check, and to look whether somebody wants it to stop.
 
-A kernel calls one function of its thread with the address of a table: the number of what is asked, or `LOOK`, then the
-addresses of the values. An exception is kept for the thread, and the kernel returns at once.
+A kernel calls one function, which no other running kernel has, with the address of a table: the number of what is
+asked, or `LOOK`, then the addresses of the values. An exception is kept, and the kernel returns at once.
 """
 
 from __future__ import annotations
 
 import ctypes
 import math
-import threading
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -53,8 +52,8 @@ def _value(address: int, type: ArrayType) -> Any:
     return np.frombuffer(bytearray(memory), type.dtype).reshape(type.shape)[()]
 
 
-class Caller(threading.local):
-    """The function that kernels of this thread call.
+class Responder:
+    """A function that a kernel calls, of one kernel at a time: what answers may call another kernel.
 
     Fields:
         address: where it is.
@@ -74,21 +73,40 @@ class Caller(threading.local):
         self._function = SIGNATURE(answering.send)
         self.address = ctypes.cast(self._function, ctypes.c_void_p).value or 0
 
+    @staticmethod
+    def take(callbacks: Sequence[Callback], failed: Sequence[BaseException]) -> Responder:
+        """A responder that no other kernel has."""
+        try:
+            taken = _IDLE.pop()
+        except IndexError:
+            taken = Responder()
+        taken.callbacks, taken.failed, taken.error = callbacks, failed, None
+        return taken
+
+    def give(self) -> None:
+        """Give it back."""
+        self.callbacks, self.failed, self.error = (), (), None
+        _IDLE.append(self)
+
     def _answer(self) -> Generator[int, int, None]:
         answer = 0
         while True:
             try:
-                table = yield answer
-                answer = 0
-                if self.failed:
-                    raise Stopped
-                number = ctypes.c_int64.from_address(table).value
-                if number != LOOK:
-                    self.callbacks[number].run(table + WORD)
-            except GeneratorExit:
-                return
+                while True:  # a signal is handled where a loop begins again too: in the outer `try`
+                    try:
+                        table = yield answer
+                        answer = 0
+                        if self.failed:
+                            raise Stopped
+                        number = ctypes.c_int64.from_address(table).value
+                        if number != LOOK:
+                            self.callbacks[number].run(table + WORD)
+                    except GeneratorExit:
+                        return
+                    except BaseException as error:
+                        self.error, answer = error, 1
             except BaseException as error:
                 self.error, answer = error, 1
 
 
-CALLER = Caller()
+_IDLE: list[Responder] = []

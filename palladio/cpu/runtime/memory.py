@@ -5,9 +5,9 @@ Fresh pages cost more than many kernels: the system clears each when it is first
 
 from __future__ import annotations
 
-import os
-import threading
-from collections import OrderedDict
+import contextlib
+import functools
+from collections import OrderedDict, deque
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,10 @@ LEAST_BYTES = 1 << 18
 """Smaller arrays come from NumPy, whose allocator uses memory of that size again itself."""
 
 KEPT_BYTES = 1 << 28
-"""How much is kept at most while nobody uses it."""
+"""How much is kept while nobody uses it, at most, as of the last call."""
+
+KEPT_SIZES = 64
+"""Of how many sizes blocks are kept, at most."""
 
 ALIGNMENT = 64
 
@@ -39,60 +42,75 @@ def aligned(size: int) -> Array:
 
 
 class Pool:
-    """Blocks of memory by size; those of sizes that nobody has given for the longest time make room for others."""
+    """Blocks of memory by size; those of sizes that nobody has asked for the longest time make room for others.
+
+    It has no lock, which an interrupt, a destructor or a fork could meet taken: to keep a block and to hand it out are
+    each one step of C.
+    """
 
     def __init__(self) -> None:
-        self.begin_anew()
+        self.free: OrderedDict[int, deque[Array]] = OrderedDict()
 
-    def begin_anew(self) -> None:
-        """With nothing, whatever other threads of the process that this one was forked from were at."""
-        # Giving may happen in the middle of taking, when the interpreter collects a lease there.
-        self.lock = threading.RLock()
-        self.free: OrderedDict[int, list[Array]] = OrderedDict()
-        self.kept = 0
+    @property
+    def kept(self) -> int:
+        """The bytes that nobody uses."""
+        return sum(size * len(blocks) for size, blocks in self.sizes())
+
+    def sizes(self) -> list[tuple[int, deque[Array]]]:
+        """The sizes with their free blocks, the one that nobody has asked for the longest time first."""
+        try:
+            return list(self.free.items())
+        except RuntimeError:  # a destructor has called a kernel meanwhile
+            return []
+
+    def blocks(self, size: int) -> deque[Array]:
+        """The free blocks of a size; what is put there is kept."""
+        try:
+            self.free.move_to_end(size)
+            return self.free[size]
+        except KeyError:
+            return self.free.setdefault(size, deque(maxlen=KEPT_BYTES // max(1, size)))
 
     def take(self, size: int) -> Array:
         """A block, used before or not."""
-        with self.lock:
-            blocks = self.free.get(size)
-            if not blocks:
-                return aligned(size)
-            self.kept -= size
-            return blocks.pop()
+        try:
+            return self.blocks(size).pop()
+        except IndexError:
+            return aligned(size)
 
     def give(self, block: Array) -> None:
         """A block that nobody uses any more."""
-        size = block.nbytes
-        if size > KEPT_BYTES:
-            return
-        with self.lock:
-            self.free.setdefault(size, []).append(block)
-            self.free.move_to_end(size)
-            self.kept += size
-            while self.kept > KEPT_BYTES:
-                oldest, blocks = next(iter(self.free.items()))
-                if blocks:
+        self.blocks(block.nbytes).append(block)
+
+    def trim(self) -> None:
+        """Let go of what is more than is to be kept."""
+        excess = self.kept - KEPT_BYTES
+        for size, blocks in self.sizes():
+            if excess <= 0 and len(self.free) <= KEPT_SIZES:
+                return
+            while blocks and excess > 0:
+                with contextlib.suppress(IndexError):
                     blocks.pop()
-                    self.kept -= oldest
-                else:
-                    del self.free[oldest]
+                excess -= size
+            if not blocks:
+                self.free.pop(size, None)
 
 
 class Lease:
-    """A block of the pool's memory as long as arrays look at it: they refer to this object, and it gives it back."""
+    """A block of the pool's memory as long as arrays look at it: they refer to this object, and it gives it back.
+
+    The destructor is a function of C. Python would drop what the handler of a signal raises in one of its own.
+    """
+
+    __slots__ = ("__array_interface__", "__del__")
 
     def __init__(self, pool: Pool, size: int) -> None:
-        self.pool = pool
-        self.block = pool.take(size)
-        self.__array_interface__ = self.block.__array_interface__
-
-    def __del__(self) -> None:
-        self.pool.give(self.block)
+        block = pool.take(size)
+        self.__array_interface__ = block.__array_interface__
+        self.__del__ = functools.partial(pool.blocks(size).append, block)
 
 
 POOL = Pool()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=POOL.begin_anew)
 
 
 def output(type: ArrayType) -> Array:
@@ -100,4 +118,5 @@ def output(type: ArrayType) -> Array:
     size = type.size * type.dtype.itemsize
     if size < LEAST_BYTES:
         return np.empty(type.shape, type.dtype)
+    POOL.trim()
     return np.asarray(Lease(POOL, size)).view(type.dtype).reshape(type.shape)
