@@ -10,7 +10,7 @@ PROGRAM = """
 import os, signal, threading, warnings
 import numpy as np
 import palladio as pl
-from palladio.cpu import machine_code
+from palladio.cpu.runtime import machine_code
 
 warnings.simplefilter("ignore", DeprecationWarning)  # of Python, where a process with threads forks
 x = np.ones((8, 16), np.float32)
