@@ -1,0 +1,202 @@
+// The device primitives on the host twin: the same functions as ../device.cuh. Generated text is compiled against these
+// declarations, without optimisation and without any other header, so that it takes a fraction of a second.
+#pragma once
+
+#include "types.hpp"
+
+#define PAL_KERNEL extern "C"
+#define PAL_BOUNDS(threads)
+#define PAL_CLUSTER(blocks)
+#define PAL_MAP const TensorMap
+#define PAL_UNROLL
+#define PAL_ROLLED
+#define PAL_INFINITY __builtin_inff()
+#define PAL_NAN __builtin_nanf("")
+// Inlined even without optimisation: collectives are told apart by their return addresses.
+#define TWIN_INLINE __attribute__((always_inline)) inline
+
+namespace twin {
+
+void increase_registers(u32 count, Site site, const void* caller);
+void decrease_registers(u32 count, Site site, const void* caller);
+void wait_bulk(u32 groups, bool only_read, Site site);
+void wait_products(u32 groups, Site site, const void* caller);
+void wgmma(const ProductKind& kind, void* accumulator, u64 left, const u32* left_registers, u64 right, int accumulate,
+           bool left_transposed, bool right_transposed, Site site, const void* caller);
+void load_shared(u32 address, void* value, u32 bytes, Site site);
+void store_shared(u32 address, const void* value, u32 bytes, Site site);
+void load_global(const void* address, void* value, u32 bytes, Site site);
+void store_global(void* address, const void* value, u32 bytes, Site site);
+void shuffle(void* value, u32 bytes, int from, Site site, const void* caller, const char* name);
+
+// The address of the instruction that it stands at: different at each place that a function is inlined to.
+TWIN_INLINE const void* here() {
+  const void* place;
+  asm volatile("lea 0(%%rip), %0" : "=r"(place));
+  return place;
+}
+
+}  // namespace twin
+
+namespace pal {
+
+// Where a thread is.
+
+u32 shared_base();
+u32 thread_index();
+int block_index();
+int cluster_index();
+int cluster_rank();
+int uniform(int x, TWIN_SITE);
+bool elect(TWIN_SITE);
+
+// Threads that wait for each other.
+
+void sync_warp(TWIN_SITE);
+void sync_block(TWIN_SITE);
+void sync_named(int id, int threads, TWIN_SITE);
+void arrive_named(int id, int threads, TWIN_SITE);
+void sync_cluster(TWIN_SITE);
+
+// Barriers in shared memory.
+
+void barrier_init(u32 barrier, u32 count, TWIN_SITE);
+void fence_barrier_init(TWIN_SITE);
+void arrive(u32 barrier, TWIN_SITE);
+void arrive_many(u32 barrier, u32 count, TWIN_SITE);
+void arrive_expect(u32 barrier, u32 bytes, TWIN_SITE);
+void expect(u32 barrier, u32 bytes, TWIN_SITE);
+void arrive_cluster(u32 barrier, u32 rank, TWIN_SITE);
+bool test(u32 barrier, u32 parity, TWIN_SITE);
+bool try_wait(u32 barrier, u32 parity, TWIN_SITE);
+bool try_wait_cluster(u32 barrier, u32 parity, TWIN_SITE);
+void wait(u32 barrier, u32 parity, TWIN_SITE);
+void wait_cluster(u32 barrier, u32 parity, TWIN_SITE);
+
+// Copies of boxes between global and shared memory.
+
+void prefetch_map(const TensorMap* map, TWIN_SITE);
+void tma_load(const TensorMap* map, u32 target, u32 barrier, int c0, TWIN_SITE);
+void tma_load(const TensorMap* map, u32 target, u32 barrier, int c0, int c1, TWIN_SITE);
+void tma_load(const TensorMap* map, u32 target, u32 barrier, int c0, int c1, int c2, TWIN_SITE);
+void tma_load(const TensorMap* map, u32 target, u32 barrier, int c0, int c1, int c2, int c3, TWIN_SITE);
+void tma_load(const TensorMap* map, u32 target, u32 barrier, int c0, int c1, int c2, int c3, int c4, TWIN_SITE);
+void tma_load_multicast(const TensorMap* map, u32 target, u32 barrier, u32 blocks, int c0, TWIN_SITE);
+void tma_load_multicast(const TensorMap* map, u32 target, u32 barrier, u32 blocks, int c0, int c1, TWIN_SITE);
+void tma_load_multicast(const TensorMap* map, u32 target, u32 barrier, u32 blocks, int c0, int c1, int c2, TWIN_SITE);
+void tma_load_multicast(const TensorMap* map, u32 target, u32 barrier, u32 blocks, int c0, int c1, int c2, int c3,
+                        TWIN_SITE);
+void tma_store(const TensorMap* map, u32 source, int c0, TWIN_SITE);
+void tma_store(const TensorMap* map, u32 source, int c0, int c1, TWIN_SITE);
+void tma_store(const TensorMap* map, u32 source, int c0, int c1, int c2, TWIN_SITE);
+void tma_store(const TensorMap* map, u32 source, int c0, int c1, int c2, int c3, TWIN_SITE);
+void tma_store(const TensorMap* map, u32 source, int c0, int c1, int c2, int c3, int c4, TWIN_SITE);
+void bulk_commit(TWIN_SITE);
+template <int N> TWIN_INLINE void bulk_wait_read(TWIN_SITE) { twin::wait_bulk(N, true, site); }
+template <int N> TWIN_INLINE void bulk_wait(TWIN_SITE) { twin::wait_bulk(N, false, site); }
+void fence_async(TWIN_SITE);
+
+// The tensor cores.
+
+void wgmma_fence(TWIN_SITE);
+void wgmma_commit(TWIN_SITE);
+template <int N> TWIN_INLINE void wgmma_wait(TWIN_SITE) { twin::wait_products(N, site, twin::here()); }
+u64 descriptor(u32 address, u32 leading, u32 stride, u32 swizzle, TWIN_SITE);
+// Only the compiler for the device could move accesses to these registers.
+template <int R> TWIN_INLINE void keep(float (&registers)[R]) {}
+template <int R> TWIN_INLINE void keep(int (&registers)[R]) {}
+template <int R> TWIN_INLINE void keep(u32 (&registers)[R]) {}
+template <int N> TWIN_INLINE void registers_increase(TWIN_SITE) { twin::increase_registers(N, site, twin::here()); }
+template <int N> TWIN_INLINE void registers_decrease(TWIN_SITE) { twin::decrease_registers(N, site, twin::here()); }
+
+// Loads and stores.
+
+template <typename T> inline T load_global(const T* address, TWIN_SITE) {
+  T value;
+  twin::load_global(address, &value, sizeof(T), site);
+  return value;
+}
+template <typename T> inline T load_constant(const T* address, TWIN_SITE) { return load_global(address, site); }
+template <typename T> inline void store_global(T* address, T value, TWIN_SITE) {
+  twin::store_global(address, &value, sizeof(T), site);
+}
+template <typename T> inline T load_shared(u32 address, TWIN_SITE) {
+  T value;
+  twin::load_shared(address, &value, sizeof(T), site);
+  return value;
+}
+template <typename T> inline void store_shared(u32 address, T value, TWIN_SITE) {
+  twin::store_shared(address, &value, sizeof(T), site);
+}
+void stmatrix4(u32 address, u32 a, u32 b, u32 c, u32 d, TWIN_SITE);
+void stmatrix2(u32 address, u32 a, u32 b, TWIN_SITE);
+
+// Values of other lanes of the warp.
+
+template <typename T> TWIN_INLINE T shuffle(T value, int lane, TWIN_SITE) {
+  twin::shuffle(&value, sizeof(T), lane & 31, site, twin::here(), "shfl.sync.idx");
+  return value;
+}
+template <typename T> TWIN_INLINE T shuffle_xor(T value, int mask, TWIN_SITE) {
+  twin::shuffle(&value, sizeof(T), (int)(thread_index() % 32) ^ mask, site, twin::here(), "shfl.sync.bfly");
+  return value;
+}
+template <typename T> TWIN_INLINE T shuffle_up(T value, int lanes, TWIN_SITE) {
+  twin::shuffle(&value, sizeof(T), (int)(thread_index() % 32) - lanes, site, twin::here(), "shfl.sync.up");
+  return value;
+}
+u32 ballot(bool value, TWIN_SITE);
+int warp_sum(int value, TWIN_SITE);
+u32 warp_sum(u32 value, TWIN_SITE);
+
+// Numbers.
+
+u32 pack_bf16(float low, float high);
+u32 pack_f16(float low, float high);
+u16 bits_bf16(float x);
+u16 bits_f16(float x);
+float float_bf16(u16 bits);
+float float_f16(u16 bits);
+u32 bits_of(float x);
+float float_of(u32 bits);
+float maximum(float a, float b);
+float minimum(float a, float b);
+double maximum(double a, double b);
+double minimum(double a, double b);
+
+}  // namespace pal
+
+// C's mathematics, as the device has it without a header.
+
+#define TWIN_UNARY(name)    \
+  extern "C" double name(double); \
+  extern "C" float name##f(float);
+#define TWIN_BINARY(name)           \
+  extern "C" double name(double, double); \
+  extern "C" float name##f(float, float);
+TWIN_UNARY(exp) TWIN_UNARY(exp2) TWIN_UNARY(expm1) TWIN_UNARY(log) TWIN_UNARY(log2) TWIN_UNARY(log1p) TWIN_UNARY(sqrt)
+TWIN_UNARY(sin) TWIN_UNARY(cos) TWIN_UNARY(tan) TWIN_UNARY(asin) TWIN_UNARY(acos) TWIN_UNARY(atan) TWIN_UNARY(sinh)
+TWIN_UNARY(cosh) TWIN_UNARY(tanh) TWIN_UNARY(asinh) TWIN_UNARY(acosh) TWIN_UNARY(atanh) TWIN_UNARY(floor)
+TWIN_UNARY(ceil) TWIN_UNARY(rint) TWIN_UNARY(round) TWIN_UNARY(trunc) TWIN_UNARY(fabs) TWIN_UNARY(erf)
+TWIN_UNARY(erfc) TWIN_UNARY(cbrt)
+TWIN_BINARY(atan2) TWIN_BINARY(pow) TWIN_BINARY(fmod) TWIN_BINARY(copysign) TWIN_BINARY(nextafter)
+extern "C" double fma(double, double, double);
+extern "C" float fmaf(float, float, float);
+#undef TWIN_UNARY
+#undef TWIN_BINARY
+
+namespace twin {
+
+// Calls a kernel with parameters given by address, as a launch does.
+template <int... N> struct Numbers {};
+template <class... P, int... N> inline void call(void (*kernel)(P...), void** parameters, Numbers<N...>) {
+  kernel(*(P*)parameters[N]...);
+}
+template <class... P> inline void call(void (*kernel)(P...), void** parameters) {
+  call(kernel, parameters, Numbers<__integer_pack(sizeof...(P))...>{});
+}
+
+}  // namespace twin
+
+#define TWIN_ENTRY(kernel) \
+  extern "C" void palladio_twin_entry(void** parameters) { twin::call(kernel, parameters); }

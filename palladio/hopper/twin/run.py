@@ -1,0 +1,206 @@
+"""Running a kernel on the host twin."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from palladio.base.errors import PalladioValueError
+from palladio.hopper.lowered import Array, ArrayParameter, Lowered, MapParameter
+from palladio.hopper.twin import build, maps
+
+_MAP_WORDS = 16
+_ALIGNMENT = 256
+"""What CUDA's allocators give at least."""
+_RESIDENT = 132
+"""Blocks that may live at the same time: as many as an H100 has multiprocessors."""
+_REGISTER_FILE, _MOST_REGISTERS = 65536, 256
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """When asynchronous operations complete, and in which order warps run.
+
+    Fields:
+        completion: "late" (only when no thread can go on otherwise), "early" (at once) or "random".
+        seed: of the random moments and of the random order of warps and lanes.
+    """
+
+    completion: str
+    seed: int = 0
+
+
+SCHEDULES = (Schedule("late"), Schedule("early"), Schedule("random", 1), Schedule("random", 2))
+"""What every kernel is run under."""
+_COMPLETIONS = ("late", "early", "random")
+
+
+class TwinError(RuntimeError):
+    """A kernel did what the PTX ISA leaves undefined, or did not end.
+
+    The message names the source line, the thread, the instruction and the rule.
+    """
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What one run did.
+
+    Fields:
+        switches: from a thread to the scheduler.
+        products: instructions of the tensor cores, one for a warpgroup.
+        copies: bulk copies.
+        waits: waits, fulfilled at once or not.
+    """
+
+    switches: int
+    products: int
+    copies: int
+    waits: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """The outputs of a run, in order, and what it did."""
+
+    outputs: tuple[np.ndarray, ...]
+    counts: Counts
+
+
+class _Range(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_void_p), ("bytes", ctypes.c_uint64), ("writable", ctypes.c_uint32)]
+
+
+class _Counts(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint64) for name in ("switches", "products", "copies", "waits")]
+
+
+class _Request(ctypes.Structure):
+    """`Request` of `machine.hpp`."""
+
+    _fields_ = [
+        ("entry", ctypes.c_void_p),
+        ("arguments", ctypes.c_void_p),
+        ("arrays", ctypes.POINTER(_Range)),
+        ("counts", ctypes.POINTER(_Counts)),
+        ("seed", ctypes.c_uint64),
+        *((name, ctypes.c_uint32) for name in ("array_count", "grid", "cluster", "threads", "shared_bytes")),
+        *((name, ctypes.c_uint32) for name in ("completion", "registers", "resident")),
+    ]
+
+
+def run(lowered: Lowered, operands: Sequence[Any], schedule: Schedule = SCHEDULES[0]) -> Result:
+    """Run a kernel on copies of its operands.
+
+    Outputs and workspaces begin as NaN (integers as -1) where they need not be zero, as shared memory does.
+
+    Args:
+        lowered: the kernel.
+        operands: arrays and numbers, in the order of the launch's operands.
+        schedule: when asynchronous operations complete.
+
+    Raises:
+        TwinError: the kernel broke a rule of the PTX ISA, or did not end.
+        PalladioValueError: operands of other shapes or dtypes than the kernel's; a tensor map that the driver refuses.
+        PalladioNotImplementedError: there is no compiler for C++.
+    """
+    if schedule.completion not in _COMPLETIONS:
+        raise PalladioValueError(
+            "a schedule completes late, early or at random", argument="schedule", got=schedule.completion
+        )
+    arrays = _arrays(lowered, operands)
+    parameters = [_parameter(each, arrays, operands) for each in lowered.parameters]
+    counts = _launch(lowered, arrays, parameters, schedule)
+    outputs = {array.position: data for array, data in zip(lowered.arrays, arrays) if array.role == "output"}
+    return Result(tuple(outputs[position] for position in sorted(outputs)), counts)
+
+
+def run_all(lowered: Lowered, operands: Sequence[Any]) -> list[Result]:
+    """Run a kernel under each of `SCHEDULES`; errors as those of `run`."""
+    return [run(lowered, operands, schedule) for schedule in SCHEDULES]
+
+
+def _arrays(lowered: Lowered, operands: Sequence[Any]) -> list[np.ndarray]:
+    made: dict[tuple[str, int], np.ndarray] = {}
+    source_of = {output: operand for operand, output in lowered.aliases}
+    ordered = sorted(lowered.arrays, key=lambda array: array.role != "operand")  # aliases point to operands
+    for array in ordered:
+        if array.role == "output" and array.position in source_of:
+            data = made["operand", source_of[array.position]]
+        else:
+            data = _empty(array)
+            if array.role == "operand":
+                data[...] = _operand(array, operands)
+        made[array.role, array.position] = data
+    return [made[array.role, array.position] for array in lowered.arrays]
+
+
+def _empty(array: Array) -> np.ndarray:
+    size = max(1, int(np.prod(array.shape, dtype=np.int64))) * array.dtype.itemsize
+    raw = np.full(size + _ALIGNMENT, 0 if array.zeroed else 0xFF, np.uint8)
+    start = -raw.ctypes.data % _ALIGNMENT
+    used = int(np.prod(array.shape, dtype=np.int64)) * array.dtype.itemsize
+    return raw[start : start + used].view(array.dtype).reshape(array.shape)
+
+
+def _operand(array: Array, operands: Sequence[Any]) -> np.ndarray:
+    given = np.asarray(operands[array.position])
+    if given.shape != array.shape or given.dtype != array.dtype:
+        raise PalladioValueError(
+            "the kernel was compiled for another operand",
+            argument=f"operands[{array.position}]",
+            expected=f"{array.dtype}{list(array.shape)}",
+            got=f"{given.dtype}{list(given.shape)}",
+        )
+    return given
+
+
+def _parameter(parameter: Any, arrays: list[np.ndarray], operands: Sequence[Any]) -> Any:
+    """A parameter as C data; what it refers to is kept alive as its attribute."""
+    if isinstance(parameter, MapParameter):
+        spec = maps.encode(parameter.spec, arrays[parameter.spec.array])
+        words = (ctypes.c_uint64 * _MAP_WORDS)(maps.MAGIC, ctypes.addressof(spec))
+        words.keep = spec  # type: ignore[attr-defined]
+        return words
+    if isinstance(parameter, ArrayParameter):
+        return ctypes.c_void_p(arrays[parameter.array].ctypes.data)
+    value = np.asarray(operands[parameter.operand]).astype(parameter.dtype)
+    return (ctypes.c_char * value.nbytes).from_buffer_copy(value.tobytes())
+
+
+def _launch(lowered: Lowered, arrays: list[np.ndarray], parameters: list[Any], schedule: Schedule) -> Counts:
+    library, kernel = build.runtime(), build.kernel(lowered)
+    pointers = (ctypes.c_void_p * max(1, len(parameters)))(*(ctypes.addressof(each) for each in parameters))
+    written = {array.position for array in lowered.arrays if array.role == "output"}
+    aliased = {operand for operand, output in lowered.aliases if output in written}
+    ranges = (_Range * max(1, len(arrays)))(
+        *(
+            _Range(data.ctypes.data, data.nbytes, array.role != "operand" or array.position in aliased)
+            for array, data in zip(lowered.arrays, arrays)
+        )
+    )
+    counts = _Counts()
+    request = _Request(
+        entry=ctypes.cast(kernel.palladio_twin_entry, ctypes.c_void_p),
+        arguments=ctypes.addressof(pointers),
+        arrays=ranges,
+        counts=ctypes.pointer(counts),
+        seed=schedule.seed,
+        array_count=len(arrays),
+        grid=lowered.grid,
+        cluster=lowered.cluster,
+        threads=lowered.threads,
+        shared_bytes=lowered.shared_bytes,
+        completion=_COMPLETIONS.index(schedule.completion),
+        registers=min(_MOST_REGISTERS, _REGISTER_FILE // lowered.threads // 8 * 8),
+        resident=max(1, _RESIDENT // lowered.cluster),
+    )
+    library.palladio_twin_launch.restype = ctypes.c_char_p
+    failure = library.palladio_twin_launch(ctypes.byref(request))
+    if failure:
+        raise TwinError(failure.decode())
+    return Counts(counts.switches, counts.products, counts.copies, counts.waits)

@@ -1,0 +1,142 @@
+// Collectives of a warp: shuffles, votes, sums, election, matrices of 8 rows; and the places of threads.
+#include "device.hpp"
+#include "machine.hpp"
+#include "numbers.hpp"
+
+namespace twin {
+
+struct Exchange {
+  u64 value;
+  u32 lane;
+};
+
+// PTX ISA, "shfl.sync": the value of lane `from`, this lane's own where that is outside of the warp.
+void shuffle(void* value, u32 bytes, int from, Site site, const void* caller, const char* name) {
+  enter(name, site, caller);
+  Exchange mine{0, from < 0 || from >= (int)LANES ? self->lane() : (u32)from};
+  memcpy(&mine.value, value, bytes);
+  meet(mine, [](Exchange** lanes) {
+    u64 values[LANES];
+    for (u32 lane = 0; lane < LANES; ++lane) values[lane] = lanes[lane]->value;
+    for (u32 lane = 0; lane < LANES; ++lane) lanes[lane]->value = values[lanes[lane]->lane];
+  });
+  memcpy(value, &mine.value, bytes);
+}
+
+// PTX ISA, "stmatrix", "Fragment layout": lane l holds columns 2 (l % 4) and the next of row l / 4 of each matrix.
+struct Rows {
+  u32 address;
+  const u32* values;
+};
+
+static void store_matrices(u32 address, const u32* values, u32 count) {
+  Rows mine{address, values};
+  meet(mine, [=](Rows** lanes) {
+    Fiber* last = self;
+    u32 first = last->thread - last->lane();
+    for (u32 matrix = 0; matrix < count; ++matrix)
+      for (u32 row = 0; row < 8; ++row) {
+        u32 to = lanes[8 * matrix + row]->address;
+        Block& block = resolve(to, false);
+        // What lies there is from the lane that gave the address, for the fence that it has to execute.
+        self = &block.fibers[first + 8 * matrix + row];
+        u8* memory = access(block, to, 16, 16, GENERIC_WRITE);
+        for (u32 k = 0; k < 4; ++k) memcpy(memory + 4 * k, &lanes[4 * row + k]->values[matrix], 4);
+        self = last;
+      }
+  });
+}
+
+}  // namespace twin
+
+namespace pal {
+using namespace twin;
+
+u32 thread_index() { return self->thread; }
+int block_index() { return (int)self->block->index; }
+int cluster_index() { return (int)(self->block->index / machine.request.cluster); }
+int cluster_rank() { return (int)self->block->rank; }
+
+int uniform(int x, Site site) {
+  twin::shuffle(&x, 4, 0, site, __builtin_return_address(0), "shfl.sync.idx");
+  return x;
+}
+
+// PTX ISA, "elect.sync": one lane, always the same for a mask. Which one it is differs between schedules.
+bool elect(Site site) {
+  PRIMITIVE("elect.sync");
+  struct {
+  } nothing;
+  meet(nothing, [](auto) {});
+  return self->lane() == machine.leader;
+}
+
+u32 ballot(bool value, Site site) {
+  PRIMITIVE("vote.sync.ballot");
+  u32 mine = value;
+  meet(mine, [](u32** lanes) {
+    u32 bits = 0;
+    for (u32 lane = 0; lane < LANES; ++lane) bits |= *lanes[lane] << lane;
+    for (u32 lane = 0; lane < LANES; ++lane) *lanes[lane] = bits;
+  });
+  return mine;
+}
+
+u32 warp_sum(u32 value, Site site) {
+  PRIMITIVE("redux.sync.add");
+  meet(value, [](u32** lanes) {
+    u32 sum = 0;
+    for (u32 lane = 0; lane < LANES; ++lane) sum += *lanes[lane];
+    for (u32 lane = 0; lane < LANES; ++lane) *lanes[lane] = sum;
+  });
+  return value;
+}
+
+int warp_sum(int value, Site site) {
+  PRIMITIVE("redux.sync.add");
+  u32 mine = (u32)value;
+  meet(mine, [](u32** lanes) {
+    u32 sum = 0;
+    for (u32 lane = 0; lane < LANES; ++lane) sum += *lanes[lane];
+    for (u32 lane = 0; lane < LANES; ++lane) *lanes[lane] = sum;
+  });
+  return (int)mine;
+}
+
+void stmatrix4(u32 address, u32 a, u32 b, u32 c, u32 d, Site site) {
+  PRIMITIVE("stmatrix.x4");
+  u32 values[] = {a, b, c, d};
+  store_matrices(address, values, 4);
+}
+
+void stmatrix2(u32 address, u32 a, u32 b, Site site) {
+  PRIMITIVE("stmatrix.x2");
+  u32 values[] = {a, b};
+  store_matrices(address, values, 2);
+}
+
+// ---- Conversions ---------------------------------------------------------------------------------------------------
+
+u32 pack_bf16(float low, float high) { return encode_bf16(low) | (u32)encode_bf16(high) << 16; }
+u32 pack_f16(float low, float high) { return encode_f16(low) | (u32)encode_f16(high) << 16; }
+u16 bits_bf16(float x) { return encode_bf16(x); }
+u16 bits_f16(float x) { return encode_f16(x); }
+float float_bf16(u16 bits) { return decode_bf16(bits); }
+float float_f16(u16 bits) { return decode_f16(bits); }
+u32 bits_of(float x) { return bits_from_float(x); }
+float float_of(u32 bits) { return float_from_bits(bits); }
+
+// PTX ISA, "max", .NaN: the result is NaN if either operand is. +0.0 is greater than -0.0.
+template <class T>
+static T greater(T a, T b) {
+  if (a != a || b != b) return (T)NAN;
+  if (a == b) return std::signbit(a) ? b : a;
+  return a > b ? a : b;
+}
+
+float maximum(float a, float b) { return greater(a, b); }
+float minimum(float a, float b) { return -greater(-a, -b); }
+double maximum(double a, double b) { return greater(a, b); }
+double minimum(double a, double b) { return -greater(-a, -b); }
+
+}  // namespace pal

@@ -1,0 +1,55 @@
+"""The twin's header has the same functions as the device's; what cannot be compiled is told."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from palladio.base.errors import InternalError, PalladioNotImplementedError
+from palladio.hopper.primitives import MACROS, MATHEMATICS, PRIMITIVES
+from palladio.hopper.twin import build
+from tests.hopper.twin.kernels import array, changed, kernel, output
+
+HEADER = (build.SOURCES / "device.hpp").read_text()
+
+
+def declared() -> list[str]:
+    inside = HEADER.partition("namespace pal {")[2].partition("}  // namespace pal")[0]
+    joined = re.sub(r"\s+", " ", re.sub(r"//[^\n]*", "", inside))
+    joined = re.sub(r"(, )?TWIN_SITE|TWIN_INLINE |inline ", "", joined)
+    without_bodies = re.sub(r"\{[^}]*\}", ";", joined)
+    return [each.strip() for each in without_bodies.split(";") if each.strip()]
+
+
+def test_the_header_declares_the_table_of_primitives() -> None:
+    assert sorted(declared()) == sorted(each.signature for each in PRIMITIVES)
+
+
+def test_the_header_has_the_macros_and_the_mathematics() -> None:
+    assert set(MACROS) <= set(re.findall(r"#define (\w+)", HEADER))
+    known = set(re.findall(r"TWIN_(?:UNARY|BINARY)\((\w+)\)", HEADER)) | {"fma"}
+    assert set(MATHEMATICS) <= known
+
+
+IDENTITY = kernel(
+    "pal::store_global(y + pal::thread_index(), pal::load_global(x + pal::thread_index()));",
+    [array("x", "f4", 32), output("y", "f4", 32)],
+    threads=32,
+)
+
+
+def test_a_text_that_does_not_compile_shows_the_message_of_the_compiler() -> None:
+    with pytest.raises(InternalError) as caught:
+        build.kernel(changed(IDENTITY, "pal::load_global", "pal::no_such_thing"))
+    first, *rest = str(caught.value).splitlines()
+    assert first == "g++ does not compile the text of k:"
+    assert any(line.startswith("kernel.cu:3:") and "'no_such_thing' is not a member of 'pal'" in line for line in rest)
+
+
+def test_a_missing_compiler_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build.shutil, "which", lambda name: None)
+    with pytest.raises(PalladioNotImplementedError) as caught:
+        build.kernel(changed(IDENTITY, "PAL_BOUNDS(32)", "PAL_BOUNDS(32) "))
+    assert str(caught.value).splitlines()[0] == ("the host twin compiles kernels with g++, which is not installed")
+    assert "install g++ to test kernels for Hopper without a GPU" in str(caught.value)
