@@ -152,7 +152,7 @@ It does without `discharge`: to a processor a reference is memory, and what lies
 Stage 5: machine code
 =====================
 
-In the compiler for CPUs an array is not memory but a way to compute an element, a `Tile`
+In the compiler for CPUs an array is not memory but a way to compute an element, a `LazyArray`
 (`palladio/cpu/emit/lazy_array.py`). Each operation has a rule (`palladio/cpu/rule_table.py`), from tiles to a tile;
 nothing is computed until a store, a reduction or a product asks for the elements, in vectors. What they emit is the
 text of one LLVM function (`palladio/cpu/lower.py`), which runs the steps of a grid from one number to another. It

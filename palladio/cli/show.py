@@ -19,7 +19,7 @@ from palladio.cli.target import HELP, SYNTAX, function
 from palladio.cpu.analysis.parallelize import arranged
 from palladio.cpu.emit.scope import Refused
 from palladio.cpu.launches.launch import LoweredLaunch, lower_launch
-from palladio.cpu.lower import Lowered, lower_grid
+from palladio.cpu.lower import LoweredGrid, lower_grid
 from palladio.cpu.runtime.machine_code import KERNEL, MachineCode
 from palladio.driver.capture import prepared_programs
 from palladio.driver.compile import PIPELINES
@@ -50,7 +50,7 @@ def _llvm(eqn: Eqn) -> str:
     return _lowered(eqn).text
 
 
-def _lowered(eqn: Eqn) -> Lowered | LoweredLaunch:
+def _lowered(eqn: Eqn) -> LoweredGrid | LoweredLaunch:
     if eqn.op is launch:
         return lower_launch(eqn.params["launch"], eqn.params["programs"], eqn.input_types)
     grid, kernel = eqn.params["grid"], eqn.params["kernel"]

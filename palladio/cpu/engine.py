@@ -13,10 +13,10 @@ import numpy as np
 
 from palladio.base import knobs
 from palladio.base.errors import PalladioValueError
-from palladio.cpu.analysis.initialization import Marks, written_whole
+from palladio.cpu.analysis.initialization import InitMarks, written_whole
 from palladio.cpu.analysis.parallelize import arranged
-from palladio.cpu.launches.coroutines import Answer, Stuck
-from palladio.cpu.lower import Lowered, lower_grid
+from palladio.cpu.launches.coroutines import Deadlocked, Status
+from palladio.cpu.lower import LoweredGrid, lower_grid
 from palladio.cpu.runtime.callbacks import WORD, Responder, Stopped
 from palladio.cpu.runtime.machine_code import KERNEL, MachineCode
 from palladio.cpu.runtime.memory import POOL, output
@@ -39,7 +39,7 @@ SMALL_ARENA = 1 << 14
 class Compiled:
     """A lowered kernel, ready to be called."""
 
-    def __init__(self, lowered: Lowered) -> None:
+    def __init__(self, lowered: LoweredGrid) -> None:
         self.code = MachineCode(lowered.text, KERNEL)
         self.call = self.code.call
         self.arena = lowered.arena
@@ -142,7 +142,7 @@ def _fill(array: Array, value: Any) -> None:
     array.fill(value)
 
 
-def _fill_rest(noted: Mapping[int, Marks], marks: Array, outputs: Sequence[Array]) -> None:
+def _fill_rest(noted: Mapping[int, InitMarks], marks: Array, outputs: Sequence[Array]) -> None:
     """Give what no task has begun uninitialised values."""
     first = 0
     for target, each in noted.items():
@@ -208,7 +208,7 @@ def _answered(compiled: Compiled, work: Callable[[int, int], int], arena: int, f
         address.value = responder.address
         try:
             if answer := work(first, last):
-                raise responder.error or (Stuck if answer == Answer.STUCK else Stopped)
+                raise responder.error or (Deadlocked if answer == Status.DEADLOCKED else Stopped)
         finally:
             responder.give()
 

@@ -19,7 +19,7 @@ from palladio.base.errors import Location, NotCompiledWarning, attach
 from palladio.cpu.array_runs import compiled_surroundings
 from palladio.cpu.emit.scope import Refused
 from palladio.cpu.engine import compile_grid
-from palladio.cpu.launches.coroutines import Stuck
+from palladio.cpu.launches.coroutines import Deadlocked
 from palladio.cpu.launches.engine import compile_launch
 from palladio.ir.core import Eqn, Program, Var
 from palladio.ir.evaluate import evaluate, written
@@ -59,7 +59,7 @@ class _Native:
         before = [np.array(values[n]) for n in changed]
         try:
             return self.run(values, out)
-        except Stuck:
+        except Deadlocked:
             for n, value in zip(changed, before, strict=True):
                 np.copyto(values[n], value)
             with np.errstate(all="ignore"):
@@ -80,7 +80,7 @@ class _Native:
                 return direct(values, out)
             except Exception as error:
                 with attach(self.eqn.location, f"running {name}"):
-                    if isinstance(error, Stuck):
+                    if isinstance(error, Deadlocked):
                         return self.run_or_explain(values, out)
                     raise error
 

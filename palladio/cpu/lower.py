@@ -14,14 +14,14 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from palladio.cpu.access.block_views import Box, Scattered, first_element, window_of
-from palladio.cpu.analysis.initialization import Marks, marks_of, written_once, written_whole
-from palladio.cpu.analysis.work import effort
+from palladio.cpu.access.block_views import DenseBlock, GatheredBlock, first_element, window_of
+from palladio.cpu.analysis.initialization import InitMarks, marks_of, written_once, written_whole
+from palladio.cpu.analysis.work import work_estimate
 from palladio.cpu.emit.emitter import Emitter, Index, V
-from palladio.cpu.emit.lazy_array import Arena, Buffer, Memory, number_tile, row_major
-from palladio.cpu.emit.scope import Entry, Function, Notes, Place, Scope, Start
+from palladio.cpu.emit.lazy_array import Allocation, Arena, Buffer, number_array, row_major
+from palladio.cpu.emit.scope import Binding, BlockMarks, Function, RefBinding, Scope, ThreadState
 from palladio.cpu.launches.control_flow import own_site
-from palladio.cpu.launches.coroutines import Alone
+from palladio.cpu.launches.coroutines import SingleThread
 from palladio.cpu.rule_table import BESIDE, LAUNCHED, REFUSED, REFUSED_IN_LAUNCHES, RULES
 from palladio.cpu.rules.control import allocated
 from palladio.cpu.runtime.callbacks import Callback
@@ -40,7 +40,7 @@ AHEAD_BYTES = 1 << 18
 
 
 @dataclass(frozen=True)
-class Lowered:
+class LoweredGrid:
     """One compiled kernel.
 
     Fields:
@@ -56,12 +56,12 @@ class Lowered:
     text: str
     arena: int
     words: int
-    noted: dict[int, Marks]
+    noted: dict[int, InitMarks]
     callbacks: Sequence[Callback]
     caller: int | None
 
 
-def lower_grid(grid: Grid, kernel: Program, operands: Sequence[Type]) -> Lowered:
+def lower_grid(grid: Grid, kernel: Program, operands: Sequence[Type]) -> LoweredGrid:
     """The LLVM function of a `grid_call`.
 
     Args:
@@ -103,7 +103,7 @@ class _GridFunction:
         self.kernel = kernel
         self.e = Emitter()
         self.arena = Arena(V("%arena", "ptr"))
-        self.alone = Alone(self.e, self.arena, LAUNCHED, REFUSED_IN_LAUNCHES) if waits(kernel) else None
+        self.alone = SingleThread(self.e, self.arena, LAUNCHED, REFUSED_IN_LAUNCHES) if waits(kernel) else None
         self.function = self.alone or Function(self.e, self.arena, RULES, REFUSED)
         arrays = [type for type in operands[grid.dynamic :] if isinstance(type, ArrayType)]
         self.types = [*arrays, *grid.output_types]
@@ -113,7 +113,7 @@ class _GridFunction:
         first = len(grid.sizes) + grid.dynamic + grid.scalars
         self.written = [first + n in written for n in range(len(self.blocks))]
 
-    def noted_outputs(self) -> dict[int, Marks]:
+    def noted_outputs(self) -> dict[int, InitMarks]:
         """The outputs of which a task can note what it has begun."""
         grid = self.grid
         begun = {target for _, target in grid.aliases} | written_whole(grid, self.kernel)
@@ -121,16 +121,16 @@ class _GridFunction:
         marks = {n: marks_of(grid, self.kernel, block, type) for n, (block, type) in outputs if n not in begun}
         return {n: each for n, each in marks.items() if each is not None}
 
-    def emit(self) -> Lowered:
+    def emit(self) -> LoweredGrid:
         """The whole module."""
         e = self.e
         steady = [False] * self.grid.scalars + [not written for written in self.written]
         streamed = self.streamed()
         self.places = [
-            Place(Memory(f"array{n}", steady[n], n in streamed), self.whole(n, type))
+            RefBinding(Allocation(f"array{n}", steady[n], n in streamed), self.whole(n, type))
             for n, type in enumerate(self.types)
         ]
-        self.function.notes = Notes(e, self.arena)
+        self.function.notes = ThreadState(e, self.arena)
         caller = self.arena.size
         self.function.caller = self.arena.buffer(e, (1,), dtypes.INT64).base
         self.marks = self.mark_places()
@@ -148,7 +148,7 @@ class _GridFunction:
         text = "\n".join([size, declared, head, "entry:", *self.function.slots, *e.lines, "}", ""])
         asks = caller if self.function.asks else None
         words = 0 if self.function.notes is None else self.function.notes.used
-        return Lowered(text, self.arena.size, words, self.noted, self.function.callbacks, asks)
+        return LoweredGrid(text, self.arena.size, words, self.noted, self.function.callbacks, asks)
 
     def streamed(self) -> set[int]:
         """The arrays that are written past the caches."""
@@ -156,7 +156,7 @@ class _GridFunction:
         once = {first + n for n in written_once(self.grid, self.kernel)}
         return {n for n in once if self.types[n].size * self.types[n].dtype.itemsize >= STREAMED_BYTES}
 
-    def allocated(self, ref: RefType) -> Place:
+    def allocated(self, ref: RefType) -> RefBinding:
         """A buffer of scratch."""
         return allocated(self.scope(), ref) if self.alone is None else own_site(self.alone, ref)
 
@@ -221,9 +221,9 @@ class _GridFunction:
     def step(self, ids: Sequence[Index]) -> None:
         """One grid point: the blocks, the kernel, and edge blocks written back."""
         if any(size != 1 for size, parallel in zip(self.grid.sizes, self.grid.parallel, strict=True) if not parallel):
-            self.function.look(effort(self.kernel))
-        numbers = [number_tile(self.e, index) for index in ids]
-        extra = [number_tile(self.e, s) for s, known in zip(self.sizes, self.grid.sizes, strict=True) if known is None]
+            self.function.poll(work_estimate(self.kernel))
+        numbers = [number_array(self.e, index) for index in ids]
+        extra = [number_array(self.e, s) for s, known in zip(self.sizes, self.grid.sizes, strict=True) if known is None]
         scalars, arrays = self.places[: self.grid.scalars], self.places[self.grid.scalars :]
         self.function.later = {}
         windows = [
@@ -232,26 +232,26 @@ class _GridFunction:
         sequential = [n for n, size in enumerate(self.grid.sizes) if not self.grid.parallel[n] and size != 1]
         for block, place, window in zip(self.blocks, arrays, windows, strict=True):
             moves = axes_of(block).intersection(sequential[-1:])
-            if place.memory.steady and isinstance(window, Box) and moves:
+            if place.memory.steady and isinstance(window, DenseBlock) and moves:
                 later = functools.partial(self.later, block, place, ids, *moves)
                 self.function.later[place.memory] = window.buffer.base, later
         self.function.ahead = self.ahead(ids, windows)
         refs = [
-            Place(place.memory, window.buffer, self.start(n, window))
+            RefBinding(place.memory, window.buffer, self.start(n, window))
             for n, (place, window) in enumerate(zip(arrays, windows, strict=True))
         ]
-        inputs: list[Entry] = [*numbers, *extra, *scalars, *refs, *self.scratch]
+        inputs: list[Binding] = [*numbers, *extra, *scalars, *refs, *self.scratch]
         self.function.run(self.kernel, inputs)
         for window, is_written in zip(windows, self.written, strict=True):
             if is_written:
                 window.write_back()
 
-    def window(self, block: BlockMap, place: Place, inputs: Sequence[Entry]) -> Box | Scattered:
+    def window(self, block: BlockMap, place: RefBinding, inputs: Sequence[Binding]) -> DenseBlock | GatheredBlock:
         """A block of an array at the grid point whose indices, and scalars, are the inputs of index maps."""
         indices = self.function.run(block.index_map, inputs)
         return window_of(self.scope(), block, place.buffer, indices)
 
-    def ahead(self, ids: Sequence[Index], windows: Sequence[Box | Scattered]) -> dict[Memory, V]:
+    def ahead(self, ids: Sequence[Index], windows: Sequence[DenseBlock | GatheredBlock]) -> dict[Allocation, V]:
         """How far behind the blocks of a step those of the next one are, where they move on and the step is small.
 
         Products fetch what they will need themselves, and a kernel that computes little keeps memory busy as it is.
@@ -266,7 +266,7 @@ class _GridFunction:
             size = math.prod(block.block_shape) * place.buffer.dtype.itemsize
             if (
                 not place.memory.steady
-                or not isinstance(window, Box)
+                or not isinstance(window, DenseBlock)
                 or size > AHEAD_BYTES
                 or axis not in axes_of(block)
             ):
@@ -276,16 +276,16 @@ class _GridFunction:
             found[place.memory] = e.binary("sub", there, here)
         return found
 
-    def later(self, block: BlockMap, place: Place, ids: Sequence[Index], axis: int, distance: int) -> V:
+    def later(self, block: BlockMap, place: RefBinding, ids: Sequence[Index], axis: int, distance: int) -> V:
         """Where the block will be so many steps later along a grid axis."""
         e = self.e
         moved, last = list(ids), e.sub(self.sizes[axis], 1)
         moved[axis] = e.intrinsic("smin", "i64", e.index(e.add(ids[axis], distance)), e.index(last))
-        inputs = [*(number_tile(e, index) for index in moved), *self.places[: self.grid.scalars]]
+        inputs = [*(number_array(e, index) for index in moved), *self.places[: self.grid.scalars]]
         return first_element(self.scope(), block, place.buffer, self.function.run(block.index_map, inputs))
 
-    def start(self, number: int, window: Box | Scattered) -> Start | None:
+    def start(self, number: int, window: DenseBlock | GatheredBlock) -> BlockMarks | None:
         """Where it is noted that a block has been begun, if it is."""
-        if number not in self.marks or isinstance(window, Scattered):
+        if number not in self.marks or isinstance(window, GatheredBlock):
             return None
         return window.start(self.marks[number], self.noted[number - len(self.grid.inputs)], self.nowhere)

@@ -26,7 +26,7 @@ def every_output_is_large(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]
     texts: list[str] = []
     original = lower.lower_grid
 
-    def lowered(*arguments: Any) -> lower.Lowered:
+    def lowered(*arguments: Any) -> lower.LoweredGrid:
         found = original(*arguments)
         texts.append(found.text)
         return found

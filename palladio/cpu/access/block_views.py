@@ -10,15 +10,15 @@ from collections.abc import Callable, Sequence
 
 from palladio.cpu.access.gather import one_by_one
 from palladio.cpu.access.memory import View, as_index, inside
-from palladio.cpu.analysis.initialization import Marks
+from palladio.cpu.analysis.initialization import InitMarks
 from palladio.cpu.emit.emitter import Emitter, Index, V
-from palladio.cpu.emit.lazy_array import Buffer, Tile, fill, scalar_tile
-from palladio.cpu.emit.scope import Scope, Start
+from palladio.cpu.emit.lazy_array import Buffer, LazyArray, fill, scalar_array
+from palladio.cpu.emit.scope import BlockMarks, Scope
 from palladio.ops.grid import BlockDim, Blocked, BlockMap, BoundedSlice, Element, Indirect, Squeezed
 from palladio.types import dtypes
 
 
-def first_element(scope: Scope, block: BlockMap, array: Buffer, indices: Sequence[Tile]) -> V:
+def first_element(scope: Scope, block: BlockMap, array: Buffer, indices: Sequence[LazyArray]) -> V:
     """The address of the first element of a box, wherever it is."""
     offset: Index = 0
     for dim, tile, stride in zip(block.dims, indices, array.strides, strict=True):
@@ -34,10 +34,10 @@ def _position(e: Emitter, dim: BlockDim, index: V) -> Index:
     return e.sub(position, dim.padding[0]) if isinstance(dim, Element) else position
 
 
-class Box:
+class DenseBlock:
     """One block at one grid point: a view of its array, or a copy where it reaches past the edge."""
 
-    def __init__(self, scope: Scope, block: BlockMap, array: Buffer, indices: Sequence[Tile]) -> None:
+    def __init__(self, scope: Scope, block: BlockMap, array: Buffer, indices: Sequence[LazyArray]) -> None:
         self.e = scope.e
         self.view = View(array)
         self.indices = [as_index(scope, tile) for tile in indices]
@@ -81,7 +81,7 @@ class Box:
         base = e.pointer(array.base, offset, array.dtype.itemsize)
         self.view.buffer = Buffer(base, tuple(strides), block.block_shape, array.dtype)
 
-    def start(self, base: V, marks: Marks, nowhere: V) -> Start:
+    def start(self, base: V, marks: InitMarks, nowhere: V) -> BlockMarks:
         """What of this block has been begun; `nowhere` has the marks of those outside."""
         number: Index = 0
         for index, count in zip(self.indices, marks.counts, strict=True):
@@ -89,7 +89,7 @@ class Box:
         mark = self.e.pointer(base, self.e.mul(number, marks.rows), 1)
         if self.guard is not None:
             mark = self.e.select(self.guard, mark, nowhere)
-        return Start(mark, self.buffer, marks.rows)
+        return BlockMarks(mark, self.buffer, marks.rows)
 
     def copy_in(self, index: Sequence[Index]) -> None:
         with self.e.when(inside(self.e, self.view, index)):
@@ -108,10 +108,10 @@ class Box:
             one_by_one(self.e, self.copy.shape, element)
 
 
-class Scattered:
+class GatheredBlock:
     """One block at one grid point of which some axis has a bounded size, or elements anywhere: always a copy."""
 
-    def __init__(self, scope: Scope, block: BlockMap, array: Buffer, indices: Sequence[Tile]) -> None:
+    def __init__(self, scope: Scope, block: BlockMap, array: Buffer, indices: Sequence[LazyArray]) -> None:
         self.e = scope.e
         self.scope = scope
         self.array = array
@@ -140,12 +140,12 @@ class Scattered:
 
         one_by_one(self.e, self.buffer.shape, element)
 
-    def located(self, dim: BlockDim, values: Sequence[Tile], position: Index, conditions: list[V]) -> Index:
+    def located(self, dim: BlockDim, values: Sequence[LazyArray], position: Index, conditions: list[V]) -> Index:
         """Where an element of the block is along one axis of the array; adds the conditions under which it counts."""
         e = self.e
         if isinstance(dim, Indirect):
             (chosen,) = values
-            return as_index(self.scope, scalar_tile(e, chosen.at((position,), 1), chosen.dtype))
+            return as_index(self.scope, scalar_array(e, chosen.at((position,), 1), chosen.dtype))
         first: Index = as_index(self.scope, values[0])
         if isinstance(dim, BoundedSlice):
             conditions.append(e.compare("icmp slt", e.index(position), as_index(self.scope, values[1])))
@@ -160,6 +160,6 @@ class Scattered:
         self.each(lambda index, there: self.array.put(self.e, there, self.buffer.at(self.e, index, 1), 1))
 
 
-def window_of(scope: Scope, block: BlockMap, array: Buffer, indices: Sequence[Tile]) -> Box | Scattered:
+def window_of(scope: Scope, block: BlockMap, array: Buffer, indices: Sequence[LazyArray]) -> DenseBlock | GatheredBlock:
     """The block of an array at these indices."""
-    return (Box if block.contiguous else Scattered)(scope, block, array, indices)
+    return (DenseBlock if block.contiguous else GatheredBlock)(scope, block, array, indices)

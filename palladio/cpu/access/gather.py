@@ -13,8 +13,8 @@ import numpy as np
 from palladio.cpu.access.bits import bits_at, from_bits, put_bits, to_bits
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Emitter, Index, V
-from palladio.cpu.emit.lazy_array import Buffer, Tile, row_major, tile_of, write
-from palladio.cpu.emit.scope import Place, Rule, Scope
+from palladio.cpu.emit.lazy_array import Buffer, LazyArray, array_in, row_major, write
+from palladio.cpu.emit.scope import RefBinding, Rule, Scope
 from palladio.ops.references.memory import Transforms
 from palladio.types import dtypes, transforms
 from palladio.types.dtypes import DType
@@ -34,7 +34,7 @@ def as_index(e: Emitter, value: V, dtype: DType) -> V:
 class Selection:
     """What a stack of transforms selects of a buffer, one element at a time."""
 
-    def __init__(self, scope: Scope, root: Buffer, stack: Transforms, operands: Sequence[Tile]) -> None:
+    def __init__(self, scope: Scope, root: Buffer, stack: Transforms, operands: Sequence[LazyArray]) -> None:
         self.e = scope.e
         self.scope = scope
         self.operands = operands
@@ -145,13 +145,13 @@ class Selection:
             value = self.e.select(condition, value, registers.constant(self.e, bits, self.type.dtype))
         return value
 
-    def read(self) -> Tile:
+    def read(self) -> LazyArray:
         """All elements, in a buffer of their own."""
         target = self.scope.arena.buffer(self.e, self.type.shape, self.type.dtype)
         one_by_one(self.e, self.type.shape, lambda index: target.put(self.e, index, self.load(index), 1))
-        return tile_of(self.e, target)
+        return array_in(self.e, target)
 
-    def update(self, step: Callable[[Sequence[Index], Cell], None], mask: Tile | None = None) -> None:
+    def update(self, step: Callable[[Sequence[Index], Cell], None], mask: LazyArray | None = None) -> None:
         """Run `step(index, cell)` for each element that is inside and under the mask, in row-major order."""
         e = self.e
 
@@ -208,12 +208,12 @@ def combined(scope: Scope, kind: str, dtype: DType, old: V, new: V) -> V:
     name = from_tile.get(kind, kind)
     if name is None:
         return new
-    tiles = [Tile(ArrayType((), dtype), lambda index, width, value=value: value) for value in (old, new)]
+    tiles = [LazyArray(ArrayType((), dtype), lambda index, width, value=value: value) for value in (old, new)]
     (result,) = scope.function.rules[name](scope, *tiles)
     return result.at((), 1)
 
 
-def settled(scope: Scope, tile: Tile) -> Tile:
+def settled(scope: Scope, tile: LazyArray) -> LazyArray:
     """A tile in memory, or a scalar in a register, whatever happens to what it is computed from."""
     return scope.keep(tile) if tile.reads or tile.buffer is None or tile.fill is not None else tile
 
@@ -221,11 +221,11 @@ def settled(scope: Scope, tile: Tile) -> Tile:
 def store_combined(
     scope: Scope,
     root: Buffer,
-    value: Tile,
-    indices: Sequence[Tile],
+    value: LazyArray,
+    indices: Sequence[LazyArray],
     stack: Transforms,
     kind: str = "set",
-    mask: Tile | None = None,
+    mask: LazyArray | None = None,
 ) -> None:
     """Combine a value with the selected elements, each as often as it is selected, in order."""
     value = settled(scope, value)
@@ -240,28 +240,28 @@ def store_combined(
 
 
 def _load_masked(
-    scope: Scope, ref: Place, mask: Tile, other: Tile, *indices: Tile, transforms: Transforms
-) -> Sequence[Tile]:
+    scope: Scope, ref: RefBinding, mask: LazyArray, other: LazyArray, *indices: LazyArray, transforms: Transforms
+) -> Sequence[LazyArray]:
     (part,) = scope.function.rules["load"](scope, ref, *indices, transforms=transforms)
     return scope.function.rules["select"](scope, mask, part, other)
 
 
 def _store_masked(
-    scope: Scope, ref: Place, value: Tile, mask: Tile, *indices: Tile, transforms: Transforms
-) -> Sequence[Tile]:
+    scope: Scope, ref: RefBinding, value: LazyArray, mask: LazyArray, *indices: LazyArray, transforms: Transforms
+) -> Sequence[LazyArray]:
     store_combined(scope, ref.buffer, value, indices, transforms, mask=mask)
     return ()
 
 
 def _insert_masked(
-    scope: Scope, x: Tile, value: Tile, mask: Tile, *indices: Tile, transforms: Transforms
-) -> Sequence[Tile]:
+    scope: Scope, x: LazyArray, value: LazyArray, mask: LazyArray, *indices: LazyArray, transforms: Transforms
+) -> Sequence[LazyArray]:
     copy = copied(scope, x)
     store_combined(scope, copy, value, indices, transforms, mask=mask)
-    return (tile_of(scope.e, copy),)
+    return (array_in(scope.e, copy),)
 
 
-def copied(scope: Scope, x: Tile) -> Buffer:
+def copied(scope: Scope, x: LazyArray) -> Buffer:
     """The elements of a tile in a new buffer."""
     copy = scope.arena.buffer(scope.e, x.shape, x.dtype)
     write(scope.e, x, copy)
@@ -272,8 +272,8 @@ Step = Callable[[V, Sequence[Index]], V]
 
 
 def _each(
-    scope: Scope, root: Buffer, dtype: DType, indices: Sequence[Tile], stack: Transforms, step: Step, atomic: bool
-) -> Tile:
+    scope: Scope, root: Buffer, dtype: DType, indices: Sequence[LazyArray], stack: Transforms, step: Step, atomic: bool
+) -> LazyArray:
     """Replace each selected element by `step(old, index)`; returns the old ones, uninitialised where outside."""
     e = scope.e
     chosen = Selection(scope, root, stack, [settled(scope, tile) for tile in indices])
@@ -290,7 +290,7 @@ def _each(
         old.put(e, index, found, 1)
 
     chosen.update(element)
-    tile = tile_of(e, old)
+    tile = array_in(e, old)
     return tile if tile.shape else scope.keep(tile)
 
 
@@ -311,27 +311,29 @@ def _exchanged(scope: Scope, address: V, dtype: DType, step: Callable[[V], V]) -
     return old
 
 
-def _atomic(scope: Scope, ref: Place, value: Tile, *indices: Tile, transforms: Transforms, kind: str) -> Sequence[Tile]:
+def _atomic(
+    scope: Scope, ref: RefBinding, value: LazyArray, *indices: LazyArray, transforms: Transforms, kind: str
+) -> Sequence[LazyArray]:
     given = settled(scope, value)
     step: Step = lambda old, index: combined(scope, kind, value.dtype, old, given.at(index, 1))  # noqa: E731
     return (_each(scope, ref.buffer, value.dtype, indices, transforms, step, True),)
 
 
 def _combine_each(
-    scope: Scope, x: Tile, value: Tile, *indices: Tile, transforms: Transforms, kind: str
-) -> Sequence[Tile]:
+    scope: Scope, x: LazyArray, value: LazyArray, *indices: LazyArray, transforms: Transforms, kind: str
+) -> Sequence[LazyArray]:
     copy, given = copied(scope, x), settled(scope, value)
     step: Step = lambda old, index: combined(scope, kind, value.dtype, old, given.at(index, 1))  # noqa: E731
     old = _each(scope, copy, value.dtype, indices, transforms, step, False)
     return (_result(scope, copy), old)
 
 
-def _result(scope: Scope, buffer: Buffer) -> Tile:
-    tile = tile_of(scope.e, buffer)
+def _result(scope: Scope, buffer: Buffer) -> LazyArray:
+    tile = array_in(scope.e, buffer)
     return tile if tile.shape else scope.keep(tile)
 
 
-def _if_equal(scope: Scope, compare: Tile, value: Tile) -> Step:
+def _if_equal(scope: Scope, compare: LazyArray, value: LazyArray) -> Step:
     e = scope.e
     expected, given = settled(scope, compare), settled(scope, value)
     op = "fcmp oeq" if dtypes.is_float(value.dtype) else "icmp eq"
@@ -339,15 +341,15 @@ def _if_equal(scope: Scope, compare: Tile, value: Tile) -> Step:
 
 
 def _atomic_cas(
-    scope: Scope, ref: Place, compare: Tile, value: Tile, *indices: Tile, transforms: Transforms
-) -> Sequence[Tile]:
+    scope: Scope, ref: RefBinding, compare: LazyArray, value: LazyArray, *indices: LazyArray, transforms: Transforms
+) -> Sequence[LazyArray]:
     step = _if_equal(scope, compare, value)
     return (_each(scope, ref.buffer, value.dtype, indices, transforms, step, True),)
 
 
 def _exchange_each(
-    scope: Scope, x: Tile, compare: Tile, value: Tile, *indices: Tile, transforms: Transforms
-) -> Sequence[Tile]:
+    scope: Scope, x: LazyArray, compare: LazyArray, value: LazyArray, *indices: LazyArray, transforms: Transforms
+) -> Sequence[LazyArray]:
     copy = copied(scope, x)
     old = _each(scope, copy, value.dtype, indices, transforms, _if_equal(scope, compare, value), False)
     return (_result(scope, copy), old)

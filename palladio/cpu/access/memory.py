@@ -12,8 +12,18 @@ from collections.abc import Callable, Sequence
 from palladio.cpu.access.gather import Selection, copied, one_by_one, settled, store_combined
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Emitter, Index, V
-from palladio.cpu.emit.lazy_array import Buffer, Memory, Tile, merged, row_major, stream, tile_of, widths, write
-from palladio.cpu.emit.scope import Place, Refused, Rule, Scope, Start
+from palladio.cpu.emit.lazy_array import (
+    Allocation,
+    Buffer,
+    LazyArray,
+    array_in,
+    merged,
+    row_major,
+    stream,
+    widths,
+    write,
+)
+from palladio.cpu.emit.scope import BlockMarks, RefBinding, Refused, Rule, Scope
 from palladio.ops.references.memory import Transforms
 from palladio.types import dtypes, transforms
 from palladio.types.dtypes import DType
@@ -21,7 +31,7 @@ from palladio.types.transforms import Index as IndexTransform
 from palladio.types.transforms import Operand, Slice
 
 
-def as_index(scope: Scope, tile: Tile) -> V:
+def as_index(scope: Scope, tile: LazyArray) -> V:
     """A scalar integer tile as an index."""
     e = scope.e
     value = tile.at((), 1)
@@ -49,7 +59,7 @@ class View:
         self.bounds: list[tuple[Index, int | None, Index, int]] = []
 
 
-def viewed(scope: Scope, buffer: Buffer, stack: Transforms, operands: Sequence[Tile]) -> View:
+def viewed(scope: Scope, buffer: Buffer, stack: Transforms, operands: Sequence[LazyArray]) -> View:
     """The view of a buffer that a stack of transforms makes.
 
     Raises:
@@ -94,7 +104,7 @@ def _refuse_behind_guard(view: View) -> None:
         raise NoView("a transform behind a dynamic slice is not compiled for the CPU")
 
 
-def _index(scope: Scope, view: View, entries: Sequence[object], operands: Sequence[Tile]) -> None:
+def _index(scope: Scope, view: View, entries: Sequence[object], operands: Sequence[LazyArray]) -> None:
     e, old = scope.e, view.buffer
     if view.bounds:
         raise NoView("an index behind a dynamic slice is not compiled for the CPU")
@@ -116,7 +126,7 @@ def _index(scope: Scope, view: View, entries: Sequence[object], operands: Sequen
     view.buffer = Buffer(e.pointer(old.base, offset, old.dtype.itemsize), tuple(strides), tuple(shape), old.dtype)
 
 
-def _entry(scope: Scope, entry: object, operands: Sequence[Tile]) -> tuple[Index, int | None, int]:
+def _entry(scope: Scope, entry: object, operands: Sequence[LazyArray]) -> tuple[Index, int | None, int]:
     """The first element along an axis, the size (None for a dropped axis) and the step."""
     if isinstance(entry, Slice):
         start = entry.start
@@ -150,12 +160,12 @@ def inside(e: Emitter, view: View, index: Sequence[Index]) -> V | None:
     return e.truth(conditions)
 
 
-def read(scope: Scope, view: View, memory: Memory | None, whole: bool) -> Tile:
+def read(scope: Scope, view: View, memory: Allocation | None, whole: bool) -> LazyArray:
     """The tile that a view holds."""
     e = scope.e
     guard = e.truth(view.guards)
     if guard is None:
-        tile = tile_of(e, view.buffer, memory)
+        tile = array_in(e, view.buffer, memory)
         if memory is not None:
             tile.reads = {memory: whole}
         return tile
@@ -168,13 +178,13 @@ def read(scope: Scope, view: View, memory: Memory | None, whole: bool) -> Tile:
         _copy_inside(scope, view, copy)
     base = e.select(guard, view.buffer.base, copy.base)
     strides = tuple(e.choose(guard, there, here) for there, here in zip(view.buffer.strides, copy.strides, strict=True))
-    tile = tile_of(e, Buffer(base, strides, copy.shape, copy.dtype), memory)
+    tile = array_in(e, Buffer(base, strides, copy.shape, copy.dtype), memory)
     if memory is not None:
         tile.reads = {memory: False}
     return tile
 
 
-def _read_scalar(scope: Scope, view: View, guard: V) -> Tile:
+def _read_scalar(scope: Scope, view: View, guard: V) -> LazyArray:
     e, dtype = scope.e, view.buffer.dtype
     slot = scope.function.slot(registers.register(dtype))
     e.line(f"store {registers.constant(e, dtypes.uninitialized(dtype), dtype)}, ptr {slot.text}")
@@ -182,7 +192,7 @@ def _read_scalar(scope: Scope, view: View, guard: V) -> Tile:
         e.line(f"store {view.buffer.at(e, (), 1)}, ptr {slot.text}")
     register = registers.register(dtype)
     value = e.value(register, f"load {register}, ptr {slot.text}")
-    return Tile(view.buffer.type, lambda index, width: e.splat(value, width), {}, True)
+    return LazyArray(view.buffer.type, lambda index, width: e.splat(value, width), {}, True)
 
 
 def _copy_inside(scope: Scope, view: View, copy: Buffer) -> None:
@@ -197,7 +207,7 @@ def _copy_inside(scope: Scope, view: View, copy: Buffer) -> None:
     one_by_one(e, copy.shape, element)
 
 
-def put(scope: Scope, view: View, value: Tile, streamed: bool = False) -> None:
+def put(scope: Scope, view: View, value: LazyArray, streamed: bool = False) -> None:
     """Write a tile to what a view shows, past the caches if it is `streamed`; what is outside is dropped."""
     e = scope.e
     guard = e.truth(view.guards)
@@ -224,11 +234,11 @@ def put(scope: Scope, view: View, value: Tile, streamed: bool = False) -> None:
     e.label(behind)
 
 
-def put_where(e: Emitter, mask: Tile, value: Tile, target: Buffer, begun: Start | None) -> None:
+def put_where(e: Emitter, mask: LazyArray, value: LazyArray, target: Buffer, begun: BlockMarks | None) -> None:
     """Write the elements of a matrix that are under a mask: those rows are gone through in which it may be true."""
-    low, high = rows = mask.spans.get(0, (0, target.shape[0]))
+    low, high = rows = mask.zero_ranges.get(0, (0, target.shape[0]))
 
-    def put_row(part: Tile, row: Index) -> None:
+    def put_row(part: LazyArray, row: Index) -> None:
         for start, end, width in widths(target.shape[1]):
             with e.loop(start, end, width) as column:
                 index = (row, column)
@@ -237,7 +247,7 @@ def put_where(e: Emitter, mask: Tile, value: Tile, target: Buffer, begun: Start 
                     new = e.select(mask.at(index, width), new, target.at(e, index, width))
                 target.put(e, index, new, width)
 
-    def put_rows(part: Tile, first: Index, behind: Index) -> None:
+    def put_rows(part: LazyArray, first: Index, behind: Index) -> None:
         with e.loop(first, behind) as row, e.when(mask.at((row, 0), 1) if 1 in mask.alike else None):
             put_row(part, row)
             if begun is not None:
@@ -250,7 +260,7 @@ def put_where(e: Emitter, mask: Tile, value: Tile, target: Buffer, begun: Start 
 
 
 def layered(
-    scope: Scope, buffer: Buffer, stack: Transforms, operands: Sequence[Tile]
+    scope: Scope, buffer: Buffer, stack: Transforms, operands: Sequence[LazyArray]
 ) -> tuple[Buffer, V | None] | None:
     """The view that transforms make one behind the other, and when all of it is inside; None if there is no view."""
     guards: list[V] = []
@@ -279,8 +289,8 @@ def either(scope: Scope, condition: V, inside: Callable[[], None], outside: Call
 
 
 def read_layered(
-    scope: Scope, buffer: Buffer, memory: Memory | None, stack: Transforms, indices: Sequence[Tile]
-) -> Tile:
+    scope: Scope, buffer: Buffer, memory: Allocation | None, stack: Transforms, indices: Sequence[LazyArray]
+) -> LazyArray:
     """What a stack selects that no one view shows: element by element only where some of it is outside."""
     e, operands = scope.e, [settled(scope, index) for index in indices]
     found = layered(scope, buffer, stack, operands)
@@ -295,12 +305,14 @@ def read_layered(
             one_by_one(e, copy.shape, lambda index: copy.put(e, index, chosen.load(index), 1))
         strides = tuple(e.choose(guard, *each) for each in zip(there.strides, copy.strides, strict=True))
         there = Buffer(e.select(guard, there.base, copy.base), strides, there.shape, there.dtype)
-    tile = tile_of(e, there)
+    tile = array_in(e, there)
     tile.reads = reads
     return tile
 
 
-def _store_layered(scope: Scope, buffer: Buffer, value: Tile, indices: Sequence[Tile], stack: Transforms) -> None:
+def _store_layered(
+    scope: Scope, buffer: Buffer, value: LazyArray, indices: Sequence[LazyArray], stack: Transforms
+) -> None:
     operands = [settled(scope, index) for index in indices]
     found = layered(scope, buffer, stack, operands)
     if found is None:
@@ -319,14 +331,16 @@ def _store_layered(scope: Scope, buffer: Buffer, value: Tile, indices: Sequence[
     )
 
 
-def _view_or_none(scope: Scope, buffer: Buffer, stack: Transforms, operands: Sequence[Tile]) -> View | None:
+def _view_or_none(scope: Scope, buffer: Buffer, stack: Transforms, operands: Sequence[LazyArray]) -> View | None:
     try:
         return viewed(scope, buffer, stack, operands)
     except NoView:
         return None
 
 
-def _read_of(scope: Scope, buffer: Buffer, memory: Memory | None, stack: Transforms, indices: Sequence[Tile]) -> Tile:
+def _read_of(
+    scope: Scope, buffer: Buffer, memory: Allocation | None, stack: Transforms, indices: Sequence[LazyArray]
+) -> LazyArray:
     """What a stack of transforms selects; a scalar is loaded now."""
     view = _view_or_none(scope, buffer, stack, indices)
     if view is None:
@@ -336,13 +350,15 @@ def _read_of(scope: Scope, buffer: Buffer, memory: Memory | None, stack: Transfo
     return tile if tile.shape else scope.keep(tile)
 
 
-def _load(scope: Scope, ref: Place, *indices: Tile, transforms: Transforms) -> Sequence[Tile]:
+def _load(scope: Scope, ref: RefBinding, *indices: LazyArray, transforms: Transforms) -> Sequence[LazyArray]:
     tile = _read_of(scope, ref.buffer, ref.memory, transforms, indices)
     tile.ahead = None if transforms else scope.function.ahead.get(ref.memory)
     return (tile,)
 
 
-def _store(scope: Scope, ref: Place, value: Tile, *indices: Tile, transforms: Transforms) -> Sequence[Tile]:
+def _store(
+    scope: Scope, ref: RefBinding, value: LazyArray, *indices: LazyArray, transforms: Transforms
+) -> Sequence[LazyArray]:
     aligned = not transforms and value.reads.get(ref.memory, True)
     if ref.memory in value.reads and not aligned:
         value = scope.keep(value)
@@ -356,14 +372,18 @@ def _store(scope: Scope, ref: Place, value: Tile, *indices: Tile, transforms: Tr
     return ()
 
 
-def _swap(scope: Scope, ref: Place, value: Tile, *indices: Tile, transforms: Transforms) -> Sequence[Tile]:
+def _swap(
+    scope: Scope, ref: RefBinding, value: LazyArray, *indices: LazyArray, transforms: Transforms
+) -> Sequence[LazyArray]:
     value = settled(scope, value)
     old = scope.keep(_read_of(scope, ref.buffer, None, transforms, indices))
     _store(scope, ref, value, *indices, transforms=transforms)
     return (old,)
 
 
-def combine(scope: Scope, buffer: Buffer, value: Tile, indices: Sequence[Tile], stack: Transforms, kind: str) -> None:
+def combine(
+    scope: Scope, buffer: Buffer, value: LazyArray, indices: Sequence[LazyArray], stack: Transforms, kind: str
+) -> None:
     """Combine a value with what a stack of transforms selects."""
     view = _view_or_none(scope, buffer, stack, indices)
     if view is None:
@@ -377,27 +397,31 @@ def combine(scope: Scope, buffer: Buffer, value: Tile, indices: Sequence[Tile], 
     put(scope, view, value)
 
 
-def _accumulate(scope: Scope, ref: Place, value: Tile, *indices: Tile, transforms: Transforms) -> Sequence[Tile]:
+def _accumulate(
+    scope: Scope, ref: RefBinding, value: LazyArray, *indices: LazyArray, transforms: Transforms
+) -> Sequence[LazyArray]:
     combine(scope, ref.buffer, value, indices, transforms, "add")
     return ()
 
 
-def _extract(scope: Scope, x: Tile, *indices: Tile, transforms: Transforms) -> Sequence[Tile]:
+def _extract(scope: Scope, x: LazyArray, *indices: LazyArray, transforms: Transforms) -> Sequence[LazyArray]:
     kept = x if x.buffer is not None else scope.keep(x)
     if kept.buffer is None:  # a scalar
         if all(isinstance(transform, IndexTransform) for transform in transforms):
             return (kept,)
-        kept = tile_of(scope.e, copied(scope, kept))
+        kept = array_in(scope.e, copied(scope, kept))
     tile = _read_of(scope, kept.buffer, None, transforms, indices)  # type: ignore[arg-type]
     if tile.shape:
         tile.reads = merged([kept], aligned=False)
     return (tile,)
 
 
-def _insert(scope: Scope, x: Tile, value: Tile, *indices: Tile, transforms: Transforms, kind: str) -> Sequence[Tile]:
+def _insert(
+    scope: Scope, x: LazyArray, value: LazyArray, *indices: LazyArray, transforms: Transforms, kind: str
+) -> Sequence[LazyArray]:
     copy = copied(scope, x)
     combine(scope, copy, value, indices, transforms, kind)
-    tile = tile_of(scope.e, copy)
+    tile = array_in(scope.e, copy)
     return (tile if tile.shape else scope.keep(tile),)
 
 

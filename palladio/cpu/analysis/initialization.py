@@ -25,7 +25,7 @@ def written_whole(grid: Grid, kernel: Program) -> set[int]:
 
 
 @dataclass(frozen=True)
-class Marks:
+class InitMarks:
     """How it is noted, in bytes, what of an output has been begun.
 
     Fields:
@@ -44,15 +44,15 @@ class Marks:
         return math.prod(self.counts) * self.rows
 
 
-def marks_of(grid: Grid, kernel: Program, block: BlockMap, type: ArrayType) -> Marks | None:
+def marks_of(grid: Grid, kernel: Program, block: BlockMap, type: ArrayType) -> InitMarks | None:
     """How a task notes what of an output it has begun: by rows, where a kernel chooses among its elements."""
     counts = block_counts(grid, block, type)
     if counts is None:
         return None
     axes = [axis for axis, dim in enumerate(block.dims) if not isinstance(dim, Squeezed)]
     if len(axes) != 2 or all(eqn.op.name != "select" for eqn in walk(kernel)):
-        return Marks(counts)
-    return Marks(counts, axes[0], block.block_shape[0])
+        return InitMarks(counts)
+    return InitMarks(counts, axes[0], block.block_shape[0])
 
 
 def block_counts(grid: Grid, block: BlockMap, type: ArrayType) -> tuple[int, ...] | None:

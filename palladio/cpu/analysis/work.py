@@ -25,13 +25,13 @@ PRODUCTS = 16
 """Products of single numbers in a matrix product that take the time of one element."""
 
 
-def effort(program: Program) -> int:
+def work_estimate(program: Program) -> int:
     """About how many elements a program computes. Loops whose count is known only at the call count as one step."""
-    return sum(map(_effort_of, program.eqns))
+    return sum(map(_estimate_of, program.eqns))
 
 
-def _effort_of(eqn: Eqn) -> int:
-    inner = sum(map(effort, subprograms(eqn)))
+def _estimate_of(eqn: Eqn) -> int:
+    inner = sum(map(work_estimate, subprograms(eqn)))
     if eqn.op.name == "loop":
         return inner * max(1, steps_of(eqn.inputs, eqn.params["step"]) or 1)
     if eqn.op.name == "grid_call":
@@ -53,7 +53,7 @@ def steps_of(bounds: tuple[object, ...], step: int) -> int | None:
     return None
 
 
-def quarters(e: Emitter, room: V) -> V:
+def quarter_seconds(e: Emitter, room: V) -> V:
     """Quarters of a second since some time. `room` is the address of 16 bytes."""
     e.declared["gettimeofday"] = "declare i32 @gettimeofday(ptr, ptr)"
     e.value("i32", f"call i32 @gettimeofday({room}, ptr null)")

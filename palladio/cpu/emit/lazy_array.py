@@ -1,10 +1,10 @@
-"""Tiles: the arrays of a kernel while it is compiled.
+"""Lazy arrays: the values of a kernel while it is compiled.
 
-A tile says how its element at an index is computed; nothing is computed until something needs it. A chain of
+A lazy array says how its element at an index is computed; nothing is computed until something needs it. A chain of
 element-by-element operations is so one loop. What is used several times, or in no order of its own, is first written
 to a buffer in the thread's arena.
 
-Laziness ends where memory changes: before a reference is written, every pending tile that reads it is written to a
+Laziness ends where memory changes: before a reference is written, every pending array that reads it is written to a
 buffer (`Scope.settle`), unless the write replaces exactly the elements that each of its own elements is computed
 from.
 """
@@ -30,12 +30,12 @@ STREAMED_LANES = 8 * registers.LANES
 """The least length of rows that are written past the caches: shorter ones are mostly ends."""
 
 At = Callable[[Sequence[Index], int], V]
-Panel = Callable[["Tile", Index, int], None]
+Panel = Callable[["LazyArray", Index, int], None]
 Panels = Callable[[Panel, "tuple[Index, Index] | None", "Buffer | None"], None]
 
 
 @dataclass(frozen=True, eq=False)
-class Memory:
+class Allocation:
     """Something that a program's references point to: an input, an output, scratch, an allocation.
 
     Fields:
@@ -99,7 +99,7 @@ def row_major(shape: Shape) -> tuple[int, ...]:
 
 
 @dataclass(eq=False)
-class Tile:
+class LazyArray:
     """An array, by how its elements are computed.
 
     Fields:
@@ -123,21 +123,21 @@ class Tile:
         normal: whether no element is a subnormal number.
         rounded: writes all elements to a buffer of bfloat16, for float32 sums that are rounded while they are computed.
         alike: axes along which all elements are the same.
-        ahead: how many bytes behind each element the one is that is there for the next task.
+        ahead: byte distance to the same element of the next task's block, for prefetching.
         depth: how many operations at most lie between an element and what is in memory.
     """
 
     type: ArrayType
     at: At
-    reads: dict[Memory, bool] = field(default_factory=dict)
+    reads: dict[Allocation, bool] = field(default_factory=dict)
     cheap: bool = False
     buffer: Buffer | None = None
     fill: Callable[[Buffer], None] | None = None
-    plus: Callable[[Tile], Tile] | None = None
+    plus: Callable[[LazyArray], LazyArray] | None = None
     ramp: tuple[int, Index] | None = None
-    spans: dict[int, tuple[Index, Index]] = field(default_factory=dict)
+    zero_ranges: dict[int, tuple[Index, Index]] = field(default_factory=dict)
     panels: Panels | None = None
-    unless: tuple[Tile, Tile, Buffer] | None = None
+    unless: tuple[LazyArray, LazyArray, Buffer] | None = None
     near: Buffer | None = None
     normal: bool = False
     rounded: Callable[[Buffer], None] | None = None
@@ -156,9 +156,9 @@ class Tile:
         return self.type.dtype
 
 
-def merged(tiles: Sequence[Tile], aligned: bool = True) -> dict[Memory, bool]:
+def merged(tiles: Sequence[LazyArray], aligned: bool = True) -> dict[Allocation, bool]:
     """What several tiles read together; not element by element, unless `aligned`."""
-    reads: dict[Memory, bool] = {}
+    reads: dict[Allocation, bool] = {}
     for tile in tiles:
         for memory, same in tile.reads.items():
             reads[memory] = reads.get(memory, True) and same and aligned
@@ -182,13 +182,13 @@ class Arena:
         return Buffer(e.pointer(self.base, start, 1), row_major(shape), shape, dtype)
 
 
-def tile_of(e: Emitter, buffer: Buffer, memory: Memory | None = None) -> Tile:
+def array_in(e: Emitter, buffer: Buffer, memory: Allocation | None = None) -> LazyArray:
     """The tile whose elements a buffer holds; `memory` is what must not change while the tile is used."""
     reads = {} if memory is None else {memory: True}
-    return Tile(buffer.type, lambda index, width: buffer.at(e, index, width), reads, True, buffer)
+    return LazyArray(buffer.type, lambda index, width: buffer.at(e, index, width), reads, True, buffer)
 
 
-def asking(e: Emitter, tile: Tile) -> Tile:
+def asking(e: Emitter, tile: LazyArray) -> LazyArray:
     """A tile in memory that asks for the elements of the next task while its own are read."""
     buffer, ahead = tile.buffer, tile.ahead
     if buffer is None or ahead is None or buffer.strides[-1:] != (1,):
@@ -203,15 +203,15 @@ def asking(e: Emitter, tile: Tile) -> Tile:
     return replace(tile, at=at, ahead=None)
 
 
-def scalar_tile(e: Emitter, value: V, dtype: DType) -> Tile:
+def scalar_array(e: Emitter, value: V, dtype: DType) -> LazyArray:
     """The tile of one scalar value."""
-    return Tile(ArrayType((), dtype), lambda index, width: e.splat(value, width), {}, True)
+    return LazyArray(ArrayType((), dtype), lambda index, width: e.splat(value, width), {}, True)
 
 
-def number_tile(e: Emitter, index: Index) -> Tile:
+def number_array(e: Emitter, index: Index) -> LazyArray:
     """An index or a size as the i32 scalar that programs see."""
     value = V(str(index), "i32") if isinstance(index, int) else e.convert("trunc", index, "i32")
-    return scalar_tile(e, value, dtypes.INT32)
+    return scalar_array(e, value, dtypes.INT32)
 
 
 def widths(extent: int) -> Iterator[tuple[int, int, int]]:
@@ -252,7 +252,7 @@ def fill(e: Emitter, buffer: Buffer, value: object) -> None:
     )
 
 
-def write(e: Emitter, tile: Tile, target: Buffer) -> None:
+def write(e: Emitter, tile: LazyArray, target: Buffer) -> None:
     """Compute all elements of a tile into a buffer."""
     if tile.fill is not None:
         tile.fill(target)
@@ -260,21 +260,21 @@ def write(e: Emitter, tile: Tile, target: Buffer) -> None:
     for_each(e, tile.shape, lambda index, width: target.put(e, index, tile.at(index, width), width))
 
 
-def rows_of(e: Emitter, tile: Tile, first: Index, count: int) -> Tile:
+def rows_of(e: Emitter, tile: LazyArray, first: Index, count: int) -> LazyArray:
     """Some rows of a matrix that is computed element by element; a scalar stays as it is."""
     if not tile.shape:
         return tile
     type = ArrayType((count, *tile.shape[1:]), tile.dtype)
-    return Tile(type, lambda index, width: tile.at((e.add(first, index[0]), *index[1:]), width), tile.reads)
+    return LazyArray(type, lambda index, width: tile.at((e.add(first, index[0]), *index[1:]), width), tile.reads)
 
 
-def some_rows(e: Emitter, tile: Tile, target: Buffer, first: Index, count: int) -> tuple[Tile, Buffer]:
+def some_rows(e: Emitter, tile: LazyArray, target: Buffer, first: Index, count: int) -> tuple[LazyArray, Buffer]:
     """Some rows of a matrix, and of the buffer for all of it."""
     shape = (count, *target.shape[1:])
     return rows_of(e, tile, first, count), Buffer(target.address(e, (first, 0)), target.strides, shape, target.dtype)
 
 
-def row_by_row(e: Emitter, panels: Panels, function: Callable[[Tile], Tile], shown: Tile) -> Tile:
+def row_by_row(e: Emitter, panels: Panels, function: Callable[[LazyArray], LazyArray], shown: LazyArray) -> LazyArray:
     """A function, element by element, of a matrix that is computed a few rows at a time.
 
     Args:
@@ -288,10 +288,10 @@ def row_by_row(e: Emitter, panels: Panels, function: Callable[[Tile], Tile], sho
     def fill_all(target: Buffer) -> None:
         through(lambda part, first, count: write(e, *some_rows(e, part, target, first, count)), None, target)
 
-    return Tile(shown.type, shown.at, shown.reads, fill=fill_all, panels=through)
+    return LazyArray(shown.type, shown.at, shown.reads, fill=fill_all, panels=through)
 
 
-def stream(e: Emitter, tile: Tile, target: Buffer) -> None:
+def stream(e: Emitter, tile: LazyArray, target: Buffer) -> None:
     """Compute all elements of a tile into memory past the caches, where its rows are long enough for that.
 
     Whole vectors at multiples of their size are written so; memory need not be read first for what replaces whole
@@ -320,12 +320,12 @@ def stream(e: Emitter, tile: Tile, target: Buffer) -> None:
     for_each(e, (*lead, 1), row)
 
 
-def keep(e: Emitter, arena: Arena, tile: Tile) -> Tile:
+def keep(e: Emitter, arena: Arena, tile: LazyArray) -> LazyArray:
     """The tile with its elements in a buffer of their own, computed now. A scalar is kept in a register."""
     if not tile.shape and tile.fill is None:
-        return scalar_tile(e, tile.at((), 1), tile.dtype)
+        return scalar_array(e, tile.at((), 1), tile.dtype)
     target = arena.buffer(e, tile.shape, tile.dtype)
     write(e, tile, target)
-    kept = tile_of(e, target)
-    kept.ramp, kept.spans = tile.ramp, tile.spans
+    kept = array_in(e, target)
+    kept.ramp, kept.zero_ranges = tile.ramp, tile.zero_ranges
     return kept

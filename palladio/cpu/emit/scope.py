@@ -10,32 +10,32 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from palladio.base.errors import PalladioNotImplementedError, attach
-from palladio.cpu.analysis.work import BETWEEN, CLOCK, STEPS, quarters
+from palladio.cpu.analysis.work import BETWEEN, CLOCK, STEPS, quarter_seconds
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Emitter, Index, V, vector
 from palladio.cpu.emit.lazy_array import (
+    Allocation,
     Arena,
     Buffer,
-    Memory,
-    Tile,
+    LazyArray,
+    array_in,
     asking,
     fill,
     keep,
     row_by_row,
-    scalar_tile,
-    tile_of,
+    scalar_array,
     widths,
 )
 from palladio.cpu.emit.zero_ranges import annotate
-from palladio.cpu.runtime.callbacks import LOOK, Callback
+from palladio.cpu.runtime.callbacks import POLL, Callback
 from palladio.ir.core import Atom, Eqn, Literal, Program, Var
 from palladio.types import dtypes
 from palladio.types.effects import EffectKind
 
 
 @dataclass(frozen=True)
-class Start:
-    """Where it is noted, in bytes, what of a block has been begun, which has no values before: all, or each row."""
+class BlockMarks:
+    """Initialisation marks of an output block: one byte for the block, or one for each row."""
 
     mark: V
     buffer: Buffer
@@ -67,16 +67,16 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Place:
-    """What a reference points to. `start`: for a block that nothing has written to before the call."""
+class RefBinding:
+    """The memory that a reference points to. `start`: marks of a block that is uninitialised before the call."""
 
-    memory: Memory
+    memory: Allocation
     buffer: Buffer
-    start: Start | None = None
+    start: BlockMarks | None = None
 
 
-Entry = Tile | Place
-Rule = Callable[..., Sequence[Tile]]
+Binding = LazyArray | RefBinding
+Rule = Callable[..., Sequence[LazyArray]]
 
 
 class Refused(PalladioNotImplementedError):
@@ -90,17 +90,17 @@ class Refused(PalladioNotImplementedError):
             self.op, self.rule = op, f"{op} is not compiled for the CPU: {self.rule}"
 
 
-class Answer:
+class Status:
     """What a kernel returns."""
 
-    OVER = 0
-    AGAIN = 1
-    STUCK = 2
+    DONE = 0
+    YIELDED = 1
+    DEADLOCKED = 2
     FAILED = 3
-    ASKED = 4  # something that Python was asked for has failed
+    CALLBACK_FAILED = 4  # something that Python was asked for has failed
 
 
-class Notes:
+class ThreadState:
     """Words in a thread's arena that are 0 when a call begins: what the thread remembers from one step to the next."""
 
     COUNT = 512
@@ -128,7 +128,7 @@ class Function:
         self.rules = rules
         self.refused = refused
         self.slots: list[str] = []
-        self.notes: Notes | None = None
+        self.notes: ThreadState | None = None
         # What Python does for the kernel, where the address of the function is that asks it, and whether it is asked.
         self.callbacks: list[Callback] = []
         self.caller: V | None = None
@@ -136,15 +136,15 @@ class Function:
         self.clock: list[V] = []
         self.eqn: Eqn | None = None
         # The memories of which packed blocks are kept from one step to the next.
-        self.packed: set[Memory] = set()
+        self.packed: set[Allocation] = set()
         # For blocks that nothing writes: where this step's is, and what emits where that of a later step will be.
-        self.later: dict[Memory, tuple[V, Callable[[int], V]]] = {}
+        self.later: dict[Allocation, tuple[V, Callable[[int], V]]] = {}
         # For blocks that nothing writes: how many bytes behind this task's the next one's is.
-        self.ahead: dict[Memory, V] = {}
+        self.ahead: dict[Allocation, V] = {}
         # The number of steps of the innermost sequential grid axis, if known, and which of them this is.
         self.innermost: tuple[Index, int] = (0, 1)
         # The memories that others change meanwhile, where the function lets them.
-        self.shared: set[Memory] = set()
+        self.shared: set[Allocation] = set()
 
     def ask(self, number: int, addresses: Sequence[V] = ()) -> None:
         """Ask Python for something, with the addresses of values, and return from the kernel if it fails."""
@@ -170,14 +170,14 @@ class Function:
         if condition is not None:
             self.asks = True  # what it returns is looked at
             with self.e.when(self.e.binary("xor", condition, V("true", "i1"))):
-                self.e.line(f"ret i32 {Answer.STUCK}")
+                self.e.line(f"ret i32 {Status.DEADLOCKED}")
                 self.e.label(self.e.fresh("never"))
 
-    def lets_others(self, eqn: Eqn) -> bool:
+    def yields(self, eqn: Eqn) -> bool:
         """Whether others may go on, and change memory, while an equation runs."""
         return False
 
-    def look(self, work: int = 0) -> None:
+    def poll(self, work: int = 0) -> None:
         """In a step of a long loop: ask now and then whether to go on. `work`: about how many elements it computes."""
         if not CLOCK or self.caller is None:
             return
@@ -192,12 +192,12 @@ class Function:
         some = e.compare("icmp uge", count, V(str(BETWEEN), "i64"))
         with e.when(some):
             e.store(V("0", "i64"), counted, 8)
-            now = quarters(e, room)
+            now = quarter_seconds(e, room)
             before = e.load("i64", last, 8)
             e.store(now, last, 8)
             begun = e.compare("icmp ne", before, V("0", "i64"))
             with e.when(e.binary("and", begun, e.compare("icmp ne", now, before))):
-                self.ask(LOOK)
+                self.ask(POLL)
 
     def slot(self, type: str) -> V:
         """A place on the stack for one value."""
@@ -205,7 +205,7 @@ class Function:
         self.slots.append(f"  {name} = alloca {type}")
         return V(name, "ptr")
 
-    def run(self, program: Program, inputs: Sequence[Entry]) -> list[Tile]:
+    def run(self, program: Program, inputs: Sequence[Binding]) -> list[LazyArray]:
         """Emit a program; returns its outputs, which may still be lazy."""
         scope = Scope(self, program, inputs)
         for eqn in program.eqns:
@@ -239,11 +239,11 @@ def reduces_rows(eqn: Eqn | None, atom: Atom) -> bool:
 class Scope:
     """One program being emitted."""
 
-    def __init__(self, function: Function, program: Program, inputs: Sequence[Entry]) -> None:
+    def __init__(self, function: Function, program: Program, inputs: Sequence[Binding]) -> None:
         self.function = function
         self.e = function.e
         self.arena = function.arena
-        self.entries: dict[Var, Entry] = dict(zip(program.inputs, inputs, strict=True))
+        self.entries: dict[Var, Binding] = dict(zip(program.inputs, inputs, strict=True))
         self.program = program
         self.uses: Counter[Var] = Counter()
         for eqn in program.eqns:
@@ -256,28 +256,28 @@ class Scope:
             for atom in eqn.inputs:
                 self.first_use.setdefault(atom, eqn)
 
-    def entry(self, atom: Atom) -> Entry:
+    def entry(self, atom: Atom) -> Binding:
         """What a variable or literal is."""
         if isinstance(atom, Literal):
             dtype = atom.type.dtype
-            return scalar_tile(self.e, registers.constant(self.e, atom.value, dtype), dtype)
+            return scalar_array(self.e, registers.constant(self.e, atom.value, dtype), dtype)
         return self.entries[atom]
 
-    def tile(self, atom: Atom) -> Tile:
+    def tile(self, atom: Atom) -> LazyArray:
         """The tile of an array variable or literal."""
         found = self.entry(atom)
-        if not isinstance(found, Tile):
+        if not isinstance(found, LazyArray):
             raise Refused("a reference stands where an array is needed")
         return found
 
-    def keep(self, tile: Tile) -> Tile:
+    def keep(self, tile: LazyArray) -> LazyArray:
         """The tile, computed into a buffer or register of its own."""
         return keep(self.e, self.arena, tile)
 
-    def settle(self, *memories: Memory, apart: Tile | None = None) -> None:
+    def settle(self, *memories: Allocation, apart: LazyArray | None = None) -> None:
         """Compute every tile that is still needed and reads memory that is about to change, `apart` from one."""
         for var, entry in self.entries.items():
-            if not isinstance(entry, Tile) or not self.uses[var] > 0 or entry is apart:
+            if not isinstance(entry, LazyArray) or not self.uses[var] > 0 or entry is apart:
                 continue
             if any(memory in entry.reads for memory in memories):
                 self.entries[var] = self.keep(entry)
@@ -288,7 +288,7 @@ class Scope:
         if name in self.function.refused:
             raise Refused(self.function.refused[name])
         written = [var for kind, var in eqn.effects if var is not None and kind is not EffectKind.READ]
-        if self.function.lets_others(eqn):
+        if self.function.yields(eqn):
             self.settle(*self.function.shared)
         if eqn.op.control or len(written) > 1:
             for var in written:
@@ -305,7 +305,7 @@ class Scope:
         lazily = self.row_by_row(name, inputs, **eqn.params)
         outputs = self.function.rules[name](self, *inputs, **eqn.params) if lazily is None else (lazily,)
         annotate(self.e, eqn, inputs, outputs)
-        depth = 1 + max((entry.depth for entry in inputs if isinstance(entry, Tile)), default=0)
+        depth = 1 + max((entry.depth for entry in inputs if isinstance(entry, LazyArray)), default=0)
         for var, tile in zip(eqn.outputs, outputs, strict=True):
             tile.depth = 0 if tile.buffer is not None else max(depth, tile.depth)
             shared = self.uses[var] > 1 and not tile.cheap and tile.buffer is None
@@ -313,10 +313,10 @@ class Scope:
             deep = tile.depth > DEEPEST and tile.unless is None  # what stays as it was may not have been begun
             self.entries[var] = self.keep(tile) if (shared and not later) or deep else tile
 
-    def keep_in_passing(self, atom: Atom, eqn: Eqn) -> Entry:
+    def keep_in_passing(self, atom: Atom, eqn: Eqn) -> Binding:
         """An input; one that is needed again is written to a buffer while a reduction goes through its elements."""
         entry = self.entry(atom)
-        lazy = isinstance(entry, Tile) and entry.buffer is None and entry.fill is None and not entry.cheap
+        lazy = isinstance(entry, LazyArray) and entry.buffer is None and entry.fill is None and not entry.cheap
         if not lazy or not self.uses[atom] or not reduces_rows(eqn, atom):  # type: ignore[index]
             return entry
         buffer = self.destination(atom, eqn) or self.arena.buffer(self.e, entry.shape, entry.dtype)  # type: ignore
@@ -326,12 +326,12 @@ class Scope:
             buffer.put(self.e, index, value, width)
             return value
 
-        self.entries[atom] = tile_of(self.e, buffer)  # type: ignore[index]
+        self.entries[atom] = array_in(self.e, buffer)  # type: ignore[index]
         return replace(entry, at=at)
 
-    def last_seen(self, entry: Entry, atom: Atom) -> Entry:
+    def last_seen(self, entry: Binding, atom: Atom) -> Binding:
         """An input; while its elements are gone through for the last time, those of the next task are asked for."""
-        if isinstance(entry, Tile) and entry.ahead is not None and not self.uses[atom]:  # type: ignore[index]
+        if isinstance(entry, LazyArray) and entry.ahead is not None and not self.uses[atom]:  # type: ignore[index]
             return asking(self.e, entry)
         return entry
 
@@ -362,9 +362,9 @@ class Scope:
         if self.uses[atom] != 1 or not fits or place.memory.streamed:
             return None
         others = [entry for var, entry in self.entries.items() if self.uses[var] > 0]
-        read = any(isinstance(entry, Tile) and place.memory in entry.reads for entry in others)
+        read = any(isinstance(entry, LazyArray) and place.memory in entry.reads for entry in others)
         touched = any(
-            isinstance(entry, Place) and entry.memory is place.memory
+            isinstance(entry, RefBinding) and entry.memory is place.memory
             for eqn in eqns
             for entry in (self.entries.get(var) for var in eqn.inputs if isinstance(var, Var))
         )
@@ -374,7 +374,7 @@ class Scope:
         """Begin the blocks that an equation touches, unless it replaces all of one."""
         for position, atom in enumerate(eqn.inputs):
             entry = self.entries.get(atom) if isinstance(atom, Var) else None
-            if eqn.op.control or not isinstance(entry, Place) or entry.start is None:
+            if eqn.op.control or not isinstance(entry, RefBinding) or entry.start is None:
                 continue
             if position == 0 and self.stays(eqn, entry.start):
                 self.staying.add(atom)  # type: ignore[arg-type]
@@ -383,16 +383,16 @@ class Scope:
             else:
                 entry.start.ensure(self.e)
 
-    def begin_stored(self, eqn: Eqn, place: Place) -> None:
+    def begin_stored(self, eqn: Eqn, place: RefBinding) -> None:
         """Begin a block that is stored to: what is chosen to stay as it was may not have been."""
         value = self.entry(eqn.inputs[1])
-        unless = value.unless if isinstance(value, Tile) else None
+        unless = value.unless if isinstance(value, LazyArray) else None
         if eqn.inputs[0] not in self.staying:
             place.start.note(self.e)  # type: ignore[union-attr]
         elif unless is None or unless[2] != place.buffer or 1 not in unless[0].alike:
             place.start.ensure(self.e)  # type: ignore[union-attr]
 
-    def stays(self, load: Eqn, start: Start) -> bool:
+    def stays(self, load: Eqn, start: BlockMarks) -> bool:
         """Whether a block is loaded only for what a choice leaves as it was, which is stored there before all else."""
         if load.op.name != "load" or load.params["transforms"] or start.rows == 1:
             return False
@@ -410,14 +410,14 @@ class Scope:
                 return False
         return False
 
-    def place(self, atom: Atom) -> Place:
+    def place(self, atom: Atom) -> RefBinding:
         """Where a reference variable points."""
         found = self.entry(atom)
-        if not isinstance(found, Place):
+        if not isinstance(found, RefBinding):
             raise Refused("an array stands where a reference is needed")
         return found
 
-    def stored_tile(self, eqn: Eqn) -> Tile | None:
+    def stored_tile(self, eqn: Eqn) -> LazyArray | None:
         """The tile that a store writes, if nothing else needs it.
 
         The store itself sees to it that it is read in time.
@@ -425,36 +425,43 @@ class Scope:
         atom = eqn.inputs[1] if len(eqn.inputs) > 1 else None
         if isinstance(atom, Var) and self.uses[atom] == 1:
             entry = self.entries[atom]
-            return entry if isinstance(entry, Tile) else None
+            return entry if isinstance(entry, LazyArray) else None
         return None
 
     def lone_panels(self, eqn: Eqn) -> bool:
         """Whether one input of an equation, and no more, is computed in an order of its own, a few rows at a time."""
-        lazy = [entry for entry in map(self.entry, eqn.inputs) if isinstance(entry, Tile) and entry.fill is not None]
+        lazy = [
+            entry for entry in map(self.entry, eqn.inputs) if isinstance(entry, LazyArray) and entry.fill is not None
+        ]
         return len(lazy) == 1 and lazy[0].panels is not None
 
-    def row_by_row(self, name: str, inputs: Sequence[Entry], **params: object) -> Tile | None:
+    def row_by_row(self, name: str, inputs: Sequence[Binding], **params: object) -> LazyArray | None:
         """An operation applied to a matrix while it is computed, if that is what one of the inputs is."""
-        lazy = [n for n, entry in enumerate(inputs) if isinstance(entry, Tile) and entry.panels is not None]
+        lazy = [n for n, entry in enumerate(inputs) if isinstance(entry, LazyArray) and entry.panels is not None]
         if name not in ROW_BY_ROW or len(lazy) != 1:
             return None
         before, behind, rule = inputs[: lazy[0]], inputs[lazy[0] + 1 :], self.function.rules[name]
 
-        def applied(part: Entry) -> Tile:
+        def applied(part: Binding) -> LazyArray:
             (found,) = rule(self, *before, part, *behind, **params)
             return found
 
-        whole: Tile = inputs[lazy[0]]  # type: ignore[assignment]
+        whole: LazyArray = inputs[lazy[0]]  # type: ignore[assignment]
         found = row_by_row(self.e, whole.panels, applied, applied(whole))  # type: ignore[arg-type]
         if whole.rounded is not None and name == "convert" and found.dtype == dtypes.BFLOAT16:
             found.fill = whole.rounded
         return found
 
-    def ready(self, entry: Entry, eqn: Eqn) -> Entry:
+    def ready(self, entry: Binding, eqn: Eqn) -> Binding:
         """An input as its rule wants it: only some take a tile that has an order of its own."""
         taken = eqn.op.name in ("add", "store") or (eqn.op.name in ROW_BY_ROW and self.lone_panels(eqn))
-        if isinstance(entry, Tile) and entry.fill is not None and not taken:
+        if isinstance(entry, LazyArray) and entry.fill is not None and not taken:
             return self.keep(entry)
-        if isinstance(entry, Tile) and eqn.op.name in ("loop", "repeat") and not entry.cheap and entry.buffer is None:
+        if (
+            isinstance(entry, LazyArray)
+            and eqn.op.name in ("loop", "repeat")
+            and not entry.cheap
+            and entry.buffer is None
+        ):
             return self.keep(entry)
         return entry

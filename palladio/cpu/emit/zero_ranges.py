@@ -15,14 +15,14 @@ from palladio.types import dtypes
 from palladio.types.types import Shape
 
 if TYPE_CHECKING:
-    from palladio.cpu.emit.lazy_array import Tile
+    from palladio.cpu.emit.lazy_array import LazyArray
 
 Spans = dict[int, tuple[Index, Index]]
 
 _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq"}
 
 
-def annotate(e: Emitter, eqn: Eqn, inputs: Sequence[Any], outputs: Sequence[Tile]) -> None:
+def annotate(e: Emitter, eqn: Eqn, inputs: Sequence[Any], outputs: Sequence[LazyArray]) -> None:
     """Say of the result of an equation what its inputs tell."""
     if len(outputs) != 1 or not outputs[0].shape:
         return
@@ -34,29 +34,29 @@ def annotate(e: Emitter, eqn: Eqn, inputs: Sequence[Any], outputs: Sequence[Tile
     elif name in ("add", "sub"):
         out.ramp = _moved(e, name, *inputs)
     elif name in _MIRRORED:
-        out.spans = _compared(e, name, *inputs)
+        out.zero_ranges = _compared(e, name, *inputs)
     elif name == "bitwise_and" and out.dtype == dtypes.BOOL:
-        out.spans = _both(e, inputs[0].spans, inputs[1].spans)
+        out.zero_ranges = _both(e, inputs[0].zero_ranges, inputs[1].zero_ranges)
     elif name == "select":
         mask, value, rest = inputs
         other = eqn.inputs[2]
         if isinstance(other, Literal) and other.value == 0 and mask.shape == out.shape:
-            out.spans = _both(e, mask.spans, value.spans)
+            out.zero_ranges = _both(e, mask.zero_ranges, value.zero_ranges)
             out.near = value.buffer
         if rest.buffer is not None and mask.shape == rest.shape:
             out.unless = mask, value, rest.buffer
     elif name == "convert":
-        out.spans = dict(inputs[0].spans)
+        out.zero_ranges = dict(inputs[0].zero_ranges)
     elif name in _REARRANGED:
         axes = _REARRANGED[name](inputs[0].shape, out.shape, params)
-        out.spans = {axes[axis]: span for axis, span in inputs[0].spans.items() if axis in axes}
+        out.zero_ranges = {axes[axis]: span for axis, span in inputs[0].zero_ranges.items() if axis in axes}
         if name == "broadcast":
             out.alike = frozenset(range(len(out.shape))).difference(axes.values())
         if inputs[0].ramp is not None and inputs[0].ramp[0] in axes:
             out.ramp = (axes[inputs[0].ramp[0]], inputs[0].ramp[1])
 
 
-def _moved(e: Emitter, name: str, x: Tile, y: Tile) -> tuple[int, Index] | None:
+def _moved(e: Emitter, name: str, x: LazyArray, y: LazyArray) -> tuple[int, Index] | None:
     """The ramp of `x + y` or `x - y`, one of them a ramp and the other a scalar."""
     if name == "add" and y.ramp is not None:
         x, y = y, x
@@ -66,7 +66,7 @@ def _moved(e: Emitter, name: str, x: Tile, y: Tile) -> tuple[int, Index] | None:
     return axis, (e.add if name == "add" else e.sub)(start, e.convert("sext", y.at((), 1), "i64"))
 
 
-def _compared(e: Emitter, name: str, x: Tile, y: Tile) -> Spans:
+def _compared(e: Emitter, name: str, x: LazyArray, y: LazyArray) -> Spans:
     """Where a comparison of a ramp with a scalar may be true."""
     if x.ramp is None:
         x, y, name = y, x, _MIRRORED[name]

@@ -12,39 +12,41 @@ from dataclasses import dataclass
 
 from palladio.cpu.access.memory import as_index, viewed
 from palladio.cpu.emit.emitter import Emitter, Index, V
-from palladio.cpu.emit.lazy_array import Buffer, Tile, scalar_tile
+from palladio.cpu.emit.lazy_array import Buffer, LazyArray, scalar_array
 from palladio.cpu.emit.scope import Refused, Rule, Scope
-from palladio.cpu.launches.coroutines import WORD, Site, Thread, moved
+from palladio.cpu.launches.coroutines import WORD, SharedRef, ThreadFunction, moved
 from palladio.ops.references.memory import Transforms
 from palladio.types import dtypes
 from palladio.types.attributes import Arrivals
 from palladio.types.transforms import Operand, Peer
 
 
-def agent_of(scope: Scope) -> Thread:
+def thread_of(scope: Scope) -> ThreadFunction:
     """The program that waits, which is emitted."""
-    if not isinstance(scope.function, Thread):
+    if not isinstance(scope.function, ThreadFunction):
         raise Refused("a grid kernel that waits")
     return scope.function
 
 
-def reached(scope: Scope, site: Site, stack: Transforms, operands: Sequence[Tile]) -> tuple[Buffer, Transforms]:
+def reached(
+    scope: Scope, site: SharedRef, stack: Transforms, operands: Sequence[LazyArray]
+) -> tuple[Buffer, Transforms]:
     """The buffer that a stack of transforms reaches, its own or a peer's, and the transforms within it."""
     if not stack or not isinstance(stack[0], Peer):
         return site.buffer, stack
     e = scope.e
     if site.private:
-        agent_of(scope).require(V("false", "i1"))
+        thread_of(scope).require(V("false", "i1"))
     distance: Index = 0
     for sibling, there in zip(site.siblings, blocks_of(scope, site, stack, operands), strict=True):
         if there is not sibling.here:
             inside = e.compare("icmp ult", e.index(there), V(str(sibling.size), "i64"))
-            agent_of(scope).require(inside)
+            thread_of(scope).require(inside)
             distance = e.add(distance, e.mul(e.sub(there, sibling.here), sibling.stride))
     return moved(site.buffer, e, distance), stack[1:]
 
 
-def blocks_of(scope: Scope, site: Site, stack: Transforms, operands: Sequence[Tile]) -> list[Index]:
+def blocks_of(scope: Scope, site: SharedRef, stack: Transforms, operands: Sequence[LazyArray]) -> list[Index]:
     """The index, along each axis of a buffer's siblings, of the one that a stack of transforms reaches.
 
     Other axes, along which there is one for all, make no difference.
@@ -60,7 +62,7 @@ def blocks_of(scope: Scope, site: Site, stack: Transforms, operands: Sequence[Ti
     return found
 
 
-def across(scope: Scope, site: Site, names: Sequence[str], stack: Transforms) -> list[Index]:
+def across(scope: Scope, site: SharedRef, names: Sequence[str], stack: Transforms) -> list[Index]:
     """How far behind the buffer that a stack reaches those are that it reaches from the neighbours along axes.
 
     A neighbour is another block along one of the axes. Where the stack says which block it means, it is the same.
@@ -86,18 +88,20 @@ class Slot:
     observed: V | None
 
 
-def slot_of(scope: Scope, site: Site, stack: Transforms, operands: Sequence[Tile]) -> Slot:
+def slot_of(scope: Scope, site: SharedRef, stack: Transforms, operands: Sequence[LazyArray]) -> Slot:
     """The one barrier or semaphore that a stack of transforms reaches. One outside of its array ends the launch."""
     e = scope.e
     buffer, rest = reached(scope, site, stack, operands)
     view = viewed(scope, buffer, rest, operands)
-    agent_of(scope).require(e.truth(view.guards))
+    thread_of(scope).require(e.truth(view.guards))
     address = view.buffer.base
     completed = e.pointer(address, math.prod(buffer.shape), WORD)
     return Slot(address, completed, _observed(scope, site, stack, operands, (address, buffer.base)))
 
 
-def _observed(scope: Scope, site: Site, stack: Transforms, operands: Sequence[Tile], bases: tuple[V, V]) -> V | None:
+def _observed(
+    scope: Scope, site: SharedRef, stack: Transforms, operands: Sequence[LazyArray], bases: tuple[V, V]
+) -> V | None:
     """Where this thread counts what it has seen of a barrier, by the addresses of the barrier and of its array."""
     e = scope.e
     reaches = stack and isinstance(stack[0], Peer)
@@ -140,8 +144,8 @@ def apart(e: Emitter, slot: Slot, distance: Index) -> Slot:
 
 
 def _barrier_arrive(
-    scope: Scope, site: Site, predicate: Tile, *indices: Tile, transforms: Transforms
-) -> Sequence[Tile]:
+    scope: Scope, site: SharedRef, predicate: LazyArray, *indices: LazyArray, transforms: Transforms
+) -> Sequence[LazyArray]:
     e = scope.e
     arrivals = site.type.attribute(Arrivals) if site.type is not None else None
     axes = arrivals.cluster_axes if arrivals is not None else ()
@@ -153,13 +157,13 @@ def _barrier_arrive(
     return ()
 
 
-def condition_of(predicate: Tile) -> V | None:
+def condition_of(predicate: LazyArray) -> V | None:
     """A predicate; None for one that always holds."""
     value = predicate.at((), 1)
     return None if value.text == "true" else value
 
 
-def _own_slot(scope: Scope, site: Site, stack: Transforms, operands: Sequence[Tile]) -> tuple[Slot, V]:
+def _own_slot(scope: Scope, site: SharedRef, stack: Transforms, operands: Sequence[LazyArray]) -> tuple[Slot, V]:
     slot = slot_of(scope, site, stack, operands)
     return slot, slot.observed  # type: ignore[return-value]  # barriers at which somebody waits have it
 
@@ -170,39 +174,41 @@ def _unseen(e: Emitter, slot: Slot, observed: V) -> V:
     return e.convert("trunc", e.binary("sub", *both), "i1")
 
 
-def _barrier_wait(scope: Scope, site: Site, *indices: Tile, transforms: Transforms) -> Sequence[Tile]:
+def _barrier_wait(scope: Scope, site: SharedRef, *indices: LazyArray, transforms: Transforms) -> Sequence[LazyArray]:
     e = scope.e
     slot, observed = _own_slot(scope, site, transforms, indices)
-    agent_of(scope).wait(lambda: _unseen(e, slot, observed))
+    thread_of(scope).wait(lambda: _unseen(e, slot, observed))
     add_to(e, observed, 1)
     return ()
 
 
-def _barrier_sync(scope: Scope, site: Site, *indices: Tile, transforms: Transforms) -> Sequence[Tile]:
+def _barrier_sync(scope: Scope, site: SharedRef, *indices: LazyArray, transforms: Transforms) -> Sequence[LazyArray]:
     e = scope.e
     slot, observed = _own_slot(scope, site, transforms, indices)
     phase = e.load("i64", slot.completed, WORD)
     arrive(e, slot, site.units, site.needed)
-    agent_of(scope).wait(lambda: e.compare("icmp ne", e.load("i64", slot.completed, WORD), phase))
+    thread_of(scope).wait(lambda: e.compare("icmp ne", e.load("i64", slot.completed, WORD), phase))
     e.store(e.index(e.add(phase, 1)), observed, WORD)
     return ()
 
 
-def _barrier_test(scope: Scope, site: Site, *indices: Tile, transforms: Transforms) -> Sequence[Tile]:
+def _barrier_test(scope: Scope, site: SharedRef, *indices: LazyArray, transforms: Transforms) -> Sequence[LazyArray]:
     """Who tests in a loop lets the others go on."""
     e = scope.e
     slot, observed = _own_slot(scope, site, transforms, indices)
-    agent_of(scope).turn(only_looks=True)
+    thread_of(scope).turn(only_looks=True)
     come = _unseen(e, slot, observed)
     add_to(e, observed, e.convert("zext", come, "i64"))
-    return (scalar_tile(e, come, dtypes.BOOL),)
+    return (scalar_array(e, come, dtypes.BOOL),)
 
 
-def _amount(scope: Scope, tile: Tile) -> V:
+def _amount(scope: Scope, tile: LazyArray) -> V:
     return as_index(scope, tile)
 
 
-def _signal(scope: Scope, site: Site, amount: Tile, *indices: Tile, transforms: Transforms) -> Sequence[Tile]:
+def _signal(
+    scope: Scope, site: SharedRef, amount: LazyArray, *indices: LazyArray, transforms: Transforms
+) -> Sequence[LazyArray]:
     add_to(scope.e, slot_of(scope, site, transforms, indices).first, _amount(scope, amount))
     return ()
 
@@ -211,26 +217,28 @@ def wait_for(scope: Scope, slot: Slot, amount: Index, decrement: bool) -> None:
     """Wait until a semaphore is high enough, and take the amount off it."""
     e = scope.e
     wanted = e.index(amount)
-    agent_of(scope).wait(lambda: e.compare("icmp sge", e.load("i64", slot.first, WORD), wanted))
+    thread_of(scope).wait(lambda: e.compare("icmp sge", e.load("i64", slot.first, WORD), wanted))
     if decrement:
         add_to(e, slot.first, e.sub(0, wanted))
 
 
 def _wait(
-    scope: Scope, site: Site, amount: Tile, *indices: Tile, transforms: Transforms, decrement: bool
-) -> Sequence[Tile]:
+    scope: Scope, site: SharedRef, amount: LazyArray, *indices: LazyArray, transforms: Transforms, decrement: bool
+) -> Sequence[LazyArray]:
     wait_for(scope, slot_of(scope, site, transforms, indices), _amount(scope, amount), decrement)
     return ()
 
 
-def _read(scope: Scope, site: Site, *indices: Tile, transforms: Transforms) -> Sequence[Tile]:
+def _read(scope: Scope, site: SharedRef, *indices: LazyArray, transforms: Transforms) -> Sequence[LazyArray]:
     e = scope.e
     slot = slot_of(scope, site, transforms, indices)
-    agent_of(scope).turn(only_looks=True)
-    return (scalar_tile(e, e.convert("trunc", e.load("i64", slot.first, WORD), "i32"), dtypes.INT32),)
+    thread_of(scope).turn(only_looks=True)
+    return (scalar_array(e, e.convert("trunc", e.load("i64", slot.first, WORD), "i32"), dtypes.INT32),)
 
 
-def _dma_wait(scope: Scope, site: Site, *indices: Tile, transforms: Transforms, amount: int) -> Sequence[Tile]:
+def _dma_wait(
+    scope: Scope, site: SharedRef, *indices: LazyArray, transforms: Transforms, amount: int
+) -> Sequence[LazyArray]:
     wait_for(scope, slot_of(scope, site, transforms, indices), amount, True)
     return ()
 

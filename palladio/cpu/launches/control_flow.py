@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from palladio.cpu.analysis.work import effort
+from palladio.cpu.analysis.work import work_estimate
 from palladio.cpu.emit.emitter import Emitter, V
-from palladio.cpu.emit.lazy_array import Buffer, Memory, Tile, fill, row_major
-from palladio.cpu.emit.scope import Entry, Place, Refused, Rule, Scope
-from palladio.cpu.launches.barriers import add_to, agent_of, reached
-from palladio.cpu.launches.coroutines import WORD, Rooms, Sibling, Site, Thread
+from palladio.cpu.emit.lazy_array import Allocation, Buffer, LazyArray, fill, row_major
+from palladio.cpu.emit.scope import Binding, RefBinding, Refused, Rule, Scope
+from palladio.cpu.launches.barriers import add_to, reached, thread_of
+from palladio.cpu.launches.coroutines import WORD, CollectiveScopes, PeerAxis, SharedRef, ThreadFunction
 from palladio.cpu.rules import control
 from palladio.ir.core import Op, Program, walk
 from palladio.types import dtypes
@@ -47,22 +47,22 @@ def begin(e: Emitter, type: RefType, base: V) -> None:
         fill(e, buffer_of(type, base), type.initial)
 
 
-def site_of(agent: Thread, type: RefType, base: V, siblings: Sequence[Sibling]) -> Site:
+def site_of(thread: ThreadFunction, type: RefType, base: V, siblings: Sequence[PeerAxis]) -> SharedRef:
     """A reference as the program of an agent sees it, allocated somewhere."""
-    e = agent.e
-    memory = Memory(str(type.space))
+    e = thread.e
+    memory = Allocation(str(type.space))
     if type.space not in SYNCHRONISING:
-        agent.shared.add(memory)
+        thread.shared.add(memory)
     if type.space is not BARRIER:
-        return Site(memory, buffer_of(type, base), type=type, siblings=siblings)
+        return SharedRef(memory, buffer_of(type, base), type=type, siblings=siblings)
     arrivals = type.attribute(Arrivals) or Arrivals()
-    axes = [each for each in agent.siblings if each.name in arrivals.cluster_axes]
-    units = agent.rooms.units if agent.rooms is not None else 1
+    axes = [each for each in thread.siblings if each.name in arrivals.cluster_axes]
+    units = thread.rooms.units if thread.rooms is not None else 1
     needed = arrivals.count * (1 + sum(each.size - 1 for each in axes)) * units
-    site = Site(memory, buffer_of(type, base), None, type, siblings, None, agent.peers, False, units, needed)
+    site = SharedRef(memory, buffer_of(type, base), None, type, siblings, None, thread.peers, False, units, needed)
     # Behind what this thread has waited for, how much more each of its warps has.
-    rows = 1 + len(agent.rows or ())
-    observed = agent.arena.buffer(e, (rows * site.counted,), dtypes.INT64)
+    rows = 1 + len(thread.rows or ())
+    observed = thread.arena.buffer(e, (rows * site.counted,), dtypes.INT64)
     fill(e, observed, 0)
     return replace(site, observed=observed.base)
 
@@ -77,30 +77,32 @@ def waits_at_peers(program: Program) -> bool:
     )
 
 
-def own_site(agent: Thread, type: RefType) -> Site:
+def own_site(thread: ThreadFunction, type: RefType) -> SharedRef:
     """A new buffer of one thread."""
-    e = agent.e
+    e = thread.e
     if type.space in SYNCHRONISING:
-        words = agent.arena.buffer(e, (max(1, bytes_of(type) // WORD),), dtypes.INT64)
+        words = thread.arena.buffer(e, (max(1, bytes_of(type) // WORD),), dtypes.INT64)
         begin(e, type, words.base)
-        return replace(site_of(agent, type, words.base, ()), private=True)
-    buffer = agent.arena.buffer(e, type.shape, type.dtype)
+        return replace(site_of(thread, type, words.base, ()), private=True)
+    buffer = thread.arena.buffer(e, type.shape, type.dtype)
     fill(e, buffer, type.initial)
-    return Site(Memory("allocated"), buffer, type=type, private=True)
+    return SharedRef(Allocation("allocated"), buffer, type=type, private=True)
 
 
-def _scope(scope: Scope, *operands: Entry, body: Program, allocations: tuple[RefType, ...]) -> Sequence[Tile]:
-    places = [own_site(agent_of(scope), type) for type in allocations]
+def _scope(scope: Scope, *operands: Binding, body: Program, allocations: tuple[RefType, ...]) -> Sequence[LazyArray]:
+    places = [own_site(thread_of(scope), type) for type in allocations]
     return _outputs(scope, body, operands, places)
 
 
-def _outputs(scope: Scope, body: Program, operands: Sequence[Entry], places: Sequence[Place]) -> Sequence[Tile]:
+def _outputs(
+    scope: Scope, body: Program, operands: Sequence[Binding], places: Sequence[RefBinding]
+) -> Sequence[LazyArray]:
     outputs = scope.function.run(body, [*operands, *places])
     memories = {place.memory for place in places}
     return [scope.keep(tile) if memories & set(tile.reads) else tile for tile in outputs]
 
 
-class Room:
+class CollectiveScope:
     """A scope that the threads of a block share, in the block's memory: some words, then the buffers.
 
     The words are how many threads have come, how often all have, how many have left, and, in the first block of a
@@ -117,8 +119,8 @@ class Room:
         """Where the buffers begin, and where the room ends."""
         found = [64]
         for type in allocations:
-            visits = Room.RING if blocks > 1 and type.space in SYNCHRONISING else 1
-            found.append(-(-(found[-1] + visits * Room.size(type)) // 64) * 64)
+            visits = CollectiveScope.RING if blocks > 1 and type.space in SYNCHRONISING else 1
+            found.append(-(-(found[-1] + visits * CollectiveScope.size(type)) // 64) * 64)
         return found
 
     @staticmethod
@@ -128,17 +130,19 @@ class Room:
 
 
 def _collective_scope(
-    scope: Scope, *operands: Entry, body: Program, allocations: tuple[RefType, ...]
-) -> Sequence[Tile]:
+    scope: Scope, *operands: Binding, body: Program, allocations: tuple[RefType, ...]
+) -> Sequence[LazyArray]:
     """All meet; the last one to come begins the buffers."""
-    e, agent = scope.e, agent_of(scope)
-    rooms, block = agent.rooms, agent.block
+    e, thread = scope.e, thread_of(scope)
+    rooms, block = thread.rooms, thread.block
     if rooms is None or block is None:
         raise Refused("a scope that threads share, outside of a block")
     start = rooms.starts[id(body)]
     room = e.pointer(block, start, 1)
-    bases = [e.pointer(room, offset, 1) for offset in Room.starts(allocations, rooms.blocks)[:-1]]
-    come, visits, left = (e.pointer(room, number, WORD) for number in (Room.COME, Room.VISITS, Room.LEFT))
+    bases = [e.pointer(room, offset, 1) for offset in CollectiveScope.starts(allocations, rooms.blocks)[:-1]]
+    come, visits, left = (
+        e.pointer(room, number, WORD) for number in (CollectiveScope.COME, CollectiveScope.VISITS, CollectiveScope.LEFT)
+    )
     visit = e.load("i64", visits, WORD)
     last = e.compare("icmp eq", add_to(e, come, 1), V(str(rooms.threads), "i64"))
     among = [n for n, type in enumerate(allocations) if rooms.blocks > 1 and type.space in SYNCHRONISING]
@@ -148,39 +152,41 @@ def _collective_scope(
             if number not in among:
                 begin(e, type, base)
         if among:
-            _begin_among_blocks(agent, rooms, start, allocations, visit)
+            _begin_among_blocks(thread, rooms, start, allocations, visit)
         add_to(e, visits, 1)
-    agent.wait(lambda: e.compare("icmp ne", e.load("i64", visits, WORD), visit))
-    turn = e.binary("urem", visit, V(str(Room.RING), "i64"))
+    thread.wait(lambda: e.compare("icmp ne", e.load("i64", visits, WORD), visit))
+    turn = e.binary("urem", visit, V(str(CollectiveScope.RING), "i64"))
     for number in among:
-        bases[number] = e.pointer(bases[number], turn, Room.size(allocations[number]))
-    places = [site_of(agent, type, base, agent.around) for type, base in zip(allocations, bases, strict=True)]
+        bases[number] = e.pointer(bases[number], turn, CollectiveScope.size(allocations[number]))
+    places = [site_of(thread, type, base, thread.around) for type, base in zip(allocations, bases, strict=True)]
     outputs = _outputs(scope, body, operands, places)
-    kept = [scope.keep(tile) if agent.shared & set(tile.reads) else tile for tile in outputs]
+    kept = [scope.keep(tile) if thread.shared & set(tile.reads) else tile for tile in outputs]
     add_to(e, left, 1)
     return kept
 
 
-def _begin_among_blocks(agent: Thread, rooms: Rooms, start: int, allocations: Sequence[RefType], visit: V) -> None:
+def _begin_among_blocks(
+    thread: ThreadFunction, rooms: CollectiveScopes, start: int, allocations: Sequence[RefType], visit: V
+) -> None:
     """The first block of a cluster to come begins the barriers of all, when none uses them for an earlier visit."""
-    e = agent.e
+    e = thread.e
     each = [e.pointer(V("%cluster", "ptr"), start + n * rooms.stride, 1) for n in range(rooms.blocks)]
-    earlier = e.binary("sub", visit, V(str(Room.RING - 1), "i64"))
+    earlier = e.binary("sub", visit, V(str(CollectiveScope.RING - 1), "i64"))
     gone = e.binary("mul", earlier, V(str(rooms.threads), "i64"))
 
     def all_gone() -> V:
-        words = [e.load("i64", e.pointer(room, Room.LEFT, WORD), WORD) for room in each]
+        words = [e.load("i64", e.pointer(room, CollectiveScope.LEFT, WORD), WORD) for room in each]
         return e.truth([e.compare("icmp sge", word, gone) for word in words])  # type: ignore[return-value]
 
-    agent.wait(all_gone)
-    turn = e.binary("urem", visit, V(str(Room.RING), "i64"))
-    ready = e.pointer(e.pointer(each[0], Room.READY, WORD), turn, WORD)
+    thread.wait(all_gone)
+    turn = e.binary("urem", visit, V(str(CollectiveScope.RING), "i64"))
+    ready = e.pointer(e.pointer(each[0], CollectiveScope.READY, WORD), turn, WORD)
     with e.when(e.compare("icmp sle", e.load("i64", ready, WORD), visit)):
         e.store(e.index(e.add(visit, 1)), ready, WORD)
-        for type, offset in zip(allocations, Room.starts(allocations, rooms.blocks), strict=False):
+        for type, offset in zip(allocations, CollectiveScope.starts(allocations, rooms.blocks), strict=False):
             if type.space in SYNCHRONISING:
                 for room in each:
-                    begin(e, type, e.pointer(e.pointer(room, offset, 1), turn, Room.size(type)))
+                    begin(e, type, e.pointer(e.pointer(room, offset, 1), turn, CollectiveScope.size(type)))
 
 
 def only_looks(program: Program) -> bool:
@@ -193,21 +199,21 @@ def only_looks(program: Program) -> bool:
     )
 
 
-def _repeat(scope: Scope, *operands: Entry, condition: Program, body: Program, constants: int) -> Sequence[Tile]:
+def _repeat(scope: Scope, *operands: Binding, condition: Program, body: Program, constants: int) -> Sequence[LazyArray]:
     """A while loop. One that reaches memory may wait for what another thread writes: the others get their turn."""
-    e, agent = scope.e, agent_of(scope)
+    e, thread = scope.e, thread_of(scope)
     fixed = operands[:constants]
     homes = control.carried(scope, operands[constants:])
     head, inside, end = e.fresh("again"), e.fresh("body"), e.fresh("done")
     e.jump(head)
     e.label(head)
-    (goes_on,) = agent.run(condition, [*fixed, *(home.tile() for home in homes)])
+    (goes_on,) = thread.run(condition, [*fixed, *(home.tile() for home in homes)])
     e.branch(goes_on.at((), 1), inside, end)
     e.label(inside)
-    agent.look(effort(body))
-    control.put_all(scope, homes, agent.run(body, [*fixed, *(home.tile() for home in homes)]))
-    if any(isinstance(each, Place) for each in operands):
-        agent.turn(only_looks(condition) and only_looks(body))
+    thread.poll(work_estimate(body))
+    control.put_all(scope, homes, thread.run(body, [*fixed, *(home.tile() for home in homes)]))
+    if any(isinstance(each, RefBinding) for each in operands):
+        thread.turn(only_looks(condition) and only_looks(body))
     e.jump(head)
     e.label(end)
     return [home.tile() for home in homes]
@@ -216,11 +222,13 @@ def _repeat(scope: Scope, *operands: Entry, condition: Program, body: Program, c
 def at_peer(op: Op, rule: Rule) -> Rule:
     """The rule of an access, which may be to the memory of another block."""
 
-    def run(scope: Scope, place: Entry, *rest: Tile, transforms: Sequence[Any], **params: Any) -> Sequence[Tile]:
-        if not isinstance(place, Site) or not transforms or not isinstance(transforms[0], Peer):
+    def run(
+        scope: Scope, place: Binding, *rest: LazyArray, transforms: Sequence[Any], **params: Any
+    ) -> Sequence[LazyArray]:
+        if not isinstance(place, SharedRef) or not transforms or not isinstance(transforms[0], Peer):
             return rule(scope, place, *rest, transforms=transforms, **params)
         buffer, stack = reached(scope, place, tuple(transforms), rest[op.access - 1 :])
-        return rule(scope, Place(place.memory, buffer), *rest, transforms=stack, **params)
+        return rule(scope, RefBinding(place.memory, buffer), *rest, transforms=stack, **params)
 
     return run
 

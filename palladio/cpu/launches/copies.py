@@ -15,10 +15,10 @@ from palladio.cpu.access.gather import Selection, settled, store_combined
 from palladio.cpu.access.memory import NoView, View, combine, either, layered, read_layered, viewed
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Emitter, Index, V
-from palladio.cpu.emit.lazy_array import Buffer, Tile, fill, scalar_tile
+from palladio.cpu.emit.lazy_array import Buffer, LazyArray, fill, scalar_array
 from palladio.cpu.emit.scope import Rule, Scope
-from palladio.cpu.launches.barriers import Slot, add_to, agent_of, apart, arrive, condition_of, reached, slot_of
-from palladio.cpu.launches.coroutines import Site, moved
+from palladio.cpu.launches.barriers import Slot, add_to, apart, arrive, condition_of, reached, slot_of, thread_of
+from palladio.cpu.launches.coroutines import SharedRef, moved
 from palladio.ops.references.memory import Transforms
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
@@ -179,7 +179,7 @@ def _copy(
     scope: Scope,
     source: tuple[Buffer, Transforms],
     target: tuple[Buffer, Transforms],
-    operands: Sequence[Tile],
+    operands: Sequence[LazyArray],
     outside: Outside | None,
 ) -> None:
     """What a stack of transforms selects, copied to what another does."""
@@ -225,15 +225,15 @@ def _outside(fill: str) -> Outside | None:
 
 def _load(
     scope: Scope,
-    source: Site,
-    target: Site,
-    barrier: Site,
-    predicate: Tile,
-    *indices: Tile,
+    source: SharedRef,
+    target: SharedRef,
+    barrier: SharedRef,
+    predicate: LazyArray,
+    *indices: LazyArray,
     transforms: Stacks,
     collective: tuple[str, ...],
     fill: str,
-) -> Sequence[Tile]:
+) -> Sequence[LazyArray]:
     e = scope.e
     outside = _outside(fill)
     with e.when(condition_of(predicate)):
@@ -250,9 +250,9 @@ def _load(
 def _share(
     scope: Scope,
     source: tuple[Buffer, Transforms],
-    target: Site,
-    barrier: tuple[Site, Slot],
-    indices: Sequence[Tile],
+    target: SharedRef,
+    barrier: tuple[SharedRef, Slot],
+    indices: Sequence[LazyArray],
     stack: Transforms,
     axes: Sequence[str],
     outside: Outside | None,
@@ -263,7 +263,7 @@ def _share(
     e = scope.e
     if stack and isinstance(stack[0], Peer):
         stack = stack[1:]  # all blocks along the axes get it
-    mine = [sibling for sibling in agent_of(scope).siblings if sibling.name in axes]
+    mine = [sibling for sibling in thread_of(scope).siblings if sibling.name in axes]
     number: Index = 0
     for sibling in mine:
         number = e.add(e.mul(number, sibling.size), sibling.here)
@@ -287,7 +287,7 @@ def _copy_share(
     scope: Scope,
     source: tuple[Buffer, Transforms],
     target: tuple[Buffer, Transforms],
-    indices: Sequence[Tile],
+    indices: Sequence[LazyArray],
     part: tuple[int, Index, int],
     outside: Outside | None,
 ) -> None:
@@ -306,10 +306,10 @@ def _copy_share(
         entries[axis] = Slice(Operand(len(indices)), size)
         share = IndexTransform(tuple(entries))
         sides = [(buffer, (*stack, share)) for buffer, stack in (source, target)]
-        _copy(scope, sides[0], sides[1], [*indices, scalar_tile(e, e.index(start), dtypes.INT64)], outside)
+        _copy(scope, sides[0], sides[1], [*indices, scalar_array(e, e.index(start), dtypes.INT64)], outside)
 
 
-def _everywhere(e: Emitter, site: Site, axes: Sequence[str]) -> list[Index]:
+def _everywhere(e: Emitter, site: SharedRef, axes: Sequence[str]) -> list[Index]:
     """How far behind this one's the buffers of all blocks along axes are, with this one's."""
     found: list[Index] = [0]
     for sibling in site.siblings:
@@ -333,13 +333,13 @@ def _narrow(e: Emitter, view: View, axis: int, first: Index, size: int) -> None:
 
 def _store(
     scope: Scope,
-    source: Site,
-    target: Site,
-    predicate: Tile,
-    *indices: Tile,
+    source: SharedRef,
+    target: SharedRef,
+    predicate: LazyArray,
+    *indices: LazyArray,
     transforms: Stacks,
     reduction: str | None,
-) -> Sequence[Tile]:
+) -> Sequence[LazyArray]:
     with scope.e.when(condition_of(predicate)):
         taken = reached(scope, source, transforms[0], indices)
         placed = reached(scope, target, transforms[1], indices)
@@ -351,20 +351,20 @@ def _store(
     return ()
 
 
-def loaded(scope: Scope, buffer: Buffer, stack: Transforms, operands: Sequence[Tile]) -> Tile:
+def loaded(scope: Scope, buffer: Buffer, stack: Transforms, operands: Sequence[LazyArray]) -> LazyArray:
     """What a stack of transforms selects, as it is now."""
     return read_layered(scope, buffer, None, stack, operands)
 
 
 def _store_into_block(
     scope: Scope,
-    target: Site,
-    barrier: Site,
-    value: Tile,
-    *indices: Tile,
+    target: SharedRef,
+    barrier: SharedRef,
+    value: LazyArray,
+    *indices: LazyArray,
     transforms: Stacks,
     reduction: str | None,
-) -> Sequence[Tile]:
+) -> Sequence[LazyArray]:
     buffer, stack = reached(scope, target, transforms[0], indices)
     combine(scope, buffer, settled(scope, value), indices, stack, reduction or "set")
     arrive(scope.e, slot_of(scope, barrier, transforms[1], indices), barrier.units, barrier.needed)
@@ -372,10 +372,15 @@ def _store_into_block(
 
 
 def _dma(
-    scope: Scope, source: Site, target: Site, *rest: Site | Tile, transforms: Stacks, clip: bool = False
-) -> Sequence[Tile]:
-    sites = [each for each in rest if isinstance(each, Site)]
-    indices = [each for each in rest if isinstance(each, Tile)]
+    scope: Scope,
+    source: SharedRef,
+    target: SharedRef,
+    *rest: SharedRef | LazyArray,
+    transforms: Stacks,
+    clip: bool = False,
+) -> Sequence[LazyArray]:
+    sites = [each for each in rest if isinstance(each, SharedRef)]
+    indices = [each for each in rest if isinstance(each, LazyArray)]
     taken = reached(scope, source, transforms[0], indices)
     placed = reached(scope, target, transforms[1], indices)
     slots = [slot_of(scope, site, stack, indices) for site, stack in zip(sites, transforms[2:], strict=True)]
@@ -387,7 +392,7 @@ def _dma(
     return ()
 
 
-def _nothing(scope: Scope, *inputs: Site | Tile, **params: object) -> Sequence[Tile]:
+def _nothing(scope: Scope, *inputs: SharedRef | LazyArray, **params: object) -> Sequence[LazyArray]:
     """Copies and products are done when they are started, and threads see each other's memory."""
     return ()
 

@@ -15,7 +15,7 @@ import llvmlite.binding as llvm
 
 from palladio.cpu.emit.emitter import Emitter, Index, V
 from palladio.cpu.emit.lazy_array import Arena, Buffer
-from palladio.cpu.emit.scope import Answer, Function, Place, Rule
+from palladio.cpu.emit.scope import Function, RefBinding, Rule, Status
 from palladio.cpu.runtime.callbacks import Callback
 from palladio.ir.core import Eqn
 from palladio.types.effects import EffectKind
@@ -45,7 +45,7 @@ class Header:
 STOPS = frozenset({"barrier_wait", "barrier_sync", "barrier_test", "semaphore_wait", "semaphore_read", "dma_wait"})
 """Operations at which others may go on first, besides control flow."""
 
-DONE = 1
+THREAD_DONE = 1
 """The status of a thread that has come to its end."""
 
 # What a coroutine is called with. `cluster` and `own` are its memory, `number` is that of its cluster in the grid,
@@ -54,12 +54,12 @@ ARGUMENTS = "ptr %arrays, ptr %sizes, ptr %header, ptr %cluster, ptr %arena, ptr
 ARGUMENTS += ", i64 %number, i64 %member"
 
 
-class Stuck(Exception):
+class Deadlocked(Exception):
     """All threads wait for each other, or one did what only the machine can explain."""
 
 
 @dataclass(frozen=True)
-class Sibling:
+class PeerAxis:
     """An axis along which others have the same buffer: this one's index, how many there are, bytes between them."""
 
     name: str
@@ -69,7 +69,7 @@ class Sibling:
 
 
 @dataclass(frozen=True)
-class Site(Place):
+class SharedRef(RefBinding):
     """A place that others have too, or a barrier or semaphore.
 
     Fields:
@@ -83,7 +83,7 @@ class Site(Place):
     """
 
     type: RefType | None = None
-    siblings: Sequence[Sibling] = ()
+    siblings: Sequence[PeerAxis] = ()
     observed: V | None = None
     apart: bool = False
     private: bool = False
@@ -102,7 +102,7 @@ class Site(Place):
 
 
 @dataclass(frozen=True)
-class Rooms:
+class CollectiveScopes:
     """The scopes that the threads of a block share: where each begins in the block's memory, by its body.
 
     Fields:
@@ -119,7 +119,7 @@ class Rooms:
     stride: int
 
 
-class Thread(Function):
+class ThreadFunction(Function):
     """A program that waits, under construction.
 
     Fields:
@@ -131,10 +131,10 @@ class Thread(Function):
             none may wait.
     """
 
-    rooms: Rooms | None = None
+    rooms: CollectiveScopes | None = None
     block: V | None = None
-    siblings: Sequence[Sibling] = ()
-    around: Sequence[Sibling] = ()
+    siblings: Sequence[PeerAxis] = ()
+    around: Sequence[PeerAxis] = ()
     peers = False
     rows: Mapping[tuple[int, ...], int] | None = None
 
@@ -147,7 +147,7 @@ class Thread(Function):
         raise NotImplementedError
 
 
-class Alone(Thread):
+class SingleThread(ThreadFunction):
     """The kernel of a grid, which is one thread: what it waits for has come, or never will."""
 
     def __init__(self, e: Emitter, arena: Arena, rules: Mapping[str, Rule], refused: Mapping[str, str]) -> None:
@@ -158,10 +158,10 @@ class Alone(Thread):
         self.require(holds())
 
     def turn(self, only_looks: bool) -> None:
-        self.look()
+        self.poll()
 
 
-class Agent(Thread):
+class ThreadCoroutine(ThreadFunction):
     """The coroutine of one program under construction.
 
     Fields:
@@ -175,7 +175,7 @@ class Agent(Thread):
         super().__init__(Emitter(), Arena(V("%arena", "ptr")), rules, refused)
         self.name = name
         self.callbacks = callbacks
-        self.children: list[Agent] = []
+        self.children: list[ThreadCoroutine] = []
         self.frames = 0
         e = self.e
         e.declared |= {
@@ -244,12 +244,12 @@ class Agent(Thread):
     def require(self, condition: V | None) -> None:
         if condition is not None:
             with self.e.when(self.e.binary("xor", condition, V("true", "i1"))):
-                self.leave(Answer.FAILED)
+                self.leave(Status.FAILED)
 
     def give_up(self) -> None:
-        self.leave(Answer.ASKED)
+        self.leave(Status.CALLBACK_FAILED)
 
-    def lets_others(self, eqn: Eqn) -> bool:
+    def yields(self, eqn: Eqn) -> bool:
         if eqn.op.name == "launch":
             return True
         if eqn.op.name == "repeat":
@@ -260,7 +260,7 @@ class Agent(Thread):
     def text(self) -> str:
         """The whole function, behind those of its warps."""
         e = self.e
-        e.store(V(str(DONE), "i64"), V("%status", "ptr"), WORD)
+        e.store(V(str(THREAD_DONE), "i64"), V("%status", "ptr"), WORD)
         e.jump("stopped")
         e.label("stopped")
         ends = "" if _ENDS == "void" else "%ended = "

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from palladio.base import knobs
-from palladio.cpu.launches.coroutines import WORD, Answer, Header, Stuck
+from palladio.cpu.launches.coroutines import WORD, Deadlocked, Header, Status
 from palladio.cpu.launches.launch import LoweredLaunch, lower_launch, varies
 from palladio.cpu.launches.scheduler import HEADER
 from palladio.cpu.runtime.callbacks import Responder, Stopped
@@ -28,7 +28,7 @@ from palladio.ops.threads.launch import Launch, MeshAxis
 from palladio.types.effects import EffectKind
 from palladio.types.types import SYNCHRONISING, RefType, Type
 
-Array = np.ndarray[Any, Any]
+LaunchArray = np.ndarray[Any, Any]
 
 RESIDENT = 132
 """How many clusters run at once at most where blocks wait for each other: as many as the machine lets."""
@@ -55,7 +55,7 @@ class CompiledLaunch:
         """The machine code as text."""
         return self.code.assembly()
 
-    def run(self, arrays: Sequence[Array], sizes: Any, clusters: int) -> None:
+    def run(self, arrays: Sequence[LaunchArray], sizes: Any, clusters: int) -> None:
         """Run all clusters.
 
         Raises:
@@ -65,7 +65,7 @@ class CompiledLaunch:
         slots = min(clusters, RESIDENT) if lowered.together else 1
         failed: list[BaseException] = []
 
-        def start(memory: Array) -> Work:
+        def start(memory: LaunchArray) -> Work:
             addresses = (ctypes.c_void_p * max(1, len(arrays)))(*(array.ctypes.data for array in arrays))
             return self.work(addresses, sizes, memory, slots, failed)
 
@@ -76,7 +76,7 @@ class CompiledLaunch:
         run_tasks(tasks, workers, begin, failed, HEADER + slots * self.cluster)
         self.brief = (time.perf_counter() - begun) * workers < BRIEF_S
 
-    def work(self, arrays: Any, sizes: Any, memory: Array, slots: int, failed: Sequence[BaseException]) -> Work:
+    def work(self, arrays: Any, sizes: Any, memory: LaunchArray, slots: int, failed: Sequence[BaseException]) -> Work:
         """What runs some clusters, in this thread of the system."""
         address = memory.ctypes.data
         header = memory[:HEADER].view(np.int64)
@@ -91,13 +91,13 @@ class CompiledLaunch:
             header[Header.FRAME], header[Header.SLOTS] = self.frame, slots
             header[Header.CALLER] = responder.address
             try:
-                while (answer := self.call(arrays, sizes, address, first, last)) == Answer.AGAIN:
+                while (answer := self.call(arrays, sizes, address, first, last)) == Status.YIELDED:
                     if failed:
                         raise Stopped
-                if answer == Answer.ASKED:
+                if answer == Status.CALLBACK_FAILED:
                     raise responder.error or Stopped
-                if answer != Answer.OVER:
-                    raise Stuck
+                if answer != Status.DONE:
+                    raise Deadlocked
             finally:
                 responder.give()
 
@@ -134,13 +134,13 @@ def compile_launch(
 
     def run(values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
         given = [int(value) for value in values[:dynamic]]
-        inputs: list[Array] = []
+        inputs: list[LaunchArray] = []
         for n, value in enumerate(values[dynamic:]):
             plain = np.ascontiguousarray(value).reshape(np.shape(value))
             overlaps = any(np.may_share_memory(plain, each) for each in out or ())
             copied = overlaps or (n in changed and n not in kept)
             inputs.append(np.array(value, order="C") if copied else plain)
-        outputs: list[Array] = []
+        outputs: list[LaunchArray] = []
         for n, type in enumerate(launch.output_types):
             if n in aliased:
                 outputs.append(inputs[aliased[n]])
@@ -169,7 +169,7 @@ def _dynamic(launch: Launch) -> list[MeshAxis]:
     return [axis for mesh in launch.meshes for axis in mesh.axes if axis.size is None]
 
 
-def _fill(array: Array, value: Any) -> None:
+def _fill(array: LaunchArray, value: Any) -> None:
     """Give all elements one value."""
     if array.dtype.kind == "V":  # NumPy fills what is not its own dtype many times as slowly
         kind = np.dtype(f"u{array.dtype.itemsize}")
@@ -197,7 +197,7 @@ def _clusters(launch: Launch, given: Sequence[int]) -> list[int]:
     return counts
 
 
-def _scratch(type: RefType, shape: tuple[int, ...]) -> Array:
+def _scratch(type: RefType, shape: tuple[int, ...]) -> LaunchArray:
     """Memory of the whole launch. Barriers and semaphores are words, and begin with zeros."""
     if type.space in SYNCHRONISING:
         return np.zeros(shape, np.int64)

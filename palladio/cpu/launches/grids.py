@@ -8,12 +8,12 @@ from contextlib import ExitStack
 from palladio.cpu.access.block_views import window_of
 from palladio.cpu.access.gather import copied
 from palladio.cpu.access.memory import as_index
-from palladio.cpu.analysis.work import effort
+from palladio.cpu.analysis.work import work_estimate
 from palladio.cpu.emit.emitter import Index, V
-from palladio.cpu.emit.lazy_array import Memory, Tile, fill, number_tile, tile_of, write
-from palladio.cpu.emit.scope import Place, Rule, Scope
+from palladio.cpu.emit.lazy_array import Allocation, LazyArray, array_in, fill, number_array, write
+from palladio.cpu.emit.scope import RefBinding, Rule, Scope
 from palladio.cpu.launches.control_flow import own_site
-from palladio.cpu.launches.coroutines import Thread
+from palladio.cpu.launches.coroutines import ThreadFunction
 from palladio.cpu.rules import control
 from palladio.ir.core import Program
 from palladio.ops.grid import Grid
@@ -22,7 +22,7 @@ from palladio.types.effects import EffectKind
 from palladio.types.types import RefType
 
 
-def _grid_call(scope: Scope, *operands: Tile, grid: Grid, kernel: Program) -> Sequence[Tile]:
+def _grid_call(scope: Scope, *operands: LazyArray, grid: Grid, kernel: Program) -> Sequence[LazyArray]:
     e, function = scope.e, scope.function
     given = iter(operands[: grid.dynamic])
     sizes: list[Index] = [_size(scope, next(given)) if size is None else size for size in grid.sizes]
@@ -35,39 +35,39 @@ def _grid_call(scope: Scope, *operands: Tile, grid: Grid, kernel: Program) -> Se
         if source is None:
             fill(e, target, dtypes.uninitialized(type.dtype))
         else:
-            write(e, tile_of(e, buffers[source]), target)
+            write(e, array_in(e, buffers[source]), target)
         buffers.append(target)
-    places = [Place(Memory("inner array"), buffer) for buffer in buffers]
+    places = [RefBinding(Allocation("inner array"), buffer) for buffer in buffers]
     scalars, arrays = places[: grid.scalars], places[grid.scalars :]
     scratch = [_scratch(scope, ref) for ref in grid.scratch]
-    extra = [number_tile(e, size) for size, known in zip(sizes, grid.sizes, strict=True) if known is None]
+    extra = [number_array(e, size) for size, known in zip(sizes, grid.sizes, strict=True) if known is None]
     outer, function.innermost = function.innermost, (0, 1)
     with ExitStack() as stack:
-        numbers = [number_tile(e, stack.enter_context(e.loop(0, size))) for size in sizes]
-        function.look(effort(kernel))
+        numbers = [number_array(e, stack.enter_context(e.loop(0, size))) for size in sizes]
+        function.poll(work_estimate(kernel))
         seen = []
         for block, place in zip((*grid.inputs, *grid.outputs), arrays, strict=True):
             indices = function.run(block.index_map, [*numbers, *scalars])
             seen.append(window_of(scope, block, place.buffer, indices))
-        blocks = [Place(place.memory, window.buffer) for place, window in zip(arrays, seen, strict=True)]
+        blocks = [RefBinding(place.memory, window.buffer) for place, window in zip(arrays, seen, strict=True)]
         function.run(kernel, [*numbers, *extra, *scalars, *blocks, *scratch])
         for number, window in enumerate(seen):
             if first + number in written:
                 window.write_back()
     function.innermost = outer
-    outputs = [tile_of(e, place.buffer) for place in arrays[len(grid.inputs) :]]
+    outputs = [array_in(e, place.buffer) for place in arrays[len(grid.inputs) :]]
     return [tile if tile.shape else scope.keep(tile) for tile in outputs]
 
 
-def _size(scope: Scope, tile: Tile) -> V:
+def _size(scope: Scope, tile: LazyArray) -> V:
     """A size that is known only now; the evaluator tells that one below 1 is none."""
     size = as_index(scope, tile)
     scope.function.require(scope.e.compare("icmp sge", size, V("1", "i64")))
     return size
 
 
-def _scratch(scope: Scope, ref: RefType) -> Place:
-    if isinstance(scope.function, Thread):
+def _scratch(scope: Scope, ref: RefType) -> RefBinding:
+    if isinstance(scope.function, ThreadFunction):
         return own_site(scope.function, ref)
     return control.allocated(scope, ref)
 

@@ -14,12 +14,20 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from palladio.cpu.analysis.work import effort
+from palladio.cpu.analysis.work import work_estimate
 from palladio.cpu.emit.emitter import Index, V
-from palladio.cpu.emit.lazy_array import Memory, number_tile, scalar_tile, tile_of
-from palladio.cpu.emit.scope import Entry, Place, Refused
-from palladio.cpu.launches.control_flow import OF_THREADS, Room, buffer_of, bytes_of, own_site, site_of, waits_at_peers
-from palladio.cpu.launches.coroutines import WORD, Agent, Rooms, Sibling, Site
+from palladio.cpu.emit.lazy_array import Allocation, array_in, number_array, scalar_array
+from palladio.cpu.emit.scope import Binding, RefBinding, Refused
+from palladio.cpu.launches.control_flow import (
+    OF_THREADS,
+    CollectiveScope,
+    buffer_of,
+    bytes_of,
+    own_site,
+    site_of,
+    waits_at_peers,
+)
+from palladio.cpu.launches.coroutines import WORD, CollectiveScopes, PeerAxis, SharedRef, ThreadCoroutine
 from palladio.cpu.launches.scheduler import Member, scheduler
 from palladio.cpu.launches.warps import rows_of
 from palladio.cpu.rule_table import LAUNCHED, REFUSED_IN_LAUNCHES
@@ -56,7 +64,7 @@ ALIGNMENT = 64
 
 
 @dataclass(frozen=True)
-class Array:
+class LaunchArray:
     """Scratch of the whole launch: `words` for barriers and semaphores, which are integers of eight bytes."""
 
     type: RefType
@@ -85,7 +93,7 @@ class LoweredLaunch:
     """
 
     text: str
-    scratch: Sequence[Array]
+    scratch: Sequence[LaunchArray]
     together: bool
     eager: bool
     fixed: int
@@ -105,7 +113,7 @@ def lower_launch(
     Raises:
         Refused: for what is not compiled, with the reason.
     """
-    return _Launch(launch, programs, operands, clusters).emit()
+    return _LaunchEmitter(launch, programs, operands, clusters).emit()
 
 
 def varies(axis: MeshAxis) -> bool:
@@ -125,7 +133,7 @@ def aligned(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-class _Mesh:
+class _LoweredMesh:
     """A mesh of the launch, its axes sorted by what they number; those of clusters with their sizes."""
 
     def __init__(self, shape: MeshShape, clusters: Iterator[int]) -> None:
@@ -142,7 +150,7 @@ class _Mesh:
         return [axis for axis in self.axes if axis.kind in kinds]
 
 
-class _Launch:
+class _LaunchEmitter:
     """A launch while it is lowered."""
 
     def __init__(
@@ -152,11 +160,11 @@ class _Launch:
         self.programs = programs
         self.operands = operands[launch.dynamic :]
         sizes = iter(clusters)
-        self.meshes = [_Mesh(shape, sizes) for shape in launch.meshes]
+        self.meshes = [_LoweredMesh(shape, sizes) for shape in launch.meshes]
         self.on_cores = any(mesh.cores for mesh in self.meshes)
         self.callbacks: list[Callback] = []
         self.arrays = len(self.operands) + len(launch.output_types)
-        self.scratch: list[Array] = []
+        self.scratch: list[LaunchArray] = []
         self.places: list[int | None] = [self._array(type) for type in launch.scratch]
         self.written = {
             effect.position - launch.indices(n)
@@ -170,7 +178,7 @@ class _Launch:
         if not self.on_cores and type.space in (*OF_THREADS, *OF_BLOCKS):
             return None
         places = tuple(axis.size or 0 for axis in self.spread(type)) if self.on_cores else ()
-        self.scratch.append(Array(type, places))
+        self.scratch.append(LaunchArray(type, places))
         return self.arrays + len(self.scratch) - 1
 
     def spread(self, type: RefType) -> list[MeshAxis]:
@@ -205,20 +213,20 @@ class _Launch:
         """The whole module."""
         if self.on_cores and any(mesh.grid for mesh in self.meshes):
             raise Refused("a grid of cores is not compiled for the CPU")
-        lowered = [_Program(self, number) for number in range(len(self.programs))]
+        lowered = [_ProgramEmitter(self, number) for number in range(len(self.programs))]
         texts = [each.emit() for each in lowered]
         declared: dict[str, str] = {}
         for each in lowered:
             declared |= each.e.declared
-        arena = aligned(max(each.agent.arena.size for each in lowered))
-        frames = 1 + max(each.agent.frames for each in lowered)
+        arena = aligned(max(each.thread.arena.size for each in lowered))
+        frames = 1 + max(each.thread.frames for each in lowered)
         members = [each.member(arena, frames) for each in lowered]
         eager = len(self.programs) > 1 or self.on_cores
         text, more = scheduler(members, self.launch.dynamic, eager)
         declared |= more
         fixed = max(member.bytes for member in members)
         lines = [*(declared[name] for name in sorted(declared)), *texts, text, ""]
-        most = max(member.agents * frames for member in members)
+        most = max(member.cluster_threads * frames for member in members)
         return LoweredLaunch("\n".join(lines), self.scratch, self.together, eager, fixed, most, self.callbacks)
 
 
@@ -228,20 +236,20 @@ def owner_of(type: RefType) -> int | None:
     return None if owner is None else owner.mesh
 
 
-class _Program:
+class _ProgramEmitter:
     """One program of a launch while it is lowered."""
 
-    def __init__(self, launch: _Launch, number: int) -> None:
+    def __init__(self, launch: _LaunchEmitter, number: int) -> None:
         self.parent = launch
         self.launch = launch.launch
         self.number = number
         self.program = launch.programs[number]
         self.mesh = launch.meshes[number]
-        self.agent = Agent(f"agent{number}", LAUNCHED, REFUSED_IN_LAUNCHES, launch.callbacks)
-        self.agent.rows = rows_of(self.program)
-        self.agent.peers = waits_at_peers(self.program)
-        self.e = self.agent.e
-        self.memories: dict[int, Memory] = {}
+        self.thread = ThreadCoroutine(f"agent{number}", LAUNCHED, REFUSED_IN_LAUNCHES, launch.callbacks)
+        self.thread.rows = rows_of(self.program)
+        self.thread.peers = waits_at_peers(self.program)
+        self.e = self.thread.e
+        self.memories: dict[int, Allocation] = {}
         self.stores: list[tuple[int, RefType, int]] = []
         self.rooms: list[int] = []
         self.block_bytes = self.lay_out()
@@ -260,39 +268,41 @@ class _Program:
             if eqn.op.name == "collective_scope" and id(eqn.params["body"]) not in starts:
                 starts[id(eqn.params["body"])] = size
                 self.rooms.append(size)
-                size += Room.starts(eqn.params["allocations"], blocks)[-1]
-        self.agent.rooms = Rooms(starts, self.mesh.threads, blocks, 1 if self.parent.on_cores else blocks, size)
+                size += CollectiveScope.starts(eqn.params["allocations"], blocks)[-1]
+        self.thread.rooms = CollectiveScopes(
+            starts, self.mesh.threads, blocks, 1 if self.parent.on_cores else blocks, size
+        )
         return size
 
     def member(self, arena: int, frames: int) -> Member:
         """What the scheduler knows of it."""
         shared = [(start, type) for _, type, start in self.stores]
-        mesh, names, work = self.mesh, self.agent.names, effort(self.program)
+        mesh, names, work = self.mesh, self.thread.names, work_estimate(self.program)
         return Member(names, mesh.blocks, mesh.threads, self.block_bytes, shared, self.rooms, arena, frames, work)
 
     def emit(self) -> str:
         """The coroutine."""
-        e, agent = self.e, self.agent
+        e, thread = self.e, self.thread
         numbers = self.numbers()
-        indices = [number_tile(self.e, numbers[axis.name, n]) for n, axis in enumerate(self.mesh.axes)]
-        dynamic = [number_tile(self.e, self.size(n)) for n in self.mesh.dynamic]
+        indices = [number_array(self.e, numbers[axis.name, n]) for n, axis in enumerate(self.mesh.axes)]
+        dynamic = [number_array(self.e, self.size(n)) for n in self.mesh.dynamic]
         beside = [(n, axis) for n, axis in enumerate(self.mesh.axes) if axis.kind in BESIDE]
         self.named = {axis.name: numbers[axis.name, n] for n, axis in beside}
         strides = [math.prod(axis.size or 0 for _, axis in beside[n + 1 :]) for n in range(len(beside))]
-        agent.around = [
-            Sibling(axis.name, self.named[axis.name], axis.size or 0, stride * self.block_bytes)
+        thread.around = [
+            PeerAxis(axis.name, self.named[axis.name], axis.size or 0, stride * self.block_bytes)
             for (_, axis), stride in zip(beside, strides, strict=True)
         ]
-        agent.siblings = () if self.parent.on_cores else agent.around
+        thread.siblings = () if self.parent.on_cores else thread.around
         place = e.binary("udiv", V("%member", "i64"), V(str(self.mesh.threads), "i64"))
-        agent.block = e.pointer(V("%cluster", "ptr"), e.mul(place, self.block_bytes), 1)
+        thread.block = e.pointer(V("%cluster", "ptr"), e.mul(place, self.block_bytes), 1)
         shared = [self.shared(n) for n in range(len(self.parent.operands) + len(self.launch.output_types))]
         scratch = [self.scratch(n, type) for n, type in enumerate(self.launch.scratch)]
         self.refuse_unowned(scratch)
-        agent.run(self.program, [*indices, *dynamic, *shared, *scratch])  # type: ignore[list-item]
-        return agent.text()
+        thread.run(self.program, [*indices, *dynamic, *shared, *scratch])  # type: ignore[list-item]
+        return thread.text()
 
-    def refuse_unowned(self, scratch: Sequence[Entry | None]) -> None:
+    def refuse_unowned(self, scratch: Sequence[Binding | None]) -> None:
         """What belongs to another mesh has no place in this one's blocks."""
         first = len(self.program.inputs) - len(scratch)
         none = {self.program.inputs[first + n] for n, entry in enumerate(scratch) if entry is None}
@@ -324,7 +334,7 @@ class _Program:
         """Where one of the arrays begins."""
         return self.e.load("ptr", self.e.pointer(V("%arrays", "ptr"), number, WORD), WORD)
 
-    def shared(self, position: int) -> Entry:
+    def shared(self, position: int) -> Binding:
         """An operand or output."""
         parent, e = self.parent, self.e
         operands = len(parent.operands)
@@ -335,35 +345,35 @@ class _Program:
         base = self.address(position)
         if isinstance(seen, ArrayType):
             buffer = buffer_of(RefType(seen.shape, seen.dtype), base)
-            tile = tile_of(e, buffer)
-            return tile if seen.shape else scalar_tile(e, tile.at((), 1), seen.dtype)
+            tile = array_in(e, buffer)
+            return tile if seen.shape else scalar_array(e, tile.at((), 1), seen.dtype)
         if seen.space in SYNCHRONISING or seen.space in OF_THREADS:
             raise Refused("a barrier, semaphore or accumulator from outside of the launch is not compiled for the CPU")
         memory = self.memory(position, steady)
-        siblings: Sequence[Sibling] = ()
+        siblings: Sequence[PeerAxis] = ()
         whole = parent.operands[position] if position < operands else self.launch.output_types[position - operands]
         if parent.on_cores and isinstance(whole, ArrayType):
             step = bytes_of(seen) if whole.shape != seen.shape else 0
             siblings = self.strided([axis for axis in parent.meshes[0].axes if axis.kind == "device"], step)
             base = self.at_home(base, siblings)
-        return Site(memory, buffer_of(seen, base), type=seen, siblings=siblings)
+        return SharedRef(memory, buffer_of(seen, base), type=seen, siblings=siblings)
 
-    def memory(self, position: int, steady: bool) -> Memory:
+    def memory(self, position: int, steady: bool) -> Allocation:
         """The memory of an operand, which an output may share."""
-        memory = self.memories.setdefault(position, Memory(f"array{position}", steady))
+        memory = self.memories.setdefault(position, Allocation(f"array{position}", steady))
         if not steady:
-            self.agent.shared.add(memory)
+            self.thread.shared.add(memory)
         return memory
 
-    def strided(self, axes: Sequence[MeshAxis], step: int) -> list[Sibling]:
+    def strided(self, axes: Sequence[MeshAxis], step: int) -> list[PeerAxis]:
         """Buffers one behind the other, the last axis fastest. Axes that this mesh lacks count as 0."""
-        found: list[Sibling] = []
+        found: list[PeerAxis] = []
         for axis in reversed(axes):
-            found.insert(0, Sibling(axis.name, self.named.get(axis.name, 0), axis.size or 0, step))
+            found.insert(0, PeerAxis(axis.name, self.named.get(axis.name, 0), axis.size or 0, step))
             step *= axis.size or 0
         return found
 
-    def at_home(self, base: V, siblings: Sequence[Sibling]) -> V:
+    def at_home(self, base: V, siblings: Sequence[PeerAxis]) -> V:
         """The buffer of this core."""
         e = self.e
         distance: Index = 0
@@ -371,19 +381,19 @@ class _Program:
             distance = e.add(distance, e.mul(sibling.here, sibling.stride))
         return e.pointer(base, distance, 1)
 
-    def scratch(self, number: int, type: RefType) -> Place | None:
+    def scratch(self, number: int, type: RefType) -> RefBinding | None:
         """A scratch buffer; None for one of another mesh's blocks."""
-        agent, e = self.agent, self.e
+        thread, e = self.thread, self.e
         array = self.parent.places[number]
         if array is not None:
             allocated = self.parent.scratch[array - self.parent.arrays]
             step = math.prod(allocated.shape[len(allocated.places) :])
             size = WORD if type.space in SYNCHRONISING else type.dtype.itemsize
             siblings = self.strided(self.parent.spread(type) if self.parent.on_cores else [], step * size)
-            return site_of(agent, type, self.at_home(self.address(array), siblings), siblings)
+            return site_of(thread, type, self.at_home(self.address(array), siblings), siblings)
         if type.space in OF_THREADS:
-            return own_site(agent, type)
+            return own_site(thread, type)
         start = next((start for n, _, start in self.stores if n == number), None)
-        if start is None or agent.block is None:
+        if start is None or thread.block is None:
             return None
-        return site_of(agent, type, e.pointer(agent.block, start, 1), agent.siblings)
+        return site_of(thread, type, e.pointer(thread.block, start, 1), thread.siblings)

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from palladio.cpu.analysis.work import BETWEEN, CLOCK, STEPS, quarters
+from palladio.cpu.analysis.work import BETWEEN, CLOCK, STEPS, quarter_seconds
 from palladio.cpu.emit.emitter import Emitter, Index, V
-from palladio.cpu.launches.control_flow import Room, begin
-from palladio.cpu.launches.coroutines import ARGUMENTS, DONE, WORD, Answer, Header
+from palladio.cpu.launches.control_flow import CollectiveScope, begin
+from palladio.cpu.launches.coroutines import ARGUMENTS, THREAD_DONE, WORD, Header, Status
 from palladio.types.types import RefType
 
 ROUNDS = 1 << 16 if CLOCK else 64
@@ -24,9 +24,9 @@ IDLE = 1 << 22
 
 HEADER = Header.WORDS * WORD
 SLOT = 64
-"""Bytes at the beginning of a cluster's memory: the words `LIVE` and `AGENTS`."""
+"""Bytes at the beginning of a cluster's memory: the words `LIVE` and `THREADS`."""
 
-LIVE, AGENTS = 0, 1
+LIVE, THREADS = 0, 1
 
 
 @dataclass(frozen=True)
@@ -52,22 +52,22 @@ class Member:
     rooms: Sequence[int]
     arena: int
     frames: int
-    effort: int
+    work_estimate: int
 
     @property
-    def agents(self) -> int:
+    def cluster_threads(self) -> int:
         """The threads of a cluster."""
         return self.blocks * self.threads
 
     @property
     def tables(self) -> int:
         """Bytes in front of the memory of the blocks."""
-        return SLOT + -(-2 * WORD * self.agents // 64) * 64
+        return SLOT + -(-2 * WORD * self.cluster_threads // 64) * 64
 
     @property
     def bytes(self) -> int:
         """All of a cluster's memory but what its coroutines keep."""
-        return self.tables + self.blocks * self.block_bytes + self.agents * self.arena
+        return self.tables + self.blocks * self.block_bytes + self.cluster_threads * self.arena
 
 
 class _Scheduler:
@@ -78,7 +78,7 @@ class _Scheduler:
         self.dynamic = dynamic
         self.eager = eager
         self.fixed = max(member.bytes for member in members)
-        self.most = max(member.agents * member.frames for member in members)
+        self.most = max(member.cluster_threads * member.frames for member in members)
         self.declared: dict[str, str] = {}
 
     def function(self, head: str, e: Emitter) -> str:
@@ -89,8 +89,8 @@ class _Scheduler:
         """`beginN(arrays, sizes, header, slot, number)` starts a cluster: its memory, and its threads."""
         e = Emitter()
         slot = V("%slot", "ptr")
-        e.store(V(str(member.agents), "i64"), word(e, slot, LIVE), WORD)
-        e.store(V(str(member.agents), "i64"), word(e, slot, AGENTS), WORD)
+        e.store(V(str(member.cluster_threads), "i64"), word(e, slot, LIVE), WORD)
+        e.store(V(str(member.cluster_threads), "i64"), word(e, slot, THREADS), WORD)
         cluster = e.pointer(slot, member.tables, 1)
         with e.loop(0, member.blocks) as place:
             block = e.pointer(cluster, e.mul(place, member.block_bytes), 1)
@@ -98,12 +98,12 @@ class _Scheduler:
                 begin(e, type, e.pointer(block, start, 1))
             for start in member.rooms:
                 room = e.pointer(block, start, 1)
-                for each in range(Room.WORDS):
+                for each in range(CollectiveScope.WORDS):
                     e.store(V("0", "i64"), word(e, room, each), WORD)
         own = e.pointer(cluster, member.blocks * member.block_bytes, 1)
         frame_bytes = e.load("i64", word(e, V("%header", "ptr"), Header.FRAME), WORD)
         stride = e.add(e.mul(frame_bytes, member.frames), member.arena)
-        with e.loop(0, member.agents) as thread:
+        with e.loop(0, member.cluster_threads) as thread:
             arena = e.pointer(own, e.mul(thread, stride), 1)
             frame = e.pointer(arena, member.arena, 1)
             status, coroutine = self.tables(e, slot, thread)
@@ -171,8 +171,8 @@ class _Scheduler:
             live = word(e, slot, LIVE)
             some = e.compare("icmp ne", e.load("i64", live, WORD), V("0", "i64"))
             with e.when(some):
-                agents = e.load("i64", word(e, slot, AGENTS), WORD)
-                with e.loop(0, agents) as thread:
+                threads = e.load("i64", word(e, slot, THREADS), WORD)
+                with e.loop(0, threads) as thread:
                     self.resume(e, *self.tables(e, slot, thread), live)
                 over = e.compare("icmp eq", e.load("i64", live, WORD), V("0", "i64"))
                 with e.when(over):
@@ -184,7 +184,7 @@ class _Scheduler:
     def resume(e: Emitter, status: V, coroutine: V, live: V) -> None:
         with e.when(e.compare("icmp eq", e.load("i64", status, WORD), V("0", "i64"))):
             e.line(f"call void @llvm.coro.resume({e.load('ptr', coroutine, WORD)})")
-            with e.when(e.compare("icmp eq", e.load("i64", status, WORD), V(str(DONE), "i64"))):
+            with e.when(e.compare("icmp eq", e.load("i64", status, WORD), V(str(THREAD_DONE), "i64"))):
                 increased(e, live, -1)
 
     def kernel(self) -> str:
@@ -200,7 +200,7 @@ class _Scheduler:
                 most = e.intrinsic("umax", "i64", most, frame)
             padded = e.binary("and", e.index(e.add(most, 63)), V("-64", "i64"))
             e.store(padded, word(e, header, Header.FRAME), WORD)
-            answer(e, Answer.OVER)
+            answer(e, Status.DONE)
         if self.eager:
             self.start_all(e, header)
         with e.loop(0, ROUNDS):
@@ -214,26 +214,26 @@ class _Scheduler:
                 self.without_progress(e, header)
             with e.when(e.compare("icmp ne", progress, V("0", "i64"))):
                 e.store(V("0", "i64"), word(e, header, Header.IDLE), WORD)
-            self.look(e, header)
-        answer(e, Answer.AGAIN, closes=False)
+            self.poll(e, header)
+        answer(e, Status.YIELDED, closes=False)
         head = "define i32 @kernel(ptr %arrays, ptr %sizes, ptr %arena, i64 %first, i64 %last)"
         return self.function(head, e)
 
-    def look(self, e: Emitter, header: V) -> None:
+    def poll(self, e: Emitter, header: V) -> None:
         """Look at the clock now and then: each quarter of a second Python sees whether there was an interrupt."""
         if not CLOCK:
             return
-        work = max(member.agents * member.effort for member in self.members)
+        work = max(member.cluster_threads * member.work_estimate for member in self.members)
         slots = e.load("i64", word(e, header, Header.SLOTS), WORD)
         weight = e.intrinsic("umax", "i64", e.index(e.mul(slots, min(work, BETWEEN))), V(str(BETWEEN // STEPS), "i64"))
         before = increased(e, word(e, header, Header.WORK), weight)
         with e.when(e.compare("icmp uge", before, V(str(BETWEEN), "i64"))):
             e.store(V("0", "i64"), word(e, header, Header.WORK), WORD)
-            now, last = quarters(e, word(e, header, Header.CLOCK)), word(e, header, Header.TIME)
+            now, last = quarter_seconds(e, word(e, header, Header.CLOCK)), word(e, header, Header.TIME)
             then = e.load("i64", last, WORD)
             e.store(now, last, WORD)
             with e.when(e.compare("icmp ne", now, then)):
-                answer(e, Answer.AGAIN)
+                answer(e, Status.YIELDED)
 
     def more(self, e: Emitter, header: V) -> V:
         """Whether another cluster can start."""
@@ -264,12 +264,12 @@ class _Scheduler:
         e.label(none)
         running = e.load("i64", word(e, header, Header.RUNNING), WORD)
         with e.when(e.compare("icmp eq", running, V("0", "i64"))):
-            answer(e, Answer.OVER)
+            answer(e, Status.DONE)
         spins = e.load("i64", word(e, header, Header.SPINS), WORD)
         idle = increased(e, word(e, header, Header.IDLE), 1)
         quiet = e.compare("icmp eq", spins, V("0", "i64"))
         with e.when(e.binary("or", quiet, e.compare("icmp sgt", idle, V(str(IDLE), "i64")))):
-            answer(e, Answer.STUCK)
+            answer(e, Status.DEADLOCKED)
         e.jump(behind)
         e.label(behind)
 

@@ -5,28 +5,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from palladio.cpu.access.memory import viewed
-from palladio.cpu.emit.lazy_array import Memory, Tile, tile_of
-from palladio.cpu.emit.scope import Place, Rule, Scope
+from palladio.cpu.emit.lazy_array import Allocation, LazyArray, array_in
+from palladio.cpu.emit.scope import RefBinding, Rule, Scope
 from palladio.cpu.launches.barriers import reached
 from palladio.cpu.launches.copies import loaded
-from palladio.cpu.launches.coroutines import Site
+from palladio.cpu.launches.coroutines import SharedRef
 from palladio.ops.references.memory import Transforms
 
 Stacks = tuple[Transforms, ...]
 
 
-def _operand(scope: Scope, operand: Site | Tile, stack: Transforms, indices: Sequence[Tile]) -> Tile:
-    if isinstance(operand, Tile):
+def _operand(
+    scope: Scope, operand: SharedRef | LazyArray, stack: Transforms, indices: Sequence[LazyArray]
+) -> LazyArray:
+    if isinstance(operand, LazyArray):
         return operand
     return loaded(scope, *reached(scope, operand, stack, indices), indices)
 
 
-def _wgmma(scope: Scope, acc: Place, a: Site | Tile, b: Site, *indices: Tile, transforms: Stacks) -> Sequence[Tile]:
+def _wgmma(
+    scope: Scope, acc: RefBinding, a: SharedRef | LazyArray, b: SharedRef, *indices: LazyArray, transforms: Stacks
+) -> Sequence[LazyArray]:
     part = viewed(scope, acc.buffer, transforms[0], indices).buffer
     left, right = (_operand(scope, each, stack, indices) for each, stack in zip((a, b), transforms[1:], strict=True))
     rules = scope.function.rules
     (product,) = rules["dot_general"](scope, left, right, contracting=((1,), (0,)), batch=((), ()), dtype=part.dtype)
-    before = tile_of(scope.e, part, Memory("accumulator"))
+    before = array_in(scope.e, part, Allocation("accumulator"))
     if product.plus is not None:
         (total,) = rules["add"](scope, product, before)
     else:
@@ -34,27 +38,29 @@ def _wgmma(scope: Scope, acc: Place, a: Site | Tile, b: Site, *indices: Tile, tr
     if total.fill is not None:
         total.fill(part)
     else:
-        rules["store"](scope, Place(acc.memory, part), scope.keep(total), transforms=())
+        rules["store"](scope, RefBinding(acc.memory, part), scope.keep(total), transforms=())
     return ()
 
 
-def _wgmma_wait(scope: Scope, *, n: int) -> Sequence[Tile]:
+def _wgmma_wait(scope: Scope, *, n: int) -> Sequence[LazyArray]:
     return ()
 
 
-def _accumulator_load(scope: Scope, acc: Place, *, transforms: Transforms, wait_n: int | None) -> Sequence[Tile]:
+def _accumulator_load(
+    scope: Scope, acc: RefBinding, *, transforms: Transforms, wait_n: int | None
+) -> Sequence[LazyArray]:
     return scope.function.rules["load"](scope, acc, transforms=transforms)
 
 
-def _accumulator_store(scope: Scope, acc: Place, value: Tile) -> Sequence[Tile]:
+def _accumulator_store(scope: Scope, acc: RefBinding, value: LazyArray) -> Sequence[LazyArray]:
     return scope.function.rules["store"](scope, acc, value, transforms=())
 
 
-def _set_max_registers(scope: Scope, *, count: int, action: str) -> Sequence[Tile]:
+def _set_max_registers(scope: Scope, *, count: int, action: str) -> Sequence[LazyArray]:
     return ()
 
 
-def _layout_cast(scope: Scope, x: Tile, *, layout: str) -> Sequence[Tile]:
+def _layout_cast(scope: Scope, x: LazyArray, *, layout: str) -> Sequence[LazyArray]:
     return (x,)
 
 

@@ -16,11 +16,11 @@ import numpy as np
 
 from palladio.cpu.access.gather import copied
 from palladio.cpu.emit.emitter import Emitter, Index, V
-from palladio.cpu.emit.lazy_array import Buffer, Memory, Tile, fill, scalar_tile, tile_of
-from palladio.cpu.emit.scope import Entry, Place, Refused, Rule, Scope
-from palladio.cpu.launches.barriers import agent_of
+from palladio.cpu.emit.lazy_array import Allocation, Buffer, LazyArray, array_in, fill, scalar_array
+from palladio.cpu.emit.scope import Binding, RefBinding, Refused, Rule, Scope
+from palladio.cpu.launches.barriers import thread_of
 from palladio.cpu.launches.control_flow import OF_THREADS, own_site
-from palladio.cpu.launches.coroutines import DONE, WORD, Agent, Header, Sibling, Site
+from palladio.cpu.launches.coroutines import THREAD_DONE, WORD, Header, PeerAxis, SharedRef, ThreadCoroutine
 from palladio.ir.core import Program, walk
 from palladio.ops.threads.launch import Launch, MeshShape
 from palladio.types import dtypes
@@ -52,56 +52,56 @@ def rows_of(program: Program) -> dict[tuple[int, ...], int]:
     return {place: row for row, place in enumerate(sorted(places))}
 
 
-def _launch(scope: Scope, *operands: Entry, launch: Launch, programs: tuple[Program, ...]) -> Sequence[Tile]:
+def _launch(scope: Scope, *operands: Binding, launch: Launch, programs: tuple[Program, ...]) -> Sequence[LazyArray]:
     axes = [axis for mesh in launch.meshes for axis in mesh.axes]
     if launch.dynamic or any(axis.kind not in WITHIN for axis in axes):
         raise Refused("a launch inside a thread, other than of its warps")
-    agent, e = agent_of(scope), scope.e
+    thread, e = thread_of(scope), scope.e
     first = launch.indices(0)
     shared = [_referred(scope, *each) for each in zip(operands, programs[0].input_types[first:], strict=False)]
     sources = {target: source for source, target in launch.aliases}
-    outputs: list[Place] = []
+    outputs: list[RefBinding] = []
     for number, ref in enumerate(launch.output_refs):
-        place = shared[sources[number]] if number in sources else own_site(agent, ref)
+        place = shared[sources[number]] if number in sources else own_site(thread, ref)
         outputs.append(place)  # type: ignore[arg-type]
-    scratch = [None if type.space in OF_THREADS else own_site(agent, type) for type in launch.scratch]
+    scratch = [None if type.space in OF_THREADS else own_site(thread, type) for type in launch.scratch]
     if waits(programs):
         _Warps(scope, launch, programs, [*shared, *outputs], scratch).run()
     else:
         for mesh, program in zip(launch.meshes, programs, strict=True):
             _one_by_one(scope, mesh, program, [*shared, *outputs], launch.scratch, scratch)
-    return [scope.keep(tile_of(e, place.buffer)) for place in outputs]
+    return [scope.keep(array_in(e, place.buffer)) for place in outputs]
 
 
-def _referred(scope: Scope, entry: Entry, type: object) -> Entry:
+def _referred(scope: Scope, entry: Binding, type: object) -> Binding:
     """An operand as the programs see it: an array in memory of its own, which they may change; a scalar as it is."""
-    if isinstance(entry, Tile) and isinstance(type, RefType):
-        return Site(Memory("operand"), copied(scope, entry), type=type)
-    return scope.keep(entry) if isinstance(entry, Tile) else entry
+    if isinstance(entry, LazyArray) and isinstance(type, RefType):
+        return SharedRef(Allocation("operand"), copied(scope, entry), type=type)
+    return scope.keep(entry) if isinstance(entry, LazyArray) else entry
 
 
 def _one_by_one(
     scope: Scope,
     mesh: MeshShape,
     program: Program,
-    operands: Sequence[Entry],
+    operands: Sequence[Binding],
     types: Sequence[RefType],
-    shared: Sequence[Place | None],
+    shared: Sequence[RefBinding | None],
 ) -> None:
     """Warps of which none waits."""
     with scope.e.loop(0, math.prod(axis.size or 0 for axis in mesh.axes)) as number:
         indices = _indices(scope.e, mesh, number)
-        scratch = [place or own_site(agent_of(scope), type) for place, type in zip(shared, types, strict=True)]
+        scratch = [place or own_site(thread_of(scope), type) for place, type in zip(shared, types, strict=True)]
         scope.function.run(program, [*indices, *operands, *scratch])
 
 
-def _indices(e: Emitter, mesh: MeshShape, number: Index) -> list[Entry]:
+def _indices(e: Emitter, mesh: MeshShape, number: Index) -> list[Binding]:
     """The indices of a thread along the axes of its mesh."""
     left = e.index(number)
-    indices: list[Entry] = []
+    indices: list[Binding] = []
     for axis in reversed(mesh.axes):
         size = V(str(axis.size), "i64")
-        indices.insert(0, scalar_tile(e, e.convert("trunc", e.binary("urem", left, size), "i32"), dtypes.INT32))
+        indices.insert(0, scalar_array(e, e.convert("trunc", e.binary("urem", left, size), "i32"), dtypes.INT32))
         left = e.binary("udiv", left, size)
     return indices
 
@@ -109,7 +109,7 @@ def _indices(e: Emitter, mesh: MeshShape, number: Index) -> list[Entry]:
 class _Passing:
     """Values of one function that another one finds in a table: `%cluster` is its address there."""
 
-    def __init__(self, child: Agent) -> None:
+    def __init__(self, child: ThreadCoroutine) -> None:
         self.child = child
         self.values: list[V] = []
 
@@ -128,17 +128,17 @@ class _Passing:
         strides = tuple(self.index(stride) for stride in buffer.strides)
         return Buffer(self.value(buffer.base), strides, buffer.shape, buffer.dtype)
 
-    def sibling(self, sibling: Sibling) -> Sibling:
+    def sibling(self, sibling: PeerAxis) -> PeerAxis:
         return replace(sibling, here=self.index(sibling.here))
 
-    def entry(self, entry: Entry) -> Entry:
+    def entry(self, entry: Binding) -> Binding:
         """A place or scalar. What one warp writes, another may read."""
-        if isinstance(entry, Tile):
-            return scalar_tile(self.child.e, self.value(entry.at((), 1)), entry.dtype)
+        if isinstance(entry, LazyArray):
+            return scalar_array(self.child.e, self.value(entry.at((), 1)), entry.dtype)
         if not entry.memory.steady:
             self.child.shared.add(entry.memory)
-        if not isinstance(entry, Site):
-            return Place(entry.memory, self.buffer(entry.buffer))
+        if not isinstance(entry, SharedRef):
+            return RefBinding(entry.memory, self.buffer(entry.buffer))
         siblings = [self.sibling(each) for each in entry.siblings]
         return replace(entry, buffer=self.buffer(entry.buffer), siblings=siblings)
 
@@ -150,7 +150,7 @@ class _Seen:
     There is a row for each warp of the launch: what it has seen, then how much more each of its own warps has.
     """
 
-    site: Site
+    site: SharedRef
     rows: Buffer
     own: bool
 
@@ -170,15 +170,15 @@ class _Warps:
         scope: Scope,
         launch: Launch,
         programs: Sequence[Program],
-        operands: Sequence[Entry],
-        scratch: Sequence[Place | None],
+        operands: Sequence[Binding],
+        scratch: Sequence[RefBinding | None],
     ) -> None:
         self.scope = scope
         self.e = scope.e
-        agent = agent_of(scope)
-        if not isinstance(agent, Agent) or agent.rows is None:
+        thread = thread_of(scope)
+        if not isinstance(thread, ThreadCoroutine) or thread.rows is None:
             raise Refused("warps that wait, in the kernel of a grid")
-        self.agent = agent
+        self.thread = thread
         self.launch = launch
         self.programs = programs
         self.operands = operands
@@ -186,27 +186,27 @@ class _Warps:
         self.places = [place for n, mesh in enumerate(launch.meshes) for place in places_of(n, mesh)]
         sites = [(entry, False) for entry in operands] + [(entry, True) for entry in scratch]
         self.seen = [
-            self.noted(site, own) for site, own in sites if isinstance(site, Site) and site.observed is not None
+            self.noted(site, own) for site, own in sites if isinstance(site, SharedRef) and site.observed is not None
         ]
 
-    def noted(self, site: Site, own: bool) -> _Seen:
+    def noted(self, site: SharedRef, own: bool) -> _Seen:
         inner = 1 + max(len(rows_of(program)) for program in self.programs)
-        rows = self.agent.arena.buffer(self.e, (len(self.places), inner * site.counted), dtypes.INT64)
+        rows = self.thread.arena.buffer(self.e, (len(self.places), inner * site.counted), dtypes.INT64)
         return _Seen(site, rows, own)
 
     def run(self) -> None:
         """Begin all of them, let them go on until the last one is over."""
-        e, agent = self.e, self.agent
+        e, thread = self.e, self.thread
         for seen in self.seen:
             self.remember(seen)
-        table = agent.arena.buffer(e, (len(self.places), 2), dtypes.INT64)
+        table = thread.arena.buffer(e, (len(self.places), 2), dtypes.INT64)
         lowered = [self.lowered(mesh, program) for mesh, program in enumerate(self.programs)]
         frames = 1 + max(child.frames for child, _ in lowered)
-        agent.frames = max(agent.frames, len(self.places) * frames)
+        thread.frames = max(thread.frames, len(self.places) * frames)
         for mesh, (child, values) in enumerate(lowered):
             self.begin(mesh, child, values, table, frames)
         again, ended = e.fresh("warps"), e.fresh("ended")
-        left = agent.slot("i64")
+        left = thread.slot("i64")
         e.jump(again)
         e.label(again)
         e.store(V("0", "i64"), left, WORD)
@@ -220,18 +220,18 @@ class _Warps:
         waiting = e.fresh("waiting")
         e.branch(e.compare("icmp eq", e.load("i64", left, WORD), V("0", "i64")), ended, waiting)
         e.label(waiting)
-        agent.stop()
+        thread.stop()
         e.jump(again)
         e.label(ended)
         for seen in self.seen:
             self.learn(seen)
 
     def lives(self, status: V) -> V:
-        return self.e.compare("icmp ne", self.e.load("i64", status, WORD), V(str(DONE), "i64"))
+        return self.e.compare("icmp ne", self.e.load("i64", status, WORD), V(str(THREAD_DONE), "i64"))
 
     def ahead(self, seen: _Seen, number: int) -> V:
         """Where it is kept how many more waits a warp has seen than its thread."""
-        rows = self.agent.rows or {}
+        rows = self.thread.rows or {}
         return self.e.pointer(seen.site.observed, (1 + rows[self.places[number]]) * seen.slots, WORD)  # type: ignore[arg-type]
 
     def remember(self, seen: _Seen) -> None:
@@ -262,16 +262,16 @@ class _Warps:
             for number, each in enumerate(found):
                 e.store(e.binary("sub", each, least), e.pointer(self.ahead(seen, number), slot, WORD), WORD)
 
-    def lowered(self, mesh: int, program: Program) -> tuple[Agent, list[V]]:
+    def lowered(self, mesh: int, program: Program) -> tuple[ThreadCoroutine, list[V]]:
         """The function of one program, and the values that it finds in its table."""
-        agent = self.agent
-        child = Agent(f"{agent.name}_{len(agent.children)}", agent.rules, agent.refused, agent.callbacks)
-        agent.children.append(child)
-        child.peers, child.rows = agent.peers, rows_of(program)
-        if agent.rooms is not None:
-            child.rooms = replace(agent.rooms, starts={})
+        thread = self.thread
+        child = ThreadCoroutine(f"{thread.name}_{len(thread.children)}", thread.rules, thread.refused, thread.callbacks)
+        thread.children.append(child)
+        child.peers, child.rows = thread.peers, rows_of(program)
+        if thread.rooms is not None:
+            child.rooms = replace(thread.rooms, starts={})
         passing = _Passing(child)
-        child.siblings = [passing.sibling(each) for each in agent.siblings]
+        child.siblings = [passing.sibling(each) for each in thread.siblings]
         first = self.first(mesh)
         inputs = [self.passed(passing, entry, first) for entry in self.operands]
         for entry, type in zip(self.scratch, self.launch.scratch, strict=True):
@@ -284,15 +284,15 @@ class _Warps:
         """The first warp of a mesh, among those of the launch."""
         return next(n for n, place in enumerate(self.places) if place[0] == mesh)
 
-    def begin(self, mesh: int, child: Agent, values: Sequence[V], table: Buffer, frames: int) -> None:
+    def begin(self, mesh: int, child: ThreadCoroutine, values: Sequence[V], table: Buffer, frames: int) -> None:
         """A coroutine of a function for each place of its mesh, each with room for so many frames."""
-        e, agent = self.e, self.agent
-        words = agent.arena.buffer(e, (max(1, len(values)),), dtypes.INT64)
+        e, thread = self.e, self.thread
+        words = thread.arena.buffer(e, (max(1, len(values)),), dtypes.INT64)
         for number, value in enumerate(values):
             e.store(value, e.pointer(words.base, number, WORD), WORD)
         first, count = self.first(mesh), sum(place[0] == mesh for place in self.places)
-        arena = agent.arena.buffer(e, (count, -(-child.arena.size // 64) * 64), np.dtype(np.uint8))
-        frame_bytes = e.load("i64", agent.word(Header.FRAME), WORD)
+        arena = thread.arena.buffer(e, (count, -(-child.arena.size // 64) * 64), np.dtype(np.uint8))
+        frame_bytes = e.load("i64", thread.word(Header.FRAME), WORD)
         with e.loop(0, count) as number:
             status = e.pointer(table.base, e.add(number, first), 2 * WORD)
             e.store(V("0", "i64"), status, WORD)
@@ -303,11 +303,11 @@ class _Warps:
             handle = e.value("ptr", f"call ptr @{child.name}({given}, i64 0)")
             e.store(handle, e.pointer(status, 1, WORD), WORD)
 
-    def passed(self, passing: _Passing, entry: Entry, first: int) -> Entry:
+    def passed(self, passing: _Passing, entry: Binding, first: int) -> Binding:
         """An operand or scratch as a warp sees it, which counts its own waits."""
         found = passing.entry(entry)
         seen = next((seen for seen in self.seen if seen.site is entry), None)
-        if seen is None or not isinstance(found, Site):
+        if seen is None or not isinstance(found, SharedRef):
             return found
         e = passing.child.e
         rows = replace(seen.rows, base=passing.value(seen.rows.base))

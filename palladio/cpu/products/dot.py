@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Emitter, Index, V, vector
-from palladio.cpu.emit.lazy_array import Buffer, Panel, Tile, merged, row_major, tile_of, write
+from palladio.cpu.emit.lazy_array import Buffer, LazyArray, Panel, array_in, merged, row_major, write
 from palladio.cpu.emit.scope import Refused, Rule, Scope
-from palladio.cpu.products.gemv import VECTORS, Thin
+from palladio.cpu.products.gemv import VECTORS, Gemv
 from palladio.cpu.products.micro_kernel import LINE_BYTES
-from palladio.cpu.products.product import DEPTH_BYTES, Area, Element, Operand, Product, Span
+from palladio.cpu.products.product import DEPTH_BYTES, Element, PackSource, PrefetchRange, Product, Range
 from palladio.cpu.rules.casts import converted
 from palladio.cpu.runtime import host
 from palladio.types import dtypes
@@ -27,7 +27,7 @@ Axes = tuple[tuple[int, ...], tuple[int, ...]]
 class Matrix:
     """A tile as a matrix [rows, depth] or [depth, columns], whatever the order of its axes."""
 
-    def __init__(self, tile: Tile, first: Sequence[int], second: Sequence[int]) -> None:
+    def __init__(self, tile: LazyArray, first: Sequence[int], second: Sequence[int]) -> None:
         if len(first) > 1 or len(second) > 1:
             raise Refused("a product over several axes at once is not compiled for the CPU")
         self.tile = tile
@@ -71,7 +71,7 @@ class Matrix:
             return registers.load(e, tile.buffer.address(e, self.index(i, j)), tile.dtype, width)
         return tile.at(self.index(i, j), width)
 
-    def operand(self, scope: Scope, sums: DType, later: Area | None = None) -> Operand:
+    def operand(self, scope: Scope, sums: DType, later: PrefetchRange | None = None) -> PackSource:
         """The matrix as a product wants it."""
 
         def element(i: Index, j: Index, width: int) -> V:
@@ -83,7 +83,7 @@ class Matrix:
         plain = self.rows(self.tile.buffer) if self.tile.dtype == sums else None
         return self.operand_of(element, across, (self.first, self.second), later, plain)
 
-    def later(self, scope: Scope) -> Area | None:
+    def later(self, scope: Scope) -> PrefetchRange | None:
         """The block of the first of the next steps in which it is another one."""
         e, buffer = scope.e, self.tile.buffer
         later = [scope.function.later[memory] for memory in self.tile.reads if memory in scope.function.later]
@@ -96,9 +96,9 @@ class Matrix:
         there = e.select(e.compare("icmp ne", nexts[0], now), *nexts)
         other = e.compare("icmp ne", there, now)
         lines = max(1, self.second * buffer.dtype.itemsize // LINE_BYTES)
-        return Area(e.pointer(there, e.sub(moved, here), 1), row, self.first, lines, other)
+        return PrefetchRange(e.pointer(there, e.sub(moved, here), 1), row, self.first, lines, other)
 
-    def pairs(self, scope: Scope, axis: int, later: Area | None = None) -> Operand:
+    def pairs(self, scope: Scope, axis: int, later: PrefetchRange | None = None) -> PackSource:
         """The same of pairs of bfloat16, neighbours along an axis."""
         e = scope.e
 
@@ -142,12 +142,12 @@ class Matrix:
         element: Element,
         across: Element,
         size: tuple[int, int],
-        later: Area | None = None,
+        later: PrefetchRange | None = None,
         plain: Buffer | None = None,
-    ) -> Operand:
+    ) -> PackSource:
         reads = self.tile.reads
         steady = self.tile.buffer if reads and all(memory.steady for memory in reads) else None
-        return Operand(
+        return PackSource(
             *size,
             element,
             across if self.across else None,
@@ -168,7 +168,9 @@ def accumulator(lhs: DType, rhs: DType, result: DType) -> DType:
     return result if result.itemsize >= 4 else dtypes.INT32
 
 
-def _dot(scope: Scope, lhs: Tile, rhs: Tile, *, contracting: Axes, batch: Axes, dtype: DType) -> Sequence[Tile]:
+def _dot(
+    scope: Scope, lhs: LazyArray, rhs: LazyArray, *, contracting: Axes, batch: Axes, dtype: DType
+) -> Sequence[LazyArray]:
     free = [
         [axis for axis in range(len(tile.shape)) if axis not in (*summed, *shared)]
         for tile, summed, shared in zip((lhs, rhs), contracting, batch, strict=True)
@@ -179,8 +181,13 @@ def _dot(scope: Scope, lhs: Tile, rhs: Tile, *, contracting: Axes, batch: Axes, 
 
 
 def _batched(
-    scope: Scope, tiles: Sequence[Tile], free: Sequence[Sequence[int]], contracting: Axes, batch: Axes, dtype: DType
-) -> Sequence[Tile]:
+    scope: Scope,
+    tiles: Sequence[LazyArray],
+    free: Sequence[Sequence[int]],
+    contracting: Axes,
+    batch: Axes,
+    dtype: DType,
+) -> Sequence[LazyArray]:
     """Products of matrices, one for each place along the batch axes; the other axes of each kind are made one."""
     e = scope.e
     stacks: list[Buffer] = []
@@ -199,16 +206,16 @@ def _batched(
         (product,) = _single(scope, left, right, ((1,), (1,)), dtype)
         base = e.pointer(result.base, e.mul(place, sizes[0] * sizes[1]), dtype.itemsize)
         write(e, product, Buffer(base, (sizes[1], 1), (sizes[0], sizes[1]), dtype))
-    found = tile_of(e, result)
+    found = array_in(e, result)
     return (found if shape else scope.keep(found),)
 
 
-def _at_place(scope: Scope, stack: Buffer, place: Index) -> Tile:
+def _at_place(scope: Scope, stack: Buffer, place: Index) -> LazyArray:
     base = scope.e.pointer(stack.base, scope.e.mul(place, math.prod(stack.shape[1:])), stack.dtype.itemsize)
-    return tile_of(scope.e, Buffer(base, stack.strides[1:], stack.shape[1:], stack.dtype))
+    return array_in(scope.e, Buffer(base, stack.strides[1:], stack.shape[1:], stack.dtype))
 
 
-def _single(scope: Scope, lhs: Tile, rhs: Tile, contracting: Axes, dtype: DType) -> Sequence[Tile]:
+def _single(scope: Scope, lhs: LazyArray, rhs: LazyArray, contracting: Axes, dtype: DType) -> Sequence[LazyArray]:
     free = [[a for a in range(len(t.shape)) if a not in c] for t, c in zip((lhs, rhs), contracting, strict=True)]
     left, right = Matrix(lhs, free[0], contracting[0]), Matrix(rhs, contracting[1], free[1])
     shape = tuple(lhs.shape[a] for a in free[0]) + tuple(rhs.shape[a] for a in free[1])
@@ -222,22 +229,22 @@ def _single(scope: Scope, lhs: Tile, rhs: Tile, contracting: Axes, dtype: DType)
     return scope.function.rules["convert"](scope, lazily, dtype=dtype) if converted_rows is None else (converted_rows,)
 
 
-def _thin_product(scope: Scope, left: Matrix, right: Matrix, sums: DType, shape: tuple[int, ...]) -> Tile:
+def _thin_product(scope: Scope, left: Matrix, right: Matrix, sums: DType, shape: tuple[int, ...]) -> LazyArray:
     """The product with a few vectors, computed now."""
-    found = Thin(scope, left.operand(scope, sums), right.operand(scope, sums), sums).run()
+    found = Gemv(scope, left.operand(scope, sums), right.operand(scope, sums), sums).run()
     strides = tuple(stride for stride, has in zip(found.strides, (left.has[0], right.has[1]), strict=True) if has)
-    tile = tile_of(scope.e, Buffer(found.base, strides, shape, sums))
+    tile = array_in(scope.e, Buffer(found.base, strides, shape, sums))
     return tile if shape else scope.keep(tile)
 
 
-def _lower(e: Emitter, sums: Buffer, type: ArrayType, row: Index) -> Tile:
+def _lower(e: Emitter, sums: Buffer, type: ArrayType, row: Index) -> LazyArray:
     """A matrix of which some rows are in a buffer, from the given one on."""
-    return Tile(type, lambda index, width: sums.at(e, (e.sub(index[0], row), index[1]), width))
+    return LazyArray(type, lambda index, width: sums.at(e, (e.sub(index[0], row), index[1]), width))
 
 
 def _product_tile(
-    scope: Scope, left: Matrix, right: Matrix, sums: DType, shape: tuple[int, ...], init: Tile | None, reads: dict
-) -> Tile:
+    scope: Scope, left: Matrix, right: Matrix, sums: DType, shape: tuple[int, ...], init: LazyArray | None, reads: dict
+) -> LazyArray:
     type = ArrayType(shape, sums)
 
     def fill(target: Buffer) -> None:
@@ -248,9 +255,9 @@ def _product_tile(
             return
         kept = scope.arena.buffer(scope.e, target.shape, sums)
         product.run(Buffer(kept.base, (right.second, 1), (left.first, right.second), sums), init)
-        write(scope.e, tile_of(scope.e, kept), target)
+        write(scope.e, array_in(scope.e, kept), target)
 
-    def panels(use: Panel, rows: Span | None, into: Buffer | None) -> None:
+    def panels(use: Panel, rows: Range | None, into: Buffer | None) -> None:
         product = _product(scope, left, right, sums)
 
         def part(found: Buffer, row: Index, height: int) -> None:
@@ -265,9 +272,9 @@ def _product_tile(
         there = target if target.strides[1] == 1 else scope.arena.buffer(scope.e, target.shape, target.dtype)
         _product(scope, left, right, sums).run(there, None)
         if there is not target:
-            write(scope.e, tile_of(scope.e, there), target)
+            write(scope.e, array_in(scope.e, there), target)
 
-    def plus(other: Tile) -> Tile:
+    def plus(other: LazyArray) -> LazyArray:
         together = {**reads}
         for memory, same in other.reads.items():
             together[memory] = same and together.get(memory, True)
@@ -278,7 +285,7 @@ def _product_tile(
 
     adds = plus if init is None else None
     rounds = adds is not None and _takes_pairs(left, right, sums) and left.second * 2 <= DEPTH_BYTES
-    return Tile(
+    return LazyArray(
         type,
         at,
         reads,
@@ -308,11 +315,11 @@ def _product(scope: Scope, left: Matrix, right: Matrix, sums: DType) -> Product:
     return Product(scope, left.operand(scope, sums), rhs, sums, span=span)
 
 
-def _span(scope: Scope, left: Matrix, right: Matrix) -> Span | None:
+def _span(scope: Scope, left: Matrix, right: Matrix) -> Range | None:
     """The steps along the summed axis outside of which both sides are zero. One side is not enough: 0 * inf is NaN."""
     if not (left.has[1] and right.has[0]):
         return None
-    sides = [side.tile.spans.get(axis) for side, axis in ((left, left.axes[-1]), (right, right.axes[0]))]
+    sides = [side.tile.zero_ranges.get(axis) for side, axis in ((left, left.axes[-1]), (right, right.axes[0]))]
     if None in sides:
         return None
     e = scope.e

@@ -15,7 +15,7 @@ from palladio.cpu.emit.emitter import Index, V, vector
 from palladio.cpu.emit.lazy_array import LINE_BYTES, Buffer, fill, for_each, widths
 from palladio.cpu.emit.scope import Scope
 from palladio.cpu.products.micro_kernel import multiply_add
-from palladio.cpu.products.product import LONG, Element, Operand, cut
+from palladio.cpu.products.product import LONG, Element, PackSource, cut
 from palladio.cpu.runtime import host
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
@@ -33,14 +33,14 @@ AHEAD = 64
 """How many rows ahead memory is asked for."""
 
 
-class Thin:
+class Gemv:
     """One such product while it is emitted: `sums[vectors, free]`.
 
     Args:
         lhs, rhs: as for any product; the fewer of the rows of the one and the columns of the other are the vectors.
     """
 
-    def __init__(self, scope: Scope, lhs: Operand, rhs: Operand, sums: DType) -> None:
+    def __init__(self, scope: Scope, lhs: PackSource, rhs: PackSource, sums: DType) -> None:
         self.scope = scope
         self.e = scope.e
         self.sums = sums
@@ -68,7 +68,7 @@ class Thin:
         self.chains = max(1, min(CHAINS, registers_held // (registers.LANES * sums.itemsize)))
         self.result = scope.arena.buffer(self.e, (self.vectors, self.free), sums)
 
-    def vectors_of(self, operand: Operand) -> Element:
+    def vectors_of(self, operand: PackSource) -> Element:
         """From (vector, step, width) elements of the vectors: of a copy, if they are used more often than copied."""
         e = self.e
         whole = (operand.transposed is None) != self.swapped  # each lies in memory as one
@@ -94,23 +94,23 @@ class Thin:
             for first, stop, rows in cut(self.free, ROWS):
                 with self.e.loop(first, stop, rows) as row:
                     self.multiply_rows(self.along, row, rows)
-                    self.look(rows * self.depth)
+                    self.poll(rows * self.depth)
         elif self.across is not None:
             fill(self.e, self.result, 0)
             # More are slower where they lie one behind the other, faster where each has to be asked for.
             for first, stop, steps in cut(self.depth, 2 * ROWS if self.vectors == 1 and self.apart else ROWS):
                 with self.e.loop(first, stop, steps) as k:
                     self.add_rows(self.across, k, steps)
-                    self.look(steps * self.free)
+                    self.poll(steps * self.free)
         base = self.result.base
         if self.swapped:
             strides = (1, self.free) if self.vectors > 1 else (1, 1)
             return Buffer(base, strides, (self.free, self.vectors), self.sums)
         return self.result
 
-    def look(self, work: int) -> None:
+    def poll(self, work: int) -> None:
         if self.vectors * self.depth * self.free > LONG:
-            self.scope.function.look(self.vectors * work // PRODUCTS)
+            self.scope.function.poll(self.vectors * work // PRODUCTS)
 
     def plus(self, x: V, y: V) -> V:
         return self.e.binary("fadd" if dtypes.is_float(self.sums) else "add", x, y)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from palladio.cpu.analysis.work import PRODUCTS
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Index, V
-from palladio.cpu.emit.lazy_array import Buffer, Memory, Tile, fill, rows_of, widths, write
+from palladio.cpu.emit.lazy_array import Allocation, Buffer, LazyArray, fill, rows_of, widths, write
 from palladio.cpu.emit.scope import Scope
 from palladio.cpu.products.micro_kernel import LINE_BYTES, micro_kernel, transposed
 from palladio.cpu.runtime import host
@@ -36,16 +36,16 @@ TOGETHER = 8
 """Rows of the right operand that are packed together."""
 
 LONG = 1 << 30
-"""Products of single numbers in a matrix product that takes long enough for somebody to want it to stop."""
+"""Multiply-adds above which a product polls for interrupts."""
 
 Element = Callable[[Index, Index, int], V]
 
-Span = tuple[Index, Index]
+Range = tuple[Index, Index]
 """The first of some positions along an axis, and the one behind the last."""
 
 
 @dataclass(frozen=True)
-class Area:
+class PrefetchRange:
     """Memory that will be read.
 
     Fields:
@@ -64,7 +64,7 @@ class Area:
 
 
 @dataclass(frozen=True)
-class Operand:
+class PackSource:
     """A matrix of the dtype of the sums, by how its elements are computed.
 
     Fields:
@@ -82,9 +82,9 @@ class Operand:
     element: Element
     transposed: Element | None
     steady: Buffer | None
-    reads: Collection[Memory]
+    reads: Collection[Allocation]
     near: Buffer | None = None
-    later: Area | None = None
+    later: PrefetchRange | None = None
     plain: Buffer | None = None
 
 
@@ -98,7 +98,7 @@ def cut(extent: int, size: int) -> Iterator[tuple[int, int, int]]:
 
 
 @dataclass(frozen=True)
-class Piece:
+class KBlock:
     """Steps along the summed axis that are multiplied together.
 
     Fields:
@@ -128,7 +128,13 @@ class Product:
     """
 
     def __init__(
-        self, scope: Scope, lhs: Operand, rhs: Operand, sums: DType, pairs: bool = False, span: Span | None = None
+        self,
+        scope: Scope,
+        lhs: PackSource,
+        rhs: PackSource,
+        sums: DType,
+        pairs: bool = False,
+        span: Range | None = None,
     ) -> None:
         self.scope = scope
         self.pairs = pairs
@@ -157,7 +163,7 @@ class Product:
         # Where the result ends.
         self.into: Buffer | None = None
 
-    def run(self, target: Buffer, init: Tile | None, rows: Span | None = None) -> None:
+    def run(self, target: Buffer, init: LazyArray | None, rows: Range | None = None) -> None:
         """Emit it, or some of its rows. The target's columns are neighbours in memory.
 
         Its dtype is that of the sums. It may be bfloat16 for sums of pairs in one piece, which begin at zero.
@@ -170,7 +176,7 @@ class Product:
             pass
 
     def by_panels(
-        self, use: Callable[[Buffer, Index, int], None], init: Tile | None, rows: Span | None, into: Buffer | None
+        self, use: Callable[[Buffer, Index, int], None], init: LazyArray | None, rows: Range | None, into: Buffer | None
     ) -> None:
         """Emit it a few rows at a time, in a buffer that the next ones come to as well.
 
@@ -185,20 +191,20 @@ class Product:
         for row, height in self.panels(rows, lambda row: room.base, stride, init is None, init):
             use(Buffer(room.base, room.strides, (height, self.rhs.columns), self.sums), row, height)
 
-    def start(self, target: Buffer, init: Tile) -> None:
+    def start(self, target: Buffer, init: LazyArray) -> None:
         """Write what the product is added to, unless it is there."""
         if not init.shape:
-            write(self.e, Tile(target.type, lambda index, width: init.at((), width)), target)
+            write(self.e, LazyArray(target.type, lambda index, width: init.at((), width)), target)
         elif init.buffer is None or (init.buffer.base, init.buffer.strides) != (target.base, target.strides):
             write(self.e, init, target)
 
     def panels(
         self,
-        rows: Span,
+        rows: Range,
         place: Callable[[Index], V],
         stride: Index,
         fresh: bool,
-        init: Tile | None = None,
+        init: LazyArray | None = None,
         dtype: DType | None = None,
     ) -> Iterator[tuple[Index, int]]:
         """Compute a panel of rows after the other: each is yielded, as its first row and its height, when it is done.
@@ -223,13 +229,13 @@ class Product:
                     with e.when(e.compare("icmp sge", *map(e.index, span))):
                         fill(e, target, 0)
                 if self.lhs.rows * self.depth * self.rhs.columns > LONG:
-                    self.scope.function.look(height * self.steps * self.rhs.columns // PRODUCTS)
+                    self.scope.function.poll(height * self.steps * self.rhs.columns // PRODUCTS)
                 for piece in self.pieces(packed):
                     self.lay_out(row, height, piece)
                     self.multiply(target, piece, row, fresh, packs)
                 yield row, height
 
-    def paced(self, rows: Span) -> Index:
+    def paced(self, rows: Range) -> Index:
         """How many lines of a later block are asked for in each step of a micro-kernel, from either end, in 1/65536."""
         e, later = self.e, self.rhs.later
         if later is None:
@@ -239,7 +245,7 @@ class Product:
         pace = self.quotient(lines, e.mul(panels, max(1, self.calls * self.depth)))
         return pace if later.there is None else e.select(later.there, e.index(pace), V("0", "i64"))
 
-    def row_panels(self, rows: Span, packed: V, needed: V | None) -> Iterator[tuple[Index, int, bool]]:
+    def row_panels(self, rows: Range, packed: V, needed: V | None) -> Iterator[tuple[Index, int, bool]]:
         """Rows cut into panels: (first row, height, packs). A rest that is not known is cut into powers of two.
 
         Args:
@@ -282,7 +288,7 @@ class Product:
         """The columns of a whole panel."""
         return registers.LANES * self.vectors
 
-    def pieces(self, packed: V) -> Iterator[Piece]:
+    def pieces(self, packed: V) -> Iterator[KBlock]:
         """The depth in pieces."""
         if self.span is not None:
             yield from self.span_pieces(self.span, packed)
@@ -291,13 +297,13 @@ class Product:
             with self.e.loop(first, stop, steps) as k:
                 yield self.whole_piece(packed, k, steps)
 
-    def whole_piece(self, packed: V, k: Index, steps: int) -> Piece:
+    def whole_piece(self, packed: V, k: Index, steps: int) -> KBlock:
         """All of some steps, packed behind those before them."""
         place = self.e.pointer(packed, self.e.mul(k, self.rhs.columns), self.word.itemsize)
         starts = self.e.compare("icmp eq", self.e.index(k), V("0", "i64"))
-        return Piece(k, steps, k, steps, place, steps, starts)
+        return KBlock(k, steps, k, steps, place, steps, starts)
 
-    def packed_span(self, span: Span) -> V:
+    def packed_span(self, span: Range) -> V:
         """The address of the packed right operand, of the steps of a span."""
         pieces = -(-self.depth // self.span_steps)
         room = self.scope.arena.buffer(self.e, (pieces * self.span_steps * self.rhs.columns,), self.word)
@@ -313,7 +319,7 @@ class Product:
         """The steps of a piece of a span: whole vectors of the left operand."""
         return -(-self.steps // registers.LANES) * registers.LANES
 
-    def span_pieces(self, span: Span, packed: V) -> Iterator[Piece]:
+    def span_pieces(self, span: Range, packed: V) -> Iterator[KBlock]:
         """A span in pieces, with whole vectors of the left operand around it."""
         e, lanes, steps = self.e, registers.LANES, self.span_steps
         low, high = map(e.index, span)
@@ -326,7 +332,7 @@ class Product:
             laid = e.intrinsic("smin", "i64", V(str(steps), "i64"), e.index(e.sub(behind, k)))
             place = e.pointer(packed, e.mul(e.sub(k, aligned), self.rhs.columns), self.word.itemsize)
             first = e.compare("icmp eq", e.index(k), aligned)
-            yield Piece(k, laid, begin, e.sub(end, begin), place, steps, first)
+            yield KBlock(k, laid, begin, e.sub(end, begin), place, steps, first)
 
     def column_panels(self) -> Iterator[tuple[int, int, int, int]]:
         """How the columns are cut: (first, end, vectors of a panel, lanes of a vector)."""
@@ -382,7 +388,7 @@ class Product:
                 with e.loop(first, stop, steps) as k:
                     self.pack_steps(self.whole_piece(place, k, steps), top, bottom, size)
 
-    def pack_steps(self, piece: Piece, top: Index, bottom: Index, size: int) -> None:
+    def pack_steps(self, piece: KBlock, top: Index, bottom: Index, size: int) -> None:
         """Pack steps of a piece, from the one below the other, so many at a time."""
         e = self.e
         with e.loop(top, bottom, size) as step:
@@ -392,7 +398,7 @@ class Product:
                     rows = Buffer(base, (vectors * width, 1), (size, vectors * width), self.word)
                     self.pack_panel(rows, e.add(piece.begin, step), column, vectors, width)
 
-    def panel(self, piece: Piece, column: Index) -> V:
+    def panel(self, piece: KBlock, column: Index) -> V:
         """Where the panel of some columns is."""
         return self.e.pointer(piece.packed, self.e.mul(column, piece.room), self.word.itemsize)
 
@@ -432,7 +438,7 @@ class Product:
         strides = (1, self.height) if self.lhs.transposed else (self.steps + _APART, 1)
         return Buffer(room.base, strides, (self.height, self.steps), self.word)
 
-    def lay_out(self, row: Index, height: int, piece: Piece) -> None:
+    def lay_out(self, row: Index, height: int, piece: KBlock) -> None:
         e, k = self.e, piece.first
         if self.lhs.transposed is not None:
             flipped = Buffer(self.left.base, self.left.strides[::-1], self.left.shape[::-1], self.word)
@@ -450,7 +456,7 @@ class Product:
 
     # The product of a panel with all panels.
 
-    def multiply(self, target: Buffer, piece: Piece, row: Index, fresh: bool, packs: bool) -> None:
+    def multiply(self, target: Buffer, piece: KBlock, row: Index, fresh: bool, packs: bool) -> None:
         e, height = self.e, target.shape[0]
         starts = piece.starts if fresh else V("false", "i1")
         skipped = e.mul(e.sub(piece.begin, piece.first) if piece.begin is not piece.first else 0, self.left.strides[1])
@@ -466,7 +472,7 @@ class Product:
                 name = self.kernel((height, vectors, width), len(streams), packs, target.dtype != self.sums)
                 e.line(f"call void @{name}({left}, {panel}, {place}, {stride}, {e.index(piece.count)}, {starts}{more})")
 
-    def unpacked(self, piece: Piece, column: Index) -> str:
+    def unpacked(self, piece: KBlock, column: Index) -> str:
         """The arguments of a micro-kernel that say where a right panel is that it packs."""
         e, plain = self.e, self.rhs.plain
         if plain is None:
@@ -474,7 +480,7 @@ class Product:
         row = e.mul(piece.begin, 2 if self.pairs else 1)
         return f", {plain.address(e, (row, column))}, {e.index(e.mul(plain.strides[0], plain.dtype.itemsize))}"
 
-    def stream(self, area: Area, done: Index, pace: Index) -> list[V]:
+    def stream(self, area: PrefetchRange, done: Index, pace: Index) -> list[V]:
         """The arguments of a micro-kernel that asks memory for a part of an area.
 
         Args:
@@ -491,7 +497,7 @@ class Product:
         row = e.mul(e.binary("udiv", position, end), area.between)
         return [area.base, until, *map(e.index, (area.between, row, e.binary("urem", position, end), end, pace))]
 
-    def streams(self, piece: Piece, row: Index, column: Index) -> list[list[V]]:
+    def streams(self, piece: KBlock, row: Index, column: Index) -> list[list[V]]:
         """What micro-kernels ask memory for while they run, evenly through all of them."""
         e, found, near, later = self.e, [], self.lhs.near, self.rhs.later
         panel = column // self.wide if isinstance(column, int) else e.binary("udiv", column, V(str(self.wide), "i64"))
@@ -505,7 +511,7 @@ class Product:
             steps_bytes = near.dtype.itemsize * (2 if self.pairs else 1)
             lines = e.add(self.quotient(e.mul(piece.laid, steps_bytes), LINE_BYTES), 1)
             start = near.address(e, (e.add(row, self.height), e.mul(piece.first, 2 if self.pairs else 1)))
-            area = Area(start, e.mul(near.strides[0], near.dtype.itemsize), self.height, lines)
+            area = PrefetchRange(start, e.mul(near.strides[0], near.dtype.itemsize), self.height, lines)
             pace = self.quotient(e.mul(lines, self.height * 32768), e.mul(piece.count, self.calls))
             found.append(self.stream(area, e.mul(panel, piece.count), pace))
         if self.into is not None:
@@ -513,19 +519,19 @@ class Product:
             size = self.into.dtype.itemsize
             lines = max(1, self.rhs.columns * size // LINE_BYTES)
             start = self.into.address(e, (e.add(row, self.height), 0))
-            area = Area(start, e.mul(self.into.strides[0], size), self.height, lines)
+            area = PrefetchRange(start, e.mul(self.into.strides[0], size), self.height, lines)
             pace = self.quotient(lines * self.height * 32768, e.mul(piece.count, self.calls))
             found.append(self.stream(area, e.mul(panel, piece.count), pace))
         return found
 
-    def behind(self, near: Buffer, span: Span, piece: Piece, panel: Index) -> list[V]:
+    def behind(self, near: Buffer, span: Range, piece: KBlock, panel: Index) -> list[V]:
         """What is behind a span of the right operand, as much again: mostly what the next step multiplies."""
         e, words = self.e, 2 if self.pairs else 1
         low, high = span
         count = e.sub(high, low)
         lines = max(1, self.rhs.columns * near.dtype.itemsize // LINE_BYTES)
         between = e.mul(near.strides[0], near.dtype.itemsize)
-        area = Area(near.address(e, (e.mul(high, words), 0)), between, e.mul(count, words), lines)
+        area = PrefetchRange(near.address(e, (e.mul(high, words), 0)), between, e.mul(count, words), lines)
         before = e.add(e.mul(e.add(e.mul(self.number, self.calls), panel), count), e.sub(piece.begin, low))
         panels = max(1, self.lhs.rows // self.height)
         return self.stream(area, before, words * lines * 32768 // max(1, panels * self.calls))

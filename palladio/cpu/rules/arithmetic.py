@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from palladio.cpu.emit.emitter import Emitter, V, width_of
-from palladio.cpu.emit.lazy_array import Tile
+from palladio.cpu.emit.lazy_array import LazyArray
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.rules.elementwise import elementwise
 from palladio.ops.arrays import arithmetic as ops
@@ -25,7 +25,7 @@ def simple(floating: str, signed: str, unsigned: str | None = None) -> Rule:
     return elementwise(compute)
 
 
-def _add(scope: Scope, x: Tile, y: Tile) -> Sequence[Tile]:
+def _add(scope: Scope, x: LazyArray, y: LazyArray) -> Sequence[LazyArray]:
     """A product adds to what it is added to while it is computed."""
     for product, other in ((x, y), (y, x)):
         if product.plus is not None and other.fill is None:
@@ -123,7 +123,7 @@ def power_of(e: Emitter, dtype: DType, x: V, exponent: int) -> V:
     return e.binary("fdiv", e.constant(1, x.type), result) if exponent < 0 else result
 
 
-def _integer_pow(scope: Scope, x: Tile, *, y: int) -> Sequence[Tile]:
+def _integer_pow(scope: Scope, x: LazyArray, *, y: int) -> Sequence[LazyArray]:
     if y < 0 and not dtypes.is_float(x.dtype):
         from_zero = elementwise(lambda e, dtype, values: power_of(e, dtype, values[0], 0))
         return from_zero(scope, x)

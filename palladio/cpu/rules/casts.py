@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Emitter, V, mangled, vector, width_of
-from palladio.cpu.emit.lazy_array import Buffer, Tile, merged, row_major, tile_of, write
+from palladio.cpu.emit.lazy_array import Buffer, LazyArray, array_in, merged, row_major, write
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.products.micro_kernel import rounded_pairs
 from palladio.cpu.rules.elementwise import mapped
@@ -46,7 +46,7 @@ def _from_float(e: Emitter, x: V, target: DType) -> V:
     return e.intrinsic(name, result, x, suffix=f"{mangled(result)}.{mangled(x.type)}")
 
 
-def _convert(scope: Scope, x: Tile, *, dtype: DType) -> Sequence[Tile]:
+def _convert(scope: Scope, x: LazyArray, *, dtype: DType) -> Sequence[LazyArray]:
     if x.normal and dtype == dtypes.BFLOAT16 and host.current().multiplies_pairs:
         return (mapped(scope, dtype, lambda value: _shortened(scope.e, value), x),)
     tile = mapped(scope, dtype, lambda value: converted(scope.e, value, x.dtype, dtype), x)
@@ -61,7 +61,7 @@ def _shortened(e: Emitter, x: V) -> V:
     return registers.from_memory(e, rounded_pairs(e, x), dtypes.BFLOAT16)
 
 
-def _bitcast(scope: Scope, x: Tile, *, dtype: DType) -> Sequence[Tile]:
+def _bitcast(scope: Scope, x: LazyArray, *, dtype: DType) -> Sequence[LazyArray]:
     if dtype.itemsize != x.dtype.itemsize:
         return (_of_another_width(scope, x, dtype),)
     e = scope.e
@@ -75,7 +75,7 @@ def _bitcast(scope: Scope, x: Tile, *, dtype: DType) -> Sequence[Tile]:
     return (mapped(scope, dtype, change, x),)
 
 
-def _of_another_width(scope: Scope, x: Tile, dtype: DType) -> Tile:
+def _of_another_width(scope: Scope, x: LazyArray, dtype: DType) -> LazyArray:
     """The elements that lie in the same bytes: a new last axis of narrower ones, or those of the last one joined."""
     old, new = x.dtype.itemsize, dtype.itemsize
     shape = (*x.shape, old // new) if new < old else x.shape[:-1]
@@ -83,7 +83,7 @@ def _of_another_width(scope: Scope, x: Tile, dtype: DType) -> Tile:
     if buffer is None or not buffer.contiguous:
         buffer = scope.arena.buffer(scope.e, x.shape, x.dtype)
         write(scope.e, x, buffer)
-    tile = tile_of(scope.e, Buffer(buffer.base, row_major(shape), shape, dtype))
+    tile = array_in(scope.e, Buffer(buffer.base, row_major(shape), shape, dtype))
     tile.reads = merged([x], aligned=False) if buffer is x.buffer else {}
     return tile if shape else scope.keep(tile)
 

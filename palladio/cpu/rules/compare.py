@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from palladio.cpu.emit.emitter import Emitter, V, width_of
-from palladio.cpu.emit.lazy_array import Tile
+from palladio.cpu.emit.lazy_array import LazyArray
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.rules.elementwise import elementwise, mapped
 from palladio.types import dtypes
@@ -23,7 +23,7 @@ def comparison(floating: str, signed: str, unsigned: str) -> Rule:
     return elementwise(compute, dtypes.BOOL)
 
 
-def _select(scope: Scope, predicate: Tile, on_true: Tile, on_false: Tile) -> Sequence[Tile]:
+def _select(scope: Scope, predicate: LazyArray, on_true: LazyArray, on_false: LazyArray) -> Sequence[LazyArray]:
     return (mapped(scope, on_true.dtype, scope.e.select, predicate, on_true, on_false),)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from palladio.cpu.access.memory import as_index
-from palladio.cpu.analysis.work import LONG, STEPS, effort
+from palladio.cpu.analysis.work import LONG, STEPS, work_estimate
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Index, V
-from palladio.cpu.emit.lazy_array import Buffer, Memory, Tile, fill, scalar_tile, tile_of, write
-from palladio.cpu.emit.scope import Entry, Place, Rule, Scope
+from palladio.cpu.emit.lazy_array import Allocation, Buffer, LazyArray, array_in, fill, scalar_array, write
+from palladio.cpu.emit.scope import Binding, RefBinding, Rule, Scope
 from palladio.ir.core import Program
 from palladio.types.types import ArrayType, RefType
 
@@ -20,7 +20,7 @@ class Home:
     def __init__(self, scope: Scope, type: ArrayType) -> None:
         self.scope = scope
         self.type = type
-        self.memory = Memory("carried")
+        self.memory = Allocation("carried")
         self.slot: V | None = None
         self.buffer: Buffer | None = None
         if type.shape:
@@ -28,23 +28,23 @@ class Home:
         else:
             self.slot = scope.function.slot(registers.register(type.dtype))
 
-    def put(self, tile: Tile) -> None:
+    def put(self, tile: LazyArray) -> None:
         """Write a tile here."""
         if self.buffer is not None:
             write(self.scope.e, tile, self.buffer)
         else:
             self.scope.e.line(f"store {tile.at((), 1)}, ptr {self.slot.text}")  # type: ignore[union-attr]
 
-    def tile(self) -> Tile:
+    def tile(self) -> LazyArray:
         """What is here."""
         e = self.scope.e
         if self.buffer is not None:
-            return tile_of(e, self.buffer, self.memory)
+            return array_in(e, self.buffer, self.memory)
         register = registers.register(self.type.dtype)
-        return scalar_tile(e, e.value(register, f"load {register}, ptr {self.slot.text}"), self.type.dtype)  # type: ignore[union-attr]
+        return scalar_array(e, e.value(register, f"load {register}, ptr {self.slot.text}"), self.type.dtype)  # type: ignore[union-attr]
 
 
-def put_all(scope: Scope, homes: Sequence[Home], tiles: Sequence[Tile]) -> None:
+def put_all(scope: Scope, homes: Sequence[Home], tiles: Sequence[LazyArray]) -> None:
     """Write the next carries. One that reads the home of another, or its own in another order, is computed first."""
     memories = [home.memory for home in homes]
     ready = []
@@ -56,7 +56,7 @@ def put_all(scope: Scope, homes: Sequence[Home], tiles: Sequence[Tile]) -> None:
             home.put(tile)
 
 
-def _cond(scope: Scope, index: Tile, *operands: Entry, branches: tuple[Program, ...]) -> Sequence[Tile]:
+def _cond(scope: Scope, index: LazyArray, *operands: Binding, branches: tuple[Program, ...]) -> Sequence[LazyArray]:
     e = scope.e
     chosen = index.at((), 1)
     homes = [Home(scope, type) for type in branches[0].output_types]  # type: ignore[arg-type]
@@ -81,22 +81,29 @@ def _cond(scope: Scope, index: Tile, *operands: Entry, branches: tuple[Program, 
 
 
 def _loop(
-    scope: Scope, lower: Tile, upper: Tile, *operands: Entry, body: Program, constants: int, step: int, unroll: int
-) -> Sequence[Tile]:
+    scope: Scope,
+    lower: LazyArray,
+    upper: LazyArray,
+    *operands: Binding,
+    body: Program,
+    constants: int,
+    step: int,
+    unroll: int,
+) -> Sequence[LazyArray]:
     e = scope.e
     fixed = operands[:constants]
     homes = carried(scope, operands[constants:])
     register = registers.register(lower.dtype)
     bounds = [known(as_index(scope, bound)) for bound in (lower, upper)]
-    work, steps = effort(body), None
+    work, steps = work_estimate(body), None
     if isinstance(bounds[0], int) and isinstance(bounds[1], int):
         steps = (bounds[1] - bounds[0]) // step
     with e.loop(*bounds, step) as counter:
         number = e.index(counter)
         if steps is None or steps > STEPS or steps * work > LONG:
-            scope.function.look(work)
+            scope.function.poll(work)
         index = number if register == "i64" else e.convert("trunc", number, register)
-        inputs = [scalar_tile(e, index, lower.dtype), *fixed, *(home.tile() for home in homes)]
+        inputs = [scalar_array(e, index, lower.dtype), *fixed, *(home.tile() for home in homes)]
         put_all(scope, homes, scope.function.run(body, inputs))
     return [home.tile() for home in homes]
 
@@ -106,18 +113,18 @@ def known(index: V) -> Index:
     return index if index.text.startswith("%") else int(index.text)
 
 
-def carried(scope: Scope, initial: Sequence[Entry]) -> list[Home]:
+def carried(scope: Scope, initial: Sequence[Binding]) -> list[Home]:
     """Homes for what a loop carries, with the first values in them."""
     homes = []
     for entry in initial:
-        tile = entry if isinstance(entry, Tile) else None
+        tile = entry if isinstance(entry, LazyArray) else None
         home = Home(scope, tile.type)  # type: ignore[union-attr]
         home.put(tile)  # type: ignore[arg-type]
         homes.append(home)
     return homes
 
 
-def _repeat(scope: Scope, *operands: Entry, condition: Program, body: Program, constants: int) -> Sequence[Tile]:
+def _repeat(scope: Scope, *operands: Binding, condition: Program, body: Program, constants: int) -> Sequence[LazyArray]:
     e = scope.e
     fixed = operands[:constants]
     homes = carried(scope, operands[constants:])
@@ -127,22 +134,22 @@ def _repeat(scope: Scope, *operands: Entry, condition: Program, body: Program, c
     (goes_on,) = scope.function.run(condition, [*fixed, *(home.tile() for home in homes)])
     e.branch(goes_on.at((), 1), inside, end)
     e.label(inside)
-    scope.function.look(effort(body))
+    scope.function.poll(work_estimate(body))
     put_all(scope, homes, scope.function.run(body, [*fixed, *(home.tile() for home in homes)]))
     e.jump(head)
     e.label(end)
     return [home.tile() for home in homes]
 
 
-def allocated(scope_arena: Scope, ref: RefType) -> Place:
+def allocated(scope_arena: Scope, ref: RefType) -> RefBinding:
     """A new buffer of uninitialised elements."""
     e = scope_arena.e
     buffer = scope_arena.arena.buffer(e, ref.shape, ref.dtype)
     fill(e, buffer, ref.initial)
-    return Place(Memory("allocated"), buffer)
+    return RefBinding(Allocation("allocated"), buffer)
 
 
-def _scope(scope: Scope, *operands: Entry, body: Program, allocations: tuple[RefType, ...]) -> Sequence[Tile]:
+def _scope(scope: Scope, *operands: Binding, body: Program, allocations: tuple[RefType, ...]) -> Sequence[LazyArray]:
     places = [allocated(scope, ref) for ref in allocations]
     outputs = scope.function.run(body, [*operands, *places])
     memories = {place.memory for place in places}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from palladio.cpu.emit.emitter import V
-from palladio.cpu.emit.lazy_array import Tile, scalar_tile, write
+from palladio.cpu.emit.lazy_array import LazyArray, scalar_array, write
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.runtime.callbacks import Callback
 from palladio.ir.core import Op
@@ -16,7 +16,7 @@ from palladio.ops import debug
 from palladio.types import dtypes
 
 
-def _ask(scope: Scope, op: Op, tiles: Sequence[Tile], params: dict[str, Any]) -> None:
+def _ask(scope: Scope, op: Op, tiles: Sequence[LazyArray], params: dict[str, Any]) -> None:
     """Have Python do an operation."""
     e, function = scope.e, scope.function
     addresses: list[V] = []
@@ -32,20 +32,20 @@ def _ask(scope: Scope, op: Op, tiles: Sequence[Tile], params: dict[str, Any]) ->
 def _asks(op: Op) -> Rule:
     """A rule that has Python do the operation."""
 
-    def rule(scope: Scope, *tiles: Tile, **params: Any) -> Sequence[Tile]:
+    def rule(scope: Scope, *tiles: LazyArray, **params: Any) -> Sequence[LazyArray]:
         _ask(scope, op, tiles, params)
         return ()
 
     return rule
 
 
-def _promise(scope: Scope, x: Tile, *, values: tuple[int, ...]) -> Sequence[Tile]:
+def _promise(scope: Scope, x: LazyArray, *, values: tuple[int, ...]) -> Sequence[LazyArray]:
     """That of a scalar is checked here, and told by Python if it is broken; those of arrays are believed."""
     if x.shape or scope.function.caller is None:
         return (x,)
     e = scope.e
     number = x.at((), 1)
-    kept = scalar_tile(e, number, x.dtype)
+    kept = scalar_array(e, number, x.dtype)
     for factor in values:
         if factor > np.iinfo(x.dtype).max:
             continue

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Emitter, Index, V
-from palladio.cpu.emit.lazy_array import Tile, merged
+from palladio.cpu.emit.lazy_array import LazyArray, merged
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType
@@ -15,19 +15,19 @@ from palladio.types.types import ArrayType
 Compute = Callable[..., V]
 
 
-def at(tile: Tile, index: Sequence[Index], width: int) -> V:
+def at(tile: LazyArray, index: Sequence[Index], width: int) -> V:
     """Elements of an operand: a scalar goes with every index."""
     return tile.at(index if tile.shape else (), width)
 
 
-def mapped(scope: Scope, dtype: DType, compute: Callable[..., V], *tiles: Tile) -> Tile:
+def mapped(scope: Scope, dtype: DType, compute: Callable[..., V], *tiles: LazyArray) -> LazyArray:
     """The tile whose elements are computed from those of others at the same index; `compute` gets registers."""
     shape = next((tile.shape for tile in tiles if tile.shape), ())
 
     def element(index: Sequence[Index], width: int) -> V:
         return compute(*(at(tile, index, width) for tile in tiles))
 
-    result = Tile(ArrayType(shape, dtype), element, merged(tiles))
+    result = LazyArray(ArrayType(shape, dtype), element, merged(tiles))
     # A scalar is computed where it stands: later it might be inside a loop.
     return result if shape else scope.keep(result)
 
@@ -35,7 +35,7 @@ def mapped(scope: Scope, dtype: DType, compute: Callable[..., V], *tiles: Tile) 
 def elementwise(compute: Callable[[Emitter, DType, Sequence[V]], V], result: DType | None = None) -> Rule:
     """A rule from a function of (emitter, dtype, registers)."""
 
-    def rule(scope: Scope, *tiles: Tile) -> Sequence[Tile]:
+    def rule(scope: Scope, *tiles: LazyArray) -> Sequence[LazyArray]:
         dtype = tiles[0].dtype
 
         def element(*values: V) -> V:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from palladio.cpu.emit import vector_math
 from palladio.cpu.emit.emitter import Emitter, V, element_of, vector, width_of
-from palladio.cpu.emit.lazy_array import Tile
+from palladio.cpu.emit.lazy_array import LazyArray
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.rules.elementwise import elementwise
 from palladio.ops.arrays import math as ops
@@ -47,7 +47,7 @@ def in_vectors(single: Several, wide: Rule) -> Rule:
     """A function of whole vectors for registers of float32, and another rule for float64."""
     vectors = elementwise(lambda e, dtype, values: single(e, *values))
 
-    def rule(scope: Scope, *tiles: Tile) -> Sequence[Tile]:
+    def rule(scope: Scope, *tiles: LazyArray) -> Sequence[LazyArray]:
         return (wide if tiles[0].dtype == dtypes.FLOAT64 else vectors)(scope, *tiles)
 
     return rule
@@ -74,7 +74,7 @@ def _is_finite(e: Emitter, dtype: DType, values: Sequence[V]) -> V:
     return e.compare("fcmp olt", size, e.constant(float("inf"), x.type))
 
 
-def _round(scope: Scope, x: Tile, *, half: str) -> Sequence[Tile]:
+def _round(scope: Scope, x: LazyArray, *, half: str) -> Sequence[LazyArray]:
     name = "round" if half == "away" else "roundeven"
     return intrinsic(name)(scope, x)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from palladio.cpu.access.gather import one_by_one, settled
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Emitter, Index, V
-from palladio.cpu.emit.lazy_array import Buffer, Tile, tile_of
+from palladio.cpu.emit.lazy_array import Buffer, LazyArray, array_in
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.rules import arithmetic
 from palladio.cpu.rules.reduce import LARGER, SMALLER, Reducer
@@ -43,7 +43,7 @@ def _log_add(e: Emitter, dtype: DType, values: Sequence[V]) -> V:
 
 
 def _scan(combine: arithmetic.Combine, start: object) -> Rule:
-    def rule(scope: Scope, x: Tile, *, axis: int, reverse: bool) -> Sequence[Tile]:
+    def rule(scope: Scope, x: LazyArray, *, axis: int, reverse: bool) -> Sequence[LazyArray]:
         e, register = scope.e, registers.register(x.dtype)
         x = settled(scope, x)
         first = start(x.dtype) if callable(start) else start
@@ -61,7 +61,7 @@ def _scan(combine: arithmetic.Combine, start: object) -> Rule:
                 target.put(e, index, registers.rounded(e, new, x.dtype), 1)
 
         one_by_one(e, (*x.shape[:axis], *x.shape[axis + 1 :]), line)
-        return (tile_of(e, target),)
+        return (array_in(e, target),)
 
     return rule
 
@@ -70,7 +70,7 @@ def _position(greatest: bool) -> Rule:
     """Vectors find the extreme first, and then the first place at which it, or a NaN, stands."""
     combine, start = (LARGER, dtypes.least) if greatest else (SMALLER, dtypes.greatest)
 
-    def rule(scope: Scope, x: Tile, *, axis: int, dtype: DType) -> Sequence[Tile]:
+    def rule(scope: Scope, x: LazyArray, *, axis: int, dtype: DType) -> Sequence[LazyArray]:
         e, extent, along_lanes = scope.e, x.shape[axis], axis == len(x.shape) - 1
         x = x if x.cheap and x.fill is None else scope.keep(x)
         ordered = dtypes.is_float(x.dtype)
@@ -87,20 +87,24 @@ def _position(greatest: bool) -> Rule:
                 counted = e.binary("add", counted, e.lanes(range(width), "i32"))
             return e.select(here, counted, e.constant(extent, counted.type))
 
-        places = Tile(ArrayType(x.shape, dtypes.INT32), place, x.reads)
+        places = LazyArray(ArrayType(x.shape, dtypes.INT32), place, x.reads)
         found = Reducer(scope, places, (axis,), SMALLER, extent).run()
 
         def converted(index: Sequence[Index], width: int) -> V:
             position, wanted = found.at(e, index, width), registers.register(dtype)
             return e.convert("zext" if wanted == "i64" else "trunc", position, wanted)
 
-        tile = tile_of(e, found) if dtype == dtypes.INT32 else Tile(ArrayType(found.shape, dtype), converted, {}, True)
+        tile = (
+            array_in(e, found)
+            if dtype == dtypes.INT32
+            else LazyArray(ArrayType(found.shape, dtype), converted, {}, True)
+        )
         return (tile if tile.shape else scope.keep(tile),)
 
     return rule
 
 
-def _sort(scope: Scope, *operands: Tile, axis: int, num_keys: int, stable: bool) -> Sequence[Tile]:
+def _sort(scope: Scope, *operands: LazyArray, axis: int, num_keys: int, stable: bool) -> Sequence[LazyArray]:
     """By merging, which keeps the order of equals: the places along each line are sorted, then the elements moved.
 
     Where only a few elements at the end are used, nothing is sorted but these.
@@ -136,7 +140,7 @@ def _sort(scope: Scope, *operands: Tile, axis: int, num_keys: int, stable: bool)
 
     shape = operands[0].shape
     one_by_one(e, (*shape[:axis], *shape[axis + 1 :]), line)
-    return [tile_of(e, target) for target in targets]
+    return [array_in(e, target) for target in targets]
 
 
 def _merge(scope: Scope, orders: Sequence[Buffer], extent: int, level: V, behind_first: Callable[[V, V], V]) -> None:
@@ -160,7 +164,7 @@ def _merge(scope: Scope, orders: Sequence[Buffer], extent: int, level: V, behind
         middle, end = (
             e.intrinsic("smin", "i64", e.index(e.add(start, more)), V(str(extent), "i64")) for more in (width, both)
         )
-        scope.function.look()
+        scope.function.poll()
         e.store(e.index(start), left, 8)
         e.store(middle, right, 8)
         with e.loop(start, end) as place:

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Emitter, Index, V, vector, width_of
-from palladio.cpu.emit.lazy_array import Buffer, Tile, tile_of, widths
+from palladio.cpu.emit.lazy_array import Buffer, LazyArray, array_in, widths
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.rules import arithmetic
 from palladio.types import dtypes
@@ -60,7 +60,7 @@ class Reducer:
     """
 
     def __init__(
-        self, scope: Scope, x: Tile, axes: Sequence[int], combine: Combine, start: object, ordered: bool = False
+        self, scope: Scope, x: LazyArray, axes: Sequence[int], combine: Combine, start: object, ordered: bool = False
     ) -> None:
         self.e = scope.e
         self.x = x
@@ -210,11 +210,11 @@ class Reducer:
 def reduction(combine: Combine, start: Callable[[DType], object], ordered: bool = False) -> Rule:
     """A reduction over the axes in `axes`; `ordered`: of floats by their order, in which NaNs are not."""
 
-    def rule(scope: Scope, x: Tile, *, axes: tuple[int, ...]) -> Sequence[Tile]:
+    def rule(scope: Scope, x: LazyArray, *, axes: tuple[int, ...]) -> Sequence[LazyArray]:
         if not axes or not x.shape:
             return (x,)
         by_order = ordered and dtypes.is_float(x.dtype)
-        tile = tile_of(scope.e, Reducer(scope, x, axes, combine, start(x.dtype), by_order).run())
+        tile = array_in(scope.e, Reducer(scope, x, axes, combine, start(x.dtype), by_order).run())
         return (tile if tile.shape else scope.keep(tile),)
 
     return rule

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Index, V
-from palladio.cpu.emit.lazy_array import Buffer, Tile, for_each, merged, row_major, tile_of, write
+from palladio.cpu.emit.lazy_array import Buffer, LazyArray, array_in, for_each, merged, row_major, write
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType, Shape
 
 
-def rearranged(scope: Scope, tile: Tile, shape: Shape, source: object, along: bool) -> Tile:
+def rearranged(scope: Scope, tile: LazyArray, shape: Shape, source: object, along: bool) -> LazyArray:
     """The tile whose element at an index is that of `tile` at `source(index)`.
 
     Args:
@@ -27,10 +27,10 @@ def rearranged(scope: Scope, tile: Tile, shape: Shape, source: object, along: bo
         *lead, last = index
         return e.gathered([tile.at(source((*lead, e.add(last, lane))), 1) for lane in range(width)])  # type: ignore[operator]
 
-    return Tile(ArrayType(shape, tile.dtype), at, merged([tile], aligned=False), tile.cheap)
+    return LazyArray(ArrayType(shape, tile.dtype), at, merged([tile], aligned=False), tile.cheap)
 
 
-def _broadcast(scope: Scope, x: Tile, *, shape: Shape, axes: tuple[int, ...]) -> Sequence[Tile]:
+def _broadcast(scope: Scope, x: LazyArray, *, shape: Shape, axes: tuple[int, ...]) -> Sequence[LazyArray]:
     e = scope.e
     varies = [(axis, n) for n, axis in enumerate(axes) if x.shape[n] != 1]
 
@@ -50,14 +50,14 @@ def _broadcast(scope: Scope, x: Tile, *, shape: Shape, axes: tuple[int, ...]) ->
             return e.gathered([x.at(source((*lead, e.add(last, lane))), 1) for lane in range(width)])
         return e.splat(x.at(source(index), 1), width)
 
-    return (Tile(ArrayType(shape, x.dtype), at, merged([x], aligned=False), x.cheap),)
+    return (LazyArray(ArrayType(shape, x.dtype), at, merged([x], aligned=False), x.cheap),)
 
 
-def _transpose(scope: Scope, x: Tile, *, permutation: tuple[int, ...]) -> Sequence[Tile]:
+def _transpose(scope: Scope, x: LazyArray, *, permutation: tuple[int, ...]) -> Sequence[LazyArray]:
     shape = tuple(x.shape[axis] for axis in permutation)
     if x.buffer is not None:
         view = x.buffer.__class__(x.buffer.base, tuple(x.buffer.strides[axis] for axis in permutation), shape, x.dtype)
-        tile = tile_of(scope.e, view)
+        tile = array_in(scope.e, view)
         tile.reads = merged([x], aligned=False)
         return (tile,)
 
@@ -70,7 +70,7 @@ def _transpose(scope: Scope, x: Tile, *, permutation: tuple[int, ...]) -> Sequen
     return (rearranged(scope, x, shape, source, bool(permutation) and permutation[-1] == len(permutation) - 1),)
 
 
-def _reshape(scope: Scope, x: Tile, *, shape: Shape) -> Sequence[Tile]:
+def _reshape(scope: Scope, x: LazyArray, *, shape: Shape) -> Sequence[LazyArray]:
     """Axes of size 1 come and go for nothing; otherwise the elements must lie one behind the other."""
     kept = [axis for axis, extent in enumerate(x.shape) if extent != 1]
     places = [axis for axis, extent in enumerate(shape) if extent != 1]
@@ -86,18 +86,18 @@ def _reshape(scope: Scope, x: Tile, *, shape: Shape) -> Sequence[Tile]:
         if not x.shape or not shape:
             e = scope.e
             at = lambda index, width: e.splat(x.at(source(index), 1), width)  # noqa: E731
-            tile = Tile(ArrayType(shape, x.dtype), at, merged([x], aligned=False), x.cheap)
+            tile = LazyArray(ArrayType(shape, x.dtype), at, merged([x], aligned=False), x.cheap)
             return (tile if shape else scope.keep(tile),)
         return (rearranged(scope, x, shape, source, along),)
     kept_tile = x if x.buffer is not None and x.buffer.contiguous else scope.keep(x)
     buffer = kept_tile.buffer
     view = buffer.__class__(buffer.base, row_major(shape), shape, x.dtype)  # type: ignore[union-attr]
-    tile = tile_of(scope.e, view)
+    tile = array_in(scope.e, view)
     tile.reads = merged([kept_tile], aligned=False)
     return (tile,)
 
 
-def _iota(scope: Scope, *, shape: Shape, dtype: DType, axis: int) -> Sequence[Tile]:
+def _iota(scope: Scope, *, shape: Shape, dtype: DType, axis: int) -> Sequence[LazyArray]:
     e = scope.e
     last = len(shape) - 1
 
@@ -109,15 +109,15 @@ def _iota(scope: Scope, *, shape: Shape, dtype: DType, axis: int) -> Sequence[Ti
             return registers.rounded(e, e.convert("sitofp", counted, registers.register(dtype)), dtype)
         return counted if dtype.itemsize == 8 else e.convert("trunc", counted, registers.register(dtype))
 
-    return (Tile(ArrayType(shape, dtype), at, {}, True),)
+    return (LazyArray(ArrayType(shape, dtype), at, {}, True),)
 
 
-def _reverse(scope: Scope, x: Tile, *, axes: tuple[int, ...]) -> Sequence[Tile]:
+def _reverse(scope: Scope, x: LazyArray, *, axes: tuple[int, ...]) -> Sequence[LazyArray]:
     e = scope.e
     if x.buffer is not None:
         ends = [n - 1 if axis in axes else 0 for axis, n in enumerate(x.shape)]
         strides = tuple(e.mul(stride, -1 if axis in axes else 1) for axis, stride in enumerate(x.buffer.strides))
-        tile = tile_of(e, Buffer(x.buffer.address(e, ends), strides, x.shape, x.dtype))
+        tile = array_in(e, Buffer(x.buffer.address(e, ends), strides, x.shape, x.dtype))
         tile.reads = merged([x], aligned=False)
         return (tile,)
 
@@ -127,7 +127,7 @@ def _reverse(scope: Scope, x: Tile, *, axes: tuple[int, ...]) -> Sequence[Tile]:
     return (rearranged(scope, x, x.shape, source, len(x.shape) - 1 not in axes),)
 
 
-def _concatenate(scope: Scope, *tiles: Tile, axis: int) -> Sequence[Tile]:
+def _concatenate(scope: Scope, *tiles: LazyArray, axis: int) -> Sequence[LazyArray]:
     """Written part by part into one buffer."""
     shape = list(tiles[0].shape)
     shape[axis] = sum(tile.shape[axis] for tile in tiles)
@@ -137,10 +137,12 @@ def _concatenate(scope: Scope, *tiles: Tile, axis: int) -> Sequence[Tile]:
         base = target.address(scope.e, [start if n == axis else 0 for n in range(len(shape))])
         write(scope.e, tile, target.__class__(base, target.strides, tile.shape, tile.dtype))
         start += tile.shape[axis]
-    return (tile_of(scope.e, target),)
+    return (array_in(scope.e, target),)
 
 
-def _pad(scope: Scope, x: Tile, value: Tile, *, padding: tuple[tuple[int, int, int], ...]) -> Sequence[Tile]:
+def _pad(
+    scope: Scope, x: LazyArray, value: LazyArray, *, padding: tuple[tuple[int, int, int], ...]
+) -> Sequence[LazyArray]:
     """Filled with the value, and the elements that stay written to their places."""
     e = scope.e
     x, value = scope.keep(x), scope.keep(value)
@@ -162,12 +164,12 @@ def _pad(scope: Scope, x: Tile, value: Tile, *, padding: tuple[tuple[int, int, i
     if all(counts):
         steps = [e.mul(stride, axis[2] + 1) for stride, axis in zip(target.strides, padding, strict=True)]
         part = Buffer(target.address(e, places), tuple(steps), tuple(counts), x.dtype)
-        moved = Tile(
+        moved = LazyArray(
             part.type,
             lambda index, width: x.at([e.add(i, first) for i, first in zip(index, starts, strict=True)], width),
         )
         write(e, moved, part)
-    return (tile_of(e, target),)
+    return (array_in(e, target),)
 
 
 RULES: dict[str, Rule] = {

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Emitter, V, width_of
-from palladio.cpu.emit.lazy_array import Tile
+from palladio.cpu.emit.lazy_array import LazyArray
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.rules.elementwise import elementwise
 from palladio.cpu.rules.math import library
@@ -86,7 +86,7 @@ def _next_after(e: Emitter, dtype: DType, values: Sequence[V]) -> V:
     return e.select(e.compare("fcmp uno", x, y), e.binary("fadd", x, y), found)
 
 
-def _nextafter(scope: Scope, x: Tile, y: Tile) -> Sequence[Tile]:
+def _nextafter(scope: Scope, x: LazyArray, y: LazyArray) -> Sequence[LazyArray]:
     rule = elementwise(_next_after) if x.dtype.itemsize < 4 else library("nextafter")
     return rule(scope, x, y)
 

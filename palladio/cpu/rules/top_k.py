@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from palladio.cpu.access.gather import one_by_one
 from palladio.cpu.emit.emitter import Emitter, Index, V
-from palladio.cpu.emit.lazy_array import Buffer, Tile, row_major, tile_of, widths
+from palladio.cpu.emit.lazy_array import Buffer, LazyArray, array_in, row_major, widths
 from palladio.cpu.emit.scope import Scope
 from palladio.cpu.rules import arithmetic
 from palladio.ir.core import Eqn, Var
@@ -77,7 +77,7 @@ def _first(eqn: Eqn, shape: Shape) -> int | None:
     return last.size if whole and part and len(stack[0].entries) == len(shape) else None
 
 
-def greatest(scope: Scope, operands: Sequence[Tile], count: int) -> Sequence[Tile]:
+def greatest(scope: Scope, operands: Sequence[LazyArray], count: int) -> Sequence[LazyArray]:
     """What sorting would give, along the last axis and by the first array; of each line only the end is there.
 
     It is held turned around, so that turning it around costs nothing.
@@ -92,7 +92,7 @@ def greatest(scope: Scope, operands: Sequence[Tile], count: int) -> Sequence[Til
     for buffer in found:
         strides = (*(stride * count for stride in row_major((*shape[:-1], 1))[:-1]), -1)
         end = e.pointer(buffer.base, extent - 1, buffer.dtype.itemsize)
-        results.append(tile_of(e, Buffer(end, strides, shape, buffer.dtype)))
+        results.append(array_in(e, Buffer(end, strides, shape, buffer.dtype)))
     return results
 
 
@@ -103,7 +103,7 @@ class Lines:
         tiles: what the elements are compared by, and what goes with them.
     """
 
-    def __init__(self, scope: Scope, tiles: Sequence[Tile], count: int) -> None:
+    def __init__(self, scope: Scope, tiles: Sequence[LazyArray], count: int) -> None:
         self.scope = scope
         self.e = scope.e
         self.tiles = tiles
@@ -130,7 +130,7 @@ class Lines:
             origin = self.places.at(e, (rank,), 1)
             for tile, target in zip(self.tiles, found, strict=True):
                 target.put(e, (*line, rank), tile.at((*line, origin), 1), 1)
-        self.scope.function.look(extent)
+        self.scope.function.poll(extent)
 
     def greater(self, value: V, width: int) -> V:
         """Which elements are greater than the least that is held."""

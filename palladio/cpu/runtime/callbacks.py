@@ -1,7 +1,7 @@
 """What a compiled kernel asks of Python: to print, to check, and to look whether somebody wants it to stop.
 
 A kernel calls one function, which no other running kernel has, with the address of a table: the number of what is
-asked, or `LOOK`, then the addresses of the values. An exception is kept, and the kernel returns at once.
+asked, or `POLL`, then the addresses of the values. An exception is kept, and the kernel returns at once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from palladio.base.errors import Location, attach
 from palladio.ir.core import Op
 from palladio.types.types import ArrayType
 
-LOOK = -1
+POLL = -1
 """Asked by kernels that take long. On the way here Python runs the handlers of signals, if this is the main thread."""
 
 SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
@@ -99,7 +99,7 @@ class Responder:
                         if self.failed:
                             raise Stopped
                         number = ctypes.c_int64.from_address(table).value
-                        if number != LOOK:
+                        if number != POLL:
                             self.callbacks[number].run(table + WORD)
                     except GeneratorExit:
                         return
