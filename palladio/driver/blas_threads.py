@@ -8,14 +8,16 @@ one thread.
 from __future__ import annotations
 
 import math
+import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
+from palladio.base.holding import HOLDING
 from palladio.ir.core import Eqn, Program, walk
 from palladio.ops.arrays.dot import dot_general
 from palladio.ops.threads.wgmma import wgmma
@@ -55,9 +57,13 @@ class _OneThread:
     """NumPy's libraries on one thread as long as anybody is inside; the setting belongs to the whole process."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._inside = 0
+        self._inside: set[object] = set()
         self._limit: Any = None
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """In a forked process: wait for no thread of its parent's."""
+        self._lock = threading.RLock()
 
     @cached_property
     def _libraries(self) -> Any:
@@ -65,17 +71,31 @@ class _OneThread:
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
-        with self._lock:
-            if self._inside == 0:
-                self._limit = self._libraries.limit(limits=1, user_api="blas")
-            self._inside += 1
+        mine = object()
         try:
-            yield
+            try:
+                self._change(self._inside.add, mine)
+                yield
+            finally:
+                self._change(self._inside.discard, mine)
         finally:
-            with self._lock:
-                self._inside -= 1
-                if self._inside == 0:
+            self._change(self._inside.discard, mine)  # an interrupt may have come where the first one had not begun
+
+    def _change(self, change: Callable[[object], None], mine: object) -> None:
+        """Let somebody in or out, and limit the libraries as long as anybody is inside."""
+        with self._lock:
+            HOLDING.count += 1
+            try:
+                change(mine)
+                if self._inside and self._limit is None:
+                    self._limit = self._libraries.limit(limits=1, user_api="blas")
+                elif not self._inside and self._limit is not None:
                     self._limit.restore_original_limits()
+                    self._limit = None
+            finally:
+                HOLDING.count -= 1
 
 
 one_thread = _OneThread()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=one_thread.begin_anew)

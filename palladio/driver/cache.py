@@ -1,23 +1,36 @@
-"""Prepared calls, kept by what they were prepared from. Safe from many threads.
+"""Prepared calls, kept by what they were prepared from. Safe from many threads, signal handlers and destructors.
 
-One prepares, the others wait for it.
+One prepares, the others wait for it; but a thread that is preparing something itself does not.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 
+from palladio.base.holding import HOLDING
+
 T = TypeVar("T")
-_NOTHING: Any = object()
+
+
+class _Entry(Generic[T]):
+    """Something prepared, and the number of its last use."""
+
+    __slots__ = ("used", "value")
+
+    def __init__(self, value: T, used: int) -> None:
+        self.value = value
+        self.used = used
 
 
 class PreparedCache(Generic[T]):
     """The most recently used prepared calls.
+
+    It has no lock of its own: what it does to its dictionaries are single steps, between which anything may happen.
 
     `prepared` counts how often something was prepared, for those who want to know that nothing was.
     """
@@ -25,50 +38,57 @@ class PreparedCache(Generic[T]):
     def __init__(self, capacity: int = 1024) -> None:
         self.capacity = capacity
         self.prepared = 0
-        self._entries: OrderedDict[Hashable, T] = OrderedDict()
-        self._lock = threading.Lock()
-        self._underway: dict[Hashable, threading.RLock] = {}
+        self._entries: dict[Hashable, _Entry[T]] = {}
+        self._uses = itertools.count()
+        self._underway: dict[Hashable, Any] = {}
         _CACHES.add(self)
 
     def get(self, key: Hashable | None, prepare: Callable[[], T]) -> T:
         """The entry of a key, prepared if there is none. A key of None is never kept."""
-        if key is None:
-            with self._lock:
-                self.prepared += 1
-            return prepare()
-        with self._lock:
-            found = self._entries.get(key, _NOTHING)
-            if found is not _NOTHING:
-                self._entries.move_to_end(key)
-                return found
-            turn = self._underway.setdefault(key, threading.RLock())
+        found = self._entries.get(key)
+        if found is not None:
+            found.used = next(self._uses)
+            return found.value
+        if key is None or HOLDING.count:
+            return self._prepare(key, prepare)
+        turn = self._underway.setdefault(key, threading.RLock())
         with turn:
-            with self._lock:
-                if key in self._entries:
-                    return self._entries[key]
-                self._underway[key] = turn  # a first one may have failed and gone
             try:
-                entry = prepare()
-            except BaseException:
-                with self._lock:
-                    self._underway.pop(key, None)
-                raise
-            with self._lock:
-                self.prepared += 1
-                self._entries[key] = entry
+                found = self._entries.get(key)
+                if found is not None:
+                    return found.value
+                self._underway.setdefault(key, turn)  # a first one may have failed and gone
+                return self._prepare(key, prepare)
+            finally:
                 self._underway.pop(key, None)
-                while len(self._entries) > self.capacity:
-                    self._entries.popitem(last=False)
-            return entry
+
+    def _prepare(self, key: Hashable | None, prepare: Callable[[], T]) -> T:
+        HOLDING.count += 1
+        try:
+            value = prepare()
+            self.prepared += 1
+            if key is not None:
+                self._entries[key] = _Entry(value, next(self._uses))
+                self._make_room()
+            return value
+        finally:
+            HOLDING.count -= 1
+
+    def _make_room(self) -> None:
+        while len(self._entries) > self.capacity:
+            try:
+                entries = list(self._entries.items())
+            except RuntimeError:  # a destructor has prepared something meanwhile, and made room
+                return
+            oldest, _ = min(entries, key=lambda item: item[1].used)
+            self._entries.pop(oldest, None)
 
     def clear(self) -> None:
         """Forget everything."""
-        with self._lock:
-            self._entries.clear()
+        self._entries.clear()
 
     def begin_anew(self) -> None:
         """In a forked process: wait for no thread of its parent's."""
-        self._lock = threading.Lock()
         self._underway = {}
 
 

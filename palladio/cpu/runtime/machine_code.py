@@ -17,6 +17,7 @@ from typing import Any
 import llvmlite
 import llvmlite.binding as llvm
 
+from palladio.base.holding import HOLDING
 from palladio.cpu.runtime import host, object_store
 from palladio.cpu.runtime.host import Processor
 
@@ -50,7 +51,11 @@ class MachineCode:
         self.text = text
         self.processor = host.current()
         with _lock:
-            self._make(signature)
+            HOLDING.count += 1
+            try:
+                self._make(signature)
+            finally:
+                HOLDING.count -= 1
 
     def _make(self, signature: Callable[[int], Any]) -> None:
         """Compile, or find what another process has compiled. What LLVM makes on the way is gone in the end."""
