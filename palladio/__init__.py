@@ -21,7 +21,6 @@ from palladio.base.errors import (
     PalladioTypeError,
     PalladioValueError,
     ParseError,
-    RetracedWarning,
     UnsafeCacheWarning,
 )
 from palladio.base.locations import caller_location
@@ -106,7 +105,6 @@ __all__ = [
     "PalladioValueError",
     "ParseError",
     "PrefetchScalarGridSpec",
-    "RetracedWarning",
     "RevisitMode",
     "ShapeDtypeStruct",
     "Slice",

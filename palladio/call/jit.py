@@ -8,10 +8,8 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-import sys
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from types import MethodType
 from typing import Any
 
 import numpy as np
@@ -23,9 +21,8 @@ from palladio.base.calls import checked_call, did_you_mean
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
 from palladio.driver.cache import PreparedCache
 from palladio.driver.compile import load
-from palladio.driver.executors import Runner, choose, requests
+from palladio.driver.executors import Runner, choose
 from palladio.driver.fingerprint import Remembered, Unkeyable
-from palladio.driver.retraced import note_traced
 from palladio.trace.debug import checks_enabled
 from palladio.trace.functions import function_location, function_name, positional_names, require_function
 from palladio.trace.gpu.hardware import limits_enabled
@@ -62,8 +59,7 @@ def jit(
     Args:
         fun: takes and returns pytrees of arrays; left out, `jit` is a decorator.
         static_argnums, static_argnames: arguments passed as they are; another value is another program.
-        interpret: as in `pallas_call`, for the whole function. A call inside that has an `interpret` of its own decides
-            for the whole function too.
+        interpret: as in `pallas_call`, for the whole function.
     """
     if fun is None:
         return functools.partial(
@@ -75,44 +71,18 @@ def jit(
     names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
     with at_call():
         _check_names(fun, names)
-    return Jitted(fun, numbers, names, interpret)
+    function = fun
+    remembered = Remembered()
 
-
-class Jitted:
-    """A staged function; `jit` makes it. It has the name, the documentation and the signature of the function."""
-
-    def __init__(
-        self, function: Callable[..., Any], numbers: tuple[int, ...], names: tuple[str, ...], interpret: Any
-    ) -> None:
-        functools.update_wrapper(self, function)
-        self._function = function
-        self._numbers = numbers
-        self._names = names
-        self._interpret = interpret
-        self._remembered = Remembered()
-
-    def __repr__(self) -> str:
-        return f"jit({function_name(self._function)})"
-
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        return self if instance is None else MethodType(self, instance)
-
-    def __reduce__(self) -> str | tuple[Any, ...]:
-        """By its name where it stands under the name of its function, as a decorated one does."""
-        found: Any = sys.modules.get(self.__module__)
-        for name in self.__qualname__.split("."):
-            found = getattr(found, name, None)
-        if found is self:
-            return self.__qualname__
-        return Jitted, (self._function, self._numbers, self._names, self._interpret)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The result of the function on these arguments."""
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
         if current_trace() is not None:
-            return self._function(*args, **kwargs)
+            return function(*args, **kwargs)
         with at_call():
-            static = _static_positions(self._function, self._numbers, self._names)
-            return _call(self._function, args, kwargs, static, self._names, self._interpret, self._remembered)
+            static = _static_positions(function, numbers, names)
+            return _call(function, args, kwargs, static, names, interpret, remembered)
+
+    return call
 
 
 def _check_names(function: Callable[..., Any], names: Sequence[Any]) -> None:
@@ -169,9 +139,8 @@ def _call(
         static_parts = (*fixed, *fixed.values(), *fixed_kwargs, *fixed_kwargs.values())
         content = remembered.fingerprint(function, len(fixed), *static_parts)
         key = (content, structure, types, weak, executor.key, checks_enabled(), limits_enabled())
-    except Unkeyable as error:
+    except Unkeyable:
         key = None
-        note_traced(function, error)
 
     def prepare() -> _Staged:
         def rebuilt(*traced: Any) -> Any:
@@ -226,11 +195,10 @@ def _stage(
                 )
         return leaves
 
-    with requests() as requested:
-        staged = stage(flat, types, wrap, name=function_name(function), location=function_location(function))
+    staged = stage(flat, types, wrap, name=function_name(function), location=function_location(function))
     # What was captured stands for every array of this content, so the caller's own may change.
     captured = tuple(np.array(value) for value in staged.captured)
-    return _Staged(load(staged.program, requested[0] if requested else executor), captured, structure[0])
+    return _Staged(load(staged.program, executor), captured, structure[0])
 
 
 def _owned(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:

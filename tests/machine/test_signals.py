@@ -7,27 +7,27 @@ import pytest
 from palladio.machine.check.checker import PENDING
 from palladio.machine.check.semaphore_order import Signals
 from palladio.machine.check.shadow import Access
-from palladio.machine.run.clocks import Clock, Component, ComponentTable
+from palladio.machine.run.clocks import Actor, ActorTable, Clock
 
-TABLE = ComponentTable(0)
+TABLE = ActorTable(0)
 ONE, TWO, WAITING, OTHER = (TABLE.new(name) for name in ("one", "two", "waiting", "other"))
-COPIES = ComponentTable(-1).new("copies")
+COPIES = ActorTable(-1).new("copies")
 
 
 def clock(**epochs: int) -> Clock:
     """A clock at these epochs."""
-    components = {"one": ONE, "two": TWO, "waiting": WAITING, "other": OTHER}
+    actors = {"one": ONE, "two": TWO, "waiting": WAITING, "other": OTHER}
     found = TABLE.clock()
     for name, epoch in epochs.items():
-        found.set(components[name], epoch)
+        found.set(actors[name], epoch)
     return found
 
 
-def signalled(signals: Signals, component: Component, epoch: int, amount: int = 1, **before: int) -> None:
-    """A signal by a component at an epoch, which knows this much of others."""
+def signalled(signals: Signals, actor: Actor, epoch: int, amount: int = 1, **before: int) -> None:
+    """A signal by an actor at an epoch, which knows this much of others."""
     own = clock(**before)
-    own.set(component, epoch)
-    signals.add(amount, (own, own.copy()), component, epoch)
+    own.set(actor, epoch)
+    signals.add(amount, (own, own.copy()), actor, epoch)
 
 
 def copied(signals: Signals, amount: int = 1) -> Access:
@@ -145,16 +145,16 @@ def test_a_copy_that_starts_later_does_not_matter() -> None:
 
 
 def test_of_a_hundred_threads_that_signal_a_wait_for_all_but_one_hears_none() -> None:
-    signals, table = Signals(), ComponentTable(0)
-    components = [table.new(str(number)) for number in range(100)]
-    for component in components:
+    signals, table = Signals(), ActorTable(0)
+    actors = [table.new(str(number)) for number in range(100)]
+    for actor in actors:
         own = table.clock()
-        own.set(component, 1)
-        signals.add(1, (own, own.copy()), component, 1)
+        own.set(actor, 1)
+        signals.add(1, (own, own.copy()), actor, 1)
     known = signals.heard(99, table.clock())[0]
-    assert not any(known.covers(component, 1) for component in components)
+    assert not any(known.covers(actor, 1) for actor in actors)
     known = signals.heard(100, table.clock())[0]
-    assert all(known.covers(component, 1) for component in components)
+    assert all(known.covers(actor, 1) for actor in actors)
 
 
 def test_of_many_signals_of_two_threads_those_are_heard_that_are_needed() -> None:

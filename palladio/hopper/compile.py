@@ -1,0 +1,158 @@
+"""From the text of a kernel to a cubin for sm_90a, by NVRTC.
+
+NVRTC comes as a wheel (`pip install palladio[cuda]`); neither a toolkit nor a GPU is needed. A cubin, rather than PTX,
+is what is kept: the driver of a machine may be older than the wheel, and loads it all the same.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import util
+from pathlib import Path
+
+from palladio.base.errors import InternalError, PalladioError
+from palladio.hopper.lowered import HEADER, Lowered
+from palladio.hopper.wgmma import Wgmma, device_text
+
+ARCHITECTURE = "sm_90a"
+OPTIONS = (f"--gpu-architecture={ARCHITECTURE}", "-std=c++17", "--ptxas-options=-v")
+"""What NVRTC is told. The statistics of ptxas say whether registers were spilled."""
+
+_NAMES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")
+
+
+class MissingCompilerError(PalladioError, ImportError):
+    """NVRTC is not installed."""
+
+
+@dataclass(frozen=True)
+class Cubin:
+    """Machine code for sm_90a.
+
+    Fields:
+        code: the cubin, an ELF file.
+        log: what NVRTC and ptxas said.
+    """
+
+    code: bytes
+    log: str
+
+    @property
+    def registers(self) -> int:
+        """Registers of each thread when the kernel begins."""
+        return int(_number(r"Used (\d+) registers", self.log))
+
+    @property
+    def spills(self) -> int:
+        """Bytes of registers that are kept in memory."""
+        return sum(map(int, re.findall(r"(\d+) bytes spill (?:stores|loads)", self.log)))
+
+    @property
+    def stack(self) -> int:
+        """Bytes of memory of each thread."""
+        return sum(map(int, re.findall(r"(\d+) bytes stack frame", self.log)))
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What ptxas warned of, such as products that wait for each other (C7512 and its neighbours)."""
+        return tuple(line.strip() for line in self.log.splitlines() if re.search(r"\(C\d+\)|warning", line))
+
+
+def _number(pattern: str, text: str) -> str:
+    found = re.search(pattern, text)
+    return found[1] if found else "0"
+
+
+@cache
+def device_header() -> str:
+    """The device primitives for sm_90a."""
+    return (Path(__file__).parent / "device.cuh").read_text(encoding="utf-8")
+
+
+def header(products: Sequence[Wgmma]) -> str:
+    """What the text of a kernel includes: the primitives, and the products that it uses."""
+    return device_header() + device_text(products)
+
+
+def key(lowered: Lowered) -> str:
+    """What a cubin is kept by: all that it is made from."""
+    parts = (lowered.text, header(lowered.products), *OPTIONS, ".".join(map(str, version())))
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def compiled(lowered: Lowered) -> Cubin:
+    """The machine code of a kernel.
+
+    Raises:
+        MissingCompilerError: if NVRTC is not installed.
+        InternalError: if it refuses the text.
+    """
+    library = _library()
+    program = ctypes.c_void_p()
+    included = (ctypes.c_char_p * 1)(header(lowered.products).encode())
+    names = (ctypes.c_char_p * 1)(HEADER.encode())
+    made = (ctypes.byref(program), lowered.text.encode(), f"{lowered.name}.cu".encode(), 1, included, names)
+    _check(library, library.nvrtcCreateProgram(*made))
+    try:
+        options = (ctypes.c_char_p * len(OPTIONS))(*(option.encode() for option in OPTIONS))
+        status = library.nvrtcCompileProgram(program, len(OPTIONS), options)
+        log = _taken(library, "ProgramLog", program).rstrip(b"\0").decode(errors="replace")
+        if status:
+            raise InternalError(f"NVRTC refuses the text of {lowered.name}:\n{log}")
+        return Cubin(_taken(library, "CUBIN", program), log)
+    finally:
+        library.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def _taken(library: ctypes.CDLL, what: str, program: ctypes.c_void_p) -> bytes:
+    size = ctypes.c_size_t()
+    _check(library, getattr(library, f"nvrtcGet{what}Size")(program, ctypes.byref(size)))
+    room = ctypes.create_string_buffer(size.value)
+    _check(library, getattr(library, f"nvrtcGet{what}")(program, room))
+    return room.raw
+
+
+def _check(library: ctypes.CDLL, status: int) -> None:
+    if status:
+        library.nvrtcGetErrorString.restype = ctypes.c_char_p
+        raise InternalError(f"NVRTC failed: {library.nvrtcGetErrorString(status).decode()}")
+
+
+@cache
+def version() -> tuple[int, int]:
+    """The version of NVRTC."""
+    library = _library()
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    _check(library, library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
+    return major.value, minor.value
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    """NVRTC: from its wheel, else where the system's loader finds it."""
+    for folder in _folders():
+        for name in _NAMES:
+            if (folder / name).exists():
+                return ctypes.CDLL(str(folder / name))
+    for name in _NAMES:
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            continue
+    raise MissingCompilerError(
+        "kernels for Hopper are compiled by NVRTC, which is not installed",
+        expected=f"one of {', '.join(_NAMES)}",
+        hint="pip install palladio[cuda]",
+    )
+
+
+def _folders() -> list[Path]:
+    """Where NVIDIA's wheels keep their libraries."""
+    found = util.find_spec("nvidia")
+    places = list(found.submodule_search_locations or ()) if found else []
+    return [folder for place in places for folder in sorted(Path(place).glob("*/lib"), reverse=True)]

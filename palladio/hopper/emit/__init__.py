@@ -1,0 +1,1 @@
+"""From a launch to the text of a kernel."""

@@ -1,0 +1,249 @@
+"""From a launch to the text of a kernel.
+
+The roles of the threads are found first; then what all of them do with the references, from which barriers get their
+units and buffers their layouts; then each role is written, one branch of the kernel each. The shared memory is given
+out meanwhile, and the kernel's head, which initialises the barriers, is written last.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+from palladio.hopper.emit.plan import WARPGROUP_THREADS, Plan, registers_fit
+from palladio.hopper.emit.roles import Role, roles
+from palladio.hopper.emit.scope import Kernel, Scope, global_reference
+from palladio.hopper.emit.uses import uses
+from palladio.hopper.emit.values import Entry, Refused, Scalar, memory_type
+from palladio.hopper.layouts.infer import Layouts
+from palladio.hopper.lowered import HEADER, Array, Lowered, MapParameter, Registers
+from palladio.hopper.rules import REFUSED, RULES
+from palladio.hopper.rules.exchange import through_shared
+from palladio.ir.core import Program, Var, walk
+from palladio.ops.threads.launch import Launch, MeshShape
+from palladio.types import dtypes
+from palladio.types.types import ANY, GMEM, ArrayType, RefType, Type
+
+MOST_THREADS = 1024
+WARP_ONLY = frozenset(
+    {
+        *("copy_gmem_to_smem", "copy_smem_to_gmem", "commit_smem_to_gmem_group", "wait_smem_to_gmem"),
+        *("barrier_wait", "barrier_arrive", "set_max_registers"),
+    }
+)
+"""What a role of one warp may do besides computing numbers."""
+
+
+def lower_launch(launch: Launch, programs: Sequence[Program], operands: Sequence[Type]) -> Lowered:
+    """The kernel of a launch.
+
+    Args:
+        programs: one for each mesh, behind the passes.
+        operands: the types of the launch's operands.
+
+    Raises:
+        Refused: what is not compiled for Hopper, with the reason.
+        PalladioValueError: what no Hopper GPU can do.
+    """
+    if len(programs) != 1:
+        raise Refused("programs on several meshes are not compiled for Hopper yet")
+    (program,), (mesh,) = programs, launch.meshes
+    _check_mesh(mesh, launch)
+    thread = next((var for var, axis in zip(program.inputs, mesh.axes) if axis.kind == "thread"), None)
+    warpgroups = math.prod(axis.size or 1 for axis in mesh.axes if axis.kind == "thread")
+    found = roles(program, thread, warpgroups)
+    used = uses(role.program for role in found)
+    blocks = {axis.name or str(n): axis.size or 1 for n, axis in enumerate(mesh.axes) if axis.kind == "cluster"}
+    kernel = Kernel(mesh, Plan(warpgroups, blocks), used)
+    kernel.arrays = [*_arrays("operand", operands), *_arrays("output", launch.output_types)]
+    parts = [_role(kernel, launch, role) for role in found]
+    kernel.plan.check()
+    counts = [(role.threads, scope.registers[0]) for role, scope in zip(found, parts, strict=True) if scope.registers]
+    if len(counts) == len(parts):
+        registers_fit(counts)
+    name = re.sub(r"\W", "_", program.name).strip("_") or "kernel"
+    cluster = math.prod(blocks.values())
+    return Lowered(
+        name=name,
+        text=_text(name, kernel, launch, found, parts, warpgroups, cluster),
+        products=tuple(sorted(kernel.products)),
+        parameters=kernel.parameters(),
+        arrays=tuple(kernel.arrays),
+        grid=math.prod(axis.size or 1 for axis in mesh.axes if axis.kind in ("grid", "cluster")),
+        cluster=cluster,
+        threads=warpgroups * WARPGROUP_THREADS,
+        shared_bytes=kernel.plan.bytes,
+        aliases=launch.aliases,
+        registers=tuple(Registers(threads, count) for threads, count in counts),
+    )
+
+
+def _arrays(role: str, types: Sequence[Type]) -> list[Array]:
+    return [Array(role, n, type.shape, type.dtype) for n, type in enumerate(types)]
+
+
+def _check_mesh(mesh: MeshShape, launch: Launch) -> None:
+    """Refuse meshes that are no blocks of warpgroups."""
+    strange = [axis.kind for axis in mesh.axes if axis.kind not in ("grid", "cluster", "thread")]
+    if strange:
+        raise Refused(f"a mesh of {strange[0]}s is not compiled for Hopper")
+    if launch.dynamic:
+        raise Refused("a launch whose size is known only at the call is not compiled for Hopper yet")
+    threads = math.prod(axis.size or 1 for axis in mesh.axes if axis.kind == "thread") * WARPGROUP_THREADS
+    if threads > MOST_THREADS:
+        raise Refused("a block has at most 8 warpgroups", got=f"{threads // WARPGROUP_THREADS} warpgroups")
+
+
+def _role(kernel: Kernel, launch: Launch, role: Role) -> Scope:
+    """The text of one role."""
+    one_warp = _needs_one_warp(role.program)
+    scope = Scope(kernel, role, Layouts(role.program, one_warp), RULES, through_shared, one_warp)
+    scope.refused = REFUSED
+    if one_warp:
+        scope.w.elected = "pal::elect()"
+    axes = len(kernel.mesh.axes)
+    for var, entry in zip(role.program.inputs, _indices(kernel, scope), strict=False):
+        scope.env[var] = entry
+    arrays = role.program.inputs[axes : axes + len(kernel.arrays)]
+    for number, var in enumerate(arrays):
+        scope.env[var] = _argument(kernel, var, number)
+    for var in role.program.inputs[axes + len(kernel.arrays) :]:
+        scope.env[var] = scope.place(var)
+    scope.run(role.program)
+    scope.w.flush()
+    return scope
+
+
+def _argument(kernel: Kernel, var: Var, number: int) -> Entry:
+    """What an operand or output of the launch is."""
+    if isinstance(var.type, RefType) and var.type.space in (GMEM, ANY):
+        return global_reference(var, number, kernel.use(var))
+    if isinstance(var.type, ArrayType):
+        raise Refused("a number passed to a kernel is not compiled for Hopper yet", got=str(var.type))
+    raise Refused(f"a reference in {var.type.space} passed to a kernel is not compiled for Hopper", got=str(var.type))
+
+
+def _indices(kernel: Kernel, scope: Scope) -> list[Scalar]:
+    """The indices along the axes of the mesh."""
+    axes = kernel.mesh.axes
+    clustered = any(axis.kind == "cluster" for axis in axes)
+    start = {"grid": "cluster_index" if clustered else "block_index", "cluster": "cluster_rank"}
+    found = []
+    for n, axis in enumerate(axes):
+        if axis.kind == "thread":
+            inner = math.prod(each.size or 1 for each in axes[n + 1 :] if each.kind == "thread")
+            outer = all(each.kind != "thread" for each in axes[:n])
+            found.append(Scalar(_digit(scope.group, inner, axis.size or 1, outer), dtypes.INT32))
+            continue
+        inner = math.prod(each.size or 1 for each in axes[n + 1 :] if each.kind == axis.kind)
+        outer = all(each.kind != axis.kind for each in axes[:n])
+        name = scope.w.fresh(axis.name or axis.kind)
+        number = _digit(f"pal::{start[axis.kind]}()", inner, axis.size or 1, outer)
+        scope.prologue.append((name, f"const int {name} = {number};"))
+        found.append(Scalar(name, dtypes.INT32))
+    return found
+
+
+def _digit(number: str, weight: int, size: int, first: bool) -> str:
+    text = number if weight == 1 else f"{number} / {weight}"
+    return text if first or (size == 1 and weight == 1) else f"{text} % {size}"
+
+
+def _needs_one_warp(program: Program) -> bool:
+    """Whether a role only waits, starts copies and computes numbers, for which one warp is enough."""
+    for eqn in walk(program):
+        if eqn.op.name in WARP_ONLY or eqn.op.control:
+            continue
+        if eqn.effects or any(isinstance(var.type, ArrayType) and var.type.shape for var in eqn.outputs):
+            return False
+    return any(eqn.op.name in WARP_ONLY for eqn in walk(program))
+
+
+# The text.
+
+
+def _text(
+    name: str, kernel: Kernel, launch: Launch, found: Sequence[Role], parts: Sequence[Scope], groups: int, cluster: int
+) -> str:
+    parameters = ",\n    ".join(_parameter(kernel, each) for each in kernel.parameters())
+    bounds = f"PAL_BOUNDS({groups * WARPGROUP_THREADS})" + (f" PAL_CLUSTER({cluster})" if cluster > 1 else "")
+    lines = [
+        f'#include "{HEADER}"',
+        "",
+        *_layout_of_memory(kernel),
+        f"PAL_KERNEL void {bounds} {name}(",
+        f"    {parameters}) {{",
+        "  const u32 smem = pal::shared_base();",
+        "  const int warpgroup = pal::uniform((int)pal::thread_index() / 128);",
+        "  const int thread = (int)pal::thread_index() % 128;",
+        "  const int warp = pal::uniform(thread / 32);",
+        "  const int lane = thread % 32;",
+        *_initialised(kernel, cluster),
+    ]
+    for number, (role, scope) in enumerate(zip(found, parts, strict=True)):
+        lines += _branch(role, scope, number == len(found) - 1, number == 0)
+    if cluster > 1:
+        lines.append("  pal::sync_cluster();  // no block ends while others may still reach it")
+    return "\n".join([*lines, "}", ""])
+
+
+def _parameter(kernel: Kernel, each: object) -> str:
+    if isinstance(each, MapParameter):
+        return f"PAL_MAP {each.name}"
+    array = kernel.arrays[each.array]  # type: ignore[attr-defined]
+    constant = "const " if array.role == "operand" else ""
+    return f"{constant}{memory_type(array.dtype)}* {each.name}"  # type: ignore[attr-defined]
+
+
+def _layout_of_memory(kernel: Kernel) -> list[str]:
+    """A comment: what lies where in shared memory."""
+    plan = kernel.plan
+    rows = [
+        f"//   {offset:6}  {name}: {'x'.join(map(str, layout.shape))} of {layout.itemsize} bytes"
+        + (f", swizzled by {layout.swizzle}" if layout.swizzle else "")
+        for name, offset, layout in plan.buffers
+    ]
+    rows += [f"//   {each.offset:6}  {each.name}: {each.number} barriers of {each.arrivals}" for each in plan.barriers]
+    return [f"// {plan.bytes} bytes of shared memory:", *sorted(rows, key=lambda row: int(row.split()[1]))]
+
+
+def _initialised(kernel: Kernel, cluster: int) -> list[str]:
+    """The barriers get their counts, and every thread sees them."""
+    barriers = kernel.plan.barriers
+    if not barriers and cluster == 1:
+        return []
+    sync = "  pal::sync_cluster();" if cluster > 1 else "  pal::sync_block();"
+    if not barriers:
+        return [sync]
+    lines = ["  if (pal::thread_index() == 0) {"]
+    for each in barriers:
+        if each.number == 1:
+            lines.append(f"    pal::barrier_init(smem + {each.offset}, {each.arrivals});")
+        else:
+            call = f"pal::barrier_init(smem + {each.offset} + 8 * n, {each.arrivals});"
+            lines.append(f"    for (int n = 0; n < {each.number}; ++n) {call}")
+    return [*lines, "    pal::fence_barrier_init();", "  }", sync]
+
+
+def _branch(role: Role, scope: Scope, last: bool, first: bool) -> list[str]:
+    """The branch of a role."""
+    test = " || ".join(f"warpgroup == {group}" for group in role.threads)
+    if role.threads == tuple(range(len(role.threads))) and len(role.threads) > 1:
+        test = f"warpgroup < {len(role.threads)}"
+    head = "{" if first and last else "else {" if last else f"if ({test}) {{" if first else f"else if ({test}) {{"
+    lines = [f"  {head}" if first else f"  }} {head}"]
+    if scope.registers:
+        count, action = scope.registers
+        lines.append(f"    pal::registers_{action}<{count}>();")
+    written = "\n".join(scope.w.lines)
+    needed = [text for name, text in scope.prologue if re.search(rf"\b{name}\b", written)]
+    body = [*(f"    {line}" for line in needed), *_indented(scope.w.lines)]
+    if scope.one_warp:
+        body = ["    if (warp == 0) {", *(line if line.startswith("#") else f"  {line}" for line in body), "    }"]
+    lines += body
+    return [*lines, "  }"] if last else lines
+
+
+def _indented(lines: Sequence[str]) -> list[str]:
+    return [line if line.startswith("#") else f"  {line}" for line in lines]

@@ -1,0 +1,170 @@
+"""Where the buffers and barriers of a block lie in shared memory, and whose the hardware's barriers are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from palladio.base.errors import PalladioValueError
+from palladio.base.locations import Location
+from palladio.hopper.emit.uses import Use
+from palladio.hopper.emit.values import Refused
+from palladio.hopper.layouts.shared import GROUP, SharedLayout, swizzle_for
+from palladio.ir.core import Var
+from palladio.types.attributes import Arrivals, SwizzleTransform
+from palladio.types.types import RefType
+
+SHARED_BYTES = 232_448
+"""Shared memory that a block may have on sm_90: 227 KiB (CUDA C++ Programming Guide, "Compute Capability 9.x")."""
+
+HARDWARE_BARRIERS = 16
+"""Named barriers of a block (PTX ISA, "bar")."""
+
+BARRIER_BYTES = 8
+MOST_BARRIERS = 32
+"""Barriers of one array, whose phases are the bits of one register."""
+
+WARPGROUP_THREADS = 128
+
+
+@dataclass(frozen=True)
+class Initialised:
+    """Barriers that the kernel begins with: where, how many, and the arrivals of each phase."""
+
+    offset: int
+    number: int
+    arrivals: int
+    name: str
+
+
+@dataclass
+class Plan:
+    """Shared memory as it is given out.
+
+    Fields:
+        warpgroups: of a block.
+        blocks: how many blocks a cluster has along each of its axes.
+        bytes: how much is taken.
+    """
+
+    warpgroups: int
+    blocks: dict[str, int]
+    bytes: int = 0
+    barriers: list[Initialised] = field(default_factory=list)
+    buffers: list[tuple[str, int, SharedLayout]] = field(default_factory=list)
+    placed: dict[Var, tuple[int, SharedLayout]] = field(default_factory=dict)
+    named: int = 0
+
+    def take(self, size: int, alignment: int) -> int:
+        """Some bytes, from a multiple of the alignment on."""
+        offset = math.ceil(self.bytes / alignment) * alignment
+        self.bytes = offset + size
+        return offset
+
+    def buffer(self, var: Var, use: Use, copies: int = 1) -> tuple[int, SharedLayout]:
+        """Where a buffer begins and how it lies there; one for each of so many threads.
+
+        Raises:
+            Refused: a layout that the uses of the buffer do not have in common.
+        """
+        if var not in self.placed:
+            layout = layout_of(var.type, use)
+            size = math.ceil(layout.bytes / layout.alignment) * layout.alignment
+            self.placed[var] = self.take(size * copies, layout.alignment), layout
+            self.buffers.append((var.hint or "buffer", self.placed[var][0], layout))
+        return self.placed[var]
+
+    def barrier(self, var: Var, use: Use, copies: int = 1) -> int:
+        """Where barriers begin; an array of them for each of so many threads."""
+        if var not in self.placed:
+            number = max(1, var.type.size)
+            if number > MOST_BARRIERS:
+                raise Refused(
+                    f"an array of more than {MOST_BARRIERS} barriers is not compiled for Hopper", got=str(var.type)
+                )
+            arrivals = var.type.attribute(Arrivals) or Arrivals()
+            reached = math.prod(self.blocks[axis] for axis in arrivals.cluster_axes)
+            offset = self.take(BARRIER_BYTES * number * copies, BARRIER_BYTES)
+            self.barriers.append(
+                Initialised(offset, number * copies, arrivals.count * use.unit * reached, var.hint or "barriers")
+            )
+            self.placed[var] = offset, SharedLayout((number,), BARRIER_BYTES)
+        return self.placed[var][0]
+
+    def named_barriers(self, var: Var, location: Location | None = None) -> int:
+        """The number of the first of an array of the hardware's barriers.
+
+        Raises:
+            PalladioValueError: more than the hardware has.
+        """
+        if var not in self.placed:
+            number = max(1, var.type.size)
+            first = 1 + self.warpgroups + self.named
+            if first + number > HARDWARE_BARRIERS:
+                raise PalladioValueError(
+                    "a block has 16 barriers of the hardware: one of its own, one for each warpgroup, and named ones",
+                    argument=var.hint or "NamedBarrier",
+                    expected=f"at most {HARDWARE_BARRIERS - 1 - self.warpgroups} named barriers",
+                    got=self.named + number,
+                    location=location,
+                )
+            self.named += number
+            self.placed[var] = first, SharedLayout((number,), 1)
+        return self.placed[var][0]
+
+    def check(self) -> None:
+        """Refuse what does not fit.
+
+        Raises:
+            PalladioValueError: more shared memory than a block may have.
+        """
+        if self.bytes > SHARED_BYTES:
+            listed = ", ".join(f"{name} {layout.bytes}" for name, _, layout in self.buffers)
+            raise PalladioValueError(
+                "the buffers of a block do not fit into its shared memory",
+                expected=f"at most {SHARED_BYTES} bytes",
+                got=f"{self.bytes} bytes: {listed}, and {sum(each.number for each in self.barriers)} barriers",
+                hint="take fewer stages or smaller blocks",
+            )
+
+
+def layout_of(type: RefType, use: Use) -> SharedLayout:
+    """How a buffer lies in shared memory: swizzled where the hardware reads or fills matrices, else row-major.
+
+    Raises:
+        PalladioValueError: a swizzle that the kernel asks for and that its columns do not have.
+    """
+    plain = SharedLayout(type.shape, type.dtype.itemsize)
+    asked = type.attribute(SwizzleTransform)
+    if type.ndim < 2:
+        return plain
+    if asked is not None:
+        if type.shape[-1] * type.dtype.itemsize % asked.swizzle:
+            raise PalladioValueError(
+                "the rows of a buffer are not made of whole rows of its swizzle",
+                argument="transforms",
+                expected=f"a multiple of {asked.swizzle} bytes",
+                got=f"{type.shape[-1] * type.dtype.itemsize} bytes of {type.array}",
+            )
+        return SharedLayout(type.shape, type.dtype.itemsize, asked.swizzle)
+    swizzle = swizzle_for(type.shape[-1], type.dtype.itemsize)
+    if use.products or (use.copies and type.shape[-2] % GROUP == 0):
+        return SharedLayout(type.shape, type.dtype.itemsize, swizzle)
+    return plain
+
+
+def registers_fit(counts: Sequence[tuple[tuple[int, ...], int]]) -> None:
+    """Refuse registers that a multiprocessor does not have.
+
+    Raises:
+        PalladioValueError: more than 512 for each of the 128 threads of all warpgroups together.
+    """
+    total = sum(len(groups) * count for groups, count in counts)
+    if total > 512:
+        raise PalladioValueError(
+            "the warpgroups of a block ask for more registers than there are",
+            argument="set_max_registers",
+            expected="at most 512 for a thread of each warpgroup, together",
+            got=" + ".join(f"{len(groups)} * {count}" for groups, count in counts),
+        )

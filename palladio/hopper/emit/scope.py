@@ -1,0 +1,356 @@
+"""One role of a kernel while its text is written: what each variable is, and what rules may ask and say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from palladio.base.errors import attach
+from palladio.hopper.emit.plan import WARPGROUP_THREADS, Plan
+from palladio.hopper.emit.roles import Role
+from palladio.hopper.emit.uses import Use, uses
+from palladio.hopper.emit.values import (
+    EXCHANGE,
+    Array,
+    Barriers,
+    Computed,
+    Entry,
+    Global,
+    NamedBarriers,
+    Reference,
+    Refused,
+    Registers,
+    Scalar,
+    Shared,
+    Sites,
+    Splat,
+    register_type,
+)
+from palladio.hopper.emit.views import View, view
+from palladio.hopper.emit.writer import Writer
+from palladio.hopper.layouts.infer import Layouts
+from palladio.hopper.layouts.registers import Layout, splat
+from palladio.hopper.lowered import Array as ArrayRecord
+from palladio.hopper.lowered import ArrayParameter, MapParameter, MapSpec
+from palladio.hopper.wgmma import Wgmma
+from palladio.ir.core import Atom, Literal, Program, Var
+from palladio.ops.threads.launch import MeshShape
+from palladio.types.attributes import Arrivals, Named
+from palladio.types.dtypes import DType
+from palladio.types.transforms import Operand, Transform
+from palladio.types.types import BARRIER, SMEM, ArrayType
+
+Rule = Callable[..., Sequence[Entry] | None]
+"""A rule writes one equation: `(scope, eqn) -> what its outputs are`."""
+
+
+@dataclass
+class Kernel:
+    """What all roles of a kernel share.
+
+    Fields:
+        mesh: the axes of its threads.
+        plan: its shared memory.
+        uses: what happens to each reference.
+        arrays: the arrays that it has to do with.
+        maps: its tensor maps, each with the name of its parameter.
+        pointers: the arrays whose addresses it takes, by number, each with the name of its parameter.
+        products: the instructions of the tensor cores that it uses.
+        names: of its parameters.
+    """
+
+    mesh: MeshShape
+    plan: Plan
+    uses: Mapping[Var, Use]
+    arrays: list[ArrayRecord] = field(default_factory=list)
+    maps: dict[MapSpec, str] = field(default_factory=dict)
+    pointers: dict[int, str] = field(default_factory=dict)
+    products: set[Wgmma] = field(default_factory=set)
+    names: set[str] = field(default_factory=set)
+
+    def use(self, var: Var) -> Use:
+        """What happens to a reference, by its allocation."""
+        return self.uses.get(var) or Use()
+
+    def map(self, spec: MapSpec, hint: str) -> str:
+        """The name of the parameter of a tensor map."""
+        if spec not in self.maps:
+            box = "x".join(map(str, spec.box))
+            name, count = f"{hint}_boxes", 1
+            while name in self.names:
+                count += 1
+                name = f"{hint}_boxes_{box}" if count == 2 else f"{hint}_boxes_{box}_{count}"
+            self.names.add(name)
+            self.maps[spec] = name
+        return self.maps[spec]
+
+    def pointer(self, number: int, hint: str) -> str:
+        """The name of the parameter that is the address of an array."""
+        if number not in self.pointers:
+            self.pointers[number] = hint
+        return self.pointers[number]
+
+    def parameters(self) -> tuple[MapParameter | ArrayParameter, ...]:
+        """Those of the kernel, in order."""
+        maps = [MapParameter(name, spec) for spec, name in sorted(self.maps.items(), key=lambda each: each[0].array)]
+        return (*maps, *(ArrayParameter(name, number) for number, name in sorted(self.pointers.items())))
+
+    def axis(self, kind: str) -> dict[str, int]:
+        """The axes of the mesh of a kind, with their sizes."""
+        return {axis.name or str(n): axis.size or 1 for n, axis in enumerate(self.mesh.axes) if axis.kind == kind}
+
+
+class Scope:
+    """One role.
+
+    Fields:
+        threads: the warpgroups that run it.
+        one_warp: whether only the first warp of each does.
+        env: what each variable is.
+        flight: accumulators of the products in flight, the oldest first; `before` says whether there may be older ones.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        role: Role,
+        layouts: Layouts,
+        rules: Mapping[str, Rule],
+        exchange: Callable[..., Registers],
+        one_warp: bool,
+    ) -> None:
+        self.kernel = kernel
+        self.threads = role.threads
+        self.layouts = layouts
+        self.rules = rules
+        self.exchange = exchange
+        self.one_warp = one_warp
+        self.w = Writer()
+        self.env: dict[Var, Entry] = {}
+        self.sites = Sites()
+        used = uses([role.program])
+        self.accessed_roots = {var for var, use in used.items() if use.accesses or use.products} | {EXCHANGE}
+        self.stored_roots = {var for var, use in used.items() if use.accesses and use.written} | {EXCHANGE}
+        self.flight: list[str] = []
+        self.before = False
+        self.accumulators: dict[str, str] = {}
+        self.registers: tuple[int, str] | None = None
+        self.prologue: list[tuple[str, str]] = []
+        self.location: Any = None
+        self.refused: Mapping[str, str] = {}
+        self.room: tuple[int, int] | None = None
+
+    # Equations.
+
+    def run(self, program: Program) -> None:
+        """Write the equations of a program."""
+        for eqn in program.eqns:
+            with attach(eqn.location, f"compiling {eqn.op.name} for Hopper"):
+                self.location = eqn.location
+                self.w.at(eqn.location)
+                rule = self.rules.get(eqn.op.name)
+                if rule is None:
+                    reason = self.refused.get(eqn.op.name, "there is no rule for it")
+                    raise Refused(f"{eqn.op.name} is not compiled for Hopper: {reason}")
+                found = rule(self, eqn) or ()
+                for var, entry in zip(eqn.outputs, found, strict=True):
+                    self.env[var] = entry
+
+    def entry(self, atom: Atom) -> Entry:
+        """What an atom is."""
+        return Scalar.of(atom) if isinstance(atom, Literal) else self.env[atom]
+
+    def scalar(self, atom: Atom) -> Scalar:
+        """What an atom is that is one number."""
+        found = self.entry(atom)
+        if isinstance(found, Scalar):
+            return found
+        raise Refused("an array of one element where a number is needed is not compiled for Hopper")
+
+    def text(self, atom: Atom) -> str:
+        """A number as a C expression."""
+        return self.scalar(atom).text
+
+    def bind(self, variables: Sequence[Var], atoms: Sequence[Atom]) -> None:
+        """Pass atoms into a program."""
+        for var, atom in zip(variables, atoms, strict=True):
+            self.env[var] = self.entry(atom)
+
+    def name(self, var: Var, otherwise: str = "v") -> str:
+        """A name for a variable."""
+        return self.w.fresh(var.hint, otherwise)
+
+    def number(self, var: Var, text: str, factor: int = 1, truth: str | None = None) -> Scalar:
+        """Compute a number once."""
+        dtype = var.type.dtype
+        name = self.name(var, "is" if dtype.kind == "b" else "i" if dtype.kind in "iu" else "x")
+        self.w.compute(f"const {register_type(dtype)} {name} = {text};")
+        return Scalar(name, dtype, factor, truth or (name if dtype.kind == "b" else None))
+
+    # Where a thread is.
+
+    @property
+    def thread(self) -> str:
+        """The number of a thread in its warpgroup, as a C expression."""
+        return "thread"
+
+    @property
+    def group(self) -> str:
+        """The number of the warpgroup, as a C expression."""
+        return str(self.threads[0]) if len(self.threads) == 1 else "warpgroup"
+
+    @property
+    def group_in_role(self) -> str:
+        """The number of the warpgroup among those of the role, as a C expression."""
+        if len(self.threads) == 1:
+            return "0"
+        first = self.threads[0]
+        if self.threads == tuple(range(first, first + len(self.threads))):
+            return "warpgroup" if first == 0 else f"(warpgroup - {first})"
+        ordered = " : ".join(f"warpgroup == {group} ? {n}" for n, group in enumerate(self.threads[:-1]))
+        return f"({ordered} : {len(self.threads) - 1})"
+
+    def sync(self) -> None:
+        """The threads of the warpgroup wait for each other; all their accesses so far are in order then."""
+        if self.one_warp:
+            self.w.line("pal::sync_warp();")
+        else:
+            bar = str(1 + self.threads[0]) if len(self.threads) == 1 else "1 + warpgroup"
+            self.w.line(f"pal::sync_named({bar}, {WARPGROUP_THREADS});")
+        self.sites = Sites()
+
+    def before_read(self, root: Any) -> None:
+        """What is read now has been written by other threads of the warpgroup."""
+        if root in self.sites.written:
+            self.sync()
+
+    def before_write(self, root: Any) -> None:
+        """What is written now has been read or written by other threads of the warpgroup."""
+        if root in self.sites.written or root in self.sites.read:
+            self.sync()
+
+    # References.
+
+    def place(self, var: Var) -> Reference:
+        """What is allocated for a reference."""
+        type = var.type
+        copies = 1
+        if type.space is SMEM:
+            offset, layout = self.kernel.plan.buffer(var, self.kernel.use(var), copies)
+            return Shared(f"smem + {offset}" if offset else "smem", layout, type, var, var.hint or "buffer")
+        if type.space is BARRIER:
+            return self.place_barriers(var)
+        raise Refused(f"{type.space} allocated in a kernel is not compiled for Hopper", got=str(type))
+
+    def place_barriers(self, var: Var) -> Reference:
+        """What is allocated for barriers."""
+        type = var.type
+        arrivals = type.attribute(Arrivals) or Arrivals()
+        if type.attribute(Named) is not None:
+            first = self.kernel.plan.named_barriers(var, self.location)
+            return NamedBarriers(first, arrivals.count * WARPGROUP_THREADS, type)
+        use = self.kernel.use(var)
+        offset = self.kernel.plan.barrier(var, use)
+        name = self.w.fresh(f"{var.hint or 'barrier'}_phases")
+        self.prologue.append((name, f"u32 {name} = 0;"))
+        return Barriers(f"smem + {offset}", type, use.unit, name, arrivals.cluster_axes)
+
+    def place_of_each(self, var: Var) -> Reference:
+        """What is allocated for a reference of which each thread of the role has its own."""
+        type, count = var.type, len(self.threads)
+        if type.space is SMEM:
+            offset, layout = self.kernel.plan.buffer(var, self.kernel.use(var), count)
+            size = -(-layout.bytes // layout.alignment) * layout.alignment
+            base = f"smem + {offset}" + (f" + {self.group_in_role} * {size}" if count > 1 else "")
+            return Shared(base, layout, type, var, var.hint or "buffer")
+        if type.space is BARRIER and count > 1 and type.attribute(Named) is None:
+            raise Refused("barriers that each of several warpgroups has for itself are not compiled for Hopper yet")
+        return self.place(var)
+
+    def view(self, shape: tuple[int, ...], stack: Sequence[Transform], indices: Sequence[Atom]) -> View:
+        """What a stack of transforms selects."""
+
+        def scalar(operand: Operand) -> Scalar | None:
+            found = self.entry(indices[operand.position])
+            return found if isinstance(found, Scalar) else None
+
+        return view(shape, stack, scalar)
+
+    # Arrays.
+
+    def layout(self, var: Var) -> Layout:
+        """The layout that an array is to have."""
+        return self.layouts.of(var)
+
+    def declare(self, hint: str, layout: Layout, dtype: DType, exact: bool = True) -> Registers:
+        """Registers for an array."""
+        name = self.w.fresh(hint, "v")
+        self.w.line(f"{register_type(dtype)} {name}[{layout.count}];")
+        return Registers(name, layout, dtype, exact)
+
+    def fill(self, target: Registers, text: Callable[[str], str]) -> Registers:
+        """Compute every register, `text` of its number."""
+        self.w.line(f"PAL_UNROLL for (int r = 0; r < {target.layout.count}; ++r) {target.name}[r] = {text('r')};")
+        return target
+
+    def array(self, atom: Atom, layout: Layout) -> Array:
+        """An array in a layout: as it is, if it is in that one or in any, else converted."""
+        found = self.entry(atom)
+        if isinstance(found, Scalar):
+            return Splat(found.text, layout.shape, found.dtype)
+        if isinstance(found, Registers) and not found.layout.same(layout):
+            return self.converted(found, layout)
+        return found
+
+    def converted(self, x: Registers, layout: Layout) -> Registers:
+        """An array in another layout."""
+        return self.exchange(self, x, layout)
+
+    def element(self, x: Array, register: str, layout: Layout) -> str:
+        """An element of an array that is in a layout, or in any."""
+        if isinstance(x, Splat):
+            return x.text
+        if isinstance(x, Computed):
+            return x.at(layout, register, self.thread)
+        return x.at(register)
+
+    def stored(self, x: Array, register: str, layout: Layout) -> str:
+        """An element for who rounds it to its dtype."""
+        return f"{x.name}[{register}]" if isinstance(x, Registers) else self.element(x, register, layout)
+
+    def materialised(self, atom: Atom, layout: Layout, hint: str = "v") -> Registers:
+        """An array in registers of its own."""
+        found = self.array(atom, layout)
+        if isinstance(found, Registers):
+            return found
+        target = self.declare(hint, layout, found.dtype)
+        return self.fill(target, lambda r: self.element(found, r, layout))
+
+    # The tensor cores.
+
+    def landed(self, pending: int) -> list[str]:
+        """The accumulators that no product is in flight for when at most `pending` are; these are so from now on."""
+        if pending and len(self.flight) < pending and self.before:
+            return []
+        busy = self.flight[len(self.flight) - pending :] if pending else []
+        done = [name for name in self.accumulators if name not in busy]
+        self.flight = busy
+        self.before = self.before and bool(pending) and len(busy) < pending
+        return done
+
+    def wait_products(self, pending: int) -> None:
+        """Wait until at most so many products are in flight, and let nobody read their accumulators before."""
+        self.w.line(f"pal::wgmma_wait<{pending}>();")
+        for name in self.landed(pending):
+            self.w.line(f"{self.accumulators[name]}")
+
+
+def whole(type: ArrayType) -> Layout:
+    """A layout for what all threads hold alike."""
+    return splat(type.shape)
+
+
+def global_reference(var: Var, number: int, use: Use) -> Global:
+    """An array in global memory."""
+    return Global(number, var.hint or f"array{number}", var.type, not use.written, var)

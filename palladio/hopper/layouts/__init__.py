@@ -1,0 +1,1 @@
+"""Where the elements of arrays are: in the registers of threads, and in shared memory."""

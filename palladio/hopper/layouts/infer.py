@@ -1,0 +1,367 @@
+"""Which layout each array of a program has in registers.
+
+The tensor cores demand layouts, and so may the kernel (`layout_cast`). From there layouts spread: to what is computed
+element by element, through reductions and broadcasts, into loops and out of them. What nothing demands gets a plain
+layout. An operation whose operands come in another layout than it wants has them converted; that is for the rules.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from palladio.base.locations import Location
+from palladio.hopper.emit.values import Refused
+from palladio.hopper.layouts import registers
+from palladio.hopper.layouts.registers import Digit, Layout
+from palladio.ir.core import Atom, Eqn, Program, Var
+from palladio.types.layouts import RegisterLayout
+from palladio.types.types import ArrayType
+
+SMALL = 256
+"""Elements of a vector that every warp holds for itself."""
+
+VECTOR_BYTES = 16
+
+
+@dataclass(frozen=True)
+class Demand:
+    """A layout, who wants it, and where."""
+
+    layout: Layout
+    who: str
+    location: Location | None
+
+
+@dataclass(frozen=True)
+class _Link:
+    """Two arrays whose layouts follow from each other, not the same one.
+
+    Fields:
+        outer: the one with more axes, or with greater ones; `inner` is what it is without the others.
+        down, up: from the layout of one to that of the other; None where it does not follow.
+    """
+
+    outer: Var
+    inner: Var
+    down: Callable[[Layout], Layout | None]
+    up: Callable[[Layout], Layout | None]
+
+
+class Layouts:
+    """The layouts of the arrays of one program."""
+
+    def __init__(self, program: Program, one_warp: bool = False) -> None:
+        self.one_warp = one_warp
+        self.same: dict[Var, Var] = {}
+        self.demands: dict[Var, Demand] = {}
+        self.links: list[_Link] = []
+        self.arrays: list[Var] = []
+        self.packed: set[Var] = set()
+        """Arrays of which a product takes its left operand from registers."""
+        self.visit(program)
+        self.spread()
+
+    def of(self, var: Var) -> Layout:
+        """The layout of an array."""
+        return self.demands[self.find(var)].layout
+
+    def known(self, atom: Atom) -> Layout | None:
+        """The layout of an array; None for a number or a constant."""
+        return self.of(atom) if _is_array(atom) else None
+
+    # What the equations say.
+
+    def visit(self, program: Program) -> None:
+        """Note what the equations of a program and its sub-programs say."""
+        for var in program.inputs:
+            self.note(var)
+        for eqn in program.eqns:
+            for var in eqn.outputs:
+                self.note(var)
+            for inner in _inner(eqn):
+                self.visit(inner)
+            for one, other in _joined(eqn):
+                self.join(one, other)
+            say = _SAY.get(eqn.op.name)
+            if say is not None:
+                say(self, eqn)
+            elif not eqn.op.control and not eqn.op.access:
+                self.alike(eqn)
+
+    def note(self, var: Var) -> None:
+        """It is one more array."""
+        if _is_array(var):
+            self.arrays.append(var)
+
+    def alike(self, eqn: Eqn) -> None:
+        """Element by element: all have one layout."""
+        outputs = [var for var in eqn.outputs if _is_array(var)]
+        for atom in eqn.inputs:
+            if outputs and _is_array(atom) and atom.type.shape == outputs[0].type.shape:
+                self.join(outputs[0], atom)
+
+    def join(self, one: Atom, other: Atom) -> None:
+        """Two arrays have one layout."""
+        if not (_is_array(one) and _is_array(other)) or one.type.shape != other.type.shape:
+            return
+        a, b = self.find(one), self.find(other)
+        if a is b:
+            return
+        first, second = self.demands.pop(a, None), self.demands.pop(b, None)
+        self.same[b] = a
+        if kept := first or second:
+            self.demands[a] = kept
+
+    def find(self, var: Var) -> Var:
+        """What stands for all arrays of the same layout."""
+        while var in self.same:
+            var = self.same[var]
+        return var
+
+    def demand(self, var: Atom, layout: Layout, who: str, location: Location | None) -> bool:
+        """An array shall have a layout, if it has none yet."""
+        if not _is_array(var):
+            return False
+        root = self.find(var)
+        if root in self.demands:
+            return False
+        self.demands[root] = Demand(layout, who, location)
+        return True
+
+    # From there on.
+
+    def spread(self) -> None:
+        """Follow the links until every array has a layout."""
+        self.follow()
+        for var in self.arrays:
+            if self.demand(var, plain(var.type, self.one_warp), "a plain layout", None):
+                self.follow()
+
+    def follow(self) -> None:
+        """Follow the links until nothing changes."""
+        changed = True
+        while changed:
+            changed = False
+            for link in self.links:
+                outer, inner = (self.demands.get(self.find(var)) for var in (link.outer, link.inner))
+                if outer is not None and inner is None:
+                    changed |= self.pass_on(link.inner, link.down(outer.layout), outer)
+                elif inner is not None and outer is None:
+                    changed |= self.pass_on(link.outer, link.up(inner.layout), inner)
+
+    def pass_on(self, var: Var, layout: Layout | None, cause: Demand) -> bool:
+        """A layout that follows from another one."""
+        return layout is not None and self.demand(var, layout, cause.who, cause.location)
+
+
+def plain(type: ArrayType, one_warp: bool = False) -> Layout:
+    """The layout of an array that nothing demands another one of."""
+    if one_warp or (type.ndim <= 1 and type.size <= SMALL):
+        return registers.warp(type.shape)
+    vector = math.gcd(max(1, VECTOR_BYTES // type.dtype.itemsize), type.shape[-1] or 1)
+    while vector > 1 and type.size < vector * registers.THREADS:
+        vector //= 2
+    return registers.strided(type.shape, vector)
+
+
+def _is_array(atom: Atom) -> bool:
+    return isinstance(atom, Var) and isinstance(atom.type, ArrayType) and atom.type.ndim > 0
+
+
+def _inner(eqn: Eqn) -> Iterator[Program]:
+    for value in eqn.params.values():
+        for item in value if isinstance(value, tuple) else (value,):
+            if isinstance(item, Program):
+                yield item
+
+
+def _joined(eqn: Eqn) -> Iterator[tuple[Atom, Atom]]:
+    """What an equation passes into its programs and out of them."""
+    name, inputs = eqn.op.name, eqn.inputs
+    if name == "loop":
+        body, constants = eqn.params["body"], eqn.params["constants"]
+        yield from zip(inputs[2:], body.inputs[1:])
+        yield from zip(body.inputs[1 + constants :], body.outputs)
+        yield from zip(eqn.outputs, body.outputs)
+    elif name == "repeat":
+        body, constants = eqn.params["body"], eqn.params["constants"]
+        for program in (body, eqn.params["condition"]):
+            yield from zip(inputs, program.inputs)
+        yield from zip(body.inputs[constants:], body.outputs)
+        yield from zip(eqn.outputs, body.outputs)
+    elif name == "cond":
+        for branch in eqn.params["branches"]:
+            yield from zip(inputs[1:], branch.inputs)
+            yield from zip(eqn.outputs, branch.outputs)
+    elif name in ("scope", "collective_scope"):
+        body = eqn.params["body"]
+        yield from zip(inputs, body.inputs)
+        yield from zip(eqn.outputs, body.outputs)
+
+
+# What families of operations say.
+
+
+def _accumulator(layouts: Layouts, eqn: Eqn) -> None:
+    (out,) = eqn.outputs
+    layouts.demand(out, registers.wgmma(*out.type.shape), "an accumulator of the tensor cores", eqn.location)
+
+
+def _accumulator_store(layouts: Layouts, eqn: Eqn) -> None:
+    value = eqn.inputs[1]
+    if _is_array(value):
+        layouts.demand(value, registers.wgmma(*value.type.shape), "an accumulator of the tensor cores", eqn.location)
+
+
+def left_layout(type: ArrayType) -> Layout:
+    """How a product takes a left operand from registers."""
+    make = {1: registers.wgmma_left_8bit, 2: registers.wgmma, 4: registers.wgmma_left_32bit}
+    return make[type.dtype.itemsize](*type.shape)
+
+
+def _wgmma(layouts: Layouts, eqn: Eqn) -> None:
+    left = eqn.inputs[1]
+    if _is_array(left):
+        layouts.demand(left, left_layout(left.type), "the left operand of wgmma", eqn.location)
+        layouts.packed.add(left)
+
+
+def _reduce(layouts: Layouts, eqn: Eqn) -> None:
+    (x,), (out,) = eqn.inputs, eqn.outputs
+    if _is_array(x) and _is_array(out):
+        axes = eqn.params["axes"]
+        layouts.links.append(_Link(x, out, lambda layout: layout.reduced(axes), _parent(x.type.shape, axes)))
+
+
+def _broadcast(layouts: Layouts, eqn: Eqn) -> None:
+    (x,), (out,) = eqn.inputs, eqn.outputs
+    if not _is_array(x):
+        return
+    axes = eqn.params["axes"]
+    new = [axis for axis in range(out.type.ndim) if axis not in axes]
+    spread = [n for n, axis in enumerate(axes) if x.type.shape[n] != out.type.shape[axis]]
+
+    def down(layout: Layout) -> Layout:
+        return layout.reduced(new).reduced(spread, keep=True) if spread else layout.reduced(new)
+
+    def up(layout: Layout) -> Layout | None:
+        if spread and new:
+            return None
+        return _parent(out.type.shape, spread or new, bool(spread))(layout)
+
+    layouts.links.append(_Link(out, x, down, up))
+
+
+def _parent(shape: tuple[int, ...], axes: Sequence[int], keep: bool = False) -> Callable[[Layout], Layout | None]:
+    """The layout that this one is the reduction of, where it is that of a fragment of the tensor cores."""
+
+    def up(layout: Layout) -> Layout | None:
+        for whole in _fragments(shape):
+            if whole.reduced(axes, keep).same(layout):
+                return whole
+        return None
+
+    return up
+
+
+def _fragments(shape: tuple[int, ...]) -> Iterator[Layout]:
+    if len(shape) == 2 and shape[0] % 64 == 0 and shape[1] % 8 == 0:
+        yield registers.wgmma(*shape)
+
+
+def _reshape(layouts: Layouts, eqn: Eqn) -> None:
+    (x,), (out,) = eqn.inputs, eqn.outputs
+    if _is_array(x) and _is_array(out) and _same_but_ones(x.type.shape, out.type.shape):
+        layouts.links.append(
+            _Link(
+                out,
+                x,
+                lambda layout: reshaped(layout, x.type.shape),
+                lambda layout: reshaped(layout, out.type.shape),
+            )
+        )
+
+
+def _same_but_ones(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    return [extent for extent in one if extent != 1] == [extent for extent in other if extent != 1]
+
+
+def reshaped(layout: Layout, shape: tuple[int, ...]) -> Layout | None:
+    """The layout of an array in a shape that differs in axes of size 1 only; None for other shapes."""
+    if not _same_but_ones(layout.shape, shape):
+        return None
+    old = [axis for axis, extent in enumerate(layout.shape) if extent != 1]
+    new = [axis for axis, extent in enumerate(shape) if extent != 1]
+    place = dict(zip(old, new, strict=True))
+
+    def moved(digits: Sequence[Digit]) -> tuple[Digit, ...]:
+        return tuple(Digit(d.size, place[d.axis], d.stride) if d.axis in place else Digit(d.size) for d in digits)
+
+    return Layout(shape, moved(layout.threads), moved(layout.registers), layout.name)
+
+
+def _cast(layouts: Layouts, eqn: Eqn) -> None:
+    (x,), (out,) = eqn.inputs, eqn.outputs
+    if _is_array(out):
+        wanted = asked(eqn.params["layout"], out.type)
+        if wanted is not None:
+            layouts.demand(out, wanted, f"layout_cast to {eqn.params['layout']}", eqn.location)
+        layouts.demand(
+            x, layouts.demands[layouts.find(out)].layout if wanted else plain(x.type), "its cast", eqn.location
+        )
+
+
+def asked(text: Any, type: ArrayType) -> Layout | None:
+    """The layout that a kernel asks for; None where any will do."""
+    name = text.name if isinstance(text, RegisterLayout) else str(text).partition("(")[0].partition(".")[0]
+    rest = str(text)[len(name) :]
+    if name == "WG_SPLAT":
+        return None
+    if name == "WG_STRIDED":
+        return registers.strided(type.shape, _vector_of(str(text), type))
+    makers = {"WGMMA": registers.wgmma, "WGMMA_8BIT": registers.wgmma_left_8bit}
+    if name in makers and not rest and type.ndim == 2 and type.shape[0] % 64 == 0 and type.shape[1] % 8 == 0:
+        return makers[name](*type.shape)
+    if name == "WGMMA" and rest in (".reduce(0)", ".reduce(1)") and type.ndim == 1:
+        axis = int(rest[-2])
+        (extent,) = type.shape
+        whole = registers.wgmma(64, extent) if axis == 0 else registers.wgmma(extent, 8)
+        return whole.reduced([axis])
+    raise Refused(f"the layout {text} of {type} is not compiled for Hopper yet")
+
+
+def _vector_of(text: str, type: ArrayType) -> int:
+    digits = [part for part in text.replace(")", ",").split(",") if "vec_size" in part or part.strip().isdecimal()]
+    vector = int(digits[-1].rpartition("=")[2]) if digits else 1
+    return math.gcd(vector, type.shape[-1])
+
+
+def _nothing(layouts: Layouts, eqn: Eqn) -> None:
+    """The layouts of its arrays have nothing to do with each other."""
+
+
+_SAY: dict[str, Callable[[Layouts, Eqn], None]] = {
+    "accumulator_load": _accumulator,
+    "accumulator_store": _accumulator_store,
+    "wgmma": _wgmma,
+    "broadcast": _broadcast,
+    "reshape": _reshape,
+    "layout_cast": _cast,
+    **{f"reduce_{kind}": _reduce for kind in ("sum", "prod", "max", "min", "and", "or", "xor")},
+    **dict.fromkeys(
+        ("transpose", "concatenate", "pad", "reverse", "dot_general", "argmax", "argmin", "sort", "iota"), _nothing
+    ),
+}
+
+
+def _masked(layouts: Layouts, eqn: Eqn) -> None:
+    """The values and masks of one access, and what it gives."""
+    arrays = [*eqn.outputs, *(atom for atom in eqn.inputs[1 : eqn.op.access] if _is_array(atom))]
+    for other in arrays[1:]:
+        layouts.join(arrays[0], other)
+
+
+_SAY.update(dict.fromkeys(("load_masked", "store_masked", "swap", "accumulate", "atomic"), _masked))

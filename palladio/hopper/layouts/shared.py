@@ -1,0 +1,182 @@
+"""How buffers lie in shared memory: plain or in swizzled blocks, and how the tensor cores are told.
+
+A swizzled buffer `[..., rows, columns]` is cut along its columns into blocks whose rows are as wide as the swizzle, 32,
+64 or 128 bytes. The blocks of a matrix lie one after another: `[..., columns / span, rows, span]`. This is what boxes
+of tensor maps fill and what the tensor cores read. The swizzle permutes the 16-byte pieces of a row by bits of the
+address (PTX ISA, "Tensor swizzling modes"), so that it holds for rows at any place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+SWIZZLES = (128, 64, 32)
+MODES = {0: 0, 128: 1, 64: 2, 32: 3}
+"""How a matrix descriptor names a swizzle (PTX ISA, "Matrix Descriptor Format")."""
+
+GROUP = 8
+"""Rows after which a swizzle repeats."""
+
+
+@dataclass(frozen=True)
+class SharedLayout:
+    """Where the elements of a buffer are, in bytes from its start.
+
+    Fields:
+        shape: of the buffer.
+        itemsize: bytes of an element.
+        swizzle: bytes of a swizzled row; 0 for a buffer in row-major order.
+    """
+
+    shape: tuple[int, ...]
+    itemsize: int
+    swizzle: int = 0
+
+    @property
+    def bytes(self) -> int:
+        """What the buffer takes."""
+        return math.prod(self.shape) * self.itemsize
+
+    @property
+    def alignment(self) -> int:
+        """Where it may begin: where its swizzle does; copies want 128 bytes."""
+        return GROUP * self.swizzle or 128
+
+    @property
+    def span(self) -> int:
+        """Elements of a row of a block."""
+        return self.swizzle // self.itemsize if self.swizzle else self.shape[-1]
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Bytes from one element to the next along each axis; of a swizzled one, within a row of a block."""
+        *outer, last = self.shape
+        found, step = [self.itemsize], (self.swizzle or last * self.itemsize)
+        if outer:
+            found.append(step)
+            step = last * self.itemsize * outer[-1]
+            for extent in reversed(outer[:-1]):
+                found.append(step)
+                step *= extent
+        return tuple(reversed(found))
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes from one block of columns to the next."""
+        return self.swizzle * self.shape[-2] if self.swizzle else 0
+
+    def offset(self, place: Sequence[str]) -> str:
+        """The byte at which an element begins before the swizzle, as a C expression of its indices."""
+        terms = []
+        for axis, (index, stride) in enumerate(zip(place, self.strides, strict=True)):
+            if axis == len(self.shape) - 1 and self.swizzle and self.shape[-1] > self.span:
+                if index.isdecimal():
+                    block, within = divmod(int(index), self.span)
+                    terms.append(str(block * self.block_bytes + within * stride))
+                    continue
+                terms.append(times(f"({index}) / {self.span}", self.block_bytes))
+                terms.append(times(f"({index}) % {self.span}", stride))
+            else:
+                terms.append(times(index, stride))
+        return added(*terms)
+
+    def addresses(self, base: int = 0) -> np.ndarray[Any, Any]:
+        """The byte at which each element begins, of a buffer at a place. For tests and pictures."""
+        places = np.indices(self.shape).astype(np.int64)
+        last = places[-1]
+        found = np.full(self.shape, base, np.int64)
+        for place, stride in zip(places[:-1], self.strides, strict=False):
+            found += place * stride
+        if not self.swizzle:
+            return found + last * self.itemsize
+        found += last // self.span * self.block_bytes + last % self.span * self.itemsize
+        return swizzled(found, self.swizzle)
+
+
+def swizzled(address: Any, swizzle: int) -> Any:
+    """Where a byte goes: the bits from 4 on are exchanged by those from 7 on, one, two or three of them."""
+    return address ^ (address >> 3 & _mask(swizzle)) if swizzle else address
+
+
+def swizzled_text(address: str, swizzle: int) -> str:
+    """The same as a C expression, of the name of an address."""
+    return f"({address} ^ ({address} >> 3 & {_mask(swizzle):#x}))" if swizzle else address
+
+
+def _mask(swizzle: int) -> int:
+    return {128: 0x70, 64: 0x30, 32: 0x10}[swizzle]
+
+
+def swizzle_for(columns: int, itemsize: int) -> int:
+    """The widest swizzle of whose rows a number of columns is made; 0 for none."""
+    return next((swizzle for swizzle in SWIZZLES if columns * itemsize % swizzle == 0), 0)
+
+
+@dataclass(frozen=True)
+class Operand:
+    """How an operand of a product is described (PTX ISA, "Strides" and "Matrix Descriptor Format").
+
+    Fields:
+        leading, stride: the leading and stride dimension byte offsets.
+        mode: how the swizzle is named.
+        transposed: whether its rows lie along m or n rather than along k.
+    """
+
+    layout: SharedLayout
+    transposed: bool
+
+    @property
+    def leading(self) -> int:
+        """From one block of columns to the next, where these lie along m or n; the hardware ignores it otherwise."""
+        return self.layout.block_bytes if self.transposed else 16
+
+    @property
+    def stride(self) -> int:
+        """From one group of 8 rows to the next."""
+        return GROUP * self.layout.swizzle
+
+    @property
+    def mode(self) -> int:
+        """How the swizzle is named."""
+        return MODES[self.layout.swizzle]
+
+    def step(self, depth: int) -> int:
+        """Bytes from the operand's start to where a product begins whose k starts at `depth`."""
+        layout = self.layout
+        if self.transposed:
+            return depth * layout.swizzle
+        return depth // layout.span * layout.block_bytes + depth % layout.span * layout.itemsize
+
+
+def times(text: str, factor: int) -> str:
+    """A product as a C expression."""
+    if text == "0" or factor == 0:
+        return "0"
+    if text.isdecimal():
+        return str(int(text) * factor)
+    if factor == 1:
+        return text
+    closed = text.replace("_", "").isalnum() or (text.startswith("(") and closes_last(text))
+    return f"{text if closed else f'({text})'} * {factor}"
+
+
+def closes_last(text: str) -> bool:
+    """Whether the first bracket of a C expression is closed by its last sign."""
+    depth = 0
+    for n, sign in enumerate(text):
+        depth += (sign == "(") - (sign == ")")
+        if depth == 0:
+            return n == len(text) - 1
+    return False
+
+
+def added(*terms: str) -> str:
+    """A sum as a C expression."""
+    constant = sum(int(term) for term in terms if term.isdecimal())
+    rest = [term for term in terms if not term.isdecimal()]
+    return " + ".join([*rest, *([str(constant)] if constant or not rest else [])])

@@ -1,0 +1,135 @@
+"""Barriers: threads of the launch arrive with each warp for itself, so that nobody waits for a whole warpgroup."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from palladio.hopper.emit.scope import Rule, Scope
+from palladio.hopper.emit.uses import WARPS
+from palladio.hopper.emit.values import Barriers, Entry, NamedBarriers, Refused
+from palladio.hopper.layouts.shared import added, times
+from palladio.ir.core import Atom, Eqn
+from palladio.types.transforms import Transform
+
+
+def slot(scope: Scope, root: Atom, stack: Sequence[Transform], indices: Sequence[Atom]) -> tuple[Barriers, str]:
+    """The barriers, and which of them is meant, as a C expression."""
+    found = scope.entry(root)
+    if not isinstance(found, Barriers):
+        raise Refused("a barrier that is none of the block's own is not compiled for Hopper")
+    chosen = scope.view(found.type.shape, stack, indices)
+    if chosen.peer:
+        raise Refused("a barrier of another block of the cluster is not compiled for Hopper yet")
+    strides = [math.prod(found.type.shape[n + 1 :]) for n in range(found.type.ndim)]
+    return found, added(*(times(start.text, stride) for start, stride in zip(chosen.starts, strides, strict=True)))
+
+
+def address(barriers: Barriers, number: str) -> str:
+    """The address of a barrier, as a C expression."""
+    return added(barriers.base, times(number, 8))
+
+
+def _plain(text: str) -> bool:
+    return text.isidentifier() or text.isdecimal()
+
+
+def _phase(barriers: Barriers, number: str) -> str:
+    if number == "0":
+        return f"{barriers.phases} & 1"
+    return f"{barriers.phases} >> {number} & 1" if _plain(number) else f"{barriers.phases} >> ({number}) & 1"
+
+
+def _bit(number: str) -> str:
+    if number.isdecimal():
+        return hex(1 << int(number))
+    return f"1u << {number}" if _plain(number) else f"1u << ({number})"
+
+
+def _wait(scope: Scope, eqn: Eqn) -> None:
+    root, *indices = eqn.inputs
+    barriers, number = slot(scope, root, eqn.params["transforms"], indices)
+    wait = "wait_cluster" if barriers.cluster_axes else "wait"
+    scope.w.line(f"pal::{wait}({address(barriers, number)}, {_phase(barriers, number)});")
+    scope.w.line(f"{barriers.phases} ^= {_bit(number)};")
+
+
+def _test(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
+    """All warps of a thread must hear the same answer, or they would go different ways."""
+    root, *indices = eqn.inputs
+    barriers, number = slot(scope, root, eqn.params["transforms"], indices)
+    raise Refused("a barrier that is only asked is not compiled for Hopper yet", got=address(barriers, number))
+
+
+def _arrive(scope: Scope, eqn: Eqn) -> None:
+    root, predicate, *indices = eqn.inputs
+    if isinstance(scope.entry(root), NamedBarriers):
+        _arrive_named(scope, eqn)
+        return
+    barriers, number = slot(scope, root, eqn.params["transforms"], indices)
+    text = scope.text(predicate)
+    where = address(barriers, number)
+    tests = [] if text == "true" else [text]
+    w = scope.w
+    w.line("pal::sync_warp();")
+    if barriers.cluster_axes:
+        ranks = reached(scope, barriers.cluster_axes)
+        # A warp that stands for all four arrives as often as they would.
+        lanes = ranks[0] * (WARPS if scope.one_warp else 1)
+        test = " && ".join([f"lane < {lanes}", *tests])
+        w.line(f"if ({test}) pal::arrive_cluster({where}, {ranks[1]});")
+        return
+    test = " && ".join(["lane == 0", *tests])
+    call = f"pal::arrive_many({where}, {WARPS})" if scope.one_warp else f"pal::arrive({where})"
+    w.line(f"if ({test}) {call};")
+
+
+def reached(scope: Scope, axes: Sequence[str]) -> tuple[int, str]:
+    """How many blocks are reached along cluster axes, and the rank of the one that a lane stands for."""
+    sizes = scope.kernel.axis("cluster")
+    names = list(sizes)
+    weights = {name: math.prod(list(sizes.values())[n + 1 :]) for n, name in enumerate(names)}
+    count = math.prod(sizes[name] for name in axes)
+    if set(axes) == set(names) or count == math.prod(sizes.values()):
+        return count, f"lane % {count}"
+    # The other axes stay this block's own.
+    rank, terms, place = "pal::cluster_rank()", [], 1
+    for name in reversed(names):
+        if name in axes:
+            terms.append(times(f"(lane / {place} % {sizes[name]})", weights[name]))
+            place *= sizes[name]
+        else:
+            terms.append(times(f"({rank} / {weights[name]} % {sizes[name]})", weights[name]))
+    return count, added(*terms)
+
+
+def _named(scope: Scope, root: Atom, stack: Sequence[Transform], indices: Sequence[Atom]) -> tuple[str, int]:
+    found = scope.entry(root)
+    if not isinstance(found, NamedBarriers):
+        raise Refused("threads wait in one step at named barriers only")
+    chosen = scope.view(found.type.shape, stack, indices)
+    strides = [math.prod(found.type.shape[n + 1 :]) for n in range(found.type.ndim)]
+    number = added(*(times(start.text, stride) for start, stride in zip(chosen.starts, strides, strict=True)))
+    return added(str(found.first), number), found.threads
+
+
+def _sync(scope: Scope, eqn: Eqn) -> None:
+    root, *indices = eqn.inputs
+    number, threads = _named(scope, root, eqn.params["transforms"], indices)
+    scope.w.line(f"pal::sync_named({number}, {threads});")
+
+
+def _arrive_named(scope: Scope, eqn: Eqn) -> None:
+    root, predicate, *indices = eqn.inputs
+    number, threads = _named(scope, root, eqn.params["transforms"], indices)
+    text = scope.text(predicate)
+    test = "" if text == "true" else f"if ({text}) "
+    scope.w.line(f"{test}pal::arrive_named({number}, {threads});")
+
+
+RULES: dict[str, Rule] = {
+    "barrier_wait": _wait,
+    "barrier_arrive": _arrive,
+    "barrier_sync": _sync,
+}
+REFUSED = {"barrier_test": "a barrier that is only asked: its warps could hear different answers"}

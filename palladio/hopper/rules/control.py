@@ -1,0 +1,244 @@
+"""Control flow: branches, loops, scopes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+
+from palladio.hopper.emit.scope import Rule, Scope
+from palladio.hopper.emit.values import (
+    Accumulator,
+    Entry,
+    Refused,
+    Registers,
+    Scalar,
+    Sites,
+    register_type,
+)
+from palladio.ir.core import Atom, Eqn, Program, Var, walk
+from palladio.types import dtypes
+from palladio.types.types import ACC, ArrayType
+
+
+def _variable(scope: Scope, var: Var, initial: Atom | None) -> Entry:
+    """A C variable for what branches or turns of a loop give, with a value to begin with."""
+    type = var.type
+    if not isinstance(type, ArrayType):
+        raise Refused("a reference that a branch chooses is not compiled for Hopper")
+    if not type.shape:
+        name = scope.name(var, "carry")
+        start = f" = {scope.text(initial)}" if initial is not None else ""
+        scope.w.line(f"{register_type(type.dtype)} {name}{start};")
+        return Scalar(name, type.dtype, 1, name if dtypes.is_bool(type.dtype) else None)
+    layout = scope.layout(var)
+    target = scope.declare(var.hint or "carry", layout, type.dtype)
+    if initial is not None:
+        _assign(scope, target, initial)
+    return target
+
+
+def _assign(scope: Scope, target: Entry, atom: Atom) -> None:
+    """Give a C variable a value."""
+    if isinstance(target, Scalar):
+        scope.w.line(f"{target.text} = {scope.text(atom)};")
+    elif isinstance(target, Registers):
+        value = scope.array(atom, target.layout)
+        if value is not target:
+            scope.fill(target, lambda r: scope.element(value, r, target.layout))
+
+
+def _assign_all(scope: Scope, targets: Sequence[Entry], atoms: Sequence[Atom]) -> None:
+    """Give C variables their next values, all of which are computed from the old ones."""
+    entries = [scope.entry(atom) for atom in atoms]
+    moving = [n for n, (target, entry) in enumerate(zip(targets, entries, strict=True)) if target is not entry]
+    kept = {id(target) for target in targets}
+    for n in moving:
+        if id(entries[n]) in kept:  # another variable's old value
+            entries[n] = _kept(scope, entries[n])
+    for n in moving:
+        target, entry = targets[n], entries[n]
+        if isinstance(target, Scalar) and isinstance(entry, Scalar):
+            scope.w.line(f"{target.text} = {entry.text};")
+        elif isinstance(target, Registers):
+            stand_in = Var(ArrayType(target.shape, target.dtype))
+            scope.env[stand_in] = entry
+            _assign(scope, target, stand_in)
+
+
+def _kept(scope: Scope, entry: Entry) -> Entry:
+    if isinstance(entry, Scalar):
+        name = scope.w.fresh("before")
+        scope.w.line(f"const {register_type(entry.dtype)} {name} = {entry.text};")
+        return Scalar(name, entry.dtype)
+    if isinstance(entry, Registers):
+        copy = scope.declare("before", entry.layout, entry.dtype)
+        return scope.fill(copy, entry.at)
+    return entry
+
+
+def _unordered(scope: Scope, *programs: Program) -> None:
+    """Behind or inside of what may run often or never, nothing that it accesses is known to be in order."""
+    scope.sites = Sites(set(scope.sites.read) | scope.accessed_roots, set(scope.sites.written) | scope.stored_roots)
+    if any(eqn.op.name == "wgmma" for program in programs for eqn in walk(program)):
+        scope.flight, scope.before = [], True
+
+
+def _branch(scope: Scope, branch: Program, atoms: Sequence[Atom], targets: Sequence[Entry]) -> None:
+    scope.bind(branch.inputs, atoms)
+    scope.run(branch)
+    for target, atom in zip(targets, branch.outputs, strict=True):
+        _assign(scope, target, atom)
+
+
+def _is_empty(branch: Program) -> bool:
+    return not branch.eqns and not branch.outputs
+
+
+def _cond(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
+    index, *atoms = eqn.inputs
+    branches = eqn.params["branches"]
+    targets = [_variable(scope, var, None) for var in eqn.outputs]
+    number = scope.scalar(index)
+    before = Sites(set(scope.sites.read), set(scope.sites.written))
+    flight, older = list(scope.flight), scope.before
+    ends = []
+    for head, branch in _arms(number, branches):
+        scope.sites = Sites(set(before.read), set(before.written))
+        scope.flight, scope.before = list(flight), older
+        with scope.w.block(head):
+            _branch(scope, branch, atoms, targets)
+        ends.append((scope.sites, scope.flight, scope.before))
+    ends.append((before, flight, older))
+    scope.sites = Sites(
+        set().union(*(sites.read for sites, _, _ in ends)), set().union(*(sites.written for sites, _, _ in ends))
+    )
+    longest = max((names for _, names, _ in ends), key=len)
+    same = all(names == longest for _, names, _ in ends)
+    scope.flight, scope.before = (longest, any(b for _, _, b in ends)) if same else (_common_tail(ends), True)
+    return targets
+
+
+def _common_tail(ends: Sequence[tuple[Sites, list[str], bool]]) -> list[str]:
+    """The products that are the last ones in flight however the branches went."""
+    tail: list[str] = []
+    for names in zip(*(reversed(flight) for _, flight, _ in ends)):
+        if len(set(names)) > 1:
+            break
+        tail.insert(0, names[0])
+    return tail
+
+
+def _arms(number: Scalar, branches: Sequence[Program]) -> list[tuple[str, Program]]:
+    """The branches with their conditions, without what does nothing."""
+    if len(branches) == 1:
+        return [("", branches[0])]
+    if len(branches) == 2:
+        test = number.truth or f"{number.text} > 0"
+        if _is_empty(branches[0]):
+            return [] if _is_empty(branches[1]) else [(f"if ({test})", branches[1])]
+        if _is_empty(branches[1]):
+            return [(f"if (!({test}))", branches[0])]
+        return [(f"if ({test})", branches[1]), ("else", branches[0])]
+    last = len(branches) - 1
+    tests = [f"{number.text} <= 0", *(f"{number.text} == {n}" for n in range(1, last))]
+    heads = [f"{'else ' if n else ''}if ({test})" for n, test in enumerate(tests)]
+    return list(zip([*heads, "else"], branches, strict=True))
+
+
+def _loop(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
+    lower, upper, *rest = eqn.inputs
+    body, constants = eqn.params["body"], eqn.params["constants"]
+    step, unroll = eqn.params["step"], eqn.params["unroll"]
+    scope.bind(body.inputs[1 : 1 + constants], rest[:constants])
+    carry = body.inputs[1 + constants :]
+    targets = [_variable(scope, var, atom) for var, atom in zip(carry, rest[constants:], strict=True)]
+    scope.env.update(zip(carry, targets, strict=True))
+    dtype = lower.type.dtype
+    index = scope.name(body.inputs[0], "step")
+    scope.env[body.inputs[0]] = Scalar(index, dtype)
+    _unordered(scope, body)
+    scope.w.line({0: "PAL_UNROLL", 1: "PAL_ROLLED"}.get(unroll, f'_Pragma("unroll {unroll}")'))
+    advance = f"++{index}" if step == 1 else f"{index} += {step}"
+    head = f"{register_type(dtype)} {index} = {scope.text(lower)}; {index} < {scope.text(upper)}; {advance}"
+    with scope.w.block(f"for ({head})"):
+        scope.run(body)
+        _assign_all(scope, targets, body.outputs)
+    _unordered(scope, body)
+    return targets
+
+
+def _repeat(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
+    condition, body, constants = (eqn.params[key] for key in ("condition", "body", "constants"))
+    carry = body.inputs[constants:]
+    targets = [_variable(scope, var, atom) for var, atom in zip(carry, eqn.inputs[constants:], strict=True)]
+    for program in (condition, body):
+        scope.bind(program.inputs[:constants], eqn.inputs[:constants])
+        scope.env.update(zip(program.inputs[constants:], targets, strict=True))
+    _unordered(scope, body)
+    scope.w.line("PAL_ROLLED")
+    with scope.w.block("while (true)"):
+        scope.run(condition)
+        scope.w.line(f"if (!({scope.text(condition.outputs[0])})) break;")
+        scope.run(body)
+        _assign_all(scope, targets, body.outputs)
+    _unordered(scope, body)
+    return targets
+
+
+def _scope(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
+    """Allocations of each thread of its own."""
+    body = eqn.params["body"]
+    count = len(eqn.inputs)
+    scope.bind(body.inputs[:count], eqn.inputs)
+    known = set(scope.accumulators)
+    with nullcontext() if eqn.outputs else scope.w.block(""):
+        for var in body.inputs[count:]:
+            if var.type.space is ACC:
+                scope.env[var] = _accumulator(scope, var)
+            else:
+                scope.env[var] = scope.place_of_each(var)
+        scope.run(body)
+    outputs = [scope.entry(atom) for atom in body.outputs]
+    for name in set(scope.accumulators) - known:
+        del scope.accumulators[name]
+        scope.flight = [busy for busy in scope.flight if busy != name]
+    return outputs
+
+
+def _accumulator(scope: Scope, var: Var) -> Accumulator:
+    """Registers for an accumulator, zero to begin with."""
+    rows, columns = var.type.shape
+    if rows % 64 or columns % 8 or columns > 512:
+        raise Refused(
+            "an accumulator has a multiple of 64 rows and one of 8 columns", got=str(var.type), hint="pad the block"
+        )
+    kind = {"f32": "float", "i32": "int"}.get(dtypes.short_name(var.type.dtype))
+    if kind is None:
+        raise Refused("an accumulator of float16 is not compiled for Hopper yet", got=str(var.type))
+    name = scope.name(var, "acc")
+    tiles, tile = rows // 64, columns // 2
+    scope.w.line(f"{kind} {name}[{tiles}][{tile}];")
+    scope.w.line(f"PAL_UNROLL for (int r = 0; r < {tiles * tile}; ++r) {name}[r / {tile}][r % {tile}] = 0;")
+    keeps = " ".join(f"pal::keep({name}[{n}]);" for n in range(tiles))
+    scope.accumulators[name] = keeps
+    return Accumulator(name, var.type)
+
+
+def _collective_scope(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
+    """Allocations that the threads of a block share."""
+    body = eqn.params["body"]
+    count = len(eqn.inputs)
+    scope.bind(body.inputs[:count], eqn.inputs)
+    for var in body.inputs[count:]:
+        scope.env[var] = scope.place(var)
+    scope.run(body)
+    return [scope.entry(atom) for atom in body.outputs]
+
+
+RULES: dict[str, Rule] = {
+    "cond": _cond,
+    "loop": _loop,
+    "repeat": _repeat,
+    "scope": _scope,
+    "collective_scope": _collective_scope,
+}

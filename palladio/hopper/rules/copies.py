@@ -1,0 +1,354 @@
+"""Copies of boxes by the copy engine: one thread of the warpgroup starts them.
+
+A box of a tensor map has at most 256 elements along each axis, and no more columns than a swizzled row; so one copy of
+the program may be several boxes. What the engine cannot copy, the threads of the warpgroup do (`_by_threads`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from palladio.hopper.emit.scope import Rule, Scope
+from palladio.hopper.emit.uses import WARPS
+from palladio.hopper.emit.values import Barriers, Global, Refused, Shared, memory_type
+from palladio.hopper.emit.views import View
+from palladio.hopper.layouts.shared import SharedLayout, added, swizzled_text, times
+from palladio.hopper.lowered import MapSpec
+from palladio.hopper.rules.barriers import address, slot
+from palladio.ir.core import Eqn
+
+MOST = 256
+"""Elements of a box along an axis (CUDA driver API, `cuTensorMapEncodeTiled`: boxDim)."""
+
+PIECE = 16
+"""Bytes whose multiples strides of arrays and rows of boxes have."""
+
+MOST_AXES = 5
+
+
+@dataclass(frozen=True)
+class Box:
+    """One box.
+
+    Fields:
+        shape: its elements along each axis of the array.
+        corner: how far it is from the corner of the copy along each axis of the array.
+        offset: bytes from the start of the target's view.
+    """
+
+    shape: tuple[int, ...]
+    corner: tuple[int, ...]
+    offset: int
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A copy between a box of an array and a buffer: both sides, and where the buffer's part begins, in bytes."""
+
+    array: Global
+    part: View
+    buffer: Shared
+    inner: View
+    start: str
+
+
+def sides(scope: Scope, eqn: Eqn, array: int, buffer: int, indices: Sequence[object]) -> Copy:
+    """What a copy copies."""
+    stacks = eqn.params["transforms"]
+    outer, shared = scope.entry(eqn.inputs[array]), scope.entry(eqn.inputs[buffer])
+    if not isinstance(outer, Global) or not isinstance(shared, Shared):
+        raise Refused("a copy between other memories than an array and a buffer is not compiled for Hopper")
+    part = scope.view(outer.type.shape, stacks[array], indices)  # type: ignore[arg-type]
+    inner = scope.view(shared.type.shape, stacks[buffer], indices)  # type: ignore[arg-type]
+    if inner.peer or part.peer:
+        raise Refused("a copy to another block of the cluster is not compiled for Hopper yet")
+    return Copy(outer, part, shared, inner, start_of(shared.layout, inner))
+
+
+def start_of(layout: SharedLayout, inner: View) -> str:
+    """The byte at which a view begins, before the swizzle, as a C expression."""
+    return layout.offset([start.text for start in inner.starts])
+
+
+def boxes(copy: Copy) -> list[Box]:
+    """The boxes that a copy is made of.
+
+    Raises:
+        Refused: what the copy engine cannot do, with the reason.
+    """
+    layout, itemsize = copy.buffer.layout, copy.buffer.layout.itemsize
+    sizes = copy.part.box()
+    shape = copy.part.shape
+    if sizes is None:
+        raise Refused("the copy engine copies elements that lie side by side, in the order of the array")
+    if len(shape) > MOST_AXES or not shape:
+        raise Refused(f"the copy engine takes arrays of 1 to {MOST_AXES} axes", got=str(copy.array.type))
+    if any(math.prod(shape[n + 1 :]) * itemsize % PIECE for n in range(len(shape) - 1)):
+        raise Refused("the copy engine takes arrays whose rows are a multiple of 16 bytes", got=str(copy.array.type))
+    if sizes[-1] * itemsize % PIECE:
+        raise Refused("the copy engine copies a multiple of 16 bytes of each row", got=f"{sizes[-1] * itemsize} bytes")
+    axes = [axis for axis in range(len(sizes)) if sizes[axis] != 1] or [len(sizes) - 1]
+    return list(_cut(sizes, _matched(copy.inner, layout, [sizes[axis] for axis in axes], axes), layout))
+
+
+def _matched(inner: View, layout: SharedLayout, extents: list[int], axes: list[int]) -> dict[int, int]:
+    """For each axis of the box that is longer than 1, the axis of the buffer that it fills."""
+    own = [along for along in inner.axes if along.size != 1]
+    if not own and extents == [1]:
+        return {axes[0]: len(inner.shape) - 1}
+    if [along.size for along in own] != extents or any(along.stride != 1 or along.axis is None for along in own):
+        raise Refused("the copy engine fills a buffer in the order of the array")
+    found = {axis: along.axis for axis, along in zip(axes, own, strict=True)}
+    if list(found.values()) != sorted(found.values()):  # type: ignore[type-var]
+        raise Refused("the copy engine does not transpose", hint="copy first, and load the buffer's transpose: ref.T")
+    return found  # type: ignore[return-value]
+
+
+def _cut(sizes: tuple[int, ...], target: dict[int, int], layout: SharedLayout) -> Iterator[Box]:
+    """Cut a box into those that are dense in the buffer."""
+    last = len(layout.shape) - 1
+    steps = []
+    for axis, extent in enumerate(sizes):
+        own = target.get(axis)
+        if own == last:
+            step = min(extent, layout.span if layout.swizzle else MOST)
+        elif own == last - 1 or own is None:
+            step = min(extent, MOST)
+        else:
+            step = 1
+        steps.append(step)
+    if not layout.swizzle and len(target) > 1 and last in target.values():
+        columns = next(axis for axis, own in target.items() if own == last)
+        if steps[columns] != layout.shape[-1]:  # rows of a box follow each other without a gap
+            steps = [step if axis == columns else 1 for axis, step in enumerate(steps)]
+    for place in _places(sizes, steps):
+        shape = tuple(min(step, extent - at) for step, extent, at in zip(steps, sizes, place, strict=True))
+        offset = 0
+        for axis, at in enumerate(place):
+            own = target.get(axis)
+            if own == last and layout.swizzle:
+                offset += at // layout.span * layout.block_bytes
+            elif own is not None:
+                offset += at * layout.strides[own]
+        yield Box(shape, tuple(place), offset)
+
+
+def _places(sizes: Sequence[int], steps: Sequence[int]) -> Iterator[list[int]]:
+    if not sizes:
+        yield []
+        return
+    for at in range(0, sizes[0], steps[0]):
+        for rest in _places(sizes[1:], steps[1:]):
+            yield [at, *rest]
+
+
+def spec(copy: Copy, shape: tuple[int, ...]) -> MapSpec:
+    """The tensor map for boxes of a shape."""
+    dims, itemsize = copy.part.shape, copy.buffer.layout.itemsize
+    strides = tuple(math.prod(dims[n + 1 :]) * itemsize for n in range(len(dims) - 1))
+    return MapSpec(copy.array.number, copy.array.type.dtype, dims, strides, shape, copy.buffer.layout.swizzle)
+
+
+def coordinates(copy: Copy, box: Box, more: Sequence[str] = ()) -> str:
+    """Where a box begins, as arguments: the innermost axis first."""
+    places = [
+        added(start.text, str(at), *([extra] if (extra := dict(enumerate(more)).get(axis)) else []))
+        for axis, (start, at) in enumerate(zip(copy.part.starts, box.corner, strict=True))
+    ]
+    return ", ".join(reversed(places))
+
+
+def _predicated(text: str, lines: Sequence[str]) -> list[str]:
+    if text == "true":
+        return list(lines)
+    return [f"if ({text}) {{", *(f"  {line}" for line in lines), "}"]
+
+
+def _load(scope: Scope, eqn: Eqn) -> None:
+    _, _, barrier, predicate, *indices = eqn.inputs
+    copy = sides(scope, eqn, 0, 1, indices)
+    barriers, number = slot(scope, barrier, eqn.params["transforms"][2], indices)
+    text = scope.text(predicate)
+    scope.before_write(copy.buffer.root)
+    try:
+        found = boxes(copy)
+    except Refused:
+        if eqn.params["collective"]:
+            raise
+        _load_by_threads(scope, copy, barriers, number, text)
+        return
+    where = address(barriers, number)
+    size = sum(math.prod(box.shape) for box in found) * copy.buffer.layout.itemsize
+    lines = [f"pal::arrive_many({where}, {barriers.unit - 1});"] if barriers.unit > 1 else []
+    lines.append(f"pal::arrive_expect({where}, {size});")
+    if eqn.params["collective"]:
+        lines += _shared_loads(scope, copy, found, where, eqn.params["collective"])
+    else:
+        for box in found:
+            name = scope.kernel.map(spec(copy, box.shape), copy.array.name)
+            target = added(copy.buffer.base, copy.start, str(box.offset))
+            lines.append(f"pal::tma_load(&{name}, {target}, {where}, {coordinates(copy, box)});")
+    scope.w.elect(*_predicated(text, lines))
+
+
+def _shared_loads(scope: Scope, copy: Copy, found: Sequence[Box], where: str, axes: Sequence[str]) -> list[str]:
+    """The blocks along cluster axes load a part each, all of them get the whole."""
+    sizes = scope.kernel.axis("cluster")
+    names = list(sizes)
+    count = math.prod(sizes[name] for name in axes)
+    weights = {name: math.prod(list(sizes.values())[n + 1 :]) for n, name in enumerate(names)}
+    own, place = [], 1
+    for name in reversed([each for each in names if each in axes]):
+        index = f"pal::cluster_rank() / {weights[name]} % {sizes[name]}" if len(names) > 1 else "pal::cluster_rank()"
+        own.append(times(f"({index})" if len(names) > 1 else index, place))
+        place *= sizes[name]
+    part = added(*own)
+    mask = sum(1 << bits for bits in _ranks([(weights[name], sizes[name]) for name in axes]))
+    blocks = hex(mask)
+    if set(axes) != set(names):
+        base = added(
+            *(times(f"(pal::cluster_rank() / {weights[n]} % {sizes[n]})", weights[n]) for n in names if n not in axes)
+        )
+        blocks = f"{blocks} << ({base})"
+    rows_axis = max((axis for axis, size in enumerate(found[0].shape[:-1]) if size > 1), default=None)
+    layout = copy.buffer.layout
+    lines = []
+    for box in found:
+        shape, extra, shift = box.shape, [""] * len(box.shape), "0"
+        if rows_axis is None or shape[rows_axis] % count or shape[rows_axis] // count % 8:
+            raise Refused(
+                "blocks of a cluster that share a copy take a multiple of 8 rows each",
+                expected=f"a multiple of {8 * count} rows",
+                got=str(shape),
+            )
+        rows = shape[rows_axis] // count
+        shape = (*shape[:rows_axis], rows, *shape[rows_axis + 1 :])
+        extra[rows_axis] = times(part if part.isidentifier() else f"{part}", rows)
+        shift = times(part, rows * layout.strides[-2])
+        name = scope.kernel.map(spec(copy, shape), copy.array.name)
+        target = added(copy.buffer.base, copy.start, str(box.offset), shift)
+        lines.append(f"pal::tma_load_multicast(&{name}, {target}, {where}, {blocks}, {coordinates(copy, box, extra)});")
+    return lines
+
+
+def _ranks(axes: Sequence[tuple[int, int]]) -> list[int]:
+    found = [0]
+    for weight, size in axes:
+        found = [rank + weight * n for rank in found for n in range(size)]
+    return found
+
+
+def _store(scope: Scope, eqn: Eqn) -> None:
+    predicate, *indices = eqn.inputs[2:]
+    copy = sides(scope, eqn, 1, 0, indices)
+    text = scope.text(predicate)
+    scope.before_read(copy.buffer.root)
+    if eqn.params["reduction"] is not None:
+        raise Refused("a copy that adds to its target is not compiled for Hopper yet")
+    try:
+        found = boxes(copy)
+    except Refused:
+        _store_by_threads(scope, copy, text)
+        return
+    lines = []
+    for box in found:
+        name = scope.kernel.map(spec(copy, box.shape), copy.array.name)
+        source = added(copy.buffer.base, copy.start, str(box.offset))
+        lines.append(f"pal::tma_store(&{name}, {source}, {coordinates(copy, box)});")
+    scope.w.elect(*_predicated(text, lines))
+
+
+# By the threads of the warpgroup.
+
+
+def _each(scope: Scope, copy: Copy, text: str, body: Sequence[str]) -> None:
+    """Write a loop over the elements of a copy: `place` is that in the array, `byte` the address in the buffer."""
+    sizes, w = copy.inner.sizes, scope.w
+    threads = 32 if scope.one_warp else 128
+    if scope.one_warp:
+        raise Refused("a role of one warp copies by the copy engine only")
+    count = math.prod(sizes)
+    strides = [math.prod(sizes[n + 1 :]) for n in range(len(sizes))]
+    index = [
+        f"element / {stride} % {size}" if stride > 1 else f"element % {size}" for stride, size in zip(strides, sizes)
+    ]
+    outer = copy.part.place([f"({part})" for part in index])
+    inner = copy.inner.place([f"({part})" for part in index])
+    inside = [f"{at} >= 0 && {at} < {extent}" for at, extent in zip(_named("at", len(outer)), copy.part.shape)]
+    dims = copy.part.shape
+    place = added(*(times(f"(i64)at{n}", math.prod(dims[n + 1 :])) for n in range(len(dims)))) or "0"
+    layout = copy.buffer.layout
+    head = f"if ({text})" if text != "true" else ""
+    with w.block(head), w.block(f"for (int element = thread; element < {count}; element += {threads})"):
+        for n, part in enumerate(outer):
+            w.line(f"const int at{n} = {part};")
+        w.line(f"const u32 byte_at = {added(copy.buffer.base, layout.offset(inner))};")
+        w.line(f"const u32 byte = {swizzled_text('byte_at', layout.swizzle)};")
+        w.line(f"const i64 place = {place};")
+        w.line(f"const bool inside = {' && '.join(inside) or 'true'};")
+        for line in body:
+            w.line(line)
+
+
+def _named(name: str, count: int) -> list[str]:
+    return [f"{name}{n}" for n in range(count)]
+
+
+def _load_by_threads(scope: Scope, copy: Copy, barriers: Barriers, number: str, text: str) -> None:
+    """All threads copy elements; then the barrier gets the arrival of the copy, and asynchronous readers see them."""
+    kind = memory_type(copy.array.type.dtype)
+    pointer = scope.kernel.pointer(copy.array.number, copy.array.name)
+    value = f"inside ? pal::load_global(({kind} const*){pointer} + place) : ({kind})0"
+    _each(scope, copy, text, [f"pal::store_shared<{kind}>(byte, {value});"])
+    scope.w.line("pal::fence_async();")
+    scope.sync()
+    unit = WARPS if barriers.unit > 1 else 1
+    call = (
+        f"pal::arrive_many({address(barriers, number)}, {unit});"
+        if unit > 1
+        else f"pal::arrive({address(barriers, number)});"
+    )
+    scope.w.elect(*_predicated(text, [call]))
+
+
+def _store_by_threads(scope: Scope, copy: Copy, text: str) -> None:
+    kind = memory_type(copy.array.type.dtype)
+    pointer = scope.kernel.pointer(copy.array.number, copy.array.name)
+    _each(
+        scope,
+        copy,
+        text,
+        [f"if (inside) pal::store_global(({kind}*){pointer} + place, pal::load_shared<{kind}>(byte));"],
+    )
+
+
+def _commit_group(scope: Scope, eqn: Eqn) -> None:
+    scope.w.elect("pal::bulk_commit();")
+
+
+def _wait_stores(scope: Scope, eqn: Eqn) -> None:
+    kind = "bulk_wait_read" if eqn.params["read_only"] else "bulk_wait"
+    scope.w.elect(f"pal::{kind}<{eqn.params['n']}>();")
+    scope.w.flush()
+    scope.sync()
+
+
+def _commit(scope: Scope, eqn: Eqn) -> None:
+    scope.w.line("pal::fence_async();")
+    scope.sync()
+
+
+def _prefetch(scope: Scope, eqn: Eqn) -> None:
+    """A hint, which is not taken yet."""
+
+
+RULES: dict[str, Rule] = {
+    "copy_gmem_to_smem": _load,
+    "copy_smem_to_gmem": _store,
+    "commit_smem_to_gmem_group": _commit_group,
+    "wait_smem_to_gmem": _wait_stores,
+    "commit_smem": _commit,
+    "async_prefetch": _prefetch,
+}

@@ -1,0 +1,328 @@
+"""Operations on elements: one C expression each, for numbers and for arrays in registers alike.
+
+Floats narrower than float32 are computed in float32 and rounded after each operation, as their definitions say.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from palladio.hopper.emit.scope import Rule, Scope
+from palladio.hopper.emit.values import (
+    Array,
+    Computed,
+    Entry,
+    Refused,
+    Registers,
+    Scalar,
+    Splat,
+    from_memory,
+    literal,
+    memory_type,
+    narrow,
+    register_type,
+    rounded,
+    to_memory,
+)
+from palladio.hopper.layouts.registers import Layout
+from palladio.hopper.layouts.shared import closes_last
+from palladio.ir.core import Eqn
+from palladio.types import dtypes
+from palladio.types.dtypes import DType
+
+Expression = Callable[..., str]
+"""`(dtype of the inputs, *C expressions, **params) -> C expression`."""
+
+
+def _infix(sign: str) -> Expression:
+    return lambda dtype, x, y: f"{x} {sign} {y}"
+
+
+def _wide(dtype: DType) -> bool:
+    return dtype == dtypes.FLOAT64
+
+
+def _function(name: str) -> Expression:
+    return lambda dtype, *args: f"{name}{'' if _wide(dtype) else 'f'}({', '.join(args)})"
+
+
+def _one(dtype: DType) -> str:
+    return "1.0" if _wide(dtype) else "1.0f"
+
+
+def _divide(dtype: DType, x: str, y: str) -> str:
+    """Integers by zero give all bits set."""
+    if dtypes.is_float(dtype) or _is_number(y):
+        return f"{x} / {y}"
+    return f"({y} == 0 ? ({register_type(dtype)})-1 : {x} / ({y} == 0 ? 1 : {y}))"
+
+
+def _remainder(dtype: DType, x: str, y: str) -> str:
+    if dtypes.is_float(dtype):
+        return _function("fmod")(dtype, x, y)
+    return f"{x} % {y}" if _is_number(y) else f"({y} == 0 ? {x} : {x} % ({y} == 0 ? 1 : {y}))"
+
+
+def _is_number(text: str) -> bool:
+    """Whether a C expression is a constant other than 0 and -1, by which integers are divided without care."""
+    return text.rstrip("ul").isdecimal() and int(text.rstrip("ul")) > 0
+
+
+def _extreme(sign: str, function: str) -> Expression:
+    def express(dtype: DType, x: str, y: str) -> str:
+        return f"pal::{function}({x}, {y})" if dtypes.is_float(dtype) else f"({x} {sign} {y} ? {x} : {y})"
+
+    return express
+
+
+maximum, minimum = _extreme(">", "maximum"), _extreme("<", "minimum")
+
+
+def _sign(dtype: DType, x: str) -> str:
+    if dtypes.is_float(dtype):
+        return f"({x} > 0 ? {_one(dtype)} : {x} < 0 ? -{_one(dtype)} : {x})"
+    return f"({x} > 0)" if dtypes.is_unsigned(dtype) else f"({x} > 0) - ({x} < 0)"
+
+
+def _absolute(dtype: DType, x: str) -> str:
+    if dtypes.is_float(dtype):
+        return _function("fabs")(dtype, x)
+    return x if dtypes.is_unsigned(dtype) else f"({x} < 0 ? -{x} : {x})"
+
+
+def _power(dtype: DType, x: str, y: int) -> str:
+    """By squaring is for the compiler: the factors are written out."""
+    if y == 0:
+        return _one(dtype) if dtypes.is_float(dtype) else "1"
+    if abs(y) > 8 and dtypes.is_float(dtype):
+        return _function("pow")(dtype, x, f"{float(y)}{'' if _wide(dtype) else 'f'}")
+    product = " * ".join([x] * abs(y))
+    return f"{_one(dtype)} / ({product})" if y < 0 else product
+
+
+def _logistic(dtype: DType, x: str) -> str:
+    return f"{_one(dtype)} / ({_one(dtype)} + {_function('exp')(dtype, f'-({x})')})"
+
+
+def _round(dtype: DType, x: str, half: str) -> str:
+    return _function("round" if half == "away" else "rint")(dtype, x)
+
+
+def _is_finite(dtype: DType, x: str) -> str:
+    return f"{_absolute(dtype, x)} < PAL_INFINITY" if dtypes.is_float(dtype) else "true"
+
+
+def _bits(dtype: DType) -> int:
+    return dtype.itemsize * 8
+
+
+def _unsigned(dtype: DType) -> str:
+    return {1: "u8", 2: "u16", 4: "u32", 8: "u64"}[dtype.itemsize]
+
+
+def _shift_left(dtype: DType, x: str, y: str) -> str:
+    kind = register_type(dtype)
+    return f"((u64){y} < {_bits(dtype)} ? ({kind})(({_unsigned(dtype)}){x} << {y}) : ({kind})0)"
+
+
+def _shift_right(dtype: DType, x: str, y: str) -> str:
+    kind = register_type(dtype)
+    return f"((u64){y} < {_bits(dtype)} ? ({kind})(({_unsigned(dtype)}){x} >> {y}) : ({kind})0)"
+
+
+def _shift_arithmetic(dtype: DType, x: str, y: str) -> str:
+    kind = register_type(dtype)
+    signed = {1: "signed char", 2: "short", 4: "int", 8: "i64"}[dtype.itemsize]
+    return f"({kind})(({signed}){x} >> ((u64){y} < {_bits(dtype)} ? (int){y} : {_bits(dtype) - 1}))"
+
+
+def _not(dtype: DType, x: str) -> str:
+    return f"!({x})" if dtypes.is_bool(dtype) else f"~({x})"
+
+
+EXPRESSIONS: dict[str, Expression] = {
+    "add": _infix("+"),
+    "sub": _infix("-"),
+    "mul": _infix("*"),
+    "div": _divide,
+    "rem": _remainder,
+    "max": maximum,
+    "min": minimum,
+    "clamp": lambda dtype, low, x, high: minimum(dtype, maximum(dtype, low, x), high),
+    "neg": lambda dtype, x: f"-({x})",
+    "abs": _absolute,
+    "sign": _sign,
+    "integer_pow": _power,
+    "rsqrt": lambda dtype, x: f"{_one(dtype)} / {_function('sqrt')(dtype, x)}",
+    "logistic": _logistic,
+    "round": _round,
+    "is_finite": _is_finite,
+    "eq": _infix("=="),
+    "ne": _infix("!="),
+    "lt": _infix("<"),
+    "le": _infix("<="),
+    "gt": _infix(">"),
+    "ge": _infix(">="),
+    "bitwise_and": _infix("&"),
+    "bitwise_or": _infix("|"),
+    "bitwise_xor": _infix("^"),
+    "bitwise_not": _not,
+    "shift_left": _shift_left,
+    "shift_right_logical": _shift_right,
+    "shift_right_arithmetic": _shift_arithmetic,
+    **{
+        name: _function(name)
+        for name in (
+            *("exp", "exp2", "expm1", "log", "log1p", "sqrt", "cbrt", "sin", "cos", "tan", "asin", "acos", "atan"),
+            *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "floor", "ceil", "atan2"),
+        )
+    },
+}
+"""What an operation is on elements."""
+
+FACTORS: dict[str, Callable[[int, int], int]] = {
+    "add": math.gcd,
+    "sub": math.gcd,
+    "min": math.gcd,
+    "max": math.gcd,
+    "mul": lambda a, b: min(a * b, 1 << 30),
+}
+"""What is known to divide an integer, from what divides the two that it is computed from."""
+
+
+def _elementwise(name: str) -> Rule:
+    express = EXPRESSIONS[name]
+
+    def rule(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
+        dtype = eqn.inputs[0].type.dtype  # type: ignore[union-attr]
+        return [mapped(scope, eqn, lambda *texts: express(dtype, *texts, **eqn.params), FACTORS.get(name))]
+
+    return rule
+
+
+def mapped(
+    scope: Scope, eqn: Eqn, express: Callable[..., str], factor: Callable[[int, int], int] | None = None
+) -> Entry:
+    """What an operation on elements gives."""
+    (out,) = eqn.outputs
+    dtype = out.type.dtype
+    if not out.type.shape:
+        inputs = [scope.scalar(atom) for atom in eqn.inputs]
+        divides = factor(*(each.factor for each in inputs)) if factor and len(inputs) == 2 else 1
+        text = rounded(express(*(_bracketed(each.text) for each in inputs)), dtype)
+        return scope.number(out, text, divides)
+    found = [scope.entry(atom) for atom in eqn.inputs]
+    if all(isinstance(each, (Splat, Scalar)) for each in found):
+        name = scope.w.fresh(out.hint, "x")
+        text = rounded(express(*(_bracketed(each.text) for each in found)), dtype)  # type: ignore[union-attr]
+        scope.w.compute(f"const {register_type(dtype)} {name} = {text};")
+        return Splat(name, out.type.shape, dtype)
+    layout = scope.layout(out)
+    arrays = [scope.array(atom, layout) for atom in eqn.inputs]
+    if not any(isinstance(each, Registers) for each in arrays):
+        return _computed(scope, arrays, out.type.shape, dtype, express)
+    target = scope.declare(out.hint, layout, dtype, exact=narrow(dtype) is None)
+    return scope.fill(target, lambda r: express(*(_bracketed(scope.element(each, r, layout)) for each in arrays)))
+
+
+def _computed(
+    scope: Scope, arrays: Sequence[Array], shape: tuple[int, ...], dtype: DType, express: Callable[..., str]
+) -> Computed:
+    """What follows from places alone stays a way to compute it."""
+
+    def at(layout: Layout, register: str, thread: str) -> str:
+        texts = [
+            each.at(layout, register, thread) if isinstance(each, Computed) else each.text  # type: ignore[union-attr]
+            for each in arrays
+        ]
+        return f"({rounded(express(*map(_bracketed, texts)), dtype)})"
+
+    return Computed(at, shape, dtype)
+
+
+def _bracketed(text: str) -> str:
+    plain = text.replace("_", "").replace(".", "").replace("[", "").replace("]", "").isalnum()
+    return text if plain or (text.startswith("(") and closes_last(text)) else f"({text})"
+
+
+# Choices and changes of dtype.
+
+
+def _select(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
+    return [mapped(scope, eqn, lambda test, x, y: f"({test} ? {x} : {y})")]
+
+
+def converted(text: str, source: DType, target: DType) -> str:
+    """A number in another dtype: floats to integers towards zero and saturated, NaN to 0; integers wrap around."""
+    if source == target:
+        return text
+    if dtypes.is_bool(target):
+        return f"{text} != 0"
+    if dtypes.is_float(target):
+        return text if register_type(source) == register_type(target) else f"({register_type(target)}){text}"
+    if not dtypes.is_float(source):
+        return f"({register_type(target)}){text}"
+    bits, kind = target.itemsize * 8, register_type(target)
+    if dtypes.is_signed(target):
+        low, high = -(2.0 ** (bits - 1)), 2.0 ** (bits - 1)
+        least, most = (literal(value, target) for value in (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1))
+    else:
+        low, high = 0.0, 2.0**bits
+        least, most = "0", literal(2**bits - 1, target)
+    suffix = "" if _wide(source) else "f"
+    return (
+        f"({text} != {text} ? ({kind})0 : {text} <= {low}{suffix} ? ({kind}){least} : "
+        f"{text} >= {high}{suffix} ? ({kind}){most} : ({kind}){text})"
+    )
+
+
+def _convert(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
+    (x,), (out,) = eqn.inputs, eqn.outputs
+    source, target = x.type.dtype, out.type.dtype
+    if dtypes.is_bool(source) and not out.type.shape and not dtypes.is_float(target):
+        known = scope.scalar(x)
+        return [Scalar(known.text, target, 1, known.truth)]
+    if source == target:
+        return [scope.entry(x)]
+    factor = (lambda a, b: a) if dtypes.is_integer(source) and dtypes.is_integer(target) else None
+    found = mapped(scope, eqn, lambda text: converted(text, source, target))
+    if isinstance(found, Scalar) and factor:
+        return [Scalar(found.text, target, scope.scalar(x).factor)]
+    return [found]
+
+
+def _bitcast(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
+    if eqn.inputs[0].type.shape != eqn.outputs[0].type.shape:  # type: ignore[union-attr]
+        raise Refused("a bitcast to another width is not compiled for Hopper yet")
+    from_dtype, to_dtype = eqn.inputs[0].type.dtype, eqn.outputs[0].type.dtype  # type: ignore[union-attr]
+
+    def express(text: str) -> str:
+        if memory_type(from_dtype) == memory_type(to_dtype) and not narrow(from_dtype) and not narrow(to_dtype):
+            return text
+        bits = to_memory(text, from_dtype)
+        if dtypes.is_float(from_dtype) and not narrow(from_dtype):
+            bits = f"pal::bits_of({text})"
+        if dtypes.is_float(to_dtype) and not narrow(to_dtype):
+            return f"pal::{'double' if _wide(to_dtype) else 'float'}_of({bits})"
+        return from_memory(f"({memory_type(to_dtype)})({bits})", to_dtype)
+
+    return [mapped(scope, eqn, express)]
+
+
+def _multiple(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
+    """What is said to divide a number."""
+    known = scope.entry(eqn.inputs[0])
+    if not isinstance(known, Scalar):
+        return [known]
+    factor = math.lcm(known.factor, *eqn.params["values"]) if known.factor < 1 << 30 else known.factor
+    return [Scalar(known.text, known.dtype, factor)]
+
+
+RULES: dict[str, Rule] = {
+    **{name: _elementwise(name) for name in EXPRESSIONS},
+    "select": _select,
+    "convert": _convert,
+    "bitcast_convert": _bitcast,
+    "multiple_of": _multiple,
+}

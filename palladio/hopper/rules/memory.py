@@ -1,0 +1,409 @@
+"""Loads and stores by the threads of a warpgroup."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from palladio.hopper.emit.scope import Rule, Scope
+from palladio.hopper.emit.values import (
+    Array,
+    Entry,
+    Global,
+    Refused,
+    Registers,
+    Scalar,
+    Shared,
+    from_memory,
+    literal,
+    memory_type,
+    narrow,
+    register_type,
+    to_memory,
+)
+from palladio.hopper.emit.views import View
+from palladio.hopper.layouts import registers
+from palladio.hopper.layouts.registers import Layout
+from palladio.hopper.layouts.shared import added, swizzled_text, times
+from palladio.ir.core import Atom, Eqn
+from palladio.types import dtypes
+from palladio.types.dtypes import DType
+from palladio.types.transforms import Transform
+
+WORDS = {4: "u32", 8: "u32x2", 16: "u32x4"}
+"""The types of vectors, by their bytes."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """An access to part of a buffer or of an array.
+
+    Fields:
+        where: the buffer or array.
+        part: what is accessed.
+    """
+
+    scope: Scope
+    where: Shared | Global
+    part: View
+
+    @property
+    def dtype(self) -> DType:
+        """Of an element."""
+        return self.where.type.dtype
+
+    def pointer(self) -> str:
+        """The parameter that is the array's address."""
+        where = self.where
+        return self.scope.kernel.pointer(where.number, where.name)  # type: ignore[union-attr]
+
+    def inside(self, index: Sequence[str]) -> str | None:
+        """Whether an element lies inside of the array, as a C expression; None where all do.
+
+        An index into shared memory is not checked: what is outside is as undefined as in the hardware.
+        """
+        if isinstance(self.where, Shared) or self.part.inside():
+            return None
+        tests = []
+        for axis, (at, extent) in enumerate(zip(self.part.place(index), self.part.shape, strict=True)):
+            start = self.part.starts[axis].constant
+            reach = 1 + sum((each.size - 1) * each.stride for each in self.part.axes if each.axis == axis)
+            if start is None or start + reach > extent:
+                tests.append(f"(u32)({at}) < {extent}")
+        return " && ".join(tests) or None
+
+    def address(self, index: Sequence[str]) -> str:
+        """The address of an element, as a C expression."""
+        place = self.part.place(index)
+        if isinstance(self.where, Shared):
+            layout = self.where.layout
+            return added(self.where.base, layout.offset(place))
+        strides = [math.prod(self.part.shape[n + 1 :]) for n in range(len(place))]
+        terms = [times(f"(i64)({at})" if not at.isdecimal() else at, stride) for at, stride in zip(place, strides)]
+        return added(self.pointer(), *terms)
+
+    def load(self, address: str) -> str:
+        """The element at an address."""
+        kind = memory_type(self.dtype)
+        if isinstance(self.where, Shared):
+            return from_memory(f"pal::load_shared<{kind}>({self._placed(address)})", self.dtype)
+        name = "load_constant" if self.where.constant else "load_global"
+        return from_memory(f"pal::{name}({address})", self.dtype)
+
+    def store(self, address: str, value: str) -> str:
+        """The statement that stores an element."""
+        kind = memory_type(self.dtype)
+        if isinstance(self.where, Shared):
+            return f"pal::store_shared<{kind}>({self._placed(address)}, {to_memory(value, self.dtype)});"
+        return f"pal::store_global<{kind}>({address}, {to_memory(value, self.dtype)});"
+
+    def _placed(self, address: str) -> str:
+        swizzle = self.where.layout.swizzle  # type: ignore[union-attr]
+        return swizzled_text("at", swizzle) if swizzle else address
+
+    @property
+    def needs_name(self) -> bool:
+        """Whether the address is used twice, for its swizzle."""
+        return isinstance(self.where, Shared) and bool(self.where.layout.swizzle)
+
+
+def access(scope: Scope, root: Atom, stack: Sequence[Transform], indices: Sequence[Atom]) -> Access:
+    """What an equation accesses."""
+    where = scope.entry(root)
+    if not isinstance(where, (Shared, Global)):
+        raise Refused("this reference is not loaded from or stored to by Hopper's threads")
+    part = scope.view(where.type.shape, stack, indices)
+    if part.peer:
+        raise Refused("the shared memory of another block is not compiled for Hopper yet")
+    return Access(scope, where, part)
+
+
+def _load(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
+    root, *indices = eqn.inputs
+    found = access(scope, root, eqn.params["transforms"], indices)
+    scope.before_read(found.where.root)
+    (out,) = eqn.outputs
+    if out.type.shape:
+        value: Entry = load_array(scope, found, scope.layout(out), out.hint)
+    else:
+        value = _load_number(scope, found, eqn)
+    if not (isinstance(found.where, Global) and found.where.constant):
+        scope.sites.read.add(found.where.root)
+    return [value]
+
+
+def _load_number(scope: Scope, found: Access, eqn: Eqn) -> Scalar:
+    (out,) = eqn.outputs
+    address, inside = found.address(()), found.inside(())
+    if found.needs_name:
+        name = scope.w.fresh("byte")
+        scope.w.line(f"const u32 {name} = {address};")
+        text = _named(found, name)
+    else:
+        text = found.load(address)
+    if inside is not None:
+        text = f"{inside} ? {text} : {outside(out.type.dtype)}"
+    scope.w.flush()
+    return scope.number(out, text)
+
+
+def _named(found: Access, name: str) -> str:
+    where = found.where
+    kind = memory_type(found.dtype)
+    place = swizzled_text(name, where.layout.swizzle)  # type: ignore[union-attr]
+    return from_memory(f"pal::load_shared<{kind}>({place})", found.dtype)
+
+
+def outside(dtype: DType) -> str:
+    """What reads outside of an array give: uninitialised memory."""
+    return literal(dtypes.uninitialized(dtype), dtype)
+
+
+def load_array(scope: Scope, found: Access, layout: Layout, hint: str) -> Registers:
+    """An array loaded into registers."""
+    target = scope.declare(hint or "loaded", layout, found.dtype)
+    width = vector_width(found, layout)
+    if width > 1:
+        _load_vectors(scope, found, target, width)
+        return target
+    index = [f"({layout.coordinate(axis, 'r', 'thread')})" for axis in range(len(layout.shape))]
+    tests = [test for test in (layout.guard("r", "thread"), found.inside(index)) if test]
+    value = found.load("at" if found.needs_name else found.address(index))
+    if tests:
+        value = f"{' && '.join(tests)} ? {value} : {outside(found.dtype)}"
+    head = f"PAL_UNROLL for (int r = 0; r < {layout.count}; ++r)"
+    if found.needs_name:
+        scope.w.line(f"{head} {{ const u32 at = {found.address(index)}; {target.name}[r] = {value}; }}")
+    else:
+        scope.w.line(f"{head} {target.name}[r] = {value};")
+    return target
+
+
+def vector_width(found: Access, layout: Layout) -> int:
+    """How many elements of neighbouring registers one access can move: those that lie side by side, evenly."""
+    part, size = found.part, found.dtype.itemsize
+    if not part.axes or layout.guard("r", "t") is not None:
+        return 1
+    last = part.axes[-1]
+    if last.axis != len(part.shape) - 1 or last.stride != 1:
+        return 1
+    if isinstance(found.where, Global) and not part.inside():
+        return 1
+    width = math.gcd(layout.vector(), part.starts[-1].factor)
+    if isinstance(found.where, Shared):
+        width = math.gcd(width, found.where.layout.span)
+    width = math.gcd(width, part.shape[-1])
+    while width > 1 and width * size not in WORDS:
+        width //= 2
+    return width
+
+
+def _load_vectors(scope: Scope, found: Access, target: Registers, width: int) -> None:
+    layout, w = target.layout, scope.w
+    word = WORDS[width * found.dtype.itemsize]
+    index = [f"({layout.coordinate(axis, 'r', 'thread')})" for axis in range(len(layout.shape))]
+    with w.block(f"PAL_UNROLL for (int r = 0; r < {layout.count}; r += {width})"):
+        if isinstance(found.where, Shared):
+            w.line(f"const u32 at = {found.address(index)};")
+            w.line(f"const {word} bits = pal::load_shared<{word}>({swizzled_text('at', found.where.layout.swizzle)});")
+        else:
+            name = "load_constant" if found.where.constant else "load_global"
+            w.line(f"const {word} bits = pal::{name}(({word} const*)({found.address(index)}));")
+        for n, text in enumerate(unpacked("bits", word, found.dtype, width)):
+            w.line(f"{target.name}[r + {n}] = {text};")
+
+
+def words_of(name: str, word: str) -> list[str]:
+    """The 32-bit words of a vector, as C expressions."""
+    return [name] if word == "u32" else [f"{name}.{part}" for part in "xyzw"[: 2 if word == "u32x2" else 4]]
+
+
+def unpacked(name: str, word: str, dtype: DType, width: int) -> list[str]:
+    """The elements of a vector."""
+    size = dtype.itemsize
+    found = []
+    for n in range(width):
+        part = words_of(name, word)[n * size // 4]
+        if size == 8:
+            low, high = words_of(name, word)[2 * n : 2 * n + 2]
+            bits = f"((u64){high} << 32 | {low})"
+            found.append(f"pal::double_of({bits})" if dtypes.is_float(dtype) else f"({register_type(dtype)}){bits}")
+        elif size == 4:
+            found.append(f"pal::float_of({part})" if dtypes.is_float(dtype) else f"({register_type(dtype)}){part}")
+        else:
+            shift = n * size % 4 * 8
+            bits = f"({memory_type(dtype)})({part}{f' >> {shift}' if shift else ''})"
+            found.append(from_memory(bits, dtype) if narrow(dtype) or dtypes.is_bool(dtype) else bits)
+    return found
+
+
+def packed(elements: Sequence[str], dtype: DType) -> list[str]:
+    """The 32-bit words of a vector of elements."""
+    size = dtype.itemsize
+    if size == 4:
+        return [f"pal::bits_of({text})" if dtypes.is_float(dtype) else f"(u32){text}" for text in elements]
+    if size == 8:
+        bits = [f"pal::bits_of({text})" if dtypes.is_float(dtype) else f"(u64){text}" for text in elements]
+        return [part for text in bits for part in (f"(u32){text}", f"(u32)({text} >> 32)")]
+    kind = narrow(dtype)
+    if kind in ("bf16", "f16"):
+        return [f"pal::pack_{kind}({a}, {b})" for a, b in zip(elements[::2], elements[1::2], strict=True)]
+    each = 4 // size
+    kind = memory_type(dtype)
+    unsigned = {1: "u8", 2: "u16"}[size]
+    return [
+        " | ".join(
+            f"(u32)({unsigned}){to_memory(text, dtype)}{f' << {8 * size * n}' if n else ''}"
+            for n, text in enumerate(elements[first : first + each])
+        )
+        for first in range(0, len(elements), each)
+    ]
+
+
+def _store(scope: Scope, eqn: Eqn) -> None:
+    root, value, *indices = eqn.inputs
+    found = access(scope, root, eqn.params["transforms"], indices)
+    scope.before_write(found.where.root)
+    store(scope, found, value, None)
+    scope.sites.written.add(found.where.root)
+
+
+def store(scope: Scope, found: Access, value: Atom, mask: Atom | None) -> None:
+    """Store an array or a number; only where a mask holds, if there is one."""
+    if not value.type.shape:
+        _store_number(scope, found, value, mask)
+        return
+    layout = layout_for(scope, value, mask)
+    x = scope.array(value, layout)
+    holds = None if mask is None else scope.array(mask, layout)
+    if holds is None and _by_matrix(scope, found, x, layout):
+        return
+    width = vector_width(found, layout) if holds is None else 1
+    if width > 1:
+        _store_vectors(scope, found, x, layout, width)
+        return
+    index = [f"({layout.coordinate(axis, 'r', 'thread')})" for axis in range(len(layout.shape))]
+    tests = [layout.guard("r", "thread"), found.inside(index), layout.first_holder("thread")]
+    if holds is not None:
+        tests.append(scope.element(holds, "r", layout))
+    tests = [test for test in tests if test]
+    statement = found.store("at" if found.needs_name else found.address(index), scope.stored(x, "r", layout))
+    if tests:
+        statement = f"if ({' && '.join(tests)}) {statement}"
+    head = f"PAL_UNROLL for (int r = 0; r < {layout.count}; ++r)"
+    if found.needs_name:
+        scope.w.line(f"{head} {{ const u32 at = {found.address(index)}; {statement} }}")
+    else:
+        scope.w.line(f"{head} {statement}")
+
+
+def layout_for(scope: Scope, *atoms: Atom | None) -> Layout:
+    """The layout in which arrays are stored: the one that the first of them has that is in registers."""
+    for atom in atoms:
+        if atom is not None:
+            found = scope.entry(atom)
+            if isinstance(found, Registers):
+                return found.layout
+    shape = next(atom.type.shape for atom in atoms if atom is not None)
+    known = next((scope.layouts.known(atom) for atom in atoms if atom is not None), None)
+    return known or (registers.warp(shape) if scope.one_warp else registers.strided(shape))
+
+
+def _store_number(scope: Scope, found: Access, value: Atom, mask: Atom | None) -> None:
+    tests = ["thread == 0", found.inside(()), None if mask is None else scope.text(mask)]
+    test = " && ".join(each for each in tests if each and each != "true")
+    text = scope.text(value)
+    if found.needs_name:
+        with scope.w.block(f"if ({test})"):
+            scope.w.line(f"const u32 at = {found.address(())};")
+            scope.w.line(found.store("at", text))
+    else:
+        scope.w.line(f"if ({test}) {found.store(found.address(()), text)}")
+
+
+def _store_vectors(scope: Scope, found: Access, x: Array, layout: Layout, width: int) -> None:
+    w = scope.w
+    word = WORDS[width * found.dtype.itemsize]
+    index = [f"({layout.coordinate(axis, 'r', 'thread')})" for axis in range(len(layout.shape))]
+    elements = [scope.stored(x, f"r + {n}" if n else "r", layout) for n in range(width)]
+    words = packed(elements, found.dtype)
+    value = words[0] if word == "u32" else f"{word}{{{', '.join(words)}}}"
+    first = layout.first_holder("thread")
+    head = f"PAL_UNROLL for (int r = 0; r < {layout.count}; r += {width})"
+    with w.block(f"if ({first}) {head}" if first else head):
+        if isinstance(found.where, Shared):
+            w.line(f"const u32 at = {found.address(index)};")
+            w.line(f"pal::store_shared<{word}>({swizzled_text('at', found.where.layout.swizzle)}, {value});")
+        else:
+            w.line(f"pal::store_global<{word}>(({word}*)({found.address(index)}), {value});")
+
+
+def _by_matrix(scope: Scope, found: Access, x: Array, layout: Layout) -> bool:
+    """Store a fragment of 16-bit elements by `stmatrix`, if it is one and the buffer takes it."""
+    where, kind = found.where, narrow(found.dtype)
+    if not isinstance(where, Shared) or not isinstance(x, Registers) or kind not in ("bf16", "f16") or scope.one_warp:
+        return False
+    shape = layout.shape
+    if len(shape) != 2 or shape[0] % 64 or shape[1] % 16 or not layout.same(registers.wgmma(*shape)):
+        return False
+    rows, columns = found.part.axes
+    last = len(where.type.shape) - 1
+    if columns.axis != last or columns.stride != 1 or rows.axis is None or rows.axis == last:
+        return False
+    if found.part.starts[-1].factor % 8 or where.layout.span % 8 or where.type.shape[-1] % 8:
+        return False
+    w = scope.w
+    with w.block(f"PAL_UNROLL for (int r = 0; r < {layout.count}; r += 8)"):
+        per_tile = shape[1] // 2
+        tile = f" + r / {per_tile} * 64" if shape[0] > 64 else ""
+        column = f"r / 8 % {per_tile // 8}" if shape[0] > 64 else "r / 8"
+        index = [f"(warp * 16 + lane % 16{tile})", f"({column} * 16 + lane / 16 * 8)"]
+        w.line(f"const u32 at = {found.address(index)};")
+        pairs = [
+            f"pal::pack_{kind}({x.name}[r + {n}], {x.name}[r + {n + 1}])"
+            if n
+            else f"pal::pack_{kind}({x.name}[r], {x.name}[r + 1])"
+            for n in range(0, 8, 2)
+        ]
+        w.line(f"pal::stmatrix4({swizzled_text('at', where.layout.swizzle)}, {', '.join(pairs)});")
+    return True
+
+
+def _load_masked(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
+    root, mask, other, *indices = eqn.inputs
+    found = access(scope, root, eqn.params["transforms"], indices)
+    scope.before_read(found.where.root)
+    (out,) = eqn.outputs
+    if not out.type.shape:
+        raise Refused("a masked load of one number is not compiled for Hopper yet")
+    layout = scope.layout(out)
+    holds, instead = scope.array(mask, layout), scope.array(other, layout)
+    target = scope.declare(out.hint or "loaded", layout, out.type.dtype)
+    index = [f"({layout.coordinate(axis, 'r', 'thread')})" for axis in range(len(layout.shape))]
+    value = found.load("at" if found.needs_name else found.address(index))
+    if (inside := found.inside(index)) is not None:
+        value = f"({inside} ? {value} : {outside(found.dtype)})"
+    guard = [test for test in (layout.guard("r", "thread"), scope.element(holds, "r", layout)) if test]
+    assigned = f"{target.name}[r] = {' && '.join(guard)} ? {value} : {scope.element(instead, 'r', layout)};"
+    if found.needs_name:
+        assigned = f"{{ const u32 at = {found.address(index)}; {assigned} }}"
+    scope.w.line(f"PAL_UNROLL for (int r = 0; r < {layout.count}; ++r) {assigned}")
+    scope.sites.read.add(found.where.root)
+    return [target]
+
+
+def _store_masked(scope: Scope, eqn: Eqn) -> None:
+    root, value, mask, *indices = eqn.inputs
+    found = access(scope, root, eqn.params["transforms"], indices)
+    scope.before_write(found.where.root)
+    store(scope, found, value, mask)
+    scope.sites.written.add(found.where.root)
+
+
+RULES: dict[str, Rule] = {
+    "load": _load,
+    "store": _store,
+    "load_masked": _load_masked,
+    "store_masked": _store_masked,
+}

@@ -1,0 +1,257 @@
+"""Reductions: first over the registers of a thread, then over the lanes of a warp, then over warps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from palladio.hopper.emit.scope import Rule, Scope
+from palladio.hopper.emit.values import (
+    EXCHANGE,
+    Entry,
+    Refused,
+    Registers,
+    Scalar,
+    Splat,
+    literal,
+    narrow,
+    register_type,
+    rounded,
+)
+from palladio.hopper.layouts.registers import LANES, Layout
+from palladio.hopper.rules import exchange
+from palladio.hopper.rules.elementwise import maximum, minimum
+from palladio.ir.core import Eqn
+from palladio.types import dtypes
+from palladio.types.dtypes import DType
+
+Combine = Callable[[DType, str, str], str]
+"""Two partial results joined, as a C expression."""
+
+
+def _infix(sign: str) -> Combine:
+    return lambda dtype, x, y: f"{x} {sign} {y}"
+
+
+def _and(dtype: DType, x: str, y: str) -> str:
+    return f"{x} & {y}"
+
+
+COMBINE: dict[str, Combine] = {
+    "reduce_sum": _infix("+"),
+    "reduce_prod": _infix("*"),
+    "reduce_max": maximum,
+    "reduce_min": minimum,
+    "reduce_and": _and,
+    "reduce_or": _infix("|"),
+    "reduce_xor": _infix("^"),
+}
+
+
+def _identity(name: str, dtype: DType) -> str:
+    """What changes no result."""
+    if name == "reduce_max":
+        return literal(_limit(dtype, least=True), dtype)
+    if name == "reduce_min":
+        return literal(_limit(dtype, least=False), dtype)
+    if name == "reduce_and":
+        return "true" if dtypes.is_bool(dtype) else f"({register_type(dtype)})-1"
+    return literal(1 if name == "reduce_prod" else 0, dtype)
+
+
+def _limit(dtype: DType, least: bool) -> object:
+    if dtypes.is_bool(dtype):
+        return not least
+    if dtypes.is_float(dtype):
+        return -np.inf if least else np.inf
+    limits = np.iinfo(dtype)
+    return limits.min if least else limits.max
+
+
+def _reduce(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
+    (atom,), (out,) = eqn.inputs, eqn.outputs
+    axes = eqn.params["axes"]
+    name, dtype = eqn.op.name, out.type.dtype
+    if not axes:
+        return [scope.entry(atom)]
+    found = scope.entry(atom)
+    layout = found.layout if isinstance(found, Registers) else scope.layout(atom)  # type: ignore[arg-type]
+    x = scope.array(atom, layout)
+    total = folded(scope, name, lambda r: scope.element(x, r, layout), layout, axes, dtype, out.hint or "total")
+    _across_lanes(scope, total, name, layout, axes)
+    total = _across_warps(scope, total, name, layout, axes)
+    if narrow(dtype):
+        scope.fill(total, lambda r: rounded(f"{total.name}[{r}]", dtype))
+    if not out.type.shape:
+        return [Scalar(f"{total.name}[0]", dtype, 1, f"{total.name}[0]" if dtypes.is_bool(dtype) else None)]
+    return [scope.array(_atom(scope, total, out), scope.layout(out))]
+
+
+def _atom(scope: Scope, value: Entry, like):  # type: ignore[no-untyped-def]
+    """A variable for a value, so that it is converted as any other."""
+    scope.env[like] = value
+    return like
+
+
+def folded(
+    scope: Scope,
+    name: str,
+    element: Callable[[str], str],
+    layout: Layout,
+    axes: Sequence[int],
+    dtype: DType,
+    hint: str,
+) -> Registers:
+    """What each thread finds in its own registers, in the layout of the result."""
+    kept = layout.reduced(axes)
+    total = scope.declare(hint, kept, dtype)
+    start = _identity(name, dtype)
+    scope.fill(total, lambda r: start)
+    place = layout.projected(axes, "r")
+    value = element("r")
+    guard = layout.guard("r", "thread")
+    if guard is not None:
+        value = f"({guard} ? {value} : {start})"
+    joined = COMBINE[name](dtype, f"{total.name}[{place}]", value)
+    scope.w.line(f"PAL_UNROLL for (int r = 0; r < {layout.count}; ++r) {total.name}[{place}] = {joined};")
+    return total
+
+
+def _across_lanes(scope: Scope, total: Registers, name: str, layout: Layout, axes: Sequence[int]) -> None:
+    """Join what the lanes of a warp have that differ along the axes."""
+    for weight, size in layout.owners(axes):
+        step = weight
+        while step < weight * size and step < LANES:
+            if size & (size - 1):
+                raise Refused("a reduction over a number of lanes that is no power of two")
+            scope.fill(total, lambda r, step=step: _shuffled(total, name, r, step))
+            step *= 2
+
+
+def _shuffled(total: Registers, name: str, register: str, step: int) -> str:
+    mine = f"{total.name}[{register}]"
+    kind = register_type(total.dtype)
+    if kind in ("bool", "signed char", "short", "u8", "u16"):
+        other = f"({kind})pal::shuffle_xor((int){mine}, {step})"
+    else:
+        other = f"pal::shuffle_xor({mine}, {step})"
+    return COMBINE[name](total.dtype, mine, other)
+
+
+def _across_warps(scope: Scope, total: Registers, name: str, layout: Layout, axes: Sequence[int]) -> Registers:
+    """Join what the warps have, through shared memory."""
+    warps = 1
+    for weight, size in layout.owners(axes):
+        if weight * size > LANES:
+            warps *= weight * size // max(weight, LANES)
+    if warps == 1:
+        return total
+    # Each warp puts down what it has; which of them had the same place along the other axes follows from its number.
+    dtype, count = total.dtype, total.layout.count
+    base = scope.w.fresh("parts")
+    size = dtype.itemsize
+    scope.w.line(f"const u32 {base} = {exchange.room(scope, count * 128 * size)};")
+    kind = register_type(dtype)
+    stored = f"{total.name}[r]" if kind != "bool" else f"(u8){total.name}[r]"
+    memory = "u8" if kind == "bool" else "float" if narrow(dtype) else kind
+    width = 4 if narrow(dtype) else size
+    if width != size:
+        raise Refused("a reduction of narrow floats across warps is not compiled for Hopper yet")
+    scope.w.line(
+        f"PAL_UNROLL for (int r = 0; r < {count}; ++r) "
+        f"pal::store_shared<{memory}>({base} + (r * 128 + thread) * {width}, {stored});"
+    )
+    scope.sites.written.add(EXCHANGE)
+    scope.before_read(EXCHANGE)
+    joined = scope.declare("joined", total.layout, dtype)
+    weights = _warp_digits(layout, axes)
+    own = " - ".join(["(int)thread", *(f"thread / {w} % {n} * {w}" for w, n in weights)])
+    first = scope.w.fresh("first")
+    scope.w.line(f"const int {first} = {own};")
+    places = [0]
+    for weight, number in weights:
+        places = [place + weight * n for place in places for n in range(number)]
+
+    def text(r: str) -> str:
+        parts = [
+            f"({kind})pal::load_shared<{memory}>({base} + ({r} * 128 + {first} + {place}) * {width})"
+            for place in places
+        ]
+        result = parts[0]
+        for part in parts[1:]:
+            result = f"({COMBINE[name](dtype, result, part)})"
+        return result
+
+    scope.fill(joined, text)
+    scope.sites.read.add(EXCHANGE)
+    return joined
+
+
+def _warp_digits(layout: Layout, axes: Sequence[int]) -> list[tuple[int, int]]:
+    """The digits of the warps' number that move along axes: (weight in the thread's number, size)."""
+    found = []
+    for weight, size in layout.owners(axes):
+        if weight >= LANES:
+            found.append((weight, size))
+        elif weight * size > LANES:
+            found.append((LANES, weight * size // LANES))
+    return found
+
+
+SCANS = {"cumsum": "reduce_sum", "cumprod": "reduce_prod", "cummax": "reduce_max", "cummin": "reduce_min"}
+"""How what is scanned is joined."""
+
+
+def _cumulated(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
+    """A vector that every warp holds: over its lanes, and from one register to the next."""
+    (atom,), (out,) = eqn.inputs, eqn.outputs
+    name = {"cumsum": "reduce_sum", "cumprod": "reduce_prod", "cummax": "reduce_max", "cummin": "reduce_min"}[
+        eqn.op.name
+    ]
+    dtype = out.type.dtype
+    layout = scope.layout(out)
+    if len(layout.shape) != 1 or not layout.threads[0].size == LANES or layout.threads[0].axis != 0 or narrow(dtype):
+        raise Refused(
+            f"{eqn.op.name} of other arrays than vectors that each warp holds is not compiled for Hopper yet",
+            expected="a vector of at most 256 elements of 32 or 64 bits",
+            got=str(out.type),
+        )
+    if eqn.params["reverse"] or dtype.itemsize < 4:
+        raise Refused(f"{eqn.op.name} from the end, or of narrow integers, is not compiled for Hopper yet")
+    x = scope.array(atom, layout)
+    target = scope.declare(out.hint or "scan", layout, dtype)
+    kind = register_type(dtype)
+    before = scope.w.fresh("before")
+    scope.w.line(f"{kind} {before} = {_identity(name, dtype)};")
+    with scope.w.block(f"PAL_UNROLL for (int r = 0; r < {layout.count}; ++r)"):
+        scope.w.line(f"{kind} sum = {scope.element(x, 'r', layout)};")
+        with scope.w.block("PAL_UNROLL for (int step = 1; step < 32; step *= 2)"):
+            scope.w.line(f"const {kind} other = pal::shuffle_up(sum, step);")
+            scope.w.line(f"if (lane >= step) sum = {COMBINE[name](dtype, 'other', 'sum')};")
+        scope.w.line(f"{target.name}[r] = {COMBINE[name](dtype, before, 'sum')};")
+        scope.w.line(f"{before} = pal::shuffle({target.name}[r], 31);")
+    return [target]
+
+
+def _whole(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
+    """A constant array reduces to a constant where nothing is computed."""
+    found = scope.entry(eqn.inputs[0])
+    if isinstance(found, Splat) and eqn.op.name in ("reduce_max", "reduce_min", "reduce_and", "reduce_or"):
+        (out,) = eqn.outputs
+        return [
+            Splat(found.text, out.type.shape, out.type.dtype) if out.type.shape else Scalar(found.text, out.type.dtype)
+        ]
+    return _reduce(scope, eqn)
+
+
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(COMBINE, _whole),
+    **dict.fromkeys(SCANS, _cumulated),
+}
+REFUSED = {
+    "cumlogsumexp": "sums of exponentials so far along an axis",
+    "argmax": "the place of an extremum",
+    "argmin": "the place of an extremum",
+    "sort": "sorting",
+}

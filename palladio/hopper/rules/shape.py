@@ -1,0 +1,189 @@
+"""Operations that rearrange elements: by another look at the registers where the layouts allow it, else through shared
+memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from palladio.hopper.emit.scope import Rule, Scope
+from palladio.hopper.emit.values import Computed, Entry, Registers, Scalar, Splat, literal, register_type
+from palladio.hopper.layouts.infer import plain, reshaped
+from palladio.hopper.layouts.registers import Layout
+from palladio.hopper.layouts.shared import added, times
+from palladio.hopper.rules import exchange
+from palladio.ir.core import Atom, Eqn
+
+
+def _broadcast(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
+    (atom,), (out,) = eqn.inputs, eqn.outputs
+    found = scope.entry(atom)
+    shape, axes = eqn.params["shape"], eqn.params["axes"]
+    if isinstance(found, (Scalar, Splat)):
+        if not shape:
+            return [Scalar(found.text, out.type.dtype)]
+        return [Splat(found.text, shape, out.type.dtype)]
+    if isinstance(found, Computed):
+        return [_computed_broadcast(found, shape, axes)]
+    layout = scope.layout(out)
+    inner, place = _inner(layout, found.shape, shape, axes)  # type: ignore[union-attr]
+    x = scope.array(atom, inner)
+    target = scope.declare(out.hint or "spread", layout, out.type.dtype)
+    return [scope.fill(target, lambda r: scope.element(x, place, inner))]
+
+
+def _inner(layout: Layout, inner: tuple[int, ...], shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[Layout, str]:
+    """The layout of what is broadcast to a layout, and the register of it that one of the result comes from."""
+    new = [axis for axis in range(len(shape)) if axis not in axes]
+    spread = [n for n, axis in enumerate(axes) if inner[n] != shape[axis]]
+    found = layout.reduced(new)
+    gone = {*new, *(axes[n] for n in spread)}
+    if spread:
+        found = found.reduced(spread, keep=True)
+    return found, layout.projected(gone, "r")
+
+
+def _computed_broadcast(x: Computed, shape: tuple[int, ...], axes: tuple[int, ...]) -> Computed:
+    def at(layout: Layout, register: str, thread: str) -> str:
+        inner, place = _inner(layout, x.shape, shape, axes)
+        return x.at(inner, f"({place.replace('r', register)})", thread)
+
+    return Computed(at, shape, x.dtype)
+
+
+def _iota(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
+    shape, dtype, axis = (eqn.params[key] for key in ("shape", "dtype", "axis"))
+    kind = register_type(dtype)
+
+    def at(layout: Layout, register: str, thread: str) -> str:
+        return f"({kind})({layout.coordinate(axis, register, thread)})"
+
+    return [Computed(at, shape, dtype)]
+
+
+def _held(scope: Scope, atom: Atom) -> tuple[Registers | Splat, Layout]:
+    """An array as it is, in registers, and its layout."""
+    found = scope.entry(atom)
+    if isinstance(found, Registers):
+        return found, found.layout
+    layout = scope.layouts.known(atom) or plain(atom.type, scope.one_warp)  # type: ignore[arg-type]
+    return scope.materialised(atom, layout), layout
+
+
+def _reshape(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
+    (atom,), (out,) = eqn.inputs, eqn.outputs
+    found = scope.entry(atom)
+    shape = out.type.shape
+    if isinstance(found, (Scalar, Splat)):
+        return [Splat(found.text, shape, out.type.dtype) if shape else Scalar(found.text, out.type.dtype)]
+    if not shape:
+        return [_only(scope, atom, eqn)]
+    target = scope.layout(out)
+    held, layout = _held(scope, atom)
+    moved = reshaped(layout, shape)
+    if moved is not None and moved.same(target) and isinstance(held, Registers):
+        return [Registers(held.name, target, held.dtype, held.exact)]
+    strides = exchange.row_major(shape)
+    old = layout.shape
+
+    def origin(index: Sequence[str]) -> list[str]:
+        flat = f"({added(*(times(part, stride) for part, stride in zip(index, strides, strict=True)))})"
+        own = exchange.row_major(old)
+        return [f"{flat} / {stride} % {extent}" for stride, extent in zip(own, old, strict=True)]
+
+    return [exchange.moved(scope, held, layout, target, origin, out.hint or "reshaped")]
+
+
+def _only(scope: Scope, atom: Atom, eqn: Eqn) -> Scalar:
+    """The only element of an array as a number."""
+    held, layout = _held(scope, atom)
+    (out,) = eqn.outputs
+    base = exchange.put(scope, held, layout)
+    text = exchange.get(scope, base, "0", held.dtype)
+    return scope.number(out, text)
+
+
+def _transpose(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
+    (atom,), (out,) = eqn.inputs, eqn.outputs
+    permutation = eqn.params["permutation"]
+    found = scope.entry(atom)
+    if isinstance(found, Splat):
+        return [Splat(found.text, out.type.shape, found.dtype)]
+    held, layout = _held(scope, atom)
+
+    def origin(index: Sequence[str]) -> list[str]:
+        return [index[permutation.index(axis)] for axis in range(len(permutation))]
+
+    return [exchange.moved(scope, held, layout, scope.layout(out), origin, out.hint or "turned")]
+
+
+def _reverse(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
+    (atom,), (out,) = eqn.inputs, eqn.outputs
+    held, layout = _held(scope, atom)
+
+    def origin(index: Sequence[str]) -> list[str]:
+        return [
+            f"({layout.shape[n] - 1} - {part})" if n in eqn.params["axes"] else part for n, part in enumerate(index)
+        ]
+
+    return [exchange.moved(scope, held, layout, scope.layout(out), origin, out.hint or "reversed")]
+
+
+def _concatenate(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
+    """Each part is put down and read by those who hold elements of it."""
+    (out,), axis = eqn.outputs, eqn.params["axis"]
+    target = scope.layout(out)
+    joined = scope.declare(out.hint or "joined", target, out.type.dtype)
+    scope.fill(joined, lambda r: literal(0, out.type.dtype))
+    index = [f"({target.coordinate(n, 'r', 'thread')})" for n in range(len(target.shape))]
+    first = 0
+    for atom in eqn.inputs:
+        held, layout = _held(scope, atom)
+        base = exchange.put(scope, held, layout)
+        extent = layout.shape[axis]
+        place = [f"({part} - {first})" if n == axis else part for n, part in enumerate(index)]
+        flat = added(*(times(part, s) for part, s in zip(place, exchange.row_major(layout.shape), strict=True)))
+        tests = [f"{index[axis]} >= {first}", f"{index[axis]} < {first + extent}", target.guard("r", "thread")]
+        value = exchange.get(scope, base, flat, held.dtype)
+        scope.w.line(
+            f"PAL_UNROLL for (int r = 0; r < {target.count}; ++r) "
+            f"if ({' && '.join(test for test in tests if test)}) {joined.name}[r] = {value};"
+        )
+        first += extent
+    return [joined]
+
+
+def _pad(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
+    atom, value = eqn.inputs
+    (out,) = eqn.outputs
+    padding = eqn.params["padding"]
+    target = scope.layout(out)
+    held, layout = _held(scope, atom)
+    base = exchange.put(scope, held, layout)
+    padded = scope.declare(out.hint or "padded", target, out.type.dtype)
+    index = [f"({target.coordinate(n, 'r', 'thread')})" for n in range(len(target.shape))]
+    place, tests = [], []
+    for part, (before, _, between), extent in zip(index, padding, layout.shape, strict=True):
+        own = f"({part} - {before})" if before >= 0 else f"({part} + {-before})"
+        step = between + 1
+        place.append(f"({own} / {step})" if step > 1 else own)
+        tests += [f"{own} >= 0", f"{own} < {(extent - 1) * step + 1}"]
+        if step > 1:
+            tests.append(f"{own} % {step} == 0")
+    if 0 in layout.shape:
+        tests = ["false"]
+    if guard := target.guard("r", "thread"):
+        tests.append(guard)
+    flat = added(*(times(part, s) for part, s in zip(place, exchange.row_major(layout.shape), strict=True)))
+    found = exchange.get(scope, base, flat, held.dtype)
+    return [scope.fill(padded, lambda r: f"{' && '.join(tests)} ? {found} : {scope.text(value)}")]
+
+
+RULES: dict[str, Rule] = {
+    "broadcast": _broadcast,
+    "iota": _iota,
+    "reshape": _reshape,
+    "transpose": _transpose,
+    "reverse": _reverse,
+    "concatenate": _concatenate,
+    "pad": _pad,
+}

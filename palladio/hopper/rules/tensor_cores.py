@@ -1,0 +1,303 @@
+"""Products of the tensor cores, their waits, and their accumulators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from palladio.base.errors import PalladioValueError
+from palladio.hopper.emit.scope import Rule, Scope
+from palladio.hopper.emit.values import Accumulator, Entry, Refused, Shared, narrow
+from palladio.hopper.emit.views import View
+from palladio.hopper.layouts.infer import left_layout
+from palladio.hopper.layouts.shared import Operand, added
+from palladio.hopper.rules.copies import start_of
+from palladio.hopper.wgmma import COLUMNS, DEPTH_BYTES, INTEGER_COLUMNS, ROWS, Wgmma
+from palladio.ir.core import Atom, Eqn
+from palladio.types import dtypes
+from palladio.types.transforms import Index, Slice, Transform
+from palladio.types.types import ArrayType
+
+NAMES = {"bf16": "bf16", "f16": "f16", "f32": "tf32", "f8e4m3fn": "e4m3", "f8e5m2": "e5m2", "i8": "s8", "u8": "u8"}
+ROW_GROUP = 8
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """An operand in shared memory: where it begins, how it is described, its size."""
+
+    operand: Operand
+    base: str
+    rows: int
+    depth: int
+
+
+def _matrix(scope: Scope, atom: Atom, stack: Sequence[Transform], indices: Sequence[Atom], left: bool) -> Matrix:
+    """An operand, `[m, k]` or `[k, n]`, as the tensor cores take it."""
+    found = scope.entry(atom)
+    if not isinstance(found, Shared):
+        raise Refused("wgmma reads its operands from shared memory")
+    inner = scope.view(found.type.shape, stack, indices)
+    rows, columns = inner.axes
+    last = len(found.type.shape) - 1
+    turned = rows.axis == last
+    across, along = (columns, rows) if turned else (rows, columns)
+    if across.axis != last - 1 or along.axis != last or across.stride != 1 or along.stride != 1:
+        raise Refused("wgmma multiplies the last two axes of a buffer", got=str(found.type))
+    depth_is_last = turned != left  # [m, k] or [k, n]^T: the axis that is summed over lies innermost
+    layout = found.layout
+    if not layout.swizzle:
+        raise PalladioValueError(
+            "an operand of the tensor cores has rows of 32, 64 or 128 bytes, or of several times 128",
+            argument="wgmma",
+            expected="a last axis of a multiple of 32 bytes",
+            got=str(found.type),
+        )
+    _aligned(inner, layout.span, found)
+    if not depth_is_last and layout.itemsize != 2:
+        raise PalladioValueError(
+            "the tensor cores take operands transposed only if their elements have 16 bits",
+            argument="the left operand of wgmma" if left else "the right operand of wgmma",
+            expected="k as the last axis in shared memory",
+            got=str(found.type),
+            hint="keep it as [m, k]" if left else "keep it as [n, k] and multiply with ref.T (gmm: transpose_rhs)",
+        )
+    base = added(found.base, start_of(layout, inner))
+    outer, depth = (rows.size, columns.size) if left else (columns.size, rows.size)
+    return Matrix(Operand(layout, not depth_is_last), base, outer, depth)
+
+
+def _aligned(inner: View, span: int, found: Shared) -> None:
+    """Refuse parts that a descriptor cannot name: it begins at groups of 8 rows."""
+    if inner.starts[-2].factor % ROW_GROUP:
+        raise PalladioValueError(
+            "an operand of the tensor cores begins at a multiple of 8 rows of its buffer",
+            argument="wgmma",
+            expected="a start that 8 divides",
+            got=inner.starts[-2].text,
+            hint="pl.multiple_of(start, 8) says so where it cannot be seen",
+        )
+    if inner.starts[-1].constant is None and inner.starts[-1].factor % span:
+        raise PalladioValueError(
+            "an operand of the tensor cores begins at a column that is known, or a multiple of a swizzled row",
+            argument="wgmma",
+            expected=f"a start that {span} divides",
+            got=inner.starts[-1].text,
+        )
+
+
+def _columns(count: int, allowed: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Cut columns into those of single instructions: (first, number)."""
+    first = 0
+    while first < count:
+        size = max(size for size in allowed if size <= count - first)
+        yield first, size
+        first += size
+
+
+def _part(acc: Accumulator, stack: Sequence[Transform]) -> tuple[int, int, int, int]:
+    """The rows and columns of a static part of an accumulator: first row, rows, first column, columns."""
+    rows, columns = acc.type.shape
+    first_row = first_column = 0
+    for transform in stack:
+        if not isinstance(transform, Index) or not all(isinstance(entry, Slice) for entry in transform.entries):
+            raise Refused("an accumulator is taken in slices only")
+        row, column = transform.entries
+        first_row, rows = first_row + row.start, row.size  # type: ignore[union-attr, operator]
+        first_column, columns = first_column + column.start, column.size  # type: ignore[union-attr, operator]
+    if first_row % ROWS or rows % ROWS or first_column % 8 or columns % 8:
+        raise Refused(
+            "a part of an accumulator is a multiple of 64 rows and of 8 columns",
+            got=f"rows {first_row} to {first_row + rows}, columns {first_column} to {first_column + columns}",
+        )
+    return first_row, rows, first_column, columns
+
+
+def _wgmma(scope: Scope, eqn: Eqn) -> None:
+    acc, left, right, *indices = eqn.inputs
+    own_stack, left_stack, right_stack = eqn.params["transforms"]
+    target = scope.entry(acc)
+    if not isinstance(target, Accumulator):
+        raise Refused("wgmma adds to an accumulator")
+    first_row, rows, first_column, columns = _part(target, own_stack)
+    b = _matrix(scope, right, right_stack, indices, left=False)
+    names = [NAMES[dtypes.short_name(atom.type.dtype)] for atom in (left, right)]
+    result = "s32" if target.type.dtype == dtypes.INT32 else "f32"
+    allowed = INTEGER_COLUMNS if result == "s32" else COLUMNS
+    w = scope.w
+    in_registers = isinstance(left.type, ArrayType)
+    packed = _packed(scope, left) if in_registers else None
+    a = None if in_registers else _matrix(scope, left, left_stack, indices, left=True)
+    depth = left.type.shape[1] if in_registers else a.depth  # type: ignore[union-attr]
+    step = DEPTH_BYTES // left.type.dtype.itemsize
+    if depth % step:
+        raise PalladioValueError(
+            "the tensor cores sum over 32 bytes of each row at a time",
+            argument="wgmma",
+            expected=f"a multiple of {step} elements of {dtypes.short_name(left.type.dtype)}",
+            got=depth,
+        )
+    if a is not None:
+        start = w.fresh("left")
+        w.compute(f"const u64 {start} = {_described(a)};")
+    other = w.fresh("right")
+    w.compute(f"const u64 {other} = {_described(b)};")
+    w.line("pal::wgmma_fence();")
+    flags = []
+    for tile in range(first_row // ROWS, (first_row + rows) // ROWS):
+        for first, count in _columns(columns, allowed):
+            product = Wgmma(count, result, names[0], names[1], in_registers)
+            scope.kernel.products.add(product)
+            if product.transposes:
+                flags = [*([] if a is None else [int(a.operand.transposed)]), int(b.operand.transposed)]
+            listed = f"<{', '.join(map(str, flags))}>" if product.transposes else ""
+            registers = _registers(target, tile, first_column + first, count)
+            for at in range(0, depth, step):
+                own = (tile - first_row // ROWS) * ROWS
+                lhs = _left_pieces(packed, left, at, own) if a is None else _moved(start, _left_step(a, at, own))
+                rhs = _moved(other, b.operand.step(at) + _across(b, first))
+                w.line(f"pal::{product.name}{listed}({registers}, {lhs}, {rhs}, 1);")
+    w.line("pal::wgmma_commit();")
+    scope.flight.append(target.name)
+    for atom in (left, right):
+        entry = scope.entry(atom)
+        if isinstance(entry, Shared):
+            scope.sites.read.add(entry.root)
+
+
+def _registers(target: Accumulator, tile: int, column: int, count: int) -> str:
+    name = f"{target.name}[{tile}]"
+    if count == target.type.shape[1]:
+        return name
+    kind = "int" if target.type.dtype == dtypes.INT32 else "float"
+    return f"*({kind}(*)[{count // 2}])&{name}[{column // 2}]"
+
+
+def _described(matrix: Matrix) -> str:
+    operand = matrix.operand
+    return f"pal::descriptor({matrix.base}, {operand.leading}, {operand.stride}, {operand.mode})"
+
+
+def _moved(name: str, step: int) -> str:
+    """A descriptor whose start is so many bytes further: the address counts 16 bytes."""
+    return f"{name} + {step // 16}" if step else name
+
+
+def _left_step(a: Matrix, depth: int, row: int) -> int:
+    layout = a.operand.layout
+    if a.operand.transposed:
+        return a.operand.step(depth) + row // layout.span * layout.block_bytes
+    return a.operand.step(depth) + row * layout.swizzle
+
+
+def _across(b: Matrix, column: int) -> int:
+    """Bytes from the start of the right operand to a column, `[k, n]`."""
+    layout = b.operand.layout
+    if not b.operand.transposed:
+        return column * layout.swizzle
+    if column % layout.span:
+        raise Refused("a product of more than 256 columns whose parts do not begin at swizzled rows")
+    return column // layout.span * layout.block_bytes
+
+
+# The left operand in registers.
+
+
+def _packed(scope: Scope, left: Atom) -> str:
+    """The elements of a left operand, 32 bits in each register; nothing is in flight while they are written."""
+    wanted = left_layout(left.type)  # type: ignore[arg-type]
+    value = scope.materialised(left, wanted, "operand")
+    each = 4 // left.type.dtype.itemsize
+    if scope.flight or scope.before:
+        scope.wait_products(0)
+    name = scope.w.fresh(f"{value.name}_packed")
+    count = wanted.count // each
+    scope.w.line(f"u32 {name}[{count}];")
+    kind = narrow(left.type.dtype)
+    if each == 2 and kind in ("bf16", "f16"):
+        text = f"pal::pack_{kind}({value.name}[2 * r], {value.name}[2 * r + 1])"
+    elif each == 1:
+        text = f"pal::bits_of({value.name}[r])"
+    else:
+        raise Refused("a left operand of 8 bits in registers is not compiled for Hopper yet")
+    scope.w.line(f"PAL_UNROLL for (int r = 0; r < {count}; ++r) {name}[r] = {text};")
+    scope.w.line(f"pal::keep({name});")
+    return name
+
+
+def _left_pieces(name: str | None, left: Atom, depth: int, row: int) -> str:
+    """Four registers: those of 32 bytes of each of 64 rows."""
+    per_tile = left.type.shape[1] * left.type.dtype.itemsize // 8  # type: ignore[union-attr]
+    first = row // ROWS * per_tile + depth * left.type.dtype.itemsize // 8
+    return ", ".join(f"{name}[{first + n}]" for n in range(4))
+
+
+# Accumulators.
+
+
+def _wait(scope: Scope, eqn: Eqn) -> None:
+    scope.wait_products(eqn.params["n"])
+
+
+def _load(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
+    acc = scope.entry(eqn.inputs[0])
+    if not isinstance(acc, Accumulator):
+        raise Refused("this is loaded as an accumulator only")
+    pending = eqn.params["wait_n"]
+    if pending is not None and (scope.flight or scope.before):
+        scope.wait_products(pending)
+    first_row, rows, first_column, columns = _part(acc, eqn.params["transforms"])
+    (out,) = eqn.outputs
+    own = left_layout(ArrayType((rows, columns), dtypes.BFLOAT16))
+    target = scope.declare(out.hint or "part", own, out.type.dtype)
+    tile = columns // 2
+    row = f"{first_row // ROWS} + r / {tile}" if rows > ROWS else str(first_row // ROWS)
+    register = "r" if rows == ROWS else f"r % {tile}"
+    column = added(register, str(first_column // 2))
+    return [scope.fill(target, lambda r: f"{acc.name}[{row}][{column}]")]
+
+
+def _store(scope: Scope, eqn: Eqn) -> None:
+    acc, value = eqn.inputs
+    target = scope.entry(acc)
+    if not isinstance(target, Accumulator):
+        raise Refused("this is stored to as an accumulator only")
+    if target.name in scope.flight or scope.before:
+        scope.wait_products(0)
+    layout = left_layout(ArrayType(target.type.shape, dtypes.BFLOAT16))
+    x = scope.array(value, layout)
+    tile, tiles = target.tile, target.type.shape[0] // ROWS
+    scope.w.line(
+        f"PAL_UNROLL for (int r = 0; r < {tiles * tile}; ++r) "
+        f"{target.name}[r / {tile}][r % {tile}] = {scope.element(x, 'r', layout)};"
+    )
+
+
+def _set_registers(scope: Scope, eqn: Eqn) -> None:
+    """It stands at the start of the role: once, where all its warps are together."""
+    wanted = eqn.params["count"], eqn.params["action"]
+    if scope.registers not in (None, wanted):
+        raise PalladioValueError(
+            "threads that run one program set their registers once",
+            argument="set_max_registers",
+            expected=f"{scope.registers[0]} as before",  # type: ignore[index]
+            got=wanted[0],
+        )
+    scope.registers = wanted
+
+
+def _cast(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
+    (x,), (out,) = eqn.inputs, eqn.outputs
+    if not eqn.outputs[0].type.shape:
+        return [scope.entry(x)]
+    return [scope.array(x, scope.layout(out))]
+
+
+RULES: dict[str, Rule] = {
+    "wgmma": _wgmma,
+    "wgmma_wait": _wait,
+    "accumulator_load": _load,
+    "accumulator_store": _store,
+    "set_max_registers": _set_registers,
+    "layout_cast": _cast,
+}

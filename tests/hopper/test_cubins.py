@@ -1,0 +1,94 @@
+"""Machine code of the library's kernels: no spill, no product that waits for another, the instructions that were meant.
+
+Nothing here needs a GPU: NVRTC compiles for sm_90a anywhere.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+
+import numpy as np
+import pytest
+
+from palladio.hopper.compile import Cubin, compiled
+from palladio.hopper.inspect import disassembled, instructions
+from palladio.library import hopper
+from palladio.types.types import ShapeDtypeStruct
+from tests.hopper.kernels import BF16, lowered
+
+
+def bf16(*shape: int) -> ShapeDtypeStruct:
+    return ShapeDtypeStruct(shape, BF16)
+
+
+def sizes(groups: int) -> ShapeDtypeStruct:
+    return ShapeDtypeStruct((groups,), np.int32)
+
+
+CLUSTERED = hopper.MatmulConfig(cluster="m")
+KERNELS = {
+    "matmul": lambda: lowered(hopper.matmul, bf16(8192, 8192), bf16(8192, 8192)),
+    "clustered": lambda: lowered(
+        lambda x, y: hopper.matmul(x, y, config=CLUSTERED), bf16(8192, 8192), bf16(8192, 8192)
+    ),
+    "gmm": lambda: lowered(
+        lambda lhs, rhs, sizes: hopper.gmm(lhs, rhs, sizes, BF16), bf16(4096, 6144), bf16(64, 6144, 4096), sizes(64)
+    ),
+    "tgmm": lambda: lowered(hopper.tgmm, bf16(4096, 4096), bf16(4096, 4096), sizes(8)),
+    "attention": lambda: lowered(hopper.attention, *(bf16(16, 4096, 128) for _ in range(3))),
+}
+
+
+@cache
+def cubin(name: str) -> Cubin:
+    return compiled(KERNELS[name]())
+
+
+@cache
+def counts(name: str) -> Counter[str]:
+    return instructions(disassembled(cubin(name).code))
+
+
+def matching(name: str, start: str) -> int:
+    return sum(count for instruction, count in counts(name).items() if instruction.startswith(start))
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_no_register_goes_to_memory(name: str) -> None:
+    found = cubin(name)
+    assert (found.spills, found.stack) == (0, 0)
+    assert matching(name, "LDL") + matching(name, "STL") == 0
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_compiler_warns_of_nothing(name: str) -> None:
+    # Serialised products are C7511 to C7515, an injected wait is C7517, an ignored setmaxnreg C7508.
+    assert cubin(name).warnings == ()
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_registers_are_those_that_three_warpgroups_may_begin_with(name: str) -> None:
+    assert cubin(name).registers == 168
+    assert matching(name, "USETMAXREG") >= 2
+
+
+@pytest.mark.parametrize("name", ["matmul", "clustered", "gmm"])
+def test_a_step_is_four_products(name: str) -> None:
+    assert matching(name, "HGMMA") == 4
+    assert matching(name, "WARPGROUP.ARRIVE") == 1
+
+
+def test_the_copies_of_a_step_are_one_of_x_and_four_of_y() -> None:
+    assert matching("matmul", "UTMALDG.2D") == 5
+    assert matching("matmul", "UTMASTG.2D") == 4
+    assert matching("matmul", "STSM.16") == 16
+
+
+def test_blocks_of_a_cluster_load_for_each_other() -> None:
+    assert counts("clustered")["UTMALDG.2D.MULTICAST"] == 4
+    assert counts("clustered")["UTMALDG.2D"] == 1
+
+
+def test_one_thread_starts_the_copies_without_a_vote() -> None:
+    assert matching("matmul", "VOTE") == 0

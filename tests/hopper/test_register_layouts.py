@@ -1,0 +1,123 @@
+"""Register layouts against the formulas of the PTX ISA."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from palladio.hopper.layouts import registers
+from palladio.hopper.layouts.registers import Layout
+
+T = np.arange(128)
+WARP, LANE = T // 32, T % 32
+
+
+def evaluated(layout: Layout, axis: int) -> np.ndarray:
+    """What the C expressions of coordinates give: [thread, register]."""
+    text = layout.coordinate(axis, "r", "t").replace("/", "//")
+    return np.array([[eval(text, {"t": t, "r": r}) for r in range(layout.count)] for t in range(128)])
+
+
+@pytest.mark.parametrize("columns", [8, 64, 256])
+def test_an_accumulator_is_the_fragment_d_of_the_isa(columns: int) -> None:
+    # "Register Fragments for wgmma.mma_async.m64nNk16", matrix D: row and column of d_i in a warp's 16 rows.
+    layout = registers.wgmma(64, columns)
+    i = np.arange(columns // 2)
+    row = WARP[:, None] * 16 + LANE[:, None] // 4 + 8 * (i // 2 % 2)
+    column = i // 4 * 8 + LANE[:, None] % 4 * 2 + i % 2
+    assert layout.count == columns // 2
+    assert np.array_equal(layout.elements(), np.stack(np.broadcast_arrays(row, column), -1))
+
+
+def test_a_left_operand_of_16_bits_is_the_fragment_a_of_the_isa() -> None:
+    # Matrix A: a_0 … a_7, two in each of four registers.
+    elements = registers.wgmma(64, 16).elements()
+    i = np.arange(8)
+    row = WARP[:, None] * 16 + LANE[:, None] // 4 + 8 * (i // 2 % 2)
+    column = LANE[:, None] % 4 * 2 + i % 2 + 8 * (i // 4)
+    assert np.array_equal(elements, np.stack(np.broadcast_arrays(row, column), -1))
+
+
+def test_a_left_operand_of_8_bits_is_the_fragment_a_of_the_isa() -> None:
+    # "Register Fragments for wgmma.mma_async.m64nNk32": a_0 … a_15, four in each of four registers.
+    elements = registers.wgmma_left_8bit(64, 32).elements()
+    i = np.arange(16)
+    row = WARP[:, None] * 16 + LANE[:, None] // 4 + 8 * (i // 4 % 2)
+    column = LANE[:, None] % 4 * 4 + i % 4 + 16 * (i // 8)
+    assert np.array_equal(elements, np.stack(np.broadcast_arrays(row, column), -1))
+
+
+def test_a_left_operand_of_32_bits_is_the_fragment_a_of_the_isa() -> None:
+    # "Register Fragments for wgmma.mma_async.m64nNk8": a_0 … a_3.
+    elements = registers.wgmma_left_32bit(64, 8).elements()
+    i = np.arange(4)
+    row = WARP[:, None] * 16 + LANE[:, None] // 4 + 8 * (i % 2)
+    column = LANE[:, None] % 4 + 4 * (i // 2)
+    assert np.array_equal(elements, np.stack(np.broadcast_arrays(row, column), -1))
+
+
+ALL = [
+    registers.wgmma(64, 32),
+    registers.wgmma(128, 16),
+    registers.wgmma_left_8bit(64, 64),
+    registers.wgmma_left_32bit(64, 16),
+    registers.warp((70,)),
+    registers.warp((3, 40)),
+    registers.strided((64, 32)),
+    registers.strided((5, 7, 12), 4),
+    registers.strided((3,)),
+    registers.wgmma(64, 32).reduced([1]),
+    registers.wgmma(128, 32).reduced([0]),
+    registers.strided((8, 6)).reduced([0], keep=True),
+]
+
+
+@pytest.mark.parametrize("layout", ALL, ids=str)
+def test_every_element_has_a_register(layout: Layout) -> None:
+    elements = layout.elements().reshape(-1, len(layout.shape))
+    inside = elements[(elements < layout.shape).all(1)]
+    assert len(np.unique(inside, axis=0)) == np.prod(layout.shape)
+
+
+@pytest.mark.parametrize("layout", ALL, ids=str)
+def test_the_c_expressions_say_the_same(layout: Layout) -> None:
+    for axis in range(len(layout.shape)):
+        assert np.array_equal(evaluated(layout, axis), layout.elements()[:, :, axis])
+
+
+@pytest.mark.parametrize("layout", ALL, ids=str)
+def test_the_guard_tells_elements_from_nothing(layout: Layout) -> None:
+    text = layout.guard("r", "t")
+    inside = (layout.elements() < layout.shape).all(-1)
+    for t, r in ((0, 0), (127, layout.count - 1), (77, layout.count // 2)):
+        said = True if text is None else eval(text.replace("/", "//").replace("&&", "and"), {"t": t, "r": r})
+        assert said == inside[t, r]
+
+
+@pytest.mark.parametrize("axes", [[0], [1]])
+@pytest.mark.parametrize("layout", [registers.wgmma(128, 24), registers.strided((20, 12), 4)], ids=str)
+def test_a_reduction_stays_where_its_terms_are(layout: Layout, axes: list[int]) -> None:
+    reduced = layout.reduced(axes)
+    text = layout.projected(axes, "r").replace("/", "//")
+    kept = [axis for axis in range(2) if axis not in axes]
+    for r in range(layout.count):
+        target = eval(text, {"r": r})
+        assert np.array_equal(reduced.elements()[:, target], layout.elements()[:, r][:, kept])
+
+
+def test_threads_that_hold_the_same_choose_a_first_one() -> None:
+    layout = registers.wgmma(64, 8).reduced([1])
+    text = layout.first_holder("t")
+    first = [t for t in range(128) if eval(text.replace("/", "//"), {"t": t})]
+    assert sorted(layout.elements()[first].reshape(-1)) == list(range(64))
+
+
+def test_neighbours_along_the_last_axis_are_vectors() -> None:
+    assert registers.wgmma(64, 8).vector() == 2
+    assert registers.strided((4, 64), 4).vector() == 4
+    assert registers.warp((64,)).vector() == 1
+
+
+def test_layouts_are_compared_by_what_they_do() -> None:
+    assert registers.strided((128,)).same(registers.strided((128,), 1))
+    assert not registers.strided((64, 32)).same(registers.wgmma(64, 32))
