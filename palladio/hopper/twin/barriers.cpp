@@ -7,6 +7,8 @@ namespace twin {
 // ---- bar.sync and bar.arrive ---------------------------------------------------------------------------------------
 
 struct NamedArrival {
+  int id;
+  u32 threads;
   u64 generation;
 };
 
@@ -16,9 +18,13 @@ static NamedArrival arrive_named(int id, u32 threads) {
   if (!threads || threads % LANES || threads > self->block->threads)
     fail("barrier %d is for %u threads; it takes whole warps, at most the %u threads of the block", id, threads,
          self->block->threads);
-  NamedArrival mine{};
+  NamedArrival mine{id, threads, 0};
   NamedBarrier* barrier = &self->block->named[id];
   meet(mine, [=](NamedArrival** lanes) {
+    for (u32 lane = 0; lane < LANES; ++lane)
+      if (lanes[lane]->id != id || lanes[lane]->threads != threads)
+        fail("the lanes of a warp name different barriers: %d for %u threads and %d for %u", lanes[lane]->id,
+             lanes[lane]->threads, id, threads);
     if (barrier->arrived && barrier->expected != threads)
       fail("barrier %d is for %u threads here, but others wait at it for %u", id, threads, barrier->expected);
     barrier->expected = threads;

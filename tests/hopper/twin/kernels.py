@@ -81,7 +81,7 @@ def kernel(
     products: Iterable[Wgmma] = (),
     before: str = "",
 ) -> Lowered:
-    """A kernel from its body."""
+    """A kernel from its body, whose first line is line 1 of `kernel.cu`."""
     arrays: list[Array] = []
     listed: list[Any] = []
     declared: list[str] = []
@@ -103,9 +103,10 @@ def kernel(
             arrays.append(Array(each.role, counts[each.role], each.shape, dtype))
             counts[each.role] += 1
     text = (
-        f'#include "palladio.cuh"\n#line 1 "kernel.cu"\n{before}\n'
+        f'#include "palladio.cuh"\n{before}\n'
         f"PAL_KERNEL void PAL_BOUNDS({threads}) PAL_CLUSTER({cluster}) "
-        f"k({', '.join(declared)}) {{\n{body}\n}}\n"
+        f"k({', '.join(declared)}) {{\n"
+        f'#line 1 "kernel.cu"\n{body.lstrip(chr(10))}\n}}\n'
     )
     return Lowered("k", text, tuple(products), tuple(listed), tuple(arrays), grid, cluster, threads, shared)
 

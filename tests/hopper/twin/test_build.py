@@ -44,7 +44,7 @@ def test_a_text_that_does_not_compile_shows_the_message_of_the_compiler() -> Non
         build.kernel(changed(IDENTITY, "pal::load_global", "pal::no_such_thing"))
     first, *rest = str(caught.value).splitlines()
     assert first == "g++ does not compile the text of k:"
-    assert any(line.startswith("kernel.cu:3:") and "'no_such_thing' is not a member of 'pal'" in line for line in rest)
+    assert any(line.startswith("kernel.cu:1:") and "'no_such_thing' is not a member of 'pal'" in line for line in rest)
 
 
 def test_a_missing_compiler_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,250 @@
+"""Collectives of a warp, from the PTX ISA: "shfl.sync", "vote.sync", "redux.sync", "elect.sync", "stmatrix"."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from palladio.hopper.twin.run import SCHEDULES, Schedule
+from tests.hopper.twin.kernels import array, changed, failure, kernel, output, outputs
+
+EVERY = pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda each: f"{each.completion}{each.seed}")
+
+EXCHANGES = kernel(
+    """
+  const u32 thread = pal::thread_index();
+  const int v = x[thread];
+  int* to = y + 12 * thread;
+  to[0] = pal::shuffle(v, 5);
+  to[1] = pal::shuffle(v, (int)(thread + 3));
+  to[2] = pal::shuffle_xor(v, 9);
+  to[3] = pal::shuffle_up(v, 4);
+  to[4] = (int)pal::ballot(v % 3 == 0);
+  to[5] = pal::warp_sum(v);
+  to[6] = (int)pal::warp_sum((u32)v);
+  to[7] = pal::uniform(v);
+  to[8] = pal::elect();
+  to[9] = (int)(pal::shuffle((u64)v << 32 | 7, 6) >> 32);
+  to[10] = (int)pal::shuffle_xor((float)v, 1);
+  pal::sync_warp();
+  to[11] = pal::elect();
+    """,
+    [array("x", np.int32, 64), output("y", np.int32, 64, 12)],
+    threads=64,
+)
+
+
+@EVERY
+def test_every_lane_gets_the_value_of_the_right_one(schedule: Schedule) -> None:
+    x = np.random.default_rng(0).integers(-1000, 1000, 64).astype(np.int32)
+    y = outputs(EXCHANGES, x, schedule=schedule).reshape(2, 32, 12)
+    lane = np.arange(32)
+    for warp in range(2):
+        v, got = x[32 * warp :][:32], y[warp]
+        np.testing.assert_array_equal(got[:, 0], v[5])
+        np.testing.assert_array_equal(got[:, 1], v[(lane + 3) % 32])
+        np.testing.assert_array_equal(got[:, 2], v[lane ^ 9])
+        np.testing.assert_array_equal(got[:, 3], np.where(lane < 4, v, v[(lane - 4) % 32]))
+        np.testing.assert_array_equal(got[:, 4].view(np.uint32), sum(1 << k for k in range(32) if v[k] % 3 == 0))
+        np.testing.assert_array_equal(got[:, 5], v.sum())
+        np.testing.assert_array_equal(got[:, 6], v.sum())
+        np.testing.assert_array_equal(got[:, 7], v[0])
+        np.testing.assert_array_equal(got[:, 9], v[6])
+        np.testing.assert_array_equal(got[:, 10], v[lane ^ 1])
+        assert got[:, 8].sum() == 1
+        np.testing.assert_array_equal(got[:, 8], got[:, 11])
+
+
+def test_the_elected_lane_differs_between_schedules() -> None:
+    x = np.zeros(64, np.int32)
+    lanes = {int(outputs(EXCHANGES, x, schedule=each).reshape(2, 32, 12)[0, :, 8].argmax()) for each in SCHEDULES}
+    assert {0, 31} <= lanes
+
+
+@pytest.mark.parametrize(
+    "collective",
+    [
+        "pal::sync_warp()",
+        "pal::sync_block()",
+        "pal::sync_named(1, 64)",
+        "pal::sync_cluster()",
+        "pal::elect()",
+        "pal::shuffle(v, 1)",
+        "pal::warp_sum(v)",
+        "pal::ballot(v)",
+        "pal::registers_decrease<24>()",
+        "pal::stmatrix2(pal::shared_base() + 16 * (thread % 16), 0, 0)",
+    ],
+)
+def test_lanes_that_diverge_at_a_collective_are_told(collective: str) -> None:
+    diverging = kernel(
+        f"""
+  const u32 thread = pal::thread_index();
+  const int v = x[thread];
+  if (v) {collective};
+  else {collective};
+        """,
+        [array("x", np.int32, 64), output("y", np.int32, 1)],
+        threads=64,
+    )
+    outputs(diverging, np.ones(64, np.int32))
+    mixed = np.ones(64, np.int32)
+    mixed[40] = 0
+    says = failure(diverging, mixed)
+    assert says.startswith("kernel.cu:4: block 0, warp 1, lane 8, ")
+    assert "the lanes of a warp must execute this instruction together, but lane 0 is at " in says
+    assert says.endswith("(kernel.cu:3)")
+
+
+def test_a_lane_that_ends_before_a_collective_is_told() -> None:
+    ending = kernel("if (pal::thread_index() != 3) pal::sync_warp();", [output("y", np.int32, 1)], threads=32)
+    assert "the thread ends while lane 0 of its warp waits at bar.warp.sync (kernel.cu:1)" in failure(ending)
+
+
+def test_a_lane_that_waits_elsewhere_while_others_meet_is_a_deadlock() -> None:
+    waiting = kernel(
+        """
+  const u32 barrier = pal::shared_base();
+  if (pal::thread_index() == 3) {
+    pal::barrier_init(barrier, 1);
+    pal::wait(barrier, 0);
+  }
+  if (pal::elect()) pal::arrive(barrier);
+        """,
+        [output("y", np.int32, 1)],
+        threads=32,
+    )
+    says = failure(waiting)
+    assert (
+        "31 threads of warps 0 of block 0 at kernel.cu:6, elect.sync, for elect.sync, met by 31 of the warp's" in says
+    )
+
+
+# ---- stmatrix ------------------------------------------------------------------------------------------------------
+
+MATRICES = kernel(
+    """
+  const u32 lane = pal::thread_index(), base = pal::shared_base();
+  u32 v[4];
+  for (int i = 0; i < 4; ++i) v[i] = values[4 * lane + i];
+  pal::stmatrix4(base + rows[lane], v[0], v[1], v[2], v[3]);
+  pal::stmatrix2(base + 1024 + rows[lane % 16], v[0], v[1]);
+  pal::sync_warp();
+  for (u32 k = 4 * lane; k < 2048; k += 128) pal::store_global((u32*)(y + k), pal::load_shared<u32>(base + k));
+    """,
+    [array("values", np.uint32, 32, 4), array("rows", np.uint32, 32), output("y", np.uint8, 2048)],
+    threads=32,
+    shared=2048,
+)
+
+
+@EVERY
+def test_stmatrix_stores_the_rows_that_the_lanes_name(schedule: Schedule) -> None:
+    # "stmatrix": lane 4r + c holds elements 2c and 2c + 1 of row r of each matrix; lane 8i + r names row r of matrix i.
+    matrices = np.random.default_rng(1).integers(0, 1 << 16, (4, 8, 8)).astype(np.uint16)
+    values = np.empty((32, 4), np.uint32)
+    for lane in range(32):
+        for i in range(4):
+            low, high = matrices[i, lane // 4, 2 * (lane % 4) :][:2]
+            values[lane, i] = int(low) | (int(high) << 16)
+    rows = 16 * np.random.default_rng(2).permutation(32).astype(np.uint32)
+    y = outputs(MATRICES, values, rows, schedule=schedule)
+    want = np.full(2048, 0xFF, np.uint8)
+    for n, start in enumerate(rows):
+        want[start : start + 16] = matrices[n // 8, n % 8].view(np.uint8)
+        if n < 16:
+            want[1024 + start :][:16] = matrices[n // 8, n % 8].view(np.uint8)
+    np.testing.assert_array_equal(y, want)
+
+
+def test_rows_of_a_matrix_begin_at_multiples_of_16_bytes() -> None:
+    rows = 16 * np.arange(32, dtype=np.uint32)
+    rows[9] += 8
+    assert "stmatrix.x4: address 0x498 must be a multiple of 16" in failure(
+        MATRICES, np.zeros((32, 4), np.uint32), rows
+    )
+
+
+# ---- Numbers -------------------------------------------------------------------------------------------------------
+
+BF16, F16 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)
+NUMBERS = kernel(
+    """
+  for (u32 k = pal::thread_index(); k < 65536; k += 1024) {
+    bf16[k] = pal::bits_of(pal::float_bf16((u16)k));
+    f16[k] = pal::bits_of(pal::float_f16((u16)k));
+    to_bf16[k] = pal::bits_bf16(x[k]);
+    to_f16[k] = pal::bits_f16(x[k]);
+    pairs[2 * k] = pal::pack_bf16(x[k], 1.0f);
+    pairs[2 * k + 1] = pal::pack_f16(1.0f, pal::float_of(pal::bits_of(x[k])));
+  }
+    """,
+    [
+        array("x", np.float32, 65536),
+        output("bf16", np.uint32, 65536),
+        output("f16", np.uint32, 65536),
+        output("to_bf16", BF16, 65536),
+        output("to_f16", F16, 65536),
+        output("pairs", np.uint32, 131072),
+    ],
+    threads=1024,
+)
+
+
+def hard_numbers() -> np.ndarray:
+    """Every float16 and its neighbours half-way, infinities and NaN, and random bits."""
+    every = np.arange(1 << 15, dtype=np.uint16).view(F16).astype(np.float32)
+    halves = (every.view(np.uint32) + np.uint32(1 << 12)).view(np.float32)
+    random = np.random.default_rng(3).integers(0, 1 << 32, 16384, dtype=np.uint64).astype(np.uint32).view(np.float32)
+    return np.concatenate([halves, every[::2], random])
+
+
+def same(got: np.ndarray, want: np.ndarray) -> None:
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+    np.testing.assert_array_equal(got[~np.isnan(want)], want[~np.isnan(want)])
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered in cast")
+@pytest.mark.filterwarnings("ignore:invalid value encountered in cast")
+def test_conversions_round_to_nearest_even() -> None:
+    x = hard_numbers()
+    bf16, f16, to_bf16, to_f16, pairs = outputs(NUMBERS, x)
+    every = np.arange(65536, dtype=np.uint16)
+    same(bf16.view(np.float32), every.view(BF16).astype(np.float32))
+    same(f16.view(np.float32), every.view(F16).astype(np.float32))
+    same(to_bf16.astype(np.float32), x.astype(BF16).astype(np.float32))
+    same(to_f16.astype(np.float32), x.astype(F16).astype(np.float32))
+    one = {BF16: 0x3F80, F16: 0x3C00}
+    np.testing.assert_array_equal(pairs[::2], to_bf16.view(np.uint16) | np.uint32(one[BF16] << 16))
+    np.testing.assert_array_equal(pairs[1::2], to_f16.view(np.uint16).astype(np.uint32) << 16 | one[F16])
+
+
+def test_maximum_and_minimum_keep_nan() -> None:
+    extremes = kernel(
+        """
+  const u32 k = pal::thread_index();
+  y[2 * k] = pal::maximum(a[k], b[k]), y[2 * k + 1] = pal::minimum(a[k], b[k]);
+  z[2 * k] = pal::maximum((double)a[k], (double)b[k]), z[2 * k + 1] = pal::minimum((double)a[k], (double)b[k]);
+        """,
+        [
+            *(array(name, np.float32, 32) for name in "ab"),
+            output("y", np.float32, 32, 2),
+            output("z", np.float64, 32, 2),
+        ],
+        threads=32,
+    )
+    some = np.array([0.0, -0.0, 1.5, -2.0, np.inf, -np.inf, np.nan, 3.0], np.float32)
+    a, b = np.repeat(some, 4), np.tile(some, 4)
+    for got in outputs(extremes, a, b):
+        np.testing.assert_array_equal(got[:, 0], np.maximum(a, b))
+        np.testing.assert_array_equal(got[:, 1], np.minimum(a, b))
+
+
+def test_a_shuffle_is_not_a_shuffle_of_another_line() -> None:
+    # Two collectives on one line are two places.
+    same_line = changed(EXCHANGES, "pal::sync_warp();", "if (v) pal::elect(); else pal::elect();")
+    x = np.ones(64, np.int32)
+    outputs(same_line, x)
+    x[3] = 0
+    assert "must execute this instruction together" in failure(same_line, x)
