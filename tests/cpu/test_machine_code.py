@@ -102,6 +102,36 @@ def test_zero_keeps_nothing(tmp_path, monkeypatch):
     assert MachineCode(TEXT, KERNEL).compiled_here
 
 
+GROWTH = """
+import gc
+from palladio.cpu.runtime.machine_code import KERNEL, MachineCode
+
+def kilobytes():
+    gc.collect()
+    with open("/proc/self/statm") as status:
+        return int(status.read().split()[1]) * 4
+
+def compile(first, count):
+    for number in range(first, first + count):
+        text = TEXT.replace("%sum = add", f"%more = add i64 %first, {number}\\n  %sum = add")
+        code = MachineCode(text, KERNEL)
+        assert code.call(None, None, None, 20, 22) == 42
+
+compile(0, 30)
+before = kilobytes()
+compile(30, 120)
+print((kilobytes() - before) / 120)
+"""
+
+
+def test_what_llvm_makes_on_the_way_is_given_back(monkeypatch):
+    """A pass manager that llvmlite does not free would be some 50 KiB for each kernel."""
+    monkeypatch.setenv("PALLADIO_CACHE", "0")
+    command = [sys.executable, "-c", f"TEXT = {TEXT!r}\n{GROWTH}"]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    assert float(found.stdout) < 10, found.stdout
+
+
 PROGRAM = """
 import numpy as np
 from palladio.library import matmul
