@@ -38,6 +38,7 @@ def to_numpy(value: Any, argument: str) -> np.ndarray[Any, Any] | np.generic:
     """
     kind = dtypes.of_scalar(value)
     if isinstance(value, np.ndarray):
+        _refuse_mask(value, argument)
         array = np.asarray(value)  # a matrix or a memory map is an array here
     elif kind is not None:
         array = _from_scalar(value, kind[0], argument)
@@ -86,6 +87,24 @@ def all_to_numpy(leaves: Sequence[Any], tree: Any, root: str) -> list[Any]:
     return values
 
 
+def refuse_numbers(args: Sequence[Any], root: str) -> None:
+    """Refuse lists of plain numbers where arrays are meant: a list is a tree, so each number would be an array.
+
+    Raises:
+        PalladioTypeError: for an argument that is a list, or lists in a list, of numbers alone.
+    """
+    for position, value in enumerate(args):
+        if isinstance(value, list):
+            leaves, _ = trees.flatten(value)
+            if leaves and all(isinstance(leaf, (bool, int, float)) for leaf in leaves):
+                raise PalladioTypeError(
+                    "a list of numbers is not an array",
+                    argument=f"{root}[{position}]",
+                    got=f"{value!r:.60}",
+                    hint="np.array(values, dtype) makes one of it",
+                )
+
+
 def described(leaf: Any, argument: str) -> ArrayType:
     """The type of an array or scalar, or of what a `ShapeDtypeStruct` stands for."""
     if isinstance(leaf, ShapeDtypeStruct):
@@ -94,6 +113,17 @@ def described(leaf: Any, argument: str) -> ArrayType:
         return leaf.palladio_type
     array = to_numpy(leaf, argument)
     return ArrayType(array.shape, array.dtype)
+
+
+def _refuse_mask(array: np.ndarray[Any, Any], argument: str) -> None:
+    """Refuse a masked array of which elements are masked: kernels would compute with what is behind the mask."""
+    if type(array) is not np.ndarray and isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
+        raise PalladioValueError(
+            "the mask of the array would be lost",
+            argument=argument,
+            got=f"a masked array with {int(np.ma.count_masked(array))} masked elements",
+            hint="array.filled(value) puts a value in their place",
+        )
 
 
 def _from_scalar(value: Any, dtype: dtypes.DType, argument: str) -> np.ndarray[Any, Any]:

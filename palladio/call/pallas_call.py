@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from palladio.array import convert
-from palladio.array.foreign import all_to_numpy, common_library, described, from_numpy, to_numpy
+from palladio.array.foreign import all_to_numpy, common_library, described, from_numpy, refuse_numbers, to_numpy
 from palladio.base import trees
 from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
@@ -208,6 +208,7 @@ class PallasCall:
         leaves: Sequence[Any] = args
         structure: Hashable = len(args)  # stands for a row of leaves: it has a hash at once
         if not {*map(type, args)} <= _ARRAY:
+            refuse_numbers(args, "args")
             leaves, found = trees.flatten(args)
             structure = structure if found == trees.row(len(args)) else found
         sizes = [size for size in self.grid.sizes if not isinstance(size, int)]

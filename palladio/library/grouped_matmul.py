@@ -156,8 +156,8 @@ def gmm(
         lhs, rhs = zeros((m, 1), dtype, lhs), zeros((groups, 1, n), dtype, rhs)
         return gmm(lhs, rhs, sizes, dtype, tile, offset, existing_out, interpret=interpret)
     problem = _Problem(m, k, n, groups, tile, dtype, sum_dtype(lhs, rhs), existing_out is not None)
-    inputs = (lhs, rhs) if existing_out is None else (lhs, rhs, existing_out)
-    return _gmm(problem, transpose_rhs, require_interpret(interpret))(sizes, offset, *inputs)
+    product = _gmm(problem, transpose_rhs, require_interpret(interpret))
+    return product(sizes, offset, lhs=lhs, rhs=rhs, existing_out=existing_out)
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,8 @@ class _Problem:
 def _gmm(problem: _Problem, transpose: bool, interpret: Any) -> Any:
     """The product with all that goes before it as one program, a function of sizes, offset and arrays."""
 
-    def product(sizes: Array, offset: Array, lhs: Array, rhs: Array, *existing: Array) -> Array:
+    def product(sizes: Array, offset: Array, *, lhs: Array, rhs: Array, existing_out: Array | None) -> Array:
+        existing = () if existing_out is None else (existing_out,)
         # Rows before and behind the groups of rhs make two more groups, number 0 and groups + 1, whose product is zero.
         metadata, steps = make_group_metadata(
             group_sizes=_with_rest(sizes, offset, problem.groups, problem.m),
@@ -324,8 +325,8 @@ def tgmm(
         lhs, rhs = zeros((k, 1), dtype, lhs), zeros((1, n), dtype, rhs)
         return tgmm(lhs, rhs, sizes, dtype, tile, offset, groups, existing_out, interpret)
     problem = _Problem(m, k, n, groups, tile, dtype, sum_dtype(lhs, rhs), existing_out is not None)
-    inputs = (lhs, rhs) if existing_out is None else (lhs, rhs, existing_out)
-    return _tgmm(problem, require_interpret(interpret))(sizes, offset, *inputs)
+    product = _tgmm(problem, require_interpret(interpret))
+    return product(sizes, offset, lhs=lhs, rhs=rhs, existing_out=existing_out)
 
 
 def _group_count(num_actual_groups: int | None, total: int, group_offset: Array | None) -> int:
@@ -348,7 +349,8 @@ def _group_count(num_actual_groups: int | None, total: int, group_offset: Array 
 def _tgmm(problem: _Problem, interpret: Any) -> Any:
     """The product with all that goes before it as one program, a function of sizes, offset and arrays."""
 
-    def product(sizes: Array, offset: Array, lhs: Array, rhs: Array, *existing: Array) -> Array:
+    def product(sizes: Array, offset: Array, *, lhs: Array, rhs: Array, existing_out: Array | None) -> Array:
+        existing = () if existing_out is None else (existing_out,)
         metadata, steps = make_group_metadata(
             group_sizes=sizes,
             m=problem.m,

@@ -61,15 +61,15 @@ LISTED = "bool, int8-64, uint8-64, float16, bfloat16, float32, float64, float8_e
 
 
 def canonical(dtype: DTypeLike) -> DType:
-    """The Palladio dtype that `dtype` names. Python's `int` and `float` mean `int32` and `float32`.
+    """The Palladio dtype that `dtype` names. Python's `int` and `float` mean `int64` and `float64`, as in NumPy.
 
     Raises:
         PalladioTypeError: for a dtype that is not one of the fifteen.
     """
     if dtype is int:
-        return INT32
+        return INT64
     if dtype is float:
-        return FLOAT32
+        return FLOAT64
     if dtype is bool:
         return BOOL
     if type(dtype).__module__ == "torch":

@@ -74,8 +74,7 @@ def test_the_library_and_the_demo_use_only_public_modules() -> None:
 
 def test_no_package_has_an_import_cycle() -> None:
     edges = {
-        module.name: {target for _, target in imports(module) if _same_package(module, target)}
-        for module in modules()
+        module.name: {target for _, target in imports(module) if _same_package(module, target)} for module in modules()
     }
     try:
         graphlib.TopologicalSorter(edges).prepare()

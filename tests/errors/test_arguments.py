@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import palladio as pl
+import palladio.gpu as plgpu
 import palladio.numpy as jnp
 from palladio.library import gmm
 from tests.errors.shown import OUT, N, X, copy, shows
@@ -181,7 +182,7 @@ def test_a_tensor_that_requires_its_gradient_in_the_library() -> None:
     with shows(
         TypeError,
         """
-        args[3] (rhs): the gradient of the tensor would be lost
+        rhs: the gradient of the tensor would be lost
           got:      a tensor with requires_grad=True
           hint:     pass tensor.detach(), or call under torch.no_grad()
           test_arguments.py:N, in test_a_tensor_that_requires_its_gradient_in_the_library
@@ -299,3 +300,67 @@ def test_keywords_and_parts_of_a_staged_function() -> None:
         """,
     ):
         step(X, X, scale="large")
+
+
+def test_a_list_of_numbers() -> None:
+    with shows(
+        TypeError,
+        """
+        args[0] (x_ref): a list of numbers is not an array
+          got:      [[1.0, 2.0], [3.0, 4.0]]
+          hint:     np.array(values, dtype) makes one of it
+          test_arguments.py:N, in test_a_list_of_numbers
+            pl.pallas_call(copy, OUT)([[1.0, 2.0], [3.0, 4.0]])
+            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+        """,
+    ):
+        pl.pallas_call(copy, OUT)([[1.0, 2.0], [3.0, 4.0]])
+
+
+def test_a_list_of_numbers_for_a_launch() -> None:
+    with shows(
+        TypeError,
+        """
+        args[0]: a list of numbers is not an array
+          got:      [1, 2]
+          hint:     np.array(values, dtype) makes one of it
+          test_arguments.py:N, in test_a_list_of_numbers_for_a_launch
+            plgpu.kernel(copy, OUT)([1, 2])
+            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+        """,
+    ):
+        plgpu.kernel(copy, OUT)([1, 2])
+
+
+def test_a_masked_array() -> None:
+    masked = np.ma.masked_array(X, mask=X == X, fill_value=0)
+    with shows(
+        ValueError,
+        """
+        args[0] (x_ref): the mask of the array would be lost
+          got:      a masked array with 128 masked elements
+          hint:     array.filled(value) puts a value in their place
+          test_arguments.py:N, in test_a_masked_array
+            pl.pallas_call(copy, OUT)(masked)
+            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+        """,
+    ):
+        pl.pallas_call(copy, OUT)(masked)
+    unmasked = np.ma.masked_array(X, mask=False)
+    assert np.array_equal(pl.pallas_call(copy, OUT)(unmasked), X)
+
+
+def test_a_tensor_elsewhere_has_the_name_that_the_library_gives_it() -> None:
+    lhs, rhs = torch.ones(2, 3, device="meta"), torch.ones(1, 3, 4)
+    with shows(
+        ValueError,
+        """
+        lhs: the tensor is not in host memory
+          got:      meta
+          hint:     tensor.cpu()
+          test_arguments.py:N, in test_a_tensor_elsewhere_has_the_name_that_the_library_gives_it
+            gmm(lhs, rhs, [2])
+            ^^^^^^^^^^^^^^^^^^
+        """,
+    ):
+        gmm(lhs, rhs, [2])

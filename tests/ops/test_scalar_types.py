@@ -83,3 +83,9 @@ def test_a_reference_is_refused() -> None:
 
     with pytest.raises(pl.PalladioTypeError, match="a reference is no value"):
         pl.pallas_call(kernel, pl.ShapeDtypeStruct((5,), np.int32))(X)
+
+
+@pytest.mark.parametrize("kind", [int, float, bool])
+def test_the_number_types_of_python_are_the_dtypes_that_numpy_makes_of_them(kind):
+    assert pl.ShapeDtypeStruct((2,), kind).dtype == np.dtype(kind)
+    assert jnp.zeros(2, kind).dtype == np.dtype(kind)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from palladio.array import convert
-from palladio.array.foreign import all_to_numpy, common_library, from_numpy, to_numpy
+from palladio.array.foreign import all_to_numpy, common_library, from_numpy, refuse_numbers, to_numpy
 from palladio.base import trees
 from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
@@ -95,6 +95,7 @@ class LaunchCall:
     def __call__(self, *args: Any) -> Any:
         """Run the programs on arrays; returns the outputs, in the structure of `out_type`."""
         with at_call():
+            refuse_numbers(args, "args")
             leaves, structure = trees.flatten(args)
             if current_trace() is not None:
                 return self._form(args, leaves)
