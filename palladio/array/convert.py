@@ -39,6 +39,28 @@ def mark_weak(value: Array, weak: bool) -> Array:
     return value
 
 
+def is_nonnegative(value: ArrayLike) -> bool:
+    """Whether the value is known, while tracing, to be an integer or bool array without negative elements.
+
+    Arithmetic that wraps around is not considered: an index that large is wrong anyway.
+    """
+    if isinstance(value, (int, np.integer, np.bool_)):
+        return bool(value >= 0)
+    if isinstance(value, np.ndarray):
+        return value.ndim == 0 and value.dtype.kind in "iub" and bool(value >= 0)
+    kind = getattr(value, "palladio_type", None)
+    if isinstance(kind, ArrayType) and (kind.dtype == dtypes.BOOL or kind.dtype.kind == "u"):
+        return True
+    return bool(getattr(value, "palladio_nonnegative", False))
+
+
+def mark_nonnegative(*values: ArrayLike) -> None:
+    """Note of traced integers that they cannot be negative, such as a grid index."""
+    for value in values:
+        if hasattr(value, "palladio_nonnegative"):
+            value.palladio_nonnegative = True
+
+
 def result_type(*values: ArrayLike) -> tuple[DType, bool]:
     """The (dtype, weak) kind in which the values meet."""
     return dtypes.promote(*((array_type(value).dtype, is_weak(value)) for value in values))

@@ -21,7 +21,7 @@ from palladio.base.calls import checked_call, did_you_mean
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
 from palladio.driver.cache import PreparedCache
 from palladio.driver.compile import load
-from palladio.driver.executors import Runner, choose
+from palladio.driver.executors import Runner, choose, requests
 from palladio.driver.fingerprint import Remembered, Unkeyable
 from palladio.trace.debug import checks_enabled
 from palladio.trace.functions import function_location, function_name, positional_names, require_function
@@ -59,7 +59,8 @@ def jit(
     Args:
         fun: takes and returns pytrees of arrays; left out, `jit` is a decorator.
         static_argnums, static_argnames: arguments passed as they are; another value is another program.
-        interpret: as in `pallas_call`, for the whole function.
+        interpret: as in `pallas_call`, for the whole function. A call inside that has an `interpret` of its own decides
+            for the whole function too.
     """
     if fun is None:
         return functools.partial(
@@ -195,10 +196,11 @@ def _stage(
                 )
         return leaves
 
-    staged = stage(flat, types, wrap, name=function_name(function), location=function_location(function))
+    with requests() as requested:
+        staged = stage(flat, types, wrap, name=function_name(function), location=function_location(function))
     # What was captured stands for every array of this content, so the caller's own may change.
     captured = tuple(np.array(value) for value in staged.captured)
-    return _Staged(load(staged.program, executor), captured, structure[0])
+    return _Staged(load(staged.program, requested[0] if requested else executor), captured, structure[0])
 
 
 def _owned(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:

@@ -20,7 +20,7 @@ from palladio.call.out_arrays import checked_buffers
 from palladio.call.outputs import Outputs, check_aliased_types, checked_aliases
 from palladio.driver.cache import PreparedCache
 from palladio.driver.compile import load
-from palladio.driver.executors import Runner, choose
+from palladio.driver.executors import Runner, choose, request
 from palladio.driver.fingerprint import Hashed, Remembered, Unkeyable
 from palladio.ir.bind import bind, form
 from palladio.ir.core import Program, Var
@@ -33,6 +33,7 @@ from palladio.trace.grid import GridAxes, grid_axes
 from palladio.trace.trace import Traced, current_trace, stage
 from palladio.trace.values import wrap
 from palladio.types import dtypes
+from palladio.types.effects import EffectKind
 from palladio.types.scratch import SemaphoreKind
 from palladio.types.types import SCALAR, ArrayType, MemoryRef, RefType, Shape, Type
 
@@ -233,6 +234,7 @@ class PallasCall:
         self, args: tuple[Any, ...], leaves: Sequence[Any], structure: Hashable, sizes: Sequence[Any], out: Any
     ) -> Any:
         """The call as an equation of the program being traced."""
+        request(self.interpret)
         if out is not None:
             raise PalladioTypeError(
                 "a call on traced values has no arrays to write to", argument="out", got=type(out).__name__
@@ -360,7 +362,9 @@ class _Builder:
             call.aliases,
             call.parallel,
         )
-        return grid, self.kernel(grid, scalars, scratch_tree)
+        kernel = self.kernel(grid, scalars, scratch_tree)
+        self.refuse_writes_to_aliased(grid, kernel)
+        return grid, kernel
 
     def block_maps(
         self,
@@ -428,6 +432,21 @@ class _Builder:
             flat, types, wrap, name=call.__name__, hints=hints, refuse=self.refuse_capture, location=location
         )
         return staged.program
+
+    def refuse_writes_to_aliased(self, grid: Grid, kernel: Program) -> None:
+        """A kernel writes to an output, not to the block of the input that the output aliases: that block is a copy."""
+        first = len(grid.sizes) + grid.dynamic
+        for source, output in grid.aliases:
+            given, made = kernel.inputs[first + source], kernel.inputs[first + grid.scalars + len(grid.inputs) + output]
+            for eqn in kernel.eqns:
+                if any(var is given and kind is not EffectKind.READ for kind, var in eqn.effects):
+                    raise PalladioTypeError(
+                        "the kernel writes to an input that an output aliases",
+                        argument=f"input_output_aliases={{{source}: {output}}}",
+                        got=f"a write to {given.hint}",
+                        hint=f"write to {made.hint}: it starts with the values of the input",
+                        location=eqn.location,
+                    )
 
     def check_parameters(self) -> None:
         """The kernel has a parameter for everything that it gets."""

@@ -151,6 +151,41 @@ def force(executor: Executor | None) -> None:
     _forced = executor
 
 
+_requested: ContextVar[list[Executor] | None] = ContextVar("palladio_requested_executors", default=None)
+
+
+@contextmanager
+def requests() -> Iterator[list[Executor]]:
+    """Collect the executors that calls inside a function ask for while the function is staged."""
+    found: list[Executor] = []
+    token = _requested.set(found)
+    try:
+        yield found
+    finally:
+        _requested.reset(token)
+
+
+def request(interpret: Any) -> None:
+    """Ask for an executor for the program that a call becomes part of.
+
+    Raises:
+        PalladioValueError: if another call of the same program asked for another one.
+    """
+    found = _requested.get()
+    if found is None or interpret is None or interpret is False:
+        return
+    wanted = choose(interpret)
+    if found and found[0] != wanted:
+        raise PalladioValueError(
+            "the calls of one staged function ask for different executors",
+            argument="interpret",
+            expected=f"{found[0].name}, as an earlier call asks",
+            got=f"{wanted.name}: {interpret!r}",
+            hint="stage them apart, or pass one interpret= to pl.jit",
+        )
+    found.append(wanted)
+
+
 def choose(interpret: Any = None) -> Executor:
     """The executor for a call, given its `interpret` argument: True is the evaluator, a string an executor's name."""
     if interpret is True:

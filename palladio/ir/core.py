@@ -214,6 +214,7 @@ class Op:
         reaches: how many of its first inputs it reaches into. With more than one, `params["transforms"]` holds a stack
             for each of them, and the index operands of all stand together behind the inputs.
         commutative: whether its two inputs may be exchanged.
+        keeps_nonnegative: whether integer outputs are at least 0 wherever all inputs are.
     """
 
     name: str
@@ -226,6 +227,7 @@ class Op:
     access: int = 0
     reaches: int = 1
     commutative: bool = False
+    keeps_nonnegative: bool = False
 
     def __post_init__(self) -> None:
         if not self.doc:

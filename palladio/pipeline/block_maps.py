@@ -156,6 +156,7 @@ class BlockMapper:
             called_with += f" and {counted(len(self.scalars), 'reference')} to prefetched scalars"
 
         def flat(*values: Any) -> list[Any]:
+            convert.mark_nonnegative(*values[: self.grid_rank])
             result = call_user(index_map, values, {}, "the index map", called_with, origin)
             try:
                 return self.checked(result, dims, origin)

@@ -152,9 +152,15 @@ def _bounded(start: Any, size: Any, most: int) -> Any:
 
 @dataclass
 class Passed:
-    """An array that the body gets as it is."""
+    """An array that is not copied.
+
+    Fields:
+        ref: the array.
+        operand: its blocks, of a spec that has a block shape.
+    """
 
     ref: Reference
+    operand: Operand | None
 
 
 class Arrays:
@@ -197,16 +203,29 @@ class Arrays:
                         "a pipeline works on references", argument=name, got=f"{type(ref).__name__}: {ref!r:.60}"
                     )
                 if spec is not None and spec.memory_space in passed:
-                    self.all.append(Passed(ref))
+                    blocks = None if spec.dims is None else Operand(name, ref, spec, steps, 1, space)
+                    self.all.append(Passed(ref, blocks))
                     continue
                 operand = Operand(name, ref, spec, steps, slots, space)
                 kept.append(operand)
                 self.all.append(operand)
 
-    def arguments(self, blocks: Sequence[Any]) -> list[Any]:
-        """What the body gets: the slots of the operands, in order, and the arrays that are passed as they are."""
+    def arguments(self, blocks: Sequence[Any], step: Any = None) -> list[Any]:
+        """The references that the body gets.
+
+        Args:
+            blocks: the slots of the operands, in order.
+            step: the step whose blocks it gets of the arrays that are not copied; None for whole arrays.
+        """
         rest = iter(blocks)
-        leaves = [each.ref if isinstance(each, Passed) else next(rest) for each in self.all]
+        leaves = [
+            next(rest)
+            if isinstance(each, Operand)
+            else each.ref
+            if each.operand is None or step is None
+            else each.operand.window(step)
+            for each in self.all
+        ]
         inputs = self.trees[0].num_leaves
         return [
             *trees.unflatten(self.trees[0], leaves[:inputs]),

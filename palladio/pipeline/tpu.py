@@ -102,7 +102,8 @@ def emit_pipeline(
         grid: sizes, integers or traced scalars.
         in_specs, out_specs: a `BlockSpec` for each reference, or a pytree of them for a pytree of references. Two slots
             for each; `pipeline_mode=pl.Buffered(n)` gives n of them, with `use_lookahead` filled with the next blocks
-            however many steps ahead they begin. `memory_space=pl.ANY` passes an array whole.
+            however many steps ahead they begin. With `memory_space=pl.ANY` or `pltpu.HBM` nothing is copied: the body
+            gets the block where it is, the whole array if the spec has no block shape.
         core_axis, core_axis_name: axes of the enclosing grid, by number, or of the mesh, by name: each core along them
             runs a part of the grid, cut along an axis that `dimension_semantics` calls parallel.
         dimension_semantics: "parallel" or "arbitrary" for each axis of the grid.
@@ -157,7 +158,7 @@ def _run(
         def invoke(step: Any, slots: Sequence[tuple[Operand, Any]], carried: Sequence[Any]) -> Sequence[Any]:
             blocks = [copies.buffers[id(each)].at[slot] for each, slot in slots]
             indices = steps.indices(step)
-            args = [*arrays.arguments(blocks), *scratches]
+            args = [*arrays.arguments(blocks, step), *scratches]
             outer = enclosing_axes()
             inner = GridAxes(
                 (*indices, *outer.ids), (*whole.sizes, *outer.sizes), (*[None] * len(indices), *outer.names)

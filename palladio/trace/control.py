@@ -318,9 +318,14 @@ def _counted(what: str, lower: Any, upper: Any, step: int, body: Any, carry: Any
         raise PalladioTypeError(f"the bounds of {what} are scalar integers", got=got)
     # A Python integer as the lower bound makes a weak index, as in JAX.
     index = ArrayType((), dtype), convert.is_weak(lower)
-    staged, leaves, structure, _ = _stage_carried(
-        what, body, carry, [index], lambda leading, value: (leading[0], value)
-    )
+    upward = convert.is_nonnegative(lower)
+
+    def arguments(leading: Any, value: Any) -> tuple[Any, Any]:
+        if upward:
+            convert.mark_nonnegative(leading[0])
+        return leading[0], value
+
+    staged, leaves, structure, _ = _stage_carried(what, body, carry, [index], arguments)
     # A sub-program takes its constants first; staging puts what it captures last.
     count, inputs = len(leaves), staged.program.inputs
     program = staged.program

@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
+from palladio.array import convert
 from palladio.base.errors import PalladioIndexError, PalladioTypeError, PalladioValueError
 
 
@@ -30,6 +31,7 @@ _axes: ContextVar[GridAxes | None] = ContextVar("palladio_grid", default=None)
 @contextmanager
 def grid_axes(axes: GridAxes) -> Iterator[None]:
     """Make the axes of a kernel's grid known while the kernel is traced."""
+    convert.mark_nonnegative(*axes.ids, *axes.sizes)
     token = _axes.set(axes)
     try:
         yield

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from palladio.array import convert
+from palladio.array.functions.compare import where
 from palladio.base.errors import PalladioIndexError, PalladioTypeError, PalladioValueError
 from palladio.types import dtypes
 from palladio.types.transforms import Index, IndexEntry, Operand
@@ -88,7 +89,17 @@ def _entry(part: Any, extent: int, axis: int, operands: list[Any], first: int) -
                 f"the index is outside axis {axis}", expected=f"-{extent} <= index < {extent}", got=position
             )
         return position % extent
+    operands[-1] = _from_the_front(operands[-1], extent)
     return position
+
+
+def _from_the_front(index: Any, extent: int) -> Any:
+    """A traced index with its negative elements counted from the end, as those of values and static ones are."""
+    if convert.is_nonnegative(index):
+        return index
+    if convert.array_type(index).dtype.itemsize < dtypes.INT32.itemsize:
+        index = convert.cast(index, dtypes.INT32)  # which holds every extent
+    return where(index < 0, index + extent, index)
 
 
 def _position(value: Any, operands: list[Any], first: int) -> int | Operand:

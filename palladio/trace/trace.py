@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from palladio.array import convert
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError
 from palladio.base.locations import Location, capture, of_traceback
 from palladio.ir.bind import current, form
@@ -66,7 +67,10 @@ class Trace:
         """Form an equation and return the traced values of its outputs."""
         eqn = form(op, [self.atom(value) for value in inputs], params, capture(3))
         self.eqns.append(eqn)
-        return [self.wrap(self, var) for var in eqn.outputs]
+        outputs = [self.wrap(self, var) for var in eqn.outputs]
+        if op.keeps_nonnegative and all(map(convert.is_nonnegative, inputs)):
+            convert.mark_nonnegative(*outputs)
+        return outputs
 
     def atom(self, value: Any) -> Atom:
         """The variable or literal that stands for a value in this trace."""

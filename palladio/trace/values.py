@@ -32,16 +32,18 @@ def _refuse(value: Value, what: str, hint: str) -> NoReturn:
 class Value(Traced):
     """A traced array `dtype[shape]`.
 
-    Operators, methods and NumPy functions form equations. `palladio_weak` says that the dtype gives way in promotion.
+    Operators, methods and NumPy functions form equations. `palladio_weak` says that the dtype gives way in promotion,
+    `palladio_nonnegative` that no element is negative.
     """
 
-    __slots__ = ("palladio_weak",)
+    __slots__ = ("palladio_nonnegative", "palladio_weak")
     __array_priority__ = 1000
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, trace: Trace, var: Var) -> None:
         super().__init__(trace, var)
         self.palladio_weak = False
+        self.palladio_nonnegative = False
 
     @property
     def shape(self) -> Shape:

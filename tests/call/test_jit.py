@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import palladio as pl
+import palladio.gpu as plgpu
 import palladio.numpy as jnp
 from palladio.call.jit import STAGED
 from palladio.call.pallas_call import PREPARED
@@ -242,6 +243,20 @@ def test_aliases_and_inputs_that_the_kernel_writes() -> None:
     y = X + 1
     assert function(X, y).tolist() == (X + 3 * (X + 1)).tolist()
     assert y.tolist() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("staged", [pl.jit, lambda function: pl.jit(function, interpret=True)])
+def test_a_kernel_inside_may_ask_for_the_checker(staged: Any) -> None:
+    def racy(x_ref: Any, o_ref: Any) -> None:
+        o_ref[0] = x_ref[pl.axis_index("thread")]
+
+    @staged
+    def function(x: Any) -> Any:
+        params = plgpu.InterpretGPUParams(detect_races=True)
+        return plgpu.kernel(racy, OUT, num_threads=2, thread_name="thread", interpret=params)(x) + 1
+
+    with pytest.raises(pl.PalladioError, match="data-race"):
+        function(X)
 
 
 def test_grouped_and_plain_products_inside() -> None:

@@ -44,6 +44,12 @@ READS = [
     copied("load_transposed", lambda ref: ref.T[1:3], lambda x: x.T[1:3]),
     copied("load_reshaped", lambda ref: ref.reshape(4, 12)[1:3], lambda x: x.reshape(4, 12)[1:3]),
     copied("load_rows", lambda ref: ref[lax.iota(jnp.int32, 3) * 4 % 8, :], lambda x: x[[0, 4, 0]]),
+    copied("load_rows_from_the_end", lambda ref: ref[lax.iota(jnp.int32, 3) - 2, :], lambda x: x[[-2, -1, 0]]),
+    copied(
+        "load_an_element_from_the_end",
+        lambda ref: ref[jnp.sum(lax.iota(jnp.int32, 2)) - 3, lax.iota(jnp.int8, 4)[3] - 4],
+        lambda x: x[-2, -1],
+    ),
 ]
 
 
@@ -75,6 +81,12 @@ WRITES = [
         "store_a_slice", _write(lambda ref: ref, (slice(1, 3), slice(4, 8))), _write(lambda x: x[1:3, 4:8], ...), (2, 4)
     ),
     written("store_a_row", _write(lambda ref: ref, 2), _write(lambda x: x[2], ...), (8,)),
+    written(
+        "store_a_row_from_the_end",
+        lambda ref, value: ref.__setitem__(jnp.sum(lax.iota(jnp.int32, 2)) - 3, value),
+        _write(lambda x: x[-2], ...),
+        (8,),
+    ),
     written("store_an_element", _write(lambda ref: ref, (5, 7)), _write(lambda x: x, (5, 7)), ()),
     written("store_strided", _write(lambda ref: ref, pl.ds(0, 3, stride=2)), _write(lambda x: x[0:6:2], ...), (3, 8)),
     written(

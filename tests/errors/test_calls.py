@@ -731,6 +731,45 @@ def test_an_alias_of_another_shape() -> None:
         pl.pallas_call(copy, OUT, input_output_aliases={0: 0})(X[:4])
 
 
+def test_a_write_to_an_aliased_input() -> None:
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        x_ref[...] = x_ref[...] + 1
+
+    with shows(
+        TypeError,
+        """
+        input_output_aliases={0: 0}: the kernel writes to an input that an output aliases
+          got:      a write to x_ref
+          hint:     write to o_ref: it starts with the values of the input
+          test_calls.py:N, in kernel
+            x_ref[...] = x_ref[...] + 1
+            ^^^^^^^^^^
+        """,
+    ):
+        pl.pallas_call(kernel, OUT, input_output_aliases={0: 0})(X)
+
+
+def test_calls_of_a_staged_function_that_ask_for_different_executors() -> None:
+    @pl.jit
+    def function(x: Any) -> Any:
+        y = pl.pallas_call(copy, OUT, interpret="simulator")(x)
+        return pl.pallas_call(copy, OUT, interpret=True)(y)
+
+    with shows(
+        ValueError,
+        """
+        interpret: the calls of one staged function ask for different executors
+          expected: simulator, as an earlier call asks
+          got:      reference: True
+          hint:     stage them apart, or pass one interpret= to pl.jit
+          test_calls.py:N, in function
+            return pl.pallas_call(copy, OUT, interpret=True)(y)
+                   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+        """,
+    ):
+        function(X)
+
+
 def test_an_alias_of_another_dtype() -> None:
     with shows(
         ValueError,

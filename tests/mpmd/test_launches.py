@@ -83,6 +83,18 @@ def test_an_output_starts_as_the_input_that_it_aliases() -> None:
     assert np.array_equal(call(X), np.stack([X[0] + 1, X[1]]))
 
 
+@pytest.mark.parametrize("interpret", [True, False, plgpu.InterpretGPUParams(detect_races=True)])
+def test_a_write_to_the_aliased_input_is_one_to_the_output(interpret: Any) -> None:
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        x_ref[pl.ds(0, 2)] = np.float32(7)
+        o_ref[pl.ds(2, 2)] = o_ref[pl.ds(2, 2)] + x_ref[pl.ds(0, 2)]
+
+    call = plgpu.kernel(kernel, ROW, input_output_aliases={0: 0}, interpret=interpret)
+    x = np.arange(4, dtype=np.float32)
+    assert call(x).tolist() == [7, 7, 9, 10]
+    assert x.tolist() == [0, 1, 2, 3]
+
+
 def test_what_is_written_to_an_alias_is_seen_through_the_input() -> None:
     def writes(x_ref: Any, o_ref: Any) -> None:
         o_ref[0] = x_ref[1]

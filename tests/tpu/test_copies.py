@@ -190,3 +190,25 @@ def test_copies_of_every_width(dtype: Any) -> None:
 
     call = pl.pallas_call(kernel, pl.ShapeDtypeStruct((4, 5), dtype), scratch_shapes=[DMA])
     assert np.array_equal(call(x), x[:, 1:])
+
+
+# Pipelines over blocks that stay where they are.
+
+
+@pytest.mark.parametrize("space", [pltpu.HBM, pl.ANY])
+@pytest.mark.parametrize("rows", [8, 7])
+@pytest.mark.parametrize("interpret", [True, False, pltpu.InterpretParams(detect_races=True)])
+def test_a_pipeline_passes_the_block_of_an_array_that_it_does_not_copy(space: Any, rows: int, interpret: Any) -> None:
+    block = pl.BlockSpec((2, 8), lambda i: (i, 0), memory_space=space)
+
+    def body(x_ref: Any, o_ref: Any) -> None:
+        assert x_ref.shape == o_ref.shape == (2, 8)
+        o_ref[...] = x_ref[...] + 1
+
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        pltpu.emit_pipeline(body, grid=(4,), in_specs=[block], out_specs=[block])(x_ref, o_ref)
+
+    x = np.arange(8 * rows, dtype=np.float32).reshape(rows, 8)
+    out = pl.ShapeDtypeStruct(x.shape, x.dtype)
+    call = pl.pallas_call(kernel, out, in_specs=[WHOLE], out_specs=WHOLE, interpret=interpret)
+    assert np.array_equal(call(x), x + 1)

@@ -12,7 +12,19 @@ from collections.abc import Callable
 
 import numpy as np
 
-from palladio.array.convert import Array, ArrayLike, apply, array_type, call, cast, constant, mark_weak, together
+from palladio.array.convert import (
+    Array,
+    ArrayLike,
+    apply,
+    array_type,
+    call,
+    cast,
+    constant,
+    is_nonnegative,
+    mark_nonnegative,
+    mark_weak,
+    together,
+)
 from palladio.ir.core import Op
 from palladio.ops.arrays import arithmetic as ops
 from palladio.ops.arrays import bits, casts, compare
@@ -106,6 +118,8 @@ def floor_divide(x: ArrayLike, y: ArrayLike) -> Array:
     if dtypes.is_signed(array_type(x).dtype):
         below = _differs_in_sign(call(ops.rem, x, y), y)
         quotient = call(compare.select, below, call(ops.sub, quotient, constant(1, x)), quotient)
+    if is_nonnegative(x) and is_nonnegative(y):
+        mark_nonnegative(quotient)
     return mark_weak(quotient, weak)
 
 
@@ -123,7 +137,10 @@ def remainder(x: ArrayLike, y: ArrayLike) -> Array:
     (x, y), weak = _numbers(x, y)
     y = _nonzero(y)
     left = call(ops.rem, x, y)
-    return mark_weak(call(compare.select, _differs_in_sign(left, y), call(ops.add, left, y), left), weak)
+    floored = call(compare.select, _differs_in_sign(left, y), call(ops.add, left, y), left)
+    if is_nonnegative(y):
+        mark_nonnegative(floored)
+    return mark_weak(floored, weak)
 
 
 mod = remainder

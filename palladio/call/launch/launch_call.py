@@ -19,7 +19,7 @@ from palladio.call.launch.scratch_owners import check_owners, owners, scratch_ty
 from palladio.call.outputs import Outputs, check_aliased_types
 from palladio.driver.cache import PreparedCache
 from palladio.driver.compile import load
-from palladio.driver.executors import Runner, choose
+from palladio.driver.executors import Runner, choose, request
 from palladio.driver.fingerprint import Remembered, Unkeyable
 from palladio.ir.bind import bind, form
 from palladio.ir.core import Program, Var
@@ -114,6 +114,7 @@ class LaunchCall:
 
     def _form(self, args: tuple[Any, ...], leaves: Sequence[Any]) -> Any:
         """The launch as an equation of the program being traced."""
+        request(self.interpret)
         if enclosing_axes().kinds:
             self._require_within()
         names = trees.leaf_names(args, "args")
@@ -277,7 +278,9 @@ class _Builder:
         leaves = trees.flatten(call.scratch)[0]
 
         def flat(*values: Any) -> Sequence[Any]:
-            ids, extra, given = values[:rank], iter(values[rank:first]), values[first:]
+            ids, extra, given = values[:rank], iter(values[rank:first]), list(values[first:])
+            for source, output in call.aliases:  # one memory, so one reference
+                given[source] = given[len(self.types) + output]
             sizes = tuple(next(extra) if axis.size is None else axis.size for axis in mesh.axes)
             args, outs = trees.unflatten(structure, given[:arrays])
             described = [leaf.what if isinstance(leaf, Owned) else leaf for leaf in leaves]

@@ -41,18 +41,24 @@ def _power(x: Any, y: Any) -> Any:
     return np.where(y < 0, of_one, np.power(x, np.maximum(y, zero)))
 
 
-add = elementwise("add", "x + y", np.add, 2, is_number, commutative=True)
+add = elementwise("add", "x + y", np.add, 2, is_number, commutative=True, keeps_nonnegative=True)
 sub = elementwise("sub", "x - y", np.subtract, 2, is_number)
-mul = elementwise("mul", "x * y", np.multiply, 2, is_number, commutative=True)
+mul = elementwise("mul", "x * y", np.multiply, 2, is_number, commutative=True, keeps_nonnegative=True)
 div = elementwise(
     "div",
     "x / y. Integers round towards zero; x / 0 has all bits set, and the least integer by -1 is itself.",
     _divide,
     2,
     is_number,
+    keeps_nonnegative=True,
 )
 rem = elementwise(
-    "rem", "The remainder of `div`, with the sign of x. Integers: x for y = 0. Floats: exact.", _remainder, 2, is_number
+    "rem",
+    "The remainder of `div`, with the sign of x. Integers: x for y = 0. Floats: exact.",
+    _remainder,
+    2,
+    is_number,
+    keeps_nonnegative=True,
 )
 pow = elementwise(
     "pow",
@@ -62,10 +68,22 @@ pow = elementwise(
     is_number,
 )
 max = elementwise(
-    "max", "The greater of x and y; NaN if one is NaN. Of bool: or.", np.maximum, 2, anything, commutative=True
+    "max",
+    "The greater of x and y; NaN if one is NaN. Of bool: or.",
+    np.maximum,
+    2,
+    anything,
+    commutative=True,
+    keeps_nonnegative=True,
 )
 min = elementwise(
-    "min", "The lesser of x and y; NaN if one is NaN. Of bool: and.", np.minimum, 2, anything, commutative=True
+    "min",
+    "The lesser of x and y; NaN if one is NaN. Of bool: and.",
+    np.minimum,
+    2,
+    anything,
+    commutative=True,
+    keeps_nonnegative=True,
 )
 clamp = elementwise(
     "clamp",

@@ -80,12 +80,14 @@ def elementwise(
     result: DType | None = None,
     commutative: bool = False,
     bitwise: bool = False,
+    keeps_nonnegative: bool = False,
 ) -> Op:
     """An operation on arrays of one shape and dtype that gives that shape, with dtype `result` or the same one.
 
     Args:
         function: on NumPy arrays of the dtype, or of float32 for the floats narrower than that.
         bitwise: `function` needs the narrow floats as they are, since its result depends on their bits.
+        keeps_nonnegative: as in `Op`.
     """
     function = function if bitwise or result is not None else in_float32(function)
 
@@ -98,4 +100,4 @@ def elementwise(
     def eval(*values: Any) -> Sequence[Any]:
         return (function(*values),)
 
-    return Op(name, doc, type, eval, commutative=commutative)
+    return Op(name, doc, type, eval, commutative=commutative, keeps_nonnegative=keeps_nonnegative)

@@ -36,6 +36,7 @@ broadcast = Op(
     "An array repeated to `shape`; its axis n becomes axis `axes[n]` and is of that size, or of size 1 and repeated.",
     _broadcast_type,
     _broadcast_eval,
+    keeps_nonnegative=True,
 )
 
 
@@ -52,6 +53,7 @@ reshape = Op(
     "The same elements, in row-major order, in another shape.",
     _reshape_type,
     lambda array, *, shape: (np.asarray(array).reshape(shape),),
+    keeps_nonnegative=True,
 )
 
 
@@ -171,4 +173,10 @@ def _iota_eval(*, shape: Shape, dtype: DType, axis: int) -> Sequence[Any]:
     return (np.broadcast_to(counted.reshape([-1 if a == axis else 1 for a in range(len(shape))]), shape),)
 
 
-iota = Op("iota", "0, 1, 2, … along an axis, the same along the others.", _iota_type, _iota_eval)
+iota = Op(
+    "iota",
+    "0, 1, 2, … along an axis, the same along the others.",
+    _iota_type,
+    _iota_eval,
+    keeps_nonnegative=True,
+)
