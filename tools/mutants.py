@@ -160,24 +160,24 @@ class _Notes(Timer):
         checker: Any = machine.checker
         products, stores = checker.products_awaited, checker.stores_awaited
 
-        def products_awaited(agent: Any, eqn: Eqn, upto: int) -> None:
-            if agent.generic.epoch(agent.product_actor) < upto:
+        def products_awaited(thread: Any, eqn: Eqn, upto: int) -> None:
+            if thread.generic.epoch(thread.product_component) < upto:
                 self.late.add(eqn)
-            products(agent, eqn, upto)
+            products(thread, eqn, upto)
 
-        def stores_awaited(agent: Any, eqn: Eqn, n: int, read_only: bool) -> None:
-            known = agent.generic.epoch(agent.read_actor if read_only else agent.write_actor)
-            if known < agent.groups - n:
+        def stores_awaited(thread: Any, eqn: Eqn, n: int, read_only: bool) -> None:
+            known = thread.generic.epoch(thread.read_component if read_only else thread.write_component)
+            if known < thread.groups - n:
                 self.late.add(eqn)
-            stores(agent, eqn, n, read_only)
+            stores(thread, eqn, n, read_only)
 
         checker.products_awaited, checker.stores_awaited = products_awaited, stores_awaited
 
-    def charge(self, agent: Any, eqn: Eqn) -> None:
+    def charge(self, thread: Any, eqn: Eqn) -> None:
         """An equation has run; one whose predicate is false has not become the one that its thread is at."""
-        if eqn.op.name not in _PREDICATED or agent.eqn is eqn:
+        if eqn.op.name not in _PREDICATED or thread.eqn is eqn:
             self.ran.add(eqn)
-        super().charge(agent, eqn)
+        super().charge(thread, eqn)
 
 
 _PREDICATED = ("barrier_arrive", "copy_gmem_to_smem", "copy_smem_to_gmem")

@@ -25,7 +25,7 @@ from palladio.ops.threads.launch import launch
 
 STYLES = {
     "code": "bold red",
-    "party": "bold",
+    "participant": "bold",
     "place": "cyan",
     "source": "",
     "caret": "yellow",

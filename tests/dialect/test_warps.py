@@ -221,17 +221,17 @@ def test_launches_of_warps_leave_nothing_behind() -> None:
     x = np.arange(4, dtype=np.float32)
     out = pl.ShapeDtypeStruct(x.shape, x.dtype)
     call = plgpu.kernel(body, out, scratch_types=[plgpu.SMEM((4,), np.float32)])
-    actors = []
+    components = []
 
     def prepare(machine: Any) -> None:
         start = machine.start
 
-        def started(agent: Any, *rest: Any) -> None:
-            actors.append(agent.actor)
-            start(agent, *rest)
+        def started(thread: Any, *rest: Any) -> None:
+            components.append(thread.component)
+            start(thread, *rest)
 
         machine.start = started
 
     assert not run_once(call, (x,), RoundRobin, prepare).findings
-    assert len(actors) == 1 + 4 * 40
-    assert len(set(actors)) == 5, "the block's thread and its four warps"
+    assert len(components) == 1 + 4 * 40
+    assert len(set(components)) == 5, "the block's thread and its four warps"

@@ -78,7 +78,7 @@ def test_a_deadlock_says_who_could_end_each_wait_and_who_has_ended() -> None:
             out[...] = x[...]
 
     report = the_finding(case(body, X, out=X, threads=3, scratch=[plgpu.Barrier(), plgpu.Barrier()]))
-    assert [party.did for party in report.parties] == [
+    assert [participant.did for participant in report.participants] == [
         "waits for completion 1 of barrier pong: 0 of 1 arrivals have come",
         "waits for completion 1 of barrier ping: 0 of 1 arrivals have come",
     ]
@@ -140,7 +140,7 @@ def test_a_race_of_one_line_with_itself_says_so() -> None:
     found = the_finding(case(body, X, out=X, grid=2))
     (line,) = {place.line for place in found.locations}
     assert found.message == f"out (f32[8] in gmem) is written by the store on line {line} in two blocks, in no order"
-    assert found.agents == ("block (1) thread", "block (0) thread")
+    assert found.threads == ("block (1) thread", "block (0) thread")
 
 
 def test_several_completions_that_nobody_saw_are_counted() -> None:
@@ -173,7 +173,16 @@ def test_a_finding_renders_with_the_command_that_replays_it() -> None:
 
     found = the_finding(case(body, X, out=X, scratch=[row()]))
     assert found.render("make it so").splitlines()[-1] == "  replay:  make it so"
-    assert {kind for kind, _ in found.lines()} == {"code", "party", "place", "source", "caret", "try", "see", "replay"}
+    assert {kind for kind, _ in found.lines()} == {
+        "code",
+        "participant",
+        "place",
+        "source",
+        "caret",
+        "try",
+        "see",
+        "replay",
+    }
 
 
 def test_an_allocation_without_a_name_is_called_what_it_is() -> None:

@@ -60,7 +60,7 @@ def _block(block: str, steps: int, stages: int, spans: list[Span], edges: list[E
             spans.append(Span(lane, "wgmma", now[index], issued, "compute", line(41)))
             begin = max(tensor_free, issued)
             tensor_free = begin + H100.wgmma_time(64, 256, 64, "bfloat16")
-            core = Lane(block, lane.agent, "tensor core")
+            core = Lane(block, lane.thread, "tensor core")
             spans.append(Span(core, f"k = {step}", begin, tensor_free, "wgmma", line(41), "64×256×64 bf16"))
             spans.append(Span(lane, "wgmma_wait", issued, tensor_free, "wait", line(42)))
             now[index] = tensor_free + H100.arrive_ns
@@ -77,5 +77,5 @@ def _epilogue(block: str, lane: Lane, now: float, spans: list[Span]) -> None:
     spans.append(Span(lane, "commit_smem", now, now + H100.commit_smem_ns, "sync", line(51)))
     now += H100.commit_smem_ns
     end = now + H100.store_read_time(64 * 256 * 2)
-    spans.append(Span(Lane(block, lane.agent, "TMA"), "C → GMEM", now, end, "store", line(52)))
+    spans.append(Span(Lane(block, lane.thread, "TMA"), "C → GMEM", now, end, "store", line(52)))
     spans.append(Span(lane, "wait_smem_to_gmem", now, end, "wait", line(53)))

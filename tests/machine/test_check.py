@@ -50,7 +50,7 @@ def test_a_report_of_a_broken_one() -> None:
     assert finding.code == "missing-commit-smem"
     assert len(finding.locations) == 2
     assert {Path(place.file).name for place in finding.locations} == {"test_check.py"}
-    assert finding.agents == ("block 0 thread", "block 0 thread")
+    assert finding.threads == ("block 0 thread", "block 0 thread")
     assert finding.schedule == "round_robin"
     assert str(report).endswith("1 finding in 4 schedules")
 

@@ -16,9 +16,9 @@ from palladio.driver.check import run_once
 from palladio.machine.check.shadow import Access, State
 from palladio.machine.run.clocks import Clock
 from palladio.machine.run.policies import RoundRobin
-from palladio.machine.run.threads import Agent, Flight
+from palladio.machine.run.threads import AsyncOp, Thread
 
-KINDS = (Access, State, Clock, Agent, Flight)
+KINDS = (Access, State, Clock, Thread, AsyncOp)
 SPARE = 16
 """Records more or fewer that chance in the order of steps may leave; 256 steps make hundreds."""
 
@@ -118,7 +118,7 @@ def kept(call: Any) -> list[int]:
         def counted(cluster: Any) -> None:
             gc.collect()
             alive = gc.get_objects()
-            counts.extend(sum(type(each) is kind for each in alive) for kind in (Access, State, Clock, Agent, Flight))
+            counts.extend(sum(type(each) is kind for each in alive) for kind in (Access, State, Clock, Thread, AsyncOp))
             leave(cluster)
 
         machine.leave = counted

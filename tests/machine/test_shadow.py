@@ -11,20 +11,20 @@ import pytest
 from palladio.base.errors import InternalError
 from palladio.machine.check.regions import Region, Regions
 from palladio.machine.check.shadow import Access, Shadow, region
-from palladio.machine.run.clocks import Actor
+from palladio.machine.run.clocks import Component
 from palladio.types import dtypes
 from palladio.types.transforms import Bitcast, Index, Operand, Peer, Reshape, Slice, Transpose
 from palladio.types.types import ArrayType
 from tests.machine.stacks import DTYPES, Stack
 
 Array = Any
-ME, YOU, THIRD = Actor(0, 0), Actor(0, 1), Actor(1, 0)
+ME, YOU, THIRD = Component(0, 0), Component(0, 1), Component(1, 0)
 WHOLE = ()
 SHAPES = [(), (7,), (6, 8), (4, 6, 8), (1, 12, 4), (0, 3)]
 
 
-def access(actor: Actor, epoch: int = 1, **kinds: bool) -> Access:
-    return Access(actor, epoch, "site", "agent", **kinds)
+def access(component: Component, epoch: int = 1, **kinds: bool) -> Access:
+    return Access(component, epoch, "site", "thread", **kinds)
 
 
 def never(previous: Access, current_is_write: bool) -> bool:
@@ -200,7 +200,7 @@ def test_atomics_conflict_with_ordinary_accesses_only() -> None:
     assert shadow.read(whole, access(THIRD), never) is not None
 
 
-def test_a_later_read_takes_the_place_of_an_older_one_of_its_actor_and_kind_only() -> None:
+def test_a_later_read_takes_the_place_of_an_older_one_of_its_component_and_kind_only() -> None:
     shadow = Shadow((), initialised=True)
     whole = region(shadow, WHOLE, [])
     late, asynchronous = access(ME, 2), access(ME, 3, asynchronous=True)
@@ -260,7 +260,7 @@ class Dense:
         self.initialised = np.full(shape, initialised)
         self.writes: dict[tuple[int, ...], Access] = {}
         self.beside: dict[tuple[int, ...], list[Access]] = {}
-        self.reads: dict[tuple[int, ...], dict[tuple[Actor, bool, bool], Access]] = {}
+        self.reads: dict[tuple[int, ...], dict[tuple[Component, bool, bool], Access]] = {}
 
     def read(self, mask: Array, current: Access, ordered: Any) -> Access | None:
         conflicts = []
@@ -271,7 +271,7 @@ class Dense:
                 if not (each.atomic and current.atomic) and not ordered(each, False):
                     conflicts.append(each)
             reads = self.reads.setdefault(element, {})
-            kind = (current.actor, current.asynchronous, current.atomic)
+            kind = (current.component, current.asynchronous, current.atomic)
             reads.pop(kind, None)
             reads[kind] = current
         return conflicts[0] if conflicts else None
@@ -289,7 +289,7 @@ class Dense:
                 self.beside[element] = [
                     each
                     for each in (*beside, *write, *reads)
-                    if each.atomic and each.actor != current.actor and not ordered(each, True)
+                    if each.atomic and each.component != current.component and not ordered(each, True)
                 ]
             self.writes[element] = current
             self.initialised[element] = True
@@ -309,17 +309,17 @@ def test_conflicts_and_verdicts_are_those_of_a_shadow_of_every_element(seed: int
         mask = stack.mask() if chance.random() < 0.1 else None
         place, elements = region(shadow, stack.transforms, stack.indices, mask), stack.reached(mask)
         kinds = {"atomic": chance.random() < 0.2, "asynchronous": chance.random() < 0.3}
-        actor = chance.choice([ME, YOU, THIRD])
+        component = chance.choice([ME, YOU, THIRD])
         late = chance.choice([0, step, step // 2])
 
-        def ordered(previous: Access, _: bool, late: int = late, actor: Actor = actor) -> bool:
-            return previous.epoch <= late or previous.actor == actor
+        def ordered(previous: Access, _: bool, late: int = late, component: Component = component) -> bool:
+            return previous.epoch <= late or previous.component == component
 
         assert shadow.uninitialised(place) == bool(np.any(elements & ~dense.initialised))
         match chance.choice(["read", "write"]):
             case "read":
-                current = access(actor, step, **kinds)
+                current = access(component, step, **kinds)
                 assert shadow.read(place, current, ordered) is dense.read(elements, current, ordered)
             case "write":
-                current = access(actor, step, write=True, **kinds)
+                current = access(component, step, write=True, **kinds)
                 assert shadow.write(place, current, ordered) is dense.write(elements, current, ordered)

@@ -7,27 +7,27 @@ import pytest
 from palladio.machine.check.checker import PENDING
 from palladio.machine.check.semaphore_order import Signals
 from palladio.machine.check.shadow import Access
-from palladio.machine.run.clocks import Actor, ActorTable, Clock
+from palladio.machine.run.clocks import Clock, Component, ComponentTable
 
-TABLE = ActorTable(0)
+TABLE = ComponentTable(0)
 ONE, TWO, WAITING, OTHER = (TABLE.new(name) for name in ("one", "two", "waiting", "other"))
-COPIES = ActorTable(-1).new("copies")
+COPIES = ComponentTable(-1).new("copies")
 
 
 def clock(**epochs: int) -> Clock:
     """A clock at these epochs."""
-    actors = {"one": ONE, "two": TWO, "waiting": WAITING, "other": OTHER}
+    components = {"one": ONE, "two": TWO, "waiting": WAITING, "other": OTHER}
     found = TABLE.clock()
     for name, epoch in epochs.items():
-        found.set(actors[name], epoch)
+        found.set(components[name], epoch)
     return found
 
 
-def signalled(signals: Signals, actor: Actor, epoch: int, amount: int = 1, **before: int) -> None:
-    """A signal by an actor at an epoch, which knows this much of others."""
+def signalled(signals: Signals, component: Component, epoch: int, amount: int = 1, **before: int) -> None:
+    """A signal by a component at an epoch, which knows this much of others."""
     own = clock(**before)
-    own.set(actor, epoch)
-    signals.add(amount, (own, own.copy()), actor, epoch)
+    own.set(component, epoch)
+    signals.add(amount, (own, own.copy()), component, epoch)
 
 
 def copied(signals: Signals, amount: int = 1) -> Access:
@@ -145,16 +145,16 @@ def test_a_copy_that_starts_later_does_not_matter() -> None:
 
 
 def test_of_a_hundred_threads_that_signal_a_wait_for_all_but_one_hears_none() -> None:
-    signals, table = Signals(), ActorTable(0)
-    actors = [table.new(str(number)) for number in range(100)]
-    for actor in actors:
+    signals, table = Signals(), ComponentTable(0)
+    components = [table.new(str(number)) for number in range(100)]
+    for component in components:
         own = table.clock()
-        own.set(actor, 1)
-        signals.add(1, (own, own.copy()), actor, 1)
+        own.set(component, 1)
+        signals.add(1, (own, own.copy()), component, 1)
     known = signals.heard(99, table.clock())[0]
-    assert not any(known.covers(actor, 1) for actor in actors)
+    assert not any(known.covers(component, 1) for component in components)
     known = signals.heard(100, table.clock())[0]
-    assert all(known.covers(actor, 1) for actor in actors)
+    assert all(known.covers(component, 1) for component in components)
 
 
 def test_of_many_signals_of_two_threads_those_are_heard_that_are_needed() -> None:

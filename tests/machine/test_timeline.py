@@ -99,7 +99,7 @@ class TestMeasures:
 
 
 class TestOrder:
-    def test_lanes_are_sorted_by_number_and_units_stand_below_their_agent(self) -> None:
+    def test_lanes_are_sorted_by_number_and_units_stand_below_their_thread(self) -> None:
         lanes = [
             Lane("block (0, 0)", "wg 0"),
             Lane("block (0, 0)", "wg 0", "tensor core"),
@@ -117,7 +117,7 @@ class TestOrder:
         assert Timeline([third, second, first]).rows(PATH) == [[first, third], [second]]
 
     def test_whole_blocks_are_kept(self) -> None:
-        lanes = [Lane(block, f"wg {agent}") for block in ("a", "b", "c") for agent in range(3)]
+        lanes = [Lane(block, f"wg {thread}") for block in ("a", "b", "c") for thread in range(3)]
         assert whole_blocks(lanes, 8) == tuple(lanes[:6])
         assert whole_blocks(lanes, 9) == tuple(lanes)
         assert whole_blocks(lanes, 2) == tuple(lanes[:2])
@@ -142,7 +142,7 @@ class TestWindow:
 
 
 class TestPicture:
-    def test_it_names_blocks_agents_units_kinds_and_steps(self, tmp_path: Path) -> None:
+    def test_it_names_blocks_threads_units_kinds_and_steps(self, tmp_path: Path) -> None:
         words = texts(svg_of(warp_specialised(), tmp_path))
         for word in (
             "matmul, 128×256×64 tiles, 4 stages",

@@ -17,7 +17,7 @@ from palladio.machine.run.buffers import Counter, Slot
 from palladio.machine.run.explore import Cut, Exploration
 from palladio.machine.run.machine import Machine
 from palladio.machine.run.policies import Choice, Choices, Policy
-from palladio.machine.run.threads import Agent, Cluster, Flight, Group, Point, Wait
+from palladio.machine.run.threads import AsyncOp, Cluster, Group, Point, Thread, Wait
 
 Step = tuple[Any, ...]
 Threads = Sequence[Sequence[Step]]
@@ -62,13 +62,13 @@ class Run:
         cluster = Cluster(group, 0, (), (), ())
         block = next(iter(cluster.blocks.values()))
         for number, steps in enumerate(threads):
-            agent = Agent(self.machine, group, block, f"thread {number}", cluster.actors.new(f"thread {number}"))
-            agent.steps = self._thread(agent, number, steps)
+            thread = Thread(self.machine, group, block, f"thread {number}", cluster.components.new(f"thread {number}"))
+            thread.steps = self._thread(thread, number, steps)
             group.running += 1
             cluster.running += 1
             block.running += 1
-            self.machine.agents.append(agent)
-            self.machine.runnable.append(agent)
+            self.machine.threads.append(thread)
+            self.machine.runnable.append(thread)
 
     def _thing(self, name: str, make: Callable[[], Any]) -> Any:
         if name not in self.things:
@@ -87,9 +87,9 @@ class Run:
     def _touch(self, name: str, kind: Any, who: Any) -> None:
         self.touched.setdefault(name, []).append((kind, who))
 
-    def _thread(self, agent: Agent, number: int, steps: Sequence[Step]) -> Iterator[Any]:
+    def _thread(self, thread: Thread, number: int, steps: Sequence[Step]) -> Iterator[Any]:
         for place, (kind, name, *rest) in enumerate(steps):
-            yield from getattr(self, f"_{kind}")(agent, self.seen[number], name, (number, place), *rest)
+            yield from getattr(self, f"_{kind}")(thread, self.seen[number], name, (number, place), *rest)
         self.seen[number].append("end")
 
     def _arrival(self, name: str, who: Any) -> None:
@@ -97,11 +97,11 @@ class Run:
         self._touch(name, ("arrive", slot.completed + 1), who)
         arrive(self.machine, slot, (who, None))
 
-    def _arrive(self, agent: Agent, seen: list[Any], name: str, who: Any) -> Iterator[Any]:
+    def _arrive(self, thread: Thread, seen: list[Any], name: str, who: Any) -> Iterator[Any]:
         yield Point("arrive", self._slot(name))
         self._arrival(name, who)
 
-    def _sync(self, agent: Agent, seen: list[Any], name: str, who: Any) -> Iterator[Any]:
+    def _sync(self, thread: Thread, seen: list[Any], name: str, who: Any) -> Iterator[Any]:
         slot = self._slot(name)
         yield Point("arrive", slot)
         phase = slot.completed
@@ -110,32 +110,32 @@ class Run:
         while slot.completed == phase:
             yield Wait("barrier", slot, None)  # type: ignore[arg-type]
 
-    def _wait(self, agent: Agent, seen: list[Any], name: str, who: Any) -> Iterator[Any]:
+    def _wait(self, thread: Thread, seen: list[Any], name: str, who: Any) -> Iterator[Any]:
         slot = self._slot(name)
         yield Point("wait", slot)
-        while slot.completed <= agent.observed.get(slot, 0):
+        while slot.completed <= thread.observed.get(slot, 0):
             yield Wait("barrier", slot, None)  # type: ignore[arg-type]
-        agent.observed[slot] = slot.completed  # as the checker does with a thread that has missed a phase
+        thread.observed[slot] = slot.completed  # as the checker does with a thread that has missed a phase
         seen.append(slot.completed)
         self._touch(name, ("look", slot.completed), who)
 
-    def _test(self, agent: Agent, seen: list[Any], name: str, who: Any) -> Iterator[Any]:
+    def _test(self, thread: Thread, seen: list[Any], name: str, who: Any) -> Iterator[Any]:
         slot = self._slot(name)
         yield Point("test", slot)
         self._touch(name, ("look", slot.completed), who)
-        found = passes(agent, slot)
+        found = passes(thread, slot)
         seen.append((found, slot.completed))
         if found:
-            observe(agent, slot)
+            observe(thread, slot)
 
-    def _copy(self, agent: Agent, seen: list[Any], name: str, who: Any) -> Iterator[Any]:
+    def _copy(self, thread: Thread, seen: list[Any], name: str, who: Any) -> Iterator[Any]:
         slot = self._slot(name)
         yield Point("copy", slot)
         eqn: Any = None
-        flight = Flight(
-            "copy", agent, eqn, lambda: self._arrival(name, (*who, "lands")), slot, touches=[Point("arrive", slot)]
+        async_op = AsyncOp(
+            "copy", thread, eqn, lambda: self._arrival(name, (*who, "lands")), slot, touches=[Point("arrive", slot)]
         )
-        self.machine.issue(flight)
+        self.machine.issue(async_op)
 
     def _counter(self, name: str) -> Counter:
         return self._thing(name, lambda: Counter(name))
@@ -144,25 +144,27 @@ class Run:
         self._touch(name, ("signal",), who)
         signal(self.machine, self._counter(name), amount, who)
 
-    def _signal(self, agent: Agent, seen: list[Any], name: str, who: Any, amount: int = 1) -> Iterator[Any]:
+    def _signal(self, thread: Thread, seen: list[Any], name: str, who: Any, amount: int = 1) -> Iterator[Any]:
         yield Point("signal", self._counter(name), amount)
         self._raise(name, amount, who)
 
-    def _dma(self, agent: Agent, seen: list[Any], name: str, who: Any, amount: int = 1) -> Iterator[Any]:
+    def _dma(self, thread: Thread, seen: list[Any], name: str, who: Any, amount: int = 1) -> Iterator[Any]:
         counter = self._counter(name)
         yield Point("copy", counter)
         eqn: Any = None
         touches = [Point("signal", counter, amount)]
-        flight = Flight("dma", agent, eqn, lambda: self._raise(name, amount, (*who, "lands")), counter, touches=touches)
-        self.machine.issue(flight)
+        async_op = AsyncOp(
+            "dma", thread, eqn, lambda: self._raise(name, amount, (*who, "lands")), counter, touches=touches
+        )
+        self.machine.issue(async_op)
 
-    def _take(self, agent: Agent, seen: list[Any], name: str, who: Any, amount: int = 1) -> Iterator[Any]:
+    def _take(self, thread: Thread, seen: list[Any], name: str, who: Any, amount: int = 1) -> Iterator[Any]:
         yield from self._await(name, amount, "take")
         seen.append(self._counter(name).count)
         self._touch(name, ("take", who), who)
         self._counter(name).count -= amount
 
-    def _look(self, agent: Agent, seen: list[Any], name: str, who: Any, amount: int = 1) -> Iterator[Any]:
+    def _look(self, thread: Thread, seen: list[Any], name: str, who: Any, amount: int = 1) -> Iterator[Any]:
         yield from self._await(name, amount, "wait")
         seen.append(self._counter(name).count)
         self._touch(name, ("look",), who)
@@ -173,19 +175,19 @@ class Run:
         while counter.count < amount:
             yield Wait("semaphore", counter, None)  # type: ignore[arg-type]
 
-    def _read(self, agent: Agent, seen: list[Any], name: str, who: Any) -> Iterator[Any]:
+    def _read(self, thread: Thread, seen: list[Any], name: str, who: Any) -> Iterator[Any]:
         yield Point("read", self._counter(name))
         seen.append(self._counter(name).count)
         self._touch(name, ("look",), who)
 
-    def _add(self, agent: Agent, seen: list[Any], name: str, who: Any) -> Iterator[Any]:
+    def _add(self, thread: Thread, seen: list[Any], name: str, who: Any) -> Iterator[Any]:
         memory = self._thing(name, Shared)
         yield Point("atomic", memory)
         seen.append(memory.count)
         memory.count += 1
         self._touch(name, ("add", who), who)
 
-    def _meet(self, agent: Agent, seen: list[Any], name: str, who: Any) -> Iterator[Any]:
+    def _meet(self, thread: Thread, seen: list[Any], name: str, who: Any) -> Iterator[Any]:
         meeting = self._thing(name, Shared)
         yield Point("meet", meeting)
         meeting.count += 1

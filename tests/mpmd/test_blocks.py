@@ -113,4 +113,4 @@ def test_findings_name_the_program_of_a_block() -> None:
     call = pl.mpmd_map([(PRODUCERS, forgets), (CONSUMERS, takes_over)], OUT, scratch_types=scratch)
     findings = pl.check(call, X).findings
     race = next(each for each in findings if each.code == "global-race")
-    assert {party.agent.split(" block")[0] for party in race.parties} == {"forgets", "takes_over"}
+    assert {participant.thread.split(" block")[0] for participant in race.participants} == {"forgets", "takes_over"}

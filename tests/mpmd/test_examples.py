@@ -203,7 +203,10 @@ def test_a_queue_whose_slots_are_not_awaited_is_found() -> None:
     )
     report = pl.check(call)
     assert not report.ok
-    assert {party.agent.split()[-1] for finding in report.findings for party in finding.parties} == {"walk", "work"}
+    assert {participant.thread.split()[-1] for finding in report.findings for participant in finding.participants} == {
+        "walk",
+        "work",
+    }
 
 
 # Every schedule that can differ.

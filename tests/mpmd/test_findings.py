@@ -55,11 +55,11 @@ def codes(report: Any) -> set[str]:
 
 
 def programs(finding: Any) -> set[str]:
-    return {party.agent.split()[-1] for party in finding.parties}
+    return {participant.thread.split()[-1] for participant in finding.participants}
 
 
 def lines(finding: Any) -> set[str]:
-    return {party.location.function for party in finding.parties}
+    return {participant.location.function for participant in finding.participants}
 
 
 def test_programs_that_wait_for_each_other_have_no_finding() -> None:
@@ -77,7 +77,7 @@ def test_a_producer_that_does_not_wait_races() -> None:
     report = pl.check(call(hasty, alone), X)
     race = next(each for each in report.findings if each.code in ("global-race", "data-race"))
     assert programs(race) == {"hasty", "alone"}
-    assert all(party.location is not None for party in race.parties)
+    assert all(participant.location is not None for participant in race.participants)
 
 
 def test_a_consumer_that_does_not_wait_races() -> None:

@@ -1,7 +1,7 @@
 """The checker: follows what happens before what, and reports accesses that nothing orders.
 
-Each agent has two clocks: `generic` orders its next ordinary access, `asynchronous` its next asynchronous operation;
-`commit_smem` joins the first into the second. An asynchronous operation is an actor of its own kind, whose epochs
+Each thread has two clocks: `generic` orders its next ordinary access, `asynchronous` its next asynchronous operation;
+`commit_smem` joins the first into the second. An asynchronous operation is a component of its own kind, whose epochs
 complete in order; its accesses are noted when it is issued, and whoever waits for it learns of its epoch.
 
 Where hardware is used more freely than the letter of its memory model, the checker is too, since a false alarm is worse
@@ -17,15 +17,15 @@ from typing import Any, NoReturn
 from palladio.ir.core import Eqn
 from palladio.machine.check.atomic_order import Told
 from palladio.machine.check.bounds import Bounds, reaches_outside
-from palladio.machine.check.findings import CheckError, Finding, Party
-from palladio.machine.check.races import Issue, describe, party_of, race
+from palladio.machine.check.findings import CheckError, Finding, Participant
+from palladio.machine.check.races import Issue, describe, participant_of, race
 from palladio.machine.check.regions import Regions
 from palladio.machine.check.resource_limits import Limits
 from palladio.machine.check.semaphore_order import Signals
 from palladio.machine.check.shadow import Access, Shadow
 from palladio.machine.run.buffers import Accumulator, Barrier, Buffer, Counter, Semaphores, Slot, Stack
-from palladio.machine.run.clocks import Actor, ActorTable, Clock
-from palladio.machine.run.threads import Agent, Block, Cluster, Flight, Group
+from palladio.machine.run.clocks import Clock, Component, ComponentTable
+from palladio.machine.run.threads import AsyncOp, Block, Cluster, Group, Thread
 from palladio.types.effects import EffectKind
 from palladio.types.types import SMEM
 
@@ -46,21 +46,21 @@ class SlotClocks:
         waiters: for each thread, the last completion that it has waited for, and how reports name that wait.
         overrun: whether a phase was found that its waiting threads may miss.
         strangers: for each thread of another block, its last arrival.
-        base: the last epoch of the actor when it belonged to a barrier that has ended.
+        base: the last epoch of the component when it belonged to a barrier that has ended.
     """
 
-    __slots__ = ("actor", "asynchronous", "base", "generic", "overrun", "phases", "strangers", "waiters", "waits")
+    __slots__ = ("asynchronous", "base", "component", "generic", "overrun", "phases", "strangers", "waiters", "waits")
 
-    def __init__(self, actor: Actor, clock: Clock, base: int = 0) -> None:
-        self.actor = actor
+    def __init__(self, component: Component, clock: Clock, base: int = 0) -> None:
+        self.component = component
         self.base = base
         self.generic = clock
         self.asynchronous = clock.copy()
         self.phases: dict[int, tuple[Clock, Clock]] = {}
         self.overrun = False
-        self.waits: dict[Actor, int] = {}
-        self.waiters: dict[Actor, tuple[int, Party]] = {}
-        self.strangers: dict[Actor, tuple[int, Party]] = {}
+        self.waits: dict[Component, int] = {}
+        self.waiters: dict[Component, tuple[int, Participant]] = {}
+        self.strangers: dict[Component, tuple[int, Participant]] = {}
 
 
 class Places:
@@ -109,7 +109,7 @@ class Checker:
         places = Places() if places is None else places
         self._regions = places.regions
         self._bounds = places.bounds if bounds else None
-        self._global = ActorTable(-1)
+        self._global = ComponentTable(-1)
         self.limits = Limits(self)
 
     # Findings.
@@ -118,14 +118,14 @@ class Checker:
         self,
         code: str,
         message: str,
-        parties: Iterable[Party],
+        participants: Iterable[Participant],
         missing: str = "",
         fix: str = "",
         details: Any = (),
         about: str = "",
     ) -> None:
         """Raise a finding, or keep it if this mistake is new."""
-        finding = Finding(code, message, tuple(parties), missing, fix, tuple(details), self.schedule, about)
+        finding = Finding(code, message, tuple(participants), missing, fix, tuple(details), self.schedule, about)
         if finding.key in self._known:
             return
         self._known.add(finding.key)
@@ -144,7 +144,7 @@ class Checker:
             store.shadow = Shadow(type.shape, initialised, type.dtype.itemsize, self._regions_of(store))
         self.limits.allocated(store)
 
-    def accesses(self, agent: Agent, eqn: Eqn, values: Sequence[Any], atomic: bool = False) -> None:
+    def accesses(self, thread: Thread, eqn: Eqn, values: Sequence[Any], atomic: bool = False) -> None:
         """Ordinary accesses of an equation, at the references that its effects name."""
         op, params = eqn.op, eqn.params
         indices = values[op.access :] if op.access else ()
@@ -158,18 +158,20 @@ class Checker:
             if not isinstance(store, Buffer):
                 continue
             stack = stacks[position] if position < len(stacks) else ()
-            self._check_bounds(agent, eqn, store, stack, indices, mask)
+            self._check_bounds(thread, eqn, store, stack, indices, mask)
             write = kind is not EffectKind.READ
-            access = Access(agent.actor, self._epoch(agent), eqn, agent.title, write, atomic, block=agent.block.key)
-            self.touch(agent, store, stack, indices, access, agent.generic, mask)
+            access = Access(
+                thread.component, self._epoch(thread), eqn, thread.title, write, atomic, block=thread.block.key
+            )
+            self.touch(thread, store, stack, indices, access, thread.generic, mask)
 
     @staticmethod
-    def _epoch(agent: Agent) -> int:
-        return agent.generic.own.item(agent.actor.local)
+    def _epoch(thread: Thread) -> int:
+        return thread.generic.own.item(thread.component.local)
 
     def touch(
         self,
-        agent: Agent,
+        thread: Thread,
         store: Buffer,
         stack: Stack,
         indices: Sequence[Any],
@@ -182,12 +184,12 @@ class Checker:
         if shadow is None:
             return
         region = shadow.regions.resolve(stack, indices, mask)
-        generic, in_blocks = agent.generic, store.type.space is SMEM
+        generic, in_blocks = thread.generic, store.type.space is SMEM
 
         def ordered(before: Access, current_is_write: bool) -> bool:
             # Proxies matter in shared memory only, and only for what ordinary stores have written.
             proxied = in_blocks and before.write and not before.asynchronous
-            return (clock if proxied else generic).covers(before.actor, before.epoch)
+            return (clock if proxied else generic).covers(before.component, before.epoch)
 
         if access.write:
             before = shadow.write(region, access, ordered)
@@ -198,9 +200,9 @@ class Checker:
         if before is None:
             return
         if before.site is None:
-            self._exited(party_of(access), f"{describe(store)} of {before.agent}")
+            self._exited(participant_of(access), f"{describe(store)} of {before.thread}")
             return
-        race(self, agent, store, before, access)
+        race(self, thread, store, before, access)
 
     def raced(self, read: Access) -> None:
         """A read races with a write: that it found nothing written, in some schedules, is no mistake of its own."""
@@ -216,11 +218,11 @@ class Checker:
         self.report(
             "uninitialized-read",
             f"{describe(store)} is read where nothing has written to it",
-            [party_of(access)],
+            [participant_of(access)],
         )
 
     def _check_bounds(
-        self, agent: Agent, eqn: Eqn, store: Buffer, stack: Stack, indices: Sequence[Any], mask: Any
+        self, thread: Thread, eqn: Eqn, store: Buffer, stack: Stack, indices: Sequence[Any], mask: Any
     ) -> None:
         if self._bounds is None:
             return
@@ -230,10 +232,10 @@ class Checker:
             self.report(
                 "out-of-bounds",
                 f"{describe(store)} is accessed outside of axis {axis}: elements {low} to {high} of {extent}",
-                [Party(agent.title, f"runs {eqn.op.name}", eqn.location)],
+                [Participant(thread.title, f"runs {eqn.op.name}", eqn.location)],
             )
 
-    def atomic(self, agent: Agent, eqn: Eqn, values: Sequence[Any]) -> None:
+    def atomic(self, thread: Thread, eqn: Eqn, values: Sequence[Any]) -> None:
         """An atomic access: it orders the elements that it touches, as acquire and release."""
         buffer = values[0]
         if buffer.shadow is not None:
@@ -241,97 +243,99 @@ class Checker:
                 buffer.told = Told(buffer.type.shape)
             stack = eqn.op.stacks(eqn.params["transforms"])[0]
             region = buffer.shadow.regions.resolve(stack, values[eqn.op.access :])
-            buffer.told.exchange(region, (agent.generic, agent.asynchronous))
-        self.accesses(agent, eqn, values, atomic=True)
-        self.released(agent)
+            buffer.told.exchange(region, (thread.generic, thread.asynchronous))
+        self.accesses(thread, eqn, values, atomic=True)
+        self.released(thread)
 
-    # Agents.
+    # Threads.
 
-    def agent_starts(self, agent: Agent, parent: Agent | None) -> None:
-        """An agent begins, knowing what its parent knows."""
-        actors = agent.block.cluster.actors
-        agent.title = str(agent)
-        if agent.product_actor is None:  # else it goes on as the thread that ran there before
-            agent.product_actor = actors.new(f"products of {agent.title}")
-            agent.read_actor = actors.new(f"stores of {agent.title}, reading")
-            agent.write_actor = actors.new(f"stores of {agent.title}, writing")
+    def thread_starts(self, thread: Thread, parent: Thread | None) -> None:
+        """A thread begins, knowing what its parent knows."""
+        components = thread.block.cluster.components
+        thread.title = str(thread)
+        if thread.product_component is None:  # else it goes on as the thread that ran there before
+            thread.product_component = components.new(f"products of {thread.title}")
+            thread.read_component = components.new(f"stores of {thread.title}, reading")
+            thread.write_component = components.new(f"stores of {thread.title}, writing")
         if parent is None:
-            agent.generic, agent.asynchronous = actors.clock(), actors.clock()
+            thread.generic, thread.asynchronous = components.clock(), components.clock()
         else:
-            agent.generic, agent.asynchronous = parent.generic.copy(), parent.asynchronous.copy()
-        agent.generic.advance(agent.actor)
+            thread.generic, thread.asynchronous = parent.generic.copy(), parent.asynchronous.copy()
+        thread.generic.advance(thread.component)
 
-    def joins(self, agent: Agent, group: Group) -> None:
-        """The threads that an agent launched have all ended."""
+    def joins(self, thread: Thread, group: Group) -> None:
+        """The threads that a thread launched have all ended."""
         for clocks in group.ended:
-            self._acquire(agent, clocks)
-        self.released(agent)
+            self._acquire(thread, clocks)
+        self.released(thread)
 
-    def agent_ends(self, agent: Agent) -> None:
-        """Nothing of an agent's own may be under way when it ends."""
-        if agent.products or agent.generic.epoch(agent.product_actor) < agent.issued:
-            site = agent.last_product
+    def thread_ends(self, thread: Thread) -> None:
+        """Nothing of a thread's own may be under way when it ends."""
+        if thread.products or thread.generic.epoch(thread.product_component) < thread.issued:
+            site = thread.last_product
             self.report(
                 "unawaited-wgmma",
                 "a thread ends and has not waited for its products",
-                [Party(agent.title, "starts a product that it does not wait for", site.location)],
+                [Participant(thread.title, "starts a product that it does not wait for", site.location)],
             )
-        if agent.open or agent.generic.epoch(agent.read_actor) < agent.groups:
-            site = agent.last_store
-            closed = "" if not agent.open else " (its group was never committed)"
+        if thread.open or thread.generic.epoch(thread.read_component) < thread.groups:
+            site = thread.last_store
+            closed = "" if not thread.open else " (its group was never committed)"
             self.report(
                 "unawaited-copy",
                 f"a thread ends and has not waited for its copies to global memory{closed}",
-                [Party(agent.title, "starts a copy that it does not wait for", site.location)],
+                [Participant(thread.title, "starts a copy that it does not wait for", site.location)],
             )
 
     # Order.
 
-    def released(self, agent: Agent) -> None:
-        """What the agent does from here on is not part of what it has told others."""
-        agent.generic.advance(agent.actor)
+    def released(self, thread: Thread) -> None:
+        """What the thread does from here on is not part of what it has told others."""
+        thread.generic.advance(thread.component)
 
     @staticmethod
-    def _acquire(agent: Agent, clocks: tuple[Clock, Clock]) -> None:
-        agent.generic.join(clocks[0])
-        agent.asynchronous.join(clocks[1])
+    def _acquire(thread: Thread, clocks: tuple[Clock, Clock]) -> None:
+        thread.generic.join(clocks[0])
+        thread.asynchronous.join(clocks[1])
 
-    def fences(self, agent: Agent) -> None:
-        """commit_smem: the agent's stores come before its asynchronous operations."""
-        agent.asynchronous.join(agent.generic)
-        self.released(agent)
+    def fences(self, thread: Thread) -> None:
+        """commit_smem: the thread's stores come before its asynchronous operations."""
+        thread.asynchronous.join(thread.generic)
+        self.released(thread)
 
-    def meets(self, agents: Sequence[Agent]) -> None:
-        """All these agents have come to one point."""
-        generic, asynchronous = agents[0].generic.copy(), agents[0].asynchronous.copy()
-        for agent in agents:
-            generic.join(agent.generic)
-            asynchronous.join(agent.asynchronous)
-        for agent in agents:
-            self._acquire(agent, (generic, asynchronous))
-            self.released(agent)
+    def meets(self, threads: Sequence[Thread]) -> None:
+        """All these threads have come to one point."""
+        generic, asynchronous = threads[0].generic.copy(), threads[0].asynchronous.copy()
+        for thread in threads:
+            generic.join(thread.generic)
+            asynchronous.join(thread.asynchronous)
+        for thread in threads:
+            self._acquire(thread, (generic, asynchronous))
+            self.released(thread)
 
     def slot_clocks(self, slot: Slot) -> SlotClocks:
         """The clocks of a barrier."""
         if slot.checks is None:
-            actors = slot.home.cluster.actors
-            # Actors of barriers that have ended serve again, so that clocks do not grow with every scope entered.
+            components = slot.home.cluster.components
+            # Components of barriers that have ended serve again, so that clocks do not grow with every scope entered.
             retired = slot.home.retired
-            actor, base = retired.pop() if retired else (actors.new(f"copies to barriers of {slot.home.label}"), 0)
-            slot.checks = SlotClocks(actor, actors.clock(), base)
+            component, base = (
+                retired.pop() if retired else (components.new(f"copies to barriers of {slot.home.label}"), 0)
+            )
+            slot.checks = SlotClocks(component, components.clock(), base)
         return slot.checks  # type: ignore[no-any-return]
 
-    def arrives(self, agent: Agent, eqn: Eqn, slot: Slot) -> None:
-        """An arrival tells what the agent knows."""
+    def arrives(self, thread: Thread, eqn: Eqn, slot: Slot) -> None:
+        """An arrival tells what the thread knows."""
         clocks = self.slot_clocks(slot)
-        clocks.generic.join(agent.generic)
-        clocks.asynchronous.join(agent.asynchronous)
-        if slot.home is not agent.block:
+        clocks.generic.join(thread.generic)
+        clocks.asynchronous.join(thread.asynchronous)
+        if slot.home is not thread.block:
             if slot.home.ended:
-                party = Party(agent.title, f"arrives at {slot.name} of {slot.home.label}", eqn.location)
-                self._exited(party, f"{slot.name} of {slot.home.label}")
-            party = Party(agent.title, f"arrives at {slot.name} of {slot.home.label}", eqn.location)
-            clocks.strangers[agent.actor] = self._epoch(agent), party
+                participant = Participant(thread.title, f"arrives at {slot.name} of {slot.home.label}", eqn.location)
+                self._exited(participant, f"{slot.name} of {slot.home.label}")
+            participant = Participant(thread.title, f"arrives at {slot.name} of {slot.home.label}", eqn.location)
+            clocks.strangers[thread.component] = self._epoch(thread), participant
 
     def completes(self, slot: Slot, by: Any) -> None:
         """A phase is about to complete. Those who wait for the phase before must have seen it by then."""
@@ -342,100 +346,100 @@ class Checker:
         clocks.phases.pop(slot.completed - 2, None)
 
     def _completes_again(self, slot: Slot, clocks: SlotClocks, by: Any) -> None:
-        seen = [actor for actor, (phase, _) in clocks.waiters.items() if phase == slot.completed]
-        late = [actor for actor in seen if not clocks.generic.covers(actor, clocks.waits[actor])]
+        seen = [component for component, (phase, _) in clocks.waiters.items() if phase == slot.completed]
+        late = [component for component in seen if not clocks.generic.covers(component, clocks.waits[component])]
         if seen and not late:
             return
         who, eqn = by
-        agent = who if isinstance(who, Agent) else who.agent
-        parties = [Party(agent.title, f"makes the last arrival, by {eqn.op.name}", eqn.location)]
+        thread = who if isinstance(who, Thread) else who.thread
+        participants = [Participant(thread.title, f"makes the last arrival, by {eqn.op.name}", eqn.location)]
         clocks.overrun = True
         if len(late) == len(seen):
             self.report(
                 "barrier-overrun",
                 f"{slot.name} completes phase {slot.completed + 1} though nobody may have seen phase {slot.completed} "
                 "yet",
-                parties,
+                participants,
                 missing=f"a wait for completion {slot.completed} that comes before this arrival",
                 about=slot.barrier,
             )
             return
-        _, party = clocks.waiters[late[0]]
+        _, participant = clocks.waiters[late[0]]
         self.report(
             "missed-phase",
             f"{slot.name} completes phase {slot.completed + 1} though a thread that waits for phase {slot.completed} "
             "may not have seen it yet",
-            [party, *parties],
+            [participant, *participants],
             missing=f"an arrival behind this wait, for which those of phase {slot.completed + 1} wait",
             about=slot.barrier,
         )
 
-    def misses(self, agent: Agent, eqn: Eqn, slot: Slot) -> bool:
+    def misses(self, thread: Thread, eqn: Eqn, slot: Slot) -> bool:
         """Whether a thread that waits is two completions behind, and so compares the wrong parity."""
-        seen = agent.observed.get(slot, 0)
+        seen = thread.observed.get(slot, 0)
         if slot.completed - seen < 2:
             return False
         if not self.slot_clocks(slot).overrun:  # else that is why
             self.report(
                 "missed-phase",
                 f"{slot.name} has completed phase {slot.completed}, and a thread waits for phase {seen + 1} only now",
-                [Party(agent.title, f"waits for phase {seen + 1}", eqn.location)],
+                [Participant(thread.title, f"waits for phase {seen + 1}", eqn.location)],
                 missing=f"waits for the completions from {seen + 1} on, each before the next",
                 about=slot.barrier,
             )
         return True
 
-    def observes(self, agent: Agent, slot: Slot, seen: int) -> None:
-        """A wait returns: the agent learns what the arrivals told."""
+    def observes(self, thread: Thread, slot: Slot, seen: int) -> None:
+        """A wait returns: the thread learns what the arrivals told."""
         clocks = self.slot_clocks(slot)
-        self._acquire(agent, clocks.phases.get(seen, (clocks.generic, clocks.asynchronous)))
-        clocks.waits[agent.actor] = self._epoch(agent)
-        party = Party(agent.title, f"waits for phase {seen}", agent.eqn.location)  # type: ignore[union-attr]
-        clocks.waiters[agent.actor] = seen, party
+        self._acquire(thread, clocks.phases.get(seen, (clocks.generic, clocks.asynchronous)))
+        clocks.waits[thread.component] = self._epoch(thread)
+        participant = Participant(thread.title, f"waits for phase {seen}", thread.eqn.location)  # type: ignore[union-attr]
+        clocks.waiters[thread.component] = seen, participant
 
-    def signals(self, agent: Agent, eqn: Eqn, counter: Counter, amount: int) -> None:
-        """A signal tells what the agent knows."""
+    def signals(self, thread: Thread, eqn: Eqn, counter: Counter, amount: int) -> None:
+        """A signal tells what the thread knows."""
         if counter.told is None:
-            counter.told, counter.actor = Signals(), self._global.new(f"copies to {counter.name}")
-        clocks = agent.generic.copy(), agent.asynchronous.copy()
-        counter.told.add(amount, clocks, agent.actor, self._epoch(agent))
-        self.released(agent)
+            counter.told, counter.component = Signals(), self._global.new(f"copies to {counter.name}")
+        clocks = thread.generic.copy(), thread.asynchronous.copy()
+        counter.told.add(amount, clocks, thread.component, self._epoch(thread))
+        self.released(thread)
 
-    def acquires(self, agent: Agent, counter: Counter, amount: int, taken: bool) -> None:
+    def acquires(self, thread: Thread, counter: Counter, amount: int, taken: bool) -> None:
         """A wait for a semaphore returns, and may have taken the amount off it."""
         if counter.told is None:
             return
-        self._acquire(agent, counter.told.heard(amount, agent.generic))
+        self._acquire(thread, counter.told.heard(amount, thread.generic))
         if taken:
-            counter.told.taken(amount, agent.actor, self._epoch(agent))
-            self.released(agent)
+            counter.told.taken(amount, thread.component, self._epoch(thread))
+            self.released(thread)
 
     # Asynchronous operations.
 
-    def _launches(self, agent: Agent, flight: Flight) -> Issue:
+    def _launches(self, thread: Thread, async_op: AsyncOp) -> Issue:
         """What an operation tells when it completes: what its thread knew, and that its own accesses are done."""
         accesses: list[Access] = []
-        flight.notes = agent.generic.copy(), agent.asynchronous.copy(), accesses
-        return Issue(agent.actor, self._epoch(agent))
+        async_op.notes = thread.generic.copy(), thread.asynchronous.copy(), accesses
+        return Issue(thread.component, self._epoch(thread))
 
-    def _notes(self, agent: Agent, flight: Flight, actor: Actor, write: bool, issue: Issue) -> Access:
+    def _notes(self, thread: Thread, async_op: AsyncOp, component: Component, write: bool, issue: Issue) -> Access:
         """An access of an operation whose end is not known yet."""
-        atomic = write and flight.eqn.params.get("reduction") is not None
-        access = Access(actor, PENDING, flight.eqn, agent.title, write, atomic, True, agent.block.key, issue)
-        flight.notes[2].append(access)
+        atomic = write and async_op.eqn.params.get("reduction") is not None
+        access = Access(component, PENDING, async_op.eqn, thread.title, write, atomic, True, thread.block.key, issue)
+        async_op.notes[2].append(access)
         return access
 
-    def absent(self, agent: Agent, eqn: Eqn, store: Buffer) -> NoReturn:
+    def absent(self, thread: Thread, eqn: Eqn, store: Buffer) -> NoReturn:
         """A copy reaches memory of blocks that have not come to its scope: the run cannot go on."""
         message = f"{describe(store)} is copied to in a block of the cluster that has not come to its scope yet"
-        parties = (Party(agent.title, f"runs {eqn.op.name}", eqn.location),)
-        self.report("copy-target-in-use", message, parties, missing=MEET)
-        raise CheckError(Finding("copy-target-in-use", message, parties, MEET, schedule=self.schedule))
+        participants = (Participant(thread.title, f"runs {eqn.op.name}", eqn.location),)
+        self.report("copy-target-in-use", message, participants, missing=MEET)
+        raise CheckError(Finding("copy-target-in-use", message, participants, MEET, schedule=self.schedule))
 
     def copy_issued(
         self,
-        agent: Agent,
-        flight: Flight,
+        thread: Thread,
+        async_op: AsyncOp,
         source: Reached | None,
         targets: Sequence[Reached],
         slots: Sequence[Slot],
@@ -443,34 +447,34 @@ class Checker:
     ) -> None:
         """A copy that arrives at barriers starts."""
         first = self.slot_clocks(slots[0])
-        issue = self._launches(agent, flight)
+        issue = self._launches(thread, async_op)
         if source is not None:
-            if flight.eqn.params["fill"] == "promise_in_bounds":
-                self._check_bounds(agent, flight.eqn, *source, indices, None)
-            access = self._notes(agent, flight, first.actor, False, issue)
-            self.touch(agent, *source, indices, access, agent.asynchronous)
+            if async_op.eqn.params["fill"] == "promise_in_bounds":
+                self._check_bounds(thread, async_op.eqn, *source, indices, None)
+            access = self._notes(thread, async_op, first.component, False, issue)
+            self.touch(thread, *source, indices, access, thread.asynchronous)
         for (store, stack), slot in zip(targets, slots, strict=True):
             if slot.home is not store.home:
-                self._signals_elsewhere(agent, flight.eqn, store, slot)
+                self._signals_elsewhere(thread, async_op.eqn, store, slot)
             clocks = self.slot_clocks(slot)
-            issue = Issue(issue.actor, issue.epoch, clocks.waits)
-            self._check_bounds(agent, flight.eqn, store, stack, indices, None)
-            access = self._notes(agent, flight, clocks.actor, True, issue)
-            self.touch(agent, store, stack, indices, access, agent.asynchronous)
-        self.released(agent)
+            issue = Issue(issue.component, issue.epoch, clocks.waits)
+            self._check_bounds(thread, async_op.eqn, store, stack, indices, None)
+            access = self._notes(thread, async_op, clocks.component, True, issue)
+            self.touch(thread, store, stack, indices, access, thread.asynchronous)
+        self.released(thread)
 
-    def _signals_elsewhere(self, agent: Agent, eqn: Eqn, store: Buffer, slot: Slot) -> None:
+    def _signals_elsewhere(self, thread: Thread, eqn: Eqn, store: Buffer, slot: Slot) -> None:
         self.report(
             "cluster-mismatch",
             f"{eqn.op.name} writes {describe(store)} of {store.home.label} and signals {slot.name} of "
             f"{slot.home.label}; bytes are counted by a barrier of the block that they land in",
-            [Party(agent.title, f"runs {eqn.op.name}", eqn.location)],
+            [Participant(thread.title, f"runs {eqn.op.name}", eqn.location)],
             missing=f"{slot.name} of {store.home.label}: plgpu.cluster_ref with the same indices for both",
         )
 
     def shared_copy(
         self,
-        agent: Agent,
+        thread: Thread,
         eqn: Eqn,
         places: Sequence[Any],
         parts: Sequence[Reached],
@@ -478,11 +482,11 @@ class Checker:
         indices: Sequence[Any],
     ) -> None:
         """One block's part of a copy that blocks share: all must name the same source, target and barrier."""
-        kept = agent.block.cluster.copies
-        key = eqn, agent.label, places[0]
-        turn = kept[key, agent.block.place] = kept.get((key, agent.block.place), 0) + 1
+        kept = thread.block.cluster.copies
+        key = eqn, thread.label, places[0]
+        turn = kept[key, thread.block.place] = kept.get((key, thread.block.place), 0) + 1
         named = *(self._named(store, stack, indices) for store, stack in parts), slot.name
-        first, others = kept.pop((key, turn), ((named, agent), len(places)))
+        first, others = kept.pop((key, turn), ((named, thread), len(places)))
         if others > 1:
             kept[key, turn] = first, others - 1
         if first[0] == named:
@@ -491,7 +495,10 @@ class Checker:
         self.report(
             "cluster-mismatch",
             f"a copy that blocks of a cluster share is to be of {here} in one and of {said} in another",
-            [Party(each.title, f"names {what}", eqn.location) for each, what in ((agent, here), (first[1], said))],
+            [
+                Participant(each.title, f"names {what}", eqn.location)
+                for each, what in ((thread, here), (first[1], said))
+            ],
             missing="the same source, target and barrier in all blocks along the collective axes",
             about=f"{eqn.location}",
         )
@@ -510,8 +517,8 @@ class Checker:
 
     def dma_issued(
         self,
-        agent: Agent,
-        flight: Flight,
+        thread: Thread,
+        async_op: AsyncOp,
         source: Reached,
         target: Reached,
         counters: Sequence[Counter],
@@ -519,107 +526,107 @@ class Checker:
         indices: Sequence[Any],
     ) -> None:
         """A copy that raises semaphores starts."""
-        issue = self._launches(agent, flight)
-        told = flight.notes[:2]
+        issue = self._launches(thread, async_op)
+        told = async_op.notes[:2]
         for counter in counters:
             if counter.told is None:
-                counter.told, counter.actor = Signals(), self._global.new(f"copies to {counter.name}")
+                counter.told, counter.component = Signals(), self._global.new(f"copies to {counter.name}")
         # Of a remote copy, the last semaphore says that the source has been read.
         parts = [(*source, counters[-1], False), (*target, counters[0], True)]
         noted: dict[Counter, list[Access]] = {counter: [] for counter in counters}
         for store, stack, counter, write in parts:
-            if not flight.eqn.params.get("clip"):
-                self._check_bounds(agent, flight.eqn, store, stack, indices, None)
-            access = self._notes(agent, flight, counter.actor, write, issue)
+            if not async_op.eqn.params.get("clip"):
+                self._check_bounds(thread, async_op.eqn, store, stack, indices, None)
+            access = self._notes(thread, async_op, counter.component, write, issue)
             noted[counter].append(access)
-            self.touch(agent, store, stack, indices, access, agent.asynchronous)
+            self.touch(thread, store, stack, indices, access, thread.asynchronous)
         for counter in counters:
-            counter.told.add_copy(amount, told, counter.actor, noted.pop(counter, ()))
-        self.released(agent)
+            counter.told.add_copy(amount, told, counter.component, noted.pop(counter, ()))
+        self.released(thread)
 
-    def lands(self, flight: Flight, slot: Slot) -> None:
+    def lands(self, async_op: AsyncOp, slot: Slot) -> None:
         """The bytes of a copy have landed, and the barrier is about to learn of it."""
-        generic, asynchronous, accesses = flight.notes
+        generic, asynchronous, accesses = async_op.notes
         clocks = self.slot_clocks(slot)
-        actor, epoch = clocks.actor, slot.completed + 1
+        component, epoch = clocks.component, slot.completed + 1
         # What its thread knew, the thread itself tells its own block's barrier, by mbarrier.arrive.expect_tx. Of a
         # multicast the other blocks hear only that it is done: complete_tx releases the copy's own writes (PTX ISA,
         # "cp.async.bulk.tensor" and "Memory consistency model").
-        tells = slot.home is flight.agent.block or flight.eqn.op.name == "async_store_smem"
+        tells = slot.home is async_op.thread.block or async_op.eqn.op.name == "async_store_smem"
         for clock, told in zip((clocks.generic, clocks.asynchronous), (generic, asynchronous), strict=True):
             if tells:
                 clock.join(told)
-            clock.set(actor, epoch)
+            clock.set(component, epoch)
         for access in accesses:
-            if access.actor == actor and access.epoch == PENDING:
+            if access.component == component and access.epoch == PENDING:
                 access.epoch = epoch
 
     def product_issued(
-        self, agent: Agent, flight: Flight, acc: Accumulator, operands: Sequence[Reached], indices: Sequence[Any]
+        self, thread: Thread, async_op: AsyncOp, acc: Accumulator, operands: Sequence[Reached], indices: Sequence[Any]
     ) -> None:
         """A product starts: it reads its operands from now until it is waited for."""
-        agent.last_product = flight.eqn
-        issue = Issue(agent.actor, self._epoch(agent))
+        thread.last_product = async_op.eqn
+        issue = Issue(thread.component, self._epoch(thread))
         for store, stack in operands:
             access = Access(
-                agent.product_actor,
-                agent.issued,
-                flight.eqn,
-                agent.title,
+                thread.product_component,
+                thread.issued,
+                async_op.eqn,
+                thread.title,
                 asynchronous=True,
-                block=agent.block.key,
+                block=thread.block.key,
                 issue=issue,
             )
-            self._check_bounds(agent, flight.eqn, store, stack, indices, None)
-            self.touch(agent, store, stack, indices, access, agent.asynchronous)
+            self._check_bounds(thread, async_op.eqn, store, stack, indices, None)
+            self.touch(thread, store, stack, indices, access, thread.asynchronous)
 
-    def products_awaited(self, agent: Agent, eqn: Eqn, upto: int) -> None:
+    def products_awaited(self, thread: Thread, eqn: Eqn, upto: int) -> None:
         """Products up to this one are done."""
         if upto > 0:
-            agent.generic.set(agent.product_actor, upto)
-            agent.asynchronous.set(agent.product_actor, upto)
+            thread.generic.set(thread.product_component, upto)
+            thread.asynchronous.set(thread.product_component, upto)
 
-    def accumulator(self, agent: Agent, eqn: Eqn, acc: Accumulator) -> None:
+    def accumulator(self, thread: Thread, eqn: Eqn, acc: Accumulator) -> None:
         """An accumulator is read or set."""
-        if acc.group > agent.generic.epoch(agent.product_actor):
+        if acc.group > thread.generic.epoch(thread.product_component):
             self.report(
                 "accumulator-in-flight",
                 f"the accumulator {acc.name} is used while a product may be changing it",
                 [
-                    Party(agent.title, f"runs {eqn.op.name}", eqn.location),
-                    Party(agent.title, "started the product", acc.issued.location),
+                    Participant(thread.title, f"runs {eqn.op.name}", eqn.location),
+                    Participant(thread.title, "started the product", acc.issued.location),
                 ],
                 missing="a wgmma_wait between the two",
             )
 
     def store_issued(
-        self, agent: Agent, flight: Flight, source: Reached, target: Reached, indices: Sequence[Any]
+        self, thread: Thread, async_op: AsyncOp, source: Reached, target: Reached, indices: Sequence[Any]
     ) -> None:
         """A copy to global memory starts, in the group that is open."""
-        agent.last_store = flight.eqn
-        group = agent.groups + 1
-        site, place = flight.eqn, agent.block.key
-        issue = Issue(agent.actor, self._epoch(agent))
+        thread.last_store = async_op.eqn
+        group = thread.groups + 1
+        site, place = async_op.eqn, thread.block.key
+        issue = Issue(thread.component, self._epoch(thread))
         reduces = site.params["reduction"] is not None
-        read = Access(agent.read_actor, group, site, agent.title, asynchronous=True, block=place, issue=issue)
-        write = Access(agent.write_actor, group, site, agent.title, True, reduces, True, place, issue)
-        self._check_bounds(agent, flight.eqn, source[0], source[1], indices, None)
-        self.touch(agent, *source, indices, read, agent.asynchronous)
-        self.touch(agent, *target, indices, write, agent.asynchronous)
+        read = Access(thread.read_component, group, site, thread.title, asynchronous=True, block=place, issue=issue)
+        write = Access(thread.write_component, group, site, thread.title, True, reduces, True, place, issue)
+        self._check_bounds(thread, async_op.eqn, source[0], source[1], indices, None)
+        self.touch(thread, *source, indices, read, thread.asynchronous)
+        self.touch(thread, *target, indices, write, thread.asynchronous)
 
-    def stores_awaited(self, agent: Agent, eqn: Eqn, n: int, read_only: bool) -> None:
+    def stores_awaited(self, thread: Thread, eqn: Eqn, n: int, read_only: bool) -> None:
         """Groups but the last n have read their sources, and unless `read_only` written their targets."""
-        upto = agent.groups - n
+        upto = thread.groups - n
         if upto > 0:
-            for actor in (agent.read_actor,) if read_only else (agent.read_actor, agent.write_actor):
-                agent.generic.set(actor, upto)
-                agent.asynchronous.set(actor, upto)
+            for component in (thread.read_component,) if read_only else (thread.read_component, thread.write_component):
+                thread.generic.set(component, upto)
+                thread.asynchronous.set(component, upto)
 
     # Ends.
 
-    def scope_ends(self, agent: Agent, eqn: Eqn, stores: Sequence[Any], others: Sequence[Clock] = ()) -> None:
+    def scope_ends(self, thread: Thread, eqn: Eqn, stores: Sequence[Any], others: Sequence[Clock] = ()) -> None:
         """Stores are given back; `others` are the clocks of threads that share them, each as it left the scope."""
-        known = agent.generic.copy()
+        known = thread.generic.copy()
         for clock in others:
             known.join(clock)
         for store in stores:
@@ -629,39 +636,39 @@ class Checker:
             elif isinstance(store, Semaphores):
                 self._semaphores_end(store)
             elif isinstance(store, Buffer) and store.shadow is not None:
-                self._buffer_ends(store, known, eqn, agent)
+                self._buffer_ends(store, known, eqn, thread)
             elif isinstance(store, Accumulator):
-                self._accumulator_ends(store, eqn, agent)
+                self._accumulator_ends(store, eqn, thread)
             self.limits.freed(store)
 
     @staticmethod
     def _retire(barrier: Barrier) -> None:
-        """The actors of a barrier that has ended may serve another one."""
+        """The components of a barrier that has ended may serve another one."""
         for slot in barrier.slots:
             clocks = slot.checks
             if clocks is not None and not slot.arrived and not slot.parts:
-                slot.home.retired.append((clocks.actor, clocks.base + slot.completed))
+                slot.home.retired.append((clocks.component, clocks.base + slot.completed))
                 slot.checks = None
 
-    def _buffer_ends(self, store: Buffer, known: Clock, eqn: Eqn, agent: Agent) -> None:
-        end = Access(agent.actor, 0, eqn, agent.title, write=True)
+    def _buffer_ends(self, store: Buffer, known: Clock, eqn: Eqn, thread: Thread) -> None:
+        end = Access(thread.component, 0, eqn, thread.title, write=True)
         region = store.shadow.regions.resolve((), ())
-        before = store.shadow.write(region, end, lambda b, _: not b.asynchronous or known.covers(b.actor, b.epoch))
+        before = store.shadow.write(region, end, lambda b, _: not b.asynchronous or known.covers(b.component, b.epoch))
         if before is not None:
             self.report(
                 "scope-in-use",
                 f"{describe(store)} is given back while an asynchronous operation may still reach it",
-                [party_of(before), Party(agent.title, "leaves the scope", eqn.location)],
+                [participant_of(before), Participant(thread.title, "leaves the scope", eqn.location)],
             )
 
-    def _accumulator_ends(self, acc: Accumulator, eqn: Eqn, agent: Agent) -> None:
-        if acc.group > agent.generic.epoch(agent.product_actor):
+    def _accumulator_ends(self, acc: Accumulator, eqn: Eqn, thread: Thread) -> None:
+        if acc.group > thread.generic.epoch(thread.product_component):
             self.report(
                 "scope-in-use",
                 f"the accumulator {acc.name} is given back while a product may still be changing it",
                 [
-                    Party(agent.title, "started the product", acc.issued.location),
-                    Party(agent.title, "leaves the scope", eqn.location),
+                    Participant(thread.title, "started the product", acc.issued.location),
+                    Participant(thread.title, "leaves the scope", eqn.location),
                 ],
             )
 
@@ -669,11 +676,11 @@ class Checker:
         for slot in barrier.slots:
             where = f"{slot.name} of {slot.home.label}"
             if slot.arrived or slot.parts:
-                parties = [_arrival(each) for each in slot.arrivals]
+                participants = [_arrival(each) for each in slot.arrivals]
                 self.report(
                     "barrier-pending-arrivals",
                     f"{where} ends with {slot.arrived} of {slot.needed} arrivals of a phase",
-                    parties,
+                    participants,
                     about=slot.barrier,
                 )
             if slot.completed > slot.seen and not slot.named:
@@ -697,13 +704,13 @@ class Checker:
                 )
 
     def block_ends(self, block: Block) -> None:
-        """The last agent of a block has ended: what its neighbours did to its memory must have come before."""
+        """The last thread of a block has ended: what its neighbours did to its memory must have come before."""
         if len(block.cluster.blocks) == 1:
             return
-        known = block.cluster.actors.clock()
-        for agent in block.agents:
-            known.join(agent.generic)
-        mine = {agent.title for agent in block.agents}
+        known = block.cluster.components.clock()
+        for thread in block.threads:
+            known.join(thread.generic)
+        mine = {thread.title for thread in block.threads}
         for store in block.stores:
             if isinstance(store, Barrier):
                 self._strangers(store, known, block)
@@ -712,26 +719,28 @@ class Checker:
 
     def _peers(self, store: Buffer, known: Clock, block: Block, mine: set[str]) -> None:
         region = store.shadow.regions.resolve((), ())
-        end = Access(block.agents[0].actor, PENDING, None, block.label, write=True)
+        end = Access(block.threads[0].component, PENDING, None, block.label, write=True)
 
         def before_the_end(before: Access, _: bool) -> bool:
-            return before.agent in mine or known.covers(before.actor, before.epoch)
+            return before.thread in mine or known.covers(before.component, before.epoch)
 
         before = store.shadow.write(region, end, before_the_end)
         if before is not None:
-            self._exited(party_of(before), f"{describe(store)} of {block.label}")
+            self._exited(participant_of(before), f"{describe(store)} of {block.label}")
 
     def _strangers(self, barrier: Barrier, known: Clock, block: Block) -> None:
         for slot in barrier.slots:
-            for actor, (epoch, party) in slot.checks.strangers.items() if slot.checks else ():
-                if not known.covers(actor, epoch):
-                    self._exited(party, f"{slot.name} of {block.label}")
+            for component, (epoch, participant) in slot.checks.strangers.items() if slot.checks else ():
+                if not known.covers(component, epoch):
+                    self._exited(participant, f"{slot.name} of {block.label}")
 
-    def _exited(self, party: Party, what: str) -> None:
-        self.report("peer-exited", f"{what} is reached by another block, and its own block may have ended", [party])
+    def _exited(self, participant: Participant, what: str) -> None:
+        self.report(
+            "peer-exited", f"{what} is reached by another block, and its own block may have ended", [participant]
+        )
 
     def cluster_ends(self, cluster: Cluster) -> None:
-        """All agents of a cluster have ended."""
+        """All threads of a cluster have ended."""
         for block in cluster.blocks.values():
             for store in block.stores:
                 if isinstance(store, Barrier):
@@ -755,10 +764,10 @@ class Checker:
                 self._barrier_ends(store)
 
 
-def _arrival(by: tuple[Any, Eqn]) -> Party:
+def _arrival(by: tuple[Any, Eqn]) -> Participant:
     who, eqn = by
-    agent = who if isinstance(who, Agent) else who.agent
-    return Party(agent.title, f"arrives by {eqn.op.name}", eqn.location)
+    thread = who if isinstance(who, Thread) else who.thread
+    return Participant(thread.title, f"arrives by {eqn.op.name}", eqn.location)
 
 
 def _writes_last(effect: tuple[EffectKind, Any]) -> bool:

@@ -7,10 +7,10 @@ from typing import Any
 
 from palladio.base.errors import PalladioValueError
 from palladio.ir.core import Program, walk
-from palladio.machine.check.findings import Party
+from palladio.machine.check.findings import Participant
 from palladio.machine.run.buffers import Counter, Slot
 from palladio.machine.run.machine import Machine
-from palladio.machine.run.threads import Agent, Wait
+from palladio.machine.run.threads import Thread, Wait
 from palladio.types.types import RefType
 
 _SHOWN = 6
@@ -19,53 +19,59 @@ _NAMED = 4
 
 def deadlock(machine: Machine) -> None:
     """Report that nothing can go on: as a finding where the run is checked, else as an error."""
-    stuck = [(agent, agent.waiting) for agent in machine.agents if not agent.done and agent.waiting is not None]
+    stuck = [(thread, thread.waiting) for thread in machine.threads if not thread.done and thread.waiting is not None]
     if not stuck or machine.runnable:
         _livelock(machine)
         return
-    groups: dict[Any, list[tuple[Agent, Wait]]] = {}
-    for agent, wait in stuck:
-        groups.setdefault((wait.eqn.location, _waited_for(wait)), []).append((agent, wait))
+    groups: dict[Any, list[tuple[Thread, Wait]]] = {}
+    for thread, wait in stuck:
+        groups.setdefault((wait.eqn.location, _waited_for(wait)), []).append((thread, wait))
     shown = list(groups.items())[:_SHOWN]
-    parties = [
-        Party(_listed(map(str, waiting)), f"wait{'s' if len(waiting) == 1 else ''} {what}", place)
+    participants = [
+        Participant(_listed(map(str, waiting)), f"wait{'s' if len(waiting) == 1 else ''} {what}", place)
         for (place, what), group in shown
-        for waiting in [[agent for agent, _ in group]]
+        for waiting in [[thread for thread, _ in group]]
     ]
     details = [line for _, group in shown for line in _others(machine, group)]
     if len(groups) > _SHOWN:
         details.append(f"and threads wait at {len(groups) - _SHOWN} more places")
-    done = [str(agent) for agent in machine.agents if agent.done]
+    done = [str(thread) for thread in machine.threads if thread.done]
     if done:
         details.append(f"ended already: {_listed(done)}")
     message = f"all {len(stuck)} threads that have not ended wait" if len(stuck) > 1 else "the last thread waits"
     message += ", and nothing is under way that could wake one"
     if machine.checker is None:
-        got = [*(f"{party.agent} {party.did}" for party in parties), *details]
-        place = parties[0].location if parties else None
+        got = [*(f"{participant.thread} {participant.did}" for participant in participants), *details]
+        place = participants[0].location if participants else None
         raise PalladioValueError(f"deadlock: {message}", got="\n            ".join(got), location=place)
     machine.checker.deadlocked = True
     hungry = [each for each in stuck if each[1].kind == "registers"]
-    if any(machine.checker.limits.registers_lack(agent, wait.eqn) for agent, wait in hungry):
+    if any(machine.checker.limits.registers_lack(thread, wait.eqn) for thread, wait in hungry):
         return
     missing = [each for each in (_missing(group[0][1]) for _, group in shown) if each]
-    machine.checker.report("deadlock", message, parties, details=details, missing=", or ".join(dict.fromkeys(missing)))
+    machine.checker.report(
+        "deadlock", message, participants, details=details, missing=", or ".join(dict.fromkeys(missing))
+    )
 
 
 def _livelock(machine: Machine) -> None:
     """Report that threads look again and again for what nobody is left to do."""
-    spinning = [agent for agent in machine.runnable if agent.eqn is not None]
-    parties = [
-        Party(str(agent), "looks again and again", agent.eqn.location) for agent in spinning[:_SHOWN] if agent.eqn
+    spinning = [thread for thread in machine.runnable if thread.eqn is not None]
+    participants = [
+        Participant(str(thread), "looks again and again", thread.eqn.location)
+        for thread in spinning[:_SHOWN]
+        if thread.eqn
     ]
-    waiting = [f"{agent} waits {_waited_for(agent.waiting)}" for agent in machine.agents if agent.waiting is not None]
+    waiting = [
+        f"{thread} waits {_waited_for(thread.waiting)}" for thread in machine.threads if thread.waiting is not None
+    ]
     message = "threads look again and again whether something has happened, and nobody is left who could do it"
     if machine.checker is None:
-        got = "; ".join(f"{party.agent} {party.did}" for party in parties)
-        place = parties[0].location if parties else None
+        got = "; ".join(f"{participant.thread} {participant.did}" for participant in participants)
+        place = participants[0].location if participants else None
         raise PalladioValueError(f"deadlock: {message}", got=got, location=place)
     machine.checker.deadlocked = True
-    machine.checker.report("deadlock", message, parties, details=waiting)
+    machine.checker.report("deadlock", message, participants, details=waiting)
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -104,27 +110,27 @@ def _arrivals(slot: Slot, wanted: int) -> str:
 
 def _by(slot: Slot, arrival: tuple[Any, Any]) -> str:
     who, eqn = arrival
-    agent = who if isinstance(who, Agent) else who.agent
-    name = agent.label if agent.block is slot.home else str(agent)
-    return name if agent is who else f"a {eqn.op.name} of {name}"
+    thread = who if isinstance(who, Thread) else who.thread
+    name = thread.label if thread.block is slot.home else str(thread)
+    return name if thread is who else f"a {eqn.op.name} of {name}"
 
 
-def _others(machine: Machine, group: Sequence[tuple[Agent, Wait]]) -> Iterator[str]:
+def _others(machine: Machine, group: Sequence[tuple[Thread, Wait]]) -> Iterator[str]:
     """Who else could end these waits."""
-    waiting, thing = [agent for agent, _ in group], group[0][1].thing
-    able = [str(other) for other in machine.agents if not other.done and other not in waiting and _could(other, thing)]
+    waiting, thing = [thread for thread, _ in group], group[0][1].thing
+    able = [str(other) for other in machine.threads if not other.done and other not in waiting and _could(other, thing)]
     if able:
         yield f"{_listed(able)} could end the wait for {thing.name}, and wait{'s' if len(able) == 1 else ''} too"
 
 
-def _could(agent: Agent, thing: Any) -> bool:
+def _could(thread: Thread, thing: Any) -> bool:
     """Whether a thread's program has an operation that could end another's wait of this kind for this thing."""
     name = thing.name.split("[")[0] if isinstance(thing, (Slot, Counter)) else None
-    if name is None or agent.program is None:
+    if name is None or thread.program is None:
         return False
-    if isinstance(thing, Slot) and thing.home.cluster is not agent.block.cluster and not agent.block.cluster.cores:
+    if isinstance(thing, Slot) and thing.home.cluster is not thread.block.cluster and not thread.block.cluster.cores:
         return False
-    return name in _signalled(agent.program)
+    return name in _signalled(thread.program)
 
 
 def _signalled(program: Program) -> frozenset[str]:

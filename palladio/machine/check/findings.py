@@ -168,10 +168,10 @@ def checked_codes(codes: Any, argument: str) -> frozenset[str]:
 
 
 @dataclass(frozen=True)
-class Party:
+class Participant:
     """One side of a finding: who, doing what, where."""
 
-    agent: str
+    thread: str
     did: str
     location: Location | None = None
 
@@ -193,7 +193,7 @@ class Finding:
 
     code: str
     message: str
-    parties: tuple[Party, ...]
+    participants: tuple[Participant, ...]
     missing: str = ""
     fix: str = ""
     details: tuple[str, ...] = field(default=(), compare=False)
@@ -203,12 +203,12 @@ class Finding:
     @property
     def locations(self) -> tuple[Location, ...]:
         """Where the parties were, those that have a place."""
-        return tuple(party.location for party in self.parties if party.location is not None)
+        return tuple(participant.location for participant in self.participants if participant.location is not None)
 
     @property
-    def agents(self) -> tuple[str, ...]:
+    def threads(self) -> tuple[str, ...]:
         """The parties' threads."""
-        return tuple(party.agent for party in self.parties)
+        return tuple(participant.thread for participant in self.participants)
 
     @property
     def key(self) -> Any:
@@ -225,10 +225,10 @@ class Finding:
             replay: the command that replays the schedule; left out, the call of `check` that does.
         """
         yield "code", f"{self.code}: {self.message}"
-        for party in self.parties:
-            yield "party", f"  {party.agent}: {party.did}"
-            if party.location is not None:
-                for kind, line in zip(_OF_A_PLACE, party.location.render().split("\n"), strict=False):
+        for participant in self.participants:
+            yield "participant", f"  {participant.thread}: {participant.did}"
+            if participant.location is not None:
+                for kind, line in zip(_OF_A_PLACE, participant.location.render().split("\n"), strict=False):
                     yield kind, "  " + line
         for line in self.details:
             yield "detail", f"  {line}"
@@ -258,7 +258,7 @@ def _place(location: Location) -> tuple[str, int, int]:
 class Sink(Protocol):
     """Takes what is found: the checker, as the modules see it that find races and exceeded limits for it."""
 
-    def report(self, code: str, message: str, parties: Iterable[Party], missing: str = "") -> None:
+    def report(self, code: str, message: str, participants: Iterable[Participant], missing: str = "") -> None:
         """Raise a finding, or keep it if this mistake is new."""
 
     def raced(self, read: Any) -> None:

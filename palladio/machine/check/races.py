@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from palladio.machine.check.findings import Party, Sink
+from palladio.machine.check.findings import Participant, Sink
 from palladio.machine.check.shadow import Access
 from palladio.machine.run.buffers import Buffer
-from palladio.machine.run.clocks import Actor
-from palladio.machine.run.threads import Agent
+from palladio.machine.run.clocks import Component
+from palladio.machine.run.threads import Thread
 from palladio.types.types import SMEM
 
 _COPIES = ("copy_gmem_to_smem", "async_store_smem", "dma_start", "dma_start_remote")
@@ -25,14 +25,14 @@ class Issue:
     """The start of an asynchronous operation.
 
     Fields:
-        actor, epoch: its thread, and when.
+        component, epoch: its thread, and when.
         waits: of a copy, the threads that have waited at its barrier by now.
     """
 
-    __slots__ = ("actor", "epoch", "waits")
+    __slots__ = ("component", "epoch", "waits")
 
-    def __init__(self, actor: Actor, epoch: int, waits: Container[Actor] = ()) -> None:
-        self.actor = actor
+    def __init__(self, component: Component, epoch: int, waits: Container[Component] = ()) -> None:
+        self.component = component
         self.epoch = epoch
         self.waits = waits
 
@@ -42,23 +42,23 @@ def describe(store: Buffer) -> str:
     return f"{store.name} ({store.type.array} in {store.type.space})"
 
 
-def party_of(access: Access) -> Party:
+def participant_of(access: Access) -> Participant:
     """One side of a race."""
     name = access.site.op.name if access.site is not None else "the end"
     if access.asynchronous:
         did = f"starts {name}, which {'writes' if access.write else 'reads'} it"
     else:
         did = f"{'writes' if access.write else 'reads'} it, by {name}"
-    return Party(access.agent, did, getattr(access.site, "location", None))
+    return Participant(access.thread, did, getattr(access.site, "location", None))
 
 
-def race(checker: Sink, agent: Agent, store: Buffer, before: Access, now: Access) -> None:
+def race(checker: Sink, thread: Thread, store: Buffer, before: Access, now: Access) -> None:
     """Report two accesses that nothing orders."""
-    code, missing = _classified(agent, store, before, now)
+    code, missing = _classified(thread, store, before, now)
     for each in (before, now):
         if not each.write:
             checker.raced(each)
-    checker.report(code, _message(code, store, before, now), [party_of(now), party_of(before)], missing)
+    checker.report(code, _message(code, store, before, now), [participant_of(now), participant_of(before)], missing)
 
 
 def _is_copy(access: Access) -> bool:
@@ -92,12 +92,17 @@ def _message(code: str, store: Buffer, before: Access, now: Access) -> str:
     return f"{what} is {verb} by {second} while it may still be {earlier} by {first}"
 
 
-def _classified(agent: Agent, store: Buffer, before: Access, now: Access) -> tuple[str, str]:
+def _classified(thread: Thread, store: Buffer, before: Access, now: Access) -> tuple[str, str]:
     """The code of a race, and the edge that is missing."""
     shared = store.type.space is SMEM
-    if shared and now.asynchronous and not before.asynchronous and agent.generic.covers(before.actor, before.epoch):
+    if (
+        shared
+        and now.asynchronous
+        and not before.asynchronous
+        and thread.generic.covers(before.component, before.epoch)
+    ):
         return "missing-commit-smem", f"plgpu.commit_smem() between {_operation(before)} and {_operation(now)}"
-    if before.asynchronous and agent.generic.covers(before.issue.actor, before.issue.epoch):
+    if before.asynchronous and thread.generic.covers(before.issue.component, before.issue.epoch):
         return _unfinished(before, now)
     if not shared and before.block != now.block:
         return "global-race", _order(before, now)
@@ -110,21 +115,21 @@ def _classified(agent: Agent, store: Buffer, before: Access, now: Access) -> tup
 
 
 def _order(before: Access, now: Access) -> str:
-    return f"an order between {_operation(before)} in {before.agent} and {_operation(now)} in {now.agent}"
+    return f"an order between {_operation(before)} in {before.thread} and {_operation(now)} in {now.thread}"
 
 
 def _unfinished(before: Access, now: Access) -> tuple[str, str]:
     """An operation was started before, and nothing says that it has ended."""
     name, then = before.site.op.name, f"before {_operation(now)}"
     if name == "wgmma":
-        return "wgmma-operand-overwritten", f"a wgmma_wait for {_operation(before)} in {before.agent}, {then}"
+        return "wgmma-operand-overwritten", f"a wgmma_wait for {_operation(before)} in {before.thread}, {then}"
     if name in _STORES and not before.write:
-        return "store-source-overwritten", f"a wait_smem_to_gmem for {_operation(before)} in {before.agent}, {then}"
+        return "store-source-overwritten", f"a wait_smem_to_gmem for {_operation(before)} in {before.thread}, {then}"
     if before.write and now.write and _is_copy(now):
         again = " again" if _operation(before) == _operation(now) else ""
         return "copy-target-in-use", f"a wait for {_landing(before)}, {then}{again}"
     if name in _STORES:
-        return "copy-not-awaited", f"a wait_smem_to_gmem for {_operation(before)} in {before.agent}, {then}"
+        return "copy-not-awaited", f"a wait_smem_to_gmem for {_operation(before)} in {before.thread}, {then}"
     return "copy-not-awaited", f"a wait for {_landing(before)}, {then}"
 
 
@@ -138,12 +143,12 @@ def _unordered(copy: Access, use: Access) -> tuple[str, str]:
     """A copy into memory that another thread uses. One that has never waited for the copy's barrier should have; of
     one that has, the memory is overwritten too early.
     """
-    user = use.issue.actor if use.asynchronous else use.actor
+    user = use.issue.component if use.asynchronous else use.component
     if user not in copy.issue.waits:
-        return "copy-not-awaited", f"a wait for {_landing(copy)} in {use.agent}"
+        return "copy-not-awaited", f"a wait for {_landing(copy)} in {use.thread}"
     return "copy-target-in-use", (
-        f"a wait in {copy.agent}, before {_operation(copy)}, until {use.agent} is done with {_operation(use)}"
+        f"a wait in {copy.thread}, before {_operation(copy)}, until {use.thread} is done with {_operation(use)}"
     )
 
 
-__all__ = ["Issue", "describe", "party_of", "race"]
+__all__ = ["Issue", "describe", "participant_of", "race"]

@@ -6,9 +6,9 @@ from typing import Any
 
 from palladio.base.locations import Location
 from palladio.ir.core import Eqn
-from palladio.machine.check.findings import Party, Sink
+from palladio.machine.check.findings import Participant, Sink
 from palladio.machine.run.buffers import Barrier, Buffer
-from palladio.machine.run.threads import Agent, Block
+from palladio.machine.run.threads import Block, Thread
 from palladio.types.attributes import Named
 from palladio.types.scratch import MOST_NAMED
 from palladio.types.types import SMEM
@@ -63,7 +63,7 @@ class Limits:
                 )
 
     def _exceeded(self, code: str, block: Block, message: str) -> None:
-        self.checker.report(code, message, [Party(block.label, "is launched", self.place)])
+        self.checker.report(code, message, [Participant(block.label, "is launched", self.place)])
 
     def freed(self, store: Any) -> None:
         """A block gives memory or named barriers back."""
@@ -71,17 +71,17 @@ class Limits:
             store.home.shared_bytes -= _bytes(store)
             store.home.named_barriers -= _named(store)
 
-    def registers_lack(self, agent: Agent, eqn: Eqn) -> bool:
+    def registers_lack(self, thread: Thread, eqn: Eqn) -> bool:
         """A warpgroup waits for registers in vain. Whether that is since they all claim more than there are."""
-        counts = [other.asked for other in agent.block.agents]
+        counts = [other.asked for other in thread.block.threads]
         there = len(counts) * at_launch(len(counts))
         if None in counts or sum(count or 0 for count in counts) <= there:
             return False
         self.checker.report(
             "registers-exceeded",
-            f"the {len(counts)} warpgroups of {agent.block.label} claim {' + '.join(map(str, counts))} registers "
+            f"the {len(counts)} warpgroups of {thread.block.label} claim {' + '.join(map(str, counts))} registers "
             f"for each lane; there are {there}",
-            [Party(agent.title, "waits for registers", eqn.location)],
+            [Participant(thread.title, "waits for registers", eqn.location)],
         )
         return True
 

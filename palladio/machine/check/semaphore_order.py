@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from palladio.machine.check.shadow import Access
-from palladio.machine.run.clocks import Actor, Clock
+from palladio.machine.run.clocks import Clock, Component
 
 _MOST_OPEN = 4096
 """Signals kept apart; older ones count as known to every wait, which finds less and is never wrong."""
@@ -27,14 +27,14 @@ Clocks = tuple[Clock, Clock]
 class _Signal(NamedTuple):
     amount: int
     clocks: Clocks
-    actor: Actor
+    component: Component
     epoch: int
     """Of a thread's signal. Copies have none: what comes behind one has waited for it."""
     accesses: Sequence[Access] = ()
 
     def is_behind(self, other: _Signal) -> bool:
         """Whether it comes only after the other one, or is that one."""
-        return self is other or (other.epoch > 0 and self.clocks[0].covers(other.actor, other.epoch))
+        return self is other or (other.epoch > 0 and self.clocks[0].covers(other.component, other.epoch))
 
 
 class Signals:
@@ -47,15 +47,15 @@ class Signals:
         self._known_amount = 0
         self._copies = 0
         self._open: list[_Signal] = []
-        self._taken: dict[Actor, tuple[int, int, int]] = {}
+        self._taken: dict[Component, tuple[int, int, int]] = {}
 
-    def add(self, amount: int, clocks: Clocks, actor: Actor, epoch: int) -> None:
+    def add(self, amount: int, clocks: Clocks, component: Component, epoch: int) -> None:
         """A signal, which is this epoch of this thread, tells these clocks."""
-        self._add(_Signal(amount, clocks, actor, epoch))
+        self._add(_Signal(amount, clocks, component, epoch))
 
-    def add_copy(self, amount: int, clocks: Clocks, actor: Actor, accesses: Sequence[Access]) -> None:
-        """A copy starts. Its accesses are those of the actor of the semaphore's copies, at no epoch yet."""
-        self._add(_Signal(amount, clocks, actor, 0, accesses))
+    def add_copy(self, amount: int, clocks: Clocks, component: Component, accesses: Sequence[Access]) -> None:
+        """A copy starts. Its accesses are those of the component of the semaphore's copies, at no epoch yet."""
+        self._add(_Signal(amount, clocks, component, 0, accesses))
 
     def _add(self, signal: _Signal) -> None:
         self._open.append(signal)
@@ -71,13 +71,13 @@ class Signals:
         for mine, told in zip(self._known, signal.clocks, strict=True):
             mine.join(told)
             if signal.accesses:
-                mine.set(signal.actor, self._copies)
+                mine.set(signal.component, self._copies)
 
     def heard(self, amount: int, waiting: Clock) -> Clocks:
         """What a wait for this amount learns, by a thread with this clock."""
         needed = amount
-        for actor, (epoch, total, last) in self._taken.items():
-            needed += total if waiting.covers(actor, epoch) else total - last
+        for component, (epoch, total, last) in self._taken.items():
+            needed += total if waiting.covers(component, epoch) else total - last
         total = self._known_amount + sum(signal.amount for signal in self._open)
         spare = total - needed
         heard, self._open = _divided(self._open, spare)
@@ -85,10 +85,10 @@ class Signals:
             self._learn(signal)
         return self._known
 
-    def taken(self, amount: int, actor: Actor, epoch: int) -> None:
+    def taken(self, amount: int, component: Component, epoch: int) -> None:
         """A wait, at this epoch of this thread, took this amount off the count."""
-        _, total, _ = self._taken.get(actor, (0, 0, 0))
-        self._taken[actor] = epoch, total + amount, amount
+        _, total, _ = self._taken.get(component, (0, 0, 0))
+        self._taken[component] = epoch, total + amount, amount
 
 
 def _divided(signals: list[_Signal], spare: int) -> tuple[list[_Signal], list[_Signal]]:
@@ -123,5 +123,5 @@ class _Line:
 def _by_thread(signals: Sequence[_Signal]) -> list[_Line]:
     lines: dict[object, list[_Signal]] = {}
     for signal in signals:
-        lines.setdefault(signal.actor if signal.epoch else id(signal), []).append(signal)
+        lines.setdefault(signal.component if signal.epoch else id(signal), []).append(signal)
     return [_Line(each) for each in lines.values()]

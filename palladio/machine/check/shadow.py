@@ -2,8 +2,8 @@
 
 Elements that were always accessed together share one entry. Along each axis the shadow keeps a list of cuts; the cells
 of the grid of cuts each hold one immutable `State`. An access inserts the cuts that its region still lacks. So memory
-is bounded by the buffer and the number of actors, never by how long a launch runs; and a launch that goes through the
-same regions again and again, as loops do, finds their places kept.
+is bounded by the buffer and the number of components, never by how long a launch runs; and a launch that goes through
+the same regions again and again, as loops do, finds their places kept.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from palladio.machine.check.regions import Bands, Region, Regions
-from palladio.machine.run.clocks import Actor
+from palladio.machine.run.clocks import Component
 from palladio.types.transforms import Transform
 
 Array = Any
@@ -28,13 +28,13 @@ _MOST_KEPT = 4096  # places of regions that a shadow keeps
 
 @dataclass(slots=True, eq=False)
 class Access:
-    """One access of an actor. Records are shared and never changed; not frozen, since one is made for every access."""
+    """One access. Records are shared and never changed; not frozen, since one is made for every access."""
 
-    actor: Actor
+    component: Component
     epoch: int
     site: Any
     """What reports show as its place: the equation."""
-    agent: str
+    thread: str
     """Who made it, for reports."""
     write: bool = False
     atomic: bool = False
@@ -60,22 +60,22 @@ class State:
         self.write = write
         """The last write since the memory was taken into use."""
         self.reads = reads
-        """The reads since then: the latest of each actor and kind (asynchronous, atomic), oldest first."""
+        """The reads since then: the latest of each component and kind (asynchronous, atomic), oldest first."""
         self.initialised = initialised
         self.beside = beside
-        """Atomic accesses that the last write, an atomic one, has not come behind: the latest of each actor."""
+        """Atomic accesses that the last write, an atomic one, has not come behind: the latest of each component."""
 
     def after_read(self, access: Access) -> State:
-        """The state with one more read, in place of an older one of its actor and kind."""
+        """The state with one more read, in place of an older one of its component and kind."""
         reads = self.reads
         if reads:
             if reads[-1] is access:
                 return self
-            actor, asynchronous, atomic = access.actor, access.asynchronous, access.atomic
+            component, asynchronous, atomic = access.component, access.asynchronous, access.atomic
             kept = [
                 read
                 for read in reads
-                if read.actor != actor or read.asynchronous != asynchronous or read.atomic != atomic
+                if read.component != component or read.asynchronous != asynchronous or read.atomic != atomic
             ]
             return State(self.write, (*kept, access), self.initialised, self.beside)
         return State(self.write, (access,), self.initialised, self.beside)
@@ -85,7 +85,9 @@ class State:
         if not access.atomic or self.write is None:
             return State(access, (), True)
         before = (*self.beside, self.write, *self.reads)
-        beside = [each for each in before if each.atomic and each.actor != access.actor and not ordered(each, True)]
+        beside = [
+            each for each in before if each.atomic and each.component != access.component and not ordered(each, True)
+        ]
         return State(access, (), True, tuple(beside))
 
     def against_read(self, access: Access, ordered: Ordered) -> Access | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from palladio.ir.core import Eqn
 from palladio.machine.run.coroutines import RULES, Steps
-from palladio.machine.run.threads import Agent, Point
+from palladio.machine.run.threads import Point, Thread
 from palladio.ops.references.atomics import ATOMIC
 from palladio.types.transforms import Peer
 from palladio.types.types import RefType
@@ -23,14 +23,14 @@ def access(eqn: Eqn, atomic: bool = False) -> Callable[..., Any]:
     remote = any(stack and isinstance(stack[0], Peer) for stack in stacks)
     evaluate = partial(eqn.op.eval, **params)
 
-    def run(agent: Agent, *values: Any) -> Any:
+    def run(thread: Thread, *values: Any) -> Any:
         reached = list(values)
         for n in refs:
             store = values[n].reached(stacks[n], values[eqn.op.access :])[0] if remote else values[n]
             reached[n] = store.array
             values = (*values[:n], store, *values[n + 1 :]) if remote else values
-        if agent.checker is not None:
-            (agent.checker.atomic if atomic else agent.checker.accesses)(agent, eqn, values)
+        if thread.checker is not None:
+            (thread.checker.atomic if atomic else thread.checker.accesses)(thread, eqn, values)
         return evaluate(*reached)
 
     return run
@@ -42,10 +42,10 @@ def atomic(eqn: Eqn) -> Callable[..., Steps]:
     run = access(eqn, atomic=True)
     stacks = eqn.op.stacks(eqn.params["transforms"])
 
-    def steps(agent: Agent, *values: Any) -> Steps:
-        if agent.points:
+    def steps(thread: Thread, *values: Any) -> Steps:
+        if thread.points:
             yield Point("atomic", values[0].reached(stacks[0], values[eqn.op.access :])[0])
-        return run(agent, *values)
+        return run(thread, *values)
 
     return steps
 
@@ -54,4 +54,4 @@ def atomic(eqn: Eqn) -> Callable[..., Steps]:
 def debug(eqn: Eqn) -> Callable[..., Any]:
     """Printing and checking, by the definition."""
     evaluate = partial(eqn.op.eval, **eqn.params)
-    return lambda agent, *values: evaluate(*values)
+    return lambda thread, *values: evaluate(*values)

@@ -11,7 +11,7 @@ from palladio.ir.core import Eqn
 from palladio.machine.run.buffers import Barrier, Slot
 from palladio.machine.run.coroutines import RULES, Steps
 from palladio.machine.run.machine import Machine
-from palladio.machine.run.threads import Agent, Point, Wait
+from palladio.machine.run.threads import Point, Thread, Wait
 from palladio.types.attributes import Arrivals
 
 
@@ -31,25 +31,25 @@ def arrive(machine: Machine, slot: Slot, by: Any) -> None:
         machine.wake(slot.waiting)
 
 
-def passes(agent: Agent, slot: Slot) -> bool:
+def passes(thread: Thread, slot: Slot) -> bool:
     """Whether a wait returns. The hardware compares parities, so a thread two completions late waits on."""
-    return bool((slot.completed - agent.observed.get(slot, 0)) % 2)
+    return bool((slot.completed - thread.observed.get(slot, 0)) % 2)
 
 
-def returns(agent: Agent, eqn: Eqn, slot: Slot) -> bool:
+def returns(thread: Thread, eqn: Eqn, slot: Slot) -> bool:
     """Whether a wait returns. Where a run is checked, a thread that is late is reported, and goes on all the same."""
-    late = agent.checker is not None and agent.checker.misses(agent, eqn, slot)
-    return late or passes(agent, slot)
+    late = thread.checker is not None and thread.checker.misses(thread, eqn, slot)
+    return late or passes(thread, slot)
 
 
-def observe(agent: Agent, slot: Slot) -> None:
+def observe(thread: Thread, slot: Slot) -> None:
     """A wait has returned."""
-    seen = agent.observed.get(slot, 0) + 1
-    if agent.machine.timer is not None:
-        agent.machine.timer.observed(agent, slot, seen, slot.name, agent.eqn)
-    if agent.checker is not None:
-        agent.checker.observes(agent, slot, seen)
-    agent.observed[slot] = seen
+    seen = thread.observed.get(slot, 0) + 1
+    if thread.machine.timer is not None:
+        thread.machine.timer.observed(thread, slot, seen, slot.name, thread.eqn)
+    if thread.checker is not None:
+        thread.checker.observes(thread, slot, seen)
+    thread.observed[slot] = seen
     slot.seen = max(slot.seen, seen)
 
 
@@ -68,18 +68,18 @@ def barrier_arrive(eqn: Eqn) -> Callable[..., Steps]:
     """One arrival, which never waits."""
     stack = eqn.params["transforms"]
 
-    def steps(agent: Agent, barrier: Barrier, predicate: Any, *indices: Any) -> Steps:
+    def steps(thread: Thread, barrier: Barrier, predicate: Any, *indices: Any) -> Steps:
         if not predicate:
             return ()
         for slot in slots_of(barrier, stack, indices):
-            if agent.points:
+            if thread.points:
                 yield Point("arrive", slot)
-            agent.eqn = eqn
-            if agent.checker is not None:
-                agent.checker.arrives(agent, eqn, slot)
-            arrive(agent.machine, slot, (agent, eqn))
-        if agent.checker is not None:
-            agent.checker.released(agent)
+            thread.eqn = eqn
+            if thread.checker is not None:
+                thread.checker.arrives(thread, eqn, slot)
+            arrive(thread.machine, slot, (thread, eqn))
+        if thread.checker is not None:
+            thread.checker.released(thread)
         return ()
 
     return steps
@@ -90,14 +90,14 @@ def barrier_wait(eqn: Eqn) -> Callable[..., Steps]:
     """Wait for the next completion."""
     stack = eqn.params["transforms"]
 
-    def steps(agent: Agent, barrier: Barrier, *indices: Any) -> Steps:
+    def steps(thread: Thread, barrier: Barrier, *indices: Any) -> Steps:
         slot = barrier.slot(stack, indices)
-        if agent.points:
+        if thread.points:
             yield Point("wait", slot)
-        agent.eqn = eqn
-        while not returns(agent, eqn, slot):
-            yield Wait("barrier", slot, eqn, agent.observed.get(slot, 0) + 1)
-        observe(agent, slot)
+        thread.eqn = eqn
+        while not returns(thread, eqn, slot):
+            yield Wait("barrier", slot, eqn, thread.observed.get(slot, 0) + 1)
+        observe(thread, slot)
         return ()
 
     return steps
@@ -108,22 +108,22 @@ def barrier_sync(eqn: Eqn) -> Callable[..., Steps]:
     """Arrive and wait for the phase under way; phases that the thread took no part in do not count."""
     stack = eqn.params["transforms"]
 
-    def steps(agent: Agent, barrier: Barrier, *indices: Any) -> Steps:
+    def steps(thread: Thread, barrier: Barrier, *indices: Any) -> Steps:
         slot = barrier.slot(stack, indices)
-        if agent.points:
+        if thread.points:
             yield Point("arrive", slot)
-        agent.eqn = eqn
-        if agent.checker is not None:
-            agent.checker.arrives(agent, eqn, slot)
-        phase = agent.observed[slot] = slot.completed
-        arrive(agent.machine, slot, (agent, eqn))
-        if agent.checker is not None:
-            agent.checker.released(agent)
-        if agent.points:
+        thread.eqn = eqn
+        if thread.checker is not None:
+            thread.checker.arrives(thread, eqn, slot)
+        phase = thread.observed[slot] = slot.completed
+        arrive(thread.machine, slot, (thread, eqn))
+        if thread.checker is not None:
+            thread.checker.released(thread)
+        if thread.points:
             yield Point("pass", slot)
         while slot.completed == phase:
             yield Wait("barrier", slot, eqn, phase + 1)
-        observe(agent, slot)
+        observe(thread, slot)
         return ()
 
     return steps
@@ -134,13 +134,13 @@ def barrier_test(eqn: Eqn) -> Callable[..., Steps]:
     """Look whether the next completion has come."""
     stack = eqn.params["transforms"]
 
-    def steps(agent: Agent, barrier: Barrier, *indices: Any) -> Steps:
+    def steps(thread: Thread, barrier: Barrier, *indices: Any) -> Steps:
         slot = barrier.slot(stack, indices)
         yield Point("test", slot)  # also without a policy that asks: who tests in a loop lets the others go on
-        agent.eqn = eqn
-        if not returns(agent, eqn, slot):
+        thread.eqn = eqn
+        if not returns(thread, eqn, slot):
             return (np.bool_(False),)
-        observe(agent, slot)
+        observe(thread, slot)
         return (np.bool_(True),)
 
     return steps

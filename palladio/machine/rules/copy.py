@@ -1,4 +1,4 @@
-"""Asynchronous copies: flights from their issue to their completion, and what waits for them."""
+"""Asynchronous copies: their effects when they are issued and when they complete, and the waits for them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from palladio.machine.rules.barrier import arrive
 from palladio.machine.rules.semaphore import signal, wait_for
 from palladio.machine.run.buffers import Barrier, Buffer, Semaphores, Slot, Stack
 from palladio.machine.run.coroutines import RULES, Steps
-from palladio.machine.run.threads import Agent, Flight, Point
+from palladio.machine.run.threads import AsyncOp, Point, Thread
 from palladio.ops.references import access
 from palladio.ops.references.memory import updated
 from palladio.types.transforms import Index, Slice, transformed
@@ -43,46 +43,46 @@ def copy_gmem_to_smem(eqn: Eqn) -> Callable[..., Steps]:
     outside = 0 if eqn.params["fill"] == "zeros" else None
     shape = _array_type(eqn, 0).shape
 
-    def steps(agent: Agent, source: Buffer, target: Buffer, barrier: Barrier, predicate: Any, *indices: Any) -> Steps:
+    def steps(thread: Thread, source: Buffer, target: Buffer, barrier: Barrier, predicate: Any, *indices: Any) -> Steps:
         if not predicate:
             return ()
         source, taken = source.reached(stacks[0], indices)
-        places = agent.block.along(axes) if axes else [agent.block.place]
-        share = _share(shape, len(places), places.index(agent.block.place)) if axes else ()
+        places = thread.block.along(axes) if axes else [thread.block.place]
+        share = _share(shape, len(places), places.index(thread.block.place)) if axes else ()
         if axes:
-            targets = [(each, (*stacks[1], *share)) for each in _siblings(agent, eqn, target, places)]
+            targets = [(each, (*stacks[1], *share)) for each in _siblings(thread, eqn, target, places)]
             slots = [barrier.siblings[place].slot(stacks[2], indices) for place in places]
         else:
             targets = [target.reached(stacks[1], indices)]
             slots = [barrier.slot(stacks[2], indices)]
-        if agent.points:
+        if thread.points:
             yield Point("copy", slots[0])
-        agent.eqn = eqn
+        thread.eqn = eqn
 
         def carry_out() -> None:
             value = np.array(access.read(source.array, (*taken, *share), indices, outside))
             for (store, stack), slot in zip(targets, slots, strict=True):
                 access.write(store.array, stack, indices, value)
-                _land(flight, slot, len(places))
+                _land(async_op, slot, len(places))
 
         touches = [Point("arrive", slot, len(places)) for slot in slots]
-        flight = Flight("copy", agent, eqn, carry_out, slots[0], touches=touches)
-        if agent.checker is not None and axes:
+        async_op = AsyncOp("copy", thread, eqn, carry_out, slots[0], touches=touches)
+        if thread.checker is not None and axes:
             parts = (source, taken), (target, stacks[1])
-            agent.checker.shared_copy(agent, eqn, places, parts, slots[places.index(agent.block.place)], indices)
-        if agent.checker is not None:
-            agent.checker.copy_issued(agent, flight, (source, (*taken, *share)), targets, slots, indices)
-        agent.machine.issue(flight)
+            thread.checker.shared_copy(thread, eqn, places, parts, slots[places.index(thread.block.place)], indices)
+        if thread.checker is not None:
+            thread.checker.copy_issued(thread, async_op, (source, (*taken, *share)), targets, slots, indices)
+        thread.machine.issue(async_op)
         return ()
 
     return steps
 
 
-def _siblings(agent: Agent, eqn: Eqn, target: Buffer, places: Sequence[Any]) -> list[Buffer]:
+def _siblings(thread: Thread, eqn: Eqn, target: Buffer, places: Sequence[Any]) -> list[Buffer]:
     """A buffer of these blocks of the cluster, all of which must have come to its scope."""
     if any(place not in target.siblings for place in places):
-        if agent.checker is not None:
-            agent.checker.absent(agent, eqn, target)
+        if thread.checker is not None:
+            thread.checker.absent(thread, eqn, target)
         raise PalladioValueError(
             "a copy for several blocks of a cluster starts before they have all come to the scope of its buffer",
             argument=target.name,
@@ -100,15 +100,15 @@ def _share(shape: Sequence[int], parts: int, number: int) -> tuple[Index, ...]:
     return (Index(tuple(whole)),)
 
 
-def _land(flight: Flight, slot: Slot, parts: int) -> None:
+def _land(async_op: AsyncOp, slot: Slot, parts: int) -> None:
     """The bytes, or a block's part of them, have landed: one arrival when all parts have."""
-    machine, eqn = flight.agent.machine, flight.eqn
+    machine, eqn = async_op.thread.machine, async_op.eqn
     if machine.checker is not None:
-        machine.checker.lands(flight, slot)
+        machine.checker.lands(async_op, slot)
     slot.parts[eqn] = slot.parts.get(eqn, 0) + 1
     if slot.parts[eqn] == parts:
         del slot.parts[eqn]
-        arrive(machine, slot, (flight, eqn))
+        arrive(machine, slot, (async_op, eqn))
 
 
 @RULES.at_once("copy_smem_to_gmem")
@@ -116,7 +116,7 @@ def copy_smem_to_gmem(eqn: Eqn) -> Callable[..., Any]:
     """Start a copy that belongs to the thread's open group."""
     stacks, reduction = eqn.params["transforms"], eqn.params["reduction"]
 
-    def run(agent: Agent, source: Buffer, target: Buffer, predicate: Any, *indices: Any) -> Any:
+    def run(thread: Thread, source: Buffer, target: Buffer, predicate: Any, *indices: Any) -> Any:
         if not predicate:
             return ()
         source, taken = source.reached(stacks[0], indices)
@@ -126,12 +126,12 @@ def copy_smem_to_gmem(eqn: Eqn) -> Callable[..., Any]:
             value = np.array(access.read(source.array, taken, indices))
             updated(target.array, value, placed, indices, reduction or "set")
 
-        flight = Flight("store", agent, eqn, carry_out)
-        agent.eqn = eqn
-        agent.open.append(flight)
-        if agent.checker is not None:
-            agent.checker.store_issued(agent, flight, (source, taken), (target, placed), indices)
-        agent.machine.issue(flight)
+        async_op = AsyncOp("store", thread, eqn, carry_out)
+        thread.eqn = eqn
+        thread.open.append(async_op)
+        if thread.checker is not None:
+            thread.checker.store_issued(thread, async_op, (source, taken), (target, placed), indices)
+        thread.machine.issue(async_op)
         return ()
 
     return run
@@ -141,10 +141,10 @@ def copy_smem_to_gmem(eqn: Eqn) -> Callable[..., Any]:
 def commit_smem_to_gmem_group(eqn: Eqn) -> Callable[..., Any]:
     """Close the open group."""
 
-    def run(agent: Agent) -> Any:
-        agent.stores.append(agent.open)
-        agent.open = []
-        agent.groups += 1
+    def run(thread: Thread) -> Any:
+        thread.stores.append(thread.open)
+        thread.open = []
+        thread.groups += 1
         return ()
 
     return run
@@ -155,13 +155,13 @@ def wait_smem_to_gmem(eqn: Eqn) -> Callable[..., Any]:
     """Complete all groups but the last n."""
     n, read_only = eqn.params["n"], eqn.params["read_only"]
 
-    def run(agent: Agent) -> Any:
-        agent.eqn = eqn
-        while len(agent.stores) > n:
-            for flight in agent.stores.popleft():
-                flight.complete()
-        if agent.checker is not None:
-            agent.checker.stores_awaited(agent, eqn, n, read_only)
+    def run(thread: Thread) -> Any:
+        thread.eqn = eqn
+        while len(thread.stores) > n:
+            for async_op in thread.stores.popleft():
+                async_op.complete()
+        if thread.checker is not None:
+            thread.checker.stores_awaited(thread, eqn, n, read_only)
         return ()
 
     return run
@@ -171,10 +171,10 @@ def wait_smem_to_gmem(eqn: Eqn) -> Callable[..., Any]:
 def commit_smem(eqn: Eqn) -> Callable[..., Any]:
     """Order the thread's stores before its asynchronous operations."""
 
-    def run(agent: Agent) -> Any:
-        agent.eqn = eqn
-        if agent.checker is not None:
-            agent.checker.fences(agent)
+    def run(thread: Thread) -> Any:
+        thread.eqn = eqn
+        if thread.checker is not None:
+            thread.checker.fences(thread)
         return ()
 
     return run
@@ -183,7 +183,7 @@ def commit_smem(eqn: Eqn) -> Callable[..., Any]:
 @RULES.at_once("async_prefetch")
 def async_prefetch(eqn: Eqn) -> Callable[..., Any]:
     """Bring nothing: it changes no value."""
-    return lambda agent, *values: ()
+    return lambda thread, *values: ()
 
 
 @RULES.in_steps("async_store_smem")
@@ -191,21 +191,21 @@ def async_store_smem(eqn: Eqn) -> Callable[..., Steps]:
     """Start a store into shared memory of the cluster that arrives at a barrier there."""
     stacks, reduction = eqn.params["transforms"], eqn.params["reduction"]
 
-    def steps(agent: Agent, target: Buffer, barrier: Barrier, value: Any, *indices: Any) -> Steps:
+    def steps(thread: Thread, target: Buffer, barrier: Barrier, value: Any, *indices: Any) -> Steps:
         target, placed = target.reached(stacks[0], indices)
         slot = barrier.slot(stacks[1], indices)
-        if agent.points:
+        if thread.points:
             yield Point("copy", slot)
-        agent.eqn = eqn
+        thread.eqn = eqn
 
         def carry_out() -> None:
             updated(target.array, np.asarray(value), placed, indices, reduction or "set")
-            _land(flight, slot, 1)
+            _land(async_op, slot, 1)
 
-        flight = Flight("copy", agent, eqn, carry_out, slot, touches=[Point("arrive", slot)])
-        if agent.checker is not None:
-            agent.checker.copy_issued(agent, flight, None, [(target, placed)], [slot], indices)
-        agent.machine.issue(flight)
+        async_op = AsyncOp("copy", thread, eqn, carry_out, slot, touches=[Point("arrive", slot)])
+        if thread.checker is not None:
+            thread.checker.copy_issued(thread, async_op, None, [(target, placed)], [slot], indices)
+        thread.machine.issue(async_op)
         return ()
 
     return steps
@@ -217,26 +217,26 @@ def dma_start(eqn: Eqn) -> Callable[..., Steps]:
     stacks = eqn.params["transforms"]
     amount = bytes_of(eqn)
 
-    def steps(agent: Agent, source: Buffer, target: Buffer, *rest: Any) -> Steps:
+    def steps(thread: Thread, source: Buffer, target: Buffer, *rest: Any) -> Steps:
         semaphores: Sequence[Semaphores] = rest[: len(stacks) - 2]
         indices = rest[len(semaphores) :]
         source, taken = source.reached(stacks[0], indices)
         target, placed = target.reached(stacks[1], indices)
         counters = [each.counter(stack, indices) for each, stack in zip(semaphores, stacks[2:], strict=True)]
-        if agent.points:
+        if thread.points:
             yield Point("copy", counters[0])
-        agent.eqn = eqn
+        thread.eqn = eqn
 
         def carry_out() -> None:
             access.write(target.array, placed, indices, np.array(access.read(source.array, taken, indices)))
             for counter in counters:
-                signal(agent.machine, counter, amount, (flight, eqn))
+                signal(thread.machine, counter, amount, (async_op, eqn))
 
         touches = [Point("signal", counter, amount) for counter in counters]
-        flight = Flight("dma", agent, eqn, carry_out, counters[0], touches=touches)
-        if agent.checker is not None:
-            agent.checker.dma_issued(agent, flight, (source, taken), (target, placed), counters, amount, indices)
-        agent.machine.issue(flight)
+        async_op = AsyncOp("dma", thread, eqn, carry_out, counters[0], touches=touches)
+        if thread.checker is not None:
+            thread.checker.dma_issued(thread, async_op, (source, taken), (target, placed), counters, amount, indices)
+        thread.machine.issue(async_op)
         return ()
 
     return steps
@@ -247,7 +247,7 @@ def dma_wait(eqn: Eqn) -> Callable[..., Steps]:
     """Wait for the bytes of a copy."""
     stack, amount = eqn.params["transforms"], eqn.params["amount"]
 
-    def steps(agent: Agent, semaphore: Semaphores, *indices: Any) -> Steps:
-        return (yield from wait_for(agent, eqn, semaphore.counter(stack, indices), amount, True))
+    def steps(thread: Thread, semaphore: Semaphores, *indices: Any) -> Steps:
+        return (yield from wait_for(thread, eqn, semaphore.counter(stack, indices), amount, True))
 
     return steps

@@ -1,4 +1,4 @@
-"""Grid kernels that start copies and wait for them: one agent goes through the grid, step after step."""
+"""Grid kernels that start copies and wait for them: one thread goes through the grid, step after step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from palladio.machine.rules.launch import allocate_for
 from palladio.machine.run.buffers import Buffer
 from palladio.machine.run.coroutines import RULES, Steps, run_program
 from palladio.machine.run.machine import Machine
-from palladio.machine.run.threads import Agent, Cluster, Group
+from palladio.machine.run.threads import Cluster, Group, Thread
 from palladio.ops.grid import Grid
 from palladio.ops.grid import grid_call as operation
 from palladio.types.effects import EffectKind
@@ -23,8 +23,8 @@ from palladio.types.effects import EffectKind
 class _References:
     """What a kernel's references to blocks are: the same buffer while it is the same block."""
 
-    def __init__(self, agent: Agent, grid: Grid, kernel: Program) -> None:
-        self.agent = agent
+    def __init__(self, thread: Thread, grid: Grid, kernel: Program) -> None:
+        self.thread = thread
         first = len(grid.sizes) + grid.dynamic
         self.first = first
         self.vars = kernel.inputs[first : len(kernel.inputs) - len(grid.scratch)]
@@ -44,7 +44,7 @@ class _References:
         buffer = Buffer(var.type, var.hint or f"block {number}", None, view)  # type: ignore[arg-type]
         if found is None:  # a block that stays, most often a whole array, is one whose accesses can be checked
             initialised = number < self.given
-            self.agent.machine.allocated(buffer, True, not initialised or self.first + number in self.written)
+            self.thread.machine.allocated(buffer, True, not initialised or self.first + number in self.written)
             self.whole[number] = buffer
         return buffer
 
@@ -56,24 +56,24 @@ def grid_call(eqn: Eqn) -> Callable[..., Steps]:
     first, count = len(grid.sizes) + grid.dynamic, len(grid.scratch)
     names = [var.hint or "scratch" for var in kernel.inputs[len(kernel.inputs) - count :]]
 
-    def steps(agent: Agent, *operands: Any) -> Steps:
-        references = _References(agent, grid, kernel)
-        scratch = [allocate_for(agent, *each) for each in zip(grid.scratch, names, strict=True)]
+    def steps(thread: Thread, *operands: Any) -> Steps:
+        references = _References(thread, grid, kernel)
+        scratch = [allocate_for(thread, *each) for each in zip(grid.scratch, names, strict=True)]
         points: Any = operation.eval(*operands, grid=grid, kernel=kernel)
         found: Any = None
         while True:
             try:
                 request = points.send(found)
             except StopIteration as stop:
-                if agent.checker is not None:
-                    agent.checker.scope_ends(agent, eqn, scratch)
+                if thread.checker is not None:
+                    thread.checker.scope_ends(thread, eqn, scratch)
                 return stop.value
             if request.program is not kernel:  # an index map
                 found = evaluate(request.program, request.values)
                 continue
             values = request.values
             blocks = references.of(values[first : len(values) - count])
-            found = yield from run_program(agent, kernel, (*values[:first], *blocks, *scratch))
+            found = yield from run_program(thread, kernel, (*values[:first], *blocks, *scratch))
 
     return steps
 
@@ -86,19 +86,19 @@ def run_grid(machine: Machine, eqn: Eqn, operands: Sequence[Any]) -> Sequence[An
     cluster.cores = True
     machine.clusters += 1
     block = cluster.blocks[()]
-    agent = Agent(machine, group, block, kernel.name, cluster.actors.new(kernel.name))
-    block.agents.append(agent)
+    thread = Thread(machine, group, block, kernel.name, cluster.components.new(kernel.name))
+    block.threads.append(thread)
     if machine.checker is not None:
-        machine.checker.agent_starts(agent, None)
+        machine.checker.thread_starts(thread, None)
     if machine.timer is not None:
-        machine.timer.starts(agent, None)
+        machine.timer.starts(thread, None)
     machine.groups.append(group)
 
     def steps() -> Generator[Any, None, None]:
-        results.extend((yield from grid_call(eqn)(agent, *operands)))
+        results.extend((yield from grid_call(eqn)(thread, *operands)))
 
-    machine.start(agent, kernel, ())
-    agent.steps = steps()
+    machine.start(thread, kernel, ())
+    thread.steps = steps()
     if not machine.run():
         deadlock(machine)
     return results

@@ -1,4 +1,4 @@
-"""Launches and the scopes that threads share: agents begin, meet and end."""
+"""Launches and the scopes that threads share: threads begin, meet and end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from palladio.machine.run.buffers import Barrier, Buffer, Slot, allocate
 from palladio.machine.run.core_memory import OF_CORES, Spread, axes_of, part
 from palladio.machine.run.coroutines import RULES, Steps, run_program
 from palladio.machine.run.machine import Machine
-from palladio.machine.run.threads import Agent, Block, Cluster, Group, Point, Wait
+from palladio.machine.run.threads import Block, Cluster, Group, Point, Thread, Wait
 from palladio.ops.threads.launch import Launch, MeshAxis, MeshShape
 from palladio.types.attributes import Owner
 from palladio.types.effects import EffectKind
@@ -73,7 +73,7 @@ class Launching:
     def __init__(
         self,
         machine: Machine,
-        parent: Agent | None,
+        parent: Thread | None,
         launch: Launch,
         programs: Sequence[Program],
         operands: Sequence[Any],
@@ -99,7 +99,7 @@ class Launching:
         self.cores = {n: self._cluster(n, ()) for n, mesh in enumerate(self.meshes) if mesh.cores}
         self.shared, self.outputs = self._share(operands[launch.dynamic :])
         self.scratch = dict(self._of_launch())
-        self.warps: dict[Any, Agent] = {}
+        self.warps: dict[Any, Thread] = {}
         machine.groups.append(self.group)
 
     def _name(self, position: int) -> str:
@@ -215,46 +215,46 @@ class Launching:
                 if n not in self.scratch and type.space not in _OF_THREADS and self._owner(type) in (None, number):
                     allocate_in_cluster(self.machine, cluster, type, self._scratch_name(n))
         for block in cluster.blocks.values():
-            self._start_agents(number, block, place)
+            self._start_threads(number, block, place)
 
     def _start_within(self, number: int, block: Block) -> None:
-        self._start_agents(number, block, ())
+        self._start_threads(number, block, ())
 
-    def _start_agents(self, number: int, block: Block, place: tuple[int, ...]) -> None:
+    def _start_threads(self, number: int, block: Block, place: tuple[int, ...]) -> None:
         mesh, machine, program = self.meshes[number], self.machine, self.programs[number]
         for within in mesh.places(mesh.within):
             label = program.name if mesh.cores else mesh.thread_label(within)
             if self.parent is not None:
                 own = f"{program.name} " if len(self.meshes) > 1 else ""
                 label = f"{self.parent.label} {own}{label}"
-            agent = self._agent(block, label, (number, within))
+            thread = self._thread(block, label, (number, within))
             if machine.checker is not None:
-                machine.checker.agent_starts(agent, self.parent)
+                machine.checker.thread_starts(thread, self.parent)
             if machine.timer is not None:
-                machine.timer.starts(agent, self.parent)
+                machine.timer.starts(thread, self.parent)
             indices = mesh.indices(place, block.place if self.parent is None else (), within)
             named = {axis.name: index for axis, index in zip(mesh.shape.axes, indices, strict=True)}
             shared = [each.at(named) if isinstance(each, Spread) else each for each in self.shared]
-            scratch = self._scratch_of(agent, number, named)
-            machine.start(agent, program, [*indices, *mesh.dynamic, *shared, *scratch])
+            scratch = self._scratch_of(thread, number, named)
+            machine.start(thread, program, [*indices, *mesh.dynamic, *shared, *scratch])
 
-    def _agent(self, block: Block, label: str, place: Any) -> Agent:
+    def _thread(self, block: Block, label: str, place: Any) -> Thread:
         """A thread of a block. A warp goes on as the one that ran there in the launch before: it remembers the waits of
         that one, and clocks do not grow with every launch.
         """
         before = self.parent.warps.get(place) if self.parent is not None else None
-        actor = before.actor if before is not None else block.cluster.actors.new(f"{block.label} {label}")
-        agent = Agent(self.machine, self.group, block, label, actor, before)
+        component = before.component if before is not None else block.cluster.components.new(f"{block.label} {label}")
+        thread = Thread(self.machine, self.group, block, label, component, before)
         if self.parent is None:
-            block.agents.append(agent)
-            return agent
-        self.warps[place] = agent
-        agent.observed = {slot: seen for slot, seen in self.parent.observed.items() if isinstance(slot, Slot)}
+            block.threads.append(thread)
+            return thread
+        self.warps[place] = thread
+        thread.observed = {slot: seen for slot, seen in self.parent.observed.items() if isinstance(slot, Slot)}
         for slot, more in before.ahead.items() if before is not None else ():
-            agent.observed[slot] = agent.observed.get(slot, 0) + more
-        return agent
+            thread.observed[slot] = thread.observed.get(slot, 0) + more
+        return thread
 
-    def leaves(self, parent: Agent) -> None:
+    def leaves(self, parent: Thread) -> None:
         """The warps have ended: what each of them has waited for stays known, and what all have, to the warpgroup."""
         warps = self.warps
         own = {slot for store in self.stores() if isinstance(store, Barrier) for slot in store.slots}
@@ -268,11 +268,11 @@ class Launching:
                 if each > min(seen):
                     warp.ahead[slot] = each - min(seen)
         parent.warps.update(warps)
-        self.machine.agents = [agent for agent in self.machine.agents if agent.group is not self.group]
+        self.machine.threads = [thread for thread in self.machine.threads if thread.group is not self.group]
 
-    def _scratch_of(self, agent: Agent, number: int, named: dict[str, Any]) -> Iterator[Any]:
-        """The scratch as an agent gets it: None for what another mesh's blocks have."""
-        of_block = iter(agent.block.stores)
+    def _scratch_of(self, thread: Thread, number: int, named: dict[str, Any]) -> Iterator[Any]:
+        """The scratch as a thread gets it: None for what another mesh's blocks have."""
+        of_block = iter(thread.block.stores)
         for n, type in enumerate(self.launch.scratch):
             kept = self.scratch.get(n)
             if kept is not None:
@@ -280,7 +280,7 @@ class Launching:
             elif self._owner(type) not in (None, number):
                 yield None
             elif type.space in _OF_THREADS:
-                yield allocate_for(agent, type, self._scratch_name(n))
+                yield allocate_for(thread, type, self._scratch_name(n))
             else:
                 yield next(of_block)
 
@@ -290,10 +290,10 @@ class Launching:
             yield from kept.stores.values() if isinstance(kept, Spread) else (kept,)
 
 
-def allocate_for(agent: Agent, type: RefType, name: str) -> Any:
+def allocate_for(thread: Thread, type: RefType, name: str) -> Any:
     """A store of one thread's own."""
-    store = allocate(type, name, agent.block)
-    agent.machine.allocated(store, False)
+    store = allocate(type, name, thread.block)
+    thread.machine.allocated(store, False)
     return store
 
 
@@ -333,16 +333,16 @@ def nested_launch(eqn: Eqn) -> Callable[..., Steps]:
             "inside a kernel only a mesh of warps can be launched", got=", ".join(mesh.label for mesh in launch.meshes)
         )
 
-    def steps(agent: Agent, *operands: Any) -> Steps:
-        launching = Launching(agent.machine, agent, launch, programs, operands, eqn)
-        agent.eqn = eqn
+    def steps(thread: Thread, *operands: Any) -> Steps:
+        launching = Launching(thread.machine, thread, launch, programs, operands, eqn)
+        thread.eqn = eqn
         while not launching.group.done:
             if not launching.group.start_next():
                 yield Wait("launch", launching.group, eqn)
-        launching.leaves(agent)
-        if agent.checker is not None:
-            agent.checker.joins(agent, launching.group)
-            agent.checker.scope_ends(agent, eqn, list(launching.stores()))
+        launching.leaves(thread)
+        if thread.checker is not None:
+            thread.checker.joins(thread, launching.group)
+            thread.checker.scope_ends(thread, eqn, list(launching.stores()))
         return launching.outputs
 
     return steps
@@ -353,11 +353,11 @@ class _Meeting:
 
     def __init__(self, expected: int) -> None:
         self.expected = expected
-        self.come: list[Agent] = []
+        self.come: list[Thread] = []
         self.left = 0
         self.stores: list[Any] | None = None
         self.known: list[Any] = []  # the clocks of those who have left, as they left
-        self.waiting: list[Agent] = []
+        self.waiting: list[Thread] = []
 
 
 def _names(body: Program, count: int) -> list[str]:
@@ -372,37 +372,37 @@ def collective_scope(eqn: Eqn) -> Callable[..., Steps]:
     body, allocations = eqn.params["body"], eqn.params["allocations"]
     names = _names(body, len(allocations))
 
-    def steps(agent: Agent, *operands: Any) -> Steps:
-        block = agent.block
-        visit = (eqn, agent.observed.get(eqn, 0))
-        agent.observed[eqn] = visit[1] + 1
-        meeting = block.scopes.setdefault(visit, _Meeting(len(block.agents)))
-        if agent.points:
+    def steps(thread: Thread, *operands: Any) -> Steps:
+        block = thread.block
+        visit = (eqn, thread.observed.get(eqn, 0))
+        thread.observed[eqn] = visit[1] + 1
+        meeting = block.scopes.setdefault(visit, _Meeting(len(block.threads)))
+        if thread.points:
             yield Point("meet", meeting)
-        meeting.come.append(agent)
-        agent.eqn = eqn
+        meeting.come.append(thread)
+        thread.eqn = eqn
         if len(meeting.come) == meeting.expected:
             shared = zip(allocations, names, strict=True)
-            meeting.stores = [_allocate_shared(agent, visit, n, *each) for n, each in enumerate(shared)]
-            if agent.checker is not None:
-                agent.checker.meets(meeting.come)
-            if agent.machine.timer is not None:
-                agent.machine.timer.completed(meeting, 0)
-            agent.machine.wake(meeting.waiting)
-        if agent.points:
+            meeting.stores = [_allocate_shared(thread, visit, n, *each) for n, each in enumerate(shared)]
+            if thread.checker is not None:
+                thread.checker.meets(meeting.come)
+            if thread.machine.timer is not None:
+                thread.machine.timer.completed(meeting, 0)
+            thread.machine.wake(meeting.waiting)
+        if thread.points:
             yield Point("pass", meeting)
         while meeting.stores is None:
             yield Wait("collective_scope", meeting, eqn)
-        if agent.machine.timer is not None:
-            agent.machine.timer.observed(agent, meeting, 0, "scope", eqn)
-        results = yield from run_program(agent, body, (*operands, *meeting.stores))
+        if thread.machine.timer is not None:
+            thread.machine.timer.observed(thread, meeting, 0, "scope", eqn)
+        results = yield from run_program(thread, body, (*operands, *meeting.stores))
         meeting.left += 1
-        if agent.checker is not None:
-            meeting.known.append(agent.generic.copy())
+        if thread.checker is not None:
+            meeting.known.append(thread.generic.copy())
         if meeting.left == meeting.expected:
             del block.scopes[visit]
-            if agent.checker is not None:
-                agent.checker.scope_ends(agent, eqn, meeting.stores, meeting.known)
+            if thread.checker is not None:
+                thread.checker.scope_ends(thread, eqn, meeting.stores, meeting.known)
             _forget_scope(block, visit, meeting.stores)
         return results
 
@@ -413,8 +413,8 @@ def _forget_scope(block: Block, visit: Any, stores: Sequence[Any]) -> None:
     """A block has left a scope: what is kept of it does not grow with the number of scopes entered."""
     for store in stores:
         for slot in store.slots if isinstance(store, Barrier) else ():
-            for agent in block.agents:
-                agent.observed.pop(slot, None)
+            for thread in block.threads:
+                thread.observed.pop(slot, None)
     cluster = block.cluster
     cluster.left[visit] = cluster.left.get(visit, 0) + 1
     if cluster.left[visit] == len(cluster.blocks):
@@ -423,20 +423,20 @@ def _forget_scope(block: Block, visit: Any, stores: Sequence[Any]) -> None:
             cluster.shared.pop((visit, number), None)
 
 
-def _allocate_shared(agent: Agent, visit: Any, number: int, type: RefType, name: str) -> Any:
+def _allocate_shared(thread: Thread, visit: Any, number: int, type: RefType, name: str) -> Any:
     """One allocation of a block in a scope; the blocks of a cluster that enter the same scope are its siblings.
 
     Barriers are there from the beginning of the kernel: the first block to come makes those of all, so that it can
     arrive at those of blocks that come later.
     """
-    cluster, here = agent.block.cluster, agent.block.place
+    cluster, here = thread.block.cluster, thread.block.place
     siblings = cluster.shared.setdefault((visit, number), {})
-    coming = cluster.blocks.values() if type.space is BARRIER_SPACE else (agent.block,)
+    coming = cluster.blocks.values() if type.space is BARRIER_SPACE else (thread.block,)
     for block in coming:
         if block.place not in siblings:
             store = siblings[block.place] = allocate(type, name, block)
             store.siblings = siblings
-            agent.machine.allocated(store, False)
+            thread.machine.allocated(store, False)
     return siblings[here]
 
 
@@ -446,11 +446,11 @@ def scope(eqn: Eqn) -> Callable[..., Steps]:
     body, allocations = eqn.params["body"], eqn.params["allocations"]
     names = _names(body, len(allocations))
 
-    def steps(agent: Agent, *operands: Any) -> Steps:
-        stores = [allocate_for(agent, type, name) for type, name in zip(allocations, names, strict=True)]
-        results = yield from run_program(agent, body, (*operands, *stores))
-        if agent.checker is not None:
-            agent.checker.scope_ends(agent, eqn, stores)
+    def steps(thread: Thread, *operands: Any) -> Steps:
+        stores = [allocate_for(thread, type, name) for type, name in zip(allocations, names, strict=True)]
+        results = yield from run_program(thread, body, (*operands, *stores))
+        if thread.checker is not None:
+            thread.checker.scope_ends(thread, eqn, stores)
         return results
 
     return steps

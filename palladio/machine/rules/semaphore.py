@@ -11,7 +11,7 @@ from palladio.ir.core import Eqn
 from palladio.machine.run.buffers import Counter, Semaphores
 from palladio.machine.run.coroutines import RULES, Steps
 from palladio.machine.run.machine import Machine
-from palladio.machine.run.threads import Agent, Point, Wait
+from palladio.machine.run.threads import Point, Thread, Wait
 
 
 def signal(machine: Machine, counter: Counter, amount: int, by: Any) -> None:
@@ -23,19 +23,19 @@ def signal(machine: Machine, counter: Counter, amount: int, by: Any) -> None:
     machine.wake(counter.waiting)
 
 
-def wait_for(agent: Agent, eqn: Eqn, counter: Counter, amount: int, decrement: bool) -> Steps:
+def wait_for(thread: Thread, eqn: Eqn, counter: Counter, amount: int, decrement: bool) -> Steps:
     """Wait until a counter is high enough, and take the amount off it."""
-    if agent.points:
+    if thread.points:
         yield Point("take" if decrement else "wait", counter, amount)
-    agent.eqn = eqn
+    thread.eqn = eqn
     while counter.count < amount:
         yield Wait("semaphore", counter, eqn, amount)
     if decrement:
         counter.count -= amount
-    if agent.machine.timer is not None:
-        agent.machine.timer.acquired(agent, counter, eqn)
-    if agent.checker is not None:
-        agent.checker.acquires(agent, counter, amount, decrement)
+    if thread.machine.timer is not None:
+        thread.machine.timer.acquired(thread, counter, eqn)
+    if thread.checker is not None:
+        thread.checker.acquires(thread, counter, amount, decrement)
     return ()
 
 
@@ -44,14 +44,14 @@ def semaphore_signal(eqn: Eqn) -> Callable[..., Steps]:
     """Raise a semaphore."""
     stack = eqn.params["transforms"]
 
-    def steps(agent: Agent, semaphore: Semaphores, amount: Any, *indices: Any) -> Steps:
+    def steps(thread: Thread, semaphore: Semaphores, amount: Any, *indices: Any) -> Steps:
         counter = semaphore.counter(stack, indices)
-        if agent.points:
+        if thread.points:
             yield Point("signal", counter, int(amount))
-        agent.eqn = eqn
-        if agent.checker is not None:
-            agent.checker.signals(agent, eqn, counter, int(amount))
-        signal(agent.machine, counter, int(amount), (agent, eqn))
+        thread.eqn = eqn
+        if thread.checker is not None:
+            thread.checker.signals(thread, eqn, counter, int(amount))
+        signal(thread.machine, counter, int(amount), (thread, eqn))
         return ()
 
     return steps
@@ -62,8 +62,8 @@ def semaphore_wait(eqn: Eqn) -> Callable[..., Steps]:
     """Wait for a semaphore."""
     stack, decrement = eqn.params["transforms"], eqn.params["decrement"]
 
-    def steps(agent: Agent, semaphore: Semaphores, amount: Any, *indices: Any) -> Steps:
-        return (yield from wait_for(agent, eqn, semaphore.counter(stack, indices), int(amount), decrement))
+    def steps(thread: Thread, semaphore: Semaphores, amount: Any, *indices: Any) -> Steps:
+        return (yield from wait_for(thread, eqn, semaphore.counter(stack, indices), int(amount), decrement))
 
     return steps
 
@@ -73,10 +73,10 @@ def semaphore_read(eqn: Eqn) -> Callable[..., Steps]:
     """The count as it is now."""
     stack = eqn.params["transforms"]
 
-    def steps(agent: Agent, semaphore: Semaphores, *indices: Any) -> Steps:
+    def steps(thread: Thread, semaphore: Semaphores, *indices: Any) -> Steps:
         counter = semaphore.counter(stack, indices)
         yield Point("read", counter)
-        agent.eqn = eqn
+        thread.eqn = eqn
         return (np.int32(counter.count),)
 
     return steps

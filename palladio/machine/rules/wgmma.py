@@ -11,7 +11,7 @@ from palladio.ir.core import Eqn
 from palladio.machine.check.resource_limits import at_launch
 from palladio.machine.run.buffers import Accumulator, Counter
 from palladio.machine.run.coroutines import RULES, Steps
-from palladio.machine.run.threads import Agent, Flight, Wait
+from palladio.machine.run.threads import AsyncOp, Thread, Wait
 from palladio.ops.references import access
 from palladio.ops.threads import wgmma as ops
 from palladio.types.types import RefType
@@ -23,7 +23,7 @@ def wgmma(eqn: Eqn) -> Callable[..., Any]:
     stacks = eqn.params["transforms"]
     left_in_memory = isinstance(eqn.inputs[1].type, RefType)
 
-    def run(agent: Agent, acc: Accumulator, a: Any, b: Any, *indices: Any) -> Any:
+    def run(thread: Thread, acc: Accumulator, a: Any, b: Any, *indices: Any) -> Any:
         left, left_stack = a.reached(stacks[1], indices) if left_in_memory else (a, ())
         right, right_stack = b.reached(stacks[2], indices)
 
@@ -31,30 +31,30 @@ def wgmma(eqn: Eqn) -> Callable[..., Any]:
             part = access.read(acc.array, stacks[0], ())
             lhs = access.read(left.array, left_stack, indices) if left_in_memory else left
             part[...] = ops.multiplied(part, lhs, access.read(right.array, right_stack, indices))
-            agent.products.popleft()
+            thread.products.popleft()
 
-        before = agent.products[-1] if agent.products else None
-        flight = Flight("product", agent, eqn, carry_out, before=before)
-        agent.products.append(flight)
-        agent.issued += 1
-        agent.eqn = eqn
-        if agent.checker is not None:
+        before = thread.products[-1] if thread.products else None
+        async_op = AsyncOp("product", thread, eqn, carry_out, before=before)
+        thread.products.append(async_op)
+        thread.issued += 1
+        thread.eqn = eqn
+        if thread.checker is not None:
             operands = [(left, left_stack)] if left_in_memory else []
-            agent.checker.product_issued(agent, flight, acc, [*operands, (right, right_stack)], indices)
-        acc.group, acc.issued = agent.issued, eqn
-        agent.machine.issue(flight)
+            thread.checker.product_issued(thread, async_op, acc, [*operands, (right, right_stack)], indices)
+        acc.group, acc.issued = thread.issued, eqn
+        thread.machine.issue(async_op)
         return ()
 
     return run
 
 
-def wait_for_products(agent: Agent, eqn: Eqn, n: int) -> None:
+def wait_for_products(thread: Thread, eqn: Eqn, n: int) -> None:
     """Complete all products but the last n."""
-    agent.eqn = eqn
-    if len(agent.products) > n:
-        agent.products[len(agent.products) - 1 - n].complete()
-    if agent.checker is not None:
-        agent.checker.products_awaited(agent, eqn, agent.issued - n)
+    thread.eqn = eqn
+    if len(thread.products) > n:
+        thread.products[len(thread.products) - 1 - n].complete()
+    if thread.checker is not None:
+        thread.checker.products_awaited(thread, eqn, thread.issued - n)
 
 
 @RULES.at_once("wgmma_wait")
@@ -62,8 +62,8 @@ def wgmma_wait(eqn: Eqn) -> Callable[..., Any]:
     """Wait until at most n products are in flight."""
     n = eqn.params["n"]
 
-    def run(agent: Agent) -> Any:
-        wait_for_products(agent, eqn, n)
+    def run(thread: Thread) -> Any:
+        wait_for_products(thread, eqn, n)
         return ()
 
     return run
@@ -74,11 +74,11 @@ def accumulator_load(eqn: Eqn) -> Callable[..., Any]:
     """Read an accumulator, after waiting."""
     stack, n = eqn.params["transforms"], eqn.params["wait_n"]
 
-    def run(agent: Agent, acc: Accumulator) -> Any:
+    def run(thread: Thread, acc: Accumulator) -> Any:
         if n is not None:
-            wait_for_products(agent, eqn, n)
-        if agent.checker is not None:
-            agent.checker.accumulator(agent, eqn, acc)
+            wait_for_products(thread, eqn, n)
+        if thread.checker is not None:
+            thread.checker.accumulator(thread, eqn, acc)
         return (np.array(access.read(acc.array, stack, ())),)
 
     return run
@@ -88,9 +88,9 @@ def accumulator_load(eqn: Eqn) -> Callable[..., Any]:
 def accumulator_store(eqn: Eqn) -> Callable[..., Any]:
     """Set an accumulator."""
 
-    def run(agent: Agent, acc: Accumulator, value: Any) -> Any:
-        if agent.checker is not None:
-            agent.checker.accumulator(agent, eqn, acc)
+    def run(thread: Thread, acc: Accumulator, value: Any) -> Any:
+        if thread.checker is not None:
+            thread.checker.accumulator(thread, eqn, acc)
         acc.array[...] = value
         return ()
 
@@ -105,23 +105,23 @@ def set_max_registers(eqn: Eqn) -> Callable[..., Steps]:
     """
     count = eqn.params["count"]
 
-    def steps(agent: Agent) -> Steps:
-        block = agent.block
-        held = agent.registers or at_launch(len(block.agents))
-        agent.eqn, agent.asked = eqn, count
+    def steps(thread: Thread) -> Steps:
+        block = thread.block
+        held = thread.registers or at_launch(len(block.threads))
+        thread.eqn, thread.asked = eqn, count
         pool = block.registers
         if pool is None:
             pool = block.registers = Counter("registers")
         while pool.count < count - held:
             yield Wait("registers", pool, eqn, count - held)
         pool.count += held - count
-        agent.registers = count
-        timer = agent.machine.timer
+        thread.registers = count
+        timer = thread.machine.timer
         if timer is not None and count < held:
             timer.raised(pool)
         elif timer is not None:
-            timer.acquired(agent, pool, eqn)
-        agent.machine.wake(pool.waiting)
+            timer.acquired(thread, pool, eqn)
+        thread.machine.wake(pool.waiting)
         return ()
 
     return steps

@@ -81,7 +81,7 @@ class Slot:
         arrived: arrivals of the phase under way.
         completed: phases completed so far.
         seen: the last completion that any thread has waited for.
-        waiting: agents blocked here.
+        waiting: threads blocked here.
         parts: how many parts of a copy that blocks share have landed, by its equation.
         named: whether it is one of the hardware's named barriers, at which nobody waits for past completions.
     """
@@ -117,11 +117,11 @@ class Barrier(Store):
 
 
 class Counter:
-    """One semaphore: its count, and the agents that wait for more.
+    """One semaphore: its count, and the threads that wait for more.
 
     Fields:
         signals: who raised it last, for reports.
-        told, actor: what the checker knows of those who raise it, and of copies that do.
+        told, component: what the checker knows of those who raise it, and of copies that do.
     """
 
     def __init__(self, name: str) -> None:
@@ -130,7 +130,7 @@ class Counter:
         self.waiting: list[Any] = []
         self.signals: list[Any] = []
         self.told: Any = None
-        self.actor: Any = None
+        self.component: Any = None
 
 
 class Semaphores(Store):

@@ -1,9 +1,10 @@
-"""Vector clocks: which steps of which actors have happened before.
+"""Vector clocks: which steps of which components have happened before.
 
-An actor is whatever takes steps in an order of its own: an agent, or the asynchronous operations of one kind that an
-agent has issued. Its epochs count up from 1; epoch 0 has always happened. Actors are numbered inside their cluster, so
-that a launch of thousands of blocks keeps short clocks: a dense array over the own cluster's actors, and arrays for
-those foreign clusters only from which something has been heard (through semaphores and atomics in global memory).
+A component is whatever takes steps in an order of its own: a thread, or the asynchronous operations of one kind that an
+thread has issued. Its epochs count up from 1; epoch 0 has always happened. Components are numbered inside their
+cluster, so that a launch of thousands of blocks keeps short clocks: a dense array over the own cluster's components,
+and arrays for those foreign clusters only from which something has been heard (through semaphores and atomics in global
+memory).
 """
 
 from __future__ import annotations
@@ -12,21 +13,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-Epochs = Any  # i64[actors of one cluster]; what lies behind its end is 0
+Epochs = Any  # i64[components of one cluster]; what lies behind its end is 0
 
 # Arrays are longer than they need to be, a multiple of this, so that two clocks of a cluster nearly always fit.
 _STEP = 16
 
 
-class Actor(NamedTuple):
-    """Who takes steps: the `local`-th actor of a cluster."""
+class Component(NamedTuple):
+    """Who takes steps: the `local`-th component of a cluster."""
 
     cluster: int
     local: int
 
 
-class ActorTable:
-    """The actors of one cluster, in order of their making, each with a label for messages."""
+class ComponentTable:
+    """The components of one cluster, in order of their making, each with a label for messages."""
 
     def __init__(self, cluster: int) -> None:
         self.cluster = cluster
@@ -35,35 +36,35 @@ class ActorTable:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def new(self, label: str) -> Actor:
-        """One more actor. Clocks that exist know it at epoch 0."""
+    def new(self, label: str) -> Component:
+        """One more component. Clocks that exist know it at epoch 0."""
         self.labels.append(label)
-        return Actor(self.cluster, len(self.labels) - 1)
+        return Component(self.cluster, len(self.labels) - 1)
 
-    def label(self, actor: Actor) -> str:
-        """What the actor was called when it was made."""
-        return self.labels[actor.local]
+    def label(self, component: Component) -> str:
+        """What the component was called when it was made."""
+        return self.labels[component.local]
 
     def clock(self) -> Clock:
-        """A clock of this cluster at epoch 0 of everything, with room for every actor so far."""
+        """A clock of this cluster at epoch 0 of everything, with room for every component so far."""
         return Clock(self.cluster, len(self.labels))
 
 
 class Clock:
-    """For each actor, the latest of its epochs that has happened before a point of the run.
+    """For each component, the latest of its epochs that has happened before a point of the run.
 
     The own cluster's array is this clock's alone and changes in place. Foreign arrays never change: clocks share them,
     and a newer one takes the place of an older. So after a barrier of the whole grid every clock points to the same
     arrays, and joining two of them compares identities.
     """
 
-    # NumPy, not lists: for 30 actors a join takes 0.3 us against 1.2 us with the fastest list, and runs more often per
-    # access checked than it costs `covers` to read one element (0.05 us against 0.02 us).
+    # NumPy, not lists: for 30 components a join takes 0.3 us against 1.2 us with the fastest list, and runs more often
+    # per access checked than it costs `covers` to read one element (0.05 us against 0.02 us).
     __slots__ = ("cluster", "foreign", "own")
 
-    def __init__(self, cluster: int, actors: int = 0) -> None:
+    def __init__(self, cluster: int, components: int = 0) -> None:
         self.cluster = cluster
-        self.own: Epochs = np.zeros(_room(actors), np.int64)
+        self.own: Epochs = np.zeros(_room(components), np.int64)
         self.foreign: dict[int, Epochs] = {}
 
     def copy(self) -> Clock:
@@ -93,9 +94,9 @@ class Clock:
                 else:
                     self._join_foreign(cluster, epochs, shared=True)
 
-    def covers(self, actor: Actor, epoch: int) -> bool:
-        """Whether this epoch of the actor has happened before."""
-        cluster, local = actor
+    def covers(self, component: Component, epoch: int) -> bool:
+        """Whether this epoch of the component has happened before."""
+        cluster, local = component
         if cluster == self.cluster:
             epochs = self.own
         else:
@@ -107,32 +108,32 @@ class Clock:
             return bool(epochs.item(local) >= epoch)
         return epoch <= 0
 
-    def epoch(self, actor: Actor) -> int:
-        """The latest epoch of the actor that has happened before."""
-        cluster, local = actor
+    def epoch(self, component: Component) -> int:
+        """The latest epoch of the component that has happened before."""
+        cluster, local = component
         epochs = self.own if cluster == self.cluster else self.foreign.get(cluster, ())
         return int(epochs[local]) if local < len(epochs) else 0
 
-    def advance(self, actor: Actor) -> int:
-        """The actor takes a step: its next epoch, which from now on has happened."""
-        cluster, local = actor
+    def advance(self, component: Component) -> int:
+        """The component takes a step: its next epoch, which from now on has happened."""
+        cluster, local = component
         if cluster == self.cluster and local < len(self.own):
             epoch = int(self.own.item(local)) + 1
             self.own[local] = epoch
             return epoch
-        epoch = self.epoch(actor) + 1
-        self.set(actor, epoch)
+        epoch = self.epoch(component) + 1
+        self.set(component, epoch)
         return epoch
 
-    def set(self, actor: Actor, epoch: int) -> None:
-        """This epoch of the actor, and every one before it, has happened. A clock never goes back."""
-        cluster, local = actor
+    def set(self, component: Component, epoch: int) -> None:
+        """This epoch of the component, and every one before it, has happened. A clock never goes back."""
+        cluster, local = component
         if cluster == self.cluster:
             if local >= len(self.own):
                 self.own = _grown(self.own, local + 1)
             if self.own.item(local) < epoch:
                 self.own[local] = epoch
-        elif not self.covers(actor, epoch):
+        elif not self.covers(component, epoch):
             epochs = _grown(self.foreign.get(cluster, np.zeros(0, np.int64)), local + 1)
             epochs[local] = epoch
             self.foreign[cluster] = epochs
@@ -172,12 +173,12 @@ class Clock:
         self.foreign[cluster] = joined
 
 
-def _room(actors: int) -> int:
-    return max(1, -(-actors // _STEP)) * _STEP
+def _room(components: int) -> int:
+    return max(1, -(-components // _STEP)) * _STEP
 
 
-def _grown(epochs: Epochs, actors: int) -> Epochs:
-    """A copy with room for this many actors."""
-    grown = np.zeros(max(_room(actors), len(epochs)), np.int64)
+def _grown(epochs: Epochs, components: int) -> Epochs:
+    """A copy with room for this many components."""
+    grown = np.zeros(max(_room(components), len(epochs)), np.int64)
     grown[: len(epochs)] = epochs
     return grown

@@ -1,7 +1,7 @@
 """A program as a generator that a scheduler can drive: it yields where other threads may go first.
 
 Each equation is one line, as in `palladio.ir.evaluate`. Pure ones are evaluated; those that reach memory or other
-threads go through the machine's rules, which get the agent that runs them.
+threads go through the machine's rules, which get the thread that runs them.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from palladio.ops.references.atomics import ATOMIC
 from palladio.types.effects import EffectKind
 from palladio.types.types import RefType
 
-NOW = "{0}(agent, {1})"
-STEPS = "yield from {0}(agent, {1})"
+NOW = "{0}(thread, {1})"
+STEPS = "yield from {0}(thread, {1})"
 
 Steps = Generator[Any, None, Sequence[Any]]
 Rule = Callable[[Eqn], Callable[..., Any]]
-"""Makes the function of (agent, *inputs) that carries out one equation."""
+"""Makes the function of (thread, *inputs) that carries out one equation."""
 
 _KEPT = "_steps"
 _KEPT_TIMED = "_timed_steps"
@@ -67,33 +67,33 @@ def is_pure(program: Program) -> bool:
     )
 
 
-def run_program(agent: Any, program: Program, values: Sequence[Any]) -> Steps:
+def run_program(thread: Any, program: Program, values: Sequence[Any]) -> Steps:
     """Run a program in steps and return its outputs."""
-    if agent.machine.timer is not None:
+    if thread.machine.timer is not None:
         run = program.__dict__.get(_KEPT_TIMED)
         if run is None:
-            run = program.__dict__[_KEPT_TIMED] = as_function(program, _timed_line, "agent")
+            run = program.__dict__[_KEPT_TIMED] = as_function(program, _timed_line, "thread")
     else:
         run = program.__dict__.get(_KEPT)
         if run is None:
             plain = is_pure(program) and any(eqn.op.control for eqn in program.eqns)
-            run = program.__dict__[_KEPT] = evaluate if plain else as_function(program, _line, "agent")
+            run = program.__dict__[_KEPT] = evaluate if plain else as_function(program, _line, "thread")
     if run is evaluate:
         return evaluate(program, values)
     try:
-        found = run(agent, *values)
+        found = run(thread, *values)
         return found if isinstance(found, list) else (yield from found)  # one without steps is no generator
     except Exception as error:
         locate(program, error)
         raise
 
 
-def drive(agent: Any, steps: Generator[Run, Sequence[Any], Sequence[Any]]) -> Steps:
+def drive(thread: Any, steps: Generator[Run, Sequence[Any], Sequence[Any]]) -> Steps:
     """Run a control-flow operation's generator, stepping through each program that it asks for."""
     try:
         request = next(steps)
         while True:
-            request = steps.send((yield from run_program(agent, request.program, request.values)))
+            request = steps.send((yield from run_program(thread, request.program, request.values)))
     except StopIteration as stop:
         return stop.value
 
@@ -118,16 +118,16 @@ def _timed_line(eqn: Eqn) -> tuple[str, Callable[..., Any]]:
         if eqn.op.control or eqn.op.name == "launch":
             return form, function
 
-        def steps(agent: Any, *values: Any) -> Steps:
-            found = yield from function(agent, *values)
-            agent.machine.timer.charge(agent, eqn)
+        def steps(thread: Any, *values: Any) -> Steps:
+            found = yield from function(thread, *values)
+            thread.machine.timer.charge(thread, eqn)
             return found
 
         return STEPS, steps
 
-    def run(agent: Any, *values: Any) -> Any:
-        found = function(*values) if form == PLAIN else function(agent, *values)
-        agent.machine.timer.charge(agent, eqn)
+    def run(thread: Any, *values: Any) -> Any:
+        found = function(*values) if form == PLAIN else function(thread, *values)
+        thread.machine.timer.charge(thread, eqn)
         return found
 
     return NOW, run
@@ -138,8 +138,8 @@ def _control(eqn: Eqn) -> Callable[..., Steps]:
     if op is repeat and not (is_pure(params["condition"]) and is_pure(params["body"])):
         return _repeat(eqn)
 
-    def steps(agent: Any, *values: Any) -> Steps:
-        return (yield from drive(agent, op.eval(*values, **params)))
+    def steps(thread: Any, *values: Any) -> Steps:
+        return (yield from drive(thread, op.eval(*values, **params)))
 
     return steps
 
@@ -154,11 +154,11 @@ def _repeat(eqn: Eqn) -> Callable[..., Steps]:
     constants = eqn.params["constants"]
     writes = any(inner.op.name not in ATOMIC and _stores(inner) for inner in walk(body))
 
-    def steps(agent: Any, *values: Any) -> Steps:
+    def steps(thread: Any, *values: Any) -> Steps:
         fixed, carry = values[:constants], values[constants:]
-        turn = Point("work" if writes else "turn", agent)
-        while (yield from run_program(agent, condition, (*fixed, *carry)))[0]:
-            carry = yield from run_program(agent, body, (*fixed, *carry))
+        turn = Point("work" if writes else "turn", thread)
+        while (yield from run_program(thread, condition, (*fixed, *carry)))[0]:
+            carry = yield from run_program(thread, body, (*fixed, *carry))
             yield turn
         return carry
 

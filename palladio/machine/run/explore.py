@@ -23,7 +23,7 @@ from palladio.base.errors import PalladioError
 from palladio.machine.run.buffers import Counter, Slot
 from palladio.machine.run.machine import Machine
 from palladio.machine.run.policies import Choice, Choices, able_to_go_on, packed, touched
-from palladio.machine.run.threads import Agent, Flight, Point
+from palladio.machine.run.threads import AsyncOp, Point, Thread
 
 STEPS = 50_000
 """A run of more steps than this is cut: its threads seem to go round for ever."""
@@ -346,9 +346,9 @@ class Course(Choices):
         if machine is self.machine:
             self._note()
         chosen = super().choose(machine)
-        if isinstance(chosen, Agent) and chosen in self._waits:
+        if isinstance(chosen, Thread) and chosen in self._waits:
             self._resumes(chosen, self._waits.pop(chosen))
-        elif isinstance(chosen, Agent) and chosen.point is not None and chosen.point.kind == "pass":
+        elif isinstance(chosen, Thread) and chosen.point is not None and chosen.point.kind == "pass":
             self._resumes(chosen, chosen.point.thing)
         self._stepped = chosen
         self._open = chosen is not None
@@ -361,11 +361,11 @@ class Course(Choices):
 
     def joins(self, new: Choice) -> None:
         """Who is new comes behind what its maker knew."""
-        maker = new.agent if isinstance(new, Flight) else new.group.parent
+        maker = new.thread if isinstance(new, AsyncOp) else new.group.parent
         number = self.numbers[new]
         self._by_number[number] = new
         self._past[number] = self._past[self.numbers[maker]] if maker is not None else self._latest
-        for point in touched(new) if isinstance(new, Flight) else ():
+        for point in touched(new) if isinstance(new, AsyncOp) else ():
             self.history.of(point.thing)
 
     def pick(self, options: Sequence[Choice]) -> int:
@@ -395,11 +395,11 @@ class Course(Choices):
 
     def ends(self, machine: Machine) -> None:
         """Threads that cannot go on might have, before another took what they wait for."""
-        for agent in machine.runnable:
-            point = agent.point
-            if point is None or able_to_go_on(agent) or not isinstance(point.thing, Counter):
+        for thread in machine.runnable:
+            point = thread.point
+            if point is None or able_to_go_on(thread) or not isinstance(point.thing, Counter):
                 continue  # what a thread lacks at a barrier does not depend on the order
-            number = self.numbers[agent]
+            number = self.numbers[thread]
             races, behind = self.history.blocked(point, number, self._past[number])
             event = Event(number, (point,))
             event.past = self._past[number] | behind
@@ -411,7 +411,7 @@ class Course(Choices):
         history = self.history.of(thing)
         if isinstance(history, CounterHistory):
             return int(thing.count)
-        if isinstance(history, SlotHistory) and isinstance(chosen, Agent):
+        if isinstance(history, SlotHistory) and isinstance(chosen, Thread):
             return chosen.observed.get(thing, 0)
         return 0
 
@@ -421,7 +421,7 @@ class Course(Choices):
         if event is not None:
             self._note_event(event)
             self._latest = event.past
-        if isinstance(stepped, Agent):
+        if isinstance(stepped, Thread):
             past = self._latest = self._past[self.numbers[stepped]]
             if stepped.waiting is not None:
                 self._waits[stepped] = stepped.waiting.thing
@@ -445,10 +445,10 @@ class Course(Choices):
             if each != event.process and not self._sees(self._by_number[each], event, since)
         }
 
-    def _resumes(self, agent: Agent, thing: Any) -> None:
+    def _resumes(self, thread: Thread, thing: Any) -> None:
         """A thread goes on behind what it waited for."""
         behind = self.history.of(thing).behind if isinstance(thing, Slot) else self._left.get(thing, 0)
-        self._past[self.numbers[agent]] |= behind
+        self._past[self.numbers[thread]] |= behind
 
     def _sees(self, choice: Choice, event: Event, since: int) -> bool:
         """Whether the next step of who is asleep would not be the same before and behind a step just taken."""

@@ -1,4 +1,4 @@
-"""The machine: runs the agents of a launch and their flights, one step at a time, in the order a policy chooses."""
+"""The machine: runs the threads of a launch and their async ops, one step at a time, in the order a policy chooses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from palladio.machine.run.buffers import Buffer
 from palladio.machine.run.coroutines import run_program
 from palladio.machine.run.points import LOOKS, SPINS
 from palladio.machine.run.policies import Policy
-from palladio.machine.run.threads import Agent, Flight, Group, Wait
+from palladio.machine.run.threads import AsyncOp, Group, Thread, Wait
 
 MOST_SPINS = 30_000
 """How often threads look, with nothing else going on, before nothing will happen any more."""
@@ -21,8 +21,8 @@ class Machine:
     """One run.
 
     Fields:
-        runnable: agents that can take a step, in the order in which they became able to.
-        flights: asynchronous operations under way, in the order of their issue.
+        runnable: threads that can take a step, in the order in which they became able to.
+        async_ops: asynchronous operations in flight, in the order of their issue.
         checker: what watches every access, or None.
         worked, spun: steps of threads that were no mere looking again, and how often threads have only looked since.
         most_spins: how many such looks end a run.
@@ -37,10 +37,10 @@ class Machine:
         self.checker = checker
         self.timer: Any = None
         self.zeros = False
-        self.runnable: deque[Agent] = deque()
-        self.flights: dict[Flight, None] = {}
+        self.runnable: deque[Thread] = deque()
+        self.async_ops: dict[AsyncOp, None] = {}
         self.groups: list[Group] = []
-        self.agents: list[Agent] = []
+        self.threads: list[Thread] = []
         self.clusters = 0
         self.spun = 0
         self.worked = 0
@@ -49,20 +49,20 @@ class Machine:
     @property
     def only_spinning(self) -> bool:
         """Whether every thread that could go on only looks again whether something has happened."""
-        return all(agent.point is not None and agent.point.kind in LOOKS for agent in self.runnable)
+        return all(thread.point is not None and thread.point.kind in LOOKS for thread in self.runnable)
 
-    def start(self, agent: Agent, program: Program, values: Sequence[Any]) -> None:
-        """Make an agent ready to run a program."""
-        agent.steps = run_program(agent, program, values)
-        agent.program = program
-        agent.group.running += 1
-        agent.block.cluster.running += 1
-        agent.block.running += 1
-        self.agents.append(agent)
-        self.runnable.append(agent)
+    def start(self, thread: Thread, program: Program, values: Sequence[Any]) -> None:
+        """Make a thread ready to run a program."""
+        thread.steps = run_program(thread, program, values)
+        thread.program = program
+        thread.group.running += 1
+        thread.block.cluster.running += 1
+        thread.block.running += 1
+        self.threads.append(thread)
+        self.runnable.append(thread)
 
     def run(self) -> bool:
-        """Run until every agent has come to its end, or until nothing can happen any more: then false."""
+        """Run until every thread has come to its end, or until nothing can happen any more: then false."""
         while True:
             chosen = self.policy.choose(self)
             if chosen is None:
@@ -75,7 +75,7 @@ class Machine:
                 return False
             if self.timer is not None:
                 self.timer.current = chosen
-            if isinstance(chosen, Flight):
+            if isinstance(chosen, AsyncOp):
                 chosen.complete()
             else:
                 self.step(chosen)
@@ -87,50 +87,50 @@ class Machine:
         if self.checker is not None:
             self.checker.allocated(store, initialised, written)
 
-    def take(self, number: int) -> Agent:
-        """The agent at a place among the runnable ones, which it leaves."""
-        agent = self.runnable[number]
+    def take(self, number: int) -> Thread:
+        """The thread at a place among the runnable ones, which it leaves."""
+        thread = self.runnable[number]
         del self.runnable[number]
-        return agent
+        return thread
 
-    def step(self, agent: Agent) -> None:
-        """Let an agent go on until it stops, waits or ends."""
+    def step(self, thread: Thread) -> None:
+        """Let a thread go on until it stops, waits or ends."""
         try:
-            request = next(agent.steps)
+            request = next(thread.steps)
         except StopIteration:
-            self._end(agent)
+            self._end(thread)
             return
-        agent.point = None
+        thread.point = None
         if isinstance(request, Wait):
             if self.timer is not None:
-                self.timer.blocks_at(agent, request.eqn)
-            agent.waiting = request
-            request.thing.waiting.append(agent)
+                self.timer.blocks_at(thread, request.eqn)
+            thread.waiting = request
+            request.thing.waiting.append(thread)
         else:
-            agent.point = request
-            self.runnable.append(agent)
+            thread.point = request
+            self.runnable.append(thread)
             if request.kind in SPINS:
-                self.spun = self.spun + 1 if not self.flights and self.only_spinning else 0
+                self.spun = self.spun + 1 if not self.async_ops and self.only_spinning else 0
             else:
                 self.worked += 1
                 self.spun = self.spun if request.kind in LOOKS else 0
 
-    def _end(self, agent: Agent) -> None:
-        agent.done = True
+    def _end(self, thread: Thread) -> None:
+        thread.done = True
         if self.checker is not None:
-            self.checker.agent_ends(agent)
-        cluster, group = agent.block.cluster, agent.group
+            self.checker.thread_ends(thread)
+        cluster, group = thread.block.cluster, thread.group
         cluster.running -= 1
-        agent.block.running -= 1
+        thread.block.running -= 1
         group.running -= 1
         if self.timer is not None:
-            self.timer.ends(agent)
-        if agent.block.running == 0:
-            agent.block.ended = True
+            self.timer.ends(thread)
+        if thread.block.running == 0:
+            thread.block.ended = True
             if self.checker is not None:
-                self.checker.block_ends(agent.block)
+                self.checker.block_ends(thread.block)
         if group.parent is not None:
-            group.ended.append((agent.generic, agent.asynchronous))
+            group.ended.append((thread.generic, thread.asynchronous))
         if cluster.running == 0 and not (self.policy.patient and self.has_copies(cluster)):
             self.leave(cluster)
         if group.running == 0 and not group.start_next() and group.done:
@@ -138,15 +138,15 @@ class Machine:
 
     def has_copies(self, cluster: Any) -> bool:
         """Whether a cluster has copies under way that arrive somewhere."""
-        return any(flight.touches and flight.agent.block.cluster is cluster for flight in self.flights)
+        return any(async_op.touches and async_op.thread.block.cluster is cluster for async_op in self.async_ops)
 
     def leave(self, cluster: Any) -> None:
-        """The last agent of a cluster has ended: what it left under way completes, and it makes room."""
-        for flight in [flight for flight in self.flights if flight.agent.block.cluster is cluster]:
-            flight.complete()
+        """The last thread of a cluster has ended: what it left under way completes, and it makes room."""
+        for async_op in [async_op for async_op in self.async_ops if async_op.thread.block.cluster is cluster]:
+            async_op.complete()
         if self.checker is not None:
             self.checker.cluster_ends(cluster)
-        self.agents = [agent for agent in self.agents if agent.block.cluster is not cluster]
+        self.threads = [thread for thread in self.threads if thread.block.cluster is not cluster]
         cluster.group.resident -= 1
 
     def _finish(self, group: Group) -> None:
@@ -154,17 +154,17 @@ class Machine:
         self.groups.remove(group)
         self.wake(group.waiting)
 
-    def issue(self, flight: Flight) -> None:
+    def issue(self, async_op: AsyncOp) -> None:
         """Take an asynchronous operation under way."""
-        self.flights[flight] = None
+        self.async_ops[async_op] = None
         if self.timer is not None:
-            self.timer.issued(flight)
+            self.timer.issued(async_op)
         if self.eager:
-            flight.complete()
+            async_op.complete()
 
     def wake(self, waiting: list[Any]) -> None:
-        """Let blocked agents look again whether they can go on."""
-        for agent in waiting:
-            agent.waiting = None
-            self.runnable.append(agent)
+        """Let blocked threads look again whether they can go on."""
+        for thread in waiting:
+            thread.waiting = None
+            self.runnable.append(thread)
         waiting.clear()

@@ -1,4 +1,4 @@
-"""Schedule points: where an agent lets others go first."""
+"""Schedule points: where a thread lets others go first."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LOOKS = (*SPINS, "atomic")
 
 
 class Point:
-    """What an agent yields before it touches a shared thing, where others may go first.
+    """What a thread yields before it touches a shared thing, where others may go first.
 
     Fields:
         kind: of a barrier, arrive, wait or test; of a semaphore, signal, take (wait, then take off), wait or read; of

@@ -1,4 +1,4 @@
-"""Schedules: in which order agents take steps and asynchronous operations complete. A seed replays one."""
+"""Schedules: in which order threads take steps and asynchronous operations complete. A seed replays one."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 from palladio.machine.run.buffers import Buffer, Counter, Slot
 from palladio.machine.run.points import SPINS, Point
-from palladio.machine.run.threads import Agent, Flight, Running
+from palladio.machine.run.threads import AsyncOp, Running, Thread
 
-Choice = Agent | Flight
+Choice = Thread | AsyncOp
 
 COMPLETIONS = ("earliest", "latest", "random")
 
@@ -21,9 +21,9 @@ class Policy:
 
     Fields:
         name: what replays it.
-        points: whether agents stop before every synchronising operation, so that others may go first.
+        points: whether threads stop before every synchronising operation, so that others may go first.
         eager: whether asynchronous operations complete as they are issued.
-        patient: whether a cluster whose agents have ended stays until the policy lets its copies land.
+        patient: whether a cluster whose threads have ended stays until the policy lets its copies land.
     """
 
     name = ""
@@ -37,35 +37,35 @@ class Policy:
 
 
 class RoundRobin(Policy):
-    """Each agent runs until it must wait; asynchronous operations complete at once."""
+    """Each thread runs until it must wait; asynchronous operations complete at once."""
 
     name = "round_robin"
     points = False
     eager = True
 
     def choose(self, machine: Running) -> Choice | None:
-        """The agent that could have gone on for the longest time."""
+        """The thread that could have gone on for the longest time."""
         if machine.runnable:
             return machine.runnable.popleft()
-        return next(iter(machine.flights), None)
+        return next(iter(machine.async_ops), None)
 
 
 class Lazy(Policy):
-    """Each agent runs until it must wait; asynchronous operations complete as late as they can."""
+    """Each thread runs until it must wait; asynchronous operations complete as late as they can."""
 
     name = "latest"
     points = False
 
     def choose(self, machine: Running) -> Choice | None:
-        """An agent while there is one."""
-        flight = next((flight for flight in machine.flights if flight.ready), None)
-        if machine.runnable and (flight is None or not machine.only_spinning):
+        """A thread while there is one."""
+        async_op = next((async_op for async_op in machine.async_ops if async_op.ready), None)
+        if machine.runnable and (async_op is None or not machine.only_spinning):
             return machine.runnable.popleft()
-        return flight
+        return async_op
 
 
 class Random(Policy):
-    """Whoever can go on is chosen at random, agents and asynchronous operations alike.
+    """Whoever can go on is chosen at random, threads and asynchronous operations alike.
 
     Args:
         completions: "earliest" completes asynchronous operations as they are issued, "latest" when nothing else can
@@ -87,20 +87,20 @@ class Random(Policy):
         """Any of those that can go on."""
         if machine.groups and (self.random.random() < self.start or (self.pick and not machine.runnable)):
             machine.groups[-1].start_next(self.pick)
-        flights = [flight for flight in machine.flights if flight.ready]
-        if machine.runnable and (not flights or (self.late and not machine.only_spinning)):
+        async_ops = [async_op for async_op in machine.async_ops if async_op.ready]
+        if machine.runnable and (not async_ops or (self.late and not machine.only_spinning)):
             return machine.take(self.random.randrange(len(machine.runnable)))
-        total = len(machine.runnable) + len(flights)
+        total = len(machine.runnable) + len(async_ops)
         if not total:
             return None
         chosen = self.random.randrange(total)
         if chosen < len(machine.runnable):
             return machine.take(chosen)
-        return flights[chosen - len(machine.runnable)]
+        return async_ops[chosen - len(machine.runnable)]
 
 
 class Priorities(Policy):
-    """Probabilistic concurrency testing (Burckhardt and others, 2010): the agent of the highest priority runs.
+    """Probabilistic concurrency testing (Burckhardt and others, 2010): the thread of the highest priority runs.
 
     Clusters start in a random order.
 
@@ -122,7 +122,7 @@ class Priorities(Policy):
         for group in machine.groups:  # all that there is room for, in any order: the priorities say who goes first
             while group.start_next(self.random.randrange):
                 pass
-        options: Sequence[Choice] = [*machine.runnable, *(flight for flight in machine.flights if flight.ready)]
+        options: Sequence[Choice] = [*machine.runnable, *(async_op for async_op in machine.async_ops if async_op.ready)]
         if not options:
             return None
         for option in options:
@@ -133,7 +133,7 @@ class Priorities(Policy):
         if self.step in self.changes:
             self.lowest -= 1.0
             self.priority[best] = self.lowest
-        if isinstance(best, Flight):
+        if isinstance(best, AsyncOp):
             del self.priority[best]
             return best
         if best.point is not None and best.point.kind in SPINS:  # it waits for the others
@@ -145,7 +145,7 @@ class Priorities(Policy):
 class Choices(Policy):
     """Follows a list of numbers: at each step that others can tell from another order, which one takes it.
 
-    An agent goes on by itself until it is about to touch what others touch too; those who are there and can go on are
+    A thread goes on by itself until it is about to touch what others touch too; those who are there and can go on are
     the options of a step, along with the copies under way, the one that has been idle longest first. Behind the end of
     the list the first option is taken, so threads take turns; who only looks again at what has not changed is no
     option. All clusters that have room start at the beginning; products and stores complete as they are issued, since
@@ -168,7 +168,7 @@ class Choices(Policy):
         self._taken: dict[int, int] = {}
         self._polls: dict[Choice, Any] = {}
         self._steps = 0
-        self._flight: Flight | None = None
+        self._async_op: AsyncOp | None = None
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -185,14 +185,14 @@ class Choices(Policy):
             while group.start_next():
                 pass
         self.meets(machine)
-        for number, agent in enumerate(machine.runnable):
-            if agent.point is None or agent.point.kind in _PRIVATE:
+        for number, thread in enumerate(machine.runnable):
+            if thread.point is None or thread.point.kind in _PRIVATE:
                 return machine.take(number)
         options, active = self._options(machine)
         if not options:
             self.ends(machine)
             return machine.take(0) if machine.runnable else None  # who cannot go on tells what it waits for
-        turns = [each for each in options if isinstance(each, Agent) and each.point and each.point.kind in _TURNS]
+        turns = [each for each in options if isinstance(each, Thread) and each.point and each.point.kind in _TURNS]
         if not active or len(turns) == len(options):  # nobody can do more than look again
             machine.spun += 0 if active else _AT_ONCE
             chosen = options[0]
@@ -200,8 +200,8 @@ class Choices(Policy):
             chosen = options[self._number(options)]
         self._taken[self.numbers[chosen]] = self._steps
         self._steps += 1
-        if isinstance(chosen, Flight):
-            self._flight = chosen
+        if isinstance(chosen, AsyncOp):
+            self._async_op = chosen
             return chosen
         if chosen.point is not None and chosen.point.kind not in _TURNS:
             self._polls[chosen] = _polled(chosen)
@@ -219,22 +219,22 @@ class Choices(Policy):
         return min(self.given[place], len(options) - 1) if place < len(self.given) else 0
 
     def joins(self, new: Choice) -> None:
-        """An agent or a copy has begun."""
+        """A thread or a copy has begun."""
 
     def meets(self, machine: Running) -> None:
         """Number those who are new, in the order of their beginning."""
-        for flight in [flight for flight in machine.flights if not flight.touches and flight.ready]:
-            flight.complete()
-        for each in (*machine.runnable, *machine.flights):
+        for async_op in [async_op for async_op in machine.async_ops if not async_op.touches and async_op.ready]:
+            async_op.complete()
+        for each in (*machine.runnable, *machine.async_ops):
             if each not in self.numbers:
                 self.numbers[each] = next(self._count)
                 self.joins(each)
 
     def _lands(self, machine: Running) -> None:
-        """Behind the last copy of a cluster whose agents have ended, the cluster makes room."""
-        flight, self._flight = self._flight, None
-        if flight is not None:
-            cluster = flight.agent.block.cluster
+        """Behind the last copy of a cluster whose threads have ended, the cluster makes room."""
+        async_op, self._async_op = self._async_op, None
+        if async_op is not None:
+            cluster = async_op.thread.block.cluster
             if cluster.running == 0 and not machine.has_copies(cluster):
                 machine.leave(cluster)
 
@@ -245,8 +245,8 @@ class Choices(Policy):
 
     def _options(self, machine: Running) -> tuple[list[Choice], bool]:
         """Who can go on, and whether that is more than to look again at what has not changed."""
-        able: list[Choice] = [agent for agent in machine.runnable if able_to_go_on(agent)]
-        able += [flight for flight in machine.flights if flight.ready]
+        able: list[Choice] = [thread for thread in machine.runnable if able_to_go_on(thread)]
+        able += [async_op for async_op in machine.async_ops if async_op.ready]
         active = [each for each in able if self._polls.get(each) is None or self._polls[each] != _polled(each)]
         self.polled = self.polled or len(active) < len(able)
         return sorted(active or able, key=self._place), bool(active)
@@ -264,21 +264,21 @@ _FLAGS = 4096  # bytes: larger memory is not compared to see whether a thread po
 
 
 def touched(choice: Choice) -> Sequence[Point]:
-    """What the next step of an agent or a copy touches that others touch too."""
-    if isinstance(choice, Flight):
+    """What the next step of a thread or a copy touches that others touch too."""
+    if isinstance(choice, AsyncOp):
         return choice.touches
     return () if choice.point is None or choice.point.kind in (*_PRIVATE, *_TURNS) else (choice.point,)
 
 
-def able_to_go_on(agent: Agent) -> bool:
-    """Whether the step that an agent has come to would not block it."""
-    point = agent.point
+def able_to_go_on(thread: Thread) -> bool:
+    """Whether the step that a thread has come to would not block it."""
+    point = thread.point
     if point is None or point.kind not in ("wait", "take"):
         return True
     if isinstance(point.thing, Counter):
         return point.thing.count >= point.amount
     # The checker reports a thread that has missed a phase and lets it go on; the hardware compares parities.
-    return bool(point.thing.completed > agent.observed.get(point.thing, 0))
+    return bool(point.thing.completed > thread.observed.get(point.thing, 0))
 
 
 def _polled(choice: Choice) -> Any:
@@ -286,7 +286,7 @@ def _polled(choice: Choice) -> Any:
 
     A turn of a loop is no look: a loop that polls has an atomic or another look in it, or it races with what it reads.
     """
-    if isinstance(choice, Flight) or choice.point is None or choice.point.kind not in ("test", "read", "atomic"):
+    if isinstance(choice, AsyncOp) or choice.point is None or choice.point.kind not in ("test", "read", "atomic"):
         return None
     thing = choice.point.thing
     if choice.point.kind == "atomic":  # one that changes nothing is a look too

@@ -1,4 +1,4 @@
-"""Who acts: agents, the blocks and clusters that they belong to, and flights, the asynchronous operations under way."""
+"""Threads of a launch, the blocks and clusters that they belong to, and asynchronous operations in flight."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from palladio.ir.core import Eqn, Program
-from palladio.machine.run.clocks import Actor, ActorTable
+from palladio.machine.run.clocks import Component, ComponentTable
 from palladio.machine.run.points import Point
 from palladio.ops.threads.launch import MeshAxis
 
@@ -17,43 +17,43 @@ Place = tuple[int, ...]
 
 
 class Running(Protocol):
-    """The machine, as agents and schedules see it; its fields are those of `machine.Machine`."""
+    """The machine, as threads and schedules see it; its fields are those of `machine.Machine`."""
 
     checker: Any
     points: bool
-    runnable: deque[Agent]
-    flights: dict[Flight, None]
+    runnable: deque[Thread]
+    async_ops: dict[AsyncOp, None]
     groups: list[Group]
 
     @property
     def only_spinning(self) -> bool:
         """Whether every thread that could go on only looks again whether something has happened."""
 
-    def take(self, number: int) -> Agent:
-        """The agent at a place among the runnable ones, which it leaves."""
+    def take(self, number: int) -> Thread:
+        """The thread at a place among the runnable ones, which it leaves."""
         ...
 
 
 class Group:
-    """The agents of one launch, and how to start more of them: clusters start as others leave room.
+    """The threads of one launch, and how to start more of them: clusters start as others leave room.
 
     Fields:
         window: the clusters that there is room for, which may start in any order.
     """
 
-    def __init__(self, parent: Agent | None, starts: Iterator[Callable[[], None]], capacity: int) -> None:
+    def __init__(self, parent: Thread | None, starts: Iterator[Callable[[], None]], capacity: int) -> None:
         self.parent = parent
         self.starts: Iterator[Callable[[], None]] | None = starts
         self.window: list[Callable[[], None]] = []
         self.capacity = capacity
         self.resident = 0
         self.running = 0
-        self.waiting: list[Agent] = []
+        self.waiting: list[Thread] = []
         self.ended: list[Any] = []
 
     @property
     def done(self) -> bool:
-        """Whether every agent has come to its end."""
+        """Whether every thread has come to its end."""
         return self.starts is None and self.running == 0
 
     def start_next(self, pick: Callable[[int], int] | None = None) -> bool:
@@ -87,7 +87,7 @@ class Cluster:
         self.place = place
         self.axes = tuple(axis.name for axis in axes)
         self.sizes = sizes
-        self.actors = ActorTable(number)
+        self.components = ComponentTable(number)
         self.blocks = {each: Block(self, each) for each in itertools.product(*map(range, sizes))}
         self.running = 0
         self.shared: dict[Any, dict[Place, Any]] = {}
@@ -98,7 +98,7 @@ class Cluster:
 
 
 class Block:
-    """A block: the agents that share memory and barriers.
+    """A block: the threads that share memory and barriers.
 
     Fields:
         place: its index within its cluster.
@@ -108,7 +108,7 @@ class Block:
     def __init__(self, cluster: Cluster, place: Place) -> None:
         self.cluster = cluster
         self.place = place
-        self.agents: list[Agent] = []
+        self.threads: list[Thread] = []
         self.stores: list[Any] = []
         self.scopes: dict[Any, Any] = {}
         self.retired: list[Any] = []
@@ -117,7 +117,7 @@ class Block:
         self.registers: Any = None
         self.running = 0
         self.ended = False
-        self.key = cluster.actors.cluster, place
+        self.key = cluster.components.cluster, place
         """What tells it from every other block."""
 
     @property
@@ -153,11 +153,11 @@ class Block:
         return list(itertools.product(*free))
 
 
-class Agent:
+class Thread:
     """One thread of control: a warpgroup of a block, a warp, or a core.
 
     Fields:
-        actor: who it is to the clocks.
+        component: who it is to the clocks.
         eqn: the equation it is at, as far as it told the scheduler.
         waiting: what it waits for while it is blocked.
         point: what it is about to touch, where it stopped so that others may go first.
@@ -172,7 +172,13 @@ class Agent:
     """
 
     def __init__(
-        self, machine: Running, group: Group, block: Block, label: str, actor: Actor, before: Agent | None = None
+        self,
+        machine: Running,
+        group: Group,
+        block: Block,
+        label: str,
+        component: Component,
+        before: Thread | None = None,
     ) -> None:
         self.machine = machine
         self.checker = machine.checker
@@ -180,7 +186,7 @@ class Agent:
         self.group = group
         self.block = block
         self.label = label
-        self.actor = actor
+        self.component = component
         self.steps: Any = None
         self.program: Program | None = None
         self.eqn: Eqn | None = None
@@ -188,21 +194,21 @@ class Agent:
         self.point: Point | None = None
         self.done = False
         self.observed: dict[Any, int] = {}
-        self.products: deque[Flight] = deque()
+        self.products: deque[AsyncOp] = deque()
         self.issued = before.issued if before is not None else 0
-        self.open: list[Flight] = []
-        self.stores: deque[list[Flight]] = deque()
+        self.open: list[AsyncOp] = []
+        self.stores: deque[list[AsyncOp]] = deque()
         self.groups = before.groups if before is not None else 0
         self.registers: int | None = None
         self.asked: int | None = None
-        self.warps: dict[Any, Agent] = {}
+        self.warps: dict[Any, Thread] = {}
         self.ahead: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self.title = ""
         self.generic: Any = None
         self.asynchronous: Any = None
-        self.product_actor: Any = before and before.product_actor
-        self.read_actor: Any = before and before.read_actor
-        self.write_actor: Any = before and before.write_actor
+        self.product_component: Any = before and before.product_component
+        self.read_component: Any = before and before.read_component
+        self.write_component: Any = before and before.write_component
         self.last_product: Any = before and before.last_product
         self.last_store: Any = before and before.last_store
 
@@ -211,7 +217,7 @@ class Agent:
 
 
 class Wait:
-    """What a blocked agent yields: why it waits, and the thing that will wake it."""
+    """What a blocked thread yields: why it waits, and the thing that will wake it."""
 
     __slots__ = ("eqn", "kind", "thing", "wanted")
 
@@ -222,23 +228,23 @@ class Wait:
         self.wanted = wanted
 
 
-class Flight:
+class AsyncOp:
     """An asynchronous operation between its issue and its completion.
 
     Fields:
         kind: copy, product, store or dma.
-        before: a flight that must complete first.
+        before: an asynchronous operation that must complete first.
         complete: carries out its effect.
         thing: the barrier or semaphore that its completion touches, if any.
         touches: all that its completion does to barriers and semaphores.
     """
 
-    __slots__ = ("agent", "before", "carry_out", "done", "eqn", "kind", "notes", "thing", "touches")
+    __slots__ = ("before", "carry_out", "done", "eqn", "kind", "notes", "thing", "thread", "touches")
 
     def __init__(
         self,
         kind: str,
-        agent: Agent,
+        thread: Thread,
         eqn: Eqn,
         carry_out: Callable[[], None],
         thing: Any = None,
@@ -246,7 +252,7 @@ class Flight:
         touches: Sequence[Point] = (),
     ) -> None:
         self.kind = kind
-        self.agent = agent
+        self.thread = thread
         self.eqn = eqn
         self.carry_out = carry_out
         self.thing = thing
@@ -268,5 +274,5 @@ class Flight:
             self.before.complete()
             self.before = None
         self.done = True
-        self.agent.machine.flights.pop(self, None)
+        self.thread.machine.async_ops.pop(self, None)
         self.carry_out()

@@ -268,7 +268,7 @@ class _Sheet:
         y, height = self.lane_top[lane], self.height_of(lane)
         rows = self.view.lanes[lane]
         yield _rect(self.left, y, self.plot, height, STRIPE, extra=' fill-opacity=".7"')
-        inset = 10 if lane.unit and lane.agent else 0
+        inset = 10 if lane.unit and lane.thread else 0
         style = "s" if inset else ""
         yield _text(MARGIN + 10 + inset, y + height / 2 + 4, _shorten(_label(lane), self.left - MARGIN - 24), style)
         for index, row in enumerate(rows):
@@ -328,8 +328,8 @@ def _tooltip(bar: Bar) -> str:
 
 
 def _label(lane: Lane) -> str:
-    """A unit stands below its agent, which need not be repeated."""
-    return lane.unit or lane.agent or lane.block
+    """A unit stands below its thread, which need not be repeated."""
+    return lane.unit or lane.thread or lane.block
 
 
 def _ticks(end: float, width: float) -> tuple[float, float, str]:
@@ -351,7 +351,7 @@ def _clip(text: str, width: float, size: float) -> str:
 
 
 def _shorten(label: str, width: float) -> str:
-    """A label cut in its middle: what tells agents apart is the number at the end."""
+    """A label cut in its middle: what tells threads apart is the number at the end."""
     if _length(label, 11) <= width:
         return label
     head, tail = label[:-4], label[-4:]

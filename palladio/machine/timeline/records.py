@@ -35,23 +35,23 @@ MODELLED = "modelled time, not measured"
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One row: an agent of a block (`unit` is ""), or a unit that works for it, such as "tensor core" or "TMA".
+    """One row: a thread of a block (`unit` is ""), or a unit that works for it, such as "tensor core" or "TMA".
 
-    A unit that a whole block shares has the agent "".
+    A unit that a whole block shares has the thread "".
     """
 
     block: str
-    agent: str
+    thread: str
     unit: str = ""
 
     @property
     def label(self) -> str:
-        return " ".join(part for part in (self.agent, self.unit) if part) or self.block
+        return " ".join(part for part in (self.thread, self.unit) if part) or self.block
 
     @property
     def order(self) -> tuple[object, ...]:
-        """Blocks by number, in them agents by number, the units of an agent below it, what all share last."""
-        return natural(self.block), self.agent == "", natural(self.agent), natural(self.unit.casefold())
+        """Blocks by number, in them threads by number, the units of a thread below it, what all share last."""
+        return natural(self.block), self.thread == "", natural(self.thread), natural(self.unit.casefold())
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Model time: what each step of a run would take, after the cost model, and the timeline that comes of it.
 
-Every agent has a time of its own. Whoever could act at the earliest time acts next, so that shared units (the tensor
+Every thread has a time of its own. Whoever could act at the earliest time acts next, so that shared units (the tensor
 cores and the copy path of a multiprocessor) are given out in the order of time.
 """
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from palladio.ir.core import Eqn
 from palladio.machine.run.buffers import Counter
 from palladio.machine.run.policies import Choice, Policy
-from palladio.machine.run.threads import Agent, Block, Flight
+from palladio.machine.run.threads import AsyncOp, Block, Thread
 from palladio.machine.timeline.cost import H100, CostModel
 from palladio.machine.timeline.records import Edge, Lane, Span
 from palladio.machine.timeline.timeline import Timeline
@@ -38,19 +38,19 @@ class Earliest(Policy):
     name = "timed"
 
     def choose(self, machine: Machine) -> Choice | None:
-        """The agent or the completion of the least time."""
+        """The thread or the completion of the least time."""
         timer = machine.timer
         while len(machine.groups) and machine.groups[-1].start_next():
             pass
-        agent = min(machine.runnable, key=timer.time_of, default=None)
-        flight = min((each for each in machine.flights if each.ready), key=timer.end_of, default=None)
-        if agent is None or (flight is not None and timer.end_of(flight) <= timer.time_of(agent)):
-            return flight
-        return machine.take(machine.runnable.index(agent))
+        thread = min(machine.runnable, key=timer.time_of, default=None)
+        async_op = min((each for each in machine.async_ops if each.ready), key=timer.end_of, default=None)
+        if thread is None or (async_op is not None and timer.end_of(async_op) <= timer.time_of(thread)):
+            return async_op
+        return machine.take(machine.runnable.index(thread))
 
 
 class _Clock:
-    """One agent's time: `now`, where array work not yet shown began, and what its groups in flight end at."""
+    """One thread's time: `now`, where array work not yet shown began, and what its groups in flight end at."""
 
     __slots__ = ("blocked", "lane", "now", "products", "stores", "working")
 
@@ -70,57 +70,57 @@ class Timer:
         self.model = model
         self.spans: list[Span] = []
         self.edges: list[Edge] = []
-        self._clocks: dict[Agent, _Clock] = {}
-        self._ends: dict[Flight, float] = {}
-        self._lanes: dict[Flight, Lane] = {}
+        self._clocks: dict[Thread, _Clock] = {}
+        self._ends: dict[AsyncOp, float] = {}
+        self._lanes: dict[AsyncOp, Lane] = {}
         self._cores: dict[Block, float] = {}
         self._paths: dict[Block, float] = {}
         self._completed: dict[tuple[Any, int], tuple[float, Lane | None]] = {}
         self._raised: dict[Counter, tuple[float, Lane | None]] = {}
-        self.current: Agent | Flight | None = None
+        self.current: Thread | AsyncOp | None = None
         self.blocks = 1
         self._places: dict[Block, float] = {}
         self._free: list[float] = []
 
     # Who is where in time.
 
-    def time_of(self, agent: Agent) -> float:
-        """An agent's time."""
-        return self._clocks[agent].now
+    def time_of(self, thread: Thread) -> float:
+        """A thread's time."""
+        return self._clocks[thread].now
 
-    def end_of(self, flight: Flight) -> float:
-        """When a flight completes."""
-        return self._ends[flight]
+    def end_of(self, async_op: AsyncOp) -> float:
+        """When an asynchronous operation completes."""
+        return self._ends[async_op]
 
-    def starts(self, agent: Agent, parent: Agent | None) -> None:
-        """An agent begins: with its parent, or when its place becomes free."""
-        lane = Lane(agent.block.label, agent.label)
+    def starts(self, thread: Thread, parent: Thread | None) -> None:
+        """A thread begins: with its parent, or when its place becomes free."""
+        lane = Lane(thread.block.label, thread.label)
         if parent is not None:
             now = self._clocks[parent].now
         else:
-            now = self._begins(agent)
-        self._clocks[agent] = _Clock(lane, now)
+            now = self._begins(thread)
+        self._clocks[thread] = _Clock(lane, now)
 
-    def _begins(self, agent: Agent) -> float:
+    def _begins(self, thread: Thread) -> float:
         """When a block begins: at once while multiprocessors are free, else when one becomes so."""
-        block = agent.block
+        block = thread.block
         if block not in self._places:
             wait = heapq.heappop(self._free) if len(self._places) >= self.model.sms and self._free else 0.0
             self._places[block] = wait + self.model.launch_ns
         return self._places[block]
 
-    def ends(self, agent: Agent) -> None:
-        """An agent has come to its end."""
-        clock = self._clocks[agent]
+    def ends(self, thread: Thread) -> None:
+        """A thread has come to its end."""
+        clock = self._clocks[thread]
         self._show_work(clock)
-        if agent.block.running == 0:
+        if thread.block.running == 0:
             heapq.heappush(self._free, clock.now)
 
     # What steps take.
 
-    def charge(self, agent: Agent, eqn: Eqn) -> None:
-        """The time of an ordinary equation that an agent has just carried out."""
-        clock, name = self._clocks[agent], eqn.op.name
+    def charge(self, thread: Thread, eqn: Eqn) -> None:
+        """The time of an ordinary equation that a thread has just carried out."""
+        clock, name = self._clocks[thread], eqn.op.name
         work = self._work(eqn)
         if work:
             if clock.working is None:
@@ -134,11 +134,11 @@ class Timer:
         elif name in ("barrier_wait", "semaphore_wait", "dma_wait"):
             clock.now += self.model.wait_ns
         elif name == "wgmma_wait":
-            self._awaits_products(agent, eqn, eqn.params["n"])
+            self._awaits_products(thread, eqn, eqn.params["n"])
         elif name == "accumulator_load" and eqn.params["wait_n"] is not None:
-            self._awaits_products(agent, eqn, eqn.params["wait_n"])
+            self._awaits_products(thread, eqn, eqn.params["wait_n"])
         elif name == "wait_smem_to_gmem":
-            self._awaits_stores(agent, eqn)
+            self._awaits_stores(thread, eqn)
 
     def _work(self, eqn: Eqn) -> float:
         """Nanoseconds of array work and of ordinary accesses; 0 for what is none."""
@@ -176,16 +176,16 @@ class Timer:
 
     # Waiting.
 
-    def blocks_at(self, agent: Agent, eqn: Eqn) -> None:
-        """An agent cannot go on."""
-        clock = self._clocks[agent]
+    def blocks_at(self, thread: Thread, eqn: Eqn) -> None:
+        """A thread cannot go on."""
+        clock = self._clocks[thread]
         self._show_work(clock)
         if clock.blocked is None:
             clock.blocked = clock.now, eqn
 
-    def goes_on(self, agent: Agent, since: float, source: Lane | None, label: str, eqn: Eqn) -> None:
+    def goes_on(self, thread: Thread, since: float, source: Lane | None, label: str, eqn: Eqn) -> None:
         """A wait is over: it ended when what it waited for came, at `since`."""
-        clock = self._clocks[agent]
+        clock = self._clocks[thread]
         self._show_work(clock)
         start = clock.blocked[0] if clock.blocked is not None else clock.now
         clock.blocked = None
@@ -199,73 +199,73 @@ class Timer:
         """A barrier completes a phase, or a meeting is complete."""
         self._completed[thing, number] = self._moment()
 
-    def observed(self, agent: Agent, thing: Any, number: int, label: str, eqn: Eqn) -> None:
-        """An agent has waited for a completion."""
+    def observed(self, thread: Thread, thing: Any, number: int, label: str, eqn: Eqn) -> None:
+        """A thread has waited for a completion."""
         since, lane = self._completed.get((thing, number), (0.0, None))
-        self.goes_on(agent, since, lane, label, eqn)
+        self.goes_on(thread, since, lane, label, eqn)
 
     def raised(self, counter: Counter) -> None:
         """A semaphore was raised."""
         self._raised[counter] = self._moment()
 
-    def acquired(self, agent: Agent, counter: Counter, eqn: Eqn) -> None:
-        """An agent has waited for a semaphore."""
+    def acquired(self, thread: Thread, counter: Counter, eqn: Eqn) -> None:
+        """A thread has waited for a semaphore."""
         since, lane = self._raised.get(counter, (0.0, None))
-        self.goes_on(agent, since, lane, counter.name, eqn)
+        self.goes_on(thread, since, lane, counter.name, eqn)
 
     def _moment(self) -> tuple[float, Lane | None]:
         """The time of whoever acts now, and the lane to draw it from."""
-        if isinstance(self.current, Flight):
+        if isinstance(self.current, AsyncOp):
             return self._ends[self.current], self._lanes[self.current]
         if self.current is None:
             return 0.0, None
         clock = self._clocks[self.current]
         return clock.now, clock.lane
 
-    # Flights.
+    # Asynchronous operations.
 
-    def issued(self, flight: Flight) -> None:
+    def issued(self, async_op: AsyncOp) -> None:
         """An asynchronous operation starts: it gets its unit when that is free."""
-        agent, eqn = flight.agent, flight.eqn
-        clock, model = self._clocks[agent], self.model
+        thread, eqn = async_op.thread, async_op.eqn
+        clock, model = self._clocks[thread], self.model
         self._show_work(clock)
-        issue = model.wgmma_issue_ns if flight.kind == "product" else model.tma_issue_ns
+        issue = model.wgmma_issue_ns if async_op.kind == "product" else model.tma_issue_ns
         clock.now += issue
-        lane = Lane(agent.block.label, agent.label, _UNITS[flight.kind])
+        lane = Lane(thread.block.label, thread.label, _UNITS[async_op.kind])
         size = _selected(eqn, 0)
-        if flight.kind == "product":
-            start, end = self._product(agent, eqn, clock.now)
+        if async_op.kind == "product":
+            start, end = self._product(thread, eqn, clock.now)
             clock.products.append(end)
         else:
-            start, sms = max(clock.now, self._paths.get(agent.block, 0.0)), min(self.blocks, model.sms)
-            self._paths[agent.block] = start + model.transfer_time(size, copying_sms=sms)
-            if flight.kind == "store":
+            start, sms = max(clock.now, self._paths.get(thread.block, 0.0)), min(self.blocks, model.sms)
+            self._paths[thread.block] = start + model.transfer_time(size, copying_sms=sms)
+            if async_op.kind == "store":
                 end = start + model.store_time(size, storing_sms=sms)
                 clock.stores.append((start + model.store_read_time(size), end))
             else:
                 end = start + model.copy_time(size, copying_sms=sms)
-        self._ends[flight], self._lanes[flight] = end, lane
+        self._ends[async_op], self._lanes[async_op] = end, lane
         name = _named(eqn)
-        self.spans.append(Span(lane, name, start, end, _KINDS[flight.kind], eqn.location))
+        self.spans.append(Span(lane, name, start, end, _KINDS[async_op.kind], eqn.location))
 
-    def _product(self, agent: Agent, eqn: Eqn, now: float) -> tuple[float, float]:
+    def _product(self, thread: Thread, eqn: Eqn, now: float) -> tuple[float, float]:
         acc, _, b = (_part(eqn, position) for position in range(3))
-        start = max(now, self._cores.get(agent.block, 0.0))
+        start = max(now, self._cores.get(thread.block, 0.0))
         end = start + self.model.wgmma_time(*acc.shape, b.shape[0], b.dtype)
-        self._cores[agent.block] = end
+        self._cores[thread.block] = end
         return start, end
 
-    def _awaits_products(self, agent: Agent, eqn: Eqn, n: int) -> None:
-        clock = self._clocks[agent]
+    def _awaits_products(self, thread: Thread, eqn: Eqn, n: int) -> None:
+        clock = self._clocks[thread]
         self._show_work(clock)
         upto = len(clock.products) - n
         if upto > 0:
             self._waited(clock, "products", clock.now, clock.products[upto - 1], eqn)
 
-    def _awaits_stores(self, agent: Agent, eqn: Eqn) -> None:
-        clock = self._clocks[agent]
+    def _awaits_stores(self, thread: Thread, eqn: Eqn) -> None:
+        clock = self._clocks[thread]
         self._show_work(clock)
-        upto = agent.groups - eqn.params["n"]
+        upto = thread.groups - eqn.params["n"]
         ends = clock.stores[: max(0, upto)]
         if ends:
             which = 0 if eqn.params["read_only"] else 1
