@@ -21,6 +21,7 @@ from palladio.base.errors import (
     PalladioTypeError,
     PalladioValueError,
     ParseError,
+    RetracedWarning,
     UnsafeCacheWarning,
 )
 from palladio.base.locations import caller_location
@@ -105,6 +106,7 @@ __all__ = [
     "PalladioValueError",
     "ParseError",
     "PrefetchScalarGridSpec",
+    "RetracedWarning",
     "RevisitMode",
     "ShapeDtypeStruct",
     "Slice",

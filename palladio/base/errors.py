@@ -121,6 +121,10 @@ class UnsafeCacheWarning(UserWarning):
     """Compiled kernels are not kept on disk because other users could put code into the folder."""
 
 
+class RetracedWarning(UserWarning):
+    """A kernel is traced on every call, because of a value that it captures."""
+
+
 class InternalError(RuntimeError):
     """A defect of Palladio itself. The message carries what a report needs."""
 

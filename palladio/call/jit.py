@@ -23,6 +23,7 @@ from palladio.driver.cache import PreparedCache
 from palladio.driver.compile import load
 from palladio.driver.executors import Runner, choose, requests
 from palladio.driver.fingerprint import Remembered, Unkeyable
+from palladio.driver.retraced import note_traced
 from palladio.trace.debug import checks_enabled
 from palladio.trace.functions import function_location, function_name, positional_names, require_function
 from palladio.trace.gpu.hardware import limits_enabled
@@ -140,8 +141,9 @@ def _call(
         static_parts = (*fixed, *fixed.values(), *fixed_kwargs, *fixed_kwargs.values())
         content = remembered.fingerprint(function, len(fixed), *static_parts)
         key = (content, structure, types, weak, executor.key, checks_enabled(), limits_enabled())
-    except Unkeyable:
+    except Unkeyable as error:
         key = None
+        note_traced(function, error)
 
     def prepare() -> _Staged:
         def rebuilt(*traced: Any) -> Any:

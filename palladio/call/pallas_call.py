@@ -22,6 +22,7 @@ from palladio.driver.cache import PreparedCache
 from palladio.driver.compile import load
 from palladio.driver.executors import Runner, choose, request
 from palladio.driver.fingerprint import Hashed, Remembered, Unkeyable
+from palladio.driver.retraced import note_traced
 from palladio.ir.bind import bind, form
 from palladio.ir.core import Program, Var
 from palladio.ops.grid import Grid, grid_call
@@ -284,8 +285,10 @@ class PallasCall:
         key: Hashable | None
         try:
             key = (self._fingerprint(), structure, shapes, executor.key, checks_enabled(), traced)
-        except Unkeyable:
+        except Unkeyable as error:
             key = None
+            if not (traced or self.debug):
+                note_traced(self.kernel, error)
         if self.debug:
             key = None
 

@@ -1,8 +1,9 @@
 """Keys for what a call was prepared from, so that a kernel defined anew on every call is traced once.
 
 Two functions have one key if they have the same code and would find the same values: defaults, captured variables, the
-global names that the code mentions, and of modules and classes the attributes that it mentions. A changed constant
-gives another key, never a stale kernel.
+globals that the code reads, and of modules and classes the attributes that it mentions. A changed constant gives
+another key, never a stale kernel. Of an array of which the code reads only the shape and its like, these are the key;
+of an object of which it reads only fields, those.
 
 Walking over all this costs more than a small kernel. A walk therefore notes every place that could be changed and what
 it found there; as long as each still holds the very same objects, the key of the last walk is that of the next one.
@@ -25,11 +26,21 @@ from weakref import ReferenceType
 
 import numpy as np
 
+from palladio.array.foreign import library_of, to_numpy
+from palladio.base.errors import PalladioError
+from palladio.driver.captures import Attributes, Reads, reads
+
 _LARGEST_ARRAY = 1 << 16
 _PLAIN = (type(None), bool, int, str, bytes, np.dtype, types.BuiltinFunctionType, np.ufunc)
+_DESCRIBED = frozenset(
+    ("shape", "dtype", "ndim", "size", "strides", "itemsize", "nbytes", "stride", "dim", "numel", "element_size")
+)
+"""Attributes of arrays and tensors that say nothing about the content."""
 _STATELESS = frozenset((*_PLAIN, float, complex, tuple, list, dict, set, frozenset, np.ndarray))
 _CONTAINERS = (tuple, list, set, frozenset, Mapping, np.ndarray, functools.partial)
 _OWNERS = (types.ModuleType, type, type(None))
+_WITHOUT_FIELDS = (*_PLAIN, *_OWNERS, *_CONTAINERS, float, complex, types.FunctionType, types.MethodType, property)
+"""Values that are more than their fields: a class or a container has a key of its own kind."""
 _CHANGING = (ContextVar, ReferenceType)
 _KNOWN = frozenset(("palladio", "numpy", "ml_dtypes", "scipy", "jax", "jaxlib", "torch", *sys.stdlib_module_names))
 """Packages whose functions and attributes stay as they are while a program runs."""
@@ -37,18 +48,26 @@ _INSTALLED = ("site-packages", "dist-packages")
 
 
 class Unkeyable(Exception):
-    """A value whose content cannot be known by a key; what depends on it is prepared on every call."""
+    """A value whose content cannot be known by a key; what depends on it is prepared on every call.
+
+    Attributes:
+        value: a description of it.
+        capture: the name by which a function reads it, and `function` the name of that function; None before they
+            are known.
+    """
+
+    def __init__(self, value: Any) -> None:
+        super().__init__()
+        self.value = _description(value)
+        self.capture: str | None = None
+        self.function = ""
 
 
-@functools.cache
-def _global_names(code: types.CodeType) -> tuple[str, ...]:
-    names = set(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names.update(_global_names(constant))
-        elif isinstance(constant, str) and constant.isidentifier():
-            names.add(constant)  # getattr(module, "name"), globals()["name"]
-    return tuple(sorted(names))
+def _description(value: Any) -> str:
+    """A value as a warning describes it: `a tensor of shape (512, 512)`."""
+    if _is_array(value):
+        return f"{'a tensor' if library_of(value) == 'torch' else 'an array'} of shape {tuple(value.shape)}"
+    return f"an object of {type(value).__name__}"
 
 
 def _package(module: str | None) -> str:
@@ -164,8 +183,44 @@ def _cell_holds(cell: types.CellType, found: Any) -> bool:
     return _contents(cell) is found
 
 
-def _content_is(array: np.ndarray[Any, Any], shape: tuple[int, ...], dtype: Any, content: bytes) -> bool:
-    return array.shape == shape and array.dtype == dtype and array.tobytes() == content
+def _is_array(value: Any) -> bool:
+    """Whether a value is an array of NumPy, PyTorch or JAX."""
+    return isinstance(value, np.ndarray) or (
+        hasattr(value, "shape") and hasattr(value, "dtype") and library_of(value) != "numpy"
+    )
+
+
+def _layout(array: Any) -> tuple[Any, ...]:
+    """What an array is without its content: class, shape, dtype and strides."""
+    strides = array.stride() if hasattr(array, "stride") else getattr(array, "strides", None)
+    return type(array), tuple(array.shape), str(array.dtype), strides
+
+
+def _layout_is(array: Any, layout: tuple[Any, ...]) -> bool:
+    return _layout(array) == layout
+
+
+def _content(array: Any) -> bytes:
+    """The elements of a small array.
+
+    Raises:
+        Unkeyable: if it is large, has objects, or is not in host memory.
+    """
+    try:
+        values = array if isinstance(array, np.ndarray) else np.asarray(to_numpy(_detached(array), ""))
+    except (PalladioError, RuntimeError, TypeError, ValueError):
+        raise Unkeyable(array) from None
+    if values.nbytes > _LARGEST_ARRAY or values.dtype.hasobject:
+        raise Unkeyable(array)
+    return values.tobytes()
+
+
+def _detached(array: Any) -> Any:
+    return array.detach() if hasattr(array, "detach") else array
+
+
+def _content_is(array: Any, layout: tuple[Any, ...], content: bytes) -> bool:
+    return _layout(array) == layout and _content(array) == content
 
 
 class _Keys:
@@ -242,7 +297,9 @@ class _Keys:
             case Remembered():
                 return "remembered"  # what it knows follows from what is walked over anyway
             case types.MethodType():
-                return "method", self.of(value.__func__), self.of(value.__self__)
+                code = getattr(value.__func__, "__code__", None)
+                first = None if code is None else reads(code).first
+                return "method", self.of(value.__func__), self.read(value.__self__, first)
             case functools.partial():
                 return "partial", *map(self.of, self.attributes(value, "func", "args", "keywords"))
             case staticmethod() | classmethod():
@@ -250,12 +307,12 @@ class _Keys:
             case property():
                 return "property", self.of(value.fget)
             case types.ModuleType():
-                return "module", value, self.mentioned(vars(value), self.names)
+                return "module", value, self.mentioned(vars(value), self.names, value.__name__)
             case type():
                 (bases,) = self.attributes(value, "__mro__")
                 own = [vars(base) for base in bases if not self.is_known(base.__module__)]
                 self.has_class = True
-                return "class", value, self.mentioned(ChainMap(*own), self.known)  # type: ignore[arg-type]
+                return "class", value, self.mentioned(ChainMap(*own), self.known, value.__qualname__)  # type: ignore[arg-type]
             case tuple():
                 return type(value), tuple(map(self.of, value))
             case list():
@@ -270,20 +327,60 @@ class _Keys:
                 return "slice", self.of((value.start, value.stop, value.step))
             case np.generic():
                 return "scalar", value.dtype, value.tobytes()
-            case np.ndarray():
-                if value.nbytes > _LARGEST_ARRAY or value.dtype.hasobject:
-                    raise Unkeyable
-                found = value.shape, value.dtype, value.tobytes()
-                self.places.append((_content_is, (value, *found)))
-                return "array", *found
+        if _is_array(value):
+            found = _layout(value), _content(value)
+            self.places.append((_content_is, (value, *found)))
+            return "array", *found
         return self.instance(value)
 
-    def mentioned(self, namespace: Mapping[str, Any], names: tuple[str, ...]) -> Hashable:
+    def captured(self, name: str, value: Any, read: Attributes, owner: str) -> Hashable:
+        """The key of a variable of a function, a module or a class, of which the code reads these attributes."""
+        try:
+            return self.read(value, read)
+        except Unkeyable as error:
+            if error.capture is None:
+                error.capture, error.function = name, owner
+            raise
+
+    def read(self, value: Any, attributes: Attributes) -> Hashable:
+        """The key of a value of which these attributes are read: of no more of it than needed."""
+        if attributes is None or not attributes:
+            return self.of(value)
+        if _is_array(value):
+            if not attributes <= _DESCRIBED:
+                return self.of(value)
+            layout = _layout(value)
+            self.places.append((_layout_is, (value, layout)))
+            return "layout", layout
+        if not self.has_fields(value, attributes):
+            return self.of(value)
+        names = tuple(sorted(attributes))
+        return "fields", type(value), names, tuple(map(self.of, self.attributes(value, *names)))
+
+    @staticmethod
+    def has_fields(value: Any, names: Attributes) -> bool:
+        """Whether reading these attributes gives fields of an object and runs no code of its class."""
+        kind = type(value)
+        if isinstance(value, _WITHOUT_FIELDS) or hasattr(kind, "palladio_type"):
+            return False
+        plain = kind.__getattribute__ is object.__getattribute__
+        fields = getattr(value, "__dict__", None)
+        if names is None or not plain or type(fields) is not dict or not names <= fields.keys():
+            return False
+        return not any(hasattr(getattr(kind, name, None), "__get__") for name in names)
+
+    def mentioned(
+        self, namespace: Mapping[str, Any], names: tuple[str, ...], owner: str, read: Reads | None = None
+    ) -> Hashable:
         """The values of a namespace that the code mentions."""
         found = tuple(namespace.get(name, _MISSING) for name in names)
         if names:
             self.places.append((_names_hold, (namespace, names, found)))
-        return tuple((name, self.of(item)) for name, item in zip(names, found) if item is not _MISSING)
+        return tuple(
+            (name, self.captured(name, item, None if read is None else read.variables.get(name), owner))
+            for name, item in zip(names, found)
+            if item is not _MISSING
+        )
 
     def function(self, function: types.FunctionType) -> Hashable:
         if self.home is None and _package(function.__module__) not in _KNOWN:
@@ -292,24 +389,28 @@ class _Keys:
         if self.is_known(function.__module__) and not inner:
             return "known", function
         code, *state = self.attributes(function, "__code__", "__defaults__", "__kwdefaults__", "__dict__")
-        outside, self.names = self.names, _global_names(code)
-        self.every.update(self.names)
+        found, owner = reads(code), function.__name__
+        outside, self.names = self.names, found.attributes
+        self.every.update(found.attributes)
         try:
-            cells = tuple(self.cell(cell) for cell in function.__closure__ or ())
+            cells = tuple(
+                self.cell(cell, name, found.variables.get(name, frozenset()), owner)
+                for cell, name in zip(function.__closure__ or (), code.co_freevars)
+            )
             defaults = tuple(map(self.of, state))
-            return "function", code, defaults, cells, self.mentioned(function.__globals__, self.names)
+            return "function", code, defaults, cells, self.mentioned(function.__globals__, found.globals, owner, found)
         finally:
             self.names = outside
 
-    def cell(self, cell: types.CellType) -> Hashable:
+    def cell(self, cell: types.CellType, name: str, read: Attributes, owner: str) -> Hashable:
         found = _contents(cell)
         self.places.append((_cell_holds, (cell, found)))
-        return "empty" if found is _MISSING else self.of(found)
+        return "empty" if found is _MISSING else self.captured(name, found, read, owner)
 
     def instance(self, value: Any) -> Hashable:
         kind = type(value)
         if hasattr(kind, "palladio_type"):
-            raise Unkeyable
+            raise Unkeyable(value)
         known = self.of(kind), self.of(self.called(kind))
         if is_dataclass(value):
             _, *content = self.attributes(value, "__class__", *(item.name for item in fields(value)))
@@ -322,11 +423,11 @@ class _Keys:
             return known, own, tuple((name, self.of(item)) for name, item in filled)
         # An iterator, a context variable or a weak reference gives other things from time to time.
         if kind.__hash__ is None or hasattr(kind, "__array__") or hasattr(kind, "__next__") or kind in _CHANGING:
-            raise Unkeyable
+            raise Unkeyable(value)
         try:
             hash(value)
         except (TypeError, ValueError):
-            raise Unkeyable from None
+            raise Unkeyable(value) from None
         return kind, value
 
     def called(self, kind: type) -> Any:

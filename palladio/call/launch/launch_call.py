@@ -21,6 +21,7 @@ from palladio.driver.cache import PreparedCache
 from palladio.driver.compile import load
 from palladio.driver.executors import Runner, choose, request
 from palladio.driver.fingerprint import Remembered, Unkeyable
+from palladio.driver.retraced import note_traced
 from palladio.ir.bind import bind, form
 from palladio.ir.core import Program, Var
 from palladio.ops.threads.launch import INDEX, Launch, launch
@@ -169,8 +170,10 @@ class LaunchCall:
                 checks_enabled(),
                 limits_enabled(),
             )
-        except Unkeyable:
+        except Unkeyable as error:
             key = None
+            if not self.debug:
+                note_traced(self.bodies[0], error)
         if self.debug:
             key = None
 
