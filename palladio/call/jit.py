@@ -8,8 +8,10 @@ from __future__ import annotations
 import functools
 import inspect
 import re
+import sys
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from types import MethodType
 from typing import Any
 
 import numpy as np
@@ -73,18 +75,44 @@ def jit(
     names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
     with at_call():
         _check_names(fun, names)
-    function = fun
-    remembered = Remembered()
+    return Jitted(fun, numbers, names, interpret)
 
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
+
+class Jitted:
+    """A staged function; `jit` makes it. It has the name, the documentation and the signature of the function."""
+
+    def __init__(
+        self, function: Callable[..., Any], numbers: tuple[int, ...], names: tuple[str, ...], interpret: Any
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._numbers = numbers
+        self._names = names
+        self._interpret = interpret
+        self._remembered = Remembered()
+
+    def __repr__(self) -> str:
+        return f"jit({function_name(self._function)})"
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else MethodType(self, instance)
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """By its name where it stands under the name of its function, as a decorated one does."""
+        found: Any = sys.modules.get(self.__module__)
+        for name in self.__qualname__.split("."):
+            found = getattr(found, name, None)
+        if found is self:
+            return self.__qualname__
+        return Jitted, (self._function, self._numbers, self._names, self._interpret)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The result of the function on these arguments."""
         if current_trace() is not None:
-            return function(*args, **kwargs)
+            return self._function(*args, **kwargs)
         with at_call():
-            static = _static_positions(function, numbers, names)
-            return _call(function, args, kwargs, static, names, interpret, remembered)
-
-    return call
+            static = _static_positions(self._function, self._numbers, self._names)
+            return _call(self._function, args, kwargs, static, self._names, self._interpret, self._remembered)
 
 
 def _check_names(function: Callable[..., Any], names: Sequence[Any]) -> None:

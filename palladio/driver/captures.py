@@ -105,4 +105,3 @@ def _of_first(code: types.CodeType, variables: Mapping[str, Attributes]) -> Attr
         elif isinstance(instruction.argval, tuple) and name in instruction.argval:
             found = None  # an instruction that loads several variables
     return found
-

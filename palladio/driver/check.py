@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -53,6 +53,10 @@ class Report:
     ignored: list[Finding] = field(default_factory=list)
     ignore: frozenset[str] = field(default=frozenset(), repr=False)
     call: Callable[[], Any] | None = field(default=None, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy has the findings; the call, without which there is no timeline, stays in its process."""
+        return {each.name: getattr(self, each.name) for each in fields(self)} | {"call": None}
 
     @cached_property
     def timeline(self) -> Timeline:

@@ -109,6 +109,9 @@ class Hashed:
         self.key = key
         self.hash = hash(key)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Hashed, (self.key,)  # another process hashes otherwise
+
     def __hash__(self) -> int:
         return self.hash
 
@@ -129,6 +132,9 @@ class Remembered:
 
     def __init__(self) -> None:
         self._last: _Last | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Remembered, ()  # what it remembers are objects of this process
 
     def fingerprint(self, *parts: Any) -> Hashable:
         """A hashable key of the parts, without a walk if nothing has changed since the last one.

@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+import copyreg
+from typing import Any
+
 from palladio.ir.core import Op, Program
 from palladio.ir.text import parse_program
 from palladio.ops import control, debug, grid
@@ -42,6 +45,18 @@ ALL_OPS: tuple[Op, ...] = tuple(
 )
 OPS: dict[str, Op] = {op.name: op for op in ALL_OPS}
 RECORDS: dict[str, type] = {**grid.RECORDS, **launch.RECORDS, **attributes.RECORDS}
+
+
+def _named(name: str) -> Op:
+    return OPS[name]
+
+
+def _reduced(op: Op) -> Any:
+    """An operation as a copy or a pickle keeps it: by its name, since it is compared by identity."""
+    return (_named, (op.name,)) if OPS.get(op.name) is op else object.__reduce_ex__(op, 4)
+
+
+copyreg.pickle(Op, _reduced)  # type: ignore[arg-type]
 
 
 def parse(text: str) -> Program:

@@ -55,6 +55,9 @@ class _NoBlockSpec:
     def __repr__(self) -> str:
         return "no_block_spec"
 
+    def __reduce__(self) -> str:
+        return "no_block_spec"  # the one that there is: copies are compared by identity
+
 
 no_block_spec = _NoBlockSpec()
 

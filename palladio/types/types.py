@@ -104,6 +104,9 @@ class MemorySpace(Ownable):
     def __str__(self) -> str:
         return self.name
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _space, (type(self), self.name)
+
     def __call__(self, shape: Shape, dtype: Any, *, transforms: Sequence[Attribute] = ()) -> MemoryRef:
         """Describe a buffer of `dtype[shape]` in this space, for `scratch_shapes` and `run_scoped`.
 
@@ -147,6 +150,13 @@ MEMORY_SPACES: dict[str, MemorySpace] = {
         *(ACC, BARRIER, SEMAPHORE, DMA_SEMAPHORE, VMEM_SHARED, CMEM),
     )
 }
+
+
+def _space(kind: type[MemorySpace], name: str) -> MemorySpace:
+    """The memory space of a name: spaces are compared by identity, also by who gets one from another process."""
+    return MEMORY_SPACES.get(name) or kind(name)
+
+
 SYNCHRONISING = frozenset({BARRIER, SEMAPHORE, DMA_SEMAPHORE})
 """Spaces whose references hold no data: only synchronising operations reach them."""
 
