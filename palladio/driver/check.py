@@ -14,7 +14,7 @@ from palladio.driver.executors import SIMULATOR, use
 from palladio.driver.simulation import Session, session
 from palladio.machine.check.checker import Places
 from palladio.machine.check.findings import CheckError, Finding, checked_codes
-from palladio.machine.run.explore import Changed, Course, Cut, Exploration
+from palladio.machine.run.explore import Changed, Cut, Exploration, Schedule
 from palladio.machine.run.machine import Machine
 from palladio.machine.run.policies import Policy, named
 from palladio.machine.run.policies import schedules as sampled
@@ -195,10 +195,10 @@ def _explore(
 ) -> None:
     """Run every schedule that can differ."""
     exploration, quiet, places = Exploration(limit), 0, Places()
-    for course in exploration:
-        found = _run_course(fn, args, course, places)
+    for schedule in exploration:
+        found = _run_schedule(fn, args, schedule, places)
         quiet = 0 if _keep(report, found) else quiet + 1
-        report.explored = exploration.explored + (not course.cut)
+        report.explored = exploration.explored + (not schedule.cut)
         if progress is not None:
             progress(report.explored, None)
         if report.findings and quiet >= BEHIND:
@@ -206,9 +206,9 @@ def _explore(
     report.complete = exploration.complete
 
 
-def _run_course(fn: Callable[..., Any], args: tuple[Any, ...], course: Course, places: Places) -> list[Finding]:
+def _run_schedule(fn: Callable[..., Any], args: tuple[Any, ...], schedule: Schedule, places: Places) -> list[Finding]:
     try:
-        found = run_once(fn, args, lambda: course, places=places).findings
+        found = run_once(fn, args, lambda: schedule, places=places).findings
     except Cut:
         return []
     except Changed:
@@ -218,7 +218,7 @@ def _run_course(fn: Callable[..., Any], args: tuple[Any, ...], course: Course, p
             argument=f"fn ({name})",
             hint="take random numbers, the time and other state of the program out of it, or leave out exhaustive=True",
         ) from None
-    return [replace(finding, schedule=course.name) for finding in found]
+    return [replace(finding, schedule=schedule.name) for finding in found]
 
 
 def _named(name: str) -> Policy:

@@ -7,8 +7,8 @@ from typing import Any
 
 from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioValueError, at_call
-from palladio.pipeline.operands import Arrays, Carry, Operand
-from palladio.pipeline.schedule import Steps, both, either
+from palladio.pipeline.operands import Arrays, Carry, PipelineOperand
+from palladio.pipeline.schedule import GridSteps, both, either
 from palladio.pipeline.sequential import Sequential, called, do_if, together
 from palladio.pipeline.specs import check_delay
 from palladio.trace.control import run_scoped, when
@@ -35,7 +35,9 @@ def check_slots(slots: Any) -> None:
         raise PalladioValueError("at least one step is under way", argument="max_concurrent_steps", got=repr(slots))
 
 
-def prepared(steps: Steps, in_specs: Any, out_specs: Any, refs: Sequence[Any], slots: int, delay: int | None) -> Arrays:
+def prepared(
+    steps: GridSteps, in_specs: Any, out_specs: Any, refs: Sequence[Any], slots: int, delay: int | None
+) -> Arrays:
     """The operands of a GPU's pipeline, checked."""
     arrays = Arrays(steps, in_specs, out_specs, refs, slots, SMEM, PASSED)
     for operand in (*arrays.inputs, *arrays.outputs):
@@ -72,12 +74,12 @@ def prepared(steps: Steps, in_specs: Any, out_specs: Any, refs: Sequence[Any], s
     return arrays
 
 
-def shared_axes(operands: Sequence[Operand]) -> tuple[str, ...]:
+def shared_axes(operands: Sequence[PipelineOperand]) -> tuple[str, ...]:
     """The axes of the cluster along which these inputs are shared."""
     return tuple(dict.fromkeys(axis for each in operands for axis in each.axes))
 
 
-def fetch(operand: Operand, buffer: Reference, step: Any, slot: Any, barrier: Reference) -> None:
+def fetch(operand: PipelineOperand, buffer: Reference, step: Any, slot: Any, barrier: Reference) -> None:
     """Start copying an input's block of a step into a slot; a barrier gets one arrival when it has come."""
     copy_gmem_to_smem(
         operand.window(step),
@@ -88,13 +90,13 @@ def fetch(operand: Operand, buffer: Reference, step: Any, slot: Any, barrier: Re
     )
 
 
-def store(leaving: Sequence[tuple[Operand, Any, Any]], buffers: Mapping[int, Reference], step: Any) -> None:
+def store(leaving: Sequence[tuple[PipelineOperand, Any, Any]], buffers: Mapping[int, Reference], step: Any) -> None:
     """Start storing those outputs whose condition holds, as one group."""
     several = len(leaving) > 1
     for operand, condition, slot in leaving:
 
         @when(condition if several else True)
-        def _(operand: Operand = operand, slot: Any = slot) -> None:
+        def _(operand: PipelineOperand = operand, slot: Any = slot) -> None:
             copy_smem_to_gmem(buffers[id(operand)].at[slot], operand.window(step), commit_group=False)
 
     commit_smem_to_gmem_group()
@@ -111,7 +113,7 @@ def any_of(conditions: Sequence[Any]) -> Any:
 class _Copies:
     """Blocks move by TMA: barriers say that inputs have come, groups of stores that outputs have left."""
 
-    def __init__(self, arrays: Arrays, groups: Sequence[Sequence[Operand]], refs: Mapping[str, Any]) -> None:
+    def __init__(self, arrays: Arrays, groups: Sequence[Sequence[PipelineOperand]], refs: Mapping[str, Any]) -> None:
         operands = (*arrays.inputs, *arrays.outputs)
         self.arrays = arrays
         self.buffers = {id(each): ref[each.label] for each, ref in zip(operands, refs["buffers"], strict=True)}
@@ -124,28 +126,28 @@ class _Copies:
         for axis in axes:
             barrier_arrive_and_wait(self.met[axis])
 
-    def fetch(self, operand: Operand, step: Any, slot: Any) -> None:
+    def fetch(self, operand: PipelineOperand, step: Any, slot: Any) -> None:
         fetch(operand, self.buffers[id(operand)], step, slot, self.ready[id(operand)].at[slot])
 
-    def arrive(self, group: Sequence[Operand], slot: Any) -> None:
+    def arrive(self, group: Sequence[PipelineOperand], slot: Any) -> None:
         barrier_wait(self.ready[id(group[0])].at[slot])
 
-    def release(self, operands: Sequence[Operand], due: Any) -> None:
+    def release(self, operands: Sequence[PipelineOperand], due: Any) -> None:
         axes = shared_axes(operands)
         if axes:
             do_if(due, self.meet, axes)
 
-    def reuse(self, slots: int, beginning: Sequence[tuple[Operand, Any, Any, Any]]) -> None:
+    def reuse(self, slots: int, beginning: Sequence[tuple[PipelineOperand, Any, Any, Any]]) -> None:
         used = any_of([both(begins, held) for _, begins, _, held in beginning])
         when(used)(lambda: wait_smem_to_gmem(slots - 1, wait_read_only=True))
 
-    def store(self, leaving: Sequence[tuple[Operand, Any, Any]], step: Any) -> None:
+    def store(self, leaving: Sequence[tuple[PipelineOperand, Any, Any]], step: Any) -> None:
         @when(any_of([condition for _, condition, _ in leaving]))
         def _() -> None:
             commit_smem()
             store(leaving, self.buffers, step)
 
-    def finish(self, stored: Sequence[tuple[Operand, Any]]) -> None:
+    def finish(self, stored: Sequence[tuple[PipelineOperand, Any]]) -> None:
         if any(each.delay for each in self.arrays.inputs):
             wgmma_wait(0)
         if stored:
@@ -194,7 +196,7 @@ def emit_pipeline(
         check_slots(max_concurrent_steps)
         if delay_release is not None:
             check_delay(delay_release, "delay_release")
-        steps = Steps(grid)
+        steps = GridSteps(grid)
 
     def pipeline(*gmem_refs: Any) -> Any:
         with at_call():
@@ -205,7 +207,7 @@ def emit_pipeline(
     return pipeline
 
 
-def _run(body: Callable[..., Any], steps: Steps, arrays: Arrays, carry: Carry | None) -> Any:
+def _run(body: Callable[..., Any], steps: GridSteps, arrays: Arrays, carry: Carry | None) -> Any:
     groups = together(arrays.inputs, lambda each: each.slots)
     axes = shared_axes(arrays.inputs)
     described = {
@@ -217,7 +219,7 @@ def _run(body: Callable[..., Any], steps: Steps, arrays: Arrays, carry: Carry | 
     def scoped(refs: Any) -> Any:
         copies = _Copies(arrays, groups, refs)
 
-        def invoke(step: Any, slots: Sequence[tuple[Operand, Any]], carried: Sequence[Any]) -> Sequence[Any]:
+        def invoke(step: Any, slots: Sequence[tuple[PipelineOperand, Any]], carried: Sequence[Any]) -> Sequence[Any]:
             blocks = [copies.buffers[id(each)].at[slot] for each, slot in slots]
             args = [steps.indices(step), *arrays.arguments(blocks)]
             return called(body, args, carry, carried, "emit_pipeline")

@@ -16,7 +16,7 @@ from palladio.ir.bind import bind
 from palladio.ops.arrays import arithmetic
 from palladio.ops.grid import BlockDim, Blocked, BoundedSlice, Element, Indirect, Squeezed
 from palladio.pipeline.block_maps import specs_for
-from palladio.pipeline.schedule import Steps, Turn, Walk, is_known
+from palladio.pipeline.schedule import BlockWalk, GridSteps, Turn, is_known
 from palladio.pipeline.specs import BlockSpec, Buffered, no_block_spec
 from palladio.trace.functions import counted
 from palladio.trace.gpu.copies import OOBFillMode
@@ -25,7 +25,7 @@ from palladio.trace.reference import Reference
 from palladio.types.types import MemoryRef, MemorySpace
 
 
-class Operand:
+class PipelineOperand:
     """One input or output of a pipeline.
 
     Args:
@@ -43,7 +43,7 @@ class Operand:
     """
 
     def __init__(
-        self, name: str, ref: Reference, spec: BlockSpec | None, steps: Steps, slots: int, space: MemorySpace
+        self, name: str, ref: Reference, spec: BlockSpec | None, steps: GridSteps, slots: int, space: MemorySpace
     ) -> None:
         shape = ref.shape
         dims = spec.dims if spec is not None and spec.dims is not None else tuple(map(Blocked, shape))
@@ -58,7 +58,7 @@ class Operand:
         self.ref = ref
         self.spec = spec
         self.dims: tuple[BlockDim, ...] = dims
-        self.walk = Walk(steps, spec.index_map if spec else None, dims, name)
+        self.walk = BlockWalk(steps, spec.index_map if spec else None, dims, name)
         self.space = (spec.memory_space if spec else None) or space
         self.delay: int | None = getattr(spec, "delay_release", None)
         self.axes: tuple[str, ...] = getattr(spec, "collective_axes", ())
@@ -160,7 +160,7 @@ class Passed:
     """
 
     ref: Reference
-    operand: Operand | None
+    operand: PipelineOperand | None
 
 
 class Arrays:
@@ -172,7 +172,7 @@ class Arrays:
 
     def __init__(
         self,
-        steps: Steps,
+        steps: GridSteps,
         in_specs: Any,
         out_specs: Any,
         refs: Sequence[Any],
@@ -188,9 +188,9 @@ class Arrays:
                 got=counted(len(refs), "argument"),
             )
         self.trees: list[trees.Structure] = []
-        self.all: list[Operand | Passed] = []
-        self.inputs: list[Operand] = []
-        self.outputs: list[Operand] = []
+        self.all: list[PipelineOperand | Passed] = []
+        self.inputs: list[PipelineOperand] = []
+        self.outputs: list[PipelineOperand] = []
         parts = (("in_specs", ins, refs[: len(ins)], self.inputs), ("out_specs", outs, refs[len(ins) :], self.outputs))
         for argument, specs, given, kept in parts:
             leaves, structure = trees.flatten(tuple(given))
@@ -203,10 +203,10 @@ class Arrays:
                         "a pipeline works on references", argument=name, got=f"{type(ref).__name__}: {ref!r:.60}"
                     )
                 if spec is not None and spec.memory_space in passed:
-                    blocks = None if spec.dims is None else Operand(name, ref, spec, steps, 1, space)
+                    blocks = None if spec.dims is None else PipelineOperand(name, ref, spec, steps, 1, space)
                     self.all.append(Passed(ref, blocks))
                     continue
-                operand = Operand(name, ref, spec, steps, slots, space)
+                operand = PipelineOperand(name, ref, spec, steps, slots, space)
                 kept.append(operand)
                 self.all.append(operand)
 
@@ -220,7 +220,7 @@ class Arrays:
         rest = iter(blocks)
         leaves = [
             next(rest)
-            if isinstance(each, Operand)
+            if isinstance(each, PipelineOperand)
             else each.ref
             if each.operand is None or step is None
             else each.operand.window(step)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from palladio.pipeline.gpu import any_of, store
-from palladio.pipeline.operands import Operand
+from palladio.pipeline.operands import PipelineOperand
 from palladio.pipeline.schedule import Turn, both, counted_in
 from palladio.pipeline.sequential import do_if, together
 from palladio.trace.control import when
@@ -24,7 +24,7 @@ from palladio.types.scratch import Barrier
 class SharedOutputs:
     """The outputs, grouped by when their blocks change, and their barriers."""
 
-    def __init__(self, outputs: Sequence[Operand], threads: int) -> None:
+    def __init__(self, outputs: Sequence[PipelineOperand], threads: int) -> None:
         self.outputs = list(outputs)
         self.groups = together(self.outputs, lambda each: each.slots)
         self.threads = threads
@@ -40,7 +40,7 @@ class SharedOutputs:
         }
 
     @property
-    def turning(self) -> list[list[Operand]]:
+    def turning(self) -> list[list[PipelineOperand]]:
         """The groups whose slots are used more than once."""
         return [group for group in self.groups if group[0].turn is not Turn.NEVER]
 

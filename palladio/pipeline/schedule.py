@@ -61,7 +61,7 @@ def counted_in(number: Any, condition: Any) -> Any:
     return number + convert.cast(condition, dtypes.INT32)
 
 
-class Steps:
+class GridSteps:
     """The steps of a pipeline.
 
     Args:
@@ -144,7 +144,7 @@ class Turn(Enum):
     BY_INDEX = "by index"
 
 
-class Walk:
+class BlockWalk:
     """How the index of one operand moves along the steps.
 
     Args:
@@ -153,7 +153,7 @@ class Walk:
     """
 
     def __init__(
-        self, steps: Steps, index_map: Callable[..., Any] | None, dims: Sequence[BlockDim], origin: str
+        self, steps: GridSteps, index_map: Callable[..., Any] | None, dims: Sequence[BlockDim], origin: str
     ) -> None:
         self.steps = steps
         self.index_map = index_map

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from palladio.base.errors import PalladioTypeError
-from palladio.pipeline.operands import Arrays, Carry, Operand
-from palladio.pipeline.schedule import Steps, Turn, both, counted_in, is_known, least
+from palladio.pipeline.operands import Arrays, Carry, PipelineOperand
+from palladio.pipeline.schedule import GridSteps, Turn, both, counted_in, is_known, least
 from palladio.trace.control import cond, fori_loop, when, while_loop
 from palladio.trace.functions import call_user, counted
 
@@ -23,26 +23,26 @@ ZERO = np.int32(0)
 class Transfers(Protocol):
     """How a target moves blocks between an array and its slots."""
 
-    def fetch(self, operand: Operand, step: Any, slot: Any) -> None:
+    def fetch(self, operand: PipelineOperand, step: Any, slot: Any) -> None:
         """Start copying an input's block of a step into a slot."""
 
-    def arrive(self, group: Sequence[Operand], slot: Any) -> None:
+    def arrive(self, group: Sequence[PipelineOperand], slot: Any) -> None:
         """Wait until the blocks of inputs that come together are in a slot."""
 
-    def release(self, operands: Sequence[Operand], due: Any) -> None:
+    def release(self, operands: Sequence[PipelineOperand], due: Any) -> None:
         """Where a condition holds, slots of these inputs are about to be fetched into."""
 
-    def reuse(self, slots: int, beginning: Sequence[tuple[Operand, Any, Any, Any]]) -> None:
+    def reuse(self, slots: int, beginning: Sequence[tuple[PipelineOperand, Any, Any, Any]]) -> None:
         """Before the body writes to outputs of so many slots: wait until what the slots held has been stored.
 
         Args:
             beginning: of each, whether a block of it begins, its slot, and whether the slot held another block before.
         """
 
-    def store(self, leaving: Sequence[tuple[Operand, Any, Any]], step: Any) -> None:
+    def store(self, leaving: Sequence[tuple[PipelineOperand, Any, Any]], step: Any) -> None:
         """Start storing those outputs whose condition holds, from their slots."""
 
-    def finish(self, stored: Sequence[tuple[Operand, Any]]) -> None:
+    def finish(self, stored: Sequence[tuple[PipelineOperand, Any]]) -> None:
         """Wait until everything is stored; of each output so many blocks were."""
 
 
@@ -54,9 +54,9 @@ def do_if(condition: Any, function: Callable[..., Any], *args: Any) -> None:
         function(*args)
 
 
-def together(operands: Sequence[Operand], key: Callable[[Operand], Any]) -> list[list[Operand]]:
+def together(operands: Sequence[PipelineOperand], key: Callable[[PipelineOperand], Any]) -> list[list[PipelineOperand]]:
     """The operands that turn alike and share a key; each that is tracked alone."""
-    groups: dict[Any, list[Operand]] = {}
+    groups: dict[Any, list[PipelineOperand]] = {}
     for number, operand in enumerate(operands):
         own = number if operand.turn is Turn.BY_INDEX else None
         groups.setdefault((operand.turn, own, key(operand)), []).append(operand)
@@ -91,11 +91,11 @@ class Sequential:
 
     def __init__(
         self,
-        steps: Steps,
+        steps: GridSteps,
         arrays: Arrays,
         transfers: Transfers,
-        groups: Sequence[Sequence[Operand]],
-        invoke: Callable[[Any, list[tuple[Operand, Any]], Sequence[Any]], Sequence[Any]],
+        groups: Sequence[Sequence[PipelineOperand]],
+        invoke: Callable[[Any, list[tuple[PipelineOperand, Any]], Sequence[Any]], Sequence[Any]],
     ) -> None:
         self.steps = steps
         self.inputs = arrays.inputs
@@ -128,7 +128,7 @@ class Sequential:
         self.transfers.finish([(each, self._blocks(each, begun)) for each in self.outputs])
         return carry
 
-    def _blocks(self, operand: Operand, begun: Sequence[Any]) -> Any:
+    def _blocks(self, operand: PipelineOperand, begun: Sequence[Any]) -> Any:
         """How many blocks of an output there were; not more than its slots count."""
         if operand.tracked:
             tracked = [each for each in self.operands if each.tracked]
@@ -160,20 +160,20 @@ class Sequential:
 
         return list(fori_loop(ZERO, least(depth, self.steps.count), fill, start))
 
-    def fetch_if(self, operand: Operand, step: Any, condition: Any, slot: Any) -> None:
+    def fetch_if(self, operand: PipelineOperand, step: Any, condition: Any, slot: Any) -> None:
         """Fetch a block where a condition holds."""
 
         @when(condition)
         def _() -> None:
             self.transfers.fetch(operand, step, slot)
 
-    def fetch_tracked(self, operand: Operand, step: Any, condition: Any, number: Any) -> Any:
+    def fetch_tracked(self, operand: PipelineOperand, step: Any, condition: Any, number: Any) -> Any:
         """Fetch the block of a step where a condition holds and it begins there; returns the blocks fetched so far."""
         begins = both(condition, operand.walk.begins(step))
         self.fetch_if(operand, step, begins, operand.slot(step, number))
         return counted_in(number, begins)
 
-    def fetch_next(self, operand: Operand, condition: Any, state: tuple[Any, Any]) -> tuple[Any, Any]:
+    def fetch_next(self, operand: PipelineOperand, condition: Any, state: tuple[Any, Any]) -> tuple[Any, Any]:
         """Fetch the next block that there is, however many steps ahead, where a condition holds."""
         number, cursor = state
         count = self.steps.count
@@ -212,7 +212,7 @@ class Sequential:
         fetched = self._refill(step, fetched)
         return [numbers[id(each)] for each in self.operands if each.tracked], fetched, carry
 
-    def _arrive(self, group: Sequence[Operand], begins: Any, slot: Any) -> None:
+    def _arrive(self, group: Sequence[PipelineOperand], begins: Any, slot: Any) -> None:
         @when(begins)
         def _() -> None:
             self.transfers.arrive(group, slot)
@@ -231,7 +231,7 @@ class Sequential:
     def _refill(self, step: Any, fetched: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
         """Fetch into the slots that the step, or one before it, has used for the last time."""
         rest, found = iter(fetched), []
-        groups: dict[tuple[int, int], list[Operand]] = {}
+        groups: dict[tuple[int, int], list[PipelineOperand]] = {}
         for operand in self.inputs:
             if operand.turn is not Turn.NEVER:
                 groups.setdefault((operand.slots, operand.delay or 0), []).append(operand)
@@ -244,7 +244,7 @@ class Sequential:
         return found
 
     def _refill_group(
-        self, operands: Sequence[Operand], step: Any, target: Any, due: Any, states: dict[int, tuple[Any, Any]]
+        self, operands: Sequence[PipelineOperand], step: Any, target: Any, due: Any, states: dict[int, tuple[Any, Any]]
     ) -> None:
         self.transfers.release(operands, due)
         steady = [each for each in operands if each.turn is Turn.EVERY_STEP]

@@ -12,9 +12,9 @@ from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.ir.bind import bind
 from palladio.ops.threads import copy as ops
-from palladio.pipeline.operands import Arrays, Operand
+from palladio.pipeline.operands import Arrays, PipelineOperand
 from palladio.pipeline.params import GridDimensionSemantics
-from palladio.pipeline.schedule import Steps, both, is_known
+from palladio.pipeline.schedule import GridSteps, both, is_known
 from palladio.pipeline.sequential import Sequential, called, do_if
 from palladio.trace.control import run_scoped, when
 from palladio.trace.functions import require_function
@@ -38,37 +38,37 @@ class _Copies:
         self.buffers = {id(each): ref[each.label] for each, ref in zip(operands, refs["buffers"], strict=True)}
         self.semaphores = {id(each): ref for each, ref in zip(operands, refs["semaphores"], strict=True)}
 
-    def _start(self, operand: Operand, source: Reference, target: Reference, slot: Any) -> None:
+    def _start(self, operand: PipelineOperand, source: Reference, target: Reference, slot: Any) -> None:
         roots, stacks, operands = reached(source, target, self.semaphores[id(operand)].at[slot])
         bind(ops.dma_start, *roots, *operands, transforms=stacks, clip=True)
 
-    def _wait(self, operand: Operand, slot: Any) -> None:
+    def _wait(self, operand: PipelineOperand, slot: Any) -> None:
         (root,), (stack,), operands = reached(self.semaphores[id(operand)].at[slot])
         amount = int(np.prod(operand.block_shape)) * operand.ref.dtype.itemsize
         bind(ops.dma_wait, root, *operands, transforms=stack, amount=amount)
 
-    def fetch(self, operand: Operand, step: Any, slot: Any) -> None:
+    def fetch(self, operand: PipelineOperand, step: Any, slot: Any) -> None:
         self._start(operand, operand.window(step), self.buffers[id(operand)].at[slot], slot)
 
-    def arrive(self, group: Sequence[Operand], slot: Any) -> None:
+    def arrive(self, group: Sequence[PipelineOperand], slot: Any) -> None:
         for operand in group:
             self._wait(operand, slot)
 
-    def release(self, operands: Sequence[Operand], due: Any) -> None:
+    def release(self, operands: Sequence[PipelineOperand], due: Any) -> None:
         """Nobody else reads a core's slots."""
 
-    def reuse(self, slots: int, beginning: Sequence[tuple[Operand, Any, Any, Any]]) -> None:
+    def reuse(self, slots: int, beginning: Sequence[tuple[PipelineOperand, Any, Any, Any]]) -> None:
         for operand, begins, slot, held in beginning:
             do_if(both(begins, held), self._wait, operand, slot)
 
-    def store(self, leaving: Sequence[tuple[Operand, Any, Any]], step: Any) -> None:
+    def store(self, leaving: Sequence[tuple[PipelineOperand, Any, Any]], step: Any) -> None:
         for operand, condition, slot in leaving:
 
             @when(condition)
-            def _(operand: Operand = operand, slot: Any = slot) -> None:
+            def _(operand: PipelineOperand = operand, slot: Any = slot) -> None:
                 self._start(operand, self.buffers[id(operand)].at[slot], operand.window(step), slot)
 
-    def finish(self, stored: Sequence[tuple[Operand, Any]]) -> None:
+    def finish(self, stored: Sequence[tuple[PipelineOperand, Any]]) -> None:
         for operand, blocks in stored:
             for slot in range(operand.slots):
                 used = bool(blocks > slot) if is_known(blocks) else blocks > slot
@@ -121,7 +121,7 @@ def emit_pipeline(
     """
     with at_call():
         require_function(body, "what a pipeline runs", "body")
-        whole = Steps(grid)
+        whole = GridSteps(grid)
         semantics = _semantics(dimension_semantics, len(whole.sizes))
 
     def pipeline(*refs: Any, scratches: Sequence[Any] = ()) -> None:
@@ -144,7 +144,12 @@ def emit_pipeline(
 
 
 def _run(
-    body: Callable[..., None], steps: Steps, whole: Steps, arrays: Arrays, scratches: tuple[Any, ...], explicit: bool
+    body: Callable[..., None],
+    steps: GridSteps,
+    whole: GridSteps,
+    arrays: Arrays,
+    scratches: tuple[Any, ...],
+    explicit: bool,
 ) -> None:
     operands = (*arrays.inputs, *arrays.outputs)
     described = {
@@ -155,7 +160,7 @@ def _run(
     def scoped(refs: Any) -> None:
         copies = _Copies(arrays, refs)
 
-        def invoke(step: Any, slots: Sequence[tuple[Operand, Any]], carried: Sequence[Any]) -> Sequence[Any]:
+        def invoke(step: Any, slots: Sequence[tuple[PipelineOperand, Any]], carried: Sequence[Any]) -> Sequence[Any]:
             blocks = [copies.buffers[id(each)].at[slot] for each, slot in slots]
             indices = steps.indices(step)
             args = [*arrays.arguments(blocks, step), *scratches]
@@ -218,7 +223,7 @@ def _along(axis: str | int) -> tuple[Any, Any]:
     return num_programs(axis), program_id(axis)
 
 
-def _part(whole: Steps, semantics: Sequence[str], core_axis: Any, core_axis_name: Any) -> Steps:
+def _part(whole: GridSteps, semantics: Sequence[str], core_axis: Any, core_axis_name: Any) -> GridSteps:
     """The steps of this core."""
     cores = _cores(core_axis, core_axis_name)
     if cores is None or (is_known(cores[1]) and cores[1] == 1):
@@ -244,7 +249,7 @@ def _part(whole: Steps, semantics: Sequence[str], core_axis: Any, core_axis_name
         own = share + convert.cast(index < rest, dtypes.INT32)
         first = index * share + np.minimum(index, rest)
     sizes = (*whole.sizes[:axis], own, *whole.sizes[axis + 1 :])
-    return Steps(sizes, {axis: first})
+    return GridSteps(sizes, {axis: first})
 
 
 def _known_size(size: Any) -> int:

@@ -19,9 +19,9 @@ import numpy as np
 from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.pipeline.gpu import check_slots, fetch, prepared, shared_axes
-from palladio.pipeline.operands import Arrays, Carry, Operand
+from palladio.pipeline.operands import Arrays, Carry, PipelineOperand
 from palladio.pipeline.outputs import SharedOutputs
-from palladio.pipeline.schedule import Steps, Turn, both, counted_in, is_known
+from palladio.pipeline.schedule import GridSteps, Turn, both, counted_in, is_known
 from palladio.pipeline.sequential import ZERO, called, do_if, together
 from palladio.pipeline.specs import check_delay
 from palladio.trace.control import cond, fori_loop, run_scoped, when
@@ -50,7 +50,7 @@ class PipelinePipeline(IntEnum):
 class Options:
     """What the caller of a warp-specialised pipeline asked for."""
 
-    steps: Steps
+    steps: GridSteps
     in_specs: Any
     out_specs: Any
     slots: int
@@ -112,7 +112,7 @@ class Consumers:
         by_block: whether blocks of the one input are reported, when the run ends them; else steps.
     """
 
-    operands: tuple[Operand, ...]
+    operands: tuple[PipelineOperand, ...]
     depth: int
     delay: int
     by_block: bool
@@ -154,13 +154,13 @@ class Plan:
         )
         self.round = math.lcm(*depths) if depths else 0
 
-    def depth(self, operand: Operand) -> int:
+    def depth(self, operand: PipelineOperand) -> int:
         """How many steps of an input can be under way: its slots, or its barriers where each step has one."""
         known = self.options.steps.known
         return operand.slots if operand.turn is not Turn.NEVER else min(operand.declared, known or operand.declared)
 
     def _consumed(self) -> list[Consumers]:
-        groups: dict[Any, list[Operand]] = {}
+        groups: dict[Any, list[PipelineOperand]] = {}
         for number, each in enumerate(self.inputs):
             if each.turn is not Turn.NEVER or self.by_step:
                 by_block = each.tracked and not self.by_step
@@ -200,11 +200,11 @@ class Plan:
             found["progress"] = [SMEM((computing + 1, 1 + tracked), np.int32)]
         return found
 
-    def _ready_count(self, operand: Operand) -> int:
+    def _ready_count(self, operand: PipelineOperand) -> int:
         return self.depth(operand) if self.by_step else operand.slots
 
 
-class _Thread:
+class _PipelineThread:
     """What the threads of a pipeline have in common.
 
     Fields:
@@ -249,7 +249,7 @@ class _Thread:
         for n, value in enumerate((self.base + self.steps.count, *numbers)):
             progress[self.index, n] = convert_index(value)
 
-    def ready_barrier(self, operand: Operand, number: Any) -> Any:
+    def ready_barrier(self, operand: PipelineOperand, number: Any) -> Any:
         """The barrier that a step's block of an input arrives at, where each step has one."""
         return self.ready[id(operand)].at[number % self.plan.depth(operand)]
 
@@ -259,7 +259,7 @@ def convert_index(value: Any) -> Any:
     return np.int32(value) if is_known(value) else value
 
 
-class _Memory(_Thread):
+class _MemoryWarp(_PipelineThread):
     """The thread that copies."""
 
     def run(self) -> None:
@@ -313,7 +313,9 @@ class _Memory(_Thread):
         """The step, or one that there is, for index maps that must not see others."""
         return step if is_known(due) else np.minimum(np.maximum(step, 0), self.steps.count - 1)
 
-    def _fetch_block(self, operand: Operand, step: Any, due: Any, group: Consumers, barriers: Any, number: Any) -> Any:
+    def _fetch_block(
+        self, operand: PipelineOperand, step: Any, due: Any, group: Consumers, barriers: Any, number: Any
+    ) -> Any:
         """Fetch the block of a step if it begins there; returns the blocks fetched so far."""
         step = self._clamped(step, due)
         begins = both(due, operand.walk.begins(step))
@@ -345,12 +347,12 @@ class _Memory(_Thread):
             if operand.tracked:
                 numbers[id(operand)] = counted_in(numbers[id(operand)], begins)
 
-    def _fetch_or_arrive(self, operand: Operand, step: Any, due: Any, begins: Any, number: Any) -> None:
+    def _fetch_or_arrive(self, operand: PipelineOperand, step: Any, due: Any, begins: Any, number: Any) -> None:
         do_if(begins, self._fetch, operand, step, number)
         barrier = self.ready_barrier(operand, self.base + step)
         when(both(due, ~begins))(lambda: barrier_arrive(barrier))
 
-    def _fetch(self, operand: Operand, step: Any, number: Any) -> None:
+    def _fetch(self, operand: PipelineOperand, step: Any, number: Any) -> None:
         slot = operand.slot(number, number)
         barrier = self.ready[id(operand)].at[slot]
         if self.plan.by_step:
@@ -371,7 +373,7 @@ class _Memory(_Thread):
             barrier_wait(barrier)
 
 
-class _Compute(_Thread):
+class _Compute(_PipelineThread):
     """A thread that computes."""
 
     def __init__(self, plan: Plan, refs: Mapping[str, Any], index: Any, body: Callable[..., Any]) -> None:
@@ -510,7 +512,7 @@ class WarpSpecialized:
         @when(index == options.memory)
         def _() -> None:
             set_max_registers(options.registers, action="decrease")
-            _Memory(plan, refs, index).run()
+            _MemoryWarp(plan, refs, index).run()
 
     def _compute(self, thread: _Compute) -> None:
         context = self.options.context
@@ -590,7 +592,7 @@ def emit_pipeline_warp_specialized(
         return WarpSpecialized(
             body,
             Options(
-                steps=Steps(grid),
+                steps=GridSteps(grid),
                 in_specs=in_specs,
                 out_specs=out_specs,
                 slots=max_concurrent_steps,

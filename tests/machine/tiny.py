@@ -13,7 +13,7 @@ from typing import Any
 
 from palladio.machine.rules.barrier import arrive, observe, passes
 from palladio.machine.rules.semaphore import signal
-from palladio.machine.run.buffers import Counter, Slot
+from palladio.machine.run.buffers import BarrierSlot, Counter
 from palladio.machine.run.explore import Cut, Exploration
 from palladio.machine.run.machine import Machine
 from palladio.machine.run.policies import Choice, Choices, Policy
@@ -75,12 +75,12 @@ class Run:
             self.things[name] = make()
         return self.things[name]
 
-    def _slot(self, name: str) -> Slot:
-        return self._thing(name, lambda: Slot(name, self.needed.get(name, 1), None))
+    def _slot(self, name: str) -> BarrierSlot:
+        return self._thing(name, lambda: BarrierSlot(name, self.needed.get(name, 1), None))
 
     def _state(self, name: str) -> Any:
         thing = self.things[name]
-        if isinstance(thing, Slot):
+        if isinstance(thing, BarrierSlot):
             return name, thing.completed, thing.arrived
         return name, thing.count
 
@@ -242,7 +242,7 @@ def by_brute_force(threads: Threads, most: int = 50_000, **needed: int) -> list[
 def explored(threads: Threads, limit: int = 50_000, **needed: int) -> tuple[Exploration, list[Run]]:
     """The schedules that an exploration brings to their end."""
     exploration, found = Exploration(limit), []
-    for course in exploration:
+    for schedule in exploration:
         with suppress(Cut):
-            found.append(Run(threads, needed, course))
+            found.append(Run(threads, needed, schedule))
     return exploration, found

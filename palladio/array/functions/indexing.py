@@ -28,7 +28,7 @@ __all__ = ["take", "take_along_axis"]
 
 
 @dataclass
-class _Plan:
+class _IndexPlan:
     """What a key comes to: an index of the array, and what is done to what that selects.
 
     Fields:
@@ -86,7 +86,7 @@ class _Plan:
         return flip(value, self.backwards) if self.backwards else value
 
 
-def _plan(key: Any, shape: Shape) -> _Plan:
+def _plan(key: Any, shape: Shape) -> _IndexPlan:
     """Read a key against a shape.
 
     Raises:
@@ -102,7 +102,7 @@ def _plan(key: Any, shape: Shape) -> _Plan:
         raise PalladioIndexError("too many indices for the array", expected=f"at most {len(shape)}", got=consumed)
     place = ellipses[0] if ellipses else len(keys)
     keys[place : place + len(ellipses)] = [slice(None)] * (len(shape) - consumed)
-    plan = _Plan()
+    plan = _IndexPlan()
     kinds: list[str] = []
     reversed_entries: list[int] = []
     for part in keys:
@@ -118,7 +118,7 @@ def _plan(key: Any, shape: Shape) -> _Plan:
     return plan
 
 
-def _arrange(plan: _Plan, kinds: Sequence[str], reversed_entries: Sequence[int]) -> None:
+def _arrange(plan: _IndexPlan, kinds: Sequence[str], reversed_entries: Sequence[int]) -> None:
     """Find the axes of the selection and NumPy's order of them: new axes part integer arrays as slices do."""
     shapes = [array_type(plan.operands[e.position]).shape for e in plan.entries if isinstance(e, Operand)]
     gathered = len(broadcast_shapes(*shapes)) if shapes else 0
@@ -139,7 +139,7 @@ def _slices_before(kinds: Sequence[str]) -> int:
     return points[0] if adjacent else 0
 
 
-def _entry(part: Any, extent: int, axis: int, plan: _Plan) -> tuple[IndexEntry, bool]:
+def _entry(part: Any, extent: int, axis: int, plan: _IndexPlan) -> tuple[IndexEntry, bool]:
     """The entry of an index for one part of a key, and whether the elements are taken in reverse order."""
     if isinstance(part, slice):
         return _slice(part, extent, axis)
@@ -193,7 +193,7 @@ def _bound(bound: Any, axis: int) -> int | None:
     return found
 
 
-def _sized_slice(part: Any, extent: int, axis: int, plan: _Plan) -> Slice:
+def _sized_slice(part: Any, extent: int, axis: int, plan: _IndexPlan) -> Slice:
     size = static_position(part.size)
     if size is None:
         raise PalladioTypeError(f"the size of a slice of axis {axis} is a static integer", got=repr(part.size))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from palladio.cpu.access.gather import one_by_one
-from palladio.cpu.access.memory import View, as_index, inside
+from palladio.cpu.access.memory import BufferView, as_index, inside
 from palladio.cpu.analysis.initialization import InitMarks
 from palladio.cpu.emit.emitter import Emitter, Index, V
 from palladio.cpu.emit.lazy_array import Buffer, LazyArray, fill, scalar_array
@@ -39,7 +39,7 @@ class DenseBlock:
 
     def __init__(self, scope: Scope, block: BlockMap, array: Buffer, indices: Sequence[LazyArray]) -> None:
         self.e = scope.e
-        self.view = View(array)
+        self.view = BufferView(array)
         self.indices = [as_index(scope, tile) for tile in indices]
         self.cut(block, array, self.indices)
         self.guard = guard = self.e.truth(self.view.guards)

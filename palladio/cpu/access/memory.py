@@ -46,7 +46,7 @@ class NoView(Refused):
     """A stack of transforms that selects what no view shows. It is gone through element by element."""
 
 
-class View:
+class BufferView:
     """A buffer seen through transforms.
 
     `guards` are the conditions under which all of it is inside; `bounds` has, for each axis of the view, the position
@@ -59,13 +59,13 @@ class View:
         self.bounds: list[tuple[Index, int | None, Index, int]] = []
 
 
-def viewed(scope: Scope, buffer: Buffer, stack: Transforms, operands: Sequence[LazyArray]) -> View:
+def viewed(scope: Scope, buffer: Buffer, stack: Transforms, operands: Sequence[LazyArray]) -> BufferView:
     """The view of a buffer that a stack of transforms makes.
 
     Raises:
         NoView: for a stack that no view can be made of.
     """
-    view = View(buffer)
+    view = BufferView(buffer)
     for transform in stack:
         match transform:
             case transforms.Index(entries):
@@ -99,12 +99,12 @@ def _recast(old: Buffer, dtype: DType) -> Buffer:
     return Buffer(old.base, (1,), (old.shape[0] * old.dtype.itemsize // dtype.itemsize,), dtype)
 
 
-def _refuse_behind_guard(view: View) -> None:
+def _refuse_behind_guard(view: BufferView) -> None:
     if view.bounds:
         raise NoView("a transform behind a dynamic slice is not compiled for the CPU")
 
 
-def _index(scope: Scope, view: View, entries: Sequence[object], operands: Sequence[LazyArray]) -> None:
+def _index(scope: Scope, view: BufferView, entries: Sequence[object], operands: Sequence[LazyArray]) -> None:
     e, old = scope.e, view.buffer
     if view.bounds:
         raise NoView("an index behind a dynamic slice is not compiled for the CPU")
@@ -149,7 +149,7 @@ def _between(e: Emitter, value: V, last: int) -> V:
     return e.compare("icmp ule", value, V(str(last), "i64"))
 
 
-def inside(e: Emitter, view: View, index: Sequence[Index]) -> V | None:
+def inside(e: Emitter, view: BufferView, index: Sequence[Index]) -> V | None:
     """Whether the element of a view at an index is inside its root."""
     positions = iter(index)
     conditions = []
@@ -160,7 +160,7 @@ def inside(e: Emitter, view: View, index: Sequence[Index]) -> V | None:
     return e.truth(conditions)
 
 
-def read(scope: Scope, view: View, memory: Allocation | None, whole: bool) -> LazyArray:
+def read(scope: Scope, view: BufferView, memory: Allocation | None, whole: bool) -> LazyArray:
     """The tile that a view holds."""
     e = scope.e
     guard = e.truth(view.guards)
@@ -184,7 +184,7 @@ def read(scope: Scope, view: View, memory: Allocation | None, whole: bool) -> La
     return tile
 
 
-def _read_scalar(scope: Scope, view: View, guard: V) -> LazyArray:
+def _read_scalar(scope: Scope, view: BufferView, guard: V) -> LazyArray:
     e, dtype = scope.e, view.buffer.dtype
     slot = scope.function.slot(registers.register(dtype))
     e.line(f"store {registers.constant(e, dtypes.uninitialized(dtype), dtype)}, ptr {slot.text}")
@@ -195,7 +195,7 @@ def _read_scalar(scope: Scope, view: View, guard: V) -> LazyArray:
     return LazyArray(view.buffer.type, lambda index, width: e.splat(value, width), {}, True)
 
 
-def _copy_inside(scope: Scope, view: View, copy: Buffer) -> None:
+def _copy_inside(scope: Scope, view: BufferView, copy: Buffer) -> None:
     e = scope.e
     nothing = registers.constant(e, dtypes.uninitialized(copy.dtype), copy.dtype)
     one_by_one(e, copy.shape, lambda index: copy.put(e, index, nothing, 1))
@@ -207,7 +207,7 @@ def _copy_inside(scope: Scope, view: View, copy: Buffer) -> None:
     one_by_one(e, copy.shape, element)
 
 
-def put(scope: Scope, view: View, value: LazyArray, streamed: bool = False) -> None:
+def put(scope: Scope, view: BufferView, value: LazyArray, streamed: bool = False) -> None:
     """Write a tile to what a view shows, past the caches if it is `streamed`; what is outside is dropped."""
     e = scope.e
     guard = e.truth(view.guards)
@@ -331,7 +331,7 @@ def _store_layered(
     )
 
 
-def _view_or_none(scope: Scope, buffer: Buffer, stack: Transforms, operands: Sequence[LazyArray]) -> View | None:
+def _view_or_none(scope: Scope, buffer: Buffer, stack: Transforms, operands: Sequence[LazyArray]) -> BufferView | None:
     try:
         return viewed(scope, buffer, stack, operands)
     except NoView:

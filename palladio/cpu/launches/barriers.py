@@ -80,7 +80,7 @@ def across(scope: Scope, site: SharedRef, names: Sequence[str], stack: Transform
 
 
 @dataclass(frozen=True)
-class Slot:
+class BarrierWords:
     """One barrier or semaphore: the addresses of its words."""
 
     first: V
@@ -88,7 +88,7 @@ class Slot:
     observed: V | None
 
 
-def slot_of(scope: Scope, site: SharedRef, stack: Transforms, operands: Sequence[LazyArray]) -> Slot:
+def slot_of(scope: Scope, site: SharedRef, stack: Transforms, operands: Sequence[LazyArray]) -> BarrierWords:
     """The one barrier or semaphore that a stack of transforms reaches. One outside of its array ends the launch."""
     e = scope.e
     buffer, rest = reached(scope, site, stack, operands)
@@ -96,7 +96,7 @@ def slot_of(scope: Scope, site: SharedRef, stack: Transforms, operands: Sequence
     thread_of(scope).require(e.truth(view.guards))
     address = view.buffer.base
     completed = e.pointer(address, math.prod(buffer.shape), WORD)
-    return Slot(address, completed, _observed(scope, site, stack, operands, (address, buffer.base)))
+    return BarrierWords(address, completed, _observed(scope, site, stack, operands, (address, buffer.base)))
 
 
 def _observed(
@@ -126,7 +126,7 @@ def add_to(e: Emitter, address: V, amount: Index) -> V:
     return total
 
 
-def arrive(e: Emitter, slot: Slot, units: int, needed: int) -> None:
+def arrive(e: Emitter, slot: BarrierWords, units: int, needed: int) -> None:
     """Arrive at a barrier; the last arrival of a phase completes it."""
     if units == needed:
         add_to(e, slot.completed, 1)
@@ -138,9 +138,9 @@ def arrive(e: Emitter, slot: Slot, units: int, needed: int) -> None:
     add_to(e, slot.completed, e.convert("zext", full, "i64"))
 
 
-def apart(e: Emitter, slot: Slot, distance: Index) -> Slot:
+def apart(e: Emitter, slot: BarrierWords, distance: Index) -> BarrierWords:
     """The same barrier of another block."""
-    return Slot(e.pointer(slot.first, distance, 1), e.pointer(slot.completed, distance, 1), None)
+    return BarrierWords(e.pointer(slot.first, distance, 1), e.pointer(slot.completed, distance, 1), None)
 
 
 def _barrier_arrive(
@@ -163,12 +163,14 @@ def condition_of(predicate: LazyArray) -> V | None:
     return None if value.text == "true" else value
 
 
-def _own_slot(scope: Scope, site: SharedRef, stack: Transforms, operands: Sequence[LazyArray]) -> tuple[Slot, V]:
+def _own_slot(
+    scope: Scope, site: SharedRef, stack: Transforms, operands: Sequence[LazyArray]
+) -> tuple[BarrierWords, V]:
     slot = slot_of(scope, site, stack, operands)
     return slot, slot.observed  # type: ignore[return-value]  # barriers at which somebody waits have it
 
 
-def _unseen(e: Emitter, slot: Slot, observed: V) -> V:
+def _unseen(e: Emitter, slot: BarrierWords, observed: V) -> V:
     """Whether there is a completion to see. The hardware compares parities."""
     both = [e.load("i64", address, WORD) for address in (slot.completed, observed)]
     return e.convert("trunc", e.binary("sub", *both), "i1")
@@ -213,7 +215,7 @@ def _signal(
     return ()
 
 
-def wait_for(scope: Scope, slot: Slot, amount: Index, decrement: bool) -> None:
+def wait_for(scope: Scope, slot: BarrierWords, amount: Index, decrement: bool) -> None:
     """Wait until a semaphore is high enough, and take the amount off it."""
     e = scope.e
     wanted = e.index(amount)

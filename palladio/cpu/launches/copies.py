@@ -12,12 +12,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from palladio.cpu.access.gather import Selection, settled, store_combined
-from palladio.cpu.access.memory import NoView, View, combine, either, layered, read_layered, viewed
+from palladio.cpu.access.memory import BufferView, NoView, combine, either, layered, read_layered, viewed
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Emitter, Index, V
 from palladio.cpu.emit.lazy_array import Buffer, LazyArray, fill, scalar_array
 from palladio.cpu.emit.scope import Rule, Scope
-from palladio.cpu.launches.barriers import Slot, add_to, apart, arrive, condition_of, reached, slot_of, thread_of
+from palladio.cpu.launches.barriers import (
+    BarrierWords,
+    add_to,
+    apart,
+    arrive,
+    condition_of,
+    reached,
+    slot_of,
+    thread_of,
+)
 from palladio.cpu.launches.coroutines import SharedRef, moved
 from palladio.ops.references.memory import Transforms
 from palladio.types import dtypes
@@ -48,7 +57,7 @@ class Part:
     conditions: list[V]
 
     @staticmethod
-    def of(e: Emitter, view: View) -> Part:
+    def of(e: Emitter, view: BufferView) -> Part:
         """The part of a view that lies inside."""
         whole: Bounds = [(0, extent) for extent in view.buffer.shape]
         if not view.bounds:
@@ -152,7 +161,7 @@ def _fill_part(e: Emitter, part: Part, dtype: DType, value: object) -> None:
         _sweep(e, part.bounds, lambda at: part.buffer.put(e, at, constant, 1))
 
 
-def copy_views(e: Emitter, source: View, target: View, dtype: DType, outside: Outside | None) -> None:
+def copy_views(e: Emitter, source: BufferView, target: BufferView, dtype: DType, outside: Outside | None) -> None:
     """target = source, both as bits; what the source has outside becomes `outside(dtype)`, unless that is None."""
     there, here = Part.of(e, source), Part.of(e, target)
     guard = e.truth(source.guards)
@@ -191,7 +200,7 @@ def _copy(
             view.buffer = bits_of(view.buffer)
         if source[0].base is target[0].base:  # both may be parts of one array
             whole = scope.arena.buffer(e, views[0].buffer.shape, views[0].buffer.dtype)
-            between = View(whole)
+            between = BufferView(whole)
             copy_views(e, views[0], between, dtype, outside)
             copy_views(e, between, views[1], dtype, None)
             return
@@ -210,7 +219,7 @@ def _copy(
             return
         (there, first), (here, second) = both[0], both[1]
         guard, dtype = e.truth([guard for guard in (first, second) if guard is not None]), there.dtype
-        views = [View(bits_of(there)), View(bits_of(here))]
+        views = [BufferView(bits_of(there)), BufferView(bits_of(here))]
         if guard is None:
             copy_views(e, *views, dtype, None)
         else:
@@ -251,7 +260,7 @@ def _share(
     scope: Scope,
     source: tuple[Buffer, Transforms],
     target: SharedRef,
-    barrier: tuple[SharedRef, Slot],
+    barrier: tuple[SharedRef, BarrierWords],
     indices: Sequence[LazyArray],
     stack: Transforms,
     axes: Sequence[str],
@@ -319,7 +328,7 @@ def _everywhere(e: Emitter, site: SharedRef, axes: Sequence[str]) -> list[Index]
     return found
 
 
-def _narrow(e: Emitter, view: View, axis: int, first: Index, size: int) -> None:
+def _narrow(e: Emitter, view: BufferView, axis: int, first: Index, size: int) -> None:
     """Only some positions of a view along an axis."""
     old = view.buffer
     distance = e.mul(e.mul(first, old.strides[axis]), old.dtype.itemsize)

@@ -19,7 +19,7 @@ MOST_APART = 4096
 Clocks = tuple[Clock, Clock]
 
 
-class Told:
+class AtomicClocks:
     """What the atomics of one buffer have told, as acquire and release of each element that they touch."""
 
     __slots__ = ("_elements", "_everywhere", "_shape")

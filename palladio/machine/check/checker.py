@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 from palladio.ir.core import Eqn
-from palladio.machine.check.atomic_order import Told
+from palladio.machine.check.atomic_order import AtomicClocks
 from palladio.machine.check.bounds import Bounds, reaches_outside
 from palladio.machine.check.findings import CheckError, Finding, Participant
 from palladio.machine.check.races import Issue, describe, participant_of, race
@@ -23,7 +23,7 @@ from palladio.machine.check.regions import Regions
 from palladio.machine.check.resource_limits import Limits
 from palladio.machine.check.semaphore_order import Signals
 from palladio.machine.check.shadow import Access, Shadow
-from palladio.machine.run.buffers import Accumulator, Barrier, Buffer, Counter, Semaphores, Slot, Stack
+from palladio.machine.run.buffers import Accumulator, Barrier, BarrierSlot, Buffer, Counter, Semaphores, Stack
 from palladio.machine.run.clocks import Clock, Component, ComponentTable
 from palladio.machine.run.threads import AsyncOp, Block, Cluster, Group, Thread
 from palladio.types.effects import EffectKind
@@ -240,7 +240,7 @@ class Checker:
         buffer = values[0]
         if buffer.shadow is not None:
             if buffer.told is None:
-                buffer.told = Told(buffer.type.shape)
+                buffer.told = AtomicClocks(buffer.type.shape)
             stack = eqn.op.stacks(eqn.params["transforms"])[0]
             region = buffer.shadow.regions.resolve(stack, values[eqn.op.access :])
             buffer.told.exchange(region, (thread.generic, thread.asynchronous))
@@ -313,7 +313,7 @@ class Checker:
             self._acquire(thread, (generic, asynchronous))
             self.released(thread)
 
-    def slot_clocks(self, slot: Slot) -> SlotClocks:
+    def slot_clocks(self, slot: BarrierSlot) -> SlotClocks:
         """The clocks of a barrier."""
         if slot.checks is None:
             components = slot.home.cluster.components
@@ -325,7 +325,7 @@ class Checker:
             slot.checks = SlotClocks(component, components.clock(), base)
         return slot.checks  # type: ignore[no-any-return]
 
-    def arrives(self, thread: Thread, eqn: Eqn, slot: Slot) -> None:
+    def arrives(self, thread: Thread, eqn: Eqn, slot: BarrierSlot) -> None:
         """An arrival tells what the thread knows."""
         clocks = self.slot_clocks(slot)
         clocks.generic.join(thread.generic)
@@ -337,7 +337,7 @@ class Checker:
             participant = Participant(thread.title, f"arrives at {slot.name} of {slot.home.label}", eqn.location)
             clocks.strangers[thread.component] = self._epoch(thread), participant
 
-    def completes(self, slot: Slot, by: Any) -> None:
+    def completes(self, slot: BarrierSlot, by: Any) -> None:
         """A phase is about to complete. Those who wait for the phase before must have seen it by then."""
         clocks = self.slot_clocks(slot)
         if slot.completed and not slot.named:
@@ -345,7 +345,7 @@ class Checker:
         clocks.phases[slot.completed + 1] = clocks.generic.copy(), clocks.asynchronous.copy()
         clocks.phases.pop(slot.completed - 2, None)
 
-    def _completes_again(self, slot: Slot, clocks: SlotClocks, by: Any) -> None:
+    def _completes_again(self, slot: BarrierSlot, clocks: SlotClocks, by: Any) -> None:
         seen = [component for component, (phase, _) in clocks.waiters.items() if phase == slot.completed]
         late = [component for component in seen if not clocks.generic.covers(component, clocks.waits[component])]
         if seen and not late:
@@ -374,7 +374,7 @@ class Checker:
             about=slot.barrier,
         )
 
-    def misses(self, thread: Thread, eqn: Eqn, slot: Slot) -> bool:
+    def misses(self, thread: Thread, eqn: Eqn, slot: BarrierSlot) -> bool:
         """Whether a thread that waits is two completions behind, and so compares the wrong parity."""
         seen = thread.observed.get(slot, 0)
         if slot.completed - seen < 2:
@@ -389,7 +389,7 @@ class Checker:
             )
         return True
 
-    def observes(self, thread: Thread, slot: Slot, seen: int) -> None:
+    def observes(self, thread: Thread, slot: BarrierSlot, seen: int) -> None:
         """A wait returns: the thread learns what the arrivals told."""
         clocks = self.slot_clocks(slot)
         self._acquire(thread, clocks.phases.get(seen, (clocks.generic, clocks.asynchronous)))
@@ -442,7 +442,7 @@ class Checker:
         async_op: AsyncOp,
         source: Reached | None,
         targets: Sequence[Reached],
-        slots: Sequence[Slot],
+        slots: Sequence[BarrierSlot],
         indices: Sequence[Any],
     ) -> None:
         """A copy that arrives at barriers starts."""
@@ -463,7 +463,7 @@ class Checker:
             self.touch(thread, store, stack, indices, access, thread.asynchronous)
         self.released(thread)
 
-    def _signals_elsewhere(self, thread: Thread, eqn: Eqn, store: Buffer, slot: Slot) -> None:
+    def _signals_elsewhere(self, thread: Thread, eqn: Eqn, store: Buffer, slot: BarrierSlot) -> None:
         self.report(
             "cluster-mismatch",
             f"{eqn.op.name} writes {describe(store)} of {store.home.label} and signals {slot.name} of "
@@ -478,7 +478,7 @@ class Checker:
         eqn: Eqn,
         places: Sequence[Any],
         parts: Sequence[Reached],
-        slot: Slot,
+        slot: BarrierSlot,
         indices: Sequence[Any],
     ) -> None:
         """One block's part of a copy that blocks share: all must name the same source, target and barrier."""
@@ -544,7 +544,7 @@ class Checker:
             counter.told.add_copy(amount, told, counter.component, noted.pop(counter, ()))
         self.released(thread)
 
-    def lands(self, async_op: AsyncOp, slot: Slot) -> None:
+    def lands(self, async_op: AsyncOp, slot: BarrierSlot) -> None:
         """The bytes of a copy have landed, and the barrier is about to learn of it."""
         generic, asynchronous, accesses = async_op.notes
         clocks = self.slot_clocks(slot)

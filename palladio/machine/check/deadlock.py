@@ -8,7 +8,7 @@ from typing import Any
 from palladio.base.errors import PalladioValueError
 from palladio.ir.core import Program, walk
 from palladio.machine.check.findings import Participant
-from palladio.machine.run.buffers import Counter, Slot
+from palladio.machine.run.buffers import BarrierSlot, Counter
 from palladio.machine.run.machine import Machine
 from palladio.machine.run.threads import Thread, Wait
 from palladio.types.types import RefType
@@ -85,7 +85,7 @@ def _listed(names: Iterable[str]) -> str:
 def _waited_for(wait: Wait) -> str:
     """What a thread waits for, and how far that is."""
     thing = wait.thing
-    if isinstance(thing, Slot):
+    if isinstance(thing, BarrierSlot):
         return f"for completion {wait.wanted} of barrier {thing.name}: {_arrivals(thing, wait.wanted or 0)}"
     if wait.kind == "registers":
         return f"until {wait.wanted} registers for each lane are free: {thing.count} are"
@@ -97,7 +97,7 @@ def _waited_for(wait: Wait) -> str:
     return "for the threads that it launched"
 
 
-def _arrivals(slot: Slot, wanted: int) -> str:
+def _arrivals(slot: BarrierSlot, wanted: int) -> str:
     if slot.completed >= wanted:
         return f"it has completed {slot.completed}, and the phase under way has the same parity"
     come = f"{slot.arrived} of {slot.needed} arrivals have come"
@@ -108,7 +108,7 @@ def _arrivals(slot: Slot, wanted: int) -> str:
     return come
 
 
-def _by(slot: Slot, arrival: tuple[Any, Any]) -> str:
+def _by(slot: BarrierSlot, arrival: tuple[Any, Any]) -> str:
     who, eqn = arrival
     thread = who if isinstance(who, Thread) else who.thread
     name = thread.label if thread.block is slot.home else str(thread)
@@ -125,10 +125,14 @@ def _others(machine: Machine, group: Sequence[tuple[Thread, Wait]]) -> Iterator[
 
 def _could(thread: Thread, thing: Any) -> bool:
     """Whether a thread's program has an operation that could end another's wait of this kind for this thing."""
-    name = thing.name.split("[")[0] if isinstance(thing, (Slot, Counter)) else None
+    name = thing.name.split("[")[0] if isinstance(thing, (BarrierSlot, Counter)) else None
     if name is None or thread.program is None:
         return False
-    if isinstance(thing, Slot) and thing.home.cluster is not thread.block.cluster and not thread.block.cluster.cores:
+    if (
+        isinstance(thing, BarrierSlot)
+        and thing.home.cluster is not thread.block.cluster
+        and not thread.block.cluster.cores
+    ):
         return False
     return name in _signalled(thread.program)
 
@@ -158,7 +162,7 @@ def _signalled(program: Program) -> frozenset[str]:
 
 def _missing(wait: Wait) -> str:
     """What would let a thread go on."""
-    if isinstance(wait.thing, Slot):
+    if isinstance(wait.thing, BarrierSlot):
         lacking = wait.thing.needed - wait.thing.arrived
         return f"{lacking} more arrival{'s' if lacking > 1 else ''} at {wait.thing.name}"
     if wait.kind == "registers":

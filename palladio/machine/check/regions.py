@@ -70,7 +70,7 @@ class _Axis:
 
 
 @dataclass(slots=True)
-class _View:
+class _AffineView:
     """What transforms have selected so far, while each of its axes runs along one axis of the array.
 
     `hidden` are the axes inside an element, innermost first: what a bitcast to a wider dtype has joined.
@@ -125,7 +125,7 @@ class Regions:
             return EMPTY
         axes = [_Axis(axis, 1, extent, 0, extent) for axis, extent in enumerate(self.shape)]
         width = self._itemsize() if any(isinstance(transform, Bitcast) for transform in todo) else 1
-        view = _View([0] * len(axes), axes, [], width)
+        view = _AffineView([0] * len(axes), axes, [], width)
         while todo and _follow(view, todo[0], indices):
             del todo[0]
             if any(axis.low >= axis.high for axis in view.axes):
@@ -144,7 +144,9 @@ class Regions:
             raise InternalError("a region behind a bitcast needs the size of the array's elements")
         return self.itemsize
 
-    def _by_elements(self, view: _View, todo: list[Transform], indices: Sequence[Array], mask: Array | None) -> Region:
+    def _by_elements(
+        self, view: _AffineView, todo: list[Transform], indices: Sequence[Array], mask: Array | None
+    ) -> Region:
         """The region, by way of the numbers of the pieces of each selected element, -1 for what lies outside."""
         operands = [np.asarray(index) for index in indices]
         widths = [transform.dtype.itemsize for transform in todo if isinstance(transform, Bitcast)]
@@ -164,7 +166,7 @@ class Regions:
         return _region_of_elements(numbers[numbers >= 0] // pieces, self.shape)
 
 
-def _follow(view: _View, transform: Transform, indices: Sequence[Array]) -> bool:
+def _follow(view: _AffineView, transform: Transform, indices: Sequence[Array]) -> bool:
     """Take one more transform into the view; False, and the view as it was, where that has no such form."""
     match transform:
         case Index():
@@ -183,7 +185,7 @@ def _follow(view: _View, transform: Transform, indices: Sequence[Array]) -> bool
     return True
 
 
-def _index(view: _View, transform: Index, indices: Sequence[Array]) -> None:
+def _index(view: _AffineView, transform: Index, indices: Sequence[Array]) -> None:
     """Integers and slices. An integer outside leaves a unit axis of which nothing is inside."""
     axes: list[_Axis] = []
     for axis, entry in zip(view.axes, transform.entries, strict=True):
@@ -230,7 +232,7 @@ def _reshaped(axes: list[_Axis], shape: Shape) -> list[_Axis] | None:
     return [unit if size == 1 else next(within) for size in shape]
 
 
-def _bitcast(view: _View, width: int) -> bool:
+def _bitcast(view: _AffineView, width: int) -> bool:
     if width == view.width:
         return True
     if width % view.width:  # elements cut to pieces
@@ -247,7 +249,7 @@ def _bitcast(view: _View, width: int) -> bool:
     return True
 
 
-def _gathered(view: _View, todo: Sequence[Transform], indices: Sequence[Array]) -> _Positions | None:
+def _gathered(view: _AffineView, todo: Sequence[Transform], indices: Sequence[Array]) -> _Positions | None:
     """Take in an index with one integer array that ends a stack. What it keeps of each axis; None for other stacks."""
     if len(todo) != 1 or not isinstance(todo[0], Index):
         return None
@@ -268,7 +270,7 @@ def _gathered(view: _View, todo: Sequence[Transform], indices: Sequence[Array]) 
     return kept
 
 
-def _masked(view: _View, mask: Array) -> _Positions | None:
+def _masked(view: _AffineView, mask: Array) -> _Positions | None:
     """What a mask keeps of each axis; None if it is no product of masks of single axes."""
     mask = np.broadcast_to(mask, tuple(axis.size for axis in view.axes))
     kept: list[Array] = []
@@ -278,7 +280,7 @@ def _masked(view: _View, mask: Array) -> _Positions | None:
     return kept if np.count_nonzero(mask) == math.prod(map(len, kept)) else None
 
 
-def _region_of_view(view: _View, kept: _Positions) -> Region:
+def _region_of_view(view: _AffineView, kept: _Positions) -> Region:
     bands: list[Bands] = []
     axes = [*zip(view.axes, kept, strict=True), *((axis, None) for axis in view.hidden)]
     if any(positions is not None and not len(_inside(axis, positions)) for axis, positions in axes):
@@ -312,7 +314,7 @@ def _runs(positions: Array) -> Bands:
 
 
 def _numbers(
-    view: _View, shape: Shape, todo: list[Transform], operands: Sequence[Array]
+    view: _AffineView, shape: Shape, todo: list[Transform], operands: Sequence[Array]
 ) -> tuple[list[Array], list[Transform]]:
     """The numbers of the array's elements that a view's elements consist of, in their order in memory.
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from palladio.ir.core import Eqn
-from palladio.machine.run.coroutines import RULES, Steps
+from palladio.machine.run.coroutines import RULES, Coroutine
 from palladio.machine.run.threads import Point, Thread
 from palladio.ops.references.atomics import ATOMIC
 from palladio.types.transforms import Peer
@@ -37,12 +37,12 @@ def access(eqn: Eqn, atomic: bool = False) -> Callable[..., Any]:
 
 
 @RULES.in_steps(*ATOMIC)
-def atomic(eqn: Eqn) -> Callable[..., Steps]:
+def atomic(eqn: Eqn) -> Callable[..., Coroutine]:
     """An atomic access: others may go first, and it orders what it touches."""
     run = access(eqn, atomic=True)
     stacks = eqn.op.stacks(eqn.params["transforms"])
 
-    def steps(thread: Thread, *values: Any) -> Steps:
+    def steps(thread: Thread, *values: Any) -> Coroutine:
         if thread.points:
             yield Point("atomic", values[0].reached(stacks[0], values[eqn.op.access :])[0])
         return run(thread, *values)

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from palladio.ir.core import Eqn
-from palladio.machine.run.buffers import Barrier, Slot
-from palladio.machine.run.coroutines import RULES, Steps
+from palladio.machine.run.buffers import Barrier, BarrierSlot
+from palladio.machine.run.coroutines import RULES, Coroutine
 from palladio.machine.run.machine import Machine
 from palladio.machine.run.threads import Point, Thread, Wait
 from palladio.types.attributes import Arrivals
 
 
-def arrive(machine: Machine, slot: Slot, by: Any) -> None:
+def arrive(machine: Machine, slot: BarrierSlot, by: Any) -> None:
     """One arrival; the last one of a phase completes it and wakes those who wait."""
     slot.arrived += 1
     slot.arrivals.append(by)
@@ -31,18 +31,18 @@ def arrive(machine: Machine, slot: Slot, by: Any) -> None:
         machine.wake(slot.waiting)
 
 
-def passes(thread: Thread, slot: Slot) -> bool:
+def passes(thread: Thread, slot: BarrierSlot) -> bool:
     """Whether a wait returns. The hardware compares parities, so a thread two completions late waits on."""
     return bool((slot.completed - thread.observed.get(slot, 0)) % 2)
 
 
-def returns(thread: Thread, eqn: Eqn, slot: Slot) -> bool:
+def returns(thread: Thread, eqn: Eqn, slot: BarrierSlot) -> bool:
     """Whether a wait returns. Where a run is checked, a thread that is late is reported, and goes on all the same."""
     late = thread.checker is not None and thread.checker.misses(thread, eqn, slot)
     return late or passes(thread, slot)
 
 
-def observe(thread: Thread, slot: Slot) -> None:
+def observe(thread: Thread, slot: BarrierSlot) -> None:
     """A wait has returned."""
     seen = thread.observed.get(slot, 0) + 1
     if thread.machine.timer is not None:
@@ -53,7 +53,7 @@ def observe(thread: Thread, slot: Slot) -> None:
     slot.seen = max(slot.seen, seen)
 
 
-def slots_of(barrier: Barrier, stack: Any, indices: Any) -> list[Slot]:
+def slots_of(barrier: Barrier, stack: Any, indices: Any) -> list[BarrierSlot]:
     """The barriers that an arrival counts at: one, or with those of the cluster's other blocks."""
     slot = barrier.slot(stack, indices)
     arrivals = barrier.type.attribute(Arrivals)
@@ -64,11 +64,11 @@ def slots_of(barrier: Barrier, stack: Any, indices: Any) -> list[Slot]:
 
 
 @RULES.in_steps("barrier_arrive")
-def barrier_arrive(eqn: Eqn) -> Callable[..., Steps]:
+def barrier_arrive(eqn: Eqn) -> Callable[..., Coroutine]:
     """One arrival, which never waits."""
     stack = eqn.params["transforms"]
 
-    def steps(thread: Thread, barrier: Barrier, predicate: Any, *indices: Any) -> Steps:
+    def steps(thread: Thread, barrier: Barrier, predicate: Any, *indices: Any) -> Coroutine:
         if not predicate:
             return ()
         for slot in slots_of(barrier, stack, indices):
@@ -86,11 +86,11 @@ def barrier_arrive(eqn: Eqn) -> Callable[..., Steps]:
 
 
 @RULES.in_steps("barrier_wait")
-def barrier_wait(eqn: Eqn) -> Callable[..., Steps]:
+def barrier_wait(eqn: Eqn) -> Callable[..., Coroutine]:
     """Wait for the next completion."""
     stack = eqn.params["transforms"]
 
-    def steps(thread: Thread, barrier: Barrier, *indices: Any) -> Steps:
+    def steps(thread: Thread, barrier: Barrier, *indices: Any) -> Coroutine:
         slot = barrier.slot(stack, indices)
         if thread.points:
             yield Point("wait", slot)
@@ -104,11 +104,11 @@ def barrier_wait(eqn: Eqn) -> Callable[..., Steps]:
 
 
 @RULES.in_steps("barrier_sync")
-def barrier_sync(eqn: Eqn) -> Callable[..., Steps]:
+def barrier_sync(eqn: Eqn) -> Callable[..., Coroutine]:
     """Arrive and wait for the phase under way; phases that the thread took no part in do not count."""
     stack = eqn.params["transforms"]
 
-    def steps(thread: Thread, barrier: Barrier, *indices: Any) -> Steps:
+    def steps(thread: Thread, barrier: Barrier, *indices: Any) -> Coroutine:
         slot = barrier.slot(stack, indices)
         if thread.points:
             yield Point("arrive", slot)
@@ -130,11 +130,11 @@ def barrier_sync(eqn: Eqn) -> Callable[..., Steps]:
 
 
 @RULES.in_steps("barrier_test")
-def barrier_test(eqn: Eqn) -> Callable[..., Steps]:
+def barrier_test(eqn: Eqn) -> Callable[..., Coroutine]:
     """Look whether the next completion has come."""
     stack = eqn.params["transforms"]
 
-    def steps(thread: Thread, barrier: Barrier, *indices: Any) -> Steps:
+    def steps(thread: Thread, barrier: Barrier, *indices: Any) -> Coroutine:
         slot = barrier.slot(stack, indices)
         yield Point("test", slot)  # also without a policy that asks: who tests in a loop lets the others go on
         thread.eqn = eqn

@@ -12,8 +12,8 @@ from palladio.ir.core import Eqn
 from palladio.machine.check.checker import MEET
 from palladio.machine.rules.barrier import arrive
 from palladio.machine.rules.semaphore import signal, wait_for
-from palladio.machine.run.buffers import Barrier, Buffer, Semaphores, Slot, Stack
-from palladio.machine.run.coroutines import RULES, Steps
+from palladio.machine.run.buffers import Barrier, BarrierSlot, Buffer, Semaphores, Stack
+from palladio.machine.run.coroutines import RULES, Coroutine
 from palladio.machine.run.threads import AsyncOp, Point, Thread
 from palladio.ops.references import access
 from palladio.ops.references.memory import updated
@@ -37,13 +37,15 @@ def bytes_of(eqn: Eqn) -> int:
 
 
 @RULES.in_steps("copy_gmem_to_smem")
-def copy_gmem_to_smem(eqn: Eqn) -> Callable[..., Steps]:
+def copy_gmem_to_smem(eqn: Eqn) -> Callable[..., Coroutine]:
     """Start a copy that arrives at a barrier."""
     stacks, axes = eqn.params["transforms"], eqn.params["collective"]
     outside = 0 if eqn.params["fill"] == "zeros" else None
     shape = _array_type(eqn, 0).shape
 
-    def steps(thread: Thread, source: Buffer, target: Buffer, barrier: Barrier, predicate: Any, *indices: Any) -> Steps:
+    def steps(
+        thread: Thread, source: Buffer, target: Buffer, barrier: Barrier, predicate: Any, *indices: Any
+    ) -> Coroutine:
         if not predicate:
             return ()
         source, taken = source.reached(stacks[0], indices)
@@ -100,7 +102,7 @@ def _share(shape: Sequence[int], parts: int, number: int) -> tuple[Index, ...]:
     return (Index(tuple(whole)),)
 
 
-def _land(async_op: AsyncOp, slot: Slot, parts: int) -> None:
+def _land(async_op: AsyncOp, slot: BarrierSlot, parts: int) -> None:
     """The bytes, or a block's part of them, have landed: one arrival when all parts have."""
     machine, eqn = async_op.thread.machine, async_op.eqn
     if machine.checker is not None:
@@ -187,11 +189,11 @@ def async_prefetch(eqn: Eqn) -> Callable[..., Any]:
 
 
 @RULES.in_steps("async_store_smem")
-def async_store_smem(eqn: Eqn) -> Callable[..., Steps]:
+def async_store_smem(eqn: Eqn) -> Callable[..., Coroutine]:
     """Start a store into shared memory of the cluster that arrives at a barrier there."""
     stacks, reduction = eqn.params["transforms"], eqn.params["reduction"]
 
-    def steps(thread: Thread, target: Buffer, barrier: Barrier, value: Any, *indices: Any) -> Steps:
+    def steps(thread: Thread, target: Buffer, barrier: Barrier, value: Any, *indices: Any) -> Coroutine:
         target, placed = target.reached(stacks[0], indices)
         slot = barrier.slot(stacks[1], indices)
         if thread.points:
@@ -212,12 +214,12 @@ def async_store_smem(eqn: Eqn) -> Callable[..., Steps]:
 
 
 @RULES.in_steps("dma_start", "dma_start_remote")
-def dma_start(eqn: Eqn) -> Callable[..., Steps]:
+def dma_start(eqn: Eqn) -> Callable[..., Coroutine]:
     """Start a copy between memories that raises semaphores by its bytes."""
     stacks = eqn.params["transforms"]
     amount = bytes_of(eqn)
 
-    def steps(thread: Thread, source: Buffer, target: Buffer, *rest: Any) -> Steps:
+    def steps(thread: Thread, source: Buffer, target: Buffer, *rest: Any) -> Coroutine:
         semaphores: Sequence[Semaphores] = rest[: len(stacks) - 2]
         indices = rest[len(semaphores) :]
         source, taken = source.reached(stacks[0], indices)
@@ -243,11 +245,11 @@ def dma_start(eqn: Eqn) -> Callable[..., Steps]:
 
 
 @RULES.in_steps("dma_wait")
-def dma_wait(eqn: Eqn) -> Callable[..., Steps]:
+def dma_wait(eqn: Eqn) -> Callable[..., Coroutine]:
     """Wait for the bytes of a copy."""
     stack, amount = eqn.params["transforms"], eqn.params["amount"]
 
-    def steps(thread: Thread, semaphore: Semaphores, *indices: Any) -> Steps:
+    def steps(thread: Thread, semaphore: Semaphores, *indices: Any) -> Coroutine:
         return (yield from wait_for(thread, eqn, semaphore.counter(stack, indices), amount, True))
 
     return steps

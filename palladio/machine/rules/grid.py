@@ -12,7 +12,7 @@ from palladio.ir.evaluate import evaluate
 from palladio.machine.check.deadlock import deadlock
 from palladio.machine.rules.launch import allocate_for
 from palladio.machine.run.buffers import Buffer
-from palladio.machine.run.coroutines import RULES, Steps, run_program
+from palladio.machine.run.coroutines import RULES, Coroutine, run_program
 from palladio.machine.run.machine import Machine
 from palladio.machine.run.threads import Cluster, Group, Thread
 from palladio.ops.grid import Grid
@@ -50,13 +50,13 @@ class _References:
 
 
 @RULES.in_steps("grid_call")
-def grid_call(eqn: Eqn) -> Callable[..., Steps]:
+def grid_call(eqn: Eqn) -> Callable[..., Coroutine]:
     """The definition of a grid, its kernel run in steps and its scratch made of what the machine knows."""
     grid, kernel = eqn.params["grid"], eqn.params["kernel"]
     first, count = len(grid.sizes) + grid.dynamic, len(grid.scratch)
     names = [var.hint or "scratch" for var in kernel.inputs[len(kernel.inputs) - count :]]
 
-    def steps(thread: Thread, *operands: Any) -> Steps:
+    def steps(thread: Thread, *operands: Any) -> Coroutine:
         references = _References(thread, grid, kernel)
         scratch = [allocate_for(thread, *each) for each in zip(grid.scratch, names, strict=True)]
         points: Any = operation.eval(*operands, grid=grid, kernel=kernel)

@@ -13,9 +13,9 @@ import numpy as np
 from palladio.base.errors import PalladioValueError
 from palladio.ir.core import Eqn, Program
 from palladio.machine.check.deadlock import deadlock
-from palladio.machine.run.buffers import Barrier, Buffer, Slot, allocate
-from palladio.machine.run.core_memory import OF_CORES, Spread, axes_of, part
-from palladio.machine.run.coroutines import RULES, Steps, run_program
+from palladio.machine.run.buffers import Barrier, BarrierSlot, Buffer, allocate
+from palladio.machine.run.core_memory import OF_CORES, PerCore, axes_of, part
+from palladio.machine.run.coroutines import RULES, Coroutine, run_program
 from palladio.machine.run.machine import Machine
 from palladio.machine.run.threads import Block, Cluster, Group, Point, Thread, Wait
 from palladio.ops.threads.launch import Launch, MeshAxis, MeshShape
@@ -34,7 +34,7 @@ _BESIDE = ("cluster", *_CORES)
 _WITHIN = ("thread", "warp")
 
 
-class Mesh:
+class ThreadMesh:
     """A mesh with its sizes known, its axes sorted by what they number."""
 
     def __init__(self, shape: MeshShape, sizes: Sequence[int]) -> None:
@@ -67,7 +67,7 @@ class Mesh:
         return " ".join(named) or self.shape.label
 
 
-class Launching:
+class LaunchRun:
     """A launch under way: what its programs share, and how its clusters start."""
 
     def __init__(
@@ -86,7 +86,7 @@ class Launching:
         self.eqn = eqn
         sizes = iter(operands[: launch.dynamic])
         self.meshes = [
-            Mesh(shape, [int(next(sizes)) if axis.size is None else axis.size for axis in shape.axes])
+            ThreadMesh(shape, [int(next(sizes)) if axis.size is None else axis.size for axis in shape.axes])
             for shape in launch.meshes
         ]
         self.on_cores = any(mesh.cores for mesh in self.meshes)
@@ -154,7 +154,7 @@ class Launching:
             self.machine.allocated(buffer, initialised, written)
             return buffer
 
-        return Spread(axes_of(HBM, self.launch.meshes), make) if self.on_cores else make(None)
+        return PerCore(axes_of(HBM, self.launch.meshes), make) if self.on_cores else make(None)
 
     def _of_launch(self) -> Iterator[tuple[int, Any]]:
         """The scratch that lasts as long as the launch: of cores all, of blocks what is in global memory.
@@ -170,7 +170,7 @@ class Launching:
                 self.machine.allocated(store, False)
                 yield n, store
 
-    def _spread(self, number: int, type: RefType) -> Spread:
+    def _spread(self, number: int, type: RefType) -> PerCore:
         """The stores of scratch on cores."""
         owner = self._owner(type)
         one = owner is not None or type.space in OF_CORES
@@ -182,7 +182,7 @@ class Launching:
             self.machine.allocated(store, False)
             return store
 
-        return Spread(axes_of(type.space, meshes), make, self.cores[owner])
+        return PerCore(axes_of(type.space, meshes), make, self.cores[owner])
 
     @staticmethod
     def _owner(type: RefType) -> int | None:
@@ -234,7 +234,7 @@ class Launching:
                 machine.timer.starts(thread, self.parent)
             indices = mesh.indices(place, block.place if self.parent is None else (), within)
             named = {axis.name: index for axis, index in zip(mesh.shape.axes, indices, strict=True)}
-            shared = [each.at(named) if isinstance(each, Spread) else each for each in self.shared]
+            shared = [each.at(named) if isinstance(each, PerCore) else each for each in self.shared]
             scratch = self._scratch_of(thread, number, named)
             machine.start(thread, program, [*indices, *mesh.dynamic, *shared, *scratch])
 
@@ -249,7 +249,7 @@ class Launching:
             block.threads.append(thread)
             return thread
         self.warps[place] = thread
-        thread.observed = {slot: seen for slot, seen in self.parent.observed.items() if isinstance(slot, Slot)}
+        thread.observed = {slot: seen for slot, seen in self.parent.observed.items() if isinstance(slot, BarrierSlot)}
         for slot, more in before.ahead.items() if before is not None else ():
             thread.observed[slot] = thread.observed.get(slot, 0) + more
         return thread
@@ -259,7 +259,7 @@ class Launching:
         warps = self.warps
         own = {slot for store in self.stores() if isinstance(store, Barrier) for slot in store.slots}
         for slot in {slot for warp in warps.values() for slot in warp.observed} - own:
-            if not isinstance(slot, Slot):
+            if not isinstance(slot, BarrierSlot):
                 continue
             seen = [warp.observed.get(slot, 0) for warp in warps.values()]
             if min(seen):
@@ -276,7 +276,7 @@ class Launching:
         for n, type in enumerate(self.launch.scratch):
             kept = self.scratch.get(n)
             if kept is not None:
-                yield kept.at(named) if isinstance(kept, Spread) else kept
+                yield kept.at(named) if isinstance(kept, PerCore) else kept
             elif self._owner(type) not in (None, number):
                 yield None
             elif type.space in _OF_THREADS:
@@ -287,7 +287,7 @@ class Launching:
     def stores(self) -> Iterator[Any]:
         """Every store of the scratch that lasts as long as the launch."""
         for kept in self.scratch.values():
-            yield from kept.stores.values() if isinstance(kept, Spread) else (kept,)
+            yield from kept.stores.values() if isinstance(kept, PerCore) else (kept,)
 
 
 def allocate_for(thread: Thread, type: RefType, name: str) -> Any:
@@ -311,7 +311,7 @@ def run_launch(
     machine: Machine, launch: Launch, programs: Sequence[Program], operands: Sequence[Any], eqn: Eqn | None = None
 ) -> list[Any]:
     """Run a launch from its beginning to its end and return its outputs."""
-    launching = Launching(machine, None, launch, programs, operands, eqn)
+    launching = LaunchRun(machine, None, launch, programs, operands, eqn)
     if machine.checker is not None:
         machine.checker.launch_starts(launching)
     if len(programs) > 1 or launching.on_cores:  # all meshes run at once, whatever the schedule
@@ -325,7 +325,7 @@ def run_launch(
 
 
 @RULES.in_steps("launch")
-def nested_launch(eqn: Eqn) -> Callable[..., Steps]:
+def nested_launch(eqn: Eqn) -> Callable[..., Coroutine]:
     """A launch inside a thread: it starts the threads of its mesh and waits for their end."""
     launch, programs = eqn.params["launch"], eqn.params["programs"]
     if any(axis.kind not in _WITHIN for mesh in launch.meshes for axis in mesh.axes):
@@ -333,8 +333,8 @@ def nested_launch(eqn: Eqn) -> Callable[..., Steps]:
             "inside a kernel only a mesh of warps can be launched", got=", ".join(mesh.label for mesh in launch.meshes)
         )
 
-    def steps(thread: Thread, *operands: Any) -> Steps:
-        launching = Launching(thread.machine, thread, launch, programs, operands, eqn)
+    def steps(thread: Thread, *operands: Any) -> Coroutine:
+        launching = LaunchRun(thread.machine, thread, launch, programs, operands, eqn)
         thread.eqn = eqn
         while not launching.group.done:
             if not launching.group.start_next():
@@ -367,12 +367,12 @@ def _names(body: Program, count: int) -> list[str]:
 
 
 @RULES.in_steps("collective_scope")
-def collective_scope(eqn: Eqn) -> Callable[..., Steps]:
+def collective_scope(eqn: Eqn) -> Callable[..., Coroutine]:
     """Meet, allocate once, run the body in each thread, free when the last one leaves."""
     body, allocations = eqn.params["body"], eqn.params["allocations"]
     names = _names(body, len(allocations))
 
-    def steps(thread: Thread, *operands: Any) -> Steps:
+    def steps(thread: Thread, *operands: Any) -> Coroutine:
         block = thread.block
         visit = (eqn, thread.observed.get(eqn, 0))
         thread.observed[eqn] = visit[1] + 1
@@ -441,12 +441,12 @@ def _allocate_shared(thread: Thread, visit: Any, number: int, type: RefType, nam
 
 
 @RULES.in_steps("scope")
-def scope(eqn: Eqn) -> Callable[..., Steps]:
+def scope(eqn: Eqn) -> Callable[..., Coroutine]:
     """Allocate for one thread and run the body."""
     body, allocations = eqn.params["body"], eqn.params["allocations"]
     names = _names(body, len(allocations))
 
-    def steps(thread: Thread, *operands: Any) -> Steps:
+    def steps(thread: Thread, *operands: Any) -> Coroutine:
         stores = [allocate_for(thread, type, name) for type, name in zip(allocations, names, strict=True)]
         results = yield from run_program(thread, body, (*operands, *stores))
         if thread.checker is not None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from palladio.ir.core import Eqn
 from palladio.machine.run.buffers import Counter, Semaphores
-from palladio.machine.run.coroutines import RULES, Steps
+from palladio.machine.run.coroutines import RULES, Coroutine
 from palladio.machine.run.machine import Machine
 from palladio.machine.run.threads import Point, Thread, Wait
 
@@ -23,7 +23,7 @@ def signal(machine: Machine, counter: Counter, amount: int, by: Any) -> None:
     machine.wake(counter.waiting)
 
 
-def wait_for(thread: Thread, eqn: Eqn, counter: Counter, amount: int, decrement: bool) -> Steps:
+def wait_for(thread: Thread, eqn: Eqn, counter: Counter, amount: int, decrement: bool) -> Coroutine:
     """Wait until a counter is high enough, and take the amount off it."""
     if thread.points:
         yield Point("take" if decrement else "wait", counter, amount)
@@ -40,11 +40,11 @@ def wait_for(thread: Thread, eqn: Eqn, counter: Counter, amount: int, decrement:
 
 
 @RULES.in_steps("semaphore_signal")
-def semaphore_signal(eqn: Eqn) -> Callable[..., Steps]:
+def semaphore_signal(eqn: Eqn) -> Callable[..., Coroutine]:
     """Raise a semaphore."""
     stack = eqn.params["transforms"]
 
-    def steps(thread: Thread, semaphore: Semaphores, amount: Any, *indices: Any) -> Steps:
+    def steps(thread: Thread, semaphore: Semaphores, amount: Any, *indices: Any) -> Coroutine:
         counter = semaphore.counter(stack, indices)
         if thread.points:
             yield Point("signal", counter, int(amount))
@@ -58,22 +58,22 @@ def semaphore_signal(eqn: Eqn) -> Callable[..., Steps]:
 
 
 @RULES.in_steps("semaphore_wait")
-def semaphore_wait(eqn: Eqn) -> Callable[..., Steps]:
+def semaphore_wait(eqn: Eqn) -> Callable[..., Coroutine]:
     """Wait for a semaphore."""
     stack, decrement = eqn.params["transforms"], eqn.params["decrement"]
 
-    def steps(thread: Thread, semaphore: Semaphores, amount: Any, *indices: Any) -> Steps:
+    def steps(thread: Thread, semaphore: Semaphores, amount: Any, *indices: Any) -> Coroutine:
         return (yield from wait_for(thread, eqn, semaphore.counter(stack, indices), int(amount), decrement))
 
     return steps
 
 
 @RULES.in_steps("semaphore_read")
-def semaphore_read(eqn: Eqn) -> Callable[..., Steps]:
+def semaphore_read(eqn: Eqn) -> Callable[..., Coroutine]:
     """The count as it is now."""
     stack = eqn.params["transforms"]
 
-    def steps(thread: Thread, semaphore: Semaphores, *indices: Any) -> Steps:
+    def steps(thread: Thread, semaphore: Semaphores, *indices: Any) -> Coroutine:
         counter = semaphore.counter(stack, indices)
         yield Point("read", counter)
         thread.eqn = eqn

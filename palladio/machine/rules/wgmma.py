@@ -10,7 +10,7 @@ import numpy as np
 from palladio.ir.core import Eqn
 from palladio.machine.check.resource_limits import at_launch
 from palladio.machine.run.buffers import Accumulator, Counter
-from palladio.machine.run.coroutines import RULES, Steps
+from palladio.machine.run.coroutines import RULES, Coroutine
 from palladio.machine.run.threads import AsyncOp, Thread, Wait
 from palladio.ops.references import access
 from palladio.ops.threads import wgmma as ops
@@ -98,14 +98,14 @@ def accumulator_store(eqn: Eqn) -> Callable[..., Any]:
 
 
 @RULES.in_steps("set_max_registers")
-def set_max_registers(eqn: Eqn) -> Callable[..., Steps]:
+def set_max_registers(eqn: Eqn) -> Callable[..., Coroutine]:
     """Give registers back to the pool of the block, or wait until the pool has what is asked for.
 
     No point at which others go first: what a block's warpgroups hold in the end does not depend on the order.
     """
     count = eqn.params["count"]
 
-    def steps(thread: Thread) -> Steps:
+    def steps(thread: Thread) -> Coroutine:
         block = thread.block
         held = thread.registers or at_launch(len(block.threads))
         thread.eqn, thread.asked = eqn, count

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from palladio.base.errors import PalladioIndexError
-from palladio.machine.check.atomic_order import Told
+from palladio.machine.check.atomic_order import AtomicClocks
 from palladio.ops.references import access
 from palladio.types.attributes import Arrivals, Named
 from palladio.types.transforms import Index, Operand, Peer, Slice, Transform
@@ -59,7 +59,7 @@ class Buffer(Store):
         super().__init__(type, name, home)
         self.array = array
         self.shadow: Any = None
-        self.told: Told | None = None
+        self.told: AtomicClocks | None = None
 
 
 class Accumulator(Store):
@@ -72,7 +72,7 @@ class Accumulator(Store):
         self.issued: Any = None
 
 
-class Slot:
+class BarrierSlot:
     """One barrier: arrivals of the phase under way, and completed phases.
 
     Fields:
@@ -108,9 +108,9 @@ class Barrier(Store):
     def __init__(self, type: RefType, name: str, home: Any, needed: int) -> None:
         super().__init__(type, name, home)
         named = type.attribute(Named) is not None
-        self.slots = [Slot(label, needed, home, named) for label in labels(name, type.shape)]
+        self.slots = [BarrierSlot(label, needed, home, named) for label in labels(name, type.shape)]
 
-    def slot(self, stack: Stack, indices: Sequence[Any]) -> Slot:
+    def slot(self, stack: Stack, indices: Sequence[Any]) -> BarrierSlot:
         """The one barrier that a stack of transforms reaches."""
         store, rest = self.reached(stack, indices)
         return store.slots[picked(store.type.shape, rest, indices)]  # type: ignore[no-any-return]

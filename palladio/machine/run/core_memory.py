@@ -29,7 +29,7 @@ from palladio.types.types import (
 OF_CORES = frozenset({ACC, BARRIER, DMA_SEMAPHORE, REGS, SCALAR, SEMAPHORE, SMEM, VMEM})
 """The spaces that every core has for itself."""
 
-Place = tuple[int, ...]
+Coordinates = tuple[int, ...]
 
 
 def kinds_of(space: MemorySpace) -> frozenset[str]:
@@ -55,12 +55,12 @@ def split(shape: Sequence[int], axes: Sequence[MeshAxis], index: Mapping[str, in
     return (slice(number * extent, (number + 1) * extent),)
 
 
-class Site:
+class CoreSite:
     """Where a store is: an index along some axes of the meshes. Its memory lasts as long as the launch."""
 
     ended = False
 
-    def __init__(self, axes: Sequence[str], place: Place, cluster: Any) -> None:
+    def __init__(self, axes: Sequence[str], place: Coordinates, cluster: Any) -> None:
         self.axes = tuple(axes)
         self.place = place
         self.cluster = cluster
@@ -72,16 +72,16 @@ class Site:
         """As reports call it."""
         return " ".join(f"{axis} {n}" for axis, n in zip(self.axes, self.place, strict=True)) or "the launch"
 
-    def peer(self, blocks: Mapping[str, int]) -> Place:
+    def peer(self, blocks: Mapping[str, int]) -> Coordinates:
         """The place that differs from this one along the named axes; axes that it does not have make no difference."""
         return tuple(blocks.get(axis, here) for axis, here in zip(self.axes, self.place, strict=True))
 
-    def neighbours(self, axes: Sequence[str]) -> list[Place]:
+    def neighbours(self, axes: Sequence[str]) -> list[Coordinates]:
         """None: barriers of cores count the arrivals at one of them."""
         return []
 
 
-class Spread:
+class PerCore:
     """The stores of one buffer, by place along some axes.
 
     Args:
@@ -90,11 +90,11 @@ class Spread:
         cluster: the cores that it belongs to, if to one mesh.
     """
 
-    def __init__(self, axes: Mapping[str, int], make: Callable[[Site], Any], cluster: Any = None) -> None:
+    def __init__(self, axes: Mapping[str, int], make: Callable[[CoreSite], Any], cluster: Any = None) -> None:
         self.axes = tuple(axes)
-        self.stores: dict[Place, Any] = {}
+        self.stores: dict[Coordinates, Any] = {}
         for place in itertools.product(*map(range, axes.values())):
-            store = make(Site(self.axes, place, cluster))
+            store = make(CoreSite(self.axes, place, cluster))
             store.siblings = self.stores
             self.stores[place] = store
 
@@ -103,7 +103,7 @@ class Spread:
         return self.stores[tuple(int(index.get(axis, 0)) for axis in self.axes)]
 
 
-def part(array: np.ndarray[Any, Any], shape: Sequence[int], axes: Sequence[MeshAxis], site: Site) -> Any:
+def part(array: np.ndarray[Any, Any], shape: Sequence[int], axes: Sequence[MeshAxis], site: CoreSite) -> Any:
     """What the programs of a site's device see of an array: a part of it, or all of it."""
     if array.shape == tuple(shape):
         return array

@@ -22,7 +22,7 @@ from palladio.types.types import RefType
 NOW = "{0}(thread, {1})"
 STEPS = "yield from {0}(thread, {1})"
 
-Steps = Generator[Any, None, Sequence[Any]]
+Coroutine = Generator[Any, None, Sequence[Any]]
 Rule = Callable[[Eqn], Callable[..., Any]]
 """Makes the function of (thread, *inputs) that carries out one equation."""
 
@@ -67,7 +67,7 @@ def is_pure(program: Program) -> bool:
     )
 
 
-def run_program(thread: Any, program: Program, values: Sequence[Any]) -> Steps:
+def run_program(thread: Any, program: Program, values: Sequence[Any]) -> Coroutine:
     """Run a program in steps and return its outputs."""
     if thread.machine.timer is not None:
         run = program.__dict__.get(_KEPT_TIMED)
@@ -88,7 +88,7 @@ def run_program(thread: Any, program: Program, values: Sequence[Any]) -> Steps:
         raise
 
 
-def drive(thread: Any, steps: Generator[Run, Sequence[Any], Sequence[Any]]) -> Steps:
+def drive(thread: Any, steps: Generator[Run, Sequence[Any], Sequence[Any]]) -> Coroutine:
     """Run a control-flow operation's generator, stepping through each program that it asks for."""
     try:
         request = next(steps)
@@ -118,7 +118,7 @@ def _timed_line(eqn: Eqn) -> tuple[str, Callable[..., Any]]:
         if eqn.op.control or eqn.op.name == "launch":
             return form, function
 
-        def steps(thread: Any, *values: Any) -> Steps:
+        def steps(thread: Any, *values: Any) -> Coroutine:
             found = yield from function(thread, *values)
             thread.machine.timer.charge(thread, eqn)
             return found
@@ -133,12 +133,12 @@ def _timed_line(eqn: Eqn) -> tuple[str, Callable[..., Any]]:
     return NOW, run
 
 
-def _control(eqn: Eqn) -> Callable[..., Steps]:
+def _control(eqn: Eqn) -> Callable[..., Coroutine]:
     op, params = eqn.op, eqn.params
     if op is repeat and not (is_pure(params["condition"]) and is_pure(params["body"])):
         return _repeat(eqn)
 
-    def steps(thread: Any, *values: Any) -> Steps:
+    def steps(thread: Any, *values: Any) -> Coroutine:
         return (yield from drive(thread, op.eval(*values, **params)))
 
     return steps
@@ -148,13 +148,13 @@ def _stores(eqn: Eqn) -> bool:
     return any(kind in (EffectKind.WRITE, EffectKind.ACCUMULATE) for kind, _ in eqn.effects)
 
 
-def _repeat(eqn: Eqn) -> Callable[..., Steps]:
+def _repeat(eqn: Eqn) -> Callable[..., Coroutine]:
     """A while loop: it may wait for what another thread writes, so the others get their turn in every iteration."""
     condition, body = eqn.params["condition"], eqn.params["body"]
     constants = eqn.params["constants"]
     writes = any(inner.op.name not in ATOMIC and _stores(inner) for inner in walk(body))
 
-    def steps(thread: Any, *values: Any) -> Steps:
+    def steps(thread: Any, *values: Any) -> Coroutine:
         fixed, carry = values[:constants], values[constants:]
         turn = Point("work" if writes else "turn", thread)
         while (yield from run_program(thread, condition, (*fixed, *carry)))[0]:

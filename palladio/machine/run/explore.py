@@ -20,7 +20,7 @@ from fractions import Fraction
 from typing import Any
 
 from palladio.base.errors import PalladioError
-from palladio.machine.run.buffers import Counter, Slot
+from palladio.machine.run.buffers import BarrierSlot, Counter
 from palladio.machine.run.machine import Machine
 from palladio.machine.run.policies import Choice, Choices, able_to_go_on, packed, touched
 from palladio.machine.run.threads import AsyncOp, Point, Thread
@@ -29,7 +29,7 @@ STEPS = 50_000
 """A run of more steps than this is cut: its threads seem to go round for ever."""
 
 # Sets of the steps of a run are integers with a bit for each, since they are joined at every step.
-Steps = int
+StepSet = int
 
 
 class Cut(PalladioError):
@@ -44,26 +44,26 @@ class Event:
     """A step of a run.
 
     Fields:
-        process: who took it.
+        thread: the number of the thread or async op that took it.
         touches: what it touched.
         past: the steps that cannot come after it, itself too.
         arrived: for each barrier it touched, the arrivals of the phase until then.
     """
 
-    __slots__ = ("arrived", "past", "process", "touches")
+    __slots__ = ("arrived", "past", "thread", "touches")
 
-    def __init__(self, process: int, touches: Sequence[Point]) -> None:
-        self.process = process
+    def __init__(self, thread: int, touches: Sequence[Point]) -> None:
+        self.thread = thread
         self.touches = touches
-        self.past: Steps = 0
-        self.arrived = {point.thing: _arrived(point) for point in touches if isinstance(point.thing, Slot)}
+        self.past: StepSet = 0
+        self.arrived = {point.thing: _arrived(point) for point in touches if isinstance(point.thing, BarrierSlot)}
 
 
 def _arrived(point: Point) -> Fraction:
     return point.thing.arrived + Fraction(sum(point.thing.parts.values()), point.amount)
 
 
-def levels(events: Iterable[Event], slot: Slot, arrived: Fraction) -> set[tuple[int, int]]:
+def levels(events: Iterable[Event], slot: BarrierSlot, arrived: Fraction) -> set[tuple[int, int]]:
     """How many phases of a barrier are complete when each of some steps looks at it, if they come in this order."""
     found, phase = set(), 0
     for event in events:
@@ -94,16 +94,16 @@ class SlotHistory:
         looked: those who have seen the last completion, or not yet the next.
     """
 
-    def __init__(self, slot: Slot) -> None:
+    def __init__(self, slot: BarrierSlot) -> None:
         self.slot = slot
         self.completed = slot.completed
-        self.behind: Steps = 0
-        self.ahead: Steps = 0
+        self.behind: StepSet = 0
+        self.ahead: StepSet = 0
         self.last: list[int] = []
         self.arrived: list[int] = []
         self.looked: list[int] = []
 
-    def arrives(self, run: History, step: int, before: Steps, completes: bool) -> tuple[list[int], Steps]:
+    def arrives(self, run: History, step: int, before: StepSet, completes: bool) -> tuple[list[int], StepSet]:
         """An arrival: the steps that it could have come before, and those that it comes behind."""
         found = self.last
         if completes:
@@ -125,7 +125,7 @@ class SlotHistory:
         arrived = (each for each in self.arrived if each >= since)
         return any(not any(run.events[look].past >> each & 1 for look in self.looked) for each in arrived)
 
-    def looks(self, step: int, early: bool) -> tuple[list[int], Steps]:
+    def looks(self, step: int, early: bool) -> tuple[list[int], StepSet]:
         """A wait that returns, or a test; `early` if it could have taken place before the last completion."""
         self.looked.append(step)
         return (self.last if early else []), self.behind
@@ -141,7 +141,7 @@ class CounterHistory:
     def __init__(self) -> None:
         self.steps: list[tuple[int, str, int, int]] = []
 
-    def touches(self, run: History, point: Point, before: Steps) -> tuple[list[int], Steps]:
+    def touches(self, run: History, point: Point, before: StepSet) -> tuple[list[int], StepSet]:
         """The steps that this one could have come before, and those that it comes behind."""
         found, behind = [], 0
         for place, (step, kind, _, count) in enumerate(self.steps):
@@ -188,12 +188,12 @@ class History:
         """The history of a barrier, a semaphore, or memory."""
         found = self.things.get(thing)
         if found is None:
-            kind = SlotHistory(thing) if isinstance(thing, Slot) else None
+            kind = SlotHistory(thing) if isinstance(thing, BarrierSlot) else None
             found = kind or (CounterHistory() if isinstance(thing, Counter) else OrderHistory())
             self.things[thing] = found
         return found
 
-    def add(self, event: Event, before: Steps, seen: dict[Any, int]) -> list[int]:
+    def add(self, event: Event, before: StepSet, seen: dict[Any, int]) -> list[int]:
         """Note the step that has just been taken; which earlier ones it could have come before.
 
         Args:
@@ -211,16 +211,16 @@ class History:
             event.past |= behind
         for history in ended:
             history.completes(self)
-        return self._latest(found, event.process, before)
+        return self._latest(found, event.thread, before)
 
-    def blocked(self, point: Point, process: int, before: Steps) -> tuple[list[int], Steps]:
+    def blocked(self, point: Point, thread: int, before: StepSet) -> tuple[list[int], StepSet]:
         """Of a thread that a semaphore keeps: the steps before which it could have gone on; all those that matter."""
         found, behind = self.of(point.thing).touches(self, point, before)
-        return self._latest(found, process, before), behind
+        return self._latest(found, thread, before), behind
 
     def _touches(
-        self, event: Event, place: int, before: Steps, seen: dict[Any, int], ended: list[SlotHistory]
-    ) -> tuple[list[int], Steps]:
+        self, event: Event, place: int, before: StepSet, seen: dict[Any, int], ended: list[SlotHistory]
+    ) -> tuple[list[int], StepSet]:
         number, point = len(self.events) - 1, event.touches[place]
         history = self.of(point.thing)
         if isinstance(history, CounterHistory):
@@ -240,14 +240,14 @@ class History:
             ended.append(history)
         return history.arrives(self, number, before, completes)
 
-    def _latest(self, found: Iterable[int], process: int, before: Steps) -> list[int]:
+    def _latest(self, found: Iterable[int], thread: int, before: StepSet) -> list[int]:
         """Those of other threads that the thread did not know of, without those that come before another of them."""
-        others = {step for step in found if not before >> step & 1 and self.events[step].process != process}
+        others = {step for step in found if not before >> step & 1 and self.events[step].thread != thread}
         return [a for a in others if not any(a != b and self.events[b].past >> a & 1 for b in others)]
 
 
-class Place:
-    """A state on the way of the run under way, and what is still to be tried there. Processes are numbers.
+class SearchState:
+    """A state on the way of the run under way, and what is still to be tried there. Threads and async ops are numbers.
 
     Fields:
         options: who can go on, in the order in which choices number them.
@@ -278,35 +278,35 @@ class Exploration:
         self.cut = 0
         self.complete = False
         self.endless = False
-        self.way: list[Place] = []
+        self.way: list[SearchState] = []
 
-    def __iter__(self) -> Iterator[Course]:
+    def __iter__(self) -> Iterator[Schedule]:
         while self.explored + self.cut < self.limit:
-            course = Course(self)
-            yield course
-            if course.cut:
+            schedule = Schedule(self)
+            yield schedule
+            if schedule.cut:
                 self.cut += 1
             else:
                 self.explored += 1
-            self.endless = self.endless or course.polled or course.endless or course.broken
-            if not self._turn():
+            self.endless = self.endless or schedule.polled or schedule.endless or schedule.broken
+            if not self._backtrack():
                 self.complete = not self.endless
                 return
 
-    def _turn(self) -> bool:
+    def _backtrack(self) -> bool:
         """Go back to the last place where something is left to try, and take it."""
         while self.way:
-            place = self.way[-1]
-            place.asleep[place.chosen] = len(self.way) - 1
-            left = [each for each in place.options if each in place.wanted and each not in place.asleep]
+            state = self.way[-1]
+            state.asleep[state.chosen] = len(self.way) - 1
+            left = [each for each in state.options if each in state.wanted and each not in state.asleep]
             if left:
-                place.chosen = left[0]
+                state.chosen = left[0]
                 return True
             self.way.pop()
         return False
 
 
-class Course(Choices):
+class Schedule(Choices):
     """One run of an exploration: repeats the way to the last place, takes the new turn, and goes on from there."""
 
     def __init__(self, exploration: Exploration) -> None:
@@ -319,15 +319,15 @@ class Course(Choices):
         self.endless = False
         self._event: Event | None = None
         self._seen: dict[Any, int] = {}
-        self._before: Steps = 0
+        self._before: StepSet = 0
         self._stepped: Choice | None = None
-        self._latest: Steps = 0
+        self._latest: StepSet = 0
         self._open = False
-        self._past: dict[int, Steps] = {}
-        self._base: Steps = 0
+        self._past: dict[int, StepSet] = {}
+        self._base: StepSet = 0
         self._by_number: dict[int, Choice] = {}
         self._waits: dict[Choice, Any] = {}
-        self._left: dict[Any, Steps] = {}
+        self._left: dict[Any, StepSet] = {}
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -373,10 +373,10 @@ class Course(Choices):
         depth = len(self.made)
         numbers = [self.numbers[each] for each in options]
         if depth < self.known:
-            place = self.way[depth]
-            if place.options != numbers:
+            state = self.way[depth]
+            if state.options != numbers:
                 raise Changed("other threads can go on than in the last run")
-            self.asleep = place.asleep
+            self.asleep = state.asleep
         else:
             awake = [each for each in numbers if each not in self.asleep]
             self.endless = depth >= STEPS
@@ -385,13 +385,13 @@ class Course(Choices):
                     self.ends(self.machine)
                 self.cut = True
                 raise Cut("this run is cut")
-            place = Place(numbers, dict(self.asleep), awake[0])
-            self.way.append(place)
-        chosen = self._by_number[place.chosen]
-        self._before = self._past[place.chosen]
-        self._event = Event(place.chosen, touched(chosen))
+            state = SearchState(numbers, dict(self.asleep), awake[0])
+            self.way.append(state)
+        chosen = self._by_number[state.chosen]
+        self._before = self._past[state.chosen]
+        self._event = Event(state.chosen, touched(chosen))
         self._seen = {point.thing: self._found(chosen, point) for point in self._event.touches}
-        return numbers.index(place.chosen)
+        return numbers.index(state.chosen)
 
     def ends(self, machine: Machine) -> None:
         """Threads that cannot go on might have, before another took what they wait for."""
@@ -431,23 +431,23 @@ class Course(Choices):
     def _note_event(self, event: Event) -> None:
         number = len(self.history.events)
         races = self.history.add(event, self._before, self._seen)
-        self._past[event.process] = event.past
+        self._past[event.thread] = event.past
         for point in event.touches:
             if point.kind == "meet":
                 self._left[point.thing] = self._left.get(point.thing, 0) | event.past
         if number >= self.known - 1:
             for step in races:
                 self._want(step, self.history.events)
-        place = self.way[number]
+        state = self.way[number]
         self.asleep = {
             each: since
-            for each, since in place.asleep.items()
-            if each != event.process and not self._sees(self._by_number[each], event, since)
+            for each, since in state.asleep.items()
+            if each != event.thread and not self._sees(self._by_number[each], event, since)
         }
 
     def _resumes(self, thread: Thread, thing: Any) -> None:
         """A thread goes on behind what it waited for."""
-        behind = self.history.of(thing).behind if isinstance(thing, Slot) else self._left.get(thing, 0)
+        behind = self.history.of(thing).behind if isinstance(thing, BarrierSlot) else self._left.get(thing, 0)
         self._past[self.numbers[thread]] |= behind
 
     def _sees(self, choice: Choice, event: Event, since: int) -> bool:
@@ -472,7 +472,7 @@ class Course(Choices):
 
     def _want(self, step: int, events: Sequence[Event]) -> None:
         """At the place before a step, what leads to the last step of a run before that one is to be tried too."""
-        place = self.way[step]
+        state = self.way[step]
         rest = [
             (number, event)
             for number, event in enumerate(events[step + 1 :], step + 1)
@@ -480,17 +480,17 @@ class Course(Choices):
         ]
         begin: list[int] = []
         others: set[int] = set()
-        passed: Steps = 0
+        passed: StepSet = 0
         for number, event in rest:
-            if event.process not in others:
-                others.add(event.process)
+            if event.thread not in others:
+                others.add(event.thread)
                 if not event.past & passed and self._can_begin(event, [each for _, each in rest], events[step:]):
-                    begin.append(event.process)
+                    begin.append(event.thread)
             passed |= 1 << number
-        if any(each in place.wanted or each in place.asleep for each in begin):
+        if any(each in state.wanted or each in state.asleep for each in begin):
             return
-        able = [each for each in reversed(begin) if each in place.options]
-        place.wanted.update(able[:1] or place.options)
+        able = [each for each in reversed(begin) if each in state.options]
+        state.wanted.update(able[:1] or state.options)
 
     @staticmethod
     def _can_begin(event: Event, rest: Sequence[Event], since: Sequence[Event]) -> bool:
@@ -506,4 +506,4 @@ class Course(Choices):
         return True
 
 
-__all__ = ["STEPS", "Changed", "Course", "Cut", "Exploration"]
+__all__ = ["STEPS", "Changed", "Cut", "Exploration", "Schedule"]

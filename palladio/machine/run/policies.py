@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from palladio.machine.run.buffers import Buffer, Counter, Slot
+from palladio.machine.run.buffers import BarrierSlot, Buffer, Counter
 from palladio.machine.run.points import SPINS, Point
 from palladio.machine.run.threads import AsyncOp, Running, Thread
 
@@ -291,7 +291,7 @@ def _polled(choice: Choice) -> Any:
     thing = choice.point.thing
     if choice.point.kind == "atomic":  # one that changes nothing is a look too
         return (thing, thing.array.tobytes()) if isinstance(thing, Buffer) and thing.array.nbytes <= _FLAGS else None
-    if isinstance(thing, Slot):
+    if isinstance(thing, BarrierSlot):
         found = thing.completed
         return (thing, found) if found <= choice.observed.get(thing, 0) else None
     return thing, thing.count

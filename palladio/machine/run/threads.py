@@ -13,7 +13,7 @@ from palladio.machine.run.clocks import Component, ComponentTable
 from palladio.machine.run.points import Point
 from palladio.ops.threads.launch import MeshAxis
 
-Place = tuple[int, ...]
+Coordinates = tuple[int, ...]
 
 
 class Running(Protocol):
@@ -82,7 +82,9 @@ class Cluster:
     `place` is its index in the grid; `title` names its program, where a launch has several.
     """
 
-    def __init__(self, group: Group, number: int, place: Place, axes: Sequence[MeshAxis], sizes: Place) -> None:
+    def __init__(
+        self, group: Group, number: int, place: Coordinates, axes: Sequence[MeshAxis], sizes: Coordinates
+    ) -> None:
         self.group = group
         self.place = place
         self.axes = tuple(axis.name for axis in axes)
@@ -90,7 +92,7 @@ class Cluster:
         self.components = ComponentTable(number)
         self.blocks = {each: Block(self, each) for each in itertools.product(*map(range, sizes))}
         self.running = 0
-        self.shared: dict[Any, dict[Place, Any]] = {}
+        self.shared: dict[Any, dict[Coordinates, Any]] = {}
         self.left: dict[Any, int] = {}
         self.copies: dict[Any, Any] = {}
         self.cores = False
@@ -105,7 +107,7 @@ class Block:
         registers: those that its warpgroups have given back, a semaphore.
     """
 
-    def __init__(self, cluster: Cluster, place: Place) -> None:
+    def __init__(self, cluster: Cluster, place: Coordinates) -> None:
         self.cluster = cluster
         self.place = place
         self.threads: list[Thread] = []
@@ -130,12 +132,12 @@ class Block:
         title = f"{self.cluster.title} " if self.cluster.title else ""
         return f"{title}block ({', '.join(map(str, where))})" if where else f"{title}block 0"
 
-    def peer(self, blocks: Mapping[str, int]) -> Place:
+    def peer(self, blocks: Mapping[str, int]) -> Coordinates:
         """The place of the block that differs from this one along the named axes."""
         at = [blocks.get(axis, here) for axis, here in zip(self.cluster.axes, self.place, strict=True)]
         return tuple(at)
 
-    def neighbours(self, axes: Sequence[str]) -> list[Place]:
+    def neighbours(self, axes: Sequence[str]) -> list[Coordinates]:
         """The places of the other blocks that differ along exactly one of these axes."""
         found = []
         for number, (axis, size) in enumerate(zip(self.cluster.axes, self.cluster.sizes, strict=True)):
@@ -144,7 +146,7 @@ class Block:
                 found += [place for place in line if place != self.place]
         return found
 
-    def along(self, axes: Sequence[str]) -> list[Place]:
+    def along(self, axes: Sequence[str]) -> list[Coordinates]:
         """The places of all blocks that differ at most along these axes, this one among them."""
         free = [
             range(size) if axis in axes else (at,)

@@ -71,7 +71,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class Viewport:
     """What is drawn of a timeline: its lanes with their rows of bars, up to `end` nanoseconds."""
 
     lanes: dict[Lane, list[list[Bar]]]
@@ -86,7 +86,7 @@ def picture(timeline: TimelineData) -> str:
     return "\n".join(_Sheet(timeline, view).lines()) + "\n"
 
 
-def _choose(timeline: TimelineData) -> View:
+def _choose(timeline: TimelineData) -> Viewport:
     """As many whole blocks, and as much time from the start, as a picture of bounded size holds."""
     for limit in LANES:
         lanes = whole_blocks(timeline.lanes, limit)
@@ -105,7 +105,7 @@ def _choose(timeline: TimelineData) -> View:
     if len(edges) > MAX_EDGES:
         drawn.append(f"{MAX_EDGES} of {len(edges)} arrows")
     note = f"drawn: {', '.join(drawn)}; a Perfetto trace has all" if drawn else ""
-    return View(shown, tuple(edges[:MAX_EDGES]), end, note)
+    return Viewport(shown, tuple(edges[:MAX_EDGES]), end, note)
 
 
 def _cut(rows: dict[Lane, list[list[Span]]], end: float) -> tuple[dict[Lane, list[list[Bar]]], float]:
@@ -146,7 +146,7 @@ def _merge(row: Sequence[Span], end: float) -> list[Bar]:
 class _Sheet:
     """Where things lie on the page, and the lines that draw them."""
 
-    def __init__(self, timeline: TimelineData, view: View) -> None:
+    def __init__(self, timeline: TimelineData, view: Viewport) -> None:
         self.timeline = timeline
         self.view = view
         labels = [_length(_label(lane), 11) + 32 for lane in view.lanes]
