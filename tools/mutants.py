@@ -180,7 +180,7 @@ class _Notes(Timer):
         super().charge(thread, eqn)
 
 
-_PREDICATED = ("barrier_arrive", "copy_gmem_to_smem", "copy_smem_to_gmem")
+_PREDICATED = ("barrier_arrive", "copy_smem_to_gmem")
 
 
 @dataclass

@@ -137,8 +137,27 @@ def only_where_the_predicate_is_true(rng: np.random.Generator, dtype: np.dtype) 
         plgpu.barrier_wait(done)
 
     return Launched(
-        kernel, [x], [wide(x)[::-1]], [dtype], {**threads(2), "scratch_types": [plgpu.SMEM((2, 8), dtype), FULL, FULL]}
+        kernel,
+        [x],
+        [wide(x)[::-1]],
+        [dtype],
+        {**threads(2), "scratch_types": [plgpu.SMEM((2, 8), dtype), plgpu.Barrier(num_arrivals=2), FULL]},
     )
+
+
+@row("concurrent", COPIED)
+def a_copy_without_bytes_arrives(rng: np.random.Generator, dtype: np.dtype) -> Case:
+    x = draw(rng, dtype, (2, 4, 8))
+
+    def kernel(x_ref: Any, o_ref: Any, tile: Any, full: Any) -> None:
+        block = pl.axis_index("c")
+        for part in range(2):
+            plgpu.copy_gmem_to_smem(x_ref.at[part], tile, full, collective_axes="c", predicate=block < 2 - 2 * part)
+            plgpu.barrier_wait(full)
+        o_ref[block] = tile[...]
+
+    options = {"cluster": (2,), "cluster_names": ("c",), "scratch_types": [plgpu.SMEM((4, 8), dtype), FULL]}
+    return Launched(kernel, [x], [np.stack([wide(x)[0]] * 2)], [dtype], options, 0)
 
 
 @row("concurrent", COPIED)
@@ -495,8 +514,9 @@ def on_tiles(
             plgpu.barrier_wait(full)
             body(a_tile, b_tile, o_ref, *scratch)
 
-        tiles = [plgpu.SMEM((M, K), jnp.float16), plgpu.SMEM((K, n), jnp.float16), plgpu.Barrier(num_arrivals=2)]
         count = options.get("count", 1)
+        arrivals = plgpu.Barrier(num_arrivals=2 * count)
+        tiles = [plgpu.SMEM((M, K), jnp.float16), plgpu.SMEM((K, n), jnp.float16), arrivals]
         given = {**threads(count), "scratch_types": [*tiles, *options.get("scratch", ())]}
         return Launched(kernel, [a, b], [expected(wide(a), wide(b))], [dtype], given)
 

@@ -245,14 +245,16 @@ def _load(
 ) -> Sequence[LazyArray]:
     e = scope.e
     outside = _outside(fill)
-    with e.when(condition_of(predicate)):
+    condition = condition_of(predicate)
+    slot = slot_of(scope, barrier, transforms[2], indices)
+    if collective:
         taken = reached(scope, source, transforms[0], indices)
-        slot = slot_of(scope, barrier, transforms[2], indices)
-        if collective:
-            _share(scope, taken, target, (barrier, slot), indices, transforms[1], collective, outside)
-        else:
-            _copy(scope, taken, reached(scope, target, transforms[1], indices), indices, outside)
-            arrive(e, slot, barrier.units, barrier.needed)
+        _share(scope, taken, target, (barrier, slot), indices, transforms[1], collective, outside, condition)
+        return ()
+    with e.when(condition):
+        taken = reached(scope, source, transforms[0], indices)
+        _copy(scope, taken, reached(scope, target, transforms[1], indices), indices, outside)
+    arrive(e, slot, barrier.units, barrier.needed)
     return ()
 
 
@@ -265,6 +267,7 @@ def _share(
     stack: Transforms,
     axes: Sequence[str],
     outside: Outside | None,
+    condition: V | None,
 ) -> None:
     """A block's part of a copy that blocks share, into the memory of all of them: rows of the first axis that the parts
     divide. Where they divide none, two parts may have rows in common.
@@ -285,9 +288,10 @@ def _share(
         start = e.binary("udiv", e.index(e.mul(number, shape[axis])), V(str(parts), "i64"))
     part = axis, start, size
     site, slot = barrier
-    for distance in _everywhere(e, target, axes):
-        there = moved(target.buffer, e, distance)
-        _copy_share(scope, source, (there, stack), indices, part, outside)
+    with e.when(condition):
+        for distance in _everywhere(e, target, axes):
+            there = moved(target.buffer, e, distance)
+            _copy_share(scope, source, (there, stack), indices, part, outside)
     for distance in _everywhere(e, site, axes):
         arrive(e, apart(e, slot, distance), site.units // parts, site.needed)
 

@@ -453,7 +453,7 @@ class Checker:
                 self._check_bounds(thread, async_op.eqn, *source, indices, None)
             access = self._notes(thread, async_op, first.component, False, issue)
             self.touch(thread, *source, indices, access, thread.asynchronous)
-        for (store, stack), slot in zip(targets, slots, strict=True):
+        for (store, stack), slot in zip(targets, slots):
             if slot.home is not store.home:
                 self._signals_elsewhere(thread, async_op.eqn, store, slot)
             clocks = self.slot_clocks(slot)

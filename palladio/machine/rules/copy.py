@@ -46,8 +46,6 @@ def copy_gmem_to_smem(eqn: Eqn) -> Callable[..., Coroutine]:
     def steps(
         thread: Thread, source: Buffer, target: Buffer, barrier: Barrier, predicate: Any, *indices: Any
     ) -> Coroutine:
-        if not predicate:
-            return ()
         source, taken = source.reached(stacks[0], indices)
         places = thread.block.along(axes) if axes else [thread.block.place]
         share = _share(shape, len(places), places.index(thread.block.place)) if axes else ()
@@ -62,9 +60,10 @@ def copy_gmem_to_smem(eqn: Eqn) -> Callable[..., Coroutine]:
         thread.eqn = eqn
 
         def carry_out() -> None:
-            value = np.array(access.read(source.array, (*taken, *share), indices, outside))
+            value = np.array(access.read(source.array, (*taken, *share), indices, outside)) if predicate else None
             for (store, stack), slot in zip(targets, slots, strict=True):
-                access.write(store.array, stack, indices, value)
+                if value is not None:
+                    access.write(store.array, stack, indices, value)
                 _land(async_op, slot, len(places))
 
         touches = [Point("arrive", slot, len(places)) for slot in slots]
@@ -73,7 +72,8 @@ def copy_gmem_to_smem(eqn: Eqn) -> Callable[..., Coroutine]:
             parts = (source, taken), (target, stacks[1])
             thread.checker.shared_copy(thread, eqn, places, parts, slots[places.index(thread.block.place)], indices)
         if thread.checker is not None:
-            thread.checker.copy_issued(thread, async_op, (source, (*taken, *share)), targets, slots, indices)
+            read, written = ((source, (*taken, *share)), targets) if predicate else (None, [])
+            thread.checker.copy_issued(thread, async_op, read, written, slots, indices)
         thread.machine.issue(async_op)
         return ()
 

@@ -141,9 +141,10 @@ def _load_eval(
 
 copy_gmem_to_smem = Op(
     "copy_gmem_to_smem",
-    "Starts target = source and returns; when the bytes have landed, `barrier` gets one arrival. Nothing happens where "
-    "`predicate: bool[]` is false. What lies outside the source is filled as `fill` says. With `collective` cluster "
-    "axes the blocks along them share the copy: each loads a part, and all get the whole.",
+    "Starts target = source and returns; when the bytes have landed, `barrier` gets one arrival. Where "
+    "`predicate: bool[]` is false, the arrival comes without any bytes. What lies outside the source is filled as "
+    "`fill` says. With `collective` cluster axes the blocks along them share the copy: each loads a part, and all get "
+    "the whole.",
     _load_type,
     _load_eval,
     effects=(read(0), write(1), SYNC),

@@ -56,7 +56,7 @@ def copy_gmem_to_smem(
         collective_axes: cluster axes along which the blocks share the copy: every block calls it, each loads a part,
             and all get the whole; the barrier of each gets one arrival.
         oob_mode: what lies outside the source reads as, zeros by default.
-        predicate: a scalar bool; where it is false nothing is copied and nothing arrives.
+        predicate: a scalar bool; where it is false nothing is copied, and the barrier gets its arrival all the same.
 
     Raises:
         PalladioTypeError: what is no reference, or of another dtype; no barrier.
