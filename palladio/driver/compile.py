@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from palladio.driver.capture import note
-from palladio.driver.executors import CPU, REFERENCE, SIMULATOR, Executor, Runner
+from palladio.driver.executors import CPU, HOPPER_TWIN, REFERENCE, SIMULATOR, Executor, Runner
 from palladio.ir.core import Program
 from palladio.ir.verify import verify
 from palladio.passes.common_subexpressions import merge_common_subexpressions
@@ -16,6 +16,7 @@ PIPELINES: dict[str, tuple[Pass, ...]] = {
     REFERENCE.name: (),
     SIMULATOR.name: (),
     CPU.name: (simplify, merge_common_subexpressions, remove_dead_code),
+    HOPPER_TWIN.name: (simplify, merge_common_subexpressions, remove_dead_code),
 }
 
 

@@ -105,7 +105,20 @@ def _load_cpu(program: Program) -> Runner:
 
 CPU = Executor("cpu", "Kernels compiled for the host's processor through LLVM.", _load_cpu)
 
-EXECUTORS: dict[str, Executor] = {executor.name: executor for executor in (REFERENCE, SIMULATOR, CPU)}
+
+def _load_hopper_twin(program: Program) -> Runner:
+    from palladio.hopper.twin.executor import load_on_twin  # with what writes CUDA, which few processes need
+
+    return load_on_twin(program)
+
+
+HOPPER_TWIN = Executor(
+    "hopper-twin",
+    "Kernels as CUDA for Hopper, run on a model of its instructions that needs no GPU: slow, for tests.",
+    _load_hopper_twin,
+)
+
+EXECUTORS: dict[str, Executor] = {executor.name: executor for executor in (REFERENCE, SIMULATOR, CPU, HOPPER_TWIN)}
 DEFAULT = CPU
 
 _forced: Executor | None = None

@@ -36,4 +36,80 @@ class Entry:
 
 CPU = Entry("cpu", refusal=NotCompiledWarning)
 
-EXECUTORS = (Entry("reference"), Entry("simulator"), CPU)
+HOPPER_TWIN = Entry(
+    "hopper-twin",
+    dtypes=(dtypes.FLOAT32,),  # each row is compiled by a compiler for C++: one dtype in this suite
+    refused={
+        **dict.fromkeys(
+            (
+                "tensor_cores.bf16",
+                "tensor_cores.f16",
+                "tensor_cores.f32",
+                "tensor_cores.e4m3fn",
+                "tensor_cores.e5m2",
+                "tensor_cores.e4m3fn_by_e5m2",
+                "tensor_cores.left_in_registers",
+                "tensor_cores.transposed",
+            ),
+            "an array of layout WGMMA has a multiple of 64 rows and one of 8 columns",
+        ),
+        **dict.fromkeys(
+            (
+                "tensor_cores.parts_of_an_accumulator",
+                "tensor_cores.an_accumulator_in_run_state",
+                "tensor_cores.an_accumulator_in_a_loop",
+                "tensor_cores.an_accumulator_of_each_thread",
+                "tensor_cores.set_then_added_to",
+            ),
+            "an accumulator has a multiple of 64 rows and one of 8 columns",
+        ),
+        **dict.fromkeys(
+            ("shape.take", "shape.take_along_axis", "memory.load_rows", "memory.accumulate"),
+            "an array of indices into a reference is not compiled for Hopper yet",
+        ),
+        **dict.fromkeys(
+            ("atomic.add", "atomic.max", "atomic.min", "atomic.xchg"),
+            "atomic is not compiled for Hopper: no rule has been written yet",
+        ),
+        **dict.fromkeys(
+            ("cast.to_float8_e4m3fn", "cast.to_float8_e5m2"),
+            "elements of 8-bit floats outside of the tensor cores are not compiled for Hopper yet",
+        ),
+        **dict.fromkeys(
+            ("memory.load_reshaped", "memory.store_reshaped"),
+            "a reference reshaped so that its axes are joined is not compiled for Hopper yet",
+        ),
+        **dict.fromkeys(
+            ("concurrent.read_from_another_block", "concurrent.a_scope_that_the_blocks_of_a_cluster_enter_again"),
+            "the shared memory of another block is not compiled for Hopper yet",
+        ),
+        **dict.fromkeys(
+            ("concurrent.from_memory_to_a_core_and_back", "concurrent.from_core_to_core"),
+            "a mesh of cores is not compiled for Hopper",
+        ),
+        **dict.fromkeys(
+            ("concurrent.a_grid_known_at_the_call", "concurrent.a_cluster_known_at_the_call"),
+            "a launch whose size is known only at the call is not compiled for Hopper yet",
+        ),
+        **dict.fromkeys(
+            ("concurrent.the_warps_of_a_thread", "concurrent.warps_that_wait_for_each_other"),
+            "launch is not compiled for Hopper: no rule has been written yet",
+        ),
+        "math.erf_inv": "erf_inv is not compiled for Hopper: no rule has been written yet",
+        "math.nextafter": "nextafter is not compiled for Hopper: no rule has been written yet",
+        "shape.updates_of_a_value": "a part of an array combined with a value is not compiled for Hopper yet",
+        "memory.bits_of_a_reference": "a buffer whose bits are seen as another dtype is not compiled for Hopper yet",
+        "debug.checks_and_prints": "debug_check is not compiled for Hopper: no rule has been written yet",
+        "grid.bounded_slices": "blocks of BoundedSlice are not compiled for Hopper yet",
+        "grid.indirect_rows_by_prefetched_scalars": "blocks of Indirect are not compiled for Hopper yet",
+        "grid.a_dynamic_grid": "a grid whose size is known only at the call is not compiled for Hopper yet",
+        "grid.a_kernel_call_inside_a_kernel": "grid_call is not compiled for Hopper: no rule has been written yet",
+        "concurrent.stores_that_add": "a copy that adds to its target is not compiled for Hopper yet",
+        "concurrent.shared_by_the_blocks_of_a_cluster": "blocks of a cluster that share a copy",
+        "concurrent.stored_into_another_block": "async_store_smem is not compiled for Hopper",
+        "concurrent.tested_until_it_has_come": "barrier_test is not compiled for Hopper: a barrier that is only asked",
+        "concurrent.semaphores_between_blocks": "semaphore allocated in a kernel is not compiled for Hopper",
+    },
+)
+
+EXECUTORS = (Entry("reference"), Entry("simulator"), CPU, HOPPER_TWIN)

@@ -41,14 +41,17 @@ def test_those_that_choose_alike_share_a_program() -> None:
 
 def test_a_choice_that_is_known_is_gone() -> None:
     first, _ = found(CHOICE, 3)
-    assert shown(first) == dedent(
-        """
+    assert (
+        shown(first)
+        == dedent(
+            """
         program f(group:i32[], out:ref<gmem, i32[8]>) {
           store out[group], 1:i32
           return
         }
         """
-    ).strip()
+        ).strip()
+    )
 
 
 def test_the_number_of_a_thread_alone_is_a_constant() -> None:

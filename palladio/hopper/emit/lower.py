@@ -13,12 +13,14 @@ from collections.abc import Sequence
 
 from palladio.hopper.emit.plan import WARPGROUP_THREADS, Plan, registers_fit
 from palladio.hopper.emit.roles import Role, roles
+from palladio.hopper.emit.scalars import Refused, Scalar, memory_type
 from palladio.hopper.emit.scope import Kernel, Scope, global_reference
 from palladio.hopper.emit.uses import uses
-from palladio.hopper.emit.values import Entry, Refused, Scalar, memory_type
+from palladio.hopper.emit.values import Entry
 from palladio.hopper.layouts.infer import Layouts
 from palladio.hopper.lowered import HEADER, Array, Lowered, MapParameter, Registers
 from palladio.hopper.rules import REFUSED, RULES
+from palladio.hopper.rules.control import allocated
 from palladio.hopper.rules.exchange import through_shared
 from palladio.ir.core import Program, Var, walk
 from palladio.ops.threads.launch import Launch, MeshShape
@@ -56,7 +58,7 @@ def lower_launch(launch: Launch, programs: Sequence[Program], operands: Sequence
     used = uses(role.program for role in found)
     blocks = {axis.name or str(n): axis.size or 1 for n, axis in enumerate(mesh.axes) if axis.kind == "cluster"}
     kernel = Kernel(mesh, Plan(warpgroups, blocks), used)
-    kernel.arrays = [*_arrays("operand", operands), *_arrays("output", launch.output_types)]
+    kernel.arrays = [*arrays_of("operand", operands), *arrays_of("output", launch.output_types)]
     parts = [_role(kernel, launch, role) for role in found]
     kernel.plan.check()
     counts = [(role.threads, scope.registers[0]) for role, scope in zip(found, parts, strict=True) if scope.registers]
@@ -66,7 +68,7 @@ def lower_launch(launch: Launch, programs: Sequence[Program], operands: Sequence
     cluster = math.prod(blocks.values())
     return Lowered(
         name=name,
-        text=_text(name, kernel, launch, found, parts, warpgroups, cluster),
+        text=kernel_text(name, kernel, found, parts, warpgroups, cluster),
         products=tuple(sorted(kernel.products)),
         parameters=kernel.parameters(),
         arrays=tuple(kernel.arrays),
@@ -79,7 +81,8 @@ def lower_launch(launch: Launch, programs: Sequence[Program], operands: Sequence
     )
 
 
-def _arrays(role: str, types: Sequence[Type]) -> list[Array]:
+def arrays_of(role: str, types: Sequence[Type]) -> list[Array]:
+    """The arrays of a launch."""
     return [Array(role, n, type.shape, type.dtype) for n, type in enumerate(types)]
 
 
@@ -109,7 +112,7 @@ def _role(kernel: Kernel, launch: Launch, role: Role) -> Scope:
     for number, var in enumerate(arrays):
         scope.env[var] = _argument(kernel, var, number)
     for var in role.program.inputs[axes + len(kernel.arrays) :]:
-        scope.env[var] = scope.place(var)
+        scope.env[var] = allocated(scope, var)
     scope.run(role.program)
     scope.w.flush()
     return scope
@@ -163,9 +166,10 @@ def _needs_one_warp(program: Program) -> bool:
 # The text.
 
 
-def _text(
-    name: str, kernel: Kernel, launch: Launch, found: Sequence[Role], parts: Sequence[Scope], groups: int, cluster: int
+def kernel_text(
+    name: str, kernel: Kernel, found: Sequence[Role], parts: Sequence[Scope], groups: int, cluster: int = 1
 ) -> str:
+    """The text of a kernel whose roles have been written."""
     parameters = ",\n    ".join(_parameter(kernel, each) for each in kernel.parameters())
     bounds = f"PAL_BOUNDS({groups * WARPGROUP_THREADS})" + (f" PAL_CLUSTER({cluster})" if cluster > 1 else "")
     lines = [
@@ -182,7 +186,7 @@ def _text(
         *_initialised(kernel, cluster),
     ]
     for number, (role, scope) in enumerate(zip(found, parts, strict=True)):
-        lines += _branch(role, scope, number == len(found) - 1, number == 0)
+        lines += _branch(role, scope, number == len(found) - 1, number == 0, groups)
     if cluster > 1:
         lines.append("  pal::sync_cluster();  // no block ends while others may still reach it")
     return "\n".join([*lines, "}", ""])
@@ -226,14 +230,14 @@ def _initialised(kernel: Kernel, cluster: int) -> list[str]:
     return [*lines, "    pal::fence_barrier_init();", "  }", sync]
 
 
-def _branch(role: Role, scope: Scope, last: bool, first: bool) -> list[str]:
+def _branch(role: Role, scope: Scope, last: bool, first: bool, groups: int) -> list[str]:
     """The branch of a role."""
     test = " || ".join(f"warpgroup == {group}" for group in role.threads)
     if role.threads == tuple(range(len(role.threads))) and len(role.threads) > 1:
         test = f"warpgroup < {len(role.threads)}"
     head = "{" if first and last else "else {" if last else f"if ({test}) {{" if first else f"else if ({test}) {{"
     lines = [f"  {head}" if first else f"  }} {head}"]
-    if scope.registers:
+    if scope.registers and _changes(scope, groups):
         count, action = scope.registers
         lines.append(f"    pal::registers_{action}<{count}>();")
     written = "\n".join(scope.w.lines)
@@ -243,6 +247,13 @@ def _branch(role: Role, scope: Scope, last: bool, first: bool) -> list[str]:
         body = ["    if (warp == 0) {", *(line if line.startswith("#") else f"  {line}" for line in body), "    }"]
     lines += body
     return [*lines, "  }"] if last else lines
+
+
+def _changes(scope: Scope, groups: int) -> bool:
+    """Whether a role sets its registers to another number than it begins with, in the direction that it says."""
+    begins = min(256, 65536 // (groups * WARPGROUP_THREADS) // 8 * 8)
+    count, action = scope.registers or (begins, "")
+    return count > begins if action == "increase" else count < begins
 
 
 def _indented(lines: Sequence[str]) -> list[str]:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from palladio.base.errors import PalladioValueError
 from palladio.base.locations import Location
+from palladio.hopper.emit.scalars import Refused
 from palladio.hopper.emit.uses import Use
-from palladio.hopper.emit.values import Refused
 from palladio.hopper.layouts.shared import GROUP, SharedLayout, swizzle_for
 from palladio.ir.core import Var
 from palladio.types.attributes import Arrivals, SwizzleTransform

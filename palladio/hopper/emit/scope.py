@@ -9,6 +9,7 @@ from typing import Any
 from palladio.base.errors import attach
 from palladio.hopper.emit.plan import WARPGROUP_THREADS, Plan
 from palladio.hopper.emit.roles import Role
+from palladio.hopper.emit.scalars import Refused, Scalar, register_type
 from palladio.hopper.emit.uses import Use, uses
 from palladio.hopper.emit.values import (
     EXCHANGE,
@@ -19,18 +20,15 @@ from palladio.hopper.emit.values import (
     Global,
     NamedBarriers,
     Reference,
-    Refused,
     Registers,
-    Scalar,
     Shared,
     Sites,
     Splat,
-    register_type,
 )
-from palladio.hopper.emit.views import View, view
+from palladio.hopper.emit.views import View, view, whole
 from palladio.hopper.emit.writer import Writer
 from palladio.hopper.layouts.infer import Layouts
-from palladio.hopper.layouts.registers import Layout, splat
+from palladio.hopper.layouts.registers import Layout
 from palladio.hopper.lowered import Array as ArrayRecord
 from palladio.hopper.lowered import ArrayParameter, MapParameter, MapSpec
 from palladio.hopper.wgmma import Wgmma
@@ -39,7 +37,10 @@ from palladio.ops.threads.launch import MeshShape
 from palladio.types.attributes import Arrivals, Named
 from palladio.types.dtypes import DType
 from palladio.types.transforms import Operand, Transform
-from palladio.types.types import BARRIER, SMEM, ArrayType
+from palladio.types.types import ANY, BARRIER, SCALAR, SMEM, VMEM, RefType
+
+BUFFERS = (SMEM, VMEM, SCALAR, ANY)
+"""The memories whose allocations lie in shared memory."""
 
 Rule = Callable[..., Sequence[Entry] | None]
 """A rule writes one equation: `(scope, eqn) -> what its outputs are`."""
@@ -236,7 +237,7 @@ class Scope:
         """What is allocated for a reference."""
         type = var.type
         copies = 1
-        if type.space is SMEM:
+        if type.space in BUFFERS:
             offset, layout = self.kernel.plan.buffer(var, self.kernel.use(var), copies)
             return Shared(f"smem + {offset}" if offset else "smem", layout, type, var, var.hint or "buffer")
         if type.space is BARRIER:
@@ -259,7 +260,7 @@ class Scope:
     def place_of_each(self, var: Var) -> Reference:
         """What is allocated for a reference of which each thread of the role has its own."""
         type, count = var.type, len(self.threads)
-        if type.space is SMEM:
+        if type.space in BUFFERS:
             offset, layout = self.kernel.plan.buffer(var, self.kernel.use(var), count)
             size = -(-layout.bytes // layout.alignment) * layout.alignment
             base = f"smem + {offset}" + (f" + {self.group_in_role} * {size}" if count > 1 else "")
@@ -268,14 +269,16 @@ class Scope:
             raise Refused("barriers that each of several warpgroups has for itself are not compiled for Hopper yet")
         return self.place(var)
 
-    def view(self, shape: tuple[int, ...], stack: Sequence[Transform], indices: Sequence[Atom]) -> View:
-        """What a stack of transforms selects."""
+    def view(self, where: Shared | Global | RefType, stack: Sequence[Transform], indices: Sequence[Atom]) -> View:
+        """What a stack of transforms selects of a buffer, an array or barriers."""
 
         def scalar(operand: Operand) -> Scalar | None:
             found = self.entry(indices[operand.position])
             return found if isinstance(found, Scalar) else None
 
-        return view(shape, stack, scalar)
+        type = where if isinstance(where, RefType) else where.type
+        window = where.window if isinstance(where, Global) else None
+        return view(window or whole(type.shape), stack, scalar)
 
     # Arrays.
 
@@ -344,11 +347,6 @@ class Scope:
         self.w.line(f"pal::wgmma_wait<{pending}>();")
         for name in self.landed(pending):
             self.w.line(f"{self.accumulators[name]}")
-
-
-def whole(type: ArrayType) -> Layout:
-    """A layout for what all threads hold alike."""
-    return splat(type.shape)
 
 
 def global_reference(var: Var, number: int, use: Use) -> Global:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from palladio.hopper.emit.values import Refused, Scalar
+from palladio.hopper.emit.scalars import Refused, Scalar
 from palladio.hopper.layouts.shared import added, times
 from palladio.types.transforms import Bitcast, Index, Operand, Peer, Reshape, Slice, Transform, Transpose
 from palladio.types.types import Shape
@@ -101,8 +101,13 @@ class View:
         return True
 
 
-def view(shape: Shape, stack: Sequence[Transform], scalar: Callable[[Operand], Scalar | None]) -> View:
-    """What a stack selects of a buffer.
+def whole(shape: Shape) -> View:
+    """All of a buffer."""
+    return View(shape, (ZERO,) * len(shape), tuple(Along(axis, 1, size) for axis, size in enumerate(shape)))
+
+
+def view(found: View, stack: Sequence[Transform], scalar: Callable[[Operand], Scalar | None]) -> View:
+    """What a stack selects of a buffer, or of part of it.
 
     Args:
         scalar: the index operand of the equation at a position; None for an array of indices.
@@ -110,7 +115,6 @@ def view(shape: Shape, stack: Sequence[Transform], scalar: Callable[[Operand], S
     Raises:
         Refused: what is no box.
     """
-    found = View(shape, (ZERO,) * len(shape), tuple(Along(axis, 1, size) for axis, size in enumerate(shape)))
     for transform in stack:
         match transform:
             case Index(entries):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from palladio.base.locations import Location
-from palladio.hopper.emit.values import Refused
+from palladio.hopper.emit.scalars import Refused
 from palladio.hopper.layouts import registers
 from palladio.hopper.layouts.registers import Digit, Layout
 from palladio.ir.core import Atom, Eqn, Program, Var
@@ -330,7 +330,10 @@ def asked(text: Any, type: ArrayType) -> Layout | None:
         (extent,) = type.shape
         whole = registers.wgmma(64, extent) if axis == 0 else registers.wgmma(extent, 8)
         return whole.reduced([axis])
-    raise Refused(f"the layout {text} of {type} is not compiled for Hopper yet")
+    if name == "WGMMA":
+        rule = "an array of layout WGMMA has a multiple of 64 rows and one of 8 columns on Hopper"
+        raise Refused(rule, argument="new_layout", got=str(type))
+    raise Refused(f"the layout {text} is not compiled for Hopper yet", argument="new_layout", got=str(type))
 
 
 def _vector_of(text: str, type: ArrayType) -> int:
@@ -352,7 +355,8 @@ _SAY: dict[str, Callable[[Layouts, Eqn], None]] = {
     "layout_cast": _cast,
     **{f"reduce_{kind}": _reduce for kind in ("sum", "prod", "max", "min", "and", "or", "xor")},
     **dict.fromkeys(
-        ("transpose", "concatenate", "pad", "reverse", "dot_general", "argmax", "argmin", "sort", "iota"), _nothing
+        ("transpose", "concatenate", "pad", "reverse", "dot_general", "argmax", "argmin", "iota", "extract", "insert"),
+        _nothing,
     ),
 }
 

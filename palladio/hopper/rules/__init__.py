@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 from palladio.hopper.emit.scope import Rule
-from palladio.hopper.rules import barriers, control, copies, elementwise, memory, reduce, shape, tensor_cores
+from palladio.hopper.rules import (
+    barriers,
+    control,
+    copies,
+    elementwise,
+    memory,
+    reduce,
+    selection,
+    serial,
+    shape,
+    tensor_cores,
+)
 
 RULES: dict[str, Rule] = {
     name: rule
-    for family in (barriers, control, copies, elementwise, memory, reduce, shape, tensor_cores)
+    for family in (barriers, control, copies, elementwise, memory, reduce, selection, serial, shape, tensor_cores)
     for name, rule in family.RULES.items()
 }
 
 _CORES = "the memories of cores are not a GPU's"
 _VALUES = "references are kept, so nothing becomes this"
-_NOT_YET = "it is not compiled for Hopper yet"
+_NOT_YET = "no rule has been written yet"
 
 REFUSED: dict[str, str] = {
     **barriers.REFUSED,
-    **reduce.REFUSED,
     **dict.fromkeys(("dma_start", "dma_start_remote", "dma_wait"), _CORES),
-    **dict.fromkeys(("extract", "insert", "insert_masked"), _VALUES),
+    **dict.fromkeys(("insert_masked",), _VALUES),
     **dict.fromkeys(
         (
-            *("pow", "nextafter", "erf_inv", "population_count", "clz", "dot_general"),
-            *("swap", "accumulate", "atomic", "combine_each", "atomic_cas", "exchange_each"),
+            *("nextafter", "erf_inv", "population_count", "clz"),
+            *("atomic", "combine_each", "atomic_cas", "exchange_each"),
             *("debug_print", "debug_check", "grid_call", "launch", "async_store_smem"),
             *("semaphore_signal", "semaphore_wait", "semaphore_read"),
         ),

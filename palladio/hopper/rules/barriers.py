@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from palladio.hopper.emit.scalars import Refused
 from palladio.hopper.emit.scope import Rule, Scope
 from palladio.hopper.emit.uses import WARPS
-from palladio.hopper.emit.values import Barriers, Entry, NamedBarriers, Refused
+from palladio.hopper.emit.values import Barriers, Entry, NamedBarriers
 from palladio.hopper.layouts.shared import added, times
 from palladio.ir.core import Atom, Eqn
 from palladio.types.transforms import Transform
@@ -18,7 +19,7 @@ def slot(scope: Scope, root: Atom, stack: Sequence[Transform], indices: Sequence
     found = scope.entry(root)
     if not isinstance(found, Barriers):
         raise Refused("a barrier that is none of the block's own is not compiled for Hopper")
-    chosen = scope.view(found.type.shape, stack, indices)
+    chosen = scope.view(found.type, stack, indices)
     if chosen.peer:
         raise Refused("a barrier of another block of the cluster is not compiled for Hopper yet")
     strides = [math.prod(found.type.shape[n + 1 :]) for n in range(found.type.ndim)]
@@ -107,7 +108,7 @@ def _named(scope: Scope, root: Atom, stack: Sequence[Transform], indices: Sequen
     found = scope.entry(root)
     if not isinstance(found, NamedBarriers):
         raise Refused("threads wait in one step at named barriers only")
-    chosen = scope.view(found.type.shape, stack, indices)
+    chosen = scope.view(found.type, stack, indices)
     strides = [math.prod(found.type.shape[n + 1 :]) for n in range(found.type.ndim)]
     number = added(*(times(start.text, stride) for start, stride in zip(chosen.starts, strides, strict=True)))
     return added(str(found.first), number), found.threads

@@ -5,16 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 
+from palladio.hopper.emit.scalars import Refused, Scalar, register_type
 from palladio.hopper.emit.scope import Rule, Scope
-from palladio.hopper.emit.values import (
-    Accumulator,
-    Entry,
-    Refused,
-    Registers,
-    Scalar,
-    Sites,
-    register_type,
-)
+from palladio.hopper.emit.values import Accumulator, Entry, Registers, Sites
 from palladio.ir.core import Atom, Eqn, Program, Var, walk
 from palladio.types import dtypes
 from palladio.types.types import ACC, ArrayType
@@ -205,6 +198,11 @@ def _scope(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     return outputs
 
 
+def allocated(scope: Scope, var: Var) -> Entry:
+    """What is allocated for a reference that all threads share, and for an accumulator, of which each has its own."""
+    return _accumulator(scope, var) if var.type.space is ACC else scope.place(var)
+
+
 def _accumulator(scope: Scope, var: Var) -> Accumulator:
     """Registers for an accumulator, zero to begin with."""
     rows, columns = var.type.shape
@@ -230,7 +228,7 @@ def _collective_scope(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     count = len(eqn.inputs)
     scope.bind(body.inputs[:count], eqn.inputs)
     for var in body.inputs[count:]:
-        scope.env[var] = scope.place(var)
+        scope.env[var] = allocated(scope, var)
     scope.run(body)
     return [scope.entry(atom) for atom in body.outputs]
 

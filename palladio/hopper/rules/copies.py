@@ -10,10 +10,11 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from palladio.hopper.emit.scalars import Refused, memory_type
 from palladio.hopper.emit.scope import Rule, Scope
 from palladio.hopper.emit.uses import WARPS
-from palladio.hopper.emit.values import Barriers, Global, Refused, Shared, memory_type
-from palladio.hopper.emit.views import View
+from palladio.hopper.emit.values import Barriers, Global, Shared
+from palladio.hopper.emit.views import INFINITE, View
 from palladio.hopper.layouts.shared import SharedLayout, added, swizzled_text, times
 from palladio.hopper.lowered import MapSpec
 from palladio.hopper.rules.barriers import address, slot
@@ -26,6 +27,8 @@ PIECE = 16
 """Bytes whose multiples strides of arrays and rows of boxes have."""
 
 MOST_AXES = 5
+LINE = 128
+"""Bytes of whose multiples boxes in shared memory begin."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +63,8 @@ def sides(scope: Scope, eqn: Eqn, array: int, buffer: int, indices: Sequence[obj
     outer, shared = scope.entry(eqn.inputs[array]), scope.entry(eqn.inputs[buffer])
     if not isinstance(outer, Global) or not isinstance(shared, Shared):
         raise Refused("a copy between other memories than an array and a buffer is not compiled for Hopper")
-    part = scope.view(outer.type.shape, stacks[array], indices)  # type: ignore[arg-type]
-    inner = scope.view(shared.type.shape, stacks[buffer], indices)  # type: ignore[arg-type]
+    part = scope.view(outer, stacks[array], indices)  # type: ignore[arg-type]
+    inner = scope.view(shared, stacks[buffer], indices)  # type: ignore[arg-type]
     if inner.peer or part.peer:
         raise Refused("a copy to another block of the cluster is not compiled for Hopper yet")
     return Copy(outer, part, shared, inner, start_of(shared.layout, inner))
@@ -89,8 +92,21 @@ def boxes(copy: Copy) -> list[Box]:
         raise Refused("the copy engine takes arrays whose rows are a multiple of 16 bytes", got=str(copy.array.type))
     if sizes[-1] * itemsize % PIECE:
         raise Refused("the copy engine copies a multiple of 16 bytes of each row", got=f"{sizes[-1] * itemsize} bytes")
+    if not layout.swizzle and _uneven(copy.inner, layout):
+        raise Refused("the copy engine fills shared memory from a multiple of 128 bytes on")
     axes = [axis for axis in range(len(sizes)) if sizes[axis] != 1] or [len(sizes) - 1]
-    return list(_cut(sizes, _matched(copy.inner, layout, [sizes[axis] for axis in axes], axes), layout))
+    found = list(_cut(sizes, _matched(copy.inner, layout, [sizes[axis] for axis in axes], axes), layout))
+    if any(box.offset % LINE for box in found):
+        raise Refused("the copy engine fills shared memory from a multiple of 128 bytes on")
+    return found
+
+
+def _uneven(inner: View, layout: SharedLayout) -> bool:
+    """Whether a plain buffer's part may begin elsewhere than at a multiple of 128 bytes."""
+    return any(
+        math.gcd(start.factor, INFINITE) * stride % LINE and start.text != "0"
+        for start, stride in zip(inner.starts, layout.strides, strict=True)
+    )
 
 
 def _matched(inner: View, layout: SharedLayout, extents: list[int], axes: list[int]) -> dict[int, int]:
@@ -267,8 +283,6 @@ def _each(scope: Scope, copy: Copy, text: str, body: Sequence[str]) -> None:
     """Write a loop over the elements of a copy: `place` is that in the array, `byte` the address in the buffer."""
     sizes, w = copy.inner.sizes, scope.w
     threads = 32 if scope.one_warp else 128
-    if scope.one_warp:
-        raise Refused("a role of one warp copies by the copy engine only")
     count = math.prod(sizes)
     strides = [math.prod(sizes[n + 1 :]) for n in range(len(sizes))]
     index = [

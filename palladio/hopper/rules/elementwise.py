@@ -8,15 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from palladio.hopper.emit.scope import Rule, Scope
-from palladio.hopper.emit.values import (
-    Array,
-    Computed,
-    Entry,
+from palladio.hopper.emit.scalars import (
     Refused,
-    Registers,
     Scalar,
-    Splat,
     from_memory,
     literal,
     memory_type,
@@ -25,6 +19,8 @@ from palladio.hopper.emit.values import (
     rounded,
     to_memory,
 )
+from palladio.hopper.emit.scope import Rule, Scope
+from palladio.hopper.emit.values import Array, Computed, Entry, Registers, Splat
 from palladio.hopper.layouts.registers import Layout
 from palladio.hopper.layouts.shared import closes_last
 from palladio.ir.core import Eqn
@@ -101,6 +97,12 @@ def _power(dtype: DType, x: str, y: int) -> str:
     return f"{_one(dtype)} / ({product})" if y < 0 else product
 
 
+def _float_power(dtype: DType, x: str, y: str) -> str:
+    if not dtypes.is_float(dtype):
+        raise Refused("pow of integers is not compiled for Hopper yet")
+    return _function("pow")(dtype, x, y)
+
+
 def _logistic(dtype: DType, x: str) -> str:
     return f"{_one(dtype)} / ({_one(dtype)} + {_function('exp')(dtype, f'-({x})')})"
 
@@ -153,6 +155,7 @@ EXPRESSIONS: dict[str, Expression] = {
     "neg": lambda dtype, x: f"-({x})",
     "abs": _absolute,
     "sign": _sign,
+    "pow": _float_power,
     "integer_pow": _power,
     "rsqrt": lambda dtype, x: f"{_one(dtype)} / {_function('sqrt')(dtype, x)}",
     "logistic": _logistic,

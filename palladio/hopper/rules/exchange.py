@@ -9,10 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from palladio.hopper.emit.scalars import from_memory, literal, memory_type, to_memory
 from palladio.hopper.emit.scope import Scope
-from palladio.hopper.emit.values import EXCHANGE, Array, Registers, from_memory, memory_type, register_type, to_memory
+from palladio.hopper.emit.values import EXCHANGE, Array, Registers
 from palladio.hopper.layouts.registers import Layout
 from palladio.hopper.layouts.shared import added, times
+from palladio.types import dtypes
+from palladio.types.dtypes import DType
 
 ALIGNMENT = 128
 WARPS = 4
@@ -35,25 +38,37 @@ def room(scope: Scope, size: int) -> str:
 
 def put(scope: Scope, x: Array, layout: Layout) -> str:
     """Write an array to the piece of shared memory, row-major; its address as the name of a C variable."""
-    dtype = x.dtype
-    size = dtype.itemsize
-    base = scope.w.fresh("moved")
-    scope.w.line(f"const u32 {base} = {room(scope, math.prod(layout.shape) * size)};")
-    strides = row_major(layout.shape)
-    tests = [test for test in (layout.guard("r", "thread"), layout.first_holder("thread")) if test]
-    place = added(*(times(layout.coordinate(n, "r", "thread"), stride) for n, stride in enumerate(strides)))
-    value = to_memory(scope.element(x, "r", layout), dtype)
-    test = f"if ({' && '.join(tests)}) " if tests else ""
-    scope.w.line(
-        f"PAL_UNROLL for (int r = 0; r < {layout.count}; ++r) {test}"
-        f"pal::store_shared<{memory_type(dtype)}>({added(base, times(place, size))}, {value});"
-    )
+    return put_all(scope, [(x, layout)])[0]
+
+
+def put_all(scope: Scope, parts: Sequence[tuple[Array, Layout]]) -> list[str]:
+    """Write arrays one behind the other, each row-major; their addresses as names of C variables."""
+    sizes = [math.ceil(math.prod(layout.shape) * x.dtype.itemsize / ALIGNMENT) * ALIGNMENT for x, layout in parts]
+    start = room(scope, sum(sizes))
+    bases = []
+    for n, (x, layout) in enumerate(parts):
+        bases.append(scope.w.fresh("moved"))
+        scope.w.line(f"const u32 {bases[-1]} = {added(start, str(sum(sizes[:n])))};")
+        _write(scope, x, layout, bases[-1])
     scope.sites.written.add(EXCHANGE)
     scope.before_read(EXCHANGE)
-    return base
+    return bases
 
 
-def get(scope: Scope, base: str, place: str, dtype, text: str | None = None) -> str:  # type: ignore[no-untyped-def]
+def _write(scope: Scope, x: Array, layout: Layout, base: str) -> None:
+    """Every element is written by the first of the threads that hold it."""
+    tests = [test for test in (layout.guard("r", "thread"), layout.first_holder("thread")) if test]
+    strides = row_major(layout.shape)
+    place = added(*(times(layout.coordinate(n, "r", "thread"), stride) for n, stride in enumerate(strides)))
+    test = f"if ({' && '.join(tests)}) " if tests else ""
+    value = to_memory(scope.stored(x, "r", layout), x.dtype)
+    scope.w.line(
+        f"PAL_UNROLL for (int r = 0; r < {layout.count}; ++r) {test}"
+        f"pal::store_shared<{memory_type(x.dtype)}>({added(base, times(place, x.dtype.itemsize))}, {value});"
+    )
+
+
+def get(scope: Scope, base: str, place: str, dtype: DType) -> str:
     """The element at a place of what has been put, as a C expression."""
     scope.sites.read.add(EXCHANGE)
     return from_memory(f"pal::load_shared<{memory_type(dtype)}>({added(base, times(place, dtype.itemsize))})", dtype)
@@ -75,16 +90,22 @@ def moved(
     target: Layout,
     origin: Callable[[Sequence[str]], list[str]],
     hint: str,
+    inside: Callable[[Sequence[str]], str | None] = lambda index: None,
 ) -> Registers:
-    """An array whose element at an index is that of another one at the index that it comes from."""
+    """An array whose element at an index is that of another one at the index that it comes from.
+
+    Args:
+        inside: whether there is such an element, as a C expression; elsewhere it is uninitialised.
+    """
     base = put(scope, x, source)
     strides = row_major(source.shape)
     out = scope.declare(hint, target, x.dtype)
     index = [f"({target.coordinate(axis, 'r', 'thread')})" for axis in range(len(target.shape))]
     place = added(*(times(part, stride) for part, stride in zip(origin(index), strides, strict=True)))
-    guard = target.guard("r", "thread")
+    guard = " && ".join(test for test in (target.guard("r", "thread"), inside(index)) if test)
     value = get(scope, base, place, x.dtype)
-    return scope.fill(out, lambda r: f"{guard} ? {value} : {register_type(x.dtype)}(0)" if guard else value)
+    nothing = literal(dtypes.uninitialized(x.dtype), x.dtype)
+    return scope.fill(out, lambda r: f"{guard} ? {value} : {nothing}" if guard else value)
 
 
 def row_major(shape: Sequence[int]) -> list[int]:

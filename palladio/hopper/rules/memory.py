@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from palladio.hopper.emit.scope import Rule, Scope
-from palladio.hopper.emit.values import (
-    Array,
-    Entry,
-    Global,
+from palladio.hopper.emit.scalars import (
     Refused,
-    Registers,
     Scalar,
-    Shared,
     from_memory,
     literal,
     memory_type,
     narrow,
     register_type,
+    rounded,
     to_memory,
 )
+from palladio.hopper.emit.scope import Rule, Scope
+from palladio.hopper.emit.values import Array, Entry, Global, Registers, Shared
 from palladio.hopper.emit.views import View
 from palladio.hopper.layouts import registers
 from palladio.hopper.layouts.registers import Layout
 from palladio.hopper.layouts.shared import added, swizzled_text, times
-from palladio.ir.core import Atom, Eqn
+from palladio.ir.core import Atom, Eqn, Var
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 from palladio.types.transforms import Transform
@@ -113,7 +110,7 @@ def access(scope: Scope, root: Atom, stack: Sequence[Transform], indices: Sequen
     where = scope.entry(root)
     if not isinstance(where, (Shared, Global)):
         raise Refused("this reference is not loaded from or stored to by Hopper's threads")
-    part = scope.view(where.type.shape, stack, indices)
+    part = scope.view(where, stack, indices)
     if part.peer:
         raise Refused("the shared memory of another block is not compiled for Hopper yet")
     return Access(scope, where, part)
@@ -127,14 +124,13 @@ def _load(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     if out.type.shape:
         value: Entry = load_array(scope, found, scope.layout(out), out.hint)
     else:
-        value = _load_number(scope, found, eqn)
+        value = _load_number(scope, found, out)
     if not (isinstance(found.where, Global) and found.where.constant):
         scope.sites.read.add(found.where.root)
     return [value]
 
 
-def _load_number(scope: Scope, found: Access, eqn: Eqn) -> Scalar:
-    (out,) = eqn.outputs
+def _load_number(scope: Scope, found: Access, out: Var) -> Scalar:
     address, inside = found.address(()), found.inside(())
     if found.needs_name:
         name = scope.w.fresh("byte")
@@ -401,7 +397,45 @@ def _store_masked(scope: Scope, eqn: Eqn) -> None:
     scope.sites.written.add(found.where.root)
 
 
+def _accumulate(scope: Scope, eqn: Eqn) -> None:
+    """A thread adds to the elements that it holds."""
+    _exchanged(scope, eqn, lambda old, new: f"{old} + {new}")
+
+
+def _swap(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
+    """A thread takes the elements and puts its own in their place."""
+    return [_exchanged(scope, eqn, lambda old, new: new)]
+
+
+def _exchanged(scope: Scope, eqn: Eqn, combine: Callable[[str, str], str]) -> Entry:
+    """Load what is there, store what is combined from it and the value, and give what was there."""
+    root, value, *indices = eqn.inputs
+    found = access(scope, root, eqn.params["transforms"], indices)
+    scope.before_write(found.where.root)
+    dtype = value.type.dtype  # type: ignore[union-attr]
+    if not value.type.shape:
+        old: Entry = _load_number(scope, found, Var(value.type, "old"))  # type: ignore[arg-type]
+        scope.sync()
+        text = combine(old.text, scope.text(value))  # type: ignore[union-attr]
+        new: Entry = Scalar(f"({rounded(text, dtype)})", dtype)
+    else:
+        layout = layout_for(scope, value)
+        x = scope.array(value, layout)
+        old = load_array(scope, found, layout, "old")
+        if layout.first_holder("thread") is not None:
+            scope.sync()
+        made = scope.declare("new", layout, dtype, exact=narrow(dtype) is None)
+        new = scope.fill(made, lambda r: combine(old.at(r), scope.element(x, r, layout)))  # type: ignore[union-attr]
+    stand_in = Var(value.type)
+    scope.env[stand_in] = new
+    store(scope, found, stand_in, None)
+    scope.sites.written.add(found.where.root)
+    return old
+
+
 RULES: dict[str, Rule] = {
+    "accumulate": _accumulate,
+    "swap": _swap,
     "load": _load,
     "store": _store,
     "load_masked": _load_masked,

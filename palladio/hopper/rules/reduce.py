@@ -6,20 +6,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from palladio.hopper.emit.scalars import Refused, Scalar, literal, narrow, register_type, rounded
 from palladio.hopper.emit.scope import Rule, Scope
-from palladio.hopper.emit.values import (
-    EXCHANGE,
-    Entry,
-    Refused,
-    Registers,
-    Scalar,
-    Splat,
-    literal,
-    narrow,
-    register_type,
-    rounded,
-)
-from palladio.hopper.layouts.registers import LANES, Layout
+from palladio.hopper.emit.values import EXCHANGE, Entry, Registers, Splat
+from palladio.hopper.layouts.registers import LANES, THREADS, Layout
 from palladio.hopper.rules import exchange
 from palladio.hopper.rules.elementwise import maximum, minimum
 from palladio.ir.core import Eqn
@@ -125,18 +115,20 @@ def _across_lanes(scope: Scope, total: Registers, name: str, layout: Layout, axe
         while step < weight * size and step < LANES:
             if size & (size - 1):
                 raise Refused("a reduction over a number of lanes that is no power of two")
-            scope.fill(total, lambda r, step=step: _shuffled(total, name, r, step))
+            _shuffle(scope, total, name, step)
             step *= 2
 
 
-def _shuffled(total: Registers, name: str, register: str, step: int) -> str:
-    mine = f"{total.name}[{register}]"
-    kind = register_type(total.dtype)
-    if kind in ("bool", "signed char", "short", "u8", "u16"):
-        other = f"({kind})pal::shuffle_xor((int){mine}, {step})"
-    else:
-        other = f"pal::shuffle_xor({mine}, {step})"
-    return COMBINE[name](total.dtype, mine, other)
+def _shuffle(scope: Scope, total: Registers, name: str, step: int) -> None:
+    """Join what two lanes have whose numbers differ by a step. All lanes give first, whatever they choose then."""
+    mine, kind = f"{total.name}[r]", register_type(total.dtype)
+    small = kind in ("bool", "signed char", "short", "u8", "u16")
+    other = f"({kind})pal::shuffle_xor((int){mine}, {step})" if small else f"pal::shuffle_xor({mine}, {step})"
+    joined = COMBINE[name](total.dtype, mine, "other")
+    scope.w.line(
+        f"PAL_UNROLL for (int r = 0; r < {total.layout.count}; ++r) "
+        f"{{ const {kind} other = {other}; {mine} = {joined}; }}"
+    )
 
 
 def _across_warps(scope: Scope, total: Registers, name: str, layout: Layout, axes: Sequence[int]) -> Registers:
@@ -149,18 +141,14 @@ def _across_warps(scope: Scope, total: Registers, name: str, layout: Layout, axe
         return total
     # Each warp puts down what it has; which of them had the same place along the other axes follows from its number.
     dtype, count = total.dtype, total.layout.count
-    base = scope.w.fresh("parts")
-    size = dtype.itemsize
-    scope.w.line(f"const u32 {base} = {exchange.room(scope, count * 128 * size)};")
     kind = register_type(dtype)
-    stored = f"{total.name}[r]" if kind != "bool" else f"(u8){total.name}[r]"
-    memory = "u8" if kind == "bool" else "float" if narrow(dtype) else kind
-    width = 4 if narrow(dtype) else size
-    if width != size:
-        raise Refused("a reduction of narrow floats across warps is not compiled for Hopper yet")
+    memory = "u8" if kind == "bool" else kind
+    width = 4 if narrow(dtype) else dtype.itemsize
+    base = scope.w.fresh("parts")
+    scope.w.line(f"const u32 {base} = {exchange.room(scope, count * THREADS * width)};")
     scope.w.line(
         f"PAL_UNROLL for (int r = 0; r < {count}; ++r) "
-        f"pal::store_shared<{memory}>({base} + (r * 128 + thread) * {width}, {stored});"
+        f"pal::store_shared<{memory}>({base} + (r * {THREADS} + thread) * {width}, ({memory}){total.name}[r]);"
     )
     scope.sites.written.add(EXCHANGE)
     scope.before_read(EXCHANGE)
@@ -175,7 +163,7 @@ def _across_warps(scope: Scope, total: Registers, name: str, layout: Layout, axe
 
     def text(r: str) -> str:
         parts = [
-            f"({kind})pal::load_shared<{memory}>({base} + ({r} * 128 + {first} + {place}) * {width})"
+            f"({kind})pal::load_shared<{memory}>({base} + ({r} * {THREADS} + {first} + {place}) * {width})"
             for place in places
         ]
         result = parts[0]
@@ -203,22 +191,14 @@ SCANS = {"cumsum": "reduce_sum", "cumprod": "reduce_prod", "cummax": "reduce_max
 """How what is scanned is joined."""
 
 
-def _cumulated(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
-    """A vector that every warp holds: over its lanes, and from one register to the next."""
+def scan_of_warp(scope: Scope, eqn: Eqn) -> Sequence[Entry] | None:
+    """A vector that every warp holds, scanned over its lanes and from one register to the next; None for others."""
     (atom,), (out,) = eqn.inputs, eqn.outputs
-    name = {"cumsum": "reduce_sum", "cumprod": "reduce_prod", "cummax": "reduce_max", "cummin": "reduce_min"}[
-        eqn.op.name
-    ]
-    dtype = out.type.dtype
-    layout = scope.layout(out)
-    if len(layout.shape) != 1 or not layout.threads[0].size == LANES or layout.threads[0].axis != 0 or narrow(dtype):
-        raise Refused(
-            f"{eqn.op.name} of other arrays than vectors that each warp holds is not compiled for Hopper yet",
-            expected="a vector of at most 256 elements of 32 or 64 bits",
-            got=str(out.type),
-        )
-    if eqn.params["reverse"] or dtype.itemsize < 4:
-        raise Refused(f"{eqn.op.name} from the end, or of narrow integers, is not compiled for Hopper yet")
+    layout, dtype = scope.layout(out), out.type.dtype
+    held = len(layout.shape) == 1 and layout.threads[0].size == LANES and layout.threads[0].axis == 0
+    if not held or eqn.params["reverse"] or dtype.itemsize < 4 or eqn.op.name not in SCANS:
+        return None
+    name = SCANS[eqn.op.name]
     x = scope.array(atom, layout)
     target = scope.declare(out.hint or "scan", layout, dtype)
     kind = register_type(dtype)
@@ -245,13 +225,4 @@ def _whole(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     return _reduce(scope, eqn)
 
 
-RULES: dict[str, Rule] = {
-    **dict.fromkeys(COMBINE, _whole),
-    **dict.fromkeys(SCANS, _cumulated),
-}
-REFUSED = {
-    "cumlogsumexp": "sums of exponentials so far along an axis",
-    "argmax": "the place of an extremum",
-    "argmin": "the place of an extremum",
-    "sort": "sorting",
-}
+RULES: dict[str, Rule] = dict.fromkeys(COMBINE, _whole)

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from palladio.hopper.emit.scalars import Scalar, literal, register_type
 from palladio.hopper.emit.scope import Rule, Scope
-from palladio.hopper.emit.values import Computed, Entry, Registers, Scalar, Splat, literal, register_type
+from palladio.hopper.emit.values import Computed, Entry, Registers, Splat
 from palladio.hopper.layouts.infer import plain, reshaped
 from palladio.hopper.layouts.registers import Layout
 from palladio.hopper.layouts.shared import added, times
@@ -60,7 +61,7 @@ def _iota(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     return [Computed(at, shape, dtype)]
 
 
-def _held(scope: Scope, atom: Atom) -> tuple[Registers | Splat, Layout]:
+def held(scope: Scope, atom: Atom) -> tuple[Registers | Splat, Layout]:
     """An array as it is, in registers, and its layout."""
     found = scope.entry(atom)
     if isinstance(found, Registers):
@@ -78,10 +79,10 @@ def _reshape(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     if not shape:
         return [_only(scope, atom, eqn)]
     target = scope.layout(out)
-    held, layout = _held(scope, atom)
+    x, layout = held(scope, atom)
     moved = reshaped(layout, shape)
-    if moved is not None and moved.same(target) and isinstance(held, Registers):
-        return [Registers(held.name, target, held.dtype, held.exact)]
+    if moved is not None and moved.same(target) and isinstance(x, Registers):
+        return [Registers(x.name, target, x.dtype, x.exact)]
     strides = exchange.row_major(shape)
     old = layout.shape
 
@@ -90,15 +91,15 @@ def _reshape(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
         own = exchange.row_major(old)
         return [f"{flat} / {stride} % {extent}" for stride, extent in zip(own, old, strict=True)]
 
-    return [exchange.moved(scope, held, layout, target, origin, out.hint or "reshaped")]
+    return [exchange.moved(scope, x, layout, target, origin, out.hint or "reshaped")]
 
 
 def _only(scope: Scope, atom: Atom, eqn: Eqn) -> Scalar:
     """The only element of an array as a number."""
-    held, layout = _held(scope, atom)
+    x, layout = held(scope, atom)
     (out,) = eqn.outputs
-    base = exchange.put(scope, held, layout)
-    text = exchange.get(scope, base, "0", held.dtype)
+    base = exchange.put(scope, x, layout)
+    text = exchange.get(scope, base, "0", x.dtype)
     return scope.number(out, text)
 
 
@@ -108,24 +109,24 @@ def _transpose(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     found = scope.entry(atom)
     if isinstance(found, Splat):
         return [Splat(found.text, out.type.shape, found.dtype)]
-    held, layout = _held(scope, atom)
+    x, layout = held(scope, atom)
 
     def origin(index: Sequence[str]) -> list[str]:
         return [index[permutation.index(axis)] for axis in range(len(permutation))]
 
-    return [exchange.moved(scope, held, layout, scope.layout(out), origin, out.hint or "turned")]
+    return [exchange.moved(scope, x, layout, scope.layout(out), origin, out.hint or "turned")]
 
 
 def _reverse(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     (atom,), (out,) = eqn.inputs, eqn.outputs
-    held, layout = _held(scope, atom)
+    x, layout = held(scope, atom)
 
     def origin(index: Sequence[str]) -> list[str]:
         return [
             f"({layout.shape[n] - 1} - {part})" if n in eqn.params["axes"] else part for n, part in enumerate(index)
         ]
 
-    return [exchange.moved(scope, held, layout, scope.layout(out), origin, out.hint or "reversed")]
+    return [exchange.moved(scope, x, layout, scope.layout(out), origin, out.hint or "reversed")]
 
 
 def _concatenate(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
@@ -137,13 +138,13 @@ def _concatenate(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     index = [f"({target.coordinate(n, 'r', 'thread')})" for n in range(len(target.shape))]
     first = 0
     for atom in eqn.inputs:
-        held, layout = _held(scope, atom)
-        base = exchange.put(scope, held, layout)
+        x, layout = held(scope, atom)
+        base = exchange.put(scope, x, layout)
         extent = layout.shape[axis]
         place = [f"({part} - {first})" if n == axis else part for n, part in enumerate(index)]
         flat = added(*(times(part, s) for part, s in zip(place, exchange.row_major(layout.shape), strict=True)))
         tests = [f"{index[axis]} >= {first}", f"{index[axis]} < {first + extent}", target.guard("r", "thread")]
-        value = exchange.get(scope, base, flat, held.dtype)
+        value = exchange.get(scope, base, flat, x.dtype)
         scope.w.line(
             f"PAL_UNROLL for (int r = 0; r < {target.count}; ++r) "
             f"if ({' && '.join(test for test in tests if test)}) {joined.name}[r] = {value};"
@@ -157,8 +158,8 @@ def _pad(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     (out,) = eqn.outputs
     padding = eqn.params["padding"]
     target = scope.layout(out)
-    held, layout = _held(scope, atom)
-    base = exchange.put(scope, held, layout)
+    x, layout = held(scope, atom)
+    base = exchange.put(scope, x, layout)
     padded = scope.declare(out.hint or "padded", target, out.type.dtype)
     index = [f"({target.coordinate(n, 'r', 'thread')})" for n in range(len(target.shape))]
     place, tests = [], []
@@ -174,7 +175,7 @@ def _pad(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     if guard := target.guard("r", "thread"):
         tests.append(guard)
     flat = added(*(times(part, s) for part, s in zip(place, exchange.row_major(layout.shape), strict=True)))
-    found = exchange.get(scope, base, flat, held.dtype)
+    found = exchange.get(scope, base, flat, x.dtype)
     return [scope.fill(padded, lambda r: f"{' && '.join(tests)} ? {found} : {scope.text(value)}")]
 
 

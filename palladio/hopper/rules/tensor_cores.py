@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from palladio.base.errors import PalladioValueError
+from palladio.hopper.emit.scalars import Refused, narrow
 from palladio.hopper.emit.scope import Rule, Scope
-from palladio.hopper.emit.values import Accumulator, Entry, Refused, Shared, narrow
+from palladio.hopper.emit.values import Accumulator, Entry, Shared
 from palladio.hopper.emit.views import View
 from palladio.hopper.layouts.infer import left_layout
 from palladio.hopper.layouts.shared import Operand, added
@@ -37,7 +38,7 @@ def _matrix(scope: Scope, atom: Atom, stack: Sequence[Transform], indices: Seque
     found = scope.entry(atom)
     if not isinstance(found, Shared):
         raise Refused("wgmma reads its operands from shared memory")
-    inner = scope.view(found.type.shape, stack, indices)
+    inner = scope.view(found, stack, indices)
     rows, columns = inner.axes
     last = len(found.type.shape) - 1
     turned = rows.axis == last

@@ -1,0 +1,150 @@
+"""From a grid of blocks to the text of a kernel: what `pallas_call` becomes.
+
+Each point of the grid's parallel axes is a block of one warpgroup; the sequential axes are loops inside of it, in
+order. Blocks of arrays are windows of global memory, and stay there: an output that is revisited accumulates in place.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+
+from palladio.hopper.emit.lower import arrays_of, kernel_text
+from palladio.hopper.emit.plan import WARPGROUP_THREADS, Plan
+from palladio.hopper.emit.roles import Role
+from palladio.hopper.emit.scalars import Refused, Scalar
+from palladio.hopper.emit.scope import Kernel, Scope, global_reference
+from palladio.hopper.emit.uses import uses
+from palladio.hopper.emit.values import Global, Sites
+from palladio.hopper.emit.views import Along, Start, View
+from palladio.hopper.layouts.infer import Layouts
+from palladio.hopper.lowered import Lowered
+from palladio.hopper.rules import REFUSED, RULES
+from palladio.hopper.rules.exchange import through_shared
+from palladio.ir.core import Literal, Program, Var
+from palladio.ops.grid import Blocked, BlockMap, Element, Grid, Squeezed
+from palladio.ops.threads.launch import MeshAxis, MeshShape
+from palladio.types import dtypes
+from palladio.types.types import Type
+
+
+def lower_grid(grid: Grid, kernel: Program, operands: Sequence[Type]) -> Lowered:
+    """The kernel of a grid.
+
+    Args:
+        kernel: the program of a grid point, behind the passes.
+        operands: the types of the call's operands.
+
+    Raises:
+        Refused: what is not compiled for Hopper, with the reason.
+    """
+    if grid.dynamic:
+        raise Refused("a grid whose size is known only at the call is not compiled for Hopper yet")
+    sizes = [size or 0 for size in grid.sizes]
+    mesh = MeshShape("", tuple(MeshAxis("", size, "grid") for size, spread in zip(sizes, grid.parallel) if spread))
+    made = Kernel(mesh, Plan(1, {}), uses([kernel, *(block.index_map for block in (*grid.inputs, *grid.outputs))]))
+    made.arrays = [*arrays_of("operand", operands), *arrays_of("output", grid.output_types)]
+    role = Role((0,), kernel)
+    scope = Scope(made, role, Layouts(kernel), RULES, through_shared, one_warp=False)
+    scope.refused = REFUSED
+    with ExitStack() as loops:
+        for var, index in zip(kernel.inputs, _indices(grid, scope, loops), strict=False):
+            scope.env[var] = index
+        _blocks(grid, kernel, made, scope)
+        for var in kernel.inputs[len(grid.sizes) + len(made.arrays) :]:
+            scope.env[var] = scope.place(var)
+        scope.run(kernel)
+    scope.w.flush()
+    made.plan.check()
+    name = re.sub(r"\W", "_", kernel.name).strip("_") or "kernel"
+    return Lowered(
+        name=name,
+        text=kernel_text(name, made, [role], [scope], 1),
+        products=tuple(sorted(made.products)),
+        parameters=made.parameters(),
+        arrays=tuple(made.arrays),
+        grid=math.prod(axis.size or 0 for axis in mesh.axes),
+        cluster=1,
+        threads=WARPGROUP_THREADS,
+        shared_bytes=made.plan.bytes,
+        aliases=tuple((grid.scalars + source, target) for source, target in grid.aliases),
+    )
+
+
+def _indices(grid: Grid, scope: Scope, loops: ExitStack) -> Iterator[Scalar]:
+    """The indices along the axes of the grid: parts of the block's number, and those of loops."""
+    found = {}
+    inner = math.prod(size or 0 for size, spread in zip(grid.sizes, grid.parallel) if spread)
+    first = True
+    for axis, (size, spread) in enumerate(zip(grid.sizes, grid.parallel)):
+        if spread:
+            inner //= size or 1
+            name = scope.w.fresh(f"i{axis}")
+            number = f"pal::block_index() / {inner}" if inner > 1 else "pal::block_index()"
+            scope.prologue.append((name, f"const int {name} = {number if first else f'{number} % {size}'};"))
+            found[axis] = Scalar(name, dtypes.INT32)
+            first = False
+    for axis, (size, spread) in enumerate(zip(grid.sizes, grid.parallel)):
+        if not spread and size == 1:
+            found[axis] = Scalar("0", dtypes.INT32, 1 << 30)
+        elif not spread:
+            name = scope.w.fresh(f"i{axis}")
+            scope.sites = Sites(set(scope.accessed_roots), set(scope.stored_roots))
+            scope.w.line("PAL_ROLLED")
+            loops.enter_context(scope.w.block(f"for (int {name} = 0; {name} < {size}; ++{name})"))
+            found[axis] = Scalar(name, dtypes.INT32)
+    return (found[axis] for axis in range(len(grid.sizes)))
+
+
+def _blocks(grid: Grid, kernel: Program, made: Kernel, scope: Scope) -> None:
+    """What the references to scalars and blocks are."""
+    axes = len(grid.sizes)
+    variables = kernel.inputs[axes : axes + len(made.arrays)]
+    aliased = {grid.scalars + source: grid.scalars + len(grid.inputs) + target for source, target in grid.aliases}
+    indices = [scope.env[var] for var in kernel.inputs[:axes]]
+    scalars = variables[: grid.scalars]
+    for number, var in enumerate(scalars):
+        scope.env[var] = global_reference(var, number, made.use(var))
+    maps = (*grid.inputs, *grid.outputs)
+    for number, (var, block) in enumerate(zip(variables[grid.scalars :], maps, strict=True), grid.scalars):
+        use = made.use(var)
+        partner = aliased.get(number)
+        array = made.arrays[number]
+        window = _window(block, array.shape, scope, [*indices, *(scope.env[each] for each in scalars)])
+        root = var if partner is None else variables[partner]
+        constant = not use.written and partner is None
+        scope.env[var] = Global(number, var.hint or f"array{number}", _whole(block, array), constant, root, window)
+
+
+def _whole(block: BlockMap, array):  # type: ignore[no-untyped-def]
+    """The type of a reference to the whole array of a block."""
+    return type(block.ref)(array.shape, array.dtype, block.ref.space, block.ref.attributes)
+
+
+def _window(block: BlockMap, shape: tuple[int, ...], scope: Scope, given: Sequence[object]) -> View:
+    """The part of an array that is a block, where the grid is now."""
+    strange = [type(dim).__name__ for dim in block.dims if not isinstance(dim, (Blocked, Squeezed, Element))]
+    if strange:
+        raise Refused(f"blocks of {strange[0]} are not compiled for Hopper yet")
+    program = block.index_map
+    scope.env.update(zip(program.inputs, given, strict=True))  # type: ignore[arg-type]
+    scope.run(program)
+    starts, along = [], []
+    for axis, (dim, atom) in enumerate(zip(block.dims, program.outputs, strict=False)):
+        at = _start(scope, atom)
+        if isinstance(dim, Blocked):
+            at = at.times(dim.block_size)
+        elif isinstance(dim, Element) and dim.padding[0]:
+            at = Start(f"({at.text} - {dim.padding[0]})", 1)
+        starts.append(at)
+        if not isinstance(dim, Squeezed):
+            along.append(Along(axis, 1, dim.block_size))
+    return View(shape, tuple(starts), tuple(along))
+
+
+def _start(scope: Scope, atom: Var | Literal) -> Start:
+    value = scope.scalar(atom)
+    plain = value.text.isidentifier() or value.text.isdecimal()
+    return Start(value.text if plain else f"({value.text})", value.factor)

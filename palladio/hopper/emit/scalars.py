@@ -1,0 +1,127 @@
+"""Numbers as C++: their types in registers and in memory, constants, conversions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from palladio.base.errors import PalladioNotImplementedError
+from palladio.ir.core import Literal
+from palladio.types import dtypes
+from palladio.types.dtypes import DType
+
+
+class Refused(PalladioNotImplementedError):
+    """A program that is not compiled for Hopper. The message is the reason, for the user."""
+
+
+REGISTER_TYPES = {
+    "bool": "bool",
+    "i8": "signed char",
+    "i16": "short",
+    "i32": "int",
+    "i64": "i64",
+    "u8": "u8",
+    "u16": "u16",
+    "u32": "u32",
+    "u64": "u64",
+    "f64": "double",
+}
+MEMORY_TYPES = {"bool": "u8", "f16": "u16", "bf16": "u16", "f8e4m3fn": "u8", "f8e5m2": "u8", "f32": "float"}
+NARROW = {"f16": "f16", "bf16": "bf16"}
+"""Floats that are held as float32, by the names of their conversions."""
+
+
+def register_type(dtype: DType) -> str:
+    """The C++ type that holds an element in a register."""
+    return REGISTER_TYPES.get(dtypes.short_name(dtype), "float")
+
+
+def memory_type(dtype: DType) -> str:
+    """The C++ type of an element in memory."""
+    name = dtypes.short_name(dtype)
+    return MEMORY_TYPES.get(name) or REGISTER_TYPES[name]
+
+
+def narrow(dtype: DType) -> str | None:
+    """What the conversions of a float narrower than float32 are called; None for every other dtype.
+
+    Raises:
+        Refused: for those of 8 bits, which only the tensor cores take.
+    """
+    name = dtypes.short_name(dtype)
+    if name in ("f8e4m3fn", "f8e5m2"):
+        raise Refused("elements of 8-bit floats outside of the tensor cores are not compiled for Hopper yet")
+    return NARROW.get(name)
+
+
+def from_memory(text: str, dtype: DType) -> str:
+    """What an element in memory is in a register."""
+    if name := narrow(dtype):
+        return f"pal::float_{name}({text})"
+    return f"{text} != 0" if dtypes.is_bool(dtype) else text
+
+
+def to_memory(text: str, dtype: DType) -> str:
+    """What an element in a register is in memory."""
+    if name := narrow(dtype):
+        return f"pal::bits_{name}({text})"
+    return f"(u8)({text})" if dtypes.is_bool(dtype) else text
+
+
+def rounded(text: str, dtype: DType) -> str:
+    """A float32 that was computed for a narrower dtype, as that dtype has it."""
+    name = narrow(dtype)
+    return f"pal::float_{name}(pal::bits_{name}({text}))" if name else text
+
+
+def literal(value: Any, dtype: DType) -> str:
+    """A constant."""
+    if dtypes.is_bool(dtype):
+        return "true" if value else "false"
+    if dtypes.is_float(dtype):
+        number = float(value)
+        if np.isnan(number):
+            return "PAL_NAN"
+        if np.isinf(number):
+            return "PAL_INFINITY" if number > 0 else "-PAL_INFINITY"
+        if dtype == dtypes.FLOAT64:
+            return repr(number)
+        return repr(number if narrow(dtype) else float(str(np.float32(number)))) + "f"
+    name = dtypes.short_name(dtype)
+    number = int(value)
+    if name == "i64":
+        return f"{number}ll" if number > -(2**63) else "(-9223372036854775807ll - 1)"
+    if number == -(2**31):
+        return "(-2147483647 - 1)"
+    return f"{number}{ {'u32': 'u', 'u64': 'ull'}.get(name, '') }"
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """One number, the same in all threads of the role or warpgroup.
+
+    Fields:
+        text: a C expression without effects, a name or a constant.
+        factor: what is known to divide it.
+        truth: the condition of which it is the number, as a C expression.
+    """
+
+    text: str
+    dtype: DType
+    factor: int = 1
+    truth: str | None = None
+
+    @staticmethod
+    def of(atom: Literal) -> Scalar:
+        """A constant."""
+        dtype = atom.type.dtype
+        factor = abs(int(atom.value)) if dtypes.is_integer(dtype) else 1
+        return Scalar(literal(atom.value, dtype), dtype, factor or 1 << 30)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of a scalar."""
+        return ()

@@ -1,0 +1,93 @@
+"""Parts of arrays: taken out and replaced, through shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from palladio.hopper.emit.scalars import Refused, Scalar
+from palladio.hopper.emit.scope import Rule, Scope
+from palladio.hopper.emit.values import Entry
+from palladio.hopper.emit.views import View, view, whole
+from palladio.hopper.layouts.shared import added, times
+from palladio.hopper.rules import exchange
+from palladio.hopper.rules.shape import held
+from palladio.ir.core import Atom, Eqn
+from palladio.types.transforms import Index, Operand, Slice, Transform
+
+
+def _part(scope: Scope, shape: tuple[int, ...], stack: Sequence[Transform], indices: Sequence[Atom]) -> View:
+    """What a stack of transforms selects of an array."""
+
+    def scalar(operand: Operand) -> Scalar | None:
+        found = scope.entry(indices[operand.position])
+        return found if isinstance(found, Scalar) else None
+
+    return view(whole(shape), stack, scalar)
+
+
+def _inside(part: View, place: Sequence[str]) -> str | None:
+    """Whether an element that is selected lies inside of the array."""
+    if part.inside():
+        return None
+    return " && ".join(f"(u32)({at}) < {extent}" for at, extent in zip(place, part.shape, strict=True))
+
+
+def _extract(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
+    array, *indices = eqn.inputs
+    (out,) = eqn.outputs
+    x, layout = held(scope, array)
+    part = _part(scope, layout.shape, eqn.params["transforms"], indices)
+    if not out.type.shape:
+        base = exchange.put(scope, x, layout)
+        place = part.place(())
+        strides = exchange.row_major(layout.shape)
+        text = exchange.get(scope, base, added(*map(times, place, strides)), x.dtype)
+        return [scope.number(out, text)]
+    target = scope.layout(out)
+    hint = out.hint or "part"
+    return [exchange.moved(scope, x, layout, target, part.place, hint, lambda index: _inside(part, part.place(index)))]
+
+
+def _insert(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
+    array, value, *indices = eqn.inputs
+    (out,) = eqn.outputs
+    if eqn.params["kind"] != "set":
+        raise Refused("a part of an array combined with a value is not compiled for Hopper yet")
+    target = scope.layout(out)
+    before = scope.array(array, target)
+    stack = eqn.params["transforms"]
+    if len(stack) != 1 or not isinstance(stack[0], Index):
+        raise Refused("a part of an array behind several transforms is not replaced on Hopper yet")
+    index = [f"({target.coordinate(n, 'r', 'thread')})" for n in range(len(target.shape))]
+    part = _part(scope, target.shape, stack, indices)
+    own, tests = _origin(stack[0], part, index)
+    if value.type.shape:  # type: ignore[union-attr]
+        x, layout = held(scope, value)
+        base = exchange.put(scope, x, layout)
+        text = exchange.get(scope, base, added(*map(times, own, exchange.row_major(layout.shape))), x.dtype)
+    else:
+        text = scope.text(value)
+    if guard := target.guard("r", "thread"):
+        tests.append(guard)
+    changed = scope.declare(out.hint or "changed", target, out.type.dtype)
+    return [
+        scope.fill(changed, lambda r: f"{' && '.join(tests) or 'true'} ? {text} : {scope.element(before, r, target)}")
+    ]
+
+
+def _origin(transform: Index, part: View, index: Sequence[str]) -> tuple[list[str], list[str]]:
+    """For an element of the array: its index in the value that replaces a part, and whether it is in that part."""
+    own, tests = [], []
+    for axis, entry in enumerate(transform.entries):
+        offset = f"({index[axis]} - {part.starts[axis].text})"
+        if not isinstance(entry, Slice):
+            tests.append(f"{offset} == 0")
+            continue
+        tests += [f"{offset} >= 0", f"{offset} < {(entry.size - 1) * entry.stride + 1}"]
+        if entry.stride > 1:
+            tests.append(f"{offset} % {entry.stride} == 0")
+        own.append(f"({offset} / {entry.stride})" if entry.stride > 1 else offset)
+    return own, tests
+
+
+RULES: dict[str, Rule] = {"extract": _extract, "insert": _insert}

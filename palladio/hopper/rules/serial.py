@@ -1,0 +1,239 @@
+"""Operations of which each thread computes its own elements alone, from arrays in shared memory.
+
+They are right for every shape and layout, and slow for large ones: a kernel that is to be fast multiplies on the tensor
+cores and scans vectors that a warp holds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from palladio.hopper.emit.scalars import register_type, rounded
+from palladio.hopper.emit.scope import Rule, Scope
+from palladio.hopper.emit.values import Entry, Registers
+from palladio.hopper.layouts.registers import splat
+from palladio.hopper.layouts.shared import added, times
+from palladio.hopper.rules import exchange
+from palladio.hopper.rules.reduce import COMBINE, SCANS, scan_of_warp
+from palladio.hopper.rules.shape import held
+from palladio.ir.core import Atom, Eqn
+from palladio.types import dtypes
+from palladio.types.dtypes import DType
+
+
+def _elements(scope: Scope, target: Registers, body: Callable[[list[str]], list[str]]) -> None:
+    """A loop over the elements that a thread holds; `body` of their indices gives the lines."""
+    layout = target.layout
+    guard = layout.guard("r", "thread")
+    index = [f"({layout.coordinate(axis, 'r', 'thread')})" for axis in range(len(layout.shape))]
+    with scope.w.block(f"PAL_UNROLL for (int r = 0; r < {layout.count}; ++r)"):
+        if guard:
+            scope.w.line(f"if (!({guard})) continue;")
+        for line in body(index):
+            scope.w.line(line)
+
+
+def _flat(index: Sequence[str], shape: Sequence[int]) -> str:
+    return added(*map(times, index, exchange.row_major(shape)))
+
+
+def _result(scope: Scope, eqn: Eqn, number: int = 0) -> Registers:
+    """Registers for what an operation gives; what lies outside of it is 0."""
+    out = eqn.outputs[number]
+    layout = scope.layout(out) if out.type.shape else splat(())
+    return scope.declare(out.hint or "found", layout, out.type.dtype)
+
+
+def _given(scope: Scope, eqn: Eqn, target: Registers, number: int = 0) -> Entry:
+    out = eqn.outputs[number]
+    return target if out.type.shape else scope.number(out, f"{target.name}[0]")
+
+
+# Places of extrema.
+
+
+def _position(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
+    (atom,), axis = eqn.inputs, eqn.params["axis"]
+    x, layout = held(scope, atom)
+    base = exchange.put(scope, x, layout)
+    target = _result(scope, eqn)
+    kind, sign = register_type(x.dtype), ">" if eqn.op.name == "argmax" else "<"
+
+    def body(index: list[str]) -> list[str]:
+        place = [*index[:axis], "k", *index[axis:]]
+        found = exchange.get(scope, base, _flat(place, layout.shape), x.dtype)
+        better = f"value {sign} best"
+        if dtypes.is_float(x.dtype):
+            better = f"(best == best && !(value {'<=' if sign == '>' else '>='} best))"
+        return [
+            f"{kind} best = 0; int first = 0;",
+            f"PAL_ROLLED for (int k = 0; k < {layout.shape[axis]}; ++k) {{",
+            f"  const {kind} value = {found};",
+            f"  if (k == 0 || {better}) {{ best = value; first = k; }}",
+            "}",
+            f"{target.name}[r] = ({register_type(target.dtype)})first;",
+        ]
+
+    _elements(scope, target, body if eqn.outputs[0].type.shape else lambda index: body([]))
+    return [_given(scope, eqn, target)]
+
+
+# Scans.
+
+
+def _scan(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
+    by_warp = scan_of_warp(scope, eqn)
+    if by_warp is not None:
+        return by_warp
+    (atom,), axis = eqn.inputs, eqn.params["axis"]
+    x, layout = held(scope, atom)
+    base = exchange.put(scope, x, layout)
+    target = _result(scope, eqn)
+    dtype, kind = x.dtype, register_type(x.dtype)
+    first, last, step = (
+        ("0", "end", "++k") if not eqn.params["reverse"] else (str(layout.shape[axis] - 1), "end", "--k")
+    )
+    sign = "<=" if not eqn.params["reverse"] else ">="
+
+    def body(index: list[str]) -> list[str]:
+        place = [*index[:axis], "k", *index[axis + 1 :]]
+        value = exchange.get(scope, base, _flat(place, layout.shape), dtype)
+        return [
+            f"const int end = {index[axis]};",
+            f"{kind} total = 0;",
+            f"PAL_ROLLED for (int k = {first}; k {sign} end; {step}) {{",
+            f"  const {kind} value = {value};",
+            f"  total = k == {first} ? value : {_joined(eqn.op.name, dtype)};",
+            "}",
+            f"{target.name}[r] = {rounded('total', dtype)};",
+        ]
+
+    _elements(scope, target, body)
+    return [target]
+
+
+def _joined(name: str, dtype: DType) -> str:
+    """The result so far and the next element, joined."""
+    if name != "cumlogsumexp":
+        return COMBINE[SCANS[name]](dtype, "total", "value")
+    f = "" if dtype == dtypes.FLOAT64 else "f"
+    larger = "pal::maximum(total, value)"
+    smaller = f"-fabs{f}(total - value)"
+    return f"(total == value ? total + log{f}(2.0{f}) : {larger} + log1p{f}(exp{f}({smaller})))"
+
+
+# Sorting: the place of each element is the number of those that come before it.
+
+
+def _sort(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
+    axis, keys = eqn.params["axis"], eqn.params["num_keys"]
+    parts = [held(scope, atom) for atom in eqn.inputs]
+    bases = exchange.put_all(scope, parts)
+    shape = parts[0][1].shape
+    targets = [_result(scope, eqn, n) for n in range(len(eqn.inputs))]
+    kinds = [register_type(x.dtype) for x, _ in parts]
+
+    def load(number: int, index: Sequence[str]) -> str:
+        return exchange.get(scope, bases[number], _flat(index, shape), parts[number][0].dtype)
+
+    def body(index: list[str]) -> list[str]:
+        # The element that belongs here is the one that as many come before as stand before this place.
+        candidate = [*index[:axis], "c", *index[axis + 1 :]]
+        other = [*index[:axis], "k", *index[axis + 1 :]]
+        before = _before(kinds, [x.dtype for x, _ in parts[:keys]])
+        mine = [f"  const {kinds[n]} own{n} = {load(n, candidate)};" for n in range(keys)]
+        theirs = [f"    const {kinds[n]} other{n} = {load(n, other)};" for n in range(keys)]
+        found = [f"    {target.name}[r] = {load(n, candidate)};" for n, target in enumerate(targets)]
+        return [
+            f"PAL_ROLLED for (int c = 0; c < {shape[axis]}; ++c) {{",
+            *mine,
+            "  int rank = 0;",
+            f"  PAL_ROLLED for (int k = 0; k < {shape[axis]}; ++k) {{",
+            *theirs,
+            f"    rank += {before};",
+            "  }",
+            f"  if (rank == {index[axis]}) {{",
+            *found,
+            "  }",
+            "}",
+        ]
+
+    _elements(scope, targets[0], body)
+    return list(targets)
+
+
+def _before(kinds: Sequence[str], keys: Sequence[DType]) -> str:
+    """Whether the other element comes before the own one: by the keys, then by its place; NaN comes last."""
+    text = "(k < c)"
+    for n in reversed(range(len(keys))):
+        less = f"other{n} < own{n}"
+        same = f"other{n} == own{n}"
+        if dtypes.is_float(keys[n]):
+            less = f"({less} || (own{n} != own{n} && other{n} == other{n}))"
+            same = f"({same} || (own{n} != own{n} && other{n} != other{n}))"
+        text = f"({less} || ({same} && {text}))"
+    return text
+
+
+# Products.
+
+
+def _dot(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
+    left, right = (held(scope, atom) for atom in eqn.inputs)
+    contracting, batch, dtype = (eqn.params[key] for key in ("contracting", "batch", "dtype"))
+    a, b = exchange.put_all(scope, [left, right])
+    target = _result(scope, eqn)
+    kind = _sum_type(eqn.inputs, dtype)
+    shapes = left[1].shape, right[1].shape
+    depth = [shapes[0][axis] for axis in contracting[0]]
+
+    def body(index: list[str]) -> list[str]:
+        places = _places(index, shapes, contracting, batch, depth)
+        x, y = (
+            exchange.get(scope, base, _flat(place, shape), part[0].dtype)
+            for base, place, shape, part in zip((a, b), places, shapes, (left, right), strict=True)
+        )
+        return [
+            f"{kind} total = 0;",
+            f"PAL_ROLLED for (int k = 0; k < {math.prod(depth)}; ++k) total += ({kind})({x}) * ({kind})({y});",
+            f"{target.name}[r] = {rounded(f'({register_type(dtype)})total', dtype)};",
+        ]
+
+    _elements(scope, target, body if eqn.outputs[0].type.shape else lambda index: body([]))
+    return [_given(scope, eqn, target)]
+
+
+def _sum_type(atoms: Sequence[Atom], dtype: DType) -> str:
+    kinds = [*(atom.type.dtype for atom in atoms), dtype]  # type: ignore[union-attr]
+    if any(map(dtypes.is_float, kinds[:2])):
+        return "double" if dtypes.FLOAT64 in kinds else "float"
+    return "i64"
+
+
+def _places(index, shapes, contracting, batch, depth):  # type: ignore[no-untyped-def]
+    """The indices of both factors of the products that sum up to an element."""
+    strides = exchange.row_major(depth)
+    inner = [f"(k / {stride} % {extent})" for stride, extent in zip(strides, depth, strict=True)]
+    rest = iter(index[len(batch[0]) :])
+    found = []
+    for side in range(2):
+        place = []
+        for axis in range(len(shapes[side])):
+            if axis in batch[side]:
+                place.append(index[batch[side].index(axis)])
+            elif axis in contracting[side]:
+                place.append(inner[contracting[side].index(axis)])
+            else:
+                place.append(next(rest))
+        found.append(place)
+    return found
+
+
+RULES: dict[str, Rule] = {
+    "argmax": _position,
+    "argmin": _position,
+    **dict.fromkeys((*SCANS, "cumlogsumexp"), _scan),
+    "sort": _sort,
+    "dot_general": _dot,
+}
