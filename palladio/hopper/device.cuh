@@ -27,6 +27,9 @@ struct alignas(64) TensorMap { u64 words[16]; };
 
 namespace pal {
 
+// How tma_reduce and atomic combine a value with what memory holds.
+enum Combiner { ADD, MIN, MAX, AND, OR, XOR, EXCHANGE };
+
 // Where a thread is.
 
 extern __shared__ __align__(1024) u8 shared_memory[];
@@ -66,6 +69,9 @@ PAL_DEVICE void sync_cluster() {
 
 PAL_DEVICE void barrier_init(u32 barrier, u32 count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
+}
+PAL_DEVICE void barrier_invalidate(u32 barrier) {
+  asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 PAL_DEVICE void fence_barrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;\n\tfence.proxy.async.shared::cta;" ::: "memory");
@@ -183,6 +189,35 @@ PAL_DEVICE void tma_store(const TensorMap* map, u32 source, int c0, int c1, int 
                ::PAL_AT(map), "r"(source), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4) : "memory");
 }
 
+#define PAL_REDUCE_AS(kind, shape, place, ...)                                                             \
+  asm volatile("cp.reduce.async.bulk.tensor." shape ".global.shared::cta." kind ".tile.bulk_group " place \
+               ::__VA_ARGS__ : "memory")
+#define PAL_REDUCE(shape, place, ...)                                               \
+  static_assert(KIND >= ADD && KIND <= XOR, "the copy engine does not combine so"); \
+  if constexpr (KIND == ADD) PAL_REDUCE_AS("add", shape, place, __VA_ARGS__);       \
+  if constexpr (KIND == MIN) PAL_REDUCE_AS("min", shape, place, __VA_ARGS__);       \
+  if constexpr (KIND == MAX) PAL_REDUCE_AS("max", shape, place, __VA_ARGS__);       \
+  if constexpr (KIND == AND) PAL_REDUCE_AS("and", shape, place, __VA_ARGS__);       \
+  if constexpr (KIND == OR) PAL_REDUCE_AS("or", shape, place, __VA_ARGS__);         \
+  if constexpr (KIND == XOR) PAL_REDUCE_AS("xor", shape, place, __VA_ARGS__)
+
+template <int KIND> PAL_DEVICE void tma_reduce(const TensorMap* map, u32 source, int c0) {
+  PAL_REDUCE("1d", "[%0, {%2}], [%1];", PAL_AT(map), "r"(source), "r"(c0));
+}
+template <int KIND> PAL_DEVICE void tma_reduce(const TensorMap* map, u32 source, int c0, int c1) {
+  PAL_REDUCE("2d", "[%0, {%2, %3}], [%1];", PAL_AT(map), "r"(source), "r"(c0), "r"(c1));
+}
+template <int KIND> PAL_DEVICE void tma_reduce(const TensorMap* map, u32 source, int c0, int c1, int c2) {
+  PAL_REDUCE("3d", "[%0, {%2, %3, %4}], [%1];", PAL_AT(map), "r"(source), "r"(c0), "r"(c1), "r"(c2));
+}
+template <int KIND> PAL_DEVICE void tma_reduce(const TensorMap* map, u32 source, int c0, int c1, int c2, int c3) {
+  PAL_REDUCE("4d", "[%0, {%2, %3, %4, %5}], [%1];", PAL_AT(map), "r"(source), "r"(c0), "r"(c1), "r"(c2), "r"(c3));
+}
+template <int KIND> PAL_DEVICE void tma_reduce(const TensorMap* map, u32 source, int c0, int c1, int c2, int c3, int c4) {
+  PAL_REDUCE("5d", "[%0, {%2, %3, %4, %5, %6}], [%1];",
+             PAL_AT(map), "r"(source), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4));
+}
+
 PAL_DEVICE void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 template <int N> PAL_DEVICE void bulk_wait_read() { asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory"); }
 template <int N> PAL_DEVICE void bulk_wait() { asm volatile("cp.async.bulk.wait_group %0;" ::"n"(N) : "memory"); }
@@ -267,6 +302,59 @@ PAL_DEVICE void stmatrix2(u32 address, u32 a, u32 b) {
   asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(address), "r"(a), "r"(b) : "memory");
 }
 
+PAL_DEVICE void stmatrix4_transposed(u32 address, u32 a, u32 b, u32 c, u32 d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};"
+               ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}
+PAL_DEVICE void ldmatrix4(u32 address, u32& a, u32& b, u32& c, u32& d) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(address) : "memory");
+}
+PAL_DEVICE void ldmatrix4_transposed(u32 address, u32& a, u32& b, u32& c, u32& d) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(address) : "memory");
+}
+
+// Shared memory of another block of the cluster, at the same address there. T has 32 or 64 bits.
+
+template <typename T> PAL_DEVICE T load_cluster(u32 address, u32 rank) {
+  if constexpr (sizeof(T) == 4) {
+    u32 bits;
+    asm volatile("{ .reg .b32 r; mapa.shared::cluster.u32 r, %1, %2; ld.shared::cluster.u32 %0, [r]; }"
+                 : "=r"(bits) : "r"(address), "r"(rank) : "memory");
+    return *(T*)&bits;
+  } else {
+    u64 bits;
+    asm volatile("{ .reg .b32 r; mapa.shared::cluster.u32 r, %1, %2; ld.shared::cluster.u64 %0, [r]; }"
+                 : "=l"(bits) : "r"(address), "r"(rank) : "memory");
+    return *(T*)&bits;
+  }
+}
+template <typename T> PAL_DEVICE void store_cluster(u32 address, u32 rank, T value) {
+  if constexpr (sizeof(T) == 4)
+    asm volatile("{ .reg .b32 r; mapa.shared::cluster.u32 r, %0, %1; st.shared::cluster.u32 [r], %2; }"
+                 ::"r"(address), "r"(rank), "r"(*(u32*)&value) : "memory");
+  else
+    asm volatile("{ .reg .b32 r; mapa.shared::cluster.u32 r, %0, %1; st.shared::cluster.u64 [r], %2; }"
+                 ::"r"(address), "r"(rank), "l"(*(u64*)&value) : "memory");
+}
+
+// Copies of 4, 8 or 16 bytes from global to shared memory that the thread does not wait for. Only `given` bytes are
+// read, the others are zero.
+
+template <int BYTES> PAL_DEVICE void copy_async(u32 target, const void* source, int given) {
+  if constexpr (BYTES == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source), "r"(given) : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"
+                 ::"r"(target), "l"(source), "n"(BYTES), "r"(given) : "memory");
+}
+PAL_DEVICE void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N> PAL_DEVICE void copy_async_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
+PAL_DEVICE void copy_async_arrive(u32 barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
 // Values of other lanes of the warp. T has 32 or 64 bits.
 
 template <typename T> PAL_DEVICE T shuffle(T value, int lane) { return __shfl_sync(0xffffffffu, value, lane); }
@@ -321,5 +409,73 @@ PAL_DEVICE float minimum(float a, float b) {
 }
 PAL_DEVICE double maximum(double a, double b) { return a != a ? a : b != b ? b : a > b ? a : b; }
 PAL_DEVICE double minimum(double a, double b) { return a != a ? a : b != b ? b : a < b ? a : b; }
+
+// Atomic operations. T is int, u32, i64, u64, float or double; AND, OR and XOR take integers. The value before.
+
+template <typename T> PAL_DEVICE T atomic_compare(T* address, T compare, T value) {
+  if constexpr (sizeof(T) == 2) {
+    const u16 old = atomicCAS((u16*)address, *(u16*)&compare, *(u16*)&value);
+    return *(T*)&old;
+  } else if constexpr (sizeof(T) == 4) {
+    const u32 old = atomicCAS((u32*)address, *(u32*)&compare, *(u32*)&value);
+    return *(T*)&old;
+  } else {
+    const u64 old = atomicCAS((u64*)address, *(u64*)&compare, *(u64*)&value);
+    return *(T*)&old;
+  }
+}
+template <int KIND, typename T> PAL_DEVICE T atomic(T* address, T value) {
+  constexpr bool real = (T)0.5 != (T)0;
+  static_assert(!real || KIND <= MAX || KIND == EXCHANGE, "floats have no bits to combine");
+  if constexpr (KIND == ADD && (real || sizeof(T) == 4)) {
+    return atomicAdd(address, value);
+  } else if constexpr (KIND == ADD) {
+    return (T)atomicAdd((u64*)address, (u64)value);
+  } else if constexpr ((KIND == MIN || KIND == MAX) && real) {
+    T old = *(volatile T*)address, seen;
+    do {
+      seen = old;
+      old = atomic_compare(address, seen, KIND == MIN ? minimum(seen, value) : maximum(seen, value));
+    } while (sizeof(T) == 4 ? *(u32*)&old != *(u32*)&seen : *(u64*)&old != *(u64*)&seen);
+    return old;
+  } else if constexpr (KIND == MIN) {
+    return atomicMin(address, value);
+  } else if constexpr (KIND == MAX) {
+    return atomicMax(address, value);
+  } else if constexpr (sizeof(T) == 4) {
+    u32* words = (u32*)address;
+    const u32 bits = *(u32*)&value;
+    const u32 old = KIND == AND   ? atomicAnd(words, bits)
+                    : KIND == OR  ? atomicOr(words, bits)
+                    : KIND == XOR ? atomicXor(words, bits)
+                                  : atomicExch(words, bits);
+    return *(T*)&old;
+  } else {
+    u64* words = (u64*)address;
+    const u64 bits = *(u64*)&value;
+    const u64 old = KIND == AND   ? atomicAnd(words, bits)
+                    : KIND == OR  ? atomicOr(words, bits)
+                    : KIND == XOR ? atomicXor(words, bits)
+                                  : atomicExch(words, bits);
+    return *(T*)&old;
+  }
+}
+template <int KIND, typename T> PAL_DEVICE T atomic_shared(u32 address, T value) {
+  return atomic<KIND>((T*)__cvta_shared_to_generic(address), value);
+}
+template <typename T> PAL_DEVICE T atomic_compare_shared(u32 address, T compare, T value) {
+  return atomic_compare((T*)__cvta_shared_to_generic(address), compare, value);
+}
+
+// Counters in global memory that blocks wait for.
+
+PAL_DEVICE int load_acquire(const int* address) {
+  int r;
+  asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(r) : "l"(address) : "memory");
+  return r;
+}
+PAL_DEVICE void add_release(int* address, int value) {
+  asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
+}
 
 }  // namespace pal

@@ -86,6 +86,12 @@ BARRIERS = (
         _MBARRIER + ".init",
     ),
     Primitive(
+        "void barrier_invalidate(u32 barrier)",
+        THREAD,
+        "Ends the barrier: its bytes may hold something else.",
+        _MBARRIER + ".inval",
+    ),
+    Primitive(
         "void fence_barrier_init()",
         THREAD,
         "Makes initialised barriers visible to the cluster and to asynchronous copies.",
@@ -166,6 +172,13 @@ COPIES = (
         "Starts to copy a box from shared memory to an array, except for what lies outside of it; joins the thread's "
         "open bulk group.",
         _TENSOR,
+    ),
+    *_of_rank(
+        "template <int KIND> void tma_reduce(const TensorMap* map, u32 source",
+        range(1, 6),
+        THREAD,
+        "As tma_store, but combines each element with what the array holds: ADD, MIN, MAX, AND, OR or XOR.",
+        "Data Movement and Conversion Instructions: cp.reduce.async.bulk.tensor",
     ),
     Primitive("void bulk_commit()", THREAD, "Closes the thread's open bulk group.", "cp.async.bulk.commit_group"),
     Primitive(
@@ -263,6 +276,91 @@ MEMORY = (
         WARP,
         "Stores two matrices of 8 rows of 16 bytes; lane l below 16 gives the address of row l % 8 of matrix l / 8.",
         "stmatrix.m8n8.x2.b16",
+    ),
+    Primitive(
+        "void stmatrix4_transposed(u32 address, u32 a, u32 b, u32 c, u32 d)",
+        WARP,
+        "As stmatrix4; each lane holds elements of two rows of one column.",
+        "stmatrix.m8n8.x4.trans.b16",
+    ),
+    Primitive(
+        "void ldmatrix4(u32 address, u32& a, u32& b, u32& c, u32& d)",
+        WARP,
+        "Loads four matrices of 8 rows of 16 bytes; lane l gives the address of row l % 8 of matrix l / 8.",
+        "ldmatrix.m8n8.x4.b16",
+    ),
+    Primitive(
+        "void ldmatrix4_transposed(u32 address, u32& a, u32& b, u32& c, u32& d)",
+        WARP,
+        "As ldmatrix4; each lane gets elements of two rows of one column.",
+        "ldmatrix.m8n8.x4.trans.b16",
+    ),
+    Primitive(
+        "template <typename T> T load_cluster(u32 address, u32 rank)",
+        THREAD,
+        "A load from the same address in a block of the cluster.",
+        "mapa; ld.shared::cluster",
+    ),
+    Primitive(
+        "template <typename T> void store_cluster(u32 address, u32 rank, T value)",
+        THREAD,
+        "A store to the same address in a block of the cluster.",
+        "mapa; st.shared::cluster",
+    ),
+    Primitive(
+        "template <int BYTES> void copy_async(u32 target, const void* source, int given)",
+        THREAD,
+        "Starts to copy 4, 8 or 16 bytes to shared memory: `given` from global memory and zeros for the others.",
+        "cp.async",
+    ),
+    Primitive("void copy_async_commit()", THREAD, "Closes the thread's open group of copies.", "cp.async.commit_group"),
+    Primitive(
+        "template <int N> void copy_async_wait()",
+        THREAD,
+        "Waits until all but the N latest groups of the thread's copies are complete.",
+        "cp.async.wait_group",
+    ),
+    Primitive(
+        "void copy_async_arrive(u32 barrier)",
+        THREAD,
+        "One arrival when all copies that the thread has started are complete.",
+        "cp.async.mbarrier.arrive.noinc",
+    ),
+    Primitive(
+        "template <int KIND, typename T> T atomic(T* address, T value)",
+        THREAD,
+        "Combines a number in global memory with the value: ADD, MIN, MAX, AND, OR, XOR, EXCHANGE. The number before.",
+        "atom.global",
+    ),
+    Primitive(
+        "template <int KIND, typename T> T atomic_shared(u32 address, T value)",
+        THREAD,
+        "The same in shared memory.",
+        "atom.shared",
+    ),
+    Primitive(
+        "template <typename T> T atomic_compare(T* address, T compare, T value)",
+        THREAD,
+        "Stores the value if the bits there are those of `compare`. The number before.",
+        "atom.global.cas",
+    ),
+    Primitive(
+        "template <typename T> T atomic_compare_shared(u32 address, T compare, T value)",
+        THREAD,
+        "The same in shared memory.",
+        "atom.shared.cas",
+    ),
+    Primitive(
+        "int load_acquire(const int* address)",
+        THREAD,
+        "A load that later accesses are ordered after, for all blocks.",
+        "ld.acquire.gpu",
+    ),
+    Primitive(
+        "void add_release(int* address, int value)",
+        THREAD,
+        "An addition that earlier accesses are ordered before, for all blocks.",
+        "red.release.gpu.add",
     ),
 )
 

@@ -92,6 +92,15 @@ static void take_arrivals(Mbarrier& barrier, u32 address, u32 count) {
   settle(barrier);
 }
 
+void arrive_from(const Operation& operation, Mbarrier& barrier, u32 address) {
+  if (!barrier.pending)
+    fail_at(*operation.block, operation.thread, operation.where, "the mbarrier at 0x%x has no arrival pending", address);
+  if (!--barrier.pending && barrier.bytes < 0)
+    fail_at(*operation.block, operation.thread, operation.where,
+            "the mbarrier at 0x%x has got %lld bytes more than its phase expects", address, -barrier.bytes);
+  settle(barrier);
+}
+
 void complete_bytes(Mbarrier& barrier, u32 address, i64 bytes, const Operation& operation) {
   barrier.bytes -= bytes;
   if (barrier.bytes < -MOST_BYTES || (!barrier.pending && barrier.bytes < 0))
@@ -214,6 +223,15 @@ void barrier_init(u32 address, u32 count, Site site) {
   memset(access(block, address, 8, 8, GENERIC_WRITE), 0, 8);
   block.occupied[address / 8] = 1;
   block.barriers[address] = {count, count, 0, 0, self->thread, self->init_fences};
+}
+
+// PTX ISA, "mbarrier.inval": its bytes may hold something else from now on.
+void barrier_invalidate(u32 address, Site site) {
+  PRIMITIVE("mbarrier.inval");
+  Block& block = resolve(address, false);
+  mbarrier(block, address);
+  block.barriers.erase(address);
+  block.occupied[address / 8] = 0;
 }
 
 void fence_barrier_init(Site site) {

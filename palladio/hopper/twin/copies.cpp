@@ -160,16 +160,14 @@ static void multicast_box(const TensorMap* map, u32 target, u32 barrier, u32 mas
 
 // ---- Stores and reductions -----------------------------------------------------------------------------------------
 
-enum Reduction : u32 { NONE, ADD, MIN, MAX, AND, OR, XOR };
-
 template <class T>
-static T combine_numbers(Reduction how, T a, T b) {
+static T combine_numbers(Combiner how, T a, T b) {
   if (how == ADD) return a + b;
   return how == MIN ? std::min(a, b) : std::max(a, b);
 }
 
 template <class T>
-static void combine_integers(Reduction how, u8* to, const u8* from) {
+static void combine_integers(Combiner how, u8* to, const u8* from) {
   T a, b;
   memcpy(&a, to, sizeof(T));
   memcpy(&b, from, sizeof(T));
@@ -178,7 +176,7 @@ static void combine_integers(Reduction how, u8* to, const u8* from) {
 }
 
 template <class T>
-static void combine_floats(Reduction how, u8* to, const u8* from) {
+static void combine_floats(Combiner how, u8* to, const u8* from) {
   T a, b;
   memcpy(&a, to, sizeof(T));
   memcpy(&b, from, sizeof(T));
@@ -186,7 +184,7 @@ static void combine_floats(Reduction how, u8* to, const u8* from) {
   memcpy(to, &result, sizeof(T));
 }
 
-static void combine_halves(const TensorSpec& spec, Reduction how, u8* to, const u8* from) {
+static void combine_halves(const TensorSpec& spec, Combiner how, u8* to, const u8* from) {
   u16 a, b;
   memcpy(&a, to, 2);
   memcpy(&b, from, 2);
@@ -196,7 +194,7 @@ static void combine_halves(const TensorSpec& spec, Reduction how, u8* to, const 
   memcpy(to, &result, 2);
 }
 
-static void combine(const TensorSpec& spec, Reduction how, u8* to, const u8* from) {
+static void combine(const TensorSpec& spec, Combiner how, u8* to, const u8* from) {
   switch (spec.element) {
     case S32: return combine_integers<int>(how, to, from);
     case U32: return combine_integers<u32>(how, to, from);
@@ -209,17 +207,19 @@ static void combine(const TensorSpec& spec, Reduction how, u8* to, const u8* fro
 }
 
 // PTX ISA, "cp.reduce.async.bulk.tensor": the types that each operation takes.
-static void check_reduction(const TensorSpec& spec, Reduction how) {
+static void check_reduction(const TensorSpec& spec, Combiner how) {
   bool integer = spec.element >= S32 && spec.element <= U64;
   bool half = spec.element == F16 || spec.element == BF16;
-  bool fits = how == ADD ? integer || half || spec.element == F32 : how <= MAX ? integer || half : integer;
+  bool fits = how == ADD               ? integer || half || spec.element == F32
+              : how == MIN || how == MAX ? integer || half
+                                         : integer && how <= XOR;
   if (!fits) fail("the reduction does not take elements of this type");
 }
 
 struct TensorStore : Operation {
   Box box;
   u32 source;
-  Reduction how;
+  Combiner how;
   std::vector<u8> data;
 
   bool outlives_block() const override { return true; }
@@ -236,25 +236,30 @@ struct TensorStore : Operation {
   void land() override {
     const u8* from = data.data();
     for_elements(box, source, [&](u32, u8* to) {
-      if (to && how != NONE) combine(box.spec, how, to, from);
-      if (to && how == NONE) memcpy(to, from, box.spec.item);
+      if (to && how != STORE) combine(box.spec, how, to, from);
+      if (to && how == STORE) memcpy(to, from, box.spec.item);
       from += box.spec.item;
     });
   }
 };
 
-static void store_box(const TensorMap* map, u32 source, const int* coordinates, u32 count, Reduction how) {
+static void store_box(const TensorMap* map, u32 source, const int* coordinates, u32 count, Combiner how) {
   auto store = std::make_shared<TensorStore>();
   store->box = box_of(map, coordinates, count);
   store->source = source;
   store->how = how;
-  if (how != NONE) check_reduction(store->box.spec, how);
+  if (how != STORE) check_reduction(store->box.spec, how);
   Block& block = resolve(source, false);
   check_box(store->box, source);
   access(block, source, store->box.spec.bytes(), 128, ASYNC_READ);
   mark(block.reading, source, store->box.spec.bytes(), +1);
   self->bulk_open.operations.push_back(store);
   issue(store);
+}
+
+void reduce_box(const TensorMap* map, u32 source, const int* coordinates, u32 count, int how, Site site) {
+  PRIMITIVE("cp.reduce.async.bulk.tensor");
+  store_box(map, source, coordinates, count, (Combiner)how);
 }
 
 // ---- Bulk groups ---------------------------------------------------------------------------------------------------
@@ -317,7 +322,7 @@ void prefetch_map(const TensorMap* map, Site site) {
   void tma_store(const TensorMap* map, u32 source, COORDINATES_##rank, Site site) {                                \
     PRIMITIVE("cp.async.bulk.tensor store");                                                                       \
     int list[] = {LIST_##rank};                                                                                    \
-    store_box(map, source, list, rank, NONE);                                                                      \
+    store_box(map, source, list, rank, STORE);                                                                      \
   }
 COPIES(1)
 COPIES(2)

@@ -27,7 +27,24 @@ void load_shared(u32 address, void* value, u32 bytes, Site site);
 void store_shared(u32 address, const void* value, u32 bytes, Site site);
 void load_global(const void* address, void* value, u32 bytes, Site site);
 void store_global(void* address, const void* value, u32 bytes, Site site);
+void reduce_box(const TensorMap* map, u32 source, const int* coordinates, u32 count, int how, Site site);
+void atomic_global(Combiner how, Number type, void* address, void* value, Site site);
+void atomic_shared(Combiner how, Number type, u32 address, void* value, Site site);
+void compare_global(void* address, const void* compare, void* value, u32 bytes, Site site);
+void compare_shared(u32 address, const void* compare, void* value, u32 bytes, Site site);
+void load_cluster(u32 address, u32 rank, void* value, u32 bytes, Site site);
+void store_cluster(u32 address, u32 rank, const void* value, u32 bytes, Site site);
+void copy_small(u32 target, const void* source, u32 bytes, int given, Site site);
+void wait_small(u32 groups, Site site);
 void shuffle(void* value, u32 bytes, int from, Site site, const void* caller, const char* name);
+
+template <class T> struct NumberOf;
+template <> struct NumberOf<int> { enum { value = S32 }; };
+template <> struct NumberOf<u32> { enum { value = U32 }; };
+template <> struct NumberOf<i64> { enum { value = S64 }; };
+template <> struct NumberOf<u64> { enum { value = U64 }; };
+template <> struct NumberOf<float> { enum { value = F32 }; };
+template <> struct NumberOf<double> { enum { value = F64 }; };
 
 // The address of the instruction that it stands at: different at each place that a function is inlined to.
 TWIN_INLINE const void* here() {
@@ -39,6 +56,9 @@ TWIN_INLINE const void* here() {
 }  // namespace twin
 
 namespace pal {
+
+// How tma_reduce and atomic combine.
+using twin::ADD, twin::MIN, twin::MAX, twin::AND, twin::OR, twin::XOR, twin::EXCHANGE;
 
 // Where a thread is.
 
@@ -61,6 +81,7 @@ void sync_cluster(TWIN_SITE);
 // Barriers in shared memory.
 
 void barrier_init(u32 barrier, u32 count, TWIN_SITE);
+void barrier_invalidate(u32 barrier, TWIN_SITE);
 void fence_barrier_init(TWIN_SITE);
 void arrive(u32 barrier, TWIN_SITE);
 void arrive_many(u32 barrier, u32 count, TWIN_SITE);
@@ -91,6 +112,28 @@ void tma_store(const TensorMap* map, u32 source, int c0, int c1, TWIN_SITE);
 void tma_store(const TensorMap* map, u32 source, int c0, int c1, int c2, TWIN_SITE);
 void tma_store(const TensorMap* map, u32 source, int c0, int c1, int c2, int c3, TWIN_SITE);
 void tma_store(const TensorMap* map, u32 source, int c0, int c1, int c2, int c3, int c4, TWIN_SITE);
+template <int KIND> inline void tma_reduce(const TensorMap* map, u32 source, int c0, TWIN_SITE) {
+  int list[] = {c0};
+  twin::reduce_box(map, source, list, 1, KIND, site);
+}
+template <int KIND> inline void tma_reduce(const TensorMap* map, u32 source, int c0, int c1, TWIN_SITE) {
+  int list[] = {c0, c1};
+  twin::reduce_box(map, source, list, 2, KIND, site);
+}
+template <int KIND> inline void tma_reduce(const TensorMap* map, u32 source, int c0, int c1, int c2, TWIN_SITE) {
+  int list[] = {c0, c1, c2};
+  twin::reduce_box(map, source, list, 3, KIND, site);
+}
+template <int KIND>
+inline void tma_reduce(const TensorMap* map, u32 source, int c0, int c1, int c2, int c3, TWIN_SITE) {
+  int list[] = {c0, c1, c2, c3};
+  twin::reduce_box(map, source, list, 4, KIND, site);
+}
+template <int KIND>
+inline void tma_reduce(const TensorMap* map, u32 source, int c0, int c1, int c2, int c3, int c4, TWIN_SITE) {
+  int list[] = {c0, c1, c2, c3, c4};
+  twin::reduce_box(map, source, list, 5, KIND, site);
+}
 void bulk_commit(TWIN_SITE);
 template <int N> TWIN_INLINE void bulk_wait_read(TWIN_SITE) { twin::wait_bulk(N, true, site); }
 template <int N> TWIN_INLINE void bulk_wait(TWIN_SITE) { twin::wait_bulk(N, false, site); }
@@ -130,6 +173,47 @@ template <typename T> inline void store_shared(u32 address, T value, TWIN_SITE) 
 }
 void stmatrix4(u32 address, u32 a, u32 b, u32 c, u32 d, TWIN_SITE);
 void stmatrix2(u32 address, u32 a, u32 b, TWIN_SITE);
+void stmatrix4_transposed(u32 address, u32 a, u32 b, u32 c, u32 d, TWIN_SITE);
+void ldmatrix4(u32 address, u32& a, u32& b, u32& c, u32& d, TWIN_SITE);
+void ldmatrix4_transposed(u32 address, u32& a, u32& b, u32& c, u32& d, TWIN_SITE);
+template <typename T> inline T load_cluster(u32 address, u32 rank, TWIN_SITE) {
+  T value;
+  twin::load_cluster(address, rank, &value, sizeof(T), site);
+  return value;
+}
+template <typename T> inline void store_cluster(u32 address, u32 rank, T value, TWIN_SITE) {
+  twin::store_cluster(address, rank, &value, sizeof(T), site);
+}
+
+// Copies of a few bytes that the thread does not wait for.
+
+template <int BYTES> inline void copy_async(u32 target, const void* source, int given, TWIN_SITE) {
+  twin::copy_small(target, source, BYTES, given, site);
+}
+void copy_async_commit(TWIN_SITE);
+template <int N> inline void copy_async_wait(TWIN_SITE) { twin::wait_small(N, site); }
+void copy_async_arrive(u32 barrier, TWIN_SITE);
+
+// Atomic operations, and counters that blocks wait for.
+
+template <int KIND, typename T> inline T atomic(T* address, T value, TWIN_SITE) {
+  twin::atomic_global((twin::Combiner)KIND, (twin::Number)twin::NumberOf<T>::value, address, &value, site);
+  return value;
+}
+template <int KIND, typename T> inline T atomic_shared(u32 address, T value, TWIN_SITE) {
+  twin::atomic_shared((twin::Combiner)KIND, (twin::Number)twin::NumberOf<T>::value, address, &value, site);
+  return value;
+}
+template <typename T> inline T atomic_compare(T* address, T compare, T value, TWIN_SITE) {
+  twin::compare_global(address, &compare, &value, sizeof(T), site);
+  return value;
+}
+template <typename T> inline T atomic_compare_shared(u32 address, T compare, T value, TWIN_SITE) {
+  twin::compare_shared(address, &compare, &value, sizeof(T), site);
+  return value;
+}
+int load_acquire(const int* address, TWIN_SITE);
+void add_release(int* address, int value, TWIN_SITE);
 
 // Values of other lanes of the warp.
 

@@ -256,8 +256,8 @@ static void start_block(Block& block, Cluster& cluster, u32 index, u32 rank) {
   // What no one has written is NaN in every float format, and -1 in the integers.
   block.memory.assign(SHARED_START + request.shared_bytes, 0xff);
   block.stored.assign(block.memory.size() / 4 + 1, 0);
-  block.reading.assign(block.memory.size() / 16 + 1, 0);
-  block.writing.assign(block.memory.size() / 16 + 1, 0);
+  block.reading.assign(block.memory.size() / 4 + 1, 0);
+  block.writing.assign(block.memory.size() / 4 + 1, 0);
   block.occupied.assign(block.memory.size() / 8 + 1, 0);
   block.fibers = std::vector<Fiber>(request.threads);
   block.warps.resize((request.threads + LANES - 1) / LANES);

@@ -168,8 +168,8 @@ struct Block {
   u32 running = 0;  // threads that have not ended
   std::vector<u8> memory;
   std::vector<u32> stored;   // for 4 bytes: (thread + 1) << 20 | fences of that thread, of the last ordinary store
-  std::vector<u8> reading;   // for 16 bytes: asynchronous operations in flight that read them
-  std::vector<u8> writing;   // for 16 bytes: asynchronous operations in flight that write them
+  std::vector<u8> reading;   // for 4 bytes: asynchronous operations in flight that read them
+  std::vector<u8> writing;   // for 4 bytes: asynchronous operations in flight that write them
   std::vector<u8> occupied;  // for 8 bytes: an mbarrier lies there
   std::unordered_map<u32, Mbarrier> barriers;
   NamedBarrier named[NAMED_BARRIERS];
@@ -294,7 +294,7 @@ inline u32 swizzled(u32 address, u32 bytes) {
   u32 lines = bytes < 32 ? 0 : bytes / 16 - 1;
   return address ^ ((address >> 7 & lines) << 4);
 }
-// Counts an asynchronous operation in flight on each piece of 16 bytes, or off it.
+// Counts an asynchronous operation in flight on each word of 4 bytes, or off it.
 void mark(std::vector<u8>& marks, u32 address, u32 bytes, int change);
 void check_alive(const Block& block);
 void check_global(const void* address, u64 bytes, u64 alignment, bool write);
@@ -304,6 +304,8 @@ void check_global(const void* address, u64 bytes, u64 alignment, bool write);
 Mbarrier& mbarrier(Block& block, u32 address);
 // The mbarrier for an operation of the async proxy or of another block, which sees it only behind a fence.
 Mbarrier& published_mbarrier(Block& block, u32 address);
+// One arrival by an asynchronous operation.
+void arrive_from(const Operation& operation, Mbarrier& barrier, u32 address);
 void complete_bytes(Mbarrier& barrier, u32 address, i64 bytes, const Operation& operation);
 
 // ---- Products ------------------------------------------------------------------------------------------------------

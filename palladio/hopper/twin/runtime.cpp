@@ -5,3 +5,4 @@
 #include "copies.cpp"
 #include "products.cpp"
 #include "warps.cpp"
+#include "atomics.cpp"

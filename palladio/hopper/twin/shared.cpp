@@ -42,12 +42,12 @@ static void check_proxy(const Block& block, u32 address, u32 bytes, const char* 
 }
 
 static void check_flight(const Block& block, u32 address, u32 bytes, bool writes) {
-  for (u32 piece = address / 16; piece <= (address + bytes - 1) / 16; ++piece) {
-    if (block.writing[piece])
+  for (u32 word = address / 4; word <= (address + bytes - 1) / 4; ++word) {
+    if (block.writing[word])
       fail("%s bytes at 0x%x that an asynchronous operation in flight still writes: wait for it first",
-           writes ? "writes" : "reads", piece * 16);
-    if (writes && block.reading[piece])
-      fail("writes bytes at 0x%x that an asynchronous operation in flight still reads: wait for it first", piece * 16);
+           writes ? "writes" : "reads", word * 4);
+    if (writes && block.reading[word])
+      fail("writes bytes at 0x%x that an asynchronous operation in flight still reads: wait for it first", word * 4);
   }
 }
 
@@ -73,7 +73,7 @@ u8* access(Block& block, u32 address, u32 bytes, u32 alignment, Access kind) {
 }
 
 void mark(std::vector<u8>& marks, u32 address, u32 bytes, int change) {
-  for (u32 piece = address / 16; piece <= (address + bytes - 1) / 16; ++piece) marks[piece] += change;
+  for (u32 word = address / 4; word <= (address + bytes - 1) / 4; ++word) marks[word] += change;
 }
 
 void load_shared(u32 address, void* value, u32 bytes, Site site) {
@@ -88,6 +88,22 @@ void store_shared(u32 address, const void* value, u32 bytes, Site site) {
   memcpy(access(block, address, bytes, bytes, GENERIC_WRITE), value, bytes);
 }
 
+// Names the array that the address is nearest to.
+[[noreturn]] static void refuse_global(u64 at, u64 bytes) {
+  i64 least = 65536, offset = 0;
+  u32 nearest = 0;
+  for (u32 k = 0; k < machine.request.array_count; ++k) {
+    const Range& range = machine.request.arrays[k];
+    i64 from = (i64)(at - (u64)range.base);
+    i64 outside = from < 0 ? -from : from - (i64)range.bytes;
+    if (outside >= least) continue;
+    least = outside, offset = from, nearest = k;
+  }
+  if (least == 65536) fail("global address 0x%llx lies in none of the kernel's arrays", at);
+  fail("%llu bytes at byte %lld of array %u, which has %llu bytes", bytes, offset, nearest,
+       machine.request.arrays[nearest].bytes);
+}
+
 void check_global(const void* address, u64 bytes, u64 alignment, bool write) {
   u64 at = (u64)address;
   if (at % alignment) fail("global address 0x%llx must be a multiple of %llu", at, alignment);
@@ -98,13 +114,7 @@ void check_global(const void* address, u64 bytes, u64 alignment, bool write) {
     if (write && !range.writable) fail("writes to array %u, which the kernel may only read", k);
     return;
   }
-  for (u32 k = 0; k < machine.request.array_count; ++k) {
-    const Range& range = machine.request.arrays[k];
-    i64 offset = (i64)(at - (u64)range.base);
-    if (offset >= -(i64)65536 && offset < (i64)range.bytes + 65536)
-      fail("%llu bytes at byte %lld of array %u, which has %llu bytes", bytes, offset, k, range.bytes);
-  }
-  fail("global address 0x%llx lies in none of the kernel's arrays", at);
+  refuse_global(at, bytes);
 }
 
 void load_global(const void* address, void* value, u32 bytes, Site site) {

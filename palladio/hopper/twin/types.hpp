@@ -25,6 +25,9 @@ struct Site {
 // Types of elements, in tensor maps and of products.
 enum Number : u32 { U8, S8, U16, S32, U32, S64, U64, F16, BF16, TF32, F32, F64, E4M3, E5M2 };
 
+// How a value is combined with what memory holds: as in ../device.cuh.
+enum Combiner { ADD, MIN, MAX, AND, OR, XOR, EXCHANGE, STORE };
+
 // An instruction of the tensor cores: m64 n `columns` k `depth`.
 struct ProductKind {
   u32 columns, depth;

@@ -24,12 +24,17 @@ void shuffle(void* value, u32 bytes, int from, Site site, const void* caller, co
 }
 
 // PTX ISA, "stmatrix", "Fragment layout": lane l holds columns 2 (l % 4) and the next of row l / 4 of each matrix.
+// Transposed, it holds rows 2 (l % 4) and the next of column l / 4.
+static u32 holder(u32 row, u32 column, bool transposed) {
+  return transposed ? 4 * column + row / 2 : 4 * row + column / 2;
+}
+
 struct Rows {
   u32 address;
   const u32* values;
 };
 
-static void store_matrices(u32 address, const u32* values, u32 count) {
+static void store_matrices(u32 address, const u32* values, u32 count, bool transposed) {
   Rows mine{address, values};
   meet(mine, [=](Rows** lanes) {
     Fiber* last = self;
@@ -41,8 +46,33 @@ static void store_matrices(u32 address, const u32* values, u32 count) {
         // What lies there is from the lane that gave the address, for the fence that it has to execute.
         self = &block.fibers[first + 8 * matrix + row];
         u8* memory = access(block, to, 16, 16, GENERIC_WRITE);
-        for (u32 k = 0; k < 4; ++k) memcpy(memory + 4 * k, &lanes[4 * row + k]->values[matrix], 4);
+        for (u32 column = 0; column < 8; ++column) {
+          const u8* from = (const u8*)&lanes[holder(row, column, transposed)]->values[matrix];
+          memcpy(memory + 2 * column, from + 2 * ((transposed ? row : column) % 2), 2);
+        }
         self = last;
+      }
+  });
+}
+
+// PTX ISA, "ldmatrix": the same the other way.
+struct ReadRows {
+  u32 address;
+  u32* values;
+};
+
+static void load_matrices(u32 address, u32* values, u32 count, bool transposed) {
+  ReadRows mine{address, values};
+  meet(mine, [=](ReadRows** lanes) {
+    for (u32 matrix = 0; matrix < count; ++matrix)
+      for (u32 row = 0; row < 8; ++row) {
+        u32 from = lanes[8 * matrix + row]->address;
+        Block& block = resolve(from, false);
+        const u8* memory = access(block, from, 16, 16, GENERIC_READ);
+        for (u32 column = 0; column < 8; ++column) {
+          u8* to = (u8*)&lanes[holder(row, column, transposed)]->values[matrix];
+          memcpy(to + 2 * ((transposed ? row : column) % 2), memory + 2 * column, 2);
+        }
       }
   });
 }
@@ -106,13 +136,35 @@ int warp_sum(int value, Site site) {
 void stmatrix4(u32 address, u32 a, u32 b, u32 c, u32 d, Site site) {
   PRIMITIVE("stmatrix.x4");
   u32 values[] = {a, b, c, d};
-  store_matrices(address, values, 4);
+  store_matrices(address, values, 4, false);
+}
+
+void stmatrix4_transposed(u32 address, u32 a, u32 b, u32 c, u32 d, Site site) {
+  PRIMITIVE("stmatrix.x4.trans");
+  u32 values[] = {a, b, c, d};
+  store_matrices(address, values, 4, true);
 }
 
 void stmatrix2(u32 address, u32 a, u32 b, Site site) {
   PRIMITIVE("stmatrix.x2");
   u32 values[] = {a, b};
-  store_matrices(address, values, 2);
+  store_matrices(address, values, 2, false);
+}
+
+static void load_four(u32 address, u32& a, u32& b, u32& c, u32& d, bool transposed) {
+  u32 values[4];
+  load_matrices(address, values, 4, transposed);
+  a = values[0], b = values[1], c = values[2], d = values[3];
+}
+
+void ldmatrix4(u32 address, u32& a, u32& b, u32& c, u32& d, Site site) {
+  PRIMITIVE("ldmatrix.x4");
+  load_four(address, a, b, c, d, false);
+}
+
+void ldmatrix4_transposed(u32 address, u32& a, u32& b, u32& c, u32& d, Site site) {
+  PRIMITIVE("ldmatrix.x4.trans");
+  load_four(address, a, b, c, d, true);
 }
 
 // ---- Conversions ---------------------------------------------------------------------------------------------------

@@ -18,8 +18,10 @@ def declared() -> list[str]:
     inside = HEADER.partition("namespace pal {")[2].partition("}  // namespace pal")[0]
     joined = re.sub(r"\s+", " ", re.sub(r"//[^\n]*", "", inside))
     joined = re.sub(r"(, )?TWIN_SITE|TWIN_INLINE |inline ", "", joined)
-    without_bodies = re.sub(r"\{[^}]*\}", ";", joined)
-    return [each.strip() for each in without_bodies.split(";") if each.strip()]
+    while "{" in joined:
+        joined = re.sub(r"\{[^{}]*\}", ";", joined)
+    found = [each.strip() for each in joined.split(";")]
+    return [each for each in found if each and not each.startswith("using ")]
 
 
 def test_the_header_declares_the_table_of_primitives() -> None:

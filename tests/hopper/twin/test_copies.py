@@ -376,6 +376,75 @@ def aligned(size: int) -> np.ndarray:
     return raw[start : start + size]
 
 
+# ---- Reductions ----------------------------------------------------------------------------------------------------
+
+COMBINE = {"ADD": np.add, "MIN": np.minimum, "MAX": np.maximum}
+BITS = {"AND": np.bitwise_and, "OR": np.bitwise_or, "XOR": np.bitwise_xor}
+REDUCE = """
+  const u32 thread = pal::thread_index(), base = pal::shared_base();
+  for (u32 k = thread; k < count; k += 32) y[k] = old[k];
+  for (u32 k = 16 * thread; k < 512; k += 512)
+    pal::store_shared(base + k, pal::load_global((const u32x4*)(image + k)));
+  pal::fence_async();
+  pal::sync_block();
+  if (thread == 0) {
+    pal::tma_reduce<pal::KIND>(&map, base, 0, 3);
+    pal::bulk_commit();
+    pal::bulk_wait<0>();
+  }
+"""
+
+
+def reduction(kind: str, dtype: Any) -> Lowered:
+    """Combines the bytes of an image, 4 rows of 16, with array `old`, 6 rows, from row 3 on."""
+    count = 6 * 16 * np.dtype(dtype).itemsize
+    return kernel(
+        REDUCE.replace("KIND", kind),
+        [
+            array("image", np.uint8, 512),
+            array("old", np.uint8, count),
+            number("count", np.uint32),
+            output("y", np.uint8, count),
+            tensor_map("map", 2, dtype, (6, 16), (4, 16)),
+        ],
+        threads=32,
+    )
+
+
+REDUCTIONS = [
+    *((kind, dtype) for kind in (*COMBINE, *BITS) for dtype in (np.int32, np.uint32, np.int64, np.uint64)),
+    *((kind, dtype) for kind in COMBINE for dtype in (np.float16, BF16)),
+    ("ADD", np.float32),
+]
+
+
+@pytest.mark.parametrize(
+    "kind, dtype", REDUCTIONS, ids=lambda each: each if isinstance(each, str) else str(np.dtype(each))
+)
+def test_a_reduction_combines_a_box_with_the_array(kind: str, dtype: Any) -> None:
+    # "cp.reduce.async.bulk.tensor"; the last row of the box lies outside.
+    generator = np.random.default_rng(6)
+    low = 0 if np.dtype(dtype).kind == "u" else -100
+    box, old = (generator.integers(low, 100, (rows, 16)).astype(dtype) for rows in (4, 6))
+    want = old.copy()
+    want[3:] = {**COMBINE, **BITS}[kind](old[3:], box[:3])
+    image = np.zeros(512, np.uint8)
+    image[: box.nbytes] = box.view(np.uint8).ravel()
+    operands = image, old.view(np.uint8).ravel(), np.uint32(old.nbytes)
+    for schedule in SCHEDULES[:3]:
+        found = outputs(reduction(kind, dtype), *operands, schedule=schedule)
+        np.testing.assert_array_equal(found.view(want.dtype).reshape(6, 16), want)
+
+
+@pytest.mark.parametrize(
+    "kind, dtype", [("MIN", np.float32), ("AND", np.float16), ("ADD", np.float64), ("ADD", np.uint8)]
+)
+def test_a_reduction_that_the_copy_engine_does_not_have_is_told(kind: str, dtype: Any) -> None:
+    count = 6 * 16 * np.dtype(dtype).itemsize
+    operands = np.zeros(512, np.uint8), np.zeros(count, np.uint8), np.uint32(count)
+    assert "the reduction does not take elements of this type" in failure(reduction(kind, dtype), *operands)
+
+
 # ---- Groups --------------------------------------------------------------------------------------------------------
 
 GROUPS = kernel(

@@ -158,6 +158,46 @@ def test_stmatrix_stores_the_rows_that_the_lanes_name(schedule: Schedule) -> Non
     np.testing.assert_array_equal(y, want)
 
 
+LOADS = kernel(
+    """
+  const u32 lane = pal::thread_index(), base = pal::shared_base();
+  for (u32 k = 4 * lane; k < 512; k += 128) pal::store_shared(base + k, pal::load_global((const u32*)(x + k)));
+  pal::sync_warp();
+  u32 v[4], t[4];
+  pal::ldmatrix4(base + rows[lane], v[0], v[1], v[2], v[3]);
+  pal::ldmatrix4_transposed(base + rows[lane], t[0], t[1], t[2], t[3]);
+  pal::stmatrix4_transposed(base + 512 + 16 * lane, t[0], t[1], t[2], t[3]);
+  pal::sync_warp();
+  for (int i = 0; i < 4; ++i) values[4 * lane + i] = v[i], transposed[4 * lane + i] = t[i];
+  for (u32 k = 4 * lane; k < 512; k += 128) pal::store_global((u32*)(y + k), pal::load_shared<u32>(base + 512 + k));
+    """,
+    [
+        array("x", np.uint8, 512),
+        array("rows", np.uint32, 32),
+        *(output(name, np.uint32, 32, 4) for name in ("values", "transposed")),
+        output("y", np.uint8, 512),
+    ],
+    threads=32,
+    shared=1024,
+)
+
+
+@EVERY
+def test_ldmatrix_gives_each_lane_its_elements(schedule: Schedule) -> None:
+    # "ldmatrix": lane 4r + c gets elements 2c and 2c + 1 of row r; with .trans, of column r.
+    matrices = np.random.default_rng(1).integers(0, 1 << 16, (4, 8, 8)).astype(np.uint16)
+    rows = 16 * np.random.default_rng(2).permutation(32).astype(np.uint32)
+    x = np.zeros(512, np.uint8)
+    for n, start in enumerate(rows):
+        x[start : start + 16] = matrices[n // 8, n % 8].view(np.uint8)
+    values, transposed, y = outputs(LOADS, x, rows, schedule=schedule)
+    for lane in range(32):
+        pair = slice(2 * (lane % 4), 2 * (lane % 4) + 2)
+        np.testing.assert_array_equal(values[lane].view(np.uint16).reshape(4, 2), matrices[:, lane // 4, pair])
+        np.testing.assert_array_equal(transposed[lane].view(np.uint16).reshape(4, 2), matrices[:, pair, lane // 4])
+    np.testing.assert_array_equal(y, matrices.view(np.uint8).ravel())  # stored as it was loaded, it is as before
+
+
 def test_rows_of_a_matrix_begin_at_multiples_of_16_bytes() -> None:
     rows = 16 * np.arange(32, dtype=np.uint32)
     rows[9] += 8
