@@ -204,7 +204,7 @@ def _synchronises(eqn: Eqn) -> bool:
 def _shape_at(eqn: Eqn, position: int, level: int) -> tuple[int, ...]:
     """The shape of what the first `level` transforms of an input's stack select."""
     stack = eqn.op.stacks(eqn.params["transforms"])[position]
-    operands = [atom.type for atom in eqn.inputs[eqn.op.access :]]
+    operands = [atom.type for atom in eqn.indices]
     return transformed(eqn.inputs[position].type.array, stack[:level], operands).shape  # type: ignore[union-attr,arg-type]
 
 
@@ -225,16 +225,16 @@ def _reindexed(
         entries = list(stacks[position][level].entries)
         entry = entries[axis]
         if isinstance(entry, Operand):
-            atom = inputs[eqn.op.access + entry.position]
+            atom = inputs[eqn.op.index_start + entry.position]
             for name, amount in steps:
                 (atom,) = builder.emit(OPS[name], atom, Literal(amount, atom.type.dtype))
-            entries[axis] = Operand(len(inputs) - eqn.op.access)
+            entries[axis] = Operand(len(inputs) - eqn.op.index_start)
             inputs.append(atom)
         else:
             entries[axis] = static(entry)
         stack = stacks[position]
         stacks[position] = (*stack[:level], Index(tuple(entries)), *stack[level + 1 :])
-    transforms = tuple(stacks) if eqn.op.reaches > 1 else stacks[0]
+    transforms = tuple(stacks) if eqn.op.ref_count > 1 else stacks[0]
     return *builder.eqns, replace(_with(eqn, transforms=transforms), inputs=tuple(inputs))
 
 
@@ -322,7 +322,7 @@ def accesses(program: Program, root: Var) -> list[tuple[Eqn, int]]:
     def visit(part: Program, known: set[Atom]) -> None:
         known = known | ({root} & set(part.inputs))
         for eqn in part.eqns:
-            if eqn.op.access:
+            if eqn.op.index_start:
                 reached = range(len(eqn.op.stacks(eqn.params["transforms"])))
                 found.extend((eqn, position) for position in reached if eqn.inputs[position] in known)
             for inner in subprograms(eqn):
@@ -383,7 +383,7 @@ def _modulo(program: Program, slots: Sequence[_Slots], count: int) -> Program:
     for each in slots:
 
         def change(eqn: Eqn, at: set[int], each: _Slots = each) -> Sequence[Eqn]:
-            if not eqn.op.access:
+            if not eqn.op.index_start:
                 return (eqn,)
             stacks = eqn.op.stacks(eqn.params["transforms"])
             indexed = [

@@ -5,28 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
-from palladio import ops
 from palladio.array import convert
 from palladio.array.foreign import described
 from palladio.base import trees
 from palladio.base.calls import checked_call
 from palladio.base.errors import at_call
-from palladio.ir.core import Eqn, Literal, Op, Program, subprograms
+from palladio.ir.core import Eqn, Literal, Program, Work, subprograms
+from palladio.ops.control import cond, loop
 from palladio.ops.grid import Grid
 from palladio.trace.trace import stage
 from palladio.trace.values import wrap
 from palladio.types.types import Type
-
-
-def _names(*families: ModuleType) -> frozenset[str]:
-    return frozenset(op.name for family in families for op in vars(family).values() if isinstance(op, Op))
-
-
-_TRANSCENDENTAL = (_names(ops.math) | {"pow"}) - {"floor", "ceil", "round", "is_finite"}
-_FREE = _names(ops.shape, ops.memory, ops.masked, ops.casts, ops.debug)
 
 
 @checked_call
@@ -108,29 +99,29 @@ def _program_cost(program: Program) -> CostEstimate:
 
 def _equation_cost(eqn: Eqn) -> CostEstimate:
     size = max((var.type.size for var in eqn.outputs), default=0)
-    name = eqn.op.name
     if eqn.op.control:
         return _control_cost(eqn)
-    if name == "dot_general":
-        contracted = [eqn.inputs[0].type.shape[axis] for axis in eqn.params["contracting"][0]]
-        return CostEstimate(2 * size * math.prod(contracted), 0, 0)
-    if name in _TRANSCENDENTAL:
-        return CostEstimate(0, size, 0)
-    if name in _FREE:
-        return _NOTHING
-    if name.startswith(("reduce_", "arg")):
-        return CostEstimate(eqn.inputs[0].type.size, 0, 0)
-    return CostEstimate(size, 0, 0)
+    match eqn.op.work:
+        case Work.PRODUCT:
+            contracted = [eqn.lhs.type.shape[axis] for axis in eqn.contracting[0]]
+            return CostEstimate(2 * size * math.prod(contracted), 0, 0)
+        case Work.TRANSCENDENTAL:
+            return CostEstimate(0, size, 0)
+        case Work.REDUCTION:
+            return CostEstimate(eqn.inputs[0].type.size, 0, 0)
+        case Work.ELEMENT:
+            return CostEstimate(size, 0, 0)
+    return _NOTHING
 
 
 def _control_cost(eqn: Eqn) -> CostEstimate:
     inner = [_program_cost(program) for program in subprograms(eqn)]
     grid = eqn.params.get("grid")
     if isinstance(grid, Grid):
-        return _program_cost(eqn.params["kernel"]).times(math.prod(size or 1 for size in grid.sizes))
-    if eqn.op.name == "cond":
+        return _program_cost(eqn.kernel).times(math.prod(size or 1 for size in grid.sizes))
+    if eqn.op is cond:
         return max(inner, key=lambda cost: (cost.flops, cost.transcendentals), default=_NOTHING)
     bounds = [int(atom.value) for atom in eqn.inputs[:2] if isinstance(atom, Literal)]
-    if eqn.op.name == "loop" and len(bounds) == 2:
-        return inner[0].times(max(0, -(-(bounds[1] - bounds[0]) // eqn.params["step"])))
+    if eqn.op is loop and len(bounds) == 2:
+        return inner[0].times(max(0, -(-(bounds[1] - bounds[0]) // eqn.step)))
     return sum(inner, _NOTHING)

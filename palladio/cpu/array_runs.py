@@ -6,19 +6,22 @@ equations therefore become one machine function: the kernel of a grid of one poi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
+from typing import Any
 
 from palladio.cpu.emit.scope import Refused
 from palladio.cpu.engine import compile_grid
 from palladio.ir.core import Atom, Eqn, Literal, Program, Var
 from palladio.ir.rewrite import Builder, substituted
-from palladio.ops import OPS
+from palladio.ops.arrays.sort import sort
 from palladio.ops.grid import Blocked, BlockMap, Grid, grid_call
 from palladio.ops.references.memory import load, store
 from palladio.types import dtypes
 from palladio.types.types import ArrayType, RefType
+
+Function = Callable[..., Sequence[Any]]
 
 SMALL = 1 << 16
 """Elements of an array that is computed sooner than many a function of NumPy begins."""
@@ -27,21 +30,29 @@ FEW, MANY = 4, 100
 """Of fewer equations, and of more, none are compiled: what it takes is not worth it."""
 
 
-def compiled_surroundings(program: Program) -> Program:
-    """The program with its runs of array functions on small arrays compiled."""
+def with_runs(program: Program) -> tuple[Program, dict[Eqn, Function]]:
+    """The program with each run of array functions on small arrays as one kernel call, and these calls compiled."""
     runs = [(small, list(eqns)) for small, eqns in groupby(program.eqns, _is_small)]
     eqns: list[Eqn] = []
+    compiled: dict[Eqn, Function] = {}
     for number, (small, run) in enumerate(runs):
         later = [eqn for _, others in runs[number + 1 :] for eqn in others]
-        eqns += _together(run, {*_used(later), *program.outputs}) if small and FEW <= len(run) <= MANY else run
-    return replace(program, eqns=tuple(eqns))
+        if small and FEW <= len(run) <= MANY:
+            call = _together(run, {*_used(later), *program.outputs})
+            try:
+                compiled[call] = compile_grid(call.grid, call.kernel, call.input_types)
+            except Refused:
+                pass
+            else:
+                run = [call]
+        eqns += run
+    return replace(program, eqns=tuple(eqns)), compiled
 
 
 def _is_small(eqn: Eqn) -> bool:
     """Whether an equation computes small arrays from small arrays by an array function, and nothing besides."""
     types = [*eqn.input_types, *(var.type for var in eqn.outputs)]
-    plain = OPS.get(eqn.op.name) is eqn.op and not eqn.op.control and not eqn.effects
-    plain = plain and eqn.op.name != "sort"  # long code, and little gained
+    plain = not eqn.op.control and not eqn.effects and eqn.op is not sort  # whose code is long, and little gained
     return plain and all(isinstance(type, ArrayType) and type.size <= SMALL for type in types)
 
 
@@ -49,21 +60,16 @@ def _used(eqns: Iterable[Eqn]) -> Iterator[Atom]:
     return (atom for eqn in eqns for atom in eqn.inputs)
 
 
-def _together(run: Sequence[Eqn], wanted: set[Atom]) -> Sequence[Eqn]:
-    """Some equations as one call of machine code; the equations themselves where one of them is not compiled."""
+def _together(run: Sequence[Eqn], wanted: set[Atom]) -> Eqn:
+    """Some equations as one kernel call."""
     made = [var for eqn in run for var in eqn.outputs]
     given = list(dict.fromkeys(atom for atom in _used(run) if isinstance(atom, Var) and atom not in {*made}))
     results = [var for var in made if var in wanted]
     kernel = _kernel(run, given, results)
     types = tuple(var.type for var in results)
-    blocks = tuple(_whole(type, kernel.inputs[: len(given)]) for type in types)
-    grid = Grid((), len(given), (), blocks, types, (), (), ())
-    try:
-        function = compile_grid(grid, kernel, [var.type for var in given])
-    except Refused:
-        return run
-    op = replace(grid_call, eval=lambda *values, **params: function(values), control=False)
-    return (Eqn(op, tuple(given), tuple(results), {}, (), run[0].location),)
+    blocks = tuple(_whole(type, kernel.inputs[: len(given)]) for type in types)  # type: ignore[arg-type]
+    grid = Grid((), len(given), (), blocks, types, (), (), ())  # type: ignore[arg-type]
+    return Eqn(grid_call, tuple(given), tuple(results), {"grid": grid, "kernel": kernel}, (), run[0].location)
 
 
 def _whole(type: ArrayType, scalars: tuple[Var, ...]) -> BlockMap:

@@ -24,7 +24,6 @@ from palladio.cpu.runtime.workers import Work, run_tasks
 from palladio.ir.core import Program
 from palladio.ops.grid import Grid
 from palladio.types import dtypes
-from palladio.types.effects import EffectKind
 from palladio.types.types import Type
 
 Array = np.ndarray[Any, Any]
@@ -77,10 +76,9 @@ def compile_grid(grid: Grid, kernel: Program, operands: Sequence[Type]) -> Calla
     """
     grid = arranged(grid, kernel)
     compiled = Compiled(lower_grid(grid, kernel, operands))
-    effects = [effect for effect in kernel.effects if effect.position is not None]
     first = len(grid.sizes) + grid.dynamic
-    written = {effect.position - first for effect in effects if effect.kind is not EffectKind.READ}
-    read = {effect.position - first for effect in effects if effect.kind is EffectKind.READ}
+    written = {position - first for position in kernel.written}
+    read = {position - first for position in kernel.read}
     uninitialized = [dtypes.uninitialized(type.dtype) for type in grid.output_types]
     # What needs no uninitialised values before the kernel runs.
     started = {target for _, target in grid.aliases} | written_whole(grid, kernel) | set(compiled.noted)

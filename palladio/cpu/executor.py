@@ -16,42 +16,59 @@ from typing import Any
 import numpy as np
 
 from palladio.base.errors import Location, NotCompiledWarning, attach
-from palladio.cpu.array_runs import compiled_surroundings
+from palladio.cpu.array_runs import with_runs
 from palladio.cpu.emit.scope import Refused
 from palladio.cpu.engine import compile_grid
 from palladio.cpu.launches.coroutines import Deadlocked
 from palladio.cpu.launches.engine import compile_launch
-from palladio.ir.core import Eqn, Program, Var
-from palladio.ir.evaluate import evaluate, written
-from palladio.ir.rewrite import map_subprograms
+from palladio.ir.core import Eqn, Program, Var, subprograms
+from palladio.ir.evaluate import Evaluator, written
 from palladio.ops.grid import grid_call
 from palladio.ops.threads.launch import launch
 from palladio.types.types import ArrayType, RefType
 
+Compiled = Callable[..., Sequence[Any]]
 
-def load_compiled(program: Program) -> Callable[..., Sequence[Any]]:
-    """The program as a function of values, and of arrays for its results."""
-    compiled = compiled_surroundings(_compiled_calls(program))
-    if len(compiled.eqns) == 1:
-        (eqn,) = compiled.eqns
-        if isinstance(eqn.op.eval, _Native) and eqn.inputs == program.inputs and eqn.outputs == program.outputs:
-            return eqn.op.eval.run_alone(_name(eqn))
+
+def load_compiled(program: Program, evaluator: Evaluator) -> Compiled:
+    """The program as a function of values, and of arrays for its results.
+
+    Args:
+        evaluator: runs what is not compiled.
+    """
+    natives: dict[Eqn, _Native] = {}
+    _compile_calls(program, natives, evaluator)
+    program, runs = with_runs(program)
+    natives |= {eqn: _Native(run, eqn, evaluator) for eqn, run in runs.items()}
+    if len(program.eqns) == 1:
+        (eqn,) = program.eqns
+        if eqn in natives and eqn.inputs == program.inputs and eqn.outputs == program.outputs:
+            return natives[eqn].run_alone(_name(eqn))
+
+    def native(eqn: Eqn) -> Compiled | None:
+        if eqn in natives:
+            return natives[eqn]
+        other = evaluator.overrides.get(eqn.op)
+        return other(eqn) if other is not None else None
+
+    around = Evaluator({**evaluator.overrides, launch: native, grid_call: native})
 
     def run(values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
         with np.errstate(all="ignore"):
-            return written(evaluate(compiled, values), out)
+            return written(around.evaluate(program, values), out)
 
     return run
 
 
 @dataclass(frozen=True)
 class _Native:
-    """The evaluation of one kernel call by its machine code. Where that cannot go on, the machine explains why."""
+    """One kernel call as machine code. Where that cannot go on, the evaluator runs the call and explains why."""
 
-    run: Callable[..., Sequence[Any]]
+    run: Compiled
     eqn: Eqn
+    evaluator: Evaluator
 
-    def __call__(self, *values: Any, **params: Any) -> Sequence[Any]:
+    def __call__(self, *values: Any) -> Sequence[Any]:
         return self.run_or_explain(values)
 
     def run_or_explain(self, values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
@@ -63,7 +80,7 @@ class _Native:
             for n, value in zip(changed, before, strict=True):
                 np.copyto(values[n], value)
             with np.errstate(all="ignore"):
-                return written(evaluate(self.alone, values), out)
+                return written(self.evaluator.evaluate(self.alone, values), out)
 
     @cached_property
     def alone(self) -> Program:
@@ -71,7 +88,7 @@ class _Native:
         inputs = tuple(Var(type) for type in self.eqn.input_types)
         return Program(inputs, (replace(self.eqn, inputs=inputs, effects=()),), self.eqn.outputs)
 
-    def run_alone(self, name: str) -> Callable[..., Sequence[Any]]:
+    def run_alone(self, name: str) -> Compiled:
         """It as the whole program, with nothing around it that a small kernel would wait for."""
         direct = self.run if all(isinstance(type, ArrayType) for type in self.eqn.input_types) else self.run_or_explain
 
@@ -87,25 +104,22 @@ class _Native:
         return run
 
 
-def _compiled_calls(program: Program) -> Program:
-    """The program with its kernel calls compiled, wherever they are."""
-    return replace(program, eqns=tuple(map(_compiled, program.eqns)))
-
-
-def _compiled(eqn: Eqn) -> Eqn:
-    """A kernel call as a call of its machine code, or as the evaluator runs it; other equations as they are."""
-    if eqn.op.name not in (grid_call.name, launch.name):
-        params = map_subprograms(eqn.params, _compiled_calls) if eqn.op.control else eqn.params
-        return eqn if params is eqn.params else replace(eqn, params=params)
-    try:
-        if eqn.op.name == launch.name:
-            run = compile_launch(eqn.params["launch"], eqn.params["programs"], eqn.input_types)
+def _compile_calls(program: Program, natives: dict[Eqn, _Native], evaluator: Evaluator) -> None:
+    """Compile the kernel calls of a program, wherever they are; those that are refused stay with the evaluator."""
+    for eqn in program.eqns:
+        if eqn.op not in (grid_call, launch):
+            for inner in subprograms(eqn):
+                _compile_calls(inner, natives, evaluator)
+            continue
+        try:
+            if eqn.op is launch:
+                run = compile_launch(eqn.launch, eqn.programs, eqn.input_types)
+            else:
+                run = compile_grid(eqn.grid, eqn.kernel, eqn.input_types)
+        except Refused as reason:
+            _warn(f"the kernel {_name(eqn)} runs on the evaluator: {reason}", reason.location or eqn.location)
         else:
-            run = compile_grid(eqn.params["grid"], eqn.params["kernel"], eqn.input_types)
-    except Refused as reason:
-        _warn(f"the kernel {_name(eqn)} runs on the evaluator: {reason}", reason.location or eqn.location)
-        return eqn
-    return replace(eqn, op=replace(eqn.op, eval=_Native(run, eqn), control=False))
+            natives[eqn] = _Native(run, eqn, evaluator)
 
 
 _WARNED: dict[Any, Any] = {}
@@ -122,4 +136,4 @@ def _warn(message: str, location: Location | None) -> None:
 
 def _name(eqn: Eqn) -> str:
     """What the kernel of a call is called."""
-    return (eqn.params["programs"][0] if eqn.op.name == launch.name else eqn.params["kernel"]).name  # type: ignore[no-any-return]
+    return (eqn.programs[0] if eqn.op is launch else eqn.kernel).name  # type: ignore[no-any-return]

@@ -22,13 +22,12 @@ from palladio.cpu.emit.lazy_array import Allocation, Arena, Buffer, number_array
 from palladio.cpu.emit.scope import Binding, BlockMarks, Function, RefBinding, Scope, ThreadState
 from palladio.cpu.launches.control_flow import own_site
 from palladio.cpu.launches.coroutines import SingleThread
-from palladio.cpu.rule_table import BESIDE, LAUNCHED, REFUSED, REFUSED_IN_LAUNCHES, RULES
+from palladio.cpu.rule_table import LAUNCHED, REFUSED, REFUSED_IN_LAUNCHES, RULES
 from palladio.cpu.rules.control import allocated
 from palladio.cpu.runtime.callbacks import Callback
-from palladio.ir.core import Program, walk
+from palladio.ir.core import Program, Work, walk
 from palladio.ops.grid import BlockMap, Grid
 from palladio.types import dtypes
-from palladio.types.effects import EffectKind
 from palladio.types.types import ArrayType, RefType, Type
 
 STREAMED_BYTES = 1 << 25
@@ -80,14 +79,8 @@ def axes_of(block: BlockMap) -> set[int]:
     return {axis for axis, var in enumerate(ids) if var in atoms}
 
 
-def takes_long(op: str) -> bool:
-    """Whether an operation goes through a block of its own, or computes for longer than memory takes to answer."""
-    return op.startswith("reduce_") or op in ("exp", "exp2", "log", "tanh", "erf", "logistic", "pow")
-
-
-def waits(kernel: Program) -> bool:
-    """Whether a kernel starts or awaits something that runs beside it."""
-    return any(eqn.op.name in BESIDE for eqn in walk(kernel))
+LONG = frozenset({Work.REDUCTION, Work.TRANSCENDENTAL})
+"""Work that goes through a block of its own, or computes for longer than memory takes to answer."""
 
 
 def in_order(grid: Grid) -> Grid:
@@ -103,15 +96,14 @@ class _GridFunction:
         self.kernel = kernel
         self.e = Emitter()
         self.arena = Arena(V("%arena", "ptr"))
-        self.alone = SingleThread(self.e, self.arena, LAUNCHED, REFUSED_IN_LAUNCHES) if waits(kernel) else None
+        self.alone = SingleThread(self.e, self.arena, LAUNCHED, REFUSED_IN_LAUNCHES) if kernel.synchronises else None
         self.function = self.alone or Function(self.e, self.arena, RULES, REFUSED)
         arrays = [type for type in operands[grid.dynamic :] if isinstance(type, ArrayType)]
         self.types = [*arrays, *grid.output_types]
         self.blocks: list[BlockMap] = [*grid.inputs, *grid.outputs]
-        written = {e.position for e in kernel.effects if e.position is not None and e.kind is not EffectKind.READ}
         self.noted = self.noted_outputs()
         first = len(grid.sizes) + grid.dynamic + grid.scalars
-        self.written = [first + n in written for n in range(len(self.blocks))]
+        self.written = [first + n in kernel.written for n in range(len(self.blocks))]
 
     def noted_outputs(self) -> dict[int, InitMarks]:
         """The outputs of which a task can note what it has begun."""
@@ -257,8 +249,8 @@ class _GridFunction:
         Products fetch what they will need themselves, and a kernel that computes little keeps memory busy as it is.
         """
         moving = [axis for axis, size in enumerate(self.grid.sizes) if size != 1]
-        names = {eqn.op.name for eqn in walk(self.kernel)}
-        if not moving or "dot_general" in names or not any(map(takes_long, names)):
+        work = {eqn.op.work for eqn in walk(self.kernel)}
+        if not moving or Work.PRODUCT in work or not work & LONG:
             return {}
         e, axis = self.e, max(moving, key=lambda axis: (not self.grid.parallel[axis], axis))
         found = {}

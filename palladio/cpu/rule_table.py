@@ -44,7 +44,7 @@ REFUSED: dict[str, str] = dict.fromkeys(
 )
 
 LAUNCHED: dict[str, Rule] = {
-    **{name: control_flow.at_peer(OPS[name], rule) if OPS[name].access else rule for name, rule in RULES.items()},
+    **{name: control_flow.at_peer(OPS[name], rule) if OPS[name].index_start else rule for name, rule in RULES.items()},
     **BESIDE,
     **control_flow.CONTROL,
 }

@@ -45,7 +45,7 @@ def _products(eqn: Eqn) -> Iterator[int]:
     if eqn.op is dot_general:
         yield multiplications(eqn.inputs[0].type, eqn.params["contracting"][0], eqn.outputs[0].type)  # type: ignore[arg-type]
     elif eqn.op is wgmma:
-        operands = [atom.type for atom in eqn.inputs[eqn.op.access :]]
+        operands = [atom.type for atom in eqn.indices]
         acc, _, b = (
             transformed(atom.type.array, stack, operands) if isinstance(atom.type, RefType) else atom.type  # type: ignore[arg-type]
             for atom, stack in zip(eqn.inputs, eqn.params["transforms"], strict=False)

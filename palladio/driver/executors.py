@@ -19,7 +19,7 @@ from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.driver.blas_threads import multiplies_tiles_only, one_thread
 from palladio.driver.simulator_options import SimulatorOptions
 from palladio.ir.core import Program, walk
-from palladio.ir.evaluate import evaluate, prepare, written
+from palladio.ir.evaluate import DEFINITION, Evaluator, written
 from palladio.ops.threads.launch import concurrent
 
 
@@ -49,30 +49,30 @@ class Executor:
         return self.name if EXECUTORS.get(self.name) is self else self
 
 
-def _evaluated(program: Program) -> Runner:
-    """Runs a program on the evaluator."""
-    prepare(program)
+def _evaluated(program: Program, evaluator: Evaluator) -> Runner:
+    """Runs a program on an evaluator."""
+    evaluator.prepare(program)
     threads = one_thread if multiplies_tiles_only(program) else nullcontext
 
     def run(values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
         with threads(), np.errstate(all="ignore"):
-            return written(evaluate(program, values), out)
+            return written(evaluator.evaluate(program, values), out)
 
     return run
 
 
-def _on_machines(program: Program, options: SimulatorOptions | None = None) -> Program:
-    """The program with its launches on machines: those of the simulator, if there are options for it."""
+def _evaluator(program: Program, options: SimulatorOptions | None = None) -> Evaluator:
+    """The evaluator of a program, its launches on machines: those of the simulator, if there are options for it."""
     if not any(map(concurrent, walk(program))):
-        return program
+        return DEFINITION
     # The machine is half of what importing Palladio would take, and most processes have no such kernel.
     from palladio.driver.simulation import on_machines
 
-    return on_machines(program, options)
+    return on_machines(options)
 
 
 def _load_reference(program: Program) -> Runner:
-    return _evaluated(_on_machines(program))
+    return _evaluated(program, _evaluator(program))
 
 
 REFERENCE = Executor("reference", "The evaluator on NumPy: the definition of what a program means.", _load_reference)
@@ -85,7 +85,7 @@ class _Simulated:
     options: SimulatorOptions
 
     def __call__(self, program: Program) -> Runner:
-        return _evaluated(_on_machines(program, self.options))
+        return _evaluated(program, _evaluator(program, self.options))
 
 
 def simulator(options: SimulatorOptions) -> Executor:
@@ -100,7 +100,7 @@ SIMULATOR = simulator(SimulatorOptions())
 def _load_cpu(program: Program) -> Runner:
     from palladio.cpu.executor import load_compiled  # with LLVM, a quarter of what importing Palladio would take
 
-    return load_compiled(_on_machines(program))
+    return load_compiled(program, _evaluator(program))
 
 
 CPU = Executor("cpu", "Kernels compiled for the host's processor through LLVM.", _load_cpu)

@@ -9,10 +9,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 from palladio.driver.simulator_options import SimulatorOptions
-from palladio.ir.core import Program
+from palladio.ir.evaluate import Evaluator
+from palladio.machine import executor
 from palladio.machine.check.checker import Checker, Places
 from palladio.machine.check.findings import Finding
-from palladio.machine.executor import with_launches
 from palladio.machine.run.machine import Machine
 from palladio.machine.run.policies import Policy, named
 
@@ -53,15 +53,15 @@ def session(current: Session) -> Iterator[Session]:
         _session.reset(token)
 
 
-def on_machines(program: Program, options: SimulatorOptions | None) -> Program:
-    """The program, made so that evaluating it runs its launches on machines.
+def on_machines(options: SimulatorOptions | None) -> Evaluator:
+    """The evaluator that runs launches on machines.
 
     Args:
         options: those of the simulator; None for machines that check nothing.
     """
     if options is None:
-        return with_launches(program)
-    return with_launches(program, lambda: make_machine(options), warn_of)
+        return executor.on_machines()
+    return executor.on_machines(lambda: make_machine(options), warn_of)
 
 
 def make_machine(options: SimulatorOptions) -> Machine:

@@ -9,8 +9,10 @@ stands in that target's own rules. Semantics lives here: `Op.eval` is the defini
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
+from enum import Enum
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -18,7 +20,7 @@ import numpy as np
 
 from palladio.base.errors import InternalError
 from palladio.base.locations import Location
-from palladio.types.effects import Effect, EffectKind
+from palladio.types.effects import SYNC, Effect, EffectKind, Sync
 from palladio.types.types import ArrayType, RefType, Type
 
 
@@ -67,6 +69,51 @@ class Eqn:
         """The types of the inputs."""
         return tuple(atom.type for atom in self.inputs)
 
+    @property
+    def written(self) -> frozenset[Var]:
+        """The references that it writes or adds to."""
+        return frozenset(var for kind, var in self.effects if var is not None and kind is not EffectKind.READ)
+
+    @property
+    def synchronises(self) -> bool:
+        """Whether it takes part in what runs beside the program, itself or in a program that it runs."""
+        return (EffectKind.SYNC, None) in self.effects
+
+    @property
+    def synchronised(self) -> tuple[Atom, ...]:
+        """The barriers and semaphores that it waits for, polls or arrives at itself, each operand once."""
+        return () if self.op.sync is None else tuple(getattr(self, name) for name in self.op.sync.operands)
+
+    @property
+    def awaited(self) -> tuple[Atom, ...]:
+        """The barriers and semaphores whose state it waits for or polls."""
+        sync = self.op.sync
+        if sync is None:
+            return ()
+        return tuple(getattr(self, name) for name in (sync.waits, sync.polls) if isinstance(name, str))
+
+    @property
+    def arrivals(self) -> tuple[Atom, ...]:
+        """The barriers and semaphores that get an arrival by it, or by the asynchronous operation that it issues."""
+        return () if self.op.sync is None else tuple(getattr(self, name) for name in self.op.sync.arrives)
+
+    def __getattr__(self, name: str) -> Any:
+        """An operand or static parameter by the name that the operation's type rule gives it: `eqn.predicate`.
+
+        Operands that any number may follow are a tuple: `eqn.indices`.
+        """
+        if name.startswith("_"):  # nothing is there yet while a copy is made
+            raise AttributeError(name)
+        signature = self.op.signature
+        if name in signature.operands:
+            return self.inputs[signature.operands.index(name)]
+        if name in self.params:
+            return self.params[name]
+        if name == signature.rest:
+            return self.inputs[len(signature.operands) :]
+        known = ", ".join((*signature.operands, *([f"*{signature.rest}"] if signature.rest else []), *signature.params))
+        raise AttributeError(f"an equation of {self.op.name} has no {name!r}, but {known or 'nothing'}")
+
 
 @dataclass(frozen=True, eq=False)
 class Program:
@@ -90,6 +137,23 @@ class Program:
                 elif var in position:
                     found.add(Effect(kind, position[var]))
         return frozenset(found)
+
+    @cached_property
+    def written(self) -> frozenset[int]:
+        """The positions of the inputs that are references which it writes or adds to."""
+        changing = (effect for effect in self.effects if effect.kind is not EffectKind.READ)
+        return frozenset(effect.position for effect in changing if effect.position is not None)
+
+    @cached_property
+    def read(self) -> frozenset[int]:
+        """The positions of the inputs that are references which it reads."""
+        reading = (effect for effect in self.effects if effect.kind is EffectKind.READ)
+        return frozenset(effect.position for effect in reading if effect.position is not None)
+
+    @property
+    def synchronises(self) -> bool:
+        """Whether an equation takes part in what runs beside the program."""
+        return Effect(EffectKind.SYNC) in self.effects
 
     @property
     def input_types(self) -> tuple[Type, ...]:
@@ -195,6 +259,48 @@ class Discharged:
 DischargeRule = Callable[..., Discharged]
 
 
+class Work(Enum):
+    """The arithmetic of an operation, for estimates of its cost."""
+
+    NONE = "none"
+    """It moves or chooses elements, and computes none."""
+    ELEMENT = "element"
+    """One operation for each element of the result."""
+    TRANSCENDENTAL = "transcendental"
+    """One evaluation of exp, log, tanh and their like for each element of the result."""
+    REDUCTION = "reduction"
+    """One operation for each element of the first operand."""
+    PRODUCT = "product"
+    """A multiply-add for each element of the result and of the contracted axes."""
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The names of what an operation takes, from its type rule.
+
+    Fields:
+        operands: the operands that every use has, in order.
+        rest: the name of those that follow, any number; None if there are none. An access calls them `indices`.
+        params: the static parameters, with their types as the type rule writes them.
+    """
+
+    operands: tuple[str, ...]
+    rest: str | None
+    params: dict[str, str]
+
+    @staticmethod
+    def of(rule: TypeRule) -> Signature:
+        """The signature of a type rule: positional parameters are operands, keyword-only ones static parameters."""
+        given = inspect.signature(rule).parameters.values()
+        operands = tuple(each.name for each in given if each.kind in _POSITIONAL)
+        rest = next((each.name for each in given if each.kind is inspect.Parameter.VAR_POSITIONAL), None)
+        params = {each.name: str(each.annotation) for each in given if each.kind is inspect.Parameter.KEYWORD_ONLY}
+        return Signature(operands, rest, params)
+
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
 @dataclass(frozen=True, eq=False)
 class Op:
     """One operation.
@@ -209,12 +315,18 @@ class Op:
         discharge: `(context, *inputs, **params) -> Discharged`, how the operation looks when its references have become
             values. Required of every operation with effects on references.
         control: whether it runs sub-programs.
-        access: for an operation that reaches into an array or reference through `params["transforms"]`, the number of
-            inputs before its index operands; 0 for every other operation.
-        reaches: how many of its first inputs it reaches into. With more than one, `params["transforms"]` holds a stack
-            for each of them, and the index operands of all stand together behind the inputs.
+        ref_count: for an access, how many of its first inputs it reaches into. With more than one,
+            `params["transforms"]` holds a stack for each of them, and the index operands of all stand together at the
+            end.
+        sync: its part in what runs beside the program; None for an operation that only this thread notices. It gives
+            the operation the effect `SYNC`.
+        work: the arithmetic that it is.
+        dtypes: the dtypes of its arrays, in words.
+        elementwise: whether each element of the result depends on the elements of the operands at its index alone.
         commutative: whether its two inputs may be exchanged.
         keeps_nonnegative: whether integer outputs are at least 0 wherever all inputs are.
+        injective: whether different values of one operand give different results where the others stay the same.
+        atomic: whether each element that it reads and writes is changed in one step as other threads see it.
     """
 
     name: str
@@ -224,10 +336,15 @@ class Op:
     effects: tuple[Effect, ...] | EffectRule = ()
     discharge: DischargeRule | None = None
     control: bool = False
-    access: int = 0
-    reaches: int = 1
+    ref_count: int = 1
+    sync: Sync | None = None
+    work: Work = Work.ELEMENT
+    dtypes: str = "any"
+    elementwise: bool = False
     commutative: bool = False
     keeps_nonnegative: bool = False
+    injective: bool = False
+    atomic: bool = False
 
     def __post_init__(self) -> None:
         if not self.doc:
@@ -235,15 +352,33 @@ class Op:
         positional = callable(self.effects) or any(effect.position is not None for effect in self.effects)
         if positional and self.discharge is None:
             raise InternalError(f"op {self.name!r} is stateful and must declare 'discharge'")
+        unknown = [name for name in (self.sync.operands if self.sync else ()) if name not in self.signature.operands]
+        if unknown:
+            raise InternalError(f"op {self.name!r} synchronises through operands that it does not have: {unknown}")
+
+    @cached_property
+    def signature(self) -> Signature:
+        """The names of its operands and static parameters."""
+        return Signature.of(self.type)
+
+    @cached_property
+    def index_start(self) -> int:
+        """The position of the first index operand of an access; 0 for an operation that is not one.
+
+        An access reaches into arrays or references through `params["transforms"]`; its type rule ends in `*indices`.
+        """
+        return len(self.signature.operands) if self.signature.rest == "indices" else 0
 
     def __repr__(self) -> str:
         return self.name
 
     def stacks(self, transforms: Any) -> tuple[Any, ...]:
         """The transforms of an access, a stack for each input that it reaches into."""
-        return transforms if self.reaches > 1 else (transforms,)
+        return transforms if self.ref_count > 1 else (transforms,)
 
     def effects_of(self, input_types: Sequence[Type], params: dict[str, Any]) -> tuple[Effect, ...]:
         """The effects of one use of the operation, in a fixed order."""
-        found = self.effects(*input_types, **params) if callable(self.effects) else self.effects
-        return tuple(sorted(set(found), key=lambda e: (e.kind.value, -1 if e.position is None else e.position)))
+        found = set(self.effects(*input_types, **params) if callable(self.effects) else self.effects)
+        if self.sync is not None:
+            found.add(SYNC)
+        return tuple(sorted(found, key=lambda e: (e.kind.value, -1 if e.position is None else e.position)))

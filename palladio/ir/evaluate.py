@@ -1,43 +1,95 @@
 """The interpreter of the definition: it runs a program on NumPy values through the `eval` of each operation.
 
-A program is prepared once: it becomes a Python function with one line per equation, kept with the program. The line
+A program is prepared once: it becomes a Python function with one line per equation, which its evaluator keeps. The line
 that failed names the equation, so running costs nothing for errors, and an error gets the location of its equation
-here and nowhere else.
+here and nowhere else. An executor that carries out some operations in a way of its own is an evaluator with overrides.
 """
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from palladio.base.errors import InternalError, PalladioError, attach
-from palladio.ir.core import Atom, ControlEval, Eqn, Literal, Program, Run, subprograms
+from palladio.ir.core import Atom, ControlEval, Eqn, Literal, Op, Program, Run, subprograms
 
 Prepared = Callable[..., Sequence[Any]]
+Override = Callable[[Eqn], Callable[..., Sequence[Any]] | None]
+"""The way in which an executor carries out one equation, a function of its values; None for that of the definition."""
 
 _FILE = "<palladio program>"
 _KEPT = "_prepared"
 PLAIN = "{0}({1})"
 
 
-def evaluate(program: Program, values: Sequence[Any]) -> Sequence[Any]:
-    """Run a program. Arrays and references are NumPy arrays; references are written in place.
+class Evaluator:
+    """Runs programs on NumPy values.
 
-    Returns:
-        The values of the program's outputs.
+    Args:
+        overrides: for operations that are not carried out by their definition, how else.
     """
-    run = program.__dict__.get(_KEPT)
-    if run is None:
-        run = program.__dict__[_KEPT] = _compiled(program)
-    try:
-        return run(*values)
-    except Exception as error:
-        locate(program, error)
-        raise
+
+    def __init__(self, overrides: Mapping[Op, Override] | None = None) -> None:
+        self.overrides = dict(overrides or {})
+        self._kept: dict[Program, Prepared] = {}
+
+    def evaluate(self, program: Program, values: Sequence[Any]) -> Sequence[Any]:
+        """Run a program. Arrays and references are NumPy arrays; references are written in place.
+
+        Returns:
+            The values of the program's outputs.
+        """
+        try:
+            return self._prepared(program)(*values)
+        except Exception as error:
+            locate(program, error)
+            raise
+
+    def prepare(self, program: Program) -> None:
+        """Prepare a program and its sub-programs, so that the first run finds everything ready."""
+        self._prepared(program)
+        for eqn in program.eqns:
+            for inner in subprograms(eqn):
+                self.prepare(inner)
+
+    def drive(self, steps: ControlEval) -> Sequence[Any]:
+        """Run a control-flow operation's generator, evaluating each program that it asks for."""
+        try:
+            request: Run = next(steps)
+            while True:
+                request = steps.send(self.evaluate(request.program, request.values))
+        except StopIteration as stop:
+            return stop.value
+
+    def _prepared(self, program: Program) -> Prepared:
+        """The program as a function: kept with the program for the definition, which is the same everywhere."""
+        kept: dict[Any, Prepared] = self._kept if self.overrides else program.__dict__
+        key = program if self.overrides else _KEPT
+        run = kept.get(key)
+        if run is None:
+            run = kept[key] = as_function(program, lambda eqn: (PLAIN, self._call(eqn)))
+        return run
+
+    def _call(self, eqn: Eqn) -> Callable[..., Any]:
+        override = self.overrides.get(eqn.op)
+        function = override(eqn) if override is not None else None
+        if function is not None:
+            return function
+        function = partial(eqn.op.eval, **eqn.params) if eqn.params else eqn.op.eval
+        if eqn.op.control:
+            return lambda *values: self.drive(function(*values))
+        return function
+
+
+DEFINITION = Evaluator()
+"""The evaluator without overrides: what a program means."""
+
+evaluate = DEFINITION.evaluate
+drive = DEFINITION.drive
 
 
 def written(results: Sequence[Any], out: Sequence[Any] | None) -> Sequence[Any]:
@@ -47,36 +99,6 @@ def written(results: Sequence[Any], out: Sequence[Any] | None) -> Sequence[Any]:
     for target, result in zip(out, results, strict=True):
         np.copyto(target, result)
     return out
-
-
-def prepare(program: Program) -> None:
-    """Prepare a program and its sub-programs, so that the first run finds everything ready."""
-    if _KEPT not in program.__dict__:
-        program.__dict__[_KEPT] = _compiled(program)
-        for eqn in program.eqns:
-            for inner in subprograms(eqn):
-                prepare(inner)
-
-
-def drive(steps: ControlEval) -> Sequence[Any]:
-    """Run a control-flow operation's generator, evaluating each program that it asks for."""
-    try:
-        request: Run = next(steps)
-        while True:
-            request = steps.send(evaluate(request.program, request.values))
-    except StopIteration as stop:
-        return stop.value
-
-
-def _call(eqn: Eqn) -> Callable[..., Any]:
-    function = partial(eqn.op.eval, **eqn.params) if eqn.params else eqn.op.eval
-    if eqn.op.control:
-        return lambda *values: drive(function(*values))
-    return function
-
-
-def _compiled(program: Program) -> Prepared:
-    return as_function(program, lambda eqn: (PLAIN, _call(eqn)))
 
 
 def as_function(program: Program, call: Callable[[Eqn], tuple[str, Callable[..., Any]]], first: str = "") -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from palladio.base.errors import InternalError, PalladioError
 from palladio.ir.core import Atom, Eqn, Program, Var, subprograms
-from palladio.types.effects import EffectKind
 from palladio.types.types import ArrayType
 
 
@@ -68,9 +67,8 @@ def _verify_equation(eqn: Eqn, known: set[Atom], program: Program, after: str) -
 
 def _verify_references(eqn: Eqn, program: Program, after: str) -> None:
     """Two inputs of a program are two memories: passes keep the order of effects on one reference only."""
-    written = {var for kind, var in eqn.effects if kind is not EffectKind.READ}
     for atom in eqn.inputs:
-        if atom in written and eqn.inputs.count(atom) > 1:
+        if atom in eqn.written and eqn.inputs.count(atom) > 1:
             _blame(after, program, eqn, f"reference {atom!r} is passed twice and written")
 
 

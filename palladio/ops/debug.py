@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from palladio.base.errors import DebugCheckError, PalladioTypeError, PalladioValueError
-from palladio.ir.core import Op
+from palladio.ir.core import Op, Work
 from palladio.types import dtypes
 from palladio.types.effects import DEBUG
 from palladio.types.types import ArrayType
@@ -24,7 +24,12 @@ def _print_eval(*values: Any, format: str) -> Sequence[Any]:
 
 
 debug_print = Op(
-    "debug_print", "Prints `format.format(*values)` on standard output.", _print_type, _print_eval, effects=(DEBUG,)
+    "debug_print",
+    "Prints `format.format(*values)` on standard output.",
+    _print_type,
+    _print_eval,
+    effects=(DEBUG,),
+    work=Work.NONE,
 )
 
 
@@ -46,6 +51,7 @@ debug_check = Op(
     _check_type,
     _check_eval,
     effects=(DEBUG,),
+    work=Work.NONE,
 )
 
 
@@ -67,5 +73,9 @@ def _promise_eval(value: Any, *, values: tuple[int, ...]) -> Sequence[Any]:
 
 
 multiple_of = Op(
-    "multiple_of", "The value, with the promise that it is a multiple of each factor.", _promise_type, _promise_eval
+    "multiple_of",
+    "The value, with the promise that it is a multiple of each factor.",
+    _promise_type,
+    _promise_eval,
+    work=Work.NONE,
 )

@@ -13,7 +13,7 @@ import numpy as np
 from palladio.base.errors import PalladioTypeError, PalladioValueError
 from palladio.ir.core import Atom, ControlEval, DischargeContext, Discharged, Op, Program, Run
 from palladio.types import dtypes
-from palladio.types.effects import Effect, EffectKind
+from palladio.types.effects import Effect
 from palladio.types.types import ArrayType, RefType, Shape, Type
 
 Array = Any
@@ -213,10 +213,6 @@ def _grid_type(*operands: Type, grid: Grid, kernel: Program) -> Sequence[Type]:
     return grid.output_types
 
 
-def _written(kernel: Program) -> set[int]:
-    return {e.position for e in kernel.effects if e.position is not None and e.kind != EffectKind.READ}
-
-
 def _grid_eval(*operands: Any, grid: Grid, kernel: Program) -> ControlEval:
     count = grid.dynamic
     given = iter(operands[:count])
@@ -229,7 +225,7 @@ def _grid_eval(*operands: Any, grid: Grid, kernel: Program) -> ControlEval:
         outputs[target] = np.array(values[source])
     scratch = [np.full(ref.shape, dtypes.uninitialized(ref.dtype), ref.dtype) for ref in grid.scratch]
     first = len(grid.sizes) + count
-    written = _written(kernel)
+    written = kernel.written
     values = [np.array(value) if first + n in written else _read_only(value) for n, value in enumerate(values)]
     scalars, arrays = values[: grid.scalars], [*values[grid.scalars :], *outputs]
     blocks = (*grid.inputs, *grid.outputs)

@@ -32,8 +32,8 @@ def merge_in(program: Program) -> Program:
         if first is not eqn:
             same.update(zip(eqn.outputs, first.outputs, strict=True))
             continue
-        written.update(var for kind, var in eqn.effects if kind is not EffectKind.READ and var is not None)
-        if any(kind is EffectKind.SYNC for kind, _ in eqn.effects):  # others may have written to any reference
+        written.update(eqn.written)
+        if eqn.synchronises:  # others may have written to any reference
             written[None] += 1
         eqns.append(with_parts(eqn, eqn.inputs, map_subprograms(eqn.params, merge_in)))
     return with_body(program, eqns, (same.get(atom, atom) for atom in program.outputs))

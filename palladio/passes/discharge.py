@@ -17,7 +17,6 @@ from palladio.ir.core import Atom, Eqn, Literal, Program, Var, subprograms
 from palladio.ir.rewrite import Builder, substituted, with_body
 from palladio.ops.arrays.shape import broadcast
 from palladio.passes.pipeline import ANY, VALUES, Pass
-from palladio.types.effects import EffectKind
 from palladio.types.types import RefType
 
 Wants = Callable[[RefType], bool]
@@ -82,8 +81,7 @@ class _State:
             return
         if eqn.op.discharge is None:
             unreachable(f"op {eqn.op.name!r} uses references and has no discharge rule")
-        changing = {var for kind, var in eqn.effects if kind is not EffectKind.READ}
-        changed = frozenset(n for n in discharged if eqn.inputs[n] in changing)
+        changed = frozenset(n for n in discharged if eqn.inputs[n] in eqn.written)
         self.builder.location = eqn.location
         before = len(self.builder.eqns)
         inputs = (self.refs.get(atom) or self.value(atom) for atom in eqn.inputs)

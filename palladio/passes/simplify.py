@@ -56,7 +56,7 @@ class _Rewriting:
         eqn = with_parts(eqn, eqn.inputs, map_subprograms(eqn.params, simplify_program))
         self.location = eqn.location
         found = _folded(eqn)
-        if found is None and eqn.op.access and eqn.op.reaches == 1:
+        if found is None and eqn.op.index_start and eqn.op.ref_count == 1:
             found = _shorter_path(self, eqn)
         for rule in _RULES.get(eqn.op.name, ()):
             found = rule(self, eqn) if found is None else found
@@ -248,7 +248,7 @@ def _reverses_nothing(rewriting: _Rewriting, eqn: Eqn) -> Atoms | None:
 
 def _shorter_path(rewriting: _Rewriting, eqn: Eqn) -> Atoms | None:
     """The same access without what changes nothing in its path."""
-    fixed, indices = eqn.inputs[: eqn.op.access], eqn.inputs[eqn.op.access :]
+    fixed, indices = eqn.inputs[: eqn.op.index_start], eqn.indices
     transforms = eqn.params["transforms"]
     root = eqn.inputs[0].type
     array = root.array if isinstance(root, RefType) else root

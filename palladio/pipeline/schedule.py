@@ -18,6 +18,7 @@ import numpy as np
 from palladio.array import convert
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError
 from palladio.ir.core import Literal, Program
+from palladio.ops.arrays.arithmetic import mul
 from palladio.ops.grid import BlockDim
 from palladio.pipeline.block_maps import BlockMapper
 from palladio.trace.functions import call_user, counted, function_location, function_name
@@ -27,7 +28,6 @@ from palladio.types import dtypes
 from palladio.types.types import ArrayType
 
 INDEX = ArrayType((), dtypes.INT32)
-_INJECTIVE = ("add", "sub", "neg", "mul")
 
 
 def is_known(value: Any) -> bool:
@@ -241,10 +241,10 @@ def _injective(program: Program, output: int, axis: int | None) -> bool:
     while atom is not index:
         eqn = made.get(atom)
         rest = [each for each in eqn.inputs if _reaches(each, made, index)] if eqn else []
-        if eqn is None or eqn.op.name not in _INJECTIVE or len(rest) != 1:
+        if eqn is None or not eqn.op.injective or len(rest) != 1:
             return False
         factors = [each for each in eqn.inputs if each is not rest[0]]
-        if eqn.op.name == "mul" and not all(isinstance(each, Literal) and each.value != 0 for each in factors):
+        if eqn.op is mul and not all(isinstance(each, Literal) and each.value != 0 for each in factors):
             return False
         atom = rest[0]
     return True

@@ -46,4 +46,60 @@ def accumulate(position: int) -> Effect:
 
 DEBUG = Effect(EffectKind.DEBUG)
 SYNC = Effect(EffectKind.SYNC)
-"""Of what starts or awaits something that runs beside the program: no pass moves an access across it."""
+"""The effect of every operation with a `Sync` record: no pass moves an access across it."""
+
+
+class AsyncKind(Enum):
+    """The kinds of asynchronous operation, by how a thread learns of their completion."""
+
+    COPY = "copy"
+    """A copy into shared memory; its bytes arrive at a barrier."""
+    STORE = "store"
+    """A copy from shared to global memory; it completes with the group that is committed next."""
+    DMA = "dma"
+    """A copy between the memories of cores; semaphores count its bytes."""
+    PREFETCH = "prefetch"
+    """A copy into a cache, which nothing waits for."""
+    WGMMA = "wgmma"
+    """A product on the tensor cores; it completes in the order of issue."""
+    LAUNCH = "launch"
+    """The threads of a launch, which end with it."""
+
+
+@dataclass(frozen=True)
+class Sync:
+    """The part of an operation in what runs beside the program: other threads and asynchronous operations.
+
+    Barriers and semaphores are named by the operand of the operation that refers to them, as in its type rule.
+
+    Fields:
+        issues: the kind of asynchronous operation that it starts.
+        commits: the kind of those that it closes a group of.
+        waits: the operand at which it waits, or the kind of this thread's asynchronous operations that it waits for.
+        polls: the operand whose state it reads without waiting.
+        arrives: the operands that get an arrival, or are raised, by it or by the asynchronous operation that it issues.
+        fences: it orders this thread's accesses before it with asynchronous operations that follow.
+        meets: it goes on when all threads of the block have come.
+        registers: it takes registers from the block's pool, or gives some back.
+    """
+
+    issues: AsyncKind | None = None
+    commits: AsyncKind | None = None
+    waits: str | AsyncKind | None = None
+    polls: str | None = None
+    arrives: tuple[str, ...] = ()
+    fences: bool = False
+    meets: bool = False
+    registers: bool = False
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """The operands that are barriers or semaphores, each once."""
+        waits = (self.waits,) if isinstance(self.waits, str) else ()
+        polls = (self.polls,) if self.polls is not None else ()
+        return tuple(dict.fromkeys((*waits, *polls, *self.arrives)))
+
+    @property
+    def gives_way(self) -> bool:
+        """Whether other threads may run before it is done: it waits for them, or looks at what they do."""
+        return isinstance(self.waits, str) or self.polls is not None or self.meets

@@ -5,14 +5,16 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 import palladio.ops
-from palladio.base.errors import PalladioError
-from palladio.ir.core import Op, walk
+from palladio.base.errors import InternalError, PalladioError
+from palladio.ir.core import Eqn, Op, walk
 from palladio.ops import ALL_OPS, OPS, parse
+from palladio.types.effects import SYNC, Sync
 from tests.fuzz.generator import NOT_DRAWN, computing
 
 FILETESTS = Path(__file__).resolve().parents[1] / "filetests"
@@ -68,13 +70,43 @@ def test_a_stateful_operation_says_how_it_is_discharged(op: Op) -> None:
     assert op.discharge is not None or not stateful
 
 
+@pytest.mark.parametrize("op", ALL_OPS, ids=repr)
+def test_names_of_operands_and_parameters_are_not_those_of_an_equation(op: Op) -> None:
+    names = [*op.signature.operands, *op.signature.params, *filter(None, [op.signature.rest])]
+    assert len({*names}) == len(names)
+    assert not {*names} & {*dir(Eqn), *(field.name for field in fields(Eqn))}
+
+
+def test_an_equation_has_its_operands_and_parameters_by_name() -> None:
+    (eqn,) = parse("program f(i:i32[], x:ref<gmem, f32[8]>, v:f32[4]) {\n  store x[i:+4], v\n  return\n}").eqns
+    assert (eqn.ref, eqn.value, eqn.indices) == (eqn.inputs[0], eqn.inputs[1], eqn.inputs[2:])
+    assert eqn.transforms is eqn.params["transforms"]
+
+
+def test_a_name_that_an_operation_does_not_have_says_what_it_has() -> None:
+    (eqn,) = parse("program f(x:f32[4]) {\n  a:f32[4] = neg x\n  return a\n}").eqns
+    with pytest.raises(AttributeError, match="an equation of neg has no 'source', but x"):
+        _ = eqn.source
+
+
+def test_an_operation_that_synchronises_through_what_it_does_not_take_is_refused() -> None:
+    with pytest.raises(InternalError, match="synchronises through operands that it does not have: \\['barrier'\\]"):
+        Op("arrive", "An arrival.", lambda semaphore: (), lambda semaphore: (), sync=Sync(arrives=("barrier",)))
+
+
+def test_the_effect_sync_follows_from_the_record() -> None:
+    for op in ALL_OPS:
+        if not callable(op.effects):
+            assert (SYNC in op.effects_of((), {})) == (op.sync is not None)
+
+
 def test_every_operation_has_a_file_test() -> None:
     missing = {op.name for op in ALL_OPS} - in_file_tests()
     assert missing == {*WITHOUT_FILE_TEST}, "write a file in tests/filetests for each"
 
 
 def test_every_operation_is_drawn_by_the_fuzzer_or_says_why_not() -> None:
-    drawn = {op.name for op in (*computing(), *ALL_OPS) if op in computing() or op.access or op.control}
+    drawn = {op.name for op in (*computing(), *ALL_OPS) if op in computing() or op.index_start or op.control}
     assert {op.name for op in ALL_OPS} - drawn <= {*NOT_DRAWN}, "teach tests/fuzz/generator.py their parameters"
 
 

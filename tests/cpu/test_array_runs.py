@@ -11,10 +11,11 @@ import pytest
 import palladio as pl
 import palladio.numpy as jnp
 from palladio.call.jit import STAGED
-from palladio.cpu.array_runs import FEW, MANY, SMALL, compiled_surroundings
+from palladio.cpu.array_runs import FEW, MANY, SMALL, with_runs
+from palladio.cpu.executor import load_compiled
 from palladio.driver.capture import prepared_programs
 from palladio.ir.core import Program
-from palladio.ir.evaluate import evaluate
+from palladio.ir.evaluate import DEFINITION, evaluate
 
 SOME = np.arange(12, dtype=np.float32).reshape(3, 4) - 5
 
@@ -27,7 +28,7 @@ def program(function: Callable[..., Any], *arguments: Any) -> Program:
 
 
 def names(program: Program) -> list[str]:
-    return [eqn.op.name for eqn in compiled_surroundings(program).eqns]
+    return [eqn.op.name for eqn in with_runs(program)[0].eqns]
 
 
 def chain(x: Any) -> Any:
@@ -40,6 +41,11 @@ def test_a_run_of_array_functions_becomes_one_call() -> None:
     assert names(program(chain, SOME)) == ["grid_call"]
 
 
+def test_a_program_with_calls_of_runs_still_means_the_same() -> None:
+    given = program(chain, SOME)
+    np.testing.assert_array_equal(evaluate(with_runs(given)[0], [SOME])[0], evaluate(given, [SOME])[0])
+
+
 def test_it_computes_what_the_evaluator_does() -> None:
     def function(x: Any, n: Any) -> Any:
         rows = jnp.sum(x, axis=1)
@@ -48,7 +54,7 @@ def test_it_computes_what_the_evaluator_does() -> None:
 
     given = program(function, SOME, np.int32(3))
     for found, expected in zip(
-        evaluate(compiled_surroundings(given), [SOME, np.int32(3)]), evaluate(given, [SOME, np.int32(3)]), strict=True
+        load_compiled(given, DEFINITION)([SOME, np.int32(3)]), evaluate(given, [SOME, np.int32(3)]), strict=True
     ):
         assert np.asarray(found).dtype == np.asarray(expected).dtype
         np.testing.assert_array_equal(found, expected)
@@ -58,7 +64,7 @@ def test_it_computes_what_the_evaluator_does() -> None:
 def test_what_is_large_or_nothing_gives_the_same(size: int) -> None:
     x = np.ones(size, np.float32)
     given = program(chain, x)
-    np.testing.assert_array_equal(evaluate(compiled_surroundings(given), [x])[0], evaluate(given, [x])[0])
+    np.testing.assert_array_equal(load_compiled(given, DEFINITION)([x])[0], evaluate(given, [x])[0])
 
 
 def test_large_arrays_stay_with_numpy() -> None:

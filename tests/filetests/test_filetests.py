@@ -43,8 +43,7 @@ import pytest
 from palladio.base.errors import NotCompiledWarning, PalladioError
 from palladio.driver.executors import SIMULATOR
 from palladio.ir.core import Program, walk
-from palladio.ir.evaluate import evaluate
-from palladio.machine.executor import with_launches
+from palladio.machine.executor import on_machines
 from palladio.ops import OPS, parse
 from palladio.passes import ALL_PASSES, PASSES, run_passes
 from palladio.types import dtypes
@@ -62,13 +61,13 @@ _DIRECTIVE = re.compile(rf"# ({'|'.join(KINDS)})(?:\(([^)]*)\))?: (.*)")
 
 def reference(program: Program, values: Sequence[Any]) -> Sequence[Any]:
     """The definition; of launches, by the machine."""
-    return evaluate(with_launches(program), values)
+    return on_machines().evaluate(program, values)
 
 
 def through_all_passes(program: Program, values: Sequence[Any]) -> Sequence[Any]:
     """The definition of what the passes make of the program, its final values written back to the references."""
     passed = run_passes(program, ALL_PASSES, verify_each=True)
-    outputs = evaluate(with_launches(passed), [np.array(value) for value in values])
+    outputs = on_machines().evaluate(passed, [np.array(value) for value in values])
     count = len(program.outputs)
     refs = [value for value, var in zip(values, program.inputs, strict=True) if isinstance(var.type, RefType)]
     for ref, final in zip(refs, outputs[count:], strict=True):

@@ -1,8 +1,8 @@
 """Random typed programs, for hypothesis to draw and to shrink.
 
 The generator knows operations by what their records say, not by name: those that reach into memory through transforms
-(`Op.access`), those that run sub-programs, and all others, whose operand dtypes it finds by asking the type rule. A new
-operation is drawn as soon as it is in `ALL_OPS`, if its parameters are among `PARAMETERS`.
+(`Op.index_start`), those that run sub-programs, and all others, whose operand dtypes it finds by asking the type rule.
+A new operation is drawn as soon as it is in `ALL_OPS`, if its parameters are among `PARAMETERS`.
 """
 
 from __future__ import annotations
@@ -218,14 +218,14 @@ class Block:
 
     def access(self) -> None:
         """An operation that reaches into memory or an array through transforms."""
-        op = self.generator.pick([op for op in ALL_OPS if op.access and op.name not in NOT_DRAWN])
+        op = self.generator.pick([op for op in ALL_OPS if op.index_start and op.name not in NOT_DRAWN])
         roots: list[Var] = self.refs if op.effects else self.arrays
         if not roots:
             return
         root = self.generator.pick(roots)
         array = root.type.array if isinstance(root.type, RefType) else root.type
         transforms, indices, part = self.path(array)
-        fixed = [self.array(_fixed_type(op, n, part)) for n in range(1, op.access)]
+        fixed = [self.array(_fixed_type(op, n, part)) for n in range(1, op.index_start)]
         params = {"kind": self.generator.pick(["set", "exchange", *COMBINERS])} if "kind" in keywords(op) else {}
         try:
             self.emit(op, root, *fixed, *indices, transforms=transforms, **params)
@@ -392,7 +392,7 @@ def keywords(op: Op) -> tuple[str, ...]:
 def computing() -> tuple[Op, ...]:
     """The operations that neither access memory nor run sub-programs, and that can be drawn."""
     return tuple(
-        op for op in ALL_OPS if not op.access and not op.control and op.name not in NOT_DRAWN and signatures(op)
+        op for op in ALL_OPS if not op.index_start and not op.control and op.name not in NOT_DRAWN and signatures(op)
     )
 
 

@@ -39,7 +39,7 @@ def test_an_operation_that_waits_says_so_in_the_effects_of_its_program() -> None
     assert parse(SCOPES).effects == {SYNC}
 
 
-@pytest.mark.parametrize("op", [op for op in ALL_OPS if op.access and op.effects], ids=repr)
+@pytest.mark.parametrize("op", [op for op in ALL_OPS if op.index_start and op.effects], ids=repr)
 def test_what_reaches_memory_has_a_rule_or_is_an_ordinary_access(op: Op) -> None:
     known = op.name in RULES.now or op.name in RULES.steps
-    assert known or (op.reaches == 1 and op.discharge is not None)
+    assert known or (op.ref_count == 1 and op.discharge is not None)

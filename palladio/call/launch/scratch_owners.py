@@ -112,7 +112,7 @@ def check_owners(launch: Launch, number: int, program: Program) -> None:
 
 def _foreign(eqn: Eqn, number: int) -> Iterator[tuple[RefType, Any]]:
     """The references of an equation to scratch of other meshes, with the transforms through which it reaches them."""
-    if not eqn.op.access:
+    if not eqn.op.index_start:
         return  # it hands them to a program that it runs
     stacks = eqn.op.stacks(eqn.params["transforms"])
     for position, type in enumerate(eqn.input_types[: len(stacks)]):

@@ -13,7 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from palladio.ir.core import Atom, Literal, Program, Var, walk
+from palladio.ops.arrays.arithmetic import sub
+from palladio.ops.arrays.compare import select
 from palladio.ops.grid import Blocked, BlockMap, Grid, Squeezed
+from palladio.ops.references.memory import store
 from palladio.types.types import ArrayType
 
 
@@ -50,7 +53,7 @@ def marks_of(grid: Grid, kernel: Program, block: BlockMap, type: ArrayType) -> I
     if counts is None:
         return None
     axes = [axis for axis, dim in enumerate(block.dims) if not isinstance(dim, Squeezed)]
-    if len(axes) != 2 or all(eqn.op.name != "select" for eqn in walk(kernel)):
+    if len(axes) != 2 or all(eqn.op is not select for eqn in walk(kernel)):
         return InitMarks(counts)
     return InitMarks(counts, axes[0], block.block_shape[0])
 
@@ -70,8 +73,8 @@ def block_counts(grid: Grid, block: BlockMap, type: ArrayType) -> tuple[int, ...
 
 def _tells(index_map: Program, atom: Atom, var: Var) -> bool:
     """Whether an index is another one for each value of a variable: that value itself, or a number minus it."""
-    reflected = [eqn for eqn in index_map.eqns if atom in eqn.outputs and eqn.op.name == "sub"]
-    return atom is var or any(isinstance(eqn.inputs[0], Literal) and eqn.inputs[1] is var for eqn in reflected)
+    reflected = [eqn for eqn in index_map.eqns if atom in eqn.outputs and eqn.op is sub]
+    return atom is var or any(isinstance(eqn.x, Literal) and eqn.y is var for eqn in reflected)
 
 
 def written_once(grid: Grid, kernel: Program) -> set[int]:
@@ -120,5 +123,5 @@ def _stored_first(kernel: Program, ref: Var) -> bool:
     """Whether the first equation that touches a reference stores to all of it, in every run of the kernel."""
     for eqn in kernel.eqns:
         if any(atom is ref for atom in eqn.inputs):
-            return eqn.op.name == "store" and eqn.inputs[0] is ref and not eqn.params["transforms"]
+            return eqn.op is store and eqn.ref is ref and not eqn.transforms
     return False

@@ -14,9 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from palladio.cpu.lower import in_order, waits
+from palladio.cpu.lower import in_order
 from palladio.ir.core import Eqn, Literal, Program, Var, walk
+from palladio.ops.control import cond
 from palladio.ops.grid import Blocked, BlockMap, Grid, Squeezed
+from palladio.ops.references.memory import store
 from palladio.types.effects import EffectKind
 from palladio.types.transforms import Bitcast
 
@@ -26,17 +28,17 @@ Known = dict[Any, Any]
 
 def arranged(grid: Grid, kernel: Program) -> Grid:
     """The grid as it is compiled: axes are parallel where their steps may run beside each other."""
-    if waits(kernel) or any(map(_changes_pieces, walk(kernel))):
+    if kernel.synchronises or any(map(_changes_pieces, walk(kernel))):
         return in_order(grid)
     return spread(grid, kernel)
 
 
 def _changes_pieces(eqn: Eqn) -> bool:
     """Whether an atomic operation changes what are pieces of elements, or several: that is not one step."""
-    if eqn.op.name not in ("atomic", "atomic_cas"):
+    if not eqn.op.atomic:
         return False
-    width = eqn.inputs[0].type.dtype.itemsize
-    return any(isinstance(each, Bitcast) and each.dtype.itemsize != width for each in eqn.params["transforms"])
+    width = eqn.ref.type.dtype.itemsize
+    return any(isinstance(each, Bitcast) and each.dtype.itemsize != width for each in eqn.transforms)
 
 
 def spread(grid: Grid, kernel: Program) -> Grid:
@@ -86,8 +88,8 @@ def _begins_with_store(program: Program, ref: Var, known: Known) -> bool:
         if any(atom is ref for atom in eqn.inputs):
             branch = _branch(eqn, known)
             if branch is None:
-                return eqn.op.name == "store" and eqn.inputs[0] is ref and not eqn.params["transforms"]
-            inner = dict(zip(branch.inputs, eqn.inputs[1:], strict=True))
+                return eqn.op is store and eqn.ref is ref and not eqn.transforms
+            inner = dict(zip(branch.inputs, eqn.operands, strict=True))
             mine = [var for var, atom in inner.items() if atom is ref]
             values = {var: _value(atom, known) for var, atom in inner.items() if _value(atom, known) is not None}
             if _touches(branch, mine):
@@ -99,10 +101,10 @@ def _begins_with_store(program: Program, ref: Var, known: Known) -> bool:
 
 def _branch(eqn: Eqn, known: Known) -> Program | None:
     """The branch that a `cond` takes, if that is known."""
-    index = _value(eqn.inputs[0], known) if eqn.op.name == "cond" else None
+    index = _value(eqn.index, known) if eqn.op is cond else None
     if index is None:
         return None
-    branches: tuple[Program, ...] = eqn.params["branches"]
+    branches: tuple[Program, ...] = eqn.branches
     return branches[min(max(int(index), 0), len(branches) - 1)]
 
 

@@ -7,6 +7,9 @@ import os
 
 from palladio.cpu.emit.emitter import Emitter, V
 from palladio.ir.core import Eqn, Literal, Program, subprograms
+from palladio.ops.arrays.dot import dot_general
+from palladio.ops.control import loop
+from palladio.ops.grid import grid_call
 from palladio.types.types import ArrayType
 
 CLOCK = os.name == "posix"
@@ -32,14 +35,14 @@ def work_estimate(program: Program) -> int:
 
 def _estimate_of(eqn: Eqn) -> int:
     inner = sum(map(work_estimate, subprograms(eqn)))
-    if eqn.op.name == "loop":
-        return inner * max(1, steps_of(eqn.inputs, eqn.params["step"]) or 1)
-    if eqn.op.name == "grid_call":
-        return inner * math.prod(size or 1 for size in eqn.params["grid"].sizes)
+    if eqn.op is loop:
+        return inner * max(1, steps_of(eqn.inputs, eqn.step) or 1)
+    if eqn.op is grid_call:
+        return inner * math.prod(size or 1 for size in eqn.grid.sizes)
     size = sum(var.type.size for var in eqn.outputs if isinstance(var.type, ArrayType))
-    if eqn.op.name == "dot_general":
-        lhs = eqn.inputs[0].type
-        depth = math.prod(lhs.shape[axis] for axis in eqn.params["contracting"][0])
+    if eqn.op is dot_general:
+        lhs = eqn.lhs.type
+        depth = math.prod(lhs.shape[axis] for axis in eqn.contracting[0])
         return size * (1 + depth // PRODUCTS)
     read = max((atom.type.size for atom in eqn.inputs if isinstance(atom.type, ArrayType)), default=0)
     return inner + max(size, read)

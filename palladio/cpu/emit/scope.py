@@ -28,7 +28,13 @@ from palladio.cpu.emit.lazy_array import (
 )
 from palladio.cpu.emit.zero_ranges import annotate
 from palladio.cpu.runtime.callbacks import POLL, Callback
-from palladio.ir.core import Atom, Eqn, Literal, Program, Var
+from palladio.ir.core import Atom, Eqn, Literal, Op, Program, Var, Work
+from palladio.ops.arrays.arithmetic import add
+from palladio.ops.arrays.casts import convert
+from palladio.ops.arrays.compare import select
+from palladio.ops.control import loop, repeat
+from palladio.ops.references import memory
+from palladio.ops.references.memory import store
 from palladio.types import dtypes
 from palladio.types.effects import EffectKind
 
@@ -218,22 +224,20 @@ class Function:
         return [scope.tile(atom) for atom in program.outputs]
 
 
-ALONE = frozenset({"add", "sub", "mul", "div", "max", "min", "neg", "exp", "select"})
-"""Operations whose result at an index needs nothing but the operands there."""
-
-
 DEEPEST = 64
 """Operations one behind the other that are one loop: each is a call inside that of the next while code is made."""
 
-ROW_BY_ROW = frozenset({"convert", "select"})
-"""Operations element by element that are applied to a matrix while it is computed, a few rows at a time."""
+
+def goes_row_by_row(op: Op) -> bool:
+    """Whether an operation is applied to a matrix while it is computed, a few rows at a time."""
+    return op.elementwise and op.work is Work.NONE
 
 
 def reduces_rows(eqn: Eqn | None, atom: Atom) -> bool:
     """Whether an equation goes through the elements of an array row by row, each once."""
-    if eqn is None or not eqn.op.name.startswith("reduce_") or eqn.inputs != (atom,):
+    if eqn is None or eqn.op.work is not Work.REDUCTION or eqn.inputs != (atom,):
         return False
-    return len(atom.type.shape) - 1 in eqn.params["axes"]
+    return len(atom.type.shape) - 1 in eqn.params.get("axes", ())
 
 
 class Scope:
@@ -287,7 +291,7 @@ class Scope:
         name = eqn.op.name
         if name in self.function.refused:
             raise Refused(self.function.refused[name])
-        written = [var for kind, var in eqn.effects if var is not None and kind is not EffectKind.READ]
+        written = [var for var in dict.fromkeys(eqn.inputs) if var in eqn.written]
         if self.function.yields(eqn):
             self.settle(*self.function.shared)
         if eqn.op.control or len(written) > 1:
@@ -302,7 +306,7 @@ class Scope:
         inputs = [self.ready(self.keep_in_passing(atom, eqn), eqn) for atom in eqn.inputs]
         inputs = [self.last_seen(entry, atom) for entry, atom in zip(inputs, eqn.inputs, strict=True)]
         self.function.eqn = eqn
-        lazily = self.row_by_row(name, inputs, **eqn.params)
+        lazily = self.row_by_row(eqn.op, inputs, **eqn.params)
         outputs = self.function.rules[name](self, *inputs, **eqn.params) if lazily is None else (lazily,)
         annotate(self.e, eqn, inputs, outputs)
         depth = 1 + max((entry.depth for entry in inputs if isinstance(entry, LazyArray)), default=0)
@@ -347,10 +351,10 @@ class Scope:
             seen.append(eqn)
             if atom not in eqn.inputs:
                 continue
-            if eqn.op.name == "store" and eqn.inputs[1] is atom and not eqn.params["transforms"]:
-                return self.untouched(eqn.inputs[0], atom, seen[:-1])
+            if eqn.op is store and eqn.value is atom and not eqn.transforms:
+                return self.untouched(eqn.ref, atom, seen[:-1])
             (out,) = eqn.outputs if len(eqn.outputs) == 1 else (None,)
-            if eqn.op.name not in ALONE or out is None or out.type != atom.type or self.uses[atom] != 1:
+            if not eqn.op.elementwise or out is None or out.type != atom.type or self.uses[atom] != 1:
                 return None
             atom = out
         return None
@@ -378,33 +382,33 @@ class Scope:
                 continue
             if position == 0 and self.stays(eqn, entry.start):
                 self.staying.add(atom)  # type: ignore[arg-type]
-            elif eqn.op.name == "store" and position == 0 and not eqn.params["transforms"]:
+            elif eqn.op is store and position == 0 and not eqn.transforms:
                 self.begin_stored(eqn, entry)
             else:
                 entry.start.ensure(self.e)
 
     def begin_stored(self, eqn: Eqn, place: RefBinding) -> None:
         """Begin a block that is stored to: what is chosen to stay as it was may not have been."""
-        value = self.entry(eqn.inputs[1])
+        value = self.entry(eqn.value)
         unless = value.unless if isinstance(value, LazyArray) else None
-        if eqn.inputs[0] not in self.staying:
+        if eqn.ref not in self.staying:
             place.start.note(self.e)  # type: ignore[union-attr]
         elif unless is None or unless[2] != place.buffer or 1 not in unless[0].alike:
             place.start.ensure(self.e)  # type: ignore[union-attr]
 
     def stays(self, load: Eqn, start: BlockMarks) -> bool:
         """Whether a block is loaded only for what a choice leaves as it was, which is stored there before all else."""
-        if load.op.name != "load" or load.params["transforms"] or start.rows == 1:
+        if load.op is not memory.load or load.transforms or start.rows == 1:
             return False
         (var,) = load.outputs
-        select = self.first_use.get(var)
-        if select is None or select.op.name != "select" or var in select.inputs[:2] or self.uses[var] != 1:
+        choice = self.first_use.get(var)
+        if choice is None or choice.op is not select or var in choice.inputs[:2] or self.uses[var] != 1:
             return False
-        (chosen,) = select.outputs
+        (chosen,) = choice.outputs
         eqns = iter(self.program.eqns)
         next(eqn for eqn in eqns if eqn is load)
         for eqn in eqns:
-            if eqn.op.name == "store" and eqn.inputs == (load.inputs[0], chosen) and not eqn.params["transforms"]:
+            if eqn.op is store and eqn.inputs == (load.ref, chosen) and not eqn.transforms:
                 return self.uses[chosen] == 1
             if eqn.op.control or any(kind is not EffectKind.READ for kind, _ in eqn.effects):
                 return False
@@ -435,12 +439,12 @@ class Scope:
         ]
         return len(lazy) == 1 and lazy[0].panels is not None
 
-    def row_by_row(self, name: str, inputs: Sequence[Binding], **params: object) -> LazyArray | None:
+    def row_by_row(self, op: Op, inputs: Sequence[Binding], **params: object) -> LazyArray | None:
         """An operation applied to a matrix while it is computed, if that is what one of the inputs is."""
         lazy = [n for n, entry in enumerate(inputs) if isinstance(entry, LazyArray) and entry.panels is not None]
-        if name not in ROW_BY_ROW or len(lazy) != 1:
+        if not goes_row_by_row(op) or len(lazy) != 1:
             return None
-        before, behind, rule = inputs[: lazy[0]], inputs[lazy[0] + 1 :], self.function.rules[name]
+        before, behind, rule = inputs[: lazy[0]], inputs[lazy[0] + 1 :], self.function.rules[op.name]
 
         def applied(part: Binding) -> LazyArray:
             (found,) = rule(self, *before, part, *behind, **params)
@@ -448,20 +452,15 @@ class Scope:
 
         whole: LazyArray = inputs[lazy[0]]  # type: ignore[assignment]
         found = row_by_row(self.e, whole.panels, applied, applied(whole))  # type: ignore[arg-type]
-        if whole.rounded is not None and name == "convert" and found.dtype == dtypes.BFLOAT16:
+        if whole.rounded is not None and op is convert and found.dtype == dtypes.BFLOAT16:
             found.fill = whole.rounded
         return found
 
     def ready(self, entry: Binding, eqn: Eqn) -> Binding:
         """An input as its rule wants it: only some take a tile that has an order of its own."""
-        taken = eqn.op.name in ("add", "store") or (eqn.op.name in ROW_BY_ROW and self.lone_panels(eqn))
+        taken = eqn.op in (add, store) or (goes_row_by_row(eqn.op) and self.lone_panels(eqn))
         if isinstance(entry, LazyArray) and entry.fill is not None and not taken:
             return self.keep(entry)
-        if (
-            isinstance(entry, LazyArray)
-            and eqn.op.name in ("loop", "repeat")
-            and not entry.cheap
-            and entry.buffer is None
-        ):
+        if isinstance(entry, LazyArray) and eqn.op in (loop, repeat) and not entry.cheap and entry.buffer is None:
             return self.keep(entry)
         return entry

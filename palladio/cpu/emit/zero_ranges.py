@@ -10,84 +10,95 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from palladio.cpu.emit.emitter import Emitter, Index, V
-from palladio.ir.core import Eqn, Literal
+from palladio.ir.core import Eqn, Literal, Op
+from palladio.ops.arrays.arithmetic import add, sub
+from palladio.ops.arrays.bits import bitwise_and
+from palladio.ops.arrays.casts import convert
+from palladio.ops.arrays.compare import eq, ge, gt, le, lt, select
+from palladio.ops.arrays.shape import broadcast, iota, reshape, transpose
 from palladio.types import dtypes
 from palladio.types.types import Shape
 
 if TYPE_CHECKING:
     from palladio.cpu.emit.lazy_array import LazyArray
+else:
+    LazyArray = Any
 
 Spans = dict[int, tuple[Index, Index]]
-
-_MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq"}
 
 
 def annotate(e: Emitter, eqn: Eqn, inputs: Sequence[Any], outputs: Sequence[LazyArray]) -> None:
     """Say of the result of an equation what its inputs tell."""
-    if len(outputs) != 1 or not outputs[0].shape:
-        return
-    (out,) = outputs
-    name, params = eqn.op.name, eqn.params
-    if name == "iota":
-        if out.dtype == dtypes.INT32:
-            out.ramp = (params["axis"], 0)
-    elif name in ("add", "sub"):
-        out.ramp = _moved(e, name, *inputs)
-    elif name in _MIRRORED:
-        out.zero_ranges = _compared(e, name, *inputs)
-    elif name == "bitwise_and" and out.dtype == dtypes.BOOL:
-        out.zero_ranges = _both(e, inputs[0].zero_ranges, inputs[1].zero_ranges)
-    elif name == "select":
-        mask, value, rest = inputs
-        other = eqn.inputs[2]
-        if isinstance(other, Literal) and other.value == 0 and mask.shape == out.shape:
-            out.zero_ranges = _both(e, mask.zero_ranges, value.zero_ranges)
-            out.near = value.buffer
-        if rest.buffer is not None and mask.shape == rest.shape:
-            out.unless = mask, value, rest.buffer
-    elif name == "convert":
-        out.zero_ranges = dict(inputs[0].zero_ranges)
-    elif name in _REARRANGED:
-        axes = _REARRANGED[name](inputs[0].shape, out.shape, params)
-        out.zero_ranges = {axes[axis]: span for axis, span in inputs[0].zero_ranges.items() if axis in axes}
-        if name == "broadcast":
-            out.alike = frozenset(range(len(out.shape))).difference(axes.values())
-        if inputs[0].ramp is not None and inputs[0].ramp[0] in axes:
-            out.ramp = (axes[inputs[0].ramp[0]], inputs[0].ramp[1])
+    rule = _RULES.get(eqn.op)
+    if rule is not None and len(outputs) == 1 and outputs[0].shape:
+        rule(e, eqn, inputs, outputs[0])
 
 
-def _moved(e: Emitter, name: str, x: LazyArray, y: LazyArray) -> tuple[int, Index] | None:
+def _count(e: Emitter, eqn: Eqn, inputs: Sequence[Any], out: LazyArray) -> None:
+    if out.dtype == dtypes.INT32:
+        out.ramp = (eqn.axis, 0)
+
+
+def _shift(e: Emitter, eqn: Eqn, inputs: Sequence[Any], out: LazyArray) -> None:
     """The ramp of `x + y` or `x - y`, one of them a ramp and the other a scalar."""
-    if name == "add" and y.ramp is not None:
+    x, y = inputs
+    if eqn.op is add and y.ramp is not None:
         x, y = y, x
-    if x.ramp is None or y.shape:
-        return None
-    axis, start = x.ramp
-    return axis, (e.add if name == "add" else e.sub)(start, e.convert("sext", y.at((), 1), "i64"))
+    if x.ramp is not None and not y.shape:
+        axis, start = x.ramp
+        out.ramp = axis, (e.add if eqn.op is add else e.sub)(start, e.convert("sext", y.at((), 1), "i64"))
 
 
-def _compared(e: Emitter, name: str, x: LazyArray, y: LazyArray) -> Spans:
+def _compare(e: Emitter, eqn: Eqn, inputs: Sequence[Any], out: LazyArray) -> None:
     """Where a comparison of a ramp with a scalar may be true."""
+    (x, y), bounds = inputs, _BOUNDS[eqn.op]
     if x.ramp is None:
-        x, y, name = y, x, _MIRRORED[name]
+        x, y, bounds = y, x, _BOUNDS[_MIRRORED[eqn.op]]
     if x.ramp is None or y.shape:
-        return {}
+        return
     axis, start = x.ramp
     extent = x.shape[axis]
     # The position at which the ramp has the value of the scalar.
     equal = e.sub(e.convert("sext", y.at((), 1), "i64"), start)
-    low: Index = 0
-    high: Index = extent
-    if name in ("gt", "ge", "eq"):
-        low = e.add(equal, 1 if name == "gt" else 0)
-    if name in ("lt", "le", "eq"):
-        high = e.add(equal, 0 if name == "lt" else 1)
+    low, high = (None if bound is None else e.add(equal, bound) for bound in bounds)
     # A ramp that leaves the int32 goes on at the other end: anything may be true.
     top = e.compare("icmp sle", e.index(start), V(str(2**31 - extent), "i64"))
     bottom = e.compare("icmp sge", e.index(start), V(str(-(2**31)), "i64"))
     straight = e.binary("and", top, bottom)
-    bounds = [_between(e, bound, extent) for bound in (low, high)]
-    return {axis: (e.choose(straight, bounds[0], 0), e.choose(straight, bounds[1], extent))}
+    first, last = _between(e, 0 if low is None else low, extent), _between(e, extent if high is None else high, extent)
+    out.zero_ranges = {axis: (e.choose(straight, first, 0), e.choose(straight, last, extent))}
+
+
+def _conjunction(e: Emitter, eqn: Eqn, inputs: Sequence[Any], out: LazyArray) -> None:
+    if out.dtype == dtypes.BOOL:
+        out.zero_ranges = _both(e, inputs[0].zero_ranges, inputs[1].zero_ranges)
+
+
+def _choice(e: Emitter, eqn: Eqn, inputs: Sequence[Any], out: LazyArray) -> None:
+    mask, value, rest = inputs
+    other = eqn.on_false
+    if isinstance(other, Literal) and other.value == 0 and mask.shape == out.shape:
+        out.zero_ranges = _both(e, mask.zero_ranges, value.zero_ranges)
+        out.near = value.buffer
+    if rest.buffer is not None and mask.shape == rest.shape:
+        out.unless = mask, value, rest.buffer
+
+
+def _conversion(e: Emitter, eqn: Eqn, inputs: Sequence[Any], out: LazyArray) -> None:
+    out.zero_ranges = dict(inputs[0].zero_ranges)
+
+
+def _rearranged(e: Emitter, eqn: Eqn, inputs: Sequence[Any], out: LazyArray) -> dict[int, int]:
+    axes = _AXES[eqn.op](inputs[0].shape, out.shape, eqn.params)
+    out.zero_ranges = {axes[axis]: span for axis, span in inputs[0].zero_ranges.items() if axis in axes}
+    if inputs[0].ramp is not None and inputs[0].ramp[0] in axes:
+        out.ramp = (axes[inputs[0].ramp[0]], inputs[0].ramp[1])
+    return axes
+
+
+def _spread(e: Emitter, eqn: Eqn, inputs: Sequence[Any], out: LazyArray) -> None:
+    axes = _rearranged(e, eqn, inputs, out)
+    out.alike = frozenset(range(len(out.shape))).difference(axes.values())
 
 
 def _between(e: Emitter, value: Index, most: int) -> Index:
@@ -123,8 +134,32 @@ def _transposed(before: Shape, after: Shape, params: dict[str, Any]) -> dict[int
     return {axis: place for place, axis in enumerate(params["permutation"])}
 
 
-_REARRANGED: dict[str, Callable[[Shape, Shape, dict[str, Any]], dict[int, int]]] = {
-    "reshape": _reshaped,
-    "broadcast": _broadcast,
-    "transpose": _transposed,
+_AXES: dict[Op, Callable[[Shape, Shape, dict[str, Any]], dict[int, int]]] = {
+    reshape: _reshaped,
+    broadcast: _broadcast,
+    transpose: _transposed,
+}
+
+_BOUNDS: dict[Op, tuple[int | None, int | None]] = {
+    lt: (None, 0),
+    le: (None, 1),
+    gt: (1, None),
+    ge: (0, None),
+    eq: (0, 1),
+}
+"""Where `ramp op scalar` may be true: the first position and that after the last, from where the two are equal."""
+
+_MIRRORED: dict[Op, Op] = {lt: gt, le: ge, gt: lt, ge: le, eq: eq}
+
+_RULES: dict[Op, Callable[[Emitter, Eqn, Sequence[Any], LazyArray], Any]] = {
+    iota: _count,
+    add: _shift,
+    sub: _shift,
+    **dict.fromkeys(_BOUNDS, _compare),
+    bitwise_and: _conjunction,
+    select: _choice,
+    convert: _conversion,
+    reshape: _rearranged,
+    transpose: _rearranged,
+    broadcast: _spread,
 }

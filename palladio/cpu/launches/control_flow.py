@@ -14,7 +14,7 @@ from palladio.cpu.emit.scope import Binding, RefBinding, Refused, Rule, Scope
 from palladio.cpu.launches.barriers import add_to, reached, thread_of
 from palladio.cpu.launches.coroutines import WORD, CollectiveScopes, PeerAxis, SharedRef, ThreadFunction
 from palladio.cpu.rules import control
-from palladio.ir.core import Op, Program, walk
+from palladio.ir.core import Eqn, Op, Program, walk
 from palladio.types import dtypes
 from palladio.types.attributes import Arrivals
 from palladio.types.effects import EffectKind
@@ -70,10 +70,9 @@ def site_of(thread: ThreadFunction, type: RefType, base: V, siblings: Sequence[P
 def waits_at_peers(program: Program) -> bool:
     """Whether a thread waits at a barrier of another block."""
     return any(
-        stack and isinstance(stack[0], Peer)
+        eqn.transforms and isinstance(eqn.transforms[0], Peer)
         for eqn in walk(program)
-        if eqn.op.name in ("barrier_wait", "barrier_sync", "barrier_test")
-        for stack in [eqn.params["transforms"]]
+        if any(atom.type.space is BARRIER for atom in eqn.awaited)
     )
 
 
@@ -191,12 +190,15 @@ def _begin_among_blocks(
 
 def only_looks(program: Program) -> bool:
     """Whether a program changes nothing that others see."""
-    known = ("barrier_test", "semaphore_read")
     return all(
-        kind is EffectKind.READ or (kind is EffectKind.SYNC and (eqn.op.control or eqn.op.name in known))
+        kind is EffectKind.READ or (kind is EffectKind.SYNC and (eqn.op.control or _polls(eqn)))
         for eqn in walk(program)
         for kind, _ in eqn.effects
     )
+
+
+def _polls(eqn: Eqn) -> bool:
+    return eqn.op.sync is not None and eqn.op.sync.polls is not None
 
 
 def _repeat(scope: Scope, *operands: Binding, condition: Program, body: Program, constants: int) -> Sequence[LazyArray]:
@@ -227,7 +229,7 @@ def at_peer(op: Op, rule: Rule) -> Rule:
     ) -> Sequence[LazyArray]:
         if not isinstance(place, SharedRef) or not transforms or not isinstance(transforms[0], Peer):
             return rule(scope, place, *rest, transforms=transforms, **params)
-        buffer, stack = reached(scope, place, tuple(transforms), rest[op.access - 1 :])
+        buffer, stack = reached(scope, place, tuple(transforms), rest[op.index_start - 1 :])
         return rule(scope, RefBinding(place.memory, buffer), *rest, transforms=stack, **params)
 
     return run

@@ -18,7 +18,8 @@ from palladio.cpu.emit.lazy_array import Arena, Buffer
 from palladio.cpu.emit.scope import Function, RefBinding, Rule, Status
 from palladio.cpu.runtime.callbacks import Callback
 from palladio.ir.core import Eqn
-from palladio.types.effects import EffectKind
+from palladio.ops.control import repeat
+from palladio.ops.threads.launch import launch
 from palladio.types.types import RefType
 
 WORD = 8
@@ -41,9 +42,6 @@ class Header:
     CLOCK = 12  # two words for the clock
     WORDS = 16
 
-
-STOPS = frozenset({"barrier_wait", "barrier_sync", "barrier_test", "semaphore_wait", "semaphore_read", "dma_wait"})
-"""Operations at which others may go on first, besides control flow."""
 
 THREAD_DONE = 1
 """The status of a thread that has come to its end."""
@@ -250,12 +248,11 @@ class ThreadCoroutine(ThreadFunction):
         self.leave(Status.CALLBACK_FAILED)
 
     def yields(self, eqn: Eqn) -> bool:
-        if eqn.op.name == "launch":
+        if eqn.op is launch:
             return True
-        if eqn.op.name == "repeat":
+        if eqn.op is repeat:
             return any(isinstance(type, RefType) for type in eqn.input_types)
-        synchronises = any(kind is EffectKind.SYNC for kind, _ in eqn.effects)
-        return synchronises and (eqn.op.control or eqn.op.name in STOPS)
+        return eqn.synchronises and (eqn.op.control or (eqn.op.sync is not None and eqn.op.sync.gives_way))
 
     def text(self) -> str:
         """The whole function, behind those of its warps."""

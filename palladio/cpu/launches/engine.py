@@ -25,7 +25,6 @@ from palladio.cpu.runtime.memory import output
 from palladio.cpu.runtime.workers import Work, run_tasks
 from palladio.ir.core import Program
 from palladio.ops.threads.launch import Launch, MeshAxis
-from palladio.types.effects import EffectKind
 from palladio.types.types import SYNCHRONISING, RefType, Type
 
 LaunchArray = np.ndarray[Any, Any]
@@ -128,7 +127,7 @@ def compile_launch(
     else:
         compiled_for(())
     dynamic, aliased = launch.dynamic, {target: source for source, target in launch.aliases}
-    changed = _written(launch, programs)
+    changed = launch.written(programs)
     kept = {n for n, type in enumerate(operands[dynamic:]) if isinstance(type, RefType)}
     initial = [ref.initial for ref in launch.output_refs]
 
@@ -175,16 +174,6 @@ def _fill(array: LaunchArray, value: Any) -> None:
         kind = np.dtype(f"u{array.dtype.itemsize}")
         array, value = array.view(kind), np.asarray(value, array.dtype).view(kind)
     array.fill(value)
-
-
-def _written(launch: Launch, programs: Sequence[Program]) -> set[int]:
-    """The operands that a program writes to, or that an output shares its memory with."""
-    return {
-        effect.position - launch.indices(n)
-        for n, program in enumerate(programs)
-        for effect in program.effects
-        if effect.position is not None and effect.kind is not EffectKind.READ
-    } | {source for source, _ in launch.aliases}
 
 
 def _clusters(launch: Launch, given: Sequence[int]) -> list[int]:

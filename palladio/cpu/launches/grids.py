@@ -18,7 +18,6 @@ from palladio.cpu.rules import control
 from palladio.ir.core import Program
 from palladio.ops.grid import Grid
 from palladio.types import dtypes
-from palladio.types.effects import EffectKind
 from palladio.types.types import RefType
 
 
@@ -27,7 +26,6 @@ def _grid_call(scope: Scope, *operands: LazyArray, grid: Grid, kernel: Program) 
     given = iter(operands[: grid.dynamic])
     sizes: list[Index] = [_size(scope, next(given)) if size is None else size for size in grid.sizes]
     first = len(sizes) + grid.dynamic + grid.scalars
-    written = {effect.position for effect in kernel.effects if effect.kind is not EffectKind.READ}
     buffers = [copied(scope, tile) for tile in operands[grid.dynamic :]]
     for number, type in enumerate(grid.output_types):
         target = scope.arena.buffer(e, type.shape, type.dtype)
@@ -52,7 +50,7 @@ def _grid_call(scope: Scope, *operands: LazyArray, grid: Grid, kernel: Program) 
         blocks = [RefBinding(place.memory, window.buffer) for place, window in zip(arrays, seen, strict=True)]
         function.run(kernel, [*numbers, *extra, *scalars, *blocks, *scratch])
         for number, window in enumerate(seen):
-            if first + number in written:
+            if first + number in kernel.written:
                 window.write_back()
     function.innermost = outer
     outputs = [array_in(e, place.buffer) for place in arrays[len(grid.inputs) :]]

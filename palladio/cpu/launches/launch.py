@@ -33,11 +33,10 @@ from palladio.cpu.launches.warps import rows_of
 from palladio.cpu.rule_table import LAUNCHED, REFUSED_IN_LAUNCHES
 from palladio.cpu.runtime.callbacks import Callback
 from palladio.ir.core import Eqn, Program, walk
-from palladio.ops import OPS
-from palladio.ops.references import atomics
-from palladio.ops.threads.launch import Launch, MeshAxis, MeshShape
+from palladio.ops.control import repeat
+from palladio.ops.threads.copy import copy_smem_to_gmem
+from palladio.ops.threads.launch import Launch, MeshAxis, MeshShape, collective_scope
 from palladio.types.attributes import Owner
-from palladio.types.effects import EffectKind
 from palladio.types.types import (
     ACC,
     BARRIER,
@@ -59,7 +58,6 @@ OF_BLOCKS = (SMEM, BARRIER, VMEM, SCALAR)
 CORES = ("device", "core", "subcore")
 BESIDE = ("cluster", *CORES)
 WITHIN = ("thread", "warp")
-ATOMIC = frozenset(op.name for op in vars(atomics).values() if op in OPS.values())
 ALIGNMENT = 64
 
 
@@ -166,12 +164,7 @@ class _LaunchEmitter:
         self.arrays = len(self.operands) + len(launch.output_types)
         self.scratch: list[LaunchArray] = []
         self.places: list[int | None] = [self._array(type) for type in launch.scratch]
-        self.written = {
-            effect.position - launch.indices(n)
-            for n, program in enumerate(programs)
-            for effect in program.effects
-            if effect.position is not None and effect.kind is not EffectKind.READ
-        } | {source for source, _ in launch.aliases}
+        self.written = launch.written(programs)
 
     def _array(self, type: RefType) -> int | None:
         """The number of scratch of the whole launch among the arrays; None for that of blocks and threads."""
@@ -202,12 +195,12 @@ class _LaunchEmitter:
 
     @staticmethod
     def _couples(eqn: Eqn) -> bool:
-        if eqn.op.name in ("semaphore_signal", "semaphore_wait", "semaphore_read") or eqn.op.name in ATOMIC:
+        if eqn.op.atomic or any(atom.type.space in (SEMAPHORE, DMA_SEMAPHORE) for atom in eqn.synchronised):
             return True
-        if eqn.op.name == "copy_smem_to_gmem":
-            return eqn.params["reduction"] is not None
+        if eqn.op is copy_smem_to_gmem:
+            return eqn.reduction is not None
         outside = (type for type in eqn.input_types if isinstance(type, RefType) and type.space not in OF_BLOCKS)
-        return eqn.op.name == "repeat" and any(type.space not in OF_THREADS for type in outside)
+        return eqn.op is repeat and any(type.space not in OF_THREADS for type in outside)
 
     def emit(self) -> LoweredLaunch:
         """The whole module."""
@@ -265,10 +258,10 @@ class _ProgramEmitter:
                 size += aligned(max(1, bytes_of(type)))
         starts: dict[int, int] = {}
         for eqn in walk(self.program):
-            if eqn.op.name == "collective_scope" and id(eqn.params["body"]) not in starts:
-                starts[id(eqn.params["body"])] = size
+            if eqn.op is collective_scope and id(eqn.body) not in starts:
+                starts[id(eqn.body)] = size
                 self.rooms.append(size)
-                size += CollectiveScope.starts(eqn.params["allocations"], blocks)[-1]
+                size += CollectiveScope.starts(eqn.allocations, blocks)[-1]
         self.thread.rooms = CollectiveScopes(
             starts, self.mesh.threads, blocks, 1 if self.parent.on_cores else blocks, size
         )

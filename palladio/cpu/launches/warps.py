@@ -21,20 +21,22 @@ from palladio.cpu.emit.scope import Binding, RefBinding, Refused, Rule, Scope
 from palladio.cpu.launches.barriers import thread_of
 from palladio.cpu.launches.control_flow import OF_THREADS, own_site
 from palladio.cpu.launches.coroutines import THREAD_DONE, WORD, Header, PeerAxis, SharedRef, ThreadCoroutine
-from palladio.ir.core import Program, walk
-from palladio.ops.threads.launch import Launch, MeshShape
+from palladio.ir.core import Eqn, Program, walk
+from palladio.ops.control import repeat
+from palladio.ops.threads.launch import Launch, MeshShape, launch
 from palladio.types import dtypes
 from palladio.types.types import RefType
 
 WITHIN = ("thread", "warp")
-_BLOCKING = frozenset(
-    ("barrier_wait", "barrier_sync", "barrier_test", "semaphore_wait", "semaphore_read", "dma_wait", "collective_scope")
-)
 
 
 def waits(programs: Sequence[Program]) -> bool:
     """Whether a program may have to wait for another."""
-    return any(eqn.op.name in (*_BLOCKING, "launch", "repeat") for program in programs for eqn in walk(program))
+    return any(_may_wait(eqn) for program in programs for eqn in walk(program))
+
+
+def _may_wait(eqn: Eqn) -> bool:
+    return eqn.op in (launch, repeat) or (eqn.op.sync is not None and eqn.op.sync.gives_way)
 
 
 def places_of(number: int, mesh: MeshShape) -> Iterator[tuple[int, ...]]:
@@ -45,10 +47,8 @@ def places_of(number: int, mesh: MeshShape) -> Iterator[tuple[int, ...]]:
 
 def rows_of(program: Program) -> dict[tuple[int, ...], int]:
     """The warps that a thread ever launches which wait: what each has seen of barriers is kept in a row of its own."""
-    launches = [eqn.params for eqn in walk(program) if eqn.op.name == "launch" and waits(eqn.params["programs"])]
-    places = {
-        place for each in launches for n, mesh in enumerate(each["launch"].meshes) for place in places_of(n, mesh)
-    }
+    launches = [eqn.launch for eqn in walk(program) if eqn.op is launch and waits(eqn.programs)]
+    places = {place for each in launches for n, mesh in enumerate(each.meshes) for place in places_of(n, mesh)}
     return {place: row for row, place in enumerate(sorted(places))}
 
 

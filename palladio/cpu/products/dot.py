@@ -17,6 +17,7 @@ from palladio.cpu.products.micro_kernel import LINE_BYTES
 from palladio.cpu.products.product import DEPTH_BYTES, Element, PackSource, PrefetchRange, Product, Range
 from palladio.cpu.rules.casts import converted
 from palladio.cpu.runtime import host
+from palladio.ops.arrays import casts
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType
@@ -225,7 +226,7 @@ def _single(scope: Scope, lhs: LazyArray, rhs: LazyArray, contracting: Axes, dty
     lazily = _product_tile(scope, left, right, sums, shape, None, merged([lhs, rhs], aligned=False))
     if dtype == sums:
         return (lazily,)
-    converted_rows = scope.row_by_row("convert", [lazily], dtype=dtype)
+    converted_rows = scope.row_by_row(casts.convert, [lazily], dtype=dtype)
     return scope.function.rules["convert"](scope, lazily, dtype=dtype) if converted_rows is None else (converted_rows,)
 
 

@@ -14,6 +14,8 @@ from palladio.cpu.emit.lazy_array import Buffer, LazyArray, array_in, row_major,
 from palladio.cpu.emit.scope import Scope
 from palladio.cpu.rules import arithmetic
 from palladio.ir.core import Eqn, Var
+from palladio.ops.arrays.shape import reverse
+from palladio.ops.references.memory import extract
 from palladio.types import dtypes, transforms
 from palladio.types.dtypes import DType
 from palladio.types.types import Shape
@@ -45,7 +47,7 @@ def asked(scope: Scope, axis: int, num_keys: int) -> int | None:
         return None
     counts = [0]
     for user, var in _uses(scope, eqn.outputs):
-        if user.op.name != "reverse" or user.params["axes"] != (axis,) or var in program.outputs:
+        if user.op is not reverse or user.axes != (axis,) or var in program.outputs:
             return None
         for last, _ in _uses(scope, user.outputs):
             count = _first(last, user.outputs[0].type.shape)
@@ -68,7 +70,7 @@ def _uses(scope: Scope, outputs: Sequence[Var]) -> Iterator[tuple[Eqn, Var]]:
 
 def _first(eqn: Eqn, shape: Shape) -> int | None:
     """How many elements at the beginning of each line an equation takes, if that is what it does."""
-    stack = eqn.params["transforms"] if eqn.op.name == "extract" else ()
+    stack = eqn.transforms if eqn.op is extract else ()
     if len(stack) != 1 or not isinstance(stack[0], transforms.Index):
         return None
     *lead, last = stack[0].entries

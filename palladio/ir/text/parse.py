@@ -234,17 +234,17 @@ class _Parser:
         """
         if self.token.line != line or self.at("{", "}"):
             return [], {}
-        if not op.access:
+        if not op.index_start:
             return self.some(self.atom), {}
         indices: list[Atom] = []
         fixed, stacks = [self.atom()], []
         stacks.append(self.transforms(fixed[0].type, indices))
-        while len(stacks) < op.reaches:
+        while len(stacks) < op.ref_count:
             self.expect(",")
             fixed.append(self.atom())
             stacks.append(self.transforms(fixed[-1].type, indices))
         fixed += self.some(self.atom) if self.take(",") else []
-        return [*fixed, *indices], {"transforms": tuple(stacks) if op.reaches > 1 else stacks[0]}
+        return [*fixed, *indices], {"transforms": tuple(stacks) if op.ref_count > 1 else stacks[0]}
 
     def keyword(self) -> tuple[str, Any]:
         name = self.expect("name")
@@ -290,9 +290,11 @@ class _Parser:
         if name == "peer":
             return Peer(tuple(self.items(")", lambda: self.block(indices))))
         numbers = tuple(self.items(")", lambda: self.integer("a size" if name == "reshape" else "an axis")))
-        if name not in ("reshape", "transpose"):
-            raise ParseError(f"line {line}: no transform has this name", got=name)
-        return Reshape(numbers) if name == "reshape" else Transpose(numbers)
+        if name == "reshape":
+            return Reshape(numbers)
+        if name == "transpose":
+            return Transpose(numbers)
+        raise ParseError(f"line {line}: no transform has this name", got=name)
 
     def block(self, indices: list[Atom]) -> tuple[str, int | Operand]:
         axis = self.expect("name")

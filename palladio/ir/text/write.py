@@ -84,7 +84,7 @@ class _Writer:
     def equation(self, eqn: Eqn) -> str:
         params = dict(eqn.params)
         inputs = [self.atom(atom) for atom in eqn.inputs]
-        if eqn.op.access:
+        if eqn.op.index_start:
             inputs = self.accessing(eqn, inputs, params.pop("transforms"))
         left = ", ".join(self.declare(var) for var in eqn.outputs)
         text = f"{left}{' = ' if left else ''}{eqn.op.name} {', '.join(inputs)}".rstrip()
@@ -94,8 +94,8 @@ class _Writer:
 
     def accessing(self, eqn: Eqn, inputs: list[str], transforms: Any) -> list[str]:
         """The inputs with the transforms written behind what they reach into and the index operands inside them."""
-        fixed, operands = inputs[: eqn.op.access], inputs[eqn.op.access :]
-        operand_types = [atom.type for atom in eqn.inputs[eqn.op.access :] if isinstance(atom.type, ArrayType)]
+        fixed, operands = inputs[: eqn.op.index_start], inputs[eqn.op.index_start :]
+        operand_types = [atom.type for atom in eqn.indices if isinstance(atom.type, ArrayType)]
         for position, stack in enumerate(eqn.op.stacks(transforms)):
             root = eqn.inputs[position].type
             array = root.array if isinstance(root, RefType) else root

@@ -26,6 +26,7 @@ from palladio.machine.check.shadow import Access, Shadow
 from palladio.machine.run.buffers import Accumulator, Barrier, BarrierSlot, Buffer, Counter, Semaphores, Stack
 from palladio.machine.run.clocks import Clock, Component, ComponentTable
 from palladio.machine.run.threads import AsyncOp, Block, Cluster, Group, Thread
+from palladio.ops.threads.copy import async_store_smem
 from palladio.types.effects import EffectKind
 from palladio.types.types import SMEM
 
@@ -147,9 +148,9 @@ class Checker:
     def accesses(self, thread: Thread, eqn: Eqn, values: Sequence[Any], atomic: bool = False) -> None:
         """Ordinary accesses of an equation, at the references that its effects name."""
         op, params = eqn.op, eqn.params
-        indices = values[op.access :] if op.access else ()
-        stacks = op.stacks(params["transforms"]) if op.access else ((),)
-        mask = values[_MASKED[op.name]] if op.name in _MASKED else None
+        indices = values[op.index_start :] if op.index_start else ()
+        stacks = op.stacks(params["transforms"]) if op.index_start else ((),)
+        mask = values[op.signature.operands.index("mask")] if "mask" in op.signature.operands else None
         for kind, var in sorted(eqn.effects, key=_writes_last):
             if var is None:
                 continue
@@ -242,7 +243,7 @@ class Checker:
             if buffer.told is None:
                 buffer.told = AtomicClocks(buffer.type.shape)
             stack = eqn.op.stacks(eqn.params["transforms"])[0]
-            region = buffer.shadow.regions.resolve(stack, values[eqn.op.access :])
+            region = buffer.shadow.regions.resolve(stack, values[eqn.op.index_start :])
             buffer.told.exchange(region, (thread.generic, thread.asynchronous))
         self.accesses(thread, eqn, values, atomic=True)
         self.released(thread)
@@ -552,7 +553,7 @@ class Checker:
         # What its thread knew, the thread itself tells its own block's barrier, by mbarrier.arrive.expect_tx. Of a
         # multicast the other blocks hear only that it is done: complete_tx releases the copy's own writes (PTX ISA,
         # "cp.async.bulk.tensor" and "Memory consistency model").
-        tells = slot.home is async_op.thread.block or async_op.eqn.op.name == "async_store_smem"
+        tells = slot.home is async_op.thread.block or async_op.eqn.op is async_store_smem
         for clock, told in zip((clocks.generic, clocks.asynchronous), (generic, asynchronous), strict=True):
             if tells:
                 clock.join(told)
@@ -775,4 +776,3 @@ def _writes_last(effect: tuple[EffectKind, Any]) -> bool:
 
 
 # Where the mask of a masked access stands among its inputs.
-_MASKED = {"load_masked": 1, "store_masked": 2}

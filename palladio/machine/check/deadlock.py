@@ -11,7 +11,6 @@ from palladio.machine.check.findings import Participant
 from palladio.machine.run.buffers import BarrierSlot, Counter
 from palladio.machine.run.machine import Machine
 from palladio.machine.run.threads import Thread, Wait
-from palladio.types.types import RefType
 
 _SHOWN = 6
 _NAMED = 4
@@ -141,21 +140,7 @@ def _signalled(program: Program) -> frozenset[str]:
     """The names of the barriers and semaphores that a program arrives at or raises, as far as names tell."""
     found = program.__dict__.get("_signalled")
     if found is None:
-        signals = (
-            "barrier_arrive",
-            "barrier_sync",
-            "copy_gmem_to_smem",
-            "async_store_smem",
-            "semaphore_signal",
-            "dma_start",
-        )
-        names = {
-            atom.hint  # type: ignore[union-attr]
-            for eqn in walk(program)
-            if eqn.op.name in signals
-            for atom in eqn.inputs
-            if isinstance(atom.type, RefType)
-        }
+        names = {atom.hint for eqn in walk(program) for atom in eqn.arrivals}  # type: ignore[union-attr]
         found = program.__dict__["_signalled"] = frozenset(names)
     return found  # type: ignore[no-any-return]
 

@@ -15,10 +15,10 @@ from palladio.machine.check.shadow import Access
 from palladio.machine.run.buffers import Buffer
 from palladio.machine.run.clocks import Component
 from palladio.machine.run.threads import Thread
+from palladio.types.effects import AsyncKind
 from palladio.types.types import SMEM
 
-_COPIES = ("copy_gmem_to_smem", "async_store_smem", "dma_start", "dma_start_remote")
-_STORES = ("copy_smem_to_gmem",)
+_COPIES = (AsyncKind.COPY, AsyncKind.DMA)
 
 
 class Issue:
@@ -61,8 +61,14 @@ def race(checker: Sink, thread: Thread, store: Buffer, before: Access, now: Acce
     checker.report(code, _message(code, store, before, now), [participant_of(now), participant_of(before)], missing)
 
 
+def _issued(access: Access) -> AsyncKind | None:
+    """The kind of asynchronous operation that an access belongs to."""
+    sync = access.site.op.sync
+    return sync.issues if sync is not None else None
+
+
 def _is_copy(access: Access) -> bool:
-    return access.asynchronous and access.site.op.name in _COPIES
+    return access.asynchronous and _issued(access) in _COPIES
 
 
 def _operation(access: Access) -> str:
@@ -120,22 +126,22 @@ def _order(before: Access, now: Access) -> str:
 
 def _unfinished(before: Access, now: Access) -> tuple[str, str]:
     """An operation was started before, and nothing says that it has ended."""
-    name, then = before.site.op.name, f"before {_operation(now)}"
-    if name == "wgmma":
+    kind, then = _issued(before), f"before {_operation(now)}"
+    if kind is AsyncKind.WGMMA:
         return "wgmma-operand-overwritten", f"a wgmma_wait for {_operation(before)} in {before.thread}, {then}"
-    if name in _STORES and not before.write:
+    if kind is AsyncKind.STORE and not before.write:
         return "store-source-overwritten", f"a wait_smem_to_gmem for {_operation(before)} in {before.thread}, {then}"
     if before.write and now.write and _is_copy(now):
         again = " again" if _operation(before) == _operation(now) else ""
         return "copy-target-in-use", f"a wait for {_landing(before)}, {then}{again}"
-    if name in _STORES:
+    if kind is AsyncKind.STORE:
         return "copy-not-awaited", f"a wait_smem_to_gmem for {_operation(before)} in {before.thread}, {then}"
     return "copy-not-awaited", f"a wait for {_landing(before)}, {then}"
 
 
 def _landing(copy: Access) -> str:
     """What says that a copy has landed."""
-    counted = copy.site.op.name.startswith("dma_")
+    counted = _issued(copy) is AsyncKind.DMA
     return f"the {'semaphore' if counted else 'barrier'} of {_operation(copy)}"
 
 

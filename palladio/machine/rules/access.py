@@ -9,7 +9,7 @@ from typing import Any
 from palladio.ir.core import Eqn
 from palladio.machine.run.coroutines import RULES, Coroutine
 from palladio.machine.run.threads import Point, Thread
-from palladio.ops.references.atomics import ATOMIC
+from palladio.ops import ALL_OPS
 from palladio.types.transforms import Peer
 from palladio.types.types import RefType
 
@@ -19,14 +19,14 @@ def access(eqn: Eqn, atomic: bool = False) -> Callable[..., Any]:
     """The rule of every operation that reaches data and waits for nobody."""
     refs = [n for n, type in enumerate(eqn.input_types) if isinstance(type, RefType)]
     params = dict(eqn.params)
-    stacks = eqn.op.stacks(params["transforms"]) if eqn.op.access else ()
+    stacks = eqn.op.stacks(params["transforms"]) if eqn.op.index_start else ()
     remote = any(stack and isinstance(stack[0], Peer) for stack in stacks)
     evaluate = partial(eqn.op.eval, **params)
 
     def run(thread: Thread, *values: Any) -> Any:
         reached = list(values)
         for n in refs:
-            store = values[n].reached(stacks[n], values[eqn.op.access :])[0] if remote else values[n]
+            store = values[n].reached(stacks[n], values[eqn.op.index_start :])[0] if remote else values[n]
             reached[n] = store.array
             values = (*values[:n], store, *values[n + 1 :]) if remote else values
         if thread.checker is not None:
@@ -36,7 +36,7 @@ def access(eqn: Eqn, atomic: bool = False) -> Callable[..., Any]:
     return run
 
 
-@RULES.in_steps(*ATOMIC)
+@RULES.in_steps(*(op.name for op in ALL_OPS if op.atomic))
 def atomic(eqn: Eqn) -> Callable[..., Coroutine]:
     """An atomic access: others may go first, and it orders what it touches."""
     run = access(eqn, atomic=True)
@@ -44,7 +44,7 @@ def atomic(eqn: Eqn) -> Callable[..., Coroutine]:
 
     def steps(thread: Thread, *values: Any) -> Coroutine:
         if thread.points:
-            yield Point("atomic", values[0].reached(stacks[0], values[eqn.op.access :])[0])
+            yield Point("atomic", values[0].reached(stacks[0], values[eqn.op.index_start :])[0])
         return run(thread, *values)
 
     return steps

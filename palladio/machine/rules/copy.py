@@ -26,7 +26,7 @@ Part = tuple[Buffer, Stack]
 def _array_type(eqn: Eqn, position: int) -> ArrayType:
     """The type of what the stack of an input selects."""
     (*_,) = eqn.inputs
-    operands = [atom.type for atom in eqn.inputs[eqn.op.access :]]
+    operands = [atom.type for atom in eqn.indices]
     return transformed(eqn.inputs[position].type.array, eqn.params["transforms"][position], operands)  # type: ignore[union-attr, arg-type]
 
 

@@ -17,7 +17,6 @@ from palladio.machine.run.machine import Machine
 from palladio.machine.run.threads import Cluster, Group, Thread
 from palladio.ops.grid import Grid
 from palladio.ops.grid import grid_call as operation
-from palladio.types.effects import EffectKind
 
 
 class _References:
@@ -28,7 +27,7 @@ class _References:
         first = len(grid.sizes) + grid.dynamic
         self.first = first
         self.vars = kernel.inputs[first : len(kernel.inputs) - len(grid.scratch)]
-        self.written = {effect.position for effect in kernel.effects if effect.kind is not EffectKind.READ}
+        self.written = kernel.written
         self.given = grid.scalars + len(grid.inputs)
         self.whole: dict[int, Buffer] = {}
 

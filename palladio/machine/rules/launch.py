@@ -20,7 +20,6 @@ from palladio.machine.run.machine import Machine
 from palladio.machine.run.threads import Block, Cluster, Group, Point, Thread, Wait
 from palladio.ops.threads.launch import Launch, MeshAxis, MeshShape
 from palladio.types.attributes import Owner
-from palladio.types.effects import EffectKind
 from palladio.types.types import ACC, DMA_SEMAPHORE, HBM, REGS, SCALAR, SEMAPHORE, SMEM, VMEM, ArrayType, RefType
 from palladio.types.types import BARRIER as BARRIER_SPACE
 
@@ -111,12 +110,7 @@ class LaunchRun:
 
     def _share(self, operands: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """What all programs get, and the arrays that the launch returns."""
-        written = {
-            effect.position - self.launch.indices(n)
-            for n, program in enumerate(self.programs)
-            for effect in program.effects
-            if effect.position is not None and effect.kind is not EffectKind.READ
-        }
+        written = self.launch.written(self.programs)
         aliased = dict(self.launch.aliases)
         first = self.launch.indices(0)
         kept: list[Any] = []
@@ -126,7 +120,7 @@ class LaunchRun:
             if isinstance(type, ArrayType) or not isinstance(value, np.ndarray):
                 kept.append(value)
                 continue
-            changes = position in written or position in aliased
+            changes = position in written
             if changes and not self._is_reference(position):
                 arrays[position] = np.array(value)
             kept.append(self._buffer(type, position, arrays[position], True, changes))

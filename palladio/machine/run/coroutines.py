@@ -15,8 +15,7 @@ from palladio.ir.evaluate import PLAIN, as_function, evaluate, locate
 from palladio.machine.run.points import Point
 from palladio.machine.run.scalars import quick
 from palladio.ops.control import repeat
-from palladio.ops.references.atomics import ATOMIC
-from palladio.types.effects import EffectKind
+from palladio.ops.threads.launch import launch
 from palladio.types.types import RefType
 
 NOW = "{0}(thread, {1})"
@@ -62,8 +61,7 @@ RULES = Rules()
 def is_pure(program: Program) -> bool:
     """Whether a program reaches neither memory nor other threads, so that plain evaluation does."""
     return not program.has_refs and not any(
-        (EffectKind.SYNC, None) in eqn.effects or any(isinstance(type, RefType) for type in eqn.input_types)
-        for eqn in walk(program)
+        eqn.synchronises or any(isinstance(type, RefType) for type in eqn.input_types) for eqn in walk(program)
     )
 
 
@@ -115,7 +113,7 @@ def _timed_line(eqn: Eqn) -> tuple[str, Callable[..., Any]]:
     """The line of an equation whose time is kept. Control flow takes none of its own."""
     form, function = _line(eqn)
     if form == STEPS:
-        if eqn.op.control or eqn.op.name == "launch":
+        if eqn.op.control or eqn.op is launch:
             return form, function
 
         def steps(thread: Any, *values: Any) -> Coroutine:
@@ -144,15 +142,10 @@ def _control(eqn: Eqn) -> Callable[..., Coroutine]:
     return steps
 
 
-def _stores(eqn: Eqn) -> bool:
-    return any(kind in (EffectKind.WRITE, EffectKind.ACCUMULATE) for kind, _ in eqn.effects)
-
-
 def _repeat(eqn: Eqn) -> Callable[..., Coroutine]:
     """A while loop: it may wait for what another thread writes, so the others get their turn in every iteration."""
-    condition, body = eqn.params["condition"], eqn.params["body"]
-    constants = eqn.params["constants"]
-    writes = any(inner.op.name not in ATOMIC and _stores(inner) for inner in walk(body))
+    condition, body, constants = eqn.condition, eqn.body, eqn.constants
+    writes = any(not inner.op.atomic and inner.written for inner in walk(body))
 
     def steps(thread: Any, *values: Any) -> Coroutine:
         fixed, carry = values[:constants], values[constants:]

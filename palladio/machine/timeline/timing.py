@@ -11,21 +11,22 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from palladio.ir.core import Eqn
+from palladio.ir.core import Eqn, Work
 from palladio.machine.run.buffers import Counter
 from palladio.machine.run.policies import Choice, Policy
 from palladio.machine.run.threads import AsyncOp, Block, Thread
 from palladio.machine.timeline.cost import H100, CostModel
 from palladio.machine.timeline.records import Edge, Lane, Span
 from palladio.machine.timeline.timeline import Timeline
-from palladio.ops.arrays import math as math_ops
+from palladio.ops.threads.copy import commit_smem
+from palladio.ops.threads.wgmma import wgmma_wait
+from palladio.types.effects import AsyncKind, Sync
 from palladio.types.transforms import transformed
 from palladio.types.types import ACC, SYNCHRONISING, ArrayType, RefType
 
 if TYPE_CHECKING:
     from palladio.machine.run.machine import Machine
 
-_TRANSCENDENTAL = frozenset(name for name in vars(math_ops)) | {"pow"}
 _KINDS = {"copy": "copy", "dma": "copy", "store": "store", "product": "wgmma"}
 _UNITS = {"copy": "TMA", "dma": "DMA", "store": "TMA", "product": "tensor core"}
 _SHORTEST = 4.0
@@ -120,24 +121,24 @@ class Timer:
 
     def charge(self, thread: Thread, eqn: Eqn) -> None:
         """The time of an ordinary equation that a thread has just carried out."""
-        clock, name = self._clocks[thread], eqn.op.name
+        clock, sync = self._clocks[thread], eqn.op.sync or Sync()
         work = self._work(eqn)
         if work:
             if clock.working is None:
                 clock.working = clock.now, eqn
             clock.now += work
             return
-        if name in ("barrier_arrive", "semaphore_signal"):
-            self._step(clock, name, self.model.arrive_ns, "sync", eqn)
-        elif name == "commit_smem":
-            self._step(clock, name, self.model.commit_smem_ns, "sync", eqn)
-        elif name in ("barrier_wait", "semaphore_wait", "dma_wait"):
+        if isinstance(sync.waits, str):
             clock.now += self.model.wait_ns
-        elif name == "wgmma_wait":
-            self._awaits_products(thread, eqn, eqn.params["n"])
-        elif name == "accumulator_load" and eqn.params["wait_n"] is not None:
-            self._awaits_products(thread, eqn, eqn.params["wait_n"])
-        elif name == "wait_smem_to_gmem":
+        elif sync.arrives and sync.issues is None:
+            self._step(clock, eqn.op.name, self.model.arrive_ns, "sync", eqn)
+        elif eqn.op is commit_smem:
+            self._step(clock, eqn.op.name, self.model.commit_smem_ns, "sync", eqn)
+        elif sync.waits is AsyncKind.WGMMA:
+            left = eqn.n if eqn.op is wgmma_wait else eqn.wait_n
+            if left is not None:
+                self._awaits_products(thread, eqn, left)
+        elif sync.waits is AsyncKind.STORE:
             self._awaits_stores(thread, eqn)
 
     def _work(self, eqn: Eqn) -> float:
@@ -145,7 +146,7 @@ class Timer:
         model = self.model
         for position, atom in enumerate(eqn.inputs):
             if isinstance(atom.type, RefType):
-                if atom.type.space in SYNCHRONISING or atom.type.space is ACC or eqn.op.reaches > 1:
+                if atom.type.space in SYNCHRONISING or atom.type.space is ACC or eqn.op.ref_count > 1:
                     return 0.0
                 size = _selected(eqn, position)
                 in_block = atom.type.space.name in ("smem", "vmem", "scalar")
@@ -153,7 +154,7 @@ class Timer:
         elements = sum(var.type.size for var in eqn.outputs if isinstance(var.type, ArrayType) and var.type.shape)
         if not elements:
             return model.instruction_ns if eqn.outputs else 0.0
-        return model.elementwise_time(elements, transcendental=eqn.op.name in _TRANSCENDENTAL)
+        return model.elementwise_time(elements, transcendental=eqn.op.work is Work.TRANSCENDENTAL)
 
     def _show_work(self, clock: _Clock) -> None:
         """Array work up to now, as one span if it is long enough to be seen."""
@@ -288,10 +289,10 @@ class Timer:
 def _part(eqn: Eqn, position: int) -> ArrayType:
     """The type of what an equation reaches at an input."""
     type = eqn.inputs[position].type
-    if isinstance(type, ArrayType) or not eqn.op.access:
+    if isinstance(type, ArrayType) or not eqn.op.index_start:
         return type if isinstance(type, ArrayType) else type.array
     stacks = eqn.op.stacks(eqn.params["transforms"])
-    operands: Sequence[Any] = [atom.type for atom in eqn.inputs[eqn.op.access :]]
+    operands: Sequence[Any] = [atom.type for atom in eqn.indices]
     return transformed(type.array, stacks[position], operands) if position < len(stacks) else type.array
 
 
@@ -303,5 +304,5 @@ def _selected(eqn: Eqn, position: int) -> int:
 
 def _named(eqn: Eqn) -> str:
     """What a bar is called: the buffer that is written."""
-    position = 0 if eqn.op.name == "wgmma" else 1
-    return getattr(eqn.inputs[position], "hint", "") or eqn.op.name
+    written = next((atom for atom in eqn.inputs if atom in eqn.written), None)
+    return getattr(written, "hint", "") or eqn.op.name

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from palladio.base.errors import PalladioTypeError, PalladioValueError
-from palladio.ir.core import Op
+from palladio.ir.core import Op, Work
 from palladio.ops.arrays.elementwise import anything, elementwise, in_float32, is_number, require_alike
 from palladio.types import dtypes
 from palladio.types.types import Type
@@ -41,9 +41,9 @@ def _power(x: Any, y: Any) -> Any:
     return np.where(y < 0, of_one, np.power(x, np.maximum(y, zero)))
 
 
-add = elementwise("add", "x + y", np.add, 2, is_number, commutative=True, keeps_nonnegative=True)
-sub = elementwise("sub", "x - y", np.subtract, 2, is_number)
-mul = elementwise("mul", "x * y", np.multiply, 2, is_number, commutative=True, keeps_nonnegative=True)
+add = elementwise("add", "x + y", np.add, 2, is_number, commutative=True, injective=True, keeps_nonnegative=True)
+sub = elementwise("sub", "x - y", np.subtract, 2, is_number, injective=True)
+mul = elementwise("mul", "x * y", np.multiply, 2, is_number, commutative=True, injective=True, keeps_nonnegative=True)
 div = elementwise(
     "div",
     "x / y. Integers round towards zero; x / 0 has all bits set, and the least integer by -1 is itself.",
@@ -66,6 +66,7 @@ pow = elementwise(
     _power,
     2,
     is_number,
+    work=Work.TRANSCENDENTAL,
 )
 max = elementwise(
     "max",
@@ -91,8 +92,9 @@ clamp = elementwise(
     lambda low, x, high: np.minimum(np.maximum(x, low), high),
     3,
     is_number,
+    operands=("low", "x", "high"),
 )
-neg = elementwise("neg", "-x; integers wrap around", np.negative, 1, is_number)
+neg = elementwise("neg", "-x; integers wrap around", np.negative, 1, is_number, injective=True)
 abs = elementwise("abs", "The absolute value; that of the least integer is itself", np.absolute, 1, is_number)
 sign = elementwise("sign", "-1, 0 or 1; a float zero keeps its sign, NaN stays", _sign, 1, is_number)
 nextafter = elementwise(
@@ -129,4 +131,6 @@ integer_pow = Op(
     "x to the power of the static integer `y`, not negative for integers. Integers wrap around; x to the power 0 is 1.",
     _integer_pow_type,
     _integer_pow_eval,
+    dtypes="integer or float",
+    elementwise=True,
 )

@@ -13,6 +13,8 @@ import numpy as np
 from palladio.ops.arrays.elementwise import elementwise, is_bits
 from palladio.types import dtypes
 
+_SHIFT = ("x", "count")
+
 
 def _width(x: Any) -> int:
     return 8 * x.dtype.itemsize
@@ -60,21 +62,28 @@ bitwise_or = elementwise("bitwise_or", "x | y, of integers or bool", np.bitwise_
 bitwise_xor = elementwise("bitwise_xor", "x ^ y, of integers or bool", np.bitwise_xor, 2, is_bits, commutative=True)
 bitwise_not = elementwise("bitwise_not", "~x: every bit inverted; of bool: not", np.invert, 1, is_bits)
 shift_left = elementwise(
-    "shift_left", "x << y; 0 for counts outside 0 to width - 1", _shift(np.left_shift), 2, dtypes.is_integer
+    "shift_left",
+    "x << count; 0 for counts outside 0 to width - 1",
+    _shift(np.left_shift),
+    2,
+    dtypes.is_integer,
+    operands=_SHIFT,
 )
 shift_right_logical = elementwise(
     "shift_right_logical",
-    "x >> y with zeros from the left, signed or not; 0 for counts outside 0 to width - 1",
+    "x >> count with zeros from the left, signed or not; 0 for counts outside 0 to width - 1",
     _shift(_logical),
     2,
     dtypes.is_integer,
+    operands=_SHIFT,
 )
 shift_right_arithmetic = elementwise(
     "shift_right_arithmetic",
-    "x >> y with copies of the highest bit from the left, signed or not; only them for counts outside 0 to width - 1",
+    "x >> count with copies of the highest bit from the left, signed or not; only these outside 0 to width - 1",
     _arithmetic,
     2,
     dtypes.is_integer,
+    operands=_SHIFT,
 )
 population_count = elementwise("population_count", "The number of bits set", _population_count, 1, dtypes.is_integer)
 clz = elementwise("clz", "The number of zero bits above the highest one set", _leading_zeros, 1, dtypes.is_integer)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from palladio.base.errors import PalladioTypeError, PalladioValueError
-from palladio.ir.core import Op
+from palladio.ir.core import Op, Work
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType
@@ -42,6 +42,8 @@ convert = Op(
     "around; to bool means != 0; what is too great for a float becomes inf, or NaN in float8_e4m3fn.",
     _convert_type,
     _convert_eval,
+    work=Work.NONE,
+    elementwise=True,
 )
 
 
@@ -77,4 +79,5 @@ bitcast_convert = Op(
     "`u8[n, 4]`; to a wider one without the last axis, `u8[n, 4]` to `f32[n]`. The first one has the lowest bits.",
     _bitcast_type,
     _bitcast_eval,
+    work=Work.NONE,
 )

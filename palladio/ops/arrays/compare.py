@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from palladio.base.errors import PalladioTypeError, PalladioValueError
-from palladio.ir.core import Op
+from palladio.ir.core import Op, Work
 from palladio.ops.arrays.elementwise import anything, elementwise, require_alike
 from palladio.types import dtypes
 from palladio.types.types import ArrayType, Type
@@ -48,4 +48,6 @@ select = Op(
     _select_type,
     _select_eval,
     keeps_nonnegative=True,
+    work=Work.NONE,
+    elementwise=True,
 )

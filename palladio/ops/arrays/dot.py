@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from palladio.base.errors import PalladioTypeError, PalladioValueError
-from palladio.ir.core import Op
+from palladio.ir.core import Op, Work
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType
@@ -113,4 +113,6 @@ dot_general = Op(
     "an input or the result is, and are rounded once to `dtype`; integer sums wrap around.",
     _dot_type,
     _dot_eval,
+    work=Work.PRODUCT,
+    dtypes="integer or float",
 )

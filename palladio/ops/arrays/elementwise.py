@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from palladio.base.errors import PalladioTypeError, PalladioValueError
-from palladio.ir.core import Op
+from palladio.ir.core import Op, Work
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType, Type
@@ -37,6 +38,17 @@ _WANTED: dict[Accepts, str] = {
     dtypes.is_float: "a float dtype",
     dtypes.is_integer: "an integer dtype",
 }
+
+DTYPES: dict[Accepts, str] = {
+    is_number: "integer or float",
+    is_bits: "integer or bool",
+    dtypes.is_float: "float",
+    dtypes.is_integer: "integer",
+    anything: "any",
+}
+"""The dtypes that an operation accepts, as its record says them."""
+
+_OPERANDS = {1: ("x",), 2: ("x", "y")}
 
 
 def require_alike(name: str, accepts: Accepts, inputs: Sequence[Type]) -> ArrayType:
@@ -78,7 +90,10 @@ def elementwise(
     accepts: Accepts,
     *,
     result: DType | None = None,
+    operands: tuple[str, ...] = (),
+    work: Work = Work.ELEMENT,
     commutative: bool = False,
+    injective: bool = False,
     bitwise: bool = False,
     keeps_nonnegative: bool = False,
 ) -> Op:
@@ -86,6 +101,7 @@ def elementwise(
 
     Args:
         function: on NumPy arrays of the dtype, or of float32 for the floats narrower than that.
+        operands: their names; x, and y for a second one, if none are given.
         bitwise: `function` needs the narrow floats as they are, since its result depends on their bits.
         keeps_nonnegative: as in `Op`.
     """
@@ -97,7 +113,22 @@ def elementwise(
         array = require_alike(name, accepts, inputs)
         return (array if result is None else ArrayType(array.shape, result),)
 
+    type.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(each, inspect.Parameter.POSITIONAL_ONLY) for each in operands or _OPERANDS[arity]]
+    )
+
     def eval(*values: Any) -> Sequence[Any]:
         return (function(*values),)
 
-    return Op(name, doc, type, eval, commutative=commutative, keeps_nonnegative=keeps_nonnegative)
+    return Op(
+        name,
+        doc,
+        type,
+        eval,
+        work=work,
+        dtypes=DTYPES[accepts],
+        elementwise=True,
+        commutative=commutative,
+        injective=injective,
+        keeps_nonnegative=keeps_nonnegative,
+    )

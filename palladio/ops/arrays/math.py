@@ -11,13 +11,17 @@ from typing import Any
 import numpy as np
 
 from palladio.base.errors import PalladioValueError
-from palladio.ir.core import Op
+from palladio.ir.core import Op, Work
 from palladio.ops.arrays.elementwise import elementwise, in_float32, require_alike
 from palladio.types import dtypes
 from palladio.types.types import Type
 
 
 def _unary(name: str, doc: str, function: Callable[..., Any]) -> Op:
+    return elementwise(name, doc, function, 1, dtypes.is_float, work=Work.TRANSCENDENTAL)
+
+
+def _rounded(name: str, doc: str, function: Callable[..., Any]) -> Op:
     return elementwise(name, doc, function, 1, dtypes.is_float)
 
 
@@ -56,10 +60,16 @@ erf = _unary("erf", "The error function, 2/sqrt(pi) times the integral of exp(-t
 erfc = _unary("erfc", "1 - erf(x), accurate where erf(x) is near 1", _special("erfc"))
 erf_inv = _unary("erf_inv", "The inverse of erf; -inf and inf at -1 and 1, NaN outside", _special("erfinv"))
 logistic = _unary("logistic", "1 / (1 + exp(-x))", _special("expit"))
-floor = _unary("floor", "The greatest whole number that is not greater", np.floor)
-ceil = _unary("ceil", "The least whole number that is not less", np.ceil)
+floor = _rounded("floor", "The greatest whole number that is not greater", np.floor)
+ceil = _rounded("ceil", "The least whole number that is not less", np.ceil)
 atan2 = elementwise(
-    "atan2", "The angle of the point (x, y), of inputs y and x, in [-pi, pi]", np.arctan2, 2, dtypes.is_float
+    "atan2",
+    "The angle of the point (x, y) in [-pi, pi]",
+    np.arctan2,
+    2,
+    dtypes.is_float,
+    operands=("y", "x"),
+    work=Work.TRANSCENDENTAL,
 )
 is_finite = elementwise(
     "is_finite", "Whether a float is neither infinite nor NaN", np.isfinite, 1, dtypes.is_float, result=dtypes.BOOL
@@ -90,4 +100,6 @@ round = Op(
     "The nearest whole number; from the middle to the even one (`half` even) or away from zero (away).",
     _round_type,
     _round_eval,
+    dtypes="float",
+    elementwise=True,
 )

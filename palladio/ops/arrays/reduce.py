@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from palladio.base.errors import PalladioIndexError, PalladioTypeError, PalladioValueError
-from palladio.ir.core import Op
-from palladio.ops.arrays.elementwise import Accepts, anything, is_bits, is_number, is_small_float, require_alike
+from palladio.ir.core import Op, Work
+from palladio.ops.arrays.elementwise import DTYPES, Accepts, anything, is_bits, is_number, is_small_float, require_alike
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType, Type
@@ -44,7 +44,7 @@ def _reduction(name: str, doc: str, reduce: Callable[..., Any], accepts: Accepts
         wide = array.astype(np.float32) if is_small_float(dtype) else array
         return (reduce(wide, axes).astype(dtype, copy=False),)
 
-    return Op(name, doc, type, eval)
+    return Op(name, doc, type, eval, work=Work.REDUCTION, dtypes=DTYPES[accepts])
 
 
 def _extremum(ufunc: np.ufunc, identity: Callable[[DType], Any]) -> Callable[..., Any]:
@@ -102,7 +102,7 @@ def _position(name: str, doc: str, find: Callable[..., Any]) -> Op:
         wide = array.astype(np.float32) if is_small_float(array.dtype) else array
         return (find(wide, axis=axis).astype(dtype),)
 
-    return Op(name, doc, type, eval)
+    return Op(name, doc, type, eval, work=Work.REDUCTION)
 
 
 argmax = _position(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from palladio.ir.core import Op
-from palladio.ops.arrays.elementwise import Accepts, in_float32, is_number, require_alike
+from palladio.ops.arrays.elementwise import DTYPES, Accepts, in_float32, is_number, require_alike
 from palladio.ops.arrays.reduce import require_axis
 from palladio.types import dtypes
 from palladio.types.types import Type
@@ -31,7 +31,7 @@ def _scan(name: str, doc: str, ufunc: np.ufunc, accepts: Accepts) -> Op:
 
         return (in_float32(accumulate)(array),)
 
-    return Op(name, f"{doc} along `axis`, from its end with `reverse`.", type, eval)
+    return Op(name, f"{doc} along `axis`, from its end with `reverse`.", type, eval, dtypes=DTYPES[accepts])
 
 
 cumsum = _scan("cumsum", "The sums so far", np.add, is_number)

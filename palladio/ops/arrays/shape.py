@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from palladio.base.errors import PalladioIndexError, PalladioTypeError, PalladioValueError
-from palladio.ir.core import Op
+from palladio.ir.core import Op, Work
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType, Shape
@@ -37,6 +37,7 @@ broadcast = Op(
     _broadcast_type,
     _broadcast_eval,
     keeps_nonnegative=True,
+    work=Work.NONE,
 )
 
 
@@ -54,6 +55,7 @@ reshape = Op(
     _reshape_type,
     lambda array, *, shape: (np.asarray(array).reshape(shape),),
     keeps_nonnegative=True,
+    work=Work.NONE,
 )
 
 
@@ -70,6 +72,7 @@ transpose = Op(
     "Axis n of the result is axis `permutation[n]` of the array.",
     _transpose_type,
     lambda array, *, permutation: (np.asarray(array).transpose(permutation),),
+    work=Work.NONE,
 )
 
 
@@ -94,6 +97,7 @@ concatenate = Op(
     "The arrays one behind the other along an axis.",
     _concatenate_type,
     lambda *arrays, axis: (np.concatenate(arrays, axis),),
+    work=Work.NONE,
 )
 
 
@@ -143,6 +147,7 @@ pad = Op(
     "Negative counts before and behind cut elements off.",
     _pad_type,
     _pad_eval,
+    work=Work.NONE,
 )
 
 
@@ -157,6 +162,7 @@ reverse = Op(
     "The elements in reverse order along the axes.",
     _reverse_type,
     lambda array, *, axes: (np.flip(array, axes),),
+    work=Work.NONE,
 )
 
 
@@ -178,5 +184,6 @@ iota = Op(
     "0, 1, 2, … along an axis, the same along the others.",
     _iota_type,
     _iota_eval,
+    work=Work.NONE,
     keeps_nonnegative=True,
 )

@@ -94,8 +94,8 @@ atomic = Op(
     _atomic_type,
     _atomic_eval,
     effects=(read(0), write(0)),
+    atomic=True,
     discharge=_atomic_discharge,
-    access=2,
 )
 
 
@@ -116,7 +116,6 @@ combine_each = Op(
     "The array after `atomic`, and the old elements. What `atomic` discharges to.",
     _combine_type,
     _combine_eval,
-    access=2,
 )
 
 
@@ -141,8 +140,8 @@ atomic_cas = Op(
     _cas_type,
     _cas_eval,
     effects=(read(0), write(0)),
+    atomic=True,
     discharge=_cas_discharge,
-    access=3,
 )
 
 
@@ -161,8 +160,4 @@ exchange_each = Op(
     "The array after `atomic_cas`, and the old elements. What `atomic_cas` discharges to.",
     _exchange_type,
     _exchange_eval,
-    access=3,
 )
-
-ATOMIC = frozenset({atomic.name, atomic_cas.name})
-"""The names of the operations that are atomic where several threads reach one reference."""

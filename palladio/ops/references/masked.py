@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from palladio.ir.core import Atom, DischargeContext, Discharged, Op
+from palladio.ir.core import Atom, DischargeContext, Discharged, Op, Work
 from palladio.ops.arrays import compare
 from palladio.ops.references import access, memory
 from palladio.ops.references.memory import Transforms, accessed, require_like, require_mask
@@ -40,7 +40,7 @@ load_masked = Op(
     _load_eval,
     effects=(read(0),),
     discharge=_load_discharge,
-    access=3,
+    work=Work.NONE,
 )
 
 
@@ -80,7 +80,7 @@ store_masked = Op(
     _store_eval,
     effects=(write(0),),
     discharge=_store_discharge,
-    access=3,
+    work=Work.NONE,
 )
 
 
@@ -103,5 +103,5 @@ insert_masked = Op(
     "`store_masked` discharges to.",
     _insert_type,
     _insert_eval,
-    access=3,
+    work=Work.NONE,
 )

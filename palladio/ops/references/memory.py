@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from palladio.base.errors import PalladioTypeError, PalladioValueError
-from palladio.ir.core import Atom, DischargeContext, Discharged, Op
+from palladio.ir.core import Atom, DischargeContext, Discharged, Op, Work
 from palladio.ops.references import access
 from palladio.types import dtypes
 from palladio.types.effects import accumulate as accumulates
@@ -97,7 +97,7 @@ extract = Op(
     "The part of an array that a stack of transforms selects. Elements outside its axes are uninitialised values.",
     _extract_type,
     _extract_eval,
-    access=1,
+    work=Work.NONE,
 )
 
 
@@ -140,7 +140,7 @@ insert = Op(
     "min, and, or, xor), in order where an element is selected twice. What falls outside its axes is dropped.",
     _insert_type,
     _insert_eval,
-    access=2,
+    work=Work.NONE,
 )
 
 
@@ -168,7 +168,7 @@ load = Op(
     _load_eval,
     effects=(read(0),),
     discharge=_load_discharge,
-    access=1,
+    work=Work.NONE,
 )
 
 
@@ -204,7 +204,7 @@ store = Op(
     _store_eval,
     effects=(write(0),),
     discharge=_store_discharge,
-    access=2,
+    work=Work.NONE,
 )
 
 
@@ -237,7 +237,7 @@ swap = Op(
     _swap_eval,
     effects=(read(0), write(0)),
     discharge=_swap_discharge,
-    access=2,
+    work=Work.NONE,
 )
 
 
@@ -266,5 +266,5 @@ accumulate = Op(
     _accumulate_eval,
     effects=(accumulates(0),),
     discharge=_accumulate_discharge,
-    access=2,
+    work=Work.NONE,
 )

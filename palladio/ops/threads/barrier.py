@@ -13,7 +13,7 @@ from palladio.ops.threads.copy import (
     require_predicate,
     stays_a_reference,
 )
-from palladio.types.effects import SYNC
+from palladio.types.effects import Sync
 from palladio.types.types import Type
 
 
@@ -29,9 +29,8 @@ barrier_arrive = Op(
     "`predicate: bool[]` is false.",
     _arrive_type,
     only_among_threads("barrier_arrive"),
-    effects=(SYNC,),
+    sync=Sync(arrives=("barrier",)),
     discharge=stays_a_reference,
-    access=2,
 )
 
 
@@ -45,9 +44,8 @@ barrier_wait = Op(
     "Waits for the next completion of the barrier that this thread has not seen yet.",
     _wait_type,
     only_among_threads("barrier_wait"),
-    effects=(SYNC,),
+    sync=Sync(waits="barrier"),
     discharge=stays_a_reference,
-    access=1,
 )
 
 
@@ -61,9 +59,8 @@ barrier_sync = Op(
     "Arrives at the named barrier and waits for the completion of the phase under way.",
     _sync_type,
     only_among_threads("barrier_sync"),
-    effects=(SYNC,),
+    sync=Sync(waits="barrier", arrives=("barrier",)),
     discharge=stays_a_reference,
-    access=1,
 )
 
 
@@ -77,7 +74,6 @@ barrier_test = Op(
     "Whether the next completion that this thread has not seen yet has come, as bool[]; if so, it has now seen it.",
     _test_type,
     only_among_threads("barrier_test"),
-    effects=(SYNC,),
+    sync=Sync(polls="barrier"),
     discharge=stays_a_reference,
-    access=1,
 )

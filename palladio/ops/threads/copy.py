@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from palladio.base.errors import PalladioTypeError, PalladioValueError
-from palladio.ir.core import DischargeContext, Discharged, Op
+from palladio.ir.core import DischargeContext, Discharged, Op, Work
 from palladio.ops.references import access
 from palladio.ops.references.memory import COMBINERS, Transforms, part_of, require_combinable, require_like, updated
 from palladio.types import dtypes
 from palladio.types.attributes import Named
-from palladio.types.effects import SYNC, Effect, read, write
+from palladio.types.effects import AsyncKind, Effect, Sync, read, write
 from palladio.types.types import (
     ACC,
     ANY,
@@ -147,10 +147,11 @@ copy_gmem_to_smem = Op(
     "the whole.",
     _load_type,
     _load_eval,
-    effects=(read(0), write(1), SYNC),
+    effects=(read(0), write(1)),
+    sync=Sync(issues=AsyncKind.COPY, arrives=("barrier",)),
+    work=Work.NONE,
     discharge=stays_a_reference,
-    access=4,
-    reaches=3,
+    ref_count=3,
 )
 
 
@@ -177,7 +178,7 @@ def _store_eval(
 
 
 def _store_effects(*inputs: Type, reduction: str | None, **_: Any) -> Iterator[Effect]:
-    yield from (read(0), write(1), SYNC)
+    yield from (read(0), write(1))
     if reduction is not None:
         yield read(1)
 
@@ -190,9 +191,10 @@ copy_smem_to_gmem = Op(
     _store_type,
     _store_eval,
     effects=_store_effects,
+    sync=Sync(issues=AsyncKind.STORE),
+    work=Work.NONE,
     discharge=stays_a_reference,
-    access=3,
-    reaches=2,
+    ref_count=2,
 )
 
 
@@ -209,7 +211,7 @@ commit_smem_to_gmem_group = Op(
     "Closes the group of this thread's copies to global memory since the last one.",
     nothing_type,
     nothing_eval,
-    effects=(SYNC,),
+    sync=Sync(commits=AsyncKind.STORE),
 )
 
 
@@ -230,7 +232,7 @@ wait_smem_to_gmem = Op(
     "the others have read their sources.",
     _wait_type,
     nothing_eval,
-    effects=(SYNC,),
+    sync=Sync(waits=AsyncKind.STORE),
 )
 
 commit_smem = Op(
@@ -238,7 +240,7 @@ commit_smem = Op(
     "Makes this thread's ordinary stores to shared memory visible to asynchronous operations (fence.proxy.async).",
     nothing_type,
     nothing_eval,
-    effects=(SYNC,),
+    sync=Sync(fences=True),
 )
 
 
@@ -257,9 +259,10 @@ async_prefetch = Op(
     "Asks for the source to be brought into the second-level cache.",
     _prefetch_type,
     lambda *inputs, **params: (),
-    effects=(read(0), SYNC),
+    effects=(read(0),),
+    sync=Sync(issues=AsyncKind.PREFETCH),
+    work=Work.NONE,
     discharge=lambda context, *inputs, **params: Discharged(()),
-    access=2,
 )
 
 
@@ -287,59 +290,90 @@ async_store_smem = Op(
     "the cluster and returns; when the bytes have landed, `barrier`, of that block, gets one arrival.",
     _store_smem_type,
     _store_smem_eval,
-    effects=(write(0), SYNC),
+    effects=(write(0),),
+    sync=Sync(issues=AsyncKind.COPY, arrives=("barrier",)),
+    work=Work.NONE,
     discharge=stays_a_reference,
-    access=3,
-    reaches=2,
+    ref_count=2,
 )
 
 
 # Between the memories of cores.
 
 
-def _dma_type(
-    source: Type, target: Type, semaphore: Type, *rest: Type, transforms: Stacks, remote: bool, clip: bool = False
-) -> Sequence[Type]:
-    indices = rest[1:] if remote else rest
+def _require_dma(source: Type, target: Type, semaphores: Sequence[Type], indices: Any, transforms: Stacks) -> None:
     given, taken = _require_data("the source", source), _require_data("the target", target)
     _require_pair(given, taken, transforms, indices)
-    for root, stack in zip((semaphore, *rest[:1]) if remote else (semaphore,), transforms[2:]):
+    for root, stack in zip(semaphores, transforms[2:], strict=True):
         require_space("the semaphore of a copy", root, DMA_SEMAPHORE)
-        _require_one("semaphore", root, part_of(root, stack, indices))
+        _require_one("semaphore", root, part_of(root, stack, indices))  # type: ignore[arg-type]
+
+
+def _dma_type(
+    source: Type, target: Type, semaphore: Type, *indices: Type, transforms: Stacks, clip: bool = False
+) -> Sequence[Type]:
+    _require_dma(source, target, (semaphore,), indices, transforms)
     return ()
 
 
 def _dma_eval(
-    source: Any, target: Any, semaphore: Any, *rest: Any, transforms: Stacks, remote: bool, **_: Any
+    source: Any, target: Any, semaphore: Any, *indices: Any, transforms: Stacks, clip: bool = False
 ) -> Sequence[Any]:
-    _copied(source, target, transforms, rest[1:] if remote else rest)
+    _copied(source, target, transforms, indices)
     return ()
 
 
-def _dma_record(name: str, doc: str, remote: bool) -> Op:
-    return Op(
-        name,
-        doc,
-        lambda *inputs, **params: _dma_type(*inputs, **params, remote=remote),
-        lambda *inputs, **params: _dma_eval(*inputs, **params, remote=remote),
-        effects=(read(0), write(1), SYNC),
-        discharge=stays_a_reference,
-        access=4 if remote else 3,
-        reaches=4 if remote else 3,
-    )
-
-
-dma_start = _dma_record(
+dma_start = Op(
     "dma_start",
     "Starts target = source and returns; when the bytes have landed, `semaphore` counts them. With `clip`, source and "
     "target may reach outside of their arrays: such elements are uninitialised when read and dropped when written.",
-    remote=False,
+    _dma_type,
+    _dma_eval,
+    effects=(read(0), write(1)),
+    sync=Sync(issues=AsyncKind.DMA, arrives=("semaphore",)),
+    work=Work.NONE,
+    discharge=stays_a_reference,
+    ref_count=3,
 )
-dma_start_remote = _dma_record(
+
+
+def _remote_dma_type(
+    source: Type,
+    target: Type,
+    semaphore: Type,
+    source_semaphore: Type,
+    *indices: Type,
+    transforms: Stacks,
+    clip: bool = False,
+) -> Sequence[Type]:
+    _require_dma(source, target, (semaphore, source_semaphore), indices, transforms)
+    return ()
+
+
+def _remote_dma_eval(
+    source: Any,
+    target: Any,
+    semaphore: Any,
+    source_semaphore: Any,
+    *indices: Any,
+    transforms: Stacks,
+    clip: bool = False,
+) -> Sequence[Any]:
+    _copied(source, target, transforms, indices)
+    return ()
+
+
+dma_start_remote = Op(
     "dma_start_remote",
-    "Starts target = source, the target on another core or device, and returns. When the source has been read, the "
-    "fourth input, a semaphore here, counts the bytes; when they have landed, the third, a semaphore there, does.",
-    remote=True,
+    "Starts target = source, the target on another core or device, and returns. When the source has been read, "
+    "`source_semaphore`, a semaphore here, counts the bytes; when they have landed, `semaphore`, one there, does.",
+    _remote_dma_type,
+    _remote_dma_eval,
+    effects=(read(0), write(1)),
+    sync=Sync(issues=AsyncKind.DMA, arrives=("semaphore", "source_semaphore")),
+    work=Work.NONE,
+    discharge=stays_a_reference,
+    ref_count=4,
 )
 
 
@@ -363,7 +397,6 @@ dma_wait = Op(
     "Waits until `semaphore` has counted `amount` bytes and takes them off it.",
     _dma_wait_type,
     only_among_threads("dma_wait"),
-    effects=(SYNC,),
+    sync=Sync(waits="semaphore"),
     discharge=stays_a_reference,
-    access=1,
 )

@@ -12,7 +12,7 @@ from palladio.ir.core import Atom, DischargeContext, Discharged, Eqn, Op, Progra
 from palladio.ops import control, grid
 from palladio.ops.threads.copy import only_among_threads, stays_a_reference
 from palladio.types import dtypes
-from palladio.types.effects import SYNC, Effect, EffectKind
+from palladio.types.effects import AsyncKind, Effect, Sync
 from palladio.types.types import ArrayType, RefType, Type
 
 INDEX = ArrayType((), dtypes.INT32)
@@ -93,6 +93,13 @@ class Launch:
         """How many inputs of a mesh's program stand before what all programs share."""
         return len(self.meshes[mesh].axes) + self.meshes[mesh].dynamic
 
+    def written(self, programs: Sequence[Program]) -> frozenset[int]:
+        """The positions, among what the programs share, of the references that a program writes, or that an output
+        shares its memory with.
+        """
+        found = {position - self.indices(n) for n, program in enumerate(programs) for position in program.written}
+        return frozenset(found | {source for source, _ in self.aliases})
+
 
 def _launch_type(*operands: Type, launch: Launch, programs: tuple[Program, ...]) -> Sequence[Type]:
     sizes, shared = operands[: launch.dynamic], operands[launch.dynamic :]
@@ -126,8 +133,7 @@ def _is_seen_as(launch: Launch, operand: Type, seen: Type) -> bool:
 
 
 def _launch_effects(*operands: Type, launch: Launch, programs: tuple[Program, ...]) -> Iterator[Effect]:
-    """Those on references that are passed in, and the order among what runs beside the program."""
-    yield SYNC
+    """Those of the programs on references that are passed in."""
     for number, program in enumerate(programs):
         for effect in program.effects:
             if effect.position is None:
@@ -152,6 +158,7 @@ launch = Op(
     _launch_type,
     only_among_threads("launch"),
     effects=_launch_effects,
+    sync=Sync(issues=AsyncKind.LAUNCH, waits=AsyncKind.LAUNCH),
     discharge=_launch_discharge,
 )
 
@@ -159,7 +166,7 @@ launch = Op(
 def concurrent(eqn: Eqn) -> bool:
     """Whether a machine has to run it: a launch, or a grid whose kernel starts or awaits what runs beside it."""
     if eqn.op is grid.grid_call:
-        return any(effect.kind is EffectKind.SYNC for effect in eqn.params["kernel"].effects)
+        return eqn.kernel.synchronises  # type: ignore[no-any-return]
     return eqn.op is launch
 
 
@@ -168,7 +175,6 @@ def _shared_type(*operands: Type, body: Program, allocations: tuple[RefType, ...
 
 
 def _shared_effects(*operands: Type, body: Program, allocations: tuple[RefType, ...]) -> Iterator[Effect]:
-    yield SYNC
     yield from control.scope.effects_of(operands, {"body": body, "allocations": allocations})
 
 
@@ -190,6 +196,7 @@ collective_scope = Op(
     _shared_type,
     only_among_threads("collective_scope"),
     effects=_shared_effects,
+    sync=Sync(meets=True),
     discharge=_shared_discharge,
     control=True,
 )

@@ -8,7 +8,7 @@ from palladio.base.errors import PalladioTypeError
 from palladio.ir.core import Op
 from palladio.ops.references.memory import Transforms, part_of
 from palladio.ops.threads.copy import COUNT, only_among_threads, require_space, stays_a_reference
-from palladio.types.effects import SYNC
+from palladio.types.effects import Sync
 from palladio.types.types import DMA_SEMAPHORE, SEMAPHORE, Type
 
 
@@ -30,9 +30,8 @@ semaphore_signal = Op(
     "Adds `amount: i32[]` to the semaphore, which may be another block's, core's or device's (`.peer`).",
     _counted_type,
     only_among_threads("semaphore_signal"),
-    effects=(SYNC,),
+    sync=Sync(arrives=("semaphore",)),
     discharge=stays_a_reference,
-    access=2,
 )
 
 
@@ -47,9 +46,8 @@ semaphore_wait = Op(
     "Waits until the semaphore is at least `amount: i32[]`; with `decrement` it then takes that off.",
     _wait_type,
     only_among_threads("semaphore_wait"),
-    effects=(SYNC,),
+    sync=Sync(waits="semaphore"),
     discharge=stays_a_reference,
-    access=2,
 )
 
 
@@ -63,7 +61,6 @@ semaphore_read = Op(
     "The semaphore's count, i32[]. It may change at once.",
     _read_type,
     only_among_threads("semaphore_read"),
-    effects=(SYNC,),
+    sync=Sync(polls="semaphore"),
     discharge=stays_a_reference,
-    access=1,
 )

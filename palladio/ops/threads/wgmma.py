@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from palladio.base.errors import PalladioTypeError, PalladioValueError
-from palladio.ir.core import Atom, DischargeContext, Discharged, Op
+from palladio.ir.core import Atom, DischargeContext, Discharged, Op, Work
 from palladio.ops.arrays import arithmetic, dot
 from palladio.ops.references import access, memory
 from palladio.ops.references.memory import Transforms, inserted, part_of, require_like
 from palladio.ops.threads.copy import nothing_eval, require_pending, require_space
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
-from palladio.types.effects import SYNC, Effect, read, write
+from palladio.types.effects import AsyncKind, Effect, Sync, read, write
 from palladio.types.transforms import is_static_path
 from palladio.types.types import ACC, SMEM, ArrayType, RefType, Type
 
@@ -66,14 +66,14 @@ def check_product(acc: ArrayType, a: ArrayType, b: ArrayType) -> None:
         )
 
 
-def _wgmma_type(acc: Type, a: Type, b: Type, *indices: Type, transforms: Stacks) -> Sequence[Type]:
-    if not isinstance(acc, RefType) or acc.space is not ACC:
+def _wgmma_type(accumulator: Type, a: Type, b: Type, *indices: Type, transforms: Stacks) -> Sequence[Type]:
+    if not isinstance(accumulator, RefType) or accumulator.space is not ACC:
         raise PalladioTypeError(
-            "wgmma adds to an accumulator", argument="acc", expected="a plgpu.ACC reference", got=str(acc)
+            "wgmma adds to an accumulator", argument="acc", expected="a plgpu.ACC reference", got=str(accumulator)
         )
     require_static(transforms[0])
     check_product(
-        part_of(acc, transforms[0], indices),
+        part_of(accumulator, transforms[0], indices),
         _operand("the left operand of wgmma", a, transforms[1], indices, True),
         _operand("the right operand of wgmma", b, transforms[2], indices, False),
     )
@@ -102,7 +102,7 @@ def _wgmma_eval(acc: Any, a: Any, b: Any, *indices: Any, transforms: Stacks) -> 
 
 
 def _wgmma_effects(acc: Type, a: Type, b: Type, *indices: Type, **_: Any) -> Iterator[Effect]:
-    yield from (read(0), write(0), SYNC)
+    yield from (read(0), write(0))
     yield from (read(n) for n, operand in enumerate((a, b), 1) if isinstance(operand, RefType))
 
 
@@ -128,9 +128,11 @@ wgmma = Op(
     _wgmma_type,
     _wgmma_eval,
     effects=_wgmma_effects,
+    sync=Sync(issues=AsyncKind.WGMMA),
+    work=Work.PRODUCT,
+    dtypes=", ".join(map(dtypes.short_name, ACCUMULATORS)),
     discharge=_wgmma_discharge,
-    access=3,
-    reaches=3,
+    ref_count=3,
 )
 
 
@@ -144,12 +146,12 @@ wgmma_wait = Op(
     "Waits until at most `n` products of this warpgroup are in flight.",
     _wait_type,
     nothing_eval,
-    effects=(SYNC,),
+    sync=Sync(waits=AsyncKind.WGMMA),
 )
 
 
-def _load_type(acc: Type, *indices: Type, transforms: Transforms, wait_n: int | None) -> Sequence[Type]:
-    root = require_space("what is loaded as an accumulator", acc, ACC)
+def _load_type(accumulator: Type, *indices: Type, transforms: Transforms, wait_n: int | None) -> Sequence[Type]:
+    root = require_space("what is loaded as an accumulator", accumulator, ACC)
     require_static(transforms)
     if wait_n is not None:
         require_pending("an accumulator load", wait_n)
@@ -169,14 +171,15 @@ accumulator_load = Op(
     "value = acc[transforms], when at most `wait_n` products of this warpgroup are in flight; None waits for nothing.",
     _load_type,
     _load_eval,
-    effects=(read(0), SYNC),
+    effects=(read(0),),
+    sync=Sync(waits=AsyncKind.WGMMA),
+    work=Work.NONE,
     discharge=_load_discharge,
-    access=1,
 )
 
 
-def _store_type(acc: Type, value: Type) -> Sequence[Type]:
-    root = require_space("what is stored to as an accumulator", acc, ACC)
+def _store_type(accumulator: Type, value: Type) -> Sequence[Type]:
+    root = require_space("what is stored to as an accumulator", accumulator, ACC)
     require_like("the value", value, root.array)
     return ()
 
@@ -191,7 +194,9 @@ accumulator_store = Op(
     "acc[...] = value",
     _store_type,
     _store_eval,
-    effects=(write(0), SYNC),
+    effects=(write(0),),
+    sync=Sync(fences=True),
+    work=Work.NONE,
     discharge=lambda context, acc, value: Discharged((), {0: value}),
 )
 
@@ -213,7 +218,7 @@ set_max_registers = Op(
     "Sets the registers of each of the warpgroup's 128 threads to `count`; an increase waits until they are free.",
     _registers_type,
     nothing_eval,
-    effects=(SYNC,),
+    sync=Sync(registers=True),
 )
 
 
@@ -228,4 +233,5 @@ layout_cast = Op(
     "The same array, asked to be spread over the threads' registers in a layout.",
     _layout_type,
     lambda x, *, layout: (x,),
+    work=Work.NONE,
 )

@@ -1,0 +1,80 @@
+"""What an operation does is a field of its record: no module outside `palladio/ops` lists operations by name."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from palladio.ops import OPS
+from tests.architecture.source import Module, modules
+
+OTHER_NAMES: dict[str, str] = {
+    "palladio/array": "names of functions of NumPy",
+    "palladio/lax": "names of functions of jax.lax",
+    "palladio/numpy": "names of functions of NumPy",
+    "palladio/__init__.py": "the public names",
+    "palladio/trace/values.py": "names of functions of NumPy",
+}
+"""Where lists of names that are also those of operations mean something else."""
+
+
+def _lists_in(tree: ast.AST) -> Iterator[ast.AST]:
+    """Tuples, lists and sets of two or more names of operations, but for those that name the rows of a table."""
+    tables = {
+        id(generator.iter) for node in ast.walk(tree) if isinstance(node, ast.DictComp) for generator in node.generators
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Tuple, ast.List, ast.Set)) and id(node) not in tables:
+            names = [each.value if isinstance(each, ast.Constant) else None for each in node.elts]
+            if len(names) >= 2 and all(isinstance(name, str) and name in OPS for name in names):
+                yield node
+
+
+def _questions_in(tree: ast.AST) -> Iterator[ast.AST]:
+    """Comparisons of an operation's name with a text, and questions how it begins."""
+    for node in ast.walk(tree):
+        texts = (ast.Constant, ast.Tuple, ast.Set)
+        if isinstance(node, ast.Compare) and _is_name(node.left) and isinstance(node.comparators[0], texts):
+            yield node
+        if isinstance(node, ast.Attribute) and node.attr == "startswith" and _is_name(node.value):
+            yield node
+
+
+def _is_name(node: ast.AST) -> bool:
+    """Whether an expression is `op.name` or `eqn.op.name`."""
+    return isinstance(node, ast.Attribute) and node.attr == "name" and ast.unparse(node.value).split(".")[-1] == "op"
+
+
+def _is_about_others(module: Module) -> bool:
+    path = module.at(module.tree)
+    return any(path.startswith(start) for start in OTHER_NAMES)
+
+
+OUTSIDE = [each for each in modules() if each.unit != "ops" and not _is_about_others(each)]
+
+
+def test_no_module_lists_operations_by_name() -> None:
+    found = [f"{each.at(node)}: {ast.unparse(node)}" for each in OUTSIDE for node in _lists_in(each.tree)]
+    assert not found, "give the record `Op` a field that says what these have in common"
+
+
+def test_no_module_asks_an_operation_for_its_name() -> None:
+    found = [f"{each.at(node)}: {ast.unparse(node)}" for each in OUTSIDE for node in _questions_in(each.tree)]
+    assert not found, "compare with the record: `eqn.op is store`"
+
+
+def test_a_list_is_seen_wherever_it_stands() -> None:
+    source = 'STOPS = frozenset({"barrier_wait", "dma_wait"})\nif name in ("exp", "log"): pass\n'
+    assert [ast.unparse(node) for node in _lists_in(ast.parse(source))] == [
+        "{'barrier_wait', 'dma_wait'}",
+        "('exp', 'log')",
+    ]
+    assert not [*_lists_in(ast.parse('RULES = {name: rule for name in ("exp", "log")}\nx = ("add", "axis")'))]
+
+
+def test_a_question_for_a_name_is_seen() -> None:
+    source = 'a = eqn.op.name == "load"\nb = op.name.startswith("reduce_")\nc = op.name in RULES\nd = axis.name == "x"'
+    assert [ast.unparse(node) for node in _questions_in(ast.parse(source))] == [
+        "eqn.op.name == 'load'",
+        "op.name.startswith",
+    ]
