@@ -62,6 +62,7 @@ from palladio.trace.semaphores import (
     semaphore_wait,
 )
 from palladio.types.attributes import SwizzleTransform, TilingTransform
+from palladio.types.device import H100_SXM, Device
 from palladio.types.layouts import Layout, Replicated, Tiling, find_swizzle
 from palladio.types.scratch import ACC, Barrier, ClusterBarrier, NamedBarrier, SemaphoreType, alloc_semaphore
 from palladio.types.types import GMEM, REGS, SMEM, GPUMemorySpace, ShapeDtypeStruct
@@ -75,6 +76,7 @@ Transform = TilingTransform | SwizzleTransform
 
 __all__ = [
     "CompilerParams",
+    "Device",
     "GPUCompilerParams",
     "GPUMemorySpace",
     "LoweringSemantics",
@@ -114,6 +116,7 @@ __all__ = [
     "GMEM",
     "REGS",
     "SMEM",
+    "H100_SXM",
     "Barrier",
     "ClusterBarrier",
     "InterpretGPUParams",

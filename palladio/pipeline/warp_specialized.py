@@ -29,13 +29,11 @@ from palladio.trace.functions import call_user, require_function
 from palladio.trace.gpu.barriers import barrier_arrive, barrier_arrive_and_wait, barrier_wait
 from palladio.trace.gpu.tensor_core import set_max_registers, wgmma_wait
 from palladio.trace.grid import axis_index, axis_size
+from palladio.types.device import H100_SXM
 from palladio.types.scratch import Barrier, ClusterBarrier
 from palladio.types.types import SMEM
 
 WHAT = "emit_pipeline_warp_specialized"
-LANE_REGISTERS = 512
-"""65,536 registers over 128 lanes: what the warpgroups of a block share."""
-MOST_REGISTERS = 256
 
 
 class PipelinePipeline(IntEnum):
@@ -501,8 +499,8 @@ class WarpSpecialized:
     def _run(self, plan: Plan, refs: Any) -> None:
         options = self.options
         index = axis_index(options.axis)
-        left = (LANE_REGISTERS - options.registers) // options.computing
-        registers = min(MOST_REGISTERS, left // 8 * 8)
+        left = (H100_SXM.lane_registers - options.registers) // options.computing
+        registers = min(H100_SXM.thread_registers, left // H100_SXM.register_unit * H100_SXM.register_unit)
 
         @when(index != options.memory)
         def _() -> None:

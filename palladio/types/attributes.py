@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from numbers import Integral
 
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
+from palladio.types.device import H100_SXM
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,6 @@ class TilingTransform:
         object.__setattr__(self, "tiling", tuple(self.tiling))
 
 
-SWIZZLES = (32, 64, 128)
-
-
 @dataclass(frozen=True)
 class SwizzleTransform:
     """Shared memory whose 16-byte pieces are permuted within rows of this many bytes, against bank conflicts.
@@ -49,7 +47,7 @@ class SwizzleTransform:
 
     def __post_init__(self) -> None:
         with at_call():
-            if not isinstance(self.swizzle, Integral) or self.swizzle not in SWIZZLES:
+            if not isinstance(self.swizzle, Integral) or self.swizzle not in H100_SXM.swizzles:
                 raise PalladioValueError(
                     "the hardware swizzles rows of 32, 64 or 128 bytes", argument="swizzle", got=self.swizzle
                 )

@@ -16,6 +16,7 @@ from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.types import dtypes
 from palladio.types.attributes import Arrivals, Named
+from palladio.types.device import H100_SXM
 from palladio.types.dtypes import DType
 from palladio.types.types import (
     ACC as ACC_SPACE,
@@ -167,9 +168,6 @@ class ClusterBarrier(Ownable):
         return RefType(self.shape, dtypes.INT32, BARRIER, (Arrivals(self.num_arrivals, self.collective_axes),))
 
 
-MOST_NAMED = 16
-
-
 @checked_call
 @dataclass(frozen=True, init=False)
 class NamedBarrier(Ownable):
@@ -200,9 +198,10 @@ class NamedBarrier(Ownable):
         with at_call():
             object.__setattr__(self, "num_arrivals", _count(num_arrivals, "num_arrivals"))
             object.__setattr__(self, "shape", _barriers(num_barriers))
-            if math.prod(self.shape) > MOST_NAMED:
+            most = H100_SXM.named_barriers
+            if math.prod(self.shape) > most:
                 raise PalladioValueError(
-                    f"a block has {MOST_NAMED} named barriers", argument="num_barriers", got=num_barriers
+                    f"a block has {most} named barriers", argument="num_barriers", got=num_barriers
                 )
 
     @property

@@ -10,10 +10,8 @@ from typing import Any
 from palladio.base import trees
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.types import dtypes
+from palladio.types.device import H100_SXM
 from palladio.types.types import ACC, SMEM, SYNCHRONISING, MemoryRef, RefType
-
-ALIGNMENT = 1024
-"""Where a buffer in shared memory may begin, in bytes: what the widest swizzle wants (PTX ISA, "Matrix Descriptor")."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,7 @@ def _placed(tree: Any, argument: str) -> Sequence[Member]:
         found = _member_type(leaf, argument)
         member = Member(found, offset)
         members.append(member)
-        offset = math.ceil((offset + member.bytes) / ALIGNMENT) * ALIGNMENT
+        offset = math.ceil((offset + member.bytes) / H100_SXM.shared_alignment) * H100_SXM.shared_alignment
     return members
 
 

@@ -10,6 +10,7 @@ import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
+from palladio.types.device import H100_SXM
 from tests.architecture.source import ROOT, Module, modules
 
 CODE_STRING_LINES = 20
@@ -109,3 +110,15 @@ def _texts() -> Iterator[tuple[Path, str]]:
                 yield path, path.read_text(encoding="utf-8")
             except UnicodeDecodeError:
                 continue  # not a text file
+
+
+def test_the_numbers_of_a_card_stand_in_one_record() -> None:
+    telling = (H100_SXM.multiprocessors, H100_SXM.shared_bytes)
+    found = [
+        f"{module.at(node)}: {node.value}"
+        for module in modules()
+        if module.name != "palladio.types.device"
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Constant) and type(node.value) is int and node.value in telling
+    ]
+    assert not found, "ask the record `palladio.types.device.Device`"

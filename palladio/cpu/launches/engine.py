@@ -25,13 +25,10 @@ from palladio.cpu.runtime.memory import output
 from palladio.cpu.runtime.workers import Work, run_tasks
 from palladio.ir.core import Program
 from palladio.ops.threads.launch import Launch, MeshAxis
+from palladio.types.device import H100_SXM
 from palladio.types.types import SYNCHRONISING, RefType, Type
 
 LaunchArray = np.ndarray[Any, Any]
-
-RESIDENT = 132
-"""How many clusters run at once at most where blocks wait for each other: as many as the machine lets."""
-
 
 BRIEF_S = 100e-6
 """Seconds of work for which waking another thread does not pay."""
@@ -61,7 +58,8 @@ class CompiledLaunch:
             Stuck: when nothing can happen any more, and threads are left that wait.
         """
         lowered = self.lowered
-        slots = min(clusters, RESIDENT) if lowered.together else 1
+        # Where blocks wait for each other, as many clusters run at once as the machine lets.
+        slots = min(clusters, H100_SXM.multiprocessors) if lowered.together else 1
         failed: list[BaseException] = []
 
         def start(memory: LaunchArray) -> Work:

@@ -11,8 +11,8 @@ import palladio.gpu as plgpu
 from palladio.library.checks import fail, require_count
 from palladio.library.hopper.epilogue import BUFFERS
 from palladio.library.hopper.limits import (
+    CARD,
     COMPUTE_GROUPS,
-    MULTIPROCESSORS,
     require_config,
     require_multiple,
     require_shared,
@@ -50,7 +50,7 @@ class MatmulConfig:
     epilogue_n: int | None = None
     snake: str = "m"
     snake_width: int = 8
-    blocks: int = MULTIPROCESSORS
+    blocks: int = CARD.multiprocessors
     cluster: str | None = None
 
     @property

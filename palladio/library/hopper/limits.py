@@ -6,14 +6,12 @@ import dataclasses
 from typing import Any
 
 import palladio as pl
+import palladio.gpu as plgpu
 import palladio.numpy as jnp
 from palladio.library.checks import dtype_of, fail, require_count
 
-MULTIPROCESSORS = 132
-"""Multiprocessors of an H100 SXM, each of which holds one block of these kernels."""
-
-SHARED_BYTES = 232_448
-"""Shared memory that a block may have on sm_90: 227 KiB."""
+CARD = plgpu.H100_SXM
+"""The card that configurations are made for; each of its multiprocessors holds one block of these kernels."""
 
 COMPUTE_GROUPS = 2
 MEMORY_GROUP = COMPUTE_GROUPS
@@ -60,12 +58,12 @@ def require_multiple(value: int, factor: int, argument: str, why: str) -> None:
 
 def require_shared(needed: int) -> None:
     """Buffers that fit into the shared memory of a block."""
-    if needed > SHARED_BYTES:
+    if needed > CARD.shared_bytes:
         raise fail(
             pl.PalladioValueError,
             "the buffers do not fit into shared memory",
             argument="config",
-            expected=f"at most {SHARED_BYTES} bytes",
+            expected=f"at most {CARD.shared_bytes} bytes",
             got=f"{needed} bytes",
             hint="take fewer stages or smaller tiles",
         )

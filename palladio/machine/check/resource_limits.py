@@ -10,23 +10,16 @@ from palladio.machine.check.findings import Participant, Sink
 from palladio.machine.run.buffers import Barrier, Buffer
 from palladio.machine.run.threads import Block, Thread
 from palladio.types.attributes import Named
-from palladio.types.scratch import MOST_NAMED
+from palladio.types.device import H100_SXM
 from palladio.types.types import SMEM
-
-SHARED_BYTES = 232_448
-"""Shared memory that one block can use: 227 KiB (CUDA C++ Programming Guide, compute capability 9.0)."""
-ALIGNMENT = 1024
-"""Buffers in shared memory begin at multiples of this, as swizzled ones must."""
-BARRIER_BYTES = 8
-REGISTERS_OF_A_LANE = 512
-"""65,536 registers over 128 lanes: what the warpgroups of a block share."""
 
 
 def at_launch(warpgroups: int) -> int:
     """The registers that each lane of a block of so many warpgroups has as it starts: an equal part of all, of which
     registers are given out in eights, and one thread uses at most 256 (PTX ISA, setmaxnreg).
     """
-    return min(256, REGISTERS_OF_A_LANE // max(1, warpgroups) // 8 * 8)
+    unit = H100_SXM.register_unit
+    return min(H100_SXM.thread_registers, H100_SXM.lane_registers // max(1, warpgroups) // unit * unit)
 
 
 class Limits:
@@ -43,23 +36,23 @@ class Limits:
         if size:
             block: Block = store.home
             block.shared_bytes += size
-            if block.shared_bytes > SHARED_BYTES:
+            if block.shared_bytes > H100_SXM.shared_bytes:
                 self._exceeded(
                     "shared-memory-exceeded",
                     block,
                     f"{block.label} uses {block.shared_bytes:,} bytes of shared memory with {store.name} "
-                    f"({store.type.array}, {size:,} bytes); there are {SHARED_BYTES:,}",
+                    f"({store.type.array}, {size:,} bytes); there are {H100_SXM.shared_bytes:,}",
                 )
         named = _named(store)
         if named:
             block = store.home
             block.named_barriers += named
-            if block.named_barriers > MOST_NAMED:
+            if block.named_barriers > H100_SXM.named_barriers:
                 self._exceeded(
                     "barriers-exceeded",
                     block,
                     f"{block.label} has {block.named_barriers} named barriers with {store.name}; "
-                    f"there are {MOST_NAMED}",
+                    f"there are {H100_SXM.named_barriers}",
                 )
 
     def _exceeded(self, code: str, block: Block, message: str) -> None:
@@ -98,8 +91,8 @@ def _bytes(store: Any) -> int:
     if isinstance(store, Barrier):
         if store.type.attribute(Named) is not None:
             return 0
-        return len(store.slots) * BARRIER_BYTES
+        return len(store.slots) * H100_SXM.barrier_bytes
     if isinstance(store, Buffer) and store.type.space is SMEM and isinstance(store.home, Block):
         size = store.type.size * store.type.dtype.itemsize
-        return -(-size // ALIGNMENT) * ALIGNMENT
+        return -(-size // H100_SXM.shared_alignment) * H100_SXM.shared_alignment
     return 0

@@ -20,11 +20,9 @@ from palladio.machine.run.machine import Machine
 from palladio.machine.run.threads import Block, Cluster, Group, Point, Thread, Wait
 from palladio.ops.threads.launch import Launch, MeshAxis, MeshShape
 from palladio.types.attributes import Owner
+from palladio.types.device import H100_SXM
 from palladio.types.types import ACC, DMA_SEMAPHORE, HBM, REGS, SCALAR, SEMAPHORE, SMEM, VMEM, ArrayType, RefType
 from palladio.types.types import BARRIER as BARRIER_SPACE
-
-MULTIPROCESSORS = 132
-"""How many blocks are resident at once at most: one for each multiprocessor of an H100 SXM."""
 
 _OF_THREADS = (ACC, REGS)
 _OF_BLOCKS = (SMEM, BARRIER_SPACE, VMEM, SCALAR)
@@ -94,7 +92,7 @@ class LaunchRun:
             machine.timer.blocks = max(
                 math.prod(mesh.sizes[n] for n in (*mesh.grid, *mesh.beside)) for mesh in self.meshes
             )
-        self.group = Group(parent, starts, MULTIPROCESSORS)
+        self.group = Group(parent, starts, H100_SXM.multiprocessors)
         self.cores = {n: self._cluster(n, ()) for n, mesh in enumerate(self.meshes) if mesh.cores}
         self.shared, self.outputs = self._share(operands[launch.dynamic :])
         self.scratch = dict(self._of_launch())

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from palladio.base.errors import PalladioTypeError
 from palladio.types import dtypes
+from palladio.types.device import H100_SXM
 
 Basis = Literal["published", "derived", "estimate"]
 
@@ -56,7 +57,7 @@ class CostModel:
     """
 
     clock_ghz: float = _constant(1.83, "GHz", "derived", "989.4 TFLOP/s / (132 SMs × 4096 flops a cycle)")
-    sms: int = _constant(132, "SMs", "published", WHITEPAPER)
+    sms: int = _constant(H100_SXM.multiprocessors, "SMs", "published", WHITEPAPER)
     launch_ns: float = _constant(1000, "ns", "estimate", "from the start of a block to its first instruction")
 
     tma_issue_ns: float = _constant(20, "ns", "estimate", "one thread hands a descriptor over: some 40 cycles")

@@ -18,6 +18,7 @@ from palladio.ops.references import access, memory
 from palladio.ops.references.memory import Transforms, inserted, part_of, require_like
 from palladio.ops.threads.copy import nothing_eval, require_pending, require_space
 from palladio.types import dtypes
+from palladio.types.device import H100_SXM
 from palladio.types.dtypes import DType
 from palladio.types.effects import AsyncKind, Effect, Sync, read, write
 from palladio.types.transforms import is_static_path
@@ -202,9 +203,12 @@ accumulator_store = Op(
 
 
 def _registers_type(*, count: int, action: str) -> Sequence[Type]:
-    if not isinstance(count, int) or count % 8 or not 24 <= count <= 256:
+    unit, least, most = H100_SXM.register_unit, H100_SXM.least_registers, H100_SXM.thread_registers
+    if not isinstance(count, int) or count % unit or not least <= count <= most:
         raise PalladioValueError(
-            "registers are set to a multiple of 8 from 24 to 256 for each thread", argument="n", got=repr(count)
+            f"registers are set to a multiple of {unit} from {least} to {most} for each thread",
+            argument="n",
+            got=repr(count),
         )
     if action not in ("increase", "decrease"):
         raise PalladioValueError(

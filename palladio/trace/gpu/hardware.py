@@ -14,15 +14,14 @@ from typing import Any
 
 from palladio.base.errors import PalladioValueError
 from palladio.types.attributes import SwizzleTransform, TilingTransform
+from palladio.types.device import H100_SXM
 from palladio.types.types import ArrayType, RefType
 
 _limits: ContextVar[bool] = ContextVar("palladio_hardware_limits", default=False)
 
 # PTX ISA, "Asynchronous Warpgroup Level Matrix Shape": m64nNk16 for 16-bit operands, and 32 bytes of k for the others.
-ROWS = 64
-COLUMNS = 8
-MOST_COLUMNS = 256
-DEPTH_BYTES = 32
+ROWS, COLUMNS = H100_SXM.wgmma_rows, H100_SXM.wgmma_columns
+MOST_COLUMNS, DEPTH_BYTES = H100_SXM.most_wgmma_columns, H100_SXM.wgmma_depth_bytes
 
 
 def limits_enabled() -> bool:
