@@ -12,11 +12,12 @@ import numpy as np
 from palladio.base.errors import PalladioValueError
 from palladio.hopper.lowered import Array, ArrayParameter, Lowered, MapParameter
 from palladio.hopper.twin import build, maps
+from palladio.types.device import H100_SXM
 
 _MAP_WORDS = 16
 _ALIGNMENT = 256
 """What CUDA's allocators give at least."""
-_RESIDENT = 132
+_RESIDENT = H100_SXM.multiprocessors
 """Blocks that may live at the same time: as many as an H100 has multiprocessors."""
 _REGISTER_FILE, _MOST_REGISTERS = 65536, 256
 
