@@ -13,15 +13,12 @@ from palladio.hopper.emit.uses import Use
 from palladio.hopper.layouts.shared import GROUP, SharedLayout, swizzle_for
 from palladio.ir.core import Var
 from palladio.types.attributes import Arrivals, SwizzleTransform
+from palladio.types.device import H100_SXM
 from palladio.types.types import RefType
 
-SHARED_BYTES = 232_448
-"""Shared memory that a block may have on sm_90: 227 KiB (CUDA C++ Programming Guide, "Compute Capability 9.x")."""
-
-HARDWARE_BARRIERS = 16
-"""Named barriers of a block (PTX ISA, "bar")."""
-
-BARRIER_BYTES = 8
+SHARED_BYTES = H100_SXM.shared_bytes
+HARDWARE_BARRIERS = H100_SXM.named_barriers
+BARRIER_BYTES = H100_SXM.barrier_bytes
 MOST_BARRIERS = 32
 """Barriers of one array, whose phases are the bits of one register."""
 
@@ -161,7 +158,7 @@ def registers_fit(counts: Sequence[tuple[tuple[int, ...], int]]) -> None:
         PalladioValueError: more than 512 for each of the 128 threads of all warpgroups together.
     """
     total = sum(len(groups) * count for groups, count in counts)
-    if total > 512:
+    if total > H100_SXM.lane_registers:
         raise PalladioValueError(
             "the warpgroups of a block ask for more registers than there are",
             argument="set_max_registers",

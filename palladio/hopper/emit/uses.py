@@ -113,6 +113,6 @@ _SAID = {
 def _said(eqn: Eqn):  # type: ignore[no-untyped-def]
     listed = _SAID.get(eqn.op.name)
     if listed is None:
-        reaches = eqn.op.reaches if eqn.op.access else 0
+        reaches = eqn.op.ref_count if eqn.op.index_start else 0
         listed = tuple((position, _ACCESS) for position in range(reaches))
     return [(eqn.inputs[position], say) for position, say in listed]

@@ -88,7 +88,7 @@ class Layouts:
             say = _SAY.get(eqn.op.name)
             if say is not None:
                 say(self, eqn)
-            elif not eqn.op.control and not eqn.op.access:
+            elif not eqn.op.control and not eqn.op.index_start:
                 self.alike(eqn)
 
     def note(self, var: Var) -> None:
@@ -363,7 +363,7 @@ _SAY: dict[str, Callable[[Layouts, Eqn], None]] = {
 
 def _masked(layouts: Layouts, eqn: Eqn) -> None:
     """The values and masks of one access, and what it gives."""
-    arrays = [*eqn.outputs, *(atom for atom in eqn.inputs[1 : eqn.op.access] if _is_array(atom))]
+    arrays = [*eqn.outputs, *(atom for atom in eqn.inputs[1 : eqn.op.index_start] if _is_array(atom))]
     for other in arrays[1:]:
         layouts.join(arrays[0], other)
 
