@@ -35,6 +35,7 @@ from palladio.call.launch.warps import core_map
 from palladio.call.pallas_call import pallas_call
 from palladio.call.refused import COMMON
 from palladio.driver.executors import executor
+from palladio.driver.processor import Processor, processor
 from palladio.ops.grid import BlockDim, Blocked, BoundedSlice, Element, Indirect, Squeezed
 from palladio.pipeline.params import CompilerParams
 from palladio.pipeline.specs import (
@@ -106,6 +107,7 @@ __all__ = [
     "PalladioValueError",
     "ParseError",
     "PrefetchScalarGridSpec",
+    "Processor",
     "RetracedWarning",
     "RevisitMode",
     "ShapeDtypeStruct",
@@ -145,6 +147,7 @@ __all__ = [
     "no_block_spec",
     "num_programs",
     "pallas_call",
+    "processor",
     "program_id",
     "reciprocal",
     "run_scoped",

@@ -30,15 +30,14 @@ except ImportError as error:
 __all__ = ["gmm", "matmul", "softmax", "tgmm"]
 
 Array = Any
-TILES = (128, 128, 128)
 
 
 def gmm(
     lhs: Array,
     rhs: Array,
     group_sizes: Array,
-    preferred_element_type: Any = jnp.float32,
-    tiling: Tiling = TILES,
+    preferred_element_type: Any = None,
+    tiling: Tiling | None = None,
     group_offset: Array | None = None,
     existing_out: Array | None = None,
     transpose_rhs: bool = False,
@@ -50,7 +49,8 @@ def gmm(
         lhs: `dtype[m, k]`, rows sorted by group.
         rhs: `dtype[g, k, n]`, or `dtype[g, n, k]` with `transpose_rhs`.
         group_sizes: `i32[groups]`, traced or not.
-        preferred_element_type: the dtype of the result. Gradients have the dtypes of their arrays.
+        preferred_element_type: the dtype of the result, that of the inputs if it is not given. Gradients have the
+            dtypes of their arrays.
         tiling: of three entries, the first serves this product, the others the gradients of `lhs` and `rhs`.
         group_offset, existing_out, transpose_rhs, interpret: as in `palladio.library.gmm`.
 
@@ -104,8 +104,8 @@ def tgmm(
     lhs: Array,
     rhs: Array,
     group_sizes: Array,
-    preferred_element_type: Any = jnp.float32,
-    tiling: Tiling = TILES,
+    preferred_element_type: Any = None,
+    tiling: Tiling | None = None,
     group_offset: Array | None = None,
     num_actual_groups: int | None = None,
     existing_out: Array | None = None,
@@ -117,7 +117,8 @@ def tgmm(
         lhs: `dtype[k, m]`, columns sorted by group.
         rhs: `dtype[m, n]`, rows sorted by group.
         group_sizes: `i32[groups]`, traced or not.
-        preferred_element_type: the dtype of the result. Gradients have the dtypes of their arrays.
+        preferred_element_type: the dtype of the result, that of the inputs if it is not given. Gradients have the
+            dtypes of their arrays.
         tiling: of three entries, the third serves this product, the first the gradient of `rhs`, the second that of
             `lhs`.
         group_offset, num_actual_groups, existing_out, interpret: as in `palladio.library.tgmm`.
@@ -162,7 +163,7 @@ def matmul(
     y: Array,
     *,
     preferred_element_type: Any = None,
-    tiling: Tile | Callable[[int, int, int], Tile | None] = TILES,
+    tiling: Tile | Callable[[int, int, int], Tile | None] | None = None,
     interpret: Any = None,
 ) -> Array:
     """`palladio.library.matmul`, differentiable: `dtype[m, k]` times `dtype[k, n]`.

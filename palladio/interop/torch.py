@@ -25,15 +25,14 @@ except ImportError as error:
 __all__ = ["gmm", "matmul", "softmax", "tgmm"]
 
 Tensor = torch.Tensor
-TILES = (128, 128, 128)
 
 
 def gmm(
     lhs: Tensor,
     rhs: Tensor,
     group_sizes: Any,
-    preferred_element_type: Any = torch.float32,
-    tiling: Tiling = TILES,
+    preferred_element_type: Any = None,
+    tiling: Tiling | None = None,
     group_offset: Any = None,
     existing_out: Tensor | None = None,
     transpose_rhs: bool = False,
@@ -45,7 +44,8 @@ def gmm(
         lhs: `dtype[m, k]`, rows sorted by group.
         rhs: `dtype[g, k, n]`, or `dtype[g, n, k]` with `transpose_rhs`.
         group_sizes: `i32[groups]`: a tensor, an array or a list.
-        preferred_element_type: the dtype of the result. Gradients have the dtypes of their tensors.
+        preferred_element_type: the dtype of the result, that of the inputs if it is not given. Gradients have the
+            dtypes of their tensors.
         tiling: of three entries, the first serves this product, the others the gradients of `lhs` and `rhs`.
         group_offset, existing_out, transpose_rhs, interpret: as in `palladio.library.gmm`.
 
@@ -64,8 +64,8 @@ def tgmm(
     lhs: Tensor,
     rhs: Tensor,
     group_sizes: Any,
-    preferred_element_type: Any = torch.float32,
-    tiling: Tiling = TILES,
+    preferred_element_type: Any = None,
+    tiling: Tiling | None = None,
     group_offset: Any = None,
     num_actual_groups: int | None = None,
     existing_out: Tensor | None = None,
@@ -77,7 +77,8 @@ def tgmm(
         lhs: `dtype[k, m]`, columns sorted by group.
         rhs: `dtype[m, n]`, rows sorted by group.
         group_sizes: `i32[groups]`: a tensor, an array or a list.
-        preferred_element_type: the dtype of the result. Gradients have the dtypes of their tensors.
+        preferred_element_type: the dtype of the result, that of the inputs if it is not given. Gradients have the
+            dtypes of their tensors.
         tiling: of three entries, the third serves this product, the first the gradient of `rhs`, the second that of
             `lhs`.
         group_offset, num_actual_groups, existing_out, interpret: as in `palladio.library.tgmm`.
@@ -98,7 +99,7 @@ def matmul(
     y: Tensor,
     *,
     preferred_element_type: Any = None,
-    tiling: Tile | Callable[[int, int, int], Tile | None] = TILES,
+    tiling: Tile | Callable[[int, int, int], Tile | None] | None = None,
     interpret: Any = None,
 ) -> Tensor:
     """`palladio.library.matmul`, differentiable: `dtype[m, k]` times `dtype[k, n]`.
@@ -109,7 +110,7 @@ def matmul(
     return _apply(_Matmul, x, y, (preferred_element_type, tiling, interpret))
 
 
-def softmax(x: Tensor, *, block_rows: int = 256, interpret: Any = None) -> Tensor:
+def softmax(x: Tensor, *, block_rows: int | None = None, interpret: Any = None) -> Tensor:
     """`palladio.library.softmax` along the last axis of `dtype[..., n]`, differentiable.
 
     Raises:

@@ -8,6 +8,7 @@ from palladio.library.attention import attention
 from palladio.library.grouped_matmul import gmm, gmm_vjp, make_group_metadata, tgmm
 from palladio.library.matmul import matmul
 from palladio.library.softmax import softmax
+from palladio.library.tilings import attention_blocks, gmm_tiling, matmul_tiling, tgmm_tiling
 
 if TYPE_CHECKING:
     from palladio.library import hopper
@@ -20,7 +21,20 @@ else:  # not for type checkers, for which a module with `__getattr__` has every 
         return import_module("palladio.library.hopper")
 
 
-__all__ = ["attention", "gmm", "gmm_vjp", "hopper", "make_group_metadata", "matmul", "softmax", "tgmm"]
+__all__ = [
+    "attention",
+    "attention_blocks",
+    "gmm",
+    "gmm_tiling",
+    "gmm_vjp",
+    "hopper",
+    "make_group_metadata",
+    "matmul",
+    "matmul_tiling",
+    "softmax",
+    "tgmm",
+    "tgmm_tiling",
+]
 
 
 def __dir__() -> list[str]:

@@ -15,6 +15,7 @@ import palladio.numpy as jnp
 import palladio.tpu as pltpu
 from palladio import lax
 from palladio.library.checks import dtype_of, fail, require_array, require_count, zeros
+from palladio.library.tilings import attention_blocks
 
 
 @dataclass(frozen=True)
@@ -136,8 +137,8 @@ def attention(
     *,
     causal: bool = False,
     scale: float | None = None,
-    block_q: int = 128,
-    block_k: int = 128,
+    block_q: int | None = None,
+    block_k: int | None = None,
     interpret: Any = None,
 ) -> Any:
     """`softmax(q k^T * scale) v` for each head, in memory that does not grow with the number of scores.
@@ -148,7 +149,8 @@ def attention(
         v: `dtype[..., n, e]`: a value for each key.
         causal: whether query i sees the keys 0 to i only.
         scale: what the products are multiplied by; `1/sqrt(d)` if it is not given.
-        block_q, block_k: how many queries and keys a grid point works on. They need not divide m and n.
+        block_q, block_k: how many queries and keys a grid point works on. They need not divide m and n. Where one is
+            not given, `attention_blocks` chooses it.
         interpret: as in `palladio.pallas_call`.
 
     Returns:
@@ -176,12 +178,15 @@ def attention(
         if dtype_of(other) != dtype_of(q):
             expected = str(dtype_of(q))
             raise fail(pl.PalladioTypeError, "another dtype than q", argument=name, expected=expected, got=other.dtype)
-    require_count(block_q, "block_q")
-    require_count(block_k, "block_k")
+    for name, block in (("block_q", block_q), ("block_k", block_k)):
+        if block is not None:
+            require_count(block, name)
     shape = (*lead, m, values[-1])
     if 0 in shape:
         return zeros(shape, dtype_of(q), q, k, v)
     q, k, v = (x.reshape((-1, *x.shape[-2:])) for x in (q, k, v))
+    chosen = attention_blocks(q.shape[0], m, max(d, values[-1]))
+    block_q, block_k = block_q or chosen[0], block_k or chosen[1]
     problem = _Problem(
         *(q.shape[0], m, n, d, values[-1], dtype_of(q)),
         rows=min(block_q, m),

@@ -39,6 +39,18 @@ def float_dtype(kind: Any, argument: str) -> Any:
     return dtype
 
 
+def result_dtype(preferred: Any, x: Array, y: Array, existing_out: Array | None = None) -> Any:
+    """The dtype of a product: the preferred one, that of an existing result, or the one in which the operands meet."""
+    if preferred is None:
+        preferred = getattr(existing_out, "dtype", None) or _common(x.dtype, y.dtype)
+    return float_dtype(preferred, "preferred_element_type")
+
+
+@functools.cache
+def _common(x: Any, y: Any) -> Any:
+    return jnp.promote_types(_found(x)[0], _found(y)[0])
+
+
 @functools.cache
 def _found(kind: Any) -> tuple[Any, bool]:
     """A dtype of any library, or a name, as ours, and whether it is one of floats."""
@@ -59,7 +71,7 @@ def sum_dtype(x: Array, y: Array) -> Any:
 
 @functools.cache
 def _sums_of(x: Any, y: Any) -> Any:
-    return jnp.promote_types(jnp.float32, jnp.promote_types(_found(x)[0], _found(y)[0]))
+    return jnp.promote_types(jnp.float32, _common(x, y))
 
 
 def zeros(shape: tuple[int, ...], dtype: Any, *like: Array) -> Array:
@@ -143,12 +155,12 @@ def require_tiling(tiling: Any) -> Tile:
     return int(tm), int(tk), int(tn)
 
 
-def tile_for(tiling: Any, product: int, m: int, k: int, n: int) -> Tile:
+def tile_for(tiling: Any, product: int, m: int, k: int, n: int, choose: LookUp) -> Tile:
     """The tile of a product, cut to the sizes of its problem.
 
     Args:
         tiling: three positive integers; a look-up function of (m, k, n); or one of these for each of the forward
-            product, the left and the right gradient.
+            product, the left and the right gradient. None is the choice of `choose`.
         product: which of the three.
 
     Raises:
@@ -156,6 +168,8 @@ def tile_for(tiling: Any, product: int, m: int, k: int, n: int) -> Tile:
     """
     if isinstance(tiling, (tuple, list)) and len(tiling) == 3 and not any(map(_is_integer, tiling)):
         tiling = tiling[product]
+    if tiling is None:
+        tiling = choose(max(m, 1), max(k, 1), max(n, 1))
     found = tiling(m, k, n) if callable(tiling) else tiling
     if found is None:
         raise fail(pl.PalladioValueError, f"no tuned tiling found for (m, k, n) = ({m}, {k}, {n})", argument="tiling")

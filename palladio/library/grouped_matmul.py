@@ -26,17 +26,18 @@ from palladio.library.checks import (
     Tiling,
     dtype_of,
     fail,
-    float_dtype,
     group_offset_of,
     group_sizes_of,
     require_array,
     require_count,
     require_existing,
     require_interpret,
+    result_dtype,
     sum_dtype,
     tile_for,
     zeros,
 )
+from palladio.library.tilings import gmm_tiling, tgmm_tiling
 
 Array = Any
 GroupMetadata = tuple[Array, Array, Array]
@@ -95,8 +96,8 @@ def gmm(
     lhs: Array,
     rhs: Array,
     group_sizes: Array,
-    preferred_element_type: Any = jnp.float32,
-    tiling: Tiling = (128, 128, 128),
+    preferred_element_type: Any = None,
+    tiling: Tiling | None = None,
     group_offset: Array | None = None,
     existing_out: Array | None = None,
     transpose_rhs: bool = False,
@@ -109,9 +110,11 @@ def gmm(
         rhs: `dtype[g, k, n]`, or `dtype[g, n, k]` with `transpose_rhs`; its dtype may differ from that of `lhs`.
         group_sizes: `i32[groups]`, the number of rows of each group; they sum to at most m and may be zero. What is
             traced is checked only with `palladio.enable_debug_checks`, while the program runs.
-        preferred_element_type: the dtype of the result. Products are summed in float32 (float64 for float64).
+        preferred_element_type: the dtype of the result; by default that of `existing_out`, or that of `lhs` and `rhs`
+            together. Products are summed in float32 (float64 for float64).
         tiling: `(tm, tk, tn)`, a look-up function of (m, k, n), or one of these for each of the forward product, the
-            left and the right gradient, of which the first serves here. Tiles need not divide the sizes.
+            left and the right gradient, of which the first serves here. Tiles need not divide the sizes. Where none is
+            given, `gmm_tiling` chooses.
         group_offset: `i32[]`: `rhs` holds the matrices of groups `[group_offset, group_offset + g)` of a longer
             `group_sizes`.
         existing_out: `preferred_element_type[m, n]`: rows of no group of `rhs` keep its values. It is not changed.
@@ -146,9 +149,9 @@ def gmm(
             got=f"{sizes.shape[0]} sizes",
         )
     offset = group_offset_of(group_offset, groups, sizes.shape[0])
-    dtype = float_dtype(preferred_element_type, "preferred_element_type")
+    dtype = result_dtype(preferred_element_type, lhs, rhs, existing_out)
     require_existing(existing_out, (m, n), dtype)
-    tile = tile_for(tiling, FORWARD, m, k, n)
+    tile = tile_for(tiling, FORWARD, m, k, n, gmm_tiling)
     if 0 in (m, n):
         return zeros((m, n), dtype, lhs, rhs)
     if k == 0:
@@ -277,8 +280,8 @@ def tgmm(
     lhs: Array,
     rhs: Array,
     group_sizes: Array,
-    preferred_element_type: Any = jnp.float32,
-    tiling: Tiling = (128, 128, 128),
+    preferred_element_type: Any = None,
+    tiling: Tiling | None = None,
     group_offset: Array | None = None,
     num_actual_groups: int | None = None,
     existing_out: Array | None = None,
@@ -291,8 +294,10 @@ def tgmm(
         rhs: `dtype[m, n]`, rows sorted by group; its dtype may differ from that of `lhs`.
         group_sizes: `i32[groups]`, the number of rows of each group; they sum to at most m and may be zero. What is
             traced is checked only with `palladio.enable_debug_checks`, while the program runs.
-        preferred_element_type: the dtype of the result. Products are summed in float32 (float64 for float64).
+        preferred_element_type: the dtype of the result; by default that of `existing_out`, or that of `lhs` and `rhs`
+            together. Products are summed in float32 (float64 for float64).
         tiling: as in `gmm`; of three entries, the third serves. A look-up gets (m, k, n), tiles are along m, k and n.
+            Where none is given, `tgmm_tiling` chooses.
         group_offset: `i32[]`, the first group to compute.
         num_actual_groups: how many groups to compute, all from `group_offset` on by default.
         existing_out: `preferred_element_type[num_actual_groups, k, n]`, to which the products are added. It is not
@@ -315,9 +320,9 @@ def tgmm(
     sizes = group_sizes_of(group_sizes, m)
     groups = _group_count(num_actual_groups, sizes.shape[0], group_offset)
     offset = group_offset_of(group_offset, groups, sizes.shape[0])
-    dtype = float_dtype(preferred_element_type, "preferred_element_type")
+    dtype = result_dtype(preferred_element_type, lhs, rhs, existing_out)
     require_existing(existing_out, (groups, k, n), dtype)
-    tile = tile_for(tiling, RIGHT_GRADIENT, m, k, n)
+    tile = tile_for(tiling, RIGHT_GRADIENT, m, k, n, functools.partial(tgmm_tiling, groups=groups))
     if 0 in (k, n):
         return zeros((groups, k, n), dtype, lhs, rhs)
     if m == 0:
@@ -435,8 +440,8 @@ def gmm_vjp(
     lhs: Array,
     rhs: Array,
     group_sizes: Array,
-    preferred_element_type: Any = jnp.float32,
-    tiling: Tiling = (128, 128, 128),
+    preferred_element_type: Any = None,
+    tiling: Tiling | None = None,
     group_offset: Array | None = None,
     transpose_rhs: bool = False,
     interpret: Any = None,
@@ -479,7 +484,7 @@ def gmm_vjp(
             rhs,
             group_sizes,
             dtype_of(lhs),
-            tile_for(tiling, LEFT_GRADIENT, shape[0], shape[1], lhs.shape[1]),
+            tile_for(tiling, LEFT_GRADIENT, shape[0], shape[1], lhs.shape[1], gmm_tiling),
             group_offset,
             transpose_rhs=not transpose_rhs,
             interpret=interpret,

@@ -8,6 +8,7 @@ import palladio as pl
 import palladio.numpy as jnp
 import palladio.tpu as pltpu
 from palladio.library.checks import FORWARD, LookUp, Tile, fail, float_dtype, require_array, sum_dtype, tile_for, zeros
+from palladio.library.tilings import matmul_tiling
 
 
 @pl.checked_call
@@ -16,7 +17,7 @@ def matmul(
     y: Any,
     *,
     preferred_element_type: Any = None,
-    tiling: Tile | LookUp = (128, 128, 128),
+    tiling: Tile | LookUp | None = None,
     interpret: Any = None,
 ) -> Any:
     """The product `x @ y`.
@@ -26,7 +27,8 @@ def matmul(
         y: `dtype[k, n]`.
         preferred_element_type: the dtype of the result, that of `x` and `y` together by default. Sums are float32
             (float64 for float64).
-        tiling: tile sizes along m, k and n, which they need not divide, or a look-up function of (m, k, n).
+        tiling: tile sizes along m, k and n, which they need not divide, or a look-up function of (m, k, n). Where none
+            is given, `matmul_tiling` chooses.
         interpret: as in `palladio.pallas_call`.
 
     Returns:
@@ -44,7 +46,7 @@ def matmul(
     if preferred_element_type is None:
         preferred_element_type = jnp.result_type(x, y)
     dtype = float_dtype(preferred_element_type, "preferred_element_type")
-    tm, tk, tn = tile_for(tiling, FORWARD, m, k, n)
+    tm, tk, tn = tile_for(tiling, FORWARD, m, k, n, matmul_tiling)
     if 0 in (m, k, n):
         return zeros((m, n), dtype, x, y)
     steps = pl.cdiv(k, tk)

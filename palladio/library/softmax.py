@@ -10,9 +10,6 @@ import palladio.numpy as jnp
 import palladio.tpu as pltpu
 from palladio.library.checks import dtype_of, fail, require_array, require_count, zeros
 
-BLOCK_BYTES = 1 << 15
-"""Of a block, passed over several times, that stays in a first-level cache meanwhile, or is near it."""
-
 
 def _softmax_kernel(x_ref: Any, out_ref: Any) -> None:
     x = x_ref[...].astype(jnp.promote_types(jnp.float32, x_ref.dtype))
@@ -59,6 +56,7 @@ def softmax(x: Any, *, block_rows: int | None = None, interpret: Any = None) -> 
         return zeros(shape, dtype_of(x), x)
     rows = x.reshape((-1, shape[-1]))
     if block_rows is None:
-        block_rows = max(1, BLOCK_BYTES // (shape[-1] * dtype_of(x).itemsize))
+        # A block is passed over several times, and stays in a first-level cache meanwhile, or is near it.
+        block_rows = max(1, pl.processor().cache_bytes[0] // (shape[-1] * dtype_of(x).itemsize))
     call = _softmax_call(rows.shape, dtype_of(x), min(block_rows, rows.shape[0]), interpret)
     return call(rows).reshape(shape)

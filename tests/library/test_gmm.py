@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import palladio as pl
 from palladio.library import gmm
-from tests.library.references import BFLOAT16, FLOATS, assert_close, gmm_reference, normal
+from tests.library.references import FLOATS, assert_close, gmm_reference, normal
 
 SIZES = np.array([5, 0, 9, 3], np.int32)
 TILES = (8, 4, 8)
@@ -24,10 +24,6 @@ def test_inputs_of_any_two_float_dtypes_give_a_result_in_the_preferred_one(left,
     assert out.dtype == result
     single = np.dtype(np.float64) not in (left, right) and result == np.float64
     assert_close(out, gmm_reference(lhs, rhs, SIZES), 1e-6 if single else None)
-
-
-def test_the_result_is_float32_by_default():
-    assert gmm(normal(0, 6, 4, dtype=BFLOAT16), normal(1, 1, 4, 4, dtype=BFLOAT16), [6]).dtype == np.float32
 
 
 def test_products_of_narrow_floats_are_summed_in_float32():

@@ -1,0 +1,97 @@
+"""The tiles that the library chooses where its caller names none."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import palladio as pl
+from palladio.library import attention_blocks, gmm, gmm_tiling, matmul, matmul_tiling, tgmm, tgmm_tiling, tilings
+from palladio.library.tilings import evenly
+from tests.library.references import assert_close, gmm_reference, normal, tgmm_reference
+
+HOSTS = [
+    pl.Processor("narrow", 16, (32 << 10, 256 << 10, 4 << 20), 1),
+    pl.Processor("small", 32, (32 << 10, 512 << 10, 8 << 20), 4),
+    pl.Processor("wide", 64, (48 << 10, 2 << 20, 32 << 20), 2),
+    pl.Processor("server", 64, (48 << 10, 2 << 20, 256 << 20), 64),
+]
+SIZES = [1, 2, 31, 64, 384, 1000, 3584, 20000]
+
+
+@pytest.fixture(params=HOSTS, ids=lambda host: host.name)
+def host(request, monkeypatch):
+    monkeypatch.setattr(pl, "processor", lambda: request.param)
+    return request.param
+
+
+def test_an_axis_is_cut_into_even_pieces():
+    assert evenly(3584, 512, 2, 32) == 448  # 8 pieces, not 7
+    assert evenly(384, 512, 2, 32) == 192
+    assert evenly(384, 512, 64, 32) == 32  # as many as there are granules
+    assert evenly(1000, 512, 1, 32) == 512
+    assert evenly(5, 512, 2, 32) == 32
+
+
+@pytest.mark.parametrize("choose", [gmm_tiling, tgmm_tiling, matmul_tiling])
+def test_every_choice_is_three_positive_sizes(choose, host):
+    for m, k, n in itertools.product(SIZES, repeat=3):
+        assert min(choose(m, k, n)) >= 1
+
+
+@pytest.mark.parametrize("choose", [gmm_tiling, matmul_tiling])
+def test_packed_columns_fit_a_share_of_the_last_cache(choose, host):
+    for k, n in itertools.product(SIZES, repeat=2):
+        _, tk, tn = choose(4096, k, n)
+        granule = 2 * host.vector_bytes // 4
+        assert 4 * tk * tn <= max(host.cache_bytes[-1] // (2 * host.threads), 4 * granule * granule)
+        assert tn <= tilings.MOST_COLUMNS
+
+
+def test_the_summed_axis_is_whole_wherever_a_few_columns_of_it_fit(host):
+    for k in (64, 1024, 3584):
+        assert gmm_tiling(4096, k, 1024)[1] == k
+        assert matmul_tiling(4096, k, 1024)[1] == k
+
+
+def test_columns_of_a_grouped_product_give_every_thread_as_many_tiles(host):
+    for n in (1024, 3584, 4096):
+        tiles = math.ceil(n / gmm_tiling(4096, 1024, n)[2])
+        assert tiles % host.threads == 0 if host.threads <= 4 else tiles >= min(host.threads, n // 64) // 2
+
+
+def test_a_dense_product_has_a_tile_for_every_thread(host):
+    for m, n in ((1, 4096), (64, 4096), (4096, 64), (512, 512)):
+        tm, _, tn = matmul_tiling(m, 512, n)
+        assert math.ceil(m / tm) * math.ceil(n / tn) >= min(host.threads, 32)
+
+
+def test_few_rows_have_a_small_tile():
+    assert [gmm_tiling(m, 64, 64)[0] for m in (1, 16, 17, 256, 257, 100000)] == [16, 16, 64, 256, 1024, 1024]
+
+
+def test_attention_has_blocks_for_every_thread(host):
+    queries, keys = attention_blocks(1, 4096, 64)
+    assert 32 <= queries <= 128 and keys == 128
+    assert math.ceil(4096 / queries) >= host.threads
+
+
+def test_products_are_right_with_chosen_tiles():
+    sizes = [5, 0, 90, 30]
+    lhs, rhs, grad = normal(0, 130, 70), normal(1, 4, 70, 100), normal(2, 130, 100)
+    assert_close(gmm(lhs, rhs, sizes), gmm_reference(lhs, rhs, sizes))
+    assert_close(tgmm(lhs.T, grad, sizes), tgmm_reference(lhs.T, grad, sizes))
+    assert_close(matmul(lhs, rhs[0]), lhs.astype(np.float64) @ rhs[0])
+
+
+def test_a_result_has_the_dtype_of_the_inputs():
+    lhs, rhs = normal(0, 4, 3).astype(ml_dtypes.bfloat16), normal(1, 1, 3, 5).astype(ml_dtypes.bfloat16)
+    assert gmm(lhs, rhs, [4]).dtype == lhs.dtype
+    assert tgmm(lhs.T, rhs[0, :, :1].T.repeat(4, 0), [4]).dtype == lhs.dtype
+    assert gmm(lhs.astype(np.float32), rhs, [4]).dtype == np.float32
+    assert gmm(lhs, rhs, [4], np.float32).dtype == np.float32
+    assert gmm(lhs, rhs, [4], existing_out=np.zeros((4, 5), np.float32)).dtype == np.float32
