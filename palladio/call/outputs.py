@@ -54,19 +54,13 @@ def check_aliased_types(aliases: Sequence[tuple[int, int]], inputs: Sequence[Typ
 
 
 class Outputs:
-    """The flat types and the structure of `out_shape`."""
+    """The flat types and the structure of `out_shape`; None for a call without outputs, which returns None."""
 
     def __init__(self, out_shape: Any) -> None:
-        if out_shape is None:
-            raise PalladioTypeError(
-                "a kernel call needs the shapes of its outputs",
-                argument="out_shape",
-                hint="ShapeDtypeStruct(shape, dtype)",
-            )
         if isinstance(out_shape, list):
             out_shape = tuple(out_shape)
-        self.alone = not isinstance(out_shape, tuple)
-        self.tree: tuple[Any, ...] = (out_shape,) if self.alone else out_shape
+        self.alone = out_shape is not None and not isinstance(out_shape, tuple)
+        self.tree: tuple[Any, ...] = (out_shape,) if self.alone else out_shape or ()
         leaves, self.structure = trees.flatten(out_shape)
         names = trees.leaf_names(out_shape, "out_shape")
         self.types = tuple(output_type(leaf, name) for leaf, name in zip(leaves, names, strict=True))

@@ -58,7 +58,7 @@ PREPARED: PreparedCache[Prepared] = PreparedCache()
 @checked_call
 def pallas_call(
     kernel: Callable[..., None] | None = None,
-    out_shape: Any = None,
+    out_shape: Any = ...,
     *,
     grid_spec: GridSpec | None = None,
     grid: Any = (),
@@ -72,7 +72,7 @@ def pallas_call(
     compiler_params: Any = None,
     cost_estimate: CostEstimate | None = None,
     metadata: Mapping[str, Any] | None = None,
-    out_type: Any = None,
+    out_type: Any = ...,
     scratch_types: Any = None,
 ) -> Any:
     """A function of arrays that runs `kernel` once for every point of a grid.
@@ -83,7 +83,8 @@ def pallas_call(
 
     Args:
         kernel: the kernel; left out, `pallas_call` is a decorator.
-        out_shape: a pytree of `ShapeDtypeStruct` (or anything with shape and dtype); also spelled `out_type`.
+        out_shape: a pytree of `ShapeDtypeStruct` (or anything with shape and dtype), None for a kernel without outputs;
+            also spelled `out_type`.
         grid: the size of each axis, or (name, size) pairs; the last axis runs fastest. An axis may be dynamic: a 0-d
             integer array.
         in_specs, out_specs: a `BlockSpec` for each input and output, in their structure. Whole arrays by default.
@@ -105,7 +106,7 @@ def pallas_call(
         PalladioError: for arguments that break a rule, before anything runs; each names the argument and the caller's
             line.
     """
-    out_shape = out_type if out_shape is None else out_shape
+    out_shape = out_type if out_shape is ... else out_shape
     scratch_shapes = scratch_types if scratch_types is not None else scratch_shapes
     with at_call():
         if grid_spec is not None:
@@ -116,6 +117,12 @@ def pallas_call(
             _refuse_beside_grid_spec(grid, in_specs, out_specs, scratch_shapes)
         spec = grid_spec or GridSpec(grid, in_specs, out_specs, scratch_shapes)
         parsed = parse_grid(spec.grid)
+        if out_shape is ...:
+            raise PalladioTypeError(
+                "a kernel call needs the shapes of its outputs",
+                argument="out_shape",
+                hint="ShapeDtypeStruct(shape, dtype); None for a kernel without outputs",
+            )
         outputs = Outputs(out_shape)
         choose(interpret)
         parallel = _parallel_axes(compiler_params, len(parsed.sizes))

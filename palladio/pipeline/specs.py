@@ -63,6 +63,7 @@ no_block_spec = _NoBlockSpec()
 
 
 @checked_call
+@dataclass(init=False, repr=False, eq=False)
 class BlockSpec:
     """How an array is cut into blocks, and which block a grid point works on.
 
@@ -78,6 +79,12 @@ class BlockSpec:
     Raises:
         PalladioTypeError, PalladioValueError: an entry that is no block dimension, or a size below 1.
     """
+
+    # The fields make `dataclasses.replace` work, which calls the constructor below.
+    block_shape: tuple[Any, ...] | None
+    index_map: Callable[..., Any] | None
+    pipeline_mode: Buffered | None
+    memory_space: MemorySpace | None
 
     def __init__(
         self,
@@ -115,6 +122,7 @@ class BlockSpec:
 
 
 @checked_call
+@dataclass(init=False, repr=False, eq=False)
 class GPUBlockSpec(BlockSpec):
     """A `BlockSpec` with what pipelines of a GPU kernel want to know besides.
 
@@ -133,6 +141,11 @@ class GPUBlockSpec(BlockSpec):
     Raises:
         PalladioTypeError, PalladioValueError: as for `BlockSpec`; a delay that is no count.
     """
+
+    transforms: tuple[Any, ...]
+    delay_release: int | None
+    collective_axes: tuple[str, ...]
+    oob_fill_mode: OOBFillMode | None
 
     def __init__(
         self,

@@ -5,11 +5,15 @@ Here the kernel's author finds them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import functools
+import operator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from palladio.array import convert
 from palladio.base.errors import PalladioIndexError, PalladioTypeError, PalladioValueError
@@ -80,21 +84,30 @@ def _named(name: str) -> tuple[GridAxes, int]:
     return axes, axes.names.index(name)
 
 
-def axis_index(axis_name: str) -> Any:
+def axis_index(axis_name: str | Sequence[str]) -> Any:
     """The index along an axis of the mesh, i32[]: of this block, its place in a cluster, its thread, core or device.
+
+    Along several axes together it is the row-major one, the last axis fastest.
 
     Raises:
         PalladioValueError: no axis has this name here, or there is no kernel around.
     """
+    if isinstance(axis_name, (tuple, list)):
+        index: Any = np.int32(0)
+        for name in axis_name:
+            index = index * axis_size(name) + axis_index(name)
+        return index
     axes, axis = _named(axis_name)
     return axes.ids[axis]
 
 
-def axis_size(axis_name: str) -> Any:
-    """The size of an axis of the mesh: an int, or i32[] of a dynamic grid.
+def axis_size(axis_name: str | Sequence[str]) -> Any:
+    """The size of an axis of the mesh, or of several together: an int, or i32[] of a dynamic grid.
 
     Raises: as `axis_index`.
     """
+    if isinstance(axis_name, (tuple, list)):
+        return functools.reduce(operator.mul, map(axis_size, axis_name), 1)
     axes, axis = _named(axis_name)
     return axes.sizes[axis]
 

@@ -14,6 +14,7 @@ from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValue
 from palladio.base.locations import Location, capture, of_traceback
 from palladio.ir.bind import current, form
 from palladio.ir.core import Atom, Eqn, Literal, Op, Program, Var
+from palladio.ops.arrays.shape import broadcast
 from palladio.types import dtypes
 from palladio.types.types import ArrayType, RefType, Type
 
@@ -86,7 +87,10 @@ class Trace:
         if isinstance(value, np.ndarray) and dtypes.is_supported(value.dtype):
             if value.ndim == 0:
                 return Literal(value, value.dtype)
-            return self.capture(value, ArrayType(value.shape, value.dtype))
+            kind = ArrayType(value.shape, value.dtype)
+            if value.size == 1 and self.refusal(value, kind) is not None:
+                return self.spread(value)
+            return self.capture(value, kind)
         raise PalladioTypeError("neither an array nor a scalar", got=f"{type(value).__name__}: {value!r:.60}")
 
     def encloses(self, other: Trace) -> bool:
@@ -100,17 +104,32 @@ class Trace:
 
     def capture(self, value: Any, type: Type) -> Var:
         """The input that brings a value of an enclosing trace, or a constant array, into this one."""
-        trace: Trace | None = self
-        while trace is not None and trace is not getattr(value, "palladio_trace", None):
-            refusal = None if trace.refuse is None else trace.refuse(type)
-            if refusal is not None:
-                raise refusal
-            trace = trace.parent
+        refusal = self.refusal(value, type)
+        if refusal is not None:
+            raise refusal
         found = self.captured.get(id(value))
         if found is None:
             hint = value.palladio_var.hint if isinstance(value, Traced) else ""
             found = self.captured[id(value)] = (value, Var(type, hint))
         return found[1]
+
+
+    def refusal(self, value: Any, type: Type) -> PalladioError | None:
+        """The error of the innermost function between this trace and the value's own that must not capture the type."""
+        trace: Trace | None = self
+        while trace is not None and trace is not getattr(value, "palladio_trace", None):
+            refusal = None if trace.refuse is None else trace.refuse(type)
+            if refusal is not None:
+                return refusal
+            trace = trace.parent
+        return None
+
+    def spread(self, value: np.ndarray) -> Var:
+        """A constant array of one element, made of the scalar."""
+        params = {"shape": value.shape, "axes": ()}
+        eqn = form(broadcast, [Literal(value.item(), value.dtype)], params, capture(4))
+        self.eqns.append(eqn)
+        return eqn.outputs[0]
 
 
 def _literal(value: Any, dtype: Any) -> Literal:

@@ -219,5 +219,20 @@ class ShapeDtypeStruct(_Shaped):
             object.__setattr__(self, "shape", described_shape(shape))
             object.__setattr__(self, "dtype", dtypes.canonical(dtype))
 
+    @classmethod
+    def like(cls, array: Any) -> ShapeDtypeStruct:
+        """The description of an array, a reference or another description.
+
+        Raises:
+            PalladioTypeError: for a value without a shape or a dtype, or with a dtype that is not supported.
+        """
+        with at_call():
+            shape, dtype = getattr(array, "shape", None), getattr(array, "dtype", None)
+            if shape is None or dtype is None:
+                raise PalladioTypeError(
+                    "only what has a shape and a dtype can be described", argument="array", got=f"{array!r:.60}"
+                )
+            return cls(shape, str(dtype).removeprefix("torch."))
+
     def __str__(self) -> str:
         return str(ArrayType(self.shape, self.dtype))

@@ -852,13 +852,27 @@ def test_no_outputs() -> None:
         TypeError,
         """
         out_shape: a kernel call needs the shapes of its outputs
-          hint:     ShapeDtypeStruct(shape, dtype)
+          hint:     ShapeDtypeStruct(shape, dtype); None for a kernel without outputs
           test_calls.py:N, in test_no_outputs
             pl.pallas_call(copy)(X)
             ^^^^^^^^^^^^^^^^^^^^
         """,
     ):
         pl.pallas_call(copy)(X)
+
+
+def test_a_description_like_something_without_a_shape() -> None:
+    with shows(
+        TypeError,
+        """
+        array: only what has a shape and a dtype can be described
+          got:      3.5
+          test_calls.py:N, in test_a_description_like_something_without_a_shape
+            pl.ShapeDtypeStruct.like(3.5)
+            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+        """,
+    ):
+        pl.ShapeDtypeStruct.like(3.5)
 
 
 def test_an_output_without_a_dtype() -> None:

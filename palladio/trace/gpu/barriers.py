@@ -6,8 +6,8 @@ from typing import Any
 
 from palladio.ir.bind import bind
 from palladio.ops.threads import barrier as ops
-from palladio.trace.gpu.copies import predicate_of
-from palladio.trace.reference import reached, require_reference
+from palladio.trace.gpu.copies import one_barrier, predicate_of
+from palladio.trace.reference import reached
 from palladio.types.attributes import Named
 
 
@@ -15,13 +15,13 @@ def barrier_arrive(barrier: Any, *, predicate: Any = None) -> None:
     """Arrive at a barrier, once, without waiting.
 
     Args:
-        barrier: one barrier; of several, `barriers.at[i]`.
+        barrier: one barrier, or an array of one; of several, `barriers.at[i]`.
         predicate: a scalar bool; where it is false nothing arrives.
 
     Raises:
         PalladioTypeError: what is no barrier, or several; a predicate that is no bool[].
     """
-    (root,), (stack,), operands = reached(require_reference(barrier, "barrier"))
+    (root,), (stack,), operands = reached(one_barrier(barrier))
     bind(ops.barrier_arrive, root, predicate_of(predicate), *operands, transforms=stack)
 
 
@@ -31,7 +31,7 @@ def barrier_wait(barrier: Any) -> None:
     Raises:
         PalladioTypeError: what is no barrier, or several.
     """
-    (root,), (stack,), operands = reached(require_reference(barrier, "barrier"))
+    (root,), (stack,), operands = reached(one_barrier(barrier))
     bind(ops.barrier_wait, root, *operands, transforms=stack)
 
 
@@ -41,7 +41,7 @@ def barrier_test(barrier: Any) -> Any:
     Raises:
         PalladioTypeError: what is no barrier, or several.
     """
-    (root,), (stack,), operands = reached(require_reference(barrier, "barrier"))
+    (root,), (stack,), operands = reached(one_barrier(barrier))
     return bind(ops.barrier_test, root, *operands, transforms=stack)[0]
 
 
@@ -54,7 +54,7 @@ def barrier_arrive_and_wait(barrier: Any) -> None:
     Raises:
         PalladioTypeError: what is no barrier, or several.
     """
-    reference = require_reference(barrier, "barrier")
+    reference = one_barrier(barrier)
     root = reference.root.palladio_type
     if root.attribute(Named) is None:
         barrier_arrive(barrier)

@@ -38,6 +38,14 @@ def predicate_of(predicate: Any) -> Any:
     return predicate
 
 
+def one_barrier(barrier: Any) -> Reference:
+    """The reference to one barrier: itself, or the element of an array of one."""
+    reference = require_reference(barrier, "barrier")
+    if reference.shape and all(size == 1 for size in reference.shape):
+        return reference.at[(0,) * len(reference.shape)]
+    return reference
+
+
 def copy_gmem_to_smem(
     src: Any,
     dst: Any,
@@ -70,8 +78,8 @@ def copy_gmem_to_smem(
         )
     shared = axis_names(collective_axes, "collective_axes")
     require_cluster_axes(shared, "collective_axes")
-    arguments = {"src": src, "dst": dst, "barrier": barrier}
-    roots, stacks, operands = reached(*(require_reference(each, name) for name, each in arguments.items()))
+    references = require_reference(src, "src"), require_reference(dst, "dst"), one_barrier(barrier)
+    roots, stacks, operands = reached(*references)
     fill = OOBFillMode.ZEROS if oob_mode is None else oob_mode
     if not isinstance(fill, OOBFillMode):
         raise PalladioTypeError(
@@ -179,7 +187,7 @@ def async_store_smem(
         PalladioTypeError: no shared memory, no barrier, or an array of another dtype.
         PalladioValueError: another shape; no such way to combine; an axis that the cluster has not.
     """
-    target, signalled = require_reference(ref, "ref"), require_reference(barrier, "barrier")
+    target, signalled = require_reference(ref, "ref"), one_barrier(barrier)
     for axis in axis_names(cluster_dim, "cluster_dim"):
         target = cluster_ref(target, {axis: cluster_idx})
         signalled = cluster_ref(signalled, {axis: cluster_idx})
