@@ -17,15 +17,14 @@ from typing import Any
 import numpy as np
 
 from palladio.array import convert
-from palladio.array.foreign import all_to_numpy, common_library, described, from_numpy, library_of
+from palladio.array.foreign import all_to_numpy, described, library_of
 from palladio.base import trees
 from palladio.base.calls import checked_call, did_you_mean
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
-from palladio.driver.cache import PreparedCache
+from palladio.call.staged import prepared, returned
 from palladio.driver.compile import load
 from palladio.driver.executors import Runner, choose, requests
-from palladio.driver.fingerprint import Remembered, Unkeyable
-from palladio.driver.retraced import note_traced
+from palladio.driver.fingerprint import Remembered
 from palladio.trace.debug import checks_enabled
 from palladio.trace.functions import function_location, function_name, positional_names, require_function
 from palladio.trace.gpu.hardware import limits_enabled
@@ -41,9 +40,6 @@ class _Staged:
     run: Runner
     captured: tuple[Any, ...]
     structure: trees.Structure
-
-
-STAGED: PreparedCache[_Staged] = PreparedCache()
 
 
 @checked_call
@@ -100,10 +96,11 @@ class Jitted:
     def __reduce__(self) -> str | tuple[Any, ...]:
         """By its name where it stands under the name of its function, as a decorated one does."""
         found: Any = sys.modules.get(self.__module__)
-        for name in self.__qualname__.split("."):
+        path: str = getattr(self, "__qualname__", "")
+        for name in path.split("."):
             found = getattr(found, name, None)
         if found is self:
-            return self.__qualname__
+            return path
         return Jitted, (self._function, self._numbers, self._names, self._interpret)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -164,16 +161,13 @@ def _call(
         raise
     types = tuple([ArrayType(value.shape, value.dtype) for value in values])
     executor = choose(interpret)
-    key: Hashable | None
-    try:
+
+    def key() -> Hashable:
         static_parts = (*fixed, *fixed.values(), *fixed_kwargs, *fixed_kwargs.values())
         content = remembered.fingerprint(function, len(fixed), *static_parts)
-        key = (content, structure, types, weak, executor.key, checks_enabled(), limits_enabled())
-    except Unkeyable as error:
-        key = None
-        note_traced(function, error)
+        return ("jit", content, structure, types, weak, executor.key, checks_enabled(), limits_enabled())
 
-    def prepare() -> _Staged:
+    def build() -> _Staged:
         def rebuilt(*traced: Any) -> Any:
             positional, keywords = trees.unflatten(structure, traced)
             rest = iter(positional)
@@ -182,13 +176,9 @@ def _call(
 
         return _stage(rebuilt, function, types, weak, executor)
 
-    staged = STAGED.get(key, prepare)
+    staged = prepared(key, build, function)
     given = [*values, *staged.captured]
-    results = _owned(staged.run(given), given)
-    library = common_library(leaves)
-    if library != "numpy":
-        results = [from_numpy(result, library) for result in results]
-    return trees.unflatten(staged.structure, results)
+    return returned(_owned(staged.run(given), given), leaves, staged.structure)
 
 
 def _name_argument(error: PalladioError, function: Callable[..., Any], positions: Sequence[int]) -> None:

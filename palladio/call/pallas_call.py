@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,20 +10,18 @@ from typing import Any
 import numpy as np
 
 from palladio.array import convert
-from palladio.array.foreign import all_to_numpy, common_library, described, from_numpy, refuse_numbers, to_numpy
+from palladio.array.foreign import all_to_numpy, described, refuse_numbers, to_numpy
 from palladio.base import trees
 from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
 from palladio.call.cost import CostEstimate
 from palladio.call.out_arrays import checked_buffers
 from palladio.call.outputs import Outputs, check_aliased_types, checked_aliases
-from palladio.driver.cache import PreparedCache
-from palladio.driver.compile import load
+from palladio.call.staged import loaded, prepared, returned
 from palladio.driver.executors import Runner, choose, request
-from palladio.driver.fingerprint import Hashed, Remembered, Unkeyable
-from palladio.driver.retraced import note_traced
-from palladio.ir.bind import bind, form
-from palladio.ir.core import Program, Var
+from palladio.driver.fingerprint import Hashed, Remembered
+from palladio.ir.bind import bind
+from palladio.ir.core import Program
 from palladio.ops.grid import Grid, grid_call
 from palladio.pipeline.block_maps import BlockMapper, check_parameters, specs_for
 from palladio.pipeline.specs import LARGEST_GRID_SIZE, GridSpec, ParsedGrid, no_block_spec, parse_grid
@@ -50,9 +47,6 @@ class Prepared:
     grid: Grid
     kernel: Program
     run: Runner | None
-
-
-PREPARED: PreparedCache[Prepared] = PreparedCache()
 
 
 @checked_call
@@ -233,10 +227,7 @@ class PallasCall:
                 run([*sizes, *values], buffers)
             return out
         results = run([*sizes, *values]) if run else ()
-        library = common_library(leaves)
-        if library != "numpy":
-            results = [from_numpy(result, library) for result in results]
-        return trees.unflatten(self.outputs.structure, results)
+        return returned(results, leaves, self.outputs.structure)
 
     def _form(
         self, args: tuple[Any, ...], leaves: Sequence[Any], structure: Hashable, sizes: Sequence[Any], out: Any
@@ -252,9 +243,9 @@ class PallasCall:
             leaf if isinstance(leaf, Traced) else to_numpy(leaf, name) for leaf, name in zip(leaves, names, strict=True)
         ]
         types = [convert.array_type(value) for value in values]
-        prepared = self._prepared(args, structure, tuple((type.shape, type.dtype) for type in types), True)
+        made = self._prepared(args, structure, tuple((type.shape, type.dtype) for type in types), True)
         operands = [convert.cast(size, dtypes.INT32) for size in sizes] + values
-        results = bind(grid_call, *operands, grid=prepared.grid, kernel=prepared.kernel)
+        results = bind(grid_call, *operands, grid=made.grid, kernel=made.kernel)
         return trees.unflatten(self.outputs.structure, results)
 
     def program(self, *args: Any) -> Program:
@@ -289,28 +280,22 @@ class PallasCall:
     ) -> Prepared:
         """What was prepared for arguments of this structure and these shapes and dtypes."""
         executor = choose(self.interpret)
-        key: Hashable | None
-        try:
-            key = (self._fingerprint(), structure, shapes, executor.key, checks_enabled(), traced)
-        except Unkeyable as error:
-            key = None
-            if not (traced or self.debug):
-                note_traced(self.kernel, error)
-        if self.debug:
-            key = None
 
-        def prepare() -> Prepared:
+        def key() -> Hashable:
+            return ("grid", self._fingerprint(), structure, shapes, executor.key, checks_enabled(), traced)
+
+        def build() -> Prepared:
             types = [ArrayType(shape, dtype) for shape, dtype in shapes]
             grid, kernel = _Builder(self, args, types).build()
             if traced:
                 return Prepared(grid, kernel, None)
-            inputs = tuple(Var(type) for type in (*[INDEX] * grid.dynamic, *types))
-            eqn = form(grid_call, inputs, {"grid": grid, "kernel": kernel}, kernel.location)
-            program = Program(inputs, (eqn,), eqn.outputs, self.__name__, kernel.location)
-            dump = (lambda text: print(text, file=sys.stdout)) if self.debug else None
-            return Prepared(grid, kernel, load(program, executor, dump))
+            inputs = [*[INDEX] * grid.dynamic, *types]
+            params = {"grid": grid, "kernel": kernel}
+            return Prepared(
+                grid, kernel, loaded(grid_call, params, inputs, self.__name__, executor, self.debug, kernel)
+            )
 
-        return PREPARED.get(key, prepare)
+        return prepared(key, build, self.kernel, keep=not self.debug, warn=not traced)
 
     def _fingerprint(self) -> Hashable:
         spec = self.spec

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from palladio.base.errors import PalladioValueError
-from palladio.call.launch.launch_call import PREPARED
+from palladio.call.staged import CALLS
 from palladio.cli.target import HELP, SYNTAX, function
 from palladio.driver import check as driver
 from palladio.driver.capture import prepared_programs
@@ -99,7 +99,7 @@ def _schedule(name: str) -> str:
 def run(options: Namespace) -> int:
     """Check the function; returns the exit status."""
     target = function(options.target)
-    PREPARED.clear()
+    CALLS.clear()
     with prepared_programs() as programs, _progress() as progress:
         report = driver.check(
             target,

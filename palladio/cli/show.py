@@ -12,9 +12,7 @@ from rich.console import Console
 from rich.syntax import Syntax
 from rich.text import Text
 
-from palladio.call.jit import STAGED
-from palladio.call.launch import launch_call
-from palladio.call.pallas_call import PREPARED
+from palladio.call.staged import CALLS
 from palladio.cli.target import HELP, SYNTAX, function
 from palladio.cpu.analysis.parallelize import arranged
 from palladio.cpu.emit.scope import Refused
@@ -104,9 +102,7 @@ def run(options: Namespace) -> int:
     """Print the kernels; returns the exit status."""
     stage = STAGES[options.stage]
     target = function(options.target)
-    PREPARED.clear()
-    launch_call.PREPARED.clear()
-    STAGED.clear()
+    CALLS.clear()
     with prepared_programs() as programs:
         target()
     console = Console(soft_wrap=True, highlight=False)

@@ -283,14 +283,14 @@ def test_pytrees_of_results_are_all_of_the_kind() -> None:
 
 
 def test_kinds_share_one_preparation() -> None:
-    from palladio.call.pallas_call import PREPARED
+    from palladio.call.staged import CALLS
 
     call = pl.pallas_call(copy, OUT)
     call(X)
-    before = PREPARED.prepared
+    before = CALLS.prepared
     call(torch_of("float32"))
     call(jax.numpy.asarray(X))
-    assert PREPARED.prepared == before
+    assert CALLS.prepared == before
 
 
 def test_with_torch_dtypes_described() -> None:

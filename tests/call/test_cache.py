@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import palladio as pl
-from palladio.call.pallas_call import PREPARED
+from palladio.call.staged import CALLS
 from palladio.driver.cache import PreparedCache
 from palladio.driver.fingerprint import Unkeyable, fingerprint
 
@@ -35,9 +35,9 @@ def prepared_by(*calls: Callable[[], Any]) -> list[int]:
     """How many calls each of these prepares."""
     counts = []
     for call in calls:
-        before = PREPARED.prepared
+        before = CALLS.prepared
         call()
-        counts.append(PREPARED.prepared - before)
+        counts.append(CALLS.prepared - before)
     return counts
 
 
@@ -53,7 +53,7 @@ def scaled_by(factor: Any, x: np.ndarray = X) -> np.ndarray:
 
 @pytest.fixture(autouse=True)
 def empty() -> None:
-    PREPARED.clear()
+    CALLS.clear()
 
 
 def test_a_closure_made_anew_is_not_traced_again() -> None:
@@ -488,10 +488,10 @@ def test_the_least_recently_used_entry_goes_first() -> None:
 
 
 def test_the_cache_of_calls_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PREPARED, "capacity", 3)
+    monkeypatch.setattr(CALLS, "capacity", 3)
     for factor in range(10):
         scaled_by(factor)
-    assert len(PREPARED._entries) == 3
+    assert len(CALLS._entries) == 3
 
 
 def test_nothing_is_kept_without_a_key() -> None:

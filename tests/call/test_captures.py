@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import palladio as pl
-from palladio.call.pallas_call import PREPARED
+from palladio.call.staged import CALLS
 from palladio.driver.captures import reads
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -24,15 +24,15 @@ mean = torch.ones(1 << 16)
 
 
 def traced(call: Callable[[], Any], times: int = 3) -> int:
-    before = PREPARED.prepared
+    before = CALLS.prepared
     for _ in range(times):
         call()
-    return PREPARED.prepared - before
+    return CALLS.prepared - before
 
 
 @pytest.fixture(autouse=True)
 def empty() -> None:
-    PREPARED.clear()
+    CALLS.clear()
 
 
 def less_mean(x_ref: Any, o_ref: Any) -> None:

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import palladio as pl
-from palladio.call.jit import STAGED
-from palladio.call.pallas_call import PREPARED
+from palladio.call.staged import CALLS
 from palladio.driver import compile as spine
 from palladio.driver import executors
 from palladio.driver.executors import CPU, DEFAULT, REFERENCE, Executor, choose
@@ -45,8 +44,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         return load
 
-    PREPARED.clear()
-    STAGED.clear()
+    CALLS.clear()
     monkeypatch.delenv("PALLADIO_EXECUTOR", raising=False)
     monkeypatch.setitem(executors.EXECUTORS, "other", Executor("other", "The evaluator, watched.", watched("other")))
     monkeypatch.setitem(spine.PIPELINES, "other", ())
@@ -111,11 +109,11 @@ def test_a_context_belongs_to_its_thread(ran: list[str]) -> None:
 
 
 def test_executors_keep_their_prepared_calls_apart(ran: list[str]) -> None:
-    PREPARED.clear()
-    before = PREPARED.prepared
+    CALLS.clear()
+    before = CALLS.prepared
     for name in ("reference", "other", "reference", "other"):
         pl.pallas_call(double, OUT, interpret=name)(X)
-    assert PREPARED.prepared - before == 2
+    assert CALLS.prepared - before == 2
 
 
 def test_jit_runs_as_a_whole_on_its_executor(ran: list[str]) -> None:
@@ -143,8 +141,8 @@ def scaled(factor: int) -> list[float]:
 
 
 def test_sixteen_threads_with_the_same_and_with_different_kernels() -> None:
-    PREPARED.clear()
-    before = PREPARED.prepared
+    CALLS.clear()
+    before = CALLS.prepared
     gate = threading.Barrier(16)
 
     def work(number: int) -> bool:
@@ -153,7 +151,7 @@ def test_sixteen_threads_with_the_same_and_with_different_kernels() -> None:
 
     with ThreadPoolExecutor(16) as pool:
         assert all(pool.map(work, range(16)))
-    assert PREPARED.prepared - before == 5
+    assert CALLS.prepared - before == 5
 
 
 def test_sixteen_threads_stage_one_function() -> None:

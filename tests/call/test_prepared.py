@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import palladio as pl
-from palladio.call.jit import STAGED
-from palladio.call.pallas_call import PREPARED
+from palladio.call.staged import CALLS
 from palladio.library import gmm, tgmm
 
 SIZES = np.array([5, 0, 9], np.int32)
@@ -13,9 +12,8 @@ SIZES = np.array([5, 0, 9], np.int32)
 
 @pytest.fixture
 def prepared():
-    PREPARED.clear()
-    STAGED.clear()
-    return lambda: PREPARED.prepared + STAGED.prepared
+    CALLS.clear()
+    return lambda: CALLS.prepared
 
 
 def arrays(*shapes):

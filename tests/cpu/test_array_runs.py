@@ -10,7 +10,7 @@ import pytest
 
 import palladio as pl
 import palladio.numpy as jnp
-from palladio.call.jit import STAGED
+from palladio.call.staged import CALLS
 from palladio.cpu.array_runs import FEW, MANY, SMALL, with_runs
 from palladio.cpu.executor import load_compiled
 from palladio.driver.capture import prepared_programs
@@ -21,7 +21,7 @@ SOME = np.arange(12, dtype=np.float32).reshape(3, 4) - 5
 
 
 def program(function: Callable[..., Any], *arguments: Any) -> Program:
-    STAGED.clear()
+    CALLS.clear()
     with prepared_programs() as found:
         pl.jit(function)(*arguments)
     return found[-1]

@@ -17,8 +17,7 @@ import pytest
 import palladio as pl
 import palladio.numpy as jnp
 from palladio.base.errors import PalladioError, PalladioValueError
-from palladio.call import pallas_call
-from palladio.call.launch import launch_call
+from palladio.call import staged
 from palladio.cpu import engine
 from palladio.cpu.launches import engine as launch_engine
 from palladio.cpu.runtime import host
@@ -48,8 +47,7 @@ def instructions(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 @pytest.fixture
 def nothing_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every call is prepared anew, whatever tests before it called."""
-    for module in (pallas_call, launch_call):
-        monkeypatch.setattr(module, "PREPARED", PreparedCache())
+    monkeypatch.setattr(staged, "CALLS", PreparedCache())
 
 
 # Which processor there is.

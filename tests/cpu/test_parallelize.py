@@ -11,7 +11,7 @@ import pytest
 import palladio as pl
 import palladio.numpy as jnp
 import palladio.tpu as pltpu
-from palladio.call.pallas_call import PREPARED
+from palladio.call.staged import CALLS
 from palladio.cpu.analysis.parallelize import spread
 from palladio.driver.capture import prepared_programs
 from palladio.ir.core import walk
@@ -23,7 +23,7 @@ SQUARE = pl.ShapeDtypeStruct(X.shape, X.dtype)
 
 def spread_axes(call: Callable[..., Any], *arrays: Any) -> tuple[bool, ...]:
     """Which axes of the grid of a call are spread; compiled, it gives what the evaluator does."""
-    PREPARED.clear()
+    CALLS.clear()
     with prepared_programs() as found, pl.executor("reference"):
         expected = call(*arrays)
     with pl.executor("cpu"):

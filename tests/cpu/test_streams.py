@@ -11,7 +11,7 @@ import pytest
 
 import palladio as pl
 import palladio.numpy as jnp
-from palladio.call.pallas_call import PREPARED
+from palladio.call.staged import CALLS
 from palladio.cpu import lower
 
 ROWS = 6
@@ -21,7 +21,7 @@ GUARD = 7
 @pytest.fixture(autouse=True)
 def every_output_is_large(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """The texts of the kernels compiled, none of which was before or is later."""
-    PREPARED.clear()
+    CALLS.clear()
     monkeypatch.setattr(lower, "STREAMED_BYTES", 0)
     texts: list[str] = []
     original = lower.lower_grid
@@ -33,7 +33,7 @@ def every_output_is_large(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]
 
     monkeypatch.setattr("palladio.cpu.engine.lower_grid", lowered)
     yield texts
-    PREPARED.clear()
+    CALLS.clear()
 
 
 def doubled(x: Any, out: Any) -> None:

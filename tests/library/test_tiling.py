@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import palladio as pl
-from palladio.call.jit import STAGED
+from palladio.call.staged import CALLS
 from palladio.library import gmm, gmm_vjp, matmul, tgmm
 from tests.library.references import assert_close, gmm_reference, normal, tgmm_reference
 
@@ -28,7 +28,7 @@ def used(monkeypatch):
         return pallas_call(kernel, out_shape, grid_spec=grid_spec, name=name, **options)
 
     monkeypatch.setattr(pl, "pallas_call", remember)
-    STAGED.clear()  # what is prepared already calls nothing
+    CALLS.clear()  # what is prepared already calls nothing
     return calls
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,19 +9,17 @@ from typing import Any
 import numpy as np
 
 from palladio.array import convert
-from palladio.array.foreign import all_to_numpy, common_library, from_numpy, refuse_numbers, to_numpy
+from palladio.array.foreign import all_to_numpy, refuse_numbers, to_numpy
 from palladio.base import trees
 from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
 from palladio.call.launch.mesh import dynamic_sizes, mesh_shape
 from palladio.call.launch.scratch_owners import check_owners, owners, scratch_type
 from palladio.call.outputs import Outputs, check_aliased_types
-from palladio.driver.cache import PreparedCache
-from palladio.driver.compile import load
+from palladio.call.staged import loaded, prepared, returned
 from palladio.driver.executors import Runner, choose, request
-from palladio.driver.fingerprint import Remembered, Unkeyable
-from palladio.driver.retraced import note_traced
-from palladio.ir.bind import bind, form
+from palladio.driver.fingerprint import Remembered
+from palladio.ir.bind import bind
 from palladio.ir.core import Program, Var
 from palladio.ops.threads.launch import INDEX, Launch, launch
 from palladio.pipeline.block_maps import check_parameters
@@ -48,9 +45,6 @@ class Prepared:
     programs: tuple[Program, ...]
     captured: tuple[Any, ...]
     run: Runner | None
-
-
-PREPARED: PreparedCache[Prepared] = PreparedCache()
 
 
 class LaunchCall:
@@ -105,13 +99,10 @@ class LaunchCall:
             types = tuple(ArrayType(value.shape, value.dtype) for value in values)
             run = self._prepared(args, structure, types).run
             results = run([*sizes, *values]) if run else ()
-            library = common_library(leaves)
-            if library != "numpy":
-                results = [from_numpy(result, library) for result in results]
-            return self._returned(results)
+            return self._returned(results, leaves)
 
-    def _returned(self, results: Sequence[Any]) -> Any:
-        return trees.unflatten(self.outputs.structure, results) if self.outputs.types else None
+    def _returned(self, results: Sequence[Any], leaves: Sequence[Any] = ()) -> Any:
+        return returned(results, leaves, self.outputs.structure) if self.outputs.types else None
 
     def _form(self, args: tuple[Any, ...], leaves: Sequence[Any]) -> Any:
         """The launch as an equation of the program being traced."""
@@ -155,11 +146,11 @@ class LaunchCall:
 
     def _prepared(self, args: Any, structure: Hashable, types: tuple[ArrayType, ...]) -> Prepared:
         executor = choose(self.interpret)
-        key: Hashable | None
-        try:
-            found = self._remembered.fingerprint(self.bodies, self.meshes, self.scratch, self.outputs.spaces)
-            key = (
-                found,
+
+        def key() -> Hashable:
+            return (
+                "launch",
+                self._remembered.fingerprint(self.bodies, self.meshes, self.scratch, self.outputs.spaces),
                 self.what,
                 structure,
                 types,
@@ -170,23 +161,15 @@ class LaunchCall:
                 checks_enabled(),
                 limits_enabled(),
             )
-        except Unkeyable as error:
-            key = None
-            if not self.debug:
-                note_traced(self.bodies[0], error)
-        if self.debug:
-            key = None
 
-        def prepare() -> Prepared:
+        def build() -> Prepared:
             made = _Builder(self, args, types, nested=False).build()
-            inputs = tuple(Var(type) for type in (*[INDEX] * made.launch.dynamic, *types))
+            inputs = [*[INDEX] * made.launch.dynamic, *types]
             params = {"launch": made.launch, "programs": made.programs}
-            eqn = form(launch, inputs, params, made.programs[0].location)
-            program = Program(inputs, (eqn,), eqn.outputs, self.__name__, made.programs[0].location)
-            dump = (lambda text: print(text, file=sys.stdout)) if self.debug else None
-            return Prepared(made.launch, made.programs, (), load(program, executor, dump))
+            run = loaded(launch, params, inputs, self.__name__, executor, self.debug, made.programs[0])
+            return replace(made, captured=(), run=run)
 
-        return PREPARED.get(key, prepare)
+        return prepared(key, build, self.bodies[0], keep=not self.debug)
 
     def program(self, *args: Any) -> Program:
         """The first body's program, traced for arguments of these shapes and dtypes; nothing runs."""

@@ -1,0 +1,80 @@
+"""The staged call: what `pallas_call`, `kernel`, `mpmd_map` and `jit` have in common.
+
+Each binds its arguments in its own way and builds its own program. In between, a call is found by its key or built and
+kept; what was built is loaded for an executor; and results go back as arrays of the caller's library.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from palladio.array.foreign import common_library, from_numpy
+from palladio.base import trees
+from palladio.base.locations import Location
+from palladio.driver.cache import PreparedCache
+from palladio.driver.compile import load
+from palladio.driver.executors import Executor, Runner
+from palladio.driver.fingerprint import Unkeyable
+from palladio.driver.retraced import note_traced
+from palladio.ir.bind import form
+from palladio.ir.core import Op, Program, Var
+from palladio.types.types import Type
+
+T = TypeVar("T")
+
+CALLS: PreparedCache[Any] = PreparedCache()
+"""Every call of every kind that was prepared; a key begins with its kind."""
+
+
+def prepared(
+    key: Callable[[], Hashable],
+    build: Callable[[], T],
+    function: Callable[..., Any],
+    *,
+    keep: bool = True,
+    warn: bool = True,
+) -> T:
+    """The result of `build`, of this call or of an earlier one with the same key.
+
+    Args:
+        key: makes the key; it raises `Unkeyable` for a function that captures something that cannot be compared.
+        function: the user's function, for the warning that it is traced on every call.
+        keep: False builds anew.
+        warn: whether such a warning is due.
+    """
+    made: Hashable | None = None
+    if keep:
+        try:
+            made = key()
+        except Unkeyable as error:
+            if warn:
+                note_traced(function, error)
+    found: T = CALLS.get(made, build)
+    return found
+
+
+def loaded(
+    op: Op, params: Mapping[str, Any], types: Sequence[Type], name: str, executor: Executor, debug: bool, place: Program
+) -> Runner:
+    """Load a program of one equation.
+
+    Args:
+        types: of the inputs.
+        debug: print the program after each stage.
+        place: the user's program, whose source line stands for the call.
+    """
+    location: Location | None = place.location
+    inputs = tuple(map(Var, types))
+    eqn = form(op, inputs, {**params}, location)
+    dump = (lambda text: print(text, file=sys.stdout)) if debug else None
+    return load(Program(inputs, (eqn,), eqn.outputs, name, location), executor, dump)
+
+
+def returned(results: Sequence[Any], leaves: Sequence[Any], structure: trees.Structure) -> Any:
+    """The results of a call as arrays of the library that the arguments are of, in the structure of the outputs."""
+    library = common_library(leaves)
+    if library != "numpy":
+        results = [from_numpy(result, library) for result in results]
+    return trees.unflatten(structure, results)
