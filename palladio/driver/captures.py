@@ -36,12 +36,14 @@ class Reads:
         attributes: names of attributes, and texts that may be some: `getattr(module, "name")`.
         variables: for each global and captured variable that is read, the attributes that are read of it.
         first: the attributes that are read of the first parameter.
+        stored: names of globals that the code sets, such as a counter.
     """
 
     globals: tuple[str, ...]
     attributes: tuple[str, ...]
     variables: Mapping[str, Attributes]
     first: Attributes
+    stored: frozenset[str]
 
 
 @functools.cache
@@ -50,6 +52,7 @@ def reads(code: types.CodeType) -> Reads:
     names: dict[str, set[str]] = {"globals": set(), "attributes": set()}
     variables: dict[str, Attributes] = {}
     texts: set[str] = set()
+    stored: set[str] = set()
     for each in _with_inner(code):
         texts.update(constant for constant in each.co_consts if isinstance(constant, str) and constant.isidentifier())
         instructions = _instructions(each)
@@ -61,6 +64,8 @@ def reads(code: types.CodeType) -> Reads:
                 variables[name] = _joined(variables.get(name, frozenset()), after)
                 if operation in _GLOBALS:
                     names["globals"].add(name)
+            elif operation == "STORE_GLOBAL":
+                stored.add(name)
             elif instruction.opcode in dis.hasname and operation not in _NOT_READ:
                 names["globals"].add(name)  # an instruction of a later Python: it may read either
                 names["attributes"].add(name)
@@ -70,7 +75,11 @@ def reads(code: types.CodeType) -> Reads:
         variables.update(dict.fromkeys(texts))
     names["attributes"] |= texts
     return Reads(
-        tuple(sorted(names["globals"])), tuple(sorted(names["attributes"])), variables, _of_first(code, variables)
+        tuple(sorted(names["globals"])),
+        tuple(sorted(names["attributes"])),
+        variables,
+        _of_first(code, variables),
+        frozenset(stored),
     )
 
 

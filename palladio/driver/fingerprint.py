@@ -3,7 +3,8 @@
 Two functions have one key if they have the same code and would find the same values: defaults, captured variables, the
 globals that the code reads, and of modules and classes the attributes that it mentions. A changed constant gives
 another key, never a stale kernel. Of an array of which the code reads only the shape and its like, these are the key;
-of an object of which it reads only fields, those.
+of an object of which it reads only fields, those. Of a library that was installed, the numbers, texts and small
+collections of them count that are globals of the functions that are called, of a few functions deep (`settings`).
 
 Walking over all this costs more than a small kernel. A walk therefore notes every place that could be changed and what
 it found there; as long as each still holds the very same objects, the key of the last walk is that of the next one.
@@ -12,7 +13,6 @@ it found there; as long as each still holds the very same objects, the key of th
 from __future__ import annotations
 
 import functools
-import sys
 import types
 from collections import ChainMap
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -29,6 +29,7 @@ import numpy as np
 from palladio.array.foreign import library_of, to_numpy
 from palladio.base.errors import PalladioError
 from palladio.driver.captures import Attributes, Reads, reads
+from palladio.driver.packages import is_fixed, is_installed, package_of
 
 _LARGEST_ARRAY = 1 << 16
 _PLAIN = (type(None), bool, int, str, bytes, np.dtype, types.BuiltinFunctionType, np.ufunc)
@@ -42,9 +43,10 @@ _OWNERS = (types.ModuleType, type, type(None))
 _WITHOUT_FIELDS = (*_PLAIN, *_OWNERS, *_CONTAINERS, float, complex, types.FunctionType, types.MethodType, property)
 """Values that are more than their fields: a class or a container has a key of its own kind."""
 _CHANGING = (ContextVar, ReferenceType)
-_KNOWN = frozenset(("palladio", "numpy", "ml_dtypes", "scipy", "jax", "jaxlib", "torch", *sys.stdlib_module_names))
-"""Packages whose functions and attributes stay as they are while a program runs."""
-_INSTALLED = ("site-packages", "dist-packages")
+_LARGEST_SETTING = 64
+"""Items of a collection that is a setting of an installed library."""
+_MOST_INSTALLED = 64
+"""Functions and modules of installed libraries that one walk looks into: each is looked at again on every call."""
 
 
 class Unkeyable(Exception):
@@ -68,15 +70,6 @@ def _description(value: Any) -> str:
     if _is_array(value):
         return f"{'a tensor' if library_of(value) == 'torch' else 'an array'} of shape {tuple(value.shape)}"
     return f"an object of {type(value).__name__}"
-
-
-def _package(module: str | None) -> str:
-    return (module or "").partition(".")[0]
-
-
-@functools.cache
-def _is_installed(package: str) -> bool:
-    return any(part in (getattr(sys.modules.get(package), "__file__", None) or "") for part in _INSTALLED)
 
 
 def fingerprint(value: Any) -> Hashable:
@@ -229,6 +222,26 @@ def _content_is(array: Any, layout: tuple[Any, ...], content: bytes) -> bool:
     return _layout(array) == layout and _content(array) == content
 
 
+def _is_setting(value: Any, depth: int = 2) -> bool:
+    """Whether a value is a number, a text, a small array or a small collection of such."""
+    kind = type(value)
+    if kind in (list, tuple, set, frozenset, dict):
+        items = [*value, *value.values()] if kind is dict else value
+        return depth > 0 and len(items) <= _LARGEST_SETTING and all(_is_setting(item, depth - 1) for item in items)
+    if kind is np.ndarray:
+        return value.size <= _LARGEST_SETTING and not value.dtype.hasobject
+    return kind in (type(None), bool, int, float, complex, str, bytes) or isinstance(
+        value, (np.generic, np.dtype, Enum)
+    )
+
+
+def _is_part(value: Any, package: str) -> bool:
+    """Whether a value is a function or a module of a package."""
+    if isinstance(value, types.FunctionType):
+        return package_of(value.__module__) == package
+    return isinstance(value, types.ModuleType) and package_of(value.__name__) == package
+
+
 class _Keys:
     """One walk over a value. What is met again, inside itself (recursion) or elsewhere, is named by its number.
 
@@ -239,6 +252,7 @@ class _Keys:
         every: the names that any code mentioned; `known` are those of an earlier walk.
         has_class: whether a user's class was met.
         home: the package of the first function. Of other packages that were installed nothing is expected to change.
+        installed: how many functions and modules of installed libraries were looked into.
         places: what was read of things that can be changed: predicates that hold as long as they were not.
     """
 
@@ -249,6 +263,7 @@ class _Keys:
         self.known = tuple(sorted(known))
         self.has_class = False
         self.home: str | None = None
+        self.installed = 0
         self.places: list[tuple[Callable[..., bool], tuple[Any, ...]]] = []
 
     def items(self, container: Any) -> tuple[Any, ...]:
@@ -264,8 +279,8 @@ class _Keys:
         return found
 
     def is_known(self, module: str | None) -> bool:
-        package = _package(module)
-        return package in _KNOWN or (package != self.home and _is_installed(package))
+        package = package_of(module)
+        return is_fixed(package) or (package != self.home and is_installed(package))
 
     def of(self, value: Any) -> Hashable:
         kind = type(value)
@@ -277,8 +292,8 @@ class _Keys:
             return self.with_state(value, (kind, value))
         if isinstance(value, (float, complex)):
             return self.with_state(value, (kind, repr(value)))  # 0.0 equals -0.0, and NaN nothing
-        if isinstance(value, (type, types.ModuleType)) and self.is_known(
-            value.__module__ if isinstance(value, type) else value.__name__
+        if (isinstance(value, type) and self.is_known(value.__module__)) or (
+            isinstance(value, types.ModuleType) and is_fixed(package_of(value.__name__))
         ):
             return "known", value
         token = id(value), self.names if isinstance(value, types.ModuleType) else ()
@@ -312,6 +327,8 @@ class _Keys:
                 return type(value), self.of(value.__func__)
             case property():
                 return "property", self.of(value.fget)
+            case types.ModuleType() if self.is_known(value.__name__):
+                return "module", value, self.settings(vars(value), self.names, self.names, package_of(value.__name__))
             case types.ModuleType():
                 return "module", value, self.mentioned(vars(value), self.names, value.__name__)
             case type():
@@ -389,11 +406,16 @@ class _Keys:
         )
 
     def function(self, function: types.FunctionType) -> Hashable:
-        if self.home is None and _package(function.__module__) not in _KNOWN:
-            self.home = _package(function.__module__)
+        package = package_of(function.__module__)
+        if self.home is None and not is_fixed(package):
+            self.home = package
         inner = function.__closure__ is not None or "<locals>" in function.__qualname__
         if self.is_known(function.__module__) and not inner:
-            return "known", function
+            if is_fixed(package):
+                return "known", function
+            read = reads(function.__code__)
+            names = set(read.globals) - read.stored
+            return "known", function, self.settings(function.__globals__, sorted(names), read.attributes, package)
         code, *state = self.attributes(function, "__code__", "__defaults__", "__kwdefaults__", "__dict__")
         found, owner = reads(code), function.__name__
         outside, self.names = self.names, found.attributes
@@ -405,6 +427,26 @@ class _Keys:
             )
             defaults = tuple(map(self.of, state))
             return "function", code, defaults, cells, self.mentioned(function.__globals__, found.globals, owner, found)
+        finally:
+            self.names = outside
+
+    def settings(
+        self, namespace: Mapping[str, Any], names: Iterable[str], attributes: tuple[str, ...], package: str
+    ) -> Hashable:
+        """The globals of an installed library that set what its functions do, as far as they are plain values.
+
+        Functions and modules of the same library are looked into, of these the given attributes; its objects and
+        classes are not.
+        """
+        if self.installed == _MOST_INSTALLED:
+            return ()
+        self.installed += 1
+        found = {name: namespace[name] for name in names if name in namespace}
+        found = {name: item for name, item in found.items() if _is_setting(item) or _is_part(item, package)}
+        self.places.append((_names_hold, (namespace, tuple(found), tuple(found.values()))))
+        outside, self.names = self.names, attributes
+        try:
+            return tuple((name, self.of(item)) for name, item in found.items())
         finally:
             self.names = outside
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib.util
+import sys
 import threading
 import types
 from collections.abc import Callable
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +20,7 @@ import palladio as pl
 from palladio.call.staged import CALLS
 from palladio.driver.cache import PreparedCache
 from palladio.driver.fingerprint import Unkeyable, fingerprint
+from palladio.driver.packages import is_fixed
 
 X = np.arange(4, dtype=np.float32)
 OUT = pl.ShapeDtypeStruct((4,), np.float32)
@@ -597,3 +601,75 @@ def test_whatever_a_kernel_reads_is_seen_to_change(way: str) -> None:
     assert call(X)[3] == 3
     change()
     assert call(X)[3] == 6
+
+
+LIBRARY = """
+import numpy as np
+from {package} import options
+
+FACTOR = 2
+TABLE = {{"offset": [0, 0]}}
+calls = 0
+
+def helper(x):
+    return x * FACTOR
+
+def function(x):
+    global calls
+    calls += 1
+    return helper(x) + TABLE["offset"][0] + options.BIAS
+"""
+
+
+def library(folder: Path, package: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A package of this name in a folder, imported for the time of a test."""
+    (folder / package).mkdir(parents=True)
+    for name, text in (("__init__", ""), ("options", "BIAS = 0"), ("functions", LIBRARY.format(package=package))):
+        path = folder / package / f"{name}.py"
+        path.write_text(text)
+        full = package if name == "__init__" else f"{package}.{name}"
+        spec = importlib.util.spec_from_file_location(full, path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, full, module)
+        if name != "__init__":
+            setattr(sys.modules[package], name, module)
+        spec.loader.exec_module(module)
+    return sys.modules[f"{package}.functions"]
+
+
+@pytest.mark.parametrize(
+    ("folder", "package"),
+    [("lib/site-packages", "scales"), (".", "profile"), ("lib/site-packages", "profile")],
+    ids=["installed", "named like the standard library", "both"],
+)
+def test_changed_globals_of_a_library_are_seen(
+    folder: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    functions = library(tmp_path / folder, package, monkeypatch)
+
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = functions.function(x_ref[...])
+
+    call = pl.pallas_call(kernel, OUT)
+    np.testing.assert_array_equal(call(X), X * 2)
+    functions.FACTOR = 3
+    np.testing.assert_array_equal(call(X), X * 3)
+    functions.TABLE["offset"][0] = 5
+    np.testing.assert_array_equal(call(X), X * 3 + 5)
+    functions.options.BIAS = 7
+    np.testing.assert_array_equal(call(X), X * 3 + 12)
+    functions.helper = lambda x: x
+    np.testing.assert_array_equal(call(X), X + 12)
+
+
+def test_a_counter_of_a_library_does_not_trace_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    functions = library(tmp_path / "site-packages", "scales", monkeypatch)
+    call = pl.pallas_call(lambda x_ref, o_ref: o_ref.__setitem__(..., functions.function(x_ref[...])), OUT)
+    assert prepared_by(*[lambda: call(X)] * 3) == [1, 0, 0]
+    assert functions.calls == 1
+
+
+def test_the_standard_library_is_not_looked_into() -> None:
+    assert is_fixed("os") and is_fixed("sys") and is_fixed("math") and is_fixed("numpy")
+    assert not is_fixed("tests")

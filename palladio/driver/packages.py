@@ -1,0 +1,57 @@
+"""Packages whose code and globals stay as they are while a program runs, by name and by where they lie."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import sysconfig
+
+_FIXED = frozenset(("palladio", "numpy", "ml_dtypes", "scipy", "jax", "jaxlib", "torch"))
+_INSTALLED = ("site-packages", "dist-packages")
+_STANDARD = tuple(
+    os.path.join(folder, "")
+    for folder in {
+        os.path.dirname(os.__file__),
+        sysconfig.get_path("stdlib"),
+        sysconfig.get_path("platstdlib"),
+        os.path.join(sys.base_prefix, "DLLs"),
+    }
+)
+"""The folders of the standard library; an extension module of it may lie apart."""
+
+
+def package_of(module: str | None) -> str:
+    """The outermost package of a module, by name."""
+    return (module or "").partition(".")[0]
+
+
+def is_fixed(package: str) -> bool:
+    """Whether nothing of a package is expected to change: the standard library and the libraries of arrays.
+
+    A user's own module may be named like one of the standard library, such as `profile.py`.
+    """
+    if package in _FIXED:
+        return True
+    module = sys.modules.get(package)
+    if package not in sys.stdlib_module_names or module is None:
+        return False
+    file = getattr(module, "__file__", None)
+    if file is not None:
+        return _is_standard(file)
+    return getattr(getattr(module, "__spec__", None), "origin", None) in ("built-in", "frozen")
+
+
+def is_installed(package: str) -> bool:
+    """Whether a package was installed, and so is not one that its user works on."""
+    return _is_below_packages(getattr(sys.modules.get(package), "__file__", None) or "")
+
+
+@functools.cache
+def _is_standard(file: str) -> bool:
+    return file.startswith(_STANDARD) and not _is_below_packages(file)
+
+
+@functools.cache
+def _is_below_packages(file: str) -> bool:
+    return any(part in file for part in _INSTALLED)
