@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import _thread
+import gc
+import signal
 import sys
 import threading
 import types
@@ -10,10 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from llvmlite.binding import executionengine, ffi
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import palladio as pl
-from palladio.cpu.runtime import machine_code
+from palladio.cpu.runtime import machine_code, workers
+from palladio.cpu.runtime.workers import uninterrupted
 from palladio.driver import blas_threads, cache
 from palladio.driver.blas_threads import one_thread
 from palladio.driver.cache import PreparedCache
@@ -184,3 +189,124 @@ def test_an_interrupt_leaves_no_program_on_one_thread() -> None:
             assert blas_thread_counts() == {2}
             place += 1
     assert place > 5
+
+
+def test_an_interrupt_while_code_is_compiled_leaves_the_compiler_to_other_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At each place of the lock of llvmlite, until the main thread is at none of them any more while it compiles."""
+    monkeypatch.setenv("PALLADIO_CACHE", "0")
+    factors = iter(range(2, 1000))
+
+    def compiled() -> bool:
+        factor = next(factors)
+
+        def kernel(x: Any, o: Any) -> None:
+            o[...] = x[...] * factor
+
+        x = np.arange(4, dtype=np.int32)
+        call = pl.pallas_call(kernel, pl.ShapeDtypeStruct(x.shape, x.dtype), interpret="cpu")
+        return bool(np.all(call(x) == factor * x))
+
+    def interrupt() -> None:
+        raise Interrupt
+
+    assert compiled()
+    for place in range(40):
+        handling = Handling(place, ffi, interrupt)
+        try:
+            sys.setprofile(handling)
+            compiled()
+        except Interrupt:
+            pass
+        finally:
+            sys.setprofile(None)
+        assert in_time(compiled, 20)
+        if handling.left >= 0:
+            break
+
+
+def test_code_that_nobody_uses_is_freed_where_no_interrupt_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the thread that compiles next, not by the main thread, which drops the last reference."""
+    freed: list[int] = []
+    original = executionengine.ExecutionEngine._dispose
+
+    def dispose(self: Any) -> None:
+        freed.append(threading.get_ident())
+        original(self)
+
+    monkeypatch.setattr(executionengine.ExecutionEngine, "_dispose", dispose)
+    text = "define i32 @kernel() {\n ret i32 7\n}\n; %d"
+    code = machine_code.MachineCode(text % 1, machine_code.KERNEL)
+    gc.collect()
+    freed.clear()
+    del code
+    assert freed == []
+    machine_code.MachineCode(text % 2, machine_code.KERNEL)
+    assert len(freed) == 1
+    assert threading.get_ident() not in freed
+
+
+def test_an_interrupt_while_code_is_compiled_is_raised_afterwards() -> None:
+    steps: list[str] = []
+
+    def work() -> str:
+        steps.append("begun")
+        _thread.interrupt_main()
+        threading.Event().wait(0.05)
+        steps.append("ended")
+        return "result"
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            uninterrupted(work)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert steps == ["begun", "ended"]
+
+
+def test_no_work_begins_after_its_interrupt() -> None:
+    steps: list[str] = []
+
+    def work() -> None:
+        steps.append("begun")
+        steps.append("ended")
+
+    def interrupt() -> None:
+        raise Interrupt
+
+    interrupted = 0
+    while True:
+        handling = Handling(interrupted, workers, interrupt)
+        try:
+            sys.setprofile(handling)
+            uninterrupted(work)
+        except Interrupt:
+            interrupted += 1
+        finally:
+            sys.setprofile(None)
+        assert steps.count("begun") == steps.count("ended")
+        if handling.left >= 0:
+            break
+    left = len(steps)
+    uninterrupted(lambda: None)
+    assert len(steps) == left
+    assert interrupted > 3
+
+
+def test_what_another_thread_compiles_and_raises_is_the_callers() -> None:
+    def fail() -> None:
+        raise ZeroDivisionError("there")
+
+    assert uninterrupted(threading.get_ident) != threading.get_ident()
+    with pytest.raises(ZeroDivisionError, match="there"):
+        uninterrupted(fail)
+
+
+def test_where_no_thread_can_be_started_the_caller_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(_thread, "start_new_thread", refuse)
+    assert uninterrupted(threading.get_ident) == threading.get_ident()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import gc
 import os
@@ -45,12 +46,12 @@ def spread(count: int, task: Callable[[int], Any], tasks: int = 64) -> None:
 def test_one_pool_grows_to_the_largest_call(pool: workers.Helpers) -> None:
     for count in (2, 5, 3, 8, 4):
         spread(count, lambda number: None)
-    assert len(pool.threads) == 7
+    assert pool.size == 7
 
 
 def refuse_after(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the system give so many threads more."""
-    start, left = threading._start_new_thread, [None] * count  # type: ignore[attr-defined]
+    start, left = _thread.start_new_thread, [None] * count
 
     def limited(*arguments: Any) -> Any:
         if not left:
@@ -58,7 +59,7 @@ def refuse_after(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
         left.pop()
         return start(*arguments)
 
-    monkeypatch.setattr(threading, "_start_new_thread", limited)
+    monkeypatch.setattr(_thread, "start_new_thread", limited)
 
 
 @pytest.mark.parametrize("given", [0, 1, 2])
@@ -70,7 +71,7 @@ def test_a_call_goes_on_with_the_threads_that_the_system_gives(
     for _ in range(3):
         spread(8, done.append)
     assert sorted(done) == sorted([*range(64)] * 3)
-    assert len(pool.threads) == given
+    assert pool.size == given
 
 
 def test_threads_that_were_refused_are_asked_for_again_later(
@@ -81,7 +82,7 @@ def test_threads_that_were_refused_are_asked_for_again_later(
         spread(4, lambda number: None)
     pool.refused -= workers.REFUSED_S
     spread(4, lambda number: None)
-    assert len(pool.threads) == 3
+    assert pool.size == 3
 
 
 def test_requests_do_not_pile_up_while_all_threads_are_busy(pool: workers.Helpers) -> None:
@@ -94,7 +95,7 @@ def test_requests_do_not_pile_up_while_all_threads_are_busy(pool: workers.Helper
     other = threading.Thread(target=spread, args=(2, held, 2))
     other.start()
     try:
-        while not pool.threads or pool.queue.qsize():
+        while not pool.size or pool.queue.qsize():
             pass
         for _ in range(3 * workers.BACKLOG):
             spread(2, lambda number: None)

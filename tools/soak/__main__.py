@@ -13,13 +13,15 @@ from dataclasses import asdict
 
 import numpy as np
 
+from tools.soak.changes import changes
+from tools.soak.first_calls import first_calls
 from tools.soak.forks import forks
 from tools.soak.frame import Counts, Part, Soak
 from tools.soak.handlers import handlers
 from tools.soak.interrupts import interrupts
 from tools.soak.threads import threads
 
-PARTS: dict[str, Part] = {part.__name__: part for part in (interrupts, handlers, threads, forks)}
+PARTS: dict[str, Part] = {part.__name__: part for part in (interrupts, first_calls, handlers, threads, forks, changes)}
 
 PATIENCE_S = 60.0
 """How long a part may take beyond its time before it counts as hung."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import threading
 from collections.abc import Iterator
@@ -29,8 +30,9 @@ def threads(soak: Soak) -> None:
         seeds = soak.rng.integers(1 << 31, size=CALLERS)
         with refused(number % 3 == 0), narrowed(cores, number % 4 == 1):
             callers = [threading.Thread(target=_calls, args=(soak, found, seed)) for seed in seeds]
-            started = [each for each in callers if _start(each)]
-            for each in started:
+            for each in callers:
+                each.start()
+            for each in callers:
                 each.join()
 
 
@@ -43,21 +45,13 @@ def _calls(soak: Soak, found: list[Subject], seed: int) -> None:
                 soak.check(f"{subject.name} in a thread", subject.call(), subject.expected)
 
 
-def _start(thread: threading.Thread) -> bool:
-    try:
-        thread.start()
-    except RuntimeError:
-        return False
-    return True
-
-
 @contextmanager
 def refused(whether: bool) -> Iterator[None]:
     """A new pool, for which the system gives one thread, and then no more."""
     if not whether:
         yield
         return
-    start, left = threading._start_new_thread, CALLERS + 1  # type: ignore[attr-defined]
+    start, left = _thread.start_new_thread, 1
 
     def limited(*arguments: Any) -> Any:
         nonlocal left
@@ -67,11 +61,11 @@ def refused(whether: bool) -> Iterator[None]:
         return start(*arguments)
 
     workers._begin_anew()  # the threads of the old pool wait for ever
-    threading._start_new_thread = limited  # type: ignore[attr-defined]
+    _thread.start_new_thread = limited
     try:
         yield
     finally:
-        threading._start_new_thread = start  # type: ignore[attr-defined]
+        _thread.start_new_thread = start
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import llvmlite.binding as llvm
 
 from palladio.base import knobs
 from palladio.base.errors import PalladioValueError
+from palladio.cpu.runtime.workers import uninterrupted
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,10 @@ def _sets(native: Processor, has: frozenset[str]) -> list[str]:
 
 @functools.cache
 def _native() -> tuple[Processor, frozenset[str]]:
+    return uninterrupted(_ask)
+
+
+def _ask() -> tuple[Processor, frozenset[str]]:
     features = llvm.get_host_cpu_features()
     has = frozenset(name for name, present in features.items() if present)
     return Processor.of(llvm.get_process_triple(), llvm.get_host_cpu_name(), features.flatten(), has), has

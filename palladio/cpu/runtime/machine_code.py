@@ -8,9 +8,11 @@ another text finds nothing, one that writes the same text may as well use the sa
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
 import os
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +23,7 @@ from llvmlite.binding.newpassmanagers import NewPassManager
 from palladio.base.holding import HOLDING
 from palladio.cpu.runtime import host, object_store
 from palladio.cpu.runtime.host import Processor
+from palladio.cpu.runtime.workers import uninterrupted
 
 _lock = threading.RLock()
 if hasattr(os, "register_at_fork"):
@@ -45,15 +48,30 @@ def _key(text: str, processor: Processor) -> str:
     return hashlib.sha256("\0".join((*target, repr(maker), text)).encode()).hexdigest()
 
 
+_dead: deque[Any] = deque()
+"""Execution engines that nobody uses any more. The next compilation frees them, where no interrupt comes."""
+
+
+class _Owner:
+    """An object with a destructor of C."""
+
+    __slots__ = ("__del__",)
+
+
 class MachineCode:
     """The machine code of a module with one function `kernel`. It lives as long as this object."""
 
     def __init__(self, text: str, signature: Callable[[int], Any]) -> None:
         self.text = text
         self.processor = host.current()
+        # The lock around each function of llvmlite stays taken where an interrupt comes at a wrong moment.
+        uninterrupted(functools.partial(self._make_alone, signature))
+
+    def _make_alone(self, signature: Callable[[int], Any]) -> None:
         with _lock:
             HOLDING.count += 1
             try:
+                _dead.clear()
                 self._make(signature)
             finally:
                 HOLDING.count -= 1
@@ -68,13 +86,18 @@ class MachineCode:
             code = machine.emit_object(_optimised(self.text, machine))
             if store is not None:
                 store.put(key, code)
-        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine(self.processor))
-        self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-        self._engine.finalize_object()
-        self.call = signature(self._engine.get_function_address("kernel"))
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine(self.processor))
+        engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+        engine.finalize_object()
+        self.call = signature(engine.get_function_address("kernel"))
+        self._owner = _Owner()
+        self._owner.__del__ = functools.partial(_dead.append, engine)
 
     def assembly(self) -> str:
         """The machine code as text."""
+        return uninterrupted(self._assembly_alone)
+
+    def _assembly_alone(self) -> str:
         with _lock:
             return assembly(self.text, self.processor)
 

@@ -17,7 +17,9 @@ thread, those of an `except` and a `finally` too. So nothing here relies on a se
 
 from __future__ import annotations
 
+import _thread
 import contextlib
+import contextvars
 import ctypes
 import functools
 import os
@@ -26,7 +28,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -54,6 +56,7 @@ FLOATING_POINT_BYTES = 64
 
 Array = np.ndarray[Any, Any]
 Work = Callable[[int, int], Any]
+T = TypeVar("T")
 
 
 def run_tasks(
@@ -176,6 +179,57 @@ class _Job:
                 return
 
 
+def _start_thread(function: Callable[..., Any], *arguments: Any) -> None:
+    """Start a thread, in one step of C: an interrupt in `threading.Thread.start` may leave one that never begins.
+
+    Raises:
+        RuntimeError: where the system gives no more, and where the interpreter ends.
+    """
+    _thread.start_new_thread(function, arguments)
+
+
+def uninterrupted(work: Callable[[], T]) -> T:
+    """The result of a function that no signal handler may end halfway.
+
+    Python runs handlers in the main thread only. So another thread calls the function, and an interrupt of the main
+    thread is raised when the function has ended.
+    """
+    if threading.get_ident() != threading.main_thread().ident:
+        return work()
+    outcome: list[tuple[Any, BaseException | None]] = []
+    begun, ended = threading.Lock(), threading.Lock()
+    ended.acquire()
+
+    def run() -> None:
+        if not begun.acquire(blocking=False):
+            return
+        try:
+            outcome.append((work(), None))
+        except BaseException as error:
+            outcome.append((None, error))
+        finally:
+            ended.release()
+
+    interrupts = []
+    try:
+        _start_thread(contextvars.copy_context().run, run)
+    except (RuntimeError, MemoryError):
+        return work()
+    except BaseException as error:
+        if begun.acquire(blocking=False):  # it is not to begin any more
+            raise
+        interrupts.append(error)
+    while not outcome:
+        try:
+            ended.acquire()
+        except BaseException as error:
+            interrupts.append(error)
+    result, error = outcome[0]
+    if error or interrupts:
+        raise error or interrupts[0]
+    return result  # type: ignore[no-any-return]
+
+
 class Helpers:
     """A pool of threads that help callers.
 
@@ -186,7 +240,7 @@ class Helpers:
     def __init__(self, core: Callable[[], int | None]) -> None:
         self.core = core
         self.queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self.threads: list[threading.Thread] = []
+        self.size = 0
         self.growing = threading.RLock()
         self.refused = -REFUSED_S
         self.ids: list[int] = []
@@ -196,11 +250,11 @@ class Helpers:
     def ask(self, job: Any, count: int) -> None:
         """Ask some threads, fewer if there are no more, to help with a job."""
         self.place(count)
-        if len(self.threads) < count:
+        if self.size < count:
             self.grow(count)
         environment = _floating_point()
         # Some requests of earlier calls may be there still, too late. They must not pile up while all are busy.
-        for _ in range(min(count, len(self.threads), BACKLOG * len(self.threads) - self.queue.qsize())):
+        for _ in range(min(count, self.size, BACKLOG * self.size - self.queue.qsize())):
             self.queue.put((job, job.gate(), self.cores, environment))
 
     def place(self, count: int) -> None:
@@ -216,14 +270,13 @@ class Helpers:
     def grow(self, count: int) -> None:
         """Have so many threads, if the system gives them."""
         with self.growing:
-            while len(self.threads) < count and time.perf_counter() - self.refused >= REFUSED_S:
-                thread = threading.Thread(target=self.serve, name=f"palladio-{len(self.threads) + 1}", daemon=True)
+            while self.size < count and time.perf_counter() - self.refused >= REFUSED_S:
                 try:
-                    thread.start()
-                except (RuntimeError, MemoryError):  # no more threads, or the interpreter ends
+                    _start_thread(self.serve)
+                except (RuntimeError, MemoryError):
                     self.refused = time.perf_counter()
                     return
-                self.threads.append(thread)
+                self.size += 1
 
     def serve(self) -> None:
         """Help with one job after the other: what a thread does until the process ends."""
