@@ -10,32 +10,34 @@ import palladio as pl
 MOST_COLUMNS = 512
 """Columns of a tile: so many that rows are laid out seldom, so few that packed columns stay in a cache."""
 
-MOST_ROWS = 1024
-"""Rows of a tile of a grouped product, of which only those of a group are computed."""
-
-FEW_ROWS = (16, 64, 256)
-"""Rows of a tile where there are fewer in all: one that reaches far past the last row is copied for nothing."""
-
-DENSE_ROWS = 512
-"""Rows of a tile of a dense product, all of which are computed."""
+LEAST_COLUMNS = 64
+"""Columns of a tile of a dense product, below which its rows are spread over the threads."""
 
 SUM_BYTES = 4
 """Bytes of an element of the packed right operand, which is converted to the dtype of the sums."""
 
 
 def evenly(extent: int, most: int, parts: int, granule: int) -> int:
-    """The size of the pieces of an axis that is cut evenly.
+    """The size of the pieces of an axis that is cut evenly, without a rest if there is such a size.
+
+    A last tile that reaches past the end of its array is a copy, which costs more than tiles of another size.
 
     Args:
         extent: the size of the axis.
-        most: the largest piece.
+        most: the largest piece; up to twice as much if only that divides the axis.
         parts: the number of pieces is a multiple of this, as far as there are enough granules.
-        granule: pieces are multiples of this; the last one may reach past the end.
+        granule: pieces are multiples of this, if that divides the axis, and not smaller.
     """
+    least = pl.cdiv(pl.cdiv(extent, most), parts) * parts
+    for unit in (granule, 1):
+        for pieces in range(least, 2 * least + 1, parts):
+            if extent % (pieces * unit) == 0 and extent // pieces >= granule:
+                return extent // pieces
+    for pieces in range(least, 0, -1):
+        if extent % pieces == 0 and granule <= extent // pieces <= 2 * most:
+            return extent // pieces
     granules = pl.cdiv(extent, granule)
-    most_granules = max(1, most // granule)
-    pieces = pl.cdiv(pl.cdiv(granules, most_granules), parts) * parts
-    return pl.cdiv(granules, min(pieces, granules)) * granule
+    return min(extent, pl.cdiv(granules, min(least, granules)) * granule)
 
 
 def _columns(k: int, n: int, parts: int) -> tuple[int, int]:
@@ -48,20 +50,16 @@ def _columns(k: int, n: int, parts: int) -> tuple[int, int]:
     return k if k <= deepest else evenly(k, deepest, 1, granule), tn
 
 
-def row_tile(m: int) -> int:
-    """The rows of a tile of a grouped product with m rows."""
-    return next((rows for rows in FEW_ROWS if m <= rows), MOST_ROWS)
-
-
 def gmm_tiling(m: int, k: int, n: int) -> tuple[int, int, int]:
     """The tiling that `gmm` chooses for `[m, k] x [g, k, n]`.
 
-    Only the columns are spread over the threads, so they are cut into as many tiles, or a multiple.
+    Of a tile only the rows of a group are computed, so one tile has all rows: no group lies in two. Only the columns
+    are spread over the threads, so they are cut into as many tiles, or a multiple.
 
     Args:
         m, k, n: the sizes of the product, each at least 1.
     """
-    return row_tile(m), *_columns(k, n, pl.processor().threads)
+    return m, *_columns(k, n, pl.processor().threads)
 
 
 def tgmm_tiling(m: int, k: int, n: int, groups: int = 1) -> tuple[int, int, int]:
@@ -81,17 +79,15 @@ def tgmm_tiling(m: int, k: int, n: int, groups: int = 1) -> tuple[int, int, int]
 def matmul_tiling(m: int, k: int, n: int) -> tuple[int, int, int]:
     """The tiling that `matmul` chooses for `[m, k] x [k, n]`.
 
-    Rows and columns are both spread over the threads: the rows are cut as far as they give each thread a tile of at
-    least 64, then the columns.
+    The columns are spread over the threads, and the rows too where there are too few columns.
 
     Args:
         m, k, n: the sizes of the product, each at least 1.
     """
     threads = pl.processor().threads
-    by_rows = min(threads, pl.cdiv(m, 64))
-    tm = evenly(m, DENSE_ROWS, by_rows, 1)
-    tk, tn = _columns(k, n, pl.cdiv(threads, by_rows))
-    return tm, tk, tn
+    by_columns = min(threads, pl.cdiv(n, LEAST_COLUMNS))
+    tk, tn = _columns(k, n, by_columns)
+    return evenly(m, m, min(m, pl.cdiv(threads, by_columns)), 1), tk, tn
 
 
 def attention_blocks(heads: int, m: int, d: int) -> tuple[int, int]:
