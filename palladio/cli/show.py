@@ -22,6 +22,12 @@ from palladio.cpu.runtime.machine_code import KERNEL, MachineCode
 from palladio.driver.capture import prepared_programs
 from palladio.driver.compile import PIPELINES
 from palladio.driver.executors import CPU
+from palladio.hopper import compile as nvrtc
+from palladio.hopper.emit import grids as hopper_grids
+from palladio.hopper.emit import lower as hopper_launches
+from palladio.hopper.emit.scalars import Refused as RefusedForHopper
+from palladio.hopper.inspect import disassembled
+from palladio.hopper.lowered import Lowered
 from palladio.ir.core import Eqn, Program, walk
 from palladio.ir.text import print_program
 from palladio.ops.grid import Grid, grid_call
@@ -59,6 +65,20 @@ def _assembly(eqn: Eqn) -> str:
     return MachineCode(_llvm(eqn), KERNEL).assembly()
 
 
+def _lowered_for_hopper(eqn: Eqn) -> Lowered:
+    if eqn.op is launch:
+        return hopper_launches.lower_launch(eqn.params["launch"], eqn.params["programs"], eqn.input_types)
+    return hopper_grids.lower_grid(eqn.params["grid"], eqn.params["kernel"], eqn.input_types)
+
+
+def _cuda(eqn: Eqn) -> str:
+    return _lowered_for_hopper(eqn).text
+
+
+def _sass(eqn: Eqn) -> str:
+    return disassembled(nvrtc.compiled(_lowered_for_hopper(eqn)).code)
+
+
 @dataclass(frozen=True)
 class Stage:
     """A stage on the way of a kernel.
@@ -68,12 +88,14 @@ class Stage:
         text: the kernel of a call, or the programs of a launch, at this stage.
         optimised: whether the program has been through the CPU executor's passes before.
         language: what a highlighter calls the text.
+        target: for what the kernel is compiled on this way.
     """
 
     doc: str
     text: Callable[[Eqn], str]
     optimised: bool
     language: str | None = None
+    target: str = "the CPU"
 
 
 STAGES: dict[str, Stage] = {
@@ -82,6 +104,8 @@ STAGES: dict[str, Stage] = {
     "optimised": Stage("behind the passes of the CPU executor", _printed, optimised=True),
     "llvm": Stage("the LLVM text that is compiled", _llvm, optimised=True, language="llvm"),
     "asm": Stage("the machine code for this processor", _assembly, optimised=True, language="gas"),
+    "cuda": Stage("the CUDA C++ for Hopper GPUs", _cuda, optimised=True, language="cuda", target="Hopper"),
+    "sass": Stage("the machine code for Hopper GPUs", _sass, optimised=True, language="gas", target="Hopper"),
 }
 
 
@@ -112,8 +136,8 @@ def run(options: Namespace) -> int:
         heading = _heading(eqn)
         try:
             text = stage.text(eqn)
-        except Refused as reason:
-            print(f"palladio: {heading}\n  is not compiled for the CPU: {reason}", file=sys.stderr)
+        except (Refused, RefusedForHopper) as reason:
+            print(f"palladio: {heading}\n  is not compiled for {stage.target}: {reason}", file=sys.stderr)
             status = 1
             continue
         if (heading, text) not in shown:
@@ -151,7 +175,7 @@ def _sizes(sizes: Sequence[int | None]) -> str:
 
 def _print(console: Console, heading: str, text: str, language: str | None) -> None:
     """A comment with the heading, then the text: highlighted on a terminal, as it is otherwise."""
-    mark = {"llvm": ";", "gas": "#"}.get(language or "", "--")
+    mark = {"llvm": ";", "gas": "#", "cuda": "//"}.get(language or "", "--")
     console.print(Text(f"{mark} {heading}", style="bold"))
     if console.is_terminal and language is not None:
         console.print(Syntax(text, language, background_color="default", word_wrap=False))

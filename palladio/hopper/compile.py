@@ -1,4 +1,4 @@
-"""From the text of a kernel to a cubin for sm_90a, by NVRTC.
+"""From the text of a kernel to a cubin for sm_90a, by NVRTC, kept on disk so that no process compiles it again.
 
 NVRTC comes as a wheel (`pip install palladio[cuda]`); neither a toolkit nor a GPU is needed. A cubin, rather than PTX,
 is what is kept: the driver of a machine may be older than the wheel, and loads it all the same.
@@ -15,6 +15,7 @@ from functools import cache
 from importlib import util
 from pathlib import Path
 
+from palladio.base import object_store
 from palladio.base.errors import InternalError, PalladioError
 from palladio.hopper.lowered import HEADER, Lowered
 from palladio.hopper.wgmma import Wgmma, device_text
@@ -86,12 +87,25 @@ def key(lowered: Lowered) -> str:
 
 
 def compiled(lowered: Lowered) -> Cubin:
-    """The machine code of a kernel.
+    """The machine code of a kernel, from the cache of `PALLADIO_CACHE` where it is there.
 
     Raises:
         MissingCompilerError: if NVRTC is not installed.
         InternalError: if it refuses the text.
     """
+    store = object_store.current()
+    name = None if store is None else key(lowered)
+    kept = None if store is None else store.get(name)
+    if kept is not None:
+        log, _, code = kept.partition(b"\0")
+        return Cubin(code, log.decode())
+    made = _compiled(lowered)
+    if store is not None:
+        store.put(name, made.log.encode() + b"\0" + made.code)
+    return made
+
+
+def _compiled(lowered: Lowered) -> Cubin:
     library = _library()
     program = ctypes.c_void_p()
     included = (ctypes.c_char_p * 1)(header(lowered.products).encode())

@@ -95,8 +95,11 @@ BEGINNING = {
     "optimised": "-- double(f32[8]) -> f32[8], grid ()\nprogram double(x:ref<any, f32[8]>, out:ref<any, f32[8]>) {",
     "llvm": "; double(f32[8]) -> f32[8], grid ()\n",
     "asm": "# double(f32[8]) -> f32[8], grid ()\n",
+    "cuda": '// double(f32[8]) -> f32[8], grid ()\n#include "palladio.cuh"',
+    "sass": "# double(f32[8]) -> f32[8], grid ()\n",
 }
 INSIDE = {"traced": "store out", "discharged": "return x,", "optimised": "store out", "llvm": "define i32 @kernel("}
+INSIDE |= {"cuda": "PAL_KERNEL void PAL_BOUNDS(128) double_(", "sass": "EXIT"}
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -128,7 +131,8 @@ def test_a_launch_at_every_stage(stage: str, file: Path, capsys: pytest.CaptureF
     assert main(["show", f"{file}::launched", "--stage", stage]) == 0
     out = capsys.readouterr().out
     assert "pair(f32[8]) -> f32[8], thread wg=2" in out
-    assert {"llvm": "presplitcoroutine", "asm": "kernel"}.get(stage, "program pair(wg:i32[]") in out
+    inside = {"llvm": "presplitcoroutine", "asm": "kernel", "cuda": "PAL_BOUNDS(256) pair(", "sass": ".text.pair"}
+    assert inside.get(stage, "program pair(wg:i32[]") in out
 
 
 def test_what_was_prepared_before_is_shown_again(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

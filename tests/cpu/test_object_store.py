@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 
 import palladio as pl
-from palladio.base import knobs
+from palladio.base import knobs, object_store
 from palladio.base.errors import UnsafeCacheWarning
-from palladio.cpu.runtime import object_store
-from palladio.cpu.runtime.object_store import ObjectStore
+from palladio.base.object_store import ObjectStore
 
 CODE = bytes(range(256)) * 8
 
@@ -132,7 +131,7 @@ def test_files_of_others_are_left_alone(tmp_path):
 RACE = """
 import sys
 from pathlib import Path
-from palladio.cpu.runtime.object_store import ObjectStore
+from palladio.base.object_store import ObjectStore
 
 store = ObjectStore(Path(sys.argv[1]), limit=20_000)
 codes = {f"{n}": bytes([n]) * (1000 + n) for n in range(40)}

@@ -20,8 +20,9 @@ import llvmlite
 import llvmlite.binding as llvm
 from llvmlite.binding.newpassmanagers import NewPassManager
 
+from palladio.base import object_store
 from palladio.base.holding import HOLDING
-from palladio.cpu.runtime import host, object_store
+from palladio.cpu.runtime import host
 from palladio.cpu.runtime.host import Processor
 from palladio.cpu.runtime.workers import uninterrupted
 

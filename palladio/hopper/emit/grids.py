@@ -7,7 +7,6 @@ order. Blocks of arrays are windows of global memory, and stay there: an output 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
@@ -19,6 +18,7 @@ from palladio.hopper.emit.scope import Kernel, Scope, global_reference
 from palladio.hopper.emit.uses import uses
 from palladio.hopper.emit.values import Global, Sites
 from palladio.hopper.emit.views import Along, Start, View
+from palladio.hopper.emit.writer import kernel_name
 from palladio.hopper.layouts.infer import Layouts
 from palladio.hopper.lowered import Lowered
 from palladio.hopper.rules import REFUSED, RULES
@@ -58,7 +58,7 @@ def lower_grid(grid: Grid, kernel: Program, operands: Sequence[Type]) -> Lowered
         scope.run(kernel)
     scope.w.flush()
     made.plan.check()
-    name = re.sub(r"\W", "_", kernel.name).strip("_") or "kernel"
+    name = kernel_name(kernel.name)
     return Lowered(
         name=name,
         text=kernel_text(name, made, [role], [scope], 1),

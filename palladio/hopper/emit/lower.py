@@ -17,6 +17,7 @@ from palladio.hopper.emit.scalars import Refused, Scalar, memory_type
 from palladio.hopper.emit.scope import Kernel, Scope, global_reference
 from palladio.hopper.emit.uses import uses
 from palladio.hopper.emit.values import Entry
+from palladio.hopper.emit.writer import kernel_name
 from palladio.hopper.layouts.infer import Layouts
 from palladio.hopper.lowered import HEADER, Array, Lowered, MapParameter, Registers
 from palladio.hopper.rules import REFUSED, RULES
@@ -64,7 +65,7 @@ def lower_launch(launch: Launch, programs: Sequence[Program], operands: Sequence
     counts = [(role.threads, scope.registers[0]) for role, scope in zip(found, parts, strict=True) if scope.registers]
     if len(counts) == len(parts):
         registers_fit(counts)
-    name = re.sub(r"\W", "_", program.name).strip("_") or "kernel"
+    name = kernel_name(program.name)
     cluster = math.prod(blocks.values())
     return Lowered(
         name=name,

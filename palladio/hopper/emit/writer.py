@@ -26,6 +26,12 @@ RESERVED = frozenset(
 """Names that C++, the header or the text around have."""
 
 
+def kernel_name(name: str) -> str:
+    """The name of a kernel as a C++ function."""
+    found = re.sub(r"\W", "_", name).strip("_") or "kernel"
+    return f"{found}_" if found in RESERVED else f"k{found}" if found[0].isdigit() else found
+
+
 class Writer:
     """Writes lines.
 
