@@ -54,17 +54,23 @@ HOPPER_TWIN = Entry(
             "an array of layout WGMMA has a multiple of 64 rows and one of 8 columns",
         ),
         **dict.fromkeys(
+            ("tensor_cores.parts_of_an_accumulator",),
+            "an accumulator has a multiple of 64 rows and one of 8 columns",
+        ),
+        **dict.fromkeys(
             (
-                "tensor_cores.parts_of_an_accumulator",
                 "tensor_cores.an_accumulator_in_run_state",
                 "tensor_cores.an_accumulator_in_a_loop",
                 "tensor_cores.an_accumulator_of_each_thread",
                 "tensor_cores.set_then_added_to",
             ),
-            "an accumulator has a multiple of 64 rows and one of 8 columns",
+            "an operand of the tensor cores has rows of 32 or 64 bytes, or of a multiple of 128",
         ),
         **dict.fromkeys(
-            ("shape.take", "shape.take_along_axis", "memory.load_rows", "memory.accumulate"),
+            (
+                *("shape.take", "shape.take_along_axis"),
+                *("memory.load_rows", "memory.load_rows_from_the_end", "memory.accumulate"),
+            ),
             "an array of indices into a reference is not compiled for Hopper yet",
         ),
         **dict.fromkeys(
@@ -105,7 +111,6 @@ HOPPER_TWIN = Entry(
         "grid.a_dynamic_grid": "a grid whose size is known only at the call is not compiled for Hopper yet",
         "grid.a_kernel_call_inside_a_kernel": "grid_call is not compiled for Hopper: no rule has been written yet",
         "concurrent.stores_that_add": "a copy that adds to its target is not compiled for Hopper yet",
-        "concurrent.shared_by_the_blocks_of_a_cluster": "blocks of a cluster that share a copy",
         "concurrent.stored_into_another_block": "async_store_smem is not compiled for Hopper",
         "concurrent.tested_until_it_has_come": "barrier_test is not compiled for Hopper: a barrier that is only asked",
         "concurrent.semaphores_between_blocks": "semaphore allocated in a kernel is not compiled for Hopper",

@@ -146,6 +146,16 @@ def layout_of(type: RefType, use: Use) -> SharedLayout:
             )
         return SharedLayout(type.shape, type.dtype.itemsize, asked.swizzle)
     swizzle = swizzle_for(type.shape[-1], type.dtype.itemsize)
+    if use.products and not swizzle:
+        raise Refused(
+            "an operand of the tensor cores has rows of 32 or 64 bytes, or of a multiple of 128",
+            argument="wgmma",
+            expected="a last axis of a multiple of 32 bytes",
+            got=f"{type.shape[-1] * type.dtype.itemsize} bytes of {type.array}",
+            location=use.products[0],
+            other=next(iter(use.copies), None),
+            other_label="the buffer is filled here",
+        )
     if use.products or (use.copies and type.shape[-2] % GROUP == 0):
         return SharedLayout(type.shape, type.dtype.itemsize, swizzle)
     return plain

@@ -10,7 +10,7 @@ from palladio.base.errors import attach
 from palladio.hopper.emit.plan import WARPGROUP_THREADS, Plan
 from palladio.hopper.emit.roles import Role
 from palladio.hopper.emit.scalars import Refused, Scalar, register_type
-from palladio.hopper.emit.uses import Use, uses
+from palladio.hopper.emit.uses import COPY, Use, uses
 from palladio.hopper.emit.values import (
     EXCHANGE,
     Array,
@@ -131,7 +131,8 @@ class Scope:
         self.env: dict[Var, Entry] = {}
         self.sites = Sites()
         used = uses([role.program])
-        self.accessed_roots = {var for var, use in used.items() if use.accesses or use.products} | {EXCHANGE}
+        waited = {var for var, use in used.items() if COPY in use.arrivals}
+        self.accessed_roots = {var for var, use in used.items() if use.accesses or use.products} | waited | {EXCHANGE}
         self.stored_roots = {var for var, use in used.items() if use.accesses and use.written} | {EXCHANGE}
         self.flight: list[str] = []
         self.before = False
@@ -255,7 +256,7 @@ class Scope:
         offset = self.kernel.plan.barrier(var, use)
         name = self.w.fresh(f"{var.hint or 'barrier'}_phases")
         self.prologue.append((name, f"u32 {name} = 0;"))
-        return Barriers(f"smem + {offset}", type, use.unit, name, arrivals.cluster_axes)
+        return Barriers(f"smem + {offset}", type, use.unit, name, var, arrivals.cluster_axes)
 
     def place_of_each(self, var: Var) -> Reference:
         """What is allocated for a reference of which each thread of the role has its own."""

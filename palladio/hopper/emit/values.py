@@ -121,13 +121,15 @@ class Barriers:
         unit: how often the barrier counts one arrival of a thread of the launch: 4, once for each warp, or 1, where
             only copies arrive.
         phases: the C variable whose bit n is the parity of the phase of barrier n that is waited for next.
-        blocks: of how many blocks the arrivals are, if of a cluster.
+        root: what they are known by where waits and the copies that arrive are kept in order.
+        cluster_axes: those along which an arrival counts in other blocks too.
     """
 
     base: str
     type: RefType
     unit: int
     phases: str
+    root: Any
     cluster_axes: tuple[str, ...] = ()
 
 

@@ -53,6 +53,7 @@ def _wait(scope: Scope, eqn: Eqn) -> None:
     wait = "wait_cluster" if barriers.cluster_axes else "wait"
     scope.w.line(f"pal::{wait}({address(barriers, number)}, {_phase(barriers, number)});")
     scope.w.line(f"{barriers.phases} ^= {_bit(number)};")
+    scope.sites.read.add(barriers.root)
 
 
 def _test(scope: Scope, eqn: Eqn) -> Sequence[Entry]:

@@ -176,10 +176,11 @@ def coordinates(copy: Copy, box: Box, more: Sequence[str] = ()) -> str:
     return ", ".join(reversed(places))
 
 
-def _predicated(text: str, lines: Sequence[str]) -> list[str]:
+def _predicated(text: str, lines: Sequence[str], otherwise: str = "") -> list[str]:
     if text == "true":
         return list(lines)
-    return [f"if ({text}) {{", *(f"  {line}" for line in lines), "}"]
+    last = ["} else {", f"  {otherwise}", "}"] if otherwise else ["}"]
+    return [f"if ({text}) {{", *(f"  {line}" for line in lines), *last]
 
 
 def _load(scope: Scope, eqn: Eqn) -> None:
@@ -188,25 +189,40 @@ def _load(scope: Scope, eqn: Eqn) -> None:
     barriers, number = slot(scope, barrier, eqn.params["transforms"][2], indices)
     text = scope.text(predicate)
     scope.before_write(copy.buffer.root)
+    if not scope.one_warp:
+        # A copy that landed before all warps have seen the last phase would hide that from them.
+        scope.before_write(barriers.root)
     try:
         found = boxes(copy)
     except Refused:
-        if eqn.params["collective"]:
-            raise
         _load_by_threads(scope, copy, barriers, number, text)
         return
     where = address(barriers, number)
     size = sum(math.prod(box.shape) for box in found) * copy.buffer.layout.itemsize
-    lines = [f"pal::arrive_many({where}, {barriers.unit - 1});"] if barriers.unit > 1 else []
-    lines.append(f"pal::arrive_expect({where}, {size});")
-    if eqn.params["collective"]:
+    first = [f"pal::arrive_many({where}, {barriers.unit - 1});"] if barriers.unit > 1 else []
+    lines = [f"pal::arrive_expect({where}, {size});"]
+    if eqn.params["collective"] and _divides(scope, found, eqn.params["collective"]):
         lines += _shared_loads(scope, copy, found, where, eqn.params["collective"])
     else:
         for box in found:
             name = scope.kernel.map(spec(copy, box.shape), copy.array.name)
             target = added(copy.buffer.base, copy.start, str(box.offset))
             lines.append(f"pal::tma_load(&{name}, {target}, {where}, {coordinates(copy, box)});")
-    scope.w.elect(*_predicated(text, lines))
+    # A copy that is not made arrives without bytes.
+    scope.w.elect(*first, *_predicated(text, lines, f"pal::arrive({where});"))
+
+
+def _rows_axis(box: Box) -> int | None:
+    """The axis along which a box is divided among the blocks of a cluster: the last but the innermost."""
+    return max((axis for axis, size in enumerate(box.shape[:-1]) if size > 1), default=None)
+
+
+def _divides(scope: Scope, found: Sequence[Box], axes: Sequence[str]) -> bool:
+    """Whether each of the blocks can load whole groups of 8 rows. If not, each of them loads everything for itself."""
+    sizes = scope.kernel.axis("cluster")
+    count = math.prod(sizes[name] for name in axes)
+    rows = [box.shape[axis] if (axis := _rows_axis(box)) is not None else 1 for box in found]
+    return all(each % (8 * count) == 0 for each in rows)
 
 
 def _shared_loads(scope: Scope, copy: Copy, found: Sequence[Box], where: str, axes: Sequence[str]) -> list[str]:
@@ -228,17 +244,10 @@ def _shared_loads(scope: Scope, copy: Copy, found: Sequence[Box], where: str, ax
             *(times(f"(pal::cluster_rank() / {weights[n]} % {sizes[n]})", weights[n]) for n in names if n not in axes)
         )
         blocks = f"{blocks} << ({base})"
-    rows_axis = max((axis for axis, size in enumerate(found[0].shape[:-1]) if size > 1), default=None)
     layout = copy.buffer.layout
     lines = []
     for box in found:
-        shape, extra, shift = box.shape, [""] * len(box.shape), "0"
-        if rows_axis is None or shape[rows_axis] % count or shape[rows_axis] // count % 8:
-            raise Refused(
-                "blocks of a cluster that share a copy take a multiple of 8 rows each",
-                expected=f"a multiple of {8 * count} rows",
-                got=str(shape),
-            )
+        shape, extra, rows_axis = box.shape, [""] * len(box.shape), _rows_axis(box) or 0
         rows = shape[rows_axis] // count
         shape = (*shape[:rows_axis], rows, *shape[rows_axis + 1 :])
         extra[rows_axis] = times(part if part.isidentifier() else f"{part}", rows)
@@ -324,7 +333,7 @@ def _load_by_threads(scope: Scope, copy: Copy, barriers: Barriers, number: str, 
         if unit > 1
         else f"pal::arrive({address(barriers, number)});"
     )
-    scope.w.elect(*_predicated(text, [call]))
+    scope.w.elect(call)
 
 
 def _store_by_threads(scope: Scope, copy: Copy, text: str) -> None:

@@ -47,13 +47,6 @@ def _matrix(scope: Scope, atom: Atom, stack: Sequence[Transform], indices: Seque
         raise Refused("wgmma multiplies the last two axes of a buffer", got=str(found.type))
     depth_is_last = turned != left  # [m, k] or [k, n]^T: the axis that is summed over lies innermost
     layout = found.layout
-    if not layout.swizzle:
-        raise PalladioValueError(
-            "an operand of the tensor cores has rows of 32, 64 or 128 bytes, or of several times 128",
-            argument="wgmma",
-            expected="a last axis of a multiple of 32 bytes",
-            got=str(found.type),
-        )
     _aligned(inner, layout.span, found)
     if not depth_is_last and layout.itemsize != 2:
         raise PalladioValueError(

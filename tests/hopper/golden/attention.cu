@@ -1,0 +1,374 @@
+// grid 128, cluster 1, 384 threads, 165920 bytes shared
+// q_boxes: MapSpec(array=0, dtype=dtype(bfloat16), dims=(8, 2048, 128), strides=(524288, 256), box=(1, 64, 64), swizzle=128, fill='zeros', promotion=128)
+// k_boxes: MapSpec(array=1, dtype=dtype(bfloat16), dims=(8, 2048, 128), strides=(524288, 256), box=(1, 128, 64), swizzle=128, fill='zeros', promotion=128)
+// v_boxes: MapSpec(array=2, dtype=dtype(bfloat16), dims=(8, 2048, 128), strides=(524288, 256), box=(1, 128, 64), swizzle=128, fill='zeros', promotion=128)
+// out_boxes: MapSpec(array=3, dtype=dtype(bfloat16), dims=(8, 2048, 128), strides=(524288, 256), box=(1, 64, 64), swizzle=128, fill='zeros', promotion=128)
+#include "palladio.cuh"
+
+// 165920 bytes of shared memory:
+//        0  keys: 2x128x128 of 2 bytes, swizzled by 128
+//    65536  keys_drained: 2 barriers of 8
+//    65552  keys_filled: 2 barriers of 1
+//    66560  queries: 2x64x128 of 2 bytes, swizzled by 128
+//    99328  queries_filled: 2 barriers of 1
+//    99344  turn: 1 barriers of 8
+//   100352  values: 2x128x128 of 2 bytes, swizzled by 128
+//   165888  values_drained: 2 barriers of 8
+//   165904  values_filled: 2 barriers of 1
+PAL_KERNEL void PAL_BOUNDS(384) attention_kernel(
+    PAL_MAP q_boxes,
+    PAL_MAP k_boxes,
+    PAL_MAP v_boxes,
+    PAL_MAP out_boxes) {
+  const u32 smem = pal::shared_base();
+  const int warpgroup = pal::uniform((int)pal::thread_index() / 128);
+  const int thread = (int)pal::thread_index() % 128;
+  const int warp = pal::uniform(thread / 32);
+  const int lane = thread % 32;
+  if (pal::thread_index() == 0) {
+    for (int n = 0; n < 2; ++n) pal::barrier_init(smem + 65536 + 8 * n, 8);
+    for (int n = 0; n < 2; ++n) pal::barrier_init(smem + 65552 + 8 * n, 1);
+    for (int n = 0; n < 2; ++n) pal::barrier_init(smem + 99328 + 8 * n, 1);
+    pal::barrier_init(smem + 99344, 8);
+    for (int n = 0; n < 2; ++n) pal::barrier_init(smem + 165888 + 8 * n, 8);
+    for (int n = 0; n < 2; ++n) pal::barrier_init(smem + 165904 + 8 * n, 1);
+    pal::fence_barrier_init();
+  }
+  pal::sync_block();
+  if (warpgroup == 0) {
+    pal::registers_increase<232>();
+    const int head = pal::block_index() / 16;
+    const int block = pal::block_index() % 16;
+    u32 keys_filled_phases = 0;
+    u32 queries_filled_phases = 0;
+    u32 turn_phases = 0;
+    u32 values_filled_phases = 0;
+    const int i = block * 128;
+    pal::wait(smem + 99328, queries_filled_phases & 1);
+    queries_filled_phases ^= 0x1;
+    float weighted[1][64];
+    PAL_UNROLL for (int r = 0; r < 64; ++r) weighted[r / 64][r % 64] = 0;
+    float carry[2];
+    PAL_UNROLL for (int r = 0; r < 2; ++r) carry[r] = -PAL_INFINITY;
+    float carry_2[2];
+    PAL_UNROLL for (int r = 0; r < 2; ++r) carry_2[r] = 0.0f;
+    PAL_ROLLED
+    for (int step_2 = 0; step_2 < 16; ++step_2) {
+      float acc[1][64];
+      PAL_UNROLL for (int r = 0; r < 64; ++r) acc[r / 64][r % 64] = 0;
+      const int i_2 = step_2 % 2;
+      pal::wait(smem + 65552 + i_2 * 8, keys_filled_phases >> i_2 & 1);
+      keys_filled_phases ^= 1u << i_2;
+      const u64 left_2 = pal::descriptor(smem + 66560, 16, 1024, 1);
+      const u64 right_2 = pal::descriptor(smem + i_2 * 32768, 16, 1024, 1);
+      pal::wgmma_fence();
+      pal::wgmma_m64n128k16_f32_bf16_bf16<0, 0>(acc[0], left_2, right_2, 1);
+      pal::wgmma_m64n128k16_f32_bf16_bf16<0, 0>(acc[0], left_2 + 2, right_2 + 2, 1);
+      pal::wgmma_m64n128k16_f32_bf16_bf16<0, 0>(acc[0], left_2 + 4, right_2 + 4, 1);
+      pal::wgmma_m64n128k16_f32_bf16_bf16<0, 0>(acc[0], left_2 + 6, right_2 + 6, 1);
+      pal::wgmma_m64n128k16_f32_bf16_bf16<0, 0>(acc[0], left_2 + 512, right_2 + 1024, 1);
+      pal::wgmma_m64n128k16_f32_bf16_bf16<0, 0>(acc[0], left_2 + 514, right_2 + 1026, 1);
+      pal::wgmma_m64n128k16_f32_bf16_bf16<0, 0>(acc[0], left_2 + 516, right_2 + 1028, 1);
+      pal::wgmma_m64n128k16_f32_bf16_bf16<0, 0>(acc[0], left_2 + 518, right_2 + 1030, 1);
+      pal::wgmma_commit();
+      pal::sync_warp();
+      if (lane == 0) pal::arrive(smem + 99344);
+      pal::wait(smem + 99344, turn_phases & 1);
+      turn_phases ^= 0x1;
+      pal::wgmma_wait<0>();
+      pal::keep(weighted[0]);
+      pal::keep(acc[0]);
+      pal::sync_warp();
+      if (lane == 0) pal::arrive(smem + 65536 + i_2 * 8);
+      float part[64];
+      PAL_UNROLL for (int r = 0; r < 64; ++r) part[r] = acc[0][r];
+      float v[64];
+      PAL_UNROLL for (int r = 0; r < 64; ++r) v[r] = part[r] * 0.12751743f;
+      float total[2];
+      PAL_UNROLL for (int r = 0; r < 2; ++r) total[r] = -PAL_INFINITY;
+      PAL_UNROLL for (int r = 0; r < 64; ++r) total[r / 2 % 2] = pal::maximum(total[r / 2 % 2], v[r]);
+      PAL_UNROLL for (int r = 0; r < 2; ++r) { const float other = pal::shuffle_xor(total[r], 1); total[r] = pal::maximum(total[r], other); }
+      PAL_UNROLL for (int r = 0; r < 2; ++r) { const float other = pal::shuffle_xor(total[r], 2); total[r] = pal::maximum(total[r], other); }
+      float v_2[2];
+      PAL_UNROLL for (int r = 0; r < 2; ++r) v_2[r] = pal::maximum(carry[r], total[r]);
+      float v_3[2];
+      PAL_UNROLL for (int r = 0; r < 2; ++r) v_3[r] = carry[r] - v_2[r];
+      float v_4[2];
+      PAL_UNROLL for (int r = 0; r < 2; ++r) v_4[r] = exp2f(v_3[r]);
+      float spread[64];
+      PAL_UNROLL for (int r = 0; r < 64; ++r) spread[r] = v_2[r / 2 % 2];
+      float v_5[64];
+      PAL_UNROLL for (int r = 0; r < 64; ++r) v_5[r] = v[r] - spread[r];
+      float v_6[64];
+      PAL_UNROLL for (int r = 0; r < 64; ++r) v_6[r] = exp2f(v_5[r]);
+      float v_7[2];
+      PAL_UNROLL for (int r = 0; r < 2; ++r) v_7[r] = carry_2[r] * v_4[r];
+      float total_2[2];
+      PAL_UNROLL for (int r = 0; r < 2; ++r) total_2[r] = 0.0f;
+      PAL_UNROLL for (int r = 0; r < 64; ++r) total_2[r / 2 % 2] = total_2[r / 2 % 2] + v_6[r];
+      PAL_UNROLL for (int r = 0; r < 2; ++r) { const float other = pal::shuffle_xor(total_2[r], 1); total_2[r] = total_2[r] + other; }
+      PAL_UNROLL for (int r = 0; r < 2; ++r) { const float other = pal::shuffle_xor(total_2[r], 2); total_2[r] = total_2[r] + other; }
+      float v_8[2];
+      PAL_UNROLL for (int r = 0; r < 2; ++r) v_8[r] = v_7[r] + total_2[r];
+      float part_2[64];
+      PAL_UNROLL for (int r = 0; r < 64; ++r) part_2[r] = weighted[0][r];
+      float spread_2[64];
+      PAL_UNROLL for (int r = 0; r < 64; ++r) spread_2[r] = v_4[r / 2 % 2];
+      float v_9[64];
+      PAL_UNROLL for (int r = 0; r < 64; ++r) v_9[r] = part_2[r] * spread_2[r];
+      PAL_UNROLL for (int r = 0; r < 64; ++r) weighted[r / 64][r % 64] = v_9[r];
+      float v_10[64];
+      PAL_UNROLL for (int r = 0; r < 64; ++r) v_10[r] = v_6[r];
+      const int i_3 = step_2 % 2;
+      pal::wait(smem + 165904 + i_3 * 8, values_filled_phases >> i_3 & 1);
+      values_filled_phases ^= 1u << i_3;
+      pal::sync_warp();
+      if (lane == 0) pal::arrive(smem + 99344);
+      pal::wait(smem + 99344, turn_phases & 1);
+      turn_phases ^= 0x1;
+      u32 v_10_packed[32];
+      PAL_UNROLL for (int r = 0; r < 32; ++r) v_10_packed[r] = pal::pack_bf16(v_10[2 * r], v_10[2 * r + 1]);
+      pal::keep(v_10_packed);
+      const u64 right_3 = pal::descriptor(smem + 100352 + i_3 * 32768, 16384, 1024, 1);
+      pal::wgmma_fence();
+      pal::wgmma_m64n128k16_f32_bf16_bf16_registers<1>(weighted[0], v_10_packed[0], v_10_packed[1], v_10_packed[2], v_10_packed[3], right_3, 1);
+      pal::wgmma_m64n128k16_f32_bf16_bf16_registers<1>(weighted[0], v_10_packed[4], v_10_packed[5], v_10_packed[6], v_10_packed[7], right_3 + 128, 1);
+      pal::wgmma_m64n128k16_f32_bf16_bf16_registers<1>(weighted[0], v_10_packed[8], v_10_packed[9], v_10_packed[10], v_10_packed[11], right_3 + 256, 1);
+      pal::wgmma_m64n128k16_f32_bf16_bf16_registers<1>(weighted[0], v_10_packed[12], v_10_packed[13], v_10_packed[14], v_10_packed[15], right_3 + 384, 1);
+      pal::wgmma_m64n128k16_f32_bf16_bf16_registers<1>(weighted[0], v_10_packed[16], v_10_packed[17], v_10_packed[18], v_10_packed[19], right_3 + 512, 1);
+      pal::wgmma_m64n128k16_f32_bf16_bf16_registers<1>(weighted[0], v_10_packed[20], v_10_packed[21], v_10_packed[22], v_10_packed[23], right_3 + 640, 1);
+      pal::wgmma_m64n128k16_f32_bf16_bf16_registers<1>(weighted[0], v_10_packed[24], v_10_packed[25], v_10_packed[26], v_10_packed[27], right_3 + 768, 1);
+      pal::wgmma_m64n128k16_f32_bf16_bf16_registers<1>(weighted[0], v_10_packed[28], v_10_packed[29], v_10_packed[30], v_10_packed[31], right_3 + 896, 1);
+      pal::wgmma_commit();
+      pal::wgmma_wait<0>();
+      pal::keep(weighted[0]);
+      pal::sync_warp();
+      if (lane == 0) pal::arrive(smem + 165888 + i_3 * 8);
+      PAL_UNROLL for (int r = 0; r < 2; ++r) carry[r] = v_2[r];
+      PAL_UNROLL for (int r = 0; r < 2; ++r) carry_2[r] = v_8[r];
+    }
+    pal::wgmma_wait<0>();
+    pal::keep(weighted[0]);
+    float part_3[64];
+    PAL_UNROLL for (int r = 0; r < 64; ++r) part_3[r] = weighted[0][r];
+    float spread_3[64];
+    PAL_UNROLL for (int r = 0; r < 64; ++r) spread_3[r] = carry_2[r / 2 % 2];
+    float v_11[64];
+    PAL_UNROLL for (int r = 0; r < 64; ++r) v_11[r] = part_3[r] / spread_3[r];
+    pal::sync_warp();
+    if (lane == 0) pal::arrive(smem + 99344);
+    pal::wait(smem + 99344, turn_phases & 1);
+    turn_phases ^= 0x1;
+    float v_12[64];
+    PAL_UNROLL for (int r = 0; r < 64; ++r) v_12[r] = v_11[r];
+    pal::sync_named(1, 128);
+    PAL_UNROLL for (int r = 0; r < 64; r += 8) {
+      const u32 at = smem + 66560 + (warp * 16 + lane % 16) * 128 + (((r / 8 * 16 + lane / 16 * 8)) / 64) * 8192 + (((r / 8 * 16 + lane / 16 * 8)) % 64) * 2;
+      pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_12[r], v_12[r + 1]), pal::pack_bf16(v_12[r + 2], v_12[r + 3]), pal::pack_bf16(v_12[r + 4], v_12[r + 5]), pal::pack_bf16(v_12[r + 6], v_12[r + 7]));
+    }
+    pal::fence_async();
+    pal::sync_named(1, 128);
+    if (warp == 0 && pal::elect()) {
+      pal::tma_store(&out_boxes, smem + 66560, 0, i, head);
+      pal::tma_store(&out_boxes, smem + 66560 + 8192, 64, i, head);
+      pal::bulk_commit();
+      pal::bulk_wait<0>();
+    }
+    pal::sync_named(1, 128);
+  } else if (warpgroup == 1) {
+    pal::registers_increase<232>();
+    const int head = pal::block_index() / 16;
+    const int block = pal::block_index() % 16;
+    u32 keys_filled_phases = 0;
+    u32 queries_filled_phases = 0;
+    u32 turn_phases = 0;
+    u32 values_filled_phases = 0;
+    const int i = block * 128;
+    const int i_2 = i + 64;
+    pal::wait(smem + 99328 + 8, queries_filled_phases >> 1 & 1);
+    queries_filled_phases ^= 0x2;
+    pal::sync_warp();
+    if (lane == 0) pal::arrive(smem + 99344);
+    pal::wait(smem + 99344, turn_phases & 1);
+    turn_phases ^= 0x1;
+    float weighted[1][64];
+    PAL_UNROLL for (int r = 0; r < 64; ++r) weighted[r / 64][r % 64] = 0;
+    float carry[2];
+    PAL_UNROLL for (int r = 0; r < 2; ++r) carry[r] = -PAL_INFINITY;
+    float carry_2[2];
+    PAL_UNROLL for (int r = 0; r < 2; ++r) carry_2[r] = 0.0f;
+    PAL_ROLLED
+    for (int step_2 = 0; step_2 < 16; ++step_2) {
+      float acc[1][64];
+      PAL_UNROLL for (int r = 0; r < 64; ++r) acc[r / 64][r % 64] = 0;
+      const int i_3 = step_2 % 2;
+      pal::wait(smem + 65552 + i_3 * 8, keys_filled_phases >> i_3 & 1);
+      keys_filled_phases ^= 1u << i_3;
+      const u64 left_2 = pal::descriptor(smem + 66560 + 16384, 16, 1024, 1);
+      const u64 right_2 = pal::descriptor(smem + i_3 * 32768, 16, 1024, 1);
+      pal::wgmma_fence();
+      pal::wgmma_m64n128k16_f32_bf16_bf16<0, 0>(acc[0], left_2, right_2, 1);
+      pal::wgmma_m64n128k16_f32_bf16_bf16<0, 0>(acc[0], left_2 + 2, right_2 + 2, 1);
+      pal::wgmma_m64n128k16_f32_bf16_bf16<0, 0>(acc[0], left_2 + 4, right_2 + 4, 1);
+      pal::wgmma_m64n128k16_f32_bf16_bf16<0, 0>(acc[0], left_2 + 6, right_2 + 6, 1);
+      pal::wgmma_m64n128k16_f32_bf16_bf16<0, 0>(acc[0], left_2 + 512, right_2 + 1024, 1);
+      pal::wgmma_m64n128k16_f32_bf16_bf16<0, 0>(acc[0], left_2 + 514, right_2 + 1026, 1);
+      pal::wgmma_m64n128k16_f32_bf16_bf16<0, 0>(acc[0], left_2 + 516, right_2 + 1028, 1);
+      pal::wgmma_m64n128k16_f32_bf16_bf16<0, 0>(acc[0], left_2 + 518, right_2 + 1030, 1);
+      pal::wgmma_commit();
+      pal::sync_warp();
+      if (lane == 0) pal::arrive(smem + 99344);
+      pal::wait(smem + 99344, turn_phases & 1);
+      turn_phases ^= 0x1;
+      pal::wgmma_wait<0>();
+      pal::keep(weighted[0]);
+      pal::keep(acc[0]);
+      pal::sync_warp();
+      if (lane == 0) pal::arrive(smem + 65536 + i_3 * 8);
+      float part[64];
+      PAL_UNROLL for (int r = 0; r < 64; ++r) part[r] = acc[0][r];
+      float v[64];
+      PAL_UNROLL for (int r = 0; r < 64; ++r) v[r] = part[r] * 0.12751743f;
+      float total[2];
+      PAL_UNROLL for (int r = 0; r < 2; ++r) total[r] = -PAL_INFINITY;
+      PAL_UNROLL for (int r = 0; r < 64; ++r) total[r / 2 % 2] = pal::maximum(total[r / 2 % 2], v[r]);
+      PAL_UNROLL for (int r = 0; r < 2; ++r) { const float other = pal::shuffle_xor(total[r], 1); total[r] = pal::maximum(total[r], other); }
+      PAL_UNROLL for (int r = 0; r < 2; ++r) { const float other = pal::shuffle_xor(total[r], 2); total[r] = pal::maximum(total[r], other); }
+      float v_2[2];
+      PAL_UNROLL for (int r = 0; r < 2; ++r) v_2[r] = pal::maximum(carry[r], total[r]);
+      float v_3[2];
+      PAL_UNROLL for (int r = 0; r < 2; ++r) v_3[r] = carry[r] - v_2[r];
+      float v_4[2];
+      PAL_UNROLL for (int r = 0; r < 2; ++r) v_4[r] = exp2f(v_3[r]);
+      float spread[64];
+      PAL_UNROLL for (int r = 0; r < 64; ++r) spread[r] = v_2[r / 2 % 2];
+      float v_5[64];
+      PAL_UNROLL for (int r = 0; r < 64; ++r) v_5[r] = v[r] - spread[r];
+      float v_6[64];
+      PAL_UNROLL for (int r = 0; r < 64; ++r) v_6[r] = exp2f(v_5[r]);
+      float v_7[2];
+      PAL_UNROLL for (int r = 0; r < 2; ++r) v_7[r] = carry_2[r] * v_4[r];
+      float total_2[2];
+      PAL_UNROLL for (int r = 0; r < 2; ++r) total_2[r] = 0.0f;
+      PAL_UNROLL for (int r = 0; r < 64; ++r) total_2[r / 2 % 2] = total_2[r / 2 % 2] + v_6[r];
+      PAL_UNROLL for (int r = 0; r < 2; ++r) { const float other = pal::shuffle_xor(total_2[r], 1); total_2[r] = total_2[r] + other; }
+      PAL_UNROLL for (int r = 0; r < 2; ++r) { const float other = pal::shuffle_xor(total_2[r], 2); total_2[r] = total_2[r] + other; }
+      float v_8[2];
+      PAL_UNROLL for (int r = 0; r < 2; ++r) v_8[r] = v_7[r] + total_2[r];
+      float part_2[64];
+      PAL_UNROLL for (int r = 0; r < 64; ++r) part_2[r] = weighted[0][r];
+      float spread_2[64];
+      PAL_UNROLL for (int r = 0; r < 64; ++r) spread_2[r] = v_4[r / 2 % 2];
+      float v_9[64];
+      PAL_UNROLL for (int r = 0; r < 64; ++r) v_9[r] = part_2[r] * spread_2[r];
+      PAL_UNROLL for (int r = 0; r < 64; ++r) weighted[r / 64][r % 64] = v_9[r];
+      float v_10[64];
+      PAL_UNROLL for (int r = 0; r < 64; ++r) v_10[r] = v_6[r];
+      const int i_4 = step_2 % 2;
+      pal::wait(smem + 165904 + i_4 * 8, values_filled_phases >> i_4 & 1);
+      values_filled_phases ^= 1u << i_4;
+      pal::sync_warp();
+      if (lane == 0) pal::arrive(smem + 99344);
+      pal::wait(smem + 99344, turn_phases & 1);
+      turn_phases ^= 0x1;
+      u32 v_10_packed[32];
+      PAL_UNROLL for (int r = 0; r < 32; ++r) v_10_packed[r] = pal::pack_bf16(v_10[2 * r], v_10[2 * r + 1]);
+      pal::keep(v_10_packed);
+      const u64 right_3 = pal::descriptor(smem + 100352 + i_4 * 32768, 16384, 1024, 1);
+      pal::wgmma_fence();
+      pal::wgmma_m64n128k16_f32_bf16_bf16_registers<1>(weighted[0], v_10_packed[0], v_10_packed[1], v_10_packed[2], v_10_packed[3], right_3, 1);
+      pal::wgmma_m64n128k16_f32_bf16_bf16_registers<1>(weighted[0], v_10_packed[4], v_10_packed[5], v_10_packed[6], v_10_packed[7], right_3 + 128, 1);
+      pal::wgmma_m64n128k16_f32_bf16_bf16_registers<1>(weighted[0], v_10_packed[8], v_10_packed[9], v_10_packed[10], v_10_packed[11], right_3 + 256, 1);
+      pal::wgmma_m64n128k16_f32_bf16_bf16_registers<1>(weighted[0], v_10_packed[12], v_10_packed[13], v_10_packed[14], v_10_packed[15], right_3 + 384, 1);
+      pal::wgmma_m64n128k16_f32_bf16_bf16_registers<1>(weighted[0], v_10_packed[16], v_10_packed[17], v_10_packed[18], v_10_packed[19], right_3 + 512, 1);
+      pal::wgmma_m64n128k16_f32_bf16_bf16_registers<1>(weighted[0], v_10_packed[20], v_10_packed[21], v_10_packed[22], v_10_packed[23], right_3 + 640, 1);
+      pal::wgmma_m64n128k16_f32_bf16_bf16_registers<1>(weighted[0], v_10_packed[24], v_10_packed[25], v_10_packed[26], v_10_packed[27], right_3 + 768, 1);
+      pal::wgmma_m64n128k16_f32_bf16_bf16_registers<1>(weighted[0], v_10_packed[28], v_10_packed[29], v_10_packed[30], v_10_packed[31], right_3 + 896, 1);
+      pal::wgmma_commit();
+      pal::wgmma_wait<0>();
+      pal::keep(weighted[0]);
+      pal::sync_warp();
+      if (lane == 0) pal::arrive(smem + 165888 + i_4 * 8);
+      PAL_UNROLL for (int r = 0; r < 2; ++r) carry[r] = v_2[r];
+      PAL_UNROLL for (int r = 0; r < 2; ++r) carry_2[r] = v_8[r];
+    }
+    pal::wgmma_wait<0>();
+    pal::keep(weighted[0]);
+    float part_3[64];
+    PAL_UNROLL for (int r = 0; r < 64; ++r) part_3[r] = weighted[0][r];
+    float spread_3[64];
+    PAL_UNROLL for (int r = 0; r < 64; ++r) spread_3[r] = carry_2[r / 2 % 2];
+    float v_11[64];
+    PAL_UNROLL for (int r = 0; r < 64; ++r) v_11[r] = part_3[r] / spread_3[r];
+    float v_12[64];
+    PAL_UNROLL for (int r = 0; r < 64; ++r) v_12[r] = v_11[r];
+    pal::sync_named(2, 128);
+    PAL_UNROLL for (int r = 0; r < 64; r += 8) {
+      const u32 at = smem + 66560 + (warp * 16 + lane % 16) * 128 + (((r / 8 * 16 + lane / 16 * 8)) / 64) * 8192 + (((r / 8 * 16 + lane / 16 * 8)) % 64) * 2 + 16384;
+      pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_12[r], v_12[r + 1]), pal::pack_bf16(v_12[r + 2], v_12[r + 3]), pal::pack_bf16(v_12[r + 4], v_12[r + 5]), pal::pack_bf16(v_12[r + 6], v_12[r + 7]));
+    }
+    pal::fence_async();
+    pal::sync_named(2, 128);
+    if (warp == 0 && pal::elect()) {
+      pal::tma_store(&out_boxes, smem + 66560 + 16384, 0, i_2, head);
+      pal::tma_store(&out_boxes, smem + 66560 + 24576, 64, i_2, head);
+      pal::bulk_commit();
+      pal::bulk_wait<0>();
+    }
+    pal::sync_named(2, 128);
+  } else {
+    pal::registers_decrease<40>();
+    if (warp == 0) {
+      const int head = pal::block_index() / 16;
+      const int block = pal::block_index() % 16;
+      u32 keys_drained_phases = 0;
+      u32 values_drained_phases = 0;
+      const int i = block * 128;
+      const int i_2 = i + 64;
+      if (pal::elect()) {
+        pal::arrive_expect(smem + 99328, 16384);
+        pal::tma_load(&q_boxes, smem + 66560, smem + 99328, 0, i, head);
+        pal::tma_load(&q_boxes, smem + 66560 + 8192, smem + 99328, 64, i, head);
+        pal::arrive_expect(smem + 99328 + 8, 16384);
+        pal::tma_load(&q_boxes, smem + 66560 + 16384, smem + 99328 + 8, 0, i_2, head);
+        pal::tma_load(&q_boxes, smem + 66560 + 24576, smem + 99328 + 8, 64, i_2, head);
+      }
+      PAL_ROLLED
+      for (int step_2 = 0; step_2 < 16; ++step_2) {
+        const int i_3 = step_2 * 128;
+        const int i_4 = step_2 % 2;
+        const bool is = step_2 >= 2;
+        if (is) {
+          pal::wait(smem + 65536 + i_4 * 8, keys_drained_phases >> i_4 & 1);
+          keys_drained_phases ^= 1u << i_4;
+        }
+        if (pal::elect()) {
+          pal::arrive_expect(smem + 65552 + i_4 * 8, 32768);
+          pal::tma_load(&k_boxes, smem + i_4 * 32768, smem + 65552 + i_4 * 8, 0, i_3, head);
+          pal::tma_load(&k_boxes, smem + i_4 * 32768 + 16384, smem + 65552 + i_4 * 8, 64, i_3, head);
+        }
+        if (is) {
+          pal::wait(smem + 165888 + i_4 * 8, values_drained_phases >> i_4 & 1);
+          values_drained_phases ^= 1u << i_4;
+        }
+        if (pal::elect()) {
+          pal::arrive_expect(smem + 165904 + i_4 * 8, 32768);
+          pal::tma_load(&v_boxes, smem + 100352 + i_4 * 32768, smem + 165904 + i_4 * 8, 0, i_3, head);
+          pal::tma_load(&v_boxes, smem + 100352 + i_4 * 32768 + 16384, smem + 165904 + i_4 * 8, 64, i_3, head);
+        }
+      }
+      PAL_ROLLED
+      for (int step_3 = 14; step_3 < 16; ++step_3) {
+        const int i_5 = step_3 % 2;
+        pal::wait(smem + 65536 + i_5 * 8, keys_drained_phases >> i_5 & 1);
+        keys_drained_phases ^= 1u << i_5;
+      }
+      PAL_ROLLED
+      for (int step_4 = 14; step_4 < 16; ++step_4) {
+        const int i_6 = step_4 % 2;
+        pal::wait(smem + 165888 + i_6 * 8, values_drained_phases >> i_6 & 1);
+        values_drained_phases ^= 1u << i_6;
+      }
+    }
+  }
+}

@@ -1,0 +1,358 @@
+// grid 132, cluster 2, 384 threads, 229488 bytes shared
+// x_boxes: MapSpec(array=0, dtype=dtype(bfloat16), dims=(4096, 4096), strides=(8192,), box=(128, 64), swizzle=128, fill='zeros', promotion=128)
+// y_boxes: MapSpec(array=1, dtype=dtype(bfloat16), dims=(4096, 4096), strides=(8192,), box=(32, 64), swizzle=128, fill='zeros', promotion=128)
+// out_boxes: MapSpec(array=2, dtype=dtype(bfloat16), dims=(4096, 4096), strides=(8192,), box=(64, 64), swizzle=128, fill='zeros', promotion=128)
+#include "palladio.cuh"
+
+// 229488 bytes of shared memory:
+//        0  staging: 2x2x64x64 of 2 bytes, swizzled by 128
+//    32768  x_blocks: 4x128x64 of 2 bytes, swizzled by 128
+//    98304  y_blocks: 4x64x256 of 2 bytes, swizzled by 128
+//   229376  consumed: 4 barriers of 8
+//   229408  consumed: 4 barriers of 16
+//   229440  met: 1 barriers of 8
+//   229448  over: 1 barriers of 8
+//   229456  ready: 4 barriers of 2
+PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) matmul_kernel(
+    PAL_MAP x_boxes,
+    PAL_MAP y_boxes,
+    PAL_MAP out_boxes) {
+  const u32 smem = pal::shared_base();
+  const int warpgroup = pal::uniform((int)pal::thread_index() / 128);
+  const int thread = (int)pal::thread_index() % 128;
+  const int warp = pal::uniform(thread / 32);
+  const int lane = thread % 32;
+  if (pal::thread_index() == 0) {
+    for (int n = 0; n < 4; ++n) pal::barrier_init(smem + 229376 + 8 * n, 8);
+    for (int n = 0; n < 4; ++n) pal::barrier_init(smem + 229408 + 8 * n, 16);
+    pal::barrier_init(smem + 229440, 8);
+    pal::barrier_init(smem + 229448, 8);
+    for (int n = 0; n < 4; ++n) pal::barrier_init(smem + 229456 + 8 * n, 2);
+    pal::fence_barrier_init();
+  }
+  pal::sync_cluster();
+  if (warpgroup < 2) {
+    pal::registers_increase<232>();
+    const int block = pal::cluster_index();
+    const int peer = pal::cluster_rank();
+    u32 ready_phases = 0;
+    const bool is = block < 58;
+    const int i = 3 + is;
+    PAL_ROLLED
+    for (int step_2 = 0; step_2 < i; ++step_2) {
+      const int i_2 = step_2 * 66;
+      const int i_3 = i_2 + block;
+      const int i_4 = i_3 % 256;
+      const int i_5 = (i_4 > 0) - (i_4 < 0);
+      const bool is_2 = i_5 != 1;
+      const bool is_3 = i_4 != 0;
+      const bool is_4 = is_2 & is_3;
+      const int i_6 = i_4 + 256;
+      const int i_7 = (is_4 ? i_6 : i_4);
+      const int i_8 = i_7 / 128;
+      const int i_9 = i_7 % 128;
+      const int i_10 = (i_9 > 0) - (i_9 < 0);
+      const bool is_5 = i_10 != 1;
+      const bool is_6 = i_9 != 0;
+      const bool is_7 = is_5 & is_6;
+      const int i_11 = i_8 - 1;
+      const int i_12 = (is_7 ? i_11 : i_8);
+      const int i_13 = i_9 + 128;
+      const int i_14 = (is_7 ? i_13 : i_9);
+      const int i_15 = i_12 * 8;
+      const int i_16 = i_14 / 8;
+      const int i_17 = i_14 % 8;
+      const int i_18 = (i_17 > 0) - (i_17 < 0);
+      const bool is_8 = i_18 != 1;
+      const bool is_9 = i_17 != 0;
+      const bool is_10 = is_8 & is_9;
+      const int i_19 = i_16 - 1;
+      const int i_20 = (is_10 ? i_19 : i_16);
+      const int i_21 = i_17 + 8;
+      const int i_22 = (is_10 ? i_21 : i_17);
+      const int i_23 = i_15 + i_22;
+      const int i_24 = i_12 % 2;
+      const int i_25 = (i_24 > 0) - (i_24 < 0);
+      const bool is_11 = i_25 != 1;
+      const bool is_12 = i_24 != 0;
+      const bool is_13 = is_11 & is_12;
+      const int i_26 = i_24 + 2;
+      const int i_27 = (is_13 ? i_26 : i_24);
+      const int i_28 = 2 * i_20;
+      const int i_29 = 15 - i_28;
+      const int i_30 = i_27 * i_29;
+      const int i_31 = i_20 + i_30;
+      const int i_32 = i_23 * 2;
+      const int i_33 = i_32 + peer;
+      {
+        float acc[1][128];
+        PAL_UNROLL for (int r = 0; r < 128; ++r) acc[r / 128][r % 128] = 0;
+        PAL_ROLLED
+        for (int step_3 = 0; step_3 < 64; ++step_3) {
+          const int i_34 = step_3 % 4;
+          const int i_35 = (i_34 > 0) - (i_34 < 0);
+          const bool is_14 = i_35 != 1;
+          const bool is_15 = i_34 != 0;
+          const bool is_16 = is_14 & is_15;
+          const int i_36 = i_34 + 4;
+          const int i_37 = (is_16 ? i_36 : i_34);
+          pal::wait(smem + 229456 + i_37 * 8, ready_phases >> i_37 & 1);
+          ready_phases ^= 1u << i_37;
+          const int i_38 = warpgroup * 64;
+          const u64 left_2 = pal::descriptor(smem + 32768 + i_37 * 16384 + i_38 * 128, 16, 1024, 1);
+          const u64 right_2 = pal::descriptor(smem + 98304 + i_37 * 32768, 8192, 1024, 1);
+          pal::wgmma_fence();
+          pal::wgmma_m64n256k16_f32_bf16_bf16<0, 1>(acc[0], left_2, right_2, 1);
+          pal::wgmma_m64n256k16_f32_bf16_bf16<0, 1>(acc[0], left_2 + 2, right_2 + 128, 1);
+          pal::wgmma_m64n256k16_f32_bf16_bf16<0, 1>(acc[0], left_2 + 4, right_2 + 256, 1);
+          pal::wgmma_m64n256k16_f32_bf16_bf16<0, 1>(acc[0], left_2 + 6, right_2 + 384, 1);
+          pal::wgmma_commit();
+          pal::wgmma_wait<1>();
+          const int i_39 = step_3 - 1;
+          const int i_40 = i_39 % 4;
+          const int i_41 = (i_40 > 0) - (i_40 < 0);
+          const bool is_17 = i_41 != 1;
+          const bool is_18 = i_40 != 0;
+          const bool is_19 = is_17 & is_18;
+          const int i_42 = i_40 + 4;
+          const int i_43 = (is_19 ? i_42 : i_40);
+          const bool is_20 = i_39 >= 0;
+          if (is_20) {
+            pal::sync_warp();
+            if (lane == 0) pal::arrive(smem + 229376 + i_43 * 8);
+          }
+          if (is_20) {
+            pal::sync_warp();
+            if (lane < 2) pal::arrive_cluster(smem + 229408 + i_43 * 8, lane % 2);
+          }
+        }
+        pal::wgmma_wait<0>();
+        pal::keep(acc[0]);
+        pal::sync_warp();
+        if (lane == 0) pal::arrive(smem + 229448);
+        const int i_44 = warpgroup * 64;
+        const int i_45 = i_33 * 128;
+        const int i_46 = i_45 + i_44;
+        const int i_47 = i_31 * 256;
+        if (warp == 0 && pal::elect()) {
+          pal::bulk_wait_read<0>();
+        }
+        pal::sync_named(1 + warpgroup, 128);
+        float part[32];
+        PAL_UNROLL for (int r = 0; r < 32; ++r) part[r] = acc[0][r];
+        float v[32];
+        PAL_UNROLL for (int r = 0; r < 32; ++r) v[r] = part[r];
+        PAL_UNROLL for (int r = 0; r < 32; r += 8) {
+          const u32 at = smem + warpgroup * 16384 + (warp * 16 + lane % 16) * 128 + (r / 8 * 16 + lane / 16 * 8) * 2;
+          pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v[r], v[r + 1]), pal::pack_bf16(v[r + 2], v[r + 3]), pal::pack_bf16(v[r + 4], v[r + 5]), pal::pack_bf16(v[r + 6], v[r + 7]));
+        }
+        pal::fence_async();
+        pal::sync_named(1 + warpgroup, 128);
+        if (warp == 0 && pal::elect()) {
+          pal::tma_store(&out_boxes, smem + warpgroup * 16384, i_47, i_46);
+          pal::bulk_commit();
+        }
+        float part_2[32];
+        PAL_UNROLL for (int r = 0; r < 32; ++r) part_2[r] = acc[0][r + 32];
+        float v_2[32];
+        PAL_UNROLL for (int r = 0; r < 32; ++r) v_2[r] = part_2[r];
+        PAL_UNROLL for (int r = 0; r < 32; r += 8) {
+          const u32 at = smem + warpgroup * 16384 + (warp * 16 + lane % 16) * 128 + (r / 8 * 16 + lane / 16 * 8) * 2 + 8192;
+          pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_2[r], v_2[r + 1]), pal::pack_bf16(v_2[r + 2], v_2[r + 3]), pal::pack_bf16(v_2[r + 4], v_2[r + 5]), pal::pack_bf16(v_2[r + 6], v_2[r + 7]));
+        }
+        pal::fence_async();
+        pal::sync_named(1 + warpgroup, 128);
+        const int i_48 = i_47 + 64;
+        if (warp == 0 && pal::elect()) {
+          pal::tma_store(&out_boxes, smem + warpgroup * 16384 + 8192, i_48, i_46);
+          pal::bulk_commit();
+          pal::bulk_wait_read<1>();
+        }
+        pal::sync_named(1 + warpgroup, 128);
+        float part_3[32];
+        PAL_UNROLL for (int r = 0; r < 32; ++r) part_3[r] = acc[0][r + 64];
+        float v_3[32];
+        PAL_UNROLL for (int r = 0; r < 32; ++r) v_3[r] = part_3[r];
+        PAL_UNROLL for (int r = 0; r < 32; r += 8) {
+          const u32 at = smem + warpgroup * 16384 + (warp * 16 + lane % 16) * 128 + (r / 8 * 16 + lane / 16 * 8) * 2;
+          pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_3[r], v_3[r + 1]), pal::pack_bf16(v_3[r + 2], v_3[r + 3]), pal::pack_bf16(v_3[r + 4], v_3[r + 5]), pal::pack_bf16(v_3[r + 6], v_3[r + 7]));
+        }
+        pal::fence_async();
+        pal::sync_named(1 + warpgroup, 128);
+        const int i_49 = i_47 + 128;
+        if (warp == 0 && pal::elect()) {
+          pal::tma_store(&out_boxes, smem + warpgroup * 16384, i_49, i_46);
+          pal::bulk_commit();
+          pal::bulk_wait_read<1>();
+        }
+        pal::sync_named(1 + warpgroup, 128);
+        float part_4[32];
+        PAL_UNROLL for (int r = 0; r < 32; ++r) part_4[r] = acc[0][r + 96];
+        float v_4[32];
+        PAL_UNROLL for (int r = 0; r < 32; ++r) v_4[r] = part_4[r];
+        PAL_UNROLL for (int r = 0; r < 32; r += 8) {
+          const u32 at = smem + warpgroup * 16384 + (warp * 16 + lane % 16) * 128 + (r / 8 * 16 + lane / 16 * 8) * 2 + 8192;
+          pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_4[r], v_4[r + 1]), pal::pack_bf16(v_4[r + 2], v_4[r + 3]), pal::pack_bf16(v_4[r + 4], v_4[r + 5]), pal::pack_bf16(v_4[r + 6], v_4[r + 7]));
+        }
+        pal::fence_async();
+        pal::sync_named(1 + warpgroup, 128);
+        const int i_50 = i_47 + 192;
+        if (warp == 0 && pal::elect()) {
+          pal::tma_store(&out_boxes, smem + warpgroup * 16384 + 8192, i_50, i_46);
+          pal::bulk_commit();
+        }
+      }
+    }
+    if (warp == 0 && pal::elect()) {
+      pal::bulk_wait<0>();
+    }
+    pal::sync_named(1 + warpgroup, 128);
+  } else {
+    pal::registers_decrease<40>();
+    if (warp == 0) {
+      const int block = pal::cluster_index();
+      const int peer = pal::cluster_rank();
+      u32 consumed_phases = 0;
+      u32 consumed_phases_2 = 0;
+      u32 met_phases = 0;
+      u32 over_phases = 0;
+      const bool is = block < 58;
+      const int i = 3 + is;
+      PAL_ROLLED
+      for (int step_2 = 0; step_2 < i; ++step_2) {
+        const int i_2 = step_2 * 66;
+        const int i_3 = i_2 + block;
+        const int i_4 = i_3 % 256;
+        const int i_5 = (i_4 > 0) - (i_4 < 0);
+        const bool is_2 = i_5 != 1;
+        const bool is_3 = i_4 != 0;
+        const bool is_4 = is_2 & is_3;
+        const int i_6 = i_4 + 256;
+        const int i_7 = (is_4 ? i_6 : i_4);
+        const int i_8 = i_7 / 128;
+        const int i_9 = i_7 % 128;
+        const int i_10 = (i_9 > 0) - (i_9 < 0);
+        const bool is_5 = i_10 != 1;
+        const bool is_6 = i_9 != 0;
+        const bool is_7 = is_5 & is_6;
+        const int i_11 = i_8 - 1;
+        const int i_12 = (is_7 ? i_11 : i_8);
+        const int i_13 = i_9 + 128;
+        const int i_14 = (is_7 ? i_13 : i_9);
+        const int i_15 = i_12 * 8;
+        const int i_16 = i_14 / 8;
+        const int i_17 = i_14 % 8;
+        const int i_18 = (i_17 > 0) - (i_17 < 0);
+        const bool is_8 = i_18 != 1;
+        const bool is_9 = i_17 != 0;
+        const bool is_10 = is_8 & is_9;
+        const int i_19 = i_16 - 1;
+        const int i_20 = (is_10 ? i_19 : i_16);
+        const int i_21 = i_17 + 8;
+        const int i_22 = (is_10 ? i_21 : i_17);
+        const int i_23 = i_15 + i_22;
+        const int i_24 = i_12 % 2;
+        const int i_25 = (i_24 > 0) - (i_24 < 0);
+        const bool is_11 = i_25 != 1;
+        const bool is_12 = i_24 != 0;
+        const bool is_13 = is_11 & is_12;
+        const int i_26 = i_24 + 2;
+        const int i_27 = (is_13 ? i_26 : i_24);
+        const int i_28 = 2 * i_20;
+        const int i_29 = 15 - i_28;
+        const int i_30 = i_27 * i_29;
+        const int i_31 = i_20 + i_30;
+        const int i_32 = i_23 * 2;
+        const int i_33 = i_32 + peer;
+        pal::sync_warp();
+        if (lane < 8) pal::arrive_cluster(smem + 229440, lane % 2);
+        pal::wait_cluster(smem + 229440, met_phases & 1);
+        met_phases ^= 0x1;
+        PAL_ROLLED
+        for (int step_3 = 0; step_3 < 64; ++step_3) {
+          const bool is_14 = step_3 >= 4;
+          if (is_14) {
+            const int i_34 = step_3 % 4;
+            const int i_35 = (i_34 > 0) - (i_34 < 0);
+            const bool is_15 = i_35 != 1;
+            const bool is_16 = i_34 != 0;
+            const bool is_17 = is_15 & is_16;
+            const int i_36 = i_34 + 4;
+            const int i_37 = (is_17 ? i_36 : i_34);
+            pal::wait(smem + 229376 + i_37 * 8, consumed_phases >> i_37 & 1);
+            consumed_phases ^= 1u << i_37;
+          }
+          const int i_38 = step_3 % 4;
+          const int i_39 = (i_38 > 0) - (i_38 < 0);
+          const bool is_18 = i_39 != 1;
+          const bool is_19 = i_38 != 0;
+          const bool is_20 = is_18 & is_19;
+          const int i_40 = i_38 + 4;
+          const int i_41 = (is_20 ? i_40 : i_38);
+          const int i_42 = i_33 * 128;
+          const int i_43 = step_3 * 64;
+          if (pal::elect()) {
+            pal::arrive_expect(smem + 229456 + i_41 * 8, 16384);
+            pal::tma_load(&x_boxes, smem + 32768 + i_41 * 16384, smem + 229456 + i_41 * 8, i_43, i_42);
+          }
+          if (is_14) {
+            const int i_44 = step_3 % 4;
+            const int i_45 = (i_44 > 0) - (i_44 < 0);
+            const bool is_21 = i_45 != 1;
+            const bool is_22 = i_44 != 0;
+            const bool is_23 = is_21 & is_22;
+            const int i_46 = i_44 + 4;
+            const int i_47 = (is_23 ? i_46 : i_44);
+            pal::wait_cluster(smem + 229408 + i_47 * 8, consumed_phases_2 >> i_47 & 1);
+            consumed_phases_2 ^= 1u << i_47;
+          }
+          const int i_48 = i_31 * 256;
+          if (pal::elect()) {
+            pal::arrive_expect(smem + 229456 + i_41 * 8, 32768);
+            pal::tma_load_multicast(&y_boxes, smem + 98304 + i_41 * 32768 + (pal::cluster_rank()) * 4096, smem + 229456 + i_41 * 8, 0x3, i_48, i_43 + (pal::cluster_rank()) * 32);
+            pal::tma_load_multicast(&y_boxes, smem + 98304 + i_41 * 32768 + (pal::cluster_rank()) * 4096 + 8192, smem + 229456 + i_41 * 8, 0x3, i_48 + 64, i_43 + (pal::cluster_rank()) * 32);
+            pal::tma_load_multicast(&y_boxes, smem + 98304 + i_41 * 32768 + (pal::cluster_rank()) * 4096 + 16384, smem + 229456 + i_41 * 8, 0x3, i_48 + 128, i_43 + (pal::cluster_rank()) * 32);
+            pal::tma_load_multicast(&y_boxes, smem + 98304 + i_41 * 32768 + (pal::cluster_rank()) * 4096 + 24576, smem + 229456 + i_41 * 8, 0x3, i_48 + 192, i_43 + (pal::cluster_rank()) * 32);
+          }
+        }
+        PAL_ROLLED
+        for (int step_4 = 60; step_4 < 63; ++step_4) {
+          const bool is_24 = step_4 >= 0;
+          if (is_24) {
+            const int i_49 = step_4 % 4;
+            const int i_50 = (i_49 > 0) - (i_49 < 0);
+            const bool is_25 = i_50 != 1;
+            const bool is_26 = i_49 != 0;
+            const bool is_27 = is_25 & is_26;
+            const int i_51 = i_49 + 4;
+            const int i_52 = (is_27 ? i_51 : i_49);
+            pal::wait(smem + 229376 + i_52 * 8, consumed_phases >> i_52 & 1);
+            consumed_phases ^= 1u << i_52;
+          }
+        }
+        PAL_ROLLED
+        for (int step_5 = 60; step_5 < 63; ++step_5) {
+          const bool is_28 = step_5 >= 0;
+          if (is_28) {
+            const int i_53 = step_5 % 4;
+            const int i_54 = (i_53 > 0) - (i_53 < 0);
+            const bool is_29 = i_54 != 1;
+            const bool is_30 = i_53 != 0;
+            const bool is_31 = is_29 & is_30;
+            const int i_55 = i_53 + 4;
+            const int i_56 = (is_31 ? i_55 : i_53);
+            pal::wait_cluster(smem + 229408 + i_56 * 8, consumed_phases_2 >> i_56 & 1);
+            consumed_phases_2 ^= 1u << i_56;
+          }
+        }
+        pal::wait(smem + 229448, over_phases & 1);
+        over_phases ^= 0x1;
+      }
+      if (pal::elect()) {
+        pal::bulk_wait<0>();
+      }
+      pal::sync_warp();
+    }
+  }
+  pal::sync_cluster();  // no block ends while others may still reach it
+}

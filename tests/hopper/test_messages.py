@@ -1,0 +1,158 @@
+"""What is impossible on Hopper is said before anything is compiled: the rule, the values, what to do, the line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import palladio as pl
+import palladio.gpu as plgpu
+import palladio.numpy as jnp
+from palladio.base.errors import PalladioError, PalladioNotImplementedError, PalladioValueError
+from tests.hopper.kernels import BF16, F32, kernel, lowered, normal
+
+E4M3 = np.dtype(ml_dtypes.float8_e4m3fn)
+FULL = plgpu.Barrier()
+
+
+def said(function: Callable[..., Any], *inputs: Any, kind: type[PalladioError] = PalladioValueError) -> list[str]:
+    """The lines of the error: the rule, what was expected and got, the hint; and the line of this file, shown."""
+    with pytest.raises(kind) as caught:
+        lowered(function, *inputs)
+    return [line.strip() for line in str(caught.value).splitlines()]
+
+
+def product(a_shape: tuple[int, ...], b_shape: tuple[int, ...], dtype: np.dtype, multiply: Callable[..., None]) -> Any:
+    def body(a: Any, b: Any, out: Any, a_tile: Any, b_tile: Any, full: Any) -> None:
+        plgpu.copy_gmem_to_smem(a, a_tile, full)
+        plgpu.copy_gmem_to_smem(b, b_tile, full)
+        plgpu.barrier_wait(full)
+        pl.run_scoped(lambda acc: multiply(acc, a_tile, b_tile), plgpu.ACC((64, 32)))
+
+    scratch = [plgpu.SMEM(a_shape, dtype), plgpu.SMEM(b_shape, dtype), plgpu.Barrier(num_arrivals=2)]
+    return kernel(body, (64, 32), F32, scratch)
+
+
+def test_only_operands_of_16_bits_are_transposed_by_the_tensor_cores() -> None:
+    call = product((64, 64), (64, 32), E4M3, plgpu.wgmma)
+    lines = said(call, normal(64, 64, dtype=E4M3), normal(64, 32, dtype=E4M3))
+    assert lines[:4] == [
+        "the right operand of wgmma: the tensor cores take operands transposed only if their elements have 16 bits",
+        "expected: k as the last axis in shared memory",
+        "got:      ref<smem, f8e4m3fn[64,32]>",
+        "hint:     keep it as [n, k] and multiply with ref.T (gmm: transpose_rhs)",
+    ]
+    assert lines[5].startswith("pl.run_scoped(lambda acc: multiply(")
+
+
+def test_rows_too_narrow_for_the_tensor_cores_name_both_uses() -> None:
+    def multiply(acc: Any, a: Any, b: Any) -> None:
+        plgpu.wgmma(acc, a.at[:, 0:16], b.at[0:16])
+
+    call = product((64, 24), (24, 32), BF16, multiply)
+    lines = said(call, normal(64, 24), normal(24, 32), kind=PalladioNotImplementedError)
+    assert lines[:3] == [
+        "wgmma: an operand of the tensor cores has rows of 32 or 64 bytes, or of a multiple of 128",
+        "expected: a last axis of a multiple of 32 bytes",
+        "got:      48 bytes of bf16[64,24]",
+    ]
+    assert "plgpu.wgmma(acc, a.at[:, 0:16], b.at[0:16])" in lines
+    assert "the buffer is filled here" in lines
+    assert "plgpu.copy_gmem_to_smem(a, a_tile, full)" in lines
+
+
+def test_an_operand_begins_at_a_multiple_of_8_rows() -> None:
+    def multiply(acc: Any, a: Any, b: Any) -> None:
+        plgpu.wgmma(acc, a.at[4:68], b)
+
+    call = product((72, 64), (64, 32), BF16, multiply)
+    assert said(call, normal(72, 64), normal(64, 32))[:4] == [
+        "wgmma: an operand of the tensor cores begins at a multiple of 8 rows of its buffer",
+        "expected: a start that 8 divides",
+        "got:      4",
+        "hint:     pl.multiple_of(start, 8) says so where it cannot be seen",
+    ]
+
+
+def test_the_sum_takes_32_bytes_of_each_row_at_a_time() -> None:
+    def multiply(acc: Any, a: Any, b: Any) -> None:
+        plgpu.wgmma(acc, a.at[:, 0:8], b.at[0:8])
+
+    call = product((64, 64), (64, 32), BF16, multiply)
+    assert said(call, normal(64, 64), normal(64, 32))[:3] == [
+        "wgmma: the tensor cores sum over 32 bytes of each row at a time",
+        "expected: a multiple of 16 elements of bf16",
+        "got:      8",
+    ]
+
+
+def test_buffers_fit_into_shared_memory() -> None:
+    def body(x: Any, out: Any, tile: Any) -> None:
+        out[...] = x[...]
+
+    lines = said(kernel(body, (8,), F32, [plgpu.SMEM((256, 256), F32)]), normal(8, dtype=F32))
+    assert lines[0] == "the buffers of a block do not fit into its shared memory"
+    assert lines[1:4] == [
+        "expected: at most 232448 bytes",
+        "got:      262144 bytes: tile 262144, and 0 barriers",
+        "hint:     take fewer stages or smaller blocks",
+    ]
+
+
+def test_warpgroups_share_512_registers() -> None:
+    def body(x: Any, out: Any) -> None:
+        group = pl.axis_index("wg")
+
+        @pl.when(group == 0)
+        def _() -> None:
+            plgpu.set_max_registers(40, action="decrease")
+
+        @pl.when(group != 0)
+        def _() -> None:
+            plgpu.set_max_registers(240, action="increase")
+            out[pl.ds(group, 1)] = x[pl.ds(group, 1)]
+
+    call = kernel(body, (8,), F32, num_threads=3, thread_name="wg")
+    assert said(call, normal(8, dtype=F32))[:3] == [
+        "set_max_registers: the warpgroups of a block ask for more registers than there are",
+        "expected: at most 512 for a thread of each warpgroup, together",
+        "got:      1 * 40 + 2 * 240",
+    ]
+
+
+def test_a_thread_sets_its_registers_once() -> None:
+    def body(x: Any, out: Any) -> None:
+        plgpu.set_max_registers(40, action="decrease")
+        plgpu.set_max_registers(64, action="increase")
+        out[...] = x[...]
+
+    assert said(kernel(body, (8,), F32), normal(8, dtype=F32))[:3] == [
+        "set_max_registers: threads that run one program set their registers once",
+        "expected: 40 as before",
+        "got:      64",
+    ]
+
+
+def test_the_hardware_has_16_barriers() -> None:
+    def body(x: Any, out: Any, *barriers: Any) -> None:
+        for barrier in barriers:
+            plgpu.barrier_arrive_and_wait(barrier)
+        out[...] = x[...]
+
+    call = kernel(body, (8,), F32, [plgpu.NamedBarrier(num_arrivals=1) for _ in range(15)])
+    lines = said(call, normal(8, dtype=F32))
+    assert lines[0].endswith("one of its own, one for each warpgroup, and named ones")
+    assert lines[1:3] == ["expected: at most 14 named barriers", "got:      15"]
+
+
+def test_what_is_not_compiled_says_why() -> None:
+    def body(x: Any, out: Any) -> None:
+        out[...] = jnp.nextafter(x[...], 0.0)
+
+    lines = said(kernel(body, (8,), F32), normal(8, dtype=F32), kind=PalladioNotImplementedError)
+    assert lines[0] == "nextafter is not compiled for Hopper: no rule has been written yet"
+    assert "out[...] = jnp.nextafter(x[...], 0.0)" in lines
