@@ -142,7 +142,7 @@ class InternalError(RuntimeError):
 def attach(location: Location | None, doing: str) -> Iterator[None]:
     """Stamp errors that leave the block with `location` unless they carry one.
 
-    Wrap foreign exceptions as internal errors.
+    Wrap foreign exceptions as internal errors, but for warnings that their user turned into errors.
     """
     try:
         yield
@@ -150,7 +150,7 @@ def attach(location: Location | None, doing: str) -> Iterator[None]:
         if error.location is None:
             error.location = location
         raise
-    except (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError, RecursionError):
+    except (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError, RecursionError, Warning):
         raise
     except Exception as error:
         internal = InternalError(f"{type(error).__name__} while {doing}: {error}")

@@ -44,7 +44,7 @@ def add(subparsers: Any) -> None:
         "check",
         help="look for races, deadlocks and misuse in the kernels that a function calls",
         description="Runs a function on the simulator under many schedules and reports the hazards of the kernels that "
-        "it launches. The exit status is 1 if there is one.",
+        "it launches. The exit status is 1 if there is an error.",
     )
     parser.add_argument("target", metavar=SYNTAX, help=HELP)
     parser.add_argument(
@@ -62,6 +62,7 @@ def add(subparsers: Any) -> None:
         default=[],
         help="findings of this code do not count; may be given several times",
     )
+    parser.add_argument("--strict", action="store_true", help="warnings and hints count like errors")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--exhaustive", action="store_true", help="run every schedule that can differ from all others")
     which.add_argument("--schedule", metavar="NAME", type=_schedule, help="run this one only, as a finding names it")
@@ -109,13 +110,14 @@ def run(options: Namespace) -> int:
             schedule=options.schedule,
             progress=progress,
             ignore=options.ignore,
+            strict=options.strict,
         )
     if not any(eqn.op is launch for program in programs for eqn in walk(program)):
         name = options.target.partition("::")[2]
         print(f"palladio: {name} ran, but launched no threads; there is nothing to check", file=sys.stderr)
         return 1
     console = Console(soft_wrap=True, highlight=False)
-    for finding in report.findings:
+    for finding in report.ordered:
         _print(console, finding, options.target)
     console.print(Text(report.summary, style="bold green" if report.ok else "bold red"))
     return 0 if report.ok else 1

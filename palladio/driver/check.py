@@ -12,8 +12,8 @@ from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.driver.executors import SIMULATOR, use
 from palladio.driver.simulation import Session, session
-from palladio.machine.check.checker import Places
-from palladio.machine.check.findings import CheckError, Finding, checked_codes
+from palladio.machine.check.accesses import Places
+from palladio.machine.check.findings import LEVELS, CheckError, Finding, checked_codes
 from palladio.machine.run.explore import Changed, Cut, Exploration, Schedule
 from palladio.machine.run.machine import Machine
 from palladio.machine.run.policies import Policy, named
@@ -45,12 +45,14 @@ class Report:
         explored: how many schedules ran.
         complete: whether these were all the schedules that can differ.
         ignored: each mistake, once, whose code the check was told to ignore.
+        strict: whether warnings and hints count like errors.
     """
 
     findings: list[Finding] = field(default_factory=list)
     explored: int = 0
     complete: bool = False
     ignored: list[Finding] = field(default_factory=list)
+    strict: bool = False
     ignore: frozenset[str] = field(default=frozenset(), repr=False)
     call: Callable[[], Any] | None = field(default=None, repr=False)
 
@@ -71,8 +73,12 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was found."""
-        return not self.findings
+        """Whether nothing was found that counts: no error, and where the check is strict nothing at all."""
+        return not (self.findings if self.strict else self.of_level("error"))
+
+    def of_level(self, level: str) -> list[Finding]:
+        """The findings of one level: "error", "warning" or "hint"."""
+        return [finding for finding in self.findings if finding.level == level]
 
     @property
     def summary(self) -> str:
@@ -80,18 +86,34 @@ class Report:
         ran = f"{self.explored} schedule{'' if self.explored == 1 else 's'}"
         if self.complete:
             ran = "the only schedule there is" if self.explored == 1 else f"all {ran} that can differ"
-        count = len(self.findings)
-        found = f"{count or 'no'} finding{'s' if count > 1 else ''} in {ran}"
+        found = f"{self._count} in {ran}"
         times = Counter(finding.code for finding in self.ignored)
         ignored = ", ".join(f"{code} ({count})" for code, count in sorted(times.items()))
         return f"{found}; ignored: {ignored}" if ignored else found
 
+    @property
+    def _count(self) -> str:
+        counts = {level: len(self.of_level(level)) for level in LEVELS}
+        if not any(counts[level] for level in LEVELS[1:]):
+            return _counted(counts["error"], "finding")
+        parts = [_counted(counts["error"], "error")]
+        return ", ".join([*parts, *(_counted(counts[level], level) for level in LEVELS[1:] if counts[level])])
+
+    @property
+    def ordered(self) -> list[Finding]:
+        """The findings, errors first, then warnings, then hints."""
+        return [finding for level in LEVELS for finding in self.of_level(level)]
+
     def render(self) -> str:
         """The text that a person reads."""
-        return "\n\n".join([*(finding.render() for finding in self.findings), self.summary])
+        return "\n\n".join([*(finding.render() for finding in self.ordered), self.summary])
 
     def __str__(self) -> str:
         return self.render()
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count or 'no'} {what}{'s' if count > 1 else ''}"
 
 
 @checked_call
@@ -104,6 +126,7 @@ def check(
     schedule: str | None = None,
     progress: Progress | None = None,
     ignore: str | Sequence[str] = (),
+    strict: bool = False,
 ) -> Report:
     """Run a function on the simulator under many schedules, and report every hazard of the kernels that it calls.
 
@@ -120,6 +143,8 @@ def check(
         progress: called after each schedule with the number so far and the number of all, None if not known.
         ignore: codes of findings that do not count, such as ("unobserved-completion",). The report names and counts
             them apart.
+        strict: the report is `ok` only if nothing was found at all. Else warnings (probably not meant, such as an
+            output that nobody writes) and hints (harmless on the hardware as the kernel stands) do not count.
 
     Returns:
         A report: `ok`, `findings`, `explored`, `complete`, `ignored`.
@@ -137,8 +162,10 @@ def check(
         if progress is not None and not callable(progress):
             raise PalladioTypeError("progress is a function of two numbers", argument="progress", got=repr(progress))
         codes = checked_codes(ignore, "ignore")
+        if not isinstance(strict, bool):
+            raise PalladioTypeError("strict is a bool", argument="strict", got=repr(strict))
         policies = [_named(schedule)] if schedule is not None else sampled(schedules or SAMPLED, seed)
-    report = Report(ignore=codes, call=partial(fn, *args))
+    report = Report(ignore=codes, strict=strict, call=partial(fn, *args))
     if exhaustive and schedule is None:
         _explore(report, fn, args, schedules or EXPLORED, progress)
         return report
@@ -183,11 +210,19 @@ def _impatient(machine: Machine) -> None:
 
 def _keep(report: Report, findings: Iterable[Finding]) -> bool:
     """Add the mistakes that are new to a report; whether there were any."""
-    known = {finding.key for finding in (*report.findings, *report.ignored)}
-    new = {finding.key: finding for finding in reversed(list(findings)) if finding.key not in known}
-    for finding in reversed(new.values()):
-        (report.ignored if finding.code in report.ignore else report.findings).append(finding)
-    return bool(new)
+    known = {finding.key: finding.level for finding in (*report.findings, *report.ignored)}
+    anything = False
+    for finding in findings:
+        level = known.get(finding.key)
+        if level is not None and LEVELS.index(finding.level) >= LEVELS.index(level):
+            continue
+        kept = report.ignored if finding.code in report.ignore else report.findings
+        if level is not None:  # worse than it looked in other schedules
+            kept[:] = [each for each in kept if each.key != finding.key]
+        known[finding.key] = finding.level
+        kept.append(finding)
+        anything = True
+    return anything
 
 
 def _explore(

@@ -11,14 +11,15 @@ from dataclasses import dataclass, field
 from palladio.driver.simulator_options import SimulatorOptions
 from palladio.ir.evaluate import Evaluator
 from palladio.machine import executor
-from palladio.machine.check.checker import Checker, Places
+from palladio.machine.check.accesses import Places
+from palladio.machine.check.checker import Checker
 from palladio.machine.check.findings import Finding
 from palladio.machine.run.machine import Machine
 from palladio.machine.run.policies import Policy, named
 
 
 class SimulatorWarning(UserWarning):
-    """A finding of a run that was asked to warn rather than raise."""
+    """A finding, other than a hint, of a run that was asked to warn rather than raise."""
 
 
 @dataclass
@@ -75,7 +76,7 @@ def make_machine(options: SimulatorOptions) -> Machine:
         return machine
     policy = current.policy()
     checker = _checker(options, policy, stop=False, places=current.places)
-    checker.findings = current.findings
+    checker.found.findings = current.findings
     machine = Machine(policy, checker)
     current.machines.append(machine)
     if current.prepare is not None:
@@ -96,6 +97,7 @@ def _checker(options: SimulatorOptions, policy: Policy, stop: bool, places: Plac
 
 def warn_of(machine: Machine) -> None:
     """Warn of what a run found that does not raise."""
-    if machine.checker is not None and not machine.checker.stop and _session.get() is None:
-        for finding in machine.checker.findings:
-            warnings.warn(finding.render(), SimulatorWarning, stacklevel=2)
+    if machine.checker is not None and not machine.checker.found.stop and _session.get() is None:
+        for finding in machine.checker.found.findings:
+            if finding.level != "hint":
+                warnings.warn(finding.render(), SimulatorWarning, stacklevel=2)

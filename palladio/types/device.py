@@ -14,7 +14,9 @@ class Device:
         architecture: as compilers name it.
         multiprocessors: the card's number of them; each holds one block that uses all of its shared memory.
         shared_bytes: shared memory that a block may have.
-        shared_alignment: buffers in shared memory begin at multiples of so many bytes, as the widest swizzle wants.
+        held_blocks, held_warpgroups: blocks, and their warpgroups, that a multiprocessor holds at once.
+        held_shared_bytes, reserved_shared_bytes: its shared memory, and what the system takes of it for each block.
+        shared_alignment: swizzled buffers begin at multiples of so many bytes, as the widest swizzle wants.
         barrier_bytes: the bytes of an mbarrier in shared memory.
         named_barriers: the hardware's barriers of a block.
         warp_threads, warpgroup_threads: hardware threads of a warp, and of a warpgroup.
@@ -34,6 +36,10 @@ class Device:
     architecture: str
     multiprocessors: int
     shared_bytes: int
+    held_blocks: int
+    held_warpgroups: int
+    held_shared_bytes: int
+    reserved_shared_bytes: int
     shared_alignment: int
     barrier_bytes: int
     named_barriers: int
@@ -57,6 +63,10 @@ H100_SXM = Device(
     architecture="sm_90a",
     multiprocessors=132,
     shared_bytes=232_448,  # 227 KiB
+    held_blocks=32,
+    held_warpgroups=16,  # 2,048 threads
+    held_shared_bytes=233_472,  # 228 KiB
+    reserved_shared_bytes=1024,
     shared_alignment=1024,
     barrier_bytes=8,
     named_barriers=16,

@@ -139,7 +139,7 @@ def the_last_copy_is_awaited(broken: bool) -> Case:
     return case(body, TWICE, out=X, scratch=[row(2), plgpu.Barrier(num_barriers=2)])
 
 
-@pair("unobserved-completion")
+@pair("unobserved-completion", level="hint")
 def no_stage_is_released_that_nobody_will_fill(broken: bool) -> Case:
     def body(x: Any, out: Any, full: Any, empty: Any) -> None:
         @only(0)

@@ -13,6 +13,8 @@ from tests.litmus.pairs import Case, X, case, only, pair, row
 TWICE = np.stack([X, X + 1])
 COUNTER = plgpu.SemaphoreType.REGULAR
 BARRIER = plgpu.Barrier()
+LARGE = plgpu.SMEM((200_000,), np.int8)
+"""With this, a multiprocessor has room for one block."""
 
 
 @pair("deadlock")
@@ -116,6 +118,26 @@ def a_warpgroup_gives_back_the_registers_that_others_wait_for(broken: bool) -> C
             plgpu.set_max_registers(232, action="increase")
 
     return case(body, X, out=X, threads=3)
+
+
+@pair("deadlock")
+def all_blocks_that_wait_for_each_other_are_resident(broken: bool) -> Case:
+    """A barrier of 133 blocks, one more than there are multiprocessors; large blocks have one each for themselves."""
+
+    def body(x: Any, out: Any, large: Any, come: Any, gate: Any) -> None:
+        block = pl.axis_index("x")
+        pl.semaphore_signal(come)
+
+        @pl.when(block == 0)
+        def _() -> None:
+            pl.semaphore_wait(come, 133)
+            pl.semaphore_signal(gate, 133)
+
+        pl.semaphore_wait(gate)
+        pl.when(block == 132)(lambda: out.__setitem__(..., x[...]))
+
+    scratch = [LARGE if broken else row(), COUNTER, COUNTER]
+    return case(body, X, out=X, grid=133, scratch=scratch)
 
 
 @pair("deadlock")
@@ -329,9 +351,9 @@ def nobody_is_kept_in_front_of_a_shared_scope(broken: bool) -> Case:
 
 @pair("deadlock")
 def nobody_waits_for_a_block_that_cannot_start(broken: bool) -> Case:
-    last = 132  # as many blocks as fit at once come before it
+    last = 132  # as many blocks of this size as fit at once come before it
 
-    def body(x: Any, out: Any, ready: Any) -> None:
+    def body(x: Any, out: Any, large: Any, ready: Any) -> None:
         block = pl.axis_index("x")
         first = block == (last if broken else 0)
 
@@ -344,4 +366,4 @@ def nobody_waits_for_a_block_that_cannot_start(broken: bool) -> Case:
         def _() -> None:
             plgpu.semaphore_wait(ready)
 
-    return case(body, X, out=X, grid=last + 1, scratch=[COUNTER])
+    return case(body, X, out=X, grid=last + 1, scratch=[LARGE, COUNTER])

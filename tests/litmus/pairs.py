@@ -35,24 +35,25 @@ class Case:
 class Pair:
     """`make(broken)` makes the case; `codes` are those of the broken one, all of them, in every schedule.
 
-    The first is what the change breaks; others follow from it.
+    The first is what the change breaks; others follow from it. `level` is the worst of them.
     """
 
     name: str
     codes: tuple[str, ...]
     make: Callable[[bool], Case]
+    level: str = "error"
 
 
 PAIRS: dict[str, Pair] = {}
 
 
-def pair(*codes: str) -> Callable[[Callable[[bool], Case]], Callable[[bool], Case]]:
+def pair(*codes: str, level: str = "error") -> Callable[[Callable[[bool], Case]], Callable[[bool], Case]]:
     """Register a pair under its function's name."""
 
     def register(make: Callable[[bool], Case]) -> Callable[[bool], Case]:
         name = make.__name__.strip("_")
         assert name not in PAIRS, f"two pairs are called {name}"
-        PAIRS[name] = Pair(name, codes, make)
+        PAIRS[name] = Pair(name, codes, make, level)
         return make
 
     return register

@@ -236,7 +236,7 @@ def the_last_product_is_awaited(broken: bool) -> Case:
 # scope-in-use
 
 
-@pair("scope-in-use")
+@pair("scope-in-use", level="hint")
 def products_are_awaited_inside_the_scope_of_their_operand(broken: bool) -> Case:
     def body(a: Any, out: Any, acc: Any) -> None:
         def scoped(tile: Any) -> None:
@@ -272,6 +272,48 @@ def products_are_awaited_inside_the_scope_of_their_accumulator(broken: bool) -> 
 
 
 @pair("scope-in-use")
+def the_next_scope_does_not_take_memory_in_use(broken: bool) -> Case:
+    """A tile on its way to global memory, and another that lies where it lay."""
+
+    def body(a: Any, out: Any) -> None:
+        def first(tile: Any) -> None:
+            tile[...] = a[0]
+            plgpu.commit_smem()
+            plgpu.copy_smem_to_gmem(tile, out)
+            if not broken:
+                plgpu.wait_smem_to_gmem(0)
+
+        def second(tile: Any) -> None:
+            tile[...] = a[1]
+
+        pl.run_scoped(first, TILE)
+        pl.run_scoped(second, TILE)
+        plgpu.wait_smem_to_gmem(0)
+
+    return case(body, np.stack([A[0], A[0]]), out=A[0])
+
+
+@pair("scope-in-use")
+def a_scope_that_is_entered_again_does_not_find_its_memory_in_use(broken: bool) -> Case:
+    def body(a: Any, out: Any) -> None:
+        @pl.loop(0, 2)
+        def _(step: Any) -> None:
+            def scoped(tile: Any) -> None:
+                tile[...] = a[step]
+                plgpu.commit_smem()
+                plgpu.copy_smem_to_gmem(tile, out.at[step])
+                if not broken:
+                    plgpu.wait_smem_to_gmem(0, wait_read_only=True)
+
+            pl.run_scoped(scoped, TILE)
+
+        plgpu.wait_smem_to_gmem(0)
+
+    both = np.stack([A[0], A[0]])
+    return case(body, both, out=both)
+
+
+@pair("scope-in-use", level="hint")
 def a_copy_out_is_awaited_inside_the_scope(broken: bool) -> Case:
     def body(a: Any, out: Any) -> None:
         def scoped(tile: Any) -> None:
@@ -287,7 +329,7 @@ def a_copy_out_is_awaited_inside_the_scope(broken: bool) -> Case:
     return case(body, A, out=A[0])
 
 
-@pair("scope-in-use")
+@pair("scope-in-use", level="hint")
 def a_copy_in_is_awaited_inside_the_scope(broken: bool) -> Case:
     def body(a: Any, out: Any, full: Any) -> None:
         def scoped(tile: Any) -> None:
@@ -303,7 +345,7 @@ def a_copy_in_is_awaited_inside_the_scope(broken: bool) -> Case:
     return case(body, A, out=A[0], scratch=[plgpu.Barrier()])
 
 
-@pair("scope-in-use")
+@pair("scope-in-use", level="hint")
 def a_copy_of_another_thread_is_awaited_inside_the_shared_scope(broken: bool) -> Case:
     def body(a: Any, out: Any, full: Any) -> None:
         def scoped(tile: Any) -> None:
@@ -327,7 +369,7 @@ def a_copy_of_another_thread_is_awaited_inside_the_shared_scope(broken: bool) ->
     return case(body, A, out=A[0], threads=2, scratch=[plgpu.Barrier()])
 
 
-@pair("scope-in-use")
+@pair("scope-in-use", level="hint")
 def a_copy_out_is_awaited_inside_the_shared_scope_that_another_thread_leaves_last(broken: bool) -> Case:
     def body(a: Any, out: Any, busy: Any) -> None:
         def scoped(tile: Any) -> None:

@@ -326,6 +326,46 @@ def a_shared_copy_tells_other_blocks_only_that_it_has_landed(broken: bool) -> Ca
 
 
 @pair("global-race")
+def a_semaphore_of_one_token_is_a_lock(broken: bool) -> Case:
+    def body(x: Any, zero: Any, total: Any, lock: Any, done: Any) -> None:
+        @pl.when(pl.axis_index("x") == 0)
+        def _() -> None:
+            plgpu.semaphore_signal(lock)
+
+        if not broken:
+            plgpu.semaphore_wait(lock)
+        total[...] = total[...] + x[...]
+        if not broken:
+            plgpu.semaphore_signal(lock)
+        plgpu.semaphore_signal(done)
+
+        @pl.when(pl.axis_index("x") == 0)
+        def _() -> None:
+            plgpu.semaphore_wait(done, 3)
+            plgpu.semaphore_wait(lock)
+
+    scratch = [plgpu.SemaphoreType.REGULAR, plgpu.SemaphoreType.REGULAR]
+    return case(body, X, np.zeros_like(X), out=3 * X, grid=3, scratch=scratch, aliases={1: 0})
+
+
+@pair("unwritten-output", level="warning")
+def the_last_rows_are_written_too(broken: bool) -> Case:
+    """Three rows, two in each step."""
+
+    def body(x: Any, out: Any) -> None:
+        steps = x.shape[0] // 2 if broken else -(-x.shape[0] // 2)
+
+        @pl.loop(0, 2 * steps)
+        def _(step: Any) -> None:
+            @pl.when(step < x.shape[0])
+            def _() -> None:
+                out[step] = x[step]
+
+    rows = np.stack([X, X + 1, X + 2])
+    return case(body, rows, out=rows)
+
+
+@pair("global-race")
 def blocks_count_with_atomics(broken: bool) -> Case:
     def body(zero: Any, out: Any) -> None:
         if broken:

@@ -11,8 +11,8 @@ import pytest
 
 import palladio as pl
 from palladio.driver.check import run_once
-from palladio.machine.check.findings import CODES
-from palladio.machine.run.policies import named, schedules
+from palladio.machine.check.findings import CODES, LEVELS
+from palladio.machine.run.policies import RoundRobin, named, schedules
 from tests.litmus import barriers, copies, cores, deadlocks, products, races
 from tests.litmus.pairs import PAIRS
 
@@ -46,10 +46,17 @@ def test_the_report_shows_both_places_and_the_fix(name: str) -> None:
     report = pl.check(PAIRS[name].make(True), schedules=1)
     for finding in report.findings:
         text = finding.render()
-        assert text.startswith(f"{finding.code}: ")
+        level = "" if finding.level == "error" else f" ({finding.level})"
+        assert text.startswith(f"{finding.code}{level}: ")
         assert "  try:     " in text
         assert finding.locations, "every finding has a place in the kernel"
         assert all(place.file.startswith(str(__file__).rpartition("/")[0]) for place in finding.locations)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_broken_kernel_is_as_bad_as_its_pair_says(name: str) -> None:
+    found = {finding.level for finding in run_once(PAIRS[name].make(True), (), RoundRobin).findings}
+    assert next(level for level in LEVELS if level in found) == PAIRS[name].level
 
 
 def test_every_code_has_a_pair() -> None:

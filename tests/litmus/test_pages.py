@@ -26,7 +26,8 @@ def test_a_page_shows_the_report_and_then_a_kernel_without_a_finding(code: str) 
     # That the kernels print what stands here is what tests/docs/test_snippets.py holds.
     text = (PAGES / f"{code}.md").read_text("utf-8")
     reports = re.findall(r"^```output\n(.*?)\n```$", text, re.MULTILINE | re.DOTALL)
-    assert [set(re.findall(r"^([a-z-]+): ", report, re.MULTILINE)) for report in reports] == [{code}, set()]
+    found = [set(re.findall(r"^([a-z-]+)(?: \(\w+\))?: ", report, re.MULTILINE)) for report in reports]
+    assert found == [{code}, set()]
     assert reports[-1].startswith("no finding in ")
 
 

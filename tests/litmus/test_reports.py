@@ -32,6 +32,10 @@ def shown(finding: Finding) -> str:
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_broken_kernel_raises_on_the_simulator(name: str) -> None:
     broken = PAIRS[name].make(True)
+    if PAIRS[name].level != "error":
+        with pl.executor("simulator"):
+            broken()
+        return
     with pl.executor("simulator"), pytest.raises(CheckError) as raised:
         broken()
     # The first finding ends the run: a read that races may have found nothing written yet.

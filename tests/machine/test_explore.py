@@ -13,6 +13,7 @@ import palladio.gpu as plgpu
 import palladio.numpy as jnp
 from palladio import lax
 from palladio.base.errors import PalladioValueError
+from palladio.driver.check import Report
 from tests.dialect.kernels import kernel
 from tests.litmus import barriers, copies, deadlocks, products, races
 from tests.litmus.pairs import PAIRS
@@ -326,3 +327,62 @@ def test_of_litmus_pairs_one_has_no_finding_in_any_schedule_and_the_other_has_it
     assert right.ok, right.render()
     wrong = pl.check(PAIRS[name].make(True), exhaustive=True, schedules=200)
     assert {finding.code for finding in wrong.findings} == set(PAIRS[name].codes)
+
+
+def test_the_blocks_of_a_cluster_that_meet_do_so_in_one_way() -> None:
+    def body(x_ref: Any, o_ref: Any, met: Any) -> None:
+        @pl.loop(0, 4)
+        def _(step: Any) -> None:
+            plgpu.barrier_arrive_and_wait(met)
+
+        o_ref[pl.axis_index("c")] = x_ref[0]
+
+    call = plgpu.kernel(
+        body,
+        pl.ShapeDtypeStruct((4,), np.float32),
+        scratch_types=[plgpu.ClusterBarrier(collective_axes="c")],
+        cluster=(4,),
+        cluster_names=("c",),
+    )
+    report = pl.check(call, np.ones(1, np.float32), exhaustive=True, schedules=50)
+    assert (report.complete, report.explored, report.findings) == (True, 1, [])
+
+
+def counted(used: bool, apart: bool) -> Report:
+    """An exploration of four threads that raise counts, each its own or all the same, and look at it or do not."""
+
+    def body(zeros_ref: Any, o_ref: Any, count_ref: Any) -> None:
+        me = pl.axis_index("thread")
+        before = plgpu.atomic_add(count_ref, me if apart else 0, 1)
+        o_ref[me] = before if used else me
+
+    outs = [pl.ShapeDtypeStruct((4,), np.int32), pl.ShapeDtypeStruct((4,), np.int32)]
+    call = plgpu.kernel(body, outs, num_threads=4, thread_name="thread", input_output_aliases={0: 1})
+    return pl.check(call, np.zeros(4, np.int32), exhaustive=True)
+
+
+@pytest.mark.parametrize(("used", "apart", "classes"), [(True, False, 24), (False, False, 1), (True, True, 1)])
+def test_atomics_commute_where_nobody_uses_the_result_or_on_elements_of_their_own(
+    used: bool, apart: bool, classes: int
+) -> None:
+    report = counted(used, apart)
+    assert (report.complete, report.explored, report.findings) == (True, classes, [])
+
+
+def test_an_atomic_whose_result_nobody_uses_learns_nothing() -> None:
+    def body(x_ref: Any, zeros_ref: Any, o_ref: Any, count_ref: Any) -> None:
+        @pl.when(pl.axis_index("thread") == 0)
+        def _() -> None:
+            o_ref[0] = x_ref[0]
+            plgpu.atomic_add(count_ref, 0, 1)
+
+        @pl.when(pl.axis_index("thread") == 1)
+        def _() -> None:
+            plgpu.atomic_add(count_ref, 0, 1)
+            o_ref[1] = o_ref[0]
+
+    outs = [pl.ShapeDtypeStruct((2,), np.float32), pl.ShapeDtypeStruct((1,), np.int32)]
+    call = plgpu.kernel(body, outs, num_threads=2, thread_name="thread", input_output_aliases={1: 1})
+    args = np.ones(1, np.float32), np.zeros(1, np.int32)
+    for schedule in ("round_robin", "choices:0", "choices:1"):
+        assert "data-race" in {finding.code for finding in pl.check(call, *args, schedule=schedule).findings}

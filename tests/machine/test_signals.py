@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from palladio.machine.check.checker import PENDING
-from palladio.machine.check.semaphore_order import Signals
+from palladio.machine.check.order.async_ops import PENDING
+from palladio.machine.check.order.signals import Signals
 from palladio.machine.check.shadow import Access
 from palladio.machine.run.clocks import Clock, Component, ComponentTable
 
@@ -102,6 +102,33 @@ def test_what_another_thread_took_in_no_order_is_not() -> None:
     assert not heard(signals, 1).covers(ONE, 1)
 
 
+def test_whoever_gives_back_what_it_took_is_heard_by_the_next() -> None:
+    signals = Signals()
+    signalled(signals, ONE, 1)  # the token
+    signals.taken(1, OTHER, 1)
+    signalled(signals, OTHER, 2, one=1)
+    assert heard(signals, 1).covers(OTHER, 2)
+
+
+def test_whoever_gives_without_having_taken_is_not() -> None:
+    signals = Signals()
+    signalled(signals, ONE, 1)
+    signalled(signals, OTHER, 2, one=1)
+    assert not heard(signals, 1).covers(OTHER, 2)
+
+
+def test_of_two_tokens_neither_holder_is_heard() -> None:
+    signals = Signals()
+    signalled(signals, ONE, 1, amount=2)
+    for holder, epoch in ((TWO, 1), (OTHER, 1)):
+        signals.taken(1, holder, epoch)
+        signalled(signals, holder, epoch + 1, one=1)
+    known = heard(signals, 1)
+    assert known.covers(ONE, 1)
+    assert not known.covers(TWO, 2)
+    assert not known.covers(OTHER, 2)
+
+
 def test_a_large_signal_is_needed_where_small_ones_do_not_do() -> None:
     signals = Signals()
     signalled(signals, ONE, 1, amount=4)
@@ -167,7 +194,7 @@ def test_of_many_signals_of_two_threads_those_are_heard_that_are_needed() -> Non
 
 
 def test_the_signals_kept_apart_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("palladio.machine.check.semaphore_order._MOST_OPEN", 8)
+    monkeypatch.setattr("palladio.machine.check.order.signals._MOST_OPEN", 8)
     signals = Signals()
     for epoch in range(1, 20):
         signalled(signals, ONE if epoch % 2 else TWO, epoch)

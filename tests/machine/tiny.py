@@ -63,6 +63,7 @@ class Run:
         block = next(iter(cluster.blocks.values()))
         for number, steps in enumerate(threads):
             thread = Thread(self.machine, group, block, f"thread {number}", cluster.components.new(f"thread {number}"))
+            thread.priority = self.machine.policy.priority()
             thread.steps = self._thread(thread, number, steps)
             group.running += 1
             cluster.running += 1

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,31 +14,50 @@ from palladio.types.types import ArrayType
 Outside = tuple[int, int, int, int]
 """The axis, the first and the last element reached along it, and its extent."""
 
+_MOST_KEPT = 4096
+
+
+class Start(NamedTuple):
+    """One index operand of a stack: along which axis it begins, by how much more it reaches, and the axis's extent."""
+
+    axis: int
+    position: int
+    length: int
+    extent: int
+
 
 class Bounds:
-    """Finds what reaches outside, once for each stack of transforms and the values of its scalar indices."""
+    """Finds what reaches outside. What there is to compare is found once for each stack of transforms."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Any, ...], tuple[Sequence[Transform], Outside | None]] = {}
+        self._starts: dict[tuple[int, tuple[int, ...]], tuple[Sequence[Transform], list[Start]]] = {}
 
     def outside(self, array: ArrayType, stack: Sequence[Transform], indices: Sequence[Any]) -> Outside | None:
         """Where a stack of transforms first reaches outside an array; None if it does not.
 
         Args:
+            stack: it is known again by identity, so pass the equation's own object.
             indices: the index operands, NumPy integers and arrays of them.
         """
         if not indices or not stack:
             return None
-        try:
-            key = (id(stack), array.shape, *map(operator.index, indices))
-        except TypeError:
-            return _outside(array, stack, indices)
-        found = self._known.get(key)
-        if found is None:
-            if len(self._known) >= 4096:
-                self._known.clear()
-            found = self._known[key] = stack, _outside(array, stack, indices)
-        return found[1]
+        key = id(stack), array.shape
+        known = self._starts.get(key)
+        if known is None:
+            if len(self._starts) >= _MOST_KEPT:
+                self._starts.clear()
+            known = self._starts[key] = stack, _starts(array, stack, indices)
+        for axis, position, length, extent in known[1]:
+            value = indices[position]
+            if not isinstance(value, np.ndarray) or value.ndim == 0:
+                low = high = int(value)
+            elif value.size:
+                low, high = int(value.min()), int(value.max())
+            else:
+                continue
+            if low < 0 or high + length >= extent:
+                return axis, low, high + length, extent
+        return None
 
 
 def reaches_outside(array: ArrayType, stack: Sequence[Transform], indices: Sequence[Any], mask: Any) -> bool:
@@ -48,20 +66,15 @@ def reaches_outside(array: ArrayType, stack: Sequence[Transform], indices: Seque
     return bool(np.any(~access.read(inside, stack, indices, False) & np.asarray(mask)))
 
 
-def _outside(array: ArrayType, stack: Sequence[Transform], indices: Sequence[Any]) -> Outside | None:
+def _starts(array: ArrayType, stack: Sequence[Transform], indices: Sequence[Any]) -> list[Start]:
     types = [ArrayType(np.shape(index), np.asarray(index).dtype) for index in indices]
+    found = []
     for transform in stack:
         if isinstance(transform, Index):
             for axis, (entry, extent) in enumerate(zip(transform.entries, array.shape, strict=True)):
                 start = entry.start if isinstance(entry, Slice) else entry
-                if not isinstance(start, Operand):
-                    continue
-                value = np.asarray(indices[start.position])
                 length = (entry.size - 1) * entry.stride if isinstance(entry, Slice) else 0
-                if value.size == 0 or length < 0:
-                    continue
-                low, high = int(value.min()), int(value.max()) + length
-                if low < 0 or high >= extent:
-                    return axis, low, high, extent
+                if isinstance(start, Operand) and length >= 0:
+                    found.append(Start(axis, start.position, length, extent))
         array = transformed(array, [transform], types)
-    return None
+    return found

@@ -48,7 +48,7 @@ def deadlock(machine: Machine) -> None:
     if any(machine.checker.limits.registers_lack(thread, wait.eqn) for thread, wait in hungry):
         return
     missing = [each for each in (_missing(group[0][1]) for _, group in shown) if each]
-    machine.checker.report(
+    machine.checker.found.report(
         "deadlock", message, participants, details=details, missing=", or ".join(dict.fromkeys(missing))
     )
 
@@ -70,7 +70,7 @@ def _livelock(machine: Machine) -> None:
         place = participants[0].location if participants else None
         raise PalladioValueError(f"deadlock: {message}", got=got, location=place)
     machine.checker.deadlocked = True
-    machine.checker.report("deadlock", message, participants, details=waiting)
+    machine.checker.found.report("deadlock", message, participants, details=waiting)
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -10,14 +10,18 @@ from palladio.base.calls import did_you_mean
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError
 from palladio.base.locations import Location
 
+LEVELS = ("error", "warning", "hint")
+"""How bad a finding is: wrong on the hardware; probably not meant; harmless there as the kernel stands."""
+
 
 @dataclass(frozen=True)
 class Code:
-    """A kind of finding: a sentence for its title, and the fix to try first."""
+    """A kind of finding: a sentence for its title, the fix to try first, and how bad it is unless a rule says more."""
 
     name: str
     title: str
     fix: str
+    level: str = "error"
 
 
 CODES: dict[str, Code] = {
@@ -92,6 +96,13 @@ CODES: dict[str, Code] = {
             "unobserved-completion",
             "a barrier ends with a completion that nobody has waited for",
             "wait for it before the end, or leave out the arrival",
+            "hint",
+        ),
+        Code(
+            "unwritten-output",
+            "a launch ends and has not written all of an output",
+            "write the rest, zeros perhaps, or leave out what nobody is to use",
+            "warning",
         ),
         Code(
             "barrier-pending-arrivals",
@@ -189,6 +200,7 @@ class Finding:
         details: more lines: for a deadlock, who waits for what.
         schedule: the policy and seed that replay it.
         about: what it is about, such as a barrier, where the places do not tell mistakes apart.
+        level: one of `LEVELS`.
     """
 
     code: str
@@ -199,6 +211,7 @@ class Finding:
     details: tuple[str, ...] = field(default=(), compare=False)
     schedule: str = field(default="", compare=False)
     about: str = field(default="", compare=False)
+    level: str = field(default="error", compare=False)
 
     @property
     def locations(self) -> tuple[Location, ...]:
@@ -224,7 +237,8 @@ class Finding:
         Args:
             replay: the command that replays the schedule; left out, the call of `check` that does.
         """
-        yield "code", f"{self.code}: {self.message}"
+        level = f" ({self.level})" if self.level != "error" else ""
+        yield "code", f"{self.code}{level}: {self.message}"
         for participant in self.participants:
             yield "participant", f"  {participant.thread}: {participant.did}"
             if participant.location is not None:
@@ -258,7 +272,16 @@ def _place(location: Location) -> tuple[str, int, int]:
 class Sink(Protocol):
     """Takes what is found: the checker, as the modules see it that find races and exceeded limits for it."""
 
-    def report(self, code: str, message: str, participants: Iterable[Participant], missing: str = "") -> None:
+    def report(
+        self,
+        code: str,
+        message: str,
+        participants: Iterable[Participant],
+        missing: str = "",
+        *,
+        about: str = "",
+        level: str = "",
+    ) -> None:
         """Raise a finding, or keep it if this mistake is new."""
 
     def raced(self, read: Any) -> None:

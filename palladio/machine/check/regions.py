@@ -26,7 +26,7 @@ Bands = tuple[tuple[int, int], ...]  # disjoint and ascending, each from its fir
 
 _Positions = list[Array | None]  # for each axis of a view which positions are kept, in any order; None: all
 
-_MOST_KEPT = 4096  # resolved stacks that a `Regions` keeps
+_MOST_KEPT = 65_536  # resolved stacks that a `Regions` keeps
 
 
 class Region:

@@ -7,19 +7,13 @@ from typing import Any
 from palladio.base.locations import Location
 from palladio.ir.core import Eqn
 from palladio.machine.check.findings import Participant, Sink
+from palladio.machine.run.addresses import aligned
 from palladio.machine.run.buffers import Barrier, Buffer
+from palladio.machine.run.occupancy import at_launch
 from palladio.machine.run.threads import Block, Thread
 from palladio.types.attributes import Named
 from palladio.types.device import H100_SXM
 from palladio.types.types import SMEM
-
-
-def at_launch(warpgroups: int) -> int:
-    """The registers that each lane of a block of so many warpgroups has as it starts: an equal part of all, of which
-    registers are given out in eights, and one thread uses at most 256 (PTX ISA, setmaxnreg).
-    """
-    unit = H100_SXM.register_unit
-    return min(H100_SXM.thread_registers, H100_SXM.lane_registers // max(1, warpgroups) // unit * unit)
 
 
 class Limits:
@@ -93,6 +87,5 @@ def _bytes(store: Any) -> int:
             return 0
         return len(store.slots) * H100_SXM.barrier_bytes
     if isinstance(store, Buffer) and store.type.space is SMEM and isinstance(store.home, Block):
-        size = store.type.size * store.type.dtype.itemsize
-        return -(-size // H100_SXM.shared_alignment) * H100_SXM.shared_alignment
+        return aligned(store.type)
     return 0

@@ -8,8 +8,9 @@ the same regions again and again, as loops do, finds their places kept.
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -23,7 +24,7 @@ from palladio.types.transforms import Transform
 Array = Any
 Shape = tuple[int, ...]
 
-_MOST_KEPT = 4096  # places of regions that a shadow keeps
+_MOST_KEPT = 65_536  # places of regions that a grid keeps
 
 
 @dataclass(slots=True, eq=False)
@@ -110,6 +111,60 @@ class State:
         return None
 
 
+class Grid:
+    """How a buffer is cut into cells, so that every region accessed so far is made of whole ones.
+
+    Fields:
+        cuts: for each axis its cuts in order. An axis is cut at its ends; one of extent 0 has one cell all the same,
+            which no region reaches. Never changed but replaced.
+        places: for each region its key into the cells; None for one without elements.
+    """
+
+    def __init__(self, shape: Shape) -> None:
+        self.cuts: tuple[list[int], ...] = tuple([0, extent] for extent in shape)
+        self.places: dict[Region, Any] = {}
+
+    def place(self, region: Region) -> Any:
+        """The key of a region that has none yet."""
+        key = None
+        if region.bands is not None:
+            self._cut(region.bands)
+            key = self._key(region.bands, region.chosen)
+        if len(self.places) >= _MOST_KEPT:
+            self.places.clear()
+        self.places[region] = key
+        return key
+
+    def _cut(self, region: tuple[Bands, ...]) -> None:
+        """Cut each axis at the ends of its bands."""
+        missing = [
+            [end for end in dict.fromkeys(itertools.chain(*bands)) if cuts[bisect_left(cuts, end)] != end]
+            for cuts, bands in zip(self.cuts, region, strict=True)
+        ]
+        if any(missing):
+            self.cuts = tuple(
+                sorted((*cuts, *more)) if more else cuts for cuts, more in zip(self.cuts, missing, strict=True)
+            )
+            self.places.clear()
+
+    def _key(self, region_bands: tuple[Bands, ...], chosen: Array | None) -> Any:
+        """A key into the cells: integers for a single one, slices for a box, else an integer array for each axis."""
+        spans = [
+            [(bisect_left(cuts, low), bisect_left(cuts, high)) for low, high in bands]
+            for cuts, bands in zip(self.cuts, region_bands, strict=True)
+        ]
+        if chosen is None and all(len(bands) == 1 for bands in spans):
+            if all(high - low == 1 for ((low, high),) in spans):
+                return tuple(low for ((low, _),) in spans)
+            return tuple(slice(low, high) for ((low, high),) in spans)
+        cells = [np.concatenate([np.arange(low, high) for low, high in bands]) for bands in spans]
+        if chosen is None:
+            return np.ix_(*cells)
+        numbers = [np.repeat(np.arange(len(bands)), [high - low for low, high in bands]) for bands in spans]
+        places = np.nonzero(chosen[np.ix_(*numbers)])
+        return tuple(along[place] for along, place in zip(cells, places, strict=True))
+
+
 class Shadow:
     """The shadow of one buffer.
 
@@ -122,18 +177,24 @@ class Shadow:
         initialised: whether its elements have values before anything is written.
         itemsize: bytes of an element; needed for accesses to a part of a bitcast.
         regions: those of another shadow of the same shape and item size, to share what they have resolved.
+        grid: that of another shadow of the same shape whose regions are the same, as in the last run of a kernel.
     """
 
-    __slots__ = ("_cells", "_cuts", "_may_lack_values", "_places", "regions")
+    __slots__ = ("_cells", "_cuts", "_grid", "_may_lack_values", "regions")
 
     def __init__(
-        self, shape: Shape, initialised: bool, itemsize: int | None = None, regions: Regions | None = None
+        self,
+        shape: Shape,
+        initialised: bool,
+        itemsize: int | None = None,
+        regions: Regions | None = None,
+        grid: Grid | None = None,
     ) -> None:
         self.regions = Regions(shape, itemsize) if regions is None else regions
-        # Each axis is cut at its ends; an axis of extent 0 has one cell all the same, which no region reaches.
-        self._cuts: list[list[int]] = [[0, extent] for extent in shape]
-        self._cells: Array = np.full((1,) * len(shape), State(None, (), initialised), object)
-        self._places: dict[Region, Any] = {}  # a region's key into the cells; None for one without elements
+        self._grid = Grid(shape) if grid is None else grid
+        self._cuts = self._grid.cuts
+        cells = tuple(len(cuts) - 1 for cuts in self._cuts)
+        self._cells: Array = np.full(cells, State(None, (), initialised), object)
         self._may_lack_values = not initialised
 
     @property
@@ -143,10 +204,7 @@ class Shadow:
 
     def read(self, region: Region, access: Access, ordered: Ordered) -> Access | None:
         """Note a read. The first earlier access that conflicts with it, in row-major order of elements."""
-        try:
-            key = self._places[region]
-        except KeyError:
-            key = self._place(region)
+        key = self._place(region)
         if key is None:
             return None
         found = self._cells[key]
@@ -164,10 +222,7 @@ class Shadow:
 
     def write(self, region: Region, access: Access, ordered: Ordered) -> Access | None:
         """Note a write. The first earlier access that conflicts with it, in row-major order of elements."""
-        try:
-            key = self._places[region]
-        except KeyError:
-            key = self._place(region)
+        key = self._place(region)
         if key is None:
             return None
         cells = self._cells
@@ -198,52 +253,40 @@ class Shadow:
             return not found.initialised
         return not all(state.initialised for state in found.flat)
 
+    def initialised(self) -> Array:
+        """Which elements have a value, as bool[shape]."""
+        return self._spread(state.initialised for state in self._cells.flat)
+
+    def states(self) -> Iterator[tuple[State, Array]]:
+        """What has happened, each with the elements to which it has, as bool[elements]."""
+        flat = self._cells.ravel().tolist()
+        for state in dict.fromkeys(flat):
+            yield state, self._spread(each is state for each in flat).ravel()
+
+    def _spread(self, cells: Iterable[bool]) -> Array:
+        found = np.fromiter(cells, bool, self._cells.size).reshape(self._cells.shape)
+        for axis, cuts in enumerate(self._cuts):
+            found = np.repeat(found, np.diff(cuts), axis=axis)
+        return found
+
     def _place(self, region: Region) -> Any:
         """The region's key into the cells, which are cut where it needs it."""
+        grid = self._grid
         try:
-            return self._places[region]
+            key = grid.places[region]
         except KeyError:
-            pass
-        key = None
-        if region.bands is not None:
-            for axis, bands in enumerate(region.bands):
-                self._cut(axis, bands)
-            key = self._key(region.bands, region.chosen)
-        if len(self._places) >= _MOST_KEPT:
-            self._places.clear()
-        self._places[region] = key
+            key = grid.place(region)
+        if self._cuts is not grid.cuts:
+            self._refine()
         return key
 
-    def _cut(self, axis: int, bands: Bands) -> None:
-        """Cut an axis at the ends of the bands: the cells there fall into several with the same state."""
-        cuts = self._cuts[axis]
-        known = set(cuts)
-        missing = sorted({end for band in bands for end in band} - known)
-        if not missing:
-            return
-        counts = np.ones(len(cuts) - 1, np.int64)
-        for cut in missing:
-            counts[bisect_left(cuts, cut) - 1] += 1
-        self._cells = np.repeat(self._cells, counts, axis=axis)
-        self._cuts[axis] = sorted((*cuts, *missing))
-        self._places.clear()
-
-    def _key(self, region_bands: tuple[Bands, ...], chosen: Array | None) -> Any:
-        """A key into the cells: integers for a single one, slices for a box, else an integer array for each axis."""
-        spans = [
-            [(bisect_left(cuts, low), bisect_left(cuts, high)) for low, high in bands]
-            for cuts, bands in zip(self._cuts, region_bands, strict=True)
-        ]
-        if chosen is None and all(len(bands) == 1 for bands in spans):
-            if all(high - low == 1 for ((low, high),) in spans):
-                return tuple(low for ((low, _),) in spans)
-            return tuple(slice(low, high) for ((low, high),) in spans)
-        cells = [np.concatenate([np.arange(low, high) for low, high in bands]) for bands in spans]
-        if chosen is None:
-            return np.ix_(*cells)
-        numbers = [np.repeat(np.arange(len(bands)), [high - low for low, high in bands]) for bands in spans]
-        places = np.nonzero(chosen[np.ix_(*numbers)])
-        return tuple(along[place] for along, place in zip(cells, places, strict=True))
+    def _refine(self) -> None:
+        """Cells that have been cut fall into several with the same state."""
+        for axis, (old, new) in enumerate(zip(self._cuts, self._grid.cuts, strict=True)):
+            if len(old) < len(new):
+                counts = np.diff([bisect_left(new, cut) for cut in old])
+                self._cells = np.repeat(self._cells, counts, axis=axis)
+        self._cuts = self._grid.cuts
 
 
 def region(

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from palladio.ir.core import Eqn
+from palladio.machine.check.order.atomics import elements
 from palladio.machine.run.coroutines import RULES, Coroutine
 from palladio.machine.run.threads import Point, Thread
 from palladio.ops import ALL_OPS
@@ -15,8 +16,12 @@ from palladio.types.types import RefType
 
 
 @RULES.at_once("load")
-def access(eqn: Eqn, atomic: bool = False) -> Callable[..., Any]:
-    """The rule of every operation that reaches data and waits for nobody."""
+def access(eqn: Eqn, note: str = "ordinary") -> Callable[..., Any]:
+    """The rule of every operation that reaches data and waits for nobody.
+
+    Args:
+        note: how the checker takes note of it: a method of `Accesses`.
+    """
     refs = [n for n, type in enumerate(eqn.input_types) if isinstance(type, RefType)]
     params = dict(eqn.params)
     stacks = eqn.op.stacks(params["transforms"]) if eqn.op.index_start else ()
@@ -30,7 +35,7 @@ def access(eqn: Eqn, atomic: bool = False) -> Callable[..., Any]:
             reached[n] = store.array
             values = (*values[:n], store, *values[n + 1 :]) if remote else values
         if thread.checker is not None:
-            (thread.checker.atomic if atomic else thread.checker.accesses)(thread, eqn, values)
+            getattr(thread.checker.accesses, note)(thread, eqn, values)
         return evaluate(*reached)
 
     return run
@@ -39,15 +44,39 @@ def access(eqn: Eqn, atomic: bool = False) -> Callable[..., Any]:
 @RULES.in_steps(*(op.name for op in ALL_OPS if op.atomic))
 def atomic(eqn: Eqn) -> Callable[..., Coroutine]:
     """An atomic access: others may go first, and it orders what it touches."""
-    run = access(eqn, atomic=True)
-    stacks = eqn.op.stacks(eqn.params["transforms"])
+    return _atomic(eqn, "atomic", "atomic")
+
+
+@RULES.in_steps_unused(*(op.name for op in ALL_OPS if op.atomic))
+def tally(eqn: Eqn) -> Callable[..., Coroutine]:
+    """An atomic access whose result nobody uses: it tells, and learns nothing; two of one kind may change places."""
+    kind = eqn.params.get("kind", "exchange")
+    return _atomic(eqn, "tally", "atomic" if kind == "exchange" else f"tally {kind}")
+
+
+def _atomic(eqn: Eqn, note: str, kind: str) -> Callable[..., Coroutine]:
+    run = access(eqn, note)
+    (stack,) = eqn.op.stacks(eqn.params["transforms"])[:1]
 
     def steps(thread: Thread, *values: Any) -> Coroutine:
         if thread.points:
-            yield Point("atomic", values[0].reached(stacks[0], values[eqn.op.index_start :])[0])
+            indices = values[eqn.op.index_start :]
+            store, rest = values[0].reached(stack, indices)
+            yield _point(store, rest, indices, kind) if thread.machine.policy.apart else Point(kind, store)
         return run(thread, *values)
 
     return steps
+
+
+def _point(store: Any, stack: Any, indices: Any, kind: str) -> Point:
+    """What an atomic touches: its elements, or if they are many the buffer, of which others have a share."""
+    numbers = None
+    if store.shadow is not None:
+        numbers = elements(store.shadow.regions.resolve(stack, indices), store.type.shape)
+    if not numbers:
+        return Point(kind, store)
+    points = [Point(kind, store.element(number)) for number in numbers]
+    return Point(kind, points[0].thing, more=(*points[1:], Point("share", store)))
 
 
 @RULES.at_once("debug_print", "debug_check")

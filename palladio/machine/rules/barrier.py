@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from palladio.ir.core import Eqn
+from palladio.machine.check.order.threads import released
 from palladio.machine.run.buffers import Barrier, BarrierSlot
 from palladio.machine.run.coroutines import RULES, Coroutine
 from palladio.machine.run.machine import Machine
@@ -21,7 +22,9 @@ def arrive(machine: Machine, slot: BarrierSlot, by: Any) -> None:
     slot.arrivals.append(by)
     if slot.arrived == slot.needed:
         if machine.checker is not None:
-            machine.checker.completes(slot, by)
+            machine.checker.barriers.completes(slot, by)
+        if any(not isinstance(who, Thread) or who.block is not slot.home for who, _ in slot.arrivals):
+            slot.foreign = slot.completed + 1
         slot.arrived = 0
         slot.arrivals = []
         slot.last = by
@@ -38,7 +41,7 @@ def passes(thread: Thread, slot: BarrierSlot) -> bool:
 
 def returns(thread: Thread, eqn: Eqn, slot: BarrierSlot) -> bool:
     """Whether a wait returns. Where a run is checked, a thread that is late is reported, and goes on all the same."""
-    late = thread.checker is not None and thread.checker.misses(thread, eqn, slot)
+    late = thread.checker is not None and thread.checker.barriers.misses(thread, eqn, slot)
     return late or passes(thread, slot)
 
 
@@ -48,7 +51,7 @@ def observe(thread: Thread, slot: BarrierSlot) -> None:
     if thread.machine.timer is not None:
         thread.machine.timer.observed(thread, slot, seen, slot.name, thread.eqn)
     if thread.checker is not None:
-        thread.checker.observes(thread, slot, seen)
+        thread.checker.barriers.observes(thread, slot, seen)
     thread.observed[slot] = seen
     slot.seen = max(slot.seen, seen)
 
@@ -71,15 +74,16 @@ def barrier_arrive(eqn: Eqn) -> Callable[..., Coroutine]:
     def steps(thread: Thread, barrier: Barrier, predicate: Any, *indices: Any) -> Coroutine:
         if not predicate:
             return ()
-        for slot in slots_of(barrier, stack, indices):
-            if thread.points:
-                yield Point("arrive", slot)
-            thread.eqn = eqn
+        slots = slots_of(barrier, stack, indices)
+        if thread.points:  # one step, though it counts in several blocks: their arrivals are one for whoever waits
+            yield Point("arrive", slots[0], more=tuple(Point("arrive", slot) for slot in slots[1:]))
+        thread.eqn = eqn
+        for slot in slots:
             if thread.checker is not None:
-                thread.checker.arrives(thread, eqn, slot)
+                thread.checker.barriers.arrives(thread, eqn, slot)
             arrive(thread.machine, slot, (thread, eqn))
         if thread.checker is not None:
-            thread.checker.released(thread)
+            released(thread)
         return ()
 
     return steps
@@ -114,11 +118,11 @@ def barrier_sync(eqn: Eqn) -> Callable[..., Coroutine]:
             yield Point("arrive", slot)
         thread.eqn = eqn
         if thread.checker is not None:
-            thread.checker.arrives(thread, eqn, slot)
+            thread.checker.barriers.arrives(thread, eqn, slot)
         phase = thread.observed[slot] = slot.completed
         arrive(thread.machine, slot, (thread, eqn))
         if thread.checker is not None:
-            thread.checker.released(thread)
+            released(thread)
         if thread.points:
             yield Point("pass", slot)
         while slot.completed == phase:

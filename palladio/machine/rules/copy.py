@@ -9,7 +9,7 @@ import numpy as np
 
 from palladio.base.errors import PalladioValueError
 from palladio.ir.core import Eqn
-from palladio.machine.check.checker import MEET
+from palladio.machine.check.order.async_ops import MEET
 from palladio.machine.rules.barrier import arrive
 from palladio.machine.rules.semaphore import signal, wait_for
 from palladio.machine.run.buffers import Barrier, BarrierSlot, Buffer, Semaphores, Stack
@@ -68,12 +68,14 @@ def copy_gmem_to_smem(eqn: Eqn) -> Callable[..., Coroutine]:
 
         touches = [Point("arrive", slot, len(places)) for slot in slots]
         async_op = AsyncOp("copy", thread, eqn, carry_out, slots[0], touches=touches)
-        if thread.checker is not None and axes:
+        if thread.checker is not None and axes and predicate:
             parts = (source, taken), (target, stacks[1])
-            thread.checker.shared_copy(thread, eqn, places, parts, slots[places.index(thread.block.place)], indices)
+            thread.checker.async_ops.shared_copy(
+                thread, eqn, places, parts, slots[places.index(thread.block.place)], indices
+            )
         if thread.checker is not None:
             read, written = ((source, (*taken, *share)), targets) if predicate else (None, [])
-            thread.checker.copy_issued(thread, async_op, read, written, slots, indices)
+            thread.checker.async_ops.copy_issued(thread, async_op, read, written, slots, indices)
         thread.machine.issue(async_op)
         return ()
 
@@ -84,7 +86,7 @@ def _siblings(thread: Thread, eqn: Eqn, target: Buffer, places: Sequence[Any]) -
     """A buffer of these blocks of the cluster, all of which must have come to its scope."""
     if any(place not in target.siblings for place in places):
         if thread.checker is not None:
-            thread.checker.absent(thread, eqn, target)
+            thread.checker.async_ops.absent(thread, eqn, target)
         raise PalladioValueError(
             "a copy for several blocks of a cluster starts before they have all come to the scope of its buffer",
             argument=target.name,
@@ -106,7 +108,7 @@ def _land(async_op: AsyncOp, slot: BarrierSlot, parts: int) -> None:
     """The bytes, or a block's part of them, have landed: one arrival when all parts have."""
     machine, eqn = async_op.thread.machine, async_op.eqn
     if machine.checker is not None:
-        machine.checker.lands(async_op, slot)
+        machine.checker.async_ops.lands(async_op, slot)
     slot.parts[eqn] = slot.parts.get(eqn, 0) + 1
     if slot.parts[eqn] == parts:
         del slot.parts[eqn]
@@ -132,7 +134,7 @@ def copy_smem_to_gmem(eqn: Eqn) -> Callable[..., Any]:
         thread.eqn = eqn
         thread.open.append(async_op)
         if thread.checker is not None:
-            thread.checker.store_issued(thread, async_op, (source, taken), (target, placed), indices)
+            thread.checker.async_ops.store_issued(thread, async_op, (source, taken), (target, placed), indices)
         thread.machine.issue(async_op)
         return ()
 
@@ -163,7 +165,7 @@ def wait_smem_to_gmem(eqn: Eqn) -> Callable[..., Any]:
             for async_op in thread.stores.popleft():
                 async_op.complete()
         if thread.checker is not None:
-            thread.checker.stores_awaited(thread, eqn, n, read_only)
+            thread.checker.async_ops.stores_awaited(thread, eqn, n, read_only)
         return ()
 
     return run
@@ -176,7 +178,7 @@ def commit_smem(eqn: Eqn) -> Callable[..., Any]:
     def run(thread: Thread) -> Any:
         thread.eqn = eqn
         if thread.checker is not None:
-            thread.checker.fences(thread)
+            thread.checker.threads.fences(thread)
         return ()
 
     return run
@@ -206,7 +208,7 @@ def async_store_smem(eqn: Eqn) -> Callable[..., Coroutine]:
 
         async_op = AsyncOp("copy", thread, eqn, carry_out, slot, touches=[Point("arrive", slot)])
         if thread.checker is not None:
-            thread.checker.copy_issued(thread, async_op, None, [(target, placed)], [slot], indices)
+            thread.checker.async_ops.copy_issued(thread, async_op, None, [(target, placed)], [slot], indices)
         thread.machine.issue(async_op)
         return ()
 
@@ -237,7 +239,9 @@ def dma_start(eqn: Eqn) -> Callable[..., Coroutine]:
         touches = [Point("signal", counter, amount) for counter in counters]
         async_op = AsyncOp("dma", thread, eqn, carry_out, counters[0], touches=touches)
         if thread.checker is not None:
-            thread.checker.dma_issued(thread, async_op, (source, taken), (target, placed), counters, amount, indices)
+            thread.checker.async_ops.dma_issued(
+                thread, async_op, (source, taken), (target, placed), counters, amount, indices
+            )
         thread.machine.issue(async_op)
         return ()
 

@@ -88,7 +88,7 @@ def run_grid(machine: Machine, eqn: Eqn, operands: Sequence[Any]) -> Sequence[An
     thread = Thread(machine, group, block, kernel.name, cluster.components.new(kernel.name))
     block.threads.append(thread)
     if machine.checker is not None:
-        machine.checker.thread_starts(thread, None)
+        machine.checker.threads.starts(thread, None)
     if machine.timer is not None:
         machine.timer.starts(thread, None)
     machine.groups.append(group)

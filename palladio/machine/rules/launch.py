@@ -17,6 +17,7 @@ from palladio.machine.run.buffers import Barrier, BarrierSlot, Buffer, allocate
 from palladio.machine.run.core_memory import OF_CORES, PerCore, axes_of, part
 from palladio.machine.run.coroutines import RULES, Coroutine, run_program
 from palladio.machine.run.machine import Machine
+from palladio.machine.run.occupancy import resident
 from palladio.machine.run.threads import Block, Cluster, Group, Point, Thread, Wait
 from palladio.ops.threads.launch import Launch, MeshAxis, MeshShape
 from palladio.types.attributes import Owner
@@ -92,12 +93,23 @@ class LaunchRun:
             machine.timer.blocks = max(
                 math.prod(mesh.sizes[n] for n in (*mesh.grid, *mesh.beside)) for mesh in self.meshes
             )
-        self.group = Group(parent, starts, H100_SXM.multiprocessors)
+        self.group = Group(parent, starts, self._capacity())
+        self.made: list[Any] = []
         self.cores = {n: self._cluster(n, ()) for n, mesh in enumerate(self.meshes) if mesh.cores}
         self.shared, self.outputs = self._share(operands[launch.dynamic :])
         self.scratch = dict(self._of_launch())
         self.warps: dict[Any, Thread] = {}
         machine.groups.append(self.group)
+
+    def _capacity(self) -> int:
+        """How many clusters are resident at once."""
+        if self.parent is not None or self.on_cores:
+            return H100_SXM.multiprocessors
+        clusters = []
+        for mesh, program in zip(self.meshes, self.programs, strict=True):
+            blocks, warpgroups = (math.prod(mesh.sizes[n] for n in axes) for axes in (mesh.beside, mesh.within))
+            clusters.append(H100_SXM.multiprocessors * resident(program, self.launch.scratch, warpgroups) // blocks)
+        return max(1, min(clusters))
 
     def _name(self, position: int) -> str:
         var = self.programs[0].inputs[self.launch.indices(0) + position]
@@ -130,6 +142,8 @@ class LaunchRun:
                 continue
             arrays.append(np.full(whole.shape, type.initial, type.dtype))
             kept.append(self._buffer(type, len(operands) + number, arrays[-1], False))
+            if len(operands) + number in written:
+                self.made.append(kept[-1])
         return kept, arrays[len(operands) :]
 
     def _is_reference(self, position: int) -> bool:
@@ -221,7 +235,7 @@ class LaunchRun:
                 label = f"{self.parent.label} {own}{label}"
             thread = self._thread(block, label, (number, within))
             if machine.checker is not None:
-                machine.checker.thread_starts(thread, self.parent)
+                machine.checker.threads.starts(thread, self.parent)
             if machine.timer is not None:
                 machine.timer.starts(thread, self.parent)
             indices = mesh.indices(place, block.place if self.parent is None else (), within)
@@ -281,10 +295,17 @@ class LaunchRun:
         for kept in self.scratch.values():
             yield from kept.stores.values() if isinstance(kept, PerCore) else (kept,)
 
+    def fresh(self) -> Iterator[Buffer]:
+        """Every buffer that the launch made for an output which its programs write to."""
+        for made in self.made:
+            yield from made.stores.values() if isinstance(made, PerCore) else (made,)
+
 
 def allocate_for(thread: Thread, type: RefType, name: str) -> Any:
     """A store of one thread's own."""
     store = allocate(type, name, thread.block)
+    if isinstance(store, Buffer):
+        store.owner = thread
     thread.machine.allocated(store, False)
     return store
 
@@ -333,7 +354,7 @@ def nested_launch(eqn: Eqn) -> Callable[..., Coroutine]:
                 yield Wait("launch", launching.group, eqn)
         launching.leaves(thread)
         if thread.checker is not None:
-            thread.checker.joins(thread, launching.group)
+            thread.checker.threads.joins(thread, launching.group)
             thread.checker.scope_ends(thread, eqn, list(launching.stores()))
         return launching.outputs
 
@@ -377,7 +398,7 @@ def collective_scope(eqn: Eqn) -> Callable[..., Coroutine]:
             shared = zip(allocations, names, strict=True)
             meeting.stores = [_allocate_shared(thread, visit, n, *each) for n, each in enumerate(shared)]
             if thread.checker is not None:
-                thread.checker.meets(meeting.come)
+                thread.checker.threads.meets(meeting.come)
             if thread.machine.timer is not None:
                 thread.machine.timer.completed(meeting, 0)
             thread.machine.wake(meeting.waiting)

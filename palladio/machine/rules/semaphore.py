@@ -35,7 +35,7 @@ def wait_for(thread: Thread, eqn: Eqn, counter: Counter, amount: int, decrement:
     if thread.machine.timer is not None:
         thread.machine.timer.acquired(thread, counter, eqn)
     if thread.checker is not None:
-        thread.checker.acquires(thread, counter, amount, decrement)
+        thread.checker.semaphores.acquires(thread, counter, amount, decrement)
     return ()
 
 
@@ -50,7 +50,7 @@ def semaphore_signal(eqn: Eqn) -> Callable[..., Coroutine]:
             yield Point("signal", counter, int(amount))
         thread.eqn = eqn
         if thread.checker is not None:
-            thread.checker.signals(thread, eqn, counter, int(amount))
+            thread.checker.semaphores.signals(thread, eqn, counter, int(amount))
         signal(thread.machine, counter, int(amount), (thread, eqn))
         return ()
 

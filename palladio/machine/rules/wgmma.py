@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from palladio.ir.core import Eqn
-from palladio.machine.check.resource_limits import at_launch
 from palladio.machine.run.buffers import Accumulator, Counter
 from palladio.machine.run.coroutines import RULES, Coroutine
+from palladio.machine.run.occupancy import at_launch
 from palladio.machine.run.threads import AsyncOp, Thread, Wait
 from palladio.ops.references import access
 from palladio.ops.threads import wgmma as ops
@@ -40,7 +40,7 @@ def wgmma(eqn: Eqn) -> Callable[..., Any]:
         thread.eqn = eqn
         if thread.checker is not None:
             operands = [(left, left_stack)] if left_in_memory else []
-            thread.checker.product_issued(thread, async_op, acc, [*operands, (right, right_stack)], indices)
+            thread.checker.async_ops.product_issued(thread, async_op, acc, [*operands, (right, right_stack)], indices)
         acc.group, acc.issued = thread.issued, eqn
         thread.machine.issue(async_op)
         return ()
@@ -54,7 +54,7 @@ def wait_for_products(thread: Thread, eqn: Eqn, n: int) -> None:
     if len(thread.products) > n:
         thread.products[len(thread.products) - 1 - n].complete()
     if thread.checker is not None:
-        thread.checker.products_awaited(thread, eqn, thread.issued - n)
+        thread.checker.async_ops.products_awaited(thread, eqn, thread.issued - n)
 
 
 @RULES.at_once("wgmma_wait")
@@ -78,7 +78,7 @@ def accumulator_load(eqn: Eqn) -> Callable[..., Any]:
         if n is not None:
             wait_for_products(thread, eqn, n)
         if thread.checker is not None:
-            thread.checker.accumulator(thread, eqn, acc)
+            thread.checker.async_ops.accumulator(thread, eqn, acc)
         return (np.array(access.read(acc.array, stack, ())),)
 
     return run
@@ -90,7 +90,7 @@ def accumulator_store(eqn: Eqn) -> Callable[..., Any]:
 
     def run(thread: Thread, acc: Accumulator, value: Any) -> Any:
         if thread.checker is not None:
-            thread.checker.accumulator(thread, eqn, acc)
+            thread.checker.async_ops.accumulator(thread, eqn, acc)
         acc.array[...] = value
         return ()
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from palladio.base.errors import PalladioIndexError
-from palladio.machine.check.atomic_order import AtomicClocks
+from palladio.machine.check.order.atomics import AtomicClocks
 from palladio.ops.references import access
 from palladio.types.attributes import Arrivals, Named
 from palladio.types.transforms import Index, Operand, Peer, Slice, Transform
@@ -53,13 +53,46 @@ class Store:
 
 
 class Buffer(Store):
-    """Memory that holds data: an array, and what the checker remembers of its accesses."""
+    """Memory that holds data: an array, and what the checker remembers of its accesses.
+
+    Fields:
+        owner: the thread that it is of; None if others share it.
+        address: where it begins in the memory of its block.
+        elements: those that atomics have touched.
+        leftovers: what may still be under way there of those who had the memory before.
+    """
 
     def __init__(self, type: RefType, name: str, home: Any, array: np.ndarray[Any, Any]) -> None:
         super().__init__(type, name, home)
         self.array = array
         self.shadow: Any = None
         self.told: AtomicClocks | None = None
+        self.owner: Any = None
+        self.address = 0
+        self.leftovers: list[Any] = []
+        self.elements: dict[int, Element] = {}
+
+    def element(self, number: int) -> Element:
+        """One of its elements, in row-major order."""
+        found = self.elements.get(number)
+        if found is None:
+            found = self.elements[number] = Element(self, number)
+        return found
+
+
+class Element:
+    """One element of a buffer, which atomics touch."""
+
+    __slots__ = ("buffer", "number")
+
+    def __init__(self, buffer: Buffer, number: int) -> None:
+        self.buffer = buffer
+        self.number = number
+
+    @property
+    def value(self) -> bytes:
+        """What it holds."""
+        return bytes(self.buffer.array.flat[self.number].tobytes())
 
 
 class Accumulator(Store):
@@ -81,6 +114,7 @@ class BarrierSlot:
         arrived: arrivals of the phase under way.
         completed: phases completed so far.
         seen: the last completion that any thread has waited for.
+        foreign: the last completion that took an arrival of a copy or of another block.
         waiting: threads blocked here.
         parts: how many parts of a copy that blocks share have landed, by its equation.
         named: whether it is one of the hardware's named barriers, at which nobody waits for past completions.
@@ -95,6 +129,7 @@ class BarrierSlot:
         self.arrived = 0
         self.completed = 0
         self.seen = 0
+        self.foreign = 0
         self.waiting: list[Any] = []
         self.arrivals: list[Any] = []
         self.last: Any = None

@@ -35,6 +35,7 @@ class Rules:
     def __init__(self) -> None:
         self.now: dict[str, Rule] = {}
         self.steps: dict[str, Rule] = {}
+        self.unused: dict[str, Rule] = {}
 
     def at_once(self, *names: str) -> Callable[[Rule], Rule]:
         """Register a rule for operations that never wait."""
@@ -50,6 +51,15 @@ class Rules:
 
         def register(rule: Rule) -> Rule:
             self.steps.update(dict.fromkeys(names, rule))
+            return rule
+
+        return register
+
+    def in_steps_unused(self, *names: str) -> Callable[[Rule], Rule]:
+        """Register a rule, which makes a generator function, for operations whose results nobody uses."""
+
+        def register(rule: Rule) -> Rule:
+            self.unused.update(dict.fromkeys(names, rule))
             return rule
 
         return register
@@ -70,12 +80,14 @@ def run_program(thread: Any, program: Program, values: Sequence[Any]) -> Corouti
     if thread.machine.timer is not None:
         run = program.__dict__.get(_KEPT_TIMED)
         if run is None:
-            run = program.__dict__[_KEPT_TIMED] = as_function(program, _timed_line, "thread")
+            run = program.__dict__[_KEPT_TIMED] = as_function(program, _lines(program, _timed_line), "thread")
     else:
         run = program.__dict__.get(_KEPT)
         if run is None:
             plain = is_pure(program) and any(eqn.op.control for eqn in program.eqns)
-            run = program.__dict__[_KEPT] = evaluate if plain else as_function(program, _line, "thread")
+            run = program.__dict__[_KEPT] = (
+                evaluate if plain else as_function(program, _lines(program, _line), "thread")
+            )
     if run is evaluate:
         return evaluate(program, values)
     try:
@@ -96,8 +108,19 @@ def drive(thread: Any, steps: Generator[Run, Sequence[Any], Sequence[Any]]) -> C
         return stop.value
 
 
-def _line(eqn: Eqn) -> tuple[str, Callable[..., Any]]:
+Line = tuple[str, Callable[..., Any]]
+
+
+def _lines(program: Program, line: Callable[[Eqn, bool], Line]) -> Callable[[Eqn], Line]:
+    """The lines of a program's equations, which know whether their results are used."""
+    used = {id(atom) for eqn in program.eqns for atom in eqn.inputs} | {id(atom) for atom in program.outputs}
+    return lambda eqn: line(eqn, not any(id(var) in used for var in eqn.outputs))
+
+
+def _line(eqn: Eqn, unused: bool) -> Line:
     name = eqn.op.name
+    if unused and name in RULES.unused:
+        return STEPS, RULES.unused[name](eqn)
     if name in RULES.steps:
         return STEPS, RULES.steps[name](eqn)
     if name in RULES.now:
@@ -109,9 +132,9 @@ def _line(eqn: Eqn) -> tuple[str, Callable[..., Any]]:
     return PLAIN, quick(eqn) or (partial(eqn.op.eval, **eqn.params) if eqn.params else eqn.op.eval)
 
 
-def _timed_line(eqn: Eqn) -> tuple[str, Callable[..., Any]]:
+def _timed_line(eqn: Eqn, unused: bool) -> Line:
     """The line of an equation whose time is kept. Control flow takes none of its own."""
-    form, function = _line(eqn)
+    form, function = _line(eqn, unused)
     if form == STEPS:
         if eqn.op.control or eqn.op is launch:
             return form, function

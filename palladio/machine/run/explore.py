@@ -171,10 +171,33 @@ def _conflict(first: str, second: str) -> bool:
 
 
 class OrderHistory:
-    """What steps have done to memory by atomics: each sees the one before it."""
+    """What steps have done to memory by atomics: each sees those before it, but for a row of them that commute.
+
+    Fields:
+        kind: of the last row.
+        row, before: the steps of that row, and of the one before it.
+        behind: what comes before the row.
+    """
 
     def __init__(self) -> None:
-        self.last: int | None = None
+        self.kind = ""
+        self.row: list[int] = []
+        self.before: list[int] = []
+        self.behind: StepSet = 0
+
+    def touches(self, run: History, step: int, kind: str) -> tuple[list[int], StepSet]:
+        """The steps that this one could have come before, and those that it comes behind."""
+        if kind == "meet":
+            return [], 0
+        if not (kind == self.kind and kind.startswith(_COMMUTING)):
+            self.before, self.row, self.kind = self.row, [], kind
+            for each in self.before:
+                self.behind |= run.events[each].past
+        self.row.append(step)
+        return self.before, self.behind
+
+
+_COMMUTING = ("tally", "share")
 
 
 class History:
@@ -228,8 +251,7 @@ class History:
             history.add(number, point, seen[point.thing])
             return found, behind
         if isinstance(history, OrderHistory):
-            previous, history.last = history.last, None if point.kind == "meet" else number
-            return ([previous], self.events[previous].past) if previous is not None else ([], 0)
+            return history.touches(self, number, point.kind)
         if point.kind != "arrive":
             early = point.kind == "test" or history.completed - seen[point.thing] >= 2
             return history.looks(number, early)
@@ -463,7 +485,7 @@ class Schedule(Choices):
         if isinstance(history, CounterHistory):
             return _conflict(mine.kind, theirs.kind)
         if isinstance(history, OrderHistory):
-            return mine.kind != "meet"
+            return mine.kind != "meet" and not (mine.kind == theirs.kind and mine.kind.startswith(_COMMUTING))
         if theirs.kind == "arrive":
             return not history.arrived  # that arrival was the last of a phase
         if mine.kind != "arrive" or history.slot.arrived != history.slot.needed - 1:

@@ -11,7 +11,7 @@ from palladio.machine.run.buffers import Buffer
 from palladio.machine.run.coroutines import run_program
 from palladio.machine.run.points import LOOKS, SPINS
 from palladio.machine.run.policies import Policy
-from palladio.machine.run.threads import AsyncOp, Group, Thread, Wait
+from palladio.machine.run.threads import AsyncOp, Group, InFlight, Thread, Wait
 
 MOST_SPINS = 30_000
 """How often threads look, with nothing else going on, before nothing will happen any more."""
@@ -38,7 +38,7 @@ class Machine:
         self.timer: Any = None
         self.zeros = False
         self.runnable: deque[Thread] = deque()
-        self.async_ops: dict[AsyncOp, None] = {}
+        self.async_ops = InFlight()
         self.groups: list[Group] = []
         self.threads: list[Thread] = []
         self.clusters = 0
@@ -58,6 +58,7 @@ class Machine:
         thread.group.running += 1
         thread.block.cluster.running += 1
         thread.block.running += 1
+        thread.priority = self.policy.priority()
         self.threads.append(thread)
         self.runnable.append(thread)
 
@@ -118,7 +119,7 @@ class Machine:
     def _end(self, thread: Thread) -> None:
         thread.done = True
         if self.checker is not None:
-            self.checker.thread_ends(thread)
+            self.checker.threads.ends(thread)
         cluster, group = thread.block.cluster, thread.group
         cluster.running -= 1
         thread.block.running -= 1
@@ -156,7 +157,8 @@ class Machine:
 
     def issue(self, async_op: AsyncOp) -> None:
         """Take an asynchronous operation under way."""
-        self.async_ops[async_op] = None
+        async_op.priority = self.policy.priority()
+        self.async_ops.add(async_op)
         if self.timer is not None:
             self.timer.issued(async_op)
         if self.eager:

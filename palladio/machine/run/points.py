@@ -16,14 +16,17 @@ class Point:
 
     Fields:
         kind: of a barrier, arrive, wait or test; of a semaphore, signal, take (wait, then take off), wait or read; of
-            memory, atomic; of a scope that threads share, meet; of a while loop, turn, or work if it stores. A copy
-            touches nothing yet; pass comes behind an arrival of a thread that goes on with the completion.
+            memory, atomic, or tally for one whose result nobody uses (such as "tally add"), and share of its buffer for
+            one of a few elements; of a scope that threads share, meet; of a while loop, turn, or work if it stores. A
+            copy touches nothing yet; pass comes behind an arrival of a thread that goes on with the completion.
         amount: by how much it raises a semaphore, or what it waits for; in how many parts an arrival comes.
+        more: what the same step touches besides.
     """
 
-    __slots__ = ("amount", "kind", "thing")
+    __slots__ = ("amount", "kind", "more", "thing")
 
-    def __init__(self, kind: str, thing: Any, amount: int = 1) -> None:
+    def __init__(self, kind: str, thing: Any, amount: int = 1, more: tuple[Point, ...] = ()) -> None:
         self.kind = kind
         self.thing = thing
         self.amount = amount
+        self.more = more

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import operator
 import random
 from collections.abc import Sequence
 from typing import Any
 
-from palladio.machine.run.buffers import BarrierSlot, Buffer, Counter
+from palladio.machine.run.buffers import BarrierSlot, Buffer, Counter, Element
 from palladio.machine.run.points import SPINS, Point
 from palladio.machine.run.threads import AsyncOp, Running, Thread
 
@@ -21,12 +22,14 @@ class Policy:
 
     Fields:
         name: what replays it.
+        apart: whether atomics of different elements are told apart.
         points: whether threads stop before every synchronising operation, so that others may go first.
         eager: whether asynchronous operations complete as they are issued.
         patient: whether a cluster whose threads have ended stays until the policy lets its copies land.
     """
 
     name = ""
+    apart = False
     points = True
     eager = False
     patient = False
@@ -34,6 +37,10 @@ class Policy:
     def choose(self, machine: Running) -> Choice | None:
         """What takes the next step; None if nothing can."""
         raise NotImplementedError
+
+    def priority(self) -> float:
+        """That of a thread or an asynchronous operation which begins."""
+        return 0.0
 
 
 class RoundRobin(Policy):
@@ -87,16 +94,13 @@ class Random(Policy):
         """Any of those that can go on."""
         if machine.groups and (self.random.random() < self.start or (self.pick and not machine.runnable)):
             machine.groups[-1].start_next(self.pick)
-        async_ops = [async_op for async_op in machine.async_ops if async_op.ready]
-        if machine.runnable and (not async_ops or (self.late and not machine.only_spinning)):
-            return machine.take(self.random.randrange(len(machine.runnable)))
-        total = len(machine.runnable) + len(async_ops)
-        if not total:
+        threads, async_ops = len(machine.runnable), len(machine.async_ops)
+        if threads and (not async_ops or (self.late and not machine.only_spinning)):
+            return machine.take(self.random.randrange(threads))
+        if not threads + async_ops:
             return None
-        chosen = self.random.randrange(total)
-        if chosen < len(machine.runnable):
-            return machine.take(chosen)
-        return async_ops[chosen - len(machine.runnable)]
+        chosen = self.random.randrange(threads + async_ops)
+        return machine.take(chosen) if chosen < threads else machine.async_ops.ready(chosen - threads)
 
 
 class Priorities(Policy):
@@ -113,33 +117,39 @@ class Priorities(Policy):
         self.name = f"pct:{seed}"
         self.random = random.Random(seed)
         self.changes = {int(steps ** self.random.random()) for _ in range(changes)}
-        self.priority: dict[Any, float] = {}
         self.lowest = 0.0
         self.step = 0
 
     def choose(self, machine: Running) -> Choice | None:
         """The one of the highest priority."""
-        for group in machine.groups:  # all that there is room for, in any order: the priorities say who goes first
-            while group.start_next(self.random.randrange):
+        for group in machine.groups:  # in any order: the priorities say who goes first
+            while (group.resident < _AT_FIRST or self.random.random() < 0.1) and group.start_next(
+                self.random.randrange
+            ):
                 pass
-        options: Sequence[Choice] = [*machine.runnable, *(async_op for async_op in machine.async_ops if async_op.ready)]
+        options: Sequence[Choice] = [*machine.runnable, *machine.async_ops]
         if not options:
             return None
-        for option in options:
-            if option not in self.priority:
-                self.priority[option] = self.random.random()
-        best = max(options, key=self.priority.__getitem__)
+        best = max(options, key=_PRIORITY)
+        if isinstance(best, AsyncOp):
+            best = best.first
         self.step += 1
         if self.step in self.changes:
-            self.lowest -= 1.0
-            self.priority[best] = self.lowest
+            self._lower(best)
         if isinstance(best, AsyncOp):
-            del self.priority[best]
             return best
         if best.point is not None and best.point.kind in SPINS:  # it waits for the others
-            self.lowest -= 1.0
-            self.priority[best] = self.lowest
+            self._lower(best)
         return machine.take(machine.runnable.index(best))
+
+    def priority(self) -> float:
+        """Any between 0 and 1."""
+        return self.random.random()
+
+    def _lower(self, choice: Choice) -> None:
+        """It goes behind all others."""
+        self.lowest -= 1.0
+        choice.priority = self.lowest
 
 
 class Choices(Policy):
@@ -156,6 +166,7 @@ class Choices(Policy):
         polled: whether a thread that polls was held back at some step because nothing had changed.
     """
 
+    apart = True
     patient = True
 
     def __init__(self, numbers: Sequence[int] = ()) -> None:
@@ -256,6 +267,8 @@ class Choices(Policy):
         return self._taken.get(number, -1), number
 
 
+_AT_FIRST = 132  # clusters that start at once; to choose among thousands takes long
+_PRIORITY = operator.attrgetter("priority")
 _PRIVATE = ("copy", "pass")
 _AT_ONCE = 100  # how many fruitless looks one stands for where nothing can have changed
 _TURNS = ("turn", "work")
@@ -267,7 +280,8 @@ def touched(choice: Choice) -> Sequence[Point]:
     """What the next step of a thread or a copy touches that others touch too."""
     if isinstance(choice, AsyncOp):
         return choice.touches
-    return () if choice.point is None or choice.point.kind in (*_PRIVATE, *_TURNS) else (choice.point,)
+    point = choice.point
+    return () if point is None or point.kind in (*_PRIVATE, *_TURNS) else (point, *point.more)
 
 
 def able_to_go_on(thread: Thread) -> bool:
@@ -290,6 +304,8 @@ def _polled(choice: Choice) -> Any:
         return None
     thing = choice.point.thing
     if choice.point.kind == "atomic":  # one that changes nothing is a look too
+        if isinstance(thing, Element):
+            return thing, *(point.thing.value for point in (choice.point, *choice.point.more) if point.kind == "atomic")
         return (thing, thing.array.tobytes()) if isinstance(thing, Buffer) and thing.array.nbytes <= _FLAGS else None
     if isinstance(thing, BarrierSlot):
         found = thing.completed

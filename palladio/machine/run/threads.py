@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from palladio.ir.core import Eqn, Program
+from palladio.machine.run.addresses import Addresses
 from palladio.machine.run.clocks import Component, ComponentTable
 from palladio.machine.run.points import Point
 from palladio.ops.threads.launch import MeshAxis
@@ -22,7 +23,7 @@ class Running(Protocol):
     checker: Any
     points: bool
     runnable: deque[Thread]
-    async_ops: dict[AsyncOp, None]
+    async_ops: InFlight
     groups: list[Group]
 
     @property
@@ -117,6 +118,7 @@ class Block:
         self.shared_bytes = 0
         self.named_barriers = 0
         self.registers: Any = None
+        self.addresses = Addresses()
         self.running = 0
         self.ended = False
         self.key = cluster.components.cluster, place
@@ -162,6 +164,7 @@ class Thread:
         component: who it is to the clocks.
         eqn: the equation it is at, as far as it told the scheduler.
         waiting: what it waits for while it is blocked.
+        priority: what a schedule by priorities goes by.
         point: what it is about to touch, where it stopped so that others may go first.
         observed: for each barrier, how many completions it has waited for.
         products: wgmma groups in flight, the oldest first; `issued` counts them.
@@ -194,6 +197,7 @@ class Thread:
         self.eqn: Eqn | None = None
         self.waiting: Wait | None = None
         self.point: Point | None = None
+        self.priority = 0.0
         self.done = False
         self.observed: dict[Any, int] = {}
         self.products: deque[AsyncOp] = deque()
@@ -241,7 +245,7 @@ class AsyncOp:
         touches: all that its completion does to barriers and semaphores.
     """
 
-    __slots__ = ("before", "carry_out", "done", "eqn", "kind", "notes", "thing", "thread", "touches")
+    __slots__ = ("before", "carry_out", "done", "eqn", "kind", "notes", "priority", "thing", "thread", "touches")
 
     def __init__(
         self,
@@ -261,12 +265,21 @@ class AsyncOp:
         self.before = before
         self.touches = touches
         self.done = False
+        self.priority = 0.0
         self.notes: Any = None
 
     @property
     def ready(self) -> bool:
         """Whether it may complete now."""
         return self.before is None or self.before.done
+
+    @property
+    def first(self) -> AsyncOp:
+        """What must complete first, itself if it is ready."""
+        found = self
+        while found.before is not None and not found.before.done:
+            found = found.before
+        return found
 
     def complete(self) -> None:
         """Complete it now, and before it whatever must come first."""
@@ -276,5 +289,39 @@ class AsyncOp:
             self.before.complete()
             self.before = None
         self.done = True
-        self.thread.machine.async_ops.pop(self, None)
+        self.thread.machine.async_ops.discard(self)
         self.carry_out()
+
+
+class InFlight:
+    """Asynchronous operations under way, in the order of their issue. Any of them is at hand by a number."""
+
+    __slots__ = ("_numbered", "_numbers")
+
+    def __init__(self) -> None:
+        self._numbers: dict[AsyncOp, int] = {}
+        self._numbered: list[AsyncOp] = []
+
+    def __len__(self) -> int:
+        return len(self._numbered)
+
+    def __iter__(self) -> Iterator[AsyncOp]:
+        return iter(self._numbers)
+
+    def add(self, async_op: AsyncOp) -> None:
+        """One more."""
+        self._numbers[async_op] = len(self._numbered)
+        self._numbered.append(async_op)
+
+    def discard(self, async_op: AsyncOp) -> None:
+        """One fewer; the last one gets its number."""
+        number = self._numbers.pop(async_op, None)
+        if number is not None:
+            last = self._numbered.pop()
+            if last is not async_op:
+                self._numbered[number] = last
+                self._numbers[last] = number
+
+    def ready(self, number: int) -> AsyncOp:
+        """The one of a number, or the one before it that must complete first."""
+        return self._numbered[number].first

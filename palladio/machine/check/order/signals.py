@@ -4,6 +4,9 @@ A wait for n returns once the count is n, whichever signals raised it. So it lea
 that do not come behind it are too few, beside what earlier waits have taken. Two threads that signal once each, and a
 wait for one: it learns of neither, in every schedule, also where both had come.
 
+What a signal's own thread has taken before it counts as taken too: whoever has taken the one token there is, and not
+yet given it back, leaves none for another. So a semaphore of one token orders its holders as a lock does.
+
 A copy counts as a signal from its start, since it may land at any time. That it is done gets a place in the order of
 the semaphore's copies when the first wait learns of it.
 """
@@ -12,7 +15,8 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from palladio.machine.check.shadow import Access
@@ -20,6 +24,9 @@ from palladio.machine.run.clocks import Clock, Component
 
 _MOST_OPEN = 4096
 """Signals kept apart; older ones count as known to every wait, which finds less and is never wrong."""
+
+_MOST_TAKES = 64
+"""Waits of one thread kept apart; older ones count as known."""
 
 Clocks = tuple[Clock, Clock]
 
@@ -47,7 +54,7 @@ class Signals:
         self._known_amount = 0
         self._copies = 0
         self._open: list[_Signal] = []
-        self._taken: dict[Component, tuple[int, int, int]] = {}
+        self._taken: dict[Component, _Takes] = {}
 
     def add(self, amount: int, clocks: Clocks, component: Component, epoch: int) -> None:
         """A signal, which is this epoch of this thread, tells these clocks."""
@@ -75,11 +82,12 @@ class Signals:
 
     def heard(self, amount: int, waiting: Clock) -> Clocks:
         """What a wait for this amount learns, by a thread with this clock."""
-        needed = amount
-        for component, (epoch, total, last) in self._taken.items():
-            needed += total if waiting.covers(component, epoch) else total - last
         total = self._known_amount + sum(signal.amount for signal in self._open)
-        spare = total - needed
+
+        def spare(signal: _Signal | None = None) -> int:
+            clocks = (waiting, signal.clocks[0]) if signal is not None and signal.epoch else (waiting,)
+            return total - amount - sum(takes.known(component, clocks) for component, takes in self._taken.items())
+
         heard, self._open = _divided(self._open, spare)
         for signal in heard:
             self._learn(signal)
@@ -87,19 +95,39 @@ class Signals:
 
     def taken(self, amount: int, component: Component, epoch: int) -> None:
         """A wait, at this epoch of this thread, took this amount off the count."""
-        _, total, _ = self._taken.get(component, (0, 0, 0))
-        self._taken[component] = epoch, total + amount, amount
+        self._taken.setdefault(component, _Takes()).add(amount, epoch)
 
 
-def _divided(signals: list[_Signal], spare: int) -> tuple[list[_Signal], list[_Signal]]:
-    """The signals that a wait cannot do without, and the others: it can spare this amount."""
-    if spare <= 0:
+class _Takes:
+    """What one thread has taken: the last epochs at which it did, and how much by then."""
+
+    __slots__ = ("_before", "_last")
+
+    def __init__(self) -> None:
+        self._before = 0
+        self._last: deque[tuple[int, int]] = deque()
+
+    def add(self, amount: int, epoch: int) -> None:
+        """It has taken this amount, at this epoch."""
+        self._last.append((epoch, amount + (self._last[-1][1] if self._last else self._before)))
+        if len(self._last) > _MOST_TAKES:
+            self._before = self._last.popleft()[1]
+
+    def known(self, component: Component, clocks: Sequence[Clock]) -> int:
+        """What it had taken as far as one of these clocks goes; what it took long ago counts as known."""
+        seen = max(clock.epoch(component) for clock in clocks)
+        return next((total for epoch, total in reversed(self._last) if epoch <= seen), self._before)
+
+
+def _divided(signals: list[_Signal], spare: Callable[[_Signal | None], int]) -> tuple[list[_Signal], list[_Signal]]:
+    """The signals that a wait cannot do without, and the others: it can spare so much, or beside a signal so much."""
+    if spare(None) <= 0:
         return signals, []
     parts: tuple[list[_Signal], list[_Signal]] = [], []
     threads = _by_thread(signals)
     for signal in signals:
         behind = signal.amount if not signal.epoch else sum(each.behind(signal) for each in threads)
-        parts[behind <= spare].append(signal)
+        parts[behind <= spare(signal)].append(signal)
     return parts
 
 

@@ -29,13 +29,19 @@ class AtomicClocks:
         self._elements: dict[int, Clocks] = {}
         self._everywhere: Clocks | None = None
 
-    def exchange(self, region: Region, clocks: Clocks) -> None:
-        """One atomic: its thread's clocks learn what is known where it reaches, and are known there from now on."""
+    def exchange(self, region: Region, clocks: Clocks, learns: bool = True) -> None:
+        """One atomic: its thread's clocks learn what is known where it reaches, and are known there from now on.
+
+        Args:
+            learns: left out, it does not learn: what it tells is added to what others have told.
+        """
         numbers = elements(region, self._shape)
         known = self._elements.values() if numbers is None else map(self._elements.get, numbers)
+        learning = clocks if learns else (clocks[0].copy(), clocks[1].copy())
         for told in (self._everywhere, *known):
             if told is not None:
-                _join(clocks, told)
+                _join(learning, told)
+        clocks = learning
         if numbers is None or len(self._elements) + len(numbers) > MOST_APART:
             if self._everywhere is None:
                 self._everywhere = clocks[0].copy(), clocks[1].copy()

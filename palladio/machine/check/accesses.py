@@ -1,0 +1,168 @@
+"""Accesses of memory, ordinary ones and those of asynchronous operations: what orders them, or that nothing does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from palladio.ir.core import Eqn
+from palladio.machine.check.bounds import Bounds, reaches_outside
+from palladio.machine.check.findings import Participant
+from palladio.machine.check.found import Found
+from palladio.machine.check.order.atomics import AtomicClocks
+from palladio.machine.check.order.threads import epoch, released
+from palladio.machine.check.races import describe, participant_of, race
+from palladio.machine.check.regions import Regions
+from palladio.machine.check.scope_memory import takes
+from palladio.machine.check.shadow import Access, Grid, Shadow
+from palladio.machine.run.buffers import Buffer, Stack
+from palladio.machine.run.clocks import Clock
+from palladio.machine.run.threads import Thread
+from palladio.types.effects import EffectKind
+from palladio.types.types import SMEM
+
+
+class Places:
+    """Which elements stacks of transforms select: what many runs of one program need not find again.
+
+    Fields:
+        regions: for each shape and size of elements.
+        grids: for each name and shape of buffers, how they are cut.
+        bounds: what reaches outside.
+    """
+
+    def __init__(self) -> None:
+        self.regions: dict[Any, Regions] = {}
+        self.grids: dict[Any, Grid] = {}
+        self.bounds = Bounds()
+
+
+class Accesses:
+    """The accesses of every buffer: notes them in its shadow, and reports those that race, lack a value or miss it.
+
+    Args:
+        places: those of another run.
+        strict_reads: report reads of memory that nothing has written.
+        bounds: report accesses outside their buffer.
+    """
+
+    def __init__(self, found: Found, places: Places, strict_reads: bool, bounds: bool) -> None:
+        self.found = found
+        self.strict_reads = strict_reads
+        self._regions = places.regions
+        self._grids = places.grids
+        self._bounds = places.bounds if bounds else None
+
+    def allocated(self, store: Buffer, initialised: bool) -> None:
+        """A buffer came to be that somebody writes, or that lacks values."""
+        type = store.type
+        grid = self._grids.get((store.name, type.shape))
+        if grid is None:
+            grid = self._grids[store.name, type.shape] = Grid(type.shape)
+        store.shadow = Shadow(type.shape, initialised, type.dtype.itemsize, self.regions_of(store), grid)
+
+    def ordinary(self, thread: Thread, eqn: Eqn, values: Sequence[Any], atomic: bool = False) -> None:
+        """Ordinary accesses of an equation, at the references that its effects name."""
+        op, params = eqn.op, eqn.params
+        indices = values[op.index_start :] if op.index_start else ()
+        stacks = op.stacks(params["transforms"]) if op.index_start else ((),)
+        mask = values[op.signature.operands.index("mask")] if "mask" in op.signature.operands else None
+        for kind, var in sorted(eqn.effects, key=_writes_last):
+            if var is None:
+                continue
+            position = eqn.inputs.index(var)
+            store = values[position]
+            if not isinstance(store, Buffer):
+                continue
+            stack = stacks[position] if position < len(stacks) else ()
+            self.check_bounds(thread, eqn, store, stack, indices, mask)
+            write = kind is not EffectKind.READ
+            access = Access(thread.component, epoch(thread), eqn, thread.title, write, atomic, block=thread.block.key)
+            self.touch(thread, store, stack, indices, access, thread.generic, mask)
+
+    def touch(
+        self,
+        thread: Thread,
+        store: Buffer,
+        stack: Stack,
+        indices: Sequence[Any],
+        access: Access,
+        clock: Clock,
+        mask: Any = None,
+    ) -> None:
+        """Note one access of a buffer and report the earlier one that it races with."""
+        shadow = store.shadow
+        if shadow is None:
+            return
+        region = shadow.regions.resolve(stack, indices, mask)
+        generic, in_blocks = thread.generic, store.type.space is SMEM
+        if store.leftovers:
+            takes(self.found, thread, store, region, access)
+
+        def ordered(before: Access, current_is_write: bool) -> bool:
+            # Proxies matter in shared memory only, and only for what ordinary stores have written.
+            proxied = in_blocks and before.write and not before.asynchronous
+            return (clock if proxied else generic).covers(before.component, before.epoch)
+
+        if access.write:
+            before = shadow.write(region, access, ordered)
+        else:
+            if self.strict_reads and shadow.uninitialised(region):
+                self._uninitialised(store, access)
+            before = shadow.read(region, access, ordered)
+        if before is None:
+            return
+        if before.site is None:
+            self.found.exited(participant_of(access), f"{describe(store)} of {before.thread}")
+            return
+        race(self.found, thread, store, before, access)
+
+    def _uninitialised(self, store: Buffer, access: Access) -> None:
+        if self.found.has_raced(access):
+            return
+        self.found.report(
+            "uninitialized-read",
+            f"{describe(store)} is read where nothing has written to it",
+            [participant_of(access)],
+        )
+
+    def check_bounds(
+        self, thread: Thread, eqn: Eqn, store: Buffer, stack: Stack, indices: Sequence[Any], mask: Any
+    ) -> None:
+        if self._bounds is None:
+            return
+        found = self._bounds.outside(store.type.array, stack, indices)
+        if found is not None and (mask is None or reaches_outside(store.type.array, stack, indices, mask)):
+            axis, low, high, extent = found
+            self.found.report(
+                "out-of-bounds",
+                f"{describe(store)} is accessed outside of axis {axis}: elements {low} to {high} of {extent}",
+                [Participant(thread.title, f"runs {eqn.op.name}", eqn.location)],
+            )
+
+    def tally(self, thread: Thread, eqn: Eqn, values: Sequence[Any]) -> None:
+        """An atomic access whose result nobody uses: a release only (PTX ISA, "red", has no acquire)."""
+        self.atomic(thread, eqn, values, learns=False)
+
+    def atomic(self, thread: Thread, eqn: Eqn, values: Sequence[Any], learns: bool = True) -> None:
+        """An atomic access: it orders the elements that it touches, as acquire and release."""
+        buffer = values[0]
+        if buffer.shadow is not None:
+            if buffer.told is None:
+                buffer.told = AtomicClocks(buffer.type.shape)
+            stack = eqn.op.stacks(eqn.params["transforms"])[0]
+            region = buffer.shadow.regions.resolve(stack, values[eqn.op.index_start :])
+            buffer.told.exchange(region, (thread.generic, thread.asynchronous), learns)
+        self.ordinary(thread, eqn, values, atomic=True)
+        released(thread)
+
+    def regions_of(self, store: Buffer) -> Regions:
+        key = store.type.shape, store.type.dtype.itemsize
+        found = self._regions.get(key)
+        if found is None:
+            found = self._regions[key] = Regions(*key)
+        return found  # type: ignore[no-any-return]
+
+
+def _writes_last(effect: tuple[EffectKind, Any]) -> bool:
+    return effect[0] is not EffectKind.READ

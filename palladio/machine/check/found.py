@@ -1,0 +1,68 @@
+"""Where findings come together: each mistake once, raised or kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from palladio.machine.check.findings import CODES, CheckError, Finding, Participant
+
+
+class Found:
+    """The findings of one run.
+
+    Args:
+        stop: raise the first error; else findings are collected, each mistake once.
+        schedule: what replays the run, for reports.
+        ignore: codes of findings that are not reported.
+    """
+
+    def __init__(self, stop: bool, schedule: str, ignore: frozenset[str]) -> None:
+        self.stop = stop
+        self.schedule = schedule
+        self.ignore = ignore
+        self.findings: list[Finding] = []
+        self._known: set[Any] = set()
+        self._raced: set[Any] = set()
+
+    def report(
+        self,
+        code: str,
+        message: str,
+        participants: Iterable[Participant],
+        missing: str = "",
+        *,
+        fix: str = "",
+        details: Any = (),
+        about: str = "",
+        level: str = "",
+    ) -> None:
+        """Raise a finding, or keep it if this mistake is new. Only errors are raised."""
+        level = level or CODES[code].level
+        finding = Finding(code, message, tuple(participants), missing, fix, tuple(details), self.schedule, about, level)
+        if (finding.key, level) in self._known:
+            return
+        self._known.add((finding.key, level))
+        if code in self.ignore:
+            return
+        self.findings.append(finding)
+        if self.stop and level == "error":
+            raise CheckError(finding)
+
+    def raced(self, read: Any) -> None:
+        """A read races with a write: that it found nothing written, in some schedules, is no mistake of its own."""
+        place = read.site.location
+        self._raced.add(place)
+        if place is not None:
+            unwritten = ("uninitialized-read", (place,))
+            self.findings[:] = [each for each in self.findings if (each.code, each.locations) != unwritten]
+
+    def has_raced(self, read: Any) -> bool:
+        """Whether a read at this place has been found to race."""
+        return read.site.location in self._raced
+
+    def exited(self, participant: Participant, what: str) -> None:
+        """A block is reached whose threads may all have ended."""
+        self.report(
+            "peer-exited", f"{what} is reached by another block, and its own block may have ended", [participant]
+        )

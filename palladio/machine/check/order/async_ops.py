@@ -1,0 +1,247 @@
+"""Copies, stores and products in flight: what they access, and who learns that they are done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from palladio.ir.core import Eqn
+from palladio.machine.check.accesses import Accesses
+from palladio.machine.check.findings import CheckError, Finding, Participant
+from palladio.machine.check.found import Found
+from palladio.machine.check.order.barriers import BarrierOrder
+from palladio.machine.check.order.semaphores import SemaphoreOrder
+from palladio.machine.check.order.threads import epoch, released
+from palladio.machine.check.races import Issue, describe
+from palladio.machine.check.shadow import Access
+from palladio.machine.run.buffers import Accumulator, BarrierSlot, Buffer, Counter, Stack
+from palladio.machine.run.clocks import Component
+from palladio.machine.run.threads import AsyncOp, Thread
+from palladio.ops.threads.copy import async_store_smem
+
+MEET = "a barrier of the cluster between the beginning of the scope and the copy: plgpu.ClusterBarrier"
+"""What lets blocks reach each other's buffers of a scope."""
+
+PENDING = 1 << 62
+"""The epoch of what has not completed yet: nobody has seen it."""
+
+Reached = tuple[Buffer, Stack]
+
+
+class AsyncOpOrder:
+    """Asynchronous operations access memory from their issue until somebody has waited for them."""
+
+    def __init__(self, found: Found, accesses: Accesses, barriers: BarrierOrder, semaphores: SemaphoreOrder) -> None:
+        self.found = found
+        self.accesses = accesses
+        self.barriers = barriers
+        self.semaphores = semaphores
+
+    def _launches(self, thread: Thread, async_op: AsyncOp) -> Issue:
+        """What an operation tells when it completes: what its thread knew, and that its own accesses are done."""
+        accesses: list[Access] = []
+        async_op.notes = thread.generic.copy(), thread.asynchronous.copy(), accesses
+        return Issue(thread.component, epoch(thread))
+
+    def _notes(self, thread: Thread, async_op: AsyncOp, component: Component, write: bool, issue: Issue) -> Access:
+        """An access of an operation whose end is not known yet."""
+        atomic = write and async_op.eqn.params.get("reduction") is not None
+        access = Access(component, PENDING, async_op.eqn, thread.title, write, atomic, True, thread.block.key, issue)
+        async_op.notes[2].append(access)
+        return access
+
+    def absent(self, thread: Thread, eqn: Eqn, store: Buffer) -> NoReturn:
+        """A copy reaches memory of blocks that have not come to its scope: the run cannot go on."""
+        message = f"{describe(store)} is copied to in a block of the cluster that has not come to its scope yet"
+        participants = (Participant(thread.title, f"runs {eqn.op.name}", eqn.location),)
+        self.found.report("copy-target-in-use", message, participants, missing=MEET)
+        raise CheckError(Finding("copy-target-in-use", message, participants, MEET, schedule=self.found.schedule))
+
+    def copy_issued(
+        self,
+        thread: Thread,
+        async_op: AsyncOp,
+        source: Reached | None,
+        targets: Sequence[Reached],
+        slots: Sequence[BarrierSlot],
+        indices: Sequence[Any],
+    ) -> None:
+        """A copy that arrives at barriers starts."""
+        first = self.barriers.slot_clocks(slots[0])
+        issue = self._launches(thread, async_op)
+        if source is not None:
+            if async_op.eqn.params["fill"] == "promise_in_bounds":
+                self.accesses.check_bounds(thread, async_op.eqn, *source, indices, None)
+            access = self._notes(thread, async_op, first.component, False, issue)
+            self.accesses.touch(thread, *source, indices, access, thread.asynchronous)
+        for (store, stack), slot in zip(targets, slots):
+            if slot.home is not store.home:
+                self._signals_elsewhere(thread, async_op.eqn, store, slot)
+            clocks = self.barriers.slot_clocks(slot)
+            issue = Issue(issue.component, issue.epoch, clocks.waits)
+            self.accesses.check_bounds(thread, async_op.eqn, store, stack, indices, None)
+            access = self._notes(thread, async_op, clocks.component, True, issue)
+            self.accesses.touch(thread, store, stack, indices, access, thread.asynchronous)
+        released(thread)
+
+    def _signals_elsewhere(self, thread: Thread, eqn: Eqn, store: Buffer, slot: BarrierSlot) -> None:
+        self.found.report(
+            "cluster-mismatch",
+            f"{eqn.op.name} writes {describe(store)} of {store.home.label} and signals {slot.name} of "
+            f"{slot.home.label}; bytes are counted by a barrier of the block that they land in",
+            [Participant(thread.title, f"runs {eqn.op.name}", eqn.location)],
+            missing=f"{slot.name} of {store.home.label}: plgpu.cluster_ref with the same indices for both",
+        )
+
+    def shared_copy(
+        self,
+        thread: Thread,
+        eqn: Eqn,
+        places: Sequence[Any],
+        parts: Sequence[Reached],
+        slot: BarrierSlot,
+        indices: Sequence[Any],
+    ) -> None:
+        """One block's part of a copy that blocks share: all must name the same source, target and barrier."""
+        kept = thread.block.cluster.copies
+        key = eqn, thread.label, places[0]
+        turn = kept[key, thread.block.place] = kept.get((key, thread.block.place), 0) + 1
+        named = *(self._named(store, stack, indices) for store, stack in parts), slot.name
+        first, others = kept.pop((key, turn), ((named, thread), len(places)))
+        if others > 1:
+            kept[key, turn] = first, others - 1
+        if first[0] == named:
+            return
+        said, here = next((theirs, mine) for theirs, mine in zip(first[0], named, strict=True) if theirs != mine)
+        self.found.report(
+            "cluster-mismatch",
+            f"a copy that blocks of a cluster share is to be of {here} in one and of {said} in another",
+            [
+                Participant(each.title, f"names {what}", eqn.location)
+                for each, what in ((thread, here), (first[1], said))
+            ],
+            missing="the same source, target and barrier in all blocks along the collective axes",
+            about=f"{eqn.location}",
+        )
+
+    def _named(self, store: Buffer, stack: Stack, indices: Sequence[Any]) -> str:
+        """A part of a buffer as a reader writes it, such as x[0:8, 64:128]."""
+        bands = self.accesses.regions_of(store).resolve(stack, indices).bands or ()
+        return f"{store.name}[{', '.join(f'{each[0][0]}:{each[-1][1]}' for each in bands)}]"
+
+    def dma_issued(
+        self,
+        thread: Thread,
+        async_op: AsyncOp,
+        source: Reached,
+        target: Reached,
+        counters: Sequence[Counter],
+        amount: int,
+        indices: Sequence[Any],
+    ) -> None:
+        """A copy that raises semaphores starts."""
+        issue = self._launches(thread, async_op)
+        told = async_op.notes[:2]
+        for counter in counters:
+            self.semaphores.told(counter)
+        # Of a remote copy, the last semaphore says that the source has been read.
+        parts = [(*source, counters[-1], False), (*target, counters[0], True)]
+        noted: dict[Counter, list[Access]] = {counter: [] for counter in counters}
+        for store, stack, counter, write in parts:
+            if not async_op.eqn.params.get("clip"):
+                self.accesses.check_bounds(thread, async_op.eqn, store, stack, indices, None)
+            access = self._notes(thread, async_op, counter.component, write, issue)
+            noted[counter].append(access)
+            self.accesses.touch(thread, store, stack, indices, access, thread.asynchronous)
+        for counter in counters:
+            counter.told.add_copy(amount, told, counter.component, noted.pop(counter, ()))
+        released(thread)
+
+    def lands(self, async_op: AsyncOp, slot: BarrierSlot) -> None:
+        """The bytes of a copy have landed, and the barrier is about to learn of it."""
+        generic, asynchronous, accesses = async_op.notes
+        clocks = self.barriers.slot_clocks(slot)
+        component, epoch = clocks.component, slot.completed + 1
+        # What its thread knew, the thread itself tells its own block's barrier, by mbarrier.arrive.expect_tx. Of a
+        # multicast the other blocks hear only that it is done: complete_tx releases the copy's own writes (PTX ISA,
+        # "cp.async.bulk.tensor" and "Memory consistency model").
+        tells = slot.home is async_op.thread.block or async_op.eqn.op is async_store_smem
+        for clock, told in zip((clocks.generic, clocks.asynchronous), (generic, asynchronous), strict=True):
+            if tells:
+                clock.join(told)
+            clock.set(component, epoch)
+        for access in accesses:
+            if access.component == component and access.epoch == PENDING:
+                access.epoch = epoch
+
+    def product_issued(
+        self, thread: Thread, async_op: AsyncOp, acc: Accumulator, operands: Sequence[Reached], indices: Sequence[Any]
+    ) -> None:
+        """A product starts: it reads its operands from now until it is waited for."""
+        thread.last_product = async_op.eqn
+        issue = Issue(thread.component, epoch(thread))
+        for store, stack in operands:
+            access = Access(
+                thread.product_component,
+                thread.issued,
+                async_op.eqn,
+                thread.title,
+                asynchronous=True,
+                block=thread.block.key,
+                issue=issue,
+            )
+            self.accesses.check_bounds(thread, async_op.eqn, store, stack, indices, None)
+            self.accesses.touch(thread, store, stack, indices, access, thread.asynchronous)
+
+    def products_awaited(self, thread: Thread, eqn: Eqn, upto: int) -> None:
+        """Products up to this one are done."""
+        if upto > 0:
+            thread.generic.set(thread.product_component, upto)
+            thread.asynchronous.set(thread.product_component, upto)
+
+    def accumulator(self, thread: Thread, eqn: Eqn, acc: Accumulator) -> None:
+        """An accumulator is read or set."""
+        if acc.group > thread.generic.epoch(thread.product_component):
+            self.found.report(
+                "accumulator-in-flight",
+                f"the accumulator {acc.name} is used while a product may be changing it",
+                [
+                    Participant(thread.title, f"runs {eqn.op.name}", eqn.location),
+                    Participant(thread.title, "started the product", acc.issued.location),
+                ],
+                missing="a wgmma_wait between the two",
+            )
+
+    def store_issued(
+        self, thread: Thread, async_op: AsyncOp, source: Reached, target: Reached, indices: Sequence[Any]
+    ) -> None:
+        """A copy to global memory starts, in the group that is open."""
+        thread.last_store = async_op.eqn
+        group = thread.groups + 1
+        site, place = async_op.eqn, thread.block.key
+        issue = Issue(thread.component, epoch(thread))
+        reduces = site.params["reduction"] is not None
+        read = Access(thread.read_component, group, site, thread.title, asynchronous=True, block=place, issue=issue)
+        write = Access(thread.write_component, group, site, thread.title, True, reduces, True, place, issue)
+        self.accesses.check_bounds(thread, async_op.eqn, source[0], source[1], indices, None)
+        self.accesses.touch(thread, *source, indices, read, thread.asynchronous)
+        self.accesses.touch(thread, *target, indices, write, thread.asynchronous)
+
+    def stores_awaited(self, thread: Thread, eqn: Eqn, n: int, read_only: bool) -> None:
+        """Groups but the last n have read their sources, and unless `read_only` written their targets."""
+        upto = thread.groups - n
+        if upto > 0:
+            for component in (thread.read_component,) if read_only else (thread.read_component, thread.write_component):
+                thread.generic.set(component, upto)
+                thread.asynchronous.set(component, upto)
+
+    def accumulator_ends(self, acc: Accumulator, eqn: Eqn, thread: Thread) -> None:
+        if acc.group > thread.generic.epoch(thread.product_component):
+            self.found.report(
+                "scope-in-use",
+                f"the accumulator {acc.name} is given back while a product may still be changing it",
+                [
+                    Participant(thread.title, "started the product", acc.issued.location),
+                    Participant(thread.title, "leaves the scope", eqn.location),
+                ],
+            )

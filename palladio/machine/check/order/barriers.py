@@ -1,0 +1,173 @@
+"""What barriers order, and how they are misused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from palladio.ir.core import Eqn
+from palladio.machine.check.findings import Participant
+from palladio.machine.check.found import Found
+from palladio.machine.check.order.threads import acquire, epoch
+from palladio.machine.run.buffers import Barrier, BarrierSlot
+from palladio.machine.run.clocks import Clock, Component
+from palladio.machine.run.threads import Block, Thread
+
+
+class SlotClocks:
+    """What those who wait for a barrier learn: the clocks of its arrivals, of the last two completions.
+
+    Fields:
+        waits: for each thread, the epoch of its last wait here.
+        waiters: for each thread, the last completion that it has waited for, and how reports name that wait.
+        overrun: whether a phase was found that its waiting threads may miss.
+        strangers: for each thread of another block, its last arrival.
+        base: the last epoch of the component when it belonged to a barrier that has ended.
+    """
+
+    __slots__ = ("asynchronous", "base", "component", "generic", "overrun", "phases", "strangers", "waiters", "waits")
+
+    def __init__(self, component: Component, clock: Clock, base: int = 0) -> None:
+        self.component = component
+        self.base = base
+        self.generic = clock
+        self.asynchronous = clock.copy()
+        self.phases: dict[int, tuple[Clock, Clock]] = {}
+        self.overrun = False
+        self.waits: dict[Component, int] = {}
+        self.waiters: dict[Component, tuple[int, Participant]] = {}
+        self.strangers: dict[Component, tuple[int, Participant]] = {}
+
+
+class BarrierOrder:
+    """Barriers carry what arrivals know to those who wait, and each completion must be seen before the next."""
+
+    def __init__(self, found: Found) -> None:
+        self.found = found
+
+    def slot_clocks(self, slot: BarrierSlot) -> SlotClocks:
+        """The clocks of a barrier."""
+        if slot.checks is None:
+            components = slot.home.cluster.components
+            # Components of barriers that have ended serve again, so that clocks do not grow with every scope entered.
+            retired = slot.home.retired
+            component, base = (
+                retired.pop() if retired else (components.new(f"copies to barriers of {slot.home.label}"), 0)
+            )
+            slot.checks = SlotClocks(component, components.clock(), base)
+        return slot.checks  # type: ignore[no-any-return]
+
+    def arrives(self, thread: Thread, eqn: Eqn, slot: BarrierSlot) -> None:
+        """An arrival tells what the thread knows."""
+        clocks = self.slot_clocks(slot)
+        clocks.generic.join(thread.generic)
+        clocks.asynchronous.join(thread.asynchronous)
+        if slot.home is not thread.block:
+            if slot.home.ended:
+                participant = Participant(thread.title, f"arrives at {slot.name} of {slot.home.label}", eqn.location)
+                self.found.exited(participant, f"{slot.name} of {slot.home.label}")
+            participant = Participant(thread.title, f"arrives at {slot.name} of {slot.home.label}", eqn.location)
+            clocks.strangers[thread.component] = epoch(thread), participant
+
+    def completes(self, slot: BarrierSlot, by: Any) -> None:
+        """A phase is about to complete. Those who wait for the phase before must have seen it by then."""
+        clocks = self.slot_clocks(slot)
+        if slot.completed and not slot.named:
+            self._completes_again(slot, clocks, by)
+        clocks.phases[slot.completed + 1] = clocks.generic.copy(), clocks.asynchronous.copy()
+        clocks.phases.pop(slot.completed - 2, None)
+
+    def _completes_again(self, slot: BarrierSlot, clocks: SlotClocks, by: Any) -> None:
+        seen = [component for component, (phase, _) in clocks.waiters.items() if phase == slot.completed]
+        late = [component for component in seen if not clocks.generic.covers(component, clocks.waits[component])]
+        if seen and not late:
+            return
+        who, eqn = by
+        thread = who if isinstance(who, Thread) else who.thread
+        participants = [Participant(thread.title, f"makes the last arrival, by {eqn.op.name}", eqn.location)]
+        clocks.overrun = True
+        if len(late) == len(seen):
+            self.found.report(
+                "barrier-overrun",
+                f"{slot.name} completes phase {slot.completed + 1} though nobody may have seen phase {slot.completed} "
+                "yet",
+                participants,
+                missing=f"a wait for completion {slot.completed} that comes before this arrival",
+                about=slot.barrier,
+            )
+            return
+        _, participant = clocks.waiters[late[0]]
+        self.found.report(
+            "missed-phase",
+            f"{slot.name} completes phase {slot.completed + 1} though a thread that waits for phase {slot.completed} "
+            "may not have seen it yet",
+            [participant, *participants],
+            missing=f"an arrival behind this wait, for which those of phase {slot.completed + 1} wait",
+            about=slot.barrier,
+        )
+
+    def misses(self, thread: Thread, eqn: Eqn, slot: BarrierSlot) -> bool:
+        """Whether a thread that waits is two completions behind, and so compares the wrong parity."""
+        seen = thread.observed.get(slot, 0)
+        if slot.completed - seen < 2:
+            return False
+        if not self.slot_clocks(slot).overrun:  # else that is why
+            self.found.report(
+                "missed-phase",
+                f"{slot.name} has completed phase {slot.completed}, and a thread waits for phase {seen + 1} only now",
+                [Participant(thread.title, f"waits for phase {seen + 1}", eqn.location)],
+                missing=f"waits for the completions from {seen + 1} on, each before the next",
+                about=slot.barrier,
+            )
+        return True
+
+    def observes(self, thread: Thread, slot: BarrierSlot, seen: int) -> None:
+        """A wait returns: the thread learns what the arrivals told."""
+        clocks = self.slot_clocks(slot)
+        acquire(thread, clocks.phases.get(seen, (clocks.generic, clocks.asynchronous)))
+        clocks.waits[thread.component] = epoch(thread)
+        participant = Participant(thread.title, f"waits for phase {seen}", thread.eqn.location)  # type: ignore[union-attr]
+        clocks.waiters[thread.component] = seen, participant
+
+    def retire(self, barrier: Barrier) -> None:
+        """The components of a barrier that has ended may serve another one."""
+        for slot in barrier.slots:
+            clocks = slot.checks
+            if clocks is not None and not slot.arrived and not slot.parts:
+                slot.home.retired.append((clocks.component, clocks.base + slot.completed))
+                slot.checks = None
+
+    def ends(self, barrier: Barrier) -> None:
+        for slot in barrier.slots:
+            where = f"{slot.name} of {slot.home.label}"
+            if slot.arrived or slot.parts:
+                participants = [arrival_of(each) for each in slot.arrivals]
+                self.found.report(
+                    "barrier-pending-arrivals",
+                    f"{where} ends with {slot.arrived} of {slot.needed} arrivals of a phase",
+                    participants,
+                    about=slot.barrier,
+                )
+            if slot.completed > slot.seen and not slot.named:
+                phases = f"phase {slot.completed}, which nobody has"
+                if slot.completed > slot.seen + 1:
+                    phases = f"phases {slot.seen + 1} to {slot.completed}, which nobody has"
+                self.found.report(
+                    "unobserved-completion",
+                    f"{where} has completed {phases} waited for",
+                    [arrival_of(slot.last)] if slot.last else [],
+                    about=slot.barrier,
+                    level="error" if slot.foreign > slot.seen else "hint",
+                )
+
+    def check_strangers(self, barrier: Barrier, known: Clock, block: Block) -> None:
+        for slot in barrier.slots:
+            for component, (last, participant) in slot.checks.strangers.items() if slot.checks else ():
+                if not known.covers(component, last):
+                    self.found.exited(participant, f"{slot.name} of {block.label}")
+
+
+def arrival_of(by: tuple[Any, Eqn]) -> Participant:
+    """Who arrived or signalled, for reports."""
+    who, eqn = by
+    thread = who if isinstance(who, Thread) else who.thread
+    return Participant(thread.title, f"arrives by {eqn.op.name}", eqn.location)

@@ -1,0 +1,51 @@
+"""What semaphores order, and that they end at zero."""
+
+from __future__ import annotations
+
+from palladio.ir.core import Eqn
+from palladio.machine.check.found import Found
+from palladio.machine.check.order.barriers import arrival_of
+from palladio.machine.check.order.signals import Signals
+from palladio.machine.check.order.threads import acquire, epoch, released
+from palladio.machine.run.buffers import Counter, Semaphores
+from palladio.machine.run.clocks import ComponentTable
+from palladio.machine.run.threads import Thread
+
+
+class SemaphoreOrder:
+    """Semaphores carry what signals know to those who cannot have gone on without them."""
+
+    def __init__(self, found: Found) -> None:
+        self.found = found
+        self._components = ComponentTable(-1)
+
+    def told(self, counter: Counter) -> Signals:
+        """The signals of a semaphore."""
+        if counter.told is None:
+            counter.told = Signals()
+            counter.component = self._components.new(f"copies to {counter.name}")
+        return counter.told  # type: ignore[no-any-return]
+
+    def signals(self, thread: Thread, eqn: Eqn, counter: Counter, amount: int) -> None:
+        """A signal tells what the thread knows."""
+        clocks = thread.generic.copy(), thread.asynchronous.copy()
+        self.told(counter).add(amount, clocks, thread.component, epoch(thread))
+        released(thread)
+
+    def acquires(self, thread: Thread, counter: Counter, amount: int, taken: bool) -> None:
+        """A wait for a semaphore returns, and may have taken the amount off it."""
+        if counter.told is None:
+            return
+        acquire(thread, counter.told.heard(amount, thread.generic))
+        if taken:
+            counter.told.taken(amount, thread.component, epoch(thread))
+            released(thread)
+
+    def ends(self, semaphores: Semaphores) -> None:
+        for counter in semaphores.counters:
+            if counter.count:
+                self.found.report(
+                    "semaphore-not-drained",
+                    f"{counter.name} ends at {counter.count}",
+                    [arrival_of(each) for each in counter.signals[-1:]],
+                )

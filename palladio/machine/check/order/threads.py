@@ -1,0 +1,86 @@
+"""What the threads themselves order: their beginning and end, meetings of several, and fences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from palladio.machine.check.findings import Participant
+from palladio.machine.check.found import Found
+from palladio.machine.run.clocks import Clock
+from palladio.machine.run.threads import Group, Thread
+
+
+def epoch(thread: Thread) -> int:
+    """The epoch that a thread is in."""
+    return thread.generic.own.item(thread.component.local)
+
+
+def released(thread: Thread) -> None:
+    """What the thread does from here on is not part of what it has told others."""
+    thread.generic.advance(thread.component)
+
+
+def acquire(thread: Thread, clocks: tuple[Clock, Clock]) -> None:
+    """A thread learns what these clocks know."""
+    thread.generic.join(clocks[0])
+    thread.asynchronous.join(clocks[1])
+
+
+class ThreadOrder:
+    """Threads begin, meet and end, and fence their stores."""
+
+    def __init__(self, found: Found) -> None:
+        self.found = found
+
+    def starts(self, thread: Thread, parent: Thread | None) -> None:
+        """A thread begins, knowing what its parent knows."""
+        components = thread.block.cluster.components
+        thread.title = str(thread)
+        if thread.product_component is None:  # else it goes on as the thread that ran there before
+            thread.product_component = components.new(f"products of {thread.title}")
+            thread.read_component = components.new(f"stores of {thread.title}, reading")
+            thread.write_component = components.new(f"stores of {thread.title}, writing")
+        if parent is None:
+            thread.generic, thread.asynchronous = components.clock(), components.clock()
+        else:
+            thread.generic, thread.asynchronous = parent.generic.copy(), parent.asynchronous.copy()
+        thread.generic.advance(thread.component)
+
+    def joins(self, thread: Thread, group: Group) -> None:
+        """The threads that a thread launched have all ended."""
+        for clocks in group.ended:
+            acquire(thread, clocks)
+        released(thread)
+
+    def ends(self, thread: Thread) -> None:
+        """Nothing of a thread's own may be under way when it ends."""
+        if thread.products or thread.generic.epoch(thread.product_component) < thread.issued:
+            site = thread.last_product
+            self.found.report(
+                "unawaited-wgmma",
+                "a thread ends and has not waited for its products",
+                [Participant(thread.title, "starts a product that it does not wait for", site.location)],
+            )
+        if thread.open or thread.generic.epoch(thread.read_component) < thread.groups:
+            site = thread.last_store
+            closed = "" if not thread.open else " (its group was never committed)"
+            self.found.report(
+                "unawaited-copy",
+                f"a thread ends and has not waited for its copies to global memory{closed}",
+                [Participant(thread.title, "starts a copy that it does not wait for", site.location)],
+            )
+
+    def fences(self, thread: Thread) -> None:
+        """commit_smem: the thread's stores come before its asynchronous operations."""
+        thread.asynchronous.join(thread.generic)
+        released(thread)
+
+    def meets(self, threads: Sequence[Thread]) -> None:
+        """All these threads have come to one point."""
+        generic, asynchronous = threads[0].generic.copy(), threads[0].asynchronous.copy()
+        for thread in threads:
+            generic.join(thread.generic)
+            asynchronous.join(thread.asynchronous)
+        for thread in threads:
+            acquire(thread, (generic, asynchronous))
+            released(thread)

@@ -1,0 +1,69 @@
+"""How many blocks a GPU holds at once: what a multiprocessor of sm_90 has, over what one block takes.
+
+Sources: CUDA C++ Programming Guide, "Compute Capabilities" (threads, blocks, shared memory and registers of 9.0).
+Registers are the compiler's choice; counted are those that are known: the accumulators, and all that there are for a
+kernel that hands them out itself (`set_max_registers`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from palladio.ir.core import Program, subprograms, walk
+from palladio.machine.run.addresses import aligned
+from palladio.ops.threads.wgmma import set_max_registers
+from palladio.types.attributes import Named
+from palladio.types.device import H100_SXM
+from palladio.types.types import ACC, BARRIER, SMEM, RefType
+
+_FEWEST = 32  # registers of a lane with which 2,048 threads fit; a kernel is taken to need no more beside accumulators
+
+
+def at_launch(warpgroups: int) -> int:
+    """The registers that each lane of a block of so many warpgroups has as it starts: an equal part of all, of which
+    registers are given out in eights, and one thread uses at most 256 (PTX ISA, setmaxnreg).
+    """
+    unit = H100_SXM.register_unit
+    return min(H100_SXM.thread_registers, H100_SXM.lane_registers // max(1, warpgroups) // unit * unit)
+
+
+def resident(program: Program, scratch: Sequence[RefType], warpgroups: int) -> int:
+    """How many blocks of a program a multiprocessor holds at once, at least one.
+
+    Args:
+        scratch: what every block has from its beginning to its end.
+        warpgroups: those of a block.
+    """
+    shared = H100_SXM.reserved_shared_bytes + _bytes(scratch) + _in_scopes(program, _bytes)
+    lane = max(_FEWEST, _accumulated(scratch) + _in_scopes(program, _accumulated))
+    if any(eqn.op is set_max_registers for eqn in walk(program)):
+        lane = at_launch(warpgroups)
+    threads = H100_SXM.held_warpgroups // warpgroups
+    memory, registers = H100_SXM.held_shared_bytes // shared, H100_SXM.lane_registers // (lane * warpgroups)
+    return max(1, min(H100_SXM.held_blocks, threads, memory, registers))
+
+
+def _bytes(types: Iterable[RefType]) -> int:
+    """Shared memory that references take."""
+    sizes = (
+        aligned(type) if type.space is SMEM else H100_SXM.barrier_bytes * type.size for type in types if _shared(type)
+    )
+    return sum(sizes)
+
+
+def _shared(type: RefType) -> bool:
+    return type.space is SMEM or (type.space is BARRIER and type.attribute(Named) is None)
+
+
+def _accumulated(types: Iterable[RefType]) -> int:
+    """Registers of each lane that accumulators take."""
+    return sum(type.size * type.dtype.itemsize // (4 * 128) for type in types if type.space is ACC)
+
+
+def _in_scopes(program: Program, size: Callable[[Iterable[RefType]], int]) -> int:
+    """The most that scopes of a program, those inside others too, have at once."""
+    most = 0
+    for eqn in program.eqns:
+        inner = max((_in_scopes(each, size) for each in subprograms(eqn)), default=0)
+        most = max(most, inner + size(eqn.params.get("allocations", ())))
+    return most

@@ -1,0 +1,84 @@
+"""Where the buffers of a block lie, and what may still be under way in memory that was given back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import palladio as pl
+import palladio.gpu as plgpu
+import palladio.numpy as jnp
+from palladio.machine.run.addresses import Addresses
+from palladio.machine.run.buffers import Buffer
+from palladio.types.attributes import SwizzleTransform
+from palladio.types.types import SMEM, RefType
+
+X = np.arange(64, dtype=np.float32)
+
+
+def buffer(elements: int, swizzled: bool = False) -> Buffer:
+    """Shared memory of so many float32."""
+    attributes = (SwizzleTransform(128),) if swizzled else ()
+    array = np.zeros(elements, np.float32)
+    return Buffer(RefType(array.shape, array.dtype, SMEM, attributes), "buffer", None, array)
+
+
+def test_buffers_lie_behind_each_other_at_multiples_of_128_bytes() -> None:
+    memory, buffers = Addresses(), [buffer(8), buffer(33), buffer(8)]
+    for each in buffers:
+        memory.place(each)
+    assert [each.address for each in buffers] == [0, 128, 384]
+
+
+def test_swizzled_buffers_lie_at_multiples_of_1024_bytes() -> None:
+    memory, buffers = Addresses(), [buffer(8), buffer(8, swizzled=True), buffer(8)]
+    for each in buffers:
+        memory.place(each)
+    assert [each.address for each in buffers] == [0, 1024, 128]
+
+
+def test_a_buffer_gets_the_first_room_that_is_large_enough() -> None:
+    memory, buffers = Addresses(), [buffer(32), buffer(64), buffer(32)]
+    for each in buffers:
+        memory.place(each)
+    memory.free(buffers[0])
+    memory.free(buffers[1])
+    large, small = buffer(65), buffer(32)
+    memory.place(large)
+    memory.place(small)
+    assert (large.address, small.address) == (0, 512)
+
+
+def stored_then(size: int, part: slice) -> Any:
+    """A copy out of a scope's 64 elements, and a scope of this size that writes to a part of its memory meanwhile."""
+
+    def body(x: Any, out: Any) -> None:
+        def first(tile: Any) -> None:
+            tile[...] = x[...]
+            plgpu.commit_smem()
+            plgpu.copy_smem_to_gmem(tile, out)
+
+        def second(tile: Any) -> None:
+            tile[part] = jnp.zeros(part.stop - part.start, np.float32)
+
+        pl.run_scoped(first, plgpu.SMEM((64,), np.float32))
+        pl.run_scoped(second, plgpu.SMEM((size,), np.float32))
+        plgpu.wait_smem_to_gmem(0)
+
+    return plgpu.kernel(body, pl.ShapeDtypeStruct(X.shape, X.dtype))
+
+
+def levels(call: Any) -> list[tuple[str, str, int]]:
+    """Codes, levels and numbers of participants of a check's findings."""
+    found = pl.check(call, X, schedules=4).findings
+    return [(each.code, each.level, len(each.participants)) for each in found]
+
+
+def test_the_next_owner_of_the_bytes_must_not_use_them() -> None:
+    assert levels(stored_then(128, slice(0, 128))) == [("scope-in-use", "error", 3)]
+    assert levels(stored_then(128, slice(63, 64))) == [("scope-in-use", "error", 3)]
+
+
+def test_the_next_owner_may_use_other_bytes() -> None:
+    assert levels(stored_then(128, slice(64, 128))) == [("scope-in-use", "hint", 2)]
