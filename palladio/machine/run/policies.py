@@ -11,6 +11,7 @@ from typing import Any
 from palladio.machine.run.buffers import BarrierSlot, Buffer, Counter, Element
 from palladio.machine.run.points import SPINS, Point
 from palladio.machine.run.threads import AsyncOp, Running, Thread
+from palladio.types.device import H100_SXM
 
 Choice = Thread | AsyncOp
 
@@ -267,7 +268,7 @@ class Choices(Policy):
         return self._taken.get(number, -1), number
 
 
-_AT_FIRST = 132  # clusters that start at once; to choose among thousands takes long
+_AT_FIRST = H100_SXM.multiprocessors  # clusters that start at once; to choose among thousands takes long
 _PRIORITY = operator.attrgetter("priority")
 _PRIVATE = ("copy", "pass")
 _AT_ONCE = 100  # how many fruitless looks one stands for where nothing can have changed
