@@ -1,5 +1,6 @@
 """What is kept on disk: whole entries or none, within a limit, whatever else happens to the folder."""
 
+import hashlib
 import os
 import stat
 import subprocess
@@ -83,6 +84,63 @@ def test_a_folder_that_can_only_be_read_serves(store, monkeypatch):
     store.put("b", CODE)
     assert store.get("a") == CODE
     assert store.get("b") is None
+
+
+def stale(*_: object, **__: object) -> None:
+    raise OSError(116, "Stale file handle")
+
+
+@pytest.mark.parametrize("call", ["open", "fstat", "utime", "unlink", "replace", "scandir", "mkdir"])
+def test_a_network_folder_that_fails_costs_an_entry_at_most(store, monkeypatch, call):
+    store.put("a", CODE)
+    with monkeypatch.context() as failing:
+        failing.setattr(os, call, stale)
+        store.put("b", CODE)
+        assert store.get("a") in (None, CODE)
+        assert store.get("b") in (None, CODE)
+    for key in "ab":
+        store.put(key, CODE)
+        assert store.get(key) == CODE
+
+
+def test_a_rename_that_is_done_and_reported_as_failed(store, monkeypatch):
+    """A network file system that repeats a request may say that the file to rename is not there."""
+    rename = os.replace
+
+    def repeated(source: str, target: str) -> None:
+        rename(source, target)
+        rename(source, target)
+
+    monkeypatch.setattr(os, "replace", repeated)
+    store.put("a", CODE)
+    assert store.get("a") == CODE
+    assert names(store.folder) == [store.path("a").name]
+
+
+def test_an_entry_that_is_replaced_while_it_is_read_stays_whole(store, monkeypatch):
+    store.put("a", CODE)
+    status = os.fstat
+
+    def replaced(file: int) -> os.stat_result:
+        monkeypatch.setattr(os, "fstat", status)
+        store.put("a", CODE[1:])
+        return status(file)
+
+    monkeypatch.setattr(os, "fstat", replaced)
+    assert store.get("a") == CODE
+    assert store.get("a") == CODE[1:]
+
+
+def test_versions_with_other_checksums_share_a_folder(store, monkeypatch):
+    store.put("a", CODE)
+    with monkeypatch.context() as other:
+        other.setattr(object_store, "_digest", lambda key, code: hashlib.sha256(code).digest())
+        assert store.get("a") is None
+        store.put("a", CODE)
+        assert store.get("a") == CODE
+    assert store.get("a") is None
+    store.put("a", CODE)
+    assert store.get("a") == CODE
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()], ids=["full", "Ctrl-C"])

@@ -144,6 +144,10 @@ class Case:
         product = lax.dot_general(left, right, self.numbers(), preferred_element_type=sums)
         out[...] = self.finish(product, out.shape, jnp.where).astype(out.dtype)
 
+    def draw(self, rng: np.random.Generator) -> np.ndarray:
+        """The array, for all steps of the grid."""
+        return rng.integers(-2, 3, (self.shape[0] * self.grid, *self.shape[1:])).astype(self.dtype)
+
     def run(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The compiled result, and what it should be."""
         blocks = np.split(x, self.grid)
@@ -190,11 +194,9 @@ def check(seed: int) -> None:
     """Run the case of a seed and compare every element."""
     rng = np.random.default_rng(seed)
     case = random_case(rng)
-    shape = (case.shape[0] * case.grid, *case.shape[1:])
-    x = rng.integers(-2, 3, shape).astype(case.dtype)
     with warnings.catch_warnings():
         warnings.simplefilter("error", NotCompiledWarning)
-        found, expected = case.run(x)
+        found, expected = case.run(case.draw(rng))
     np.testing.assert_array_equal(found.astype(np.float64), expected.astype(np.float64), f"seed {seed}: {case}")
 
 

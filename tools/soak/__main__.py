@@ -19,9 +19,13 @@ from tools.soak.forks import forks
 from tools.soak.frame import Counts, Part, Soak
 from tools.soak.handlers import handlers
 from tools.soak.interrupts import interrupts
+from tools.soak.library import library
+from tools.soak.products import products
 from tools.soak.threads import threads
 
-PARTS: dict[str, Part] = {part.__name__: part for part in (interrupts, first_calls, handlers, threads, forks, changes)}
+PARTS: dict[str, Part] = {
+    part.__name__: part for part in (interrupts, first_calls, handlers, threads, forks, changes, library, products)
+}
 
 PATIENCE_S = 60.0
 """How long a part may take beyond its time before it counts as hung."""

@@ -67,6 +67,15 @@ class Soak:
             self.counts.wrong += 1
             self.note(f"{subject}: {np.sum(found != expected)} of {expected.size} elements differ")
 
+    def near(self, subject: str, found: Any, expected: Any, tolerance: float) -> None:
+        """Count a call with its result, of which the relative error norm has a bound."""
+        self.counts.calls += 1
+        found, expected = np.asarray(found), np.asarray(expected)
+        error = np.linalg.norm(found.astype(np.float64) - expected) if found.shape == expected.shape else np.inf
+        if not error <= tolerance * np.linalg.norm(expected):  # NaN is not
+            self.counts.wrong += 1
+            self.note(f"{subject}: an error of {error / np.linalg.norm(expected)}, at most {tolerance} is expected")
+
     def note(self, text: str) -> None:
         """Remember what went wrong."""
         if len(self.notes) < 10:

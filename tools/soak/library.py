@@ -1,0 +1,118 @@
+"""Random calls of the library's functions, against float64 and on different numbers of threads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import palladio as pl
+from palladio.library import attention, gmm, matmul, softmax, tgmm
+from tests.library.references import FLOATS, TOLERANCE, gmm_reference, tgmm_reference
+from tools.soak.frame import Soak
+
+CALLS = 20
+"""Calls of each round: of one function with arrays of the same shapes and dtypes, which is compiled once."""
+
+Array = np.ndarray[Any, Any]
+Case = tuple[Callable[..., Any], Callable[..., Array], Callable[[], tuple[Array, ...]]]
+"""A function, its reference in float64, and what makes their arguments."""
+
+
+def library(soak: Soak) -> None:
+    """Each round, some calls of one function with the same shapes; all have the same bits on one thread and on more."""
+    choices = (_matmul, _softmax, _attention, _gmm, _tgmm)
+    with pl.executor("cpu"):
+        for _ in soak.rounds():
+            choose = choices[soak.rng.integers(len(choices))]
+            dtype = FLOATS[soak.rng.integers(len(FLOATS))]
+            function, reference, draw = choose(soak.rng, dtype)
+            for _ in range(CALLS):
+                _call(soak, f"{choose.__name__[1:]} of {dtype}", function, reference, draw())
+
+
+def _call(soak: Soak, name: str, function: Any, reference: Any, arguments: tuple[Array, ...]) -> None:
+    name += f" {' '.join(str(argument.shape) for argument in arguments)}"
+    with soak.faults(name):
+        found = []
+        for threads in (1, int(soak.rng.integers(2, 6))):
+            os.environ["PALLADIO_NUM_THREADS"] = str(threads)
+            found.append(function(*arguments))
+        soak.check(f"{name}, on other threads", found[1], found[0])
+        wide = [argument.astype(np.float64) if argument.dtype.kind != "i" else argument for argument in arguments]
+        soak.near(name, found[0], reference(*wide), 4 * TOLERANCE[found[0].dtype])
+
+
+def _normal(rng: np.random.Generator, dtype: Any, *shape: int) -> Array:
+    """Random normal numbers, times a power of two; float16 holds sums of some hundred of their products."""
+    return (rng.standard_normal(shape) * 2.0 ** rng.integers(-3, 4)).astype(dtype)
+
+
+def _size(rng: np.random.Generator, most: int) -> int:
+    """A size: as many small ones as large ones."""
+    return int(2 ** rng.uniform(0, np.log2(most)))
+
+
+def _matmul(rng: np.random.Generator, dtype: Any) -> Case:
+    m, k, n = (_size(rng, 300) for _ in range(3))
+    tiling = tuple(_size(rng, 128) for _ in range(3)) if rng.random() < 0.5 else None
+    return (
+        lambda x, y: matmul(x, y, tiling=tiling),
+        lambda x, y: x @ y,
+        lambda: (_normal(rng, dtype, m, k), _normal(rng, dtype, k, n)),
+    )
+
+
+def _softmax(rng: np.random.Generator, dtype: Any) -> Case:
+    shape = (_size(rng, 200), _size(rng, 2000))
+    return softmax, _softmax_reference, lambda: (_normal(rng, dtype, *shape),)
+
+
+def _softmax_reference(x: Array) -> Array:
+    weights = np.exp(x - x.max(-1, keepdims=True))
+    return np.asarray(weights / weights.sum(-1, keepdims=True))
+
+
+def _attention(rng: np.random.Generator, dtype: Any) -> Case:
+    heads, m, n, d = _size(rng, 4), _size(rng, 200), _size(rng, 200), _size(rng, 80)
+    causal = bool(rng.random() < 0.5)
+
+    def reference(q: Array, k: Array, v: Array) -> Array:
+        scores = q @ k.swapaxes(-1, -2) / np.sqrt(d)
+        if causal:
+            scores = np.where(np.tril(np.ones((m, n), bool)), scores, -np.inf)
+        return np.asarray(_softmax_reference(scores) @ v)
+
+    def draw() -> tuple[Array, ...]:
+        q, k, v = (rng.standard_normal((heads, rows, d)).astype(dtype) for rows in (m, n, n))
+        return q, k, v
+
+    return lambda q, k, v: attention(q, k, v, causal=causal), reference, draw
+
+
+def _groups(rng: np.random.Generator, m: int, groups: int) -> Array:
+    """Sizes of groups, some of them empty, of at most m rows together."""
+    ends = np.sort(rng.integers(0, m + 1, groups))
+    return np.diff(ends, prepend=0).astype(np.int32)
+
+
+def _gmm(rng: np.random.Generator, dtype: Any) -> Case:
+    m, k, n, groups = _size(rng, 300), _size(rng, 200), _size(rng, 200), _size(rng, 9)
+    transposed = bool(rng.random() < 0.5)
+    shape = (groups, n, k) if transposed else (groups, k, n)
+    return (
+        lambda lhs, rhs, sizes: gmm(lhs, rhs, sizes, transpose_rhs=transposed),
+        lambda lhs, rhs, sizes: gmm_reference(lhs, rhs, sizes, transpose_rhs=transposed),
+        lambda: (_normal(rng, dtype, m, k), _normal(rng, dtype, *shape), _groups(rng, m, groups)),
+    )
+
+
+def _tgmm(rng: np.random.Generator, dtype: Any) -> Case:
+    m, k, n, groups = _size(rng, 300), _size(rng, 200), _size(rng, 200), _size(rng, 9)
+    return (
+        tgmm,
+        tgmm_reference,
+        lambda: (_normal(rng, dtype, k, m), _normal(rng, dtype, m, n), _groups(rng, m, groups)),
+    )
