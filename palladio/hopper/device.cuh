@@ -394,6 +394,33 @@ PAL_DEVICE float float_f16(u16 bits) {
 }
 PAL_DEVICE u32 bits_of(float x) { return __float_as_uint(x); }
 PAL_DEVICE float float_of(u32 bits) { return __uint_as_float(bits); }
+PAL_DEVICE u64 bits_of(double x) { return (u64)__double_as_longlong(x); }
+PAL_DEVICE double double_of(u64 bits) { return __longlong_as_double((i64)bits); }
+
+// The conversions of the hardware give the greatest number for all beyond it; here they give NaN, or infinity, as in
+// NumPy. 464 and 61440 lie half-way to the number that would be next.
+PAL_DEVICE u8 bits_e4m3(float x) {
+  u16 r;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(r) : "f"(0.0f), "f"(x));
+  return fabsf(x) <= 464.0f ? (u8)r : (u8)0x7f;
+}
+PAL_DEVICE u8 bits_e5m2(float x) {
+  u16 r;
+  asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(r) : "f"(0.0f), "f"(x));
+  return fabsf(x) >= 61440.0f ? (u8)(0x7c | bits_of(x) >> 31 << 7) : (u8)r;
+}
+PAL_DEVICE float float_e4m3(u8 bits) {
+  float r;
+  asm("{ .reg .b32 p; .reg .b16 l, h; cvt.rn.f16x2.e4m3x2 p, %1; mov.b32 {l, h}, p; cvt.f32.f16 %0, l; }"
+      : "=f"(r) : "h"((u16)bits));
+  return r;
+}
+PAL_DEVICE float float_e5m2(u8 bits) {
+  float r;
+  asm("{ .reg .b32 p; .reg .b16 l, h; cvt.rn.f16x2.e5m2x2 p, %1; mov.b32 {l, h}, p; cvt.f32.f16 %0, l; }"
+      : "=f"(r) : "h"((u16)bits));
+  return r;
+}
 
 // Arithmetic that C does not have: NaN wins, as in NumPy.
 

@@ -392,6 +392,22 @@ NUMBERS = (
     Primitive("float float_f16(u16 bits)", THREAD, "The float16 of these bits.", "cvt.f32.f16"),
     Primitive("u32 bits_of(float x)", THREAD, "The bits of a float32.", "mov.b32"),
     Primitive("float float_of(u32 bits)", THREAD, "The float32 of these bits.", "mov.b32"),
+    Primitive("u64 bits_of(double x)", THREAD, "The bits of a float64.", "mov.b64"),
+    Primitive("double double_of(u64 bits)", THREAD, "The float64 of these bits.", "mov.b64"),
+    Primitive(
+        "u8 bits_e4m3(float x)",
+        THREAD,
+        "The bits of a number rounded to float8_e4m3fn; NaN beyond its range.",
+        "cvt.rn.satfinite.e4m3x2.f32",
+    ),
+    Primitive(
+        "u8 bits_e5m2(float x)",
+        THREAD,
+        "The bits of a number rounded to float8_e5m2; infinity beyond its range.",
+        "cvt.rn.satfinite.e5m2x2.f32",
+    ),
+    Primitive("float float_e4m3(u8 bits)", THREAD, "The float8_e4m3fn of these bits.", "cvt.rn.f16x2.e4m3x2"),
+    Primitive("float float_e5m2(u8 bits)", THREAD, "The float8_e5m2 of these bits.", "cvt.rn.f16x2.e5m2x2"),
     *(
         Primitive(f"{type} {name}({type} a, {type} b)", THREAD, f"The {what}; NaN if either is.", source)
         for type, suffix in (("float", ".NaN.f32"), ("double", ".f64"))

@@ -5,5 +5,5 @@ shared memory has the device's addresses, asynchronous operations complete late,
 whatever the PTX ISA leaves undefined ends the run with a sentence that names thread, instruction and line. It is for
 tests; nothing in it is fast, and it needs `g++`.
 
-`docs/hopper.md` says what it can prove and what it cannot.
+`docs/twin.md` says what it can prove and what it cannot.
 """

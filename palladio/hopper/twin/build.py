@@ -64,11 +64,11 @@ def _product(each: Wgmma) -> str:
     flags = ["right"] if each.registers else ["left", "right"]
     template = f"template <{', '.join(f'int {flag}' for flag in flags)}> " if each.transposes else ""
     left, right = ("left", "right") if each.transposes else ("0", "0")
-    operand = "u32 a0, u32 a1, u32 a2, u32 a3" if each.registers else "u64 a"
+    operand = ", ".join(f"twin::Left a{r}" for r in range(4)) if each.registers else "u64 a"
     kind = [f"twin::{_NUMBERS[name]}" for name in (each.result, each.left, each.right)]
     body = [f"static const twin::ProductKind kind = {{{each.columns}, {each.depth}, {', '.join(kind)}}};"]
     if each.registers:
-        body.append("u32 a[] = {a0, a1, a2, a3};")
+        body.append("const twin::Left a[] = {a0, a1, a2, a3};")
     operands = f"0, a, b, accumulate, 0, {right}" if each.registers else f"a, 0, b, accumulate, {left}, {right}"
     body.append(f"twin::wgmma(kind, acc, {operands}, site, twin::here());")
     return (

@@ -21,7 +21,7 @@ void increase_registers(u32 count, Site site, const void* caller);
 void decrease_registers(u32 count, Site site, const void* caller);
 void wait_bulk(u32 groups, bool only_read, Site site);
 void wait_products(u32 groups, Site site, const void* caller);
-void wgmma(const ProductKind& kind, void* accumulator, u64 left, const u32* left_registers, u64 right, int accumulate,
+void wgmma(const ProductKind& kind, void* accumulator, u64 left, const Left* left_registers, u64 right, int accumulate,
            bool left_transposed, bool right_transposed, Site site, const void* caller);
 void load_shared(u32 address, void* value, u32 bytes, Site site);
 void store_shared(u32 address, const void* value, u32 bytes, Site site);
@@ -243,6 +243,12 @@ float float_bf16(u16 bits);
 float float_f16(u16 bits);
 u32 bits_of(float x);
 float float_of(u32 bits);
+u64 bits_of(double x);
+double double_of(u64 bits);
+u8 bits_e4m3(float x);
+u8 bits_e5m2(float x);
+float float_e4m3(u8 bits);
+float float_e5m2(u8 bits);
 float maximum(float a, float b);
 float minimum(float a, float b);
 double maximum(double a, double b);

@@ -1,6 +1,7 @@
 // Narrow number formats, by their bit patterns: IEEE 754 binary16, bfloat16, tf32, and the two of OCP's FP8.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -65,6 +66,27 @@ inline u16 encode_f16(float value) {
     return sign | (u16)std::nearbyint(std::ldexp(float_from_bits(bits), 24));
   u32 rounded = bits + 0xfff + (bits >> 13 & 1);
   return sign | (u16)((rounded - 0x38000000) >> 13);
+}
+
+// The magnitude of a finite number, to nearest even, as if the greatest exponent held numbers like the others.
+inline u32 encode_magnitude(float value, int exponent_bits, int fraction_bits) {
+  int bias = (1 << (exponent_bits - 1)) - 1;
+  float magnitude = std::fabs(value);
+  int exponent = magnitude == 0 ? 1 - bias : std::max(std::ilogb(magnitude), 1 - bias);
+  float units = std::nearbyint(std::ldexp(magnitude, fraction_bits - exponent));
+  return ((exponent + bias) << fraction_bits) + (int)units - (1 << fraction_bits);
+}
+
+inline u8 encode_e4m3(float value) {
+  if (!(std::fabs(value) < INFINITY)) return 0x7f;
+  u32 magnitude = encode_magnitude(value, 4, 3);
+  return magnitude > 0x7e ? 0x7f : magnitude | (std::signbit(value) ? 0x80 : 0);
+}
+
+inline u8 encode_e5m2(float value) {
+  if (value != value) return 0x7f;
+  u32 magnitude = std::isinf(value) ? 0x7c : std::min(encode_magnitude(value, 5, 2), 0x7cu);
+  return magnitude | (std::signbit(value) ? 0x80 : 0);
 }
 
 }  // namespace twin

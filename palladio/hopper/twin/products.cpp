@@ -51,8 +51,18 @@ static u32 offset_of(const Descriptor& d, bool mn_major, u32 item, u32 mn, u32 k
                  : column + mn / across * d.leading + line + k / 8 * d.stride;
 }
 
+// PTX ISA, "Matrix Descriptor Format": the base offset is 0 where the pattern of the swizzle, 8 lines of its width,
+// begins at a multiple of its size. Inside of the first line the start may lie anywhere.
+static void check_pattern(u64 bits, const Descriptor& d) {
+  u32 lines = d.mode_bytes < 32 ? 0 : d.mode_bytes / 16 - 1;
+  if (d.start >> 7 & lines)
+    fail("the matrix descriptor 0x%llx begins at 0x%x, in the middle of the %u bytes of its swizzle's pattern", bits,
+         d.start, 8 * d.mode_bytes);
+}
+
 static const Pattern& pattern_of(u64 bits, bool mn_major, u32 item, u32 rows) {
   Descriptor d = decode(bits);
+  check_pattern(bits, d);
   u32 phase = d.start % 1024;
   struct Key {
     u64 descriptor, rest;
@@ -92,7 +102,7 @@ struct Product {
   u64 left = 0, right = 0;
   Operand a, b;
   Accumulator* accumulators[WARPGROUP] = {};
-  u32 registers[WARPGROUP][4];
+  std::vector<Left> left_registers[WARPGROUP];  // 4, or none
 
   u32 item() const { return kind.depth == 8 ? 4 : kind.depth == 16 ? 2 : 1; }
   u32 accumulator_registers() const { return kind.columns / (kind.result == F16 ? 4 : 2); }
@@ -174,6 +184,14 @@ static void give_back(Fiber& fiber, Accumulator& accumulator, const Product& pro
   accumulator.fences = fiber.product_fences;
 }
 
+// The tensor cores read the left operand at any moment until the product is complete.
+static void check_left(Fiber& fiber, const std::vector<Left>& registers, const Product& product) {
+  for (u32 r = 0; r < registers.size(); ++r)
+    if (registers[r].place && *registers[r].place != registers[r].value)
+      fail_at(*fiber.block, fiber.thread, product.where,
+              "the thread wrote register %u of the left operand while the product was in flight", r);
+}
+
 // ---- Execution -----------------------------------------------------------------------------------------------------
 
 static float number_of(u32 type, const u8* at) {
@@ -196,7 +214,7 @@ static float number_of(u32 type, const u8* at) {
 static const u8* in_fragment(const Product& product, u32 row, u32 byte) {
   u32 thread = row / 16 * LANES + row % 8 * 4 + byte % 16 / 4;
   u32 r = row % 16 / 8 + byte / 16 * 2;
-  return (const u8*)&product.registers[thread][r] + byte % 4;
+  return (const u8*)&product.left_registers[thread][r].value + byte % 4;
 }
 
 // The same, matrix D: two neighbouring columns lie in two registers, or in the halves of one for f16.
@@ -263,7 +281,10 @@ void execute_next(Block& block, Warpgroup& warpgroup) {
   std::shared_ptr<Product> product = warpgroup.products.front();
   execute(block, *product);
   u32 first = product->thread / WARPGROUP * WARPGROUP;
-  for (u32 k = 0; k < WARPGROUP; ++k) give_back(block.fibers[first + k], *product->accumulators[k], *product);
+  for (u32 k = 0; k < WARPGROUP; ++k) {
+    check_left(block.fibers[first + k], product->left_registers[k], *product);
+    give_back(block.fibers[first + k], *product->accumulators[k], *product);
+  }
   warpgroup.products.pop_front();
   ++warpgroup.first;
   machine.progressed = true;
@@ -291,7 +312,7 @@ static Product& next_product(Warpgroup& warpgroup) {
   return product;
 }
 
-void wgmma(const ProductKind& kind, void* accumulator, u64 left, const u32* left_registers, u64 right, int accumulate,
+void wgmma(const ProductKind& kind, void* accumulator, u64 left, const Left* left_registers, u64 right, int accumulate,
            bool left_transposed, bool right_transposed, Site site, const void* caller) {
   enter("wgmma.mma_async", site, caller);
   check_kind(kind);
@@ -313,7 +334,7 @@ void wgmma(const ProductKind& kind, void* accumulator, u64 left, const u32* left
          product.thread, product.left, product.right, left, right);
   u32 k = self->thread % WARPGROUP;
   product.accumulators[k] = take_accumulator(*self, (u32*)accumulator, product.accumulator_registers());
-  if (left_registers) memcpy(product.registers[k], left_registers, sizeof product.registers[k]);
+  if (left_registers) product.left_registers[k].assign(left_registers, left_registers + 4);
   if (product.seen < WARPGROUP) return;
   Block& block = *self->block;
   if (!left_registers) product.a = take_operand(block, left, left_transposed, product.item(), ROWS);

@@ -35,5 +35,17 @@ struct ProductKind {
 };
 }  // namespace twin
 
+namespace twin {
+// A register of a left operand: its value, and where it can be seen until the product is complete. A value that was
+// computed in the call has no such place.
+struct Left {
+  u32 value;
+  const u32* place;
+  Left(u32& variable) : value(variable), place(&variable) {}
+  Left(const u32& constant) : value(constant), place(nullptr) {}
+  Left(u32&& computed) : value(computed), place(nullptr) {}
+};
+}  // namespace twin
+
 // The last parameter of every primitive. A default argument is evaluated where the call stands.
 #define TWIN_SITE ::twin::Site site = {__builtin_FILE(), __builtin_LINE()}

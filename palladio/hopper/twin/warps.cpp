@@ -177,6 +177,20 @@ float float_bf16(u16 bits) { return decode_bf16(bits); }
 float float_f16(u16 bits) { return decode_f16(bits); }
 u32 bits_of(float x) { return bits_from_float(x); }
 float float_of(u32 bits) { return float_from_bits(bits); }
+u64 bits_of(double x) {
+  u64 bits;
+  memcpy(&bits, &x, 8);
+  return bits;
+}
+double double_of(u64 bits) {
+  double x;
+  memcpy(&x, &bits, 8);
+  return x;
+}
+u8 bits_e4m3(float x) { return encode_e4m3(x); }
+u8 bits_e5m2(float x) { return encode_e5m2(x); }
+float float_e4m3(u8 bits) { return decode_e4m3(bits); }
+float float_e5m2(u8 bits) { return decode_e5m2(bits); }
 
 // PTX ISA, "max", .NaN: the result is NaN if either operand is. +0.0 is greater than -0.0.
 template <class T>

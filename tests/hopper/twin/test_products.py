@@ -6,13 +6,12 @@ integers, so that sums are exact and results are compared to the bit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from palladio.hopper.lowered import Lowered
 from palladio.hopper.wgmma import Wgmma
 from tests.hopper.twin.kernels import EARLY, LATE, array, changed, failure, kernel, number, output, outputs
 
@@ -365,6 +364,9 @@ def test_the_kernel_of_the_rules_is_right() -> None:
         ),
         ("base, 128, 256, 0)", "base, 128, 256, 4)", "there are swizzling modes 0 to 3, not 4"),
         ("base, 128, 256, 0)", "base + 8000, 128, 256, 0)", "reach outside of shared memory, which is 0x400 to 0x2400"),
+        ("base, 128, 256, 0)", "base + 128, 128, 1024, 1)", "in the middle of the 1024 bytes of its swizzle's pattern"),
+        ("base, 128, 256, 0)", "base + 256, 128, 512, 2)", "in the middle of the 512 bytes of its swizzle's pattern"),
+        ("base, 128, 256, 0)", "base + 128, 128, 256, 3)", "in the middle of the 256 bytes of its swizzle's pattern"),
         # "wgmma.fence"
         ("pal::wgmma_fence();", "", "the thread has executed no wgmma.fence before its first product"),
         (
@@ -413,12 +415,22 @@ def test_reading_an_accumulator_in_flight_gives_nan() -> None:
     assert not np.isnan(outputs(RULES, schedule=EARLY)).any()
 
 
+LEFT = changed(
+    replace(RULES, products=(Wgmma(8, "f32", "f16", "f16", registers=True),)),
+    CALL,
+    "u32 a[4] = {0, 0, 0, 0}; pal::wgmma_m64n8k16_f32_f16_f16_registers<0>(acc, a[0], a[1], a[2], a[3], right, 1);",
+)
+
+
+def test_a_left_operand_in_registers_is_left_alone_until_the_product_is_complete() -> None:
+    outputs(LEFT)
+    outputs(changed(LEFT, "// after", "a[3] = 1;"))
+    early = changed(LEFT, "pal::wgmma_commit();", "pal::wgmma_commit(); a[3] = 1;")
+    assert "the thread wrote register 3 of the left operand while the product was in flight" in failure(early)
+    computed = changed(changed(LEFT, "a[0], a[1], a[2], a[3]", "a[0] + 0, 0, a[2], (u32)0"), "// after", "a[0] = 7;")
+    outputs(computed)
+
+
 def test_products_need_a_whole_warpgroup() -> None:
     half = changed(RULES, "PAL_BOUNDS(128)", "PAL_BOUNDS(96)")
-    assert "is not in a warpgroup of four warps" in failure(with_threads(half, 96))
-
-
-def with_threads(lowered: Lowered, threads: int) -> Lowered:
-    from dataclasses import replace
-
-    return replace(lowered, threads=threads)
+    assert "is not in a warpgroup of four warps" in failure(replace(half, threads=96))

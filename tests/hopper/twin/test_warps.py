@@ -260,6 +260,46 @@ def test_conversions_round_to_nearest_even() -> None:
     np.testing.assert_array_equal(pairs[1::2], to_f16.view(np.uint16).astype(np.uint32) << 16 | one[F16])
 
 
+F8 = [np.dtype(ml_dtypes.float8_e4m3fn), np.dtype(ml_dtypes.float8_e5m2)]
+BYTES = kernel(
+    """
+  for (u32 k = pal::thread_index(); k < 65536; k += 1024) {
+    to_e4m3[k] = pal::bits_e4m3(x[k]), to_e5m2[k] = pal::bits_e5m2(x[k]);
+    if (k < 256) e4m3[k] = pal::float_e4m3(k), e5m2[k] = pal::float_e5m2(k);
+    wide[k] = pal::double_of(pal::bits_of((double)x[k]) ^ 1ull << 63);
+  }
+    """,
+    [
+        array("x", np.float32, 65536),
+        output("to_e4m3", F8[0], 65536),
+        output("to_e5m2", F8[1], 65536),
+        output("e4m3", np.float32, 256),
+        output("e5m2", np.float32, 256),
+        output("wide", np.float64, 65536),
+    ],
+    threads=1024,
+)
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered in cast")
+@pytest.mark.filterwarnings("ignore:invalid value encountered in cast")
+def test_bytes_are_floats_too() -> None:
+    every = np.arange(256, dtype=np.uint8)
+    x = hard_numbers()
+    for n, kind in enumerate(F8):  # all numbers, the halves between them, and what lies just beyond these
+        numbers = every.view(kind).astype(np.float32)
+        finite = np.sort(numbers[np.isfinite(numbers)])
+        halves = np.concatenate([(finite[1:] + finite[:-1]) / 2, [464, 480, 61440, 65536, -464, -61440]])
+        near = [np.nextafter(halves, np.inf), np.nextafter(halves, -np.inf)]
+        some = np.concatenate([numbers, halves, *near]).astype(np.float32)
+        x[n * 2048 : n * 2048 + some.size] = some
+    to_e4m3, to_e5m2, e4m3, e5m2, wide = outputs(BYTES, x)
+    for got, back, kind in ((to_e4m3, e4m3, F8[0]), (to_e5m2, e5m2, F8[1])):
+        same(back, every.view(kind).astype(np.float32))
+        same(got.astype(np.float32), x.astype(kind).astype(np.float32))
+    same(wide, -x.astype(np.float64))
+
+
 def test_maximum_and_minimum_keep_nan() -> None:
     extremes = kernel(
         """
