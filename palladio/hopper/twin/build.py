@@ -127,8 +127,18 @@ def _digest_of_sources() -> str:
     return digest.hexdigest()[:24]
 
 
-@functools.cache
+_loaded: dict[Path, ctypes.CDLL] = {}
+
+
 def _load(path: Path, make: Callable[[Path], None]) -> ctypes.CDLL:
+    if path not in _loaded:
+        _make(path, make)
+        mode = ctypes.RTLD_GLOBAL if path.name.startswith("runtime") else ctypes.RTLD_LOCAL
+        _loaded[path] = ctypes.CDLL(str(path), mode=mode)
+    return _loaded[path]
+
+
+def _make(path: Path, make: Callable[[Path], None]) -> None:
     if not path.exists():
         # Others may want the same at the same time: one compiles, and a library has its name once it is whole.
         with open(path.with_suffix(".lock"), "w") as lock:
@@ -138,7 +148,6 @@ def _load(path: Path, make: Callable[[Path], None]) -> ctypes.CDLL:
                 make(unfinished)
                 unfinished.rename(path)
             path.with_suffix(".lock").unlink(missing_ok=True)
-    return ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL if path.name.startswith("runtime") else ctypes.RTLD_LOCAL)
 
 
 def _remove_oldest(folder: Path) -> None:

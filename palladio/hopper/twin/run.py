@@ -17,9 +17,10 @@ from palladio.types.device import H100_SXM
 _MAP_WORDS = 16
 _ALIGNMENT = 256
 """What CUDA's allocators give at least."""
+_GUARD = 4096
+"""Bytes around each array that belong to none, so that an access just outside of it is not inside of another one."""
 _RESIDENT = H100_SXM.multiprocessors
 """Blocks that may live at the same time: as many as an H100 has multiprocessors."""
-_REGISTER_FILE, _MOST_REGISTERS = 65536, 256
 
 
 @dataclass(frozen=True)
@@ -141,11 +142,10 @@ def _arrays(lowered: Lowered, operands: Sequence[Any]) -> list[np.ndarray]:
 
 
 def _empty(array: Array) -> np.ndarray:
-    size = max(1, int(np.prod(array.shape, dtype=np.int64))) * array.dtype.itemsize
-    raw = np.full(size + _ALIGNMENT, 0 if array.zeroed else 0xFF, np.uint8)
-    start = -raw.ctypes.data % _ALIGNMENT
-    used = int(np.prod(array.shape, dtype=np.int64)) * array.dtype.itemsize
-    return raw[start : start + used].view(array.dtype).reshape(array.shape)
+    size = int(np.prod(array.shape, dtype=np.int64)) * array.dtype.itemsize
+    raw = np.full(size + 2 * _GUARD + _ALIGNMENT, 0 if array.zeroed else 0xFF, np.uint8)
+    start = _GUARD + -(raw.ctypes.data + _GUARD) % _ALIGNMENT
+    return raw[start : start + size].view(array.dtype).reshape(array.shape)
 
 
 def _operand(array: Array, operands: Sequence[Any]) -> np.ndarray:
@@ -173,6 +173,12 @@ def _parameter(parameter: Any, arrays: list[np.ndarray], operands: Sequence[Any]
     return (ctypes.c_char * value.nbytes).from_buffer_copy(value.tobytes())
 
 
+def _registers(threads: int) -> int:
+    """Registers of each thread when a kernel begins: all that the launch bounds allow, as `setmaxnreg` wants it."""
+    share = H100_SXM.lane_registers * 128 // threads
+    return min(H100_SXM.thread_registers, share // H100_SXM.register_unit * H100_SXM.register_unit)
+
+
 def _launch(lowered: Lowered, arrays: list[np.ndarray], parameters: list[Any], schedule: Schedule) -> Counts:
     library, kernel = build.runtime(), build.kernel(lowered)
     pointers = (ctypes.c_void_p * max(1, len(parameters)))(*(ctypes.addressof(each) for each in parameters))
@@ -197,7 +203,7 @@ def _launch(lowered: Lowered, arrays: list[np.ndarray], parameters: list[Any], s
         threads=lowered.threads,
         shared_bytes=lowered.shared_bytes,
         completion=_COMPLETIONS.index(schedule.completion),
-        registers=min(_MOST_REGISTERS, _REGISTER_FILE // lowered.threads // 8 * 8),
+        registers=_registers(lowered.threads),
         resident=max(1, _RESIDENT // lowered.cluster),
     )
     library.palladio_twin_launch.restype = ctypes.c_char_p
