@@ -8,7 +8,9 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from palladio.base import knobs
 from palladio.base.errors import PalladioError, PalladioTypeError, at_call
+from palladio.base.locations import without_internal_frames
 
 Target = TypeVar("Target", bound=Callable[..., Any])
 
@@ -17,6 +19,15 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     """The hint of an error about a name that is close to a known one; None if none is."""
     close = difflib.get_close_matches(name, sorted(known), n=1)
     return f"did you mean {close[0]}?" if close else None
+
+
+def hide_internal_frames(error: PalladioError) -> None:
+    """Leave only the user's frames in the traceback of a user's error, which shows the line that it is about.
+
+    The frame that calls this is hidden too if it raises the error again by a bare `raise`.
+    """
+    if not knobs.traceback.get():
+        error.__traceback__ = without_internal_frames(error.__traceback__)
 
 
 def checked_call(target: Target) -> Target:
@@ -39,14 +50,20 @@ def _checked(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
+        except PalladioError as error:
+            hide_internal_frames(error)
+            raise
         except TypeError as error:
             # An error that came from inside has the function's frame in its trace.
-            inside = error.__traceback__ is not None and error.__traceback__.tb_next is not None
-            if inside or isinstance(error, PalladioError):
+            if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
                 raise
             text = str(error)
-        with at_call():
-            raise _refusal(function, name, args, kwargs, text)
+        try:
+            with at_call():
+                raise _refusal(function, name, args, kwargs, text)
+        except PalladioError as refusal:
+            hide_internal_frames(refusal)
+            raise
 
     return call
 

@@ -139,4 +139,11 @@ instructions: Knob[str] = Knob(
     _instructions,
 )
 
-ALL: tuple[Knob[Any], ...] = (executor, verify, debug_checks, threads, cache, instructions)
+traceback: Knob[bool] = Knob(
+    "PALLADIO_TRACEBACK",
+    "Show the frames of Palladio itself in the tracebacks of user errors; they are hidden otherwise.",
+    False,
+    _flag,
+)
+
+ALL: tuple[Knob[Any], ...] = (executor, verify, debug_checks, threads, cache, instructions, traceback)

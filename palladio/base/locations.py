@@ -109,6 +109,20 @@ def capture(depth: int = 1) -> Location | None:
     return inner
 
 
+def without_internal_frames(trace: TracebackType | None) -> TracebackType | None:
+    """A traceback without the frames of this package, and of the programs that the evaluator makes."""
+    kept = []
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if _is_user(code) and not code.co_filename.startswith("<palladio "):
+            kept.append(trace)
+        trace = trace.tb_next
+    shown: TracebackType | None = None
+    for each in reversed(kept):
+        shown = TracebackType(shown, each.tb_frame, each.tb_lasti, each.tb_lineno)
+    return shown
+
+
 def caller_location() -> Location | None:
     """The innermost line outside of this package and its library: for a library function, the line that called it."""
     here = capture()

@@ -19,7 +19,7 @@ import numpy as np
 from palladio.array import convert
 from palladio.array.foreign import all_to_numpy, described, library_of
 from palladio.base import trees
-from palladio.base.calls import checked_call, did_you_mean
+from palladio.base.calls import checked_call, did_you_mean, hide_internal_frames
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
 from palladio.call.staged import prepared, returned
 from palladio.driver.compile import load
@@ -107,9 +107,13 @@ class Jitted:
         """The result of the function on these arguments."""
         if current_trace() is not None:
             return self._function(*args, **kwargs)
-        with at_call():
-            static = _static_positions(self._function, self._numbers, self._names)
-            return _call(self._function, args, kwargs, static, self._names, self._interpret, self._remembered)
+        try:
+            with at_call():
+                static = _static_positions(self._function, self._numbers, self._names)
+                return _call(self._function, args, kwargs, static, self._names, self._interpret, self._remembered)
+        except PalladioError as error:
+            hide_internal_frames(error)
+            raise
 
 
 def _check_names(function: Callable[..., Any], names: Sequence[Any]) -> None:

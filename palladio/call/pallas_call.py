@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -47,6 +47,50 @@ class Prepared:
     grid: Grid
     kernel: Program
     run: Runner | None
+
+
+@overload
+def pallas_call(
+    kernel: Callable[..., None],
+    out_shape: Any = ...,
+    *,
+    grid_spec: GridSpec | None = None,
+    grid: Any = (),
+    in_specs: Any = no_block_spec,
+    out_specs: Any = no_block_spec,
+    scratch_shapes: Any = (),
+    input_output_aliases: Mapping[int, int] | None = None,
+    debug: bool = False,
+    interpret: Any = None,
+    name: str | None = None,
+    compiler_params: Any = None,
+    cost_estimate: CostEstimate | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    out_type: Any = ...,
+    scratch_types: Any = None,
+) -> PallasCall: ...
+
+
+@overload
+def pallas_call(
+    kernel: None = None,
+    out_shape: Any = ...,
+    *,
+    grid_spec: GridSpec | None = None,
+    grid: Any = (),
+    in_specs: Any = no_block_spec,
+    out_specs: Any = no_block_spec,
+    scratch_shapes: Any = (),
+    input_output_aliases: Mapping[int, int] | None = None,
+    debug: bool = False,
+    interpret: Any = None,
+    name: str | None = None,
+    compiler_params: Any = None,
+    cost_estimate: CostEstimate | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    out_type: Any = ...,
+    scratch_types: Any = None,
+) -> Callable[[Callable[..., None]], PallasCall]: ...
 
 
 @checked_call

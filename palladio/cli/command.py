@@ -11,10 +11,10 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from palladio.cli import check, show, timeline
+from palladio.cli import check, explain, show, timeline
 from palladio.cli.target import MissingTarget
 
-COMMANDS = (show, check, timeline)
+COMMANDS = (show, check, timeline, explain)
 """Each has `add(subparsers)`, which declares its arguments and sets `run`, a function of them to an exit status."""
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -115,15 +115,23 @@ class Eqn:
         raise AttributeError(f"an equation of {self.op.name} has no {name!r}, but {known or 'nothing'}")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Program:
-    """A function from `inputs` to `outputs` by way of `eqns`. `name` is the user's function's."""
+    """A function from `inputs` to `outputs` by way of `eqns`. `name` is the user's function's.
+
+    It shows as its text; `palladio.ir.text` sets `text` when it is loaded.
+    """
+
+    text: ClassVar[Callable[[Program], str]] = object.__repr__
 
     inputs: tuple[Var, ...]
     eqns: tuple[Eqn, ...]
     outputs: tuple[Atom, ...]
     name: str = "main"
     location: Location | None = field(default=None, repr=False)
+
+    def __repr__(self) -> str:
+        return Program.text(self)
 
     @cached_property
     def effects(self) -> frozenset[Effect]:

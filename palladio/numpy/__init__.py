@@ -6,7 +6,7 @@ They work on traced values inside kernels and staged functions, and on NumPy arr
 they take the dtype of the array they meet; alone they are float32 and int32.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as _np
 
@@ -29,6 +29,19 @@ _KINDS = (
     "ndarray newaxis number pi signedinteger uint16 uint32 uint64 uint8 unsignedinteger"
 )
 globals().update(_FUNCTIONS)
+if TYPE_CHECKING:  # what a type checker sees of the functions; running code takes them from palladio.array
+    from palladio.array.functions.arithmetic import *  # noqa: F403
+    from palladio.array.functions.bits import *  # noqa: F403
+    from palladio.array.functions.compare import *  # noqa: F403
+    from palladio.array.functions.creation import *  # noqa: F403
+    from palladio.array.functions.derived import *  # noqa: F403
+    from palladio.array.functions.indexing import *  # noqa: F403
+    from palladio.array.functions.kinds import *  # noqa: F403
+    from palladio.array.functions.math import *  # noqa: F403
+    from palladio.array.functions.order import *  # noqa: F403
+    from palladio.array.functions.products import *  # noqa: F403
+    from palladio.array.functions.reduce import *  # noqa: F403
+    from palladio.array.functions.shape import *  # noqa: F403
 __all__ = sorted([*_KINDS.split(), *_FUNCTIONS])  # noqa: PLE0605  the functions are listed once, in palladio.array
 
 

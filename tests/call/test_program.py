@@ -38,3 +38,8 @@ def test_the_body_of_a_loop_keeps_its_name() -> None:
             out[...] = np.float32(1)
 
     assert "body=program step(" in print_program(pl.pallas_call(kernel, STRUCT).program())
+
+
+def test_a_program_shows_as_its_text() -> None:
+    program = pl.pallas_call(double, STRUCT).program(STRUCT)
+    assert repr(program) == print_program(program)

@@ -65,7 +65,7 @@ read by the copy_smem_to_gmem on line 16
   missing: a wait_smem_to_gmem for the copy_smem_to_gmem on line 16 in block 0 thread, before the copy_gmem_to_smem on \
 line 14
   try:     call plgpu.wait_smem_to_gmem(0, wait_read_only=True) in the copying thread before the memory is written again
-  see:     docs/findings/store-source-overwritten.md
+  see:     palladio explain store-source-overwritten
   replay:  palladio check {file}::wrong --schedule round_robin
 
 1 finding in 4 schedules

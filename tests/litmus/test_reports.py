@@ -60,7 +60,7 @@ def test_threads_that_wait_at_one_place_are_one_entry() -> None:
           missing: 1 more arrival at met
           try:     see who waits for whom: an arrival is missing, one barrier too many is waited for, or a copy was \
 not started
-          see:     docs/findings/deadlock.md
+          see:     palladio explain deadlock
           replay:  palladio.check(..., schedule="round_robin")"""
     )
 

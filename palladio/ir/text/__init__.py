@@ -13,7 +13,10 @@ start is `start:stop`, or `start:+size:stride`; one of dynamic start is `i:+size
 types, dtypes, programs, and records `Name(field=value)`.
 """
 
+from palladio.ir.core import Program
 from palladio.ir.text.parse import parse_program
 from palladio.ir.text.write import print_program
+
+Program.text = print_program
 
 __all__ = ["parse_program", "print_program"]

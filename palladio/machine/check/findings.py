@@ -153,7 +153,7 @@ CODES: dict[str, Code] = {
         Code("barriers-exceeded", "a block has more barriers than fit", "use fewer barriers, or fewer stages"),
     )
 }
-"""Every code that a finding can have. `docs/findings/` has a page for each."""
+"""Every code that a finding can have. `docs/findings/` has a page for each, which `palladio explain` prints."""
 
 
 def checked_codes(codes: Any, argument: str) -> frozenset[str]:
@@ -173,7 +173,7 @@ def checked_codes(codes: Any, argument: str) -> frozenset[str]:
         )
     for code in given:
         if code not in CODES:
-            hint = did_you_mean(code, CODES) or "docs/findings has a page for each code"
+            hint = did_you_mean(code, CODES) or "`palladio explain` lists the codes"
             raise PalladioValueError("no finding has this code", argument=argument, got=repr(code), hint=hint)
     return frozenset(given)
 
@@ -194,7 +194,7 @@ class Finding:
     Fields:
         code: stable, in kebab-case; one of `CODES`.
         message: what happened, to which buffer or barrier.
-        parties: who took part: the one that was caught first, then the others.
+        participants: the threads and async ops that took part: the one that was caught first, then the others.
         missing: the order that is missing, or what would have been needed.
         fix: what to try.
         details: more lines: for a deadlock, who waits for what.
@@ -215,12 +215,12 @@ class Finding:
 
     @property
     def locations(self) -> tuple[Location, ...]:
-        """Where the parties were, those that have a place."""
+        """The source lines of the participants that have one."""
         return tuple(participant.location for participant in self.participants if participant.location is not None)
 
     @property
     def threads(self) -> tuple[str, ...]:
-        """The parties' threads."""
+        """The participants' threads."""
         return tuple(participant.thread for participant in self.participants)
 
     @property
@@ -231,7 +231,7 @@ class Finding:
         return self.code, tuple(sorted(map(_place, self.locations))) or self.message
 
     def lines(self, replay: str = "") -> Iterator[tuple[str, str]]:
-        """What a person reads, each line with its kind: code, party, place, source, caret, detail, missing, try, see,
+        """Lines of the report, each with its kind: code, participant, place, source, caret, detail, missing, try, see,
         replay.
 
         Args:
@@ -249,7 +249,7 @@ class Finding:
         if self.missing:
             yield "missing", f"  missing: {self.missing}"
         yield "try", f"  try:     {self.fix or CODES[self.code].fix}"
-        yield "see", f"  see:     docs/findings/{self.code}.md"
+        yield "see", f"  see:     palladio explain {self.code}"
         if self.schedule:
             call = f'palladio.check(..., schedule="{self.schedule}")'
             yield "replay", f"  replay:  {replay or call}"
