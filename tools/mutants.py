@@ -29,7 +29,7 @@ from palladio.driver.check import check
 from palladio.driver.executors import Executor, simulator, use
 from palladio.driver.simulation import Session, SimulatorOptions, session
 from palladio.ir.core import Eqn, Program, walk
-from palladio.machine.check.checker import Places
+from palladio.machine.check.accesses import Places
 from palladio.machine.check.findings import CheckError
 from palladio.machine.run.machine import Machine
 from palladio.machine.run.policies import RoundRobin, schedules
@@ -157,7 +157,7 @@ class _Notes(Timer):
     def follow(self, machine: Machine) -> None:
         """Watch a machine."""
         machine.timer = self
-        checker: Any = machine.checker
+        checker: Any = machine.checker.async_ops  # type: ignore[union-attr]
         products, stores = checker.products_awaited, checker.stores_awaited
 
         def products_awaited(thread: Any, eqn: Eqn, upto: int) -> None:

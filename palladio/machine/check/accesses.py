@@ -15,6 +15,7 @@ from palladio.machine.check.races import describe, participant_of, race
 from palladio.machine.check.regions import Regions
 from palladio.machine.check.scope_memory import takes
 from palladio.machine.check.shadow import Access, Grid, Shadow
+from palladio.machine.check.unwritten import Origin, Unwritten
 from palladio.machine.run.buffers import Buffer, Stack
 from palladio.machine.run.clocks import Clock
 from palladio.machine.run.threads import Thread
@@ -52,6 +53,9 @@ class Accesses:
         self._regions = places.regions
         self._grids = places.grids
         self._bounds = places.bounds if bounds else None
+        self.unwritten = Unwritten(found)
+        self.lacking: list[Origin] = []
+        """The reads of the last ordinary access which reach memory that nothing has written."""
 
     def allocated(self, store: Buffer, initialised: bool) -> None:
         """A buffer came to be that somebody writes, or that lacks values."""
@@ -66,6 +70,7 @@ class Accesses:
         op, params = eqn.op, eqn.params
         indices = values[op.index_start :] if op.index_start else ()
         stacks = op.stacks(params["transforms"]) if op.index_start else ((),)
+        self.lacking.clear()
         mask = values[op.signature.operands.index("mask")] if "mask" in op.signature.operands else None
         for kind, var in sorted(eqn.effects, key=_writes_last):
             if var is None:
@@ -78,7 +83,9 @@ class Accesses:
             self.check_bounds(thread, eqn, store, stack, indices, mask)
             write = kind is not EffectKind.READ
             access = Access(thread.component, epoch(thread), eqn, thread.title, write, atomic, block=thread.block.key)
-            self.touch(thread, store, stack, indices, access, thread.generic, mask)
+            lacks = self.touch(thread, store, stack, indices, access, thread.generic, mask, atomic)
+            if lacks and not atomic:
+                self.lacking.append(Origin(store, access))
 
     def touch(
         self,
@@ -89,11 +96,19 @@ class Accesses:
         access: Access,
         clock: Clock,
         mask: Any = None,
-    ) -> None:
-        """Note one access of a buffer and report the earlier one that it races with."""
+        strict: bool = True,
+    ) -> bool:
+        """Note one access of a buffer and report the earlier one that it races with.
+
+        Args:
+            strict: a read of what nothing has written is a mistake whatever becomes of the value.
+
+        Returns:
+            Whether it reads what nothing has written.
+        """
         shadow = store.shadow
         if shadow is None:
-            return
+            return False
         region = shadow.regions.resolve(stack, indices, mask)
         generic, in_blocks = thread.generic, store.type.space is SMEM
         if store.leftovers:
@@ -104,18 +119,17 @@ class Accesses:
             proxied = in_blocks and before.write and not before.asynchronous
             return (clock if proxied else generic).covers(before.component, before.epoch)
 
-        if access.write:
-            before = shadow.write(region, access, ordered)
-        else:
-            if self.strict_reads and shadow.uninitialised(region):
-                self._uninitialised(store, access)
-            before = shadow.read(region, access, ordered)
+        lacks = not access.write and self.strict_reads and shadow.uninitialised(region)
+        if lacks and strict:
+            self._uninitialised(store, access)
+        before = (shadow.write if access.write else shadow.read)(region, access, ordered)
         if before is None:
-            return
+            return lacks
         if before.site is None:
             self.found.exited(participant_of(access), f"{describe(store)} of {before.thread}")
-            return
+            return lacks
         race(self.found, thread, store, before, access)
+        return lacks
 
     def _uninitialised(self, store: Buffer, access: Access) -> None:
         if self.found.has_raced(access):

@@ -55,7 +55,7 @@ class Found:
         self._raced.add(place)
         if place is not None:
             unwritten = ("uninitialized-read", (place,))
-            self.findings[:] = [each for each in self.findings if (each.code, each.locations) != unwritten]
+            self.findings[:] = [each for each in self.findings if (each.code, each.locations[:1]) != unwritten]
 
     def has_raced(self, read: Any) -> bool:
         """Whether a read at this place has been found to race."""

@@ -163,7 +163,7 @@ class Regions:
         if mask is not None:
             parts = [part[np.broadcast_to(mask, part.shape)] for part in parts]
         numbers = np.concatenate([part.ravel() for part in parts])
-        return _region_of_elements(numbers[numbers >= 0] // pieces, self.shape)
+        return region_of_elements(numbers[numbers >= 0] // pieces, self.shape)
 
 
 def _follow(view: _AffineView, transform: Transform, indices: Sequence[Array]) -> bool:
@@ -368,7 +368,7 @@ def _recut(parts: list[Array], pieces: int) -> list[Array]:
     return [np.moveaxis(cut[..., n], -1, axis) for n in range(pieces)]
 
 
-def _region_of_elements(numbers: Array, shape: Shape) -> Region:
+def region_of_elements(numbers: Array, shape: Shape) -> Region:
     """The region of elements with these numbers, in as few bands as they need."""
     if not numbers.size:
         return EMPTY

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from palladio.machine.check.regions import Bands, Region, Regions
+from palladio.machine.check.regions import Bands, Region, Regions, region_of_elements
 from palladio.machine.run.clocks import Component
 from palladio.types.transforms import Transform
 
@@ -90,6 +90,10 @@ class State:
             each for each in before if each.atomic and each.component != access.component and not ordered(each, True)
         ]
         return State(access, (), True, tuple(beside))
+
+    def without_value(self) -> State:
+        """The state of elements that hold nothing which anybody has written."""
+        return State(self.write, self.reads, False, self.beside)
 
     def against_read(self, access: Access, ordered: Ordered) -> Access | None:
         """The earlier access that races with a read."""
@@ -256,6 +260,18 @@ class Shadow:
     def initialised(self) -> Array:
         """Which elements have a value, as bool[shape]."""
         return self._spread(state.initialised for state in self._cells.flat)
+
+    def unset(self, mask: Array) -> None:
+        """These elements, bool[shape], have no value after all: what was written there is none."""
+        region = region_of_elements(np.flatnonzero(mask), mask.shape)
+        key = self._place(region)
+        found = self._cells[key]
+        self._may_lack_values = True
+        if type(found) is State:
+            self._cells[key] = found.without_value()
+        else:
+            after = {state: state.without_value() for state in dict.fromkeys(found.ravel().tolist())}
+            self._cells[key] = _array([after[state] for state in found.ravel().tolist()], found.shape)
 
     def states(self) -> Iterator[tuple[State, Array]]:
         """What has happened, each with the elements to which it has, as bool[elements]."""

@@ -35,7 +35,10 @@ def access(eqn: Eqn, note: str = "ordinary") -> Callable[..., Any]:
             reached[n] = store.array
             values = (*values[:n], store, *values[n + 1 :]) if remote else values
         if thread.checker is not None:
-            getattr(thread.checker.accesses, note)(thread, eqn, values)
+            accesses = thread.checker.accesses
+            getattr(accesses, note)(thread, eqn, values)
+            if accesses.lacking or thread.lacking:
+                return accesses.unwritten.evaluate(thread, eqn, evaluate, values, tuple(accesses.lacking))
         return evaluate(*reached)
 
     return run

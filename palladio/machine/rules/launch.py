@@ -157,6 +157,7 @@ class LaunchRun:
         def make(site: Any) -> Buffer:
             own = array if site is None else part(array, type.shape, axes, site)
             buffer = Buffer(type, name, site, own)
+            buffer.visible = True
             self.machine.allocated(buffer, initialised, written)
             return buffer
 
@@ -173,6 +174,7 @@ class LaunchRun:
             elif type.space not in _OF_THREADS and (self.parent is not None or type.space not in _OF_BLOCKS):
                 home = self.parent.block if self.parent is not None and type.space in _OF_BLOCKS else None
                 store = allocate(type, self._scratch_name(n), home)
+                store.visible = False
                 self.machine.allocated(store, False)
                 yield n, store
 

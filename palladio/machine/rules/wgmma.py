@@ -40,7 +40,13 @@ def wgmma(eqn: Eqn) -> Callable[..., Any]:
         thread.eqn = eqn
         if thread.checker is not None:
             operands = [(left, left_stack)] if left_in_memory else []
-            thread.checker.async_ops.product_issued(thread, async_op, acc, [*operands, (right, right_stack)], indices)
+            read = thread.checker.async_ops.product_issued(
+                thread, async_op, acc, [*operands, (right, right_stack)], indices
+            )
+            if read or thread.lacking:
+                lhs = (left, left_stack, indices) if left_in_memory else left
+                rhs = right, right_stack, indices
+                thread.checker.accesses.unwritten.multiplied(thread, acc, stacks[0], lhs, rhs, read.get)
         acc.group, acc.issued = thread.issued, eqn
         thread.machine.issue(async_op)
         return ()
@@ -79,7 +85,8 @@ def accumulator_load(eqn: Eqn) -> Callable[..., Any]:
             wait_for_products(thread, eqn, n)
         if thread.checker is not None:
             thread.checker.async_ops.accumulator(thread, eqn, acc)
-        return (np.array(access.read(acc.array, stack, ())),)
+        found = (np.array(access.read(acc.array, stack, ())),)
+        return found if acc.lacking is None else thread.checker.accesses.unwritten.loaded(thread, acc, stack, found)
 
     return run
 
@@ -91,6 +98,8 @@ def accumulator_store(eqn: Eqn) -> Callable[..., Any]:
     def run(thread: Thread, acc: Accumulator, value: Any) -> Any:
         if thread.checker is not None:
             thread.checker.async_ops.accumulator(thread, eqn, acc)
+            if acc.lacking is not None or thread.lacking:
+                thread.checker.accesses.unwritten.set(thread, acc, value)
         acc.array[...] = value
         return ()
 

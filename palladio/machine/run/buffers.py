@@ -56,6 +56,7 @@ class Buffer(Store):
     """Memory that holds data: an array, and what the checker remembers of its accesses.
 
     Fields:
+        visible: whether somebody outside the launch sees it.
         owner: the thread that it is of; None if others share it.
         address: where it begins in the memory of its block.
         elements: those that atomics have touched.
@@ -67,6 +68,7 @@ class Buffer(Store):
         self.array = array
         self.shadow: Any = None
         self.told: AtomicClocks | None = None
+        self.visible = home is None
         self.owner: Any = None
         self.address = 0
         self.leftovers: list[Any] = []
@@ -96,13 +98,18 @@ class Element:
 
 
 class Accumulator(Store):
-    """An accumulator of the tensor cores. `group` is the last wgmma that was issued on it, 0 for none."""
+    """An accumulator of the tensor cores. `group` is the last wgmma that was issued on it, 0 for none.
+
+    `lacking` are the elements that depend on memory which nothing has written, and `origin` the read of it.
+    """
 
     def __init__(self, type: RefType, name: str, home: Any) -> None:
         super().__init__(type, name, home)
         self.array = np.zeros(type.shape, type.dtype)
         self.group = 0
         self.issued: Any = None
+        self.lacking: Any = None
+        self.origin: Any = None
 
 
 class BarrierSlot:

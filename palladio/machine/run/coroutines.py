@@ -14,7 +14,7 @@ from palladio.ir.core import Eqn, Program, Run, walk
 from palladio.ir.evaluate import PLAIN, as_function, evaluate, locate
 from palladio.machine.run.points import Point
 from palladio.machine.run.scalars import quick
-from palladio.ops.control import repeat
+from palladio.ops.control import loop, repeat
 from palladio.ops.threads.launch import launch
 from palladio.types.types import RefType
 
@@ -27,6 +27,7 @@ Rule = Callable[[Eqn], Callable[..., Any]]
 
 _KEPT = "_steps"
 _KEPT_TIMED = "_timed_steps"
+_KEPT_CHECKED = "_checked_steps"
 
 
 class Rules:
@@ -82,14 +83,17 @@ def run_program(thread: Any, program: Program, values: Sequence[Any]) -> Corouti
         if run is None:
             run = program.__dict__[_KEPT_TIMED] = as_function(program, _lines(program, _timed_line), "thread")
     else:
-        run = program.__dict__.get(_KEPT)
+        kept, line = (_KEPT, _line) if thread.checker is None else (_KEPT_CHECKED, _checked_line)
+        run = program.__dict__.get(kept)
         if run is None:
             plain = is_pure(program) and any(eqn.op.control for eqn in program.eqns)
-            run = program.__dict__[_KEPT] = (
-                evaluate if plain else as_function(program, _lines(program, _line), "thread")
-            )
+            run = evaluate if plain else as_function(program, _lines(program, line), "thread")
+            program.__dict__[kept] = run
     if run is evaluate:
-        return evaluate(program, values)
+        found = evaluate(program, values)
+        if thread.lacking:
+            return thread.checker.accesses.unwritten.follow(thread, partial(_evaluated, program), values, found)
+        return found
     try:
         found = run(thread, *values)
         return found if isinstance(found, list) else (yield from found)  # one without steps is no generator
@@ -132,6 +136,25 @@ def _line(eqn: Eqn, unused: bool) -> Line:
     return PLAIN, quick(eqn) or (partial(eqn.op.eval, **eqn.params) if eqn.params else eqn.op.eval)
 
 
+def _evaluated(program: Program, *values: Any) -> Sequence[Any]:
+    return evaluate(program, values)
+
+
+def _checked_line(eqn: Eqn, unused: bool) -> Line:
+    """The line of an equation whose values are followed if they come from memory that nothing has written."""
+    form, function = _line(eqn, unused)
+    if form != PLAIN or not eqn.inputs:
+        return form, function
+
+    def run(thread: Any, *values: Any) -> Any:
+        found = function(*values)
+        if thread.lacking:
+            return thread.checker.accesses.unwritten.follow(thread, function, values, found)
+        return found
+
+    return NOW, run
+
+
 def _timed_line(eqn: Eqn, unused: bool) -> Line:
     """The line of an equation whose time is kept. Control flow takes none of its own."""
     form, function = _line(eqn, unused)
@@ -159,7 +182,11 @@ def _control(eqn: Eqn) -> Callable[..., Coroutine]:
     if op is repeat and not (is_pure(params["condition"]) and is_pure(params["body"])):
         return _repeat(eqn)
 
+    deciding = 2 if op is loop else 1
+
     def steps(thread: Any, *values: Any) -> Coroutine:
+        if thread.lacking and op is not repeat:
+            thread.checker.accesses.unwritten.decides(thread, eqn, values[:deciding])
         return (yield from drive(thread, op.eval(*values, **params)))
 
     return steps
@@ -173,7 +200,12 @@ def _repeat(eqn: Eqn) -> Callable[..., Coroutine]:
     def steps(thread: Any, *values: Any) -> Coroutine:
         fixed, carry = values[:constants], values[constants:]
         turn = Point("work" if writes else "turn", thread)
-        while (yield from run_program(thread, condition, (*fixed, *carry)))[0]:
+        while True:
+            (goes_on,) = yield from run_program(thread, condition, (*fixed, *carry))
+            if thread.lacking:
+                thread.checker.accesses.unwritten.decides(thread, eqn, (goes_on,))
+            if not goes_on:
+                break
             carry = yield from run_program(thread, body, (*fixed, *carry))
             yield turn
         return carry

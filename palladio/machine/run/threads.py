@@ -165,6 +165,7 @@ class Thread:
         eqn: the equation it is at, as far as it told the scheduler.
         waiting: what it waits for while it is blocked.
         priority: what a schedule by priorities goes by.
+        lacking: values that depend on memory which nothing has written, for the checker.
         point: what it is about to touch, where it stopped so that others may go first.
         observed: for each barrier, how many completions it has waited for.
         products: wgmma groups in flight, the oldest first; `issued` counts them.
@@ -198,6 +199,7 @@ class Thread:
         self.waiting: Wait | None = None
         self.point: Point | None = None
         self.priority = 0.0
+        self.lacking: dict[int, Any] = {}
         self.done = False
         self.observed: dict[Any, int] = {}
         self.products: deque[AsyncOp] = deque()

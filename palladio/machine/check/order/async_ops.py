@@ -68,12 +68,12 @@ class AsyncOpOrder:
     ) -> None:
         """A copy that arrives at barriers starts."""
         first = self.barriers.slot_clocks(slots[0])
-        issue = self._launches(thread, async_op)
+        issue, lacks = self._launches(thread, async_op), False
         if source is not None:
             if async_op.eqn.params["fill"] == "promise_in_bounds":
                 self.accesses.check_bounds(thread, async_op.eqn, *source, indices, None)
-            access = self._notes(thread, async_op, first.component, False, issue)
-            self.accesses.touch(thread, *source, indices, access, thread.asynchronous)
+            read = self._notes(thread, async_op, first.component, False, issue)
+            lacks = self.accesses.touch(thread, *source, indices, read, thread.asynchronous, strict=False)
         for (store, stack), slot in zip(targets, slots):
             if slot.home is not store.home:
                 self._signals_elsewhere(thread, async_op.eqn, store, slot)
@@ -82,6 +82,8 @@ class AsyncOpOrder:
             self.accesses.check_bounds(thread, async_op.eqn, store, stack, indices, None)
             access = self._notes(thread, async_op, clocks.component, True, issue)
             self.accesses.touch(thread, store, stack, indices, access, thread.asynchronous)
+            if source is not None and lacks:
+                self.accesses.unwritten.copied(thread, async_op.eqn, source, (store, stack), indices, read)
         released(thread)
 
     def _signals_elsewhere(self, thread: Thread, eqn: Eqn, store: Buffer, slot: BarrierSlot) -> None:
@@ -176,8 +178,13 @@ class AsyncOpOrder:
 
     def product_issued(
         self, thread: Thread, async_op: AsyncOp, acc: Accumulator, operands: Sequence[Reached], indices: Sequence[Any]
-    ) -> None:
-        """A product starts: it reads its operands from now until it is waited for."""
+    ) -> dict[Buffer, Access]:
+        """A product starts: it reads its operands from now until it is waited for.
+
+        Returns:
+            Its accesses of operands that have elements which nothing has written.
+        """
+        found = {}
         thread.last_product = async_op.eqn
         issue = Issue(thread.component, epoch(thread))
         for store, stack in operands:
@@ -191,7 +198,9 @@ class AsyncOpOrder:
                 issue=issue,
             )
             self.accesses.check_bounds(thread, async_op.eqn, store, stack, indices, None)
-            self.accesses.touch(thread, store, stack, indices, access, thread.asynchronous)
+            if self.accesses.touch(thread, store, stack, indices, access, thread.asynchronous, strict=False):
+                found[store] = access
+        return found
 
     def products_awaited(self, thread: Thread, eqn: Eqn, upto: int) -> None:
         """Products up to this one are done."""
@@ -224,8 +233,10 @@ class AsyncOpOrder:
         read = Access(thread.read_component, group, site, thread.title, asynchronous=True, block=place, issue=issue)
         write = Access(thread.write_component, group, site, thread.title, True, reduces, True, place, issue)
         self.accesses.check_bounds(thread, async_op.eqn, source[0], source[1], indices, None)
-        self.accesses.touch(thread, *source, indices, read, thread.asynchronous)
+        lacks = self.accesses.touch(thread, *source, indices, read, thread.asynchronous, strict=False)
         self.accesses.touch(thread, *target, indices, write, thread.asynchronous)
+        if lacks:
+            self.accesses.unwritten.copied(thread, async_op.eqn, source, target, indices, read)
 
     def stores_awaited(self, thread: Thread, eqn: Eqn, n: int, read_only: bool) -> None:
         """Groups but the last n have read their sources, and unless `read_only` written their targets."""

@@ -1,0 +1,231 @@
+"""Values from memory that nothing has written, followed to where they matter: an output, a branch, an address.
+
+A read alone is no mistake: rows of a product that nobody stores, or what a mask leaves out, may be anything. Which part
+of a result depends on such values is found by computing it again with others in their place: what then differs does.
+It may find less than there is (where all of them give the same result), and is never wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+
+from palladio.ir.core import Eqn
+from palladio.machine.check.findings import Participant
+from palladio.machine.check.found import Found
+from palladio.machine.check.races import describe, participant_of
+from palladio.machine.check.shadow import Access
+from palladio.machine.run.buffers import Accumulator, Buffer, Stack
+from palladio.machine.run.threads import Thread
+from palladio.ops.references import access
+from palladio.types import dtypes
+
+MOST_VALUES = 256
+"""Values of a thread that are followed at once; older ones count as written."""
+
+Array = Any
+
+
+class Origin(NamedTuple):
+    """The read that brought a value from memory that nothing has written."""
+
+    store: Buffer
+    access: Access
+
+
+class Lack(NamedTuple):
+    """A value, and which of its elements depend on memory that nothing has written."""
+
+    value: Any
+    mask: Array
+    origin: Origin
+
+
+class Unwritten:
+    """Follows such values through the equations of each thread."""
+
+    def __init__(self, found: Found) -> None:
+        self.found = found
+
+    # Where they come from and go to.
+
+    def evaluate(
+        self, thread: Thread, eqn: Eqn, function: Callable[..., Any], values: Sequence[Any], reads: Sequence[Origin]
+    ) -> Any:
+        """Carry out an access of memory, whose references are among the values as buffers."""
+        lacks = [_lack(thread, value) for value in values]
+        self.decides(thread, eqn, values[eqn.op.index_start :] if eqn.op.index_start else ())
+        reached = [value.array if isinstance(value, Buffer) else value for value in values]
+        if not reads and not any(lacks):
+            return function(*reached)
+        lacking = {origin.store: ~origin.store.shadow.initialised() for origin in reads}
+        others = []
+        for high in (True, False):
+            other = [value if lack is None else _other(value, lack.mask, high) for value, lack in zip(values, lacks)]
+            for n, value in enumerate(values):
+                if isinstance(value, Buffer):
+                    mask = lacking.get(value)
+                    other[n] = value.array.copy() if mask is None else _other(value.array, mask, high)
+            others.append(other)
+        found = function(*reached)
+        origin = reads[0] if reads else next(lack.origin for lack in lacks if lack is not None)
+        masks = _differ(found, [function(*other) for other in others])
+        for n, value in enumerate(values):
+            if isinstance(value, Buffer) and value.shadow is not None and eqn.inputs[n] in eqn.written:
+                differs = _unequal(value.array, [other[n] for other in others])
+                self.stored(value, differs & value.shadow.initialised(), origin, thread, eqn)
+        return self._marked(thread, found, masks, origin)
+
+    def follow(
+        self, thread: Thread, function: Callable[..., Any], values: Sequence[Any], found: Sequence[Any]
+    ) -> Sequence[Any]:
+        """The results of a pure function, marked where they depend on marked values."""
+        lacks = [_lack(thread, value) for value in values]
+        origin = next((lack.origin for lack in lacks if lack is not None), None)
+        if origin is None:
+            return found
+        others = []
+        for high in (True, False):
+            other = [v if lack is None else _other(v, lack.mask, high) for v, lack in zip(values, lacks)]
+            try:
+                with np.errstate(all="ignore"):
+                    others.append(function(*other))
+            except Exception:  # such as an index that is outside: then all of it depends on them
+                others.append([None] * len(found))
+        return self._marked(thread, found, _differ(found, others), origin)
+
+    @staticmethod
+    def _marked(thread: Thread, found: Sequence[Any], masks: Sequence[Any], origin: Origin) -> Sequence[Any]:
+        results = list(found)
+        for n, mask in enumerate(masks):
+            if np.any(mask):
+                results[n] = np.array(found[n])  # an object of its own: True and False are one each
+                thread.lacking[id(results[n])] = Lack(results[n], mask, origin)
+                if len(thread.lacking) > MOST_VALUES:
+                    del thread.lacking[next(iter(thread.lacking))]
+        return results
+
+    def copied(
+        self,
+        thread: Thread,
+        eqn: Eqn,
+        source: tuple[Buffer, Stack],
+        target: tuple[Buffer, Stack],
+        indices: Sequence[Any],
+        read: Access,
+    ) -> None:
+        """A part of a buffer is copied into another one: what lies outside the target is not."""
+        mask = lacking(*source, indices)
+        if mask is None or target[0].shadow is None:
+            return
+        place = np.zeros(target[0].array.shape, bool)
+        access.write(place, target[1], indices, mask)
+        self.stored(target[0], place, Origin(source[0], read), thread, eqn)
+
+    def stored(self, store: Buffer, mask: Array, origin: Origin, thread: Thread, eqn: Eqn) -> None:
+        """These elements of a buffer hold such values now: a mistake where it is an output."""
+        if not np.any(mask):
+            return
+        if store.visible:
+            self._report(origin, Participant(thread.title, f"writes it to {store.name}", eqn.location), eqn)
+        else:
+            store.shadow.unset(mask)
+
+    def decides(self, thread: Thread, eqn: Eqn, values: Sequence[Any]) -> None:
+        """Values decide which way a thread goes, or what an access reaches."""
+        for value in values:
+            lack = _lack(thread, value) if thread.lacking else None
+            if lack is not None:
+                self._report(
+                    lack.origin, Participant(thread.title, f"decides by it, in {eqn.op.name}", eqn.location), eqn
+                )
+
+    def _report(self, origin: Origin, use: Participant, eqn: Eqn) -> None:
+        read = origin.access
+        if not self.found.has_raced(read):
+            self.found.report(
+                "uninitialized-read",
+                f"{describe(origin.store)} is read where nothing has written to it",
+                [participant_of(read), *([use] if eqn is not read.site else [])],
+                about=f"{describe(origin.store)} {read.site.location}",
+            )
+
+    # Products.
+
+    def multiplied(
+        self, thread: Thread, acc: Accumulator, stack: Stack, left: Any, right: Any, read: Callable[[Any], Access]
+    ) -> None:
+        """A product: rows and columns of the accumulator lack a value where their operands do."""
+        mask = np.zeros(access.read(acc.array, stack, ()).shape, bool)
+        for operand, axis in ((left, 1), (right, 0)):
+            if isinstance(operand, tuple):
+                found, origin = lacking(*operand), Origin(operand[0], read(operand[0]))
+            else:
+                lack = _lack(thread, operand)
+                found, origin = (None, None) if lack is None else (lack.mask, lack.origin)
+            if found is not None:
+                mask |= found.any(axis=axis, keepdims=True)
+                acc.origin = acc.origin or origin
+        if mask.any():
+            if acc.lacking is None:
+                acc.lacking = np.zeros(acc.array.shape, bool)
+            part = access.read(acc.lacking, stack, ())
+            part |= mask
+
+    def loaded(self, thread: Thread, acc: Accumulator, stack: Stack, found: Sequence[Any]) -> Sequence[Any]:
+        """The value of an accumulator."""
+        if acc.lacking is None:
+            return found
+        return self._marked(thread, found, [np.array(access.read(acc.lacking, stack, ()))], acc.origin)
+
+    def set(self, thread: Thread, acc: Accumulator, value: Any) -> None:
+        """An accumulator gets a value."""
+        lack = _lack(thread, value)
+        acc.lacking, acc.origin = (None, None) if lack is None else (np.array(lack.mask), lack.origin)
+
+
+def lacking(store: Buffer, stack: Stack, indices: Sequence[Any]) -> Array | None:
+    """Which elements of a part of a buffer nothing has written; None if there are none."""
+    shadow = store.shadow
+    if shadow is None or not shadow.uninitialised(shadow.regions.resolve(stack, indices)):
+        return None
+    return np.array(access.read(~shadow.initialised(), stack, indices, False))
+
+
+def _lack(thread: Thread, value: Any) -> Lack | None:
+    lack = thread.lacking.get(id(value))
+    return lack if lack is not None and lack.value is value else None
+
+
+def _other(value: Any, mask: Array, high: bool) -> Any:
+    """The value with another one where the mask is."""
+    array = np.asarray(value)
+    kind = array.dtype
+    if kind == dtypes.BOOL:
+        fill = high
+    elif dtypes.is_float(kind):
+        fill = ml_dtypes.finfo(kind).max / (4 if high else -4)
+    else:
+        fill = np.iinfo(kind).max // 2 if high else np.iinfo(kind).min // 2
+    return np.where(mask, np.asarray(fill, kind), array)
+
+
+def _differ(found: Sequence[Any], others: Sequence[Sequence[Any]]) -> list[Array]:
+    """For each result, where it is not the same in all evaluations."""
+    return [_unequal(value, [other[n] for other in others]) for n, value in enumerate(found)]
+
+
+def _unequal(value: Any, others: Sequence[Any]) -> Array:
+    one = _bits(value)
+    mask = np.zeros(one.shape, bool)
+    for other in others:
+        mask |= True if other is None else one != _bits(other)
+    return mask
+
+
+def _bits(value: Any) -> Array:
+    array = np.ascontiguousarray(value).reshape(np.shape(value))
+    return array.view(f"u{array.dtype.itemsize}") if array.dtype.itemsize in (1, 2, 4, 8) else array
