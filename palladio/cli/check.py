@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import shlex
 import sys
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -63,6 +65,7 @@ def add(subparsers: Any) -> None:
         help="findings of this code do not count; may be given several times",
     )
     parser.add_argument("--strict", action="store_true", help="warnings and hints count like errors")
+    parser.add_argument("--jobs", metavar="N", type=_count, default=1, help="processes that share the schedules")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--exhaustive", action="store_true", help="run every schedule that can differ from all others")
     which.add_argument("--schedule", metavar="NAME", type=_schedule, help="run this one only, as a finding names it")
@@ -99,9 +102,10 @@ def _schedule(name: str) -> str:
 
 def run(options: Namespace) -> int:
     """Check the function; returns the exit status."""
-    target = function(options.target)
+    target = _Target(options.target)
+    target.load()
     CALLS.clear()
-    with prepared_programs() as programs, _progress() as progress:
+    with prepared_programs() as programs, _progress() as progress, _workers(options.jobs) as executor:
         report = driver.check(
             target,
             schedules=options.schedules,
@@ -111,6 +115,7 @@ def run(options: Namespace) -> int:
             progress=progress,
             ignore=options.ignore,
             strict=options.strict,
+            executor=executor,
         )
     if not any(eqn.op is launch for program in programs for eqn in walk(program)):
         name = options.target.partition("::")[2]
@@ -128,6 +133,36 @@ def _print(console: Console, finding: Finding, target: str) -> None:
     for kind, line in finding.lines(replay):
         console.print(Text(line, style=STYLES[kind]))
     console.print()
+
+
+class _Target:
+    """The function to check, which each process loads for itself."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.function: Any = None
+
+    def __getstate__(self) -> Any:
+        return {"text": self.text, "function": None}
+
+    def load(self) -> Any:
+        """The function."""
+        if self.function is None:
+            self.function = function(self.text)
+        return self.function
+
+    def __call__(self) -> Any:
+        return self.load()()
+
+
+@contextmanager
+def _workers(jobs: int) -> Iterator[Executor | None]:
+    """So many processes, or none for one job."""
+    if jobs == 1:
+        yield None
+        return
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as executor:
+        yield executor
 
 
 @contextmanager

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from typing import Any
@@ -32,6 +34,9 @@ EXPLORED = 100_000
 BEHIND = 1_000
 """How many schedules an exhaustive check still runs behind the last mistake that was new."""
 
+PART = 4
+"""How many schedules a worker runs at a time: those of a part share what they find out about the kernel."""
+
 Progress = Callable[[int, int | None], None]
 """Called with the number of schedules that ran and how many there are, None if that is not known."""
 
@@ -43,9 +48,10 @@ class Report:
     Fields:
         findings: each mistake once, in the order in which it was met.
         explored: how many schedules ran.
-        complete: whether these were all the schedules that can differ.
+        complete: whether these were all the schedules that can differ, in this model, with these sizes and inputs.
         ignored: each mistake, once, whose code the check was told to ignore.
         strict: whether warnings and hints count like errors.
+        sizes: with how many combinations of sizes the function ran.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -53,6 +59,7 @@ class Report:
     complete: bool = False
     ignored: list[Finding] = field(default_factory=list)
     strict: bool = False
+    sizes: int = 1
     ignore: frozenset[str] = field(default=frozenset(), repr=False)
     call: Callable[[], Any] | None = field(default=None, repr=False)
 
@@ -84,8 +91,12 @@ class Report:
     def summary(self) -> str:
         """How many findings there are in how many schedules, and how many of which code were ignored."""
         ran = f"{self.explored} schedule{'' if self.explored == 1 else 's'}"
+        sizes = f"{self.sizes} sizes" if self.sizes > 1 else "sizes"
         if self.complete:
             ran = "the only schedule there is" if self.explored == 1 else f"all {ran} that can differ"
+            ran += f", with these {sizes} and inputs"
+        elif self.sizes > 1:
+            ran += f" of {sizes}"
         found = f"{self._count} in {ran}"
         times = Counter(finding.code for finding in self.ignored)
         ignored = ", ".join(f"{code} ({count})" for code, count in sorted(times.items()))
@@ -127,6 +138,8 @@ def check(
     progress: Progress | None = None,
     ignore: str | Sequence[str] = (),
     strict: bool = False,
+    sizes: Mapping[str, Iterable[Any]] | None = None,
+    executor: Executor | None = None,
 ) -> Report:
     """Run a function on the simulator under many schedules, and report every hazard of the kernels that it calls.
 
@@ -145,6 +158,10 @@ def check(
             them apart.
         strict: the report is `ok` only if nothing was found at all. Else warnings (probably not meant, such as an
             output that nobody writes) and hints (harmless on the hardware as the kernel stands) do not count.
+        sizes: keyword arguments of `fn`, each with its values: the check runs for every combination of them, and each
+            finding names the one that it was met with.
+        executor: spreads the schedules, all but the first. One of processes asks for a function and arguments that can
+            be pickled. An exhaustive check is not spread.
 
     Returns:
         A report: `ok`, `findings`, `explored`, `complete`, `ignored`.
@@ -164,20 +181,85 @@ def check(
         codes = checked_codes(ignore, "ignore")
         if not isinstance(strict, bool):
             raise PalladioTypeError("strict is a bool", argument="strict", got=repr(strict))
+        combinations = _combinations(sizes)
         policies = [_named(schedule)] if schedule is not None else sampled(schedules or SAMPLED, seed)
-    report = Report(ignore=codes, strict=strict, call=partial(fn, *args))
-    if exhaustive and schedule is None:
-        _explore(report, fn, args, schedules or EXPLORED, progress)
-        return report
+    report = Report(ignore=codes, strict=strict, call=partial(fn, *args, **combinations[0]), sizes=len(combinations))
+    complete = exhaustive and schedule is None
+    for sized in combinations:
+        part = Report(ignore=codes)
+        call = partial(fn, **sized) if sized else fn
+        tell = progress and _behind(progress, report.explored, len(policies) * len(combinations))
+        if exhaustive and schedule is None:
+            _explore(part, call, args, schedules or EXPLORED, tell)
+        else:
+            _sample(part, call, args, policies, tell, executor)
+        details = (f"with {', '.join(f'{name} = {value}' for name, value in sized.items())}",) if sized else ()
+        found = (replace(each, details=(*each.details, *details)) for each in (*part.findings, *part.ignored))
+        _keep(report, found)
+        report.explored += part.explored
+        complete = complete and part.complete
+    report.complete = complete
+    return report
+
+
+def _combinations(sizes: Mapping[str, Iterable[Any]] | None) -> list[dict[str, Any]]:
+    """Every choice of one value for each name."""
+    if sizes is None:
+        return [{}]
+    if not isinstance(sizes, Mapping) or not all(isinstance(name, str) for name in sizes):
+        raise PalladioTypeError(
+            "sizes are values for keyword arguments of the function",
+            argument="sizes",
+            expected='such as {"k": range(1, 9)}',
+            got=repr(sizes),
+        )
+    found = [dict(zip(sizes, values, strict=True)) for values in itertools.product(*sizes.values())]
+    if not found:
+        raise PalladioValueError("each size has at least one value", argument="sizes", got=repr(dict(sizes)))
+    return found
+
+
+def _behind(progress: Progress, before: int, total: int) -> Progress:
+    """Progress that counts on from a number of schedules."""
+    return lambda done, known: progress(before + done, total if known is not None else None)
+
+
+def _sample(
+    report: Report,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    policies: Sequence[Policy],
+    progress: Progress | None,
+    executor: Executor | None,
+) -> None:
+    """Run these schedules, spread by an executor if there is one."""
     places = Places()
-    for policy in policies:
+    here = policies if executor is None else policies[:1]
+    for policy in here:
         prepare = _impatient if any(each.code == "deadlock" for each in (*report.findings, *report.ignored)) else None
         run = run_once(fn, args, lambda policy=policy: policy, prepare, places=places)  # type: ignore[misc]
         _keep(report, run.findings)
         report.explored += 1
         if progress is not None:
             progress(report.explored, len(policies))
-    return report
+    if executor is None:
+        return
+    names = [policy.name for policy in policies[1:]]
+    parts = [names[start : start + PART] for start in range(0, len(names), PART)]
+    for part, findings in zip(parts, executor.map(partial(run_named, fn, args), parts), strict=True):
+        _keep(report, findings)
+        report.explored += len(part)
+        if progress is not None:
+            progress(report.explored, len(policies))
+
+
+def run_named(fn: Callable[..., Any], args: tuple[Any, ...], names: Sequence[str]) -> list[Finding]:
+    """Run the schedules of these names, one after the other: what an executor's worker does."""
+    places, found = Places(), []
+    for name in names:
+        prepare = _impatient if any(each.code == "deadlock" for each in found) else None
+        found += run_once(fn, args, partial(named, name), prepare, places=places).findings
+    return found
 
 
 def timeline(fn: Callable[..., Any], *args: Any, model: CostModel = H100) -> Timeline:

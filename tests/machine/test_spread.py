@@ -1,0 +1,115 @@
+"""A check with several sizes, and one whose schedules an executor spreads."""
+
+from __future__ import annotations
+
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+import palladio as pl
+import palladio.gpu as plgpu
+from palladio.base.errors import PalladioTypeError, PalladioValueError
+from palladio.driver.check import run_named
+from palladio.machine.run.policies import schedules
+
+X = np.arange(64, dtype=np.float32).reshape(8, 8)
+
+
+def ring(k: int, stages: int = 2, released: bool = True) -> Any:
+    """Rows go through a ring of stages; without the release the third row overwrites the first."""
+
+    def body(x: Any, out: Any, buffer: Any, full: Any, empty: Any) -> None:
+        @pl.when(pl.axis_index("wg") == 0)
+        def _() -> None:
+            @pl.loop(0, k)
+            def _(step: Any) -> None:
+                @pl.when((step >= stages) & released)
+                def _() -> None:
+                    plgpu.barrier_wait(empty.at[step % stages])
+
+                plgpu.copy_gmem_to_smem(x.at[step], buffer.at[step % stages], full.at[step % stages])
+
+        @pl.when(pl.axis_index("wg") == 1)
+        def _() -> None:
+            @pl.loop(0, k)
+            def _(step: Any) -> None:
+                plgpu.barrier_wait(full.at[step % stages])
+                out[step] = buffer[step % stages]
+                plgpu.barrier_arrive(empty.at[step % stages], predicate=(step < k - stages) & released)
+
+    scratch = [
+        plgpu.SMEM((stages, 8), np.float32),
+        plgpu.Barrier(num_barriers=stages),
+        plgpu.Barrier(num_barriers=stages),
+    ]
+    out = pl.ShapeDtypeStruct((k, 8), np.float32)
+    return plgpu.kernel(body, out, scratch_types=scratch, num_threads=2, thread_name="wg")(X[:k])
+
+
+def broken(k: int) -> Any:
+    """The ring that releases nothing: right up to two rows."""
+    return ring(k, released=False)
+
+
+def test_a_check_runs_for_every_size() -> None:
+    report = pl.check(ring, schedules=3, sizes={"k": range(1, 6)})
+    assert report.ok
+    assert report.summary == "no finding in 15 schedules of 5 sizes"
+
+
+def test_a_finding_names_the_size_that_it_was_met_with() -> None:
+    report = pl.check(broken, schedules=2, sizes={"k": range(1, 6)})
+    assert not report.ok
+    assert {finding.details for finding in report.findings} == {("with k = 3",)}
+
+
+def test_sizes_are_combined() -> None:
+    seen = []
+
+    def called(k: int, stages: int) -> Any:
+        seen.append((k, stages))
+        return ring(k, stages)
+
+    assert pl.check(called, schedules=1, sizes={"k": (2, 4), "stages": (1, 2)}).ok
+    assert seen == [(2, 1), (2, 2), (4, 1), (4, 2)]
+
+
+def test_an_exhaustive_check_is_complete_for_its_sizes() -> None:
+    report = pl.check(ring, exhaustive=True, sizes={"k": (1, 3)})
+    assert report.complete
+    assert report.summary == "no finding in all 2 schedules that can differ, with these 2 sizes and inputs"
+
+
+@pytest.mark.parametrize("sizes", [3, {3: (1, 2)}])
+def test_sizes_are_values_for_names(sizes: Any) -> None:
+    with pytest.raises(PalladioTypeError, match="sizes: sizes are values for keyword arguments of the function"):
+        pl.check(ring, sizes=sizes)
+
+
+def test_each_size_has_a_value() -> None:
+    with pytest.raises(PalladioValueError, match="sizes: each size has at least one value"):
+        pl.check(ring, sizes={"k": ()})
+
+
+@pytest.mark.parametrize("fn", [ring, broken])
+def test_an_executor_gives_the_same_report(fn: Any) -> None:
+    alone = pl.check(fn, 5, schedules=10)
+    done: list[tuple[int, int | None]] = []
+    with ThreadPoolExecutor(2) as executor:
+        spread = pl.check(
+            fn, 5, schedules=10, executor=executor, progress=lambda n, total: done.append((n, total))
+        )
+    assert {each.key for each in spread.findings} == {each.key for each in alone.findings}
+    assert spread.explored == alone.explored == 10
+    assert done == [(1, 10), (5, 10), (9, 10), (10, 10)]
+
+
+def test_what_a_worker_gets_and_gives_can_be_pickled() -> None:
+    names = [policy.name for policy in schedules(3, 0)]
+    sent = pickle.loads(pickle.dumps((run_named, (broken, (5,), names))))
+    found = pickle.loads(pickle.dumps(sent[0](*sent[1])))
+    assert found
+    assert [each.render() for each in found] == [each.render() for each in run_named(broken, (5,), names)]
