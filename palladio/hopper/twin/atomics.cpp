@@ -111,7 +111,7 @@ void store_cluster(u32 address, u32 rank, const void* value, u32 bytes, Site sit
 // ---- cp.async ------------------------------------------------------------------------------------------------------
 
 // PTX ISA, "cp.async": a copy of 4, 8 or 16 bytes by the generic proxy; bytes beyond `given` are filled with zeros.
-struct SmallCopy : Operation {
+struct SmallCopy : AsyncOp {
   const u8* source;
   u32 target, bytes, given;
 
@@ -148,20 +148,20 @@ void copy_small(u32 target, const void* source, u32 bytes, int given, Site site)
 void wait_small(u32 groups, Site site) {
   PRIMITIVE("cp.async.wait_group");
   while (self->copy_groups.size() > groups) {
-    for (const Flying& copy : self->copy_groups.front().operations) copy->finish();
+    for (const AsyncOpPointer& copy : self->copy_groups.front().operations) copy->finish();
     self->copy_groups.pop_front();
   }
 }
 
 // PTX ISA, "cp.async.mbarrier.arrive", .noinc: one arrival once all earlier copies of the thread are complete.
-struct SmallArrival : Operation {
-  std::vector<Flying> before;
+struct SmallArrival : AsyncOp {
+  std::vector<AsyncOpPointer> before;
   u32 barrier;
 
   bool signals() const override { return true; }
 
   void land() override {
-    for (const Flying& copy : before) copy->finish();
+    for (const AsyncOpPointer& copy : before) copy->finish();
     auto found = block->barriers.find(barrier);
     if (found == block->barriers.end())
       fail_at(*block, thread, where, "its mbarrier at 0x%x was taken away meanwhile", barrier);
@@ -186,13 +186,14 @@ void copy_async_arrive(u32 address, Site site) {
   mbarrier(block, address);
   auto arrival = std::make_shared<SmallArrival>();
   arrival->barrier = address;
-  for (const BulkGroup& group : self->copy_groups)
+  for (const AsyncGroup& group : self->copy_groups)
     arrival->before.insert(arrival->before.end(), group.operations.begin(), group.operations.end());
   arrival->before.insert(arrival->before.end(), self->copy_open.operations.begin(), self->copy_open.operations.end());
   issue(arrival);
 }
 
-// PTX ISA, "ld.acquire", "red.release": memory is consistent here; a load that sees the same value again lets others run.
+// PTX ISA, "ld.acquire", "red.release". Memory is consistent here; a load that sees the same value again lets other
+// threads run.
 int load_acquire(const int* address, Site site) {
   PRIMITIVE("ld.acquire.gpu");
   check_global(address, 4, 4, false);

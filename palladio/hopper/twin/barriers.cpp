@@ -92,19 +92,21 @@ static void take_arrivals(Mbarrier& barrier, u32 address, u32 count) {
   settle(barrier);
 }
 
-void arrive_from(const Operation& operation, Mbarrier& barrier, u32 address) {
+void arrive_from(const AsyncOp& operation, Mbarrier& barrier, u32 address) {
   if (!barrier.pending)
-    fail_at(*operation.block, operation.thread, operation.where, "the mbarrier at 0x%x has no arrival pending", address);
+    fail_at(*operation.block, operation.thread, operation.where, "the mbarrier at 0x%x has no arrival pending",
+            address);
   if (!--barrier.pending && barrier.bytes < 0)
     fail_at(*operation.block, operation.thread, operation.where,
             "the mbarrier at 0x%x has got %lld bytes more than its phase expects", address, -barrier.bytes);
   settle(barrier);
 }
 
-void complete_bytes(Mbarrier& barrier, u32 address, i64 bytes, const Operation& operation) {
+void complete_bytes(Mbarrier& barrier, u32 address, i64 bytes, const AsyncOp& operation) {
   barrier.bytes -= bytes;
   if (barrier.bytes < -MOST_BYTES || (!barrier.pending && barrier.bytes < 0))
-    fail_at(*operation.block, operation.thread, operation.where, "brings the mbarrier at 0x%x %lld bytes more than its phase expects", address, -barrier.bytes);
+    fail_at(*operation.block, operation.thread, operation.where,
+            "brings the mbarrier at 0x%x %lld bytes more than its phase expects", address, -barrier.bytes);
   settle(barrier);
 }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import functools
 import hashlib
 import os
@@ -49,7 +48,7 @@ def kernel(lowered: Lowered) -> ctypes.CDLL:
 
 
 def header(products: Iterable[Wgmma]) -> str:
-    """What a kernel includes as `palladio.cuh` on the twin: the primitives, and the products that it uses."""
+    """The text that a kernel includes as `palladio.cuh` on the twin: the primitives, and the products that it uses."""
     functions = [_product(each) for each in sorted(set(products))]
     include = f'#include "{SOURCES / "device.hpp"}"'
     return "\n".join(["#pragma once", include, "namespace pal {", *functions, "}  // namespace pal", ""])
@@ -82,11 +81,9 @@ def _compile_runtime(target: Path) -> None:
 
 
 def _compile_kernel(lowered: Lowered, target: Path) -> None:
-    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        Path(folder, HEADER).write_text(header(lowered.products))
-        text = f"{lowered.text}\nTWIN_ENTRY({lowered.name})\n"
-        _compile([*_KERNEL, "-I", folder, "-", "-o", str(target)], f"the text of {lowered.name}", text)
-    _remove_oldest(target.parent)
+    target.with_name(HEADER).write_text(header(lowered.products))
+    text = f"{lowered.text}\nTWIN_ENTRY({lowered.name})\n"
+    _compile([*_KERNEL, "-I", str(target.parent), "-", "-o", str(target)], f"the text of {lowered.name}", text)
 
 
 def _compile(arguments: list[str], what: str, text: str = "") -> None:
@@ -139,18 +136,22 @@ def _load(path: Path, make: Callable[[Path], None]) -> ctypes.CDLL:
 
 
 def _make(path: Path, make: Callable[[Path], None]) -> None:
-    if not path.exists():
-        # Others may want the same at the same time: one compiles, and a library has its name once it is whole.
-        with open(path.with_suffix(".lock"), "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not path.exists():
-                unfinished = path.with_suffix(".unfinished")
-                make(unfinished)
-                unfinished.rename(path)
-            path.with_suffix(".lock").unlink(missing_ok=True)
+    """Others may make the same library at the same time: it has its name once it is whole, and the last one stays."""
+    if path.exists():
+        return
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        unfinished = Path(folder, path.name)
+        make(unfinished)
+        unfinished.replace(path)
+    _remove_oldest(path.parent)
 
 
 def _remove_oldest(folder: Path) -> None:
-    kernels = sorted(folder.glob("kernel-*.so"), key=lambda path: path.stat().st_mtime)
-    for path in kernels[:-_KEPT_KERNELS]:
+    def age(path: Path) -> float:
+        try:
+            return path.stat().st_mtime
+        except FileNotFoundError:  # another process removes, too
+            return 0.0
+
+    for path in sorted(folder.glob("kernel-*.so"), key=age)[:-_KEPT_KERNELS]:
         path.unlink(missing_ok=True)

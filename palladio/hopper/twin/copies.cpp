@@ -84,7 +84,7 @@ static void check_box(const Box& box, u32 shared) {
 
 // ---- Loads ---------------------------------------------------------------------------------------------------------
 
-struct TensorLoad : Operation {
+struct TensorLoad : AsyncOp {
   Box box;
   u32 target, barrier;
   std::vector<Block*> blocks;
@@ -108,7 +108,8 @@ struct TensorLoad : Operation {
     for (Block* to : blocks) {
       if (!to->running) fail_at(*block, thread, where, "reaches block %u of the cluster, which has ended", to->index);
       auto found = to->barriers.find(barrier);
-      if (found == to->barriers.end()) fail_at(*block, thread, where, "its mbarrier at 0x%x was taken away meanwhile", barrier);
+      if (found == to->barriers.end())
+        fail_at(*block, thread, where, "its mbarrier at 0x%x was taken away meanwhile", barrier);
       u8* memory = to->memory.data();
       for_elements(box, target, [&](u32 at, const u8* from) {
         if (from)
@@ -216,7 +217,7 @@ static void check_reduction(const TensorSpec& spec, Combiner how) {
   if (!fits) fail("the reduction does not take elements of this type");
 }
 
-struct TensorStore : Operation {
+struct TensorStore : AsyncOp {
   Box box;
   u32 source;
   Combiner how;
@@ -269,19 +270,21 @@ static void commit_bulk() {
   self->bulk_open = {};
 }
 
-// PTX ISA, "cp.async.bulk.wait_group": at most N of the most recent groups stay in flight; .read only waits for sources.
+// PTX ISA, "cp.async.bulk.wait_group": at most N of the latest groups stay in flight; .read waits for sources only.
 void wait_bulk(u32 groups, bool only_read, Site site) {
   PRIMITIVE(only_read ? "cp.async.bulk.wait_group.read" : "cp.async.bulk.wait_group");
   size_t count = self->bulk_groups.size();
   for (size_t k = 0; k + groups < count; ++k)
-    for (const Flying& operation : self->bulk_groups[k].operations) {
+    for (const AsyncOpPointer& operation : self->bulk_groups[k].operations) {
       if (only_read)
         operation->finish_reading();
       else
         operation->finish();
     }
-  auto whole = [](const BulkGroup& group) {
-    return std::all_of(group.operations.begin(), group.operations.end(), [](const Flying& f) { return f->landed; });
+  auto whole = [](const AsyncGroup& group) {
+    for (const AsyncOpPointer& operation : group.operations)
+      if (!operation->landed) return false;
+    return true;
   };
   while (!self->bulk_groups.empty() && self->bulk_groups.size() > groups && whole(self->bulk_groups.front()))
     self->bulk_groups.pop_front();

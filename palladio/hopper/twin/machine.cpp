@@ -34,7 +34,7 @@ std::string line_of(const Site& site) {
   return format("%s:%d", slash ? slash + 1 : site.file, site.line);
 }
 
-static std::string told(const Block& block, u32 thread, const Where& where) {
+static std::string prefix(const Block& block, u32 thread, const Where& where) {
   return format("%s: block %u, warp %u, lane %u, %s: ", line_of(where.site).c_str(), block.index, thread / LANES,
                 thread % LANES, where.name);
 }
@@ -57,7 +57,7 @@ void fail(const char* text, ...) {
   va_start(arguments, text);
   std::string reason = formatted(text, arguments);
   va_end(arguments);
-  end_launch(self ? told(*self->block, self->thread, self->where) + reason : reason);
+  end_launch(self ? prefix(*self->block, self->thread, self->where) + reason : reason);
 }
 
 void fail_at(const Block& block, u32 thread, const Where& where, const char* text, ...) {
@@ -65,7 +65,7 @@ void fail_at(const Block& block, u32 thread, const Where& where, const char* tex
   va_start(arguments, text);
   std::string reason = formatted(text, arguments);
   va_end(arguments);
-  end_launch(told(block, thread, where) + reason);
+  end_launch(prefix(block, thread, where) + reason);
 }
 
 // ---- Fibers --------------------------------------------------------------------------------------------------------
@@ -98,6 +98,7 @@ palladio_twin_switch:
 
 constexpr size_t STACK = 1 << 18;
 constexpr u32 MOST_LINES = 12;  // of the report of a deadlock
+constexpr u32 MOST_TOGETHER = 3;  // clusters that live at once in a random schedule, unless one waits for others
 static std::vector<u8*> spare_stacks;
 
 static u8* take_stack() {
@@ -193,13 +194,13 @@ void end_thread() {
 
 // ---- Asynchronous operations ---------------------------------------------------------------------------------------
 
-void Operation::finish_reading() {
+void AsyncOp::finish_reading() {
   if (was_read) return;
   was_read = true;
   read();
 }
 
-void Operation::finish() {
+void AsyncOp::finish() {
   if (landed) return;
   finish_reading();
   landed = true;
@@ -207,7 +208,7 @@ void Operation::finish() {
   machine.progressed = true;
 }
 
-void issue(const Flying& operation) {
+void issue(const AsyncOpPointer& operation) {
   operation->block = self->block;
   operation->thread = self->thread;
   operation->where = self->where;
@@ -215,25 +216,27 @@ void issue(const Flying& operation) {
   if (early())
     operation->finish();
   else
-    machine.flight.push_back(operation);
+    machine.in_flight.push_back(operation);
 }
 
 static void forget_landed() {
-  auto& flight = machine.flight;
-  flight.erase(std::remove_if(flight.begin(), flight.end(), [](const Flying& f) { return f->landed; }), flight.end());
+  auto& flight = machine.in_flight;
+  auto landed = [](const AsyncOpPointer& operation) { return operation->landed; };
+  flight.erase(std::remove_if(flight.begin(), flight.end(), landed), flight.end());
 }
 
-// Completes one operation: any one in a random schedule, else the oldest that somebody is told of by an mbarrier, so
-// that stores stay in flight as long as they can.
+// Completes one operation: any one in a random schedule, else the oldest of those that signal an mbarrier, so that
+// stores stay in flight as long as they can.
 static bool land_one() {
   forget_landed();
-  auto& flight = machine.flight;
+  auto& flight = machine.in_flight;
   if (flight.empty()) return false;
-  auto told = std::find_if(flight.begin(), flight.end(), [](const Flying& f) { return f->signals(); });
+  auto signals = [](const AsyncOpPointer& operation) { return operation->signals(); };
+  auto signalling = std::find_if(flight.begin(), flight.end(), signals);
   size_t which = machine.request.completion == RANDOM ? machine.random() % flight.size()
-                 : told == flight.end()               ? 0
-                                                      : told - flight.begin();
-  Flying operation = flight[which];
+                 : signalling == flight.end()         ? 0
+                                                      : signalling - flight.begin();
+  AsyncOpPointer operation = flight[which];
   // In a random schedule a store may have read its source long before its result can be seen.
   if (machine.request.completion == RANDOM && !operation->was_read && machine.random() % 2) {
     operation->finish_reading();
@@ -253,7 +256,7 @@ static void start_block(Block& block, Cluster& cluster, u32 index, u32 rank) {
   block.index = index;
   block.rank = rank;
   block.threads = block.running = request.threads;
-  // What no one has written is NaN in every float format, and -1 in the integers.
+  // Uninitialised memory is NaN in every float format, and -1 in the integers.
   block.memory.assign(SHARED_START + request.shared_bytes, 0xff);
   block.stored.assign(block.memory.size() / 4 + 1, 0);
   block.reading.assign(block.memory.size() / 4 + 1, 0);
@@ -289,10 +292,11 @@ static void free_stacks(Cluster& cluster) {
 }
 
 static void check_end_of_block(const Block& block) {
-  for (const Flying& operation : machine.flight) {
+  for (const AsyncOpPointer& operation : machine.in_flight) {
     if (operation->landed || operation->block != &block) continue;
     if (operation->outlives_block() && operation->was_read) continue;
-    fail_at(*operation->block, operation->thread, operation->where, "still in flight when its block ends; the thread that issued it has to wait for it");
+    fail_at(*operation->block, operation->thread, operation->where,
+            "still in flight when its block ends; the thread that issued it has to wait for it");
   }
 }
 
@@ -305,7 +309,7 @@ static void retire_clusters() {
       continue;
     }
     for (auto& block : cluster.blocks) check_end_of_block(*block);
-    for (const Flying& operation : machine.flight)
+    for (const AsyncOpPointer& operation : machine.in_flight)
       if (operation->block->cluster == &cluster) operation->finish();
     forget_landed();
     free_stacks(cluster);
@@ -422,10 +426,20 @@ static std::string waits_for(Fiber& fiber) {
   end_launch(text);
 }
 
+// Clusters begin in order, one after another; in a random schedule in any order, some of them together.
+static std::vector<u32> order_of_clusters() {
+  std::vector<u32> order(clusters_of_grid());
+  for (u32 k = 0; k < order.size(); ++k) order[k] = k;
+  if (machine.request.completion == RANDOM) std::shuffle(order.begin(), order.end(), machine.random);
+  return order;
+}
+
 static void run_launch() {
-  u32 next = 0, total = clusters_of_grid(), idle = 0;
+  const std::vector<u32> order = order_of_clusters();
+  const u32 together = machine.request.completion == RANDOM ? MOST_TOGETHER : 1;
+  u32 next = 0, total = (u32)order.size(), idle = 0;
   while (next < total || !machine.clusters.empty()) {
-    if (machine.clusters.empty()) start_cluster(next++);
+    while (next < total && machine.clusters.size() < together) start_cluster(order[next++]);
     machine.progressed = machine.polls_global = false;
     sweep();
     retire_clusters();
@@ -436,7 +450,7 @@ static void run_launch() {
     if (land_one()) continue;
     // A thread that polls global memory may be waiting for a block that has not begun.
     if (machine.polls_global && next < total && machine.clusters.size() < machine.request.resident) {
-      start_cluster(next++);
+      start_cluster(order[next++]);
       continue;
     }
     if (++idle > 2) report_deadlock();
@@ -457,7 +471,7 @@ static void check_request(const Request& request) {
 extern "C" __attribute__((visibility("default"))) const char* palladio_twin_launch(const Request* request) {
   machine.request = *request;
   machine.counts = {};
-  machine.flight.clear();
+  machine.in_flight.clear();
   machine.random.seed(request->seed);
   machine.failure.clear();
   self = nullptr;
@@ -470,7 +484,7 @@ extern "C" __attribute__((visibility("default"))) const char* palladio_twin_laun
   } catch (const Failure&) {
   }
   self = nullptr;
-  machine.flight.clear();
+  machine.in_flight.clear();
   for (auto& cluster : machine.clusters) free_stacks(*cluster);
   machine.clusters.clear();
   if (request->counts) *request->counts = machine.counts;

@@ -1,6 +1,6 @@
 // The machine that the host twin simulates: blocks, warps, threads as fibers, asynchronous operations, and failures.
 //
-// Everything below follows the PTX ISA, by the section names cited at each piece. The simulated machine is one operating
+// Everything follows the PTX ISA, by the section names cited at each piece. The simulated machine is one operating
 // system thread: fibers switch only inside device primitives, so that no lock is needed anywhere.
 #pragma once
 
@@ -42,7 +42,7 @@ struct Where {
 
 // Ends the launch with a sentence. The thread and the primitive that it is in are put before it.
 [[noreturn]] void fail(const char* format, ...) __attribute__((format(printf, 1, 2)));
-// The same for another thread and primitive, such as those that issued an asynchronous operation.
+// The same for another thread and primitive, e.g. those that issued an asynchronous operation.
 [[noreturn]] void fail_at(const Block& block, u32 thread, const Where& where, const char* format, ...)
     __attribute__((format(printf, 4, 5)));
 std::string format(const char* format, ...) __attribute__((format(printf, 1, 2)));
@@ -50,15 +50,15 @@ std::string line_of(const Site& site);
 
 // ---- Asynchronous operations ---------------------------------------------------------------------------------------
 
-// An operation between its issue and its completion. `read` takes the bytes of the source, `land` writes the result;
-// a wait, or the scheduler, makes them happen.
-struct Operation {
+// An asynchronous operation between its issue and its completion. `read` takes the bytes of the source, `land` writes
+// the result; a wait, or the scheduler, makes them happen.
+struct AsyncOp {
   Block* block = nullptr;
   u32 thread = 0;
   Where where;
   bool was_read = false;
   bool landed = false;
-  virtual ~Operation() = default;
+  virtual ~AsyncOp() = default;
   virtual void read() {}
   virtual void land() = 0;
   virtual bool outlives_block() const { return false; }  // may it land after its block has ended?
@@ -66,10 +66,10 @@ struct Operation {
   void finish_reading();
   void finish();
 };
-typedef std::shared_ptr<Operation> Flying;
+typedef std::shared_ptr<AsyncOp> AsyncOpPointer;
 
 // Puts an operation in flight; completes it at once in the early schedule.
-void issue(const Flying& operation);
+void issue(const AsyncOpPointer& operation);
 
 // ---- Threads -------------------------------------------------------------------------------------------------------
 
@@ -88,8 +88,9 @@ struct Accumulator {
   std::vector<u32> value;
 };
 
-struct BulkGroup {
-  std::vector<Flying> operations;
+// Operations that a thread waits for together.
+struct AsyncGroup {
+  std::vector<AsyncOpPointer> operations;
 };
 
 struct Fiber {
@@ -107,10 +108,10 @@ struct Fiber {
   u64 polled_value = 0;
   bool polls = false;
   // Groups of bulk copies and of cp.async, oldest first.
-  BulkGroup bulk_open;
-  std::deque<BulkGroup> bulk_groups;
-  BulkGroup copy_open;
-  std::deque<BulkGroup> copy_groups;
+  AsyncGroup bulk_open;
+  std::deque<AsyncGroup> bulk_groups;
+  AsyncGroup copy_open;
+  std::deque<AsyncGroup> copy_groups;
   // Products of the tensor cores: how many this thread issued and which of its groups end where.
   u64 products_issued = 0;
   u64 groups_committed = 0;
@@ -221,7 +222,7 @@ struct Request {
 struct Machine {
   Request request{};
   Counts counts{};
-  std::deque<Flying> flight;
+  std::deque<AsyncOpPointer> in_flight;
   std::vector<std::unique_ptr<Cluster>> clusters;
   std::mt19937_64 random;
   std::string failure;
@@ -288,7 +289,7 @@ enum Access { GENERIC_READ, GENERIC_WRITE, ASYNC_READ, ASYNC_WRITE };
 Block& resolve(u32& address, bool cluster_window);
 // Refuses an access that leaves shared memory, is misaligned, or meets an operation in flight; returns the bytes.
 u8* access(Block& block, u32 address, u32 bytes, u32 alignment, Access kind);
-// PTX ISA, "Swizzling modes": pieces of 16 bytes change places by the number of their line of 128 bytes, which is part of
+// PTX ISA, "Swizzling modes": pieces of 16 bytes change places by the number of their line of 128 bytes, a part of
 // the address. The patterns of 128, 64 and 32 bytes repeat after 8, 4 and 2 lines; 0 and 16 leave all in place.
 inline u32 swizzled(u32 address, u32 bytes) {
   u32 lines = bytes < 32 ? 0 : bytes / 16 - 1;
@@ -302,11 +303,11 @@ void check_global(const void* address, u64 bytes, u64 alignment, bool write);
 // ---- Mbarriers -----------------------------------------------------------------------------------------------------
 
 Mbarrier& mbarrier(Block& block, u32 address);
-// The mbarrier for an operation of the async proxy or of another block, which sees it only behind a fence.
+// The mbarrier for the async proxy or for another block, which see it only after a fence.
 Mbarrier& published_mbarrier(Block& block, u32 address);
 // One arrival by an asynchronous operation.
-void arrive_from(const Operation& operation, Mbarrier& barrier, u32 address);
-void complete_bytes(Mbarrier& barrier, u32 address, i64 bytes, const Operation& operation);
+void arrive_from(const AsyncOp& operation, Mbarrier& barrier, u32 address);
+void complete_bytes(Mbarrier& barrier, u32 address, i64 bytes, const AsyncOp& operation);
 
 // ---- Products ------------------------------------------------------------------------------------------------------
 

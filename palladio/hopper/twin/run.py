@@ -16,7 +16,7 @@ from palladio.types.device import H100_SXM
 
 _MAP_WORDS = 16
 _ALIGNMENT = 256
-"""What CUDA's allocators give at least."""
+"""The least alignment of CUDA's allocators, in bytes."""
 _GUARD = 4096
 """Bytes around each array that belong to none, so that an access just outside of it is not inside of another one."""
 _RESIDENT = H100_SXM.multiprocessors
@@ -37,7 +37,7 @@ class Schedule:
 
 
 SCHEDULES = (Schedule("late"), Schedule("early"), Schedule("random", 1), Schedule("random", 2))
-"""What every kernel is run under."""
+"""The schedules that every kernel is run under."""
 _COMPLETIONS = ("late", "early", "random")
 
 
@@ -50,7 +50,7 @@ class TwinError(RuntimeError):
 
 @dataclass(frozen=True)
 class Counts:
-    """What one run did.
+    """Counts of one run.
 
     Fields:
         switches: from a thread to the scheduler.
@@ -67,7 +67,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Result:
-    """The outputs of a run, in order, and what it did."""
+    """The outputs of a run, in order, and its counts."""
 
     outputs: tuple[np.ndarray, ...]
     counts: Counts

@@ -43,7 +43,7 @@ static void store_matrices(u32 address, const u32* values, u32 count, bool trans
       for (u32 row = 0; row < 8; ++row) {
         u32 to = lanes[8 * matrix + row]->address;
         Block& block = resolve(to, false);
-        // What lies there is from the lane that gave the address, for the fence that it has to execute.
+        // The row counts as stored by the lane that gave its address: that lane has to execute the fence.
         self = &block.fibers[first + 8 * matrix + row];
         u8* memory = access(block, to, 16, 16, GENERIC_WRITE);
         for (u32 column = 0; column < 8; ++column) {

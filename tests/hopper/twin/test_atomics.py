@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from palladio.hopper.lowered import Lowered
 from palladio.hopper.twin.run import SCHEDULES, Schedule
 from palladio.types import dtypes
 from tests.hopper.twin.kernels import (
@@ -26,6 +27,12 @@ from tests.hopper.twin.kernels import (
 EVERY = pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda each: f"{each.completion}{each.seed}")
 
 # ---- Atomics -------------------------------------------------------------------------------------------------------
+
+
+def zeroed(lowered: Lowered) -> Lowered:
+    """The kernel with memory that is zero when it begins."""
+    return replace(lowered, arrays=tuple(replace(each, zeroed=True) for each in lowered.arrays))
+
 
 KINDS = ("ADD", "MIN", "MAX", "AND", "OR", "XOR", "EXCHANGE")
 TYPES = (np.int32, np.uint32, np.int64, np.uint64, np.float32, np.float64)
@@ -81,7 +88,7 @@ def test_every_thread_of_every_block_counts_once(schedule: Schedule) -> None:
     count = kernel(
         """
   const u32 base = pal::shared_base();
-  if (pal::thread_index() == 0) { pal::store_shared<int>(base, 0); if (!pal::block_index()) y[0] = 0; }
+  if (pal::thread_index() == 0) pal::store_shared<int>(base, 0);
   pal::sync_block();
   pal::atomic_shared<pal::ADD>(base, 1);
   pal::sync_block();
@@ -90,7 +97,7 @@ def test_every_thread_of_every_block_counts_once(schedule: Schedule) -> None:
         [output("y", np.int32, 1)],
         grid=5,
     )
-    assert outputs(count, schedule=schedule)[0] == 5 * 128
+    assert outputs(zeroed(count), schedule=schedule)[0] == 5 * 128
 
 
 @EVERY
@@ -152,13 +159,24 @@ QUEUE = kernel(
 
 @EVERY
 def test_a_block_may_wait_for_one_that_has_not_begun(schedule: Schedule) -> None:
-    zeroed = replace(QUEUE, arrays=tuple(replace(each, zeroed=True) for each in QUEUE.arrays))
-    y, count = outputs(zeroed, schedule=schedule)
+    y, count = outputs(zeroed(QUEUE), schedule=schedule)
     np.testing.assert_array_equal(y, [3, 2, 1, 0])
     assert count[0] == 4
 
 
-def test_a_counter_that_nobody_raises_is_a_deadlock() -> None:
+def test_blocks_run_in_any_order_in_a_random_schedule() -> None:
+    order = kernel(
+        "if (pal::thread_index() == 0) y[pal::atomic<pal::ADD>(count, 1)] = pal::block_index();",
+        [output("y", np.int32, 8), output("count", np.int32, 1)],
+        threads=32,
+        grid=8,
+    )
+    orders = [tuple(outputs(zeroed(order), schedule=schedule)[0]) for schedule in SCHEDULES]
+    assert orders[0] == orders[1] == tuple(range(8))
+    assert all(sorted(each) == list(range(8)) and each != orders[0] for each in orders[2:])
+
+
+def test_a_counter_that_is_never_raised_is_a_deadlock() -> None:
     says = failure(changed(QUEUE, "pal::add_release(count, 1);", ""))
     assert says.startswith("deadlock: no thread can go on, and nothing is in flight")
     assert "1 threads of warps 0 of block 0 at kernel.cu:3, ld.acquire.gpu, for a value in memory" in says

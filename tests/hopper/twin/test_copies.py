@@ -287,7 +287,7 @@ def test_bytes_that_are_missing_are_a_deadlock() -> None:
     assert "in phase 0, 0 of 1 arrivals and 16 bytes are missing" in load_of(272)
 
 
-def test_bytes_that_nobody_expects_are_told() -> None:
+def test_bytes_that_are_not_expected_are_told() -> None:
     assert "brings the mbarrier at 0x2400 16 bytes more than its phase expects" in load_of(240)
 
 

@@ -1,4 +1,4 @@
-"""Ordinary loads and stores: bounds, alignment, and what no one has written."""
+"""Ordinary loads and stores: bounds, alignment, and uninitialised memory."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ WIDTHS = kernel(
 def test_loads_and_stores_of_every_width() -> None:
     x = np.arange(1, 49, dtype=np.uint8)
     want = x.copy()
-    want[1] = 0xFF  # what no one has written
+    want[1] = 0xFF  # uninitialised
     want[40:] = 0xFF
     np.testing.assert_array_equal(outputs(WIDTHS, x), want)
 

@@ -19,7 +19,7 @@ WRONG_RESULT = "the result is wrong"
 
 @dataclass(frozen=True)
 class Mutant:
-    """A change, and what the first schedule that notices it says."""
+    """A change, and a part of the sentence of the first schedule that notices it."""
 
     name: str
     change: Callable[[Lowered], Lowered]
@@ -122,12 +122,11 @@ MUTANTS = [
         "the thread wrote register 3 of the accumulator while the product was in flight",
     ),
 ]
-"""What of the study's list is equivalent, and so not here: the leading offset of a swizzled K-major operand, which
-the hardware does not use."""
+"""The leading offset of a swizzled K-major operand is not among them: the hardware does not use it."""
 
 
 def finding(kernel: Lowered) -> str:
-    """What the first schedule that notices anything says."""
+    """The sentence of the first schedule that notices anything."""
     a, b = operands(*SHAPE)
     for schedule in SCHEDULES:
         try:

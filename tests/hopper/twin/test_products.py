@@ -17,7 +17,7 @@ from tests.hopper.twin.kernels import EARLY, LATE, array, changed, failure, kern
 
 ROWS, DEPTH_BYTES = 64, 32
 RIGHT_AT = IMAGE = 65536
-"""Bytes of the image of each operand in shared memory: the right one lies behind the left one."""
+"""Bytes of the image of each operand in shared memory: the right one follows the left one."""
 
 DTYPES = {
     "bf16": np.dtype(ml_dtypes.bfloat16),
