@@ -6,6 +6,7 @@ environment (`PALLADIO_EXECUTOR`), else on the default.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
@@ -16,6 +17,7 @@ import numpy as np
 
 from palladio.base import knobs
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
+from palladio.base.signals import uninterrupted
 from palladio.driver.blas_threads import multiplies_tiles_only, one_thread
 from palladio.driver.simulator_options import SimulatorOptions
 from palladio.ir.core import Program, walk
@@ -97,10 +99,20 @@ def simulator(options: SimulatorOptions) -> Executor:
 SIMULATOR = simulator(SimulatorOptions())
 
 
-def _load_cpu(program: Program) -> Runner:
+def _import_cpu() -> Any:
     from palladio.cpu.executor import load_compiled  # with LLVM, a quarter of what importing Palladio would take
 
-    return load_compiled(program, _evaluator(program))
+    return load_compiled
+
+
+@functools.cache
+def _cpu_loader() -> Any:
+    """Imported by another thread: a signal handler that calls a kernel meanwhile waits for it."""
+    return uninterrupted(_import_cpu)
+
+
+def _load_cpu(program: Program) -> Runner:
+    return _cpu_loader()(program, _evaluator(program))  # type: ignore[no-any-return]
 
 
 CPU = Executor("cpu", "Kernels compiled for the host's processor through LLVM.", _load_cpu)

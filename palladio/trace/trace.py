@@ -113,7 +113,6 @@ class Trace:
             found = self.captured[id(value)] = (value, Var(type, hint))
         return found[1]
 
-
     def refusal(self, value: Any, type: Type) -> PalladioError | None:
         """The error of the innermost function between this trace and the value's own that must not capture the type."""
         trace: Trace | None = self

@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import gc
 import signal
+import subprocess
 import sys
 import threading
 import types
@@ -17,8 +18,9 @@ from llvmlite.binding import executionengine, ffi
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import palladio as pl
-from palladio.cpu.runtime import machine_code, workers
-from palladio.cpu.runtime.workers import uninterrupted
+from palladio.base import signals
+from palladio.base.signals import uninterrupted
+from palladio.cpu.runtime import machine_code
 from palladio.driver import blas_threads, cache
 from palladio.driver.blas_threads import one_thread
 from palladio.driver.cache import PreparedCache
@@ -278,7 +280,7 @@ def test_no_work_begins_after_its_interrupt() -> None:
 
     interrupted = 0
     while True:
-        handling = Handling(interrupted, workers, interrupt)
+        handling = Handling(interrupted, signals, interrupt)
         try:
             sys.setprofile(handling)
             uninterrupted(work)
@@ -310,3 +312,33 @@ def test_where_no_thread_can_be_started_the_caller_compiles(monkeypatch: pytest.
 
     monkeypatch.setattr(_thread, "start_new_thread", refuse)
     assert uninterrupted(threading.get_ident) == threading.get_ident()
+
+
+FIRST = """
+import os, signal, sys, threading
+import numpy as np
+import palladio as pl
+
+x, found = np.ones(8, np.float32), []
+
+def times(factor):
+    def kernel(x_ref, o_ref):
+        o_ref[...] = x_ref[...] * factor
+    return pl.pallas_call(kernel, pl.ShapeDtypeStruct(x.shape, x.dtype), interpret="cpu")
+
+class Signalling:
+    def find_spec(self, name, path=None, target=None):
+        if name == "palladio.cpu.engine":
+            os.kill(os.getpid(), signal.SIGUSR1)
+            threading.Event().wait(0.2)
+
+sys.meta_path.insert(0, Signalling())
+signal.signal(signal.SIGUSR1, lambda *_: found.append(times(7)(x)))
+result = times(3)(x)
+print(np.all(result == 3), np.all(found[0] == 7))
+"""
+
+
+def test_a_handler_may_call_a_kernel_while_the_compiler_is_imported() -> None:
+    done = subprocess.run([sys.executable, "-c", FIRST], capture_output=True, text=True, check=False, timeout=120)
+    assert (done.stdout, done.stderr) == ("True True\n", "")

@@ -13,7 +13,7 @@ import llvmlite.binding as llvm
 
 from palladio.base import knobs
 from palladio.base.errors import PalladioValueError
-from palladio.cpu.runtime.workers import uninterrupted
+from palladio.base.signals import uninterrupted
 
 
 @dataclass(frozen=True)

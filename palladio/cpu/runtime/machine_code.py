@@ -22,9 +22,9 @@ from llvmlite.binding.newpassmanagers import NewPassManager
 
 from palladio.base import object_store
 from palladio.base.holding import HOLDING
+from palladio.base.signals import uninterrupted
 from palladio.cpu.runtime import host
 from palladio.cpu.runtime.host import Processor
-from palladio.cpu.runtime.workers import uninterrupted
 
 _lock = threading.RLock()
 if hasattr(os, "register_at_fork"):

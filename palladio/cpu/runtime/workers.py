@@ -17,9 +17,7 @@ thread, those of an `except` and a `finally` too. So nothing here relies on a se
 
 from __future__ import annotations
 
-import _thread
 import contextlib
-import contextvars
 import ctypes
 import functools
 import os
@@ -28,12 +26,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from palladio.base import knobs
 from palladio.base.errors import PalladioError
+from palladio.base.signals import start_thread
 from palladio.cpu.runtime.memory import POOL
 
 TURNS = 16
@@ -56,7 +55,6 @@ FLOATING_POINT_BYTES = 64
 
 Array = np.ndarray[Any, Any]
 Work = Callable[[int, int], Any]
-T = TypeVar("T")
 
 
 def run_tasks(
@@ -179,57 +177,6 @@ class _Job:
                 return
 
 
-def _start_thread(function: Callable[..., Any], *arguments: Any) -> None:
-    """Start a thread, in one step of C: an interrupt in `threading.Thread.start` may leave one that never begins.
-
-    Raises:
-        RuntimeError: where the system gives no more, and where the interpreter ends.
-    """
-    _thread.start_new_thread(function, arguments)
-
-
-def uninterrupted(work: Callable[[], T]) -> T:
-    """The result of a function that no signal handler may end halfway.
-
-    Python runs handlers in the main thread only. So another thread calls the function, and an interrupt of the main
-    thread is raised when the function has ended.
-    """
-    if threading.get_ident() != threading.main_thread().ident:
-        return work()
-    outcome: list[tuple[Any, BaseException | None]] = []
-    begun, ended = threading.Lock(), threading.Lock()
-    ended.acquire()
-
-    def run() -> None:
-        if not begun.acquire(blocking=False):
-            return
-        try:
-            outcome.append((work(), None))
-        except BaseException as error:
-            outcome.append((None, error))
-        finally:
-            ended.release()
-
-    interrupts = []
-    try:
-        _start_thread(contextvars.copy_context().run, run)
-    except (RuntimeError, MemoryError):
-        return work()
-    except BaseException as error:
-        if begun.acquire(blocking=False):  # it is not to begin any more
-            raise
-        interrupts.append(error)
-    while not outcome:
-        try:
-            ended.acquire()
-        except BaseException as error:
-            interrupts.append(error)
-    result, error = outcome[0]
-    if error or interrupts:
-        raise error or interrupts[0]
-    return result  # type: ignore[no-any-return]
-
-
 class Helpers:
     """A pool of threads that help callers.
 
@@ -272,7 +219,7 @@ class Helpers:
         with self.growing:
             while self.size < count and time.perf_counter() - self.refused >= REFUSED_S:
                 try:
-                    _start_thread(self.serve)
+                    start_thread(self.serve)
                 except (RuntimeError, MemoryError):
                     self.refused = time.perf_counter()
                     return
