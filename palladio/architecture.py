@@ -219,18 +219,19 @@ The floors
 
 A module imports only from lower floors or from its own package; imports inside functions count. A test holds it.
 
-    13  palladio/demo      a mixture of experts that learns handwritten digits
-    12  palladio/interop   the library's kernels under the gradients of PyTorch and JAX
+    14  palladio/demo      a mixture of experts that learns handwritten digits
+    13  palladio/interop   the library's kernels under the gradients of PyTorch and JAX
         palladio/cli       the command line: `palladio show` prints what a kernel becomes
-    11  palladio/library   matmul, softmax, attention, grouped matmul, and `hopper`: ordinary user code
-    10  palladio/numpy     the array functions a kernel may call, with NumPy's names
+    12  palladio/library   matmul, softmax, attention, grouped matmul, and `hopper`: ordinary user code
+    11  palladio/numpy     the array functions a kernel may call, with NumPy's names
         palladio/tpu       scalar prefetch, memory spaces, masked access, compiler parameters
         palladio/gpu       masked access, atomics; threads, barriers, asynchronous copies, the tensor cores
-     9  palladio/call      pallas_call, kernel, mpmd_map, jit: the user's calls
-     8  palladio/driver    executors and the choice among them, the pipeline of each, the cache of prepared calls
-     7  palladio/cpu       kernels compiled for the host through LLVM
+    10  palladio/call      pallas_call, kernel, mpmd_map, jit: the user's calls
+     9  palladio/driver    executors and the choice among them, the pipeline of each, the cache of prepared calls
+     8  palladio/cpu       kernels compiled for the host through LLVM
         palladio/hopper    kernels compiled for Hopper GPUs through CUDA C++
         palladio/machine   threads and asynchronous operations: schedules, checks, findings, timelines
+     7  palladio/lower     further forms of the IR that every executor of kernels shares: placements
      6  palladio/passes    programs to programs, one pass a file
         palladio/pipeline  BlockSpec, GridSpec and block maps; emit_pipeline inside a kernel
         palladio/lax       array functions with the names and the strictness of jax.lax

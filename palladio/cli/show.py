@@ -28,8 +28,9 @@ from palladio.hopper.emit import lower as hopper_launches
 from palladio.hopper.emit.scalars import Refused as RefusedForHopper
 from palladio.hopper.inspect import disassembled
 from palladio.hopper.lowered import Lowered
-from palladio.ir.core import Eqn, Program, walk
+from palladio.ir.core import Eqn, Program, Var, walk
 from palladio.ir.text import print_program
+from palladio.lower import place
 from palladio.ops.grid import Grid, grid_call
 from palladio.ops.threads.launch import Launch, launch
 from palladio.passes import PASSES, run_passes
@@ -48,6 +49,13 @@ def _discharged(eqn: Eqn) -> str:
     """Those of a launch stay as they are: other threads reach what their references refer to."""
     passes = [] if eqn.op is launch else [PASSES["discharge"]]
     return "\n".join(print_program(run_passes(program, passes)) for program in _programs(eqn))
+
+
+def _placed(eqn: Eqn) -> str:
+    """The whole call, as a program of its own."""
+    inputs = tuple(Var(type) for type in eqn.input_types)
+    call = Program(inputs, (Eqn(eqn.op, inputs, eqn.outputs, eqn.params, (), eqn.location),), eqn.outputs, "call")
+    return print_program(place.run(call))
 
 
 def _llvm(eqn: Eqn) -> str:
@@ -102,6 +110,7 @@ STAGES: dict[str, Stage] = {
     "traced": Stage("as Python wrote it down", _printed, optimised=False),
     "discharged": Stage("with values in the place of references", _discharged, optimised=False),
     "optimised": Stage("behind the passes of the CPU executor", _printed, optimised=True),
+    "placed": Stage("with the placement of each buffer of a launch", _placed, optimised=True),
     "llvm": Stage("the LLVM text that is compiled", _llvm, optimised=True, language="llvm"),
     "asm": Stage("the machine code for this processor", _assembly, optimised=True, language="gas"),
     "cuda": Stage("the CUDA C++ for Hopper GPUs", _cuda, optimised=True, language="cuda", target="Hopper"),

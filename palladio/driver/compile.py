@@ -6,6 +6,7 @@ from palladio.driver.capture import note
 from palladio.driver.executors import CPU, HOPPER_TWIN, REFERENCE, SIMULATOR, Executor, Runner
 from palladio.ir.core import Program
 from palladio.ir.verify import verify
+from palladio.lower import LOWERINGS
 from palladio.passes.common_subexpressions import merge_common_subexpressions
 from palladio.passes.dead_code import remove_dead_code
 from palladio.passes.pipeline import Dump, Pass, run_passes
@@ -15,7 +16,7 @@ from palladio.passes.simplify import simplify
 PIPELINES: dict[str, tuple[Pass, ...]] = {
     REFERENCE.name: (),
     SIMULATOR.name: (),
-    CPU.name: (simplify, merge_common_subexpressions, remove_dead_code),
+    CPU.name: (simplify, merge_common_subexpressions, remove_dead_code, *LOWERINGS),
     HOPPER_TWIN.name: (simplify, merge_common_subexpressions, remove_dead_code),
 }
 

@@ -16,7 +16,8 @@ class Device:
         shared_bytes: shared memory that a block may have.
         held_blocks, held_warpgroups: blocks, and their warpgroups, that a multiprocessor holds at once.
         held_shared_bytes, reserved_shared_bytes: its shared memory, and what the system takes of it for each block.
-        shared_alignment: swizzled buffers begin at multiples of so many bytes, as the widest swizzle wants.
+        shared_alignment: swizzled buffers in shared memory begin at multiples of so many bytes.
+        copy_alignment: other buffers do at multiples of so many, where bulk tensor copies reach them.
         barrier_bytes: the bytes of an mbarrier in shared memory.
         named_barriers: the hardware's barriers of a block.
         warp_threads, warpgroup_threads: hardware threads of a warp, and of a warpgroup.
@@ -41,6 +42,7 @@ class Device:
     held_shared_bytes: int
     reserved_shared_bytes: int
     shared_alignment: int
+    copy_alignment: int
     barrier_bytes: int
     named_barriers: int
     warp_threads: int
@@ -68,6 +70,7 @@ H100_SXM = Device(
     held_shared_bytes=233_472,  # 228 KiB
     reserved_shared_bytes=1024,
     shared_alignment=1024,
+    copy_alignment=128,
     barrier_bytes=8,
     named_barriers=16,
     warp_threads=32,

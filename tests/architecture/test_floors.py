@@ -15,6 +15,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("array",),  # functions on array-likes: what numpy and lax re-export
     ("trace",),  # tracer, NumPy protocol, ref indexing, control-flow sugar
     ("passes", "pipeline", "lax"),  # programs to programs; block maps, kernel-side pipelines; strict array functions
+    ("lower",),  # further forms of the IR that every executor of kernels shares: placements
     ("machine", "cpu", "hopper"),  # simulator; kernels compiled for the host; for Hopper GPUs
     ("driver",),  # the spine: compile, cache, executor choice
     ("call",),  # BlockSpec, pallas_call, jit: the user's calls

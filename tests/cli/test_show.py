@@ -93,12 +93,19 @@ BEGINNING = {
     "traced": "-- double(f32[8]) -> f32[8], grid ()\nprogram double(x:ref<any, f32[8]>, out:ref<any, f32[8]>) {",
     "discharged": "-- double(f32[8]) -> f32[8], grid ()\nprogram double(x:f32[8], out:f32[8]) {",
     "optimised": "-- double(f32[8]) -> f32[8], grid ()\nprogram double(x:ref<any, f32[8]>, out:ref<any, f32[8]>) {",
+    "placed": "-- double(f32[8]) -> f32[8], grid ()\nprogram call(a:f32[8]) {\n  b:f32[8] = grid_call a {",
     "llvm": "; double(f32[8]) -> f32[8], grid ()\n",
     "asm": "# double(f32[8]) -> f32[8], grid ()\n",
     "cuda": '// double(f32[8]) -> f32[8], grid ()\n#include "palladio.cuh"',
     "sass": "# double(f32[8]) -> f32[8], grid ()\n",
 }
-INSIDE = {"traced": "store out", "discharged": "return x,", "optimised": "store out", "llvm": "define i32 @kernel("}
+INSIDE = {
+    "traced": "store out",
+    "discharged": "return x,",
+    "optimised": "store out",
+    "placed": "store out",
+    "llvm": "define i32 @kernel(",
+}
 INSIDE |= {"cuda": "PAL_KERNEL void PAL_BOUNDS(128) double_(", "sass": "EXIT"}
 
 

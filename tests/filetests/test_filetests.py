@@ -24,6 +24,10 @@ Reading the program raises an error whose text contains this; such a file has no
 
 After these passes (none: the program as it stands) it has so many equations of these operations, sub-programs counted.
 
+    # shows(place): arrivals=2
+
+After these passes its text contains this, line breaks and indentation aside.
+
 Every directive that runs does so on every executor in `EXECUTORS`, and the text of every program reads back as itself.
 """
 
@@ -43,9 +47,11 @@ import pytest
 from palladio.base.errors import NotCompiledWarning, PalladioError
 from palladio.driver.executors import SIMULATOR
 from palladio.ir.core import Program, walk
+from palladio.ir.text import print_program
+from palladio.lower import LOWERINGS
 from palladio.machine.executor import on_machines
 from palladio.ops import OPS, parse
-from palladio.passes import ALL_PASSES, PASSES, run_passes
+from palladio.passes import ALL_PASSES, run_passes
 from palladio.types import dtypes
 from palladio.types.types import RefType, Type
 from tests.one_point import run_on_cpu
@@ -54,8 +60,9 @@ from tests.round_trip import check_round_trip
 Executor = Callable[[Program, Sequence[Any]], Sequence[Any]]
 
 HERE = Path(__file__).parent
+PASSES = {each.name: each for each in (*ALL_PASSES, *LOWERINGS)}
 FILES = sorted(HERE.rglob("*.pal"))
-KINDS = ("run", "about", "fails", "raises", "structure")
+KINDS = ("run", "about", "fails", "raises", "structure", "shows")
 _DIRECTIVE = re.compile(rf"# ({'|'.join(KINDS)})(?:\(([^)]*)\))?: (.*)")
 
 
@@ -66,7 +73,7 @@ def reference(program: Program, values: Sequence[Any]) -> Sequence[Any]:
 
 def through_all_passes(program: Program, values: Sequence[Any]) -> Sequence[Any]:
     """The definition of what the passes make of the program, its final values written back to the references."""
-    passed = run_passes(program, ALL_PASSES, verify_each=True)
+    passed = run_passes(program, [*PASSES.values()], verify_each=True)
     outputs = on_machines().evaluate(passed, [np.array(value) for value in values])
     count = len(program.outputs)
     refs = [value for value, var in zip(values, program.inputs, strict=True) if isinstance(var.type, RefType)]
@@ -265,3 +272,11 @@ def test_every_file_tests_something_and_reads_back(path: Path) -> None:
     assert kinds, "a file without a directive"
     if "raises" not in kinds:
         check_round_trip(read(path))
+
+
+@of_kind("shows")
+def test_shows(directive: Directive) -> None:
+    names = [name.strip() for name in directive.argument.split(",") if name.strip()]
+    lowered = run_passes(read(directive.path), [PASSES[name] for name in names])
+    check_round_trip(lowered)
+    assert directive.text.strip() in " ".join(print_program(lowered).split())

@@ -14,6 +14,7 @@ from palladio.ir.core import Program
 from palladio.ir.evaluate import evaluate
 from palladio.ir.text import print_program
 from palladio.ir.verify import verify
+from palladio.lower import LOWERINGS
 from palladio.passes import ALL_PASSES, Pass, discharge, run_passes
 from palladio.types import dtypes
 from palladio.types.types import RefType
@@ -77,7 +78,7 @@ def test_a_pass_keeps_the_results(each: Pass, program: Program, seed: int) -> No
 @given(programs(), seeds)
 def test_all_passes_in_order_keep_the_results(program: Program, seed: int) -> None:
     note(print_program(program))
-    changed = run_passes(program, ALL_PASSES, verify_each=True)
+    changed = run_passes(program, [*ALL_PASSES, *LOWERINGS], verify_each=True)
     note(print_program(changed))
     check_round_trip(changed)
     same_bits(results(changed, seed), results(program, seed))

@@ -8,7 +8,8 @@ from typing import Any
 
 from palladio.base.errors import PalladioTypeError, PalladioValueError
 from palladio.ir.core import Eqn, Program, walk
-from palladio.ops.threads.launch import Launch, MeshShape
+from palladio.lower.place import core_axes
+from palladio.ops.threads.launch import CORES, Launch, MeshShape
 from palladio.types.attributes import Owner
 from palladio.types.transforms import Peer
 from palladio.types.types import (
@@ -27,11 +28,10 @@ from palladio.types.types import (
 
 SHARED = frozenset({ANY, CMEM, GMEM, HBM, HOST, VMEM_SHARED})
 """Memory that the programs of all meshes reach."""
-_CORES = ("device", "core", "subcore")
 
 
 def _on_cores(mesh: Any) -> bool:
-    return any(kind in _CORES for _, _, kind in mesh.axes)
+    return any(kind in CORES for _, _, kind in mesh.axes)
 
 
 def scratch_type(leaf: Any, argument: str, meshes: Sequence[Any]) -> RefType:
@@ -123,9 +123,9 @@ def _foreign(eqn: Eqn, number: int) -> Iterator[tuple[RefType, Any]]:
 
 def _lacking(owner: MeshShape, mine: MeshShape, space: MemorySpace, stack: Any) -> list[str] | None:
     """The axes along which an access does not say where it goes; None if it cannot go there at all."""
-    if not any(axis.kind in _CORES for axis in owner.axes):
+    if not owner.has_cores:
         return None
     named = {name for name, _ in stack[0].blocks} if stack and isinstance(stack[0], Peer) else set()
     named |= {axis.name for axis in mine.axes}
-    kinds = _CORES[:2] if space is VMEM_SHARED else _CORES[:1] if space in SHARED else _CORES
-    return [axis.name for axis in owner.axes if axis.kind in kinds and axis.size != 1 and axis.name not in named]
+    axes = core_axes(space, [owner])
+    return [axis.name for axis in axes if axis.size != 1 and axis.name not in named]

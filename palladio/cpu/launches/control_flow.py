@@ -15,13 +15,11 @@ from palladio.cpu.launches.barriers import add_to, reached, thread_of
 from palladio.cpu.launches.coroutines import WORD, CollectiveScopes, PeerAxis, SharedRef, ThreadFunction
 from palladio.cpu.rules import control
 from palladio.ir.core import Eqn, Op, Program, walk
+from palladio.lower.place import arrivals_of
 from palladio.types import dtypes
-from palladio.types.attributes import Arrivals
 from palladio.types.effects import EffectKind
 from palladio.types.transforms import Peer
-from palladio.types.types import ACC, BARRIER, DMA_SEMAPHORE, REGS, SEMAPHORE, SYNCHRONISING, RefType
-
-OF_THREADS = (ACC, REGS)
+from palladio.types.types import BARRIER, DMA_SEMAPHORE, SEMAPHORE, SYNCHRONISING, RefType
 
 
 def bytes_of(type: RefType) -> int:
@@ -55,10 +53,8 @@ def site_of(thread: ThreadFunction, type: RefType, base: V, siblings: Sequence[P
         thread.shared.add(memory)
     if type.space is not BARRIER:
         return SharedRef(memory, buffer_of(type, base), type=type, siblings=siblings)
-    arrivals = type.attribute(Arrivals) or Arrivals()
-    axes = [each for each in thread.siblings if each.name in arrivals.cluster_axes]
     units = thread.rooms.units if thread.rooms is not None else 1
-    needed = arrivals.count * (1 + sum(each.size - 1 for each in axes)) * units
+    needed = arrivals_of(type, {each.name: each.size for each in thread.siblings}) * units
     site = SharedRef(memory, buffer_of(type, base), None, type, siblings, None, thread.peers, False, units, needed)
     # Behind what this thread has waited for, how much more each of its warps has.
     rows = 1 + len(thread.rows or ())

@@ -19,7 +19,6 @@ from palladio.cpu.emit.emitter import Index, V
 from palladio.cpu.emit.lazy_array import Allocation, array_in, number_array, scalar_array
 from palladio.cpu.emit.scope import Binding, RefBinding, Refused
 from palladio.cpu.launches.control_flow import (
-    OF_THREADS,
     CollectiveScope,
     buffer_of,
     bytes_of,
@@ -33,31 +32,19 @@ from palladio.cpu.launches.warps import rows_of
 from palladio.cpu.rule_table import LAUNCHED, REFUSED_IN_LAUNCHES
 from palladio.cpu.runtime.callbacks import Callback
 from palladio.ir.core import Eqn, Program, walk
+from palladio.lower.place import OF_BLOCKS, OF_THREADS, owner_of, placements
 from palladio.ops.control import repeat
 from palladio.ops.threads.copy import copy_smem_to_gmem
-from palladio.ops.threads.launch import Launch, MeshAxis, MeshShape, collective_scope
-from palladio.types.attributes import Owner
+from palladio.ops.threads.launch import BESIDE, WITHIN, Launch, MeshAxis, MeshShape, Placement, collective_scope
 from palladio.types.types import (
-    ACC,
-    BARRIER,
     DMA_SEMAPHORE,
-    REGS,
-    SCALAR,
     SEMAPHORE,
-    SMEM,
     SYNCHRONISING,
-    VMEM,
-    VMEM_SHARED,
     ArrayType,
-    MemorySpace,
     RefType,
     Type,
 )
 
-OF_BLOCKS = (SMEM, BARRIER, VMEM, SCALAR)
-CORES = ("device", "core", "subcore")
-BESIDE = ("cluster", *CORES)
-WITHIN = ("thread", "warp")
 ALIGNMENT = 64
 
 
@@ -119,13 +106,6 @@ def varies(axis: MeshAxis) -> bool:
     return axis.size is None and axis.kind != "grid"
 
 
-def kinds_of(space: MemorySpace) -> tuple[str, ...]:
-    """The kinds of mesh axes of cores along which there is one such memory for each index."""
-    if space in (ACC, BARRIER, DMA_SEMAPHORE, REGS, SCALAR, SEMAPHORE, SMEM, VMEM):
-        return CORES
-    return ("device", "core") if space is VMEM_SHARED else ("device",)
-
-
 def aligned(size: int) -> int:
     """The next multiple of a cache line."""
     return -(-size // ALIGNMENT) * ALIGNMENT
@@ -135,17 +115,14 @@ class _LoweredMesh:
     """A mesh of the launch, its axes sorted by what they number; those of clusters with their sizes."""
 
     def __init__(self, shape: MeshShape, clusters: Iterator[int]) -> None:
-        self.axes = [replace(axis, size=next(clusters, 1)) if varies(axis) else axis for axis in shape.axes]
+        axes = (replace(axis, size=next(clusters, 1)) if varies(axis) else axis for axis in shape.axes)
+        self.shape = MeshShape(shape.label, tuple(axes))
+        self.axes = self.shape.axes
         self.dynamic = [n for n, axis in enumerate(shape.axes) if axis.size is None]
-        self.grid = self.of("grid")
-        self.beside = self.of(*BESIDE)
-        self.within = self.of(*WITHIN)
-        self.blocks = math.prod(axis.size or 0 for axis in self.beside)
-        self.threads = math.prod(axis.size or 0 for axis in self.within)
-        self.cores = any(axis.kind in CORES for axis in shape.axes)
-
-    def of(self, *kinds: str) -> list[MeshAxis]:
-        return [axis for axis in self.axes if axis.kind in kinds]
+        self.grid = self.shape.of("grid")
+        self.blocks = math.prod(axis.size or 0 for axis in self.shape.of(*BESIDE))
+        self.threads = math.prod(axis.size or 0 for axis in self.shape.of(*WITHIN))
+        self.cores = self.shape.has_cores
 
 
 class _LaunchEmitter:
@@ -163,25 +140,16 @@ class _LaunchEmitter:
         self.callbacks: list[Callback] = []
         self.arrays = len(self.operands) + len(launch.output_types)
         self.scratch: list[LaunchArray] = []
-        self.places: list[int | None] = [self._array(type) for type in launch.scratch]
+        self.placements = placements(launch, [mesh.shape for mesh in self.meshes])
+        self.places = [self._array(*each) for each in zip(launch.scratch, self.placements, strict=True)]
         self.written = launch.written(programs)
 
-    def _array(self, type: RefType) -> int | None:
+    def _array(self, type: RefType, placement: Placement) -> int | None:
         """The number of scratch of the whole launch among the arrays; None for that of blocks and threads."""
-        if not self.on_cores and type.space in (*OF_THREADS, *OF_BLOCKS):
+        if placement.scope in ("thread", "block"):
             return None
-        places = tuple(axis.size or 0 for axis in self.spread(type)) if self.on_cores else ()
-        self.scratch.append(LaunchArray(type, places))
+        self.scratch.append(LaunchArray(type, tuple(axis.size or 0 for axis in placement.axes)))
         return self.arrays + len(self.scratch) - 1
-
-    def spread(self, type: RefType) -> list[MeshAxis]:
-        """The axes of cores along which there is one of a buffer for each index."""
-        owner = owner_of(type)
-        kinds = kinds_of(type.space)
-        one = owner is not None or kinds == CORES
-        meshes = [self.meshes[owner or 0]] if one else self.meshes
-        found = {axis.name: axis for mesh in meshes for axis in mesh.axes if axis.kind in kinds}
-        return list(found.values())
 
     @property
     def together(self) -> bool:
@@ -223,12 +191,6 @@ class _LaunchEmitter:
         return LoweredLaunch("\n".join(lines), self.scratch, self.together, eager, fixed, most, self.callbacks)
 
 
-def owner_of(type: RefType) -> int | None:
-    """The mesh that a buffer belongs to, if to one."""
-    owner = type.attribute(Owner)
-    return None if owner is None else owner.mesh
-
-
 class _ProgramEmitter:
     """One program of a launch while it is lowered."""
 
@@ -251,9 +213,9 @@ class _ProgramEmitter:
         """Where buffers and shared scopes lie in the memory of a block; returns its size."""
         size = 0
         blocks = self.mesh.blocks
-        for number, (type, array) in enumerate(zip(self.launch.scratch, self.parent.places, strict=True)):
+        for number, type in enumerate(self.launch.scratch):
             mine = owner_of(type) in (None, self.number)
-            if array is None and mine and type.space not in OF_THREADS:
+            if mine and self.parent.placements[number].scope == "block":
                 self.stores.append((number, type, size))
                 size += aligned(max(1, bytes_of(type)))
         starts: dict[int, int] = {}
@@ -382,9 +344,9 @@ class _ProgramEmitter:
             allocated = self.parent.scratch[array - self.parent.arrays]
             step = math.prod(allocated.shape[len(allocated.places) :])
             size = WORD if type.space in SYNCHRONISING else type.dtype.itemsize
-            siblings = self.strided(self.parent.spread(type) if self.parent.on_cores else [], step * size)
+            siblings = self.strided(self.parent.placements[number].axes, step * size)
             return site_of(thread, type, self.at_home(self.address(array), siblings), siblings)
-        if type.space in OF_THREADS:
+        if self.parent.placements[number].scope == "thread":
             return own_site(thread, type)
         start = next((start for n, _, start in self.stores if n == number), None)
         if start is None or thread.block is None:

@@ -150,11 +150,16 @@ class _Writer:
             case MemorySpace():
                 return f"space({value})"
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            fields = dataclasses.fields(value)
+            fields = [each for each in dataclasses.fields(value) if _is_shown(each, getattr(value, each.name))]
             return (
                 f"{type(value).__name__}({', '.join(f'{f.name}={self.param(getattr(value, f.name))}' for f in fields)})"
             )
         raise InternalError(f"a parameter of type {type(value).__name__} has no text form: {value!r}")
+
+
+def _is_shown(field: dataclasses.Field[Any], value: Any) -> bool:
+    """Whether a field of a record is printed: those that a pass fills in, only once it has."""
+    return field.metadata.get("printed") != "if set" or value != field.default
 
 
 def _identifier(text: str) -> str:

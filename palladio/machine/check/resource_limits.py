@@ -6,14 +6,13 @@ from typing import Any
 
 from palladio.base.locations import Location
 from palladio.ir.core import Eqn
+from palladio.lower.place import shared_bytes
 from palladio.machine.check.findings import Participant, Sink
-from palladio.machine.run.addresses import aligned
-from palladio.machine.run.buffers import Barrier, Buffer
+from palladio.machine.run.buffers import Barrier
 from palladio.machine.run.occupancy import at_launch
 from palladio.machine.run.threads import Block, Thread
 from palladio.types.attributes import Named
 from palladio.types.device import H100_SXM
-from palladio.types.types import SMEM
 
 
 class Limits:
@@ -82,10 +81,5 @@ def _named(store: Any) -> int:
 
 
 def _bytes(store: Any) -> int:
-    if isinstance(store, Barrier):
-        if store.type.attribute(Named) is not None:
-            return 0
-        return len(store.slots) * H100_SXM.barrier_bytes
-    if isinstance(store, Buffer) and store.type.space is SMEM and isinstance(store.home, Block):
-        return aligned(store.type)
-    return 0
+    """The bytes that a store takes of its block's shared memory."""
+    return shared_bytes(store.type) if isinstance(store.home, Block) else 0

@@ -12,24 +12,18 @@ import numpy as np
 
 from palladio.base.errors import PalladioValueError
 from palladio.ir.core import Eqn, Program
+from palladio.lower.place import core_axes, owner_of, placements
 from palladio.machine.check.deadlock import deadlock
 from palladio.machine.run.buffers import Barrier, BarrierSlot, Buffer, allocate
-from palladio.machine.run.core_memory import OF_CORES, PerCore, axes_of, part
+from palladio.machine.run.core_memory import PerCore, part
 from palladio.machine.run.coroutines import RULES, Coroutine, run_program
 from palladio.machine.run.machine import Machine
 from palladio.machine.run.occupancy import resident
 from palladio.machine.run.threads import Block, Cluster, Group, Point, Thread, Wait
-from palladio.ops.threads.launch import Launch, MeshAxis, MeshShape
-from palladio.types.attributes import Owner
+from palladio.ops.threads.launch import BESIDE, WITHIN, Launch, MeshAxis, MeshShape
 from palladio.types.device import H100_SXM
-from palladio.types.types import ACC, DMA_SEMAPHORE, HBM, REGS, SCALAR, SEMAPHORE, SMEM, VMEM, ArrayType, RefType
+from palladio.types.types import ACC, DMA_SEMAPHORE, HBM, SEMAPHORE, ArrayType, RefType
 from palladio.types.types import BARRIER as BARRIER_SPACE
-
-_OF_THREADS = (ACC, REGS)
-_OF_BLOCKS = (SMEM, BARRIER_SPACE, VMEM, SCALAR)
-_CORES = ("device", "core", "subcore")
-_BESIDE = ("cluster", *_CORES)
-_WITHIN = ("thread", "warp")
 
 
 class ThreadMesh:
@@ -39,9 +33,9 @@ class ThreadMesh:
         self.shape = shape
         self.sizes = tuple(sizes)
         self.grid = self._axes("grid")
-        self.beside = self._axes(*_BESIDE)
-        self.within = self._axes(*_WITHIN)
-        self.cores = any(axis.kind in _CORES for axis in shape.axes)
+        self.beside = self._axes(*BESIDE)
+        self.within = self._axes(*WITHIN)
+        self.cores = shape.has_cores
         self.dynamic = tuple(np.int32(size) for axis, size in zip(shape.axes, sizes, strict=True) if axis.size is None)
 
     def _axes(self, *kinds: str) -> list[int]:
@@ -87,6 +81,7 @@ class LaunchRun:
             ThreadMesh(shape, [int(next(sizes)) if axis.size is None else axis.size for axis in shape.axes])
             for shape in launch.meshes
         ]
+        self.placements = placements(launch)
         self.on_cores = any(mesh.cores for mesh in self.meshes)
         starts = itertools.chain(*map(self._clusters, range(len(programs))))
         if machine.timer is not None:
@@ -161,7 +156,7 @@ class LaunchRun:
             self.machine.allocated(buffer, initialised, written)
             return buffer
 
-        return PerCore(axes_of(HBM, self.launch.meshes), make) if self.on_cores else make(None)
+        return PerCore(_extents(core_axes(HBM, self.launch.meshes)), make) if self.on_cores else make(None)
 
     def _of_launch(self) -> Iterator[tuple[int, Any]]:
         """The scratch that lasts as long as the launch: of cores all, of blocks what is in global memory.
@@ -169,10 +164,11 @@ class LaunchRun:
         A launch inside a thread has all of it but what is a thread's own.
         """
         for n, type in enumerate(self.launch.scratch):
+            scope = self.placements[n].scope
             if self.on_cores:
                 yield n, self._spread(n, type)
-            elif type.space not in _OF_THREADS and (self.parent is not None or type.space not in _OF_BLOCKS):
-                home = self.parent.block if self.parent is not None and type.space in _OF_BLOCKS else None
+            elif scope == "launch" or (self.parent is not None and scope == "block"):
+                home = self.parent.block if self.parent is not None and scope == "block" else None
                 store = allocate(type, self._scratch_name(n), home)
                 store.visible = False
                 self.machine.allocated(store, False)
@@ -180,22 +176,14 @@ class LaunchRun:
 
     def _spread(self, number: int, type: RefType) -> PerCore:
         """The stores of scratch on cores."""
-        owner = self._owner(type)
-        one = owner is not None or type.space in OF_CORES
-        owner = owner or 0
-        meshes = [self.launch.meshes[owner]] if one else self.launch.meshes
+        placement = self.placements[number]
 
         def make(site: Any) -> Any:
             store = allocate(type, self._scratch_name(number), site)
             self.machine.allocated(store, False)
             return store
 
-        return PerCore(axes_of(type.space, meshes), make, self.cores[owner])
-
-    @staticmethod
-    def _owner(type: RefType) -> int | None:
-        owner = type.attribute(Owner)
-        return None if owner is None else owner.mesh
+        return PerCore(_extents(placement.axes), make, self.cores[placement.mesh or 0])
 
     def _clusters(self, number: int) -> Iterator[Callable[[], None]]:
         """How to start each cluster of a mesh, in order."""
@@ -220,7 +208,7 @@ class LaunchRun:
         cluster = self.cores.get(number) or self._cluster(number, place)
         if not self.on_cores:
             for n, type in enumerate(self.launch.scratch):
-                if n not in self.scratch and type.space not in _OF_THREADS and self._owner(type) in (None, number):
+                if n not in self.scratch and self.placements[n].scope == "block" and owner_of(type) in (None, number):
                     allocate_in_cluster(self.machine, cluster, type, self._scratch_name(n))
         for block in cluster.blocks.values():
             self._start_threads(number, block, place)
@@ -285,9 +273,9 @@ class LaunchRun:
             kept = self.scratch.get(n)
             if kept is not None:
                 yield kept.at(named) if isinstance(kept, PerCore) else kept
-            elif self._owner(type) not in (None, number):
+            elif owner_of(type) not in (None, number):
                 yield None
-            elif type.space in _OF_THREADS:
+            elif self.placements[n].scope == "thread":
                 yield allocate_for(thread, type, self._scratch_name(n))
             else:
                 yield next(of_block)
@@ -301,6 +289,10 @@ class LaunchRun:
         """Every buffer that the launch made for an output which its programs write to."""
         for made in self.made:
             yield from made.stores.values() if isinstance(made, PerCore) else (made,)
+
+
+def _extents(axes: Sequence[MeshAxis]) -> dict[str, int]:
+    return {axis.name: axis.size or 0 for axis in axes}
 
 
 def allocate_for(thread: Thread, type: RefType, name: str) -> Any:
@@ -343,7 +335,7 @@ def run_launch(
 def nested_launch(eqn: Eqn) -> Callable[..., Coroutine]:
     """A launch inside a thread: it starts the threads of its mesh and waits for their end."""
     launch, programs = eqn.params["launch"], eqn.params["programs"]
-    if any(axis.kind not in _WITHIN for mesh in launch.meshes for axis in mesh.axes):
+    if any(axis.kind not in WITHIN for mesh in launch.meshes for axis in mesh.axes):
         raise PalladioValueError(
             "inside a kernel only a mesh of warps can be launched", got=", ".join(mesh.label for mesh in launch.meshes)
         )

@@ -4,23 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from palladio.types.attributes import SwizzleTransform
-from palladio.types.device import H100_SXM
-from palladio.types.types import RefType
-
-PLAIN = 128
-"""Other buffers begin where bulk tensor copies can reach them (PTX ISA, "cp.async.bulk.tensor")."""
-
-
-def alignment(type: RefType) -> int:
-    """What a buffer's address is a multiple of."""
-    return PLAIN if type.attribute(SwizzleTransform) is None else H100_SXM.shared_alignment
-
-
-def aligned(type: RefType) -> int:
-    """The bytes of a buffer, with those that its alignment costs."""
-    step = alignment(type)
-    return -(-type.size * type.dtype.itemsize // step) * step
+from palladio.lower.place import aligned_bytes, alignment_of
 
 
 class Addresses:
@@ -36,7 +20,7 @@ class Addresses:
 
     def place(self, store: Any) -> None:
         """Give a buffer its bytes, and what is still under way in them."""
-        size, step = aligned(store.type), alignment(store.type)
+        size, step = aligned_bytes(store.type), alignment_of(store.type)
         taken = self._taken.setdefault(store.type.space, [])
         start = 0
         for low, high in taken:
@@ -51,6 +35,6 @@ class Addresses:
 
     def free(self, store: Any) -> None:
         """Take a buffer's bytes back."""
-        place = store.address, store.address + aligned(store.type)
+        place = store.address, store.address + aligned_bytes(store.type)
         if place in self._taken.get(store.type.space, ()):
             self._taken[store.type.space].remove(place)

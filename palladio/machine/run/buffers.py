@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from palladio.base.errors import PalladioIndexError
+from palladio.lower.place import arrivals_of
 from palladio.machine.check.order.atomics import AtomicClocks
 from palladio.ops.references import access
-from palladio.types.attributes import Arrivals, Named
+from palladio.types.attributes import Named
 from palladio.types.transforms import Index, Operand, Peer, Slice, Transform
 from palladio.types.types import ACC, BARRIER, DMA_SEMAPHORE, SEMAPHORE, RefType
 
@@ -225,8 +226,7 @@ def allocate(type: RefType, name: str, home: Any) -> Any:
     if type.space is ACC:
         return Accumulator(type, name, home)
     if type.space is BARRIER:
-        arrivals = type.attribute(Arrivals) or Arrivals()
-        return Barrier(type, name, home, arrivals.count * (1 + len(home.neighbours(arrivals.cluster_axes))))
+        return Barrier(type, name, home, arrivals_of(type, home.extents))
     if type.space in (SEMAPHORE, DMA_SEMAPHORE):
         return Semaphores(type, name, home)
     return Buffer(type, name, home, np.full(type.shape, type.initial, type.dtype))

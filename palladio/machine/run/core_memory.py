@@ -7,42 +7,14 @@ then a store at each place along those axes; the stores of one buffer are siblin
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from palladio.ops.threads.launch import MeshAxis, MeshShape
-from palladio.types.types import (
-    ACC,
-    BARRIER,
-    DMA_SEMAPHORE,
-    REGS,
-    SCALAR,
-    SEMAPHORE,
-    SMEM,
-    VMEM,
-    VMEM_SHARED,
-    MemorySpace,
-)
-
-OF_CORES = frozenset({ACC, BARRIER, DMA_SEMAPHORE, REGS, SCALAR, SEMAPHORE, SMEM, VMEM})
-"""The spaces that every core has for itself."""
+from palladio.ops.threads.launch import MeshAxis
 
 Coordinates = tuple[int, ...]
-
-
-def kinds_of(space: MemorySpace) -> frozenset[str]:
-    """The kinds of mesh axes along which there is one such memory for each index."""
-    if space in OF_CORES:
-        return frozenset({"device", "core", "subcore"})
-    return frozenset({"device", "core"}) if space is VMEM_SHARED else frozenset({"device"})
-
-
-def axes_of(space: MemorySpace, meshes: Iterable[MeshShape]) -> dict[str, int]:
-    """The axes along which meshes have memory of a space, with their sizes."""
-    kinds = kinds_of(space)
-    return {axis.name: axis.size or 0 for mesh in meshes for axis in mesh.axes if axis.kind in kinds}
 
 
 def split(shape: Sequence[int], axes: Sequence[MeshAxis], index: Mapping[str, int]) -> tuple[slice, ...]:
@@ -75,6 +47,11 @@ class CoreSite:
     def peer(self, blocks: Mapping[str, int]) -> Coordinates:
         """The place that differs from this one along the named axes; axes that it does not have make no difference."""
         return tuple(blocks.get(axis, here) for axis, here in zip(self.axes, self.place, strict=True))
+
+    @property
+    def extents(self) -> dict[str, int]:
+        """No axes: barriers of cores count the arrivals at one of them."""
+        return {}
 
     def neighbours(self, axes: Sequence[str]) -> list[Coordinates]:
         """None: barriers of cores count the arrivals at one of them."""

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from palladio.ir.core import Program, subprograms, walk
-from palladio.machine.run.addresses import aligned
+from palladio.lower.place import shared_bytes
 from palladio.ops.threads.wgmma import set_max_registers
-from palladio.types.attributes import Named
 from palladio.types.device import H100_SXM
-from palladio.types.types import ACC, BARRIER, SMEM, RefType
+from palladio.types.types import ACC, RefType
 
 _FEWEST = 32  # registers of a lane with which 2,048 threads fit; a kernel is taken to need no more beside accumulators
 
@@ -45,14 +44,7 @@ def resident(program: Program, scratch: Sequence[RefType], warpgroups: int) -> i
 
 def _bytes(types: Iterable[RefType]) -> int:
     """Shared memory that references take."""
-    sizes = (
-        aligned(type) if type.space is SMEM else H100_SXM.barrier_bytes * type.size for type in types if _shared(type)
-    )
-    return sum(sizes)
-
-
-def _shared(type: RefType) -> bool:
-    return type.space is SMEM or (type.space is BARRIER and type.attribute(Named) is None)
+    return sum(map(shared_bytes, types))
 
 
 def _accumulated(types: Iterable[RefType]) -> int:

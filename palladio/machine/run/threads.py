@@ -148,6 +148,11 @@ class Block:
                 found += [place for place in line if place != self.place]
         return found
 
+    @property
+    def extents(self) -> dict[str, int]:
+        """The sizes of its cluster's axes by name."""
+        return dict(zip(self.cluster.axes, self.cluster.sizes, strict=True))
+
     def along(self, axes: Sequence[str]) -> list[Coordinates]:
         """The places of all blocks that differ at most along these axes, this one among them."""
         free = [

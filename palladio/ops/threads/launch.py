@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from palladio.base.errors import PalladioTypeError, PalladioValueError
@@ -16,7 +16,11 @@ from palladio.types.effects import AsyncKind, Effect, Sync
 from palladio.types.types import ArrayType, RefType, Type
 
 INDEX = ArrayType((), dtypes.INT32)
-KINDS = ("grid", "cluster", "thread", "warp", "device", "core", "subcore")
+CORES = ("device", "core", "subcore")
+BESIDE = ("cluster", *CORES)
+"""The kinds of axes that number the blocks of a cluster, or cores: what runs at once and has memory of its own."""
+WITHIN = ("thread", "warp")
+KINDS = ("grid", "cluster", *WITHIN, *CORES)
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,39 @@ class MeshShape:
         """How many axes have a size known only at the call."""
         return sum(axis.size is None for axis in self.axes)
 
+    @property
+    def has_cores(self) -> bool:
+        """Whether its threads are cores, with memory of their own, rather than those of blocks."""
+        return bool(self.of(*CORES))
+
+    def of(self, *kinds: str) -> tuple[MeshAxis, ...]:
+        """The axes of these kinds."""
+        return tuple(axis for axis in self.axes if axis.kind in kinds)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where an allocation of a launch lives.
+
+    Fields:
+        scope: who has one of it: the launch, each device, core, block or thread.
+        mesh: the mesh whose threads have it; None for what all of them share.
+        axes: the axes along which there is one for each index, its siblings: of the cluster, or of devices and cores.
+        bytes: its size; a barrier in shared memory has 8 bytes.
+        alignment: it begins at a multiple of so many bytes.
+        offset: the byte of the block's shared memory at which it begins; None for what does not lie there.
+        arrivals: those that complete a phase of a barrier; None for other memory, and for a barrier of a cluster whose
+            size is known only at the call.
+    """
+
+    scope: str
+    mesh: int | None
+    axes: tuple[MeshAxis, ...]
+    bytes: int
+    alignment: int = 1
+    offset: int | None = None
+    arrivals: int | None = None
+
 
 @dataclass(frozen=True, eq=False)
 class Launch:
@@ -65,6 +102,7 @@ class Launch:
             memory and barriers; global memory and its semaphores are one for all. Each core has its memory and
             semaphores, each device its global memory. What has an `Owner` belongs to the threads of that mesh.
         aliases: pairs (shared operand, output) in one memory.
+        placements: one for each scratch buffer, when the pass `place` has been there.
     """
 
     meshes: tuple[MeshShape, ...]
@@ -72,6 +110,7 @@ class Launch:
     output_refs: tuple[RefType, ...]
     scratch: tuple[RefType, ...]
     aliases: tuple[tuple[int, int], ...]
+    placements: tuple[Placement, ...] = field(default=(), metadata={"printed": "if set"})
 
     @property
     def dynamic(self) -> int:
@@ -201,4 +240,4 @@ collective_scope = Op(
     control=True,
 )
 
-RECORDS: dict[str, type] = {record.__name__: record for record in (MeshAxis, MeshShape, Launch)}
+RECORDS: dict[str, type] = {record.__name__: record for record in (MeshAxis, MeshShape, Placement, Launch)}

@@ -1,0 +1,165 @@
+"""Placement of the allocations of a launch: the one answer to where a buffer lives and what completes a barrier."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from palladio.ir.core import Eqn, Program
+from palladio.ir.rewrite import map_subprograms, with_body, with_parts
+from palladio.lower.forms import PLACED
+from palladio.ops.threads.launch import CORES, Launch, MeshAxis, MeshShape, Placement, launch
+from palladio.passes.pipeline import ANY, Pass
+from palladio.types.attributes import Arrivals, Named, Owner, SwizzleTransform
+from palladio.types.device import H100_SXM
+from palladio.types.types import (
+    ACC,
+    BARRIER,
+    DMA_SEMAPHORE,
+    REGS,
+    SCALAR,
+    SEMAPHORE,
+    SMEM,
+    VMEM,
+    VMEM_SHARED,
+    MemorySpace,
+    RefType,
+)
+
+OF_THREADS = frozenset({ACC, REGS})
+"""The memory of a thread: its registers."""
+
+OF_BLOCKS = frozenset({SMEM, BARRIER, VMEM, SCALAR})
+"""The memory of a block, which its threads share."""
+
+OF_CORES = frozenset({*OF_THREADS, *OF_BLOCKS, SEMAPHORE, DMA_SEMAPHORE})
+"""The memory of a core, in a launch on cores."""
+
+
+def kinds_of(space: MemorySpace) -> tuple[str, ...]:
+    """The kinds of mesh axes of cores along which there is one such memory for each index."""
+    if space in OF_CORES:
+        return CORES
+    return CORES[:2] if space is VMEM_SHARED else CORES[:1]
+
+
+def core_axes(space: MemorySpace, meshes: Iterable[MeshShape]) -> tuple[MeshAxis, ...]:
+    """The axes along which meshes of cores have memory of a space, each name once."""
+    found = {axis.name: axis for mesh in meshes for axis in mesh.of(*kinds_of(space))}
+    return tuple(found.values())
+
+
+def owner_of(type: RefType) -> int | None:
+    """The mesh that an allocation belongs to, if to one."""
+    owner = type.attribute(Owner)
+    return None if owner is None else owner.mesh
+
+
+def arrivals_of(type: RefType, extents: Mapping[str, int]) -> int:
+    """The arrivals that complete a phase of a barrier.
+
+    A cluster barrier counts those of its own block and of each block that differs from it along one of its axes.
+
+    Args:
+        extents: the sizes of the cluster's axes by name; along others there is one block.
+    """
+    arrivals = type.attribute(Arrivals) or Arrivals()
+    return arrivals.count * (1 + sum(extents.get(axis, 1) - 1 for axis in arrivals.cluster_axes))
+
+
+def alignment_of(type: RefType) -> int:
+    """The multiple of bytes at which a buffer begins: where bulk tensor copies reach it, or as its swizzle wants."""
+    return H100_SXM.copy_alignment if type.attribute(SwizzleTransform) is None else H100_SXM.shared_alignment
+
+
+def aligned_bytes(type: RefType) -> int:
+    """The bytes of a buffer, with those that its alignment costs."""
+    alignment = alignment_of(type)
+    return -(-type.size * type.dtype.itemsize // alignment) * alignment
+
+
+def shared_bytes(type: RefType) -> int:
+    """The bytes that an allocation takes of a block's shared memory. The hardware's named barriers need none."""
+    if type.space is SMEM:
+        return aligned_bytes(type)
+    if type.space is BARRIER and type.attribute(Named) is None:
+        return type.size * H100_SXM.barrier_bytes
+    return 0
+
+
+def placements(params: Launch, meshes: Sequence[MeshShape] | None = None) -> tuple[Placement, ...]:
+    """The placement of each scratch buffer of a launch.
+
+    Args:
+        meshes: its meshes with the sizes known that only a call tells.
+    """
+    meshes = params.meshes if meshes is None else meshes
+    if any(mesh.has_cores for mesh in meshes):
+        return tuple(_on_cores(type, meshes) for type in params.scratch)
+    ends = [0] * len(meshes)
+    return tuple(_of_blocks(type, meshes, ends) for type in params.scratch)
+
+
+def _on_cores(type: RefType, meshes: Sequence[MeshShape]) -> Placement:
+    owner = owner_of(type)
+    of_one = owner is not None or type.space in OF_CORES
+    axes = core_axes(type.space, [meshes[owner or 0]] if of_one else meshes)
+    return Placement(
+        "device" if kinds_of(type.space) == CORES[:1] else "core",
+        (owner or 0) if of_one else None,
+        axes,
+        math.prod(type.shape) * type.dtype.itemsize,
+        arrivals=_arrivals(type, ()),
+    )
+
+
+def _of_blocks(type: RefType, meshes: Sequence[MeshShape], ends: list[int]) -> Placement:
+    """Shared memory is given out in the order of the buffers; `ends` are the bytes taken in a block of each mesh."""
+    owner = owner_of(type) or 0
+    size = math.prod(type.shape) * type.dtype.itemsize
+    if type.space in OF_THREADS:
+        return Placement("thread", owner, (), size)
+    if type.space not in OF_BLOCKS:
+        return Placement("launch", None, (), size)
+    cluster = meshes[owner].of("cluster")
+    taken = shared_bytes(type)
+    if not taken:
+        return Placement("block", owner, cluster, size, arrivals=_arrivals(type, cluster))
+    is_barrier = type.space is BARRIER
+    alignment = H100_SXM.barrier_bytes if is_barrier else alignment_of(type)
+    offset = -(-ends[owner] // alignment) * alignment
+    ends[owner] = offset + taken
+    return Placement(
+        "block", owner, cluster, taken if is_barrier else size, alignment, offset, _arrivals(type, cluster)
+    )
+
+
+def _arrivals(type: RefType, cluster: Sequence[MeshAxis]) -> int | None:
+    """None for what is not a barrier, and where the size of a cluster is known only at the call."""
+    named = (type.attribute(Arrivals) or Arrivals()).cluster_axes
+    extents = {axis.name: axis.size for axis in cluster}
+    if type.space is not BARRIER or any(extents.get(axis, 1) is None for axis in named):
+        return None
+    return arrivals_of(type, extents)  # type: ignore[arg-type]
+
+
+def place_in(program: Program) -> Program:
+    """The program with a placement for each scratch buffer of its launches."""
+    return with_body(program, map(_placed, program.eqns), program.outputs)
+
+
+def _placed(eqn: Eqn) -> Eqn:
+    params = map_subprograms(eqn.params, place_in)
+    if eqn.op is launch and not eqn.launch.placements and eqn.launch.scratch:
+        params = {**params, "launch": replace(eqn.launch, placements=placements(eqn.launch))}
+    return with_parts(eqn, eqn.inputs, params)
+
+
+place = Pass(
+    name="place",
+    consumes=ANY,
+    produces=PLACED,
+    run=place_in,
+    doc="Gives each scratch buffer of a launch its placement: who has one of it, bytes, alignment, offset, arrivals.",
+)
