@@ -1,8 +1,8 @@
 """The LLVM text of a stored corpus, kept by hash: a change that is to leave generated code alone shows that it does.
 
 The corpus is the library's kernels at small sizes and every row of the conformance suite in one dtype, emitted for a
-fixed processor. A change that is meant to change code updates the hashes, and its author reads the text before and
-after: `palladio show FILE.py::FUNCTION --stage llvm`.
+fixed processor, with tiles that do not depend on the caches of the host. A change that is meant to change code updates
+the hashes, and its author reads the text before and after: `palladio show FILE.py::FUNCTION --stage llvm`.
 """
 
 from __future__ import annotations
@@ -43,14 +43,26 @@ def _type(dtype: np.dtype, *shape: int) -> ArrayType:
 
 
 LIBRARY: dict[str, tuple[Callable[..., Any], tuple[ArrayType, ...]]] = {
-    "matmul": (library.matmul, (_type(F32, 300, 200), _type(F32, 200, 260))),
-    "matmul_bf16": (library.matmul, (_type(BF16, 256, 256), _type(BF16, 256, 256))),
-    "softmax": (library.softmax, (_type(F32, 100, 300),)),
-    "attention": (library.attention, (_type(F32, 1, 2, 256, 64),) * 3),
-    "attention_causal": (partial(library.attention, causal=True), (_type(BF16, 1, 2, 256, 64),) * 3),
-    "gmm": (library.gmm, (_type(F32, 300, 256), _type(F32, 4, 256, 128), _type(I32, 4))),
-    "gmm_bf16": (library.gmm, (_type(BF16, 512, 256), _type(BF16, 4, 256, 256), _type(I32, 4))),
-    "tgmm": (library.tgmm, (_type(F32, 256, 300), _type(F32, 300, 128), _type(I32, 4))),
+    "matmul": (partial(library.matmul, tiling=(128, 128, 128)), (_type(F32, 300, 200), _type(F32, 200, 260))),
+    "matmul_bf16": (partial(library.matmul, tiling=(128, 128, 128)), (_type(BF16, 256, 256), _type(BF16, 256, 256))),
+    "softmax": (partial(library.softmax, block_rows=32), (_type(F32, 100, 300),)),
+    "attention": (partial(library.attention, block_q=64, block_k=64), (_type(F32, 1, 2, 256, 64),) * 3),
+    "attention_causal": (
+        partial(library.attention, causal=True, block_q=64, block_k=64),
+        (_type(BF16, 1, 2, 256, 64),) * 3,
+    ),
+    "gmm": (
+        partial(library.gmm, tiling=(128, 128, 128)),
+        (_type(F32, 300, 256), _type(F32, 4, 256, 128), _type(I32, 4)),
+    ),
+    "gmm_bf16": (
+        partial(library.gmm, tiling=(128, 128, 128)),
+        (_type(BF16, 512, 256), _type(BF16, 4, 256, 256), _type(I32, 4)),
+    ),
+    "tgmm": (
+        partial(library.tgmm, tiling=(128, 128, 128)),
+        (_type(F32, 256, 300), _type(F32, 300, 128), _type(I32, 4)),
+    ),
     "hopper.matmul": (partial(hopper.matmul, config=SMALL), (_type(BF16, 200, 256), _type(BF16, 256, 256))),
     "hopper.gmm": (
         partial(hopper.gmm, config=SMALL),
