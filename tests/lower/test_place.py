@@ -44,8 +44,8 @@ def test_buffers_of_shared_memory_follow_each_other_aligned() -> None:
     found = placed(nothing, scratch)
     assert [(each.scope, each.bytes, each.offset) for each in found] == [
         ("block", 200, 0),
-        ("block", 24, 200),
-        ("block", 1024, 256),
+        ("block", 24, 256),
+        ("block", 1024, 384),
     ]
 
 
