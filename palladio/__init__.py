@@ -25,6 +25,7 @@ from palladio.base.errors import (
     UnsafeCacheWarning,
 )
 from palladio.base.locations import caller_location
+from palladio.call.ahead import KeptCalls
 from palladio.call.arrays import empty_like, reciprocal
 from palladio.call.cost import CostEstimate, estimate_cost
 from palladio.call.jit import eval_shape, jit
@@ -96,6 +97,7 @@ __all__ = [
     "GridSpec",
     "Indirect",
     "InternalError",
+    "KeptCalls",
     "MemoryRef",
     "MemorySpace",
     "NotCompiledWarning",

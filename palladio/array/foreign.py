@@ -6,6 +6,7 @@ the kind that the arguments were: if any argument is a tensor, they are tensors.
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -22,7 +23,12 @@ _WORDS = {1: np.uint8, 2: np.uint16}
 
 def library_of(value: Any) -> str:
     """`numpy`, `torch` or `jax`: what the value came from."""
-    for base in type(value).__mro__:
+    return _library_of(type(value))
+
+
+@functools.lru_cache(1024)
+def _library_of(kind: type) -> str:
+    for base in kind.__mro__:
         root = base.__module__.partition(".")[0]
         if root in ("torch", "jax", "jaxlib"):
             return "torch" if root == "torch" else "jax"
@@ -143,11 +149,12 @@ def _from_torch(tensor: Any, argument: str) -> np.ndarray[Any, Any]:
         raise PalladioValueError(
             "the tensor is not in host memory", argument=argument, got=str(tensor.device), hint="tensor.cpu()"
         )
-    if str(tensor.layout) != "torch.strided":
+    torch = sys.modules["torch"]
+    if tensor.layout is not torch.strided:
         raise PalladioTypeError(
             "the tensor is not dense", argument=argument, got=str(tensor.layout), hint="tensor.to_dense()"
         )
-    if tensor.requires_grad and sys.modules["torch"].is_grad_enabled():
+    if tensor.requires_grad and torch.is_grad_enabled():
         raise PalladioTypeError(
             "the gradient of the tensor would be lost",
             argument=argument,
@@ -155,15 +162,20 @@ def _from_torch(tensor: Any, argument: str) -> np.ndarray[Any, Any]:
             hint="pass tensor.detach(), or call under torch.no_grad()",
         )
     try:
-        dtype = dtypes.canonical(tensor.dtype)
+        dtype = _of_torch(tensor.dtype)
     except PalladioError as error:
         error.argument = argument
         raise
     tensor = tensor.detach().resolve_neg()
     if not dtypes.is_narrow_float(dtype):
         return tensor.numpy()
-    word = sys.modules["torch"].uint8 if dtype.itemsize == 1 else sys.modules["torch"].uint16
+    word = torch.uint8 if dtype.itemsize == 1 else torch.uint16
     return tensor.view(word).numpy().view(dtype)
+
+
+@functools.cache
+def _of_torch(dtype: Any) -> dtypes.DType:
+    return dtypes.canonical(dtype)
 
 
 def from_numpy(array: np.ndarray[Any, Any], library: str) -> Any:

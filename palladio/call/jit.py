@@ -21,7 +21,8 @@ from palladio.array.foreign import all_to_numpy, described, library_of
 from palladio.base import trees
 from palladio.base.calls import checked_call, did_you_mean, hide_internal_frames
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
-from palladio.call.staged import prepared, returned
+from palladio.call.ahead import Ahead
+from palladio.call.staged import CALLS, owned, prepared, returned
 from palladio.driver.compile import load
 from palladio.driver.executors import Runner, choose, requests
 from palladio.driver.fingerprint import Remembered
@@ -35,11 +36,12 @@ from palladio.types.types import ArrayType, ShapeDtypeStruct
 
 @dataclass(frozen=True)
 class _Staged:
-    """A staged function: what runs it, the constant arrays it captured, and the structure of its result."""
+    """A staged function: what runs it, the constant arrays it captured, the structure and the types of its result."""
 
     run: Runner
     captured: tuple[Any, ...]
     structure: trees.Structure
+    results: tuple[ArrayType, ...]
 
 
 @checked_call
@@ -102,6 +104,31 @@ class Jitted:
         if found is self:
             return path
         return Jitted, (self._function, self._numbers, self._names, self._interpret)
+
+    def ahead(self, *args: Any) -> Ahead:
+        """The function staged for arrays of these shapes and dtypes, without static arguments.
+
+        Calls of it neither look at what the function captures nor for other shapes.
+
+        Args:
+            args: arrays, or a `ShapeDtypeStruct` for each.
+
+        Raises:
+            PalladioTypeError: a function that returns something else than one array.
+        """
+        with at_call():
+            names = positional_names(self._function)[: len(args)]
+            names += [f"args[{n}]" for n in range(len(names), len(args))]
+            types = [described(arg, name) for arg, name in zip(args, names)]
+            weak = (False,) * len(types)
+            staged = CALLS.get(
+                None, lambda: _stage(self._function, self._function, types, weak, choose(self._interpret))
+            )
+            if len(staged.results) != 1:
+                raise PalladioTypeError(
+                    "what is staged ahead returns one array", argument="fun", got=f"{len(staged.results)} arrays"
+                )
+            return Ahead(staged.run, staged.captured, types, names, staged.results[0])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The result of the function on these arguments."""
@@ -182,7 +209,7 @@ def _call(
 
     staged = prepared(key, build, function)
     given = [*values, *staged.captured]
-    return returned(_owned(staged.run(given), given), leaves, staged.structure)
+    return returned(owned(staged.run(given), given), leaves, staged.structure)
 
 
 def _name_argument(error: PalladioError, function: Callable[..., Any], positions: Sequence[int]) -> None:
@@ -224,30 +251,9 @@ def _stage(
         staged = stage(flat, types, wrap, name=function_name(function), location=function_location(function))
     # What was captured stands for every array of this content, so the caller's own may change.
     captured = tuple(np.array(value) for value in staged.captured)
-    return _Staged(load(staged.program, requested[0] if requested else executor), captured, structure[0])
-
-
-def _owned(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
-    """The results as arrays of their own, which the caller may write to."""
-    taken = {id(_memory(value)) for value in inputs}
-    owned = []
-    for result in results:
-        array = np.asarray(result)
-        memory = _memory(array)
-        whole = memory is array or (memory.nbytes == array.nbytes and array.flags.c_contiguous)
-        # A scalar may be a constant of the program.
-        if memory.ndim == 0 or id(memory) in taken or not whole or not array.flags.writeable:
-            array = np.array(array)
-        taken.add(id(memory))
-        owned.append(array)
-    return owned
-
-
-def _memory(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The array that an array is a view of, itself if it is none."""
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    return array
+    runner = load(staged.program, requested[0] if requested else executor)
+    types = tuple(ArrayType(type.shape, type.dtype) for type in staged.program.output_types)
+    return _Staged(runner, captured, structure[0], types)
 
 
 def eval_shape(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

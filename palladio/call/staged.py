@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypeVar
 
+import numpy as np
+
 from palladio.array.foreign import common_library, from_numpy
 from palladio.base import trees
 from palladio.base.locations import Location
@@ -78,3 +80,26 @@ def returned(results: Sequence[Any], leaves: Sequence[Any], structure: trees.Str
     if library != "numpy":
         results = [from_numpy(result, library) for result in results]
     return trees.unflatten(structure, results)
+
+
+def owned(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
+    """The results as arrays of their own, which the caller may write to."""
+    taken = {id(_memory(value)) for value in inputs}
+    owned = []
+    for result in results:
+        array = np.asarray(result)
+        memory = _memory(array)
+        whole = memory is array or (memory.nbytes == array.nbytes and array.flags.c_contiguous)
+        # A scalar may be a constant of the program.
+        if memory.ndim == 0 or id(memory) in taken or not whole or not array.flags.writeable:
+            array = np.array(array)
+        taken.add(id(memory))
+        owned.append(array)
+    return owned
+
+
+def _memory(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The array that an array is a view of, itself if it is none."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array

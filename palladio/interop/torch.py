@@ -55,9 +55,8 @@ def gmm(
     Raises:
         PalladioError: as `palladio.library.gmm`.
     """
-    sizes = _kept(group_sizes)
-    options = (preferred_element_type, each_tiling(tiling), _kept(group_offset), transpose_rhs, interpret)
-    return _apply(_Gmm, lhs, rhs, existing_out, sizes, options)
+    options = (preferred_element_type, each_tiling(tiling), group_offset, transpose_rhs, interpret)
+    return _apply(_Gmm, lhs, rhs, existing_out, group_sizes, options)
 
 
 def tgmm(
@@ -89,9 +88,8 @@ def tgmm(
     Raises:
         PalladioError: as `palladio.library.tgmm`.
     """
-    sizes = _kept(group_sizes)
-    options = (preferred_element_type, each_tiling(tiling), _kept(group_offset), num_actual_groups, interpret)
-    return _apply(_Tgmm, lhs, rhs, existing_out, sizes, options)
+    options = (preferred_element_type, each_tiling(tiling), group_offset, num_actual_groups, interpret)
+    return _apply(_Tgmm, lhs, rhs, existing_out, group_sizes, options)
 
 
 def matmul(
@@ -120,13 +118,21 @@ def softmax(x: Tensor, *, block_rows: int | None = None, interpret: Any = None) 
 
 
 def _apply(function: Any, *arguments: Any) -> Tensor:
-    here = caller_location()
+    tensors = [each for each in arguments if isinstance(each, Tensor)]
+    # What autograd does of its own takes longer than a small product.
+    recorded = torch.is_grad_enabled() and any(each.requires_grad for each in tensors)
     try:
-        result: Tensor = function.apply(*arguments)
+        result: Tensor = function.apply(*arguments) if recorded or _is_transformed() else function.forward(*arguments)
     except PalladioError as error:
-        error.location = here  # the library takes the line of PyTorch that calls it for the user's
+        error.location = caller_location()  # the library takes the line of PyTorch that calls it for the user's
         raise
     return result
+
+
+def _is_transformed() -> bool:
+    """Whether a transform of `torch.func` is at work, which has to see the function to refuse it."""
+    level: int | None = torch._C._functorch.maybe_current_level()
+    return level is not None
 
 
 def _kept(indices: Any) -> Any:
@@ -143,7 +149,8 @@ class _Gmm(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
-        lhs, rhs, _, ctx.sizes, ctx.options = inputs
+        lhs, rhs, _, sizes, (dtype, tilings, offset, *rest) = inputs
+        ctx.sizes, ctx.options = _kept(sizes), (dtype, tilings, _kept(offset), *rest)
         ctx.save_for_backward(lhs, rhs)
 
     @staticmethod
@@ -182,7 +189,8 @@ class _Tgmm(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
-        lhs, rhs, _, ctx.sizes, ctx.options = inputs
+        lhs, rhs, _, sizes, (dtype, tilings, offset, *rest) = inputs
+        ctx.sizes, ctx.options = _kept(sizes), (dtype, tilings, _kept(offset), *rest)
         ctx.save_for_backward(lhs, rhs)
 
     @staticmethod

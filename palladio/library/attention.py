@@ -14,7 +14,7 @@ import palladio as pl
 import palladio.numpy as jnp
 import palladio.tpu as pltpu
 from palladio import lax
-from palladio.library.checks import dtype_of, fail, require_array, require_count, zeros
+from palladio.library.checks import dtype_of, fail, require_array, require_count, reshaped, stored, zeros
 from palladio.library.tilings import attention_blocks
 
 
@@ -140,6 +140,7 @@ def attention(
     block_q: int | None = None,
     block_k: int | None = None,
     interpret: Any = None,
+    out: Any = None,
 ) -> Any:
     """`softmax(q k^T * scale) v` for each head, in memory that does not grow with the number of scores.
 
@@ -152,6 +153,7 @@ def attention(
         block_q, block_k: how many queries and keys a grid point works on. They need not divide m and n. Where one is
             not given, `attention_blocks` chooses it.
         interpret: as in `palladio.pallas_call`.
+        out: an array for the result, which is returned: of its shape and dtype, in row-major order.
 
     Returns:
         `dtype[..., m, e]`. Scores and sums are in float32 (float64 for float64); the weights are rounded to the dtype
@@ -183,7 +185,7 @@ def attention(
             require_count(block, name)
     shape = (*lead, m, values[-1])
     if 0 in shape:
-        return zeros(shape, dtype_of(q), q, k, v)
+        return stored(zeros(shape, dtype_of(q), q, k, v), out)
     q, k, v = (x.reshape((-1, *x.shape[-2:])) for x in (q, k, v))
     chosen = attention_blocks(q.shape[0], m, max(d, values[-1]))
     block_q, block_k = block_q or chosen[0], block_k or chosen[1]
@@ -194,4 +196,8 @@ def attention(
         scale=float(d**-0.5 if scale is None else scale),
         causal=bool(causal),
     )
-    return _attention_call(problem, interpret)(q, k, v).reshape(shape)
+    call = _attention_call(problem, interpret)
+    if out is None:
+        return call(q, k, v).reshape(shape)
+    call(q, k, v, out=reshaped(out, shape, (problem.heads, m, problem.e)))
+    return out

@@ -7,6 +7,8 @@ import operator
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
+import numpy as np
+
 import palladio as pl
 import palladio.numpy as jnp
 
@@ -72,6 +74,86 @@ def sum_dtype(x: Array, y: Array) -> Any:
 @functools.cache
 def _sums_of(x: Any, y: Any) -> Any:
     return jnp.promote_types(jnp.float32, _common(x, y))
+
+
+STAGED_BYTES = 1 << 22
+"""The largest left operand that is copied into one of more rows, so that one compiled kernel serves many sizes."""
+
+
+def rows_for(m: int, lhs: Array, tiling: Any) -> int:
+    """How many rows a product of m rows is compiled for: the next power of two, while filling up costs little.
+
+    A server's batch has another size at every step, and to compile takes some tenths of a second. Tiles that the caller
+    chose are for the rows that there are.
+    """
+    if tiling is not None or m == 0:
+        return m
+    rows = max(16, pl.next_power_of_2(m))
+    row_bytes = int(lhs.shape[1]) * dtype_of(lhs).itemsize
+    return rows if rows * row_bytes <= STAGED_BYTES else m
+
+
+def call_key(lhs: Any, rhs: Any, group_sizes: Any, dtype: Any, tiling: Any, *options: Any) -> Hashable | None:
+    """What a product of these arguments is staged for.
+
+    None for what is not an array, and for a look-up of tiles, which may find others the next time.
+    """
+    if callable(tiling):
+        return None
+    try:
+        rows, sizes = rows_for(lhs.shape[0], lhs, tiling), len(group_sizes)
+        key = (
+            type(lhs),
+            type(rhs),
+            lhs.dtype,
+            rhs.dtype,
+            rows,
+            lhs.shape[1:],
+            rhs.shape,
+            sizes,
+            dtype,
+            tiling,
+            options,
+        )
+        hash(key)
+    except (AttributeError, IndexError, TypeError, pl.PalladioError):
+        return None
+    return key
+
+
+def described(array: Array, rows: int | None = None) -> pl.ShapeDtypeStruct:
+    """The shape and dtype of an array of any library, or of one with so many rows."""
+    shape = tuple(array.shape)
+    return pl.ShapeDtypeStruct(shape if rows is None else (rows, *shape[1:]), dtype_of(array))
+
+
+def stored(result: Array, out: Array | None) -> Array:
+    """The result, or the caller's array with its values.
+
+    Raises:
+        PalladioTypeError, PalladioValueError: an array of another dtype or shape, or one for a traced result.
+    """
+    if out is None:
+        return result
+    if pl.is_traced(result):
+        rule = "a call on traced values has no arrays to write to"
+        raise fail(pl.PalladioTypeError, rule, argument="out", got=type(out).__name__)
+    return pl.jit(lambda same: same).ahead(described(result))(result, out=out)
+
+
+def reshaped(out: Array, shape: tuple[int, ...], flat: tuple[int, ...]) -> Array:
+    """The caller's array for a result of one shape, seen in another one; it must not be copied for that.
+
+    Raises:
+        PalladioTypeError, PalladioValueError: something that is not an array, of another shape, or with gaps.
+    """
+    found = require_array(out, "out", len(shape), str(shape))
+    if found != shape:
+        raise fail(pl.PalladioValueError, "not the shape of the output", argument="out", expected=shape, got=found)
+    gapless = out.flags.c_contiguous if isinstance(out, np.ndarray) else getattr(out, "is_contiguous", lambda: True)()
+    if not gapless:
+        raise fail(pl.PalladioValueError, "the array is not in row-major order without gaps", argument="out")
+    return out.reshape(flat)
 
 
 def zeros(shape: tuple[int, ...], dtype: Any, *like: Array) -> Array:
@@ -155,6 +237,13 @@ def require_tiling(tiling: Any) -> Tile:
     return int(tm), int(tk), int(tn)
 
 
+def one_tiling(tiling: Any, product: int) -> Any:
+    """The tiling of a product, where there may be one for each of the forward product and the two gradients."""
+    if isinstance(tiling, (tuple, list)) and len(tiling) == 3 and not any(map(_is_integer, tiling)):
+        tiling = tiling[product]
+    return tuple(tiling) if isinstance(tiling, list) else tiling
+
+
 def tile_for(tiling: Any, product: int, m: int, k: int, n: int, choose: LookUp) -> Tile:
     """The tile of a product, cut to the sizes of its problem.
 
@@ -166,8 +255,7 @@ def tile_for(tiling: Any, product: int, m: int, k: int, n: int, choose: LookUp) 
     Raises:
         PalladioValueError: three integers it is not, or the look-up found nothing.
     """
-    if isinstance(tiling, (tuple, list)) and len(tiling) == 3 and not any(map(_is_integer, tiling)):
-        tiling = tiling[product]
+    tiling = one_tiling(tiling, product)
     if tiling is None:
         tiling = choose(max(m, 1), max(k, 1), max(n, 1))
     found = tiling(m, k, n) if callable(tiling) else tiling
@@ -200,8 +288,29 @@ def _integers(value: Any, argument: str, rank: int, expected: str) -> Array:
     return found
 
 
+def _known_sizes(group_sizes: Any, m: int) -> Array | None:
+    """Group sizes that are right, as `i32[groups]`; None for those that have to be looked at more closely."""
+    if isinstance(group_sizes, list):
+        values = group_sizes
+    elif getattr(group_sizes, "ndim", None) == 1 and not pl.is_traced(group_sizes) and _is_index(group_sizes.dtype):
+        values = group_sizes.tolist()
+    else:
+        return None
+    if not values or {*map(type, values)} != {int} or min(values) < 0 or sum(values) > m:
+        return None
+    return np.array(values, np.int32)
+
+
+@functools.cache
+def _is_index(dtype: Any) -> bool:
+    return str(dtype).removeprefix("torch.") in ("int32", "int64")
+
+
 def group_sizes_of(group_sizes: Any, m: int) -> Array:
     """Group sizes as `i32[groups]`; values that are not known are checked while running, if debug checks are on."""
+    known = _known_sizes(group_sizes, m)
+    if known is not None:
+        return known
     sizes = _integers(group_sizes, "group_sizes", 1, "i32[groups]")
     if sizes.shape[0] == 0:
         raise fail(

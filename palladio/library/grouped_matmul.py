@@ -24,15 +24,20 @@ from palladio.library.checks import (
     RIGHT_GRADIENT,
     Tile,
     Tiling,
+    call_key,
+    described,
     dtype_of,
     fail,
     group_offset_of,
     group_sizes_of,
+    one_tiling,
     require_array,
     require_count,
     require_existing,
     require_interpret,
     result_dtype,
+    rows_for,
+    stored,
     sum_dtype,
     tile_for,
     zeros,
@@ -41,6 +46,9 @@ from palladio.library.tilings import gmm_tiling, tgmm_tiling
 
 Array = Any
 GroupMetadata = tuple[Array, Array, Array]
+
+_GMM, _TGMM = pl.KeptCalls(), pl.KeptCalls()
+_ZERO = jnp.zeros((), jnp.int32)
 
 
 @pl.checked_call
@@ -102,6 +110,8 @@ def gmm(
     existing_out: Array | None = None,
     transpose_rhs: bool = False,
     interpret: Any = None,
+    *,
+    out: Array | None = None,
 ) -> Array:
     """Grouped matrix product: each row of `lhs` times the matrix of its group.
 
@@ -120,6 +130,7 @@ def gmm(
         existing_out: `preferred_element_type[m, n]`: rows of no group of `rhs` keep its values. It is not changed.
         transpose_rhs: multiply with the transposes of the matrices.
         interpret: as in `palladio.pallas_call`.
+        out: an array for the result, which is returned: of its shape and dtype, in row-major order.
 
     Returns:
         `preferred_element_type[m, n]`. Rows that belong to no group of `rhs`, those past the last group among them,
@@ -129,16 +140,13 @@ def gmm(
         PalladioValueError, PalladioTypeError: shapes, dtypes or sizes that do not fit; a tiling that is not three
             positive integers.
     """
-    m, k = require_array(lhs, "lhs", 2, "[m, k]")
-    groups, *matrix = require_array(rhs, "rhs", 3, "[g, n, k]" if transpose_rhs else "[g, k, n]")
-    rows, n = reversed(matrix) if transpose_rhs else matrix
-    if rows != k:
-        wanted = f"[g, n, {k}]" if transpose_rhs else f"[g, {k}, n]"
-        raise fail(
-            pl.PalladioValueError, "does not multiply with lhs", argument="rhs", expected=wanted, got=tuple(rhs.shape)
-        )
-    if groups == 0:
-        raise fail(pl.PalladioValueError, "at least one matrix is needed", argument="rhs", got=tuple(rhs.shape))
+    tiling, plain = one_tiling(tiling, FORWARD), group_offset is None and existing_out is None
+    key = call_key(lhs, rhs, group_sizes, preferred_element_type, tiling, transpose_rhs) if plain else None
+    kept = _GMM.find(key, interpret)
+    if kept is not None:
+        m = lhs.shape[0]
+        return kept(group_sizes_of(group_sizes, m), _ZERO, lhs, rhs, out=out, rows=m)
+    m, k, n, groups = _product_sizes(lhs, rhs, transpose_rhs)
     sizes = group_sizes_of(group_sizes, m)
     if group_offset is None and groups != sizes.shape[0]:
         raise fail(
@@ -151,16 +159,37 @@ def gmm(
     offset = group_offset_of(group_offset, groups, sizes.shape[0])
     dtype = result_dtype(preferred_element_type, lhs, rhs, existing_out)
     require_existing(existing_out, (m, n), dtype)
-    tile = tile_for(tiling, FORWARD, m, k, n, gmm_tiling)
     if 0 in (m, n):
-        return zeros((m, n), dtype, lhs, rhs)
+        tile_for(tiling, FORWARD, m, k, n, gmm_tiling)
+        return stored(zeros((m, n), dtype, lhs, rhs), out)
     if k == 0:
         # A sum of nothing is a sum of one zero.
         lhs, rhs = zeros((m, 1), dtype, lhs), zeros((groups, 1, n), dtype, rhs)
-        return gmm(lhs, rhs, sizes, dtype, tile, offset, existing_out, interpret=interpret)
-    problem = _Problem(m, k, n, groups, tile, dtype, sum_dtype(lhs, rhs), existing_out is not None)
+        return gmm(lhs, rhs, sizes, dtype, tiling, offset, existing_out, interpret=interpret, out=out)
+    rows = rows_for(m, lhs, tiling) if key is not None and _GMM.usable else m
+    tile = tile_for(tiling, FORWARD, rows, k, n, gmm_tiling)
+    problem = _Problem(rows, k, n, groups, tile, dtype, sum_dtype(lhs, rhs), existing_out is not None)
     product = _gmm(problem, transpose_rhs, require_interpret(interpret))
-    return product(sizes, offset, lhs=lhs, rhs=rhs, existing_out=existing_out)
+    if key is None or not _GMM.usable:
+        return stored(product(sizes, offset, lhs=lhs, rhs=rhs, existing_out=existing_out), out)
+    kept = product.ahead(sizes, offset, described(lhs, rows), described(rhs))
+    _GMM.keep(key, kept, interpret)
+    return kept(sizes, offset, lhs, rhs, out=out, rows=m)
+
+
+def _product_sizes(lhs: Array, rhs: Array, transpose_rhs: bool) -> tuple[int, int, int, int]:
+    """The sizes m, k and n of a product, and the number of matrices."""
+    m, k = require_array(lhs, "lhs", 2, "[m, k]")
+    groups, *matrix = require_array(rhs, "rhs", 3, "[g, n, k]" if transpose_rhs else "[g, k, n]")
+    rows, n = reversed(matrix) if transpose_rhs else matrix
+    if rows != k:
+        wanted = f"[g, n, {k}]" if transpose_rhs else f"[g, {k}, n]"
+        raise fail(
+            pl.PalladioValueError, "does not multiply with lhs", argument="rhs", expected=wanted, got=tuple(rhs.shape)
+        )
+    if groups == 0:
+        raise fail(pl.PalladioValueError, "at least one matrix is needed", argument="rhs", got=tuple(rhs.shape))
+    return m, k, n, groups
 
 
 @dataclass(frozen=True)
@@ -187,11 +216,13 @@ class _Problem:
 def _gmm(problem: _Problem, transpose: bool, interpret: Any) -> Any:
     """The product with all that goes before it as one program, a function of sizes, offset and arrays."""
 
-    def product(sizes: Array, offset: Array, *, lhs: Array, rhs: Array, existing_out: Array | None) -> Array:
+    def product(
+        group_sizes: Array, group_offset: Array, lhs: Array, rhs: Array, existing_out: Array | None = None
+    ) -> Array:
         existing = () if existing_out is None else (existing_out,)
         # Rows before and behind the groups of rhs make two more groups, number 0 and groups + 1, whose product is zero.
         metadata, steps = make_group_metadata(
-            group_sizes=_with_rest(sizes, offset, problem.groups, problem.m),
+            group_sizes=_with_rest(group_sizes, group_offset, problem.groups, problem.m),
             m=problem.m,
             tm=problem.tile[0],
             visit_empty_groups=False,
@@ -286,6 +317,8 @@ def tgmm(
     num_actual_groups: int | None = None,
     existing_out: Array | None = None,
     interpret: Any = None,
+    *,
+    out: Array | None = None,
 ) -> Array:
     """Transposed grouped matrix product: for each group, its columns of `lhs` times its rows of `rhs`.
 
@@ -303,6 +336,7 @@ def tgmm(
         existing_out: `preferred_element_type[num_actual_groups, k, n]`, to which the products are added. It is not
             changed.
         interpret: as in `palladio.pallas_call`.
+        out: an array for the result, as in `gmm`.
 
     Returns:
         `preferred_element_type[num_actual_groups, k, n]`. The matrix of a group without rows is zero.
@@ -311,6 +345,12 @@ def tgmm(
         PalladioValueError, PalladioTypeError: shapes, dtypes or sizes that do not fit; a tiling that is not three
             positive integers.
     """
+    tiling = one_tiling(tiling, RIGHT_GRADIENT)
+    plain = group_offset is None and num_actual_groups is None and existing_out is None
+    key = call_key(lhs, rhs, group_sizes, preferred_element_type, tiling) if plain else None
+    kept = _TGMM.find(key, interpret)
+    if kept is not None:
+        return kept(group_sizes_of(group_sizes, rhs.shape[0]), _ZERO, lhs, rhs, out=out)
     k, m = require_array(lhs, "lhs", 2, "[k, m]")
     rows, n = require_array(rhs, "rhs", 2, "[m, n]")
     if rows != m:
@@ -324,14 +364,18 @@ def tgmm(
     require_existing(existing_out, (groups, k, n), dtype)
     tile = tile_for(tiling, RIGHT_GRADIENT, m, k, n, functools.partial(tgmm_tiling, groups=groups))
     if 0 in (k, n):
-        return zeros((groups, k, n), dtype, lhs, rhs)
+        return stored(zeros((groups, k, n), dtype, lhs, rhs), out)
     if m == 0:
         # No rows at all are one row of no group.
         lhs, rhs = zeros((k, 1), dtype, lhs), zeros((1, n), dtype, rhs)
-        return tgmm(lhs, rhs, sizes, dtype, tile, offset, groups, existing_out, interpret)
+        return tgmm(lhs, rhs, sizes, dtype, tile, offset, groups, existing_out, interpret, out=out)
     problem = _Problem(m, k, n, groups, tile, dtype, sum_dtype(lhs, rhs), existing_out is not None)
     product = _tgmm(problem, require_interpret(interpret))
-    return product(sizes, offset, lhs=lhs, rhs=rhs, existing_out=existing_out)
+    if key is None or not _TGMM.usable:
+        return stored(product(sizes, offset, lhs=lhs, rhs=rhs, existing_out=existing_out), out)
+    kept = product.ahead(sizes, offset, described(lhs), described(rhs))
+    _TGMM.keep(key, kept, interpret)
+    return kept(sizes, offset, lhs, rhs, out=out)
 
 
 def _group_count(num_actual_groups: int | None, total: int, group_offset: Array | None) -> int:
@@ -354,17 +398,19 @@ def _group_count(num_actual_groups: int | None, total: int, group_offset: Array 
 def _tgmm(problem: _Problem, interpret: Any) -> Any:
     """The product with all that goes before it as one program, a function of sizes, offset and arrays."""
 
-    def product(sizes: Array, offset: Array, *, lhs: Array, rhs: Array, existing_out: Array | None) -> Array:
+    def product(
+        group_sizes: Array, group_offset: Array, lhs: Array, rhs: Array, existing_out: Array | None = None
+    ) -> Array:
         existing = () if existing_out is None else (existing_out,)
         metadata, steps = make_group_metadata(
-            group_sizes=sizes,
+            group_sizes=group_sizes,
             m=problem.m,
             tm=problem.tile[0],
-            start_group=offset,
+            start_group=group_offset,
             num_nonzero_groups=problem.groups,
             visit_empty_groups=True,
         )
-        return _tgmm_call(problem, steps)(*metadata, jnp.stack([offset, steps]), lhs, rhs, *existing)
+        return _tgmm_call(problem, steps)(*metadata, jnp.stack([group_offset, steps]), lhs, rhs, *existing)
 
     return pl.jit(product, interpret=interpret)
 

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import palladio as pl
 import palladio.numpy as jnp
 import palladio.tpu as pltpu
-from palladio.library.checks import FORWARD, LookUp, Tile, fail, float_dtype, require_array, sum_dtype, tile_for, zeros
+from palladio.library.checks import (
+    FORWARD,
+    LookUp,
+    Tile,
+    call_key,
+    described,
+    fail,
+    require_array,
+    require_interpret,
+    result_dtype,
+    rows_for,
+    stored,
+    sum_dtype,
+    tile_for,
+    zeros,
+)
 from palladio.library.tilings import matmul_tiling
+
+_KEPT = pl.KeptCalls()
 
 
 @pl.checked_call
@@ -19,6 +37,7 @@ def matmul(
     preferred_element_type: Any = None,
     tiling: Tile | LookUp | None = None,
     interpret: Any = None,
+    out: Any = None,
 ) -> Any:
     """The product `x @ y`.
 
@@ -30,6 +49,7 @@ def matmul(
         tiling: tile sizes along m, k and n, which they need not divide, or a look-up function of (m, k, n). Where none
             is given, `matmul_tiling` chooses.
         interpret: as in `palladio.pallas_call`.
+        out: an array for the result, which is returned: of its shape and dtype, in row-major order.
 
     Returns:
         `preferred_element_type[m, n]`.
@@ -38,19 +58,38 @@ def matmul(
         PalladioValueError, PalladioTypeError: shapes that do not multiply, no floats, or a tiling that is not three
             positive integers.
     """
+    key = call_key(x, y, (), preferred_element_type, tiling)
+    kept = _KEPT.find(key, interpret)
+    if kept is not None:
+        return kept(x, y, out=out, rows=x.shape[0])
     m, k = require_array(x, "x", 2, "[m, k]")
-    rows, n = require_array(y, "y", 2, "[k, n]")
-    if rows != k:
+    others, n = require_array(y, "y", 2, "[k, n]")
+    if others != k:
         rule, wanted = "the matrices do not multiply", f"[{k}, n]"
-        raise fail(pl.PalladioValueError, rule, argument="y", expected=wanted, got=(rows, n))
-    if preferred_element_type is None:
-        preferred_element_type = jnp.result_type(x, y)
-    dtype = float_dtype(preferred_element_type, "preferred_element_type")
-    tm, tk, tn = tile_for(tiling, FORWARD, m, k, n, matmul_tiling)
+        raise fail(pl.PalladioValueError, rule, argument="y", expected=wanted, got=(others, n))
+    dtype = result_dtype(preferred_element_type, x, y)
+    usable = key is not None and _KEPT.usable
+    rows = rows_for(m, x, tiling) if usable else m
+    tile = tile_for(tiling, FORWARD, rows, k, n, matmul_tiling)
     if 0 in (m, k, n):
-        return zeros((m, n), dtype, x, y)
+        return stored(zeros((m, n), dtype, x, y), out)
+    call = _call(rows, k, n, tile, dtype, sum_dtype(x, y), require_interpret(interpret))
+    if not usable:
+        return stored(call(x, y), out)
+
+    def product(x: Any, y: Any) -> Any:
+        return call(x, y)
+
+    kept = pl.jit(product, interpret=interpret).ahead(described(x, rows), described(y))
+    _KEPT.keep(key, kept, interpret)
+    return kept(x, y, out=out, rows=m)
+
+
+@functools.cache
+def _call(m: int, k: int, n: int, tile: Tile, dtype: Any, sums: Any, interpret: Any) -> Any:
+    """The product of matrices of these sizes, a function of both."""
+    tm, tk, tn = tile
     steps = pl.cdiv(k, tk)
-    sums = sum_dtype(x, y)
 
     def whole(x_ref: Any, y_ref: Any, out_ref: Any) -> None:
         out_ref[...] = jnp.dot(x_ref[...], y_ref[...], preferred_element_type=sums).astype(out_ref.dtype)
@@ -86,4 +125,5 @@ def matmul(
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel", "arbitrary")),
         cost_estimate=pl.CostEstimate(2 * m * k * n, 0, 0),
         interpret=interpret,
-    )(x, y)
+        name="matmul",
+    )

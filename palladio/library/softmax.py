@@ -8,7 +8,7 @@ from typing import Any
 import palladio as pl
 import palladio.numpy as jnp
 import palladio.tpu as pltpu
-from palladio.library.checks import dtype_of, fail, require_array, require_count, zeros
+from palladio.library.checks import dtype_of, fail, require_array, require_count, reshaped, stored, zeros
 
 
 def _softmax_kernel(x_ref: Any, out_ref: Any) -> None:
@@ -33,13 +33,14 @@ def _softmax_call(shape: tuple[int, int], dtype: Any, block_rows: int, interpret
 
 
 @pl.checked_call
-def softmax(x: Any, *, block_rows: int | None = None, interpret: Any = None) -> Any:
+def softmax(x: Any, *, block_rows: int | None = None, interpret: Any = None, out: Any = None) -> Any:
     """`exp(x - max(x)) / sum(exp(x - max(x)))` along the last axis.
 
     Args:
         x: `dtype[..., n]` of floats, n at least 1. Computed in float32 (float64 for float64).
         block_rows: how many rows a grid point works on; as many as fit a first-level cache if it is not given.
         interpret: as in `palladio.pallas_call`.
+        out: an array for the result, which is returned: of its shape and dtype, in row-major order.
 
     Returns:
         An array of the type of `x`.
@@ -53,10 +54,13 @@ def softmax(x: Any, *, block_rows: int | None = None, interpret: Any = None) -> 
     if block_rows is not None:
         require_count(block_rows, "block_rows")
     if 0 in shape:
-        return zeros(shape, dtype_of(x), x)
+        return stored(zeros(shape, dtype_of(x), x), out)
     rows = x.reshape((-1, shape[-1]))
     if block_rows is None:
         # A block is passed over several times, and stays in a first-level cache meanwhile, or is near it.
         block_rows = max(1, pl.processor().cache_bytes[0] // (shape[-1] * dtype_of(x).itemsize))
     call = _softmax_call(rows.shape, dtype_of(x), min(block_rows, rows.shape[0]), interpret)
-    return call(rows).reshape(shape)
+    if out is None:
+        return call(rows).reshape(shape)
+    call(rows, out=reshaped(out, shape, rows.shape))
+    return out

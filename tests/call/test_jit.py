@@ -384,3 +384,46 @@ def test_results_in_one_memory_are_taken_apart(executor: str) -> None:
     first[...] = 7
     second[0] = 8
     assert third[0, 0] == second[1] == 2
+
+
+def test_a_function_staged_ahead_has_a_result_of_its_own() -> None:
+    same = pl.jit(lambda x: x).ahead(pl.ShapeDtypeStruct((4,), np.float32))
+    found = same(X)
+    found[0] = 7
+    assert X[0] == 0
+
+
+def test_a_function_staged_ahead_takes_fewer_rows_and_gives_as_many() -> None:
+    doubled_rows = pl.jit(lambda x: x * 2).ahead(pl.ShapeDtypeStruct((8, 2), np.float32))
+    x = np.arange(6, dtype=np.float32).reshape(3, 2)
+    assert doubled_rows(x, rows=3).tolist() == (x * 2).tolist()
+    assert doubled_rows(torch.from_numpy(x)).shape == (8, 2)
+    out = np.empty((3, 2), np.float32)
+    assert doubled_rows(x, rows=3, out=out) is out
+    assert out.tolist() == (x * 2).tolist()
+
+
+@pytest.mark.parametrize("x", [np.ones((9, 2), np.float32), np.ones((3, 3), np.float32), np.ones((3, 2))], ids=str)
+def test_a_function_staged_ahead_takes_no_other_arrays(x: Any) -> None:
+    doubled_rows = pl.jit(lambda x: x * 2).ahead(pl.ShapeDtypeStruct((8, 2), np.float32))
+    with pytest.raises(pl.PalladioValueError, match="x: not an array that the function was staged for"):
+        doubled_rows(x)
+    with pytest.raises(pl.PalladioTypeError, match="another number of arrays than the function was staged for"):
+        doubled_rows(x, x)
+
+
+def test_what_is_staged_ahead_returns_one_array() -> None:
+    with pytest.raises(pl.PalladioTypeError, match="what is staged ahead returns one array"):
+        pl.jit(lambda x: (x, x)).ahead(X)
+
+
+def test_kept_calls_are_apart_for_each_executor_and_bounded() -> None:
+    calls = pl.KeptCalls(capacity=2)
+    with pl.executor("reference"):
+        calls.keep("key", "evaluated")
+        assert calls.find("key") == "evaluated"
+    assert calls.find("key", interpret="cpu") is None
+    calls.keep("key", "compiled", "cpu")
+    calls.keep("another", "compiled", "cpu")
+    assert calls.find("key", "reference") is None  # it made room
+    assert calls.find(None) is None

@@ -5,7 +5,7 @@ import pytest
 
 import palladio as pl
 from palladio.call.staged import CALLS
-from palladio.library import gmm, tgmm
+from palladio.library import gmm, grouped_matmul, tgmm
 
 SIZES = np.array([5, 0, 9], np.int32)
 
@@ -13,6 +13,8 @@ SIZES = np.array([5, 0, 9], np.int32)
 @pytest.fixture
 def prepared():
     CALLS.clear()
+    for kept in (grouped_matmul._GMM, grouped_matmul._TGMM):
+        kept.clear()
     return lambda: CALLS.prepared
 
 

@@ -423,11 +423,11 @@ def test_an_existing_output_of_another_dtype() -> None:
           expected: float32
           got:      float16
           test_library.py:N, in test_an_existing_output_of_another_dtype
-            gmm(LHS, RHS, SIZES, existing_out=np.zeros((8, 4), np.float16))
-            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+            gmm(LHS, RHS, SIZES, np.float32, existing_out=np.zeros((8, 4), np.float16))
+            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
         """,
     ):
-        gmm(LHS, RHS, SIZES, existing_out=np.zeros((8, 4), np.float16))
+        gmm(LHS, RHS, SIZES, np.float32, existing_out=np.zeros((8, 4), np.float16))
 
 
 def test_an_existing_output_of_tgmm_of_another_rank() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 import palladio as pl
 from palladio.call.staged import CALLS
-from palladio.library import gmm, gmm_vjp, matmul, tgmm
+from palladio.library import gmm, gmm_vjp, grouped_matmul, matmul, tgmm
 from tests.library.references import assert_close, gmm_reference, normal, tgmm_reference
 
 M, K, N = 40, 24, 32
@@ -29,6 +29,8 @@ def used(monkeypatch):
 
     monkeypatch.setattr(pl, "pallas_call", remember)
     CALLS.clear()  # what is prepared already calls nothing
+    for kept in (grouped_matmul._GMM, grouped_matmul._TGMM):
+        kept.clear()
     return calls
 
 

@@ -1,0 +1,144 @@
+"""Functions staged ahead of their calls, kept under keys that their callers give.
+
+A call of `pallas_call` or `jit` looks at its arguments and at all that the kernel captures, every time, to know what it
+may use again. A library function depends on its arguments alone, and looks at them anyway. It keeps what it staged
+under a key of its own, so that a later call goes from the key to the machine code.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from palladio.array.foreign import common_library, from_numpy, to_numpy
+from palladio.base import trees
+from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
+from palladio.call.out_arrays import checked_buffers
+from palladio.call.staged import owned
+from palladio.driver.executors import Runner, choose
+from palladio.trace.debug import checks_enabled
+from palladio.trace.gpu.hardware import limits_enabled
+from palladio.trace.trace import current_trace
+from palladio.types.types import ArrayType
+
+_LEAF = trees.flatten(0)[1]
+
+
+class Ahead:
+    """A function staged for arrays of some shapes and dtypes, with one array for its result.
+
+    `jit(f).ahead(...)` makes it. What the function captured is as it was when it was staged.
+    """
+
+    def __init__(
+        self, run: Runner, captured: Sequence[Any], types: Sequence[ArrayType], names: Sequence[str], result: ArrayType
+    ) -> None:
+        self._run = run
+        self._captured = list(captured)
+        self._types = list(types)
+        self._names = list(names)
+        self._result = result
+
+    def __call__(self, *arrays: Any, out: Any = None, rows: int | None = None) -> Any:
+        """The result of the function on arrays.
+
+        Args:
+            arrays: of the shapes and dtypes that it was staged for. One with fewer rows is filled up with zeros.
+            out: an array for the result, as in a call of `pallas_call`. It is returned.
+            rows: how many rows of the result are wanted, all by default.
+
+        Raises:
+            PalladioTypeError, PalladioValueError: arrays that it was not staged for; for `out` as in `pallas_call`.
+        """
+        with at_call():
+            if len(arrays) != len(self._types):
+                raise PalladioTypeError(
+                    "another number of arrays than the function was staged for",
+                    expected=len(self._types),
+                    got=len(arrays),
+                )
+            values = [
+                value if type(value) is np.ndarray and value.dtype == type_.dtype and value.shape == type_.shape
+                else _fitted(value, type_, name)
+                for value, type_, name in zip(arrays, self._types, self._names, strict=True)
+            ]  # fmt: skip
+            if out is not None:
+                return self._write(values, out, rows)
+            given = values + self._captured
+            (result,) = owned(self._run(given), given)
+            if rows is not None:
+                result = result[:rows]
+            library = common_library(arrays)
+            return result if library == "numpy" else from_numpy(result, library)
+
+    def _write(self, values: list[Any], out: Any, rows: int | None) -> Any:
+        result = self._result
+        wanted = result if rows is None else ArrayType((rows, *result.shape[1:]), result.dtype)
+        (buffer,) = checked_buffers(out, _LEAF, [wanted], values, ())
+        if wanted == result:
+            self._run(values + self._captured, [buffer])
+        else:
+            np.copyto(buffer, self._run(values + self._captured)[0][:rows])
+        return out
+
+
+def _fitted(value: Any, type_: ArrayType, name: str) -> Any:
+    """An array as NumPy's, with as many rows as the function was staged for."""
+    array = to_numpy(value, name)
+    fits = array.dtype == type_.dtype and len(array.shape) == len(type_.shape) and array.shape[1:] == type_.shape[1:]
+    if not fits or array.shape[:1] > type_.shape[:1]:
+        raise PalladioValueError(
+            "not an array that the function was staged for",
+            argument=name,
+            expected=str(type_),
+            got=str(ArrayType(array.shape, array.dtype)),
+        )
+    if array.shape == type_.shape:
+        return array
+    whole = np.zeros(type_.shape, type_.dtype)
+    whole[: array.shape[0]] = array
+    return whole
+
+
+class KeptCalls:
+    """Calls by the keys that a function makes of its arguments, apart for each executor and kind of checks.
+
+    The one that was kept first makes room for one more than `capacity`. Safe from many threads.
+    """
+
+    def __init__(self, capacity: int = 1024) -> None:
+        self.capacity = capacity
+        self._calls: dict[Hashable, Any] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def usable(self) -> bool:
+        """Whether calls may be kept and found: not while a function is traced."""
+        return current_trace() is None
+
+    def find(self, key: Hashable, interpret: Any = None) -> Any:
+        """What was kept under a key; None if there is nothing, if the key is None, or while a function is traced.
+
+        Args:
+            interpret: as in `pallas_call`.
+        """
+        if key is None or current_trace() is not None:
+            return None
+        with at_call():
+            executor = choose(interpret)
+        return self._calls.get((key, executor.key, checks_enabled(), limits_enabled()))
+
+    def keep(self, key: Hashable, call: Any, interpret: Any = None) -> None:
+        """Keep a call under a key."""
+        with self._lock:
+            if len(self._calls) >= self.capacity:
+                self._calls.pop(next(iter(self._calls)))
+            self._calls[key, choose(interpret).key, checks_enabled(), limits_enabled()] = call
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._calls.clear()
