@@ -235,18 +235,18 @@ u32 warp_sum(u32 value, TWIN_SITE);
 
 // Numbers.
 
-u32 pack_bf16(float low, float high);
-u32 pack_f16(float low, float high);
-u16 bits_bf16(float x);
-u16 bits_f16(float x);
+u32 pack_bf16(float low, float high, TWIN_SITE);
+u32 pack_f16(float low, float high, TWIN_SITE);
+u16 bits_bf16(float x, TWIN_SITE);
+u16 bits_f16(float x, TWIN_SITE);
 float float_bf16(u16 bits);
 float float_f16(u16 bits);
 u32 bits_of(float x);
 float float_of(u32 bits);
 u64 bits_of(double x);
 double double_of(u64 bits);
-u8 bits_e4m3(float x);
-u8 bits_e5m2(float x);
+u8 bits_e4m3(float x, TWIN_SITE);
+u8 bits_e5m2(float x, TWIN_SITE);
 float float_e4m3(u8 bits);
 float float_e5m2(u8 bits);
 float maximum(float a, float b);

@@ -309,6 +309,13 @@ Mbarrier& published_mbarrier(Block& block, u32 address);
 void arrive_from(const AsyncOp& operation, Mbarrier& barrier, u32 address);
 void complete_bytes(Mbarrier& barrier, u32 address, i64 bytes, const AsyncOp& operation);
 
+// What the registers of an accumulator hold while a product writes them: a NaN, whose bits arithmetic passes on.
+constexpr u32 POISON = 0x7fdeadbe;
+// Refuses bits that were read from such a register.
+inline void check_read(u32 bits) {
+  if ((bits & 0x7fffffff) == POISON) fail("takes a register of an accumulator whose product is in flight: wait for it first");
+}
+
 // ---- Products ------------------------------------------------------------------------------------------------------
 
 bool can_execute(const Warpgroup& warpgroup);

@@ -8,7 +8,6 @@
 namespace twin {
 
 constexpr u32 ROWS = 64;
-constexpr u32 POISON = 0x7fdeadbe;  // a NaN that no arithmetic makes: what registers hold while a product writes them
 
 // ---- Operands in shared memory -------------------------------------------------------------------------------------
 

@@ -76,6 +76,14 @@ void mark(std::vector<u8>& marks, u32 address, u32 bytes, int change) {
   for (u32 word = address / 4; word <= (address + bytes - 1) / 4; ++word) marks[word] += change;
 }
 
+static void check_words(const void* value, u32 bytes) {
+  for (u32 at = 0; at + 4 <= bytes; at += 4) {
+    u32 word;
+    memcpy(&word, (const u8*)value + at, 4);
+    check_read(word);
+  }
+}
+
 void load_shared(u32 address, void* value, u32 bytes, Site site) {
   PRIMITIVE("ld.shared");
   Block& block = resolve(address, false);
@@ -84,6 +92,7 @@ void load_shared(u32 address, void* value, u32 bytes, Site site) {
 
 void store_shared(u32 address, const void* value, u32 bytes, Site site) {
   PRIMITIVE("st.shared");
+  check_words(value, bytes);
   Block& block = resolve(address, false);
   memcpy(access(block, address, bytes, bytes, GENERIC_WRITE), value, bytes);
 }
@@ -125,6 +134,7 @@ void load_global(const void* address, void* value, u32 bytes, Site site) {
 
 void store_global(void* address, const void* value, u32 bytes, Site site) {
   PRIMITIVE("st.global");
+  check_words(value, bytes);
   check_global(address, bytes, bytes, true);
   memcpy(address, value, bytes);
 }

@@ -112,8 +112,7 @@ u32 ballot(bool value, Site site) {
   return mine;
 }
 
-u32 warp_sum(u32 value, Site site) {
-  PRIMITIVE("redux.sync.add");
+static u32 sum_of_lanes(u32 value) {
   meet(value, [](u32** lanes) {
     u32 sum = 0;
     for (u32 lane = 0; lane < LANES; ++lane) sum += *lanes[lane];
@@ -122,15 +121,14 @@ u32 warp_sum(u32 value, Site site) {
   return value;
 }
 
+u32 warp_sum(u32 value, Site site) {
+  PRIMITIVE("redux.sync.add");
+  return sum_of_lanes(value);
+}
+
 int warp_sum(int value, Site site) {
   PRIMITIVE("redux.sync.add");
-  u32 mine = (u32)value;
-  meet(mine, [](u32** lanes) {
-    u32 sum = 0;
-    for (u32 lane = 0; lane < LANES; ++lane) sum += *lanes[lane];
-    for (u32 lane = 0; lane < LANES; ++lane) *lanes[lane] = sum;
-  });
-  return (int)mine;
+  return (int)sum_of_lanes((u32)value);
 }
 
 void stmatrix4(u32 address, u32 a, u32 b, u32 c, u32 d, Site site) {
@@ -169,10 +167,35 @@ void ldmatrix4_transposed(u32 address, u32& a, u32& b, u32& c, u32& d, Site site
 
 // ---- Conversions ---------------------------------------------------------------------------------------------------
 
-u32 pack_bf16(float low, float high) { return encode_bf16(low) | (u32)encode_bf16(high) << 16; }
-u32 pack_f16(float low, float high) { return encode_f16(low) | (u32)encode_f16(high) << 16; }
-u16 bits_bf16(float x) { return encode_bf16(x); }
-u16 bits_f16(float x) { return encode_f16(x); }
+static float taken(float x) {
+  check_read(bits_from_float(x));
+  return x;
+}
+
+u32 pack_bf16(float low, float high, Site site) {
+  PRIMITIVE("cvt.rn.bf16x2");
+  return encode_bf16(taken(low)) | (u32)encode_bf16(taken(high)) << 16;
+}
+u32 pack_f16(float low, float high, Site site) {
+  PRIMITIVE("cvt.rn.f16x2");
+  return encode_f16(taken(low)) | (u32)encode_f16(taken(high)) << 16;
+}
+u16 bits_bf16(float x, Site site) {
+  PRIMITIVE("cvt.rn.bf16");
+  return encode_bf16(taken(x));
+}
+u16 bits_f16(float x, Site site) {
+  PRIMITIVE("cvt.rn.f16");
+  return encode_f16(taken(x));
+}
+u8 bits_e4m3(float x, Site site) {
+  PRIMITIVE("cvt.rn.e4m3");
+  return encode_e4m3(taken(x));
+}
+u8 bits_e5m2(float x, Site site) {
+  PRIMITIVE("cvt.rn.e5m2");
+  return encode_e5m2(taken(x));
+}
 float float_bf16(u16 bits) { return decode_bf16(bits); }
 float float_f16(u16 bits) { return decode_f16(bits); }
 u32 bits_of(float x) { return bits_from_float(x); }
@@ -187,8 +210,6 @@ double double_of(u64 bits) {
   memcpy(&x, &bits, 8);
   return x;
 }
-u8 bits_e4m3(float x) { return encode_e4m3(x); }
-u8 bits_e5m2(float x) { return encode_e5m2(x); }
 float float_e4m3(u8 bits) { return decode_e4m3(bits); }
 float float_e5m2(u8 bits) { return decode_e5m2(bits); }
 

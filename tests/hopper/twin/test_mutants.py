@@ -72,7 +72,11 @@ MUTANTS = [
         text("pal::fence_async();", ""),
         "the async proxy reads bytes at 0x18400 that thread 0 stored without a fence.proxy.async after it",
     ),
-    Mutant("no_wait_before_the_epilogue", text("pal::wgmma_wait<0>();", ""), OVERWRITES),
+    Mutant(
+        "no_wait_before_the_epilogue",
+        text("pal::wgmma_wait<0>();", ""),
+        "cvt.rn.bf16x2: takes a register of an accumulator whose product is in flight: wait for it first",
+    ),
     Mutant("stage_given_back_early", text("pal::wgmma_wait<1>();", "pal::wgmma_wait<2>();"), OVERWRITES),
     Mutant(
         "memory_does_not_wait",
