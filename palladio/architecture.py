@@ -149,7 +149,36 @@ It does without `discharge`: to a processor a reference is memory, and what lies
 `simulator` runs kernels of several threads and checks every access of theirs. A compiler for Hopper GPUs is planned.
 
 
-Stage 5: machine code
+Stage 5: lowering
+=================
+
+The passes of `palladio/lower` make further forms of the same IR, for executors that generate code. They say what is
+known, so that no executor has to find it out again: where each buffer of a launch lies (`place`), which integers can
+have which values (`fold_ranges`), which accesses cannot leave their array (`prove_inside`, written `x[:, a!]`).
+
+>>> from palladio.lower import prove_inside
+>>> print(print_program(run_passes(traced, [*map(PASSES.get, names), prove_inside])))
+program lengths(i0:i32[], x:ref<any, f32[4,3]>, out:ref<any, f32[4]>, total:ref<vmem, f32[4]>) {
+  a:f32[4] = broadcast 0.0:f32 {shape=(4,), axes=()}
+  store total, a
+  loop 0:i32, 3:i32, total, x {body=program add(a:i32[], total:ref<vmem, f32[4]>, x:ref<any, f32[4,3]>) {
+    b:f32[4] = load total
+    c:f32[4] = load x[:, a!]
+    d:f32[4] = mul c, c
+    e:f32[4] = add b, d
+    store total, e
+    return
+  }, constants=2, step=1, unroll=1}
+  b:f32[4] = load total
+  c:f32[4] = sqrt b
+  store out, c
+  return
+}
+
+The block maps of a grid get such marks too: two blocks of four rows lie inside eight rows, and no code guards them.
+
+
+Stage 6: machine code
 =====================
 
 In the compiler for CPUs an array is not memory but a way to compute an element, a `LazyArray`
@@ -231,7 +260,7 @@ A module imports only from lower floors or from its own package; imports inside 
      8  palladio/cpu       kernels compiled for the host through LLVM
         palladio/hopper    kernels compiled for Hopper GPUs through CUDA C++
         palladio/machine   threads and asynchronous operations: schedules, checks, findings, timelines
-     7  palladio/lower     further forms of the IR that every executor of kernels shares: placements
+     7  palladio/lower     further forms of the IR that every executor of kernels shares: placement, ranges
      6  palladio/passes    programs to programs, one pass a file
         palladio/pipeline  BlockSpec, GridSpec and block maps; emit_pipeline inside a kernel
         palladio/lax       array functions with the names and the strictness of jax.lax

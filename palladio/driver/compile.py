@@ -6,18 +6,21 @@ from palladio.driver.capture import note
 from palladio.driver.executors import CPU, HOPPER_TWIN, REFERENCE, SIMULATOR, Executor, Runner
 from palladio.ir.core import Program
 from palladio.ir.verify import verify
-from palladio.lower import LOWERINGS
+from palladio.lower import fold_ranges, place, prove_inside
 from palladio.passes.common_subexpressions import merge_common_subexpressions
 from palladio.passes.dead_code import remove_dead_code
 from palladio.passes.pipeline import Dump, Pass, run_passes
 from palladio.passes.simplify import simplify
 
+_CLEAN = (simplify, merge_common_subexpressions, remove_dead_code)
+_LOWERED = (*_CLEAN, fold_ranges, *_CLEAN, place, prove_inside)
+
 # The evaluator runs what was traced: the definition is not to depend on any pass.
 PIPELINES: dict[str, tuple[Pass, ...]] = {
     REFERENCE.name: (),
     SIMULATOR.name: (),
-    CPU.name: (simplify, merge_common_subexpressions, remove_dead_code, *LOWERINGS),
-    HOPPER_TWIN.name: (simplify, merge_common_subexpressions, remove_dead_code),
+    CPU.name: _LOWERED,
+    HOPPER_TWIN.name: _LOWERED,
 }
 
 

@@ -6,9 +6,11 @@ that make them, in the order in which an executor would run them.
 
 from __future__ import annotations
 
+from palladio.lower.inside import prove_inside
 from palladio.lower.place import place
+from palladio.lower.ranges import fold_ranges
 from palladio.passes.pipeline import Pass
 
-LOWERINGS: tuple[Pass, ...] = (place,)
+LOWERINGS: tuple[Pass, ...] = (fold_ranges, place, prove_inside)
 
-__all__ = ["LOWERINGS", "place"]
+__all__ = ["LOWERINGS", "fold_ranges", "place", "prove_inside"]

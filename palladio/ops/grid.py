@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -72,11 +72,14 @@ class BlockMap:
         ref: the type of the reference that the kernel gets.
         index_map: (*grid indices: i32[], *references to the scalars) -> one index per axis; two (start, size) for a
             `BoundedSlice`.
+        inside: for each axis, whether all blocks are proven to lie inside the array, when the pass `prove_inside` has
+            been there.
     """
 
     dims: tuple[BlockDim, ...]
     ref: RefType
     index_map: Program
+    inside: tuple[bool, ...] = field(default=(), metadata={"printed": "if set"})
 
     @cached_property
     def last_axis(self) -> int:

@@ -22,9 +22,13 @@ from palladio.types.types import ArrayType, Shape
 
 @dataclass(frozen=True)
 class Operand:
-    """Stands for the n-th index operand of the equation."""
+    """Stands for the n-th index operand of the equation.
+
+    With `inside`, it is proven that the index, and all of the slice that begins there, is inside the axis.
+    """
 
     position: int
+    inside: bool = False
 
 
 @dataclass(frozen=True)

@@ -64,10 +64,12 @@ class DenseBlock:
         e = self.e
         offset: Index = 0
         strides: list[Index] = []
-        for dim, index, stride, extent in zip(block.dims, indices, array.strides, array.shape, strict=True):
+        proven = block.inside or (False,) * len(block.dims)
+        axes = zip(block.dims, indices, array.strides, array.shape, proven, strict=True)
+        for dim, index, stride, extent, is_inside in axes:
             position = _position(e, dim, index)
             size = 1 if isinstance(dim, Squeezed) else dim.block_size
-            if isinstance(position, V) or not 0 <= position <= extent - size:
+            if not is_inside and (isinstance(position, V) or not 0 <= position <= extent - size):
                 last = extent - size
                 always_outside = V("false", "i1")
                 fits = e.compare("icmp ule", e.index(position), V(str(last), "i64")) if last >= 0 else always_outside

@@ -114,7 +114,7 @@ def _index(scope: Scope, view: BufferView, entries: Sequence[object], operands: 
     for entry, stride, extent in zip(entries, old.strides, old.shape, strict=True):
         first, size, step = _entry(scope, entry, operands)
         offset = e.add(offset, e.mul(first, stride))
-        if isinstance(first, V):
+        if isinstance(first, V) and not _is_inside(entry):
             reach = (size or 1) * 1 if size is None else (size - 1) * step + 1
             view.guards.append(_between(e, first, extent - max(reach, 1)))
         view.bounds.append((first, size, step, extent))
@@ -124,6 +124,12 @@ def _index(scope: Scope, view: BufferView, entries: Sequence[object], operands: 
     if not view.guards:
         view.bounds = []
     view.buffer = Buffer(e.pointer(old.base, offset, old.dtype.itemsize), tuple(strides), tuple(shape), old.dtype)
+
+
+def _is_inside(entry: object) -> bool:
+    """Whether an index is proven to be inside its axis."""
+    start = entry.start if isinstance(entry, Slice) else entry
+    return isinstance(start, Operand) and start.inside
 
 
 def _entry(scope: Scope, entry: object, operands: Sequence[LazyArray]) -> tuple[Index, int | None, int]:

@@ -35,7 +35,7 @@ _TOKEN = re.compile(
       | (?P<number>\d+(\.\d+)?([eE][+-]?\d+)?)
       | (?P<string>'(\\.|[^'\\])*'|"(\\.|[^"\\])*")
       | (?P<name>[A-Za-z_]\w*)
-      | (?P<mark>[][(){}<>,:=.+-])""",
+      | (?P<mark>[][(){}<>,:=.+!-])""",
     re.VERBOSE,
 )
 
@@ -331,7 +331,7 @@ class _Parser:
         if self.token.kind == "number" and not (typed[0] == ":" and typed[1] in dtypes.SHORT_NAMES):
             return self.integer("an index")
         indices.append(self.index_atom())
-        return Operand(len(indices) - 1)
+        return Operand(len(indices) - 1, self.take("!"))
 
     def index_atom(self) -> Atom:
         if self.token.kind == "name" and self.token.text in self.scope:

@@ -121,12 +121,12 @@ class _Writer:
 
     def entry(self, entry: IndexEntry, extent: int, operands: list[str]) -> str:
         if isinstance(entry, Operand):
-            return operands[entry.position]
+            return operands[entry.position] + ("!" if entry.inside else "")
         if isinstance(entry, int):
             return str(entry)
         if entry.is_whole(extent):
             return ":"
-        start = operands[entry.start.position] if isinstance(entry.start, Operand) else str(entry.start)
+        start = self.entry(entry.start, extent, operands)
         if entry.stride == 1 and isinstance(entry.start, int):
             return f"{start}:{entry.start + entry.size}"
         return f"{start}:+{entry.size}" + (f":{entry.stride}" if entry.stride != 1 else "")

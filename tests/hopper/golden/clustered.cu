@@ -43,64 +43,30 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) matmul_kernel(
       const int i_2 = step_2 * 66;
       const int i_3 = i_2 + block;
       const int i_4 = i_3 % 256;
-      const int i_5 = (i_4 > 0) - (i_4 < 0);
-      const bool is_2 = i_5 != 1;
-      const bool is_3 = i_4 != 0;
-      const bool is_4 = is_2 & is_3;
-      const int i_6 = i_4 + 256;
-      const int i_7 = (is_4 ? i_6 : i_4);
-      const int i_8 = i_7 / 128;
-      const int i_9 = i_7 % 128;
-      const int i_10 = (i_9 > 0) - (i_9 < 0);
-      const bool is_5 = i_10 != 1;
-      const bool is_6 = i_9 != 0;
-      const bool is_7 = is_5 & is_6;
-      const int i_11 = i_8 - 1;
-      const int i_12 = (is_7 ? i_11 : i_8);
-      const int i_13 = i_9 + 128;
-      const int i_14 = (is_7 ? i_13 : i_9);
-      const int i_15 = i_12 * 8;
-      const int i_16 = i_14 / 8;
-      const int i_17 = i_14 % 8;
-      const int i_18 = (i_17 > 0) - (i_17 < 0);
-      const bool is_8 = i_18 != 1;
-      const bool is_9 = i_17 != 0;
-      const bool is_10 = is_8 & is_9;
-      const int i_19 = i_16 - 1;
-      const int i_20 = (is_10 ? i_19 : i_16);
-      const int i_21 = i_17 + 8;
-      const int i_22 = (is_10 ? i_21 : i_17);
-      const int i_23 = i_15 + i_22;
-      const int i_24 = i_12 % 2;
-      const int i_25 = (i_24 > 0) - (i_24 < 0);
-      const bool is_11 = i_25 != 1;
-      const bool is_12 = i_24 != 0;
-      const bool is_13 = is_11 & is_12;
-      const int i_26 = i_24 + 2;
-      const int i_27 = (is_13 ? i_26 : i_24);
-      const int i_28 = 2 * i_20;
-      const int i_29 = 15 - i_28;
-      const int i_30 = i_27 * i_29;
-      const int i_31 = i_20 + i_30;
-      const int i_32 = i_23 * 2;
-      const int i_33 = i_32 + peer;
+      const int i_5 = i_4 / 128;
+      const int i_6 = i_4 % 128;
+      const int i_7 = i_5 * 8;
+      const int i_8 = i_6 / 8;
+      const int i_9 = i_6 % 8;
+      const int i_10 = i_7 + i_9;
+      const int i_11 = i_5 % 2;
+      const int i_12 = 2 * i_8;
+      const int i_13 = 15 - i_12;
+      const int i_14 = i_11 * i_13;
+      const int i_15 = i_8 + i_14;
+      const int i_16 = i_10 * 2;
+      const int i_17 = i_16 + peer;
       {
         float acc[1][128];
         PAL_UNROLL for (int r = 0; r < 128; ++r) acc[r / 128][r % 128] = 0;
         PAL_ROLLED
         for (int step_3 = 0; step_3 < 64; ++step_3) {
-          const int i_34 = step_3 % 4;
-          const int i_35 = (i_34 > 0) - (i_34 < 0);
-          const bool is_14 = i_35 != 1;
-          const bool is_15 = i_34 != 0;
-          const bool is_16 = is_14 & is_15;
-          const int i_36 = i_34 + 4;
-          const int i_37 = (is_16 ? i_36 : i_34);
-          pal::wait(smem + 229456 + i_37 * 8, ready_phases >> i_37 & 1);
-          ready_phases ^= 1u << i_37;
-          const int i_38 = warpgroup * 64;
-          const u64 left_2 = pal::descriptor(smem + 32768 + i_37 * 16384 + i_38 * 128, 16, 1024, 1);
-          const u64 right_2 = pal::descriptor(smem + 98304 + i_37 * 32768, 8192, 1024, 1);
+          const int i_18 = step_3 % 4;
+          pal::wait(smem + 229456 + i_18 * 8, ready_phases >> i_18 & 1);
+          ready_phases ^= 1u << i_18;
+          const int i_19 = warpgroup * 64;
+          const u64 left_2 = pal::descriptor(smem + 32768 + i_18 * 16384 + i_19 * 128, 16, 1024, 1);
+          const u64 right_2 = pal::descriptor(smem + 98304 + i_18 * 32768, 8192, 1024, 1);
           pal::wgmma_fence();
           pal::wgmma_m64n256k16_f32_bf16_bf16<0, 1>(acc[0], left_2, right_2, 1);
           pal::wgmma_m64n256k16_f32_bf16_bf16<0, 1>(acc[0], left_2 + 2, right_2 + 128, 1);
@@ -108,32 +74,32 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) matmul_kernel(
           pal::wgmma_m64n256k16_f32_bf16_bf16<0, 1>(acc[0], left_2 + 6, right_2 + 384, 1);
           pal::wgmma_commit();
           pal::wgmma_wait<1>();
-          const int i_39 = step_3 - 1;
-          const int i_40 = i_39 % 4;
-          const int i_41 = (i_40 > 0) - (i_40 < 0);
-          const bool is_17 = i_41 != 1;
-          const bool is_18 = i_40 != 0;
-          const bool is_19 = is_17 & is_18;
-          const int i_42 = i_40 + 4;
-          const int i_43 = (is_19 ? i_42 : i_40);
-          const bool is_20 = i_39 >= 0;
-          if (is_20) {
+          const int i_20 = step_3 - 1;
+          const int i_21 = i_20 % 4;
+          const int i_22 = (i_21 > 0) - (i_21 < 0);
+          const bool is_2 = i_22 != 1;
+          const bool is_3 = i_21 != 0;
+          const bool is_4 = is_2 & is_3;
+          const int i_23 = i_21 + 4;
+          const int i_24 = (is_4 ? i_23 : i_21);
+          const bool is_5 = i_20 >= 0;
+          if (is_5) {
             pal::sync_warp();
-            if (lane == 0) pal::arrive(smem + 229376 + i_43 * 8);
+            if (lane == 0) pal::arrive(smem + 229376 + i_24 * 8);
           }
-          if (is_20) {
+          if (is_5) {
             pal::sync_warp();
-            if (lane < 2) pal::arrive_cluster(smem + 229408 + i_43 * 8, lane % 2);
+            if (lane < 2) pal::arrive_cluster(smem + 229408 + i_24 * 8, lane % 2);
           }
         }
         pal::wgmma_wait<0>();
         pal::keep(acc[0]);
         pal::sync_warp();
         if (lane == 0) pal::arrive(smem + 229448);
-        const int i_44 = warpgroup * 64;
-        const int i_45 = i_33 * 128;
-        const int i_46 = i_45 + i_44;
-        const int i_47 = i_31 * 256;
+        const int i_25 = warpgroup * 64;
+        const int i_26 = i_17 * 128;
+        const int i_27 = i_26 + i_25;
+        const int i_28 = i_15 * 256;
         if (warp == 0 && pal::elect()) {
           pal::bulk_wait_read<0>();
         }
@@ -149,7 +115,7 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) matmul_kernel(
         pal::fence_async();
         pal::sync_named(1 + warpgroup, 128);
         if (warp == 0 && pal::elect()) {
-          pal::tma_store(&out_boxes, smem + warpgroup * 16384, i_47, i_46);
+          pal::tma_store(&out_boxes, smem + warpgroup * 16384, i_28, i_27);
           pal::bulk_commit();
         }
         float part_2[32];
@@ -162,9 +128,9 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) matmul_kernel(
         }
         pal::fence_async();
         pal::sync_named(1 + warpgroup, 128);
-        const int i_48 = i_47 + 64;
+        const int i_29 = i_28 + 64;
         if (warp == 0 && pal::elect()) {
-          pal::tma_store(&out_boxes, smem + warpgroup * 16384 + 8192, i_48, i_46);
+          pal::tma_store(&out_boxes, smem + warpgroup * 16384 + 8192, i_29, i_27);
           pal::bulk_commit();
           pal::bulk_wait_read<1>();
         }
@@ -179,9 +145,9 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) matmul_kernel(
         }
         pal::fence_async();
         pal::sync_named(1 + warpgroup, 128);
-        const int i_49 = i_47 + 128;
+        const int i_30 = i_28 + 128;
         if (warp == 0 && pal::elect()) {
-          pal::tma_store(&out_boxes, smem + warpgroup * 16384, i_49, i_46);
+          pal::tma_store(&out_boxes, smem + warpgroup * 16384, i_30, i_27);
           pal::bulk_commit();
           pal::bulk_wait_read<1>();
         }
@@ -196,9 +162,9 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) matmul_kernel(
         }
         pal::fence_async();
         pal::sync_named(1 + warpgroup, 128);
-        const int i_50 = i_47 + 192;
+        const int i_31 = i_28 + 192;
         if (warp == 0 && pal::elect()) {
-          pal::tma_store(&out_boxes, smem + warpgroup * 16384 + 8192, i_50, i_46);
+          pal::tma_store(&out_boxes, smem + warpgroup * 16384 + 8192, i_31, i_27);
           pal::bulk_commit();
         }
       }
@@ -223,127 +189,63 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) matmul_kernel(
         const int i_2 = step_2 * 66;
         const int i_3 = i_2 + block;
         const int i_4 = i_3 % 256;
-        const int i_5 = (i_4 > 0) - (i_4 < 0);
-        const bool is_2 = i_5 != 1;
-        const bool is_3 = i_4 != 0;
-        const bool is_4 = is_2 & is_3;
-        const int i_6 = i_4 + 256;
-        const int i_7 = (is_4 ? i_6 : i_4);
-        const int i_8 = i_7 / 128;
-        const int i_9 = i_7 % 128;
-        const int i_10 = (i_9 > 0) - (i_9 < 0);
-        const bool is_5 = i_10 != 1;
-        const bool is_6 = i_9 != 0;
-        const bool is_7 = is_5 & is_6;
-        const int i_11 = i_8 - 1;
-        const int i_12 = (is_7 ? i_11 : i_8);
-        const int i_13 = i_9 + 128;
-        const int i_14 = (is_7 ? i_13 : i_9);
-        const int i_15 = i_12 * 8;
-        const int i_16 = i_14 / 8;
-        const int i_17 = i_14 % 8;
-        const int i_18 = (i_17 > 0) - (i_17 < 0);
-        const bool is_8 = i_18 != 1;
-        const bool is_9 = i_17 != 0;
-        const bool is_10 = is_8 & is_9;
-        const int i_19 = i_16 - 1;
-        const int i_20 = (is_10 ? i_19 : i_16);
-        const int i_21 = i_17 + 8;
-        const int i_22 = (is_10 ? i_21 : i_17);
-        const int i_23 = i_15 + i_22;
-        const int i_24 = i_12 % 2;
-        const int i_25 = (i_24 > 0) - (i_24 < 0);
-        const bool is_11 = i_25 != 1;
-        const bool is_12 = i_24 != 0;
-        const bool is_13 = is_11 & is_12;
-        const int i_26 = i_24 + 2;
-        const int i_27 = (is_13 ? i_26 : i_24);
-        const int i_28 = 2 * i_20;
-        const int i_29 = 15 - i_28;
-        const int i_30 = i_27 * i_29;
-        const int i_31 = i_20 + i_30;
-        const int i_32 = i_23 * 2;
-        const int i_33 = i_32 + peer;
+        const int i_5 = i_4 / 128;
+        const int i_6 = i_4 % 128;
+        const int i_7 = i_5 * 8;
+        const int i_8 = i_6 / 8;
+        const int i_9 = i_6 % 8;
+        const int i_10 = i_7 + i_9;
+        const int i_11 = i_5 % 2;
+        const int i_12 = 2 * i_8;
+        const int i_13 = 15 - i_12;
+        const int i_14 = i_11 * i_13;
+        const int i_15 = i_8 + i_14;
+        const int i_16 = i_10 * 2;
+        const int i_17 = i_16 + peer;
         pal::sync_warp();
         if (lane < 8) pal::arrive_cluster(smem + 229440, lane % 2);
         pal::wait_cluster(smem + 229440, met_phases & 1);
         met_phases ^= 0x1;
         PAL_ROLLED
         for (int step_3 = 0; step_3 < 64; ++step_3) {
-          const bool is_14 = step_3 >= 4;
-          if (is_14) {
-            const int i_34 = step_3 % 4;
-            const int i_35 = (i_34 > 0) - (i_34 < 0);
-            const bool is_15 = i_35 != 1;
-            const bool is_16 = i_34 != 0;
-            const bool is_17 = is_15 & is_16;
-            const int i_36 = i_34 + 4;
-            const int i_37 = (is_17 ? i_36 : i_34);
-            pal::wait(smem + 229376 + i_37 * 8, consumed_phases >> i_37 & 1);
-            consumed_phases ^= 1u << i_37;
+          const bool is_2 = step_3 >= 4;
+          if (is_2) {
+            const int i_18 = step_3 % 4;
+            pal::wait(smem + 229376 + i_18 * 8, consumed_phases >> i_18 & 1);
+            consumed_phases ^= 1u << i_18;
           }
-          const int i_38 = step_3 % 4;
-          const int i_39 = (i_38 > 0) - (i_38 < 0);
-          const bool is_18 = i_39 != 1;
-          const bool is_19 = i_38 != 0;
-          const bool is_20 = is_18 & is_19;
-          const int i_40 = i_38 + 4;
-          const int i_41 = (is_20 ? i_40 : i_38);
-          const int i_42 = i_33 * 128;
-          const int i_43 = step_3 * 64;
+          const int i_19 = step_3 % 4;
+          const int i_20 = i_17 * 128;
+          const int i_21 = step_3 * 64;
           if (pal::elect()) {
-            pal::arrive_expect(smem + 229456 + i_41 * 8, 16384);
-            pal::tma_load(&x_boxes, smem + 32768 + i_41 * 16384, smem + 229456 + i_41 * 8, i_43, i_42);
+            pal::arrive_expect(smem + 229456 + i_19 * 8, 16384);
+            pal::tma_load(&x_boxes, smem + 32768 + i_19 * 16384, smem + 229456 + i_19 * 8, i_21, i_20);
           }
-          if (is_14) {
-            const int i_44 = step_3 % 4;
-            const int i_45 = (i_44 > 0) - (i_44 < 0);
-            const bool is_21 = i_45 != 1;
-            const bool is_22 = i_44 != 0;
-            const bool is_23 = is_21 & is_22;
-            const int i_46 = i_44 + 4;
-            const int i_47 = (is_23 ? i_46 : i_44);
-            pal::wait_cluster(smem + 229408 + i_47 * 8, consumed_phases_2 >> i_47 & 1);
-            consumed_phases_2 ^= 1u << i_47;
+          if (is_2) {
+            const int i_22 = step_3 % 4;
+            pal::wait_cluster(smem + 229408 + i_22 * 8, consumed_phases_2 >> i_22 & 1);
+            consumed_phases_2 ^= 1u << i_22;
           }
-          const int i_48 = i_31 * 256;
+          const int i_23 = i_15 * 256;
           if (pal::elect()) {
-            pal::arrive_expect(smem + 229456 + i_41 * 8, 32768);
-            pal::tma_load_multicast(&y_boxes, smem + 98304 + i_41 * 32768 + (pal::cluster_rank()) * 4096, smem + 229456 + i_41 * 8, 0x3, i_48, i_43 + (pal::cluster_rank()) * 32);
-            pal::tma_load_multicast(&y_boxes, smem + 98304 + i_41 * 32768 + (pal::cluster_rank()) * 4096 + 8192, smem + 229456 + i_41 * 8, 0x3, i_48 + 64, i_43 + (pal::cluster_rank()) * 32);
-            pal::tma_load_multicast(&y_boxes, smem + 98304 + i_41 * 32768 + (pal::cluster_rank()) * 4096 + 16384, smem + 229456 + i_41 * 8, 0x3, i_48 + 128, i_43 + (pal::cluster_rank()) * 32);
-            pal::tma_load_multicast(&y_boxes, smem + 98304 + i_41 * 32768 + (pal::cluster_rank()) * 4096 + 24576, smem + 229456 + i_41 * 8, 0x3, i_48 + 192, i_43 + (pal::cluster_rank()) * 32);
+            pal::arrive_expect(smem + 229456 + i_19 * 8, 32768);
+            pal::tma_load_multicast(&y_boxes, smem + 98304 + i_19 * 32768 + (pal::cluster_rank()) * 4096, smem + 229456 + i_19 * 8, 0x3, i_23, i_21 + (pal::cluster_rank()) * 32);
+            pal::tma_load_multicast(&y_boxes, smem + 98304 + i_19 * 32768 + (pal::cluster_rank()) * 4096 + 8192, smem + 229456 + i_19 * 8, 0x3, i_23 + 64, i_21 + (pal::cluster_rank()) * 32);
+            pal::tma_load_multicast(&y_boxes, smem + 98304 + i_19 * 32768 + (pal::cluster_rank()) * 4096 + 16384, smem + 229456 + i_19 * 8, 0x3, i_23 + 128, i_21 + (pal::cluster_rank()) * 32);
+            pal::tma_load_multicast(&y_boxes, smem + 98304 + i_19 * 32768 + (pal::cluster_rank()) * 4096 + 24576, smem + 229456 + i_19 * 8, 0x3, i_23 + 192, i_21 + (pal::cluster_rank()) * 32);
           }
         }
         PAL_ROLLED
         for (int step_4 = 60; step_4 < 63; ++step_4) {
-          const bool is_24 = step_4 >= 0;
-          if (is_24) {
-            const int i_49 = step_4 % 4;
-            const int i_50 = (i_49 > 0) - (i_49 < 0);
-            const bool is_25 = i_50 != 1;
-            const bool is_26 = i_49 != 0;
-            const bool is_27 = is_25 & is_26;
-            const int i_51 = i_49 + 4;
-            const int i_52 = (is_27 ? i_51 : i_49);
-            pal::wait(smem + 229376 + i_52 * 8, consumed_phases >> i_52 & 1);
-            consumed_phases ^= 1u << i_52;
-          }
+          const int i_24 = step_4 % 4;
+          pal::wait(smem + 229376 + i_24 * 8, consumed_phases >> i_24 & 1);
+          consumed_phases ^= 1u << i_24;
         }
         PAL_ROLLED
         for (int step_5 = 60; step_5 < 63; ++step_5) {
-          const bool is_28 = step_5 >= 0;
-          if (is_28) {
-            const int i_53 = step_5 % 4;
-            const int i_54 = (i_53 > 0) - (i_53 < 0);
-            const bool is_29 = i_54 != 1;
-            const bool is_30 = i_53 != 0;
-            const bool is_31 = is_29 & is_30;
-            const int i_55 = i_53 + 4;
-            const int i_56 = (is_31 ? i_55 : i_53);
-            pal::wait_cluster(smem + 229408 + i_56 * 8, consumed_phases_2 >> i_56 & 1);
-            consumed_phases_2 ^= 1u << i_56;
-          }
+          const int i_25 = step_5 % 4;
+          pal::wait_cluster(smem + 229408 + i_25 * 8, consumed_phases_2 >> i_25 & 1);
+          consumed_phases_2 ^= 1u << i_25;
         }
         pal::wait(smem + 229448, over_phases & 1);
         over_phases ^= 0x1;

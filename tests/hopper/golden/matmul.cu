@@ -38,62 +38,28 @@ PAL_KERNEL void PAL_BOUNDS(384) matmul_kernel(
       const int i_2 = step_2 * 132;
       const int i_3 = i_2 + block;
       const int i_4 = i_3 % 512;
-      const int i_5 = (i_4 > 0) - (i_4 < 0);
-      const bool is_2 = i_5 != 1;
-      const bool is_3 = i_4 != 0;
-      const bool is_4 = is_2 & is_3;
-      const int i_6 = i_4 + 512;
-      const int i_7 = (is_4 ? i_6 : i_4);
-      const int i_8 = i_7 / 128;
-      const int i_9 = i_7 % 128;
-      const int i_10 = (i_9 > 0) - (i_9 < 0);
-      const bool is_5 = i_10 != 1;
-      const bool is_6 = i_9 != 0;
-      const bool is_7 = is_5 & is_6;
-      const int i_11 = i_8 - 1;
-      const int i_12 = (is_7 ? i_11 : i_8);
-      const int i_13 = i_9 + 128;
-      const int i_14 = (is_7 ? i_13 : i_9);
-      const int i_15 = i_12 * 8;
-      const int i_16 = i_14 / 8;
-      const int i_17 = i_14 % 8;
-      const int i_18 = (i_17 > 0) - (i_17 < 0);
-      const bool is_8 = i_18 != 1;
-      const bool is_9 = i_17 != 0;
-      const bool is_10 = is_8 & is_9;
-      const int i_19 = i_16 - 1;
-      const int i_20 = (is_10 ? i_19 : i_16);
-      const int i_21 = i_17 + 8;
-      const int i_22 = (is_10 ? i_21 : i_17);
-      const int i_23 = i_15 + i_22;
-      const int i_24 = i_12 % 2;
-      const int i_25 = (i_24 > 0) - (i_24 < 0);
-      const bool is_11 = i_25 != 1;
-      const bool is_12 = i_24 != 0;
-      const bool is_13 = is_11 & is_12;
-      const int i_26 = i_24 + 2;
-      const int i_27 = (is_13 ? i_26 : i_24);
-      const int i_28 = 2 * i_20;
-      const int i_29 = 15 - i_28;
-      const int i_30 = i_27 * i_29;
-      const int i_31 = i_20 + i_30;
+      const int i_5 = i_4 / 128;
+      const int i_6 = i_4 % 128;
+      const int i_7 = i_5 * 8;
+      const int i_8 = i_6 / 8;
+      const int i_9 = i_6 % 8;
+      const int i_10 = i_7 + i_9;
+      const int i_11 = i_5 % 2;
+      const int i_12 = 2 * i_8;
+      const int i_13 = 15 - i_12;
+      const int i_14 = i_11 * i_13;
+      const int i_15 = i_8 + i_14;
       {
         float acc[1][128];
         PAL_UNROLL for (int r = 0; r < 128; ++r) acc[r / 128][r % 128] = 0;
         PAL_ROLLED
         for (int step_3 = 0; step_3 < 64; ++step_3) {
-          const int i_32 = step_3 % 4;
-          const int i_33 = (i_32 > 0) - (i_32 < 0);
-          const bool is_14 = i_33 != 1;
-          const bool is_15 = i_32 != 0;
-          const bool is_16 = is_14 & is_15;
-          const int i_34 = i_32 + 4;
-          const int i_35 = (is_16 ? i_34 : i_32);
-          pal::wait(smem + 229416 + i_35 * 8, ready_phases >> i_35 & 1);
-          ready_phases ^= 1u << i_35;
-          const int i_36 = warpgroup * 64;
-          const u64 left_2 = pal::descriptor(smem + 32768 + i_35 * 16384 + i_36 * 128, 16, 1024, 1);
-          const u64 right_2 = pal::descriptor(smem + 98304 + i_35 * 32768, 8192, 1024, 1);
+          const int i_16 = step_3 % 4;
+          pal::wait(smem + 229416 + i_16 * 8, ready_phases >> i_16 & 1);
+          ready_phases ^= 1u << i_16;
+          const int i_17 = warpgroup * 64;
+          const u64 left_2 = pal::descriptor(smem + 32768 + i_16 * 16384 + i_17 * 128, 16, 1024, 1);
+          const u64 right_2 = pal::descriptor(smem + 98304 + i_16 * 32768, 8192, 1024, 1);
           pal::wgmma_fence();
           pal::wgmma_m64n256k16_f32_bf16_bf16<0, 1>(acc[0], left_2, right_2, 1);
           pal::wgmma_m64n256k16_f32_bf16_bf16<0, 1>(acc[0], left_2 + 2, right_2 + 128, 1);
@@ -101,28 +67,28 @@ PAL_KERNEL void PAL_BOUNDS(384) matmul_kernel(
           pal::wgmma_m64n256k16_f32_bf16_bf16<0, 1>(acc[0], left_2 + 6, right_2 + 384, 1);
           pal::wgmma_commit();
           pal::wgmma_wait<1>();
-          const int i_37 = step_3 - 1;
-          const int i_38 = i_37 % 4;
-          const int i_39 = (i_38 > 0) - (i_38 < 0);
-          const bool is_17 = i_39 != 1;
-          const bool is_18 = i_38 != 0;
-          const bool is_19 = is_17 & is_18;
-          const int i_40 = i_38 + 4;
-          const int i_41 = (is_19 ? i_40 : i_38);
-          const bool is_20 = i_37 >= 0;
-          if (is_20) {
+          const int i_18 = step_3 - 1;
+          const int i_19 = i_18 % 4;
+          const int i_20 = (i_19 > 0) - (i_19 < 0);
+          const bool is_2 = i_20 != 1;
+          const bool is_3 = i_19 != 0;
+          const bool is_4 = is_2 & is_3;
+          const int i_21 = i_19 + 4;
+          const int i_22 = (is_4 ? i_21 : i_19);
+          const bool is_5 = i_18 >= 0;
+          if (is_5) {
             pal::sync_warp();
-            if (lane == 0) pal::arrive(smem + 229376 + i_41 * 8);
+            if (lane == 0) pal::arrive(smem + 229376 + i_22 * 8);
           }
         }
         pal::wgmma_wait<0>();
         pal::keep(acc[0]);
         pal::sync_warp();
         if (lane == 0) pal::arrive(smem + 229408);
-        const int i_42 = warpgroup * 64;
-        const int i_43 = i_23 * 128;
-        const int i_44 = i_43 + i_42;
-        const int i_45 = i_31 * 256;
+        const int i_23 = warpgroup * 64;
+        const int i_24 = i_10 * 128;
+        const int i_25 = i_24 + i_23;
+        const int i_26 = i_15 * 256;
         if (warp == 0 && pal::elect()) {
           pal::bulk_wait_read<0>();
         }
@@ -138,7 +104,7 @@ PAL_KERNEL void PAL_BOUNDS(384) matmul_kernel(
         pal::fence_async();
         pal::sync_named(1 + warpgroup, 128);
         if (warp == 0 && pal::elect()) {
-          pal::tma_store(&out_boxes, smem + warpgroup * 16384, i_45, i_44);
+          pal::tma_store(&out_boxes, smem + warpgroup * 16384, i_26, i_25);
           pal::bulk_commit();
         }
         float part_2[32];
@@ -151,9 +117,9 @@ PAL_KERNEL void PAL_BOUNDS(384) matmul_kernel(
         }
         pal::fence_async();
         pal::sync_named(1 + warpgroup, 128);
-        const int i_46 = i_45 + 64;
+        const int i_27 = i_26 + 64;
         if (warp == 0 && pal::elect()) {
-          pal::tma_store(&out_boxes, smem + warpgroup * 16384 + 8192, i_46, i_44);
+          pal::tma_store(&out_boxes, smem + warpgroup * 16384 + 8192, i_27, i_25);
           pal::bulk_commit();
           pal::bulk_wait_read<1>();
         }
@@ -168,9 +134,9 @@ PAL_KERNEL void PAL_BOUNDS(384) matmul_kernel(
         }
         pal::fence_async();
         pal::sync_named(1 + warpgroup, 128);
-        const int i_47 = i_45 + 128;
+        const int i_28 = i_26 + 128;
         if (warp == 0 && pal::elect()) {
-          pal::tma_store(&out_boxes, smem + warpgroup * 16384, i_47, i_44);
+          pal::tma_store(&out_boxes, smem + warpgroup * 16384, i_28, i_25);
           pal::bulk_commit();
           pal::bulk_wait_read<1>();
         }
@@ -185,9 +151,9 @@ PAL_KERNEL void PAL_BOUNDS(384) matmul_kernel(
         }
         pal::fence_async();
         pal::sync_named(1 + warpgroup, 128);
-        const int i_48 = i_45 + 192;
+        const int i_29 = i_26 + 192;
         if (warp == 0 && pal::elect()) {
-          pal::tma_store(&out_boxes, smem + warpgroup * 16384 + 8192, i_48, i_44);
+          pal::tma_store(&out_boxes, smem + warpgroup * 16384 + 8192, i_29, i_25);
           pal::bulk_commit();
         }
       }
@@ -209,93 +175,44 @@ PAL_KERNEL void PAL_BOUNDS(384) matmul_kernel(
         const int i_2 = step_2 * 132;
         const int i_3 = i_2 + block;
         const int i_4 = i_3 % 512;
-        const int i_5 = (i_4 > 0) - (i_4 < 0);
-        const bool is_2 = i_5 != 1;
-        const bool is_3 = i_4 != 0;
-        const bool is_4 = is_2 & is_3;
-        const int i_6 = i_4 + 512;
-        const int i_7 = (is_4 ? i_6 : i_4);
-        const int i_8 = i_7 / 128;
-        const int i_9 = i_7 % 128;
-        const int i_10 = (i_9 > 0) - (i_9 < 0);
-        const bool is_5 = i_10 != 1;
-        const bool is_6 = i_9 != 0;
-        const bool is_7 = is_5 & is_6;
-        const int i_11 = i_8 - 1;
-        const int i_12 = (is_7 ? i_11 : i_8);
-        const int i_13 = i_9 + 128;
-        const int i_14 = (is_7 ? i_13 : i_9);
-        const int i_15 = i_12 * 8;
-        const int i_16 = i_14 / 8;
-        const int i_17 = i_14 % 8;
-        const int i_18 = (i_17 > 0) - (i_17 < 0);
-        const bool is_8 = i_18 != 1;
-        const bool is_9 = i_17 != 0;
-        const bool is_10 = is_8 & is_9;
-        const int i_19 = i_16 - 1;
-        const int i_20 = (is_10 ? i_19 : i_16);
-        const int i_21 = i_17 + 8;
-        const int i_22 = (is_10 ? i_21 : i_17);
-        const int i_23 = i_15 + i_22;
-        const int i_24 = i_12 % 2;
-        const int i_25 = (i_24 > 0) - (i_24 < 0);
-        const bool is_11 = i_25 != 1;
-        const bool is_12 = i_24 != 0;
-        const bool is_13 = is_11 & is_12;
-        const int i_26 = i_24 + 2;
-        const int i_27 = (is_13 ? i_26 : i_24);
-        const int i_28 = 2 * i_20;
-        const int i_29 = 15 - i_28;
-        const int i_30 = i_27 * i_29;
-        const int i_31 = i_20 + i_30;
+        const int i_5 = i_4 / 128;
+        const int i_6 = i_4 % 128;
+        const int i_7 = i_5 * 8;
+        const int i_8 = i_6 / 8;
+        const int i_9 = i_6 % 8;
+        const int i_10 = i_7 + i_9;
+        const int i_11 = i_5 % 2;
+        const int i_12 = 2 * i_8;
+        const int i_13 = 15 - i_12;
+        const int i_14 = i_11 * i_13;
+        const int i_15 = i_8 + i_14;
         PAL_ROLLED
         for (int step_3 = 0; step_3 < 64; ++step_3) {
-          const bool is_14 = step_3 >= 4;
-          if (is_14) {
-            const int i_32 = step_3 % 4;
-            const int i_33 = (i_32 > 0) - (i_32 < 0);
-            const bool is_15 = i_33 != 1;
-            const bool is_16 = i_32 != 0;
-            const bool is_17 = is_15 & is_16;
-            const int i_34 = i_32 + 4;
-            const int i_35 = (is_17 ? i_34 : i_32);
-            pal::wait(smem + 229376 + i_35 * 8, consumed_phases >> i_35 & 1);
-            consumed_phases ^= 1u << i_35;
+          const bool is_2 = step_3 >= 4;
+          if (is_2) {
+            const int i_16 = step_3 % 4;
+            pal::wait(smem + 229376 + i_16 * 8, consumed_phases >> i_16 & 1);
+            consumed_phases ^= 1u << i_16;
           }
-          const int i_36 = step_3 % 4;
-          const int i_37 = (i_36 > 0) - (i_36 < 0);
-          const bool is_18 = i_37 != 1;
-          const bool is_19 = i_36 != 0;
-          const bool is_20 = is_18 & is_19;
-          const int i_38 = i_36 + 4;
-          const int i_39 = (is_20 ? i_38 : i_36);
-          const int i_40 = i_23 * 128;
-          const int i_41 = step_3 * 64;
-          const int i_42 = i_31 * 256;
+          const int i_17 = step_3 % 4;
+          const int i_18 = i_10 * 128;
+          const int i_19 = step_3 * 64;
+          const int i_20 = i_15 * 256;
           if (pal::elect()) {
-            pal::arrive_expect(smem + 229416 + i_39 * 8, 16384);
-            pal::tma_load(&x_boxes, smem + 32768 + i_39 * 16384, smem + 229416 + i_39 * 8, i_41, i_40);
-            pal::arrive_expect(smem + 229416 + i_39 * 8, 32768);
-            pal::tma_load(&y_boxes, smem + 98304 + i_39 * 32768, smem + 229416 + i_39 * 8, i_42, i_41);
-            pal::tma_load(&y_boxes, smem + 98304 + i_39 * 32768 + 8192, smem + 229416 + i_39 * 8, i_42 + 64, i_41);
-            pal::tma_load(&y_boxes, smem + 98304 + i_39 * 32768 + 16384, smem + 229416 + i_39 * 8, i_42 + 128, i_41);
-            pal::tma_load(&y_boxes, smem + 98304 + i_39 * 32768 + 24576, smem + 229416 + i_39 * 8, i_42 + 192, i_41);
+            pal::arrive_expect(smem + 229416 + i_17 * 8, 16384);
+            pal::tma_load(&x_boxes, smem + 32768 + i_17 * 16384, smem + 229416 + i_17 * 8, i_19, i_18);
+            pal::arrive_expect(smem + 229416 + i_17 * 8, 32768);
+            pal::tma_load(&y_boxes, smem + 98304 + i_17 * 32768, smem + 229416 + i_17 * 8, i_20, i_19);
+            pal::tma_load(&y_boxes, smem + 98304 + i_17 * 32768 + 8192, smem + 229416 + i_17 * 8, i_20 + 64, i_19);
+            pal::tma_load(&y_boxes, smem + 98304 + i_17 * 32768 + 16384, smem + 229416 + i_17 * 8, i_20 + 128, i_19);
+            pal::tma_load(&y_boxes, smem + 98304 + i_17 * 32768 + 24576, smem + 229416 + i_17 * 8, i_20 + 192, i_19);
           }
         }
         PAL_ROLLED
         for (int step_4 = 60; step_4 < 63; ++step_4) {
-          const bool is_21 = step_4 >= 0;
-          if (is_21) {
-            const int i_43 = step_4 % 4;
-            const int i_44 = (i_43 > 0) - (i_43 < 0);
-            const bool is_22 = i_44 != 1;
-            const bool is_23 = i_43 != 0;
-            const bool is_24 = is_22 & is_23;
-            const int i_45 = i_43 + 4;
-            const int i_46 = (is_24 ? i_45 : i_43);
-            pal::wait(smem + 229376 + i_46 * 8, consumed_phases >> i_46 & 1);
-            consumed_phases ^= 1u << i_46;
-          }
+          const int i_21 = step_4 % 4;
+          pal::wait(smem + 229376 + i_21 * 8, consumed_phases >> i_21 & 1);
+          consumed_phases ^= 1u << i_21;
         }
         pal::wait(smem + 229408, over_phases & 1);
         over_phases ^= 0x1;

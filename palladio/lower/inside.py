@@ -1,0 +1,97 @@
+"""Accesses that are surely inside their array: blocks of a grid, and slices at an index known only at the call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from palladio.ir.core import Atom, Eqn, Program
+from palladio.ir.rewrite import with_parts
+from palladio.lower.ranges import Range, RangeRewriting, Ranges, grid_ranges, range_of, result_range
+from palladio.ops.grid import BlockMap, Grid, grid_call
+from palladio.passes.pipeline import ANY, Pass
+from palladio.types.transforms import Index, IndexEntry, Operand, Slice, Transform, transformed
+from palladio.types.types import ArrayType, RefType
+
+
+class _Marking(RangeRewriting):
+    """Marks the axes along which an access cannot leave its array."""
+
+    def parameters(self, eqn: Eqn, params: dict[str, Any]) -> dict[str, Any]:
+        if eqn.op is not grid_call:
+            return params
+        grid: Grid = params["grid"]
+        arrays = eqn.input_types[grid.dynamic + grid.scalars :]
+        inputs = tuple(_block(grid, *each) for each in zip(grid.inputs, arrays, strict=True))
+        outputs = tuple(_block(grid, *each) for each in zip(grid.outputs, grid.output_types, strict=True))
+        same = (inputs, outputs) == (grid.inputs, grid.outputs)
+        return params if same else {**params, "grid": replace(grid, inputs=inputs, outputs=outputs)}
+
+    def changed(self, eqn: Eqn, known: Ranges) -> Eqn:
+        if not eqn.op.index_start:
+            return eqn
+        stacks = eqn.op.stacks(eqn.transforms)
+        marked = tuple(self.stack(eqn, n, stack, known) for n, stack in enumerate(stacks))
+        if marked == stacks:
+            return eqn
+        return with_parts(eqn, eqn.inputs, {**eqn.params, "transforms": marked if eqn.op.ref_count > 1 else marked[0]})
+
+    def stack(self, eqn: Eqn, position: int, stack: Sequence[Transform], known: Ranges) -> tuple[Transform, ...]:
+        """A stack of transforms over an input."""
+        root = eqn.inputs[position].type
+        array = root.array if isinstance(root, RefType) else root
+        types: list[ArrayType] = [atom.type for atom in eqn.indices]
+        found: list[Transform] = []
+        for transform in stack:
+            if isinstance(transform, Index):
+                entries = zip(transform.entries, array.shape, strict=True)
+                found.append(Index(tuple(_marked(entry, extent, eqn.indices, known) for entry, extent in entries)))
+            else:
+                found.append(transform)
+            array = transformed(array, [transform], types)
+        return tuple(found)
+
+
+def _marked(entry: IndexEntry, extent: int, indices: Sequence[Atom], known: Ranges) -> IndexEntry:
+    start = entry.start if isinstance(entry, Slice) else entry
+    if not isinstance(start, Operand) or (isinstance(entry, Slice) and not entry.size):
+        return entry
+    found = range_of(indices[start.position], known)
+    reach = (entry.size - 1) * entry.stride if isinstance(entry, Slice) else 0
+    if found is None or not found.within(Range(0, extent - 1 - reach)):
+        return entry
+    sure = Operand(start.position, inside=True)
+    return replace(entry, start=sure) if isinstance(entry, Slice) else sure
+
+
+def _block(grid: Grid, block: BlockMap, array: ArrayType) -> BlockMap:
+    """A block map of a grid with the axes marked along which all blocks lie inside the array."""
+    if not block.contiguous:
+        return block
+    known = grid_ranges(grid, block.index_map.inputs)
+    for eqn in block.index_map.eqns:
+        found = result_range(eqn, known) if len(eqn.outputs) == 1 else None
+        if found is not None:
+            known[eqn.outputs[0]] = found
+    indices = [range_of(atom, known) for atom in block.index_map.outputs]
+    axes = zip(indices, block.steps, array.shape, strict=True)
+    inside = tuple(
+        index is not None and index.low * step >= before and index.high * step - before + size <= extent
+        for index, (step, before, size, _), extent in axes
+    )
+    return replace(block, inside=inside) if any(inside) else block
+
+
+def _mark(program: Program) -> Program:
+    return _Marking().program(program)
+
+
+prove_inside = Pass(
+    name="prove_inside",
+    consumes=ANY,
+    produces=ANY,
+    run=_mark,
+    doc="Marks the blocks and the indices that cannot leave their array, so that nobody guards them. Runs last: passes "
+    "that rewrite accesses drop the marks.",
+)
