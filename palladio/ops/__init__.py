@@ -14,7 +14,7 @@ from palladio.ops import control, debug, grid
 from palladio.ops.arrays import arithmetic, bits, casts, compare, dot, math, reduce, scan, shape, sort
 from palladio.ops.references import atomics, masked, memory
 from palladio.ops.threads import barrier, copy, launch, semaphore, wgmma
-from palladio.types import attributes
+from palladio.types import attributes, layouts
 
 _FAMILIES = (
     arithmetic,
@@ -44,7 +44,7 @@ ALL_OPS: tuple[Op, ...] = tuple(
     value for family in _FAMILIES for value in vars(family).values() if isinstance(value, Op)
 )
 OPS: dict[str, Op] = {op.name: op for op in ALL_OPS}
-RECORDS: dict[str, type] = {**grid.RECORDS, **launch.RECORDS, **attributes.RECORDS}
+RECORDS: dict[str, type] = {**grid.RECORDS, **launch.RECORDS, **attributes.RECORDS, **layouts.RECORDS}
 
 
 def _named(name: str) -> Op:

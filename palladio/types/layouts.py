@@ -14,6 +14,7 @@ from numbers import Integral
 from typing import Any
 
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
+from palladio.types import dtypes
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class RegisterLayout:
 
     Fields:
         name: of `Layout`.
-        parameters: what it was called with.
+        parameters: what it was called with, in the order of `PARAMETERS`.
         reduced: for each `reduce`, its axes.
     """
 
@@ -135,7 +136,7 @@ class Layout(Enum):
         with at_call():
             if not parameters and not named:
                 raise PalladioValueError("a layout is called with its parameters", got=f"{self.name}()")
-            return RegisterLayout(self.name, (*map(_hashable, parameters), *sorted(map(_named, named.items()))))
+            return RegisterLayout(self.name, tuple(map(_frozen, _in_order(self.name, parameters, named))))
 
     def reduce(self, axes: int | Sequence[int]) -> RegisterLayout:
         """The layout of what a reduction along these axes of an array of this layout gives."""
@@ -143,12 +144,36 @@ class Layout(Enum):
             return RegisterLayout(self.name).reduce(axes)
 
 
-def _hashable(value: Any) -> Any:
-    return tuple(map(_hashable, value)) if isinstance(value, list) else value
+PARAMETERS: dict[str, tuple[str, ...]] = {
+    "WG_STRIDED": ("shape", "vec_size"),
+    "TILED": ("tiling", "warp_dims", "lane_dims", "vector_dim"),
+    "SMEM_GMEM_COPY": ("shape", "dtype", "swizzle"),
+}
+"""The names of the parameters of a layout, in order."""
 
 
-def _named(item: tuple[str, Any]) -> str:
-    return f"{item[0]}={item[1]}"
+def _in_order(name: str, parameters: Sequence[Any], named: dict[str, Any]) -> tuple[Any, ...]:
+    """The parameters of a layout, those given by name in their places."""
+    known = PARAMETERS.get(name, ())
+    given = {**dict(zip(known, parameters, strict=False)), **named}
+    unknown = [each for each in named if each not in known[len(parameters) :]]
+    missing = [each for each in known[: len(given)] if each not in given]
+    if unknown or missing or len(parameters) > len(known):
+        raise PalladioTypeError(
+            "a layout is called with other parameters than it has",
+            expected=f"{name}({', '.join(known)})" if known else f"{name} without parameters",
+            got=f"{name}({', '.join([*map(repr, parameters), *map('{0[0]}={0[1]!r}'.format, named.items())])})",
+        )
+    return tuple(given[each] for each in known[: len(given)])
+
+
+def _frozen(value: Any) -> Any:
+    """A parameter as programs hold it: tuples of integers, records, dtypes."""
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_frozen, value))
+    if value is None or isinstance(value, (Integral, str, Tiling, Replicated)):
+        return int(value) if isinstance(value, Integral) else value
+    return dtypes.canonical(value)
 
 
 _MATRICES = (
@@ -201,3 +226,6 @@ def find_swizzle(minor_dim_bits: int, what: str = "") -> int:
             expected="a positive multiple of 128",
             got=minor_dim_bits,
         )
+
+
+RECORDS: dict[str, type] = {record.__name__: record for record in (RegisterLayout, Tiling, Replicated)}

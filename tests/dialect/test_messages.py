@@ -116,6 +116,7 @@ LAYOUTS: Calls = {
     "another number of axes": inside(lambda s: plgpu.layout_cast(s[0], plgpu.Layout.WGMMA)),
     "reduced too far": inside(lambda s: plgpu.layout_cast(s[...], plgpu.Layout.WGMMA.reduce(0))),
     "no parameters": plgpu.Layout.WG_STRIDED,
+    "other parameters": lambda: plgpu.Layout.WG_STRIDED((3, 4), width=2),
     "reduced along no axis": lambda: plgpu.Layout.WGMMA.reduce(()),
     "reduced along an axis twice": lambda: plgpu.Layout.WGMMA.reduce((1, 1)),
     "tiles of no sizes": lambda: plgpu.Tiling((8, 4)),
@@ -130,6 +131,7 @@ LAYOUTS: Calls = {
     "bits of nothing": lambda: plgpu.find_swizzle(0),
     "half a bit": lambda: plgpu.find_swizzle(0.5),
     "no transform": inside(lambda s: plgpu.transform_ref(s, "tiled")),
+    "a swizzle that the buffer lacks": inside(lambda s: plgpu.transform_ref(s, plgpu.SwizzleTransform(64))),
     "a tile that does not divide": inside(lambda s: plgpu.transform_ref(s, plgpu.TilingTransform((3, 2)))),
     "no reference": inside(lambda s: plgpu.transpose_ref(s[...], (1, 0))),
 }

@@ -60,7 +60,7 @@ def _set_max_registers(scope: Scope, *, count: int, action: str) -> Sequence[Laz
     return ()
 
 
-def _layout_cast(scope: Scope, x: LazyArray, *, layout: str) -> Sequence[LazyArray]:
+def _layout_cast(scope: Scope, x: LazyArray, *, layout: object) -> Sequence[LazyArray]:
     return (x,)
 
 

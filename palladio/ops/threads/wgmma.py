@@ -21,6 +21,7 @@ from palladio.types import dtypes
 from palladio.types.device import H100_SXM
 from palladio.types.dtypes import DType
 from palladio.types.effects import AsyncKind, Effect, Sync, read, write
+from palladio.types.layouts import RegisterLayout
 from palladio.types.transforms import is_static_path
 from palladio.types.types import ACC, SMEM, ArrayType, RefType, Type
 
@@ -226,7 +227,7 @@ set_max_registers = Op(
 )
 
 
-def _layout_type(x: Type, *, layout: str) -> Sequence[Type]:
+def _layout_type(x: Type, *, layout: RegisterLayout) -> Sequence[Type]:
     if not isinstance(x, ArrayType):
         raise PalladioTypeError("a layout is that of an array", got=str(x))
     return (x,)

@@ -41,7 +41,7 @@ def layout_cast(x: Any, new_layout: Any) -> Any:
         )
     if limits_enabled() and layout.name == "WGMMA" and layout.ndim == 2:
         check_matrix(array, "an array of layout WGMMA")
-    return convert.mark_weak(bind(ops.layout_cast, x, layout=str(layout))[0], convert.is_weak(x))
+    return convert.mark_weak(bind(ops.layout_cast, x, layout=layout)[0], convert.is_weak(x))
 
 
 def broadcasted_iota(dtype: Any, shape: Sequence[int], dimension: int, *, layout: Any = None) -> Any:
@@ -111,20 +111,22 @@ def transform_ref(ref: Any, transform: Any) -> Reference:
     """The reference as a transform of its memory shows it.
 
     A tiling cuts the last axes: `dtype[..., m, n]` becomes `dtype[..., m / tm, n / tn, tm, tn]`. A swizzle moves no
-    element that a kernel could see.
+    element that a kernel could see; it must be that of the buffer, `plgpu.SMEM(shape, dtype, transforms=...)`.
 
     Args:
         transform: a `TilingTransform`, a `SwizzleTransform`, or a sequence of them, the first one applied first.
 
     Raises:
         PalladioTypeError: what is no transform.
-        PalladioValueError: a tile that does not divide the reference.
+        PalladioValueError: a tile that does not divide the reference; a swizzle that the buffer does not have.
     """
     reference = require_reference(ref, "ref")
     for each in transform if isinstance(transform, (tuple, list)) else (transform,):
         if isinstance(each, TilingTransform):
             reference = _tiled(reference, each.tiling)
-        elif not isinstance(each, SwizzleTransform):
+        elif isinstance(each, SwizzleTransform):
+            _require_swizzle(reference, each)
+        else:
             raise PalladioTypeError(
                 "this is no transform of memory",
                 argument="transform",
@@ -132,6 +134,18 @@ def transform_ref(ref: Any, transform: Any) -> Reference:
                 got=repr(each),
             )
     return reference
+
+
+def _require_swizzle(reference: Reference, swizzle: SwizzleTransform) -> None:
+    """A view cannot permute the bytes of its buffer."""
+    buffer = reference.root.palladio_type
+    if buffer.attribute(SwizzleTransform) != swizzle:
+        raise PalladioValueError(
+            "the bytes of this buffer are not swizzled so",
+            argument="transform",
+            got=f"{swizzle} of {buffer}",
+            hint="give the buffer its transforms where it is allocated: plgpu.SMEM(shape, dtype, transforms=...)",
+        )
 
 
 def _tiled(reference: Reference, tiling: Sequence[int]) -> Reference:
