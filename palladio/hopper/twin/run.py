@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -39,6 +40,8 @@ class Schedule:
 SCHEDULES = (Schedule("late"), Schedule("early"), Schedule("random", 1), Schedule("random", 2))
 """The schedules that every kernel is run under."""
 _COMPLETIONS = ("late", "early", "random")
+_ONE_AT_A_TIME = threading.Lock()
+"""The runtime simulates one launch at a time."""
 
 
 class TwinError(RuntimeError):
@@ -207,7 +210,8 @@ def _launch(lowered: Lowered, arrays: list[np.ndarray], parameters: list[Any], s
         resident=max(1, _RESIDENT // lowered.cluster),
     )
     library.palladio_twin_launch.restype = ctypes.c_char_p
-    failure = library.palladio_twin_launch(ctypes.byref(request))
+    with _ONE_AT_A_TIME:
+        failure = library.palladio_twin_launch(ctypes.byref(request)).decode()
     if failure:
-        raise TwinError(failure.decode())
+        raise TwinError(failure)
     return Counts(counts.switches, counts.products, counts.copies, counts.waits)

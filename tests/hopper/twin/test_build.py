@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -32,6 +33,11 @@ def test_the_header_has_the_macros_and_the_mathematics() -> None:
     assert set(MACROS) <= set(re.findall(r"#define (\w+)", HEADER))
     known = set(re.findall(r"TWIN_(?:UNARY|BINARY)\((\w+)\)", HEADER)) | {"fma"}
     assert set(MATHEMATICS) <= known
+
+
+def test_each_primitive_is_called_by_a_test() -> None:
+    texts = "".join(path.read_text() for path in Path(__file__).parent.glob("*.py"))
+    assert {each.name for each in PRIMITIVES if not re.search(rf"\b{each.name}\b", texts)} == set()
 
 
 IDENTITY = kernel(

@@ -272,6 +272,21 @@ def test_a_multicast_load_to_a_block_that_has_ended_is_told() -> None:
     assert "reaches block 1 of the cluster, which has ended" in says
 
 
+@pytest.mark.parametrize("dtype, shape, box, start, swizzle", CASES[:-1])
+def test_a_multicast_load_of_every_rank_that_has_one(
+    dtype: Any, shape: tuple[int, ...], box: tuple[int, ...], start: tuple[int, ...], swizzle: int
+) -> None:
+    x = example(dtype, shape)
+    want = in_shared(box_of(x, start, box), swizzle)
+    load = load_kernel(dtype, shape, box, swizzle=swizzle)
+    five = "if (rank == 5) pal::tma_load(&map, base + at, barrier, c0, c1, c2, c3, c4);"
+    multicast = changed(
+        changed(load, five, ""), "tma_load(&map, base + at, barrier,", "tma_load_multicast(&map, base + at, barrier, 1,"
+    )
+    image = outputs(multicast, *scalars(start), np.uint32(0), np.uint32(want.size), x.view(np.uint8).ravel())
+    np.testing.assert_array_equal(image[: want.size], want)
+
+
 # ---- Transaction bytes ---------------------------------------------------------------------------------------------
 
 
@@ -314,6 +329,8 @@ def test_a_phase_counts_at_most_2_20_bytes() -> None:
          "if (rank == 2) pal::tma_load(&map, base + at, barrier, c0)", 0, "has 2 axes, the copy gives 1 coordinates"),
         ("base + at, barrier, c0, c1)", "base + at, barrier + 4, c0, c1)", 0, "must be a multiple of 8"),
         ("base + at, barrier, c0, c1)", "base + at, base + 512, c0, c1)", 0, "no mbarrier has been initialised at"),
+        ("pal::sync_block();", "pal::sync_block(); pal::prefetch_map((const TensorMap*)x);", 0, "was not encoded"),
+        ("pal::sync_block();", "pal::sync_block(); pal::prefetch_map(&map);", 0, ""),
         ("pal::fence_barrier_init();", "", 0, "was initialised without a fence.mbarrier_init after it"),
         ("&map, base + at, barrier, c0, c1)", "(TensorMap*)((char*)&map + 8), base + at, barrier, c0, c1)", 0,
          "lies at an address that is not a multiple of 64"),
@@ -434,6 +451,31 @@ def test_a_reduction_combines_a_box_with_the_array(kind: str, dtype: Any) -> Non
     for schedule in SCHEDULES[:3]:
         found = outputs(reduction(kind, dtype), *operands, schedule=schedule)
         np.testing.assert_array_equal(found.view(want.dtype).reshape(6, 16), want)
+
+
+REDUCED_BOXES = [
+    ((8,), (8,), (3,)),
+    ((9, 12), (4, 8), (2, 4)),
+    ((5, 20, 8), (2, 8, 8), (4, 15, -4)),
+    ((2, 3, 5, 4), (2, 2, 3, 4), (1, 2, 3, 0)),
+    ((2, 2, 3, 5, 4), (2, 1, 2, 3, 4), (0, 1, 2, 3, 0)),
+]
+
+
+@pytest.mark.parametrize("shape, box, start", REDUCED_BOXES)
+def test_a_reduction_of_every_rank(shape: tuple[int, ...], box: tuple[int, ...], start: tuple[int, ...]) -> None:
+    adding = changed(store_kernel(np.int32, shape, box), "pal::tma_store(", "pal::tma_reduce<pal::ADD>(")
+    adding = replace(adding, arrays=tuple(replace(each, zeroed=True) for each in adding.arrays))
+    data = example(np.int32, box)
+    image = np.zeros(SHARED, np.uint8)
+    image[: data.nbytes] = data.view(np.uint8).ravel()
+    found = outputs(adding, image, *scalars(start), np.uint32(0)).view(np.int32).reshape(shape)
+    want = np.zeros(shape, np.int32)
+    for place in np.ndindex(*box):
+        at = tuple(np.add(start, place))
+        if all(0 <= a < size for a, size in zip(at, shape)):
+            want[at] = data[place]
+    np.testing.assert_array_equal(found, want)
 
 
 @pytest.mark.parametrize(

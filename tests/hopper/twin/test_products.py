@@ -431,6 +431,11 @@ def test_other_nans_are_taken() -> None:
     assert np.isnan(nan[:, :2]).all() and not np.isnan(nan[:, 2:]).any()
 
 
+def test_kept_registers_stay_as_they_are() -> None:
+    more = "int i[1] = {3}; u32 u[1] = {4}; pal::keep(acc); pal::keep(i); pal::keep(u); acc[2] = i[0], acc[3] = u[0];"
+    np.testing.assert_array_equal(outputs(changed(RULES, "// after", more)).reshape(128, 4), [[1, 2, 3, 4]] * 128)
+
+
 LEFT = changed(
     replace(RULES, products=(Wgmma(8, "f32", "f16", "f16", registers=True),)),
     CALL,
