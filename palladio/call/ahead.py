@@ -99,7 +99,8 @@ def _fitted(value: Any, type_: ArrayType, name: str) -> Any:
     if array.shape == type_.shape:
         return array
     whole = np.zeros(type_.shape, type_.dtype)
-    whole[: array.shape[0]] = array
+    rows, *_ = array.shape
+    whole[:rows] = array
     return whole
 
 

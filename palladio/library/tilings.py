@@ -37,7 +37,7 @@ def evenly(extent: int, most: int, parts: int, granule: int) -> int:
         if extent % pieces == 0 and granule <= extent // pieces <= 2 * most:
             return extent // pieces
     granules = pl.cdiv(extent, granule)
-    return min(extent, pl.cdiv(granules, min(least, granules)) * granule)
+    return int(min(extent, pl.cdiv(granules, min(least, granules)) * granule))
 
 
 def _columns(k: int, n: int, parts: int) -> tuple[int, int]:
