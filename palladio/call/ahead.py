@@ -87,7 +87,7 @@ class Ahead:
 
 def _fitted(value: Any, type_: ArrayType, name: str) -> Any:
     """An array as NumPy's, with as many rows as the function was staged for."""
-    array = to_numpy(value, name)
+    array = np.asarray(to_numpy(value, name))
     fits = array.dtype == type_.dtype and len(array.shape) == len(type_.shape) and array.shape[1:] == type_.shape[1:]
     if not fits or array.shape[:1] > type_.shape[:1]:
         raise PalladioValueError(
@@ -99,8 +99,7 @@ def _fitted(value: Any, type_: ArrayType, name: str) -> Any:
     if array.shape == type_.shape:
         return array
     whole = np.zeros(type_.shape, type_.dtype)
-    rows, *_ = array.shape
-    whole[:rows] = array
+    whole[: array.shape[0]] = array
     return whole
 
 

@@ -12,6 +12,7 @@ needs:
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -49,14 +50,31 @@ class ExpertProducts:
     """Multiplies sorted rows with the weights of their experts, and keeps account of the kernels that do it.
 
     Args:
-        tiling: the kernels' tile, `(rows, contracted, columns)`.
+        tiling: the kernels' tile, `(rows, contracted, columns)`; they choose their own if it is None.
         costs: one `Cost` for each of the three uses of the kernels.
+        first_seconds: how much of it the first call of each use took, which compiles.
     """
 
-    tiling: tuple[int, int, int] = (128, 128, 128)
+    tiling: tuple[int, int, int] | None = None
     costs: dict[str, Cost] = field(
         default_factory=lambda: {FORWARD: Cost(), ROW_GRADIENT: Cost(), WEIGHT_GRADIENT: Cost()}
     )
+
+    first_seconds: float = 0.0
+    _last: dict[str, tuple[Callable[[], Array], Callable[[], Array]]] = field(default_factory=dict, repr=False)
+
+    def beside_numpy(self, rounds: int = 15) -> dict[str, tuple[float, float]]:
+        """For each use, the median seconds of its last product by the kernel and by NumPy, timed in turns."""
+        found = {}
+        for use, pair in self._last.items():
+            times: tuple[list[float], list[float]] = ([], [])
+            for _ in range(rounds):
+                for product, seconds in zip(pair, times):
+                    start = time.perf_counter()
+                    product()
+                    seconds.append(time.perf_counter() - start)
+            found[use] = statistics.median(times[0]), statistics.median(times[1])
+        return found
 
     @property
     def total(self) -> Cost:
@@ -83,17 +101,42 @@ class ExpertProducts:
                 ROW_GRADIENT,
                 operations,
                 lambda: gmm(d_out, weights, group_sizes, tiling=self.tiling, transpose_rhs=True),
+                lambda: _by_groups(d_out, weights.transpose(0, 2, 1), group_sizes),
             )
             d_weights = self._timed(
-                WEIGHT_GRADIENT, operations, lambda: tgmm(rows.T, d_out, group_sizes, tiling=self.tiling)
+                WEIGHT_GRADIENT,
+                operations,
+                lambda: tgmm(rows.T, d_out, group_sizes, tiling=self.tiling),
+                lambda: _of_groups(rows, d_out, group_sizes),
             )
             return d_rows, d_weights
 
-        out = self._timed(FORWARD, operations, lambda: gmm(rows, weights, group_sizes, tiling=self.tiling))
+        out = self._timed(
+            FORWARD,
+            operations,
+            lambda: gmm(rows, weights, group_sizes, tiling=self.tiling),
+            lambda: _by_groups(rows, weights, group_sizes),
+        )
         return out, pullback
 
-    def _timed(self, use: str, operations: int, kernel: Callable[[], Array]) -> Array:
+    def _timed(self, use: str, operations: int, kernel: Callable[[], Array], reference: Callable[[], Array]) -> Array:
         start = time.perf_counter()
         result = np.asarray(kernel())
-        self.costs[use] += Cost(1, time.perf_counter() - start, operations)
+        seconds = time.perf_counter() - start
+        if use not in self._last:
+            self.first_seconds += seconds
+        self._last[use] = kernel, reference
+        self.costs[use] += Cost(1, seconds, operations)
         return result
+
+
+def _by_groups(rows: Array, weights: Array, group_sizes: Array) -> Array:
+    """What `gmm` computes, by NumPy."""
+    parts = np.split(rows, np.cumsum(group_sizes)[:-1])
+    return np.concatenate([part @ matrix for part, matrix in zip(parts, weights, strict=True)])
+
+
+def _of_groups(rows: Array, d_out: Array, group_sizes: Array) -> Array:
+    """What `tgmm` computes, by NumPy."""
+    ends = np.cumsum(group_sizes)[:-1]
+    return np.stack([x.T @ y for x, y in zip(np.split(rows, ends), np.split(d_out, ends), strict=True)])

@@ -109,6 +109,9 @@ class Report:
                 self.console.print()
                 self.console.print(table)
             self.console.print()
+            for line in self.kernel_lines(run):
+                self._say(line)
+            self.console.print()
         accuracy = run.held_out.accuracy
         right = round(accuracy * len(digits.test_labels))
         verdict = (
@@ -148,6 +151,19 @@ class Report:
             add(name, cost)
         add("all kernels", run.products.total)
         return table
+
+    @staticmethod
+    def kernel_lines(run: Run) -> list[str]:
+        """The last products once more, beside NumPy's, and how much of the kernels' time went into compiling them."""
+        lines = [
+            f"{use}: {kernel * 1e3:.2f} ms a call, NumPy {numpy * 1e3:.2f} ms ({numpy / kernel:.1f} times as long)."
+            for use, (kernel, numpy) in run.products.beside_numpy().items()
+        ]
+        total, first = run.products.total.seconds, run.products.first_seconds
+        return [
+            *lines,
+            f"Of {total:.2f} s in the kernels, {first:.2f} s went into the first calls, which compile them.",
+        ]
 
     def note(self, text: str) -> None:
         """One more line, unless quiet. Its brackets are brackets, not markup."""

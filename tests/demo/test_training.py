@@ -100,6 +100,7 @@ def test_the_report_tells_accuracy_load_and_speed(digits, run):
     text = reported(digits, run)
     assert text.startswith("A mixture of 8 experts learns to read handwritten digits")
     assert "GFLOP/s" in text and "tgmm gradient of weights" in text and "share of the held-out digits" in text
+    assert text.count(" ms a call, NumPy ") == 3 and "went into the first calls" in text
     assert f"Held-out accuracy {run.held_out.accuracy:.1%}" in text
     assert "█" in text
 
@@ -126,3 +127,9 @@ def test_the_plot_is_written(digits, run, tmp_path):
     path = tmp_path / "plot.png"
     assert write_plot(path, run, digits)
     assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_numpy_computes_what_the_kernels_do(run):
+    for kernel, reference in run.products._last.values():
+        np.testing.assert_allclose(kernel(), reference(), rtol=1e-4, atol=1e-5)
+    assert set(run.products.beside_numpy(rounds=1)) == set(run.products.costs)
