@@ -69,7 +69,7 @@ class Ahead:
                 return self._write(values, out, rows)
             given = values + self._captured
             (result,) = owned(self._run(given), given)
-            if rows is not None:
+            if rows is not None and rows < len(result):
                 result = result[:rows]
             library = common_library(arrays)
             return result if library == "numpy" else from_numpy(result, library)

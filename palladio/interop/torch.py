@@ -130,9 +130,10 @@ def _apply(function: Any, *arguments: Any) -> Tensor:
 
 
 def _is_transformed() -> bool:
-    """Whether a transform of `torch.func` is at work, which has to see the function to refuse it."""
+    """Whether `torch.func` or forward differentiation is at work: they have to see the function, to refuse it."""
     level: int | None = torch._C._functorch.maybe_current_level()
-    return level is not None
+    dual: int = torch.autograd.forward_ad._current_level
+    return level is not None or dual >= 0
 
 
 def _kept(indices: Any) -> Any:
