@@ -21,7 +21,7 @@ from palladio.cpu.lower import LoweredGrid, lower_grid
 from palladio.cpu.runtime.machine_code import KERNEL, MachineCode
 from palladio.driver.capture import prepared_programs
 from palladio.driver.compile import PIPELINES
-from palladio.driver.executors import CPU
+from palladio.driver.executors import CPU, HOPPER_TWIN, Executor
 from palladio.hopper import compile as nvrtc
 from palladio.hopper.emit import grids as hopper_grids
 from palladio.hopper.emit import lower as hopper_launches
@@ -94,9 +94,10 @@ class Stage:
     Fields:
         doc: what the user reads about it.
         text: the kernel of a call, or the programs of a launch, at this stage.
-        optimised: whether the program has been through the CPU executor's passes before.
+        optimised: whether the program has been through an executor's passes before.
         language: what a highlighter calls the text.
         target: for what the kernel is compiled on this way.
+        executor: whose passes the program has been through.
     """
 
     doc: str
@@ -104,6 +105,7 @@ class Stage:
     optimised: bool
     language: str | None = None
     target: str = "the CPU"
+    executor: Executor = CPU
 
 
 STAGES: dict[str, Stage] = {
@@ -113,8 +115,12 @@ STAGES: dict[str, Stage] = {
     "placed": Stage("with the placement of each buffer of a launch", _placed, optimised=True),
     "llvm": Stage("the LLVM text that is compiled", _llvm, optimised=True, language="llvm"),
     "asm": Stage("the machine code for this processor", _assembly, optimised=True, language="gas"),
-    "cuda": Stage("the CUDA C++ for Hopper GPUs", _cuda, optimised=True, language="cuda", target="Hopper"),
-    "sass": Stage("the machine code for Hopper GPUs", _sass, optimised=True, language="gas", target="Hopper"),
+    "cuda": Stage(
+        "the CUDA C++ for Hopper GPUs", _cuda, optimised=True, language="cuda", target="Hopper", executor=HOPPER_TWIN
+    ),
+    "sass": Stage(
+        "the machine code for Hopper GPUs", _sass, optimised=True, language="gas", target="Hopper", executor=HOPPER_TWIN
+    ),
 }
 
 
@@ -160,7 +166,7 @@ def run(options: Namespace) -> int:
 
 def _calls(programs: list[Program], stage: Stage) -> Iterator[Eqn]:
     for program in programs:
-        passed = run_passes(program, PIPELINES[CPU.name]) if stage.optimised else program
+        passed = run_passes(program, PIPELINES[stage.executor.name]) if stage.optimised else program
         yield from (eqn for eqn in walk(passed) if eqn.op in (grid_call, launch))
 
 

@@ -67,29 +67,6 @@ HOPPER_TWIN = Entry(
             "an operand of the tensor cores has rows of 32 or 64 bytes, or of a multiple of 128",
         ),
         **dict.fromkeys(
-            (
-                *("shape.take", "shape.take_along_axis"),
-                *("memory.load_rows", "memory.load_rows_from_the_end", "memory.accumulate"),
-            ),
-            "an array of indices into a reference is not compiled for Hopper yet",
-        ),
-        **dict.fromkeys(
-            ("atomic.add", "atomic.max", "atomic.min", "atomic.xchg"),
-            "atomic is not compiled for Hopper: no rule has been written yet",
-        ),
-        **dict.fromkeys(
-            ("cast.to_float8_e4m3fn", "cast.to_float8_e5m2"),
-            "elements of 8-bit floats outside of the tensor cores are not compiled for Hopper yet",
-        ),
-        **dict.fromkeys(
-            ("memory.load_reshaped", "memory.store_reshaped"),
-            "a reference reshaped so that its axes are joined is not compiled for Hopper yet",
-        ),
-        **dict.fromkeys(
-            ("concurrent.read_from_another_block", "concurrent.a_scope_that_the_blocks_of_a_cluster_enter_again"),
-            "the shared memory of another block is not compiled for Hopper yet",
-        ),
-        **dict.fromkeys(
             ("concurrent.from_memory_to_a_core_and_back", "concurrent.from_core_to_core"),
             "a mesh of cores is not compiled for Hopper",
         ),
@@ -104,16 +81,13 @@ HOPPER_TWIN = Entry(
         "math.erf_inv": "erf_inv is not compiled for Hopper: no rule has been written yet",
         "math.nextafter": "nextafter is not compiled for Hopper: no rule has been written yet",
         "shape.updates_of_a_value": "a part of an array combined with a value is not compiled for Hopper yet",
-        "memory.bits_of_a_reference": "a buffer whose bits are seen as another dtype is not compiled for Hopper yet",
+        "memory.accumulate": "an array of indices into a reference is compiled for Hopper in loads only",
         "debug.checks_and_prints": "debug_check is not compiled for Hopper: no rule has been written yet",
         "grid.bounded_slices": "blocks of BoundedSlice are not compiled for Hopper yet",
         "grid.indirect_rows_by_prefetched_scalars": "blocks of Indirect are not compiled for Hopper yet",
         "grid.a_dynamic_grid": "a grid whose size is known only at the call is not compiled for Hopper yet",
         "grid.a_kernel_call_inside_a_kernel": "grid_call is not compiled for Hopper: no rule has been written yet",
-        "concurrent.stores_that_add": "a copy that adds to its target is not compiled for Hopper yet",
-        "concurrent.stored_into_another_block": "async_store_smem is not compiled for Hopper",
         "concurrent.tested_until_it_has_come": "barrier_test is not compiled for Hopper: a barrier that is only asked",
-        "concurrent.semaphores_between_blocks": "semaphore allocated in a kernel is not compiled for Hopper",
     },
 )
 

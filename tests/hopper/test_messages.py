@@ -13,6 +13,8 @@ import palladio as pl
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
 from palladio.base.errors import PalladioError, PalladioNotImplementedError, PalladioValueError
+from palladio.hopper import compile as nvrtc
+from palladio.hopper import inspect
 from tests.hopper.kernels import BF16, F32, kernel, lowered, normal
 
 E4M3 = np.dtype(ml_dtypes.float8_e4m3fn)
@@ -78,6 +80,35 @@ def test_an_operand_begins_at_a_multiple_of_8_rows() -> None:
     ]
 
 
+def test_an_operand_begins_at_a_column_that_a_descriptor_can_name() -> None:
+    def multiply(acc: Any, a: Any, b: Any) -> None:
+        plgpu.wgmma(acc, a.at[:, pl.ds(pl.axis_index("part") * 16, 64)], b)
+
+    def body(a: Any, b: Any, out: Any, a_tile: Any, b_tile: Any) -> None:
+        pl.run_scoped(lambda acc: multiply(acc, a_tile, b_tile), plgpu.ACC((64, 32)))
+
+    scratch = [plgpu.SMEM((64, 128), BF16), plgpu.SMEM((64, 32), BF16)]
+    call = kernel(body, (64, 32), F32, scratch, grid=(2,), grid_names=("part",))
+    assert said(call, normal(64, 128), normal(64, 32))[:3] == [
+        "wgmma: an operand of the tensor cores begins at a column that is known, or a multiple of a swizzled row",
+        "expected: a start that 64 divides",
+        "got:      i",
+    ]
+
+
+def test_a_swizzle_divides_the_rows_of_its_buffer() -> None:
+    def body(x: Any, out: Any, tile: Any) -> None:
+        tile[...] = x[...]
+        out[...] = tile[...]
+
+    tile = plgpu.SMEM((8, 48), F32, transforms=(plgpu.SwizzleTransform(128),))
+    assert said(kernel(body, (8, 48), F32, [tile]), normal(8, 48, dtype=F32))[:3] == [
+        "transforms: the rows of a buffer are not made of whole rows of its swizzle",
+        "expected: a multiple of 128 bytes",
+        "got:      192 bytes of f32[8,48]",
+    ]
+
+
 def test_the_sum_takes_32_bytes_of_each_row_at_a_time() -> None:
     def multiply(acc: Any, a: Any, b: Any) -> None:
         plgpu.wgmma(acc, a.at[:, 0:8], b.at[0:8])
@@ -103,7 +134,7 @@ def test_buffers_fit_into_shared_memory() -> None:
     ]
 
 
-def test_warpgroups_share_512_registers() -> None:
+def test_warpgroups_share_the_registers_that_they_begin_with() -> None:
     def body(x: Any, out: Any) -> None:
         group = pl.axis_index("wg")
 
@@ -119,7 +150,7 @@ def test_warpgroups_share_512_registers() -> None:
     call = kernel(body, (8,), F32, num_threads=3, thread_name="wg")
     assert said(call, normal(8, dtype=F32))[:3] == [
         "set_max_registers: the warpgroups of a block ask for more registers than there are",
-        "expected: at most 512 for a thread of each warpgroup, together",
+        "expected: at most 504 for a thread of each warpgroup, together: 168 each as the kernel begins",
         "got:      1 * 40 + 2 * 240",
     ]
 
@@ -145,8 +176,33 @@ def test_the_hardware_has_16_barriers() -> None:
 
     call = kernel(body, (8,), F32, [plgpu.NamedBarrier(num_arrivals=1) for _ in range(15)])
     lines = said(call, normal(8, dtype=F32))
-    assert lines[0].endswith("one of its own, one for each warpgroup, and named ones")
+    rule = "a block has 16 barriers of the hardware: one of its own, one for each warpgroup, and named ones"
+    assert lines[0].endswith(rule)
     assert lines[1:3] == ["expected: at most 14 named barriers", "got:      15"]
+
+
+def test_without_the_compiler_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(name: str) -> Any:
+        raise OSError(name)
+
+    monkeypatch.setattr(nvrtc, "_folders", list)
+    monkeypatch.setattr(nvrtc.ctypes, "CDLL", absent)
+    nvrtc._library.cache_clear()
+    with pytest.raises(nvrtc.MissingCompilerError) as caught:
+        nvrtc.version.__wrapped__()
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "kernels for Hopper are compiled by NVRTC, which is not installed"
+    assert lines[2] == "  hint:     pip install palladio[cuda]"
+
+
+def test_without_the_disassembler_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inspect.shutil, "which", lambda name: None)
+    monkeypatch.setattr(inspect.util, "find_spec", lambda name: None)
+    with pytest.raises(PalladioNotImplementedError) as caught:
+        inspect.disassembled(b"")
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "machine code for Hopper is shown by nvdisasm, which is not installed"
+    assert lines[1] == "  hint:     it comes with the CUDA toolkit, and with pip install triton"
 
 
 def test_what_is_not_compiled_says_why() -> None:

@@ -53,7 +53,7 @@ def lower_grid(grid: Grid, kernel: Program, operands: Sequence[Type]) -> Lowered
         for var, index in zip(kernel.inputs, _indices(grid, scope, loops), strict=False):
             scope.env[var] = index
         _blocks(grid, kernel, made, scope)
-        for var in kernel.inputs[len(grid.sizes) + len(made.arrays) :]:
+        for var in kernel.inputs[len(grid.sizes) + len(operands) + len(grid.output_types) :]:
             scope.env[var] = scope.place(var)
         scope.run(kernel)
     scope.w.flush()

@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from palladio.hopper.emit.plan import WARPGROUP_THREADS, Plan, registers_fit
+from palladio.hopper.emit.plan import WARPGROUP_THREADS, Plan, registers_at_start, registers_fit
 from palladio.hopper.emit.roles import Role, roles
 from palladio.hopper.emit.scalars import Refused, Scalar, memory_type
 from palladio.hopper.emit.scope import Kernel, Scope, global_reference
@@ -63,8 +63,11 @@ def lower_launch(launch: Launch, programs: Sequence[Program], operands: Sequence
     parts = [_role(kernel, launch, role) for role in found]
     kernel.plan.check()
     counts = [(role.threads, scope.registers[0]) for role, scope in zip(found, parts, strict=True) if scope.registers]
-    if len(counts) == len(parts):
-        registers_fit(counts)
+    if counts:
+        asked = [
+            (role.threads, scope.registers and scope.registers[0]) for role, scope in zip(found, parts, strict=True)
+        ]
+        registers_fit(asked, warpgroups)
     name = kernel_name(program.name)
     cluster = math.prod(blocks.values())
     return Lowered(
@@ -109,10 +112,11 @@ def _role(kernel: Kernel, launch: Launch, role: Role) -> Scope:
     axes = len(kernel.mesh.axes)
     for var, entry in zip(role.program.inputs, _indices(kernel, scope), strict=False):
         scope.env[var] = entry
-    arrays = role.program.inputs[axes : axes + len(kernel.arrays)]
+    count = sum(array.role != "workspace" for array in kernel.arrays)
+    arrays = role.program.inputs[axes : axes + count]
     for number, var in enumerate(arrays):
         scope.env[var] = _argument(kernel, var, number)
-    for var in role.program.inputs[axes + len(kernel.arrays) :]:
+    for var in role.program.inputs[axes + count :]:
         scope.env[var] = allocated(scope, var)
     scope.run(role.program)
     scope.w.flush()
@@ -252,7 +256,7 @@ def _branch(role: Role, scope: Scope, last: bool, first: bool, groups: int) -> l
 
 def _changes(scope: Scope, groups: int) -> bool:
     """Whether a role sets its registers to another number than it begins with, in the direction that it says."""
-    begins = min(256, 65536 // (groups * WARPGROUP_THREADS) // 8 * 8)
+    begins = registers_at_start(groups)
     count, action = scope.registers or (begins, "")
     return count > begins if action == "increase" else count < begins
 

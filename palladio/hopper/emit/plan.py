@@ -23,6 +23,8 @@ MOST_BARRIERS = 32
 """Barriers of one array, whose phases are the bits of one register."""
 
 WARPGROUP_THREADS = 128
+MOST_REGISTERS = 256
+"""Registers of a thread that setmaxnreg can name (PTX ISA, "setmaxnreg")."""
 
 
 @dataclass(frozen=True)
@@ -161,17 +163,27 @@ def layout_of(type: RefType, use: Use) -> SharedLayout:
     return plain
 
 
-def registers_fit(counts: Sequence[tuple[tuple[int, ...], int]]) -> None:
-    """Refuse registers that a multiprocessor does not have.
+def registers_at_start(warpgroups: int) -> int:
+    """The registers of each thread as a kernel begins: all that fit, in eights (PTX ISA, "setmaxnreg")."""
+    return min(MOST_REGISTERS, H100_SXM.lane_registers // warpgroups // 8 * 8)
+
+
+def registers_fit(counts: Sequence[tuple[tuple[int, ...], int | None]], warpgroups: int) -> None:
+    """Refuse registers that a block does not have: it keeps those that it begins with, and its warpgroups share them.
+
+    Args:
+        counts: for each role its warpgroups, and what they ask for, if they do.
 
     Raises:
-        PalladioValueError: more than 512 for each of the 128 threads of all warpgroups together.
+        PalladioValueError: more for all warpgroups together than they begin with.
     """
-    total = sum(len(groups) * count for groups, count in counts)
-    if total > H100_SXM.lane_registers:
+    begins = registers_at_start(warpgroups)
+    total = sum(len(groups) * (count or begins) for groups, count in counts)
+    if total > begins * warpgroups:
+        most = f"{begins * warpgroups} for a thread of each warpgroup, together: {begins} each as the kernel begins"
         raise PalladioValueError(
             "the warpgroups of a block ask for more registers than there are",
             argument="set_max_registers",
-            expected="at most 512 for a thread of each warpgroup, together",
-            got=" + ".join(f"{len(groups)} * {count}" for groups, count in counts),
+            expected=f"at most {most}",
+            got=" + ".join(f"{len(groups)} * {count or begins}" for groups, count in counts),
         )

@@ -30,7 +30,7 @@ REGISTER_TYPES = {
     "f64": "double",
 }
 MEMORY_TYPES = {"bool": "u8", "f16": "u16", "bf16": "u16", "f8e4m3fn": "u8", "f8e5m2": "u8", "f32": "float"}
-NARROW = {"f16": "f16", "bf16": "bf16"}
+NARROW = {"f16": "f16", "bf16": "bf16", "f8e4m3fn": "e4m3", "f8e5m2": "e5m2"}
 """Floats that are held as float32, by the names of their conversions."""
 
 
@@ -46,15 +46,8 @@ def memory_type(dtype: DType) -> str:
 
 
 def narrow(dtype: DType) -> str | None:
-    """What the conversions of a float narrower than float32 are called; None for every other dtype.
-
-    Raises:
-        Refused: for those of 8 bits, which only the tensor cores take.
-    """
-    name = dtypes.short_name(dtype)
-    if name in ("f8e4m3fn", "f8e5m2"):
-        raise Refused("elements of 8-bit floats outside of the tensor cores are not compiled for Hopper yet")
-    return NARROW.get(name)
+    """What the conversions of a float narrower than float32 are called; None for every other dtype."""
+    return NARROW.get(dtypes.short_name(dtype))
 
 
 def from_memory(text: str, dtype: DType) -> str:

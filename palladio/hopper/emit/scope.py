@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,23 +21,26 @@ from palladio.hopper.emit.values import (
     NamedBarriers,
     Reference,
     Registers,
+    Semaphores,
     Shared,
     Sites,
     Splat,
 )
-from palladio.hopper.emit.views import View, view, whole
+from palladio.hopper.emit.views import Start, View, view, whole
 from palladio.hopper.emit.writer import Writer
 from palladio.hopper.layouts.infer import Layouts
 from palladio.hopper.layouts.registers import Layout
+from palladio.hopper.layouts.shared import added, times
 from palladio.hopper.lowered import Array as ArrayRecord
 from palladio.hopper.lowered import ArrayParameter, MapParameter, MapSpec
 from palladio.hopper.wgmma import Wgmma
-from palladio.ir.core import Atom, Literal, Program, Var
+from palladio.ir.core import Atom, Literal, Program, Var, subprograms
 from palladio.ops.threads.launch import MeshShape
+from palladio.types import dtypes
 from palladio.types.attributes import Arrivals, Named
 from palladio.types.dtypes import DType
 from palladio.types.transforms import Operand, Transform
-from palladio.types.types import ANY, BARRIER, SCALAR, SMEM, VMEM, RefType
+from palladio.types.types import ANY, BARRIER, GMEM, SCALAR, SEMAPHORE, SMEM, VMEM, RefType
 
 BUFFERS = (SMEM, VMEM, SCALAR, ANY)
 """The memories whose allocations lie in shared memory."""
@@ -59,6 +62,7 @@ class Kernel:
         pointers: the arrays whose addresses it takes, by number, each with the name of its parameter.
         products: the instructions of the tensor cores that it uses.
         names: of its parameters.
+        workspaces: the memory of the launch alone, by allocation: its number among the arrays.
     """
 
     mesh: MeshShape
@@ -69,6 +73,7 @@ class Kernel:
     pointers: dict[int, str] = field(default_factory=dict)
     products: set[Wgmma] = field(default_factory=set)
     names: set[str] = field(default_factory=set)
+    workspaces: dict[Var, int] = field(default_factory=dict)
 
     def use(self, var: Var) -> Use:
         """What happens to a reference, by its allocation."""
@@ -96,6 +101,14 @@ class Kernel:
         """Those of the kernel, in order."""
         maps = [MapParameter(name, spec) for spec, name in sorted(self.maps.items(), key=lambda each: each[0].array)]
         return (*maps, *(ArrayParameter(name, number) for number, name in sorted(self.pointers.items())))
+
+    def workspace(self, var: Var, shape: tuple[int, ...], dtype: DType, zeroed: bool) -> int:
+        """Memory of the launch alone, for an allocation that all blocks share: its number among the arrays."""
+        if var not in self.workspaces:
+            position = len(self.workspaces)
+            self.workspaces[var] = len(self.arrays)
+            self.arrays.append(ArrayRecord("workspace", position, shape, dtype, zeroed))
+        return self.workspaces[var]
 
     def axis(self, kind: str) -> dict[str, int]:
         """The axes of the mesh of a kind, with their sizes."""
@@ -133,6 +146,7 @@ class Scope:
         used = uses([role.program])
         waited = {var for var, use in used.items() if COPY in use.arrivals}
         self.accessed_roots = {var for var, use in used.items() if use.accesses or use.products} | waited | {EXCHANGE}
+        self.used = set(_used(role.program))
         self.stored_roots = {var for var, use in used.items() if use.accesses and use.written} | {EXCHANGE}
         self.flight: list[str] = []
         self.before = False
@@ -243,6 +257,11 @@ class Scope:
             return Shared(f"smem + {offset}" if offset else "smem", layout, type, var, var.hint or "buffer")
         if type.space is BARRIER:
             return self.place_barriers(var)
+        if type.space is SEMAPHORE:
+            return self.place_semaphores(var)
+        if type.space is GMEM:
+            number = self.kernel.workspace(var, type.shape, type.dtype, zeroed=False)
+            return global_reference(var, number, self.kernel.use(var))
         raise Refused(f"{type.space} allocated in a kernel is not compiled for Hopper", got=str(type))
 
     def place_barriers(self, var: Var) -> Reference:
@@ -256,7 +275,13 @@ class Scope:
         offset = self.kernel.plan.barrier(var, use)
         name = self.w.fresh(f"{var.hint or 'barrier'}_phases")
         self.prologue.append((name, f"u32 {name} = 0;"))
-        return Barriers(f"smem + {offset}", type, use.unit, name, var, arrivals.cluster_axes)
+        clustered = bool(arrivals.cluster_axes) or use.remote
+        return Barriers(f"smem + {offset}", type, use.unit, name, var, arrivals.cluster_axes, clustered)
+
+    def place_semaphores(self, var: Var) -> Reference:
+        """Counters that all blocks share, zero when the kernel begins."""
+        number = self.kernel.workspace(var, (max(1, var.type.size),), dtypes.INT32, zeroed=True)
+        return Semaphores(self.kernel.pointer(number, var.hint or "semaphores"), var.type)
 
     def place_of_each(self, var: Var) -> Reference:
         """What is allocated for a reference of which each thread of the role has its own."""
@@ -280,6 +305,16 @@ class Scope:
         type = where if isinstance(where, RefType) else where.type
         window = where.window if isinstance(where, Global) else None
         return view(window or whole(type.shape), stack, scalar)
+
+    def rank(self, peer: Sequence[tuple[str, Start]]) -> str:
+        """The rank of a block of the cluster, its index given along some axes; along the others it is this block's."""
+        sizes, given = self.kernel.axis("cluster"), dict(peer)
+        terms, weight = [], 1
+        for name in reversed(list(sizes)):
+            own = f"(pal::cluster_rank() / {weight} % {sizes[name]})"
+            terms.append(times(given[name].text if name in given else own, weight))
+            weight *= sizes[name]
+        return added(*terms)
 
     # Arrays.
 
@@ -348,6 +383,15 @@ class Scope:
         self.w.line(f"pal::wgmma_wait<{pending}>();")
         for name in self.landed(pending):
             self.w.line(f"{self.accumulators[name]}")
+
+
+def _used(program: Program) -> Iterator[Atom]:
+    """The variables that some equation takes, or that a program gives."""
+    yield from program.outputs
+    for eqn in program.eqns:
+        yield from eqn.inputs
+        for inner in subprograms(eqn):
+            yield from _used(inner)
 
 
 def global_reference(var: Var, number: int, use: Use) -> Global:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from palladio.base.locations import Location
 from palladio.ir.core import Atom, Eqn, Program, Var, subprograms
 from palladio.types.effects import EffectKind
+from palladio.types.transforms import Peer
 from palladio.types.types import ArrayType, RefType
 
 COPY = "copy"
@@ -26,6 +27,7 @@ class Use:
         copies: where boxes are copied into it or out of it.
         accesses: where threads load from it or store to it.
         written: whether anything writes to it.
+        remote: whether threads of other blocks arrive at it by themselves, if it is a barrier.
     """
 
     arrivals: set[str] = field(default_factory=set)
@@ -33,6 +35,7 @@ class Use:
     copies: list[Location | None] = field(default_factory=list)
     accesses: list[Location | None] = field(default_factory=list)
     written: bool = False
+    remote: bool = False
 
     @property
     def unit(self) -> int:
@@ -60,12 +63,23 @@ def _visit(program: Program, roots: Roots, found: dict[Var, Use]) -> None:
         for atom, say in _said(eqn):
             if isinstance(atom, Var) and isinstance(atom.type, RefType):
                 say(found.setdefault(roots.get(atom, atom), Use()), eqn.location)
+        if eqn.op.name in ("barrier_arrive", "async_store_smem"):
+            _note_peers(eqn, roots, found)
         for kind, var in eqn.effects:
             if var is not None and kind is not EffectKind.READ:
                 found.setdefault(roots.get(var, var), Use()).written = True
         for inner in subprograms(eqn):
             inside = {own: roots.get(atom, atom) for own, atom in passed(eqn, inner) if isinstance(atom, Var)}
             _visit(inner, inside, found)
+
+
+def _note_peers(eqn: Eqn, roots: Roots, found: dict[Var, Use]) -> None:
+    """An arrival at the barrier of another block of the cluster."""
+    position = 0 if eqn.op.name == "barrier_arrive" else 1
+    stack = eqn.op.stacks(eqn.params["transforms"])[position]
+    atom = eqn.inputs[position]
+    if any(isinstance(transform, Peer) for transform in stack) and isinstance(atom, Var):
+        found.setdefault(roots.get(atom, atom), Use()).remote = True
 
 
 def passed(eqn: Eqn, inner: Program) -> Iterator[tuple[Var, Atom]]:

@@ -123,6 +123,7 @@ class Barriers:
         phases: the C variable whose bit n is the parity of the phase of barrier n that is waited for next.
         root: what they are known by where waits and the copies that arrive are kept in order.
         cluster_axes: those along which an arrival counts in other blocks too.
+        clustered: whether threads of other blocks arrive.
     """
 
     base: str
@@ -131,6 +132,7 @@ class Barriers:
     phases: str
     root: Any
     cluster_axes: tuple[str, ...] = ()
+    clustered: bool = False
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,15 @@ class NamedBarriers:
     type: RefType
 
 
-Reference = Accumulator | Shared | Global | Barriers | NamedBarriers
+@dataclass(frozen=True)
+class Semaphores:
+    """Counters in global memory: the name of the parameter that is their address."""
+
+    name: str
+    type: RefType
+
+
+Reference = Accumulator | Shared | Global | Barriers | NamedBarriers | Semaphores
 Entry = Scalar | Array | Reference
 
 

@@ -267,3 +267,8 @@ def strided(shape: tuple[int, ...], vector: int = 1) -> Layout:
         later.append(Digit(-(-extent // use), axis, stride * use))
     threads.append(Digit(left))
     return Layout(shape, tuple(threads), (*registers, *later), f"WG_STRIDED({shape}, vec_size={vector})")
+
+
+def registers_of_each(shape: tuple[int, ...]) -> Layout:
+    """A layout for one element at a time: neighbouring threads hold neighbours."""
+    return strided(shape) if shape else splat(())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from palladio.hopper.emit.scope import Rule
 from palladio.hopper.rules import (
+    atomics,
     barriers,
     control,
     copies,
@@ -11,6 +12,7 @@ from palladio.hopper.rules import (
     memory,
     reduce,
     selection,
+    semaphores,
     serial,
     shape,
     tensor_cores,
@@ -18,7 +20,20 @@ from palladio.hopper.rules import (
 
 RULES: dict[str, Rule] = {
     name: rule
-    for family in (barriers, control, copies, elementwise, memory, reduce, selection, serial, shape, tensor_cores)
+    for family in (
+        atomics,
+        barriers,
+        control,
+        copies,
+        elementwise,
+        memory,
+        reduce,
+        selection,
+        semaphores,
+        serial,
+        shape,
+        tensor_cores,
+    )
     for name, rule in family.RULES.items()
 }
 
@@ -29,13 +44,11 @@ _NOT_YET = "no rule has been written yet"
 REFUSED: dict[str, str] = {
     **barriers.REFUSED,
     **dict.fromkeys(("dma_start", "dma_start_remote", "dma_wait"), _CORES),
-    **dict.fromkeys(("insert_masked",), _VALUES),
+    **dict.fromkeys(("insert_masked", "combine_each", "exchange_each"), _VALUES),
     **dict.fromkeys(
         (
             *("nextafter", "erf_inv", "population_count", "clz"),
-            *("atomic", "combine_each", "atomic_cas", "exchange_each"),
-            *("debug_print", "debug_check", "grid_call", "launch", "async_store_smem"),
-            *("semaphore_signal", "semaphore_wait", "semaphore_read"),
+            *("debug_print", "debug_check", "grid_call", "launch"),
         ),
         _NOT_YET,
     ),

@@ -14,14 +14,16 @@ from palladio.ir.core import Atom, Eqn
 from palladio.types.transforms import Transform
 
 
-def slot(scope: Scope, root: Atom, stack: Sequence[Transform], indices: Sequence[Atom]) -> tuple[Barriers, str]:
+def slot(
+    scope: Scope, root: Atom, stack: Sequence[Transform], indices: Sequence[Atom], remote: bool = False
+) -> tuple[Barriers, str]:
     """The barriers, and which of them is meant, as a C expression."""
     found = scope.entry(root)
     if not isinstance(found, Barriers):
         raise Refused("a barrier that is none of the block's own is not compiled for Hopper")
     chosen = scope.view(found.type, stack, indices)
-    if chosen.peer:
-        raise Refused("a barrier of another block of the cluster is not compiled for Hopper yet")
+    if chosen.peer and not remote:
+        raise Refused("a thread waits at the barriers of its own block only")
     strides = [math.prod(found.type.shape[n + 1 :]) for n in range(found.type.ndim)]
     return found, added(*(times(start.text, stride) for start, stride in zip(chosen.starts, strides, strict=True)))
 
@@ -50,7 +52,7 @@ def _bit(number: str) -> str:
 def _wait(scope: Scope, eqn: Eqn) -> None:
     root, *indices = eqn.inputs
     barriers, number = slot(scope, root, eqn.params["transforms"], indices)
-    wait = "wait_cluster" if barriers.cluster_axes else "wait"
+    wait = "wait_cluster" if barriers.clustered else "wait"
     scope.w.line(f"pal::{wait}({address(barriers, number)}, {_phase(barriers, number)});")
     scope.w.line(f"{barriers.phases} ^= {_bit(number)};")
     scope.sites.read.add(barriers.root)
@@ -68,7 +70,7 @@ def _arrive(scope: Scope, eqn: Eqn) -> None:
     if isinstance(scope.entry(root), NamedBarriers):
         _arrive_named(scope, eqn)
         return
-    barriers, number = slot(scope, root, eqn.params["transforms"], indices)
+    barriers, number = slot(scope, root, eqn.params["transforms"], indices, remote=True)
     text = scope.text(predicate)
     where = address(barriers, number)
     tests = [] if text == "true" else [text]
@@ -81,9 +83,20 @@ def _arrive(scope: Scope, eqn: Eqn) -> None:
         test = " && ".join([f"lane < {lanes}", *tests])
         w.line(f"if ({test}) pal::arrive_cluster({where}, {ranks[1]});")
         return
+    peer = scope.view(barriers.type, eqn.params["transforms"], indices).peer
+    if peer:
+        arrive_at(scope, barriers, where, scope.rank(peer), tests)
+        return
     test = " && ".join(["lane == 0", *tests])
     call = f"pal::arrive_many({where}, {WARPS})" if scope.one_warp else f"pal::arrive({where})"
     w.line(f"if ({test}) {call};")
+
+
+def arrive_at(scope: Scope, barriers: Barriers, where: str, rank: str, tests: Sequence[str] = ()) -> None:
+    """Each warp arrives at the barrier of another block of the cluster; one that stands for all, as often."""
+    lanes = WARPS if scope.one_warp else 1
+    test = " && ".join([f"lane < {lanes}", *tests])
+    scope.w.line(f"if ({test}) pal::arrive_cluster({where}, {rank});")
 
 
 def reached(scope: Scope, axes: Sequence[str]) -> tuple[int, str]:

@@ -270,18 +270,20 @@ def _store(scope: Scope, eqn: Eqn) -> None:
     copy = sides(scope, eqn, 1, 0, indices)
     text = scope.text(predicate)
     scope.before_read(copy.buffer.root)
-    if eqn.params["reduction"] is not None:
-        raise Refused("a copy that adds to its target is not compiled for Hopper yet")
+    reduction = eqn.params["reduction"]
     try:
         found = boxes(copy)
     except Refused:
+        if reduction is not None:
+            raise
         _store_by_threads(scope, copy, text)
         return
     lines = []
     for box in found:
         name = scope.kernel.map(spec(copy, box.shape), copy.array.name)
         source = added(copy.buffer.base, copy.start, str(box.offset))
-        lines.append(f"pal::tma_store(&{name}, {source}, {coordinates(copy, box)});")
+        call = "tma_store" if reduction is None else f"tma_reduce<pal::{reduction.upper()}>"
+        lines.append(f"pal::{call}(&{name}, {source}, {coordinates(copy, box)});")
     scope.w.elect(*_predicated(text, lines))
 
 

@@ -23,6 +23,8 @@ from palladio.hopper.emit.views import View
 from palladio.hopper.layouts import registers
 from palladio.hopper.layouts.registers import Layout
 from palladio.hopper.layouts.shared import added, swizzled_text, times
+from palladio.hopper.rules.barriers import address, arrive_at, slot
+from palladio.hopper.rules.chains import Chain, chain, is_box
 from palladio.ir.core import Atom, Eqn, Var
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
@@ -43,12 +45,12 @@ class Access:
 
     scope: Scope
     where: Shared | Global
-    part: View
+    part: View | Chain
 
     @property
     def dtype(self) -> DType:
         """Of an element."""
-        return self.where.type.dtype
+        return self.part.dtype if isinstance(self.part, Chain) else self.where.type.dtype
 
     def pointer(self) -> str:
         """The parameter that is the array's address."""
@@ -62,6 +64,10 @@ class Access:
         """
         if isinstance(self.where, Shared) or self.part.inside():
             return None
+        if isinstance(self.part, Chain):
+            return " && ".join(
+                f"(u32){at} < {n}" for at, n in zip(self.part.place(index), self.part.shape, strict=True)
+            )
         tests = []
         for axis, (at, extent) in enumerate(zip(self.part.place(index), self.part.shape, strict=True)):
             start = self.part.starts[axis].constant
@@ -78,13 +84,17 @@ class Access:
             return added(self.where.base, layout.offset(place))
         strides = [math.prod(self.part.shape[n + 1 :]) for n in range(len(place))]
         terms = [times(f"(i64)({at})" if not at.isdecimal() else at, stride) for at, stride in zip(place, strides)]
-        return added(self.pointer(), *terms)
+        pointer = self.pointer()
+        if self.dtype != self.where.type.dtype:
+            pointer = f"({memory_type(self.dtype)}*){pointer}"
+        return added(pointer, *terms)
 
     def load(self, address: str) -> str:
         """The element at an address."""
         kind = memory_type(self.dtype)
         if isinstance(self.where, Shared):
-            return from_memory(f"pal::load_shared<{kind}>({self._placed(address)})", self.dtype)
+            name, rank = self.block("load")
+            return from_memory(f"pal::{name}<{kind}>({self._placed(address)}{rank})", self.dtype)
         name = "load_constant" if self.where.constant else "load_global"
         return from_memory(f"pal::{name}({address})", self.dtype)
 
@@ -92,8 +102,15 @@ class Access:
         """The statement that stores an element."""
         kind = memory_type(self.dtype)
         if isinstance(self.where, Shared):
-            return f"pal::store_shared<{kind}>({self._placed(address)}, {to_memory(value, self.dtype)});"
+            name, rank = self.block("store")
+            return f"pal::{name}<{kind}>({self._placed(address)}{rank}, {to_memory(value, self.dtype)});"
         return f"pal::store_global<{kind}>({address}, {to_memory(value, self.dtype)});"
+
+    def block(self, action: str) -> tuple[str, str]:
+        """The primitive, and its argument that says in which block of the cluster."""
+        if not self.part.peer:
+            return f"{action}_shared", ""
+        return f"{action}_cluster", f", {self.scope.rank(self.part.peer)}"
 
     def _placed(self, address: str) -> str:
         swizzle = self.where.layout.swizzle  # type: ignore[union-attr]
@@ -105,22 +122,28 @@ class Access:
         return isinstance(self.where, Shared) and bool(self.where.layout.swizzle)
 
 
-def access(scope: Scope, root: Atom, stack: Sequence[Transform], indices: Sequence[Atom]) -> Access:
-    """What an equation accesses."""
+def access(
+    scope: Scope, root: Atom, stack: Sequence[Transform], indices: Sequence[Atom], layout: Layout | None = None
+) -> Access:
+    """What an equation accesses, of elements that it wants in a layout."""
     where = scope.entry(root)
     if not isinstance(where, (Shared, Global)):
         raise Refused("this reference is not loaded from or stored to by Hopper's threads")
-    part = scope.view(where, stack, indices)
-    if part.peer:
-        raise Refused("the shared memory of another block is not compiled for Hopper yet")
+    if is_box(stack, indices):
+        part: View | Chain = scope.view(where, stack, indices)
+    elif isinstance(where, Global) and where.window is not None and where.window.sizes != where.type.shape:
+        raise Refused("part of a block behind several transforms is not compiled for Hopper yet")
+    else:
+        part = chain(scope, where.type.array, stack, indices, layout)
     return Access(scope, where, part)
 
 
 def _load(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     root, *indices = eqn.inputs
-    found = access(scope, root, eqn.params["transforms"], indices)
-    scope.before_read(found.where.root)
     (out,) = eqn.outputs
+    layout = scope.layout(out) if out.type.shape else None
+    found = access(scope, root, eqn.params["transforms"], indices, layout)
+    scope.before_read(found.where.root)
     if out.type.shape:
         value: Entry = load_array(scope, found, scope.layout(out), out.hint)
     else:
@@ -148,7 +171,8 @@ def _named(found: Access, name: str) -> str:
     where = found.where
     kind = memory_type(found.dtype)
     place = swizzled_text(name, where.layout.swizzle)  # type: ignore[union-attr]
-    return from_memory(f"pal::load_shared<{kind}>({place})", found.dtype)
+    load, rank = found.block("load")
+    return from_memory(f"pal::{load}<{kind}>({place}{rank})", found.dtype)
 
 
 def outside(dtype: DType) -> str:
@@ -179,7 +203,7 @@ def load_array(scope: Scope, found: Access, layout: Layout, hint: str) -> Regist
 def vector_width(found: Access, layout: Layout) -> int:
     """How many elements of neighbouring registers one access can move: those that lie side by side, evenly."""
     part, size = found.part, found.dtype.itemsize
-    if not part.axes or layout.guard("r", "t") is not None:
+    if part.peer or not part.axes or layout.guard("r", "t") is not None:
         return 1
     last = part.axes[-1]
     if last.axis != len(part.shape) - 1 or last.stride != 1:
@@ -343,6 +367,8 @@ def _by_matrix(scope: Scope, found: Access, x: Array, layout: Layout) -> bool:
     shape = layout.shape
     if len(shape) != 2 or shape[0] % 64 or shape[1] % 16 or not layout.same(registers.wgmma(*shape)):
         return False
+    if found.part.peer or isinstance(found.part, Chain):
+        return False
     rows, columns = found.part.axes
     last = len(where.type.shape) - 1
     if columns.axis != last or columns.stride != 1 or rows.axis is None or rows.axis == last:
@@ -368,12 +394,12 @@ def _by_matrix(scope: Scope, found: Access, x: Array, layout: Layout) -> bool:
 
 def _load_masked(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     root, mask, other, *indices = eqn.inputs
-    found = access(scope, root, eqn.params["transforms"], indices)
-    scope.before_read(found.where.root)
     (out,) = eqn.outputs
     if not out.type.shape:
         raise Refused("a masked load of one number is not compiled for Hopper yet")
     layout = scope.layout(out)
+    found = access(scope, root, eqn.params["transforms"], indices, layout)
+    scope.before_read(found.where.root)
     holds, instead = scope.array(mask, layout), scope.array(other, layout)
     target = scope.declare(out.hint or "loaded", layout, out.type.dtype)
     index = [f"({layout.coordinate(axis, 'r', 'thread')})" for axis in range(len(layout.shape))]
@@ -433,7 +459,24 @@ def _exchanged(scope: Scope, eqn: Eqn, combine: Callable[[str, str], str]) -> En
     return old
 
 
+def _store_in_cluster(scope: Scope, eqn: Eqn) -> None:
+    """Every thread stores its elements; then each warp arrives at the barrier of the block that they went to."""
+    target, barrier, value, *indices = eqn.inputs
+    stack, barrier_stack = eqn.params["transforms"]
+    if eqn.params["reduction"] is not None:
+        raise Refused("a store into another block that combines is not compiled for Hopper yet")
+    found = access(scope, target, stack, indices)
+    scope.before_write(found.where.root)
+    store(scope, found, value, None)
+    scope.sites.written.add(found.where.root)
+    barriers, number = slot(scope, barrier, barrier_stack, indices, remote=True)
+    peer = scope.view(barriers.type, barrier_stack, indices).peer or found.part.peer
+    scope.w.line("pal::sync_warp();")
+    arrive_at(scope, barriers, address(barriers, number), scope.rank(peer))
+
+
 RULES: dict[str, Rule] = {
+    "async_store_smem": _store_in_cluster,
     "accumulate": _accumulate,
     "swap": _swap,
     "load": _load,

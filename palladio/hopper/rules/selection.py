@@ -10,9 +10,11 @@ from palladio.hopper.emit.values import Entry
 from palladio.hopper.emit.views import View, view, whole
 from palladio.hopper.layouts.shared import added, times
 from palladio.hopper.rules import exchange
+from palladio.hopper.rules.chains import Chain, chain, is_box
 from palladio.hopper.rules.shape import held
 from palladio.ir.core import Atom, Eqn
 from palladio.types.transforms import Index, Operand, Slice, Transform
+from palladio.types.types import ArrayType
 
 
 def _part(scope: Scope, shape: tuple[int, ...], stack: Sequence[Transform], indices: Sequence[Atom]) -> View:
@@ -25,7 +27,7 @@ def _part(scope: Scope, shape: tuple[int, ...], stack: Sequence[Transform], indi
     return view(whole(shape), stack, scalar)
 
 
-def _inside(part: View, place: Sequence[str]) -> str | None:
+def _inside(part: View | Chain, place: Sequence[str]) -> str | None:
     """Whether an element that is selected lies inside of the array."""
     if part.inside():
         return None
@@ -36,14 +38,18 @@ def _extract(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     array, *indices = eqn.inputs
     (out,) = eqn.outputs
     x, layout = held(scope, array)
-    part = _part(scope, layout.shape, eqn.params["transforms"], indices)
-    if not out.type.shape:
+    stack = eqn.params["transforms"]
+    target = scope.layout(out) if out.type.shape else None
+    if is_box(stack, indices):
+        part: View | Chain = _part(scope, layout.shape, stack, indices)
+    else:
+        part = chain(scope, ArrayType(layout.shape, x.dtype), stack, indices, target)
+    if isinstance(part, Chain) and part.dtype != x.dtype:
+        raise Refused("an array seen as another dtype is not compiled for Hopper yet")
+    if target is None:
         base = exchange.put(scope, x, layout)
-        place = part.place(())
         strides = exchange.row_major(layout.shape)
-        text = exchange.get(scope, base, added(*map(times, place, strides)), x.dtype)
-        return [scope.number(out, text)]
-    target = scope.layout(out)
+        return [scope.number(out, exchange.get(scope, base, added(*map(times, part.place(()), strides)), x.dtype))]
     hint = out.hint or "part"
     return [exchange.moved(scope, x, layout, target, part.place, hint, lambda index: _inside(part, part.place(index)))]
 

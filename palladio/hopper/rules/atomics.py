@@ -1,0 +1,108 @@
+"""Atomic operations: of the threads that hold an element, the first does it, and the others hear what was there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from palladio.hopper.emit.scalars import Refused, literal, memory_type, narrow
+from palladio.hopper.emit.scope import Rule, Scope
+from palladio.hopper.emit.values import EXCHANGE, Entry, Registers, Shared
+from palladio.hopper.layouts.registers import registers_of_each
+from palladio.hopper.layouts.shared import swizzled_text
+from palladio.hopper.rules import exchange
+from palladio.hopper.rules.memory import Access, access
+from palladio.ir.core import Eqn, Var
+from palladio.types import dtypes
+
+KINDS = {
+    "add": "ADD",
+    "max": "MAX",
+    "min": "MIN",
+    "and": "AND",
+    "or": "OR",
+    "xor": "XOR",
+    "exchange": "EXCHANGE",
+}
+"""How a value is combined with what memory holds, by the names of the primitives."""
+
+
+def _require(found: Access, name: str) -> str:
+    """The C++ type of the element.
+
+    Raises:
+        Refused: for a dtype that is not one of 32 or 64 bits.
+    """
+    dtype = found.dtype
+    if dtype.itemsize < 4 or narrow(dtype) or dtypes.is_bool(dtype):
+        raise Refused(f"{name} of elements of fewer than 32 bits is not compiled for Hopper yet", got=str(dtype))
+    return memory_type(dtype)
+
+
+def _call(found: Access, address: str, shared: str, plain: str, arguments: str) -> str:
+    """The primitive on an element."""
+    where = found.where
+    if isinstance(where, Shared):
+        return f"pal::{shared}({swizzled_text(address, where.layout.swizzle)}, {arguments})"
+    return f"pal::{plain}({address}, {arguments})"
+
+
+def _each(scope: Scope, eqn: Eqn, count: int, express: Callable[..., str]) -> Sequence[Entry]:
+    """Do something to every element that is selected; `express` of its address and the values gives what was there."""
+    root, *rest = eqn.inputs
+    values, indices = rest[:count], rest[count:]
+    (out,) = eqn.outputs
+    layout = registers_of_each(out.type.shape)
+    found = access(scope, root, eqn.params["transforms"], indices, layout if out.type.shape else None)
+    kind = _require(found, eqn.op.name)
+    scope.before_write(found.where.root)
+    index = [f"({layout.coordinate(axis, 'r', 'thread')})" for axis in range(len(layout.shape))]
+    given = [scope.array(value, layout) if value.type.shape else scope.scalar(value) for value in values]  # type: ignore[union-attr]
+    texts = [each.text if hasattr(each, "text") else scope.element(each, "r", layout) for each in given]
+    old = scope.declare(out.hint or "old", layout, out.type.dtype)
+    tests = [layout.guard("r", "thread"), found.inside(index), layout.first_holder("thread") or "thread == 0"]
+    test = " && ".join(each for each in tests if each)
+    nothing = literal(dtypes.uninitialized(out.type.dtype), out.type.dtype)
+    with scope.w.block(f"PAL_UNROLL for (int r = 0; r < {layout.count}; ++r)"):
+        scope.w.line(f"{old.name}[r] = {nothing};")
+        with scope.w.block(f"if ({test})"):
+            if isinstance(found.where, Shared):
+                scope.w.line(f"const u32 at = {found.address(index)};")
+                address = "at"
+            else:
+                address = found.address(index)
+            scope.w.line(f"{old.name}[r] = {express(found, kind, address, *texts)};")
+    scope.sites.written.add(found.where.root)
+    return [_heard(scope, old, out)] if out in scope.used else [old]
+
+
+def _heard(scope: Scope, old: Registers, out: Var) -> Entry:
+    """What was there, for all threads."""
+    if out.type.shape:
+        return exchange.through_shared(scope, old, scope.layout(out))
+    base = exchange.put(scope, old, old.layout)
+    scope.sites.read.add(EXCHANGE)
+    return scope.number(out, exchange.get(scope, base, "0", old.dtype))
+
+
+def _atomic(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
+    combiner = KINDS[eqn.params["kind"]]
+
+    def express(found: Access, kind: str, address: str, value: str) -> str:
+        template = f"<pal::{combiner}, {kind}>"
+        return _call(found, address, f"atomic_shared{template}", f"atomic{template}", f"({kind})({value})")
+
+    return _each(scope, eqn, 1, express)
+
+
+def _compare(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
+    if dtypes.is_float(eqn.outputs[0].type.dtype):
+        raise Refused("a float is compared by its bits on Hopper, which is not what atomic_cas says")
+
+    def express(found: Access, kind: str, address: str, expected: str, value: str) -> str:
+        arguments = f"({kind})({expected}), ({kind})({value})"
+        return _call(found, address, f"atomic_compare_shared<{kind}>", f"atomic_compare<{kind}>", arguments)
+
+    return _each(scope, eqn, 2, express)
+
+
+RULES: dict[str, Rule] = {"atomic": _atomic, "atomic_cas": _compare}
