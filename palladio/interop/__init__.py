@@ -1,7 +1,8 @@
-"""The library's kernels under the automatic differentiation of other libraries.
+"""The library's kernels inside other libraries: their derivatives, their compilers, their models.
 
-    palladio.interop.torch   `gmm`, `tgmm`, `matmul`, `softmax` through which PyTorch's gradients flow
-    palladio.interop.jax     the same for `jax.grad`, inside `jax.jit` too
+    palladio.interop.torch         `gmm`, `tgmm`, `matmul`, `softmax`, `attention`, `moe_mlp` as PyTorch operators
+    palladio.interop.jax           `gmm`, `tgmm`, `matmul`, `softmax` for `jax.grad`, inside `jax.jit` too
+    palladio.interop.transformers  the experts of Hugging Face's models
 
 Each module is imported when it is first asked for, and only then its library.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
-__all__ = ["jax", "torch"]
+__all__ = ["jax", "torch", "transformers"]
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -117,7 +117,10 @@ def test_an_error_points_at_the_line_of_the_call():
     assert f"{__file__}:" in str(caught.value)
 
 
-@pytest.mark.parametrize(("name", "library", "extra"), [("torch", "PyTorch", "torch"), ("jax", "JAX", "jax")])
+@pytest.mark.parametrize(
+    ("name", "library", "extra"),
+    [("torch", "PyTorch", "torch"), ("jax", "JAX", "jax"), ("transformers", "Transformers 5", "transformers")],
+)
 def test_a_missing_library_is_named_with_its_extra(name, library, extra):
     code = (
         f"import sys; sys.modules[{name!r}] = None\n"

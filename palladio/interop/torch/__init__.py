@@ -1,0 +1,21 @@
+"""Palladio's library as PyTorch operators: gradients, `torch.compile`, `torch.export`, `vmap` and autocast work.
+
+    from palladio.interop.torch import gmm
+
+Tensors are in host memory. Each function calls a `torch.library` operator, `torch.ops.palladio.gmm` and its kin, whose
+derivatives are such operators again, so they can be differentiated as often as one likes. `moe_mlp` is the expert layer
+of a mixture of experts. `op` makes an operator of any kernel call.
+"""
+
+from palladio.interop.extras import missing
+
+try:
+    import torch  # noqa: F401  every module of this package needs it
+except ImportError as error:
+    raise missing("palladio.interop.torch", "PyTorch", "torch") from error
+
+from palladio.interop.torch.experts import moe_mlp
+from palladio.interop.torch.functions import attention, gmm, matmul, softmax, tgmm
+from palladio.interop.torch.kernels import op
+
+__all__ = ["attention", "gmm", "matmul", "moe_mlp", "op", "softmax", "tgmm"]

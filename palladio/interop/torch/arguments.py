@@ -1,0 +1,105 @@
+"""What users pass to the functions of this package, as what an operator's schema can hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from palladio.base.errors import PalladioTypeError, PalladioValueError
+from palladio.interop.extras import each_tiling
+
+Tensor = torch.Tensor
+
+_executors: list[Any] = []
+"""Executors given as parameter records, which stand in an operator's arguments as `#0`, `#1`, …"""
+
+
+def executor_name(interpret: Any) -> str:
+    """The string that stands for an `interpret` argument; empty for the default."""
+    if interpret is None or interpret is False:
+        return ""
+    if interpret is True:
+        return "reference"
+    if isinstance(interpret, str):
+        return interpret
+    if interpret not in _executors:
+        _executors.append(interpret)
+    return f"#{_executors.index(interpret)}"
+
+
+def executor_named(name: str) -> Any:
+    """The `interpret` argument that a string stands for."""
+    return _executors[int(name[1:])] if name.startswith("#") else name or None
+
+
+def index_tensor(value: Any, argument: str) -> Tensor:
+    """Sizes or an offset as a tensor of integers."""
+    if isinstance(value, Tensor):
+        return value
+    try:
+        return torch.as_tensor(value if hasattr(value, "__array__") else np.asarray(value))
+    except (TypeError, ValueError, RuntimeError):
+        raise PalladioTypeError(
+            "neither a tensor nor an array of integers", argument=argument, got=f"{value!r:.60}"
+        ) from None
+
+
+def dtype_of(dtype: Any) -> torch.dtype | None:
+    """A dtype of any library, or its name, as PyTorch's."""
+    if dtype is None or isinstance(dtype, torch.dtype):
+        return dtype
+    name = dtype if isinstance(dtype, str) else np.dtype(dtype).name
+    found = getattr(torch, name, None)
+    if not isinstance(found, torch.dtype):
+        raise PalladioTypeError("PyTorch has no such dtype", argument="preferred_element_type", got=repr(dtype))
+    return found
+
+
+def tiles(tiling: Any, *sizes: Sequence[int]) -> list[int]:
+    """Three tiles, nine integers, of whatever the library takes as a tiling; zeros where it is to choose.
+
+    Args:
+        sizes: (m, k, n) of the forward product, the left and the right gradient, which look-up functions get.
+    """
+    if tiling is None:
+        return [0] * 9
+    found: list[int] = []
+    for each, (m, k, n) in zip(each_tiling(tiling), sizes, strict=True):
+        tile = each(m, k, n) if callable(each) else each
+        if tile is None and each is not None:
+            raise PalladioValueError(f"no tuned tiling found for (m, k, n) = ({m}, {k}, {n})", argument="tiling")
+        entries = [0, 0, 0] if tile is None else list(tile) if isinstance(tile, (tuple, list)) else [tile]
+        if tile is not None and (len(entries) != 3 or not all(isinstance(n, int) and n > 0 for n in entries)):
+            raise PalladioValueError(
+                "a tiling is three positive integers, (tm, tk, tn)", argument="tiling", got=repr(tile)
+            )
+        found += entries
+    return found
+
+
+def require_tensors(**tensors: Any) -> None:
+    """Refuse operands that are not tensors.
+
+    Raises:
+        PalladioTypeError: naming the first one.
+    """
+    for argument, value in tensors.items():
+        if not isinstance(value, Tensor):
+            raise PalladioTypeError(
+                "the functions of palladio.interop.torch take tensors",
+                argument=argument,
+                got=type(value).__name__,
+                hint="palladio.library takes arrays of any library",
+            )
+
+
+def under_autocast(*tensors: Tensor) -> Sequence[Tensor]:
+    """The tensors in the dtype of the autocast region around the call, if there is one; float64 stays."""
+    device = tensors[0].device.type
+    if device == "meta" or not torch.is_autocast_enabled(device):
+        return tensors
+    dtype = torch.get_autocast_dtype(device)
+    return [each.to(dtype) if each.is_floating_point() and each.dtype != torch.float64 else each for each in tensors]

@@ -1,0 +1,87 @@
+"""Gradients and batches of operators, in PyTorch's two systems of transformations.
+
+An operator made by `torch.library.custom_op` with `register_autograd` serves autograd and `torch.compile`, but not the
+transformations of `torch.func` that differentiate (PyTorch 2.13: its autograd function lacks `setup_context`). For
+these the same derivative stands in an `autograd.Function` of our own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+_functions: dict[Any, Any] = {}
+"""The autograd function of each operator, for `torch.func`."""
+
+
+def differentiable(operator: Any, context: Callable[..., None], backward: Callable[..., Any]) -> None:
+    """Give an operator its derivative and its batching rule.
+
+    Args:
+        context: `(ctx, inputs, output)`, keeps what the derivative needs.
+        backward: `(ctx, grad)`, returns a gradient or None for each input.
+    """
+    operator.register_autograd(backward, setup_context=context)
+    rule = one_at_a_time(lambda *args: apply(operator, *args))
+    operator.register_vmap(rule)
+    members = {
+        "forward": staticmethod(operator.__call__),
+        "setup_context": staticmethod(context),
+        "backward": staticmethod(backward),
+        "vmap": staticmethod(rule),
+    }
+    _functions[operator] = type(operator._name.rpartition("::")[2], (torch.autograd.Function,), members)
+
+
+def apply(operator: Any, *args: Any) -> Any:
+    """Call an operator so that the transformations under way see its derivative.
+
+    Where nothing is under way the kernel runs at once: PyTorch's dispatch of an operator written in Python takes longer
+    than a small product.
+    """
+    if torch.compiler.is_compiling():
+        return operator(*args)
+    if torch._C._are_functorch_transforms_active():
+        return _functions[operator].apply(*args)
+    if _nothing_watches(args):
+        return operator._init_fn(*args)
+    return operator(*args)
+
+
+def _nothing_watches(args: Any) -> bool:
+    """Whether a call is of plain tensors in host memory, without a gradient to record or a mode that sees operators."""
+    if torch._C._len_torch_dispatch_stack() or torch._C._is_torch_function_mode_enabled():
+        return False
+    if torch.autograd.forward_ad._current_level >= 0:
+        return False
+    tensors = [each for each in args if isinstance(each, torch.Tensor)]
+    recording = torch.is_grad_enabled() and any(each.requires_grad for each in tensors)
+    return not recording and all(type(each) in _PLAIN and each.is_cpu for each in tensors)
+
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+def one_at_a_time(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The batching rule of a function of tensors, and lists of tensors, that returns a tensor or several.
+
+    It runs the function once for each element of the batch.
+    """
+
+    def rule(info: Any, in_dims: Any, *args: Any) -> Any:
+        def element(value: Any, dim: Any, number: int) -> Any:
+            if isinstance(value, (list, tuple)) and isinstance(dim, (list, tuple)):
+                return [element(each, one, number) for each, one in zip(value, dim, strict=True)]
+            return value if dim is None else value.select(dim, number)
+
+        results = [
+            function(*(element(arg, dim, number) for arg, dim in zip(args, in_dims, strict=True)))
+            for number in range(info.batch_size)
+        ]
+        if isinstance(results[0], (list, tuple)):
+            return [torch.stack(each) for each in zip(*results, strict=True)], [0] * len(results[0])
+        return torch.stack(results), 0
+
+    return rule

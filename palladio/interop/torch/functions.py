@@ -1,0 +1,231 @@
+"""The library's functions on tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from palladio.base.errors import PalladioError
+from palladio.base.locations import caller_location
+from palladio.interop.torch import operators
+from palladio.interop.torch.arguments import (
+    dtype_of,
+    executor_name,
+    index_tensor,
+    require_tensors,
+    tiles,
+    under_autocast,
+)
+from palladio.interop.torch.derivatives import apply
+from palladio.library.checks import Tile, Tiling
+
+Tensor = torch.Tensor
+
+
+def gmm(
+    lhs: Tensor,
+    rhs: Tensor,
+    group_sizes: Any,
+    preferred_element_type: Any = None,
+    tiling: Tiling | None = None,
+    group_offset: Any = None,
+    existing_out: Tensor | None = None,
+    transpose_rhs: bool = False,
+    interpret: Any = None,
+) -> Tensor:
+    """`palladio.library.gmm`, differentiable in `lhs`, `rhs` and `existing_out`.
+
+    Args:
+        lhs: `dtype[m, k]`, rows sorted by group.
+        rhs: `dtype[g, k, n]`, or `dtype[g, n, k]` with `transpose_rhs`.
+        group_sizes: `i32[groups]`: a tensor, an array or a list.
+        preferred_element_type: the dtype of the result, that of the inputs if it is not given. Gradients have the
+            dtypes of their tensors.
+        tiling: of three entries, the first serves this product, the others the gradients of `lhs` and `rhs`.
+        group_offset, existing_out, transpose_rhs, interpret: as in `palladio.library.gmm`.
+
+    Returns:
+        `preferred_element_type[m, n]`.
+
+    Raises:
+        PalladioError: as `palladio.library.gmm`.
+    """
+
+    def call() -> Any:
+        require_tensors(lhs=lhs, rhs=rhs)
+        x, w = under_autocast(lhs, rhs)
+        return apply(
+            operators.gmm,
+            x,
+            w,
+            index_tensor(group_sizes, "group_sizes"),
+            None if group_offset is None else index_tensor(group_offset, "group_offset"),
+            existing_out,
+            dtype_of(preferred_element_type),
+            _grouped_tiles(tiling, lhs, rhs, transpose_rhs),
+            bool(transpose_rhs),
+            executor_name(interpret),
+        )
+
+    return _located(call)
+
+
+def _grouped_tiles(tiling: Any, lhs: Tensor, rhs: Tensor, transpose_rhs: bool) -> list[int]:
+    if tiling is None or lhs.dim() != 2 or rhs.dim() != 3:  # the library says what is wrong with the shapes
+        return [0] * 9
+    m, k = lhs.shape
+    n = rhs.shape[1 if transpose_rhs else 2]
+    return tiles(tiling, (m, k, n), (m, n, k), (m, k, n))
+
+
+def tgmm(
+    lhs: Tensor,
+    rhs: Tensor,
+    group_sizes: Any,
+    preferred_element_type: Any = None,
+    tiling: Tiling | None = None,
+    group_offset: Any = None,
+    num_actual_groups: int | None = None,
+    existing_out: Tensor | None = None,
+    interpret: Any = None,
+) -> Tensor:
+    """`palladio.library.tgmm`, differentiable in `lhs`, `rhs` and `existing_out`.
+
+    Args:
+        lhs: `dtype[k, m]`, columns sorted by group.
+        rhs: `dtype[m, n]`, rows sorted by group.
+        group_sizes: `i32[groups]`: a tensor, an array or a list.
+        preferred_element_type: the dtype of the result, that of the inputs if it is not given. Gradients have the
+            dtypes of their tensors.
+        tiling: of three entries, the third serves this product, the first the gradient of `rhs`, the second that of
+            `lhs`.
+        group_offset, num_actual_groups, existing_out, interpret: as in `palladio.library.tgmm`. Without
+            `num_actual_groups`, an offset has to be a number, since the shape of the result depends on it.
+
+    Returns:
+        `preferred_element_type[num_actual_groups, k, n]`.
+
+    Raises:
+        PalladioError: as `palladio.library.tgmm`.
+    """
+
+    def call() -> Any:
+        require_tensors(lhs=lhs, rhs=rhs)
+        x, y = under_autocast(lhs, rhs)
+        sizes = index_tensor(group_sizes, "group_sizes")
+        offset = None if group_offset is None else index_tensor(group_offset, "group_offset")
+        groups = num_actual_groups
+        if groups is None:
+            groups = sizes.shape[0] - (0 if offset is None else int(offset))
+        return apply(
+            operators.tgmm,
+            x,
+            y,
+            sizes,
+            offset,
+            existing_out,
+            dtype_of(preferred_element_type),
+            _transposed_tiles(tiling, lhs, rhs),
+            groups,
+            executor_name(interpret),
+        )
+
+    return _located(call)
+
+
+def _transposed_tiles(tiling: Any, lhs: Tensor, rhs: Tensor) -> list[int]:
+    if tiling is None or lhs.dim() != 2 or rhs.dim() != 2:
+        return [0] * 9
+    (k, m), n = lhs.shape, rhs.shape[1]
+    return tiles(tiling, (m, k, n), (m, n, k), (m, k, n))
+
+
+def matmul(
+    x: Tensor,
+    y: Tensor,
+    *,
+    preferred_element_type: Any = None,
+    tiling: Tile | Callable[[int, int, int], Tile | None] | None = None,
+    interpret: Any = None,
+) -> Tensor:
+    """`palladio.library.matmul`, differentiable: `dtype[m, k]` times `dtype[k, n]`.
+
+    Raises:
+        PalladioError: as `palladio.library.matmul`.
+    """
+
+    def call() -> Any:
+        require_tensors(x=x, y=y)
+        a, b = under_autocast(x, y)
+        found = [0] * 9
+        if tiling is not None and x.dim() == y.dim() == 2:
+            (m, k), n = x.shape, y.shape[1]
+            found = tiles(tiling, (m, k, n), (m, n, k), (k, m, n))
+        return apply(operators.matmul, a, b, dtype_of(preferred_element_type), found, executor_name(interpret))
+
+    return _located(call)
+
+
+def softmax(x: Tensor, *, block_rows: int | None = None, interpret: Any = None) -> Tensor:
+    """`palladio.library.softmax` along the last axis of `dtype[..., n]`, differentiable.
+
+    Raises:
+        PalladioError: as `palladio.library.softmax`.
+    """
+
+    def call() -> Any:
+        require_tensors(x=x)
+        return apply(operators.softmax, x, block_rows, executor_name(interpret))
+
+    return _located(call)
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    block_q: int | None = None,
+    block_k: int | None = None,
+    interpret: Any = None,
+) -> Tensor:
+    """`palladio.library.attention`, differentiable: `softmax(q k^T * scale) v` for each head.
+
+    Args:
+        q, k, v: `dtype[..., m, d]`, `dtype[..., n, d]`, `dtype[..., n, e]`. The forward product's memory does not grow
+            with m n; that of the gradient does.
+        causal, scale, block_q, block_k, interpret: as in `palladio.library.attention`.
+
+    Returns:
+        `dtype[..., m, e]`.
+
+    Raises:
+        PalladioError: as `palladio.library.attention`.
+    """
+
+    def call() -> Any:
+        require_tensors(q=q, k=k, v=v)
+        queries, keys, values = under_autocast(q, k, v)
+        number = None if scale is None else float(scale)
+        options = (bool(causal), number, block_q, block_k, executor_name(interpret))
+        return apply(operators.attention, queries, keys, values, *options)
+
+    return _located(call)
+
+
+def _located(call: Callable[[], Any]) -> Tensor:
+    """The result of a call; an error shows the user's line, not one of PyTorch's."""
+    result: Tensor
+    if torch.compiler.is_compiling():
+        result = call()
+        return result
+    try:
+        result = call()
+        return result
+    except PalladioError as error:
+        error.location = caller_location()
+        raise

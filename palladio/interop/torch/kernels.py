@@ -1,0 +1,119 @@
+"""Operators from kernel calls of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from palladio.base import trees
+from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
+from palladio.call.outputs import Outputs
+from palladio.interop.torch.derivatives import one_at_a_time
+
+Tensor = torch.Tensor
+Backward = Callable[[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]], Sequence[Tensor | None] | Tensor | None]
+
+NAMESPACE = "palladio_kernels"
+
+
+def op(call: Callable[..., Any], *, name: str, backward: Backward | None = None) -> Callable[..., Any]:
+    """Make a PyTorch operator of a kernel call, for `torch.compile`, `torch.export`, autograd and `torch.func`.
+
+    Args:
+        call: what `pallas_call`, `plgpu.kernel` or `mpmd_map` returns.
+        name: the operator's name, `namespace::name` or a name in the namespace `palladio_kernels`; a process has each
+            once.
+        backward: `(inputs, outputs, gradients of the outputs) -> gradients of the inputs`, a tuple with None for inputs
+            that have none, or one gradient for a call of one input. Without it the operator has no gradient.
+
+    Returns:
+        A function of tensors, in the order of the call's arguments, which returns tensors in the structure of the
+        call's results. Shapes and dtypes come from the call's own `out_shape`.
+
+    Raises:
+        PalladioTypeError: for anything but a kernel call.
+        PalladioValueError: a name that is not one, or that is taken.
+    """
+    with at_call():
+        if not isinstance(getattr(call, "outputs", None), Outputs):
+            raise PalladioTypeError(
+                "an operator is made of what pallas_call, kernel or mpmd_map returns", argument="call", got=repr(call)
+            )
+        qualified = name if "::" in name else f"{NAMESPACE}::{name}"
+        namespace, _, short = qualified.partition("::")
+        if not (namespace.isidentifier() and short.isidentifier()):
+            raise PalladioValueError("an operator has an identifier as its name", argument="name", got=repr(name))
+        if hasattr(getattr(torch.ops, namespace), short):
+            raise PalladioValueError("there is an operator of this name", argument="name", got=qualified)
+    return _Kernel(call, qualified, backward)
+
+
+class _Kernel:
+    """The operator `(Tensor[] inputs) -> Tensor[]` of a call, and the structure of what the call returns."""
+
+    def __init__(self, call: Callable[..., Any], name: str, backward: Backward | None) -> None:
+        self.call = call
+        self.__name__ = name
+        self.backward = backward
+        outputs: Outputs = call.outputs  # type: ignore[attr-defined]
+        self.types = [(type.shape, getattr(torch, str(type.dtype))) for type in outputs.types]
+        # The results' tree with numbers for leaves, in plain Python, which PyTorch's compiler follows.
+        self.template = trees.unflatten(outputs.structure, range(len(self.types)))
+        self.operator = torch.library.custom_op(
+            name, self._run, mutates_args=(), schema="(Tensor[] inputs) -> Tensor[]"
+        )
+        self.operator.register_fake(self._described)
+        self.operator.register_vmap(one_at_a_time(self._apply))
+        if backward is not None:
+            self.operator.register_autograd(self._gradients, setup_context=self._context)
+            members = {
+                "forward": staticmethod(lambda *inputs: tuple(self.operator(list(inputs)))),
+                "setup_context": staticmethod(lambda ctx, inputs, outputs: self._context(ctx, (inputs,), outputs)),
+                "backward": staticmethod(lambda ctx, *grads: tuple(self._gradients(ctx, grads))),
+                "vmap": staticmethod(one_at_a_time(lambda *inputs: tuple(self._apply(list(inputs))))),
+            }
+            self.function: Any = type(name.rpartition(":")[2], (torch.autograd.Function,), members)
+
+    def __call__(self, *inputs: Tensor) -> Any:
+        """Run the kernel on tensors."""
+        return _filled(self.template, self._apply(list(inputs)))
+
+    def _apply(self, inputs: list[Tensor]) -> Sequence[Tensor]:
+        transformed = not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
+        if transformed and self.backward is not None:
+            found: Sequence[Tensor] = self.function.apply(*inputs)
+            return found
+        outputs: Sequence[Tensor] = self.operator(inputs)
+        return outputs
+
+    def _run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        return list(trees.flatten(self.call(*inputs))[0])
+
+    def _described(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        device = inputs[0].device if inputs else "cpu"
+        return [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in self.types]
+
+    @staticmethod
+    def _context(ctx: Any, inputs: Any, output: Any) -> None:
+        (given,) = inputs
+        ctx.count = len(given)
+        ctx.save_for_backward(*given, *output)
+
+    def _gradients(self, ctx: Any, grads: Any) -> list[Tensor | None]:
+        inputs, outputs = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
+        found: Any = self.backward(inputs, outputs, tuple(grads))  # type: ignore[misc]
+        return list(found) if isinstance(found, (tuple, list)) else [found]
+
+
+def _filled(template: Any, leaves: Sequence[Tensor]) -> Any:
+    """The tree with leaves in the places of their numbers."""
+    if isinstance(template, int):
+        return leaves[template]
+    if isinstance(template, dict):
+        return {key: _filled(value, leaves) for key, value in template.items()}
+    if isinstance(template, (tuple, list)):
+        parts = [_filled(value, leaves) for value in template]
+        return parts if isinstance(template, list) else tuple(parts)
+    return template

@@ -1,0 +1,298 @@
+"""The library's kernels as `torch.library` operators, with what PyTorch asks of one: the shape and dtype of the result,
+the derivative, and how it runs over a batch.
+
+Arguments are those that an operator's schema can hold: tensors, numbers, strings and lists of integers. A list of tiles
+has nine entries, three for each of the forward product, the left and the right gradient; three zeros let the library
+choose. `functions` translates what users write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from palladio import library
+from palladio.interop.torch.arguments import executor_named
+from palladio.interop.torch.derivatives import apply, differentiable
+from palladio.library.checks import Tile
+
+Tensor = torch.Tensor
+Tiles = list[int]
+
+FORWARD, LEFT, RIGHT = range(3)
+
+
+def _tile(tiling: Tiles, product: int) -> Tile | None:
+    """The tile of one of three products, None for the library's choice."""
+    tm, tk, tn = tiling[3 * product : 3 * product + 3]
+    return (tm, tk, tn) if tm else None
+
+
+def _ordered(tiling: Tiles, *products: int) -> Tiles:
+    """The same tiles in another order, for the operators that compute a gradient."""
+    return [size for product in products for size in tiling[3 * product : 3 * product + 3]]
+
+
+def _dtype(dtype: torch.dtype | None, *operands: Tensor | None) -> torch.dtype:
+    """The dtype of a product: as asked, that of an existing result, which comes last, or the one of both operands."""
+    *factors, existing = operands
+    if dtype is not None or existing is not None:
+        return dtype if dtype is not None else existing.dtype  # type: ignore[union-attr]
+    return torch.promote_types(factors[0].dtype, factors[1].dtype)  # type: ignore[union-attr]
+
+
+# Grouped products. The gradients of one are the other.
+
+
+@torch.library.custom_op("palladio::gmm", mutates_args=())
+def gmm(
+    lhs: Tensor,
+    rhs: Tensor,
+    group_sizes: Tensor,
+    group_offset: Tensor | None,
+    existing_out: Tensor | None,
+    dtype: torch.dtype | None,
+    tiling: list[int],
+    transpose_rhs: bool,
+    interpret: str,
+) -> Tensor:
+    """`palladio.library.gmm`."""
+    out: Tensor = library.gmm(
+        lhs,
+        rhs,
+        group_sizes,
+        dtype,
+        _tile(tiling, FORWARD),
+        group_offset,
+        existing_out,
+        transpose_rhs,
+        executor_named(interpret),
+    )
+    return out
+
+
+@gmm.register_fake
+def _(
+    lhs: Tensor,
+    rhs: Tensor,
+    group_sizes: Tensor,
+    group_offset: Tensor | None,
+    existing_out: Tensor | None,
+    dtype: torch.dtype | None,
+    tiling: list[int],
+    transpose_rhs: bool,
+    interpret: str,
+) -> Tensor:
+    columns = rhs.shape[1 if transpose_rhs else 2]
+    return lhs.new_empty((lhs.shape[0], columns), dtype=_dtype(dtype, lhs, rhs, existing_out))
+
+
+def _gmm_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+    lhs, rhs, sizes, offset, _, _, ctx.tiling, ctx.transpose_rhs, ctx.interpret = inputs
+    # Whoever changes the sizes between forward and backward changes nothing here.
+    ctx.save_for_backward(lhs, rhs, sizes.clone(), None if offset is None else offset.clone())
+
+
+def _gmm_backward(ctx: Any, grad: Tensor) -> Any:
+    lhs, rhs, sizes, offset = ctx.saved_tensors
+    grad_lhs = grad_rhs = grad_existing = None
+    if ctx.needs_input_grad[0]:
+        tiles = _ordered(ctx.tiling, LEFT, FORWARD, RIGHT)
+        grad_lhs = apply(gmm, grad, rhs, sizes, offset, None, lhs.dtype, tiles, not ctx.transpose_rhs, ctx.interpret)
+    if ctx.needs_input_grad[1]:
+        x, y, tiles = (lhs, grad, ctx.tiling)
+        if ctx.transpose_rhs:
+            x, y, tiles = (grad, lhs, _ordered(ctx.tiling, LEFT, FORWARD, RIGHT))
+        grad_rhs = apply(tgmm, x.T, y, sizes, offset, None, rhs.dtype, tiles, rhs.shape[0], ctx.interpret)
+    if ctx.needs_input_grad[4]:
+        grad_existing = torch.where(_in_groups(sizes, offset, rhs.shape[0], lhs.shape[0]), 0, grad)
+    return grad_lhs, grad_rhs, None, None, grad_existing, None, None, None, None
+
+
+def _in_groups(sizes: Tensor, offset: Tensor | None, groups: int, m: int) -> Tensor:
+    """Which rows belong to `groups` groups from `offset` on, `bool[m, 1]`."""
+    bounds = torch.nn.functional.pad(torch.cumsum(sizes.to(torch.int64), 0), (1, 0))
+    first = torch.zeros(1, dtype=torch.int64) if offset is None else offset.reshape(1).to(torch.int64)
+    row = torch.arange(m)
+    return ((row >= bounds[first]) & (row < bounds[first + groups]))[:, None]
+
+
+differentiable(gmm, _gmm_context, _gmm_backward)
+
+
+@torch.library.custom_op("palladio::tgmm", mutates_args=())
+def tgmm(
+    lhs: Tensor,
+    rhs: Tensor,
+    group_sizes: Tensor,
+    group_offset: Tensor | None,
+    existing_out: Tensor | None,
+    dtype: torch.dtype | None,
+    tiling: list[int],
+    groups: int,
+    interpret: str,
+) -> Tensor:
+    """`palladio.library.tgmm` for this number of groups."""
+    out: Tensor = library.tgmm(
+        lhs,
+        rhs,
+        group_sizes,
+        dtype,
+        _tile(tiling, RIGHT),
+        group_offset,
+        groups,
+        existing_out,
+        executor_named(interpret),
+    )
+    return out
+
+
+@tgmm.register_fake
+def _(
+    lhs: Tensor,
+    rhs: Tensor,
+    group_sizes: Tensor,
+    group_offset: Tensor | None,
+    existing_out: Tensor | None,
+    dtype: torch.dtype | None,
+    tiling: list[int],
+    groups: int,
+    interpret: str,
+) -> Tensor:
+    return lhs.new_empty((groups, lhs.shape[0], rhs.shape[1]), dtype=_dtype(dtype, lhs, rhs, existing_out))
+
+
+def _tgmm_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+    lhs, rhs, sizes, offset, _, _, ctx.tiling, _, ctx.interpret = inputs
+    first = torch.zeros((), dtype=torch.int32) if offset is None else offset.clone()
+    ctx.save_for_backward(lhs, rhs, sizes.clone(), first)
+
+
+def _tgmm_backward(ctx: Any, grad: Tensor) -> Any:
+    lhs, rhs, sizes, offset = ctx.saved_tensors
+    grad_lhs = grad_rhs = None
+    if ctx.needs_input_grad[0]:
+        tiles = _ordered(ctx.tiling, LEFT, FORWARD, RIGHT)
+        grad_lhs = apply(gmm, rhs, grad, sizes, offset, None, lhs.dtype, tiles, True, ctx.interpret).T
+    if ctx.needs_input_grad[1]:
+        grad_rhs = apply(gmm, lhs.T, grad, sizes, offset, None, rhs.dtype, ctx.tiling, False, ctx.interpret)
+    grad_existing = grad if ctx.needs_input_grad[4] else None
+    return grad_lhs, grad_rhs, None, None, grad_existing, None, None, None, None
+
+
+differentiable(tgmm, _tgmm_context, _tgmm_backward)
+
+
+# Dense products.
+
+
+@torch.library.custom_op("palladio::matmul", mutates_args=())
+def matmul(x: Tensor, y: Tensor, dtype: torch.dtype | None, tiling: list[int], interpret: str) -> Tensor:
+    """`palladio.library.matmul`."""
+    tile = _tile(tiling, FORWARD)
+    out: Tensor = library.matmul(x, y, preferred_element_type=dtype, tiling=tile, interpret=executor_named(interpret))
+    return out
+
+
+@matmul.register_fake
+def _(x: Tensor, y: Tensor, dtype: torch.dtype | None, tiling: list[int], interpret: str) -> Tensor:
+    return x.new_empty((x.shape[0], y.shape[1]), dtype=_dtype(dtype, x, y, None))
+
+
+def _matmul_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+    x, y, _, ctx.tiling, ctx.interpret = inputs
+    ctx.save_for_backward(x, y)
+
+
+def _matmul_backward(ctx: Any, grad: Tensor) -> Any:
+    x, y = ctx.saved_tensors
+    grad_x = grad_y = None
+    if ctx.needs_input_grad[0]:
+        grad_x = apply(matmul, grad, y.T, x.dtype, _ordered(ctx.tiling, LEFT, FORWARD, RIGHT), ctx.interpret)
+    if ctx.needs_input_grad[1]:
+        grad_y = apply(matmul, x.T, grad, y.dtype, _ordered(ctx.tiling, RIGHT, LEFT, FORWARD), ctx.interpret)
+    return grad_x, grad_y, None, None, None
+
+
+differentiable(matmul, _matmul_context, _matmul_backward)
+
+
+# Along the last axis.
+
+
+@torch.library.custom_op("palladio::softmax", mutates_args=())
+def softmax(x: Tensor, block_rows: int | None, interpret: str) -> Tensor:
+    """`palladio.library.softmax`."""
+    out: Tensor = library.softmax(x, block_rows=block_rows, interpret=executor_named(interpret))
+    return out
+
+
+@softmax.register_fake
+def _(x: Tensor, block_rows: int | None, interpret: str) -> Tensor:
+    return x.new_empty(x.shape)
+
+
+def _softmax_backward(ctx: Any, grad: Tensor) -> Any:
+    (shares,) = ctx.saved_tensors
+    return shares * (grad - (grad * shares).sum(dim=-1, keepdim=True)), None, None
+
+
+differentiable(softmax, lambda ctx, inputs, output: ctx.save_for_backward(output), _softmax_backward)
+
+
+@torch.library.custom_op("palladio::attention", mutates_args=())
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    causal: bool,
+    scale: float | None,
+    block_q: int | None,
+    block_k: int | None,
+    interpret: str,
+) -> Tensor:
+    """`palladio.library.attention`."""
+    run: Callable[..., Tensor] = library.attention
+    options = {"causal": causal, "scale": scale, "block_q": block_q, "block_k": block_k}
+    return run(q, k, v, **options, interpret=executor_named(interpret))
+
+
+@attention.register_fake
+def _(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    causal: bool,
+    scale: float | None,
+    block_q: int | None,
+    block_k: int | None,
+    interpret: str,
+) -> Tensor:
+    return q.new_empty((*q.shape[:-1], v.shape[-1]))
+
+
+def _attention_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+    q, k, v, ctx.causal, ctx.scale, *_ = inputs
+    ctx.save_for_backward(q, k, v)
+
+
+def _attention_backward(ctx: Any, grad: Tensor) -> Any:
+    """The textbook derivative, which computes the weights `[..., m, n]` again and holds them in memory."""
+    q, k, v = ctx.saved_tensors
+    scale = q.shape[-1] ** -0.5 if ctx.scale is None else ctx.scale
+    wide = torch.promote_types(q.dtype, torch.float32)
+    wq, wk, wv, wgrad = (each.to(wide) for each in (q, k, v, grad))
+    scores = wq @ wk.mT * scale
+    if ctx.causal:
+        row, column = torch.arange(q.shape[-2])[:, None], torch.arange(k.shape[-2])[None, :]
+        scores = torch.where(column <= row, scores, -torch.inf)
+    weights = torch.softmax(scores, dim=-1)
+    grad_weights = wgrad @ wv.mT
+    grad_scores = weights * (grad_weights - (grad_weights * weights).sum(dim=-1, keepdim=True)) * scale
+    grads = (grad_scores @ wk, grad_scores.mT @ wq, weights.mT @ wgrad)
+    return *(each.to(old.dtype) for each, old in zip(grads, (q, k, v), strict=True)), None, None, None, None, None
+
+
+differentiable(attention, _attention_context, _attention_backward)

@@ -1,0 +1,241 @@
+"""The operators under PyTorch's transformations: compile, export, vmap, `torch.func`, autocast, and their checks."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import palladio as pl
+from palladio.interop.torch import attention, gmm, matmul, moe_mlp, op, softmax, tgmm
+
+SIZES = torch.tensor([3, 0, 4, 2], dtype=torch.int32)
+
+
+def drawn(*shape: int, dtype: Any = torch.float32, seed: int = 0, grad: bool = False) -> torch.Tensor:
+    values = np.random.default_rng([seed, *shape]).standard_normal(shape)
+    return torch.tensor(values, dtype=dtype, requires_grad=grad)
+
+
+def layer(x: Any, w: Any, sizes: Any) -> Any:
+    return gmm(x * 2, w, sizes).relu().sum()
+
+
+CALLS = {
+    "gmm": lambda dtype: (layer, drawn(9, 8, dtype=dtype, grad=True), drawn(4, 8, 6, dtype=dtype, grad=True), SIZES),
+    "tgmm": lambda dtype: (tgmm, drawn(8, 9, dtype=dtype, grad=True), drawn(9, 6, dtype=dtype, grad=True), SIZES),
+    "matmul": lambda dtype: (matmul, drawn(5, 8, dtype=dtype, grad=True), drawn(8, 6, dtype=dtype, grad=True)),
+    "softmax": lambda dtype: (softmax, drawn(5, 8, dtype=dtype, grad=True)),
+    "attention": lambda dtype: (
+        attention,
+        *(drawn(2, 5, 8, dtype=dtype, seed=seed, grad=True) for seed in range(3)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_function_compiles_whole_and_gives_the_same(name: str) -> None:
+    function, *args = CALLS[name](torch.float32)
+    expected = function(*args)
+    found = torch.compile(function, fullgraph=True, backend="aot_eager")(*args)
+    torch.testing.assert_close(found, expected)
+    leaves = [arg for arg in args if arg.requires_grad]
+    for one, other in zip(
+        torch.autograd.grad(found.sum(), leaves), torch.autograd.grad(expected.sum(), leaves), strict=True
+    ):
+        torch.testing.assert_close(one, other)
+
+
+def test_another_number_of_tokens_does_not_compile_again() -> None:
+    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(layer, fullgraph=True, dynamic=True, backend=counter)
+    w = drawn(4, 8, 6)
+    for m in (9, 17, 40):
+        x, sizes = drawn(m, 8), torch.tensor([m - 7, 0, 4, 3])
+        torch.testing.assert_close(compiled(x, w, sizes), layer(x, w, sizes))
+    assert counter.frame_count == 1
+
+
+def test_a_module_is_exported_for_any_number_of_tokens() -> None:
+    class Module(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weights = torch.nn.Parameter(drawn(4, 8, 6))
+
+        def forward(self, x: Any, sizes: Any) -> Any:
+            return gmm(x, self.weights, sizes)
+
+    module = Module()
+    shapes = {"x": {0: torch.export.Dim("m", min=2)}, "sizes": None}
+    exported = torch.export.export(module, (drawn(9, 8), SIZES), dynamic_shapes=shapes)
+    x, sizes = drawn(20, 8), torch.tensor([10, 0, 6, 4], dtype=torch.int32)
+    torch.testing.assert_close(exported.module()(x, sizes), module(x, sizes))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("name", ["gmm", "tgmm", "matmul", "softmax", "attention"])
+def test_pytorchs_own_check_passes(name: str, dtype: Any) -> None:
+    x, w = drawn(9, 8, dtype=dtype, grad=True), drawn(4, 8, 6, dtype=dtype, grad=True)
+    q, k, v = (drawn(2, 5, 8, dtype=dtype, seed=seed, grad=True) for seed in range(3))
+    args = {
+        "gmm": (x, w, SIZES, None, None, None, [0] * 9, False, ""),
+        "tgmm": (x.detach().T.contiguous(), drawn(9, 6, dtype=dtype), SIZES, None, None, None, [0] * 9, 4, ""),
+        "matmul": (x, drawn(8, 6, dtype=dtype, grad=True), None, [0] * 9, ""),
+        "softmax": (x, None, ""),
+        "attention": (q, k, v, True, None, None, None, ""),
+    }[name]
+    tests = ("test_schema", "test_autograd_registration", "test_faketensor")
+    found = torch.library.opcheck(getattr(torch.ops.palladio, name).default, args, test_utils=tests)
+    assert set(found.values()) == {"SUCCESS"}
+
+
+def test_batches_and_the_derivatives_of_torch_func() -> None:
+    x, w = drawn(5, 9, 8, dtype=torch.float64), drawn(4, 8, 6, dtype=torch.float64)
+    expected = torch.stack([gmm(each, w, SIZES) for each in x])
+    torch.testing.assert_close(torch.func.vmap(lambda x: gmm(x, w, SIZES))(x), expected)
+    sums = lambda x: gmm(x, w, SIZES).sum()
+    gradient = torch.autograd.functional.jacobian(sums, x[1])
+    torch.testing.assert_close(torch.func.vmap(torch.func.grad(sums))(x)[1], gradient)
+    torch.testing.assert_close(torch.func.jacrev(sums)(x[1]), gradient)
+
+
+def test_attention_has_the_derivative_of_its_formula() -> None:
+    q, k, v = (drawn(2, 5, 4, dtype=torch.float64, seed=seed, grad=True) for seed in range(3))
+    for causal in (False, True):
+        assert torch.autograd.gradcheck(lambda q, k, v: attention(q, k, v, causal=causal), (q, k, v))  # noqa: B023
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_an_autocast_region_decides_the_dtype(dtype: Any) -> None:
+    x, w = drawn(9, 8, grad=True), drawn(4, 8, 6, grad=True)
+    with torch.autocast("cpu", dtype):
+        out = gmm(x, w, SIZES)
+        assert out.dtype == matmul(x, w[0]).dtype == dtype
+    out.sum().backward()
+    assert x.grad is not None and x.grad.dtype == torch.float32
+    assert gmm(x.double(), w.double(), SIZES).dtype == torch.float64
+
+
+def test_tensors_without_data_have_results_without_data() -> None:
+    x, w = torch.empty(9, 8, device="meta"), torch.empty(4, 8, 6, device="meta")
+    out = gmm(x, w, torch.empty(4, dtype=torch.int32, device="meta"))
+    assert (out.shape, out.device.type) == ((9, 6), "meta")
+
+
+def test_what_is_no_tensor_is_refused() -> None:
+    with pytest.raises(pl.PalladioTypeError, match=r"rhs: the functions of palladio.interop.torch take tensors"):
+        gmm(drawn(9, 8), np.ones((4, 8, 6)), SIZES)
+    with pytest.raises(pl.PalladioTypeError, match="group_sizes: neither a tensor nor an array of integers"):
+        gmm(drawn(9, 8), drawn(4, 8, 6), [[1], 2])
+    with pytest.raises(pl.PalladioTypeError, match="preferred_element_type: PyTorch has no such dtype"):
+        gmm(drawn(9, 8), drawn(4, 8, 6), SIZES, "float7")
+    with pytest.raises(pl.PalladioValueError, match=r"tiling: no tuned tiling found for \(m, k, n\) = \(9, 8, 6\)"):
+        gmm(drawn(9, 8), drawn(4, 8, 6), SIZES, tiling=lambda *_: None)
+    with pytest.raises(pl.PalladioValueError, match=r"tiling: a tiling is three positive integers, \(tm, tk, tn\)"):
+        gmm(drawn(9, 8), drawn(4, 8, 6), SIZES, tiling=(4, 4))
+
+
+# The expert layer.
+
+
+def routed(grad: bool = False, dtype: Any = torch.float32) -> tuple[Any, ...]:
+    ids = torch.tensor([[0, 2], [2, 1], [3, 0], [2, 3], [0, 1]])
+    weights = drawn(5, 2, dtype=dtype, seed=9, grad=grad)
+    return drawn(5, 8, dtype=dtype, grad=grad), ids, weights
+
+
+def loop(tokens: Any, ids: Any, weights: Any, up: Any, down: Any, act: Any) -> Any:
+    rows = []
+    for token, own, weight in zip(tokens, ids, weights, strict=True):
+        parts = [w * (act(token @ up[e]) @ down[e]) for e, w in zip(own.tolist(), weight, strict=True) if e < len(up)]
+        rows.append(sum(parts, torch.zeros_like(token)))
+    return torch.stack(rows)
+
+
+def swiglu(x: Any) -> Any:
+    gate, up = x.chunk(2, dim=-1)
+    return torch.nn.functional.silu(gate) * up
+
+
+def test_the_expert_layer_is_the_loop_over_tokens_and_so_are_its_gradients() -> None:
+    up, down = drawn(3, 8, 12, dtype=torch.float64, grad=True), drawn(3, 6, 8, dtype=torch.float64, grad=True)
+    tokens, ids, weights = routed(True, torch.float64)  # expert 3 is elsewhere
+    found, expected = moe_mlp(tokens, ids, weights, up, down), loop(tokens, ids, weights, up, down, swiglu)
+    torch.testing.assert_close(found, expected)
+    leaves = (tokens, weights, up, down)
+    for one, other in zip(
+        torch.autograd.grad(found.square().sum(), leaves),
+        torch.autograd.grad(expected.square().sum(), leaves),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, other)
+    flipped = moe_mlp(tokens, ids, weights, up.mT.contiguous(), down.mT.contiguous(), transposed=True)
+    torch.testing.assert_close(flipped, expected)
+
+
+def test_the_expert_layer_compiles_whole() -> None:
+    up, down = drawn(4, 8, 12), drawn(4, 6, 8)
+    tokens, ids, weights = routed()
+    run = lambda *args: moe_mlp(*args, up, down)
+    torch.testing.assert_close(
+        torch.compile(run, fullgraph=True, backend="aot_eager")(tokens, ids, weights), run(tokens, ids, weights)
+    )
+
+
+def test_an_unknown_activation_is_refused() -> None:
+    with pytest.raises(pl.PalladioValueError, match="activation: no such activation"):
+        moe_mlp(*routed(), drawn(4, 8, 12), drawn(4, 6, 8), activation="tanh")
+
+
+# Kernels of users.
+
+
+def scaled(x_ref: Any, y_ref: Any, o_ref: Any) -> None:
+    o_ref[...] = x_ref[...] * y_ref[...]
+
+
+CALL = pl.pallas_call(scaled, pl.ShapeDtypeStruct((4, 8), np.float32))
+product = op(CALL, name="scaled", backward=lambda inputs, outputs, grads: (grads[0] * inputs[1], grads[0] * inputs[0]))
+
+
+def test_a_kernel_becomes_an_operator_in_one_call() -> None:
+    x, y = drawn(4, 8, grad=True), drawn(4, 8, seed=1, grad=True)
+    torch.testing.assert_close(product(x, y), x * y)
+    compiled = torch.compile(lambda x, y: product(x, y) + 1, fullgraph=True, backend="aot_eager")(x, y)
+    torch.testing.assert_close(compiled, x * y + 1)
+    torch.testing.assert_close(torch.autograd.grad(compiled.sum(), (x, y)), (y, x))
+    rows = torch.stack([x.detach()] * 3)
+    torch.testing.assert_close(torch.func.vmap(product, in_dims=(0, None))(rows, y.detach()), rows * y.detach())
+    torch.testing.assert_close(torch.func.grad(lambda x: product(x, y.detach()).sum())(x.detach()), y.detach())
+
+
+def test_a_kernel_of_several_results_becomes_an_operator() -> None:
+    def kernel(x_ref: Any, out: Any) -> None:
+        out["twice"][...], out["sum"][...] = 2 * x_ref[...], x_ref[...].sum(axis=0)
+
+    shapes = {"twice": pl.ShapeDtypeStruct((4, 8), np.float32), "sum": pl.ShapeDtypeStruct((8,), np.float32)}
+    both = op(pl.pallas_call(kernel, shapes), name="tests::both")
+    x = drawn(4, 8)
+    found = torch.compile(both, fullgraph=True, backend="aot_eager")(x)
+    torch.testing.assert_close(found, {"twice": x * 2, "sum": x.sum(0)})
+
+
+def test_what_makes_no_operator_is_refused() -> None:
+    with pytest.raises(pl.PalladioTypeError, match="call: an operator is made of what"):
+        op(3, name="three")  # type: ignore[arg-type]
+    with pytest.raises(pl.PalladioValueError, match="name: an operator has an identifier as its name"):
+        op(CALL, name="a b")
+    with pytest.raises(pl.PalladioValueError, match="name: there is an operator of this name"):
+        op(CALL, name="scaled")
+
+
+def test_a_module_with_an_operator_is_copied() -> None:
+    class Module(torch.nn.Module):
+        def forward(self, x: Any, sizes: Any, w: Any) -> Any:
+            return gmm(x, w, sizes)
+
+    x, w = drawn(9, 8), drawn(4, 8, 6)
+    torch.testing.assert_close(copy.deepcopy(Module())(x, SIZES, w), gmm(x, w, SIZES))
