@@ -211,3 +211,36 @@ def test_a_deadlock_is_one_finding_whoever_arrived_first() -> None:
 
     report = shown(the_finding(case(body, X, out=X, threads=3, scratch=[plgpu.Barrier(num_arrivals=3)]), schedules=12))
     assert "2 of 3 arrivals have come, by wg 0 and wg 1" in report
+
+
+def test_memory_that_stands_for_an_output_has_the_outputs_name() -> None:
+    def body(x: Any, start: Any, total: Any) -> None:
+        total[...] = total[...] + x[...]
+
+    (found,) = pl.check(case(body, X, X, out=X, threads=2, aliases={1: 0}), schedules=1).findings[:1]
+    assert found.message.startswith("total (f32[8] in gmem) is ")
+
+
+def test_barriers_of_one_name_in_two_kernels_are_two() -> None:
+    def first(x: Any, out: Any, done: Any) -> None:
+        plgpu.barrier_arrive(done)
+        out[...] = x[...]
+
+    def second(x: Any, out: Any, done: Any) -> None:
+        plgpu.barrier_arrive(done)
+        out[...] = x[...] + 1
+
+    kernels = [case(body, X, out=X, scratch=[plgpu.Barrier(num_arrivals=2)]) for body in (first, second)]
+    found = pl.check(lambda: [kernel() for kernel in kernels], schedules=2).findings
+    assert [each.code for each in found] == ["barrier-pending-arrivals"] * 2
+
+
+def test_barriers_of_a_tuple_have_names_of_their_own() -> None:
+    def body(x: Any, out: Any, barriers: Any) -> None:
+        for barrier in barriers:
+            plgpu.barrier_arrive(barrier)
+        out[...] = x[...]
+
+    twice = (plgpu.Barrier(num_arrivals=2), plgpu.Barrier(num_arrivals=2))
+    found = pl.check(case(body, X, out=X, scratch=[twice]), schedules=1).findings
+    assert [each.message.split()[0] for each in found] == ["barriers_0", "barriers_1"]

@@ -126,7 +126,7 @@ class Checker:
 
     def launch_starts(self, launching: Any) -> None:
         """What comes before a launch has happened before it."""
-        self.limits.place = launching.eqn.location if launching.eqn is not None else None
+        self.found.place = self.limits.place = launching.eqn.location if launching.eqn is not None else None
 
     def launch_ends(self, launching: Any) -> None:
         """The semaphores of a launch are back at zero, if it came to its end."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from palladio.base.locations import Location
 from palladio.machine.check.findings import CODES, CheckError, Finding, Participant
 
 
@@ -21,6 +22,8 @@ class Found:
         self.stop = stop
         self.schedule = schedule
         self.ignore = ignore
+        self.place: Location | None = None
+        """Where the launch under way is: mistakes of two launches are two, whatever their barriers are called."""
         self.findings: list[Finding] = []
         self._known: set[Any] = set()
         self._raced: set[Any] = set()
@@ -39,6 +42,7 @@ class Found:
     ) -> None:
         """Raise a finding, or keep it if this mistake is new. Only errors are raised."""
         level = level or CODES[code].level
+        about = about and f"{about} in {self.place}"
         finding = Finding(code, message, tuple(participants), missing, fix, tuple(details), self.schedule, about, level)
         if (finding.key, level) in self._known:
             return

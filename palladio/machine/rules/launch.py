@@ -147,7 +147,11 @@ class LaunchRun:
 
     def _buffer(self, type: RefType, position: int, array: Any, initialised: bool, written: bool = True) -> Any:
         """The memory of an input or output; of cores, one for each device."""
-        name, axes = self._name(position), self.launch.meshes[0].axes
+        # What stands for an output is known to the kernel by the output's name.
+        number = dict(self.launch.aliases).get(position)
+        outputs = len(self.programs[0].inputs) - self.launch.indices(0) - len(self.launch.scratch)
+        shown = position if number is None else outputs - len(self.launch.output_refs) + number
+        name, axes = self._name(shown), self.launch.meshes[0].axes
 
         def make(site: Any) -> Buffer:
             own = array if site is None else part(array, type.shape, axes, site)
