@@ -28,6 +28,7 @@ Rule = Callable[[Eqn], Callable[..., Any]]
 _KEPT = "_steps"
 _KEPT_TIMED = "_timed_steps"
 _KEPT_CHECKED = "_checked_steps"
+_LOADS = "_loads"
 
 
 class Rules:
@@ -83,7 +84,8 @@ def run_program(thread: Any, program: Program, values: Sequence[Any]) -> Corouti
         if run is None:
             run = program.__dict__[_KEPT_TIMED] = as_function(program, _lines(program, _timed_line), "thread")
     else:
-        kept, line = (_KEPT, _line) if thread.checker is None else (_KEPT_CHECKED, _checked_line)
+        follows = thread.checker is not None and (thread.lacking or _loads(program))
+        kept, line = (_KEPT_CHECKED, _checked_line) if follows else (_KEPT, _line)
         run = program.__dict__.get(kept)
         if run is None:
             plain = is_pure(program) and any(eqn.op.control for eqn in program.eqns)
@@ -100,6 +102,15 @@ def run_program(thread: Any, program: Program, values: Sequence[Any]) -> Corouti
     except Exception as error:
         locate(program, error)
         raise
+
+
+def _loads(program: Program) -> bool:
+    """Whether an equation of a program brings a value from memory, which nothing may have written."""
+    found = program.__dict__.get(_LOADS)
+    if found is None:
+        found = any(eqn.outputs and any(isinstance(t, RefType) for t in eqn.input_types) for eqn in program.eqns)
+        program.__dict__[_LOADS] = found
+    return bool(found)
 
 
 def drive(thread: Any, steps: Generator[Run, Sequence[Any], Sequence[Any]]) -> Coroutine:
