@@ -89,6 +89,8 @@ def test_a_deadlock_says_who_could_end_each_wait_and_who_has_ended() -> None:
     assert report.details == (
         "block (0) wg 1 could end the wait for pong, and waits too",
         "block (0) wg 0 could end the wait for ping, and waits too",
+        "round in a circle: block (0) wg 0 waits for pong, which block (0) wg 1 could end; "
+        "block (0) wg 1 waits for ping, which block (0) wg 0 could end",
         "ended already: block (0) wg 2",
     )
     assert report.missing == "1 more arrival at pong, or 1 more arrival at ping"

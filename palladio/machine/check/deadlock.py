@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import itertools
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from palladio.base.errors import PalladioValueError
@@ -32,6 +34,7 @@ def deadlock(machine: Machine) -> None:
         for waiting in [[thread for thread, _ in group]]
     ]
     details = [line for _, group in shown for line in _others(machine, group)]
+    details += _cycle(stuck)
     if len(groups) > _SHOWN:
         details.append(f"and threads wait at {len(groups) - _SHOWN} more places")
     done = [str(thread) for thread in machine.threads if thread.done]
@@ -120,6 +123,38 @@ def _others(machine: Machine, group: Sequence[tuple[Thread, Wait]]) -> Iterator[
     able = [str(other) for other in machine.threads if not other.done and other not in waiting and _could(other, thing)]
     if able:
         yield f"{_listed(able)} could end the wait for {thing.name}, and wait{'s' if len(able) == 1 else ''} too"
+
+
+def _cycle(stuck: Sequence[tuple[Thread, Wait]]) -> Iterator[str]:
+    """The shortest way round: threads each of which waits for what the next one could do."""
+    ends = {
+        thread: [other for other, its in stuck if its.thing is not wait.thing and _could(other, wait.thing)]
+        for thread, wait in stuck
+    }
+    ways = (way for thread in ends for way in [_way_back(thread, ends)] if way)
+    shortest = min(ways, key=len, default=())
+    if not shortest:
+        return
+    waits = dict(stuck)
+    parts = [
+        f"{thread} waits for {waits[thread].thing.name}, which {other} could end"
+        for thread, other in itertools.pairwise((*shortest, shortest[0]))
+    ]
+    yield f"round in a circle: {'; '.join(parts)}"
+
+
+def _way_back(start: Thread, ends: Mapping[Thread, Sequence[Thread]]) -> tuple[Thread, ...]:
+    """The shortest way from a thread to itself, without its end; empty if there is none."""
+    ways, seen = deque([(start,)]), {start}
+    while ways:
+        way = ways.popleft()
+        for other in ends[way[-1]]:
+            if other is start:
+                return way
+            if other not in seen:
+                seen.add(other)
+                ways.append((*way, other))
+    return ()
 
 
 def _could(thread: Thread, thing: Any) -> bool:
