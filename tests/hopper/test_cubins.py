@@ -33,7 +33,7 @@ KERNELS = {
         lambda x, y: hopper.matmul(x, y, config=CLUSTERED), bf16(8192, 8192), bf16(8192, 8192)
     ),
     "gmm": lambda: lowered(
-        lambda lhs, rhs, sizes: hopper.gmm(lhs, rhs, sizes, BF16), bf16(4096, 6144), bf16(64, 6144, 4096), sizes(64)
+        lambda lhs, rhs, sizes: hopper.gmm(lhs, rhs, sizes, BF16), bf16(4096, 6144), bf16(256, 6144, 4096), sizes(256)
     ),
     "tgmm": lambda: lowered(hopper.tgmm, bf16(4096, 4096), bf16(4096, 4096), sizes(8)),
     "attention": lambda: lowered(hopper.attention, *(bf16(16, 4096, 128) for _ in range(3))),

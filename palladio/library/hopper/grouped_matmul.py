@@ -22,12 +22,14 @@ from palladio.library.hopper.config import MatmulConfig, require_matmul_config
 from palladio.library.hopper.epilogue import store_tile
 from palladio.library.hopper.limits import (
     COMPUTE_GROUPS,
-    COMPUTE_REGISTERS,
     MEMORY_GROUP,
-    MEMORY_REGISTERS,
     require_operand,
 )
 from palladio.library.hopper.ring import Ring, ring_scratch
+
+COMPUTE_REGISTERS, MEMORY_REGISTERS = 224, 56
+"""Registers of each thread: 2 * 224 + 56 of the 504 that three warpgroups begin with. The memory warpgroup, too, keeps
+the sizes of all groups in registers; with 40 it has no room for 256 of them."""
 
 Array = Any
 Ref = Any

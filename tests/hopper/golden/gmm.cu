@@ -41,7 +41,7 @@ PAL_KERNEL void PAL_BOUNDS(384) gmm_kernel(
   }
   pal::sync_block();
   if (warpgroup < 2) {
-    pal::registers_increase<232>();
+    pal::registers_increase<224>();
     const int block = pal::block_index();
     u32 operands_filled_phases = 0;
     int loaded[1];
@@ -504,7 +504,7 @@ PAL_KERNEL void PAL_BOUNDS(384) gmm_kernel(
     }
     pal::sync_named(1 + warpgroup, 128);
   } else {
-    pal::registers_decrease<40>();
+    pal::registers_decrease<56>();
     const int block = pal::block_index();
     u32 operands_drained_phases = 0;
     int loaded[1];

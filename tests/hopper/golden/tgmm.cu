@@ -29,7 +29,7 @@ PAL_KERNEL void PAL_BOUNDS(384) tgmm_kernel(
   }
   pal::sync_block();
   if (warpgroup == 0) {
-    pal::registers_increase<232>();
+    pal::registers_increase<224>();
     const int block = pal::block_index();
     u32 cleared_phases = 0;
     u32 operands_filled_phases = 0;
@@ -275,7 +275,7 @@ PAL_KERNEL void PAL_BOUNDS(384) tgmm_kernel(
     }
     pal::sync_named(1, 128);
   } else if (warpgroup == 1) {
-    pal::registers_increase<232>();
+    pal::registers_increase<224>();
     const int block = pal::block_index();
     u32 cleared_phases = 0;
     u32 operands_filled_phases = 0;
@@ -522,7 +522,7 @@ PAL_KERNEL void PAL_BOUNDS(384) tgmm_kernel(
     }
     pal::sync_named(2, 128);
   } else {
-    pal::registers_decrease<40>();
+    pal::registers_decrease<56>();
     const int block = pal::block_index();
     u32 operands_drained_phases = 0;
     int loaded[1];
