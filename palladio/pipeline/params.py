@@ -46,5 +46,13 @@ class CompilerParams:
                     )
         self.options = options
 
+    @property
+    def advice(self) -> tuple[tuple[str, Any], ...]:
+        """What a compiler here is told, as a program holds it."""
+        semantics = self.dimension_semantics
+        if semantics is None:
+            return ()
+        return (("dimension_semantics", tuple(each.value if isinstance(each, Enum) else each for each in semantics)),)
+
     def __repr__(self) -> str:
         return f"CompilerParams({self.dimension_semantics})"

@@ -13,6 +13,8 @@ import palladio as pl
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
 from palladio.call.refused import REFUSED
+from palladio.trace.trace import stage
+from palladio.trace.values import wrap
 from tests.dialect.kernels import kernel
 
 NEVER_FAILS = {"enable_hardware_limits"}
@@ -66,6 +68,18 @@ def test_compiler_parameters_change_no_result() -> None:
     assert pickle.loads(pickle.dumps(params)) == params
     run = kernel(lambda o_ref: o_ref.set(jnp.int32(2)), compiler_params=params)
     assert run() == 2
+
+
+def test_a_launch_keeps_the_compiler_parameters_that_differ_from_their_defaults() -> None:
+    params = plgpu.CompilerParams(approx_math=True, lowering_semantics=plgpu.LoweringSemantics.Lane)
+    run = kernel(lambda o_ref: o_ref.set(jnp.int32(2)), compiler_params=params)
+    (eqn,) = stage(lambda: (run(),), [], wrap, name="call").program.eqns
+    assert eqn.launch.advice == (("approx_math", True), ("lowering_semantics", "lane"))
+
+
+def test_compiler_parameters_of_another_kind_are_refused() -> None:
+    with pytest.raises(pl.PalladioTypeError, match="these are not compiler parameters"):
+        kernel(lambda o_ref: None, compiler_params={"approx_math": True})
 
 
 def test_memory_spaces_are_attributes_of_their_kind() -> None:

@@ -99,9 +99,7 @@ def test_an_executor_gives_the_same_report(fn: Any) -> None:
     alone = pl.check(fn, 5, schedules=10)
     done: list[tuple[int, int | None]] = []
     with ThreadPoolExecutor(2) as executor:
-        spread = pl.check(
-            fn, 5, schedules=10, executor=executor, progress=lambda n, total: done.append((n, total))
-        )
+        spread = pl.check(fn, 5, schedules=10, executor=executor, progress=lambda n, total: done.append((n, total)))
     assert {each.key for each in spread.findings} == {each.key for each in alone.findings}
     assert spread.explored == alone.explored == 10
     assert done == [(1, 10), (5, 10), (9, 10), (10, 10)]

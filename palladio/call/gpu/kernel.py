@@ -46,7 +46,8 @@ def kernel(
             by keyword. Also spelled `scratch_shapes`.
         grid, grid_names, cluster, cluster_names, num_threads, thread_name: the mesh, as `plgpu.Mesh` takes them.
         interpret: True for the evaluator, the name of an executor, or `plgpu.InterpretGPUParams(...)`.
-        compiler_params, cost_estimate, metadata: what tools and compilers may want to know.
+        compiler_params: advice to a compiler, `plgpu.CompilerParams(...)`; the launch in the program keeps it.
+        cost_estimate, metadata: what tools may want to know.
         input_output_aliases: from flat inputs to the flat outputs that start as their copies.
         debug: print the program after each stage.
 
@@ -75,6 +76,7 @@ def kernel(
                 debug=debug,
                 interpret=interpret,
                 aliases=input_output_aliases,
+                compiler_params=compiler_params,
             )
 
     return of if body is None else of(body)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any
 
@@ -86,6 +86,13 @@ class CompilerParams:
                     "a profile is written somewhere", argument="profile_dir", hint="profile_dir='/tmp/profile'"
                 )
         object.__setattr__(self, "dimension_semantics", semantics)
+
+    @property
+    def advice(self) -> tuple[tuple[str, Any], ...]:
+        """The parameters that differ from their defaults, as a program holds them."""
+        values = {each: getattr(self, each.name) for each in fields(self)}
+        given = {each.name: value for each, value in values.items() if value != each.default}
+        return tuple((name, value.value if isinstance(value, Enum) else value) for name, value in given.items())
 
 
 _KINDS: dict[str, type] = {

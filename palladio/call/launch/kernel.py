@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from palladio.base.calls import checked_call
-from palladio.base.errors import PalladioValueError, at_call
+from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.call.launch.launch_call import LaunchCall
 from palladio.call.launch.mesh import check_meshes
 from palladio.call.outputs import Outputs, checked_aliases
@@ -25,6 +25,7 @@ def launch_on(
     debug: bool,
     interpret: Any,
     aliases: Mapping[int, int] | None = None,
+    compiler_params: Any = None,
 ) -> LaunchCall:
     """The call of bodies on meshes, its arguments checked."""
     check_meshes(meshes)
@@ -33,9 +34,26 @@ def launch_on(
     outputs = Outputs(() if out_type is None else out_type)
     choose(interpret)
     pairs = checked_aliases(aliases or {}, len(outputs.types))
-    return LaunchCall(
+    call = LaunchCall(
         bodies, meshes, outputs, scratch_types, pairs, what=what, name=name, debug=debug, interpret=interpret
     )
+    call.advice = _advice(compiler_params)
+    return call
+
+
+def _advice(params: Any) -> tuple[tuple[str, Any], ...]:
+    """What a caller's compiler parameters say, as the launch holds it."""
+    if params is None:
+        return ()
+    found = getattr(params, "advice", None)
+    if found is None:
+        raise PalladioTypeError(
+            "these are not compiler parameters",
+            argument="compiler_params",
+            expected="plgpu.CompilerParams(...), pl.CompilerParams(...) or None",
+            got=repr(params),
+        )
+    return found  # type: ignore[no-any-return]
 
 
 def _counted(value: Any) -> str:
@@ -90,6 +108,7 @@ def kernel(
                 debug=debug,
                 interpret=interpret,
                 aliases=input_output_aliases,
+                compiler_params=compiler_params,
             )
 
     return of if body is None else of(body)

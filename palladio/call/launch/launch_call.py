@@ -74,6 +74,7 @@ class LaunchCall:
         self.outputs = outputs
         self.scratch = scratch
         self.aliases = aliases
+        self.advice: tuple[tuple[str, Any], ...] = ()
         self.what = what
         self.debug = debug
         self.interpret = interpret
@@ -156,6 +157,7 @@ class LaunchCall:
                 types,
                 self.outputs.types,
                 self.aliases,
+                self.advice,
                 self.owners,
                 executor.key,
                 checks_enabled(),
@@ -213,7 +215,7 @@ class _Builder:
         check_aliased_types(self.call.aliases, self.types, self.call.outputs.types)
         shapes = tuple(map(mesh_shape, call.meshes))
         spaces = [space or self.space for space in call.outputs.spaces]
-        made = Launch(shapes, call.outputs.types, (), (*scratch, *self.barriers()), call.aliases)
+        made = Launch(shapes, call.outputs.types, (), (*scratch, *self.barriers()), call.aliases, advice=call.advice)
         self.check_parts(made.devices)
         parts = (made.part(type) for type in call.outputs.types)
         outputs = (RefType(part.shape, part.dtype, space) for part, space in zip(parts, spaces, strict=True))

@@ -71,4 +71,5 @@ def mpmd_map(
             debug=debug,
             interpret=interpret,
             aliases=input_output_aliases,
+            compiler_params=compiler_params,
         )

@@ -55,8 +55,17 @@ def core_map(
     def run(body: Callable[..., None]) -> None:
         with at_call():
             scratch = scratch_types if scratch_shapes is None else scratch_shapes
-            call = launch_on([body], [mesh], (), scratch, what="core_map", name=name, debug=debug, interpret=interpret)
-            call()
+            launch_on(
+                [body],
+                [mesh],
+                (),
+                scratch,
+                what="core_map",
+                name=name,
+                debug=debug,
+                interpret=interpret,
+                compiler_params=compiler_params,
+            )()
 
     return run
 

@@ -103,6 +103,7 @@ class Launch:
             semaphores, each device its global memory. What has an `Owner` belongs to the threads of that mesh.
         aliases: pairs (shared operand, output) in one memory.
         placements: one for each scratch buffer, when the pass `place` has been there.
+        advice: what the caller tells a compiler, pairs of a name and a value. Results never depend on it.
     """
 
     meshes: tuple[MeshShape, ...]
@@ -111,6 +112,7 @@ class Launch:
     scratch: tuple[RefType, ...]
     aliases: tuple[tuple[int, int], ...]
     placements: tuple[Placement, ...] = field(default=(), metadata={"printed": "if set"})
+    advice: tuple[tuple[str, Any], ...] = field(default=(), metadata={"printed": "if set"})
 
     @property
     def dynamic(self) -> int:
