@@ -155,6 +155,7 @@ Stage 5: lowering
 The passes of `palladio/lower` make further forms of the same IR, for executors that generate code. They say what is
 known, so that no executor has to find it out again: where each buffer of a launch lies (`place`), which integers can
 have which values (`fold_ranges`), which accesses cannot leave their array (`prove_inside`, written `x[:, a!]`).
+`palladio/lower/roles.py` makes of the program of several threads one for each role that they have.
 
 >>> from palladio.lower import prove_inside
 >>> print(print_program(run_passes(traced, [*map(PASSES.get, names), prove_inside])))

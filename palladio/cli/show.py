@@ -31,6 +31,7 @@ from palladio.hopper.lowered import Lowered
 from palladio.ir.core import Eqn, Program, Var, walk
 from palladio.ir.text import print_program
 from palladio.lower import place
+from palladio.lower.roles import roles
 from palladio.ops.grid import Grid, grid_call
 from palladio.ops.threads.launch import Launch, launch
 from palladio.passes import PASSES, run_passes
@@ -56,6 +57,21 @@ def _placed(eqn: Eqn) -> str:
     inputs = tuple(Var(type) for type in eqn.input_types)
     call = Program(inputs, (Eqn(eqn.op, inputs, eqn.outputs, eqn.params, (), eqn.location),), eqn.outputs, "call")
     return print_program(place.run(call))
+
+
+def _roles(eqn: Eqn) -> str:
+    """The programs of a launch, one for each role of its warpgroups; a grid has one role."""
+    if eqn.op is not launch:
+        return _printed(eqn)
+    shown = []
+    for mesh, program in zip(eqn.launch.meshes, eqn.programs, strict=True):
+        threads = next((n for n, axis in enumerate(mesh.axes) if axis.kind == "thread"), None)
+        count = 1 if threads is None else mesh.axes[threads].size
+        if count is None:
+            raise Refused("the roles of a number of threads that only the call tells")
+        for role in roles(program, None if threads is None else program.inputs[threads], count):
+            shown += [f"-- threads {', '.join(map(str, role.threads))}", print_program(role.program)]
+    return "\n".join(shown)
 
 
 def _llvm(eqn: Eqn) -> str:
@@ -113,6 +129,7 @@ STAGES: dict[str, Stage] = {
     "discharged": Stage("with values in the place of references", _discharged, optimised=False),
     "optimised": Stage("behind the passes of the CPU executor", _printed, optimised=True),
     "placed": Stage("with the placement of each buffer of a launch", _placed, optimised=True),
+    "roles": Stage("with a program for each role of the threads of a launch", _roles, optimised=True),
     "llvm": Stage("the LLVM text that is compiled", _llvm, optimised=True, language="llvm"),
     "asm": Stage("the machine code for this processor", _assembly, optimised=True, language="gas"),
     "cuda": Stage(

@@ -94,6 +94,7 @@ BEGINNING = {
     "discharged": "-- double(f32[8]) -> f32[8], grid ()\nprogram double(x:f32[8], out:f32[8]) {",
     "optimised": "-- double(f32[8]) -> f32[8], grid ()\nprogram double(x:ref<any, f32[8]>, out:ref<any, f32[8]>) {",
     "placed": "-- double(f32[8]) -> f32[8], grid ()\nprogram call(a:f32[8]) {\n  b:f32[8] = grid_call a {",
+    "roles": "-- double(f32[8]) -> f32[8], grid ()\nprogram double(x:ref<any, f32[8]>, out:ref<any, f32[8]>) {",
     "llvm": "; double(f32[8]) -> f32[8], grid ()\n",
     "asm": "# double(f32[8]) -> f32[8], grid ()\n",
     "cuda": '// double(f32[8]) -> f32[8], grid ()\n#include "palladio.cuh"',
@@ -104,6 +105,7 @@ INSIDE = {
     "discharged": "return x,",
     "optimised": "store out",
     "placed": "store out",
+    "roles": "store out",
     "llvm": "define i32 @kernel(",
 }
 INSIDE |= {"cuda": "PAL_KERNEL void PAL_BOUNDS(128) double_(", "sass": "EXIT"}

@@ -12,7 +12,6 @@ import re
 from collections.abc import Sequence
 
 from palladio.hopper.emit.plan import WARPGROUP_THREADS, Plan, registers_at_start, registers_fit
-from palladio.hopper.emit.roles import Role, roles
 from palladio.hopper.emit.scalars import Refused, Scalar, memory_type
 from palladio.hopper.emit.scope import Kernel, Scope, global_reference
 from palladio.hopper.emit.uses import uses
@@ -24,6 +23,7 @@ from palladio.hopper.rules import REFUSED, RULES
 from palladio.hopper.rules.control import allocated
 from palladio.hopper.rules.exchange import through_shared
 from palladio.ir.core import Program, Var, walk
+from palladio.lower.roles import Role, roles
 from palladio.ops.threads.launch import Launch, MeshShape
 from palladio.types import dtypes
 from palladio.types.types import ANY, GMEM, ArrayType, RefType, Type

@@ -17,6 +17,8 @@ import numpy as np
 
 from palladio.ir.core import Atom, Eqn, Literal, Program, Var
 from palladio.ir.rewrite import Builder, map_subprograms, with_parts
+from palladio.ops.control import cond, loop, repeat, scope
+from palladio.ops.threads.launch import collective_scope
 from palladio.passes.common_subexpressions import merge_common_subexpressions
 from palladio.passes.dead_code import remove_dead_code
 from palladio.passes.pipeline import run_passes
@@ -94,7 +96,7 @@ class _Specialised:
     def write(self, builder: Builder, eqns: Sequence[Eqn], atoms: dict[Atom, Atom], values: dict[Any, Values]) -> None:
         """Write equations, with their atoms replaced and what is known computed."""
         for eqn in eqns:
-            if eqn.op.name == "cond" and (outcome := self.values(eqn.inputs[0], values)) is not None:
+            if eqn.op is cond and (outcome := self.values(eqn.index, values)) is not None:
                 self.choose(builder, eqn, outcome, atoms, values)
                 continue
             computed = self.computed(eqn, values)
@@ -137,7 +139,7 @@ class _Specialised:
         self, builder: Builder, eqn: Eqn, outcome: Values, atoms: dict[Atom, Atom], values: dict[Any, Values]
     ) -> None:
         """Write the branch that these threads take in the place of the choice."""
-        branches = eqn.params["branches"]
+        branches = eqn.branches
         chosen: dict[int, list[int]] = {}
         for n in self.threads:
             chosen.setdefault(min(max(int(outcome[n]), 0), len(branches) - 1), []).append(n)
@@ -146,7 +148,7 @@ class _Specialised:
         branch = branches[next(iter(chosen))]
         inner_atoms: dict[Atom, Atom] = {}
         inner_values: dict[Any, Values] = {}
-        for var, atom in zip(branch.inputs, eqn.inputs[1:], strict=True):
+        for var, atom in zip(branch.inputs, eqn.operands, strict=True):
             inner_atoms[var] = atoms.get(atom, atom)
             found = self.values(atom, values)
             if found is not None:
@@ -174,13 +176,9 @@ class _Specialised:
 
 def _passed(eqn: Eqn, program: Program) -> Iterator[tuple[Var, Atom]]:
     """The inputs of a sub-program that are operands, the same in every run of it, with these."""
-    if eqn.op.name == "loop":
-        count = eqn.params["constants"]
-        yield from zip(program.inputs[1 : 1 + count], eqn.inputs[2 : 2 + count], strict=True)
-    elif eqn.op.name == "repeat":
-        count = eqn.params["constants"]
-        yield from zip(program.inputs[:count], eqn.inputs[:count], strict=True)
-    elif eqn.op.name == "cond":
-        yield from zip(program.inputs, eqn.inputs[1:], strict=True)
-    elif eqn.op.name in ("scope", "collective_scope"):
-        yield from zip(program.inputs, eqn.inputs, strict=False)
+    if eqn.op is loop:
+        yield from zip(program.inputs[1 : 1 + eqn.constants], eqn.operands, strict=False)
+    elif eqn.op is repeat:
+        yield from zip(program.inputs[: eqn.constants], eqn.operands, strict=False)
+    elif eqn.op in (cond, scope, collective_scope):
+        yield from zip(program.inputs, eqn.operands, strict=False)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from textwrap import dedent
 
-from palladio.hopper.emit.roles import Role, roles
 from palladio.ir.text import print_program
+from palladio.lower.roles import Role, roles
 from palladio.ops import parse
 
 
