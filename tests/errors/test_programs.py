@@ -149,6 +149,12 @@ LINES = {
         "line 3: no record has this name\n  got:      moon"
     ),
     "launch {launch=Launch(stages=2)}": "line 2: Launch takes other fields\n  got:      Launch.__init__() got an",
+    "launch {launch=Launch(meshes=(), output_types=5, output_refs=(), scratch=(), aliases=()), programs=()}": (
+        "line 2: launch takes other inputs or parameters\n  got:      'int' object is not iterable"
+    ),
+    "a:f32[3] = broadcast 1.0:f32 {shape=3, axes=()}": (
+        "line 2: broadcast takes other inputs or parameters\n  got:      'int' object is not iterable"
+    ),
     "a:f32[2,2] = dot_general x, x {contracting=7, batch=((), ()), dtype=f32}": (
         "line 2: dot_general takes other inputs or parameters\n  got:      'int' object is not subscriptable"
     ),

@@ -218,7 +218,9 @@ class _Parser:
         try:
             eqn = form(op, inputs, params, None)
             types = [str(var.type) for var in eqn.outputs]
-        except (InternalError, KeyError) as error:  # a rule that was given another kind of thing than it takes
+        except PalladioError:
+            raise
+        except (InternalError, KeyError, TypeError) as error:  # a rule was given another kind of thing than it takes
             raise ParseError(f"line {line}: {name} takes other inputs or parameters", got=_reason(error)) from None
         if [var.type for var in eqn.outputs] != [var.type for var in outputs]:
             raise ParseError(
