@@ -43,7 +43,8 @@ def apply(operator: Any, *args: Any) -> Any:
     """
     if torch.compiler.is_compiling():
         return operator(*args)
-    if torch._C._are_functorch_transforms_active():
+    # Forward differentiation, which there is none of, has to see a function to refuse it.
+    if torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0:
         return _functions[operator].apply(*args)
     if _nothing_watches(args):
         return operator._init_fn(*args)
@@ -53,8 +54,6 @@ def apply(operator: Any, *args: Any) -> Any:
 def _nothing_watches(args: Any) -> bool:
     """Whether a call is of plain tensors in host memory, without a gradient to record or a mode that sees operators."""
     if torch._C._len_torch_dispatch_stack() or torch._C._is_torch_function_mode_enabled():
-        return False
-    if torch.autograd.forward_ad._current_level >= 0:
         return False
     tensors = [each for each in args if isinstance(each, torch.Tensor)]
     recording = torch.is_grad_enabled() and any(each.requires_grad for each in tensors)

@@ -81,7 +81,9 @@ class _Kernel:
         return _filled(self.template, self._apply(list(inputs)))
 
     def _apply(self, inputs: list[Tensor]) -> Sequence[Tensor]:
-        transformed = not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
+        transformed = not torch.compiler.is_compiling() and (
+            torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0
+        )
         if transformed and self.backward is not None:
             found: Sequence[Tensor] = self.function.apply(*inputs)
             return found
