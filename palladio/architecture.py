@@ -1,4 +1,4 @@
-r"""How Palladio works: the first file to read. It holds no code; its examples are run by the tests.
+r"""The architecture of Palladio: the first file to read. It holds no code; its examples are run by the tests.
 
 A kernel is a Python function over references to blocks of arrays. This page follows one small kernel through everything
 that happens to it, then shows the floors of the package, then says where to begin with a change.

@@ -54,7 +54,7 @@ def normalize_axes(axis: Axes, ndim: int) -> tuple[int, ...]:
 
 
 def is_set(flag: Any, argument: str) -> bool:
-    """Whether a flag is set, which has to be known while tracing.
+    """True if a flag is set, which has to be known while tracing.
 
     Raises:
         PalladioTypeError: for what is no bool, such as an array.
@@ -67,14 +67,14 @@ def is_set(flag: Any, argument: str) -> bool:
 
 
 def restore(reduced: Array, shape: Shape, axes: tuple[int, ...]) -> Array:
-    """What a reduction of `shape` over `axes` gave, with these axes back, of size 1."""
+    """The result of a reduction of `shape` over `axes`, with these axes back, of size 1."""
     kept = tuple(1 if axis in axes else extent for axis, extent in enumerate(shape))
     others = tuple(axis for axis in range(len(shape)) if axis not in axes)
     return call(ops.broadcast, reduced, shape=kept, axes=others)
 
 
 def spread(reduced: Array, shape: Shape, axes: tuple[int, ...]) -> Array:
-    """What a reduction of `shape` over `axes` gave, repeated to `shape`."""
+    """The result of a reduction of `shape` over `axes`, repeated to `shape`."""
     return broadcast_to(restore(reduced, shape, axes), shape)
 
 

@@ -27,7 +27,7 @@ def array_type(value: ArrayLike) -> ArrayType:
 
 
 def is_weak(value: ArrayLike) -> bool:
-    """Whether the value's dtype gives way to that of what it meets."""
+    """True if the value's dtype gives way to that of what it meets."""
     kind = dtypes.of_scalar(value)
     return kind[1] if kind is not None else bool(getattr(value, "palladio_weak", False))
 
@@ -40,7 +40,7 @@ def mark_weak(value: Array, weak: bool) -> Array:
 
 
 def is_nonnegative(value: ArrayLike) -> bool:
-    """Whether the value is known, while tracing, to be an integer or bool array without negative elements.
+    """True if the value is known, while tracing, to be an integer or bool array without negative elements.
 
     Arithmetic that wraps around is not considered: an index that large is wrong anyway.
     """

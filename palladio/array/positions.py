@@ -78,7 +78,7 @@ def wrapped(position: Array, extent: int) -> Array:
 
 
 def inside(position: Array, extent: int, shape: Shape) -> Array:
-    """Whether positions, already counted from the start, lie in an axis of this extent; bool[shape]."""
+    """True if positions, already counted from the start, lie in an axis of this extent; bool[shape]."""
     if static_position(position) is not None:
         position = np.asarray(position, np.int64)
     above = call(compare.ge, position, _constant(0, position))

@@ -94,12 +94,12 @@ def _cores() -> int:
 
 
 def thread_count() -> int:
-    """How many threads a compiled kernel runs on."""
+    """The number of threads that a compiled kernel runs on."""
     return threads.get() or _cores()
 
 
 CACHE_BYTES = 256 << 20
-"""How much is kept on disk."""
+"""Bytes that are kept on disk."""
 
 cache: Knob[str] = Knob(
     "PALLADIO_CACHE",

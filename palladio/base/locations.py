@@ -1,4 +1,4 @@
-"""Where in the user's source an equation or a call was made.
+"""Source locations: the user's line at which an equation or a call was made.
 
 A location is captured once, when an equation is formed or a public function is entered, and travels with it. Frames
 of this package are skipped, except those of `palladio.library` and `palladio.demo`, which are ordinary user code: an

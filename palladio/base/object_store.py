@@ -1,4 +1,4 @@
-"""What one process compiled, kept in a folder for others: many processes and threads may use it at once.
+"""A folder of compiled code that processes share: many processes and threads may use it at once.
 
 An entry is a checksum and the code. It is written beside its place and moved there, so that readers see whole entries
 only; one that was damaged all the same does not match its checksum, and counts as not there. The folder has a limit:
@@ -62,7 +62,7 @@ class ObjectStore:
         self.limit = limit
 
     def path(self, key: str) -> Path:
-        """Where the entry of a key is."""
+        """The path of the entry of a key."""
         return self.folder / f"{key}{_SUFFIX}"
 
     def get(self, key: str) -> bytes | None:
@@ -92,7 +92,7 @@ class ObjectStore:
             os.close(file)
 
     def safe(self) -> bool:
-        """Whether nobody else can have put code into the folder; if not, warn, once for each reason."""
+        """True if nobody else can have put code into the folder; if not, warn, once for each reason."""
         try:
             risk = _risk(self.folder.stat())
         except OSError:

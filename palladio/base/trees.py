@@ -39,5 +39,5 @@ def shown(structure: Structure | None) -> str:
 
 
 def leaf_names(tree: Tree, root: str = "") -> list[str]:
-    """How a Python user reaches each leaf: `root[0]['weights']`."""
+    """The expression by which a Python user reaches each leaf: `root[0]['weights']`."""
     return [root + "".join(f"[{key!r}]" for key in path) for path in optree.tree_paths(tree)]

@@ -1,4 +1,4 @@
-"""How much work a kernel is: a record that users may give, and an estimate from a traced function."""
+"""Work estimates of kernels: a record that users may give, and an estimate from a traced function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a call returns: the flat types and the structure of `out_shape`, and which outputs alias an input."""
+"""Outputs of a call: the flat types and the structure of `out_shape`, and which outputs alias an input."""
 
 from __future__ import annotations
 

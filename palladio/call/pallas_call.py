@@ -322,7 +322,7 @@ class PallasCall:
     def _prepared(
         self, args: Sequence[Any], structure: Hashable, shapes: tuple[tuple[Shape, dtypes.DType], ...], traced: bool
     ) -> Prepared:
-        """What was prepared for arguments of this structure and these shapes and dtypes."""
+        """The prepared call for arguments of this structure and these shapes and dtypes."""
         executor = choose(self.interpret)
 
         def key() -> Hashable:

@@ -37,7 +37,7 @@ STYLES = {
     "see": "dim",
     "replay": "dim",
 }
-"""How a terminal shows the lines of a finding."""
+"""The style of each kind of line of a finding on a terminal."""
 
 
 def add(subparsers: Any) -> None:

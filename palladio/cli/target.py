@@ -19,7 +19,7 @@ HELP = f"{SYNTAX}: a Python file, and a function in it that takes no arguments a
 
 
 class MissingTarget(Exception):
-    """What a command names is not there, or cannot be called without arguments."""
+    """The target of a command does not exist, or cannot be called without arguments."""
 
 
 def function(target: str) -> Callable[[], Any]:

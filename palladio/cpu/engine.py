@@ -161,7 +161,7 @@ def _fill_rest(noted: Mapping[int, InitMarks], marks: Array, outputs: Sequence[A
 
 
 def _address(array: np.ndarray[Any, Any]) -> int:
-    """Where the elements begin: the first field of a NumPy array behind what every Python object begins with.
+    """The address of the elements: the first field of a NumPy array after the header of every Python object.
 
     `array.ctypes.data` says the same, in six times the time, and is most of what calling a small kernel costs.
     """

@@ -123,7 +123,7 @@ def _compile_calls(program: Program, natives: dict[Eqn, _Native], evaluator: Eva
 
 
 _WARNED: dict[Any, Any] = {}
-"""What has been warned of, as the filters of Python's warnings remember it."""
+"""The warnings that were given, as the filters of Python's warnings remember them."""
 
 
 def _warn(message: str, location: Location | None) -> None:
@@ -135,5 +135,5 @@ def _warn(message: str, location: Location | None) -> None:
 
 
 def _name(eqn: Eqn) -> str:
-    """What the kernel of a call is called."""
+    """The name of the kernel of a call."""
     return (eqn.programs[0] if eqn.op is launch else eqn.kernel).name  # type: ignore[no-any-return]

@@ -153,7 +153,7 @@ class _GridFunction:
         return allocated(self.scope(), ref) if self.alone is None else own_site(self.alone, ref)
 
     def mark_places(self) -> dict[int, V]:
-        """Where the marks of each output begin, by its number among the blocks."""
+        """The address of the marks of each output, by its number among the blocks."""
         if not self.noted:
             return {}
         e = self.e
@@ -244,7 +244,7 @@ class _GridFunction:
         return window_of(self.scope(), block, place.buffer, indices)
 
     def ahead(self, ids: Sequence[Index], windows: Sequence[DenseBlock | GatheredBlock]) -> dict[Allocation, V]:
-        """How far behind the blocks of a step those of the next one are, where they move on and the step is small.
+        """The byte distance from the blocks of a step to those of the next one, if they move on and the step is small.
 
         Products fetch what they will need themselves, and a kernel that computes little keeps memory busy as it is.
         """
@@ -269,7 +269,7 @@ class _GridFunction:
         return found
 
     def later(self, block: BlockMap, place: RefBinding, ids: Sequence[Index], axis: int, distance: int) -> V:
-        """Where the block will be so many steps later along a grid axis."""
+        """The address of the block a number of steps later along a grid axis."""
         e = self.e
         moved, last = list(ids), e.sub(self.sizes[axis], 1)
         moved[axis] = e.intrinsic("smin", "i64", e.index(e.add(ids[axis], distance)), e.index(last))
@@ -277,7 +277,7 @@ class _GridFunction:
         return first_element(self.scope(), block, place.buffer, self.function.run(block.index_map, inputs))
 
     def start(self, number: int, window: DenseBlock | GatheredBlock) -> BlockMarks | None:
-        """Where it is noted that a block has been begun, if it is."""
+        """The address of a block's initialisation marks, if it has any."""
         if number not in self.marks or isinstance(window, GatheredBlock):
             return None
         return window.start(self.marks[number], self.noted[number - len(self.grid.inputs)], self.nowhere)

@@ -1,4 +1,4 @@
-"""What each operation becomes on the CPU: a module per family of operations, named like it.
+"""The table of rules: the emission of each operation on the CPU, collected from the families.
 
 `RULES` has a rule for every operation that is compiled in the kernel of a grid, `LAUNCHED` in the threads of a launch;
 `REFUSED` and `REFUSED_IN_LAUNCHES` say why the others are not.

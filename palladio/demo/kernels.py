@@ -30,7 +30,7 @@ FORWARD, ROW_GRADIENT, WEIGHT_GRADIENT = "gmm forward", "gmm gradient of rows", 
 
 @dataclass
 class Cost:
-    """What one kernel did so far: calls, wall-clock seconds, floating-point operations that the result needs."""
+    """The totals of one kernel so far: calls, wall-clock seconds, floating-point operations that the result needs."""
 
     calls: int = 0
     seconds: float = 0.0

@@ -77,7 +77,7 @@ class Parameters:
 
     @property
     def count(self) -> int:
-        """How many numbers are learned."""
+        """The number of learned parameters."""
         return sum(getattr(self, each.name).size for each in fields(self))
 
 

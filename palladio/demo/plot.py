@@ -85,7 +85,7 @@ def expert_colours(experts: int) -> Array:
 
 
 def step_axis(run: Run) -> Array:
-    """Where each step stands on an axis of epochs, `[steps]`."""
+    """The position of each step on an axis of epochs, `[steps]`."""
     return (np.arange(len(run.steps)) + 1) / run.steps_per_epoch
 
 
@@ -162,7 +162,7 @@ def draw_mistakes(axes: Axes, run: Run, digits: Digits) -> None:
 
 
 def draw_specialities(axes: Axes, run: Run, digits: Digits) -> None:
-    """How often each digit goes to each expert, in per cent of that digit's images."""
+    """The share of each digit that goes to each expert, in per cent of that digit's images."""
     chosen = run.held_out.chosen
     experts = run.config.experts
     counts = np.zeros((experts, 10))

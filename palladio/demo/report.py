@@ -1,4 +1,4 @@
-"""What the training says: a progress bar and coloured lines on a terminal, occasional plain lines anywhere else."""
+"""Output of the training: a progress bar and coloured lines on a terminal, occasional plain lines anywhere else."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class Report:
         )
 
     def expert_table(self, run: Run, digits: Digits) -> Table:
-        """How much each expert did on the held-out images, and which digits it saw most."""
+        """The share of each expert on the held-out images, and the digits that it saw most."""
         chosen = run.held_out.chosen
         counts = np.bincount(chosen.reshape(-1), minlength=run.config.experts)
         table = plain_table("expert", "share of the held-out digits", "", "reads mostly", numbers=(0, 2))

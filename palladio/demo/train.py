@@ -18,7 +18,7 @@ GOAL = 0.96
 
 @dataclass(frozen=True)
 class Config:
-    """What to train, and how long. The same configuration gives the same numbers on the same machine.
+    """The model and the length of its training. The same configuration gives the same numbers on the same machine.
 
     The defaults were chosen by the accuracy on the validation images alone, over several seeds.
     """
@@ -72,12 +72,12 @@ class Run:
 
     @property
     def total_steps(self) -> int:
-        """How many optimizer steps the whole training takes."""
+        """The number of optimizer steps of the whole training."""
         return self.config.epochs * self.steps_per_epoch
 
     @property
     def epoch(self) -> int:
-        """How many epochs are complete."""
+        """The number of complete epochs."""
         return len(self.validations)
 
     @property

@@ -1,4 +1,4 @@
-"""How many threads NumPy's matrix product gets while a program runs.
+"""The number of threads of NumPy's matrix product while a program runs.
 
 The product of two small tiles is over before a second thread has come to help; on a busy machine, where that thread
 has lost its core, waiting for it costs twenty times the product. Kernels whose products are all of that size run on
@@ -30,12 +30,12 @@ WORTH_THREADS = 1 << 23
 
 
 def multiplications(lhs: ArrayType, contracting: tuple[int, ...], result: ArrayType) -> int:
-    """How many products of two elements a `dot_general` sums."""
+    """The number of products of two elements that a `dot_general` sums."""
     return result.size * math.prod(lhs.shape[axis] for axis in contracting)
 
 
 def multiplies_tiles_only(program: Program) -> bool:
-    """Whether a program has matrix products, none of them large enough for threads."""
+    """True if a program has matrix products, none of them large enough for threads."""
     sizes = [size for eqn in walk(program) for size in _products(eqn)]
     return bool(sizes) and max(sizes) < WORTH_THREADS
 

@@ -26,13 +26,13 @@ from palladio.machine.timeline.timing import Earliest, Timer
 from palladio.trace.functions import function_name
 
 SAMPLED = 32
-"""How many schedules a check runs by default."""
+"""The number of schedules of a check by default."""
 
 EXPLORED = 100_000
-"""How many schedules an exhaustive check runs at most by default."""
+"""The most schedules of an exhaustive check by default."""
 
 BEHIND = 1_000
-"""How many schedules an exhaustive check still runs behind the last mistake that was new."""
+"""The number of schedules that an exhaustive check still runs after the last new mistake."""
 
 PART = 4
 """How many schedules a worker runs at a time: those of a part share what they find out about the kernel."""
@@ -43,7 +43,7 @@ Progress = Callable[[int, int | None], None]
 
 @dataclass
 class Report:
-    """What a check found.
+    """The report of a check.
 
     Fields:
         findings: each mistake once, in the order in which it was met.
@@ -80,7 +80,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was found that counts: no error, and where the check is strict nothing at all."""
+        """True if nothing was found that counts: no error, and where the check is strict nothing at all."""
         return not (self.findings if self.strict else self.of_level("error"))
 
     def of_level(self, level: str) -> list[Finding]:
@@ -89,7 +89,7 @@ class Report:
 
     @property
     def summary(self) -> str:
-        """How many findings there are in how many schedules, and how many of which code were ignored."""
+        """The numbers of findings and of schedules, and of ignored findings by code."""
         ran = f"{self.explored} schedule{'' if self.explored == 1 else 's'}"
         sizes = f"{self.sizes} sizes" if self.sizes > 1 else "sizes"
         if self.complete:
@@ -286,7 +286,7 @@ def timeline(fn: Callable[..., Any], *args: Any, model: CostModel = H100) -> Tim
 
 
 def _impatient(machine: Machine) -> None:
-    """Where a deadlock is known, threads that only look again are given up soon."""
+    """Once a deadlock is known, threads that only poll are given up soon."""
     machine.most_spins //= 100
 
 

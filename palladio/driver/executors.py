@@ -45,7 +45,7 @@ class Executor:
 
     @property
     def key(self) -> Hashable:
-        """What stands for it in the key of a prepared call: its name, where no other executor goes by it."""
+        """Its part in the key of a prepared call: its name, unless another executor goes by it."""
         if self is CPU:
             return self.name, knobs.instructions.get()
         return self.name if EXECUTORS.get(self.name) is self else self

@@ -113,7 +113,7 @@ class Hashed:
 
 
 class _Last(NamedTuple):
-    """What the last walk went over, its key, and each place that it read: a predicate with its arguments."""
+    """The last walk: the object it went over, its key, and each place that it read, a predicate with its arguments."""
 
     parts: tuple[Any, ...]
     key: Hashed
@@ -154,7 +154,7 @@ _MISSING = object()
 
 
 def _same(container: Any, items: Sequence[Any]) -> bool:
-    """Whether a container still has these very items, in this order."""
+    """True if a container still has these very items, in this order."""
     return len(container) == len(items) and all(map(is_, container, items))
 
 
@@ -163,7 +163,7 @@ def _same_mapping(mapping: Mapping[Any, Any], names: Sequence[Any], items: Seque
 
 
 def _names_hold(namespace: Mapping[str, Any], names: Sequence[str], found: Sequence[Any]) -> bool:
-    """Whether these names still mean these very objects."""
+    """True if these names still mean these very objects."""
     return all(map(is_, map(namespace.get, names, repeat(_MISSING)), found))
 
 
@@ -183,14 +183,14 @@ def _cell_holds(cell: types.CellType, found: Any) -> bool:
 
 
 def _is_array(value: Any) -> bool:
-    """Whether a value is an array of NumPy, PyTorch or JAX."""
+    """True if a value is an array of NumPy, PyTorch or JAX."""
     return isinstance(value, np.ndarray) or (
         hasattr(value, "shape") and hasattr(value, "dtype") and library_of(value) != "numpy"
     )
 
 
 def _layout(array: Any) -> tuple[Any, ...]:
-    """What an array is without its content: class, shape, dtype and strides."""
+    """An array without its content: class, shape, dtype and strides."""
     strides = array.stride() if hasattr(array, "stride") else getattr(array, "strides", None)
     return type(array), tuple(array.shape), str(array.dtype), strides
 
@@ -223,7 +223,7 @@ def _content_is(array: Any, layout: tuple[Any, ...], content: bytes) -> bool:
 
 
 def _is_setting(value: Any, depth: int = 2) -> bool:
-    """Whether a value is a number, a text, a small array or a small collection of such."""
+    """True if a value is a number, a text, a small array or a small collection of such."""
     kind = type(value)
     if kind in (list, tuple, set, frozenset, dict):
         items = [*value, *value.values()] if kind is dict else value
@@ -236,7 +236,7 @@ def _is_setting(value: Any, depth: int = 2) -> bool:
 
 
 def _is_part(value: Any, package: str) -> bool:
-    """Whether a value is a function or a module of a package."""
+    """True if a value is a function or a module of a package."""
     if isinstance(value, types.FunctionType):
         return package_of(value.__module__) == package
     return isinstance(value, types.ModuleType) and package_of(value.__name__) == package
@@ -382,7 +382,7 @@ class _Keys:
 
     @staticmethod
     def has_fields(value: Any, names: Attributes) -> bool:
-        """Whether reading these attributes gives fields of an object and runs no code of its class."""
+        """True if reading these attributes gives fields of an object and runs no code of its class."""
         kind = type(value)
         if isinstance(value, _WITHOUT_FIELDS) or hasattr(kind, "palladio_type"):
             return False
@@ -479,7 +479,7 @@ class _Keys:
         return kind, value
 
     def called(self, kind: type) -> Any:
-        """What calling an instance runs."""
+        """The function that calling an instance runs."""
         for base in kind.__mro__:
             method = vars(base).get("__call__", _MISSING)
             if not self.is_known(base.__module__):

@@ -27,7 +27,7 @@ def package_of(module: str | None) -> str:
 
 
 def is_fixed(package: str) -> bool:
-    """Whether nothing of a package is expected to change: the standard library and the libraries of arrays.
+    """True if nothing of a package is expected to change: the standard library and the libraries of arrays.
 
     A user's own module may be named like one of the standard library, such as `profile.py`.
     """
@@ -43,7 +43,7 @@ def is_fixed(package: str) -> bool:
 
 
 def is_installed(package: str) -> bool:
-    """Whether a package was installed, and so is not one that its user works on."""
+    """True if a package was installed, and so is not one that its user works on."""
     return _is_below_packages(getattr(sys.modules.get(package), "__file__", None) or "")
 
 

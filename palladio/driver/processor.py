@@ -1,4 +1,4 @@
-"""What a choice of tiles depends on: the processor that kernels are compiled for, and its caches."""
+"""Facts that a choice of tiles depends on: the processor that kernels are compiled for, and its caches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How programs run on machines, and the session of a check, in which one kernel runs under many schedules."""
+"""Runs of programs on machines, and the session of a check, in which one kernel runs under many schedules."""
 
 from __future__ import annotations
 

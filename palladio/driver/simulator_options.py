@@ -1,4 +1,4 @@
-"""What the simulator can be asked to do: apart from it, since it is loaded with the first kernel that runs on it."""
+"""Options of the simulator: apart from it, since it is loaded with the first kernel that runs on it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class SimulatorOptions:
-    """What the simulator checks, and how it schedules.
+    """The checks of the simulator, and its schedule.
 
     Fields:
         races: look for races and misuse at all.

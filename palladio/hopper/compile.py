@@ -22,7 +22,7 @@ from palladio.hopper.wgmma import Wgmma, device_text
 
 ARCHITECTURE = "sm_90a"
 OPTIONS = (f"--gpu-architecture={ARCHITECTURE}", "-std=c++17", "--ptxas-options=-v")
-"""What NVRTC is told. The statistics of ptxas say whether registers were spilled."""
+"""Options of NVRTC. The statistics of ptxas say whether registers were spilled."""
 
 _NAMES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")
 
@@ -60,7 +60,7 @@ class Cubin:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What ptxas warned of, such as products that wait for each other (C7512 and its neighbours)."""
+        """The warnings of ptxas, such as products that wait for each other (C7512 and its neighbours)."""
         return tuple(line.strip() for line in self.log.splitlines() if re.search(r"\(C\d+\)|warning", line))
 
 
@@ -76,12 +76,12 @@ def device_header() -> str:
 
 
 def header(products: Sequence[Wgmma]) -> str:
-    """What the text of a kernel includes: the primitives, and the products that it uses."""
+    """The headers of a kernel's text: the primitives, and the products that it uses."""
     return device_header() + device_text(products)
 
 
 def key(lowered: Lowered) -> str:
-    """What a cubin is kept by: all that it is made from."""
+    """The key of a cubin: all that it is made from."""
     parts = (lowered.text, header(lowered.products), *OPTIONS, ".".join(map(str, version())))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
@@ -166,7 +166,7 @@ def _library() -> ctypes.CDLL:
 
 
 def _folders() -> list[Path]:
-    """Where NVIDIA's wheels keep their libraries."""
+    """The folder in which NVIDIA's wheels keep their libraries."""
     found = util.find_spec("nvidia")
     places = list(found.submodule_search_locations or ()) if found else []
     return [folder for place in places for folder in sorted(Path(place).glob("*/lib"), reverse=True)]

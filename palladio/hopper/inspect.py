@@ -1,4 +1,4 @@
-"""What is in a cubin: its instructions, by the disassembler of CUDA.
+"""The contents of a cubin: its instructions, by the disassembler of CUDA.
 
 The disassembler comes with the CUDA toolkit, and with the Triton wheel. Only tools and tests use it.
 """
@@ -34,7 +34,7 @@ def disassembled(code: bytes) -> str:
 
 
 def instructions(text: str) -> Counter[str]:
-    """How often each instruction stands in disassembled text, with its modifiers."""
+    """The count of each instruction in disassembled text, with its modifiers."""
     return Counter(_INSTRUCTION.findall(text))
 
 

@@ -1,4 +1,4 @@
-"""What a kernel becomes: its text, and all that a launch has to know. Whoever runs the text takes this record."""
+"""A compiled kernel: its text, and all that a launch has to know. Whoever runs the text takes this record."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from palladio.hopper.wgmma import Wgmma
 from palladio.types.dtypes import DType
 
 HEADER = "palladio.cuh"
-"""What the text of a kernel includes: `device.cuh` and the products that it uses, or the same for another machine."""
+"""The headers of a kernel's text: `device.cuh` and the products that it uses, or the same for another machine."""
 
 
 @dataclass(frozen=True)

@@ -61,12 +61,12 @@ class Wgmma:
 
     @property
     def transposes(self) -> bool:
-        """Whether operands in shared memory may lie transposed: those of 16 bits."""
+        """True if operands in shared memory may lie transposed: those of 16 bits."""
         return OPERANDS[self.left] == 2
 
     @property
     def name(self) -> str:
-        """What its function is called."""
+        """The name of its function."""
         kind = f"{self.result}_{self.left}_{self.right}"
         return f"wgmma_m{ROWS}n{self.columns}k{self.depth}_{kind}{'_registers' if self.registers else ''}"
 

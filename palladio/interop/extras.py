@@ -1,4 +1,4 @@
-"""What a module of this package says when its library is not installed, and what both modules need."""
+"""The error for a missing library, and what both modules of this package need."""
 
 from __future__ import annotations
 

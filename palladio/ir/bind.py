@@ -22,7 +22,7 @@ from palladio.types.types import ArrayType, Type
 
 
 class Interpreter(Protocol):
-    """What applies operations to values of its own kind."""
+    """An interpreter of operations on values of its own kind."""
 
     def bind(self, op: Op, inputs: Sequence[Any], params: dict[str, Any]) -> Sequence[Any]:
         """Apply an operation and return its outputs."""

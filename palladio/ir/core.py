@@ -76,7 +76,7 @@ class Eqn:
 
     @property
     def synchronises(self) -> bool:
-        """Whether it takes part in what runs beside the program, itself or in a program that it runs."""
+        """True if it takes part in what runs beside the program, itself or in a program that it runs."""
         return (EffectKind.SYNC, None) in self.effects
 
     @property
@@ -160,7 +160,7 @@ class Program:
 
     @property
     def synchronises(self) -> bool:
-        """Whether an equation takes part in what runs beside the program."""
+        """True if an equation takes part in what runs beside the program."""
         return Effect(EffectKind.SYNC) in self.effects
 
     @property
@@ -175,7 +175,7 @@ class Program:
 
     @property
     def has_refs(self) -> bool:
-        """Whether an input is a reference."""
+        """True if an input is a reference."""
         return any(isinstance(var.type, RefType) for var in self.inputs)
 
 
@@ -210,7 +210,7 @@ EffectRule = Callable[..., Iterable[Effect]]
 
 @dataclass(slots=True)
 class Run:
-    """What the `eval` of a control-flow operation yields: run this program on these values, send back its outputs."""
+    """A request of the `eval` of a control-flow operation: run this program on these values, send back its outputs."""
 
     program: Program
     values: Sequence[Any]
@@ -220,7 +220,7 @@ ControlEval = Generator[Run, Sequence[Any], Sequence[Any]]
 
 
 class DischargeContext(Protocol):
-    """What a discharge rule may do.
+    """The interface of a discharge rule to the pass.
 
     References at the input positions in `discharged` arrive as the values they hold; those of them that the equation
     may change, rather than only read, are in `changed`.
@@ -238,7 +238,7 @@ class DischargeContext(Protocol):
         ...
 
     def wants(self, ref: RefType) -> bool:
-        """Whether references of this type are turned into values."""
+        """True if references of this type are turned into values."""
         ...
 
     def uninitialized(self, ref: RefType) -> Atom:
@@ -255,7 +255,7 @@ class DischargeContext(Protocol):
 
 @dataclass(frozen=True)
 class Discharged:
-    """What a discharge rule returns.
+    """The result of a discharge rule.
 
     The outputs, and the new value of each discharged reference that may have changed.
     """

@@ -23,7 +23,7 @@ Path = tuple[tuple[Transform, ...], tuple[Atom, ...]]
 
 
 def is_static(transforms: Sequence[Transform]) -> bool:
-    """Whether a path selects each element once, inside the axes: it has no index operand."""
+    """True if a path selects each element once, inside the axes: it has no index operand."""
     return not any(_operands(transform) for transform in transforms)
 
 

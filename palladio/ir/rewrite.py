@@ -1,4 +1,4 @@
-"""What every rewriting shares: substitution, and a builder that writes the equations of a new program."""
+"""Substitution, and a builder that writes the equations of a new program: shared by every rewriting."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ DotDimensionNumbers = tuple[tuple[Sequence[int], Sequence[int]], tuple[Sequence[
 
 
 class Precision(Enum):
-    """How exactly a product of float32 is computed, on machines that have a choice."""
+    """The precision of a product of float32, on machines that have a choice."""
 
     DEFAULT = 0
     HIGH = 1

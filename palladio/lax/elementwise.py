@@ -198,7 +198,7 @@ clz = _unary(bits.clz)
 
 
 def is_finite(x: ArrayLike) -> Array:
-    """Whether a float is neither infinite nor NaN, as bool."""
+    """True if a float is neither infinite nor NaN, as bool."""
     return call(functions.is_finite, *_alike("is_finite", x)[0])
 
 
@@ -227,7 +227,7 @@ def reciprocal(x: ArrayLike) -> Array:
 
 
 class RoundingMethod(Enum):
-    """Where `round` takes what is just between two whole numbers."""
+    """The rule by which `round` rounds values halfway between two whole numbers."""
 
     AWAY_FROM_ZERO = 0
     TO_NEAREST_EVEN = 1

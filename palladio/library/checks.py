@@ -1,4 +1,4 @@
-"""What the library's functions demand of their arguments, and how they say so."""
+"""The demands of the library's functions on their arguments, and their messages."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def dtype_of(value: Array) -> Any:
 
 
 def sum_dtype(x: Array, y: Array) -> Any:
-    """What products of elements of two arrays are summed in: float64 if one of them is, else float32."""
+    """The dtype in which products of elements of two arrays are summed: float64 if one of them is, else float32."""
     return _sums_of(x.dtype, y.dtype)
 
 
@@ -216,7 +216,7 @@ def require_count(value: Any, argument: str, most: int | None = None) -> int:
 
 
 def require_interpret(interpret: Any) -> Any:
-    """What `pallas_call` takes for it."""
+    """The argument of `pallas_call` that stands for it."""
     if interpret is not None and not isinstance(interpret, (bool, str)):
         rule = "True, False or the name of an executor"
         raise fail(pl.PalladioTypeError, rule, argument="interpret", got=repr(interpret))

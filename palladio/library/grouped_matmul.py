@@ -194,7 +194,7 @@ def _product_sizes(lhs: Array, rhs: Array, transpose_rhs: bool) -> tuple[int, in
 
 @dataclass(frozen=True)
 class _Problem:
-    """What a kernel is made for. Sizes and tile are along m, k and n."""
+    """The problem that a kernel is made for. Sizes and tile are along m, k and n."""
 
     m: int
     k: int

@@ -26,7 +26,7 @@ from palladio.passes.simplify import simplify
 from palladio.types.types import ArrayType
 
 Values = Mapping[int, Any]
-"""What a scalar is in each thread of a role."""
+"""The value of a scalar in each thread of a role."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class _Specialised:
         return Program(program.inputs, tuple(builder.eqns), outputs, program.name, program.location)
 
     def settle(self, var: Var, atoms: dict[Atom, Atom], values: dict[Any, Values]) -> None:
-        """Where all threads have one value it is a constant."""
+        """A constant, if all threads have one value."""
         different = {np.asarray(value).tobytes() for value in values[var].values()}
         if len(different) == 1 and isinstance(var.type, ArrayType):
             atoms[var] = Literal(next(iter(values[var].values())), var.type.dtype)
@@ -114,13 +114,13 @@ class _Specialised:
                 atoms.setdefault(old, fresh)
 
     def values(self, atom: Atom, values: Mapping[Any, Values]) -> Values | None:
-        """What an atom is in each thread, if that is known."""
+        """The value of an atom in each thread, if it is known."""
         if isinstance(atom, Literal):
             return dict.fromkeys(self.threads, atom.value)
         return values.get(atom)
 
     def computed(self, eqn: Eqn, values: Mapping[Any, Values]) -> Values | None:
-        """What the one scalar output of an equation without effects is in each thread, if that is known."""
+        """The value of the one scalar output of an equation without effects in each thread, if it is known."""
         if eqn.effects or eqn.op.control or len(eqn.outputs) != 1 or eqn.outputs[0].type.shape != ():
             return None
         known = [self.values(atom, values) for atom in eqn.inputs]

@@ -65,7 +65,7 @@ BlockDim = Blocked | Squeezed | Element | BoundedSlice | Indirect
 
 @dataclass(frozen=True)
 class BlockMap:
-    """How an array is cut into blocks.
+    """The cut of an array into blocks.
 
     Fields:
         dims: one block dimension per axis of the array.
@@ -90,7 +90,7 @@ class BlockMap:
 
     @cached_property
     def contiguous(self) -> bool:
-        """Whether a block is a box of neighbouring elements, all of them wanted."""
+        """True if a block is a box of neighbouring elements, all of them wanted."""
         return all(isinstance(dim, (Blocked, Squeezed, Element)) for dim in self.dims)
 
     @property
@@ -187,7 +187,7 @@ class Grid:
 
     @property
     def dynamic(self) -> int:
-        """How many grid axes have a size known only at the call."""
+        """The number of grid axes whose size is known only at the call."""
         return self.sizes.count(None)
 
 

@@ -1,4 +1,4 @@
-"""What is computed twice is computed once.
+"""Common subexpressions: a value that is computed twice is computed once.
 
 Two equations are the same if operation, inputs and parameters are. One that only reads references is the same as long
 as nothing writes them in between; one with any other effect is never merged. Each sub-program is looked at by itself.
@@ -40,7 +40,7 @@ def merge_in(program: Program) -> Program:
 
 
 def _key(eqn: Eqn, written: Versions) -> Hashable | None:
-    """What makes an equation the same as another; None for one that is like no other."""
+    """The key by which an equation is the same as another; None for one that is like no other."""
     if not eqn.outputs or any(kind is not EffectKind.READ or var is None for kind, var in eqn.effects):
         return None
     inputs = [_atom_key(atom) for atom in eqn.inputs]

@@ -1,4 +1,4 @@
-"""What nobody uses goes.
+"""Dead code: equations whose results are unused are removed.
 
 An equation stays if one of its outputs is used, or if it has an effect that somebody can see: a write to a reference
 that is an input of the program or is read later on, printing, checking. Writes to an allocation that nobody reads are
@@ -39,7 +39,7 @@ def remove_dead_code_from(program: Program, unseen: Iterable[Var] = ()) -> Progr
 
 
 def _is_seen(eqn: Eqn, ignored: set[Var]) -> bool:
-    """Whether an effect of the equation matters, given the references that nobody reads behind it."""
+    """True if an effect of the equation matters, given the references that nobody reads behind it."""
     return any(kind is not EffectKind.READ and (var is None or var not in ignored) for kind, var in eqn.effects)
 
 
@@ -157,7 +157,7 @@ _NARROW: dict[str, Callable[[Eqn, Used], Eqn]] = {
     "repeat": _repeated,
     "scope": _scope,
 }
-"""How a control-flow operation is made narrower, by name. One that is missing keeps its inputs and outputs."""
+"""The rule that narrows each control-flow operation, by name. One without a rule keeps its inputs and outputs."""
 
 
 remove_dead_code = Pass(

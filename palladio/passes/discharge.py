@@ -62,7 +62,7 @@ def _discharge(program: Program, positions: Iterable[int], returned: Iterable[in
 
 
 class _State:
-    """How far the rewriting of one program is: what each discharged reference holds, what each old variable is now."""
+    """The state of rewriting one program: the value of each discharged reference, and of each old variable."""
 
     def __init__(self, wants: Wants) -> None:
         self.wants = wants
@@ -97,7 +97,7 @@ class _State:
 
 
 class _Context:
-    """What one equation's discharge rule sees (`palladio.ir.core.DischargeContext`)."""
+    """The context of one equation's discharge rule (`palladio.ir.core.DischargeContext`)."""
 
     def __init__(self, state: _State, discharged: frozenset[int], changed: frozenset[int]) -> None:
         self.discharged = discharged

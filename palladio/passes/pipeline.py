@@ -1,4 +1,4 @@
-"""What a pass is, and the runner that takes a program through several of them.
+"""Passes, and the runner that takes a program through several of them.
 
 A pass is data, so that an executor's pipeline is a list on one page. A pass says which form of program it takes and
 which it leaves; the runner checks both wherever it verifies, and blames the pass by name.
@@ -17,7 +17,7 @@ from palladio.ir.verify import IllFormed, verify
 from palladio.types.types import RefType
 
 _AROUND = 5
-"""How many lines before and behind the blamed one a failure shows."""
+"""The lines that a failure shows before and after the blamed one."""
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ def simplify_program(program: Program) -> Program:
 
 
 class _Rewriting:
-    """How far the rewriting of one program is: its new equations, and what each old variable is now."""
+    """The state of rewriting one program: its new equations, and the new value of each old variable."""
 
     def __init__(self) -> None:
         self.eqns: list[Eqn] = []
@@ -117,7 +117,7 @@ def _folded(eqn: Eqn) -> Atoms | None:
 
 
 def _is(atom: Atom, number: float) -> bool:
-    """Whether an atom is this constant, the sign of a float zero included."""
+    """True if an atom is this constant, the sign of a float zero included."""
     if not isinstance(atom, Literal):
         return False
     same_sign = not dtypes.is_float(atom.type.dtype) or bool(np.signbit(atom.value)) == bool(np.signbit(number))

@@ -32,7 +32,7 @@ INDEX = ArrayType((), dtypes.INT32)
 
 
 def check_parameters(kernel: Callable[..., Any], roles: Sequence[tuple[str, int]], keywords: Sequence[str]) -> None:
-    """Whether a kernel takes one positional parameter for each reference.
+    """True if a kernel takes one positional parameter for each reference.
 
     Args:
         roles: what the references are for, in order, and how many of each: `("inputs", 2)`.
@@ -137,7 +137,7 @@ class BlockMapper:
 
     @staticmethod
     def results(dims: Sequence[Any]) -> int:
-        """How many values an index map's program gives."""
+        """The number of outputs of an index map's program."""
         return sum(2 if isinstance(dim, BoundedSlice) else 1 for dim in dims)
 
     def inputs(self) -> list[Any]:

@@ -103,7 +103,7 @@ def store(leaving: Sequence[tuple[PipelineOperand, Any, Any]], buffers: Mapping[
 
 
 def any_of(conditions: Sequence[Any]) -> Any:
-    """Whether one of some conditions holds."""
+    """True if one of some conditions holds."""
     found: Any = False
     for condition in conditions:
         found = either(found, condition)

@@ -81,12 +81,12 @@ class PipelineOperand:
 
     @property
     def tracked(self) -> bool:
-        """Whether only the run knows how many blocks there were before a step."""
+        """True if only the run knows how many blocks there were before a step."""
         return self.turn is Turn.BY_INDEX
 
     @property
     def label(self) -> str:
-        """What reports and timelines call its slots."""
+        """The name of its slots in reports and timelines."""
         return f"{self.ref.root.palladio_var.hint or 'array'}_blocks"
 
     @property
@@ -250,7 +250,7 @@ class Carry:
 
     @property
     def arrays(self) -> list[Any]:
-        """What a loop carries."""
+        """The values that a loop carries."""
         return [leaf for leaf, fixed in zip(self.leaves, self.fixed, strict=True) if not fixed]
 
     def tree(self, arrays: Sequence[Any]) -> Any:

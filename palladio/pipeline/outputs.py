@@ -45,7 +45,7 @@ class SharedOutputs:
         return [group for group in self.groups if group[0].turn is not Turn.NEVER]
 
     def thread(self, refs: Mapping[str, Any], buffers: Mapping[int, Reference], leads: Any) -> ThreadOutputs:
-        """What one compute thread does about them; `leads` is whether it is the leader."""
+        """The part of one compute thread in storing them; `leads` is true for the leader."""
         return ThreadOutputs(self, refs, buffers, True if self.threads == 1 else leads)
 
 

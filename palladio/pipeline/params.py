@@ -1,4 +1,4 @@
-"""What a caller may tell a compiler about a call. Results never depend on it."""
+"""Advice of a caller to a compiler about a call. Results never depend on it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from palladio.base.errors import PalladioTypeError, at_call
 
 
 class GridDimensionSemantics(Enum):
-    """Whether the steps of a grid axis may run in any order or at once."""
+    """True if the steps of a grid axis may run in any order or at once."""
 
     PARALLEL = "parallel"
     ARBITRARY = "arbitrary"

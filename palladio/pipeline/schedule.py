@@ -31,7 +31,7 @@ INDEX = ArrayType((), dtypes.INT32)
 
 
 def is_known(value: Any) -> bool:
-    """Whether a scalar is known while tracing."""
+    """True if a scalar is known while tracing."""
     return isinstance(value, (int, np.integer, np.bool_))
 
 
@@ -80,16 +80,16 @@ class GridSteps:
 
     @property
     def known(self) -> int | None:
-        """How many steps there are, if that is known while tracing."""
+        """The number of steps, if it is known while tracing."""
         return int(self.count) if is_known(self.count) else None
 
     @property
     def any(self) -> Any:
-        """Whether there is a step at all."""
+        """True if there is a step at all."""
         return True if self.known else self.count > 0
 
     def last(self, step: Any) -> Any:
-        """Whether a step is the last one."""
+        """True if a step is the last one."""
         return step == self.count - 1
 
     def indices(self, step: Any) -> tuple[Any, ...]:
@@ -145,7 +145,7 @@ class Turn(Enum):
 
 
 class BlockWalk:
-    """How the index of one operand moves along the steps.
+    """The movement of one operand's block index along the steps.
 
     Args:
         index_map: the user's function, None for all zeros.
@@ -199,7 +199,7 @@ class BlockWalk:
         return self._flat(*self.steps.indices(step))
 
     def begins(self, step: Any) -> Any:
-        """Whether the block of a step is another than that of the step before."""
+        """True if the block of a step is another than that of the step before."""
         if self.turn is Turn.EVERY_STEP:
             return True
         if self.turn is Turn.NEVER:
@@ -207,7 +207,7 @@ class BlockWalk:
         return either(step == 0, self._differ(step, np.maximum(step - 1, 0)))
 
     def ends(self, step: Any) -> Any:
-        """Whether the block of a step is another than that of the step behind."""
+        """True if the block of a step is another than that of the step behind."""
         if self.turn is Turn.EVERY_STEP:
             return True
         last = self.steps.last(step)
@@ -234,7 +234,7 @@ def _dependences(program: Program, rank: int) -> list[set[int]]:
 
 
 def _injective(program: Program, output: int, axis: int | None) -> bool:
-    """Whether an output that depends on one moving axis only surely differs between two neighbours on it."""
+    """True if an output that depends on one moving axis only surely differs between two neighbours on it."""
     made: dict[Any, Any] = {var: eqn for eqn in program.eqns for var in eqn.outputs}
     index = None if axis is None else program.inputs[axis]
     atom: Any = program.outputs[output]

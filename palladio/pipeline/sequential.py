@@ -21,7 +21,7 @@ ZERO = np.int32(0)
 
 
 class Transfers(Protocol):
-    """How a target moves blocks between an array and its slots."""
+    """The transfers of a target between an array and its slots."""
 
     def fetch(self, operand: PipelineOperand, step: Any, slot: Any) -> None:
         """Start copying an input's block of a step into a slot."""
@@ -30,7 +30,7 @@ class Transfers(Protocol):
         """Wait until the blocks of inputs that come together are in a slot."""
 
     def release(self, operands: Sequence[PipelineOperand], due: Any) -> None:
-        """Where a condition holds, slots of these inputs are about to be fetched into."""
+        """Called where a condition holds and slots of these inputs are about to be fetched into."""
 
     def reuse(self, slots: int, beginning: Sequence[tuple[PipelineOperand, Any, Any, Any]]) -> None:
         """Before the body writes to outputs of so many slots: wait until what the slots held has been stored.
@@ -129,7 +129,7 @@ class Sequential:
         return carry
 
     def _blocks(self, operand: PipelineOperand, begun: Sequence[Any]) -> Any:
-        """How many blocks of an output there were; not more than its slots count."""
+        """The number of blocks of an output so far, at most that of its slots."""
         if operand.tracked:
             tracked = [each for each in self.operands if each.tracked]
             return begun[next(n for n, each in enumerate(tracked) if each is operand)]

@@ -32,7 +32,7 @@ class RevisitMode(Enum):
 @checked_call
 @dataclass(frozen=True)
 class Buffered:
-    """How many buffers a pipeline gives to a block. Advice: it never changes results."""
+    """The number of buffers that a pipeline gives to a block. Advice: it never changes results."""
 
     buffer_count: int
     use_lookahead: bool = False
@@ -65,7 +65,7 @@ no_block_spec = _NoBlockSpec()
 @checked_call
 @dataclass(init=False, repr=False, eq=False)
 class BlockSpec:
-    """How an array is cut into blocks, and which block a grid point works on.
+    """The cut of an array into blocks, and the block that a grid point works on.
 
     Args:
         block_shape: one entry per axis of the array: an int (or `Blocked(n)`), None (or `Squeezed()`) for one element

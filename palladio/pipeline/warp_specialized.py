@@ -37,7 +37,7 @@ WHAT = "emit_pipeline_warp_specialized"
 
 
 class PipelinePipeline(IntEnum):
-    """Where a pipeline stands in a chain of pipelines that go over into each other without waiting."""
+    """The position of a pipeline in a chain of pipelines that continue each other without waiting."""
 
     START = 0
     STEADY = 1
@@ -46,7 +46,7 @@ class PipelinePipeline(IntEnum):
 
 @dataclass(frozen=True)
 class Options:
-    """What the caller of a warp-specialised pipeline asked for."""
+    """The options of the caller of a warp-specialised pipeline."""
 
     steps: GridSteps
     in_specs: Any
@@ -88,12 +88,12 @@ class Options:
 
     @property
     def starts(self) -> Any:
-        """Whether nothing is under way when the pipeline begins."""
+        """True if nothing is under way when the pipeline begins."""
         return True if self.state is None else self._is(PipelinePipeline.START)
 
     @property
     def stops(self) -> Any:
-        """Whether nothing may be under way when the pipeline ends."""
+        """True if nothing may be under way when the pipeline ends."""
         return True if self.state is None else self._is(PipelinePipeline.STOP)
 
     def _is(self, state: PipelinePipeline) -> Any:
@@ -117,7 +117,7 @@ class Consumers:
 
     @property
     def lead(self) -> int:
-        """How many steps ahead of the computation its blocks are fetched."""
+        """The number of steps by which its blocks are fetched ahead of the computation."""
         return self.depth - self.delay
 
 
@@ -153,7 +153,7 @@ class Plan:
         self.round = math.lcm(*depths) if depths else 0
 
     def depth(self, operand: PipelineOperand) -> int:
-        """How many steps of an input can be under way: its slots, or its barriers where each step has one."""
+        """The number of steps of an input that can be in flight: its slots, or its barriers where each step has one."""
         known = self.options.steps.known
         return operand.slots if operand.turn is not Turn.NEVER else min(operand.declared, known or operand.declared)
 
@@ -168,13 +168,13 @@ class Plan:
 
     @property
     def ends_late(self) -> bool:
-        """Whether slots are used that no consumed barrier says to be free when the last step is over."""
+        """True if slots are used that no consumed barrier says to be free when the last step is over."""
         return any(each.delay for each in self.inputs) or any(
             each.turn is Turn.NEVER and not self.by_step for each in self.inputs
         )
 
     def allocations(self) -> dict[str, Any]:
-        """What the pipeline needs in shared memory, for all threads together."""
+        """The shared memory of the pipeline, for all threads together."""
         computing = self.options.computing
         found: dict[str, Any] = {
             "buffers": [{each.label: each.described} for each in (*self.inputs, *self.outputs)],
@@ -203,7 +203,7 @@ class Plan:
 
 
 class _PipelineThread:
-    """What the threads of a pipeline have in common.
+    """The base of the threads of a pipeline.
 
     Fields:
         base: the number of the first step, counted from where a chain of pipelines started.
@@ -462,7 +462,7 @@ class WarpSpecialized:
         self.options = options
 
     def get_allocations(self, *gmem_refs: Any) -> dict[str, Any]:
-        """What the pipeline allocates for these references, to be allocated by `run_scoped` with the thread axis as its
+        """The allocations of the pipeline for these references, for `run_scoped` with the thread axis as its
         `collective_axes` and passed back as `allocations`. Several calls, one after another, may share it.
         """
         with at_call():

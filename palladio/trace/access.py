@@ -156,7 +156,7 @@ atomic_xchg = _atomic("exchange", "`ref[idx] = val`")
 
 
 def atomic_cas(ref: Any, cmp: Any, val: Any) -> Any:
-    """Where an element of `ref`, which may be `ref.at[idx]`, equals `cmp`, write `val`; atomically, element by element.
+    """Compare and swap: where an element of `ref`, which may be `ref.at[idx]`, equals `cmp`, write `val`, atomically.
 
     Returns the old elements.
 

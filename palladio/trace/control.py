@@ -266,7 +266,7 @@ def _branch(what: str, index: Any, functions: Sequence[Callable[..., Any]], oper
 
 
 def _by_branch(what: str, returned: Sequence[str]) -> str:
-    """What each branch returns, those of `cond` by the names of its parameters, true first."""
+    """The results of each branch, those of `cond` by the names of its parameters, true first."""
     if what == "cond":
         return f"{returned[1]} from true_fun, {returned[0]} from false_fun"
     return ", ".join(f"{each} from branch {number}" for number, each in enumerate(returned))
@@ -542,7 +542,7 @@ def run_scoped(f: Callable[..., Any], *types: Any, collective_axes: Any = (), **
 
 
 def _allocation_names(f: Callable[..., Any], types: Sequence[Any], kw_types: Mapping[str, Any]) -> list[str]:
-    """What reports call the allocations: the names of keys, or else of the function's parameters."""
+    """The names of the allocations in reports: keys, or else the function's parameters."""
     parameters = positional_names(f)
     found = []
     for position, part in enumerate(types):
@@ -595,7 +595,7 @@ def with_scoped(*types: Any, collective_axes: Any = (), **kw_types: Any) -> Call
 
 
 def _state_type(leaf: Any) -> Any:
-    """What `run_state` allocates for one value."""
+    """The allocation of `run_state` for one value."""
     if isinstance(leaf, ACC):
         return leaf if leaf.value is None else ACC(leaf.shape, leaf.dtype)
     array = convert.array_type(leaf)

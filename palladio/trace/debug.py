@@ -23,7 +23,7 @@ _checks: ContextVar[bool | None] = ContextVar("palladio_debug_checks", default=N
 
 
 def checks_enabled() -> bool:
-    """Whether `debug_check` is evaluated: as the context says, else as the environment does."""
+    """True if `debug_check` is evaluated: as the context says, else as the environment does."""
     chosen = _checks.get()
     return knobs.debug_checks.get() if chosen is None else chosen
 
@@ -67,7 +67,7 @@ def debug_print(fmt: str, *args: Any) -> None:
 
 
 def _check_format(spec: str, kind: ArrayType) -> None:
-    """Whether a value of this type can be printed in a format, found out by printing a zero."""
+    """True if a value of this type can be printed in a format, found out by printing a zero."""
     try:
         format(np.zeros((), kind.dtype)[()] if kind.shape == () else np.zeros(kind.shape, kind.dtype), spec)
     except (TypeError, ValueError):

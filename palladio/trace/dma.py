@@ -27,7 +27,7 @@ from palladio.types.types import DMA_SEMAPHORE
 
 @dataclass(frozen=True)
 class Cores:
-    """What a program on cores can reach.
+    """The cores and devices that a program on cores can reach.
 
     Fields:
         axes: those of all meshes of the launch, each name once.
@@ -52,7 +52,7 @@ def among_cores(cores: Cores | None) -> Iterator[None]:
 
 
 class DeviceIdType(Enum):
-    """How a device is named: by its index along each axis, or by one number."""
+    """The naming of a device: by its index along each axis, or by one number."""
 
     MESH = "mesh"
     LOGICAL = "logical"
@@ -165,7 +165,7 @@ def core_ref(ref: Any, place: Mapping[str, Any]) -> Reference:
 
 
 Copied = Reference | SelectedRef
-"""What a copy reads or writes."""
+"""The data that a copy reads or writes."""
 
 
 class AsyncCopyDescriptor:

@@ -30,7 +30,7 @@ def positional_names(function: Callable[..., Any]) -> list[str]:
 
 
 def function_location(function: Callable[..., Any]) -> Location | None:
-    """Where a function is defined: the line with its `def`, or the body of a lambda."""
+    """The definition of a function: the line with its `def`, or the body of a lambda."""
     while hasattr(function, "func"):
         function = function.func
     code = getattr(inspect.unwrap(function), "__code__", None) or getattr(type(function).__call__, "__code__", None)

@@ -1,4 +1,4 @@
-"""Where in a grid a kernel runs. The program ids are inputs of the kernel's program.
+"""The position of a kernel in its grid. The program ids are inputs of the kernel's program.
 
 Here the kernel's author finds them.
 """

@@ -1,4 +1,4 @@
-"""What may stand between the brackets of a reference, and how it becomes an index transform."""
+"""Keys between the brackets of a reference, and the index transforms that they become."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _NO_ARITHMETIC = "add sub mul truediv floordiv mod pow matmul and or xor lshift 
 
 
 class Reference:
-    """What a whole reference and a view of one have in common.
+    """The base of a whole reference and a view of one.
 
     `root`, `transforms` and `operands` say what it reaches.
     """
@@ -65,7 +65,7 @@ class Reference:
 
     @property
     def memory_space(self) -> MemorySpace:
-        """Where its memory is."""
+        """The memory space."""
         return self.root.palladio_type.space
 
     def __repr__(self) -> str:
@@ -281,7 +281,7 @@ def store_accumulator(target: Reference, value: Any) -> None:
 
 
 def reached(*references: Any) -> tuple[list[Any], tuple[tuple[Transform, ...], ...], list[Any]]:
-    """What an operation on several references takes: roots, a stack of transforms for each, and all index operands."""
+    """Operands of an operation on several references: roots, a stack of transforms for each, all index operands."""
     roots, stacks, operands = [], [], []
     for each in references:
         if not isinstance(each, Reference):  # an array among them
@@ -304,7 +304,7 @@ def require_reference(value: Any, argument: str) -> Reference:
 
 
 def is_whole(transform: Transform, shape: Shape) -> bool:
-    """Whether an index takes everything."""
+    """True if an index takes everything."""
     return isinstance(transform, Index) and all(
         not isinstance(entry, int) and hasattr(entry, "is_whole") and entry.is_whole(extent)
         for entry, extent in zip(transform.entries, shape, strict=True)

@@ -51,7 +51,7 @@ class SelectedRef:
 
     @property
     def memory_space(self) -> MemorySpace:
-        """Where the memory of the first one is."""
+        """The memory space of the first one."""
         return self.refs[0].memory_space
 
     def in_peer(self, blocks: Any) -> SelectedRef:

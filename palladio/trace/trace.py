@@ -94,7 +94,7 @@ class Trace:
         raise PalladioTypeError("neither an array nor a scalar", got=f"{type(value).__name__}: {value!r:.60}")
 
     def encloses(self, other: Trace) -> bool:
-        """Whether `other` is a trace around this one."""
+        """True if `other` is a trace around this one."""
         trace = self.parent
         while trace is not None:
             if trace is other:
@@ -165,13 +165,13 @@ def require_trace(name: str) -> None:
 
 
 def is_live(value: Traced) -> bool:
-    """Whether the function that a traced value belongs to is being traced."""
+    """True if the function that a traced value belongs to is being traced."""
     trace = current_trace()
     return trace is not None and (trace is value.palladio_trace or trace.encloses(value.palladio_trace))
 
 
 def is_traced(value: Any) -> bool:
-    """Whether a value is traced: known only when the program runs."""
+    """True if a value is traced: known only when the program runs."""
     return getattr(value, "palladio_type", None) is not None
 
 

@@ -1,4 +1,4 @@
-"""What a kernel gets for a `RefUnion`: its members, as views of the bytes that they share."""
+"""The members of a `RefUnion` in a kernel, as views of the bytes that they share."""
 
 from __future__ import annotations
 

@@ -217,7 +217,7 @@ def _binary(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
 
 
 def _is_operand(other: Any, name: str) -> bool:
-    """Whether traced values compute with it. What has operators of its own may know how to compute with them.
+    """True if traced values compute with it. What has operators of its own may know how to compute with them.
 
     Raises:
         PalladioTypeError: for what has none that could.

@@ -1,4 +1,4 @@
-"""What a reference's type says besides shape, dtype and memory space: its layout, what a barrier counts, who owns it.
+"""Attributes of a reference's type: its layout, what a barrier counts, who owns it.
 
 An attribute is a small frozen record; program text shows it as its constructor call.
 """
@@ -55,7 +55,7 @@ class SwizzleTransform:
 
 @dataclass(frozen=True)
 class Arrivals:
-    """How many arrivals complete a phase of a barrier.
+    """The number of arrivals that complete a phase of a barrier.
 
     Fields:
         count: arrivals of one block.

@@ -90,7 +90,7 @@ def canonical(dtype: DTypeLike) -> DType:
 
 
 def is_supported(dtype: DType) -> bool:
-    """Whether arrays of this dtype may enter a kernel."""
+    """True if arrays of this dtype may enter a kernel."""
     return dtype in _SHORT_OF
 
 
@@ -100,32 +100,32 @@ def short_name(dtype: DType) -> str:
 
 
 def is_bool(dtype: DType) -> bool:
-    """Whether the dtype is bool."""
+    """True if the dtype is bool."""
     return dtype == BOOL
 
 
 def is_integer(dtype: DType) -> bool:
-    """Whether the dtype is a signed or unsigned integer; bool is not."""
+    """True if the dtype is a signed or unsigned integer; bool is not."""
     return dtype in _SIGNED or dtype in _UNSIGNED
 
 
 def is_signed(dtype: DType) -> bool:
-    """Whether the dtype is a signed integer."""
+    """True if the dtype is a signed integer."""
     return dtype in _SIGNED
 
 
 def is_unsigned(dtype: DType) -> bool:
-    """Whether the dtype is an unsigned integer."""
+    """True if the dtype is an unsigned integer."""
     return dtype in _UNSIGNED
 
 
 def is_float(dtype: DType) -> bool:
-    """Whether the dtype is a floating-point kind, the float8 ones included."""
+    """True if the dtype is a floating-point kind, the float8 ones included."""
     return dtype in _FLOATS
 
 
 def is_narrow_float(dtype: DType) -> bool:
-    """Whether the dtype is a float that NumPy computes through a scalar library: bfloat16 and the float8 kinds."""
+    """True if the dtype is a float that NumPy computes through a scalar library: bfloat16 and the float8 kinds."""
     return dtype == BFLOAT16 or dtype in _FLOAT8
 
 
@@ -164,7 +164,7 @@ def greatest(dtype: DType) -> Any:
 
 @cache
 def uninitialized(dtype: DType) -> Any:
-    """What memory that nobody wrote reads as: NaN, the least integer, False."""
+    """The value that uninitialised memory reads as: NaN, the least integer, False."""
     if is_float(dtype):
         return dtype.type(np.nan)
     return least(dtype)

@@ -1,4 +1,4 @@
-"""What an equation does besides computing its outputs.
+"""Effects: the consequences of an equation besides its outputs.
 
 A type rule's op names effects by *input position*; forming the equation binds them to variables. An effect without a
 position belongs to no reference (`debug_print`). Two equations that have effects on one reference keep their order
@@ -101,5 +101,5 @@ class Sync:
 
     @property
     def gives_way(self) -> bool:
-        """Whether other threads may run before it is done: it waits for them, or looks at what they do."""
+        """True if other threads may run before it is done: it waits for them, or looks at what they do."""
         return isinstance(self.waits, str) or self.polls is not None or self.meets

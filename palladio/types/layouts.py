@@ -1,4 +1,4 @@
-"""How an array is spread over the registers of a warpgroup's threads, as kernels ask for it.
+"""Layouts of arrays in the registers of a warpgroup's threads, as kernels ask for them.
 
 A layout changes no value. The evaluator, the simulator and the CPU take it as a comment; a GPU target obeys it.
 """
@@ -53,7 +53,7 @@ class Tiling:
 
 @dataclass(frozen=True)
 class Replicated:
-    """Where a layout names an axis for warps or lanes: none, as `times` of them hold the same elements.
+    """A replicated axis of warps or lanes: `times` of them hold the same elements.
 
     Raises:
         PalladioValueError: fewer than 1.
@@ -87,7 +87,7 @@ class RegisterLayout:
 
     @property
     def ndim(self) -> int | None:
-        """How many axes an array of this layout has; None where any number will do."""
+        """The number of axes of an array of this layout; None where any number will do."""
         rank = _RANKS.get(self.name)
         return None if rank is None else rank - sum(map(len, self.reduced))
 

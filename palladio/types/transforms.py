@@ -40,7 +40,7 @@ class Slice:
     stride: int = 1
 
     def is_whole(self, extent: int) -> bool:
-        """Whether it takes a whole axis of this extent."""
+        """True if it takes a whole axis of this extent."""
         return self.start == 0 and self.size == extent and self.stride == 1
 
 
@@ -135,12 +135,12 @@ def _check_static(entry: IndexEntry, extent: int, axis: int) -> None:
 
 
 def gathers(index: Index, operands: Sequence[ArrayType]) -> bool:
-    """Whether the index has an integer-array entry."""
+    """True if the index has an integer-array entry."""
     return any(isinstance(e, Operand) and operands[e.position].ndim > 0 for e in index.entries)
 
 
 def is_static_path(transforms: Sequence[Transform]) -> bool:
-    """Whether no index of a stack of transforms is an operand, known only when the program runs."""
+    """True if no index of a stack of transforms is an operand, known only when the program runs."""
     for transform in transforms:
         entries: Sequence[object] = ()
         if isinstance(transform, Index):

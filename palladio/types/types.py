@@ -21,7 +21,7 @@ Kind = TypeVar("Kind", bound=Attribute)
 
 
 class _Shaped:
-    """What follows from a shape, for every type that has one."""
+    """The properties that follow from a shape, for every type that has one."""
 
     shape: Shape
 
@@ -65,7 +65,7 @@ def described_shape(shape: Any) -> Shape:
 
 @dataclass(frozen=True, eq=False)
 class Owned:
-    """What the threads of one mesh have, each core or block for itself: `VMEM @ mesh`, `Barrier(...) @ mesh`.
+    """A type for each core or block of one mesh: `VMEM @ mesh`, `Barrier(...) @ mesh`.
 
     Calling an owned memory space describes a buffer in it: `(VMEM @ mesh)((8, 128), jnp.float32)`.
     """
@@ -190,7 +190,7 @@ class RefType(_Shaped):
 
     @property
     def initial(self) -> Any:
-        """What each element of such a buffer holds when it is allocated."""
+        """The initial value of each element of such a buffer."""
         known = self.space is ACC or self.space in SYNCHRONISING
         return np.zeros((), self.dtype)[()] if known else dtypes.uninitialized(self.dtype)
 

@@ -23,7 +23,7 @@ class Member:
 
     @property
     def bytes(self) -> int:
-        """How many bytes it takes."""
+        """Its size in bytes."""
         return self.type.size * self.type.dtype.itemsize
 
 
@@ -61,7 +61,7 @@ class RefUnion:
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes it takes: those of its largest group."""
+        """Its size in bytes: that of its largest group."""
         return max(member.offset + member.bytes for member in self.members)
 
     @property

@@ -104,7 +104,7 @@ def _numbers(*values: ArrayLike, floating: bool = False) -> tuple[list[Array], b
 
 
 def _differs_in_sign(remainder: Array, y: Array) -> Array:
-    """Whether a remainder is not 0 and its sign is not that of the divisor."""
+    """True if a remainder is not 0 and its sign is not that of the divisor."""
     signs = call(compare.ne, call(ops.sign, remainder), call(ops.sign, y))
     return call(bits.bitwise_and, signs, call(compare.ne, remainder, constant(0, y)))
 
@@ -133,7 +133,7 @@ def _floor_divide_floats(x: Array, y: Array) -> Array:
 
 
 def remainder(x: ArrayLike, y: ArrayLike) -> Array:
-    """What `floor_divide` leaves, with the sign of `y`. Integers by zero give 0, floats NaN."""
+    """The rest of `floor_divide`, with the sign of `y`. Integers by zero give 0, floats NaN."""
     (x, y), weak = _numbers(x, y)
     y = _nonzero(y)
     left = call(ops.rem, x, y)
@@ -278,7 +278,7 @@ def copysign(x: ArrayLike, y: ArrayLike) -> Array:
 
 
 def signbit(x: ArrayLike) -> Array:
-    """Whether a number is negative or -0.0, as bool."""
+    """True if a number is negative or -0.0, as bool."""
     (x,), _ = together(x)
     dtype = array_type(x).dtype
     if dtypes.is_float(dtype):

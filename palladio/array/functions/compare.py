@@ -84,22 +84,22 @@ def truth(x: ArrayLike) -> Array:
 
 
 def logical_and(x: ArrayLike, y: ArrayLike) -> Array:
-    """Whether both are not 0, as bool."""
+    """True if both are not 0, as bool."""
     return apply(bits.bitwise_and, truth(x), truth(y))
 
 
 def logical_or(x: ArrayLike, y: ArrayLike) -> Array:
-    """Whether one is not 0, as bool."""
+    """True if one is not 0, as bool."""
     return apply(bits.bitwise_or, truth(x), truth(y))
 
 
 def logical_xor(x: ArrayLike, y: ArrayLike) -> Array:
-    """Whether exactly one is not 0, as bool."""
+    """True if exactly one is not 0, as bool."""
     return apply(bits.bitwise_xor, truth(x), truth(y))
 
 
 def logical_not(x: ArrayLike) -> Array:
-    """Whether it is 0, as bool."""
+    """True if it is 0, as bool."""
     return call(bits.bitwise_not, truth(x))
 
 
@@ -152,27 +152,27 @@ def _test(x: ArrayLike, test: Callable[[Array], Array], otherwise: bool) -> Arra
 
 
 def isnan(x: ArrayLike) -> Array:
-    """Whether it is NaN, as bool."""
+    """True if it is NaN, as bool."""
     return _test(x, lambda value: call(ops.ne, value, value), False)
 
 
 def isfinite(x: ArrayLike) -> Array:
-    """Whether it is neither infinite nor NaN, as bool."""
+    """True if it is neither infinite nor NaN, as bool."""
     return _test(x, lambda value: call(functions.is_finite, value), True)
 
 
 def isinf(x: ArrayLike) -> Array:
-    """Whether it is inf or -inf, as bool."""
+    """True if it is inf or -inf, as bool."""
     return _test(x, lambda value: _infinite(call(arithmetic.abs, value), math.inf), False)
 
 
 def isposinf(x: ArrayLike) -> Array:
-    """Whether it is inf, as bool."""
+    """True if it is inf, as bool."""
     return _test(x, lambda value: _infinite(value, math.inf), False)
 
 
 def isneginf(x: ArrayLike) -> Array:
-    """Whether it is -inf, as bool."""
+    """True if it is -inf, as bool."""
     return _test(x, lambda value: _infinite(value, -math.inf), False)
 
 
@@ -205,7 +205,7 @@ def nan_to_num(
 def isclose(
     a: ArrayLike, b: ArrayLike, rtol: ArrayLike = 1e-05, atol: ArrayLike = 1e-08, equal_nan: bool = False
 ) -> Array:
-    """Whether `abs(a - b) <= atol + rtol * abs(b)`, or both are one infinity, or with `equal_nan` both NaN; as bool."""
+    """True if `abs(a - b) <= atol + rtol * abs(b)`, or both are one infinity, or with `equal_nan` both NaN; as bool."""
     (a, b), _ = together(a, b, floating=True)
     dtype = array_type(a).dtype
     bound = call(arithmetic.abs, b)

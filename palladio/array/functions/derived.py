@@ -270,7 +270,7 @@ def polyval(p: ArrayLike, x: ArrayLike) -> Array:
 
 
 def searchsorted(a: ArrayLike, v: ArrayLike, side: str = "left") -> Array:
-    """Where each of `v` belongs in the ascending vector `a`, as int32: before its equals, or behind with "right".
+    """The position of each of `v` in the ascending vector `a`, as int32: before its equals, or after them with "right".
 
     NaN belongs behind everything. Every element is compared with every one of `a`.
 
@@ -293,7 +293,7 @@ def searchsorted(a: ArrayLike, v: ArrayLike, side: str = "left") -> Array:
 
 
 def isin(element: ArrayLike, test_elements: ArrayLike, *, invert: bool = False) -> Array:
-    """Whether each element is among others; with `invert`, whether it is not."""
+    """True if each element is among others; with `invert`, whether it is not."""
     among = any(equal(expand_dims(element, array_type(element).ndim), ravel(test_elements)), -1)
     return equal(among, np.bool_(False)) if invert else among
 

@@ -29,7 +29,7 @@ __all__ = ["take", "take_along_axis"]
 
 @dataclass
 class _IndexPlan:
-    """What a key comes to: an index of the array, and what is done to what that selects.
+    """A resolved key: an index of the array, and the steps that follow on the selection.
 
     Fields:
         limits: for each operand, the extent of its axis and how many elements it reaches over.
@@ -66,7 +66,7 @@ class _IndexPlan:
         return transformed(array_type(array), (self.index,), [array_type(value) for value in self.operands]).shape
 
     def read(self, array: ArrayLike, operands: Sequence[Array]) -> Array:
-        """What the key selects of an array."""
+        """The elements that the key selects of an array."""
         whole = zip(self.entries, array_type(array).shape, strict=True)
         if not all(isinstance(entry, Slice) and entry.is_whole(extent) for entry, extent in whole):
             array = call(memory.extract, array, *operands, transforms=(self.index,))
@@ -133,7 +133,7 @@ def _arrange(plan: _IndexPlan, kinds: Sequence[str], reversed_entries: Sequence[
 
 
 def _slices_before(kinds: Sequence[str]) -> int:
-    """How many axes stand before those of the integer arrays, by NumPy's rule."""
+    """The number of axes before those of the integer arrays, by NumPy's rule."""
     points = [n for n, kind in enumerate(kinds) if kind == "point"]
     adjacent = points == list(range(points[0], points[0] + len(points))) if points else False
     return points[0] if adjacent else 0
@@ -308,7 +308,7 @@ def _checked(mode: str | None) -> str:
 
 
 def _filled(found: Array, known: Callable[[], Array], fill_value: ArrayLike | None) -> Array:
-    """What was found where it is known, and the fill value elsewhere."""
+    """The found value where it is known, and the fill value elsewhere."""
     dtype = array_type(found).dtype
     if fill_value is not None:
         return compare.where(known(), found, cast(fill_value, dtype))

@@ -36,7 +36,7 @@ def iinfo(kind: Any) -> Any:
 
 
 def issubdtype(kind: Any, category: Any) -> bool:
-    """Whether a dtype is in a category such as `floating`, `integer`, `signedinteger`, `number`, or is a dtype."""
+    """True if a dtype is in a category such as `floating`, `integer`, `signedinteger`, `number`, or is a dtype."""
     found = dtypes.canonical(kind)
     if category in (np.floating, np.inexact):
         return dtypes.is_float(found)
@@ -54,7 +54,7 @@ def issubdtype(kind: Any, category: Any) -> bool:
 
 
 def isdtype(kind: Any, category: str) -> bool:
-    """Whether a dtype is in a category of the array API: "bool", "integral", "real floating", "numeric", …"""
+    """True if a dtype is in a category of the array API: "bool", "integral", "real floating", "numeric", …"""
     found = dtypes.canonical(kind)
     tests = {
         "bool": dtypes.is_bool,

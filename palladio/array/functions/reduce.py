@@ -191,24 +191,24 @@ def _logical(op: Op, identity: bool, a: ArrayLike, axis: Axes, keepdims: bool, w
 
 
 def all(a: ArrayLike, axis: Axes = None, *, keepdims: bool = False, where: ArrayLike | None = None) -> Array:
-    """Whether every element is not 0, as bool; true of nothing."""
+    """True if every element is not 0, as bool; true of nothing."""
     return _logical(ops.reduce_and, True, a, axis, keepdims, where)
 
 
 def any(a: ArrayLike, axis: Axes = None, *, keepdims: bool = False, where: ArrayLike | None = None) -> Array:
-    """Whether an element is not 0, as bool; false of nothing."""
+    """True if an element is not 0, as bool; false of nothing."""
     return _logical(ops.reduce_or, False, a, axis, keepdims, where)
 
 
 def allclose(
     a: ArrayLike, b: ArrayLike, rtol: ArrayLike = 1e-05, atol: ArrayLike = 1e-08, equal_nan: bool = False
 ) -> Array:
-    """Whether `isclose` holds everywhere, as bool."""
+    """True if `isclose` holds everywhere, as bool."""
     return all(compare.isclose(a, b, rtol, atol, equal_nan))
 
 
 def array_equal(a1: ArrayLike, a2: ArrayLike, equal_nan: bool = False) -> Array:
-    """Whether two arrays have one shape and the same elements, as bool."""
+    """True if two arrays have one shape and the same elements, as bool."""
     if array_type(a1).shape != array_type(a2).shape:
         return np.zeros((), dtypes.BOOL)
     same = compare.equal(a1, a2)
@@ -218,7 +218,7 @@ def array_equal(a1: ArrayLike, a2: ArrayLike, equal_nan: bool = False) -> Array:
 
 
 def count_nonzero(a: ArrayLike, axis: Axes = None, *, keepdims: bool = False) -> Array:
-    """How many elements are not 0, as int32."""
+    """The number of elements that are not 0, as int32."""
     return sum(compare.truth(as_array(a)), axis, keepdims=keepdims)
 
 
@@ -260,7 +260,7 @@ def _computation(a: ArrayLike, dtype: DTypeLike | None) -> tuple[Array, DType]:
 
 
 def _count(a: Array, axis: Axes, keepdims: bool, where: ArrayLike | None) -> Array:
-    """How many elements are reduced, as a float."""
+    """The number of reduced elements, as a float."""
     array = array_type(a)
     if where is None:
         return constant(math.prod(array.shape[each] for each in normalize_axes(axis, array.ndim)), a)

@@ -38,7 +38,7 @@ def require_choices(record: Any, choices: dict[str, tuple[str, ...]]) -> None:
 @checked_call
 @dataclass(frozen=True)
 class InterpretGPUParams:
-    """How the simulator runs a kernel of the GPU dialect: `plgpu.kernel(..., interpret=InterpretGPUParams(...))`.
+    """Simulator options of a kernel of the GPU dialect: `plgpu.kernel(..., interpret=InterpretGPUParams(...))`.
 
     Args:
         detect_races: look for races, misuse and deadlocks; without it the kernel only runs.

@@ -1,4 +1,4 @@
-"""What a caller may tell a GPU's compiler about a kernel. Results never depend on it."""
+"""Advice of a caller to a GPU's compiler. Results never depend on it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 
 
 class LoweringSemantics(Enum):
-    """What one equation of a kernel is to the compiler: work of a lane, or of a warpgroup."""
+    """The unit of work that one equation of a kernel stands for: a lane, or a warpgroup."""
 
     Lane = "lane"
     Warpgroup = "warpgroup"

@@ -28,7 +28,7 @@ class CoreType(Enum):
 
 
 class _Cores:
-    """What the meshes of cores have in common. `axes` are (name, size, kind), the last one fastest."""
+    """The base of the meshes of cores. `axes` are (name, size, kind), the last one fastest."""
 
     axes: tuple[tuple[str, int, str], ...]
 
@@ -39,12 +39,12 @@ class _Cores:
 
     @property
     def default_memory_space(self) -> MemorySpace:
-        """Where its programs find inputs and outputs."""
+        """The memory space of the inputs and outputs of its programs."""
         return HBM
 
     @property
     def dimension_semantics(self) -> tuple[str, ...]:
-        """How each axis may be run: its cores run at once."""
+        """The semantics of each axis: its cores run at once."""
         kinds = {"core": "core_parallel", "subcore": "subcore_parallel", "device": "parallel"}
         return tuple(kinds[kind] for _, _, kind in self.axes)
 
@@ -171,7 +171,7 @@ class CoreMesh(_Cores):
 
 
 class _OneAxis(_Cores):
-    """What meshes of one axis of cores have in common."""
+    """The base of meshes of one axis of cores."""
 
     axis_name: str
     num_cores: int

@@ -249,7 +249,7 @@ class _Builder:
                 )
 
     def seen(self, made: Launch, type: Type) -> Type:
-        """How a program sees an argument: arrays through references."""
+        """The type of an argument inside a program: arrays are seen through references."""
         if not isinstance(type, ArrayType):
             return type
         part = made.part(type)
@@ -304,7 +304,7 @@ class _Builder:
         )
 
     def cores(self, made: Launch, number: int, barriers: Sequence[Any]) -> Cores | None:
-        """What a program of a mesh of cores reaches; None for one of GPU threads."""
+        """The cores that a program of a mesh of cores reaches; None for one of GPU threads."""
         if not barriers:
             return None
         axes = {axis.name: axis for mesh in made.meshes for axis in mesh.axes}

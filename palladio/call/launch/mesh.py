@@ -107,7 +107,7 @@ class Mesh:
 
     @property
     def dimension_semantics(self) -> tuple[str, ...]:
-        """How each axis may be run: all of them in parallel."""
+        """The semantics of each axis: all of them are parallel."""
         return ("parallel",) * len(self.axes)
 
     def check_is_compatible_with(self, other: Any) -> None:
@@ -175,7 +175,7 @@ class WarpMesh:
 
     @property
     def dimension_semantics(self) -> tuple[str, ...]:
-        """How the axis may be run: in parallel."""
+        """The semantics of the axis: parallel."""
         return ("parallel",)
 
     def check_is_compatible_with(self, other: Any) -> None:

@@ -1,4 +1,4 @@
-"""Whose scratch is whose in a launch: owners are found when it is built, and no program uses what it cannot reach."""
+"""Scratch ownership: the mesh that owns each buffer of a launch; use of another mesh's buffer is refused."""
 
 from __future__ import annotations
 

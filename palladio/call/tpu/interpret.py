@@ -25,7 +25,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 @checked_call
 @dataclass(frozen=True)
 class InterpretParams:
-    """How the simulator runs a kernel: `pl.pallas_call(..., interpret=pltpu.InterpretParams(...))`.
+    """Simulator options of a kernel: `pl.pallas_call(..., interpret=pltpu.InterpretParams(...))`.
 
     Args:
         dma_execution_mode: "on_wait": a copy takes effect when something waits for it, as late as it can; "eager":

@@ -63,7 +63,7 @@ def _at(index: Sequence[Index], axis: int, position: Index) -> list[Index]:
 
 
 def _shift(e: Emitter, part: Index, itemsize: int, wide: str) -> V:
-    """How many bits lie before one of the parts of a wide element."""
+    """The number of bits before one of the parts of a wide element."""
     bits = e.index(e.mul(part, itemsize * 8))
     return bits if wide == "i64" else V(bits.text, wide) if isinstance(part, int) else e.convert("trunc", bits, wide)
 

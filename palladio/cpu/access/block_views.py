@@ -84,7 +84,7 @@ class DenseBlock:
         self.view.buffer = Buffer(base, tuple(strides), block.block_shape, array.dtype)
 
     def start(self, base: V, marks: InitMarks, nowhere: V) -> BlockMarks:
-        """What of this block has been begun; `nowhere` has the marks of those outside."""
+        """The initialisation marks of this block; `nowhere` has the marks of blocks outside."""
         number: Index = 0
         for index, count in zip(self.indices, marks.counts, strict=True):
             number = self.e.add(self.e.mul(number, count), index)
@@ -143,7 +143,7 @@ class GatheredBlock:
         one_by_one(self.e, self.buffer.shape, element)
 
     def located(self, dim: BlockDim, values: Sequence[LazyArray], position: Index, conditions: list[V]) -> Index:
-        """Where an element of the block is along one axis of the array; adds the conditions under which it counts."""
+        """The position of an element of the block along one axis of the array; adds the conditions for it."""
         e = self.e
         if isinstance(dim, Indirect):
             (chosen,) = values

@@ -32,7 +32,7 @@ def as_index(e: Emitter, value: V, dtype: DType) -> V:
 
 
 class Selection:
-    """What a stack of transforms selects of a buffer, one element at a time."""
+    """A selection of elements of a buffer by a stack of transforms, one element at a time."""
 
     def __init__(self, scope: Scope, root: Buffer, stack: Transforms, operands: Sequence[LazyArray]) -> None:
         self.e = scope.e
@@ -52,11 +52,11 @@ class Selection:
         self.root = Buffer(root.base, root.strides, root.shape, type.dtype)
 
     def nothing(self, dtype: DType) -> object:
-        """What is read where nothing is, behind an index of elements of a dtype."""
+        """The value that reads outside the array give, for elements of a dtype."""
         return dtypes.uninitialized(dtype)
 
     def locate(self, index: Sequence[Index]) -> tuple[list[Index], Conditions]:
-        """Where the element at an index is in the buffer, moved inside, and whether it was inside."""
+        """The position in the buffer of the element at an index, clamped inside, and whether it was inside."""
         conditions: Conditions = []
         found = list(index)
         for transform, type in reversed(self.steps):
@@ -67,7 +67,7 @@ class Selection:
     def back(
         self, transform: transforms.Transform, type: ArrayType, index: Sequence[Index]
     ) -> tuple[list[Index], Conditions]:
-        """Where the element at an index was before one transform, moved inside, and whether it was inside."""
+        """The position of the element at an index before one transform, clamped inside, and whether it was inside."""
         conditions: Conditions = []
         found = list(index)
         match transform:

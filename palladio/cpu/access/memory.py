@@ -156,7 +156,7 @@ def _between(e: Emitter, value: V, last: int) -> V:
 
 
 def inside(e: Emitter, view: BufferView, index: Sequence[Index]) -> V | None:
-    """Whether the element of a view at an index is inside its root."""
+    """True if the element of a view at an index is inside its root."""
     positions = iter(index)
     conditions = []
     for first, size, step, extent in view.bounds:
@@ -297,7 +297,7 @@ def either(scope: Scope, condition: V, inside: Callable[[], None], outside: Call
 def read_layered(
     scope: Scope, buffer: Buffer, memory: Allocation | None, stack: Transforms, indices: Sequence[LazyArray]
 ) -> LazyArray:
-    """What a stack selects that no one view shows: element by element only where some of it is outside."""
+    """A selection that no single view expresses: element by element only where some of it is outside."""
     e, operands = scope.e, [settled(scope, index) for index in indices]
     found = layered(scope, buffer, stack, operands)
     if found is None:
@@ -347,7 +347,7 @@ def _view_or_none(scope: Scope, buffer: Buffer, stack: Transforms, operands: Seq
 def _read_of(
     scope: Scope, buffer: Buffer, memory: Allocation | None, stack: Transforms, indices: Sequence[LazyArray]
 ) -> LazyArray:
-    """What a stack of transforms selects; a scalar is loaded now."""
+    """The elements that a stack of transforms selects; a scalar is loaded now."""
     view = _view_or_none(scope, buffer, stack, indices)
     if view is None:
         tile = read_layered(scope, buffer, memory, stack, indices)

@@ -29,7 +29,7 @@ def written_whole(grid: Grid, kernel: Program) -> set[int]:
 
 @dataclass(frozen=True)
 class InitMarks:
-    """How it is noted, in bytes, what of an output has been begun.
+    """The layout of the initialisation marks of an output, in bytes.
 
     Fields:
         counts: how many blocks the output has along each axis.
@@ -48,7 +48,7 @@ class InitMarks:
 
 
 def marks_of(grid: Grid, kernel: Program, block: BlockMap, type: ArrayType) -> InitMarks | None:
-    """How a task notes what of an output it has begun: by rows, where a kernel chooses among its elements."""
+    """The marks of an output: one for each block, or one for each row where a kernel chooses among its elements."""
     counts = block_counts(grid, block, type)
     if counts is None:
         return None
@@ -59,7 +59,7 @@ def marks_of(grid: Grid, kernel: Program, block: BlockMap, type: ArrayType) -> I
 
 
 def block_counts(grid: Grid, block: BlockMap, type: ArrayType) -> tuple[int, ...] | None:
-    """How many blocks an array has along each axis, where it has whole ones only, none of them seen by two tasks."""
+    """The number of blocks of an array along each axis, where it has whole ones only; no two tasks see one."""
     if not all(isinstance(dim, (Blocked, Squeezed)) for dim in block.dims):
         return None
     sizes = [size for size, _, _, _ in block.steps]
@@ -72,7 +72,7 @@ def block_counts(grid: Grid, block: BlockMap, type: ArrayType) -> tuple[int, ...
 
 
 def _tells(index_map: Program, atom: Atom, var: Var) -> bool:
-    """Whether an index is another one for each value of a variable: that value itself, or a number minus it."""
+    """True if an index is another one for each value of a variable: that value itself, or a number minus it."""
     reflected = [eqn for eqn in index_map.eqns if atom in eqn.outputs and eqn.op is sub]
     return atom is var or any(isinstance(eqn.x, Literal) and eqn.y is var for eqn in reflected)
 
@@ -94,7 +94,7 @@ def written_once(grid: Grid, kernel: Program) -> set[int]:
 
 
 def _tiles_all(grid: Grid, block: BlockMap, type: ArrayType) -> bool:
-    """Whether the blocks of all grid points together are the whole array."""
+    """True if the blocks of all grid points together are the whole array."""
     if any(size is None or size < 1 for size in grid.sizes):
         return False
     moves: set[int] = set()
@@ -109,7 +109,7 @@ def _tiles_all(grid: Grid, block: BlockMap, type: ArrayType) -> bool:
 
 
 def _steps(grid: Grid, inputs: Sequence[Var], atom: object, moves: set[int]) -> int:
-    """How many blocks an index goes through from 0 on, apart from what other axes do; 0 if that is not plain."""
+    """The number of blocks that an index goes through from 0 on, along its own axis; 0 if that is not known."""
     if isinstance(atom, Literal):
         return 1 if atom.value == 0 else 0
     axis = next((n for n, var in enumerate(inputs[: len(grid.sizes)]) if var is atom), None)
@@ -120,7 +120,7 @@ def _steps(grid: Grid, inputs: Sequence[Var], atom: object, moves: set[int]) -> 
 
 
 def _stored_first(kernel: Program, ref: Var) -> bool:
-    """Whether the first equation that touches a reference stores to all of it, in every run of the kernel."""
+    """True if the first equation that touches a reference stores to all of it, in every run of the kernel."""
     for eqn in kernel.eqns:
         if any(atom is ref for atom in eqn.inputs):
             return eqn.op is store and eqn.ref is ref and not eqn.transforms

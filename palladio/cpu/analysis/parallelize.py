@@ -34,7 +34,7 @@ def arranged(grid: Grid, kernel: Program) -> Grid:
 
 
 def _changes_pieces(eqn: Eqn) -> bool:
-    """Whether an atomic operation changes what are pieces of elements, or several: that is not one step."""
+    """True if an atomic operation changes what are pieces of elements, or several: that is not one step."""
     if not eqn.op.atomic:
         return False
     width = eqn.ref.type.dtype.itemsize
@@ -63,7 +63,7 @@ def _outermost(grid: Grid, own: Sequence[bool]) -> list[bool]:
 
 
 def _is_plain(grid: Grid, kernel: Program) -> bool:
-    """Whether a kernel has no effects but reading, and on its outputs and scratch writing."""
+    """True if a kernel has no effects but reading, and on its outputs and scratch writing."""
     first = len(grid.sizes) + grid.dynamic
     theirs = first + grid.scalars + len(grid.inputs)
     return all(
@@ -73,7 +73,7 @@ def _is_plain(grid: Grid, kernel: Program) -> bool:
 
 
 def _has_own_blocks(block: BlockMap, axis: int) -> bool:
-    """Whether different indices along a grid axis are different blocks, which share no element."""
+    """True if different indices along a grid axis are different blocks, which share no element."""
     if not block.contiguous:  # an axis may have two indices
         return False
     index = block.index_map.inputs[axis]
@@ -82,7 +82,7 @@ def _has_own_blocks(block: BlockMap, axis: int) -> bool:
 
 
 def _begins_with_store(program: Program, ref: Var, known: Known) -> bool:
-    """Whether something is done to a reference, and that first is to store all of it."""
+    """True if something is done to a reference, and that first is to store all of it."""
     known = dict(known)
     for eqn in program.eqns:
         if any(atom is ref for atom in eqn.inputs):

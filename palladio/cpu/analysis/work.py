@@ -1,4 +1,4 @@
-"""How much work a program is, about, and a clock: how often loops look whether somebody wants them to stop."""
+"""Work estimates of programs, and the clock by which loops poll for interrupts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from palladio.ops.grid import grid_call
 from palladio.types.types import ArrayType
 
 CLOCK = os.name == "posix"
-"""Whether there is a clock that is read in some nanoseconds."""
+"""True if there is a clock that is read in some nanoseconds."""
 
 BETWEEN = 1 << 20
 """Elements that are computed between two looks at the clock."""

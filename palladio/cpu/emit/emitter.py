@@ -255,7 +255,7 @@ class Emitter:
 
     @contextmanager
     def when(self, condition: V | None) -> Iterator[None]:
-        """What is emitted inside runs where the condition holds; always, for None."""
+        """Run the code emitted inside where the condition holds; always, for None."""
         if condition is None:
             yield
             return
@@ -268,7 +268,7 @@ class Emitter:
 
 
 def mangled(type: str) -> str:
-    """How an intrinsic's name spells a type: `v16f32`, `i64`."""
+    """The spelling of a type in an intrinsic's name: `v16f32`, `i64`."""
     names = {"float": "f32", "double": "f64", "half": "f16", "ptr": "p0"}
     element = element_of(type)
     width = width_of(type)

@@ -64,7 +64,7 @@ class Buffer:
 
     @property
     def contiguous(self) -> bool:
-        """Whether the elements are known to lie one behind the other."""
+        """True if the elements are known to lie one behind the other."""
         return self.strides == row_major(self.shape)
 
     def address(self, e: Emitter, index: Sequence[Index]) -> V:
@@ -157,7 +157,7 @@ class LazyArray:
 
 
 def merged(tiles: Sequence[LazyArray], aligned: bool = True) -> dict[Allocation, bool]:
-    """What several tiles read together; not element by element, unless `aligned`."""
+    """The memory that several arrays read together; not element by element, unless `aligned`."""
     reads: dict[Allocation, bool] = {}
     for tile in tiles:
         for memory, same in tile.reads.items():
@@ -215,7 +215,7 @@ def number_array(e: Emitter, index: Index) -> LazyArray:
 
 
 def widths(extent: int) -> Iterator[tuple[int, int, int]]:
-    """How an axis is cut into vectors: (first element, end, width), the widest first."""
+    """An axis cut into vectors: (first element, end, width), the widest first."""
     start, width = 0, registers.LANES
     while start < extent:
         while width > extent - start:

@@ -1,4 +1,4 @@
-"""How each dtype is kept: in memory, and in registers while computing.
+"""The form of each dtype in memory, and in registers while computing.
 
 bfloat16, float16 and the float8 kinds are `float` in registers, rounded after every operation to what their dtype can
 hold; bool is one bit in registers and one byte in memory.
@@ -70,7 +70,7 @@ def constant(e: Emitter, value: Any, dtype: DType, width: int = 1) -> V:
 
 
 def from_memory(e: Emitter, value: V, dtype: DType) -> V:
-    """What was loaded, as it is computed with."""
+    """A loaded value in the form that is computed with."""
     width = width_of(value.type)
     if dtype == dtypes.FLOAT16:
         return _from_half(e, value)
@@ -134,7 +134,7 @@ def _to_e4m3(e: Emitter, value: V) -> V:
 
 
 def to_memory(e: Emitter, value: V, dtype: DType) -> V:
-    """What is computed with, as it is stored. A rounded value loses nothing."""
+    """A computed value in the form that is stored. A rounded value loses nothing."""
     if dtype == dtypes.FLOAT16:
         return _to_half(e, value)
     if dtype == dtypes.BFLOAT16:

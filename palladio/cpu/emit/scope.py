@@ -97,7 +97,7 @@ class Refused(PalladioNotImplementedError):
 
 
 class Status:
-    """What a kernel returns."""
+    """The status that a kernel returns."""
 
     DONE = 0
     YIELDED = 1
@@ -126,7 +126,7 @@ class ThreadState:
 
 
 class Function:
-    """What all programs of one compiled function share: its text, its arena, its rules."""
+    """The state that all programs of one compiled function share: its text, its arena, its rules."""
 
     def __init__(self, e: Emitter, arena: Arena, rules: Mapping[str, Rule], refused: Mapping[str, str]) -> None:
         self.e = e
@@ -180,7 +180,7 @@ class Function:
                 self.e.label(self.e.fresh("never"))
 
     def yields(self, eqn: Eqn) -> bool:
-        """Whether others may go on, and change memory, while an equation runs."""
+        """True if others may go on, and change memory, while an equation runs."""
         return False
 
     def poll(self, work: int = 0) -> None:
@@ -229,12 +229,12 @@ DEEPEST = 64
 
 
 def goes_row_by_row(op: Op) -> bool:
-    """Whether an operation is applied to a matrix while it is computed, a few rows at a time."""
+    """True if an operation is applied to a matrix while it is computed, a few rows at a time."""
     return op.elementwise and op.work is Work.NONE
 
 
 def reduces_rows(eqn: Eqn | None, atom: Atom) -> bool:
-    """Whether an equation goes through the elements of an array row by row, each once."""
+    """True if an equation goes through the elements of an array row by row, each once."""
     if eqn is None or eqn.op.work is not Work.REDUCTION or eqn.inputs != (atom,):
         return False
     return len(atom.type.shape) - 1 in eqn.params.get("axes", ())
@@ -261,7 +261,7 @@ class Scope:
                 self.first_use.setdefault(atom, eqn)
 
     def entry(self, atom: Atom) -> Binding:
-        """What a variable or literal is."""
+        """The value of a variable or literal."""
         if isinstance(atom, Literal):
             dtype = atom.type.dtype
             return scalar_array(self.e, registers.constant(self.e, atom.value, dtype), dtype)
@@ -397,7 +397,7 @@ class Scope:
             place.start.ensure(self.e)  # type: ignore[union-attr]
 
     def stays(self, load: Eqn, start: BlockMarks) -> bool:
-        """Whether a block is loaded only for what a choice leaves as it was, which is stored there before all else."""
+        """True if a block is loaded only for what a choice leaves as it was, which is stored there before all else."""
         if load.op is not memory.load or load.transforms or start.rows == 1:
             return False
         (var,) = load.outputs
@@ -415,7 +415,7 @@ class Scope:
         return False
 
     def place(self, atom: Atom) -> RefBinding:
-        """Where a reference variable points."""
+        """The memory that a reference variable points to."""
         found = self.entry(atom)
         if not isinstance(found, RefBinding):
             raise Refused("an array stands where a reference is needed")
@@ -433,7 +433,7 @@ class Scope:
         return None
 
     def lone_panels(self, eqn: Eqn) -> bool:
-        """Whether one input of an equation, and no more, is computed in an order of its own, a few rows at a time."""
+        """True if one input of an equation, and no more, is computed in an order of its own, a few rows at a time."""
         lazy = [
             entry for entry in map(self.entry, eqn.inputs) if isinstance(entry, LazyArray) and entry.fill is not None
         ]

@@ -126,7 +126,7 @@ def _bounded(e: Emitter, x: V, low: float, high: float) -> V:
 
 
 def _has_scale(x: V) -> bool:
-    """Whether the host multiplies by powers of two in one instruction."""
+    """True if the host multiplies by powers of two in one instruction."""
     return x.type == "<16 x float>" and host.current().scales
 
 
@@ -304,7 +304,7 @@ def _unless_far(e: Emitter, name: str, x: V, near: V) -> V:
 
 
 def _quarters(e: Emitter, x: V) -> tuple[V, V]:
-    """How often pi/2 goes into x, rounded: as a number, and in the last bits of an integer."""
+    """The number of times pi/2 goes into x, rounded: as a number, and in the last bits of an integer."""
     # So large a number that its last bit is worth one.
     large = _number(e, x, 1.5 * 2.0**23)
     count = _fma(e, x, _number(e, x, 2 / math.pi), large)
@@ -404,7 +404,7 @@ def cosh(e: Emitter, x: V) -> V:
 
 
 def _half_angle(e: Emitter, x: V) -> tuple[V, V]:
-    """Whether |x| > 1/2; the arc sine of |x| if not, else half the angle whose cosine |x| is."""
+    """True if |x| > 1/2; the arc sine of |x| if not, else half the angle whose cosine |x| is."""
     size = e.intrinsic("fabs", x.type, x)
     half = _number(e, x, 0.5)
     large = e.compare("fcmp ogt", size, half)
@@ -437,7 +437,7 @@ def acos(e: Emitter, x: V) -> V:
 
 
 def _arc(e: Emitter, high: V, wide: V) -> tuple[V, V]:
-    """Whether the angle of a triangle is above pi/4, and the smaller of its two acute ones."""
+    """True if the angle of a triangle is above pi/4, and the smaller of its two acute ones."""
     steep = e.compare("fcmp ogt", high, wide)
     short, long = e.select(steep, wide, high), e.select(steep, high, wide)
     zero, one = _number(e, high, 0.0), _number(e, high, 1.0)

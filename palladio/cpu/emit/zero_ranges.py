@@ -1,4 +1,4 @@
-"""Where the elements of a tile are surely zero: what masks by comparisons of positions tell.
+"""Zero ranges: the positions outside of which all elements of an array are zero, from masks by comparison.
 
 `where(first <= arange(n) + at, ...)` and the like leave zeros outside a span of positions along an axis, which products
 need not multiply. What is said of a tile is always true, never all that is: a span may be too wide.
@@ -50,7 +50,7 @@ def _shift(e: Emitter, eqn: Eqn, inputs: Sequence[Any], out: LazyArray) -> None:
 
 
 def _compare(e: Emitter, eqn: Eqn, inputs: Sequence[Any], out: LazyArray) -> None:
-    """Where a comparison of a ramp with a scalar may be true."""
+    """The range in which a comparison of a ramp with a scalar may be true."""
     (x, y), bounds = inputs, _BOUNDS[eqn.op]
     if x.ramp is None:
         x, y, bounds = y, x, _BOUNDS[_MIRRORED[eqn.op]]
@@ -119,7 +119,7 @@ def _both(e: Emitter, x: Spans, y: Spans) -> Spans:
 
 
 def _reshaped(before: Shape, after: Shape, params: dict[str, Any]) -> dict[int, int]:
-    """Where axes go that are not of size 1, if no others come or go."""
+    """The new position of each axis that is not of size 1, if no others come or go."""
     kept = [axis for axis, extent in enumerate(before) if extent != 1]
     places = [axis for axis, extent in enumerate(after) if extent != 1]
     same = [before[axis] for axis in kept] == [after[axis] for axis in places]
@@ -147,7 +147,7 @@ _BOUNDS: dict[Op, tuple[int | None, int | None]] = {
     ge: (0, None),
     eq: (0, 1),
 }
-"""Where `ramp op scalar` may be true: the first position and that after the last, from where the two are equal."""
+"""The range in which `ramp op scalar` may be true: the first position and that after the last."""
 
 _MIRRORED: dict[Op, Op] = {lt: gt, le: ge, gt: lt, ge: le, eq: eq}
 

@@ -63,7 +63,7 @@ def blocks_of(scope: Scope, site: SharedRef, stack: Transforms, operands: Sequen
 
 
 def across(scope: Scope, site: SharedRef, names: Sequence[str], stack: Transforms) -> list[Index]:
-    """How far behind the buffer that a stack reaches those are that it reaches from the neighbours along axes.
+    """The byte distance from the buffer that a stack reaches to those that it reaches of the neighbours along axes.
 
     A neighbour is another block along one of the axes. Where the stack says which block it means, it is the same.
     """
@@ -102,7 +102,7 @@ def slot_of(scope: Scope, site: SharedRef, stack: Transforms, operands: Sequence
 def _observed(
     scope: Scope, site: SharedRef, stack: Transforms, operands: Sequence[LazyArray], bases: tuple[V, V]
 ) -> V | None:
-    """Where this thread counts what it has seen of a barrier, by the addresses of the barrier and of its array."""
+    """The address of this thread's count of observed completions, by the addresses of the barrier and of its array."""
     e = scope.e
     reaches = stack and isinstance(stack[0], Peer)
     if site.observed is None or (reaches and not site.apart):
@@ -171,7 +171,7 @@ def _own_slot(
 
 
 def _unseen(e: Emitter, slot: BarrierWords, observed: V) -> V:
-    """Whether there is a completion to see. The hardware compares parities."""
+    """True if there is a completion to see. The hardware compares parities."""
     both = [e.load("i64", address, WORD) for address in (slot.completed, observed)]
     return e.convert("trunc", e.binary("sub", *both), "i1")
 

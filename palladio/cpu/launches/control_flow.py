@@ -1,4 +1,4 @@
-"""What control flow and accesses become in the threads of a launch, on the CPU."""
+"""Control flow and accesses in the threads of a launch, on the CPU."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from palladio.types.types import BARRIER, DMA_SEMAPHORE, SEMAPHORE, SYNCHRONISIN
 
 
 def bytes_of(type: RefType) -> int:
-    """How much memory a buffer, barrier or semaphore takes: of barriers two words, of semaphores one."""
+    """The bytes of a buffer, barrier or semaphore: two words for a barrier, one for a semaphore."""
     if type.space in SYNCHRONISING:
         return math.prod(type.shape) * WORD * (2 if type.space is BARRIER else 1)
     return math.prod(type.shape) * type.dtype.itemsize
@@ -64,7 +64,7 @@ def site_of(thread: ThreadFunction, type: RefType, base: V, siblings: Sequence[P
 
 
 def waits_at_peers(program: Program) -> bool:
-    """Whether a thread waits at a barrier of another block."""
+    """True if a thread waits at a barrier of another block."""
     return any(
         eqn.transforms and isinstance(eqn.transforms[0], Peer)
         for eqn in walk(program)
@@ -111,7 +111,7 @@ class CollectiveScope:
 
     @staticmethod
     def starts(allocations: Sequence[RefType], blocks: int) -> list[int]:
-        """Where the buffers begin, and where the room ends."""
+        """The offset of each buffer, and the end of the scope."""
         found = [64]
         for type in allocations:
             visits = CollectiveScope.RING if blocks > 1 and type.space in SYNCHRONISING else 1
@@ -185,7 +185,7 @@ def _begin_among_blocks(
 
 
 def only_looks(program: Program) -> bool:
-    """Whether a program changes nothing that others see."""
+    """True if a program changes nothing that others see."""
     return all(
         kind is EffectKind.READ or (kind is EffectKind.SYNC and (eqn.op.control or _polls(eqn)))
         for eqn in walk(program)

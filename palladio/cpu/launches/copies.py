@@ -50,7 +50,7 @@ def bits_of(buffer: Buffer) -> Buffer:
 
 @dataclass(frozen=True)
 class Part:
-    """What a view shows of its array: a range of positions along each axis, if the conditions hold."""
+    """The part of an array that a view shows: a range of positions along each axis, if the conditions hold."""
 
     buffer: Buffer
     bounds: Bounds
@@ -75,7 +75,7 @@ class Part:
         return Part(view.buffer, bounds, conditions)
 
     def and_of(self, e: Emitter, other: Part) -> tuple[Bounds, list[V]]:
-        """Where both are inside."""
+        """The intersection of two ranges."""
         bounds: Bounds = [
             (_extreme(e, "smax", mine[0], theirs[0]), _extreme(e, "smin", mine[1], theirs[1]))
             for mine, theirs in zip(self.bounds, other.bounds, strict=True)
@@ -191,7 +191,7 @@ def _copy(
     operands: Sequence[LazyArray],
     outside: Outside | None,
 ) -> None:
-    """What a stack of transforms selects, copied to what another does."""
+    """Copy the elements that a stack of transforms selects to those that another selects."""
     e = scope.e
     try:
         views = [viewed(scope, *side, operands) for side in (source, target)]
@@ -323,7 +323,7 @@ def _copy_share(
 
 
 def _everywhere(e: Emitter, site: SharedRef, axes: Sequence[str]) -> list[Index]:
-    """How far behind this one's the buffers of all blocks along axes are, with this one's."""
+    """The byte distances from this block's buffer to those of all blocks along axes, its own included."""
     found: list[Index] = [0]
     for sibling in site.siblings:
         if sibling.name in axes:
@@ -365,7 +365,7 @@ def _store(
 
 
 def loaded(scope: Scope, buffer: Buffer, stack: Transforms, operands: Sequence[LazyArray]) -> LazyArray:
-    """What a stack of transforms selects, as it is now."""
+    """The elements that a stack of transforms selects, as they are now."""
     return read_layered(scope, buffer, None, stack, operands)
 
 

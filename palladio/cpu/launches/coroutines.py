@@ -90,7 +90,7 @@ class SharedRef(RefBinding):
 
     @property
     def slots(self) -> int:
-        """How many barriers there are."""
+        """The number of barriers."""
         return math.prod(self.buffer.shape)
 
     @property

@@ -74,7 +74,7 @@ class CompiledLaunch:
         self.brief = (time.perf_counter() - begun) * workers < BRIEF_S
 
     def work(self, arrays: Any, sizes: Any, memory: LaunchArray, slots: int, failed: Sequence[BaseException]) -> Work:
-        """What runs some clusters, in this thread of the system."""
+        """A function that runs some clusters on this worker."""
         address = memory.ctypes.data
         header = memory[:HEADER].view(np.int64)
         # Memory that was used before: nothing in it runs.
@@ -175,7 +175,7 @@ def _fill(array: LaunchArray, value: Any) -> None:
 
 
 def _clusters(launch: Launch, given: Sequence[int]) -> list[int]:
-    """How many clusters each mesh has."""
+    """The number of clusters of each mesh."""
     sizes = iter(given)
     counts = []
     for mesh in launch.meshes:

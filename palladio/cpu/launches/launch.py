@@ -102,7 +102,7 @@ def lower_launch(
 
 
 def varies(axis: MeshAxis) -> bool:
-    """Whether the code depends on the size of an axis that is known only at the call."""
+    """True if the code depends on the size of an axis that is known only at the call."""
     return axis.size is None and axis.kind != "grid"
 
 
@@ -153,7 +153,7 @@ class _LaunchEmitter:
 
     @property
     def together(self) -> bool:
-        """Whether blocks may wait for each other, or see in which order they run."""
+        """True if blocks may wait for each other, or see in which order they run."""
         return self.on_cores or len(self.programs) > 1 or bool(self.scratch) or any(map(self._couples, self.eqns()))
 
     def eqns(self) -> Iterator[Eqn]:
@@ -210,7 +210,7 @@ class _ProgramEmitter:
         self.block_bytes = self.lay_out()
 
     def lay_out(self) -> int:
-        """Where buffers and shared scopes lie in the memory of a block; returns its size."""
+        """Lay out buffers and shared scopes in the memory of a block; returns its size."""
         size = 0
         blocks = self.mesh.blocks
         for number, type in enumerate(self.launch.scratch):
@@ -230,7 +230,7 @@ class _ProgramEmitter:
         return size
 
     def member(self, arena: int, frames: int) -> Member:
-        """What the scheduler knows of it."""
+        """The facts about it that the scheduler needs."""
         shared = [(start, type) for _, type, start in self.stores]
         mesh, names, work = self.mesh, self.thread.names, work_estimate(self.program)
         return Member(names, mesh.blocks, mesh.threads, self.block_bytes, shared, self.rooms, arena, frames, work)
@@ -258,7 +258,7 @@ class _ProgramEmitter:
         return thread.text()
 
     def refuse_unowned(self, scratch: Sequence[Binding | None]) -> None:
-        """What belongs to another mesh has no place in this one's blocks."""
+        """Scratch that belongs to another mesh has no place in this one's blocks."""
         first = len(self.program.inputs) - len(scratch)
         none = {self.program.inputs[first + n] for n, entry in enumerate(scratch) if entry is None}
         if any(atom in none for eqn in self.program.eqns for atom in eqn.inputs):
@@ -286,7 +286,7 @@ class _ProgramEmitter:
         return found
 
     def address(self, number: int) -> V:
-        """Where one of the arrays begins."""
+        """The address of one of the arrays."""
         return self.e.load("ptr", self.e.pointer(V("%arrays", "ptr"), number, WORD), WORD)
 
     def shared(self, position: int) -> Binding:

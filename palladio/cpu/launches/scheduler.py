@@ -31,7 +31,7 @@ LIVE, THREADS = 0, 1
 
 @dataclass(frozen=True)
 class Member:
-    """What the scheduler knows of one program.
+    """The facts about one program that the scheduler needs.
 
     Fields:
         names: of its coroutine, and of those of its warps.
@@ -236,7 +236,7 @@ class _Scheduler:
                 answer(e, Status.YIELDED)
 
     def more(self, e: Emitter, header: V) -> V:
-        """Whether another cluster can start."""
+        """True if another cluster can start."""
         following, running, slots = (
             e.load("i64", word(e, header, each), WORD) for each in (Header.NEXT, Header.RUNNING, Header.SLOTS)
         )

@@ -30,7 +30,7 @@ from palladio.types.types import RefType
 
 
 def waits(programs: Sequence[Program]) -> bool:
-    """Whether a program may have to wait for another."""
+    """True if a program may have to wait for another."""
     return any(_may_wait(eqn) for program in programs for eqn in walk(program))
 
 
@@ -144,7 +144,7 @@ class _Passing:
 
 @dataclass(frozen=True)
 class _Seen:
-    """How often the warps have waited at each barrier of an array, which is scratch of theirs or not.
+    """The number of waits of the warps at each barrier of an array, whether it is their scratch or not.
 
     There is a row for each warp of the launch: what it has seen, then how much more each of its own warps has.
     """
@@ -229,7 +229,7 @@ class _Warps:
         return self.e.compare("icmp ne", self.e.load("i64", status, WORD), V(str(THREAD_DONE), "i64"))
 
     def ahead(self, seen: _Seen, number: int) -> V:
-        """Where it is kept how many more waits a warp has seen than its thread."""
+        """The address of the number of waits that a warp is ahead of its thread."""
         rows = self.thread.rows or {}
         return self.e.pointer(seen.site.observed, (1 + rows[self.places[number]]) * seen.slots, WORD)  # type: ignore[arg-type]
 
@@ -248,7 +248,7 @@ class _Warps:
                 e.store(e.binary("add", *words), e.pointer(seen.row(e, number), slot, WORD), WORD)
 
     def learn(self, seen: _Seen) -> None:
-        """What all warps have waited for, their thread has."""
+        """The waits of all warps together become their thread's."""
         e = self.e
         if seen.own:
             return

@@ -298,7 +298,7 @@ def _product_tile(
 
 
 def _takes_pairs(left: Matrix, right: Matrix, sums: DType) -> bool:
-    """Whether pairs of bfloat16 are multiplied."""
+    """True if pairs of bfloat16 are multiplied."""
     narrow = left.tile.dtype == right.tile.dtype == dtypes.BFLOAT16 and sums == dtypes.FLOAT32
     whole = left.second % 2 == 0 and right.second % registers.LANES == 0
     return narrow and whole and host.current().multiplies_pairs

@@ -21,7 +21,7 @@ from palladio.types import dtypes
 from palladio.types.dtypes import DType
 
 VECTORS = 4
-"""How many vectors are a few: beyond that, packing the matrix pays."""
+"""The number of vectors beyond which packing the matrix pays."""
 
 ROWS = 4
 """Rows of the matrix that are multiplied at a time."""
@@ -30,7 +30,7 @@ CHAINS = 8
 """Sums that do not wait for each other, at most."""
 
 AHEAD = 64
-"""How many rows ahead memory is asked for."""
+"""The prefetch distance, in rows."""
 
 
 class Gemv:

@@ -11,7 +11,7 @@ from palladio.types.dtypes import DType
 LINE_BYTES = 64
 
 ROWS_AHEAD = 24
-"""How far ahead memory is asked for the rows that are packed: what takes as long to multiply as memory to answer."""
+"""The prefetch distance of rows that are packed: as long to multiply as memory takes to answer."""
 
 
 def micro_kernel(

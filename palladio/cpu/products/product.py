@@ -27,7 +27,7 @@ DEPTH_BYTES = 8192
 """Bytes of each row of the left operand that are laid out at a time: a panel of them stays in a second-level cache."""
 
 KEPT_BYTES = 8 << 20
-"""How much of packed blocks a thread keeps for one product."""
+"""Bytes of packed blocks that a thread keeps for one product."""
 
 # Rows a multiple of the page size apart would evict each other from the cache.
 _APART = 16
@@ -236,7 +236,7 @@ class Product:
                 yield row, height
 
     def paced(self, rows: Range) -> Index:
-        """How many lines of a later block are asked for in each step of a micro-kernel, from either end, in 1/65536."""
+        """The lines of a later block that each step of a micro-kernel prefetches, from either end, in 1/65536."""
         e, later = self.e, self.rhs.later
         if later is None:
             return 0
@@ -280,7 +280,7 @@ class Product:
 
     @property
     def packs_meanwhile(self) -> bool:
-        """Whether a panel of rows can pack the right operand while it is multiplied."""
+        """True if a panel of rows can pack the right operand while it is multiplied."""
         return self.rhs.plain is not None and self.rhs.columns % self.wide == 0 and self.lhs.rows >= self.height
 
     @property
@@ -335,7 +335,7 @@ class Product:
             yield KBlock(k, laid, begin, e.sub(end, begin), place, steps, first)
 
     def column_panels(self) -> Iterator[tuple[int, int, int, int]]:
-        """How the columns are cut: (first, end, vectors of a panel, lanes of a vector)."""
+        """The cuts of the columns: (first, end, vectors of a panel, lanes of a vector)."""
         for start, end, width in widths(self.rhs.columns):
             vectors = self.vectors if width == registers.LANES else 1
             for first, stop, size in cut(end - start, width * vectors):
@@ -399,7 +399,7 @@ class Product:
                     self.pack_panel(rows, e.add(piece.begin, step), column, vectors, width)
 
     def panel(self, piece: KBlock, column: Index) -> V:
-        """Where the panel of some columns is."""
+        """The address of the panel of some columns."""
         return self.e.pointer(piece.packed, self.e.mul(column, piece.room), self.word.itemsize)
 
     def pack_panel(self, panel: Buffer, k: Index, column: Index, vectors: int, width: int) -> None:
@@ -432,7 +432,7 @@ class Product:
     # The left operand.
 
     def left_room(self) -> Buffer:
-        """Where a panel of the left operand is laid out: by rows, or by columns if it lies in memory so."""
+        """The layout of a panel of the left operand: by rows, or by columns if it lies in memory that way."""
         size = self.height * (self.steps + _APART)
         room = self.scope.arena.buffer(self.e, (size,), self.word)
         strides = (1, self.height) if self.lhs.transposed else (self.steps + _APART, 1)
@@ -498,7 +498,7 @@ class Product:
         return [area.base, until, *map(e.index, (area.between, row, e.binary("urem", position, end), end, pace))]
 
     def streams(self, piece: KBlock, row: Index, column: Index) -> list[list[V]]:
-        """What micro-kernels ask memory for while they run, evenly through all of them."""
+        """The ranges that micro-kernels prefetch while they run, evenly through all of them."""
         e, found, near, later = self.e, [], self.lhs.near, self.rhs.later
         panel = column // self.wide if isinstance(column, int) else e.binary("udiv", column, V(str(self.wide), "i64"))
         done, steps = e.add(e.mul(panel, self.depth), piece.first), self.calls * self.depth
@@ -525,7 +525,7 @@ class Product:
         return found
 
     def behind(self, near: Buffer, span: Range, piece: KBlock, panel: Index) -> list[V]:
-        """What is behind a span of the right operand, as much again: mostly what the next step multiplies."""
+        """The range after one of the right operand, of the same size: mostly what the next step multiplies."""
         e, words = self.e, 2 if self.pairs else 1
         low, high = span
         count = e.sub(high, low)

@@ -15,7 +15,7 @@ from palladio.types.types import ArrayType, RefType
 
 
 class Home:
-    """Where a value that crosses blocks is kept."""
+    """The storage of a value that crosses basic blocks."""
 
     def __init__(self, scope: Scope, type: ArrayType) -> None:
         self.scope = scope
@@ -36,7 +36,7 @@ class Home:
             self.scope.e.line(f"store {tile.at((), 1)}, ptr {self.slot.text}")  # type: ignore[union-attr]
 
     def tile(self) -> LazyArray:
-        """What is here."""
+        """The value stored here."""
         e = self.scope.e
         if self.buffer is not None:
             return array_in(e, self.buffer, self.memory)

@@ -119,7 +119,7 @@ def _sort(scope: Scope, *operands: LazyArray, axis: int, num_keys: int, stable: 
     orders = [scope.arena.buffer(e, (extent,), dtypes.INT32) for _ in range(2)]
 
     def first(here: V, there: V, others: Sequence[Index]) -> V:
-        """Whether what is behind comes first: of equals, it does not."""
+        """True if what is behind comes first: of equals, it does not."""
         result: V = V("false", "i1")
         for key in reversed(sources[:num_keys]):
             x, y = (key.at(_with(others, axis, place), 1) for place in (here, there))

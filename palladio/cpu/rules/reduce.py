@@ -132,7 +132,7 @@ class Reducer:
         self.e.line(f"store {seen}, ptr {nan.text}")
 
     def any(self, seen: V) -> V:
-        """Whether a lane is NaN."""
+        """True if a lane is NaN."""
         lanes = f"i{width_of(seen.type)}"
         bits = self.e.value(lanes, f"bitcast {self.e.compare('fcmp uno', seen, seen)} to {lanes}")
         return self.e.compare("icmp ne", bits, V("0", lanes))

@@ -21,7 +21,7 @@ from palladio.types.dtypes import DType
 from palladio.types.types import Shape
 
 FEW = 64
-"""How many are a few: each is moved for every greater one that is found."""
+"""The largest k: each element that was found is moved for every greater one."""
 
 TOGETHER = 4
 """Vectors that are compared before what they gave is looked at."""
@@ -33,7 +33,7 @@ def is_nan(e: Emitter, x: V) -> V:
 
 
 def precedes(e: Emitter, dtype: DType, x: V, y: V) -> V:
-    """Whether x is sorted before y: NaN comes last."""
+    """True if x is sorted before y: NaN comes last."""
     less = arithmetic.less(e, dtype, x, y)
     if not dtypes.is_float(dtype):
         return less
@@ -41,7 +41,7 @@ def precedes(e: Emitter, dtype: DType, x: V, y: V) -> V:
 
 
 def asked(scope: Scope, axis: int, num_keys: int) -> int | None:
-    """How many elements at the end of each sorted line are all that is used, if they are few and turned around."""
+    """The number of elements at the end of each sorted line that are used, if they are few and reversed."""
     eqn, program = scope.function.eqn, scope.program
     if eqn is None or num_keys != 1 or axis != len(eqn.outputs[0].type.shape) - 1:
         return None
@@ -69,7 +69,7 @@ def _uses(scope: Scope, outputs: Sequence[Var]) -> Iterator[tuple[Eqn, Var]]:
 
 
 def _first(eqn: Eqn, shape: Shape) -> int | None:
-    """How many elements at the beginning of each line an equation takes, if that is what it does."""
+    """The number of elements that an equation takes at the beginning of each line, if that is what it does."""
     stack = eqn.transforms if eqn.op is extract else ()
     if len(stack) != 1 or not isinstance(stack[0], transforms.Index):
         return None
@@ -80,7 +80,7 @@ def _first(eqn: Eqn, shape: Shape) -> int | None:
 
 
 def greatest(scope: Scope, operands: Sequence[LazyArray], count: int) -> Sequence[LazyArray]:
-    """What sorting would give, along the last axis and by the first array; of each line only the end is there.
+    """The result of a sort along the last axis by the first array; of each line only the end is computed.
 
     It is held turned around, so that turning it around costs nothing.
     """

@@ -1,4 +1,4 @@
-"""What a compiled kernel asks of Python: to print, to check, and to look whether somebody wants it to stop.
+"""Callbacks from a compiled kernel to Python: printing, checking, and polling for interrupts.
 
 A kernel calls one function, which no other running kernel has, with the address of a table: the number of what is
 asked, or `POLL`, then the addresses of the values. An exception is kept, and the kernel returns at once.

@@ -18,7 +18,7 @@ LEAST_BYTES = 1 << 18
 """Smaller arrays come from NumPy, whose allocator uses memory of that size again itself."""
 
 KEPT_BYTES = 1 << 28
-"""How much is kept while nobody uses it, at most, as of the last call."""
+"""Bytes of unused memory that are kept, at most, as of the last call."""
 
 KEPT_SIZES = 64
 """Of how many sizes blocks are kept, at most."""

@@ -36,19 +36,19 @@ from palladio.base.signals import start_thread
 from palladio.cpu.runtime.memory import POOL
 
 TURNS = 16
-"""How often a thread comes back for more tasks: so often that all end together, and that an interrupt is seen soon."""
+"""The number of times that a worker comes back for more tasks: all end together, interrupts are seen soon."""
 
 BRIEF_S, NAP_S = 2e-3, 5e-6
-"""How long a caller polls whether its helpers have ended, and for how long it sleeps between two polls."""
+"""The time for which a caller polls whether its helpers have ended, and its sleep between two polls."""
 
 LOOK_S = 0.25
-"""How often a caller that waits for longer looks whether it is in a forked process, without its helpers."""
+"""The interval at which a waiting caller checks whether it is in a forked process, without its helpers."""
 
 BACKLOG = 32
 """Requests in the queue for each thread, at most."""
 
 REFUSED_S = 1.0
-"""How long no thread is asked of a system that has refused one."""
+"""The time for which no worker is asked of a system that has refused one."""
 
 FLOATING_POINT_BYTES = 64
 """More than the C library's `fenv_t` takes on any processor."""

@@ -99,7 +99,7 @@ def _indices(grid: Grid, scope: Scope, loops: ExitStack) -> Iterator[Scalar]:
 
 
 def _blocks(grid: Grid, kernel: Program, made: Kernel, scope: Scope) -> None:
-    """What the references to scalars and blocks are."""
+    """The values of the references to scalars and blocks."""
     axes = len(grid.sizes)
     variables = kernel.inputs[axes : axes + len(made.arrays)]
     aliased = {grid.scalars + source: grid.scalars + len(grid.inputs) + target for source, target in grid.aliases}

@@ -35,7 +35,7 @@ WARP_ONLY = frozenset(
         *("barrier_wait", "barrier_arrive", "set_max_registers"),
     }
 )
-"""What a role of one warp may do besides computing numbers."""
+"""The operations that a role of one warp may do besides computing numbers."""
 
 
 def lower_launch(launch: Launch, programs: Sequence[Program], operands: Sequence[Type]) -> Lowered:
@@ -124,7 +124,7 @@ def _role(kernel: Kernel, launch: Launch, role: Role) -> Scope:
 
 
 def _argument(kernel: Kernel, var: Var, number: int) -> Entry:
-    """What an operand or output of the launch is."""
+    """The value of an operand or output of the launch."""
     if isinstance(var.type, RefType) and var.type.space in (GMEM, ANY):
         return global_reference(var, number, kernel.use(var))
     if isinstance(var.type, ArrayType):
@@ -159,7 +159,7 @@ def _digit(number: str, weight: int, size: int, first: bool) -> str:
 
 
 def _needs_one_warp(program: Program) -> bool:
-    """Whether a role only waits, starts copies and computes numbers, for which one warp is enough."""
+    """True if a role only waits, starts copies and computes numbers, for which one warp is enough."""
     for eqn in walk(program):
         if eqn.op.name in WARP_ONLY or eqn.op.control:
             continue

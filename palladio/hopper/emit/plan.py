@@ -1,4 +1,4 @@
-"""Where the buffers and barriers of a block lie in shared memory, and whose the hardware's barriers are."""
+"""The layout of a block's shared memory: its buffers and barriers, and the owners of the hardware's barriers."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Plan:
         return offset
 
     def buffer(self, var: Var, use: Use, copies: int = 1) -> tuple[int, SharedLayout]:
-        """Where a buffer begins and how it lies there; one for each of so many threads.
+        """The offset and layout of a buffer; one for each of a number of threads.
 
         Raises:
             Refused: a layout that the uses of the buffer do not have in common.
@@ -75,7 +75,7 @@ class Plan:
         return self.placed[var]
 
     def barrier(self, var: Var, use: Use, copies: int = 1) -> int:
-        """Where barriers begin; an array of them for each of so many threads."""
+        """The offset of barriers; an array of them for each of a number of threads."""
         if var not in self.placed:
             number = max(1, var.type.size)
             if number > MOST_BARRIERS:
@@ -129,7 +129,7 @@ class Plan:
 
 
 def layout_of(type: RefType, use: Use) -> SharedLayout:
-    """How a buffer lies in shared memory: swizzled where the hardware reads or fills matrices, else row-major.
+    """The layout of a buffer in shared memory: swizzled where the hardware reads or fills matrices, else row-major.
 
     Raises:
         PalladioValueError: a swizzle that the kernel asks for and that its columns do not have.

@@ -51,14 +51,14 @@ def narrow(dtype: DType) -> str | None:
 
 
 def from_memory(text: str, dtype: DType) -> str:
-    """What an element in memory is in a register."""
+    """The form in a register of an element in memory."""
     if name := narrow(dtype):
         return f"pal::float_{name}({text})"
     return f"{text} != 0" if dtypes.is_bool(dtype) else text
 
 
 def to_memory(text: str, dtype: DType) -> str:
-    """What an element in a register is in memory."""
+    """The form in memory of an element in a register."""
     if name := narrow(dtype):
         return f"pal::bits_{name}({text})"
     return f"(u8)({text})" if dtypes.is_bool(dtype) else text

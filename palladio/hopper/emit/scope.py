@@ -51,7 +51,7 @@ Rule = Callable[..., Sequence[Entry] | None]
 
 @dataclass
 class Kernel:
-    """What all roles of a kernel share.
+    """The state that all roles of a kernel share.
 
     Fields:
         mesh: the axes of its threads.
@@ -76,7 +76,7 @@ class Kernel:
     workspaces: dict[Var, int] = field(default_factory=dict)
 
     def use(self, var: Var) -> Use:
-        """What happens to a reference, by its allocation."""
+        """The uses of a reference, by its allocation."""
         return self.uses.get(var) or Use()
 
     def map(self, spec: MapSpec, hint: str) -> str:
@@ -174,11 +174,11 @@ class Scope:
                     self.env[var] = entry
 
     def entry(self, atom: Atom) -> Entry:
-        """What an atom is."""
+        """The value of an atom."""
         return Scalar.of(atom) if isinstance(atom, Literal) else self.env[atom]
 
     def scalar(self, atom: Atom) -> Scalar:
-        """What an atom is that is one number."""
+        """The value of an atom that is one number."""
         found = self.entry(atom)
         if isinstance(found, Scalar):
             return found
@@ -237,19 +237,19 @@ class Scope:
         self.sites = Sites()
 
     def before_read(self, root: Any) -> None:
-        """What is read now has been written by other threads of the warpgroup."""
+        """Order this read after the writes of other threads of the warpgroup."""
         if root in self.sites.written:
             self.sync()
 
     def before_write(self, root: Any) -> None:
-        """What is written now has been read or written by other threads of the warpgroup."""
+        """Order this write after the reads and writes of other threads of the warpgroup."""
         if root in self.sites.written or root in self.sites.read:
             self.sync()
 
     # References.
 
     def place(self, var: Var) -> Reference:
-        """What is allocated for a reference."""
+        """The allocation of a reference."""
         type = var.type
         copies = 1
         if type.space in BUFFERS:
@@ -265,7 +265,7 @@ class Scope:
         raise Refused(f"{type.space} allocated in a kernel is not compiled for Hopper", got=str(type))
 
     def place_barriers(self, var: Var) -> Reference:
-        """What is allocated for barriers."""
+        """The allocation of barriers."""
         type = var.type
         arrivals = type.attribute(Arrivals) or Arrivals()
         if type.attribute(Named) is not None:
@@ -284,7 +284,7 @@ class Scope:
         return Semaphores(self.kernel.pointer(number, var.hint or "semaphores"), var.type)
 
     def place_of_each(self, var: Var) -> Reference:
-        """What is allocated for a reference of which each thread of the role has its own."""
+        """The allocation of a reference of which each thread of the role has its own."""
         type, count = var.type, len(self.threads)
         if type.space in BUFFERS:
             offset, layout = self.kernel.plan.buffer(var, self.kernel.use(var), count)
@@ -296,7 +296,7 @@ class Scope:
         return self.place(var)
 
     def view(self, where: Shared | Global | RefType, stack: Sequence[Transform], indices: Sequence[Atom]) -> View:
-        """What a stack of transforms selects of a buffer, an array or barriers."""
+        """The part of a buffer, an array or barriers that a stack of transforms selects."""
 
         def scalar(operand: Operand) -> Scalar | None:
             found = self.entry(indices[operand.position])

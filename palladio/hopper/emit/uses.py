@@ -1,4 +1,4 @@
-"""What a launch does with its references: who arrives at its barriers, which buffers the hardware reads and fills."""
+"""The uses of a launch's references: who arrives at its barriers, which buffers the hardware reads and fills."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WARPS = 4
 
 @dataclass
 class Use:
-    """What happens to one reference, wherever it is passed.
+    """The uses of one reference, wherever it is passed.
 
     Fields:
         arrivals: whether copies or threads arrive at it, if it is a barrier.
@@ -39,7 +39,7 @@ class Use:
 
     @property
     def unit(self) -> int:
-        """How often a barrier counts one arrival: once where only copies arrive, else once for each warp of a thread.
+        """The number of times that a barrier counts one arrival: one where only copies arrive, else one a warp.
 
         A copy arrives from one thread, which counts as often there.
         """
@@ -47,11 +47,11 @@ class Use:
 
 
 Roots = Mapping[Var, Var]
-"""What a reference inside of a program is called where it is allocated."""
+"""The allocation of a reference inside of a program."""
 
 
 def uses(programs: Iterable[Program]) -> dict[Var, Use]:
-    """What some programs that share their inputs and allocations do with each reference, by its allocation."""
+    """The uses of each reference by some programs that share their inputs and allocations, by its allocation."""
     found: dict[Var, Use] = {}
     for program in programs:
         _visit(program, {}, found)

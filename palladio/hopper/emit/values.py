@@ -1,4 +1,4 @@
-"""What the variables of a program are while its text is written: arrays in registers, and references."""
+"""The values of a program's variables while its text is written: arrays in registers, and references."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from palladio.types.dtypes import DType
 from palladio.types.types import RefType
 
 EXCHANGE = "the exchange"
-"""What the memory through which elements change threads is known by where accesses are kept in order."""
+"""The identity of the memory through which elements change threads, where accesses are kept in order."""
 
 
 @dataclass(frozen=True)

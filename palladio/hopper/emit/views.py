@@ -1,4 +1,4 @@
-"""What a stack of transforms selects of a buffer: a box, as indices along its axes."""
+"""Views of buffers: the box that a stack of transforms selects, as indices along its axes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ INFINITE = 1 << 30
 
 @dataclass(frozen=True)
 class Start:
-    """Where a box begins along an axis: a C expression, and what is known to divide it."""
+    """The start of a box along an axis: a C expression, and a number that is known to divide it."""
 
     text: str
     factor: int
@@ -92,7 +92,7 @@ class View:
         return tuple(sizes)
 
     def inside(self) -> bool:
-        """Whether it is known to lie inside of the buffer."""
+        """True if it is known to lie inside of the buffer."""
         for axis, extent in enumerate(self.shape):
             first = self.starts[axis].constant
             reach = 1 + sum((along.size - 1) * along.stride for along in self.axes if along.axis == axis)
@@ -107,7 +107,7 @@ def whole(shape: Shape) -> View:
 
 
 def view(found: View, stack: Sequence[Transform], scalar: Callable[[Operand], Scalar | None]) -> View:
-    """What a stack selects of a buffer, or of part of it.
+    """The part of a buffer, or of part of it, that a stack selects.
 
     Args:
         scalar: the index operand of the equation at a position; None for an array of indices.

@@ -49,7 +49,7 @@ class Writer:
         self.noted: tuple[str, int] | None = None
 
     def at(self, location: Location | None) -> None:
-        """What is written from now on belongs to a line of the user's source."""
+        """Assign the lines written from now on to a line of the user's source."""
         if location is not None:
             self.place = location.file, location.line
 

@@ -1,1 +1,1 @@
-"""Where the elements of arrays are: in the registers of threads, and in shared memory."""
+"""Layouts: the places of the elements of arrays, in the registers of threads and in shared memory."""

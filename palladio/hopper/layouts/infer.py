@@ -116,7 +116,7 @@ class Layouts:
             self.demands[a] = kept
 
     def find(self, var: Var) -> Var:
-        """What stands for all arrays of the same layout."""
+        """The representative of all arrays of the same layout."""
         while var in self.same:
             var = self.same[var]
         return var
@@ -179,7 +179,7 @@ def _inner(eqn: Eqn) -> Iterator[Program]:
 
 
 def _joined(eqn: Eqn) -> Iterator[tuple[Atom, Atom]]:
-    """What an equation passes into its programs and out of them."""
+    """The pairs of arrays that an equation passes into its programs and out of them."""
     name, inputs = eqn.op.name, eqn.inputs
     if name == "loop":
         body, constants = eqn.params["body"], eqn.params["constants"]
@@ -217,7 +217,7 @@ def _accumulator_store(layouts: Layouts, eqn: Eqn) -> None:
 
 
 def left_layout(type: ArrayType) -> Layout:
-    """How a product takes a left operand from registers."""
+    """The layout in which a product takes a left operand from registers."""
     make = {1: registers.wgmma_left_8bit, 2: registers.wgmma, 4: registers.wgmma_left_32bit}
     return make[type.dtype.itemsize](*type.shape)
 

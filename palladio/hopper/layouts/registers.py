@@ -1,4 +1,4 @@
-"""How an array is spread over the registers of a warpgroup: which thread holds which element in which register.
+"""Register layouts: the thread and register of a warpgroup that hold each element of an array.
 
 A layout is a list of digits. The number of a thread, 0 to 127, is read in mixed radix, the first digit fastest; so is
 the number of a register. Each digit moves along one axis of the array by its stride, or along none: then all its values
@@ -61,7 +61,7 @@ class Layout:
         return math.prod(digit.size for digit in self.registers)
 
     def same(self, other: Layout) -> bool:
-        """Whether both put every element into the same registers of the same threads, whatever they are called."""
+        """True if both put every element into the same registers of the same threads, whatever they are called."""
         mine = self.shape, _plain(self.threads), _plain(self.registers)
         return mine == (other.shape, _plain(other.threads), _plain(other.registers))
 
@@ -76,7 +76,7 @@ class Layout:
         return 1 + sum((digit.size - 1) * digit.stride for digit in digits)
 
     def guard(self, register: str, thread: str) -> str | None:
-        """Whether a register holds an element of the array, as a C expression; None where each does."""
+        """True if a register holds an element of the array, as a C expression; None where each does."""
         tests = [
             f"{self.coordinate(axis, register, thread)} < {extent}"
             for axis, extent in enumerate(self.shape)
@@ -131,7 +131,7 @@ class Layout:
         return tuple((w, d.size) for w, d in zip(weights, self.threads, strict=True) if d.axis in wanted and d.size > 1)
 
     def first_holder(self, thread: str) -> str | None:
-        """Whether a thread is the first of those that hold its elements, as a C expression; None if all are."""
+        """True if a thread is the first of those that hold its elements, as a C expression; None if all are."""
         weights = _weights(self.threads)
         tests = [
             f"{thread} / {weight} % {digit.size} == 0"
@@ -141,7 +141,7 @@ class Layout:
         return " && ".join(tests) or None
 
     def vector(self) -> int:
-        """How many registers in turn hold neighbours along the last axis, from an index that this number divides."""
+        """The number of consecutive registers that hold neighbours along the last axis, from one that it divides."""
         last, size = len(self.shape) - 1, 1
         for digit in self.registers:
             if digit.axis != last or digit.stride != size:

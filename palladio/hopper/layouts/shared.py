@@ -1,4 +1,4 @@
-"""How buffers lie in shared memory: plain or in swizzled blocks, and how the tensor cores are told.
+"""Shared-memory layouts: plain or in swizzled blocks, and their descriptors for the tensor cores.
 
 A swizzled buffer `[..., rows, columns]` is cut along its columns into blocks whose rows are as wide as the swizzle, 32,
 64 or 128 bytes. The blocks of a matrix lie one after another: `[..., columns / span, rows, span]`. This is what boxes
@@ -17,7 +17,7 @@ import numpy as np
 
 SWIZZLES = (128, 64, 32)
 MODES = {0: 0, 128: 1, 64: 2, 32: 3}
-"""How a matrix descriptor names a swizzle (PTX ISA, "Matrix Descriptor Format")."""
+"""The name of a swizzle in a matrix descriptor (PTX ISA, "Matrix Descriptor Format")."""
 
 GROUP = 8
 """Rows after which a swizzle repeats."""
@@ -25,7 +25,7 @@ GROUP = 8
 
 @dataclass(frozen=True)
 class SharedLayout:
-    """Where the elements of a buffer are, in bytes from its start.
+    """The places of the elements of a buffer, in bytes from its start.
 
     Fields:
         shape: of the buffer.
@@ -39,12 +39,12 @@ class SharedLayout:
 
     @property
     def bytes(self) -> int:
-        """What the buffer takes."""
+        """The size of the buffer."""
         return math.prod(self.shape) * self.itemsize
 
     @property
     def alignment(self) -> int:
-        """Where it may begin: where its swizzle does; copies want 128 bytes."""
+        """The alignment of its start: that of its swizzle; copies want 128 bytes."""
         return GROUP * self.swizzle or 128
 
     @property
@@ -99,7 +99,7 @@ class SharedLayout:
 
 
 def swizzled(address: Any, swizzle: int) -> Any:
-    """Where a byte goes: the bits from 4 on are exchanged by those from 7 on, one, two or three of them."""
+    """The place of a byte: the bits from 4 on are exchanged by those from 7 on, one, two or three of them."""
     return address ^ (address >> 3 & _mask(swizzle)) if swizzle else address
 
 
@@ -119,7 +119,7 @@ def swizzle_for(columns: int, itemsize: int) -> int:
 
 @dataclass(frozen=True)
 class Operand:
-    """How an operand of a product is described (PTX ISA, "Strides" and "Matrix Descriptor Format").
+    """The descriptor of an operand of a product (PTX ISA, "Strides" and "Matrix Descriptor Format").
 
     Fields:
         leading, stride: the leading and stride dimension byte offsets.
@@ -142,7 +142,7 @@ class Operand:
 
     @property
     def mode(self) -> int:
-        """How the swizzle is named."""
+        """The name of the swizzle."""
         return MODES[self.layout.swizzle]
 
     def step(self, depth: int) -> int:
@@ -166,7 +166,7 @@ def times(text: str, factor: int) -> str:
 
 
 def closes_last(text: str) -> bool:
-    """Whether the first bracket of a C expression is closed by its last sign."""
+    """True if the first bracket of a C expression is closed by its last sign."""
     depth = 0
     for n, sign in enumerate(text):
         depth += (sign == "(") - (sign == ")")

@@ -1,4 +1,4 @@
-"""What each operation becomes on Hopper: a module per family. `REFUSED` says why the others are not compiled."""
+"""Rules of the operations on Hopper: a module per family. `REFUSED` says why the others are not compiled."""
 
 from __future__ import annotations
 

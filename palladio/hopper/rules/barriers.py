@@ -100,7 +100,7 @@ def arrive_at(scope: Scope, barriers: Barriers, where: str, rank: str, tests: Se
 
 
 def reached(scope: Scope, axes: Sequence[str]) -> tuple[int, str]:
-    """How many blocks are reached along cluster axes, and the rank of the one that a lane stands for."""
+    """The number of blocks that are reached along cluster axes, and the rank of the one that a lane stands for."""
     sizes = scope.kernel.axis("cluster")
     names = list(sizes)
     weights = {name: math.prod(list(sizes.values())[n + 1 :]) for n, name in enumerate(names)}

@@ -199,7 +199,7 @@ def _scope(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
 
 
 def allocated(scope: Scope, var: Var) -> Entry:
-    """What is allocated for a reference that all threads share, and for an accumulator, of which each has its own."""
+    """The allocation of a reference that all threads share, and of an accumulator, of which each has its own."""
     return _accumulator(scope, var) if var.type.space is ACC else scope.place(var)
 
 

@@ -58,7 +58,7 @@ class Copy:
 
 
 def sides(scope: Scope, eqn: Eqn, array: int, buffer: int, indices: Sequence[object]) -> Copy:
-    """What a copy copies."""
+    """The data of a copy."""
     stacks = eqn.params["transforms"]
     outer, shared = scope.entry(eqn.inputs[array]), scope.entry(eqn.inputs[buffer])
     if not isinstance(outer, Global) or not isinstance(shared, Shared):
@@ -102,7 +102,7 @@ def boxes(copy: Copy) -> list[Box]:
 
 
 def _uneven(inner: View, layout: SharedLayout) -> bool:
-    """Whether a plain buffer's part may begin elsewhere than at a multiple of 128 bytes."""
+    """True if a plain buffer's part may begin elsewhere than at a multiple of 128 bytes."""
     return any(
         math.gcd(start.factor, INFINITE) * stride % LINE and start.text != "0"
         for start, stride in zip(inner.starts, layout.strides, strict=True)
@@ -168,7 +168,7 @@ def spec(copy: Copy, shape: tuple[int, ...]) -> MapSpec:
 
 
 def coordinates(copy: Copy, box: Box, more: Sequence[str] = ()) -> str:
-    """Where a box begins, as arguments: the innermost axis first."""
+    """The start of a box, as arguments: the innermost axis first."""
     places = [
         added(start.text, str(at), *([extra] if (extra := dict(enumerate(more)).get(axis)) else []))
         for axis, (start, at) in enumerate(zip(copy.part.starts, box.corner, strict=True))
@@ -218,7 +218,7 @@ def _rows_axis(box: Box) -> int | None:
 
 
 def _divides(scope: Scope, found: Sequence[Box], axes: Sequence[str]) -> bool:
-    """Whether each of the blocks can load whole groups of 8 rows. If not, each of them loads everything for itself."""
+    """True if each of the blocks can load whole groups of 8 rows. If not, each of them loads everything for itself."""
     sizes = scope.kernel.axis("cluster")
     count = math.prod(sizes[name] for name in axes)
     rows = [box.shape[axis] if (axis := _rows_axis(box)) is not None else 1 for box in found]

@@ -61,7 +61,7 @@ def _remainder(dtype: DType, x: str, y: str) -> str:
 
 
 def _is_number(text: str) -> bool:
-    """Whether a C expression is a constant other than 0 and -1, by which integers are divided without care."""
+    """True if a C expression is a constant other than 0 and -1, by which integers are divided without care."""
     return text.rstrip("ul").isdecimal() and int(text.rstrip("ul")) > 0
 
 
@@ -182,7 +182,7 @@ EXPRESSIONS: dict[str, Expression] = {
         )
     },
 }
-"""What an operation is on elements."""
+"""An operation on elements."""
 
 FACTORS: dict[str, Callable[[int, int], int]] = {
     "add": math.gcd,
@@ -191,7 +191,7 @@ FACTORS: dict[str, Callable[[int, int], int]] = {
     "max": math.gcd,
     "mul": lambda a, b: min(a * b, 1 << 30),
 }
-"""What is known to divide an integer, from what divides the two that it is computed from."""
+"""A number that divides an integer, from those that divide the two that it is computed from."""
 
 
 def _elementwise(name: str) -> Rule:
@@ -207,7 +207,7 @@ def _elementwise(name: str) -> Rule:
 def mapped(
     scope: Scope, eqn: Eqn, express: Callable[..., str], factor: Callable[[int, int], int] | None = None
 ) -> Entry:
-    """What an operation on elements gives."""
+    """The result of an operation on elements."""
     (out,) = eqn.outputs
     dtype = out.type.dtype
     if not out.type.shape:
@@ -232,7 +232,7 @@ def mapped(
 def _computed(
     scope: Scope, arrays: Sequence[Array], shape: tuple[int, ...], dtype: DType, express: Callable[..., str]
 ) -> Computed:
-    """What follows from places alone stays a way to compute it."""
+    """A result that follows from positions alone stays a way to compute it."""
 
     def at(layout: Layout, register: str, thread: str) -> str:
         texts = [
@@ -314,7 +314,7 @@ def _bitcast(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
 
 
 def _multiple(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
-    """What is said to divide a number."""
+    """A promise that one number divides another."""
     known = scope.entry(eqn.inputs[0])
     if not isinstance(known, Scalar):
         return [known]

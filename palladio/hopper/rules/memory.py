@@ -58,7 +58,7 @@ class Access:
         return self.scope.kernel.pointer(where.number, where.name)  # type: ignore[union-attr]
 
     def inside(self, index: Sequence[str]) -> str | None:
-        """Whether an element lies inside of the array, as a C expression; None where all do.
+        """True if an element lies inside of the array, as a C expression; None where all do.
 
         An index into shared memory is not checked: what is outside is as undefined as in the hardware.
         """
@@ -118,7 +118,7 @@ class Access:
 
     @property
     def needs_name(self) -> bool:
-        """Whether the address is used twice, for its swizzle."""
+        """True if the address is used twice, for its swizzle."""
         return isinstance(self.where, Shared) and bool(self.where.layout.swizzle)
 
 
@@ -176,7 +176,7 @@ def _named(found: Access, name: str) -> str:
 
 
 def outside(dtype: DType) -> str:
-    """What reads outside of an array give: uninitialised memory."""
+    """The value of reads outside of an array: uninitialised memory."""
     return literal(dtypes.uninitialized(dtype), dtype)
 
 
@@ -201,7 +201,7 @@ def load_array(scope: Scope, found: Access, layout: Layout, hint: str) -> Regist
 
 
 def vector_width(found: Access, layout: Layout) -> int:
-    """How many elements of neighbouring registers one access can move: those that lie side by side, evenly."""
+    """The number of elements of neighbouring registers that one access moves: those side by side, evenly."""
     part, size = found.part, found.dtype.itemsize
     if part.peer or not part.axes or layout.guard("r", "t") is not None:
         return 1

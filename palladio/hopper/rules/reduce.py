@@ -40,7 +40,7 @@ COMBINE: dict[str, Combine] = {
 
 
 def _identity(name: str, dtype: DType) -> str:
-    """What changes no result."""
+    """The neutral element."""
     if name == "reduce_max":
         return literal(_limit(dtype, least=True), dtype)
     if name == "reduce_min":
@@ -93,7 +93,7 @@ def folded(
     dtype: DType,
     hint: str,
 ) -> Registers:
-    """What each thread finds in its own registers, in the layout of the result."""
+    """The result of each thread from its own registers, in the layout of the result."""
     kept = layout.reduced(axes)
     total = scope.declare(hint, kept, dtype)
     start = _identity(name, dtype)
@@ -188,7 +188,7 @@ def _warp_digits(layout: Layout, axes: Sequence[int]) -> list[tuple[int, int]]:
 
 
 SCANS = {"cumsum": "reduce_sum", "cumprod": "reduce_prod", "cummax": "reduce_max", "cummin": "reduce_min"}
-"""How what is scanned is joined."""
+"""The operation that joins the parts of a scan."""
 
 
 def scan_of_warp(scope: Scope, eqn: Eqn) -> Sequence[Entry] | None:

@@ -18,7 +18,7 @@ from palladio.types.types import ArrayType
 
 
 def _part(scope: Scope, shape: tuple[int, ...], stack: Sequence[Transform], indices: Sequence[Atom]) -> View:
-    """What a stack of transforms selects of an array."""
+    """The part of an array that a stack of transforms selects."""
 
     def scalar(operand: Operand) -> Scalar | None:
         found = scope.entry(indices[operand.position])

@@ -164,7 +164,7 @@ def _sort(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
 
 
 def _before(kinds: Sequence[str], keys: Sequence[DType]) -> str:
-    """Whether the other element comes before the own one: by the keys, then by its place; NaN comes last."""
+    """True if the other element comes before the own one: by the keys, then by its place; NaN comes last."""
     text = "(k < c)"
     for n in reversed(range(len(keys))):
         less = f"other{n} < own{n}"

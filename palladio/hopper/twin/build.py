@@ -105,7 +105,7 @@ def _compiler() -> str:
 
 @functools.cache
 def _folder() -> Path:
-    """Where libraries are kept from one run of the tests to the next: the user's own, since they are loaded."""
+    """The folder of libraries that later runs of the tests load: the user's own, since they are loaded."""
     folder = Path(tempfile.gettempdir()) / f"palladio-twin-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()

@@ -93,12 +93,12 @@ def _value(token: _Token) -> Any:
 
 
 def _reason(error: Exception) -> str:
-    """What went wrong inside, without the plea for a report."""
+    """The text of an internal error, without the plea for a report."""
     return str(error.__cause__ or error.args[0])
 
 
 def _holds(dtype: dtypes.DType, value: Any) -> bool:
-    """Whether a literal of a dtype can be written so: an integer in its range, a float that does not overflow."""
+    """True if a literal of a dtype can be written so: an integer in its range, a float that does not overflow."""
     if dtypes.is_float(dtype):
         largest = float(dtypes.finfo(dtype).max)
         return isinstance(value, (int, float)) and (not math.isfinite(value) or abs(value) <= largest)

@@ -35,7 +35,7 @@ Value = Any
 @pl.checked_call
 @dataclass(frozen=True)
 class AttentionConfig:
-    """How a block divides its work.
+    """The division of a block's work.
 
     Args:
         block_q: queries of each of the two computing warpgroups; on the device a multiple of 64.
@@ -50,7 +50,7 @@ class AttentionConfig:
 
 @dataclass(frozen=True)
 class _Problem:
-    """What a kernel is made for: `q[heads, queries, width]`, `k[heads, keys, width]`, `v[heads, keys, out_width]`."""
+    """The problem of a kernel: `q[heads, queries, width]`, `k[heads, keys, width]`, `v[heads, keys, out_width]`."""
 
     heads: int
     queries: int
@@ -71,12 +71,12 @@ class _Problem:
         return self.heads, pl.cdiv(self.queries, self.rows)
 
     def steps(self, first_row: Value) -> Value:
-        """How many blocks of keys the block of queries from `first_row` on needs."""
+        """The number of blocks of keys that the block of queries from `first_row` on needs."""
         steps = pl.cdiv(self.keys, self.config.block_kv)
         return jnp.minimum(steps, _cdiv(first_row + self.rows, self.config.block_kv)) if self.causal else steps
 
     def unmasked_steps(self, first_row: Value) -> Value:
-        """How many of them the queries of a warpgroup from `first_row` on see whole."""
+        """The number of them that the queries of a warpgroup from `first_row` on see whole."""
         whole = self.keys // self.config.block_kv
         return jnp.minimum(whole, (first_row + 1) // self.config.block_kv) if self.causal else whole
 

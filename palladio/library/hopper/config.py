@@ -1,4 +1,4 @@
-"""How the blocks of the matrix products divide their work."""
+"""Configurations of the matrix products: the division of work among and within blocks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROW_BYTES = 128
 @pl.checked_call
 @dataclass(frozen=True)
 class MatmulConfig:
-    """How a matrix product is divided. Tiles need not divide the sizes of the matrices.
+    """The division of a matrix product. Tiles need not divide the sizes of the matrices.
 
     Args:
         tile_m, tile_n: the part of the result that a block works on. On the device each computing warpgroup needs a

@@ -1,4 +1,4 @@
-"""How a warpgroup writes its part of a result: from the accumulator through shared memory, by asynchronous copies."""
+"""Epilogues: a warpgroup writes its part of a result from the accumulator through shared memory, asynchronously."""
 
 from __future__ import annotations
 

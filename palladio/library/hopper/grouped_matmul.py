@@ -38,7 +38,7 @@ Value = Any
 
 @dataclass(frozen=True)
 class _Problem:
-    """What a kernel is made for: `rows` sorted by group, a sum over `depth`, and `columns`.
+    """The problem that a kernel is made for: `rows` sorted by group, a sum over `depth`, and `columns`.
 
     For tgmm the result has `depth` rows, and the sum goes over the rows of a group.
     """
@@ -52,7 +52,7 @@ class _Problem:
 
     @property
     def visits(self) -> int:
-        """How many tiles of rows there are at most: each group begins one of its own, and so do rows of no group."""
+        """The most tiles of rows: each group begins one of its own, and so do rows of no group."""
         return int(pl.cdiv(self.rows, self.config.tile_m)) + self.groups
 
     @property
@@ -89,7 +89,7 @@ class _Tile:
 
 @dataclass(frozen=True)
 class _Walk:
-    """How the tiles of one block are walked through.
+    """The order in which one block visits its tiles.
 
     Fields:
         grid: the grid whose steps the blocks share.

@@ -1,4 +1,4 @@
-"""What the Hopper kernels demand of operands and configurations."""
+"""The demands of the Hopper kernels on operands and configurations."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ IN_FLIGHT = 1
 
 @dataclass(frozen=True)
 class _Problem:
-    """What a kernel is made for: `x[m, k] @ y[k, n]`."""
+    """The problem that a kernel is made for: `x[m, k] @ y[k, n]`."""
 
     m: int
     n: int
@@ -50,7 +50,7 @@ class _Problem:
 
     @property
     def clusters(self) -> int:
-        """How many clusters, or blocks where there are none, share the tiles."""
+        """The number of clusters, or blocks where there are none, that share the tiles."""
         rows, columns = self.plane
         return min(max(1, self.config.blocks // (self.cluster[0] * self.cluster[1])), rows * columns)
 

@@ -17,7 +17,7 @@ Value = Any
 
 
 def ring_scratch(name: str, blocks: Sequence[tuple[int, ...]], dtype: Any, stages: int) -> dict[str, Any]:
-    """What a ring needs: `stages` buffers for each of several blocks, and the barriers of each stage.
+    """The scratch of a ring: `stages` buffers for each of several blocks, and the barriers of each stage.
 
     The copies into the buffers of a stage arrive at `filled`, the warpgroups that are done with it at `drained`.
     """

@@ -1,4 +1,4 @@
-"""Whether an access reaches outside its buffer."""
+"""True if an access reaches outside its buffer."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Bounds:
         self._starts: dict[tuple[int, tuple[int, ...]], tuple[Sequence[Transform], list[Start]]] = {}
 
     def outside(self, array: ArrayType, stack: Sequence[Transform], indices: Sequence[Any]) -> Outside | None:
-        """Where a stack of transforms first reaches outside an array; None if it does not.
+        """The first place at which a stack of transforms reaches outside an array; None if it does not.
 
         Args:
             stack: it is known again by identity, so pass the equation's own object.
@@ -61,7 +61,7 @@ class Bounds:
 
 
 def reaches_outside(array: ArrayType, stack: Sequence[Transform], indices: Sequence[Any], mask: Any) -> bool:
-    """Whether some element that a mask lets through lies outside of an array."""
+    """True if some element that a mask lets through lies outside of an array."""
     inside = np.broadcast_to(np.bool_(True), array.shape)
     return bool(np.any(~access.read(inside, stack, indices, False) & np.asarray(mask)))
 

@@ -85,7 +85,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _waited_for(wait: Wait) -> str:
-    """What a thread waits for, and how far that is."""
+    """The thing that a thread waits for, and its progress."""
     thing = wait.thing
     if isinstance(thing, BarrierSlot):
         return f"for completion {wait.wanted} of barrier {thing.name}: {_arrivals(thing, wait.wanted or 0)}"
@@ -158,7 +158,7 @@ def _way_back(start: Thread, ends: Mapping[Thread, Sequence[Thread]]) -> tuple[T
 
 
 def _could(thread: Thread, thing: Any) -> bool:
-    """Whether a thread's program has an operation that could end another's wait of this kind for this thing."""
+    """True if a thread's program has an operation that could end another's wait of this kind for this thing."""
     name = thing.name.split("[")[0] if isinstance(thing, (BarrierSlot, Counter)) else None
     if name is None or thread.program is None:
         return False
@@ -181,7 +181,7 @@ def _signalled(program: Program) -> frozenset[str]:
 
 
 def _missing(wait: Wait) -> str:
-    """What would let a thread go on."""
+    """The event that would let a thread go on."""
     if isinstance(wait.thing, BarrierSlot):
         lacking = wait.thing.needed - wait.thing.arrived
         return f"{lacking} more arrival{'s' if lacking > 1 else ''} at {wait.thing.name}"

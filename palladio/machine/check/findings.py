@@ -1,4 +1,4 @@
-"""What the checker finds: a record for each violation, and what each code means and asks for."""
+"""Findings of the checker: a record for each violation, and the meaning and fix of each code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValue
 from palladio.base.locations import Location
 
 LEVELS = ("error", "warning", "hint")
-"""How bad a finding is: wrong on the hardware; probably not meant; harmless there as the kernel stands."""
+"""The severity of a finding: wrong on the hardware; probably not meant; harmless there as the kernel stands."""
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ class Finding:
 
     @property
     def key(self) -> Any:
-        """What makes two findings the same mistake: the code and the places, whichever threads it happened to."""
+        """The key of the mistake: the code and the places, whichever threads it happened to."""
         if self.about:
             return self.code, self.about
         return self.code, tuple(sorted(map(_place, self.locations))) or self.message

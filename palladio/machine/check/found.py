@@ -1,4 +1,4 @@
-"""Where findings come together: each mistake once, raised or kept."""
+"""The collection of findings: each mistake once, raised or kept."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Found:
             self.findings[:] = [each for each in self.findings if (each.code, each.locations[:1]) != unwritten]
 
     def has_raced(self, read: Any) -> bool:
-        """Whether a read at this place has been found to race."""
+        """True if a read at this place has been found to race."""
         return read.site.location in self._raced
 
     def exited(self, participant: Participant, what: str) -> None:

@@ -140,7 +140,7 @@ def _unfinished(before: Access, now: Access) -> tuple[str, str]:
 
 
 def _landing(copy: Access) -> str:
-    """What says that a copy has landed."""
+    """The barrier or semaphore by which a copy is known to have landed."""
     counted = _issued(copy) is AsyncKind.DMA
     return f"the {'semaphore' if counted else 'barrier'} of {_operation(copy)}"
 

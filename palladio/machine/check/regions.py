@@ -71,7 +71,7 @@ class _Axis:
 
 @dataclass(slots=True)
 class _AffineView:
-    """What transforms have selected so far, while each of its axes runs along one axis of the array.
+    """The selection of the transforms so far, while each of its axes runs along one axis of the array.
 
     `hidden` are the axes inside an element, innermost first: what a bitcast to a wider dtype has joined.
     """
@@ -97,7 +97,7 @@ class Regions:
         self._kept: dict[tuple[int, ...], tuple[Sequence[Transform], Region]] = {}
 
     def resolve(self, transforms: Sequence[Transform], indices: Sequence[Array], mask: Array | None = None) -> Region:
-        """What the transforms select, less what lies outside the array and what the mask leaves out.
+        """The selection of the transforms, less the elements outside the array and those that the mask leaves out.
 
         Args:
             indices: the index operands, integers of any shape.
@@ -271,7 +271,7 @@ def _gathered(view: _AffineView, todo: Sequence[Transform], indices: Sequence[Ar
 
 
 def _masked(view: _AffineView, mask: Array) -> _Positions | None:
-    """What a mask keeps of each axis; None if it is no product of masks of single axes."""
+    """The part of each axis that a mask keeps; None if it is not a product of masks of single axes."""
     mask = np.broadcast_to(mask, tuple(axis.size for axis in view.axes))
     kept: list[Array] = []
     for axis in range(mask.ndim):

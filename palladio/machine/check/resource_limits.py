@@ -1,4 +1,4 @@
-"""What a multiprocessor of sm_90 has: shared memory, registers, and what of them a launch claims."""
+"""The resources of a multiprocessor of sm_90, shared memory and registers, and the claims of a launch on them."""
 
 from __future__ import annotations
 

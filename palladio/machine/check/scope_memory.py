@@ -1,4 +1,4 @@
-"""What asynchronous operations still do in memory that was given back at the end of its scope.
+"""Accesses of asynchronous operations to memory that was given back at the end of its scope.
 
 It does no harm until the bytes have a new owner who uses them; that use is the mistake, of three participants.
 """
@@ -41,11 +41,11 @@ class Leftover(NamedTuple):
 
     @property
     def about(self) -> str:
-        """What tells the mistake from others: the operation, and the scope."""
+        """The key of the mistake: the operation, and the scope."""
         return f"{self.accesses[0][0].site.location} {self.left.location}"
 
     def may_meet(self, store: Buffer) -> bool:
-        """Whether a newer buffer can have its bytes. Buffers of two threads' own are not known to follow each other."""
+        """True if a newer buffer can have its bytes. Buffers of two threads' own are not known to follow each other."""
         apart = self.thread is not None and store.owner is not None and self.thread is not store.owner
         return self.space is store.type.space and not apart
 

@@ -34,7 +34,7 @@ class Access:
     component: Component
     epoch: int
     site: Any
-    """What reports show as its place: the equation."""
+    """The place shown in reports: the equation."""
     thread: str
     """Who made it, for reports."""
     write: bool = False
@@ -51,7 +51,7 @@ Ordered = Callable[[Access, bool], bool]
 
 
 class State:
-    """What has happened to the elements of a cell. Never changed; compared by identity."""
+    """The accesses of the elements of a cell. Never changed; compared by identity."""
 
     __slots__ = ("beside", "initialised", "reads", "write")
 
@@ -116,7 +116,7 @@ class State:
 
 
 class Grid:
-    """How a buffer is cut into cells, so that every region accessed so far is made of whole ones.
+    """The cut of a buffer into cells, so that every region accessed so far is made of whole ones.
 
     Fields:
         cuts: for each axis its cuts in order. An axis is cut at its ends; one of extent 0 has one cell all the same,
@@ -203,7 +203,7 @@ class Shadow:
 
     @property
     def cells(self) -> int:
-        """How many cells the cuts make so far."""
+        """The number of cells that the cuts make so far."""
         return int(self._cells.size)
 
     def read(self, region: Region, access: Access, ordered: Ordered) -> Access | None:
@@ -246,7 +246,7 @@ class Shadow:
         return _first(state.against_write(access, ordered) for state in states)
 
     def uninitialised(self, region: Region) -> bool:
-        """Whether some element of the region has no value yet."""
+        """True if some element of the region has no value yet."""
         if not self._may_lack_values:
             return False
         key = self._place(region)
@@ -274,7 +274,7 @@ class Shadow:
             self._cells[key] = _array([after[state] for state in found.ravel().tolist()], found.shape)
 
     def states(self) -> Iterator[tuple[State, Array]]:
-        """What has happened, each with the elements to which it has, as bool[elements]."""
+        """The accesses so far, each with the elements that it reached, as bool[elements]."""
         flat = self._cells.ravel().tolist()
         for state in dict.fromkeys(flat):
             yield state, self._spread(each is state for each in flat).ravel()

@@ -1,4 +1,4 @@
-"""What the machine does with the operations that reach memory or other threads, a module per family."""
+"""Rules of the machine for the operations that reach memory or other threads, a module per family."""
 
 from palladio.machine.rules import access, barrier, copy, grid, launch, semaphore, wgmma
 

@@ -72,7 +72,7 @@ def _atomic(eqn: Eqn, note: str, kind: str) -> Callable[..., Coroutine]:
 
 
 def _point(store: Any, stack: Any, indices: Any, kind: str) -> Point:
-    """What an atomic touches: its elements, or if they are many the buffer, of which others have a share."""
+    """The memory that an atomic touches: its elements, or the buffer if there are many."""
     numbers = None
     if store.shadow is not None:
         numbers = elements(store.shadow.regions.resolve(stack, indices), store.type.shape)

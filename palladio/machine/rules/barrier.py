@@ -35,12 +35,12 @@ def arrive(machine: Machine, slot: BarrierSlot, by: Any) -> None:
 
 
 def passes(thread: Thread, slot: BarrierSlot) -> bool:
-    """Whether a wait returns. The hardware compares parities, so a thread two completions late waits on."""
+    """True if a wait returns. The hardware compares parities, so a thread two completions late waits on."""
     return bool((slot.completed - thread.observed.get(slot, 0)) % 2)
 
 
 def returns(thread: Thread, eqn: Eqn, slot: BarrierSlot) -> bool:
-    """Whether a wait returns. Where a run is checked, a thread that is late is reported, and goes on all the same."""
+    """True if a wait returns. Where a run is checked, a thread that is late is reported, and goes on all the same."""
     late = thread.checker is not None and thread.checker.barriers.misses(thread, eqn, slot)
     return late or passes(thread, slot)
 

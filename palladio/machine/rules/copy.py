@@ -31,7 +31,7 @@ def _array_type(eqn: Eqn, position: int) -> ArrayType:
 
 
 def bytes_of(eqn: Eqn) -> int:
-    """How many bytes a copy moves."""
+    """The bytes that a copy moves."""
     part = _array_type(eqn, 0)
     return part.size * part.dtype.itemsize
 

@@ -20,7 +20,7 @@ from palladio.ops.grid import grid_call as operation
 
 
 class _References:
-    """What a kernel's references to blocks are: the same buffer while it is the same block."""
+    """The references of a kernel to blocks: the same buffer as long as it is the same block."""
 
     def __init__(self, thread: Thread, grid: Grid, kernel: Program) -> None:
         self.thread = thread

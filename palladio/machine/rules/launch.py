@@ -54,7 +54,7 @@ class ThreadMesh:
         return [np.int32(at[n]) for n in range(len(self.shape.axes))]
 
     def thread_label(self, within: Sequence[int]) -> str:
-        """What reports call a thread of a block."""
+        """The name of a thread of a block in reports."""
         named = [f"{axis.name or 'thread'} {n}" for axis, n in zip(self.axes(self.within), within, strict=True)]
         return " ".join(named) or self.shape.label
 
@@ -97,7 +97,7 @@ class LaunchRun:
         machine.groups.append(self.group)
 
     def _capacity(self) -> int:
-        """How many clusters are resident at once."""
+        """The number of clusters that are resident at once."""
         if self.parent is not None or self.on_cores:
             return H100_SXM.multiprocessors
         clusters = []
@@ -114,7 +114,7 @@ class LaunchRun:
         return self._name(len(self.programs[0].inputs) - self.launch.indices(0) - len(self.launch.scratch) + number)
 
     def _share(self, operands: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """What all programs get, and the arrays that the launch returns."""
+        """The operands of all programs, and the arrays that the launch returns."""
         written = self.launch.written(self.programs)
         aliased = dict(self.launch.aliases)
         first = self.launch.indices(0)
@@ -142,7 +142,7 @@ class LaunchRun:
         return kept, arrays[len(operands) :]
 
     def _is_reference(self, position: int) -> bool:
-        """Whether an operand is a reference of the program around the launch, which sees what is written."""
+        """True if an operand is a reference of the program around the launch, which sees what is written."""
         return self.eqn is not None and isinstance(self.eqn.inputs[self.launch.dynamic + position].type, RefType)
 
     def _buffer(self, type: RefType, position: int, array: Any, initialised: bool, written: bool = True) -> Any:
@@ -190,7 +190,7 @@ class LaunchRun:
         return PerCore(_extents(placement.axes), make, self.cores[placement.mesh or 0])
 
     def _clusters(self, number: int) -> Iterator[Callable[[], None]]:
-        """How to start each cluster of a mesh, in order."""
+        """The functions that start each cluster of a mesh, in order."""
         mesh = self.meshes[number]
         if self.parent is not None:
             yield partial(self._start_within, number, self.parent.block)
@@ -372,7 +372,7 @@ class _Meeting:
 
 
 def _names(body: Program, count: int) -> list[str]:
-    """What reports call the allocations of a scope: by the program's names, or else by what they are."""
+    """The names of a scope's allocations in reports: those of the program, or else their kinds."""
     kinds = {BARRIER_SPACE: "barrier", SEMAPHORE: "semaphore", DMA_SEMAPHORE: "semaphore", ACC: "accumulator"}
     return [var.hint or kinds.get(var.type.space, "buffer") for var in body.inputs[len(body.inputs) - count :]]
 

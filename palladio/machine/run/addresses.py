@@ -1,4 +1,4 @@
-"""Where the buffers of a block lie: at the lowest bytes that are free when they come to be."""
+"""Addresses of the buffers of a block: the lowest bytes that are free when they are allocated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What references are while the machine runs: buffers of data, barriers, semaphores, accumulators."""
+"""Run-time objects behind references: buffers of data, barriers, semaphores, accumulators."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Stack = Sequence[Transform]
 
 
 class Store:
-    """What a reference refers to, in one block of a cluster; `siblings` are those of the other blocks, by place."""
+    """The object behind a reference in one block of a cluster; `siblings` are those of the other blocks, by place."""
 
     def __init__(self, type: RefType, name: str, home: Any) -> None:
         self.type = type
@@ -94,7 +94,7 @@ class Element:
 
     @property
     def value(self) -> bytes:
-        """What it holds."""
+        """Its value."""
         return bytes(self.buffer.array.flat[self.number].tobytes())
 
 

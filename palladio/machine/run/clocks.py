@@ -42,7 +42,7 @@ class ComponentTable:
         return Component(self.cluster, len(self.labels) - 1)
 
     def label(self, component: Component) -> str:
-        """What the component was called when it was made."""
+        """The label with which the component was made."""
         return self.labels[component.local]
 
     def clock(self) -> Clock:
@@ -76,7 +76,7 @@ class Clock:
         return twin
 
     def join(self, other: Clock) -> None:
-        """What has happened before `other` has now happened before this clock too."""
+        """Join another clock: its past has now happened before this clock too."""
         if other is self:
             return
         own = other.own
@@ -95,7 +95,7 @@ class Clock:
                     self._join_foreign(cluster, epochs, shared=True)
 
     def covers(self, component: Component, epoch: int) -> bool:
-        """Whether this epoch of the component has happened before."""
+        """True if this epoch of the component has happened before."""
         cluster, local = component
         if cluster == self.cluster:
             epochs = self.own

@@ -28,7 +28,7 @@ def split(shape: Sequence[int], axes: Sequence[MeshAxis], index: Mapping[str, in
 
 
 class CoreSite:
-    """Where a store is: an index along some axes of the meshes. Its memory lasts as long as the launch."""
+    """The place of a store: an index along some axes of the meshes. Its memory lasts as long as the launch."""
 
     ended = False
 
@@ -81,7 +81,7 @@ class PerCore:
 
 
 def part(array: np.ndarray[Any, Any], shape: Sequence[int], axes: Sequence[MeshAxis], site: CoreSite) -> Any:
-    """What the programs of a site's device see of an array: a part of it, or all of it."""
+    """The part of an array that the programs of a site's device see, or all of it."""
     if array.shape == tuple(shape):
         return array
     return array[split(array.shape, axes, dict(zip(site.axes, site.place, strict=True)))]

@@ -32,7 +32,7 @@ _LOADS = "_loads"
 
 
 class Rules:
-    """What the machine does with operations: those that may let others go first are generators."""
+    """The rules of the machine for operations: those that may let others go first are generators."""
 
     def __init__(self) -> None:
         self.now: dict[str, Rule] = {}
@@ -71,7 +71,7 @@ RULES = Rules()
 
 
 def is_pure(program: Program) -> bool:
-    """Whether a program reaches neither memory nor other threads, so that plain evaluation does."""
+    """True if a program reaches neither memory nor other threads, so that plain evaluation does."""
     return not program.has_refs and not any(
         eqn.synchronises or any(isinstance(type, RefType) for type in eqn.input_types) for eqn in walk(program)
     )

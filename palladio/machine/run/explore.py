@@ -64,7 +64,7 @@ def _arrived(point: Point) -> Fraction:
 
 
 def levels(events: Iterable[Event], slot: BarrierSlot, arrived: Fraction) -> set[tuple[int, int]]:
-    """How many phases of a barrier are complete when each of some steps looks at it, if they come in this order."""
+    """The completed phases of a barrier that each of some steps sees, if they come in this order."""
     found, phase = set(), 0
     for event in events:
         for point in event.touches:
@@ -80,7 +80,7 @@ def levels(events: Iterable[Event], slot: BarrierSlot, arrived: Fraction) -> set
 
 
 class SlotHistory:
-    """What steps have done to one barrier.
+    """The history of one barrier.
 
     The completion of a phase is an event of its own: all arrivals of the phase and all who looked at the phase before
     come before it, all who see it and all arrivals of the next come behind it. So arrivals of one phase may change
@@ -121,7 +121,7 @@ class SlotHistory:
         self.completed += 1
 
     def exchanges(self, run: History, since: int) -> bool:
-        """Whether an arrival from that step on could still be the last of the phase, behind all who have looked."""
+        """True if an arrival from that step on could still be the last of the phase, behind all who have looked."""
         arrived = (each for each in self.arrived if each >= since)
         return any(not any(run.events[look].past >> each & 1 for look in self.looked) for each in arrived)
 
@@ -132,7 +132,7 @@ class SlotHistory:
 
 
 class CounterHistory:
-    """What steps have done to one semaphore. Signals may change places, and so may those who only look.
+    """The history of one semaphore. Signals commute, and so do reads.
 
     Fields:
         steps: of each step its number, kind, by how much it changed the count, and the count before it.
@@ -171,7 +171,7 @@ def _conflict(first: str, second: str) -> bool:
 
 
 class OrderHistory:
-    """What steps have done to memory by atomics: each sees those before it, but for a row of them that commute.
+    """The history of memory that atomics touch: each sees those before it, except in a row of them that commute.
 
     Fields:
         kind: of the last row.
@@ -353,7 +353,7 @@ class Schedule(Choices):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """What replays the run as far as it has come."""
+        """The name that replays the run up to here."""
         return f"choices:{packed(self.made)}"
 
     def begins(self, machine: Machine) -> None:
@@ -364,7 +364,7 @@ class Schedule(Choices):
         self._open = True
 
     def choose(self, machine: Machine) -> Choice | None:
-        """What takes the next step; what the one before it did is noted first."""
+        """The thread or async op that takes the next step; the effect of the step before it is noted first."""
         if machine is self.machine:
             self._note()
         chosen = super().choose(machine)
@@ -378,7 +378,7 @@ class Schedule(Choices):
 
     @property
     def broken(self) -> bool:
-        """Whether the run ended in the middle of a launch."""
+        """True if the run ended in the middle of a launch."""
         return self._open and not self.cut
 
     def joins(self, new: Choice) -> None:
@@ -473,7 +473,7 @@ class Schedule(Choices):
         self._past[self.numbers[thread]] |= behind
 
     def _sees(self, choice: Choice, event: Event, since: int) -> bool:
-        """Whether the next step of who is asleep would not be the same before and behind a step just taken."""
+        """True if the next step of who is asleep would not be the same before and behind a step just taken."""
         return any(
             mine.thing is theirs.thing and self._differs(mine, theirs, since)
             for mine in touched(choice)
@@ -516,7 +516,7 @@ class Schedule(Choices):
 
     @staticmethod
     def _can_begin(event: Event, rest: Sequence[Event], since: Sequence[Event]) -> bool:
-        """Whether a step may come before all the others of a rest: whether those who look at barriers see the same."""
+        """True if a step may come before all the others of a rest: whether those who look at barriers see the same."""
         for slot in event.arrived:
             touching = [each for each in rest if slot in each.arrived]
             if touching[0] is event:

@@ -14,7 +14,7 @@ from palladio.machine.run.policies import Policy
 from palladio.machine.run.threads import AsyncOp, Group, InFlight, Thread, Wait
 
 MOST_SPINS = 30_000
-"""How often threads look, with nothing else going on, before nothing will happen any more."""
+"""The number of polls, with nothing else going on, after which nothing will happen any more."""
 
 
 class Machine:
@@ -48,7 +48,7 @@ class Machine:
 
     @property
     def only_spinning(self) -> bool:
-        """Whether every thread that could go on only looks again whether something has happened."""
+        """True if every thread that could go on only looks again whether something has happened."""
         return all(thread.point is not None and thread.point.kind in LOOKS for thread in self.runnable)
 
     def start(self, thread: Thread, program: Program, values: Sequence[Any]) -> None:
@@ -138,7 +138,7 @@ class Machine:
             self._finish(group)
 
     def has_copies(self, cluster: Any) -> bool:
-        """Whether a cluster has copies under way that arrive somewhere."""
+        """True if a cluster has copies under way that arrive somewhere."""
         return any(async_op.touches and async_op.thread.block.cluster is cluster for async_op in self.async_ops)
 
     def leave(self, cluster: Any) -> None:

@@ -1,4 +1,4 @@
-"""How many blocks a GPU holds at once: what a multiprocessor of sm_90 has, over what one block takes.
+"""The number of blocks that a GPU holds at once: the resources of a multiprocessor of sm_90, over those of a block.
 
 Sources: CUDA C++ Programming Guide, "Compute Capabilities" (threads, blocks, shared memory and registers of 9.0).
 Registers are the compiler's choice; counted are those that are known: the accumulators, and all that there are for a
@@ -27,7 +27,7 @@ def at_launch(warpgroups: int) -> int:
 
 
 def resident(program: Program, scratch: Sequence[RefType], warpgroups: int) -> int:
-    """How many blocks of a program a multiprocessor holds at once, at least one.
+    """The number of blocks of a program that a multiprocessor holds at once, at least one.
 
     Args:
         scratch: what every block has from its beginning to its end.

@@ -12,7 +12,7 @@ LOOKS = (*SPINS, "atomic")
 
 
 class Point:
-    """What a thread yields before it touches a shared thing, where others may go first.
+    """A request that a thread yields before it touches a shared thing, where others may go first.
 
     Fields:
         kind: of a barrier, arrive, wait or test; of a semaphore, signal, take (wait, then take off), wait or read; of

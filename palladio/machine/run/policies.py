@@ -36,7 +36,7 @@ class Policy:
     patient = False
 
     def choose(self, machine: Running) -> Choice | None:
-        """What takes the next step; None if nothing can."""
+        """The thread or async op that takes the next step; None if nothing can."""
         raise NotImplementedError
 
     def priority(self) -> float:
@@ -184,7 +184,7 @@ class Choices(Policy):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """What replays the run."""
+        """The name that replays the run."""
         return f"choices:{packed(self.given)}"
 
     def choose(self, machine: Running) -> Choice | None:
@@ -278,7 +278,7 @@ _FLAGS = 4096  # bytes: larger memory is not compared to see whether a thread po
 
 
 def touched(choice: Choice) -> Sequence[Point]:
-    """What the next step of a thread or a copy touches that others touch too."""
+    """The shared things that the next step of a thread or a copy touches."""
     if isinstance(choice, AsyncOp):
         return choice.touches
     point = choice.point
@@ -286,7 +286,7 @@ def touched(choice: Choice) -> Sequence[Point]:
 
 
 def able_to_go_on(thread: Thread) -> bool:
-    """Whether the step that a thread has come to would not block it."""
+    """True if the step that a thread has come to would not block it."""
     point = thread.point
     if point is None or point.kind not in ("wait", "take"):
         return True
@@ -297,7 +297,7 @@ def able_to_go_on(thread: Thread) -> bool:
 
 
 def _polled(choice: Choice) -> Any:
-    """What a thread would find that only looks; None if its step is of another kind or will find something.
+    """The value that a polling thread would find; None if its step is of another kind or will find something.
 
     A turn of a loop is no look: a loop that polls has an atomic or another look in it, or it races with what it reads.
     """

@@ -28,7 +28,7 @@ class Running(Protocol):
 
     @property
     def only_spinning(self) -> bool:
-        """Whether every thread that could go on only looks again whether something has happened."""
+        """True if every thread that could go on only looks again whether something has happened."""
 
     def take(self, number: int) -> Thread:
         """The thread at a place among the runnable ones, which it leaves."""
@@ -54,7 +54,7 @@ class Group:
 
     @property
     def done(self) -> bool:
-        """Whether every thread has come to its end."""
+        """True if every thread has come to its end."""
         return self.starts is None and self.running == 0
 
     def start_next(self, pick: Callable[[int], int] | None = None) -> bool:
@@ -230,7 +230,7 @@ class Thread:
 
 
 class Wait:
-    """What a blocked thread yields: why it waits, and the thing that will wake it."""
+    """A request that a blocked thread yields: why it waits, and the thing that will wake it."""
 
     __slots__ = ("eqn", "kind", "thing", "wanted")
 
@@ -277,12 +277,12 @@ class AsyncOp:
 
     @property
     def ready(self) -> bool:
-        """Whether it may complete now."""
+        """True if it may complete now."""
         return self.before is None or self.before.done
 
     @property
     def first(self) -> AsyncOp:
-        """What must complete first, itself if it is ready."""
+        """The operation that must complete first, itself if it is ready."""
         found = self
         while found.before is not None and not found.before.done:
             found = found.before

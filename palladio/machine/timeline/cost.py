@@ -1,4 +1,4 @@
-"""How long each step of a kernel takes on a Hopper card, as data. It is a model: nothing here was measured.
+"""Durations of the steps of a kernel on a Hopper card, as data. It is a model: nothing here was measured.
 
 The numbers serve a timeline that shows which steps overlap and who waits for whom. They say nothing about clocks under
 a power limit, bank conflicts, cache misses, instruction issue or register pressure; a real card decides about speed.

@@ -1,4 +1,4 @@
-"""What each part of the machine did when, in modelled nanoseconds: the data of every picture and trace of a run.
+"""The data of every picture and trace of a run: what each part of the machine did when, in modelled nanoseconds.
 
 A run hands its spans over in any order; lanes sort themselves, so that a picture depends on what ran and not on the
 order in which the scheduler noted it. `draw` makes the SVG, `perfetto` the trace for a browser.
@@ -110,7 +110,7 @@ class TimelineData:
         return total
 
     def window(self, start: float, end: float) -> TimelineData:
-        """What happened from `start` to `end` nanoseconds; spans that reach over are cut, times start at 0 again.
+        """The events from `start` to `end` nanoseconds; spans that reach over are cut, times start at 0 again.
 
         Raises:
             PalladioValueError: the window is empty.

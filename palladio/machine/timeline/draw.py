@@ -72,7 +72,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Viewport:
-    """What is drawn of a timeline: its lanes with their rows of bars, up to `end` nanoseconds."""
+    """The part of a timeline that is drawn: its lanes with their rows of bars, up to `end` nanoseconds."""
 
     lanes: dict[Lane, list[list[Bar]]]
     edges: tuple[Edge, ...]
@@ -144,7 +144,7 @@ def _merge(row: Sequence[Span], end: float) -> list[Bar]:
 
 
 class _Sheet:
-    """Where things lie on the page, and the lines that draw them."""
+    """The layout of the page, and the lines that draw it."""
 
     def __init__(self, timeline: TimelineData, view: Viewport) -> None:
         self.timeline = timeline
@@ -224,7 +224,7 @@ class _Sheet:
         yield "</svg>"
 
     def summary(self) -> str:
-        """How long the run was, and how well it hid its copies, over the blocks that are shown."""
+        """The length of the run, and how well it hid its copies, over the blocks that are shown."""
         blocks = list(self.block_top)
         count = len({lane.block for lane in self.timeline.lanes})
         parts = [duration_text(self.timeline.duration), f"{count} block{'s' if count != 1 else ''}"]

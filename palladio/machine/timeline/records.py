@@ -73,7 +73,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """What released a wait: an arrival or completion at `from_time`, and the moment at which the sleeper went on."""
+    """An edge that released a wait: an arrival or completion at `from_time`, and the time of resumption."""
 
     from_lane: Lane
     from_time: float

@@ -273,7 +273,7 @@ class Timer:
             self._waited(clock, "stores", clock.now, max(end[which] for end in ends), eqn)
 
     def timeline(self, title: str, note: str = "") -> Timeline:
-        """What the run looked like."""
+        """The timeline of the run."""
         for clock in self._clocks.values():
             self._show_work(clock)
         first = min((span.start for span in self.spans), default=0.0)
@@ -303,6 +303,6 @@ def _selected(eqn: Eqn, position: int) -> int:
 
 
 def _named(eqn: Eqn) -> str:
-    """What a bar is called: the buffer that is written."""
+    """The name of a bar: the buffer that is written."""
     written = next((atom for atom in eqn.inputs if atom in eqn.written), None)
     return getattr(written, "hint", "") or eqn.op.name

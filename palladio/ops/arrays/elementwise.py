@@ -78,7 +78,7 @@ def in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def is_small_float(dtype: DType) -> bool:
-    """Whether the dtype is a float narrower than float32, which is computed in float32."""
+    """True if the dtype is a float narrower than float32, which is computed in float32."""
     return dtype.itemsize < 4 and dtypes.is_float(dtype)
 
 

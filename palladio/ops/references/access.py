@@ -23,7 +23,7 @@ Update = Callable[[Array, Any, Array | None], None]
 
 
 def read(array: Array, transforms: Sequence[Transform], operands: Sequence[Array], outside: Any = None) -> Array:
-    """What the transforms select: a view where NumPy can make one, else a copy.
+    """The elements that the transforms select: a view where NumPy can make one, else a copy.
 
     Args:
         outside: what lies outside reads as; None for uninitialised memory.
@@ -49,7 +49,7 @@ def write(array: Array, transforms: Sequence[Transform], operands: Sequence[Arra
 
 
 def only(key: tuple[Array, ...], chosen: Array) -> tuple[Array, ...]:
-    """What is under a mask, of integer arrays that broadcast to its shape."""
+    """The elements under a mask, of integer arrays that broadcast to its shape."""
     return tuple(np.broadcast_to(positions, chosen.shape)[chosen] for positions in key)
 
 
@@ -136,7 +136,7 @@ def _combine_bytes(array: Array, transforms: Sequence[Transform], operands: Sequ
 
 
 def _byte_numbers(array: Array, transforms: Sequence[Transform], operands: Sequence[Array]) -> Array:
-    """Where in the array each byte of the selected elements is; -1 for what lies outside."""
+    """The position in the array of each byte of the selected elements; -1 for those outside."""
 
     def record(width: int) -> Any:
         return np.dtype((np.void, 8 * width))  # one i64 for each byte, which the transforms move as one element
@@ -153,12 +153,12 @@ def _byte_numbers(array: Array, transforms: Sequence[Transform], operands: Seque
 
 
 def _keeps_elements(dtype: dtypes.DType, transforms: Sequence[Transform]) -> bool:
-    """Whether no transform cuts elements to pieces or joins them."""
+    """True if no transform cuts elements to pieces or joins them."""
     return all(t.dtype.itemsize == dtype.itemsize for t in transforms if isinstance(t, Bitcast))
 
 
 def _read_once(array: Array, transform: Transform, operands: Sequence[Array], outside: Any) -> Array:
-    """What a transform selects. What lies outside reads as `outside`, by default as uninitialised memory."""
+    """The elements that a transform selects. Those outside read as `outside`, by default as uninitialised memory."""
     match transform:
         case Index():
             key, inside, gathers = _resolve(transform, array.shape, operands)

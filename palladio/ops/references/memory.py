@@ -185,7 +185,7 @@ def _store_eval(ref: Any, value: Any, *indices: Any, transforms: Transforms) -> 
 def inserted(
     context: DischargeContext, ref: Atom, value: Atom, indices: Any, transforms: Transforms, kind: str
 ) -> Atom:
-    """What an array becomes when a part of it is replaced or combined."""
+    """The array after a part of it is replaced or combined."""
     if not transforms and kind == "set":
         return value
     return context.emit(insert, ref, value, *indices, transforms=transforms, kind=kind)[0]

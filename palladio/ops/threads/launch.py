@@ -48,7 +48,7 @@ class MeshShape:
 
     @property
     def dynamic(self) -> int:
-        """How many axes have a size known only at the call."""
+        """The number of axes whose size is known only at the call."""
         return sum(axis.size is None for axis in self.axes)
 
     @property
@@ -116,22 +116,22 @@ class Launch:
 
     @property
     def dynamic(self) -> int:
-        """How many operands are sizes of mesh axes."""
+        """The number of operands that are sizes of mesh axes."""
         return sum(mesh.dynamic for mesh in self.meshes)
 
     @property
     def devices(self) -> int:
-        """How many devices the arrays are split over, along their first axis."""
+        """The number of devices that the arrays are split over, along their first axis."""
         return math.prod(axis.size or 1 for axis in self.meshes[0].axes if axis.kind == "device")
 
     def part(self, type: ArrayType) -> ArrayType:
-        """What a program sees of a shared array."""
+        """The part of a shared array that a program sees."""
         if self.devices == 1 or not type.shape:
             return type
         return ArrayType((type.shape[0] // self.devices, *type.shape[1:]), type.dtype)
 
     def indices(self, mesh: int) -> int:
-        """How many inputs of a mesh's program stand before what all programs share."""
+        """The number of inputs of a mesh's program before those that all programs share."""
         return len(self.meshes[mesh].axes) + self.meshes[mesh].dynamic
 
     def written(self, programs: Sequence[Program]) -> frozenset[int]:
@@ -205,7 +205,7 @@ launch = Op(
 
 
 def concurrent(eqn: Eqn) -> bool:
-    """Whether a machine has to run it: a launch, or a grid whose kernel starts or awaits what runs beside it."""
+    """True if a machine has to run it: a launch, or a grid whose kernel starts or awaits what runs beside it."""
     if eqn.op is grid.grid_call:
         return eqn.kernel.synchronises  # type: ignore[no-any-return]
     return eqn.op is launch
@@ -222,7 +222,7 @@ def _shared_effects(*operands: Type, body: Program, allocations: tuple[RefType, 
 def _shared_discharge(
     context: DischargeContext, *operands: Atom, body: Program, allocations: tuple[RefType, ...]
 ) -> Discharged:
-    """What it allocates is memory that other threads reach, so only references from outside are turned into values."""
+    """Its allocations are memory that other threads reach, so only references from outside are turned into values."""
     changed = sorted(context.changed)
     inner = context.discharge(body, context.discharged, changed)
     results = context.emit(collective_scope, *operands, body=inner, allocations=allocations)

@@ -1,1 +1,1 @@
-"""What only kernels for GPUs use: barriers, clusters, asynchronous copies, layouts, the tensor cores."""
+"""Barriers, clusters, asynchronous copies, layouts and the tensor cores: the part of tracing for GPUs only."""

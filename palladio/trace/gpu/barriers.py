@@ -36,7 +36,7 @@ def barrier_wait(barrier: Any) -> None:
 
 
 def barrier_test(barrier: Any) -> Any:
-    """Whether the next completion that this thread has not seen yet has come: bool[]. If so, it has now seen it.
+    """True if the next completion that this thread has not seen yet has come: bool[]. If so, it has now seen it.
 
     Raises:
         PalladioTypeError: what is no barrier, or several.

@@ -19,7 +19,7 @@ from palladio.trace.trace import require_trace
 
 
 class OOBFillMode(Enum):
-    """What lies outside the source of a copy reads as: zeros, nothing in particular, or the promise that it is not."""
+    """The value of elements outside the source of a copy: zeros, unspecified, or the promise that there are none."""
 
     ZEROS = "zeros"
     UNDEFINED = "undefined"

@@ -1,4 +1,4 @@
-"""What Pallas has for kernels that overlap the one before them, or that pass time; Palladio's kernels do neither."""
+"""Programmatic dependent launch, and delays: names of Pallas that change nothing about Palladio's kernels."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ MOST_COLUMNS, DEPTH_BYTES = H100_SXM.most_wgmma_columns, H100_SXM.wgmma_depth_by
 
 
 def limits_enabled() -> bool:
-    """Whether products are held to the limits of the hardware while they are traced."""
+    """True if products are held to the limits of the hardware while they are traced."""
     return _limits.get()
 
 

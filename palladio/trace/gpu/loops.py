@@ -24,7 +24,7 @@ Axes = str | Sequence[str]
 
 @dataclass(frozen=True)
 class NDLoopInfo:
-    """Where a loop over a grid is.
+    """The position of a loop over a grid.
 
     Fields:
         index: the point of the grid, a scalar i32 for each of its axes.

@@ -1,1 +1,1 @@
-"""What orders threads and asynchronous operations, a module for each way: the edges of happened-before."""
+"""The edges of happened-before between threads and asynchronous operations, a module for each kind."""

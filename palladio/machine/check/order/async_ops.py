@@ -20,7 +20,7 @@ from palladio.machine.run.threads import AsyncOp, Thread
 from palladio.ops.threads.copy import async_store_smem
 
 MEET = "a barrier of the cluster between the beginning of the scope and the copy: plgpu.ClusterBarrier"
-"""What lets blocks reach each other's buffers of a scope."""
+"""The order that lets blocks reach each other's buffers of a scope."""
 
 PENDING = 1 << 62
 """The epoch of what has not completed yet: nobody has seen it."""
@@ -38,7 +38,7 @@ class AsyncOpOrder:
         self.semaphores = semaphores
 
     def _launches(self, thread: Thread, async_op: AsyncOp) -> Issue:
-        """What an operation tells when it completes: what its thread knew, and that its own accesses are done."""
+        """The clocks that an operation releases when it completes: its thread's at the issue, and its own accesses."""
         accesses: list[Access] = []
         async_op.notes = thread.generic.copy(), thread.asynchronous.copy(), accesses
         return Issue(thread.component, epoch(thread))

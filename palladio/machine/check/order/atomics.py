@@ -1,4 +1,4 @@
-"""What atomics tell each other: the clocks of those that have touched an element, for each element."""
+"""The happens-before edges of atomics: the clocks of those that have touched an element, for each element."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Clocks = tuple[Clock, Clock]
 
 
 class AtomicClocks:
-    """What the atomics of one buffer have told, as acquire and release of each element that they touch."""
+    """The clocks that the atomics of one buffer have released and acquired, for each element that they touch."""
 
     __slots__ = ("_elements", "_everywhere", "_shape")
 

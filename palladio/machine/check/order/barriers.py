@@ -1,4 +1,4 @@
-"""What barriers order, and how they are misused."""
+"""The happens-before edges of barriers, and their misuse."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from palladio.machine.run.threads import Block, Thread
 
 
 class SlotClocks:
-    """What those who wait for a barrier learn: the clocks of its arrivals, of the last two completions.
+    """The clocks that a wait for a barrier acquires: those of its arrivals, of the last two completions.
 
     Fields:
         waits: for each thread, the epoch of its last wait here.
@@ -106,7 +106,7 @@ class BarrierOrder:
         )
 
     def misses(self, thread: Thread, eqn: Eqn, slot: BarrierSlot) -> bool:
-        """Whether a thread that waits is two completions behind, and so compares the wrong parity."""
+        """True if a thread that waits is two completions behind, and so compares the wrong parity."""
         seen = thread.observed.get(slot, 0)
         if slot.completed - seen < 2:
             return False

@@ -1,4 +1,4 @@
-"""What semaphores order, and that they end at zero."""
+"""The happens-before edges of semaphores, and the check that they end at zero."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a wait for a semaphore learns: what the signals have told without which it could not have returned.
+"""The happens-before edges of a semaphore wait: it acquires exactly the signals that it needed to return.
 
 A wait for n returns once the count is n, whichever signals raised it. So it learns of a signal only if all the others
 that do not come behind it are too few, beside what earlier waits have taken. Two threads that signal once each, and a
@@ -40,7 +40,7 @@ class _Signal(NamedTuple):
     accesses: Sequence[Access] = ()
 
     def is_behind(self, other: _Signal) -> bool:
-        """Whether it comes only after the other one, or is that one."""
+        """True if it comes only after the other one, or is that one."""
         return self is other or (other.epoch > 0 and self.clocks[0].covers(other.component, other.epoch))
 
 
@@ -81,7 +81,7 @@ class Signals:
                 mine.set(signal.component, self._copies)
 
     def heard(self, amount: int, waiting: Clock) -> Clocks:
-        """What a wait for this amount learns, by a thread with this clock."""
+        """The clocks that a wait for this amount acquires, by a thread with this clock."""
         total = self._known_amount + sum(signal.amount for signal in self._open)
 
         def spare(signal: _Signal | None = None) -> int:
@@ -99,7 +99,7 @@ class Signals:
 
 
 class _Takes:
-    """What one thread has taken: the last epochs at which it did, and how much by then."""
+    """The waits of one thread: the last epochs at which it took something, and the total by then."""
 
     __slots__ = ("_before", "_last")
 
@@ -114,7 +114,7 @@ class _Takes:
             self._before = self._last.popleft()[1]
 
     def known(self, component: Component, clocks: Sequence[Clock]) -> int:
-        """What it had taken as far as one of these clocks goes; what it took long ago counts as known."""
+        """The total that it had taken as far as one of these clocks goes; old waits count as known."""
         seen = max(clock.epoch(component) for clock in clocks)
         return next((total for epoch, total in reversed(self._last) if epoch <= seen), self._before)
 

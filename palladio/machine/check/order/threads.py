@@ -1,4 +1,4 @@
-"""What the threads themselves order: their beginning and end, meetings of several, and fences."""
+"""The happens-before edges of threads themselves: their beginning and end, meetings of several, and fences."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def epoch(thread: Thread) -> int:
 
 
 def released(thread: Thread) -> None:
-    """What the thread does from here on is not part of what it has told others."""
+    """Steps of the thread from here on are not part of its past that others have acquired."""
     thread.generic.advance(thread.component)
 
 
