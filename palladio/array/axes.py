@@ -21,7 +21,7 @@ def normalize_axis(axis: Any, ndim: int) -> int:
 
     Raises:
         PalladioIndexError: for an axis that is out of range.
-        PalladioTypeError: for what is no integer.
+        PalladioTypeError: for what is not an integer.
     """
     try:
         found = operator.index(axis)
@@ -57,7 +57,7 @@ def is_set(flag: Any, argument: str) -> bool:
     """True if a flag is set, which has to be known while tracing.
 
     Raises:
-        PalladioTypeError: for what is no bool, such as an array.
+        PalladioTypeError: for what is not a bool, such as an array.
     """
     if not isinstance(flag, (bool, int, np.bool_)):
         raise PalladioTypeError(

@@ -22,7 +22,7 @@ def array_type(value: ArrayLike) -> ArrayType:
     """The type of an array-like. A reference is refused with the hint to read it first."""
     found = type_of(value)
     if not isinstance(found, ArrayType):
-        raise PalladioTypeError("a reference is no value", got=str(found), hint="read it first: ref[...]")
+        raise PalladioTypeError("a reference is not a value", got=str(found), hint="read it first: ref[...]")
     return found
 
 

@@ -207,7 +207,7 @@ def _to_torch(array: np.ndarray[Any, Any]) -> Any:
 
 
 def common_library(values: Sequence[Any]) -> str:
-    """The library that results go to: that of the first argument that is no NumPy array."""
+    """The library that results go to: that of the first argument that is not a NumPy array."""
     for value in values:
         if type(value) is not np.ndarray and (library := library_of(value)) != "numpy":
             return library

@@ -33,7 +33,7 @@ def as_positions(value: ArrayLike, what: str = "an index") -> Array:
     """Integers of at least 32 bits, so that every position of an axis can be compared with them.
 
     Raises:
-        PalladioTypeError: if they are no integers.
+        PalladioTypeError: if they are not integers.
     """
     found = array_type(value)
     if not dtypes.is_integer(found.dtype):

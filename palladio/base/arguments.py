@@ -26,7 +26,7 @@ def axis_names(value: str | Iterable[str] | None, argument: str) -> tuple[str, .
     """The name of an axis, or those of several, as a tuple; None names none.
 
     Raises:
-        PalladioTypeError: for what is no string or sequence of strings.
+        PalladioTypeError: for what is not a string or sequence of strings.
     """
     found = () if value is None else (value,) if isinstance(value, str) else None
     if found is None:

@@ -82,7 +82,7 @@ class PalladioError(Exception):
 
 
 class PalladioTypeError(PalladioError, TypeError):
-    """A value of the wrong kind: dtype, structure, or a thing that is no array."""
+    """A value of the wrong kind: dtype, structure, or a thing that is not an array."""
 
 
 class PalladioValueError(PalladioError, ValueError):

@@ -33,7 +33,7 @@ def function(target: str) -> Callable[[], Any]:
     if not path.is_file():
         raise MissingTarget(f"there is no file {file}")
     if path.suffix != ".py":
-        raise MissingTarget(f"{file} is no Python file; expected {SYNTAX}")
+        raise MissingTarget(f"{file} is not a Python file; expected {SYNTAX}")
     module = _imported(path)
     if not separator or not name:
         raise MissingTarget(f"which function of {file}? Expected {SYNTAX}{_choices(module)}")
@@ -64,7 +64,7 @@ def _require_callable_alone(found: Any, name: str, choices: str) -> None:
     if isinstance(found, (PallasCall, LaunchCall)):
         raise MissingTarget(f"{name} is a kernel call, {found!r}, which takes arrays; {wanted}")
     if not callable(found):
-        raise MissingTarget(f"{name} is no function but {type(found).__name__}{choices}")
+        raise MissingTarget(f"{name} is not a function but {type(found).__name__}{choices}")
     needed = _needed(found)
     if needed:
         signature = shown_signature(inspect.signature(found))

@@ -23,7 +23,7 @@ class Report:
     """Shows one training; a context manager around it.
 
     Args:
-        console: where to; a console that is no terminal gets neither colours nor a progress bar.
+        console: where to; a console that is not a terminal gets neither colours nor a progress bar.
         quiet: say the result only.
     """
 

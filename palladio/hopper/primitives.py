@@ -428,7 +428,7 @@ MACROS = {
     "PAL_UNROLL": "Before a loop over registers: it is unrolled, so that the registers have constant numbers.",
     "PAL_ROLLED": "Before a loop that is not to be unrolled.",
     "PAL_INFINITY": "The float32 infinity.",
-    "PAL_NAN": "A float32 that is no number.",
+    "PAL_NAN": "A float32 that is not a number.",
 }
 """The macros of the header."""
 

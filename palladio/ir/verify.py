@@ -62,7 +62,7 @@ def _verify_equation(eqn: Eqn, known: set[Atom], program: Program, after: str) -
         _blame(after, program, eqn, "its effects are not those of its operation")
     for var in eqn.outputs:
         if not isinstance(var.type, ArrayType):
-            _blame(after, program, eqn, "an output is no array")
+            _blame(after, program, eqn, "an output is not an array")
 
 
 def _verify_references(eqn: Eqn, program: Program, after: str) -> None:

@@ -76,7 +76,7 @@ def make_group_metadata(
         each step, of which only the first `num_steps` entries count.
 
     Raises:
-        PalladioTypeError: group sizes that are no vector of integers.
+        PalladioTypeError: group sizes that are not a vector of integers.
         PalladioValueError: sizes that are negative or sum past m, or m or tm that is not positive.
     """
     tiles_m = pl.cdiv(require_count(m, "m"), require_count(tm, "tm"))
@@ -543,7 +543,7 @@ def gmm_vjp(
 
 
 def _inside(tile: Any, extent: int, start: Any, axis: int) -> Any:
-    """A tile with zeros past the end of an axis of the array, where the elements are no numbers."""
+    """A tile with zeros past the end of an axis of the array, where the elements are not numbers."""
     size = tile.shape[axis]
     if extent % size == 0:
         return tile

@@ -103,7 +103,7 @@ def _call(m: int, k: int, n: int, tile: Tile, dtype: Any, sums: Any, interpret: 
 
         x_tile, y_tile = x_ref[...], y_ref[...]
         if k % tk:
-            # The last tile reaches past the edge, where the elements are no numbers: they must not enter the sum.
+            # The last tile reaches past the edge, where the elements are not numbers: they must not enter the sum.
             inside = jnp.arange(tk) < k - step * tk
             x_tile, y_tile = jnp.where(inside[None, :], x_tile, 0), jnp.where(inside[:, None], y_tile, 0)
         sum_ref[...] += jnp.dot(x_tile, y_tile, preferred_element_type=sum_ref.dtype)

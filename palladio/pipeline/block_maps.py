@@ -63,7 +63,7 @@ def specs_for(argument: str, specs: Any, tree: Sequence[Any], count: int) -> lis
     """One spec per leaf of a sequence of arguments.
 
     Raises:
-        PalladioTypeError: specs that are no tuple or list.
+        PalladioTypeError: specs that are not a tuple or list.
         PalladioValueError: another number or structure of specs than of arrays.
     """
     if not isinstance(specs, (tuple, list)):
@@ -115,7 +115,7 @@ class BlockMapper:
 
         Raises:
             PalladioValueError: block shape of another rank than the array; index map with the wrong number of results.
-            PalladioTypeError: index map with results that are no integers, or that captures an array.
+            PalladioTypeError: index map with results that are not integers, or that captures an array.
         """
         space = (spec.memory_space if spec else None) or ANY
         if spec is None or (spec.dims is None and spec.index_map is None):

@@ -30,7 +30,7 @@ PASSED = (GMEM, ANY)
 
 
 def check_slots(slots: Any) -> None:
-    """Refuse what is no number of slots."""
+    """Refuse what is not a number of slots."""
     if not isinstance(slots, int) or isinstance(slots, bool) or slots < 1:
         raise PalladioValueError("at least one step is under way", argument="max_concurrent_steps", got=repr(slots))
 
@@ -187,7 +187,7 @@ def emit_pipeline(
         A function of the references that returns the last carry, None without `init_carry`.
 
     Raises:
-        PalladioTypeError: what is no function, spec or reference; a carry of another structure.
+        PalladioTypeError: what is not a function, a spec or a reference; a carry of another structure.
         PalladioValueError: grid sizes below 1, other structures of specs than of references, a delay that is not
             below the number of slots.
     """

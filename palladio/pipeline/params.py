@@ -42,7 +42,7 @@ class CompilerParams:
                 hint = did_you_mean(name, ["dimension_semantics"])
                 if hint:
                     raise PalladioTypeError(
-                        "this is no parameter, and one with an effect is called nearly so", argument=name, hint=hint
+                        "this is not a parameter, and one with an effect is called nearly so", argument=name, hint=hint
                     )
         self.options = options
 

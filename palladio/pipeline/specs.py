@@ -77,7 +77,7 @@ class BlockSpec:
         memory_space: where the block should be.
 
     Raises:
-        PalladioTypeError, PalladioValueError: an entry that is no block dimension, or a size below 1.
+        PalladioTypeError, PalladioValueError: an entry that is not a block dimension, or a size below 1.
     """
 
     # The fields make `dataclasses.replace` work, which calls the constructor below.
@@ -139,7 +139,7 @@ class GPUBlockSpec(BlockSpec):
         oob_fill_mode: what lies outside the array reads as, zeros by default.
 
     Raises:
-        PalladioTypeError, PalladioValueError: as for `BlockSpec`; a delay that is no count.
+        PalladioTypeError, PalladioValueError: as for `BlockSpec`; a delay that is not a count.
     """
 
     transforms: tuple[Any, ...]
@@ -181,7 +181,7 @@ class GPUBlockSpec(BlockSpec):
 
 
 def check_delay(delay: Any, argument: str) -> None:
-    """Refuse what is no number of steps."""
+    """Refuse what is not a number of steps."""
     if not isinstance(delay, int) or isinstance(delay, bool) or delay < 0:
         raise PalladioValueError("a delay is a number of steps, at least 0", argument=argument, got=repr(delay))
 
@@ -280,7 +280,7 @@ def parse_grid(grid: Any) -> ParsedGrid:
     """The sizes and names of a grid argument.
 
     Raises:
-        PalladioTypeError: an entry that is no integer.
+        PalladioTypeError: an entry that is not an integer.
         PalladioValueError: a static entry below 1.
     """
     if isinstance(grid, (int, np.integer)):

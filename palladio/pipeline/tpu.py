@@ -115,7 +115,7 @@ def emit_pipeline(
         A function of the references, and by keyword `scratches`, references that the body gets behind the others.
 
     Raises:
-        PalladioTypeError: what is no function, spec or reference.
+        PalladioTypeError: what is not a function, a spec or a reference.
         PalladioValueError: grid sizes below 1, other structures of specs than of references, cores without a parallel
             axis.
     """

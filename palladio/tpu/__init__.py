@@ -1,4 +1,4 @@
-"""Pallas' TPU namespace, as far as it is no hardware: scalar prefetch, memory spaces, meshes of cores, asynchronous
+"""Pallas' TPU namespace, as far as it is not hardware: scalar prefetch, memory spaces, meshes of cores, asynchronous
 copies within a core, between cores and between simulated devices, semaphores, and the simulator's parameters.
 
 What is bound to that hardware is here by name and says so when it is used.

@@ -52,7 +52,7 @@ def load(
         layout: how registers hold the result, as `plgpu.layout_cast` takes it.
 
     Raises:
-        PalladioTypeError: what is no reference or layout; a mask that is not of bools; `other` without a mask or of
+        PalladioTypeError: what is not a reference or layout; a mask that is not of bools; `other` without a mask or of
             another dtype.
         PalladioValueError: shapes that do not broadcast.
     """
@@ -90,7 +90,7 @@ def store(
         eviction_policy, optimized: advice to compilers.
 
     Raises:
-        PalladioTypeError: what is no reference, a mask that is not of bools, a value of another dtype.
+        PalladioTypeError: what is not a reference, a mask that is not of bools, a value of another dtype.
         PalladioValueError: shapes that do not broadcast.
     """
     target = _reached(ref, idx)
@@ -140,7 +140,7 @@ def _atomic(kind: str, doc: str) -> Any:
     atomic.__name__ = f"atomic_{kind}"
     atomic.__doc__ = (
         f"{doc} where the mask is true, atomically, element by element; returns the old elements.\n\n"
-        "Raises:\n    PalladioTypeError: what is no reference, or a dtype that has no such operation.\n"
+        "Raises:\n    PalladioTypeError: what is not a reference, or a dtype that has no such operation.\n"
         "    PalladioValueError, PalladioIndexError: shapes that do not broadcast, an index outside."
     )
     return atomic
@@ -161,7 +161,7 @@ def atomic_cas(ref: Any, cmp: Any, val: Any) -> Any:
     Returns the old elements.
 
     Raises:
-        PalladioTypeError: what is no reference, or values of another dtype.
+        PalladioTypeError: what is not a reference, or values of another dtype.
         PalladioValueError: values that do not broadcast to its shape.
     """
     target = _reached(ref, None)

@@ -227,7 +227,7 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
     """`branches[index](*operands)`, the index clamped into range.
 
     Raises:
-        PalladioTypeError: an index that is no scalar integer; branches that return different structures or types.
+        PalladioTypeError: an index that is not a scalar integer; branches that return different structures or types.
         PalladioValueError: no branches.
     """
     if not branches:
@@ -430,7 +430,7 @@ def scan(
         unroll: advice to compilers: a number of iterations, or True for all.
 
     Raises:
-        PalladioTypeError: an x without axes; a result that is no pair, or whose carry differs from `init`.
+        PalladioTypeError: an x without axes; a result that is not a pair, or whose carry differs from `init`.
         PalladioValueError: no length, or two.
     """
     elements, structure = trees.flatten(xs)

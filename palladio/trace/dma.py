@@ -93,7 +93,7 @@ def place_of(device_id: Any, core_index: Any = None) -> dict[str, Any]:
     """For some axes of cores, the index that names a core or device.
 
     Raises:
-        PalladioTypeError: an index that is no scalar integer.
+        PalladioTypeError: an index that is not a scalar integer.
         PalladioValueError: outside of a mesh of cores; an axis that there is not, an index outside of it.
     """
     found: dict[str, Any] = {}
@@ -150,7 +150,7 @@ def core_ref(ref: Any, place: Mapping[str, Any]) -> Reference:
         place: for some axes of that mesh, the core's index; along the others it is that of the caller.
 
     Raises:
-        PalladioTypeError: what is no reference; an index that is no scalar integer.
+        PalladioTypeError: what is not a reference; an index that is not a scalar integer.
         PalladioValueError: outside of a mesh of cores; an axis that there is not, an index outside of it.
     """
     reference = require_reference(ref, "ref")
@@ -259,7 +259,7 @@ def make_async_copy(src_ref: Any, dst_ref: Any, sem: Any) -> AsyncCopyDescriptor
         sem: one semaphore of `SemaphoreType.DMA`, which counts the bytes that have landed.
 
     Raises:
-        PalladioTypeError: what is no reference, or no such semaphore.
+        PalladioTypeError: what is not a reference, or no such semaphore.
         PalladioValueError: another shape or dtype.
     """
     source, target = _pair(src_ref, dst_ref, ("src_ref", "dst_ref"))
@@ -356,7 +356,7 @@ def semaphore_signal(
         memory_scope: "sys" or "gpu", of a GPU kernel.
 
     Raises:
-        PalladioTypeError: what is no semaphore; an amount or an index that is no scalar integer.
+        PalladioTypeError: what is not a semaphore; an amount or an index that is not a scalar integer.
         PalladioValueError: a place that there is not.
     """
     if _cores.get() is None and core_index is None:

@@ -194,7 +194,7 @@ class Reference:
         self._refuse()
 
     def _refuse(self, *args: Any) -> NoReturn:
-        raise PalladioTypeError("a reference is no value", got=repr(self), hint="read it first: ref[...]")
+        raise PalladioTypeError("a reference is not a value", got=repr(self), hint="read it first: ref[...]")
 
 
 for _name in _NO_ARITHMETIC.split():
@@ -267,7 +267,7 @@ def store_accumulator(target: Reference, value: Any) -> None:
     """acc[...] = value.
 
     Raises:
-        PalladioTypeError: for a part of an accumulator, or a value that is no array.
+        PalladioTypeError: for a part of an accumulator, or a value that is not an array.
     """
     if target.transforms:
         raise PalladioTypeError(
@@ -299,7 +299,8 @@ def reached(*references: Any) -> tuple[list[Any], tuple[tuple[Transform, ...], .
 def require_reference(value: Any, argument: str) -> Reference:
     """The value, which must be a reference."""
     if not isinstance(value, Reference):
-        raise PalladioTypeError("this is no reference", argument=argument, got=f"{type(value).__name__}: {value!r:.60}")
+        got = f"{type(value).__name__}: {value!r:.60}"
+        raise PalladioTypeError("this is not a reference", argument=argument, got=got)
     return value
 
 

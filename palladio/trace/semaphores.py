@@ -72,7 +72,7 @@ def semaphore_signal(sem: Any, inc: Any = 1, *, device_id: Any = None, memory_sc
 
     Raises:
         PalladioNotImplementedError: another device.
-        PalladioTypeError: what is not one semaphore; an amount that is no scalar integer.
+        PalladioTypeError: what is not one semaphore; an amount that is not a scalar integer.
         PalladioValueError: another scope.
     """
     require_this_device(device_id)
@@ -97,13 +97,13 @@ def semaphore_signal_parallel(*signals: SemaphoreSignal) -> None:
         signals: such as `SemaphoreSignal(sem, inc=2)`.
 
     Raises:
-        PalladioTypeError: what is no `SemaphoreSignal`.
+        PalladioTypeError: what is not a `SemaphoreSignal`.
         PalladioNotImplementedError: a signal for another device.
     """
     for number, signal in enumerate(signals):
         if not isinstance(signal, SemaphoreSignal):
             raise PalladioTypeError(
-                "this is no signal", argument=f"signals[{number}]", expected="a SemaphoreSignal", got=repr(signal)
+                "this is not a signal", argument=f"signals[{number}]", expected="a SemaphoreSignal", got=repr(signal)
             )
         require_this_device(signal.device_id)
     for signal in signals:
@@ -135,7 +135,7 @@ def semaphore_wait(sem: Any, value: Any = 1, *, decrement: bool = True, memory_s
         memory_scope: as in `semaphore_signal`.
 
     Raises:
-        PalladioTypeError: what is no semaphore; a value that is no scalar integer.
+        PalladioTypeError: what is not a semaphore; a value that is not a scalar integer.
         PalladioValueError: no such scope.
     """
     _require_scope(memory_scope)
@@ -148,7 +148,7 @@ def semaphore_read(sem: Any) -> Any:
     """The count of a semaphore, i32[]; it may change at once.
 
     Raises:
-        PalladioTypeError: what is no semaphore.
+        PalladioTypeError: what is not a semaphore.
     """
     (root,), (stack,), operands = reached(_semaphore(sem))
     return bind(ops.semaphore_read, root, *operands, transforms=stack)[0]

@@ -41,7 +41,7 @@ class Members:
 
     def _refuse(self, key: Any) -> NoReturn:
         raise PalladioTypeError(
-            "a union is no reference, its groups are",
+            "a union is not a reference, its groups are",
             expected=f"a group: 0 to {len(self) - 1}",
             got="[...]" if key is ... else f"[{key!r}]",
             hint="unpack it: first, second = union",

@@ -25,7 +25,7 @@ class Tiling:
         tiles: shapes, each with as many sizes as the next or more.
 
     Raises:
-        PalladioTypeError: sizes that are no integers.
+        PalladioTypeError: sizes that are not integers.
         PalladioValueError: no tiles, sizes below 1, a tile of more axes than the one before it.
     """
 
@@ -194,7 +194,7 @@ def described_layout(layout: Any, argument: str = "layout") -> RegisterLayout:
     if isinstance(layout, Layout):
         return RegisterLayout(layout.name)
     raise PalladioTypeError(
-        "this is no layout", argument=argument, expected="such as plgpu.Layout.WGMMA", got=repr(layout)
+        "this is not a layout", argument=argument, expected="such as plgpu.Layout.WGMMA", got=repr(layout)
     )
 
 
@@ -208,8 +208,8 @@ def find_swizzle(minor_dim_bits: int, what: str = "") -> int:
         what: what an error calls the memory.
 
     Raises:
-        PalladioTypeError: bits that are no integer.
-        PalladioValueError: bits that are no positive multiple of 128.
+        PalladioTypeError: bits that are not an integer.
+        PalladioValueError: bits that are not a positive multiple of 128.
     """
     with at_call():
         if not isinstance(minor_dim_bits, Integral):

@@ -187,7 +187,7 @@ class NamedBarrier(Ownable):
         num_barriers: how many barriers, () for one without an index; a block has 16.
 
     Raises:
-        PalladioTypeError: an arrival count that is no integer.
+        PalladioTypeError: an arrival count that is not an integer.
         PalladioValueError: fewer than one arrival or barrier, more barriers than a block has.
     """
 
@@ -248,5 +248,5 @@ def alloc_semaphore(shape: Any = (), kind: SemaphoreKind = SemaphoreType.REGULAR
     """
     with at_call():
         if not isinstance(kind, SemaphoreKind):
-            raise PalladioTypeError("this is no kind of semaphore", argument="kind", got=repr(kind))
+            raise PalladioTypeError("this is not a kind of semaphore", argument="kind", got=repr(kind))
         return kind(shape)

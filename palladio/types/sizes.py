@@ -40,7 +40,7 @@ def next_power_of_2(x: int) -> int:
     """The least power of two that is not below `x`; 1 for 0.
 
     Raises:
-        PalladioTypeError: for what is no integer. PalladioValueError: for a negative number.
+        PalladioTypeError: for what is not an integer. PalladioValueError: for a negative number.
     """
     _require_size(x, "x", static=True)
     if x < 0:

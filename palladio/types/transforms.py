@@ -205,7 +205,7 @@ def transformed(array: ArrayType, transforms: Sequence[Transform], operands: Seq
     Raises:
         PalladioIndexError: a static index or slice outside its axis.
         PalladioValueError: a reshape, bitcast or transpose that does not fit.
-        PalladioTypeError: an index operand that is no integer.
+        PalladioTypeError: an index operand that is not an integer.
     """
     for operand in operands:
         if not dtypes.is_integer(operand.dtype):

@@ -51,7 +51,7 @@ def described_shape(shape: Any) -> Shape:
     """The shape that a user gives: an integer or a sequence of them, at least 0.
 
     Raises:
-        PalladioTypeError: for what is no integer.
+        PalladioTypeError: for what is not an integer.
         PalladioValueError: for a negative size.
     """
     try:

@@ -37,7 +37,7 @@ class RefUnion:
         ref_trees: each group is `plgpu.SMEM(shape, dtype)` or a pytree of them.
 
     Raises:
-        PalladioTypeError: what is no description of shared memory, such as a barrier or an accumulator.
+        PalladioTypeError: what is not a description of shared memory, such as a barrier or an accumulator.
         PalladioValueError: no group, or one without buffers.
     """
 

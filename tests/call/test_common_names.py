@@ -117,7 +117,7 @@ def in_a_kernel(use: Any) -> Any:
 def test_what_cannot_be_chosen_from() -> None:
     for use, kind, text in [
         (lambda n, x, o: pl.select_ref(n, x), ValueError, "refs: a choice is among at least two references"),
-        (lambda n, x, o: pl.select_ref(n, x, X), TypeError, "refs[1]: this is no reference"),
+        (lambda n, x, o: pl.select_ref(n, x, X), TypeError, "refs[1]: this is not a reference"),
         (
             lambda n, x, o: pl.select_ref(n, x, x.at[0]),
             ValueError,

@@ -189,10 +189,10 @@ def test_a_kernel_that_is_not_compiled_is_named_with_the_reason(
     ("target", "status", "message"),
     [
         ("nowhere.py::main", 2, "palladio: there is no file nowhere.py\n"),
-        ("{folder}/README::main", 2, "palladio: {folder}/README is no Python file; expected FILE.py::FUNCTION\n"),
+        ("{folder}/README::main", 2, "palladio: {folder}/README is not a Python file; expected FILE.py::FUNCTION\n"),
         ("{file}::gone", 2, "palladio: {file} has no function gone\n  it has: main, two, staged,"),
         ("{file}", 2, "palladio: which function of {file}? Expected FILE.py::FUNCTION\n  it has: main, two,"),
-        ("{file}::NUMBER", 2, "palladio: NUMBER is no function but int\n"),
+        ("{file}::NUMBER", 2, "palladio: NUMBER is not a function but int\n"),
         ("{file}::double", 2, "palladio: double(x, out) needs the arguments x, out; expected a function that can be"),
         ("{file}::call", 2, "palladio: call is a kernel call, pallas_call(double), which takes arrays; expected"),
         ("{file}::nothing", 1, "palladio: nothing ran, but called no kernel\n"),

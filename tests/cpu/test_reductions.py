@@ -52,7 +52,7 @@ def test_what_is_no_number_shows_in_its_own_result_only(name: str) -> None:
 @pytest.mark.parametrize(("name", "value"), [("argmax", -np.inf), ("argmin", np.inf), ("argmax", -0.0)])
 def test_of_equals_the_first_is_the_place(name: str, value: float) -> None:
     x = np.full((3, 150), value, np.float32)
-    x[:, 5:] += 0.0  # makes 0 of -0, which is no greater
+    x[:, 5:] += 0.0  # makes 0 of -0, which is not greater
     for axis in (0, 1):
         compiled, meant = on_both(FUNCTIONS[name], x, axis)
         np.testing.assert_array_equal(compiled, meant)

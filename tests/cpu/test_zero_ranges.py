@@ -68,7 +68,7 @@ def test_only_a_span_is_multiplied(name: str, dtype: Any, bounds: Any) -> None:
     chosen, part = CHOICES[name]
     x, y = operands(dtype)
     cut = part(*bounds)
-    # What is no number stands outside.
+    # What is not a number stands outside.
     inside = np.zeros(DEPTH, bool)
     inside[cut] = True
     x[:, ~inside], y[~inside] = np.nan, np.inf
@@ -103,7 +103,7 @@ def test_positions_that_wrap_around_are_compared_as_what_they_are(start: int) ->
 
 
 def test_zeros_on_one_side_only_are_multiplied(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Zero times infinity is no number."""
+    """Zero times infinity is not a number."""
 
     def kernel(bounds: Any, x: Any, y: Any, out: Any) -> None:
         left = jnp.where((jnp.arange(DEPTH) < bounds[0])[None, :], x[...], 0)

@@ -18,7 +18,7 @@ from tests.dialect.messages import Calls, inside, texts
 OUT = pl.ShapeDtypeStruct((), np.int32)
 
 MESHES: Calls = {
-    "a size that is no integer": lambda: plgpu.Mesh(grid=(2.5,)),
+    "a size that is not an integer": lambda: plgpu.Mesh(grid=(2.5,)),
     "an empty axis": lambda: plgpu.Mesh(grid=(2, 0)),
     "names": lambda: plgpu.Mesh(grid=(2, 3), grid_names=("x",)),
     "one name twice": lambda: plgpu.Mesh(grid=(2, 3), grid_names=("x", "x")),

@@ -402,7 +402,7 @@ def test_a_reference_as_a_carry() -> None:
     with shows(
         TypeError,
         """
-        a reference is no value
+        a reference is not a value
           got:      ref<any, f32[8,16]>
           hint:     read it first: ref[...]
           test_control.py:N, in kernel

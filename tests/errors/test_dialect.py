@@ -148,7 +148,7 @@ def test_what_is_no_mesh() -> None:
     with shows(
         TypeError,
         """
-        mesh: this is no mesh
+        mesh: this is not a mesh
           got:      4
           test_dialect.py:N, in test_what_is_no_mesh
             pl.kernel(nothing, OUT, mesh=4)
@@ -460,7 +460,7 @@ def test_a_copy_of_an_array() -> None:
     with shows(
         TypeError,
         """
-        src: this is no reference
+        src: this is not a reference
           got:      Value: traced f32[8,16]
           test_dialect.py:N, in body
             plgpu.copy_gmem_to_smem(x[...], tile, full)
@@ -789,7 +789,7 @@ def test_a_wait_for_no_reference() -> None:
     with shows(
         TypeError,
         """
-        barrier: this is no reference
+        barrier: this is not a reference
           got:      Value: traced f32[]
           test_dialect.py:N, in body
             plgpu.barrier_wait(x[0, 0])
@@ -1181,7 +1181,7 @@ def test_what_is_loaded_is_no_accumulator() -> None:
     with shows(
         TypeError,
         """
-        acc: this is no accumulator
+        acc: this is not an accumulator
           got:      reference to f32[8,16] in gmem
           test_dialect.py:N, in body
             o[...] = plgpu.wgmma_accumulator_load(x)

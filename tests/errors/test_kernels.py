@@ -234,7 +234,7 @@ def test_a_reference_as_an_index() -> None:
     with shows(
         TypeError,
         """
-        a reference is no value
+        a reference is not a value
           got:      ref<any, f32[8,16]>
           hint:     read it first: ref[...]
           test_kernels.py:N, in kernel
@@ -424,7 +424,7 @@ def test_a_store_of_a_reference() -> None:
     with shows(
         TypeError,
         """
-        a reference is no value
+        a reference is not a value
           got:      reference to f32[8,16] in any
           hint:     read it first: ref[...]
           test_kernels.py:N, in kernel
@@ -485,7 +485,7 @@ def test_a_load_of_a_value() -> None:
         pl.pallas_call(kernel, OUT)(X)
 
 
-# References are no values.
+# References are not values.
 
 
 def test_arithmetic_on_a_reference() -> None:
@@ -495,7 +495,7 @@ def test_arithmetic_on_a_reference() -> None:
     with shows(
         TypeError,
         """
-        a reference is no value
+        a reference is not a value
           got:      reference to f32[8,16] in any
           hint:     read it first: ref[...]
           test_kernels.py:N, in kernel
@@ -513,7 +513,7 @@ def test_a_comparison_of_a_reference() -> None:
     with shows(
         TypeError,
         """
-        a reference is no value
+        a reference is not a value
           got:      reference to f32[8,16] in any
           hint:     read it first: ref[...]
           test_kernels.py:N, in kernel
@@ -531,7 +531,7 @@ def test_a_function_of_a_reference() -> None:
     with shows(
         TypeError,
         """
-        a reference is no value
+        a reference is not a value
           got:      ref<any, f32[8,16]>
           hint:     read it first: ref[...]
           test_kernels.py:N, in kernel
@@ -549,7 +549,7 @@ def test_a_function_of_numpy_on_a_reference() -> None:
     with shows(
         TypeError,
         """
-        a reference is no value
+        a reference is not a value
           got:      reference to f32[8,16] in any
           hint:     read it first: ref[...]
           test_kernels.py:N, in kernel
@@ -585,7 +585,7 @@ def test_a_sum_into_a_name_instead_of_a_reference() -> None:
     with shows(
         TypeError,
         """
-        a reference is no value
+        a reference is not a value
           got:      reference to f32[8,16] in any
           hint:     read it first: ref[...]
           test_kernels.py:N, in kernel
@@ -701,7 +701,7 @@ def test_a_view_of_a_scalar_in_another_width() -> None:
         pl.pallas_call(kernel, OUT)(X)
 
 
-# Traced values are no Python values.
+# Traced values are not Python values.
 
 
 def test_if_on_a_traced_value() -> None:
@@ -1173,7 +1173,7 @@ def test_a_reference_as_an_argument() -> None:
     with shows(
         TypeError,
         """
-        a reference is no value
+        a reference is not a value
           got:      ref<any, f32[8,16]>
           hint:     read it first: ref[...]
           test_kernels.py:N, in kernel

@@ -122,7 +122,7 @@ LINES = {
     ),
     "a:f32[4] = select i, v, v": "the predicate of select is a bool array\n  got:      i32[]",
     "a:f32[2,2] = dot_general m, x {contracting=((1,), (1,)), batch=((), ()), dtype=f32}": (
-        "lhs of a product is no array of bool\n  got:      bool[2,3]"
+        "lhs of a product is not an array of bool\n  got:      bool[2,3]"
     ),
     "a:f32[2,3] = sort {axis=0, num_keys=1, stable=True}": "sort takes one array or more",
     "a:bool[2,3], c:bool[2,3] = combine_each m[:, :], m {kind='add'}": "atomic add takes numbers\n  got:",

@@ -34,7 +34,7 @@ CASES = {
         lambda: gmm(LHS, RHS[:0], SIZES, group_offset=0),
         "rhs: at least one matrix is needed\n  got:      (0, 3, 4)",
     ),
-    "group sizes that are no array": (
+    "group sizes that are not an array": (
         lambda: gmm(LHS, RHS, None),
         "group_sizes: no array\n  expected: i32[groups]\n  got:      NoneType",
     ),
@@ -106,7 +106,7 @@ CASES = {
         lambda: gmm(LHS, RHS, SIZES, np.float16, existing_out=OUT),
         "existing_out: not the dtype of the result\n  expected: float16\n  got:      float32",
     ),
-    "existing_out that is no array": (
+    "existing_out that is not an array": (
         lambda: gmm(LHS, RHS, SIZES, existing_out=0.0),
         "existing_out: no array\n  expected: an array (8, 4)\n  got:      float",
     ),

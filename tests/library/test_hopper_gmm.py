@@ -22,7 +22,7 @@ CONFIGS = {
     "pieces of one column": MatmulConfig(8, 4, 4, 2, epilogue_n=1, blocks=2),
     "an odd number of pieces": MatmulConfig(8, 12, 4, 2, epilogue_n=4, blocks=1),
     "bands of columns": MatmulConfig(2, 2, 2, 4, snake="n", snake_width=2, blocks=4),
-    "rows that are no power of two": MatmulConfig(12, 8, 3, 2, blocks=2),
+    "rows that are not a power of two": MatmulConfig(12, 8, 3, 2, blocks=2),
 }
 
 GROUPS = {

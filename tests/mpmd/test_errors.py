@@ -76,7 +76,7 @@ def test_a_mesh_that_is_none() -> None:
     with shows(
         TypeError,
         """
-        mesh: this is no mesh
+        mesh: this is not a mesh
           got:      (2, 4)
           test_errors.py:N, in test_a_mesh_that_is_none
             pl.mpmd_map([((2, 4), copy)], OUT)

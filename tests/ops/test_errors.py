@@ -48,7 +48,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ValueError,
         "integers cannot be raised to negative powers\n  got:      i32[2,3] to the power -1",
     ),
-    "an exponent that is no integer": (
+    "an exponent that is not an integer": (
         lambda: lax.integer_pow(F, 0.5),  # type: ignore[arg-type]
         TypeError,
         "the exponent of integer_pow is a static integer\n  got:      float: 0.5",
@@ -83,7 +83,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ValueError,
         "axis: an axis is named twice\n  got:      (0, -2)",
     ),
-    "an axis that is no integer": (
+    "an axis that is not an integer": (
         lambda: jnp.mean(F, axis=1.0),  # type: ignore[arg-type]
         TypeError,
         "axis: an axis is a static integer\n  got:      float: 1.0",
@@ -103,7 +103,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ValueError,
         "argmax of no elements\n  got:      axis 0 of f32[0,3]",
     ),
-    "an index that is no integer": (
+    "an index that is not an integer": (
         lambda: lax.argmax(F, 0, np.float32),
         TypeError,
         "the result of argmax is an index\n  expected: an integer dtype\n  got:      float32",
@@ -156,7 +156,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         TypeError,
         "exp is not defined for this dtype\n  expected: a float dtype\n  got:      i32[2,3]",
     ),
-    "a predicate that is no bool": (
+    "a predicate that is not a bool": (
         lambda: lax.select(I, F, F),
         TypeError,
         "the predicate of select is a bool array\n  got:      i32[2,3]",

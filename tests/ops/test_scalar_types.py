@@ -81,7 +81,7 @@ def test_a_reference_is_refused() -> None:
     def kernel(x_ref: Any, o_ref: Any) -> None:
         o_ref[...] = jnp.int32(x_ref)
 
-    with pytest.raises(pl.PalladioTypeError, match="a reference is no value"):
+    with pytest.raises(pl.PalladioTypeError, match="a reference is not a value"):
         pl.pallas_call(kernel, pl.ShapeDtypeStruct((5,), np.int32))(X)
 
 

@@ -360,7 +360,7 @@ ERRORS = {
         lambda: lax.dynamic_slice(M, (0,), (1, 1)),
         "start_indices: a start for each axis\n  expected: 2\n  got:      1",
     ),
-    "a start that is no integer": (
+    "a start that is not an integer": (
         lambda: lax.dynamic_slice(M, (0, 1.5), (1, 1)),
         "a start is an integer or an integer array\n  got:      f32[]",
     ),

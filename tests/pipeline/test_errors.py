@@ -83,7 +83,7 @@ SPECS: Calls = {
     "a fill mode": lambda: plgpu.BlockSpec((4,), oob_fill_mode="zeros"),
     "transforms": lambda: plgpu.BlockSpec((4,), transforms=(8, 64)),
     "a delay": lambda: plgpu.BlockSpec((4,), delay_release=-1),
-    "a delay that is no number": lambda: plgpu.BlockSpec((4,), delay_release=1.0),
+    "a delay that is not a number": lambda: plgpu.BlockSpec((4,), delay_release=1.0),
 }
 
 
@@ -124,7 +124,7 @@ GPU: Calls = {
     "an array": gpu(refs=lambda x, o: (x[...],)),
     "another structure": gpu(in_specs=[{"x": SPEC}]),
     "specs that are none": gpu(in_specs=[(4, 4)]),
-    "specs that are no tuple": gpu(in_specs=3),
+    "specs that are not a tuple": gpu(in_specs=3),
     "another rank": gpu(in_specs=[plgpu.BlockSpec((4,), lambda k: (k,))]),
     "an index map of another grid": gpu(in_specs=[plgpu.BlockSpec((4, 4), lambda i, j: (i, j))]),
     "an index map of another rank": gpu(in_specs=[plgpu.BlockSpec((4, 4), lambda k: k)]),
@@ -155,7 +155,7 @@ SPECIAL: Calls = {
     "another number of threads": special(num_compute_wgs=2),
     "no such axis": special(wg_axis="warpgroup"),
     "registers": special(memory_registers=41),
-    "a context that is no function": special(compute_context=3),
+    "a context that is not a function": special(compute_context=3),
     "a context that calls it twice": special(compute_context=twice),
     "a context that does not call it": special(compute_context=nothing),
     "a context of other parameters": special(compute_context=lambda: None),

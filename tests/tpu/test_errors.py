@@ -49,7 +49,7 @@ def test_a_copy_to_an_array() -> None:
     with shows(
         TypeError,
         """
-        dst_ref: this is no reference
+        dst_ref: this is not a reference
           got:      Value: traced f32[2,4]
           test_errors.py:N, in body
             pltpu.async_copy(x_ref, o_ref[...], semaphore)
@@ -99,7 +99,7 @@ def test_a_copy_of_what_is_no_reference() -> None:
     with shows(
         TypeError,
         """
-        src_ref: this is no reference
+        src_ref: this is not a reference
           got:      int: 1
           test_errors.py:N, in test_a_copy_of_what_is_no_reference
             pltpu.sync_copy(1, 2)

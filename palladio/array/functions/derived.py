@@ -275,7 +275,7 @@ def searchsorted(a: ArrayLike, v: ArrayLike, side: str = "left") -> Array:
     NaN belongs behind everything. Every element is compared with every one of `a`.
 
     Raises:
-        PalladioValueError: for another side, or an `a` that is no vector.
+        PalladioValueError: for another side, or an `a` that is not a vector.
     """
     if side not in ("left", "right"):
         raise PalladioValueError("the side is 'left' or 'right'", argument="side", got=side)
@@ -302,7 +302,7 @@ def unravel_index(indices: ArrayLike, shape: Any) -> tuple[Array, ...]:
     """The index along each axis of positions in the flattened array; those outside are moved inside.
 
     Raises:
-        PalladioTypeError: for positions that are no integers.
+        PalladioTypeError: for positions that are not integers.
     """
     sizes = static_shape(shape)
     if not dtypes.is_integer(array_type(indices).dtype):

@@ -350,7 +350,7 @@ def take(
         out, unique_indices, indices_are_sorted: have no meaning.
 
     Raises:
-        PalladioTypeError: if the indices are no integers.
+        PalladioTypeError: if the indices are not integers.
         PalladioIndexError: for an axis that is out of range.
     """
     if axis is None:
@@ -380,7 +380,7 @@ def take_along_axis(
         mode, fill_value: as for `take`, but negative indices always count from the end.
 
     Raises:
-        PalladioTypeError: if the indices are no integers.
+        PalladioTypeError: if the indices are not integers.
         PalladioValueError: if the ranks differ.
     """
     indices = _index_array(indices)

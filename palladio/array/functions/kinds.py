@@ -92,7 +92,7 @@ def asarray(x: Any, dtype: Any = None) -> Any:
         dtype: the dtype of the result; that of `x` by default, float32 and int32 for Python numbers.
 
     Raises:
-        PalladioTypeError: if it is no array.
+        PalladioTypeError: if it is not an array.
         PalladioValueError: for a Python integer that the dtype cannot hold.
     """
     if isinstance(x, (list, tuple)):

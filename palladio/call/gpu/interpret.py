@@ -109,7 +109,7 @@ def force_gpu_interpret_mode(params: Any = None) -> Iterator[None]:
     """Kernels called inside the block run on the simulator, with these parameters.
 
     Raises:
-        PalladioTypeError: what is no `InterpretGPUParams`.
+        PalladioTypeError: what is not an `InterpretGPUParams`.
     """
     with at_call():
         chosen = _executor(InterpretGPUParams() if params is None else params)
@@ -121,7 +121,7 @@ def set_gpu_interpret_mode(params: Any = None) -> None:
     """From now on kernels run on the simulator with these parameters; None or False ends that.
 
     Raises:
-        PalladioTypeError: what is no `InterpretGPUParams`.
+        PalladioTypeError: what is not an `InterpretGPUParams`.
     """
     with at_call():
         chosen = InterpretGPUParams() if params is True else params

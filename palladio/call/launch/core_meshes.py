@@ -125,7 +125,7 @@ class CoreMesh(_Cores):
             along their first axis; each program sees its device's part `f32[n / devices, ...]`, and scalars whole.
 
     Raises:
-        PalladioTypeError: a name that is no string, a size that is no integer.
+        PalladioTypeError: a name that is not a string, a size that is not an integer.
         PalladioValueError: another number of names than sizes, a name used twice, a size below 1, a device axis that is
             none of the axes.
     """

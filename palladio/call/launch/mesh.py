@@ -58,7 +58,7 @@ class Mesh:
         kernel_name: what reports call the program that runs on it.
 
     Raises:
-        PalladioTypeError: sizes that are no integers.
+        PalladioTypeError: sizes that are not integers.
         PalladioValueError: sizes below 1, another number of names than axes, a name used twice, one of `num_threads`
             and `thread_name` alone, more warpgroups than a block has.
     """
@@ -114,7 +114,7 @@ class Mesh:
         """Refuse a mesh that cannot be part of one launch with this one.
 
         Raises:
-            PalladioValueError: it is no mesh of blocks, or its clusters have another shape.
+            PalladioValueError: it is not a mesh of blocks, or its clusters have another shape.
         """
         if not isinstance(other, Mesh):
             raise PalladioValueError(
@@ -144,7 +144,7 @@ class WarpMesh:
         num_warps: how many; several meshes share the four.
 
     Raises:
-        PalladioTypeError: a name that is no string.
+        PalladioTypeError: a name that is not a string.
         PalladioValueError: no warps, or more than a warpgroup has.
     """
 
@@ -182,7 +182,7 @@ class WarpMesh:
         """Refuse a mesh that cannot be part of one launch with this one.
 
         Raises:
-            PalladioValueError: it is no mesh of warps.
+            PalladioValueError: it is not a mesh of warps.
         """
         if not isinstance(other, WarpMesh):
             raise PalladioValueError(
@@ -194,13 +194,13 @@ def check_meshes(meshes: Sequence[Any]) -> None:
     """Refuse meshes that cannot run in one launch.
 
     Raises:
-        PalladioTypeError: what is no mesh.
+        PalladioTypeError: what is not a mesh.
         PalladioValueError: two that do not go together; axes of one name and different sizes; more warps than there
             are.
     """
     for number, mesh in enumerate(meshes):
         if not hasattr(mesh, "axes"):
-            raise PalladioTypeError("this is no mesh", argument="mesh", got=repr(mesh))
+            raise PalladioTypeError("this is not a mesh", argument="mesh", got=repr(mesh))
         for other in meshes[:number]:
             other.check_is_compatible_with(mesh)
             _check_sizes(other, mesh)

@@ -47,7 +47,7 @@ def mpmd_map(
         being traced it also takes references, each of them once, and the functions may close over references.
 
     Raises:
-        PalladioTypeError: what is no pair, mesh or function; a function that returns something or captures an array.
+        PalladioTypeError: not a pair, a mesh or a function; a function that returns something or captures an array.
         PalladioValueError: no pairs; meshes that do not go together; scratch without an owner, or of a mesh that is not
             among them; a program that uses the scratch of another mesh without saying of which core.
     """

@@ -40,12 +40,12 @@ def core_map(
         compiler_params, interpret, debug, cost_estimate, name, metadata: as in `kernel`, where they matter.
 
     Raises:
-        PalladioTypeError: what is no mesh; a function that returns something, or captures an array.
+        PalladioTypeError: what is not a mesh; a function that returns something, or captures an array.
         PalladioValueError: outside of a function that is being traced.
     """
     with at_call():
         if not hasattr(mesh, "axes"):
-            raise PalladioTypeError("this is no mesh", argument="mesh", got=repr(mesh))
+            raise PalladioTypeError("this is not a mesh", argument="mesh", got=repr(mesh))
         if current_trace() is None:
             raise PalladioValueError(
                 "core_map runs inside a kernel, or under run_state in a function under jit",
@@ -80,7 +80,7 @@ def warp_map(f: Callable[[Any], None]) -> None:
         f: a function of one scalar that returns nothing.
 
     Raises:
-        PalladioTypeError: what is no function of one scalar, returns something, or captures an array.
+        PalladioTypeError: what is not a function of one scalar, returns something, or captures an array.
         PalladioValueError: outside of a kernel.
     """
     with at_call():

@@ -23,7 +23,7 @@ def roll(x: ArrayLike, shift: Any, axis: int, *, stride: int | None = None, stri
         stride_axis: another axis; given together with `stride`.
 
     Raises:
-        PalladioTypeError: a shift that is no scalar integer.
+        PalladioTypeError: a shift that is not a scalar integer.
         PalladioValueError: one of `stride` and `stride_axis` alone, or both axes the same.
     """
     kind = convert.array_type(x)

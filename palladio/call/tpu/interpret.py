@@ -82,7 +82,7 @@ def force_tpu_interpret_mode(params: Any = None) -> Iterator[None]:
     """Kernels called inside the block run on the simulator with these parameters, whatever `interpret` they have not.
 
     Raises:
-        PalladioTypeError: what is no `InterpretParams`.
+        PalladioTypeError: what is not an `InterpretParams`.
     """
     with at_call():
         chosen = _executor(params)
@@ -94,7 +94,7 @@ def set_tpu_interpret_mode(params: Any = None) -> None:
     """From now on kernels run on the simulator with these parameters; False ends that.
 
     Raises:
-        PalladioTypeError: what is no `InterpretParams`.
+        PalladioTypeError: what is not an `InterpretParams`.
     """
     with at_call():
         force(None if params is False else _executor(params))

@@ -232,7 +232,7 @@ class Emitter:
 
     @contextmanager
     def loop(self, start: Index, stop: Index, step: int = 1) -> Iterator[Index]:
-        """A counted loop; a known count of one is no loop."""
+        """A counted loop; a known count of one is not a loop."""
         if isinstance(start, int) and isinstance(stop, int) and 0 < stop - start <= step:
             yield start
             return

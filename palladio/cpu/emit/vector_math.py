@@ -143,7 +143,7 @@ def _power_of_two(e: Emitter, exponent: V) -> V:
 def _scaled(e: Emitter, whole: V, left: V, coefficients: Sequence[float]) -> V:
     """2**whole times a power series of what is left."""
     if _has_scale(left):
-        # Of a power that is no number, or beyond all exponents, anything may be left. The scale alone decides then, if
+        # Of a power that is NaN, or beyond all exponents, anything may be left. The scale alone decides then, if
         # the series is a positive number: one bit less makes |left| < 2.
         bits = e.convert("bitcast", left, "i32")
         left = e.convert("bitcast", e.binary("and", bits, e.constant(~(1 << 30), bits.type)), "float")

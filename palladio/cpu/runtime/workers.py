@@ -192,7 +192,7 @@ class Helpers:
         self.refused = -REFUSED_S
         self.ids: list[int] = []
         self.cores: frozenset[int] = frozenset()
-        """What the threads may run on."""
+        """The cores that the workers may run on."""
 
     def ask(self, job: Any, count: int) -> None:
         """Ask some threads, fewer if there are no more, to help with a job."""

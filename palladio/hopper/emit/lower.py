@@ -91,7 +91,7 @@ def arrays_of(role: str, types: Sequence[Type]) -> list[Array]:
 
 
 def _check_mesh(mesh: MeshShape, launch: Launch) -> None:
-    """Refuse meshes that are no blocks of warpgroups."""
+    """Refuse meshes that are not blocks of warpgroups."""
     strange = [axis.kind for axis in mesh.axes if axis.kind not in ("grid", "cluster", "thread")]
     if strange:
         raise Refused(f"a mesh of {strange[0]}s is not compiled for Hopper")

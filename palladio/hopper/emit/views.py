@@ -113,7 +113,7 @@ def view(found: View, stack: Sequence[Transform], scalar: Callable[[Operand], Sc
         scalar: the index operand of the equation at a position; None for an array of indices.
 
     Raises:
-        Refused: what is no box.
+        Refused: what is not a box.
     """
     for transform in stack:
         match transform:

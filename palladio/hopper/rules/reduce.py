@@ -114,7 +114,7 @@ def _across_lanes(scope: Scope, total: Registers, name: str, layout: Layout, axe
         step = weight
         while step < weight * size and step < LANES:
             if size & (size - 1):
-                raise Refused("a reduction over a number of lanes that is no power of two")
+                raise Refused("a reduction over a number of lanes that is not a power of two")
             _shuffle(scope, total, name, step)
             step *= 2
 

@@ -160,7 +160,7 @@ def checked_codes(codes: Any, argument: str) -> frozenset[str]:
     """Codes of findings, one or several.
 
     Raises:
-        PalladioTypeError: what is no code or sequence of codes.
+        PalladioTypeError: what is not a code or a sequence of codes.
         PalladioValueError: a code that there is not.
     """
     given = (codes,) if isinstance(codes, str) else codes

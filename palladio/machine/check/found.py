@@ -54,7 +54,7 @@ class Found:
             raise CheckError(finding)
 
     def raced(self, read: Any) -> None:
-        """A read races with a write: that it found nothing written, in some schedules, is no mistake of its own."""
+        """A read races with a write: that it found nothing written, in some schedules, is not a mistake of its own."""
         place = read.site.location
         self._raced.add(place)
         if place is not None:

@@ -21,7 +21,7 @@ class Limits:
     def __init__(self, checker: Sink) -> None:
         self.checker = checker
         self.place: Location | None = None
-        """Where the launch is."""
+        """The location of the launch."""
 
     def allocated(self, store: Any) -> None:
         """A block claims memory or named barriers."""

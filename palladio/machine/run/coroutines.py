@@ -98,7 +98,7 @@ def run_program(thread: Any, program: Program, values: Sequence[Any]) -> Corouti
         return found
     try:
         found = run(thread, *values)
-        return found if isinstance(found, list) else (yield from found)  # one without steps is no generator
+        return found if isinstance(found, list) else (yield from found)  # one without steps is not a generator
     except Exception as error:
         locate(program, error)
         raise

@@ -24,7 +24,7 @@ class Machine:
         runnable: threads that can take a step, in the order in which they became able to.
         async_ops: asynchronous operations in flight, in the order of their issue.
         checker: what watches every access, or None.
-        worked, spun: steps of threads that were no mere looking again, and how often threads have only looked since.
+        worked, spun: steps of threads that were not mere polls, and how often threads have only looked since.
         most_spins: how many such looks end a run.
         timer: what keeps model time, or None.
         zeros: whether memory that nothing has written holds zeros rather than uninitialised values.

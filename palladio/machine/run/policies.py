@@ -299,7 +299,7 @@ def able_to_go_on(thread: Thread) -> bool:
 def _polled(choice: Choice) -> Any:
     """The value that a polling thread would find; None if its step is of another kind or will find something.
 
-    A turn of a loop is no look: a loop that polls has an atomic or another look in it, or it races with what it reads.
+    A turn of a loop is not a poll: a loop that polls has an atomic or another look in it, or races with what it reads.
     """
     if isinstance(choice, AsyncOp) or choice.point is None or choice.point.kind not in ("test", "read", "atomic"):
         return None

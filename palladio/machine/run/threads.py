@@ -122,7 +122,7 @@ class Block:
         self.running = 0
         self.ended = False
         self.key = cluster.components.cluster, place
-        """What tells it from every other block."""
+        """The key that tells it from every other block."""
 
     @property
     def label(self) -> str:

@@ -31,7 +31,7 @@ def _dot_type(lhs: ArrayType, rhs: ArrayType, *, contracting: Axes, batch: Axes,
                 got=mine,
             )
         if array.dtype == dtypes.BOOL:
-            raise PalladioTypeError(f"{side} of a product is no array of bool", got=str(array))
+            raise PalladioTypeError(f"{side} of a product is not an array of bool", got=str(array))
     for kind, (left, right) in (("contracting", contracting), ("batch", batch)):
         sizes = [lhs.shape[a] for a in left], [rhs.shape[b] for b in right]
         if sizes[0] != sizes[1]:

@@ -53,7 +53,7 @@ def require_space(what: str, root: Type, *spaces: MemorySpace, argument: str | N
 
 
 def require_predicate(predicate: Type) -> None:
-    """Refuse what is no scalar bool."""
+    """Refuse what is not a scalar bool."""
     if predicate != PREDICATE:
         raise PalladioTypeError("a predicate is a scalar bool", got=str(predicate))
 
@@ -77,7 +77,7 @@ def require_barrier(barrier: Type, stack: Transforms, indices: Sequence[Type], n
             hint="plgpu.barrier_arrive_and_wait(barrier), or a plgpu.Barrier",
         )
     if named and root.attribute(Named) is None:
-        raise PalladioTypeError("this is no named barrier", expected="a plgpu.NamedBarrier reference", got=str(root))
+        raise PalladioTypeError("this is not a named barrier", expected="a plgpu.NamedBarrier reference", got=str(root))
     _require_one("barrier", root, part_of(root, stack, indices))
 
 
@@ -216,7 +216,7 @@ commit_smem_to_gmem_group = Op(
 
 
 def require_pending(what: str, n: int) -> None:
-    """Refuse a number of groups to leave in flight that is no count."""
+    """Refuse a number of groups to leave in flight that is not a count."""
     if not isinstance(n, int) or n < 0:
         raise PalladioValueError(f"{what} leaves a static number of groups in flight", argument="n", got=repr(n))
 

@@ -67,7 +67,7 @@ def copy_gmem_to_smem(
         predicate: a scalar bool; where it is false nothing is copied, and the barrier gets its arrival all the same.
 
     Raises:
-        PalladioTypeError: what is no reference, or of another dtype; no barrier.
+        PalladioTypeError: what is not a reference, or of another dtype; no barrier.
         PalladioValueError: another shape.
     """
     if leader_tracked is not None:
@@ -111,8 +111,8 @@ def copy_smem_to_gmem(
         reduction_op: combine with what is there: "add", "min", "max", and of integers "and", "or", "xor".
 
     Raises:
-        PalladioTypeError: what is no reference to shared or to global memory; another dtype, or one that the reduction
-            does not take; a predicate that is no bool[].
+        PalladioTypeError: not a reference to shared or to global memory; another dtype, or one that the reduction
+            does not take; a predicate that is not a bool[].
         PalladioValueError: another shape; no such reduction.
     """
     arguments = {"src": src, "dst": dst}
@@ -139,7 +139,7 @@ def wait_smem_to_gmem(n: int, wait_read_only: bool = False) -> None:
         wait_read_only: wait only until the others have read their sources, which may then be written again.
 
     Raises:
-        PalladioValueError: `n` is no integer known when the kernel is traced, or negative; outside of a kernel.
+        PalladioValueError: `n` is not an integer known when the kernel is traced, or negative; outside of a kernel.
     """
     require_trace("wait_smem_to_gmem")
     bind(ops.wait_smem_to_gmem, n=n, read_only=bool(wait_read_only))
@@ -159,7 +159,7 @@ def async_prefetch(ref: Any, *, collective_axes: Any = None, leader_tracked: Any
     """Ask for global memory to be brought into the second-level cache.
 
     Raises:
-        PalladioTypeError: what is no reference to global memory.
+        PalladioTypeError: what is not a reference to global memory.
     """
     (root,), (stack,), operands = reached(require_reference(ref, "ref"))
     bind(ops.async_prefetch, root, predicate_of(predicate), *operands, transforms=stack)
@@ -202,7 +202,7 @@ def cluster_ref(ref: Any, idxs: dict[str, Any]) -> Reference:
         idxs: for some cluster axes, the block's index along them.
 
     Raises:
-        PalladioTypeError: what is no reference; indices that are no mapping.
+        PalladioTypeError: what is not a reference; indices that are not a mapping.
         PalladioValueError: an axis that the cluster has not.
     """
     if not isinstance(idxs, Mapping):

@@ -56,7 +56,7 @@ def nd_loop(
         init_carry: a pytree of arrays.
 
     Raises:
-        PalladioTypeError: sizes that are no integers; a function that cannot be called, or that returns something else.
+        PalladioTypeError: sizes that are not integers; a function that cannot be called, or returns something else.
         PalladioValueError: a negative size; an axis that the mesh does not have; a tiling that does not fit.
     """
     sizes = _grid_sizes(grid)

@@ -27,7 +27,7 @@ def layout_cast(x: Any, new_layout: Any) -> Any:
         new_layout: such as `plgpu.Layout.WGMMA`, or `plgpu.Layout.WGMMA.reduce(1)`.
 
     Raises:
-        PalladioTypeError: what is no array or no layout.
+        PalladioTypeError: what is not an array or a layout.
         PalladioValueError: an array of another number of axes than the layout is for.
     """
     layout = described_layout(new_layout, "new_layout")
@@ -101,8 +101,8 @@ def transpose_ref(ref: Any, permutation: Sequence[int]) -> View:
     """The reference with its axes in another order; the older spelling of `ref.transpose(permutation)`.
 
     Raises:
-        PalladioTypeError: what is no reference, or no sequence.
-        PalladioValueError: what is no permutation of the axes.
+        PalladioTypeError: what is not a reference or a sequence.
+        PalladioValueError: what is not a permutation of the axes.
     """
     return require_reference(ref, "ref").transpose(*entries(permutation, "permutation", "the axes in their new order"))
 
@@ -128,7 +128,7 @@ def transform_ref(ref: Any, transform: Any) -> Reference:
             _require_swizzle(reference, each)
         else:
             raise PalladioTypeError(
-                "this is no transform of memory",
+                "this is not a transform of memory",
                 argument="transform",
                 expected="a TilingTransform or a SwizzleTransform",
                 got=repr(each),

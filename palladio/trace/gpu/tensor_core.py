@@ -27,7 +27,7 @@ def wgmma(acc: Any, a: Any, b: Any) -> None:
         b: a reference to shared memory `dtype[k, n]`, of the dtype of `a`; 8-bit floats may differ.
 
     Raises:
-        PalladioTypeError: what is no accumulator, no reference to shared memory, or of dtypes that do not go together.
+        PalladioTypeError: not an accumulator or a reference to shared memory; dtypes that do not go together.
         PalladioValueError: shapes that are not those of a product; what the hardware cannot multiply, where
             `enable_hardware_limits` holds kernels to that.
     """
@@ -46,7 +46,7 @@ def wgmma_wait(n: int) -> None:
     """Wait until at most `n` products of this warpgroup are in flight.
 
     Raises:
-        PalladioValueError: `n` is no integer known when the kernel is traced, or negative.
+        PalladioValueError: `n` is not an integer known when the kernel is traced, or negative.
     """
     require_trace("wgmma_wait")
     bind(ops.wgmma_wait, n=n)
@@ -59,12 +59,12 @@ def wgmma_accumulator_load(acc: Any, *, wait_n: int | None = 0) -> Any:
         wait_n: how many products may still be in flight; None waits for nothing, the caller has.
 
     Raises:
-        PalladioTypeError: what is no accumulator; a part that is not static.
+        PalladioTypeError: what is not an accumulator; a part that is not static.
         PalladioValueError: a negative number of products.
     """
     accumulator = require_reference(acc, "acc")
     if accumulator.memory_space is not ACC:
-        raise PalladioTypeError("this is no accumulator", argument="acc", got=repr(acc))
+        raise PalladioTypeError("this is not an accumulator", argument="acc", got=repr(acc))
     operands = accumulator.operands
     return bind(ops.accumulator_load, accumulator.root, *operands, transforms=accumulator.transforms, wait_n=wait_n)[0]
 
