@@ -35,7 +35,7 @@ BEHIND = 1_000
 """The number of schedules that an exhaustive check still runs after the last new mistake."""
 
 PART = 4
-"""How many schedules a worker runs at a time: those of a part share what they find out about the kernel."""
+"""The number of schedules that a worker runs at a time: those of a part share what they find out about the kernel."""
 
 Progress = Callable[[int, int | None], None]
 """Called with the number of schedules that ran and how many there are, None if that is not known."""

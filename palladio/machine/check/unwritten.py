@@ -1,6 +1,6 @@
 """Values from memory that nothing has written, followed to where they matter: an output, a branch, an address.
 
-A read alone is no mistake: rows of a product that nobody stores, or what a mask leaves out, may be anything. Which part
+A read alone is not a mistake: unstored rows of a product, or masked elements, may be anything. Which part
 of a result depends on such values is found by computing it again with others in their place: what then differs does.
 It may find less than there is (where all of them give the same result), and is never wrong.
 """
