@@ -158,7 +158,7 @@ class _Writer:
 
 
 def _is_shown(field: dataclasses.Field[Any], value: Any) -> bool:
-    """Whether a field of a record is printed: those that a pass fills in, only once it has."""
+    """True if a field of a record is printed: those that a pass fills in, only once it has."""
     return field.metadata.get("printed") != "if set" or value != field.default
 
 

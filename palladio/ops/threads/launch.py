@@ -53,7 +53,7 @@ class MeshShape:
 
     @property
     def has_cores(self) -> bool:
-        """Whether its threads are cores, with memory of their own, rather than those of blocks."""
+        """True if its threads are cores, with memory of their own, rather than those of blocks."""
         return bool(self.of(*CORES))
 
     def of(self, *kinds: str) -> tuple[MeshAxis, ...]:
@@ -63,7 +63,7 @@ class MeshShape:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where an allocation of a launch lives.
+    """The placement of an allocation of a launch.
 
     Fields:
         scope: who has one of it: the launch, each device, core, block or thread.
