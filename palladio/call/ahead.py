@@ -116,11 +116,11 @@ class KeptCalls:
 
     @property
     def usable(self) -> bool:
-        """Whether calls may be kept and found: not while a function is traced."""
+        """True if calls may be kept and found: not while a function is traced."""
         return current_trace() is None
 
     def find(self, key: Hashable, interpret: Any = None) -> Any:
-        """What was kept under a key; None if there is nothing, if the key is None, or while a function is traced.
+        """The value kept under a key; None if there is nothing, if the key is None, or while a function is traced.
 
         Args:
             interpret: as in `pallas_call`.

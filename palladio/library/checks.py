@@ -81,7 +81,7 @@ STAGED_BYTES = 1 << 22
 
 
 def rows_for(m: int, lhs: Array, tiling: Any) -> int:
-    """How many rows a product of m rows is compiled for: the next power of two, while filling up costs little.
+    """The number of rows that a product of m rows is compiled for: the next power of two, while filling up costs little.
 
     A server's batch has another size at every step, and to compile takes some tenths of a second. Tiles that the caller
     chose are for the rows that there are.
@@ -94,7 +94,7 @@ def rows_for(m: int, lhs: Array, tiling: Any) -> int:
 
 
 def call_key(lhs: Any, rhs: Any, group_sizes: Any, dtype: Any, tiling: Any, *options: Any) -> Hashable | None:
-    """What a product of these arguments is staged for.
+    """The arguments that a product is staged for.
 
     None for what is not an array, and for a look-up of tiles, which may find others the next time.
     """
