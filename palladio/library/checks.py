@@ -81,7 +81,7 @@ STAGED_BYTES = 1 << 22
 
 
 def rows_for(m: int, lhs: Array, tiling: Any) -> int:
-    """The number of rows that a product of m rows is compiled for: the next power of two, while filling up costs little.
+    """The number of rows that a product of m rows is compiled for: the next power of two if that costs little.
 
     A server's batch has another size at every step, and to compile takes some tenths of a second. Tiles that the caller
     chose are for the rows that there are.
