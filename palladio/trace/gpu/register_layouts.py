@@ -117,7 +117,7 @@ def transform_ref(ref: Any, transform: Any) -> Reference:
         transform: a `TilingTransform`, a `SwizzleTransform`, or a sequence of them, the first one applied first.
 
     Raises:
-        PalladioTypeError: what is no transform.
+        PalladioTypeError: what is not a transform.
         PalladioValueError: a tile that does not divide the reference; a swizzle that the buffer does not have.
     """
     reference = require_reference(ref, "ref")
