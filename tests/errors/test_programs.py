@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from textwrap import dedent
 
+import numpy as np
 import pytest
 
 from palladio.base.errors import PalladioError, ParseError
-from palladio.ops import parse
+from palladio.ops import OPS, parse
+from palladio.types.types import ArrayType
 
 
 def message(text: str) -> str:
@@ -166,3 +168,8 @@ LINES = {
 @pytest.mark.parametrize("text", LINES)
 def test_an_equation_that_breaks_a_rule(text: str) -> None:
     assert LINES[text] in line(text)
+
+
+def test_a_pass_that_gives_an_operation_too_few_inputs() -> None:
+    with pytest.raises(PalladioError, match="add takes 2 inputs\n  got:      1"):
+        OPS["add"].type(ArrayType((), np.dtype(np.float32)))

@@ -224,7 +224,8 @@ def test_a_kernel_of_several_results_becomes_an_operator() -> None:
 
 
 def test_what_makes_no_operator_is_refused() -> None:
-    with pytest.raises(pl.PalladioTypeError, match="call: an operator is made of what"):
+    text = "call: an operator is made of what pallas_call, kernel or mpmd_map returns"
+    with pytest.raises(pl.PalladioTypeError, match=text):
         op(3, name="three")  # type: ignore[arg-type]
     with pytest.raises(pl.PalladioValueError, match="name: an operator has an identifier as its name"):
         op(CALL, name="a b")
