@@ -131,12 +131,12 @@ class ExpertProducts:
 
 
 def _by_groups(rows: Array, weights: Array, group_sizes: Array) -> Array:
-    """What `gmm` computes, by NumPy."""
+    """The result of `gmm`, by NumPy."""
     parts = np.split(rows, np.cumsum(group_sizes)[:-1])
     return np.concatenate([part @ matrix for part, matrix in zip(parts, weights, strict=True)])
 
 
 def _of_groups(rows: Array, d_out: Array, group_sizes: Array) -> Array:
-    """What `tgmm` computes, by NumPy."""
+    """The result of `tgmm`, by NumPy."""
     ends = np.cumsum(group_sizes)[:-1]
     return np.stack([x.T @ y for x, y in zip(np.split(rows, ends), np.split(d_out, ends), strict=True)])

@@ -37,7 +37,7 @@ class Range(NamedTuple):
         return self.low if self.low == self.high else None
 
     def within(self, other: Range) -> bool:
-        """Whether another range has all of it."""
+        """True if another range has all of it."""
         return other.low <= self.low and self.high <= other.high
 
 
@@ -291,16 +291,16 @@ class RangeRewriting:
         return block if index_map is block.index_map else replace(block, index_map=index_map)
 
     def changed(self, eqn: Eqn, known: Ranges) -> Eqn:
-        """What becomes of an equation."""
+        """The replacement of an equation."""
         return eqn
 
     def constant(self, var: Var, found: Range) -> Literal | None:
-        """What stands for a variable of this range, if it is a constant."""
+        """The constant that stands for a variable of this range, if there is one."""
         return None
 
 
 def _contradicts(eqn: Eqn, known: Ranges, made: Mapping[Var, Eqn]) -> bool:
-    """Whether it is `sign(x) != 1 and x != 0` of an x that is not negative, as in the remainder of a floor division."""
+    """True if it is `sign(x) != 1 and x != 0` of an x that is not negative, as in the remainder of a floor division."""
     if eqn.op is not bits.bitwise_and or not dtypes.is_bool(eqn.outputs[0].type.dtype):
         return False
     sides = [made.get(atom) for atom in eqn.inputs]  # type: ignore[arg-type]

@@ -48,7 +48,7 @@ class CompilerParams:
 
     @property
     def advice(self) -> tuple[tuple[str, Any], ...]:
-        """What a compiler here is told, as a program holds it."""
+        """The advice to a compiler here, as a program holds it."""
         semantics = self.dimension_semantics
         if semantics is None:
             return ()

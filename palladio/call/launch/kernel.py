@@ -42,7 +42,7 @@ def launch_on(
 
 
 def _advice(params: Any) -> tuple[tuple[str, Any], ...]:
-    """What a caller's compiler parameters say, as the launch holds it."""
+    """The compiler parameters of a caller, as the launch holds them."""
     if params is None:
         return ()
     found = getattr(params, "advice", None)

@@ -127,7 +127,7 @@ def _index(scope: Scope, view: BufferView, entries: Sequence[object], operands: 
 
 
 def _is_inside(entry: object) -> bool:
-    """Whether an index is proven to be inside its axis."""
+    """True if an index is proven to be inside its axis."""
     start = entry.start if isinstance(entry, Slice) else entry
     return isinstance(start, Operand) and start.inside
 

@@ -255,7 +255,7 @@ def _branch(role: Role, scope: Scope, last: bool, first: bool, groups: int) -> l
 
 
 def _changes(scope: Scope, groups: int) -> bool:
-    """Whether a role sets its registers to another number than it begins with, in the direction that it says."""
+    """True if a role sets its registers to another number than it begins with, in the direction that it says."""
     begins = registers_at_start(groups)
     count, action = scope.registers or (begins, "")
     return count > begins if action == "increase" else count < begins

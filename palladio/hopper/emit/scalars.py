@@ -46,7 +46,7 @@ def memory_type(dtype: DType) -> str:
 
 
 def narrow(dtype: DType) -> str | None:
-    """What the conversions of a float narrower than float32 are called; None for every other dtype."""
+    """The names of the conversions of a float narrower than float32; None for every other dtype."""
     return NARROW.get(dtypes.short_name(dtype))
 
 

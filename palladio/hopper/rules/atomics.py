@@ -23,7 +23,7 @@ KINDS = {
     "xor": "XOR",
     "exchange": "EXCHANGE",
 }
-"""How a value is combined with what memory holds, by the names of the primitives."""
+"""The primitives that combine a value with the one in memory, by name."""
 
 
 def _require(found: Access, name: str) -> str:
@@ -76,7 +76,7 @@ def _each(scope: Scope, eqn: Eqn, count: int, express: Callable[..., str]) -> Se
 
 
 def _heard(scope: Scope, old: Registers, out: Var) -> Entry:
-    """What was there, for all threads."""
+    """The old value, for all threads."""
     if out.type.shape:
         return exchange.through_shared(scope, old, scope.layout(out))
     base = exchange.put(scope, old, old.layout)

@@ -25,7 +25,7 @@ from palladio.types.types import ArrayType, Shape
 
 @dataclass(frozen=True)
 class Chain:
-    """What a stack of transforms selects of a buffer. It answers as a `View` does.
+    """The part of a buffer that a stack of transforms selects. It answers as a `View` does.
 
     Fields:
         shape: of the buffer.
@@ -52,7 +52,7 @@ class Chain:
 
 
 def is_box(stack: Sequence[Transform], indices: Sequence[Atom]) -> bool:
-    """Whether a stack selects a box, axis by axis."""
+    """True if a stack selects a box, axis by axis."""
     plain = not any(atom.type.shape for atom in indices)
     joins = any(isinstance(transform, (Reshape, Bitcast)) for transform in stack)
     return plain and not joins
@@ -61,7 +61,7 @@ def is_box(stack: Sequence[Transform], indices: Sequence[Atom]) -> bool:
 def chain(
     scope: Scope, whole: ArrayType, stack: Sequence[Transform], indices: Sequence[Atom], layout: Layout | None
 ) -> Chain:
-    """What a stack selects of a buffer or array, of elements that are wanted in a layout.
+    """The part of a buffer or array that a stack selects, of elements that are wanted in a layout.
 
     Raises:
         Refused: a bitcast that changes the width, the memory of another block, a gather of one number.

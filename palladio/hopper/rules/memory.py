@@ -125,7 +125,7 @@ class Access:
 def access(
     scope: Scope, root: Atom, stack: Sequence[Transform], indices: Sequence[Atom], layout: Layout | None = None
 ) -> Access:
-    """What an equation accesses, of elements that it wants in a layout."""
+    """The memory that an equation accesses, of elements that it wants in a layout."""
     where = scope.entry(root)
     if not isinstance(where, (Shared, Global)):
         raise Refused("this reference is not loaded from or stored to by Hopper's threads")

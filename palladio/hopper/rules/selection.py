@@ -28,7 +28,7 @@ def _part(scope: Scope, shape: tuple[int, ...], stack: Sequence[Transform], indi
 
 
 def _inside(part: View | Chain, place: Sequence[str]) -> str | None:
-    """Whether an element that is selected lies inside of the array."""
+    """True if an element that is selected lies inside of the array."""
     if part.inside():
         return None
     return " && ".join(f"(u32)({at}) < {extent}" for at, extent in zip(place, part.shape, strict=True))

@@ -27,7 +27,7 @@ def _address(scope: Scope, root: Atom, stack: Sequence[Transform], indices: Sequ
 
 
 def _signal(scope: Scope, eqn: Eqn) -> None:
-    """What the warpgroup has written comes first."""
+    """Order the writes of the warpgroup before."""
     root, amount, *indices = eqn.inputs
     address = _address(scope, root, eqn.params["transforms"], indices)
     scope.sync()

@@ -1,4 +1,4 @@
-"""What users pass to the functions of this package, as what an operator's schema can hold."""
+"""Arguments of the functions of this package, in the form that an operator's schema can hold."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def apply(operator: Any, *args: Any) -> Any:
 
 
 def _nothing_watches(args: Any) -> bool:
-    """Whether a call is of plain tensors in host memory, without a gradient to record or a mode that sees operators."""
+    """True if a call is of plain tensors in host memory, without a gradient to record or a mode that sees operators."""
     if torch._C._len_torch_dispatch_stack() or torch._C._is_torch_function_mode_enabled():
         return False
     tensors = [each for each in args if isinstance(each, torch.Tensor)]

@@ -125,7 +125,7 @@ class Checker:
             self.limits.block_ends(block)
 
     def launch_starts(self, launching: Any) -> None:
-        """What comes before a launch has happened before it."""
+        """Everything before a launch has happened before it."""
         self.found.place = self.limits.place = launching.eqn.location if launching.eqn is not None else None
 
     def launch_ends(self, launching: Any) -> None:

@@ -105,7 +105,7 @@ def run_program(thread: Any, program: Program, values: Sequence[Any]) -> Corouti
 
 
 def _loads(program: Program) -> bool:
-    """Whether an equation of a program brings a value from memory, which nothing may have written."""
+    """True if an equation of a program brings a value from memory, which nothing may have written."""
     found = program.__dict__.get(_LOADS)
     if found is None:
         found = any(eqn.outputs and any(isinstance(t, RefType) for t in eqn.input_types) for eqn in program.eqns)
