@@ -236,9 +236,9 @@ def _is_setting(value: Any, depth: int = 2) -> bool:
 
 
 def _is_part(value: Any, package: str) -> bool:
-    """True if a value is a function or a module of a package."""
+    """True for a module of a package, and for a function of it that holds no variables of another one."""
     if isinstance(value, types.FunctionType):
-        return package_of(value.__module__) == package
+        return value.__closure__ is None and package_of(value.__module__) == package
     return isinstance(value, types.ModuleType) and package_of(value.__name__) == package
 
 

@@ -253,8 +253,8 @@ def test_inputs_are_untouched_by_a_call_that_fails_as_it_runs() -> None:
     x = X.copy()
 
     def kernel(x_ref: Any, o_ref: Any) -> None:
-        x_ref[...] = jnp.zeros((8, 16))
-        pl.debug_check(x_ref[0, 0] > 0, "above zero")
+        o_ref[...] = jnp.zeros((8, 16))
+        pl.debug_check(o_ref[0, 0] > 0, "above zero")
 
     with pl.enable_debug_checks(), pytest.raises(pl.DebugCheckError):
         pl.pallas_call(kernel, OUT, input_output_aliases={0: 0})(x)
