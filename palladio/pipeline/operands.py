@@ -119,7 +119,7 @@ class PipelineOperand:
                 case Element(size, (before, _)):
                     cut.append(_slice(first - before, size, extent))
                 case BoundedSlice(size):
-                    gathered.append((self._axis(cut), _bounded(first, next(values), size)))
+                    gathered.append((self._axis(cut), _bounded(first, next(values), size, extent)))
                     cut.append(slice(None))
                 case Indirect():
                     gathered.append((self._axis(cut), first))
@@ -144,10 +144,10 @@ def _slice(start: Any, size: int, extent: int) -> Slice:
     return Slice(start, size)
 
 
-def _bounded(start: Any, size: Any, most: int) -> Any:
-    """The elements from `start` on, `size` of them, then -1, which is outside of every array."""
+def _bounded(start: Any, size: Any, most: int, extent: int) -> Any:
+    """The elements from `start` on, `size` of them, then `extent`, which is outside the axis."""
     steps = arange(most)
-    return np.where(steps < size, start + steps, np.int32(-1))
+    return np.where(steps < size, start + steps, np.int32(extent))
 
 
 @dataclass
