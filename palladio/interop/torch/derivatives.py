@@ -43,12 +43,16 @@ def apply(operator: Any, *args: Any) -> Any:
     """
     if torch.compiler.is_compiling():
         return operator(*args)
-    # Forward differentiation, which there is none of, has to see a function to refuse it.
-    if torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0:
+    if is_transformed():
         return _functions[operator].apply(*args)
     if _nothing_watches(args):
         return operator._init_fn(*args)
     return operator(*args)
+
+
+def is_transformed() -> bool:
+    """True inside `torch.func` and forward differentiation, which is not supported and needs a function to refuse."""
+    return bool(torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0)
 
 
 def _nothing_watches(args: Any) -> bool:

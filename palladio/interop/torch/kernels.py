@@ -10,7 +10,7 @@ import torch
 from palladio.base import trees
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.call.outputs import Outputs
-from palladio.interop.torch.derivatives import one_at_a_time
+from palladio.interop.torch.derivatives import is_transformed, one_at_a_time
 
 Tensor = torch.Tensor
 Backward = Callable[[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]], Sequence[Tensor | None] | Tensor | None]
@@ -81,10 +81,7 @@ class _Kernel:
         return _filled(self.template, self._apply(list(inputs)))
 
     def _apply(self, inputs: list[Tensor]) -> Sequence[Tensor]:
-        transformed = not torch.compiler.is_compiling() and (
-            torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0
-        )
-        if transformed and self.backward is not None:
+        if self.backward is not None and not torch.compiler.is_compiling() and is_transformed():
             found: Sequence[Tensor] = self.function.apply(*inputs)
             return found
         outputs: Sequence[Tensor] = self.operator(inputs)
