@@ -39,6 +39,11 @@ def test_every_package_on_disk_has_a_floor() -> None:
     assert not strangers, "give these packages a floor in FLOORS"
 
 
+def test_a_package_does_not_hide_a_module() -> None:
+    counts = Counter(module.name for module in modules())
+    assert not [name for name, count in counts.items() if count > 1], "a module beside a package of its name is never read"
+
+
 def test_imports_go_down() -> None:
     wrong = [
         f"{module.at(node)} ({module.name}) imports {target}"
