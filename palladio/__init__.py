@@ -25,6 +25,7 @@ from palladio.base.errors import (
     UnsafeCacheWarning,
 )
 from palladio.base.locations import caller_location
+from palladio.base.version import VERSION
 from palladio.call.ahead import KeptCalls
 from palladio.call.arrays import empty_like, reciprocal
 from palladio.call.cost import CostEstimate, estimate_cost
@@ -78,8 +79,7 @@ else:  # not for type checkers, for which a module with `__getattr__` has every 
 
 dslice = ds
 
-__version__ = "0.1.0"
-
+__version__ = VERSION
 __all__ = [
     "ANY",
     "HOST",

@@ -91,12 +91,21 @@ class ObjectStore:
         finally:
             os.close(file)
 
+    def risk(self) -> str | None:
+        """Why someone else could have put code into the folder; None where nobody can, or where there is no folder."""
+        try:
+            return _risk(self.folder.stat())
+        except OSError:
+            return None
+
+    def usage(self) -> tuple[int, int]:
+        """The number of entries and their bytes."""
+        found = self._entries()
+        return len(found), sum(size for _, size, _ in found)
+
     def safe(self) -> bool:
         """True if nobody else can have put code into the folder; if not, warn, once for each reason."""
-        try:
-            risk = _risk(self.folder.stat())
-        except OSError:
-            return True  # there is none yet
+        risk = self.risk()
         if risk is None:
             return True
         message = (
@@ -129,13 +138,7 @@ class ObjectStore:
 
     def _remove_oldest(self) -> None:
         """Keep within the limit. What a process that was killed has left half-written goes the same way."""
-        found = []
-        with os.scandir(self.folder) as entries:
-            for entry in entries:
-                with contextlib.suppress(OSError):  # another process has removed it
-                    if entry.name.endswith(_SUFFIX) and entry.is_file(follow_symlinks=False):
-                        status = entry.stat(follow_symlinks=False)
-                        found.append((status.st_mtime_ns, status.st_size, entry.path))
+        found = self._entries()
         size = sum(bytes for _, bytes, _ in found)
         for _, bytes, path in sorted(found):
             if size <= self.limit:
@@ -143,6 +146,17 @@ class ObjectStore:
             with contextlib.suppress(OSError):
                 os.unlink(path)
             size -= bytes
+
+    def _entries(self) -> list[tuple[int, int, str]]:
+        """The time of last use, the bytes and the path of each entry."""
+        found = []
+        with contextlib.suppress(OSError), os.scandir(self.folder) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):  # another process has removed it
+                    if entry.name.endswith(_SUFFIX) and entry.is_file(follow_symlinks=False):
+                        status = entry.stat(follow_symlinks=False)
+                        found.append((status.st_mtime_ns, status.st_size, entry.path))
+        return found
 
 
 def current() -> ObjectStore | None:

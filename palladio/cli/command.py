@@ -11,16 +11,18 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from palladio.cli import check, explain, show, timeline
+from palladio.base.version import VERSION
+from palladio.cli import check, doctor, explain, show, timeline
 from palladio.cli.target import MissingTarget
 
-COMMANDS = (show, check, timeline, explain)
+COMMANDS = (show, check, timeline, explain, doctor)
 """Each has `add(subparsers)`, which declares its arguments and sets `run`, a function of them to an exit status."""
 
 
 def make_parser() -> argparse.ArgumentParser:
     """The command's arguments."""
     parser = argparse.ArgumentParser("palladio", description="Tools for kernels written with Palladio.")
+    parser.add_argument("--version", action="version", version=f"palladio {VERSION}")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in COMMANDS:
         command.add(subparsers)

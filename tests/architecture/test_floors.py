@@ -41,7 +41,8 @@ def test_every_package_on_disk_has_a_floor() -> None:
 
 def test_a_package_does_not_hide_a_module() -> None:
     counts = Counter(module.name for module in modules())
-    assert not [name for name, count in counts.items() if count > 1], "a module beside a package of its name is never read"
+    hidden = [name for name, count in counts.items() if count > 1]
+    assert not hidden, "a module beside a package of its name is never read"
 
 
 def test_imports_go_down() -> None:
