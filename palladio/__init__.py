@@ -27,7 +27,7 @@ from palladio.base.errors import (
 from palladio.base.locations import caller_location
 from palladio.base.version import VERSION
 from palladio.call.ahead import KeptCalls
-from palladio.call.arrays import empty_like, reciprocal
+from palladio.call.arrays import empty_like, empty_ref_like, reciprocal
 from palladio.call.cost import CostEstimate, estimate_cost
 from palladio.call.jit import eval_shape, jit
 from palladio.call.launch.core_meshes import CoreMesh
@@ -36,6 +36,7 @@ from palladio.call.launch.mpmd import mpmd_map
 from palladio.call.launch.warps import core_map
 from palladio.call.pallas_call import pallas_call
 from palladio.call.refused import COMMON
+from palladio.call.run_state import run_state
 from palladio.driver.executors import executor
 from palladio.driver.processor import Processor, processor
 from palladio.ops.grid import BlockDim, Blocked, BoundedSlice, Element, Indirect, Squeezed
@@ -49,7 +50,8 @@ from palladio.pipeline.specs import (
     no_block_spec,
     squeezed,
 )
-from palladio.trace.control import cond, fori_loop, loop, run_scoped, run_state, switch, when, while_loop, with_scoped
+from palladio.trace.array_refs import empty_ref, freeze, new_ref
+from palladio.trace.control import cond, fori_loop, loop, run_scoped, switch, when, while_loop, with_scoped
 from palladio.trace.debug import debug_check, debug_print, enable_debug_checks, multiple_of
 from palladio.trace.dma import DeviceIdType, semaphore_signal
 from palladio.trace.gpu.dependent_launch import delay
@@ -134,17 +136,21 @@ __all__ = [
     "dslice",
     "empty",
     "empty_like",
+    "empty_ref",
+    "empty_ref_like",
     "enable_debug_checks",
     "estimate_cost",
     "eval_shape",
     "executor",
     "fori_loop",
+    "freeze",
     "is_traced",
     "jit",
     "kernel",
     "loop",
     "mpmd_map",
     "multiple_of",
+    "new_ref",
     "next_power_of_2",
     "no_block_spec",
     "num_programs",

@@ -8,6 +8,7 @@ from palladio.array.convert import Array, ArrayLike
 from palladio.array.functions import arithmetic, creation
 from palladio.base import trees
 from palladio.base.errors import PalladioTypeError, at_call
+from palladio.trace.array_refs import empty_ref
 
 
 def empty_like(x: Any) -> Any:
@@ -25,6 +26,19 @@ def empty_like(x: Any) -> Any:
             if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
                 raise PalladioTypeError("this has no shape and dtype", argument=name, got=repr(leaf))
         return trees.unflatten(structure, [creation.empty(leaf.shape, leaf.dtype) for leaf in leaves])
+
+
+def empty_ref_like(x: Any) -> Any:
+    """A reference to new memory that nothing has written, as `empty_ref(x)` makes it.
+
+    Args:
+        x: a description of memory, such as `pltpu.VMEM((8, 128), jnp.float32)`, or a `ShapeDtypeStruct`.
+
+    Raises:
+        PalladioTypeError: what has no shape and dtype.
+    """
+    with at_call():
+        return empty_ref(x)
 
 
 def reciprocal(x: ArrayLike, *, approx: bool = False, full_range: bool = True) -> Array:

@@ -26,12 +26,13 @@ from palladio.call.staged import CALLS, owned, prepared, returned
 from palladio.driver.compile import load
 from palladio.driver.executors import Runner, choose, requests
 from palladio.driver.fingerprint import Remembered
+from palladio.trace.array_refs import ArrayRef
 from palladio.trace.debug import checks_enabled
 from palladio.trace.functions import function_location, function_name, positional_names, require_function
 from palladio.trace.gpu.hardware import limits_enabled
 from palladio.trace.trace import current_trace, stage
 from palladio.trace.values import wrap
-from palladio.types.types import ArrayType, ShapeDtypeStruct
+from palladio.types.types import ArrayType, ShapeDtypeStruct, Type
 
 
 @dataclass(frozen=True)
@@ -184,13 +185,17 @@ def _call(
     fixed = {n: arg for n, arg in enumerate(args) if n in static}
     fixed_kwargs = {name: value for name, value in kwargs.items() if name in static_names}
     leaves, structure = trees.flatten((dynamic_args, dynamic_kwargs))
+    refs = {n: leaf.palladio_type for n, leaf in enumerate(leaves) if isinstance(leaf, ArrayRef)}
+    if refs:
+        _require_distinct(leaves)
+        leaves = [leaf.palladio_array if n in refs else leaf for n, leaf in enumerate(leaves)]
     weak = tuple([type(leaf) is not np.ndarray and convert.is_weak(leaf) for leaf in leaves])
     try:
         values = all_to_numpy(leaves, (dynamic_args, dynamic_kwargs), "arguments")
     except PalladioError as error:
         _name_argument(error, function, [n for n in range(len(args)) if n not in static])
         raise
-    types = tuple([ArrayType(value.shape, value.dtype) for value in values])
+    types = tuple([refs.get(n) or ArrayType(value.shape, value.dtype) for n, value in enumerate(values)])
     executor = choose(interpret)
 
     def key() -> Hashable:
@@ -212,6 +217,15 @@ def _call(
     return returned(owned(staged.run(given), given), leaves, staged.structure)
 
 
+def _require_distinct(leaves: Sequence[Any]) -> None:
+    """Refuse a reference that is passed twice: the program could not tell that the two are one memory."""
+    refs = [id(leaf) for leaf in leaves if isinstance(leaf, ArrayRef)]
+    if len(set(refs)) < len(refs):
+        raise PalladioValueError(
+            "one reference is passed twice to a staged function", hint="pass it once, or let the function close over it"
+        )
+
+
 def _name_argument(error: PalladioError, function: Callable[..., Any], positions: Sequence[int]) -> None:
     """Say which argument of the function an error is about: `args[1] (y)` for `arguments[0][1]`."""
     found = re.fullmatch(r"arguments\[(?:0\]\[(\d+)\]|1\]\['(\w+)'\])(.*)", error.argument or "")
@@ -229,7 +243,7 @@ def _name_argument(error: PalladioError, function: Callable[..., Any], positions
 def _stage(
     rebuilt: Callable[..., Any],
     function: Callable[..., Any],
-    types: Sequence[ArrayType],
+    types: Sequence[Type],
     weak: Sequence[bool],
     executor: Any,
 ) -> _Staged:
@@ -249,11 +263,13 @@ def _stage(
 
     with requests() as requested:
         staged = stage(flat, types, wrap, name=function_name(function), location=function_location(function))
-    # What was captured stands for every array of this content, so the caller's own may change.
-    captured = tuple(np.array(value) for value in staged.captured)
+    # What was captured stands for every array of this content, so the caller's own may change; a reference is itself.
+    captured = tuple(
+        value.palladio_array if isinstance(value, ArrayRef) else np.array(value) for value in staged.captured
+    )
     runner = load(staged.program, requested[0] if requested else executor)
-    types = tuple(ArrayType(type.shape, type.dtype) for type in staged.program.output_types)
-    return _Staged(runner, captured, structure[0], types)
+    results = tuple(ArrayType(type.shape, type.dtype) for type in staged.program.output_types)
+    return _Staged(runner, captured, structure[0], results)
 
 
 def eval_shape(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

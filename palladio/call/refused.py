@@ -95,13 +95,9 @@ REFUSED: dict[str, Refused] = {name: Refused(name, *reason) for name, reason in 
 _LOWERING = "belongs to the compiler of another system"
 
 _COMMON: dict[str, tuple[str, str]] = {
-    "empty_ref_like": (
-        "makes a reference outside of a kernel, and references belong to kernels",
-        "out_type and scratch_types of a kernel, pl.run_scoped inside one, pl.run_state around several",
-    ),
     "get_global": (
         "makes memory that outlives a call, and a call leaves nothing behind",
-        "a semaphore among the scratch_types; an input that is also an output (input_output_aliases)",
+        "a semaphore among the scratch_types; a reference that calls are given: pl.new_ref(array)",
     ),
     "enable_poison_buffers": (
         "is always on: memory that nothing has written reads as NaN, or the least integer",

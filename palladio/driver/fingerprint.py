@@ -457,6 +457,8 @@ class _Keys:
 
     def instance(self, value: Any) -> Hashable:
         kind = type(value)
+        if hasattr(kind, "palladio_array"):
+            return "reference", value  # whatever it holds
         if hasattr(kind, "palladio_type"):
             raise Unkeyable(value)
         known = self.of(kind), self.of(self.called(kind))

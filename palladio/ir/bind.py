@@ -49,10 +49,15 @@ class Eager:
         location = capture(3)
         with attach(location, f"evaluating {op.name}"), np.errstate(all="ignore"):
             values = [_concrete(value, op) for value in inputs]
-            op.type(*(ArrayType(value.shape, value.dtype) for value in values), **params)
+            op.type(*map(_type_of_input, inputs, values), **params)
             outputs = op.eval(*values, **params)
             # No NumPy scalars, which are weak where they have 64 bits.
             return [np.asarray(output) for output in (drive(outputs) if op.control else outputs)]
+
+
+def _type_of_input(given: Any, value: Any) -> Type:
+    """The type of an input: of a reference outside of kernels its own, else that of the value."""
+    return given.palladio_type if hasattr(given, "palladio_array") else ArrayType(value.shape, value.dtype)
 
 
 def _concrete(value: Any, op: Op) -> Any:
@@ -61,6 +66,8 @@ def _concrete(value: Any, op: Op) -> Any:
         return np.asarray(value, kind[0])[()]
     if isinstance(value, (np.ndarray, np.generic)):
         return value
+    if hasattr(value, "palladio_array"):
+        return value.palladio_array
     if hasattr(value, "palladio_leaked"):
         raise value.palladio_leaked()
     raise PalladioTypeError(f"an input of {op.name} must be an array", got=type(value).__name__)

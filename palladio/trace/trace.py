@@ -14,7 +14,9 @@ from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValue
 from palladio.base.locations import Location, capture, of_traceback
 from palladio.ir.bind import current, form
 from palladio.ir.core import Atom, Eqn, Literal, Op, Program, Var
+from palladio.ir.rewrite import substituted
 from palladio.ops.arrays.shape import broadcast
+from palladio.ops.control import scope
 from palladio.types import dtypes
 from palladio.types.types import ArrayType, RefType, Type
 
@@ -63,6 +65,12 @@ class Trace:
         self.refuse = refuse
         self.eqns: list[Eqn] = []
         self.captured: dict[int, tuple[Any, Var]] = {}
+        self.allocations: list[Var] = []
+
+    def allocate(self, type: RefType) -> Var:
+        """The variable of new memory that lasts to the end of the function being traced."""
+        self.allocations.append(Var(type))
+        return self.allocations[-1]
 
     def bind(self, op: Op, inputs: Sequence[Any], params: dict[str, Any]) -> Sequence[Any]:
         """Form an equation and return the traced values of its outputs."""
@@ -84,6 +92,8 @@ class Trace:
         kind = dtypes.of_scalar(value)
         if kind is not None:
             return _literal(value, kind[0])
+        if getattr(value, "palladio_array", None) is not None:  # a reference outside of kernels
+            return self.capture(value, value.palladio_type)
         if isinstance(value, np.ndarray) and dtypes.is_supported(value.dtype):
             if value.ndim == 0:
                 return Literal(value, value.dtype)
@@ -229,8 +239,27 @@ def stage(
             ) from None
     weak = tuple(_is_weak(value) for value in outputs)
     captured = list(trace.captured.values())
-    program = Program((*inputs, *(var for _, var in captured)), tuple(trace.eqns), tuple(atoms), name, location)
+    eqns, results = _in_scope(trace, atoms, name) if trace.allocations else (tuple(trace.eqns), tuple(atoms))
+    program = Program((*inputs, *(var for _, var in captured)), eqns, results, name, location)
     return Staged(program, tuple(value for value, _ in captured), weak)
+
+
+def _in_scope(trace: Trace, outputs: Sequence[Atom], name: str) -> tuple[tuple[Eqn, ...], tuple[Atom, ...]]:
+    """The equations and outputs of a trace that allocates memory, inside of the scope of that memory."""
+    made = {*trace.allocations, *(var for eqn in trace.eqns for var in eqn.outputs)}
+    used = (atom for eqn in trace.eqns for atom in eqn.inputs)
+    outside = [atom for atom in dict.fromkeys((*used, *outputs)) if isinstance(atom, Var) and atom not in made]
+    within = {var: Var(var.type, var.hint) for var in outside}
+    body = Program(
+        (*within.values(), *trace.allocations),
+        tuple(substituted(eqn, within) for eqn in trace.eqns),
+        tuple(within.get(atom, atom) for atom in outputs),  # type: ignore[call-overload]
+        name,
+    )
+    allocations = tuple(var.type for var in trace.allocations)
+    first = trace.eqns[0].location if trace.eqns else None
+    eqn = form(scope, outside, {"body": body, "allocations": allocations}, first)
+    return (eqn,), eqn.outputs
 
 
 def _output(trace: Trace, value: Any) -> Atom:

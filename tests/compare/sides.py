@@ -36,6 +36,9 @@ IMPORTS = {
     "import jax.numpy as jnp": "import palladio.numpy as jnp",
     "from jax import ShapeDtypeStruct": "from palladio import ShapeDtypeStruct",
     "from jax import ShapeDtypeStruct, lax": "from palladio import ShapeDtypeStruct, lax",
+    "from jax import ShapeDtypeStruct, empty_ref, freeze, jit, lax, new_ref": (
+        "from palladio import ShapeDtypeStruct, empty_ref, freeze, jit, lax, new_ref"
+    ),
     "from jax import lax": "from palladio import lax",
     "from jax.experimental import pallas as pl": "import palladio as pl",
     "from jax.experimental.pallas import mosaic_gpu as plgpu": "import palladio.gpu as plgpu",

@@ -54,11 +54,9 @@ WARPS: Calls = {
     "warp_map of another function": inside(lambda: plgpu.warp_map(lambda: None)),
     "warp_map that returns": inside(lambda: plgpu.warp_map(lambda warp: warp)),
     "warp_map that captures": inside(capturing),
-    "core_map outside": lambda: pl.core_map(plgpu.WarpMesh("w")),
     "core_map of no mesh": lambda: pl.core_map("w"),
     "no name": lambda: plgpu.WarpMesh(""),
     "blocks within a block": inside(lambda: pl.core_map(plgpu.Mesh(grid=(2,), grid_names="x"))(lambda: None)),
-    "a part of a reference": inside(lambda s: pl.kernel(lambda part: None, mesh=plgpu.WarpMesh("w"))(s.at[0])),
     "no kernel": lambda: plgpu.as_torch_kernel(3),
     "dependents outside": plgpu.griddepcontrol_wait,
 }

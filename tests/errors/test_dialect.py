@@ -271,23 +271,6 @@ def test_an_alias_of_another_type() -> None:
         plgpu.kernel(nothing, OUT, input_output_aliases={0: 0})(X[:4])
 
 
-def test_a_part_of_a_reference_passed_on() -> None:
-    def body(x: Any, o: Any) -> None:
-        pl.kernel(nothing, (), mesh=plgpu.WarpMesh("w"))(x.at[0])
-
-    with shows(
-        TypeError,
-        """
-        args[0]: a part of a reference cannot be passed to a launch
-          got:      reference to f32[16] in gmem
-          test_dialect.py:N, in body
-            pl.kernel(nothing, (), mesh=plgpu.WarpMesh("w"))(x.at[0])
-            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-        """,
-    ):
-        launch(body, X)
-
-
 # What is allocated.
 
 

@@ -23,12 +23,13 @@ from palladio.ir.bind import bind
 from palladio.ir.core import Program, Var
 from palladio.ops.threads.launch import INDEX, Launch, launch
 from palladio.pipeline.block_maps import check_parameters
+from palladio.trace.array_refs import ArrayRef
 from palladio.trace.debug import checks_enabled
 from palladio.trace.dma import Cores, among_cores
 from palladio.trace.functions import call_user, counted, function_location, function_name, positional_names
 from palladio.trace.gpu.hardware import limits_enabled
 from palladio.trace.grid import GridAxes, enclosing_axes, grid_axes
-from palladio.trace.reference import Reference
+from palladio.trace.reference import Reference, View
 from palladio.trace.trace import Staged, Traced, current_trace, stage
 from palladio.trace.unions import unpacked
 from palladio.trace.values import wrap
@@ -95,12 +96,17 @@ class LaunchCall:
             leaves, structure = trees.flatten(args)
             if current_trace() is not None:
                 return self._form(args, leaves)
-            values = all_to_numpy(leaves, args, "args")
+            refs = {n: leaf for n, leaf in enumerate(leaves) if isinstance(leaf, ArrayRef)}
+            _require_once(leaves, trees.leaf_names(args, "args") if refs else [""] * len(leaves))
+            arrays = [leaf.palladio_array if n in refs else leaf for n, leaf in enumerate(leaves)]
+            values = all_to_numpy(arrays, args, "args")
             sizes = [_checked_size(np.asarray(size)) for size in self.sizes]
-            types = tuple(ArrayType(value.shape, value.dtype) for value in values)
-            run = self._prepared(args, structure, types).run
-            results = run([*sizes, *values]) if run else ()
-            return self._returned(results, leaves)
+            kinds = [ArrayType(value.shape, value.dtype) for value in values]
+            types = tuple(refs[n].palladio_type if n in refs else kind for n, kind in enumerate(kinds))
+            made = self._prepared(args, structure, types)
+            captured = [ref.palladio_array for ref in made.captured]
+            results = made.run([*sizes, *values, *captured]) if made.run else ()
+            return self._returned(results, arrays)
 
     def _returned(self, results: Sequence[Any], leaves: Sequence[Any] = ()) -> Any:
         return returned(results, leaves, self.outputs.structure) if self.outputs.types else None
@@ -115,14 +121,11 @@ class LaunchCall:
             leaf if isinstance(leaf, (Traced, Reference)) else to_numpy(leaf, name)
             for leaf, name in zip(leaves, names, strict=True)
         ]
-        for leaf, name in zip(values, names, strict=True):
-            if isinstance(leaf, Reference) and not isinstance(leaf, Traced):
-                raise PalladioTypeError(
-                    "a part of a reference cannot be passed to a launch", argument=name, got=repr(leaf)
-                )
+        views = {n: leaf for n, leaf in enumerate(values) if isinstance(leaf, View)}
+        values = [leaf.root if n in views else leaf for n, leaf in enumerate(values)]
         _require_once(values, names)
-        types = [leaf.palladio_type if isinstance(leaf, Traced) else convert.array_type(leaf) for leaf in values]
-        made = _Builder(self, args, types, nested=True).build()
+        types = [leaf.palladio_type if isinstance(leaf, Reference) else convert.array_type(leaf) for leaf in values]
+        made = _Builder(self, args, types, nested=True, views=views).build()
         passed = {id(leaf) for leaf in values}
         for leaf in made.captured:
             if id(leaf) in passed:
@@ -145,7 +148,7 @@ class LaunchCall:
                 got=", ".join(map(repr, self.meshes)),
             )
 
-    def _prepared(self, args: Any, structure: Hashable, types: tuple[ArrayType, ...]) -> Prepared:
+    def _prepared(self, args: Any, structure: Hashable, types: tuple[Type, ...]) -> Prepared:
         executor = choose(self.interpret)
 
         def key() -> Hashable:
@@ -166,10 +169,11 @@ class LaunchCall:
 
         def build() -> Prepared:
             made = _Builder(self, args, types, nested=False).build()
-            inputs = [*[INDEX] * made.launch.dynamic, *types]
+            inputs = [*[INDEX] * made.launch.dynamic, *types, *(ref.palladio_type for ref in made.captured)]
             params = {"launch": made.launch, "programs": made.programs}
-            run = loaded(launch, params, inputs, self.__name__, executor, self.debug, made.programs[0])
-            return replace(made, captured=(), run=run)
+            return replace(
+                made, run=loaded(launch, params, inputs, self.__name__, executor, self.debug, made.programs[0])
+            )
 
         return prepared(key, build, self.bodies[0], keep=not self.debug)
 
@@ -200,11 +204,19 @@ def _checked_size(size: Any) -> Any:
 class _Builder:
     """Builds the parameters of one `launch`."""
 
-    def __init__(self, call: LaunchCall, args: Sequence[Any], types: Sequence[Type], nested: bool) -> None:
+    def __init__(
+        self,
+        call: LaunchCall,
+        args: Sequence[Any],
+        types: Sequence[Type],
+        nested: bool,
+        views: Mapping[int, View] | None = None,
+    ) -> None:
         self.call = call
         self.args = args
         self.types = list(types)
         self.nested = nested
+        self.views = views or {}
         self.space: MemorySpace = call.meshes[0].default_memory_space
 
     def build(self) -> Prepared:
@@ -269,6 +281,8 @@ class _Builder:
             ids, extra, given = values[:rank], iter(values[rank:first]), list(values[first:])
             for source, output in call.aliases:  # one memory, so one reference
                 given[source] = given[len(self.types) + output]
+            for source, view in self.views.items():
+                given[source] = View(given[source], view.transforms, view.operands)
             sizes = tuple(next(extra) if axis.size is None else axis.size for axis in mesh.axes)
             args, outs = trees.unflatten(structure, given[:arrays])
             described = [leaf.what if isinstance(leaf, Owned) else leaf for leaf in leaves]
@@ -346,7 +360,7 @@ class _Builder:
 
     def refuse_capture(self, body: Callable[..., Any]) -> Callable[[Type], PalladioError | None]:
         def refuse(captured: Type) -> PalladioError | None:
-            if self.nested and (isinstance(captured, RefType) or captured.shape == ()):
+            if isinstance(captured, RefType) or (self.nested and captured.shape == ()):
                 return None
             return PalladioTypeError(
                 f"the body {function_name(body)} of {self.call.what} captures an array",

@@ -31,8 +31,9 @@ def core_map(
 ) -> Decorator:
     """A decorator that runs its function at once, in every thread of a mesh; the older spelling of `kernel`.
 
-    The function takes references to the scratch buffers, and closes over scalars and references. Inside a GPU kernel
-    the mesh is `plgpu.WarpMesh`; elsewhere it stands under `run_state`, in a function under `jit`.
+    The function takes references to the scratch buffers, and closes over references and, in a function that is being
+    traced, over scalars. Inside a GPU kernel the mesh is `plgpu.WarpMesh`; elsewhere the references are those of
+    `run_state` or `new_ref`.
 
     Args:
         mesh: where it runs.
@@ -41,17 +42,10 @@ def core_map(
 
     Raises:
         PalladioTypeError: what is not a mesh; a function that returns something, or captures an array.
-        PalladioValueError: outside of a function that is being traced.
     """
     with at_call():
         if not hasattr(mesh, "axes"):
             raise PalladioTypeError("this is not a mesh", argument="mesh", got=repr(mesh))
-        if current_trace() is None:
-            raise PalladioValueError(
-                "core_map runs inside a kernel, or under run_state in a function under jit",
-                hint="pl.kernel(body, out_type, mesh=mesh) makes a function of arrays",
-            )
-
     def run(body: Callable[..., None]) -> None:
         with at_call():
             scratch = scratch_types if scratch_shapes is None else scratch_shapes
