@@ -146,4 +146,12 @@ traceback: Knob[bool] = Knob(
     _flag,
 )
 
-ALL: tuple[Knob[Any], ...] = (executor, verify, debug_checks, threads, cache, instructions, traceback)
+synchronous: Knob[bool] = Knob(
+    "PALLADIO_SYNCHRONOUS",
+    "Wait for each kernel on a GPU, so that an error names the kernel that failed; slow, and not while a CUDA graph is "
+    "captured.",
+    False,
+    _flag,
+)
+
+ALL: tuple[Knob[Any], ...] = (executor, verify, debug_checks, threads, cache, instructions, traceback, synchronous)

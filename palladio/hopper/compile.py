@@ -1,7 +1,7 @@
 """From the text of a kernel to a cubin for sm_90a, by NVRTC, kept on disk so that no process compiles it again.
 
-NVRTC comes as a wheel (`pip install palladio[cuda]`); neither a toolkit nor a GPU is needed. A cubin, rather than PTX,
-is what is kept: the driver of a machine may be older than the wheel, and loads it all the same.
+NVRTC comes as a wheel (`pip install 'palladio[hopper]'`); neither a toolkit nor a GPU is needed. A cubin, rather than
+PTX, is what is kept: the driver of a machine may be older than the wheel, and loads it all the same.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def _library() -> ctypes.CDLL:
     raise MissingCompilerError(
         "kernels for Hopper are compiled by NVRTC, which is not installed",
         expected=f"one of {', '.join(_NAMES)}",
-        hint="pip install palladio[cuda]",
+        hint="pip install 'palladio[hopper]'",
     )
 
 

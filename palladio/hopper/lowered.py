@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from palladio.hopper.wgmma import Wgmma
 from palladio.types.dtypes import DType
@@ -113,12 +116,14 @@ class Lowered:
         products: the instructions of the tensor cores whose functions the header has to have.
         parameters: of the kernel, in order.
         arrays: what the parameters refer to.
-        grid: the number of blocks, all along x; a multiple of `cluster`.
+        grid: the number of blocks, all along x; a multiple of `cluster`. Where only the call tells, that of the axes
+            whose size is known.
         cluster: the number of blocks in a cluster, all along x; 1 for none. The text says it too.
         threads: of a block.
         shared_bytes: dynamic shared memory of a block, from a multiple of 1024 on.
         aliases: pairs (operand, output) that are one memory.
         registers: what the warpgroups ask for, where they do.
+        dynamic: the operands, numbers of the host, that are the sizes of the grid's other axes.
     """
 
     name: str
@@ -132,8 +137,13 @@ class Lowered:
     shared_bytes: int
     aliases: tuple[tuple[int, int], ...] = ()
     registers: tuple[Registers, ...] = field(default=())
+    dynamic: tuple[int, ...] = ()
 
     @property
     def maps(self) -> tuple[MapSpec, ...]:
         """The tensor maps among the parameters, in order."""
         return tuple(each.spec for each in self.parameters if isinstance(each, MapParameter))
+
+    def blocks(self, operands: Sequence[Any]) -> int:
+        """The number of blocks of a launch."""
+        return math.prod((self.grid, *(int(operands[number]) for number in self.dynamic)))

@@ -192,7 +192,7 @@ def test_without_the_compiler_it_says_what_to_install(monkeypatch: pytest.Monkey
         nvrtc.version.__wrapped__()
     lines = str(caught.value).splitlines()
     assert lines[0] == "kernels for Hopper are compiled by NVRTC, which is not installed"
-    assert lines[2] == "  hint:     pip install palladio[cuda]"
+    assert lines[2] == "  hint:     pip install 'palladio[hopper]'"
 
 
 def test_without_the_disassembler_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,7 @@ class _OnTwin:
     lowered: Lowered
 
     def __call__(self, *values: Any, **params: Any) -> Sequence[Any]:
-        if self.lowered.grid == 0:
+        if self.lowered.blocks(values) == 0:
             return [np.full(each.shape, 0, each.dtype) for each in self.lowered.arrays if each.role == "output"]
         return run(self.lowered, values, SCHEDULES[2]).outputs
 

@@ -76,6 +76,21 @@ class Result:
     counts: Counts
 
 
+@dataclass(frozen=True)
+class Memory:
+    """A range of global memory that a kernel may reach.
+
+    Fields:
+        base: its first address.
+        bytes: its size.
+        writable: whether the kernel may write to it.
+    """
+
+    base: int
+    bytes: int
+    writable: bool
+
+
 class _Range(ctypes.Structure):
     _fields_ = [("base", ctypes.c_void_p), ("bytes", ctypes.c_uint64), ("writable", ctypes.c_uint32)]
 
@@ -119,7 +134,7 @@ def run(lowered: Lowered, operands: Sequence[Any], schedule: Schedule = SCHEDULE
         )
     arrays = _arrays(lowered, operands)
     parameters = [_parameter(each, arrays, operands) for each in lowered.parameters]
-    counts = _launch(lowered, arrays, parameters, schedule)
+    counts = _launch(lowered, arrays, parameters, schedule, lowered.blocks(operands))
     outputs = {array.position: data for array, data in zip(lowered.arrays, arrays) if array.role == "output"}
     return Result(tuple(outputs[position] for position in sorted(outputs)), counts)
 
@@ -182,17 +197,33 @@ def _registers(threads: int) -> int:
     return min(H100_SXM.thread_registers, share // H100_SXM.register_unit * H100_SXM.register_unit)
 
 
-def _launch(lowered: Lowered, arrays: list[np.ndarray], parameters: list[Any], schedule: Schedule) -> Counts:
-    library, kernel = build.runtime(), build.kernel(lowered)
-    pointers = (ctypes.c_void_p * max(1, len(parameters)))(*(ctypes.addressof(each) for each in parameters))
+def _launch(lowered: Lowered, arrays: list[np.ndarray], parameters: list[Any], schedule: Schedule, grid: int) -> Counts:
     written = {array.position for array in lowered.arrays if array.role == "output"}
     aliased = {operand for operand, output in lowered.aliases if output in written}
-    ranges = (_Range * max(1, len(arrays)))(
-        *(
-            _Range(data.ctypes.data, data.nbytes, array.role != "operand" or array.position in aliased)
-            for array, data in zip(lowered.arrays, arrays)
-        )
-    )
+    ranges = [
+        Memory(data.ctypes.data, data.nbytes, array.role != "operand" or array.position in aliased)
+        for array, data in zip(lowered.arrays, arrays)
+    ]
+    return execute(lowered, grid, [ctypes.addressof(each) for each in parameters], ranges, schedule)
+
+
+def execute(
+    lowered: Lowered, grid: int, parameters: Sequence[int], memory: Sequence[Memory], schedule: Schedule
+) -> Counts:
+    """Run a kernel on parameters that lie in memory already, as a driver has them.
+
+    Args:
+        grid: the number of blocks.
+        parameters: the address of each parameter; a tensor map there is one of `maps.encode`.
+        memory: all that the kernel may reach.
+
+    Raises:
+        TwinError: the kernel broke a rule of the PTX ISA, or did not end.
+        PalladioNotImplementedError: there is no compiler for C++.
+    """
+    library, kernel = build.runtime(), build.kernel(lowered)
+    pointers = (ctypes.c_void_p * max(1, len(parameters)))(*parameters)
+    ranges = (_Range * max(1, len(memory)))(*(_Range(each.base, each.bytes, each.writable) for each in memory))
     counts = _Counts()
     request = _Request(
         entry=ctypes.cast(kernel.palladio_twin_entry, ctypes.c_void_p),
@@ -200,8 +231,8 @@ def _launch(lowered: Lowered, arrays: list[np.ndarray], parameters: list[Any], s
         arrays=ranges,
         counts=ctypes.pointer(counts),
         seed=schedule.seed,
-        array_count=len(arrays),
-        grid=lowered.grid,
+        array_count=len(memory),
+        grid=grid,
         cluster=lowered.cluster,
         threads=lowered.threads,
         shared_bytes=lowered.shared_bytes,

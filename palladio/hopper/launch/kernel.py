@@ -1,0 +1,213 @@
+"""A kernel in the memory of a device, and its launch.
+
+What the driver reads at a launch (the configuration, the parameters, encoded tensor maps) is laid out once for each
+stream and set of addresses, and stays as it is: a later launch with the same is a look-up and one call, in any thread.
+Array libraries give out the same addresses again and again. Where one differs, the maps are copied and their address
+is replaced; the driver encodes each map once for each kernel.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from palladio.base import knobs
+from palladio.base.errors import InternalError
+from palladio.hopper.compile import Cubin, compiled
+from palladio.hopper.launch.driver import INVALID_CONTEXT, CardError, Device, Driver
+from palladio.hopper.launch.maps import MAP_ALIGNMENT, MAP_BYTES, encode
+from palladio.hopper.lowered import ArrayParameter, Lowered, MapParameter, ScalarParameter
+
+KEPT = 256
+"""Parameter blocks that a kernel keeps, those made last."""
+
+PORTABLE_CLUSTER = 8
+"""Blocks of a cluster that every device has (CUDA C++ Programming Guide, "Thread block clusters")."""
+
+_UNLOADABLE = (200, 209, 218, 222)
+"""`INVALID_IMAGE`, `NO_BINARY_FOR_GPU`, `INVALID_PTX`, `UNSUPPORTED_PTX_VERSION`: the driver cannot read the code."""
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """A launch, ready to go: the addresses that the driver is given, and what lies there."""
+
+    config: int
+    parameters: int
+    keep: tuple[Any, ...]
+
+
+class LoadedKernel:
+    """A kernel, loaded for a device.
+
+    Raises:
+        CardError: the driver cannot load it.
+    """
+
+    def __init__(self, lowered: Lowered, driver: Driver, device: Device, cubin: Cubin | None = None) -> None:
+        self.lowered = lowered
+        self.driver = driver
+        self.device = device
+        self.code = (compiled(lowered) if cubin is None else cubin).code
+        self._ready: dict[Any, _Ready] = {}
+        self._configs: dict[tuple[int, int], Any] = {}
+        self._template: ctypes.Array[Any] | None = None
+        self._one_device = driver.count == 1
+        self._lock = threading.Lock()
+        with driver.current(device):
+            self._library, self._kernel = self._load()
+        self._handle = int(self._kernel)
+
+    def launch(self, stream: int, addresses: tuple[int, ...], numbers: tuple[Any, ...] = (), blocks: int = 0) -> None:
+        """Run the kernel.
+
+        Args:
+            stream: the handle of a stream of the device.
+            addresses: of the arrays, in the order of `Lowered.arrays`.
+            numbers: the values of the scalar parameters, in their order.
+            blocks: of the grid, if only the call tells; else `Lowered.grid`.
+
+        Raises:
+            CardError: the driver refuses the launch, or a kernel before it has failed.
+        """
+        key = (stream, addresses, numbers, blocks)
+        ready = self._ready.get(key)
+        if ready is None:
+            ready = self._prepare(stream, addresses, numbers, blocks)
+            self._keep(key, ready)
+        status = INVALID_CONTEXT
+        if self._one_device:
+            status = self.driver.launch(ready.config, self._handle, ready.parameters, None)
+        if status == INVALID_CONTEXT:
+            with self.driver.current(self.device):
+                status = self.driver.launch(ready.config, self._handle, ready.parameters, None)
+        if status:
+            self.driver.fail(status, "cuLaunchKernelEx")
+        self.driver.recent.append(self.lowered.name)
+        if knobs.synchronous.get():
+            self._wait(stream)
+
+    def _wait(self, stream: int) -> None:
+        with self.driver.current(self.device):
+            (status,) = self.driver.api.cuStreamSynchronize(stream)
+        if status:
+            self.driver.fail(int(status), "cuStreamSynchronize", self.lowered.name)
+
+    def _load(self) -> tuple[Any, Any]:
+        driver, lowered = self.driver, self.lowered
+        status, library = driver.api.cuLibraryLoadData(self.code, [], [], 0, [], [], 0)
+        if int(status) in _UNLOADABLE:
+            name, words = driver.words(int(status))
+            version = driver.call("cuDriverGetVersion")
+            raise CardError(
+                f"the driver cannot load the machine code of {lowered.name}: {words}",
+                got=f"{name} from a driver for CUDA {version // 1000}.{version % 1000 // 10}, {self.device.name}",
+                hint="install a driver that is as new as NVRTC (pip list shows nvidia-cuda-nvrtc), or an older NVRTC",
+            )
+        if status:
+            driver.fail(int(status), "cuLibraryLoadData", lowered.name)
+        kernel = driver.call("cuLibraryGetKernel", library, lowered.name.encode())
+        self._check_parameters(kernel)
+        kinds = driver.api.CUfunction_attribute
+        handle = driver.call("cuDeviceGet", self.device.index)
+        shared = kinds.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        driver.call("cuKernelSetAttribute", shared, lowered.shared_bytes, kernel, handle)
+        if lowered.cluster > PORTABLE_CLUSTER:
+            larger = kinds.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+            driver.call("cuKernelSetAttribute", larger, 1, kernel, handle)
+        return library, kernel
+
+    def _check_parameters(self, kernel: Any) -> None:
+        """Hold the record against the machine code: the driver copies as many bytes as the code says."""
+        api = self.driver.api
+        for number, parameter in enumerate(self.lowered.parameters):
+            status, _, size = api.cuKernelGetParamInfo(kernel, number)
+            if status or size != _size(parameter):
+                raise InternalError(
+                    f"parameter {parameter.name} of {self.lowered.name} has {size} bytes in the machine code, "
+                    f"and {_size(parameter)} in the launch record"
+                )
+
+    def _keep(self, key: Any, ready: _Ready) -> None:
+        with self._lock:
+            while len(self._ready) >= KEPT:
+                self._ready.pop(next(iter(self._ready)))
+            self._ready[key] = ready
+
+    # What the driver reads.
+
+    def _prepare(self, stream: int, addresses: tuple[int, ...], numbers: tuple[Any, ...], blocks: int) -> _Ready:
+        parameters = self.lowered.parameters
+        maps = [each for each in parameters if isinstance(each, MapParameter)]
+        room, start = _aligned(MAP_BYTES * len(maps) + 8 * len(parameters))
+        with self.driver.current(self.device):
+            self._write_maps(maps, addresses, start)
+        pointers = (ctypes.c_void_p * max(1, len(parameters)))()
+        next_map, next_word = start, start + MAP_BYTES * len(maps)
+        values = iter(numbers)
+        for n, each in enumerate(parameters):
+            if isinstance(each, MapParameter):
+                pointers[n], next_map = next_map, next_map + MAP_BYTES
+                continue
+            pointers[n] = next_word
+            if isinstance(each, ArrayParameter):
+                ctypes.c_uint64.from_address(next_word).value = addresses[each.array]
+            else:
+                raw = np.asarray(next(values)).astype(each.dtype).tobytes()
+                ctypes.memmove(next_word, raw, len(raw))
+            next_word += 8
+        config = self._config(stream, blocks or self.lowered.grid)
+        return _Ready(config.getPtr(), ctypes.addressof(pointers), (room, pointers, config))
+
+    def _write_maps(self, maps: list[MapParameter], addresses: tuple[int, ...], start: int) -> None:
+        """The maps of arrays at some addresses: encoded the first time, then copied and pointed elsewhere."""
+        with self._lock:
+            template = self._template
+        if template is None:
+            for n, each in enumerate(maps):
+                encode(self.driver, each.spec, addresses[each.spec.array], start + MAP_BYTES * n)
+            with self._lock:
+                self._template = (ctypes.c_char * (MAP_BYTES * len(maps))).from_buffer_copy(
+                    ctypes.string_at(start, MAP_BYTES * len(maps))
+                )
+            return
+        ctypes.memmove(start, template, MAP_BYTES * len(maps))
+        for n, each in enumerate(maps):
+            status = self.driver.replace_address(start + MAP_BYTES * n, addresses[each.spec.array])
+            if status:
+                self.driver.fail(status, "cuTensorMapReplaceAddress", self.lowered.name)
+
+    def _config(self, stream: int, blocks: int) -> Any:
+        found = self._configs.get((stream, blocks))
+        if found is not None:
+            return found
+        api, lowered = self.driver.api, self.lowered
+        config = api.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = blocks, 1, 1
+        config.blockDimX, config.blockDimY, config.blockDimZ = lowered.threads, 1, 1
+        config.sharedMemBytes = lowered.shared_bytes
+        config.hStream = api.CUstream(stream)
+        if lowered.cluster > 1:
+            attribute = api.CUlaunchAttribute()
+            attribute.id = api.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+            dimension = attribute.value.clusterDim
+            dimension.x, dimension.y, dimension.z = lowered.cluster, 1, 1
+            config.attrs, config.numAttrs = [attribute], 1
+        return self._configs.setdefault((stream, blocks), config)
+
+
+def _size(parameter: MapParameter | ArrayParameter | ScalarParameter) -> int:
+    """The bytes of a parameter."""
+    if isinstance(parameter, MapParameter):
+        return MAP_BYTES
+    return 8 if isinstance(parameter, ArrayParameter) else parameter.dtype.itemsize
+
+
+def _aligned(size: int) -> tuple[ctypes.Array[Any], int]:
+    """Memory for maps, and where they begin in it."""
+    room = ctypes.create_string_buffer(size + MAP_ALIGNMENT)
+    return room, -(-ctypes.addressof(room) // MAP_ALIGNMENT) * MAP_ALIGNMENT
