@@ -42,14 +42,14 @@ def to_numpy(value: Any, argument: str) -> np.ndarray[Any, Any] | np.generic:
         PalladioTypeError: no array, or one of a dtype that Palladio does not have.
         PalladioValueError: an array that is not in host memory.
     """
+    if library_of(value) == "torch":
+        return _from_torch(value, argument)
     kind = dtypes.of_scalar(value)
     if isinstance(value, np.ndarray):
         _refuse_mask(value, argument)
         array = np.asarray(value)  # a matrix or a memory map is an array here
     elif kind is not None:
         array = _from_scalar(value, kind[0], argument)
-    elif library_of(value) == "torch":
-        array = _from_torch(value, argument)
     elif hasattr(value, "__array__"):
         array = np.asarray(value)
     elif hasattr(value, "__dlpack__"):
@@ -145,7 +145,7 @@ def _from_scalar(value: Any, dtype: dtypes.DType, argument: str) -> np.ndarray[A
 
 
 def _from_torch(tensor: Any, argument: str) -> np.ndarray[Any, Any]:
-    if tensor.device.type != "cpu":
+    if not tensor.is_cpu:
         raise PalladioValueError(
             "the tensor is not in host memory", argument=argument, got=str(tensor.device), hint="tensor.cpu()"
         )
@@ -166,7 +166,8 @@ def _from_torch(tensor: Any, argument: str) -> np.ndarray[Any, Any]:
     except PalladioError as error:
         error.argument = argument
         raise
-    tensor = tensor.detach().resolve_neg()
+    if tensor.requires_grad or tensor.is_neg():
+        tensor = tensor.detach().resolve_neg()
     if not dtypes.is_narrow_float(dtype):
         return tensor.numpy()
     word = torch.uint8 if dtype.itemsize == 1 else torch.uint16

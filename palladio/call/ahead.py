@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from palladio.array.foreign import common_library, from_numpy, to_numpy
+from palladio.array.foreign import from_numpy, library_of, to_numpy
 from palladio.base import trees
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.call.out_arrays import checked_buffers
@@ -39,6 +39,7 @@ class Ahead:
         self._run = run
         self._captured = list(captured)
         self._types = list(types)
+        self._known = [(type.shape, type.dtype) for type in types]
         self._names = list(names)
         self._result = result
 
@@ -60,18 +61,20 @@ class Ahead:
                     expected=len(self._types),
                     got=len(arrays),
                 )
-            values = [
-                value if type(value) is np.ndarray and value.dtype == type_.dtype and value.shape == type_.shape
-                else _fitted(value, type_, name)
-                for value, type_, name in zip(arrays, self._types, self._names, strict=True)
-            ]  # fmt: skip
+            values = list(arrays)
+            library = "numpy"
+            for n, value in enumerate(arrays):
+                if type(value) is not np.ndarray:
+                    library = library_of(value) if library == "numpy" else library
+                elif (value.shape, value.dtype) == self._known[n]:
+                    continue
+                values[n] = _fitted(value, self._types[n], self._names[n])
             if out is not None:
                 return self._write(values, out, rows)
             given = values + self._captured
             (result,) = owned(self._run(given), given)
             if rows is not None and rows < len(result):
                 result = result[:rows]
-            library = common_library(arrays)
             return result if library == "numpy" else from_numpy(result, library)
 
     def _write(self, values: list[Any], out: Any, rows: int | None) -> Any:
@@ -87,19 +90,20 @@ class Ahead:
 
 def _fitted(value: Any, type_: ArrayType, name: str) -> Any:
     """An array as NumPy's, with as many rows as the function was staged for."""
-    array = np.asarray(to_numpy(value, name))
-    fits = array.dtype == type_.dtype and len(array.shape) == len(type_.shape) and array.shape[1:] == type_.shape[1:]
-    if not fits or array.shape[:1] > type_.shape[:1]:
+    known = type(value) is np.ndarray and value.dtype == type_.dtype
+    array = value if known else np.asarray(to_numpy(value, name))
+    shape, wanted = array.shape, type_.shape
+    if shape == wanted and array.dtype == type_.dtype:
+        return array
+    if array.dtype != type_.dtype or len(shape) != len(wanted) or shape[1:] != wanted[1:] or shape[:1] > wanted[:1]:
         raise PalladioValueError(
             "not an array that the function was staged for",
             argument=name,
             expected=str(type_),
             got=str(ArrayType(array.shape, array.dtype)),
         )
-    if array.shape == type_.shape:
-        return array
     whole = np.zeros(type_.shape, type_.dtype)
-    whole[: array.shape[0]] = array
+    whole[: shape[0]] = array
     return whole
 
 

@@ -84,6 +84,8 @@ def returned(results: Sequence[Any], leaves: Sequence[Any], structure: trees.Str
 
 def owned(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
     """The results as arrays of their own, which the caller may write to."""
+    if len(results) == 1 and _stands_alone(results[0], inputs):
+        return list(results)
     taken = {id(_memory(value)) for value in inputs}
     owned = []
     for result in results:
@@ -96,6 +98,13 @@ def owned(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
         taken.add(id(memory))
         owned.append(array)
     return owned
+
+
+def _stands_alone(result: Any, inputs: Sequence[Any]) -> bool:
+    """True if a result is surely an array with memory of its own, as those of small kernel calls are."""
+    if type(result) is not np.ndarray or result.base is not None or not result.ndim or not result.flags.writeable:
+        return False
+    return all(result is not value for value in inputs)
 
 
 def _memory(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

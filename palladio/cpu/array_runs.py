@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Any
 
 from palladio.cpu.emit.scope import Refused
-from palladio.cpu.engine import compile_grid
+from palladio.cpu.engine import GridCall
 from palladio.ir.core import Atom, Eqn, Literal, Program, Var
 from palladio.ir.rewrite import Builder, substituted
 from palladio.ops.arrays.sort import sort
@@ -40,7 +40,7 @@ def with_runs(program: Program) -> tuple[Program, dict[Eqn, Function]]:
         if small and FEW <= len(run) <= MANY:
             call = _together(run, {*_used(later), *program.outputs})
             try:
-                compiled[call] = compile_grid(call.grid, call.kernel, call.input_types)
+                compiled[call] = GridCall(call.grid, call.kernel, call.input_types)
             except Refused:
                 pass
             else:

@@ -6,7 +6,7 @@ import ctypes
 import functools
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -68,62 +68,75 @@ class Compiled:
         return self.code.assembly()
 
 
-def compile_grid(grid: Grid, kernel: Program, operands: Sequence[Type]) -> Callable[..., Sequence[Any]]:
-    """A `grid_call` as a function of its operands, NumPy arrays.
+class GridCall:
+    """A compiled `grid_call`: a function of its operands, NumPy arrays.
 
-    Raises:
-        Refused: for what is not compiled.
+    Fields:
+        first: the number of operands that are sizes of the grid.
+        written: the operands behind these that the kernel writes to; it gets copies of them.
+        unset: the outputs that need uninitialised values before the kernel runs, with these.
+        marked: the bytes of the initialisation marks of all outputs.
     """
-    grid = arranged(grid, kernel)
-    compiled = Compiled(lower_grid(grid, kernel, operands))
-    first = len(grid.sizes) + grid.dynamic
-    written = {position - first for position in kernel.written}
-    read = {position - first for position in kernel.read}
-    uninitialized = [dtypes.uninitialized(type.dtype) for type in grid.output_types]
-    # What needs no uninitialised values before the kernel runs.
-    started = {target for _, target in grid.aliases} | written_whole(grid, kernel) | set(compiled.noted)
-    marked = sum(marks.size for marks in compiled.noted.values())
-    table = ctypes.c_void_p * (len(operands) - grid.dynamic + len(grid.outputs) + 1)
-    dynamic = grid.dynamic
-    extent = ctypes.c_int64 * len(grid.sizes)
 
-    def extents(given: Iterator[Any]) -> tuple[Any, int]:
-        """The sizes of the grid as the kernel gets them, and how many tasks they make."""
-        sizes = [int(next(given)) if size is None else size for size in grid.sizes]
+    def __init__(self, grid: Grid, kernel: Program, operands: Sequence[Type]) -> None:
+        self.grid = grid = arranged(grid, kernel)
+        self.compiled = Compiled(lower_grid(grid, kernel, operands))
+        self.first = grid.dynamic
+        first = len(grid.sizes) + grid.dynamic
+        count = len(operands) - grid.dynamic
+        self.written = {position - first for position in kernel.written if position - first < count}
+        self.read = {position - first for position in kernel.read}
+        started = {target for _, target in grid.aliases} | written_whole(grid, kernel) | set(self.compiled.noted)
+        values = [dtypes.uninitialized(type.dtype) for type in grid.output_types]
+        self.unset = [(target, value) for target, value in enumerate(values) if target not in started]
+        self.marked = sum(marks.size for marks in self.compiled.noted.values())
+        self.table = ctypes.c_void_p * (count + len(grid.outputs) + 1)
+        self.extent = ctypes.c_int64 * len(grid.sizes)
+        self.known = None if grid.dynamic else self.extents(())
+        # It neither changes nor copies what it is given, and never waits.
+        self.plain = not self.written and not grid.aliases and not kernel.synchronises
+
+    def extents(self, given: Sequence[Any]) -> tuple[Any, int]:
+        """The sizes of the grid as the kernel gets them, and how many tasks they make.
+
+        Args:
+            given: those that are known only now.
+        """
+        rest = iter(given)
+        sizes = [int(next(rest)) if size is None else size for size in self.grid.sizes]
         if min(sizes, default=1) < 1:
             raise PalladioValueError("a grid size is at least 1", got=sizes)
-        return extent(*sizes), math.prod(size for size, parallel in zip(sizes, grid.parallel) if parallel)
+        return self.extent(*sizes), math.prod(size for size, parallel in zip(sizes, self.grid.parallel) if parallel)
 
-    known = None if dynamic else extents(iter(()))
-
-    def run(values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
+    def __call__(self, values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
         if out is not None and not all(array.flags.aligned for array in out):
-            for target, result in zip(out, run(values), strict=True):  # past the caches go only whole vectors
+            for target, result in zip(out, self(values), strict=True):  # past the caches go only whole vectors
                 np.copyto(target, result)
             return out
-        sizes, tasks = known or extents(iter(values))
+        sizes, tasks = self.known or self.extents(values[: self.first])
         inputs = [
-            np.array(value, order="C") if n in written else np.ascontiguousarray(value)
-            for n, value in enumerate(values[dynamic:])
+            np.array(value, order="C") if n in self.written else np.ascontiguousarray(value)
+            for n, value in enumerate(values[self.first :])
         ]
-        outputs = [output(type) for type in grid.output_types] if out is None else out
-        for target, value in enumerate(uninitialized):
-            if target not in started:
-                _fill(outputs[target], value)
-        for source, target in grid.aliases:
-            if source in read and out is not None and np.may_share_memory(inputs[source], outputs[target]):
+        outputs = [output(type) for type in self.grid.output_types] if out is None else out
+        for target, value in self.unset:
+            fill(outputs[target], value)
+        for source, target in self.grid.aliases:
+            if source in self.read and out is not None and np.may_share_memory(inputs[source], outputs[target]):
                 inputs[source] = inputs[source].copy()  # it keeps its values while the output changes
             np.copyto(outputs[target], inputs[source])
-        if not marked:
-            _run(compiled, table, (*inputs, *outputs), sizes, tasks)
-            return outputs
-        marks = np.zeros(marked, np.int8)
-        _run(compiled, table, (*inputs, *outputs, marks), sizes, tasks)
-        if not marks.all():
-            _fill_rest(compiled.noted, marks, outputs)
+        marks = bytearray(self.marked)
+        arrays = [*inputs, *outputs]
+        if marks:
+            arrays.append(np.frombuffer(marks, np.int8))
+        run(self.compiled, self.table(*map(address_of, arrays)), sizes, tasks, arrays)
+        self.fill_rest(marks, outputs)
         return outputs
 
-    return run
+    def fill_rest(self, marks: bytearray, outputs: Sequence[Array]) -> None:
+        """Give what no task has begun, by the initialisation marks, uninitialised values."""
+        if 0 in marks:
+            _fill_rest(self.compiled.noted, np.frombuffer(marks, np.int8), outputs)
 
 
 def _plain(array: Array, value: Any) -> tuple[Array, Any]:
@@ -134,7 +147,7 @@ def _plain(array: Array, value: Any) -> tuple[Array, Any]:
     return array.view(kind), np.asarray(value, array.dtype).view(kind)
 
 
-def _fill(array: Array, value: Any) -> None:
+def fill(array: Array, value: Any) -> None:
     """Give all elements one value."""
     array, value = _plain(array, value)
     array.fill(value)
@@ -160,41 +173,57 @@ def _fill_rest(noted: Mapping[int, InitMarks], marks: Array, outputs: Sequence[A
         cut.transpose(*range(0, 2 * rank, 2), *range(1, 2 * rank, 2))[found.reshape(counts) == 0] = value
 
 
-def _address(array: np.ndarray[Any, Any]) -> int:
+def address_of(array: np.ndarray[Any, Any]) -> int:
     """The address of the elements: the first field of a NumPy array after the header of every Python object.
 
     `array.ctypes.data` says the same, in six times the time, and is most of what calling a small kernel costs.
     """
-    return ctypes.c_void_p.from_address(id(array) + object.__basicsize__).value or 0
+    return _pointer_at(id(array) + _HEADER).value or 0
 
 
-def _run(compiled: Compiled, table: Callable[..., Any], arrays: Sequence[Array], sizes: Any, tasks: int) -> None:
+_HEADER, _pointer_at = object.__basicsize__, ctypes.c_void_p.from_address
+
+
+def run(compiled: Compiled, addresses: Any, sizes: Any, tasks: int, arrays: Any) -> None:
+    """Run all tasks of a kernel.
+
+    Args:
+        addresses: of the arrays, in a table.
+        arrays: what the tasks use, for as long as one may still run.
+    """
+    if not compiled.brief:
+        workers = 1 if tasks == 1 else knobs.thread_count()
+        compiled.brief = _run_spread(compiled, addresses, sizes, tasks, workers, arrays) < BRIEF_S
+        return
     begun = time.perf_counter()
-    workers = 1
-    if compiled.brief and compiled.caller is None:
-        arena = compiled.take_arena()
-        try:
-            compiled.call(table(*map(_address, arrays)), sizes, _ready(compiled, arena), 0, tasks)
-        finally:
-            compiled.give_arena(arena)
-    else:
-        workers = 1 if compiled.brief or tasks == 1 else knobs.thread_count()
-        _run_spread(compiled, table, arrays, sizes, tasks, workers)
-    compiled.brief = (time.perf_counter() - begun) * workers < BRIEF_S
+    arena = compiled.take_arena()
+    try:
+        if compiled.caller is None:
+            compiled.call(addresses, sizes, _ready(compiled, arena), 0, tasks)
+        else:
+            _work(compiled, addresses, sizes, arrays, arena, [])(0, tasks)
+    finally:
+        compiled.give_arena(arena)
+    compiled.brief = time.perf_counter() - begun < BRIEF_S
 
 
-def _run_spread(
-    compiled: Compiled, table: Callable[..., Any], arrays: Sequence[Array], sizes: Any, tasks: int, workers: int
-) -> None:
-    """Run the tasks by several threads, or with answers to what they ask."""
+def _run_spread(compiled: Compiled, addresses: Any, sizes: Any, tasks: int, workers: int, arrays: Any) -> float:
+    """Run the tasks by several threads; gives the processor time that all took together."""
     failed: list[BaseException] = []
 
     def start(arena: Array) -> Work:
-        addresses = table(*map(_address, arrays))
-        work = functools.partial(compiled.call, addresses, sizes, _ready(compiled, arena))
-        return work if compiled.caller is None else _answered(compiled, work, _address(arena), failed)
+        return _work(compiled, addresses, sizes, arrays, arena, failed)
 
-    run_tasks(tasks, workers, start, failed, compiled.arena)
+    return run_tasks(tasks, workers, start, failed, compiled.arena)
+
+
+def _work(
+    compiled: Compiled, addresses: Any, sizes: Any, arrays: Any, arena: Array, failed: list[BaseException]
+) -> Work:
+    """The kernel in some memory, as a function of the first task and that after the last."""
+    work = functools.partial(compiled.call, addresses, sizes, _ready(compiled, arena))
+    work.arrays = arrays  # type: ignore[attr-defined]  # the table does not keep them alive
+    return work if compiled.caller is None else _answered(compiled, work, address_of(arena), failed)
 
 
 def _answered(compiled: Compiled, work: Callable[[int, int], int], arena: int, failed: list[BaseException]) -> Work:
@@ -217,4 +246,4 @@ def _ready(compiled: Compiled, arena: Array) -> int:
     """The address of an arena in which nothing is noted."""
     if compiled.words:
         arena[: compiled.words * WORD] = 0
-    return _address(arena)
+    return address_of(arena)

@@ -17,8 +17,9 @@ import numpy as np
 
 from palladio.base.errors import Location, NotCompiledWarning, attach
 from palladio.cpu.array_runs import with_runs
+from palladio.cpu.chain import chained
 from palladio.cpu.emit.scope import Refused
-from palladio.cpu.engine import compile_grid
+from palladio.cpu.engine import GridCall
 from palladio.cpu.launches.coroutines import Deadlocked
 from palladio.cpu.launches.engine import compile_launch
 from palladio.ir.core import Eqn, Program, Var, subprograms
@@ -44,6 +45,9 @@ def load_compiled(program: Program, evaluator: Evaluator) -> Compiled:
         (eqn,) = program.eqns
         if eqn in natives and eqn.inputs == program.inputs and eqn.outputs == program.outputs:
             return natives[eqn].run_alone(_name(eqn))
+    chain = chained(program, {eqn: native.run for eqn, native in natives.items()})
+    if chain is not None:
+        return chain
 
     def native(eqn: Eqn) -> Compiled | None:
         if eqn in natives:
@@ -115,7 +119,7 @@ def _compile_calls(program: Program, natives: dict[Eqn, _Native], evaluator: Eva
             if eqn.op is launch:
                 run = compile_launch(eqn.launch, eqn.programs, eqn.input_types)
             else:
-                run = compile_grid(eqn.grid, eqn.kernel, eqn.input_types)
+                run = GridCall(eqn.grid, eqn.kernel, eqn.input_types)
         except Refused as reason:
             _warn(f"the kernel {_name(eqn)} runs on the evaluator: {reason}", reason.location or eqn.location)
         else:

@@ -88,7 +88,7 @@ def rows_for(m: int, lhs: Array, tiling: Any) -> int:
     """
     if tiling is not None or m == 0:
         return m
-    rows = max(16, pl.next_power_of_2(m))
+    rows = 1 << max(4, (m - 1).bit_length())
     row_bytes = int(lhs.shape[1]) * dtype_of(lhs).itemsize
     return rows if rows * row_bytes <= STAGED_BYTES else m
 
@@ -292,12 +292,16 @@ def _known_sizes(group_sizes: Any, m: int) -> Array | None:
     """Group sizes that are right, as `i32[groups]`; None for those that have to be looked at more closely."""
     if isinstance(group_sizes, list):
         values = group_sizes
+        if {*map(type, values)} != {int}:
+            return None
     elif getattr(group_sizes, "ndim", None) == 1 and not pl.is_traced(group_sizes) and _is_index(group_sizes.dtype):
         values = group_sizes.tolist()
     else:
         return None
-    if not values or {*map(type, values)} != {int} or min(values) < 0 or sum(values) > m:
+    if not values or min(values) < 0 or sum(values) > m:
         return None
+    if type(group_sizes) is np.ndarray and group_sizes.dtype == np.int32:
+        return group_sizes
     return np.array(values, np.int32)
 
 

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -244,3 +245,10 @@ def test_a_process_without_the_threads_of_a_call_raises_rather_than_to_wait(pool
         "the process was forked in the middle of this call, whose threads have stayed in the parent\n"
         "  hint:     call the kernel again in this process"
     )
+
+
+def test_the_processor_time_of_the_tasks_is_told_without_what_they_waited() -> None:
+    def start(memory: Any) -> Any:
+        return lambda first, last: time.sleep(0.05)
+
+    assert 0 < run_tasks(2, 2, start) < 0.05

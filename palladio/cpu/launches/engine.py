@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -66,12 +65,10 @@ class CompiledLaunch:
             addresses = (ctypes.c_void_p * max(1, len(arrays)))(*(array.ctypes.data for array in arrays))
             return self.work(addresses, sizes, memory, slots, failed)
 
-        begun = time.perf_counter()
         workers = 1 if lowered.together or self.brief else knobs.thread_count()
         # Clusters that wait for each other are one task.
         tasks, begin = (1, lambda memory: _whole(start(memory), clusters)) if lowered.together else (clusters, start)
-        run_tasks(tasks, workers, begin, failed, HEADER + slots * self.cluster)
-        self.brief = (time.perf_counter() - begun) * workers < BRIEF_S
+        self.brief = run_tasks(tasks, workers, begin, failed, HEADER + slots * self.cluster) < BRIEF_S
 
     def work(self, arrays: Any, sizes: Any, memory: LaunchArray, slots: int, failed: Sequence[BaseException]) -> Work:
         """A function that runs some clusters on this worker."""

@@ -63,7 +63,7 @@ def run_tasks(
     start: Callable[[Array], Work],
     failed: list[BaseException] | None = None,
     memory: int = 0,
-) -> None:
+) -> float:
     """Run the tasks below a number, each once, by as many threads, each taking the next ones when it is free.
 
     An exception in any of them, an interrupt of the caller among them, stops all after the tasks that they are at. None
@@ -74,6 +74,9 @@ def run_tasks(
             It refers to all arrays that the tasks use.
         failed: gets the exceptions, so that a task can end early.
         memory: the bytes that each thread works in.
+
+    Returns:
+        The seconds of processor time that the work took, of all threads together.
 
     Raises:
         PalladioError: in a process that was forked meanwhile, by the handler of a signal, and lacks the helpers.
@@ -91,6 +94,7 @@ def run_tasks(
         job.close()  # an interrupt may have come where the first one had not begun
     if job.failed:
         raise job.failed[0]
+    return sum(job.busy)
 
 
 class _Job:
@@ -108,6 +112,7 @@ class _Job:
         self.failed = failed
         self.memory = memory
         self.gates: list[Any] = []
+        self.busy: list[float] = []
         self.helpers = _HELPERS
         self.closed = False
 
@@ -137,6 +142,7 @@ class _Job:
         if not self.firsts or self.failed or self.start is None:
             return
         memory = POOL.take(self.memory)
+        begun = time.thread_time()
         try:
             run = self.start(memory)
             while not self.failed:
@@ -146,6 +152,7 @@ class _Job:
                     return
                 run(first, min(first + self.count, self.tasks))
         finally:
+            self.busy.append(time.thread_time() - begun)
             POOL.give(memory)
 
     def close(self) -> None:

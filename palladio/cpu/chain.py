@@ -1,0 +1,174 @@
+"""Kernel calls one after the other as one call, with the memory between them kept ready.
+
+A library function is often a few small kernel calls: one computes which group each step of a product works on, the next
+one multiplies. For a few rows, making the arrays between them, the tables of their addresses and the marks of what was
+begun takes longer than to compute. A chain keeps all of that from one call to the next, and fills in addresses only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from palladio.base.errors import PalladioValueError, attach
+from palladio.cpu.engine import GridCall, address_of, fill, run
+from palladio.cpu.runtime.memory import LEAST_BYTES, output
+from palladio.ir.core import Atom, Eqn, Literal, Program
+from palladio.types.types import ArrayType
+
+KEPT_BYTES = 1 << 16
+"""The largest memory between the calls of a chain: it is kept while nobody calls the chain."""
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One call of a chain. Arrays have numbers: those of the inputs, then the results, then what is kept in between.
+
+    Fields:
+        eqn: the equation, for errors.
+        tasks: how many there are, but for the axes in `sizes`.
+        sizes: the axes of the grid whose size is known only when the call begins, each with the array that tells it.
+        arrays: those in its table of addresses, in order; its outputs come last.
+        outputs: the arrays of its outputs.
+    """
+
+    call: GridCall
+    eqn: Eqn
+    tasks: int
+    sizes: tuple[tuple[int, int], ...]
+    arrays: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+class _Workspace:
+    """What one call at a time works with: the arrays in between, and of each step the marks, the table, the sizes."""
+
+    def __init__(self, chain: Chain) -> None:
+        self.between = [np.array(value) for value in chain.between]
+        self.marks = [bytearray(step.call.marked) for step in chain.steps]
+        self.tables: list[Any] = []
+        self.sizes: list[Any] = []
+        for step, marks in zip(chain.steps, self.marks, strict=True):
+            table = step.call.table()
+            for slot, number in enumerate(step.arrays):
+                if number >= chain.given:
+                    table[slot] = address_of(self.between[number - chain.given])
+            if marks:
+                table[len(step.arrays)] = address_of(np.frombuffer(marks, np.int8))
+            self.tables.append(table)
+            self.sizes.append(step.call.extent(*(size or 0 for size in step.call.grid.sizes)))
+
+
+def _maker(type: ArrayType) -> Callable[[], Array]:
+    """Makes arrays of a type, of any elements."""
+    if type.size * type.dtype.itemsize < LEAST_BYTES:
+        return partial(np.empty, type.shape, type.dtype)
+    return partial(output, type)
+
+
+class Chain:
+    """A program of kernel calls alone: a function of its inputs, and of arrays for its results.
+
+    Args:
+        types: of the results.
+        inputs: how many there are.
+        between: an array in the place of each that is kept between the steps.
+    """
+
+    def __init__(
+        self, steps: Sequence[Step], inputs: int, types: Sequence[ArrayType], between: Sequence[Array]
+    ) -> None:
+        self.steps = steps
+        self.makers = [_maker(type) for type in types]
+        self.between = between
+        self.given = inputs + len(types)
+        self.slots = [
+            [(slot, number) for slot, number in enumerate(step.arrays) if number < self.given] for step in steps
+        ]
+        self.idle: list[_Workspace] = []
+
+    def __call__(self, values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
+        if out is not None and not all(array.flags.aligned for array in out):
+            for target, result in zip(out, self(values), strict=True):  # past the caches go only whole vectors
+                np.copyto(target, result)
+            return out
+        results = [make() for make in self.makers] if out is None else out
+        try:
+            work = self.idle.pop()
+        except IndexError:
+            work = _Workspace(self)
+        arrays = [*map(np.ascontiguousarray, values), *results, *work.between]
+        addresses = [address_of(array) for array in arrays[: self.given]]
+        for number, step in enumerate(self.steps):
+            table = work.tables[number]
+            for slot, place in self.slots[number]:
+                table[slot] = addresses[place]
+            try:
+                _run(step, table, work.sizes[number], work.marks[number], arrays)
+            except Exception as error:
+                with attach(step.eqn.location, f"running {step.eqn.kernel.name}"):
+                    raise error
+        # Not after an exception, when some thread might still be writing to it.
+        self.idle.append(work)
+        return results
+
+
+def _run(step: Step, table: Any, sizes: Any, marks: bytearray, arrays: Sequence[Array]) -> None:
+    call = step.call
+    if call.known is not None:
+        sizes, tasks = call.known
+    else:
+        tasks = step.tasks
+        for axis, number in step.sizes:
+            size = arrays[number].item()
+            if size < 1:
+                raise PalladioValueError("a grid size is at least 1", got=size)
+            sizes[axis] = size
+            if call.grid.parallel[axis]:
+                tasks *= size
+    for target, value in call.unset:
+        fill(arrays[step.outputs[target]], value)
+    if marks:
+        marks[:] = bytes(len(marks))
+    run(call.compiled, table, sizes, tasks, (arrays, marks))
+    if 0 in marks:
+        call.fill_rest(marks, [arrays[number] for number in step.outputs])
+
+
+def chained(program: Program, calls: Mapping[Eqn, Any]) -> Chain | None:
+    """A program as a chain; None if it has something else than plain kernel calls, or much memory between them.
+
+    Args:
+        calls: the kernel calls of the program that are compiled.
+    """
+    found = [calls.get(eqn) for eqn in program.eqns]
+    made = {var for eqn in program.eqns for var in eqn.outputs}
+    plain = all(isinstance(call, GridCall) and call.plain for call in found)
+    if not plain or not {*program.outputs} <= made or len({*program.outputs}) < len(program.outputs):
+        return None
+    numbers: dict[Atom, int] = {atom: n for n, atom in enumerate((*program.inputs, *program.outputs))}
+    between: list[Array] = []
+    for atom in (atom for eqn in program.eqns for atom in (*eqn.inputs, *eqn.outputs)):
+        if atom not in numbers:
+            numbers[atom] = len(numbers)
+            value = atom.value if isinstance(atom, Literal) else np.empty(atom.type.shape, atom.type.dtype)  # type: ignore[union-attr]
+            between.append(np.asarray(value, atom.type.dtype))  # type: ignore[union-attr]
+    if sum(array.nbytes for array in between) > KEPT_BYTES:
+        return None
+    steps = []
+    for eqn, call in zip(program.eqns, found, strict=True):
+        dynamic = [axis for axis, size in enumerate(call.grid.sizes) if size is None]  # type: ignore[union-attr]
+        sizes = tuple(zip(dynamic, [numbers[atom] for atom in eqn.inputs], strict=False))
+        outputs = tuple(numbers[var] for var in eqn.outputs)
+        arrays = (*(numbers[atom] for atom in eqn.inputs[len(dynamic) :]), *outputs)
+        tasks = math.prod(size for size, parallel in zip(call.grid.sizes, call.grid.parallel) if parallel and size)
+        steps.append(Step(call, eqn, tasks, sizes, arrays, outputs))  # type: ignore[arg-type]
+    types = [var.type for var in program.outputs]
+    return Chain(steps, len(program.inputs), types, between)  # type: ignore[arg-type]

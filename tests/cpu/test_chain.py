@@ -1,0 +1,129 @@
+"""Programs of kernel calls alone run as one call, whose memory between the steps is used again."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import palladio as pl
+import palladio.numpy as jnp
+from palladio.call.staged import CALLS
+from palladio.cpu import chain
+from palladio.cpu.chain import Chain
+from palladio.cpu.executor import load_compiled
+from palladio.driver.capture import prepared_programs
+from palladio.ir.core import Program
+from palladio.ir.evaluate import DEFINITION, evaluate
+
+ROWS, COLUMNS = 6, 4
+X = np.arange(ROWS * COLUMNS, dtype=np.float32).reshape(ROWS, COLUMNS)
+
+
+def copy_rows(x_ref: Any, out_ref: Any) -> None:
+    out_ref[...] = x_ref[...] + 1
+
+
+def first_rows(count: Any, x: Any) -> Any:
+    """The first rows of x plus 1; the others are written by nobody."""
+    steps = jnp.sum(jnp.where(jnp.arange(3) < 1, count * 2 - count, 0)).astype(jnp.int32)
+    row = pl.BlockSpec((1, COLUMNS), lambda i: (i, 0))
+    return pl.pallas_call(
+        copy_rows, pl.ShapeDtypeStruct(X.shape, X.dtype), grid=(steps,), in_specs=[row], out_specs=row
+    )(x)
+
+
+def program(function: Any, *arguments: Any) -> Program:
+    CALLS.clear()
+    with prepared_programs() as found:
+        pl.jit(function)(*arguments)
+    return found[-1]
+
+
+def loaded(function: Any, *arguments: Any) -> Chain:
+    found = load_compiled(program(function, *arguments), DEFINITION)
+    assert isinstance(found, Chain)
+    return found
+
+
+def test_it_computes_what_the_evaluator_does_on_every_call() -> None:
+    given = program(first_rows, np.int32(2), X)
+    run = load_compiled(given, DEFINITION)
+    assert isinstance(run, Chain)
+    for count in (4, 6, 1, 3):  # rows that were written in one call have no values in the next one
+        (out,) = run([np.int32(count), X])
+        np.testing.assert_array_equal(out, evaluate(given, [np.int32(count), X])[0])
+        assert np.isnan(out[count:]).all()
+
+
+def test_the_memory_between_the_steps_is_kept() -> None:
+    run = loaded(first_rows, np.int32(2), X)
+    run([np.int32(2), X])
+    (kept,) = run.idle
+    run([np.int32(3), X])
+    assert run.idle == [kept]
+
+
+def test_each_result_is_an_array_of_its_own() -> None:
+    run = loaded(first_rows, np.int32(6), X)
+    (first,), (second,) = run([np.int32(6), X]), run([np.int32(6), 2 * X])
+    np.testing.assert_array_equal(first, X + 1)
+    np.testing.assert_array_equal(second, 2 * X + 1)
+
+
+def test_results_are_written_to_the_arrays_of_the_caller() -> None:
+    run = loaded(first_rows, np.int32(6), X)
+    plain = np.empty_like(X)
+    unaligned = np.empty(X.nbytes + 1, np.uint8)[1:].view(X.dtype).reshape(X.shape)
+    for out in (plain, unaligned):
+        assert run([np.int32(6), X], [out])[0] is out
+        np.testing.assert_array_equal(out, X + 1)
+
+
+def test_inputs_of_any_order_and_scalars_are_taken() -> None:
+    run = loaded(first_rows, np.int32(6), X)
+    np.testing.assert_array_equal(run([np.int32(6), np.asfortranarray(X)])[0], X + 1)
+
+
+def test_memory_that_a_failed_call_worked_with_is_dropped() -> None:
+    run = loaded(first_rows, np.int32(2), X)
+    run([np.int32(2), X])
+    with pytest.raises(pl.PalladioValueError, match="a grid size is at least 1") as raised:
+        run([np.int32(0), X])
+    assert raised.value.location is not None and raised.value.location.file == __file__
+    assert not run.idle
+    np.testing.assert_array_equal(run([np.int32(6), X])[0], X + 1)
+
+
+def test_calls_of_several_threads_have_memory_of_their_own() -> None:
+    run = loaded(first_rows, np.int32(6), X)
+    wrong: list[int] = []
+
+    def calls(number: int) -> None:
+        for count in range(200):
+            rows = 1 + (number + count) % ROWS
+            (out,) = run([np.int32(rows), X * number])
+            if not (out[:rows] == (X * number + 1)[:rows]).all() or not np.isnan(out[rows:]).all():
+                wrong.append(number)
+
+    threads = [threading.Thread(target=calls, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong and len(run.idle) <= 4
+
+
+def test_what_has_much_memory_in_between_is_no_chain(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = program(first_rows, np.int32(6), X)
+    monkeypatch.setattr(chain, "KEPT_BYTES", 1)
+    run = load_compiled(given, DEFINITION)
+    assert not isinstance(run, Chain)
+    np.testing.assert_array_equal(run([np.int32(6), X])[0], X + 1)
+
+
+def test_a_program_that_returns_an_input_is_no_chain() -> None:
+    given = program(lambda count, x: (first_rows(count, x), x), np.int32(2), X)
+    assert not isinstance(load_compiled(given, DEFINITION), Chain)
