@@ -8,6 +8,7 @@ here and nowhere else. An executor that carries out some operations in a way of 
 from __future__ import annotations
 
 import traceback
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -23,6 +24,7 @@ Override = Callable[[Eqn], Callable[..., Sequence[Any]] | None]
 
 _FILE = "<palladio program>"
 _KEPT = "_prepared"
+_PROGRAM = "program"
 PLAIN = "{0}({1})"
 
 
@@ -111,7 +113,7 @@ def as_function(program: Program, call: Callable[[Eqn], tuple[str, Callable[...,
         first: a parameter before the program's inputs.
     """
     names: dict[Any, str] = {var: f"v{number}" for number, var in enumerate(program.inputs)}
-    scope: dict[str, Any] = {}
+    scope: dict[str, Any] = {_PROGRAM: weakref.ref(program)}
     last = {atom: number for number, eqn in enumerate(program.eqns) for atom in (*eqn.outputs, *eqn.inputs)}
     last |= dict.fromkeys(program.outputs, len(program.eqns))
     free: list[str] = []
@@ -144,7 +146,7 @@ def as_function(program: Program, call: Callable[[Eqn], tuple[str, Callable[...,
 
 
 def locate(program: Program, error: Exception) -> None:
-    """Give an error the location of the equation that failed; the innermost program comes first."""
+    """Give an error the location of the equation that failed; that of the innermost program, where several ran."""
     if isinstance(error, (PalladioError, InternalError)):
         if error.location is None:
             error.location = _failed_equation(program, error).location
@@ -155,5 +157,8 @@ def locate(program: Program, error: Exception) -> None:
 
 
 def _failed_equation(program: Program, error: Exception) -> Eqn:
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == _FILE]
-    return program.eqns[(frames[0].lineno or 2) - 2]
+    line = 2
+    for frame, number in traceback.walk_tb(error.__traceback__):
+        if frame.f_code.co_filename == _FILE:
+            program, line = frame.f_globals[_PROGRAM](), number
+    return program.eqns[line - 2]

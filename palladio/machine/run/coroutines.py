@@ -10,16 +10,20 @@ from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from palladio.ir.core import Eqn, Program, Run, walk
 from palladio.ir.evaluate import PLAIN, as_function, evaluate, locate
 from palladio.machine.run.points import Point
 from palladio.machine.run.scalars import quick
-from palladio.ops.control import loop, repeat
+from palladio.ops.control import cond, loop, repeat
 from palladio.ops.threads.launch import launch
 from palladio.types.types import RefType
 
 NOW = "{0}(thread, {1})"
 STEPS = "yield from {0}(thread, {1})"
+ENTERS = "found if type(found := {0}(thread, {1})) is list else (yield from found)"
+"""A line that runs a program: its outputs at once, where it lets nobody go first, or in steps."""
 
 Coroutine = Generator[Any, None, Sequence[Any]]
 Rule = Callable[[Eqn], Callable[..., Any]]
@@ -78,30 +82,38 @@ def is_pure(program: Program) -> bool:
 
 
 def run_program(thread: Any, program: Program, values: Sequence[Any]) -> Coroutine:
-    """Run a program in steps and return its outputs."""
-    if thread.machine.timer is not None:
-        run = program.__dict__.get(_KEPT_TIMED)
-        if run is None:
-            run = program.__dict__[_KEPT_TIMED] = as_function(program, _lines(program, _timed_line), "thread")
-    else:
-        follows = thread.checker is not None and (thread.lacking or _loads(program))
-        kept, line = (_KEPT_CHECKED, _checked_line) if follows else (_KEPT, _line)
-        run = program.__dict__.get(kept)
-        if run is None:
-            plain = is_pure(program) and any(eqn.op.control for eqn in program.eqns)
-            run = evaluate if plain else as_function(program, _lines(program, line), "thread")
-            program.__dict__[kept] = run
-    if run is evaluate:
-        found = evaluate(program, values)
-        if thread.lacking:
-            return thread.checker.accesses.unwritten.follow(thread, partial(_evaluated, program), values, found)
-        return found
+    """Run a program in steps and return its outputs; an error gets the location of its equation."""
     try:
-        found = run(thread, *values)
-        return found if isinstance(found, list) else (yield from found)  # one without steps is not a generator
+        found = enter(thread, program, values)
+        return found if isinstance(found, list) else (yield from found)
     except Exception as error:
         locate(program, error)
         raise
+
+
+def enter(thread: Any, program: Program, values: Sequence[Any]) -> list[Any] | Coroutine:
+    """Begin to run a program.
+
+    Returns:
+        Its outputs, in a list; or, of a program that lets others go first, the steps that return them.
+    """
+    if thread.machine.timer is not None:
+        kept, line = _KEPT_TIMED, _timed_line
+    elif thread.checker is not None and (thread.lacking or _loads(program)):
+        kept, line = _KEPT_CHECKED, _checked_line
+    else:
+        kept, line = _KEPT, _line
+    run = program.__dict__.get(kept)
+    if run is None:
+        plain = line is not _timed_line and is_pure(program) and any(eqn.op.control for eqn in program.eqns)
+        run = evaluate if plain else as_function(program, _lines(program, line), "thread")
+        program.__dict__[kept] = run
+    if run is not evaluate:
+        return run(thread, *values)  # type: ignore[no-any-return]
+    found = evaluate(program, values)
+    if thread.lacking:
+        found = thread.checker.accesses.unwritten.follow(thread, partial(_evaluated, program), values, found)
+    return list(found)
 
 
 def _loads(program: Program) -> bool:
@@ -141,7 +153,7 @@ def _line(eqn: Eqn, unused: bool) -> Line:
     if name in RULES.now:
         return NOW, RULES.now[name](eqn)
     if eqn.op.control:
-        return STEPS, _control(eqn)
+        return ENTERS, _control(eqn)
     if any(isinstance(type, RefType) for type in eqn.input_types):
         return NOW, RULES.now["load"](eqn)
     return PLAIN, quick(eqn) or (partial(eqn.op.eval, **eqn.params) if eqn.params else eqn.op.eval)
@@ -169,9 +181,9 @@ def _checked_line(eqn: Eqn, unused: bool) -> Line:
 def _timed_line(eqn: Eqn, unused: bool) -> Line:
     """The line of an equation whose time is kept. Control flow takes none of its own."""
     form, function = _line(eqn, unused)
+    if eqn.op.control or eqn.op is launch:
+        return form, function
     if form == STEPS:
-        if eqn.op.control or eqn.op is launch:
-            return form, function
 
         def steps(thread: Any, *values: Any) -> Coroutine:
             found = yield from function(thread, *values)
@@ -188,17 +200,44 @@ def _timed_line(eqn: Eqn, unused: bool) -> Line:
     return NOW, run
 
 
-def _control(eqn: Eqn) -> Callable[..., Coroutine]:
+def _control(eqn: Eqn) -> Callable[..., Any]:
+    """Control flow. Each level of generators costs more than most equations do, so branches and bodies are entered as
+    they are; what the other operations mean is asked of their definitions.
+    """
     op, params = eqn.op, eqn.params
+    if op is cond:
+        return _cond(eqn)
+    if op is loop:
+        return _loop(eqn)
     if op is repeat and not (is_pure(params["condition"]) and is_pure(params["body"])):
         return _repeat(eqn)
+    return lambda thread, *values: drive(thread, op.eval(*values, **params))
 
-    deciding = 2 if op is loop else 1
 
-    def steps(thread: Any, *values: Any) -> Coroutine:
-        if thread.lacking and op is not repeat:
-            thread.checker.accesses.unwritten.decides(thread, eqn, values[:deciding])
-        return (yield from drive(thread, op.eval(*values, **params)))
+def _cond(eqn: Eqn) -> Callable[..., Any]:
+    branches = eqn.branches
+    last = len(branches) - 1
+
+    def run(thread: Any, index: Any, *operands: Any) -> list[Any] | Coroutine:
+        if thread.lacking:
+            thread.checker.accesses.unwritten.decides(thread, eqn, (index,))
+        return enter(thread, branches[min(max(int(index), 0), last)], operands)
+
+    return run
+
+
+def _loop(eqn: Eqn) -> Callable[..., Coroutine]:
+    body, constants, step = eqn.body, eqn.constants, eqn.step
+
+    def steps(thread: Any, lower: Any, upper: Any, *operands: Any) -> Coroutine:
+        if thread.lacking:
+            thread.checker.accesses.unwritten.decides(thread, eqn, (lower, upper))
+        fixed, carry = operands[:constants], operands[constants:]
+        integer = np.asarray(lower).dtype.type
+        for index in range(int(lower), int(upper), step):
+            found = enter(thread, body, (integer(index), *fixed, *carry))
+            carry = found if type(found) is list else (yield from found)
+        return carry
 
     return steps
 
