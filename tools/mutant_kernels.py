@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from importlib import import_module
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 
@@ -62,50 +60,11 @@ def _products() -> list[Kernel]:
     a, b = _halves(rng, 32, 80), _halves(rng, 80, 32)
     small = hopper.MatmulConfig(tile_m=16, tile_n=16, tile_k=16, stages=3, epilogue_n=4, blocks=2)
 
-    def run(config: hopper.MatmulConfig, hasty: int | None = None) -> Any:
-        if hasty is None:
-            return hopper.matmul(a, b, config=config)
-        module = import_module(hopper.matmul.__module__)
-        kernel = module._matmul_kernel
-        hurried = patch.object(module, "_matmul_kernel", _fresh(kernel))
-        with hurried, patch.object(plgpu, "BlockSpec", _Hasty(hasty)):
-            return hopper.matmul(a, b, config=config)
-
-    expected = _wide(a) @ _wide(b)
     cluster = replace(small, cluster="m")
     return [
-        Kernel(
-            name,
-            partial(run, config),
-            expected,
-            {operand: partial(run, config, number) for number, operand in enumerate(("x", "y"))},
-        )
+        Kernel(name, partial(hopper.matmul, a, b, config=config), _wide(a) @ _wide(b))
         for name, config in (("matmul", small), ("matmul, cluster of 2", cluster))
     ]
-
-
-def _fresh(kernel: Callable[..., None]) -> Callable[..., None]:
-    """The same kernel as a function of its own: the program of a function is kept."""
-
-    def fresh(*args: Any, **options: Any) -> None:
-        kernel(*args, **options)
-
-    return fresh
-
-
-class _Hasty:
-    """Makes block specs of which one of each two lacks its `delay_release`."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.made = 0
-        self.make = plgpu.BlockSpec
-
-    def __call__(self, *args: Any, **options: Any) -> Any:
-        self.made += 1
-        if (self.made - 1) % 2 == self.number:
-            options["delay_release"] = 0
-        return self.make(*args, **options)
 
 
 def _grouped() -> list[Kernel]:

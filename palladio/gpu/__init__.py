@@ -15,6 +15,7 @@ from palladio.call.gpu.params import CompilerParams, LoweringSemantics, TraceSco
 from palladio.call.launch.mesh import Mesh, WarpMesh
 from palladio.call.launch.warps import as_torch_kernel, warp_map
 from palladio.call.refused import REFUSED
+from palladio.driver.cards import multiprocessors
 from palladio.pipeline.gpu import emit_pipeline
 from palladio.pipeline.specs import GPUBlockSpec
 from palladio.pipeline.warp_specialized import PipelinePipeline, emit_pipeline_warp_specialized
@@ -84,6 +85,7 @@ __all__ = [
     "as_torch_kernel",
     "warp_map",
     "multicast_ref",
+    "multiprocessors",
     "griddepcontrol_launch_dependents",
     "griddepcontrol_wait",
     "enable_hardware_limits",

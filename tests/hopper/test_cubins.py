@@ -26,15 +26,11 @@ def sizes(groups: int) -> ShapeDtypeStruct:
     return ShapeDtypeStruct((groups,), np.int32)
 
 
-CLUSTERED = hopper.MatmulConfig(cluster="m")
+ALONE = hopper.MatmulConfig()
 KERNELS = {
     "matmul": lambda: lowered(hopper.matmul, bf16(8192, 8192), bf16(8192, 8192)),
-    "clustered": lambda: lowered(
-        lambda x, y: hopper.matmul(x, y, config=CLUSTERED), bf16(8192, 8192), bf16(8192, 8192)
-    ),
-    "gmm": lambda: lowered(
-        lambda lhs, rhs, sizes: hopper.gmm(lhs, rhs, sizes, BF16), bf16(4096, 6144), bf16(256, 6144, 4096), sizes(256)
-    ),
+    "alone": lambda: lowered(lambda x, y: hopper.matmul(x, y, config=ALONE), bf16(8192, 8192), bf16(8192, 8192)),
+    "gmm": lambda: lowered(hopper.gmm, bf16(4096, 6144), bf16(256, 6144, 4096), sizes(256)),
     "tgmm": lambda: lowered(hopper.tgmm, bf16(4096, 4096), bf16(4096, 4096), sizes(8)),
     "attention": lambda: lowered(hopper.attention, *(bf16(16, 4096, 128) for _ in range(3))),
 }
@@ -73,7 +69,7 @@ def test_the_registers_are_those_that_three_warpgroups_may_begin_with(name: str)
     assert matching(name, "USETMAXREG") >= 2
 
 
-@pytest.mark.parametrize("name", ["matmul", "clustered", "gmm"])
+@pytest.mark.parametrize("name", ["matmul", "alone", "gmm"])
 def test_a_step_is_four_products(name: str) -> None:
     assert matching(name, "HGMMA") == 4
     assert matching(name, "WARPGROUP.ARRIVE") == 1
@@ -85,9 +81,10 @@ def test_the_copies_of_a_step_are_one_of_x_and_four_of_y() -> None:
     assert matching("matmul", "STSM.16") == 16
 
 
-def test_blocks_of_a_cluster_load_for_each_other() -> None:
-    assert counts("clustered")["UTMALDG.2D.MULTICAST"] == 4
-    assert counts("clustered")["UTMALDG.2D"] == 1
+@pytest.mark.parametrize(("name", "shared", "own"), [("matmul", 4, 1), ("gmm", 1, 4), ("tgmm", 4, 1), ("alone", 0, 5)])
+def test_blocks_of_a_cluster_load_for_each_other(name: str, shared: int, own: int) -> None:
+    assert counts(name)["UTMALDG.2D.MULTICAST"] + counts(name)["UTMALDG.3D.MULTICAST"] == shared
+    assert counts(name)["UTMALDG.2D"] + counts(name)["UTMALDG.3D"] == own
 
 
 def test_one_thread_starts_the_copies_without_a_vote() -> None:

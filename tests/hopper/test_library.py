@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
 from palladio.hopper.twin.run import SCHEDULES
 from palladio.library import hopper
-from tests.hopper.kernels import BF16, error, normal, on_twin
+from tests.hopper.kernels import BF16, error, lowered, normal, on_twin
 
 EARLY_AND_LATE = SCHEDULES[:2]
 ROUNDED = 4e-3
@@ -22,6 +24,15 @@ def test_matmul() -> None:
     x, y = normal(128, 256), normal(256, 256)
     for out in on_twin(hopper.matmul, x, y):
         assert error(out, product(x, y)) < ROUNDED
+
+
+def test_the_memory_warpgroup_waits_for_free_buffers_alone() -> None:
+    x, y = normal(256, 256), normal(256, 512)
+    text = lowered(hopper.matmul, x, y).text
+    moves = text[text.index("registers_decrease") :]
+    waits = set(re.findall(r"pal::wait\w*\((smem \+ \d+)", moves))
+    drained = {f"smem + {offset}" for offset in re.findall(r"(\d+)  operands_drained:", text)}
+    assert waits == drained, "whatever else it waits for keeps it from running ahead over the bounds of tiles"
 
 
 def test_matmul_of_ragged_sizes_and_few_blocks() -> None:
@@ -50,8 +61,17 @@ def grouped(lhs: np.ndarray, rhs: np.ndarray, sizes: list[int]) -> np.ndarray:
 @pytest.mark.parametrize("sizes", [[100, 0, 77], [0, 0, 0], [1, 2, 253]], ids=str)
 def test_gmm(sizes: list[int]) -> None:
     lhs, rhs = normal(256, 64), normal(3, 64, 256)
-    for out in on_twin(hopper.gmm, lhs, rhs, np.int32(sizes), order=(2, 0, 1), schedules=EARLY_AND_LATE):
+    wide = lambda *args: hopper.gmm(*args, preferred_element_type=np.float32)
+    for out in on_twin(wide, lhs, rhs, np.int32(sizes), order=(2, 0, 1), schedules=EARLY_AND_LATE):
         assert error(out, grouped(lhs, rhs, sizes)) < 1e-6
+
+
+def test_gmm_of_clusters_whose_blocks_share_rows() -> None:
+    config = hopper.MatmulConfig(tile_n=128, cluster="n", blocks=4)
+    lhs, rhs, sizes = normal(256, 136), normal(3, 136, 384), [70, 0, 150]
+    clustered = lambda *args: hopper.gmm(*args, config=config)
+    for out in on_twin(clustered, lhs, rhs, np.int32(sizes), order=(2, 0, 1)):
+        assert error(out, grouped(lhs, rhs, sizes)) < ROUNDED
 
 
 def test_gmm_of_transposed_matrices_and_bfloat16_results() -> None:
@@ -66,14 +86,26 @@ def test_gmm_of_transposed_matrices_and_bfloat16_results() -> None:
         assert error(out, grouped(lhs, rhs.transpose(0, 2, 1), sizes)) < ROUNDED
 
 
+def transposed(lhs: np.ndarray, rhs: np.ndarray, sizes: list[int]) -> np.ndarray:
+    ends = np.cumsum(sizes)
+    rows = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+    return np.stack([product(lhs[:, part], rhs[part]) for part in rows])
+
+
 def test_tgmm() -> None:
     lhs, rhs, sizes = normal(128, 136), normal(136, 256), [50, 0, 83]
-    out = np.zeros((3, 128, 256))
-    for group, size in enumerate(sizes):
-        row = sum(sizes[:group])
-        out[group] = product(lhs[:, row : row + size], rhs[row : row + size])
-    for got in on_twin(hopper.tgmm, lhs, rhs, np.int32(sizes), order=(2, 0, 1), schedules=EARLY_AND_LATE):
-        assert error(got, out) < 1e-6
+    wide = lambda *args: hopper.tgmm(*args, preferred_element_type=np.float32)
+    for got in on_twin(wide, lhs, rhs, np.int32(sizes), order=(2, 0, 1), schedules=EARLY_AND_LATE):
+        assert error(got, transposed(lhs, rhs, sizes)) < 1e-6
+
+
+@pytest.mark.parametrize("axis", ["m", "n"])
+def test_tgmm_of_clusters_whose_blocks_share_loads(axis: str) -> None:
+    config = hopper.MatmulConfig(tile_n=128, cluster=axis, blocks=2)
+    lhs, rhs, sizes = normal(256, 136), normal(136, 256), [50, 0, 83]
+    clustered = lambda *args: hopper.tgmm(*args, config=config)
+    for got in on_twin(clustered, lhs, rhs, np.int32(sizes), order=(2, 0, 1), schedules=EARLY_AND_LATE):
+        assert error(got, transposed(lhs, rhs, sizes)) < ROUNDED
 
 
 @pytest.mark.parametrize("causal", [False, True])

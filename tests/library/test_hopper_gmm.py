@@ -155,7 +155,7 @@ REFUSED = {
     ),
     "a cluster": (
         lambda: hopper.gmm(LHS, RHS, [5, 3], config=MatmulConfig(cluster="m")),
-        "config.cluster: a grouped product does not run in clusters\n  expected: None\n  got:      'm'",
+        "config.cluster: no such axis\n  expected: None or 'n'\n  got:      'm'",
     ),
 }
 

@@ -210,7 +210,9 @@ def test_mutants_are_caught(name: str, codes: set[str | None]) -> None:
     assert found != {None}
 
 
-@pytest.mark.parametrize(("name", "operands"), [("emit_pipeline", ["a", "b"]), ("matmul", ["x", "y"])])
+@pytest.mark.parametrize(
+    ("name", "operands"), [("emit_pipeline", ["a", "b"]), ("emit_pipeline_warp_specialized", ["a", "b"])]
+)
 def test_a_pipeline_without_its_delay_is_caught(name: str, operands: list[str]) -> None:
     (number,) = (number for number, kernel in enumerate(kernels()) if kernel.name == name)
     kernel, recorded, found = tool._prepared(number)

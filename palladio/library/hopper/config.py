@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,12 +13,15 @@ import palladio.gpu as plgpu
 from palladio.library.checks import fail, require_count
 from palladio.library.hopper.epilogue import BUFFERS
 from palladio.library.hopper.limits import (
-    CARD,
     COMPUTE_GROUPS,
     require_config,
     require_multiple,
     require_shared,
 )
+
+CLUSTER_BLOCKS = 2
+PEERS = ("peer",)
+"""The axis of a cluster, if there are clusters."""
 
 ROW_BYTES = 128
 """The widest rows that shared memory is swizzled in: by default those of the operands and of pieces of the result."""
@@ -37,9 +42,9 @@ class MatmulConfig:
         epilogue_n: columns of the pieces in which results are written; by default at most 128 bytes of them.
         snake: the axis of the result, "m" or "n", that is cut into bands, and
         snake_width: how many tiles wide these are. Within a band tiles follow each other along this axis first.
-        blocks: how many blocks share the tiles, one for each multiprocessor.
+        blocks: how many blocks share the tiles; by default one for each multiprocessor of the card.
         cluster: "m" or "n" for clusters of two blocks whose tiles are neighbours along this axis and which load the
-            operand that both need together. Only `matmul` has it.
+            operand that both need together. `gmm` has "n" only: neighbours along m may be of different groups.
     """
 
     tile_m: int = 128
@@ -50,7 +55,7 @@ class MatmulConfig:
     epilogue_n: int | None = None
     snake: str = "m"
     snake_width: int = 8
-    blocks: int = CARD.multiprocessors
+    blocks: int | None = None
     cluster: str | None = None
 
     @property
@@ -83,28 +88,76 @@ class MatmulConfig:
         """The buffers through which results are written: two for each computing warpgroup."""
         return plgpu.SMEM((COMPUTE_GROUPS, BUFFERS, self.own_shape[0], self.piece(dtype)), dtype)
 
+    @property
+    def cluster_shape(self) -> tuple[int, int]:
+        """The blocks of a cluster along the rows and columns of the result."""
+        return (CLUSTER_BLOCKS if self.cluster == "m" else 1), (CLUSTER_BLOCKS if self.cluster == "n" else 1)
+
+    @property
+    def mesh(self) -> dict[str, Any]:
+        """The axes of a launch in clusters, as options of `palladio.gpu.kernel`."""
+        return {"cluster": (CLUSTER_BLOCKS,), "cluster_names": PEERS} if self.cluster else {}
+
+    @property
+    def shared(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The axes of a cluster along which its blocks load the left and the right operand together.
+
+        Blocks side by side along the columns need the same rows of the left operand, those along the rows the same
+        columns of the right one.
+        """
+        return PEERS if self.cluster == "n" else (), PEERS if self.cluster == "m" else ()
+
+    def plane(self, rows: int, columns: int) -> tuple[int, int]:
+        """A result of `rows` times `columns` tiles, in tiles of a whole cluster."""
+        down, across = self.cluster_shape
+        return pl.cdiv(rows, down), pl.cdiv(columns, across)
+
+    def clusters(self, tiles: int) -> int:
+        """The number of clusters, or blocks where there are none, that share tiles of a whole cluster."""
+        blocks = plgpu.multiprocessors() if self.blocks is None else self.blocks
+        return min(max(1, blocks // math.prod(self.cluster_shape)), tiles)
+
     def raster(self, step: Any, rows: int, columns: int) -> tuple[Any, Any]:
-        """Row and column, in tiles, of a step through a result of `rows` times `columns` tiles."""
-        return plgpu.planar_snake(step, (rows, columns), "mn".index(self.snake), self.snake_width)
+        """Row and column, in tiles, of this block's tile at a step through a plane of `rows` times `columns`."""
+        row, column = plgpu.planar_snake(step, (rows, columns), "mn".index(self.snake), self.snake_width)
+        if self.cluster is None:
+            return row, column
+        down, across = self.cluster_shape
+        peer = pl.axis_index(PEERS[0])
+        return (row * down + peer, column) if self.cluster == "m" else (row, column * across + peer)
 
 
-def require_matmul_config(given: Any, operand: Any, result: Any, clusters: bool = False) -> MatmulConfig:
-    """A configuration that makes sense and whose buffers fit into a block; by default one whose steps are 128 bytes.
+def default_config(m: int, n: int, operand: Any, clusters: Sequence[str] = ("m", "n")) -> MatmulConfig:
+    """The configuration for a result of m times n numbers if none is given.
+
+    A step takes 128 bytes of each row. Two blocks share the operand that is larger in a tile, the right one, where the
+    result has two tiles for them: without that a tile of 128 by 256 reads 48 KiB a step, faster than the second-level
+    cache feeds all multiprocessors.
+    """
+    config = MatmulConfig(tile_k=ROW_BYTES // operand.itemsize)
+    tiles = {"m": pl.cdiv(m, config.tile_m), "n": pl.cdiv(n, config.tile_n)}
+    cluster = next((axis for axis in clusters if tiles[axis] >= CLUSTER_BLOCKS), None)
+    return dataclasses.replace(config, cluster=cluster)
+
+
+def require_matmul_config(
+    given: Any, default: MatmulConfig, operand: Any, result: Any, clusters: Sequence[str] = ("m", "n")
+) -> MatmulConfig:
+    """A configuration that makes sense and whose buffers fit into a block.
 
     Args:
+        given: None for the default.
         operand, result: the dtypes of the operands and of the result.
-        clusters: whether the kernel can run in clusters.
+        clusters: the axes along which the kernel can run in clusters.
     """
-    default = MatmulConfig(tile_k=ROW_BYTES // operand.itemsize)
     config: MatmulConfig = require_config(default if given is None else given, MatmulConfig)
-    for name, choices in (("split", ("m", "n")), ("snake", ("m", "n")), ("cluster", (None, "m", "n"))):
+    for name, choices in (("split", ("m", "n")), ("snake", ("m", "n")), ("cluster", (None, *clusters))):
         if getattr(config, name) not in choices:
             rule, expected = "no such axis", " or ".join(map(repr, choices))
             got = repr(getattr(config, name))
             raise fail(pl.PalladioValueError, rule, argument=f"config.{name}", expected=expected, got=got)
-    if config.cluster is not None and not clusters:
-        rule = "a grouped product does not run in clusters"
-        raise fail(pl.PalladioValueError, rule, argument="config.cluster", expected="None", got=repr(config.cluster))
+    if config.blocks is not None:
+        require_count(config.blocks, "config.blocks")
     if config.stages < 2:
         rule = "the products of a step are in flight during the next one"
         raise fail(

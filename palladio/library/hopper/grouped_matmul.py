@@ -10,7 +10,8 @@ the group sizes in global memory. The memory warpgroup runs ahead of the computi
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,18 +19,15 @@ import palladio as pl
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
 from palladio.library.checks import dtype_of, fail, float_dtype, group_sizes_of, require_array, zeros
-from palladio.library.hopper.config import MatmulConfig, require_matmul_config
+from palladio.library.hopper.config import MatmulConfig, default_config, require_matmul_config
 from palladio.library.hopper.epilogue import store_tile
-from palladio.library.hopper.limits import (
-    COMPUTE_GROUPS,
-    MEMORY_GROUP,
-    require_operand,
-)
+from palladio.library.hopper.limits import COMPUTE_GROUPS, require_operand
+from palladio.library.hopper.persistent import OutputTile, PersistentProduct
 from palladio.library.hopper.ring import Ring, ring_scratch
 
-COMPUTE_REGISTERS, MEMORY_REGISTERS = 224, 56
-"""Registers of each thread: 2 * 224 + 56 of the 504 that three warpgroups begin with. The memory warpgroup, too, keeps
-the sizes of all groups in registers; with 40 it has no room for 256 of them."""
+REGISTERS = 224, 56
+"""Registers of each thread that computes, and of each that moves memory: 2 * 224 + 56 of the 504 that three warpgroups
+begin with. The memory warpgroup, too, keeps the sizes of all groups in registers; with 40 it has no room for 256."""
 
 Array = Any
 Ref = Any
@@ -57,114 +55,20 @@ class _Problem:
 
     @property
     def gmm_plane(self) -> tuple[int, int]:
-        """The tiles of gmm along its rows and columns."""
-        return self.visits, pl.cdiv(self.columns, self.config.tile_n)
+        """The tiles of gmm along its rows and columns, in tiles of a whole cluster."""
+        return self.config.plane(self.visits, pl.cdiv(self.columns, self.config.tile_n))
 
     @property
     def tgmm_plane(self) -> tuple[int, int]:
-        """The tiles of one group's matrix in tgmm."""
-        return pl.cdiv(self.depth, self.config.tile_m), pl.cdiv(self.columns, self.config.tile_n)
-
-
-@dataclass(frozen=True)
-class _Tile:
-    """A tile of work.
-
-    Fields:
-        group: whose it is, i32[].
-        first_row, rows: of gmm, the rows of the result; of tgmm, the rows that are summed over. i32[].
-        row, column: where the tile begins in the result; of gmm, `row` is `first_row`.
-        steps: how many steps the sum takes.
-        active: whether there is anything to write.
-    """
-
-    group: Value
-    first_row: Value
-    rows: Value
-    row: Value
-    column: Value
-    steps: Value
-    active: Value
-
-
-@dataclass(frozen=True)
-class _Walk:
-    """The order in which one block visits its tiles.
-
-    Fields:
-        grid: the grid whose steps the blocks share.
-        tile_at: gives the tile of a step of the walk.
-        sources: (tile, step), gives what is copied into the ring.
-        multiply: (acc, tile, step, lhs, rhs), issues one product.
-        store: (acc, tile), starts to write the result.
-    """
-
-    config: MatmulConfig
-    ring: Ring
-    grid: tuple[int, ...]
-    tile_at: Callable[[plgpu.NDLoopInfo], _Tile]
-    sources: Callable[..., tuple[Ref, Ref]]
-    multiply: Callable[..., None]
-    store: Callable[[Ref, _Tile], None]
-
-    def run(self, group: Value) -> None:
-        """The program of each of the block's warpgroups."""
-
-        @pl.when(group == MEMORY_GROUP)
-        def _() -> None:
-            plgpu.set_max_registers(MEMORY_REGISTERS, action="decrease")
-            self.ring.await_drained(self.dealt(self.bring))
-
-        @pl.when(group < COMPUTE_GROUPS)
-        def _() -> None:
-            plgpu.set_max_registers(COMPUTE_REGISTERS, action="increase")
-            self.dealt(self.compute)
-            plgpu.wait_smem_to_gmem(0)
-
-    def dealt(self, visit: Callable[[_Tile, Value], None]) -> Value:
-        """Visit this block's tiles, each with the number of steps before it; the number of all steps."""
-
-        @plgpu.nd_loop(self.grid, collective_axes="block", init_carry=jnp.int32(0))
-        def steps(info: plgpu.NDLoopInfo, before: Value) -> Value:
-            tile = self.tile_at(info)
-            visit(tile, before)
-            return before + tile.steps
-
-        return steps
-
-    def bring(self, tile: _Tile, before: Value) -> None:
-        """Fill the ring with the operands of a tile."""
-
-        @pl.loop(0, tile.steps)
-        def _(step: Value) -> None:
-            self.ring.fill(before + step, *self.sources(tile, step))
-
-    def compute(self, tile: _Tile, before: Value) -> None:
-        """Compute a warpgroup's part of a tile."""
-
-        @pl.when(tile.active)
-        def _() -> None:
-            pl.run_scoped(lambda acc: self.sum(acc, tile, before), plgpu.ACC(self.config.own_shape))
-
-    def sum(self, acc: Ref, tile: _Tile, before: Value) -> None:
-        """Sum up the products of all steps and write the result."""
-
-        @pl.loop(0, tile.steps)
-        def _(step: Value) -> None:
-            self.multiply(acc, tile, step, *self.ring.take(before + step))
-            # One product stays in flight: the buffers of the one before it are free.
-            plgpu.wgmma_wait(1)
-            pl.when(step > 0)(lambda: self.ring.give_back(before + step - 1))
-
-        plgpu.wgmma_wait(0)
-        pl.when(tile.steps > 0)(lambda: self.ring.give_back(before + tile.steps - 1))
-        self.store(acc, tile)
+        """The tiles of one group's matrix in tgmm, in tiles of a whole cluster."""
+        config = self.config
+        return config.plane(pl.cdiv(self.depth, config.tile_m), pl.cdiv(self.columns, config.tile_n))
 
 
 # gmm.
 
 
-def _gmm_tile(problem: _Problem, sizes: Value, visit: Value, column: Value) -> _Tile:
+def _gmm_tile(problem: _Problem, sizes: Value, visit: Value, column: Value) -> OutputTile:
     """The tile of gmm that is visited: of groups in order, each cut into tiles from its own first row on.
 
     Behind the last group come the rows of none, which take no steps, and then visits of no rows.
@@ -180,7 +84,7 @@ def _gmm_tile(problem: _Problem, sizes: Value, visit: Value, column: Value) -> _
     size = jnp.where(grouped, own, problem.rows - start)
     first_row = start + within * tile
     rows = jnp.clip(size - within * tile, 0, tile)
-    return _Tile(
+    return OutputTile(
         group=jnp.minimum(group, problem.groups - 1),
         first_row=first_row,
         rows=rows,
@@ -195,40 +99,41 @@ def _gmm_kernel(sizes: Ref, lhs: Ref, rhs: Ref, out: Ref, problem: _Problem, **s
     """One persistent block of gmm."""
     config = problem.config
     plane = problem.gmm_plane
-    ring = Ring.of(scratch, "operands")
+    ring = Ring.of(scratch, "operands", config.shared)
     known_sizes = sizes[...]
     group = pl.axis_index("warpgroup")
 
-    def tile_at(info: plgpu.NDLoopInfo) -> _Tile:
+    def tile_at(info: plgpu.NDLoopInfo) -> OutputTile:
         return _gmm_tile(problem, known_sizes, *config.raster(info.index[0], *plane))
 
-    def sources(tile: _Tile, step: Value) -> tuple[Ref, Ref]:
+    def sources(tile: OutputTile, step: Value) -> tuple[Ref, Ref]:
         depth = pl.ds(step * config.tile_k, config.tile_k)
         columns = pl.ds(tile.column, config.tile_n)
         matrix = rhs.at[tile.group, columns, depth] if problem.transpose_rhs else rhs.at[tile.group, depth, columns]
         return lhs.at[pl.ds(tile.first_row, config.tile_m), depth], matrix
 
-    def multiply(acc: Ref, tile: _Tile, step: Value, lhs_block: Ref, rhs_block: Ref) -> None:
+    def multiply(acc: Ref, tile: OutputTile, step: Value, lhs_block: Ref, rhs_block: Ref) -> None:
         right = rhs_block.T if problem.transpose_rhs else rhs_block
         plgpu.wgmma(acc, *config.own_operands(group, lhs_block, right))
 
-    def store(acc: Ref, tile: _Tile) -> None:
+    def store(acc: Ref, tile: OutputTile) -> None:
         row, column = config.own_corner(group)
         rows = jnp.clip(tile.rows - row, 0, config.own_shape[0])
         store_tile(acc, scratch["staging"].at[group], out, tile.row + row, tile.column + column, rows)
 
-    _Walk(config, ring, (plane[0] * plane[1],), tile_at, sources, multiply, store).run(group)
+    grid = (math.prod(plane),)
+    PersistentProduct(config, ring, grid, tile_at, sources, multiply, store, REGISTERS).run(group)
 
 
 # tgmm.
 
 
-def _tgmm_tile(problem: _Problem, sizes: Value, group: Value, row: Value, column: Value) -> _Tile:
+def _tgmm_tile(problem: _Problem, sizes: Value, group: Value, row: Value, column: Value) -> OutputTile:
     """The tile of tgmm at a row and column, in tiles, of a group's matrix."""
     config = problem.config
     number = jnp.arange(problem.groups)
     size = jnp.sum(jnp.where(number == group, sizes, 0))
-    return _Tile(
+    return OutputTile(
         group=group,
         first_row=jnp.sum(jnp.where(number < group, sizes, 0)),
         rows=size,
@@ -243,18 +148,18 @@ def _tgmm_kernel(sizes: Ref, lhs: Ref, rhs: Ref, out: Ref, problem: _Problem, **
     """One persistent block of tgmm."""
     config = problem.config
     plane = problem.tgmm_plane
-    ring = Ring.of(scratch, "operands")
+    ring = Ring.of(scratch, "operands", config.shared)
     known_sizes = sizes[...]
     group = pl.axis_index("warpgroup")
 
-    def tile_at(info: plgpu.NDLoopInfo) -> _Tile:
+    def tile_at(info: plgpu.NDLoopInfo) -> OutputTile:
         return _tgmm_tile(problem, known_sizes, info.index[0], *config.raster(info.index[1], *plane))
 
-    def sources(tile: _Tile, step: Value) -> tuple[Ref, Ref]:
+    def sources(tile: OutputTile, step: Value) -> tuple[Ref, Ref]:
         rows = pl.ds(tile.first_row + step * config.tile_k, config.tile_k)
         return lhs.at[pl.ds(tile.row, config.tile_m), rows], rhs.at[rows, pl.ds(tile.column, config.tile_n)]
 
-    def multiply(acc: Ref, tile: _Tile, step: Value, lhs_block: Ref, rhs_block: Ref) -> None:
+    def multiply(acc: Ref, tile: OutputTile, step: Value, lhs_block: Ref, rhs_block: Ref) -> None:
         rest = tile.rows - step * config.tile_k
 
         @pl.when(rest < config.tile_k)
@@ -267,12 +172,13 @@ def _tgmm_kernel(sizes: Ref, lhs: Ref, rhs: Ref, out: Ref, problem: _Problem, **
 
         plgpu.wgmma(acc, *config.own_operands(group, lhs_block, rhs_block))
 
-    def store(acc: Ref, tile: _Tile) -> None:
+    def store(acc: Ref, tile: OutputTile) -> None:
         row, column = config.own_corner(group)
         target = out.at[tile.group]
         store_tile(acc, scratch["staging"].at[group], target, tile.row + row, tile.column + column)
 
-    _Walk(config, ring, (problem.groups, plane[0] * plane[1]), tile_at, sources, multiply, store).run(group)
+    grid = (problem.groups, math.prod(plane))
+    PersistentProduct(config, ring, grid, tile_at, sources, multiply, store, REGISTERS).run(group)
 
 
 def _clear(block: Ref, axis: int, first: Value) -> None:
@@ -286,7 +192,7 @@ def gmm(
     lhs: Array,
     rhs: Array,
     group_sizes: Array,
-    preferred_element_type: Any = jnp.float32,
+    preferred_element_type: Any = None,
     config: MatmulConfig | None = None,
     transpose_rhs: bool = False,
     interpret: Any = None,
@@ -298,7 +204,7 @@ def gmm(
         rhs: `dtype[g, k, n]`, or `dtype[g, n, k]` with `transpose_rhs`.
         group_sizes: `i32[g]`, the number of rows of each group; they sum to at most m and may be zero. What is traced
             is checked only with `palladio.enable_debug_checks`, while the program runs.
-        preferred_element_type: the dtype of the result. Products are summed in float32.
+        preferred_element_type: the dtype of the result, that of `lhs` by default. Products are summed in float32.
         config: how the product is divided; tiles are along m, n and k.
         transpose_rhs: multiply with the transposes of the matrices.
         interpret: as in `palladio.gpu.kernel`.
@@ -321,13 +227,13 @@ def gmm(
     if groups != sizes.shape[0]:
         rule, got = "there is one matrix for each group", f"{sizes.shape[0]} sizes"
         raise fail(pl.PalladioValueError, rule, argument="group_sizes", expected=f"{groups} sizes", got=got)
-    dtype, config = _checked(lhs, rhs, preferred_element_type, config)
+    dtype, config = _checked(lhs, rhs, preferred_element_type, config, (m, n), ("n",))
     if 0 in (m, n):
         return zeros((m, n), dtype, lhs, rhs)
     problem = _Problem(m, k, n, groups, config, bool(transpose_rhs))
     rhs_block = (config.tile_n, config.tile_k) if transpose_rhs else (config.tile_k, config.tile_n)
     blocks = [(config.tile_m, config.tile_k), rhs_block]
-    tiles = problem.gmm_plane[0] * problem.gmm_plane[1]
+    tiles = math.prod(problem.gmm_plane)
     call = _kernel(_gmm_kernel, problem, (m, n), dtype, dtype_of(lhs), blocks, tiles, interpret)
     return call(sizes, lhs, rhs)
 
@@ -337,7 +243,7 @@ def tgmm(
     lhs: Array,
     rhs: Array,
     group_sizes: Array,
-    preferred_element_type: Any = jnp.float32,
+    preferred_element_type: Any = None,
     config: MatmulConfig | None = None,
     interpret: Any = None,
 ) -> Array:
@@ -348,7 +254,7 @@ def tgmm(
         rhs: `dtype[m, n]`, rows sorted by group.
         group_sizes: `i32[g]`, the number of rows of each group; they sum to at most m and may be zero. What is traced
             is checked only with `palladio.enable_debug_checks`, while the program runs.
-        preferred_element_type: the dtype of the result. Products are summed in float32.
+        preferred_element_type: the dtype of the result, that of `lhs` by default. Products are summed in float32.
         config: how the product is divided; `tile_m` and `tile_n` are along k and n, of the result, and `tile_k` is
             along m, which is summed over.
         interpret: as in `palladio.gpu.kernel`.
@@ -367,22 +273,31 @@ def tgmm(
         raise fail(pl.PalladioValueError, rule, argument="rhs", expected=wanted, got=(rows, n))
     sizes = group_sizes_of(group_sizes, m)
     groups = sizes.shape[0]
-    dtype, config = _checked(lhs, rhs, preferred_element_type, config)
+    dtype, config = _checked(lhs, rhs, preferred_element_type, config, (k, n), ("m", "n"))
     if 0 in (k, n):
         return zeros((groups, k, n), dtype, lhs, rhs)
     problem = _Problem(m, k, n, groups, config)
     blocks = [(config.tile_m, config.tile_k), (config.tile_k, config.tile_n)]
-    tiles = groups * problem.tgmm_plane[0] * problem.tgmm_plane[1]
+    tiles = groups * math.prod(problem.tgmm_plane)
     call = _kernel(_tgmm_kernel, problem, (groups, k, n), dtype, dtype_of(lhs), blocks, tiles, interpret)
     return call(sizes, lhs, rhs)
 
 
-def _checked(lhs: Array, rhs: Array, preferred_element_type: Any, config: Any) -> tuple[Any, MatmulConfig]:
-    """The dtype of the result and the configuration."""
-    dtype = float_dtype(preferred_element_type, "preferred_element_type")
+def _checked(
+    lhs: Array, rhs: Array, preferred: Any, config: Any, matrix: tuple[int, int], clusters: Sequence[str]
+) -> tuple[Any, MatmulConfig]:
+    """The dtype of the result and the configuration.
+
+    Args:
+        matrix: the rows and columns of what tiles divide.
+        clusters: the axes along which clusters may lie.
+    """
     require_operand(lhs, "lhs")
     require_operand(rhs, "rhs", like=lhs)
-    return dtype, require_matmul_config(config, dtype_of(lhs), dtype)
+    operand = dtype_of(lhs)
+    dtype = operand if preferred is None else float_dtype(preferred, "preferred_element_type")
+    default = default_config(*matrix, operand, clusters)
+    return dtype, require_matmul_config(config, default, operand, dtype, clusters)
 
 
 def _kernel(
@@ -398,7 +313,7 @@ def _kernel(
     """The launch, a function of the group sizes and the operands."""
     config = problem.config
     scratch = {
-        **ring_scratch("operands", blocks, operand, config.stages),
+        **ring_scratch("operands", blocks, operand, config.stages, config.mesh.get("cluster_names", ())),
         "staging": config.staging(dtype),
         "cleared": plgpu.Barrier(num_arrivals=COMPUTE_GROUPS),
     }
@@ -406,8 +321,9 @@ def _kernel(
         functools.partial(body, problem=problem),
         pl.ShapeDtypeStruct(shape, dtype),
         scratch_types=scratch,
-        grid=(min(config.blocks, tiles),),
+        grid=(config.clusters(tiles),),
         grid_names=("block",),
+        **config.mesh,
         num_threads=COMPUTE_GROUPS + 1,
         thread_name="warpgroup",
         interpret=interpret,

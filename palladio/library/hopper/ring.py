@@ -16,32 +16,46 @@ Ref = Any
 Value = Any
 
 
-def ring_scratch(name: str, blocks: Sequence[tuple[int, ...]], dtype: Any, stages: int) -> dict[str, Any]:
+def ring_scratch(
+    name: str, blocks: Sequence[tuple[int, ...]], dtype: Any, stages: int, peers: Sequence[str] = ()
+) -> dict[str, Any]:
     """The scratch of a ring: `stages` buffers for each of several blocks, and the barriers of each stage.
 
     The copies into the buffers of a stage arrive at `filled`, the warpgroups that are done with it at `drained`.
+
+    Args:
+        peers: the axes of the cluster whose blocks load something together: a stage is free when all of them are done.
     """
+    drained = {"num_arrivals": COMPUTE_GROUPS, "num_barriers": stages}
     return {
         name: [plgpu.SMEM((stages, *block), dtype) for block in blocks],
         f"{name}_filled": plgpu.Barrier(num_arrivals=len(blocks), num_barriers=stages),
-        f"{name}_drained": plgpu.Barrier(num_arrivals=COMPUTE_GROUPS, num_barriers=stages),
+        f"{name}_drained": plgpu.ClusterBarrier(collective_axes=tuple(peers), **drained)
+        if peers
+        else plgpu.Barrier(**drained),
     }
 
 
 @dataclass(frozen=True)
 class Ring:
-    """A ring as a kernel sees it. Steps are counted from the start of the kernel, by both sides alike."""
+    """A ring as a kernel sees it. Steps are counted from the start of the kernel, by both sides alike.
+
+    Fields:
+        shared: for each buffer, the axes of the cluster whose blocks fill it together, a part each.
+    """
 
     buffers: Sequence[Ref]
     filled: Ref
     drained: Ref
     stages: int
+    shared: Sequence[tuple[str, ...]]
 
     @staticmethod
-    def of(scratch: Mapping[str, Any], name: str) -> Ring:
+    def of(scratch: Mapping[str, Any], name: str, shared: Sequence[tuple[str, ...]] | None = None) -> Ring:
         """The ring that `ring_scratch` has described under this name."""
         buffers = scratch[name]
-        return Ring(buffers, scratch[f"{name}_filled"], scratch[f"{name}_drained"], buffers[0].shape[0])
+        axes = [()] * len(buffers) if shared is None else shared
+        return Ring(buffers, scratch[f"{name}_filled"], scratch[f"{name}_drained"], buffers[0].shape[0], axes)
 
     def fill(self, step: Value, *sources: Ref) -> None:
         """Start the copies of a step as soon as its buffers are free again."""
@@ -51,8 +65,8 @@ class Ring:
         def _() -> None:
             plgpu.barrier_wait(self.drained.at[slot])
 
-        for source, buffer in zip(sources, self.buffers, strict=True):
-            plgpu.copy_gmem_to_smem(source, buffer.at[slot], self.filled.at[slot])
+        for source, buffer, axes in zip(sources, self.buffers, self.shared, strict=True):
+            plgpu.copy_gmem_to_smem(source, buffer.at[slot], self.filled.at[slot], collective_axes=axes or None)
 
     def await_drained(self, steps: Value) -> None:
         """Behind the last of `steps`, wait for what no copy has waited for: each completion of a barrier is seen."""

@@ -1,17 +1,16 @@
-// grid 132, cluster 1, 384 threads, 229448 bytes shared
+// grid 132, cluster 2, 384 threads, 230400 bytes shared
 // x_boxes: MapSpec(array=0, dtype=dtype(bfloat16), dims=(4096, 4096), strides=(8192,), box=(128, 64), swizzle=128, fill='zeros', promotion=128)
-// y_boxes: MapSpec(array=1, dtype=dtype(bfloat16), dims=(4096, 4096), strides=(8192,), box=(64, 64), swizzle=128, fill='zeros', promotion=128)
+// y_boxes: MapSpec(array=1, dtype=dtype(bfloat16), dims=(4096, 4096), strides=(8192,), box=(32, 64), swizzle=128, fill='zeros', promotion=128)
 // out_boxes: MapSpec(array=2, dtype=dtype(bfloat16), dims=(4096, 4096), strides=(8192,), box=(64, 64), swizzle=128, fill='zeros', promotion=128)
 #include "palladio.cuh"
 
-// 229448 bytes of shared memory:
-//        0  staging: 2x2x64x64 of 2 bytes, swizzled by 128
-//    32768  x_blocks: 4x128x64 of 2 bytes, swizzled by 128
-//    98304  y_blocks: 4x64x256 of 2 bytes, swizzled by 128
-//   229376  consumed: 4 barriers of 8
-//   229408  over: 1 barriers of 8
-//   229416  ready: 4 barriers of 2
-PAL_KERNEL void PAL_BOUNDS(384) matmul_kernel(
+// 230400 bytes of shared memory:
+//        0  operands_0: 4x128x64 of 2 bytes, swizzled by 128
+//    65536  operands_1: 4x64x256 of 2 bytes, swizzled by 128
+//   196608  operands_drained: 4 barriers of 16
+//   196640  operands_filled: 4 barriers of 2
+//   197632  staging: 2x2x64x64 of 2 bytes, swizzled by 128
+PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) matmul_kernel(
     PAL_MAP x_boxes,
     PAL_MAP y_boxes,
     PAL_MAP out_boxes) {
@@ -21,23 +20,24 @@ PAL_KERNEL void PAL_BOUNDS(384) matmul_kernel(
   const int warp = pal::uniform(thread / 32);
   const int lane = thread % 32;
   if (pal::thread_index() == 0) {
-    for (int n = 0; n < 4; ++n) pal::barrier_init(smem + 229376 + 8 * n, 8);
-    pal::barrier_init(smem + 229408, 8);
-    for (int n = 0; n < 4; ++n) pal::barrier_init(smem + 229416 + 8 * n, 2);
+    for (int n = 0; n < 4; ++n) pal::barrier_init(smem + 196608 + 8 * n, 16);
+    for (int n = 0; n < 4; ++n) pal::barrier_init(smem + 196640 + 8 * n, 2);
     pal::fence_barrier_init();
   }
-  pal::sync_block();
+  pal::sync_cluster();
   if (warpgroup < 2) {
     pal::registers_increase<232>();
-    const int block = pal::block_index();
-    u32 ready_phases = 0;
-    const bool is = block < 116;
+    const int block = pal::cluster_index();
+    const int peer = pal::cluster_rank();
+    u32 operands_filled_phases = 0;
+    const bool is = block < 58;
     const int i = 3 + is;
+    int carry = 0;
     PAL_ROLLED
     for (int step_2 = 0; step_2 < i; ++step_2) {
-      const int i_2 = step_2 * 132;
+      const int i_2 = step_2 * 66;
       const int i_3 = i_2 + block;
-      const int i_4 = i_3 % 512;
+      const int i_4 = i_3 % 256;
       const int i_5 = i_4 / 128;
       const int i_6 = i_4 % 128;
       const int i_7 = i_5 * 8;
@@ -49,17 +49,25 @@ PAL_KERNEL void PAL_BOUNDS(384) matmul_kernel(
       const int i_13 = 15 - i_12;
       const int i_14 = i_11 * i_13;
       const int i_15 = i_8 + i_14;
+      const int i_16 = i_10 * 2;
+      const int i_17 = i_16 + peer;
+      const int i_18 = i_17 * 128;
+      const int i_19 = i_15 * 256;
       {
         float acc[1][128];
         PAL_UNROLL for (int r = 0; r < 128; ++r) acc[r / 128][r % 128] = 0;
         PAL_ROLLED
         for (int step_3 = 0; step_3 < 64; ++step_3) {
-          const int i_16 = step_3 % 4;
-          pal::wait(smem + 229416 + i_16 * 8, ready_phases >> i_16 & 1);
-          ready_phases ^= 1u << i_16;
-          const int i_17 = warpgroup * 64;
-          const u64 left_2 = pal::descriptor(smem + 32768 + i_16 * 16384 + i_17 * 128, 16, 1024, 1);
-          const u64 right_2 = pal::descriptor(smem + 98304 + i_16 * 32768, 8192, 1024, 1);
+          const int i_20 = carry + step_3;
+          const int i_21 = i_20 % 4;
+          const bool is_2 = i_21 < 0;
+          const int i_22 = i_21 + 4;
+          const int i_23 = (is_2 ? i_22 : i_21);
+          pal::wait(smem + 196640 + i_23 * 8, operands_filled_phases >> i_23 & 1);
+          operands_filled_phases ^= 1u << i_23;
+          const int i_24 = warpgroup * 64;
+          const u64 left_2 = pal::descriptor(smem + i_23 * 16384 + i_24 * 128, 16, 1024, 1);
+          const u64 right_2 = pal::descriptor(smem + 65536 + i_23 * 32768, 8192, 1024, 1);
           pal::wgmma_fence();
           pal::wgmma_m64n256k16_f32_bf16_bf16<0, 1>(acc[0], left_2, right_2, 1);
           pal::wgmma_m64n256k16_f32_bf16_bf16<0, 1>(acc[0], left_2 + 2, right_2 + 128, 1);
@@ -67,28 +75,30 @@ PAL_KERNEL void PAL_BOUNDS(384) matmul_kernel(
           pal::wgmma_m64n256k16_f32_bf16_bf16<0, 1>(acc[0], left_2 + 6, right_2 + 384, 1);
           pal::wgmma_commit();
           pal::wgmma_wait<1>();
-          const int i_18 = step_3 - 1;
-          const int i_19 = i_18 % 4;
-          const int i_20 = (i_19 > 0) - (i_19 < 0);
-          const bool is_2 = i_20 != 1;
-          const bool is_3 = i_19 != 0;
-          const bool is_4 = is_2 & is_3;
-          const int i_21 = i_19 + 4;
-          const int i_22 = (is_4 ? i_21 : i_19);
-          const bool is_5 = i_18 >= 0;
-          if (is_5) {
+          const bool is_3 = step_3 > 0;
+          if (is_3) {
+            const int i_25 = carry + step_3;
+            const int i_26 = i_25 - 1;
+            const int i_27 = i_26 % 4;
+            const bool is_4 = i_27 < 0;
+            const int i_28 = i_27 + 4;
+            const int i_29 = (is_4 ? i_28 : i_27);
             pal::sync_warp();
-            if (lane == 0) pal::arrive(smem + 229376 + i_22 * 8);
+            if (lane < 2) pal::arrive_cluster(smem + 196608 + i_29 * 8, lane % 2);
           }
         }
         pal::wgmma_wait<0>();
         pal::keep(acc[0]);
+        const int i_30 = carry + 64;
+        const int i_31 = i_30 - 1;
+        const int i_32 = i_31 % 4;
+        const bool is_5 = i_32 < 0;
+        const int i_33 = i_32 + 4;
+        const int i_34 = (is_5 ? i_33 : i_32);
         pal::sync_warp();
-        if (lane == 0) pal::arrive(smem + 229408);
-        const int i_23 = warpgroup * 64;
-        const int i_24 = i_10 * 128;
-        const int i_25 = i_24 + i_23;
-        const int i_26 = i_15 * 256;
+        if (lane < 2) pal::arrive_cluster(smem + 196608 + i_34 * 8, lane % 2);
+        const int i_35 = warpgroup * 64;
+        const int i_36 = i_18 + i_35;
         if (warp == 0 && pal::elect()) {
           pal::bulk_wait_read<0>();
         }
@@ -98,13 +108,13 @@ PAL_KERNEL void PAL_BOUNDS(384) matmul_kernel(
         float v[32];
         PAL_UNROLL for (int r = 0; r < 32; ++r) v[r] = part[r];
         PAL_UNROLL for (int r = 0; r < 32; r += 8) {
-          const u32 at = smem + warpgroup * 16384 + (warp * 16 + lane % 16) * 128 + (r / 8 * 16 + lane / 16 * 8) * 2;
+          const u32 at = smem + 197632 + warpgroup * 16384 + (warp * 16 + lane % 16) * 128 + (r / 8 * 16 + lane / 16 * 8) * 2;
           pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v[r], v[r + 1]), pal::pack_bf16(v[r + 2], v[r + 3]), pal::pack_bf16(v[r + 4], v[r + 5]), pal::pack_bf16(v[r + 6], v[r + 7]));
         }
         pal::fence_async();
         pal::sync_named(1 + warpgroup, 128);
         if (warp == 0 && pal::elect()) {
-          pal::tma_store(&out_boxes, smem + warpgroup * 16384, i_26, i_25);
+          pal::tma_store(&out_boxes, smem + 197632 + warpgroup * 16384, i_19, i_36);
           pal::bulk_commit();
         }
         float part_2[32];
@@ -112,14 +122,14 @@ PAL_KERNEL void PAL_BOUNDS(384) matmul_kernel(
         float v_2[32];
         PAL_UNROLL for (int r = 0; r < 32; ++r) v_2[r] = part_2[r];
         PAL_UNROLL for (int r = 0; r < 32; r += 8) {
-          const u32 at = smem + warpgroup * 16384 + (warp * 16 + lane % 16) * 128 + (r / 8 * 16 + lane / 16 * 8) * 2 + 8192;
+          const u32 at = smem + 197632 + warpgroup * 16384 + (warp * 16 + lane % 16) * 128 + (r / 8 * 16 + lane / 16 * 8) * 2 + 8192;
           pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_2[r], v_2[r + 1]), pal::pack_bf16(v_2[r + 2], v_2[r + 3]), pal::pack_bf16(v_2[r + 4], v_2[r + 5]), pal::pack_bf16(v_2[r + 6], v_2[r + 7]));
         }
         pal::fence_async();
         pal::sync_named(1 + warpgroup, 128);
-        const int i_27 = i_26 + 64;
+        const int i_37 = i_19 + 64;
         if (warp == 0 && pal::elect()) {
-          pal::tma_store(&out_boxes, smem + warpgroup * 16384 + 8192, i_27, i_25);
+          pal::tma_store(&out_boxes, smem + 197632 + warpgroup * 16384 + 8192, i_37, i_36);
           pal::bulk_commit();
           pal::bulk_wait_read<1>();
         }
@@ -129,14 +139,14 @@ PAL_KERNEL void PAL_BOUNDS(384) matmul_kernel(
         float v_3[32];
         PAL_UNROLL for (int r = 0; r < 32; ++r) v_3[r] = part_3[r];
         PAL_UNROLL for (int r = 0; r < 32; r += 8) {
-          const u32 at = smem + warpgroup * 16384 + (warp * 16 + lane % 16) * 128 + (r / 8 * 16 + lane / 16 * 8) * 2;
+          const u32 at = smem + 197632 + warpgroup * 16384 + (warp * 16 + lane % 16) * 128 + (r / 8 * 16 + lane / 16 * 8) * 2;
           pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_3[r], v_3[r + 1]), pal::pack_bf16(v_3[r + 2], v_3[r + 3]), pal::pack_bf16(v_3[r + 4], v_3[r + 5]), pal::pack_bf16(v_3[r + 6], v_3[r + 7]));
         }
         pal::fence_async();
         pal::sync_named(1 + warpgroup, 128);
-        const int i_28 = i_26 + 128;
+        const int i_38 = i_19 + 128;
         if (warp == 0 && pal::elect()) {
-          pal::tma_store(&out_boxes, smem + warpgroup * 16384, i_28, i_25);
+          pal::tma_store(&out_boxes, smem + 197632 + warpgroup * 16384, i_38, i_36);
           pal::bulk_commit();
           pal::bulk_wait_read<1>();
         }
@@ -146,17 +156,19 @@ PAL_KERNEL void PAL_BOUNDS(384) matmul_kernel(
         float v_4[32];
         PAL_UNROLL for (int r = 0; r < 32; ++r) v_4[r] = part_4[r];
         PAL_UNROLL for (int r = 0; r < 32; r += 8) {
-          const u32 at = smem + warpgroup * 16384 + (warp * 16 + lane % 16) * 128 + (r / 8 * 16 + lane / 16 * 8) * 2 + 8192;
+          const u32 at = smem + 197632 + warpgroup * 16384 + (warp * 16 + lane % 16) * 128 + (r / 8 * 16 + lane / 16 * 8) * 2 + 8192;
           pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_4[r], v_4[r + 1]), pal::pack_bf16(v_4[r + 2], v_4[r + 3]), pal::pack_bf16(v_4[r + 4], v_4[r + 5]), pal::pack_bf16(v_4[r + 6], v_4[r + 7]));
         }
         pal::fence_async();
         pal::sync_named(1 + warpgroup, 128);
-        const int i_29 = i_26 + 192;
+        const int i_39 = i_19 + 192;
         if (warp == 0 && pal::elect()) {
-          pal::tma_store(&out_boxes, smem + warpgroup * 16384 + 8192, i_29, i_25);
+          pal::tma_store(&out_boxes, smem + 197632 + warpgroup * 16384 + 8192, i_39, i_36);
           pal::bulk_commit();
         }
       }
+      const int i_40 = carry + 64;
+      carry = i_40;
     }
     if (warp == 0 && pal::elect()) {
       pal::bulk_wait<0>();
@@ -165,16 +177,17 @@ PAL_KERNEL void PAL_BOUNDS(384) matmul_kernel(
   } else {
     pal::registers_decrease<40>();
     if (warp == 0) {
-      const int block = pal::block_index();
-      u32 consumed_phases = 0;
-      u32 over_phases = 0;
-      const bool is = block < 116;
+      const int block = pal::cluster_index();
+      const int peer = pal::cluster_rank();
+      u32 operands_drained_phases = 0;
+      const bool is = block < 58;
       const int i = 3 + is;
+      int carry = 0;
       PAL_ROLLED
       for (int step_2 = 0; step_2 < i; ++step_2) {
-        const int i_2 = step_2 * 132;
+        const int i_2 = step_2 * 66;
         const int i_3 = i_2 + block;
-        const int i_4 = i_3 % 512;
+        const int i_4 = i_3 % 256;
         const int i_5 = i_4 / 128;
         const int i_6 = i_4 % 128;
         const int i_7 = i_5 * 8;
@@ -186,41 +199,48 @@ PAL_KERNEL void PAL_BOUNDS(384) matmul_kernel(
         const int i_13 = 15 - i_12;
         const int i_14 = i_11 * i_13;
         const int i_15 = i_8 + i_14;
+        const int i_16 = i_10 * 2;
+        const int i_17 = i_16 + peer;
+        const int i_18 = i_17 * 128;
+        const int i_19 = i_15 * 256;
         PAL_ROLLED
         for (int step_3 = 0; step_3 < 64; ++step_3) {
-          const bool is_2 = step_3 >= 4;
+          const int i_20 = carry + step_3;
+          const int i_21 = step_3 * 64;
+          const int i_22 = i_20 % 4;
+          const bool is_2 = i_20 >= 4;
           if (is_2) {
-            const int i_16 = step_3 % 4;
-            pal::wait(smem + 229376 + i_16 * 8, consumed_phases >> i_16 & 1);
-            consumed_phases ^= 1u << i_16;
+            const bool is_3 = i_22 < 0;
+            const int i_23 = i_22 + 4;
+            const int i_24 = (is_3 ? i_23 : i_22);
+            pal::wait_cluster(smem + 196608 + i_24 * 8, operands_drained_phases >> i_24 & 1);
+            operands_drained_phases ^= 1u << i_24;
           }
-          const int i_17 = step_3 % 4;
-          const int i_18 = i_10 * 128;
-          const int i_19 = step_3 * 64;
-          const int i_20 = i_15 * 256;
+          const bool is_4 = i_22 < 0;
+          const int i_25 = i_22 + 4;
+          const int i_26 = (is_4 ? i_25 : i_22);
           if (pal::elect()) {
-            pal::arrive_expect(smem + 229416 + i_17 * 8, 16384);
-            pal::tma_load(&x_boxes, smem + 32768 + i_17 * 16384, smem + 229416 + i_17 * 8, i_19, i_18);
-            pal::arrive_expect(smem + 229416 + i_17 * 8, 32768);
-            pal::tma_load(&y_boxes, smem + 98304 + i_17 * 32768, smem + 229416 + i_17 * 8, i_20, i_19);
-            pal::tma_load(&y_boxes, smem + 98304 + i_17 * 32768 + 8192, smem + 229416 + i_17 * 8, i_20 + 64, i_19);
-            pal::tma_load(&y_boxes, smem + 98304 + i_17 * 32768 + 16384, smem + 229416 + i_17 * 8, i_20 + 128, i_19);
-            pal::tma_load(&y_boxes, smem + 98304 + i_17 * 32768 + 24576, smem + 229416 + i_17 * 8, i_20 + 192, i_19);
+            pal::arrive_expect(smem + 196640 + i_26 * 8, 16384);
+            pal::tma_load(&x_boxes, smem + i_26 * 16384, smem + 196640 + i_26 * 8, i_21, i_18);
+            pal::arrive_expect(smem + 196640 + i_26 * 8, 32768);
+            pal::tma_load_multicast(&y_boxes, smem + 65536 + i_26 * 32768 + (pal::cluster_rank()) * 4096, smem + 196640 + i_26 * 8, 0x3, i_19, i_21 + (pal::cluster_rank()) * 32);
+            pal::tma_load_multicast(&y_boxes, smem + 65536 + i_26 * 32768 + (pal::cluster_rank()) * 4096 + 8192, smem + 196640 + i_26 * 8, 0x3, i_19 + 64, i_21 + (pal::cluster_rank()) * 32);
+            pal::tma_load_multicast(&y_boxes, smem + 65536 + i_26 * 32768 + (pal::cluster_rank()) * 4096 + 16384, smem + 196640 + i_26 * 8, 0x3, i_19 + 128, i_21 + (pal::cluster_rank()) * 32);
+            pal::tma_load_multicast(&y_boxes, smem + 65536 + i_26 * 32768 + (pal::cluster_rank()) * 4096 + 24576, smem + 196640 + i_26 * 8, 0x3, i_19 + 192, i_21 + (pal::cluster_rank()) * 32);
           }
         }
-        PAL_ROLLED
-        for (int step_4 = 60; step_4 < 63; ++step_4) {
-          const int i_21 = step_4 % 4;
-          pal::wait(smem + 229376 + i_21 * 8, consumed_phases >> i_21 & 1);
-          consumed_phases ^= 1u << i_21;
-        }
-        pal::wait(smem + 229408, over_phases & 1);
-        over_phases ^= 0x1;
+        const int i_27 = carry + 64;
+        carry = i_27;
       }
-      if (pal::elect()) {
-        pal::bulk_wait<0>();
+      const int i_28 = carry - 4;
+      const int i_29 = (i_28 > 0 ? i_28 : 0);
+      PAL_ROLLED
+      for (int step_4 = i_29; step_4 < carry; ++step_4) {
+        const int i_30 = step_4 % 4;
+        pal::wait_cluster(smem + 196608 + i_30 * 8, operands_drained_phases >> i_30 & 1);
+        operands_drained_phases ^= 1u << i_30;
       }
-      pal::sync_warp();
     }
   }
+  pal::sync_cluster();  // no block ends while others may still reach it
 }

@@ -1,17 +1,17 @@
-// grid 132, cluster 1, 384 threads, 231680 bytes shared
+// grid 132, cluster 2, 384 threads, 231680 bytes shared
 // lhs_boxes: MapSpec(array=1, dtype=dtype(bfloat16), dims=(2048, 4096), strides=(8192,), box=(128, 64), swizzle=128, fill='zeros', promotion=128)
-// rhs_boxes: MapSpec(array=2, dtype=dtype(bfloat16), dims=(4096, 2048), strides=(4096,), box=(64, 64), swizzle=128, fill='zeros', promotion=128)
-// out_boxes: MapSpec(array=3, dtype=dtype('float32'), dims=(8, 2048, 2048), strides=(16777216, 8192), box=(1, 64, 32), swizzle=128, fill='zeros', promotion=128)
+// rhs_boxes: MapSpec(array=2, dtype=dtype(bfloat16), dims=(4096, 2048), strides=(4096,), box=(32, 64), swizzle=128, fill='zeros', promotion=128)
+// out_boxes: MapSpec(array=3, dtype=dtype(bfloat16), dims=(8, 2048, 2048), strides=(8388608, 4096), box=(1, 64, 64), swizzle=128, fill='zeros', promotion=128)
 #include "palladio.cuh"
 
 // 231680 bytes of shared memory:
 //        0  cleared: 1 barriers of 8
 //     1024  operands_0: 4x128x64 of 2 bytes, swizzled by 128
 //    66560  operands_1: 4x64x256 of 2 bytes, swizzled by 128
-//   197632  operands_drained: 4 barriers of 8
+//   197632  operands_drained: 4 barriers of 16
 //   197664  operands_filled: 4 barriers of 2
-//   198656  staging: 2x2x64x32 of 4 bytes, swizzled by 128
-PAL_KERNEL void PAL_BOUNDS(384) tgmm_kernel(
+//   198656  staging: 2x2x64x64 of 2 bytes, swizzled by 128
+PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
     PAL_MAP lhs_boxes,
     PAL_MAP rhs_boxes,
     PAL_MAP out_boxes,
@@ -23,39 +23,34 @@ PAL_KERNEL void PAL_BOUNDS(384) tgmm_kernel(
   const int lane = thread % 32;
   if (pal::thread_index() == 0) {
     pal::barrier_init(smem + 0, 8);
-    for (int n = 0; n < 4; ++n) pal::barrier_init(smem + 197632 + 8 * n, 8);
+    for (int n = 0; n < 4; ++n) pal::barrier_init(smem + 197632 + 8 * n, 16);
     for (int n = 0; n < 4; ++n) pal::barrier_init(smem + 197664 + 8 * n, 2);
     pal::fence_barrier_init();
   }
-  pal::sync_block();
+  pal::sync_cluster();
   if (warpgroup == 0) {
     pal::registers_increase<224>();
-    const int block = pal::block_index();
+    const int block = pal::cluster_index();
+    const int peer = pal::cluster_rank();
     u32 cleared_phases = 0;
     u32 operands_filled_phases = 0;
     int loaded[1];
     PAL_UNROLL for (int r = 0; r < 1; ++r) loaded[r] = thread % 32 < 8 ? pal::load_constant(sizes + (i64)((thread % 32))) : (-2147483647 - 1);
-    const bool is = block < 100;
+    const bool is = block < 50;
     const int i = 7 + is;
     int carry = 0;
     PAL_ROLLED
     for (int step_2 = 0; step_2 < i; ++step_2) {
-      const int i_2 = step_2 * 132;
+      const int i_2 = step_2 * 66;
       const int i_3 = i_2 + block;
-      const int i_4 = i_3 % 128;
-      const int i_5 = i_3 / 128;
+      const int i_4 = i_3 % 64;
+      const int i_5 = i_3 / 64;
       const int i_6 = i_5 % 8;
-      const int i_7 = i_4 / 64;
-      const int i_8 = i_4 % 64;
-      const int i_9 = i_7 * 8;
-      const int i_10 = i_8 / 8;
-      const int i_11 = i_8 % 8;
-      const int i_12 = i_9 + i_11;
-      const int i_13 = i_7 % 2;
-      const int i_14 = 2 * i_10;
-      const int i_15 = 7 - i_14;
-      const int i_16 = i_13 * i_15;
-      const int i_17 = i_10 + i_16;
+      const int i_7 = i_4 % 64;
+      const int i_8 = i_7 / 8;
+      const int i_9 = i_7 % 8;
+      const int i_10 = i_9 * 2;
+      const int i_11 = i_10 + peer;
       int v[1];
       PAL_UNROLL for (int r = 0; r < 1; ++r) v[r] = ((((int)(thread % 32)) == i_6) ? loaded[r] : 0);
       int total[1];
@@ -66,37 +61,37 @@ PAL_KERNEL void PAL_BOUNDS(384) tgmm_kernel(
       PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 4); total[r] = total[r] + other; }
       PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 8); total[r] = total[r] + other; }
       PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 16); total[r] = total[r] + other; }
-      const int i_18 = i_12 * 128;
-      const int i_19 = i_17 * 256;
-      const int i_20 = total[0] + 63;
-      const int i_21 = i_20 / 64;
-      const int i_22 = i_20 % 64;
-      const int i_23 = (i_22 > 0) - (i_22 < 0);
-      const bool is_2 = i_23 != 1;
-      const bool is_3 = i_22 != 0;
+      const int i_12 = i_11 * 128;
+      const int i_13 = i_8 * 256;
+      const int i_14 = total[0] + 63;
+      const int i_15 = i_14 / 64;
+      const int i_16 = i_14 % 64;
+      const int i_17 = (i_16 > 0) - (i_16 < 0);
+      const bool is_2 = i_17 != 1;
+      const bool is_3 = i_16 != 0;
       const bool is_4 = is_2 & is_3;
-      const int i_24 = i_21 - 1;
-      const int i_25 = (is_4 ? i_24 : i_21);
+      const int i_18 = i_15 - 1;
+      const int i_19 = (is_4 ? i_18 : i_15);
       {
         float acc[1][128];
         PAL_UNROLL for (int r = 0; r < 128; ++r) acc[r / 128][r % 128] = 0;
         PAL_ROLLED
-        for (int step_3 = 0; step_3 < i_25; ++step_3) {
-          const int i_26 = carry + step_3;
-          const int i_27 = i_26 % 4;
-          const bool is_5 = i_27 < 0;
-          const int i_28 = i_27 + 4;
-          const int i_29 = (is_5 ? i_28 : i_27);
-          pal::wait(smem + 197664 + i_29 * 8, operands_filled_phases >> i_29 & 1);
-          operands_filled_phases ^= 1u << i_29;
-          const int i_30 = step_3 * 64;
-          const int i_31 = total[0] - i_30;
-          const bool is_6 = i_31 < 64;
+        for (int step_3 = 0; step_3 < i_19; ++step_3) {
+          const int i_20 = carry + step_3;
+          const int i_21 = i_20 % 4;
+          const bool is_5 = i_21 < 0;
+          const int i_22 = i_21 + 4;
+          const int i_23 = (is_5 ? i_22 : i_21);
+          pal::wait(smem + 197664 + i_23 * 8, operands_filled_phases >> i_23 & 1);
+          operands_filled_phases ^= 1u << i_23;
+          const int i_24 = step_3 * 64;
+          const int i_25 = total[0] - i_24;
+          const bool is_6 = i_25 < 64;
           if (is_6) {
             int v_2[2];
             PAL_UNROLL for (int r = 0; r < 2; ++r) v_2[r] = (int)(r * 32 + thread % 32);
             bool v_3[2];
-            PAL_UNROLL for (int r = 0; r < 2; ++r) v_3[r] = v_2[r] >= i_31;
+            PAL_UNROLL for (int r = 0; r < 2; ++r) v_3[r] = v_2[r] >= i_25;
             pal::sync_named(1, 128);
             const u32 moved = smem + 231424;
             PAL_UNROLL for (int r = 0; r < 2; ++r) if (thread / 32 % 4 == 0) pal::store_shared<u8>(moved + r * 32 + thread % 32, (u8)(v_3[r]));
@@ -105,7 +100,7 @@ PAL_KERNEL void PAL_BOUNDS(384) tgmm_kernel(
             PAL_UNROLL for (int r = 0; r < 8; ++r) moved_2[r] = pal::load_shared<u8>(moved + (0) * 64 + (r + thread % 8 * 8)) != 0;
             bool spread[64];
             PAL_UNROLL for (int r = 0; r < 64; ++r) spread[r] = moved_2[r % 8];
-            PAL_UNROLL for (int r = 0; r < 64; ++r) { const u32 at = smem + 1024 + i_29 * 16384 + (r / 8 * 16 + thread / 8) * 128 + (r % 8 + thread % 8 * 8) * 2; if (spread[r]) pal::store_shared<u16>((at ^ (at >> 3 & 0x70)), pal::bits_bf16(0.0f)); }
+            PAL_UNROLL for (int r = 0; r < 64; ++r) { const u32 at = smem + 1024 + i_23 * 16384 + (r / 8 * 16 + thread / 8) * 128 + (r % 8 + thread % 8 * 8) * 2; if (spread[r]) pal::store_shared<u16>((at ^ (at >> 3 & 0x70)), pal::bits_bf16(0.0f)); }
             pal::fence_async();
             pal::sync_named(1, 128);
             pal::sync_warp();
@@ -113,8 +108,8 @@ PAL_KERNEL void PAL_BOUNDS(384) tgmm_kernel(
             pal::wait(smem + 0, cleared_phases & 1);
             cleared_phases ^= 0x1;
           }
-          const u64 left_2 = pal::descriptor(smem + 1024 + i_29 * 16384, 16, 1024, 1);
-          const u64 right_2 = pal::descriptor(smem + 66560 + i_29 * 32768, 8192, 1024, 1);
+          const u64 left_2 = pal::descriptor(smem + 1024 + i_23 * 16384, 16, 1024, 1);
+          const u64 right_2 = pal::descriptor(smem + 66560 + i_23 * 32768, 8192, 1024, 1);
           pal::wgmma_fence();
           pal::wgmma_m64n256k16_f32_bf16_bf16<0, 1>(acc[0], left_2, right_2, 1);
           pal::wgmma_m64n256k16_f32_bf16_bf16<0, 1>(acc[0], left_2 + 2, right_2 + 128, 1);
@@ -124,151 +119,99 @@ PAL_KERNEL void PAL_BOUNDS(384) tgmm_kernel(
           pal::wgmma_wait<1>();
           const bool is_7 = step_3 > 0;
           if (is_7) {
-            const int i_32 = carry + step_3;
-            const int i_33 = i_32 - 1;
-            const int i_34 = i_33 % 4;
-            const bool is_8 = i_34 < 0;
-            const int i_35 = i_34 + 4;
-            const int i_36 = (is_8 ? i_35 : i_34);
+            const int i_26 = carry + step_3;
+            const int i_27 = i_26 - 1;
+            const int i_28 = i_27 % 4;
+            const bool is_8 = i_28 < 0;
+            const int i_29 = i_28 + 4;
+            const int i_30 = (is_8 ? i_29 : i_28);
             pal::sync_warp();
-            if (lane == 0) pal::arrive(smem + 197632 + i_36 * 8);
+            if (lane < 2) pal::arrive_cluster(smem + 197632 + i_30 * 8, lane % 2);
           }
         }
         pal::wgmma_wait<0>();
         pal::keep(acc[0]);
-        const bool is_9 = i_25 > 0;
+        const bool is_9 = i_19 > 0;
         if (is_9) {
-          const int i_37 = carry + i_25;
-          const int i_38 = i_37 - 1;
-          const int i_39 = i_38 % 4;
-          const bool is_10 = i_39 < 0;
-          const int i_40 = i_39 + 4;
-          const int i_41 = (is_10 ? i_40 : i_39);
+          const int i_31 = carry + i_19;
+          const int i_32 = i_31 - 1;
+          const int i_33 = i_32 % 4;
+          const bool is_10 = i_33 < 0;
+          const int i_34 = i_33 + 4;
+          const int i_35 = (is_10 ? i_34 : i_33);
           pal::sync_warp();
-          if (lane == 0) pal::arrive(smem + 197632 + i_41 * 8);
+          if (lane < 2) pal::arrive_cluster(smem + 197632 + i_35 * 8, lane % 2);
         }
         if (warp == 0 && pal::elect()) {
           pal::bulk_wait_read<0>();
         }
         pal::sync_named(1, 128);
-        float part[16];
-        PAL_UNROLL for (int r = 0; r < 16; ++r) part[r] = acc[0][r];
-        PAL_UNROLL for (int r = 0; r < 16; r += 2) {
-          const u32 at = smem + 198656 + (r / 2 % 2 * 8 + thread / 4 % 8 + thread / 32 * 16) * 128 + (r % 2 + r / 4 * 8 + thread % 4 * 2) * 4;
-          pal::store_shared<u32x2>((at ^ (at >> 3 & 0x70)), u32x2{pal::bits_of(part[r]), pal::bits_of(part[r + 1])});
+        float part[32];
+        PAL_UNROLL for (int r = 0; r < 32; ++r) part[r] = acc[0][r];
+        float v_4[32];
+        PAL_UNROLL for (int r = 0; r < 32; ++r) v_4[r] = part[r];
+        PAL_UNROLL for (int r = 0; r < 32; r += 8) {
+          const u32 at = smem + 198656 + (warp * 16 + lane % 16) * 128 + (r / 8 * 16 + lane / 16 * 8) * 2;
+          pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_4[r], v_4[r + 1]), pal::pack_bf16(v_4[r + 2], v_4[r + 3]), pal::pack_bf16(v_4[r + 4], v_4[r + 5]), pal::pack_bf16(v_4[r + 6], v_4[r + 7]));
         }
         pal::fence_async();
         pal::sync_named(1, 128);
         if (warp == 0 && pal::elect()) {
-          pal::tma_store(&out_boxes, smem + 198656, i_19, i_18, i_6);
+          pal::tma_store(&out_boxes, smem + 198656, i_13, i_12, i_6);
           pal::bulk_commit();
         }
-        float part_2[16];
-        PAL_UNROLL for (int r = 0; r < 16; ++r) part_2[r] = acc[0][r + 16];
-        PAL_UNROLL for (int r = 0; r < 16; r += 2) {
-          const u32 at = smem + 198656 + (r / 2 % 2 * 8 + thread / 4 % 8 + thread / 32 * 16) * 128 + (r % 2 + r / 4 * 8 + thread % 4 * 2) * 4 + 8192;
-          pal::store_shared<u32x2>((at ^ (at >> 3 & 0x70)), u32x2{pal::bits_of(part_2[r]), pal::bits_of(part_2[r + 1])});
+        float part_2[32];
+        PAL_UNROLL for (int r = 0; r < 32; ++r) part_2[r] = acc[0][r + 32];
+        float v_5[32];
+        PAL_UNROLL for (int r = 0; r < 32; ++r) v_5[r] = part_2[r];
+        PAL_UNROLL for (int r = 0; r < 32; r += 8) {
+          const u32 at = smem + 198656 + (warp * 16 + lane % 16) * 128 + (r / 8 * 16 + lane / 16 * 8) * 2 + 8192;
+          pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_5[r], v_5[r + 1]), pal::pack_bf16(v_5[r + 2], v_5[r + 3]), pal::pack_bf16(v_5[r + 4], v_5[r + 5]), pal::pack_bf16(v_5[r + 6], v_5[r + 7]));
         }
         pal::fence_async();
         pal::sync_named(1, 128);
-        const int i_42 = i_19 + 32;
+        const int i_36 = i_13 + 64;
         if (warp == 0 && pal::elect()) {
-          pal::tma_store(&out_boxes, smem + 198656 + 8192, i_42, i_18, i_6);
-          pal::bulk_commit();
-          pal::bulk_wait_read<1>();
-        }
-        pal::sync_named(1, 128);
-        float part_3[16];
-        PAL_UNROLL for (int r = 0; r < 16; ++r) part_3[r] = acc[0][r + 32];
-        PAL_UNROLL for (int r = 0; r < 16; r += 2) {
-          const u32 at = smem + 198656 + (r / 2 % 2 * 8 + thread / 4 % 8 + thread / 32 * 16) * 128 + (r % 2 + r / 4 * 8 + thread % 4 * 2) * 4;
-          pal::store_shared<u32x2>((at ^ (at >> 3 & 0x70)), u32x2{pal::bits_of(part_3[r]), pal::bits_of(part_3[r + 1])});
-        }
-        pal::fence_async();
-        pal::sync_named(1, 128);
-        const int i_43 = i_19 + 64;
-        if (warp == 0 && pal::elect()) {
-          pal::tma_store(&out_boxes, smem + 198656, i_43, i_18, i_6);
+          pal::tma_store(&out_boxes, smem + 198656 + 8192, i_36, i_12, i_6);
           pal::bulk_commit();
           pal::bulk_wait_read<1>();
         }
         pal::sync_named(1, 128);
-        float part_4[16];
-        PAL_UNROLL for (int r = 0; r < 16; ++r) part_4[r] = acc[0][r + 48];
-        PAL_UNROLL for (int r = 0; r < 16; r += 2) {
-          const u32 at = smem + 198656 + (r / 2 % 2 * 8 + thread / 4 % 8 + thread / 32 * 16) * 128 + (r % 2 + r / 4 * 8 + thread % 4 * 2) * 4 + 8192;
-          pal::store_shared<u32x2>((at ^ (at >> 3 & 0x70)), u32x2{pal::bits_of(part_4[r]), pal::bits_of(part_4[r + 1])});
+        float part_3[32];
+        PAL_UNROLL for (int r = 0; r < 32; ++r) part_3[r] = acc[0][r + 64];
+        float v_6[32];
+        PAL_UNROLL for (int r = 0; r < 32; ++r) v_6[r] = part_3[r];
+        PAL_UNROLL for (int r = 0; r < 32; r += 8) {
+          const u32 at = smem + 198656 + (warp * 16 + lane % 16) * 128 + (r / 8 * 16 + lane / 16 * 8) * 2;
+          pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_6[r], v_6[r + 1]), pal::pack_bf16(v_6[r + 2], v_6[r + 3]), pal::pack_bf16(v_6[r + 4], v_6[r + 5]), pal::pack_bf16(v_6[r + 6], v_6[r + 7]));
         }
         pal::fence_async();
         pal::sync_named(1, 128);
-        const int i_44 = i_19 + 96;
+        const int i_37 = i_13 + 128;
         if (warp == 0 && pal::elect()) {
-          pal::tma_store(&out_boxes, smem + 198656 + 8192, i_44, i_18, i_6);
+          pal::tma_store(&out_boxes, smem + 198656, i_37, i_12, i_6);
           pal::bulk_commit();
           pal::bulk_wait_read<1>();
         }
         pal::sync_named(1, 128);
-        float part_5[16];
-        PAL_UNROLL for (int r = 0; r < 16; ++r) part_5[r] = acc[0][r + 64];
-        PAL_UNROLL for (int r = 0; r < 16; r += 2) {
-          const u32 at = smem + 198656 + (r / 2 % 2 * 8 + thread / 4 % 8 + thread / 32 * 16) * 128 + (r % 2 + r / 4 * 8 + thread % 4 * 2) * 4;
-          pal::store_shared<u32x2>((at ^ (at >> 3 & 0x70)), u32x2{pal::bits_of(part_5[r]), pal::bits_of(part_5[r + 1])});
+        float part_4[32];
+        PAL_UNROLL for (int r = 0; r < 32; ++r) part_4[r] = acc[0][r + 96];
+        float v_7[32];
+        PAL_UNROLL for (int r = 0; r < 32; ++r) v_7[r] = part_4[r];
+        PAL_UNROLL for (int r = 0; r < 32; r += 8) {
+          const u32 at = smem + 198656 + (warp * 16 + lane % 16) * 128 + (r / 8 * 16 + lane / 16 * 8) * 2 + 8192;
+          pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_7[r], v_7[r + 1]), pal::pack_bf16(v_7[r + 2], v_7[r + 3]), pal::pack_bf16(v_7[r + 4], v_7[r + 5]), pal::pack_bf16(v_7[r + 6], v_7[r + 7]));
         }
         pal::fence_async();
         pal::sync_named(1, 128);
-        const int i_45 = i_19 + 128;
+        const int i_38 = i_13 + 192;
         if (warp == 0 && pal::elect()) {
-          pal::tma_store(&out_boxes, smem + 198656, i_45, i_18, i_6);
-          pal::bulk_commit();
-          pal::bulk_wait_read<1>();
-        }
-        pal::sync_named(1, 128);
-        float part_6[16];
-        PAL_UNROLL for (int r = 0; r < 16; ++r) part_6[r] = acc[0][r + 80];
-        PAL_UNROLL for (int r = 0; r < 16; r += 2) {
-          const u32 at = smem + 198656 + (r / 2 % 2 * 8 + thread / 4 % 8 + thread / 32 * 16) * 128 + (r % 2 + r / 4 * 8 + thread % 4 * 2) * 4 + 8192;
-          pal::store_shared<u32x2>((at ^ (at >> 3 & 0x70)), u32x2{pal::bits_of(part_6[r]), pal::bits_of(part_6[r + 1])});
-        }
-        pal::fence_async();
-        pal::sync_named(1, 128);
-        const int i_46 = i_19 + 160;
-        if (warp == 0 && pal::elect()) {
-          pal::tma_store(&out_boxes, smem + 198656 + 8192, i_46, i_18, i_6);
-          pal::bulk_commit();
-          pal::bulk_wait_read<1>();
-        }
-        pal::sync_named(1, 128);
-        float part_7[16];
-        PAL_UNROLL for (int r = 0; r < 16; ++r) part_7[r] = acc[0][r + 96];
-        PAL_UNROLL for (int r = 0; r < 16; r += 2) {
-          const u32 at = smem + 198656 + (r / 2 % 2 * 8 + thread / 4 % 8 + thread / 32 * 16) * 128 + (r % 2 + r / 4 * 8 + thread % 4 * 2) * 4;
-          pal::store_shared<u32x2>((at ^ (at >> 3 & 0x70)), u32x2{pal::bits_of(part_7[r]), pal::bits_of(part_7[r + 1])});
-        }
-        pal::fence_async();
-        pal::sync_named(1, 128);
-        const int i_47 = i_19 + 192;
-        if (warp == 0 && pal::elect()) {
-          pal::tma_store(&out_boxes, smem + 198656, i_47, i_18, i_6);
-          pal::bulk_commit();
-          pal::bulk_wait_read<1>();
-        }
-        pal::sync_named(1, 128);
-        float part_8[16];
-        PAL_UNROLL for (int r = 0; r < 16; ++r) part_8[r] = acc[0][r + 112];
-        PAL_UNROLL for (int r = 0; r < 16; r += 2) {
-          const u32 at = smem + 198656 + (r / 2 % 2 * 8 + thread / 4 % 8 + thread / 32 * 16) * 128 + (r % 2 + r / 4 * 8 + thread % 4 * 2) * 4 + 8192;
-          pal::store_shared<u32x2>((at ^ (at >> 3 & 0x70)), u32x2{pal::bits_of(part_8[r]), pal::bits_of(part_8[r + 1])});
-        }
-        pal::fence_async();
-        pal::sync_named(1, 128);
-        const int i_48 = i_19 + 224;
-        if (warp == 0 && pal::elect()) {
-          pal::tma_store(&out_boxes, smem + 198656 + 8192, i_48, i_18, i_6);
+          pal::tma_store(&out_boxes, smem + 198656 + 8192, i_38, i_12, i_6);
           pal::bulk_commit();
         }
       }
-      const int i_49 = carry + i_25;
-      carry = i_49;
+      const int i_39 = carry + i_19;
+      carry = i_39;
     }
     if (warp == 0 && pal::elect()) {
       pal::bulk_wait<0>();
@@ -276,32 +219,27 @@ PAL_KERNEL void PAL_BOUNDS(384) tgmm_kernel(
     pal::sync_named(1, 128);
   } else if (warpgroup == 1) {
     pal::registers_increase<224>();
-    const int block = pal::block_index();
+    const int block = pal::cluster_index();
+    const int peer = pal::cluster_rank();
     u32 cleared_phases = 0;
     u32 operands_filled_phases = 0;
     int loaded[1];
     PAL_UNROLL for (int r = 0; r < 1; ++r) loaded[r] = thread % 32 < 8 ? pal::load_constant(sizes + (i64)((thread % 32))) : (-2147483647 - 1);
-    const bool is = block < 100;
+    const bool is = block < 50;
     const int i = 7 + is;
     int carry = 0;
     PAL_ROLLED
     for (int step_2 = 0; step_2 < i; ++step_2) {
-      const int i_2 = step_2 * 132;
+      const int i_2 = step_2 * 66;
       const int i_3 = i_2 + block;
-      const int i_4 = i_3 % 128;
-      const int i_5 = i_3 / 128;
+      const int i_4 = i_3 % 64;
+      const int i_5 = i_3 / 64;
       const int i_6 = i_5 % 8;
-      const int i_7 = i_4 / 64;
-      const int i_8 = i_4 % 64;
-      const int i_9 = i_7 * 8;
-      const int i_10 = i_8 / 8;
-      const int i_11 = i_8 % 8;
-      const int i_12 = i_9 + i_11;
-      const int i_13 = i_7 % 2;
-      const int i_14 = 2 * i_10;
-      const int i_15 = 7 - i_14;
-      const int i_16 = i_13 * i_15;
-      const int i_17 = i_10 + i_16;
+      const int i_7 = i_4 % 64;
+      const int i_8 = i_7 / 8;
+      const int i_9 = i_7 % 8;
+      const int i_10 = i_9 * 2;
+      const int i_11 = i_10 + peer;
       int v[1];
       PAL_UNROLL for (int r = 0; r < 1; ++r) v[r] = ((((int)(thread % 32)) == i_6) ? loaded[r] : 0);
       int total[1];
@@ -312,37 +250,37 @@ PAL_KERNEL void PAL_BOUNDS(384) tgmm_kernel(
       PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 4); total[r] = total[r] + other; }
       PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 8); total[r] = total[r] + other; }
       PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 16); total[r] = total[r] + other; }
-      const int i_18 = i_12 * 128;
-      const int i_19 = i_17 * 256;
-      const int i_20 = total[0] + 63;
-      const int i_21 = i_20 / 64;
-      const int i_22 = i_20 % 64;
-      const int i_23 = (i_22 > 0) - (i_22 < 0);
-      const bool is_2 = i_23 != 1;
-      const bool is_3 = i_22 != 0;
+      const int i_12 = i_11 * 128;
+      const int i_13 = i_8 * 256;
+      const int i_14 = total[0] + 63;
+      const int i_15 = i_14 / 64;
+      const int i_16 = i_14 % 64;
+      const int i_17 = (i_16 > 0) - (i_16 < 0);
+      const bool is_2 = i_17 != 1;
+      const bool is_3 = i_16 != 0;
       const bool is_4 = is_2 & is_3;
-      const int i_24 = i_21 - 1;
-      const int i_25 = (is_4 ? i_24 : i_21);
+      const int i_18 = i_15 - 1;
+      const int i_19 = (is_4 ? i_18 : i_15);
       {
         float acc[1][128];
         PAL_UNROLL for (int r = 0; r < 128; ++r) acc[r / 128][r % 128] = 0;
         PAL_ROLLED
-        for (int step_3 = 0; step_3 < i_25; ++step_3) {
-          const int i_26 = carry + step_3;
-          const int i_27 = i_26 % 4;
-          const bool is_5 = i_27 < 0;
-          const int i_28 = i_27 + 4;
-          const int i_29 = (is_5 ? i_28 : i_27);
-          pal::wait(smem + 197664 + i_29 * 8, operands_filled_phases >> i_29 & 1);
-          operands_filled_phases ^= 1u << i_29;
-          const int i_30 = step_3 * 64;
-          const int i_31 = total[0] - i_30;
-          const bool is_6 = i_31 < 64;
+        for (int step_3 = 0; step_3 < i_19; ++step_3) {
+          const int i_20 = carry + step_3;
+          const int i_21 = i_20 % 4;
+          const bool is_5 = i_21 < 0;
+          const int i_22 = i_21 + 4;
+          const int i_23 = (is_5 ? i_22 : i_21);
+          pal::wait(smem + 197664 + i_23 * 8, operands_filled_phases >> i_23 & 1);
+          operands_filled_phases ^= 1u << i_23;
+          const int i_24 = step_3 * 64;
+          const int i_25 = total[0] - i_24;
+          const bool is_6 = i_25 < 64;
           if (is_6) {
             int v_2[2];
             PAL_UNROLL for (int r = 0; r < 2; ++r) v_2[r] = (int)(r * 32 + thread % 32);
             bool v_3[2];
-            PAL_UNROLL for (int r = 0; r < 2; ++r) v_3[r] = v_2[r] >= i_31;
+            PAL_UNROLL for (int r = 0; r < 2; ++r) v_3[r] = v_2[r] >= i_25;
             pal::sync_named(2, 128);
             const u32 moved = smem + 231552;
             PAL_UNROLL for (int r = 0; r < 2; ++r) if (thread / 32 % 4 == 0) pal::store_shared<u8>(moved + r * 32 + thread % 32, (u8)(v_3[r]));
@@ -351,7 +289,7 @@ PAL_KERNEL void PAL_BOUNDS(384) tgmm_kernel(
             PAL_UNROLL for (int r = 0; r < 16; ++r) moved_2[r] = pal::load_shared<u8>(moved + (r * 4 + thread / 32) + (0)) != 0;
             bool spread[128];
             PAL_UNROLL for (int r = 0; r < 128; ++r) spread[r] = moved_2[r / 8];
-            PAL_UNROLL for (int r = 0; r < 128; ++r) { const u32 at = smem + 66560 + i_29 * 32768 + (r / 8 * 4 + thread / 32) * 128 + (((r % 8 + thread % 32 * 8)) / 64) * 8192 + (((r % 8 + thread % 32 * 8)) % 64) * 2; if (spread[r]) pal::store_shared<u16>((at ^ (at >> 3 & 0x70)), pal::bits_bf16(0.0f)); }
+            PAL_UNROLL for (int r = 0; r < 128; ++r) { const u32 at = smem + 66560 + i_23 * 32768 + (r / 8 * 4 + thread / 32) * 128 + (((r % 8 + thread % 32 * 8)) / 64) * 8192 + (((r % 8 + thread % 32 * 8)) % 64) * 2; if (spread[r]) pal::store_shared<u16>((at ^ (at >> 3 & 0x70)), pal::bits_bf16(0.0f)); }
             pal::fence_async();
             pal::sync_named(2, 128);
             pal::sync_warp();
@@ -359,8 +297,8 @@ PAL_KERNEL void PAL_BOUNDS(384) tgmm_kernel(
             pal::wait(smem + 0, cleared_phases & 1);
             cleared_phases ^= 0x1;
           }
-          const u64 left_2 = pal::descriptor(smem + 1024 + i_29 * 16384 + 8192, 16, 1024, 1);
-          const u64 right_2 = pal::descriptor(smem + 66560 + i_29 * 32768, 8192, 1024, 1);
+          const u64 left_2 = pal::descriptor(smem + 1024 + i_23 * 16384 + 8192, 16, 1024, 1);
+          const u64 right_2 = pal::descriptor(smem + 66560 + i_23 * 32768, 8192, 1024, 1);
           pal::wgmma_fence();
           pal::wgmma_m64n256k16_f32_bf16_bf16<0, 1>(acc[0], left_2, right_2, 1);
           pal::wgmma_m64n256k16_f32_bf16_bf16<0, 1>(acc[0], left_2 + 2, right_2 + 128, 1);
@@ -370,152 +308,100 @@ PAL_KERNEL void PAL_BOUNDS(384) tgmm_kernel(
           pal::wgmma_wait<1>();
           const bool is_7 = step_3 > 0;
           if (is_7) {
-            const int i_32 = carry + step_3;
-            const int i_33 = i_32 - 1;
-            const int i_34 = i_33 % 4;
-            const bool is_8 = i_34 < 0;
-            const int i_35 = i_34 + 4;
-            const int i_36 = (is_8 ? i_35 : i_34);
+            const int i_26 = carry + step_3;
+            const int i_27 = i_26 - 1;
+            const int i_28 = i_27 % 4;
+            const bool is_8 = i_28 < 0;
+            const int i_29 = i_28 + 4;
+            const int i_30 = (is_8 ? i_29 : i_28);
             pal::sync_warp();
-            if (lane == 0) pal::arrive(smem + 197632 + i_36 * 8);
+            if (lane < 2) pal::arrive_cluster(smem + 197632 + i_30 * 8, lane % 2);
           }
         }
         pal::wgmma_wait<0>();
         pal::keep(acc[0]);
-        const bool is_9 = i_25 > 0;
+        const bool is_9 = i_19 > 0;
         if (is_9) {
-          const int i_37 = carry + i_25;
-          const int i_38 = i_37 - 1;
-          const int i_39 = i_38 % 4;
-          const bool is_10 = i_39 < 0;
-          const int i_40 = i_39 + 4;
-          const int i_41 = (is_10 ? i_40 : i_39);
+          const int i_31 = carry + i_19;
+          const int i_32 = i_31 - 1;
+          const int i_33 = i_32 % 4;
+          const bool is_10 = i_33 < 0;
+          const int i_34 = i_33 + 4;
+          const int i_35 = (is_10 ? i_34 : i_33);
           pal::sync_warp();
-          if (lane == 0) pal::arrive(smem + 197632 + i_41 * 8);
+          if (lane < 2) pal::arrive_cluster(smem + 197632 + i_35 * 8, lane % 2);
         }
-        const int i_42 = i_18 + 64;
+        const int i_36 = i_12 + 64;
         if (warp == 0 && pal::elect()) {
           pal::bulk_wait_read<0>();
         }
         pal::sync_named(2, 128);
-        float part[16];
-        PAL_UNROLL for (int r = 0; r < 16; ++r) part[r] = acc[0][r];
-        PAL_UNROLL for (int r = 0; r < 16; r += 2) {
-          const u32 at = smem + 198656 + (r / 2 % 2 * 8 + thread / 4 % 8 + thread / 32 * 16) * 128 + (r % 2 + r / 4 * 8 + thread % 4 * 2) * 4 + 16384;
-          pal::store_shared<u32x2>((at ^ (at >> 3 & 0x70)), u32x2{pal::bits_of(part[r]), pal::bits_of(part[r + 1])});
+        float part[32];
+        PAL_UNROLL for (int r = 0; r < 32; ++r) part[r] = acc[0][r];
+        float v_4[32];
+        PAL_UNROLL for (int r = 0; r < 32; ++r) v_4[r] = part[r];
+        PAL_UNROLL for (int r = 0; r < 32; r += 8) {
+          const u32 at = smem + 198656 + (warp * 16 + lane % 16) * 128 + (r / 8 * 16 + lane / 16 * 8) * 2 + 16384;
+          pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_4[r], v_4[r + 1]), pal::pack_bf16(v_4[r + 2], v_4[r + 3]), pal::pack_bf16(v_4[r + 4], v_4[r + 5]), pal::pack_bf16(v_4[r + 6], v_4[r + 7]));
         }
         pal::fence_async();
         pal::sync_named(2, 128);
         if (warp == 0 && pal::elect()) {
-          pal::tma_store(&out_boxes, smem + 198656 + 16384, i_19, i_42, i_6);
+          pal::tma_store(&out_boxes, smem + 198656 + 16384, i_13, i_36, i_6);
           pal::bulk_commit();
         }
-        float part_2[16];
-        PAL_UNROLL for (int r = 0; r < 16; ++r) part_2[r] = acc[0][r + 16];
-        PAL_UNROLL for (int r = 0; r < 16; r += 2) {
-          const u32 at = smem + 198656 + (r / 2 % 2 * 8 + thread / 4 % 8 + thread / 32 * 16) * 128 + (r % 2 + r / 4 * 8 + thread % 4 * 2) * 4 + 24576;
-          pal::store_shared<u32x2>((at ^ (at >> 3 & 0x70)), u32x2{pal::bits_of(part_2[r]), pal::bits_of(part_2[r + 1])});
+        float part_2[32];
+        PAL_UNROLL for (int r = 0; r < 32; ++r) part_2[r] = acc[0][r + 32];
+        float v_5[32];
+        PAL_UNROLL for (int r = 0; r < 32; ++r) v_5[r] = part_2[r];
+        PAL_UNROLL for (int r = 0; r < 32; r += 8) {
+          const u32 at = smem + 198656 + (warp * 16 + lane % 16) * 128 + (r / 8 * 16 + lane / 16 * 8) * 2 + 24576;
+          pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_5[r], v_5[r + 1]), pal::pack_bf16(v_5[r + 2], v_5[r + 3]), pal::pack_bf16(v_5[r + 4], v_5[r + 5]), pal::pack_bf16(v_5[r + 6], v_5[r + 7]));
         }
         pal::fence_async();
         pal::sync_named(2, 128);
-        const int i_43 = i_19 + 32;
+        const int i_37 = i_13 + 64;
         if (warp == 0 && pal::elect()) {
-          pal::tma_store(&out_boxes, smem + 198656 + 24576, i_43, i_42, i_6);
-          pal::bulk_commit();
-          pal::bulk_wait_read<1>();
-        }
-        pal::sync_named(2, 128);
-        float part_3[16];
-        PAL_UNROLL for (int r = 0; r < 16; ++r) part_3[r] = acc[0][r + 32];
-        PAL_UNROLL for (int r = 0; r < 16; r += 2) {
-          const u32 at = smem + 198656 + (r / 2 % 2 * 8 + thread / 4 % 8 + thread / 32 * 16) * 128 + (r % 2 + r / 4 * 8 + thread % 4 * 2) * 4 + 16384;
-          pal::store_shared<u32x2>((at ^ (at >> 3 & 0x70)), u32x2{pal::bits_of(part_3[r]), pal::bits_of(part_3[r + 1])});
-        }
-        pal::fence_async();
-        pal::sync_named(2, 128);
-        const int i_44 = i_19 + 64;
-        if (warp == 0 && pal::elect()) {
-          pal::tma_store(&out_boxes, smem + 198656 + 16384, i_44, i_42, i_6);
+          pal::tma_store(&out_boxes, smem + 198656 + 24576, i_37, i_36, i_6);
           pal::bulk_commit();
           pal::bulk_wait_read<1>();
         }
         pal::sync_named(2, 128);
-        float part_4[16];
-        PAL_UNROLL for (int r = 0; r < 16; ++r) part_4[r] = acc[0][r + 48];
-        PAL_UNROLL for (int r = 0; r < 16; r += 2) {
-          const u32 at = smem + 198656 + (r / 2 % 2 * 8 + thread / 4 % 8 + thread / 32 * 16) * 128 + (r % 2 + r / 4 * 8 + thread % 4 * 2) * 4 + 24576;
-          pal::store_shared<u32x2>((at ^ (at >> 3 & 0x70)), u32x2{pal::bits_of(part_4[r]), pal::bits_of(part_4[r + 1])});
+        float part_3[32];
+        PAL_UNROLL for (int r = 0; r < 32; ++r) part_3[r] = acc[0][r + 64];
+        float v_6[32];
+        PAL_UNROLL for (int r = 0; r < 32; ++r) v_6[r] = part_3[r];
+        PAL_UNROLL for (int r = 0; r < 32; r += 8) {
+          const u32 at = smem + 198656 + (warp * 16 + lane % 16) * 128 + (r / 8 * 16 + lane / 16 * 8) * 2 + 16384;
+          pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_6[r], v_6[r + 1]), pal::pack_bf16(v_6[r + 2], v_6[r + 3]), pal::pack_bf16(v_6[r + 4], v_6[r + 5]), pal::pack_bf16(v_6[r + 6], v_6[r + 7]));
         }
         pal::fence_async();
         pal::sync_named(2, 128);
-        const int i_45 = i_19 + 96;
+        const int i_38 = i_13 + 128;
         if (warp == 0 && pal::elect()) {
-          pal::tma_store(&out_boxes, smem + 198656 + 24576, i_45, i_42, i_6);
+          pal::tma_store(&out_boxes, smem + 198656 + 16384, i_38, i_36, i_6);
           pal::bulk_commit();
           pal::bulk_wait_read<1>();
         }
         pal::sync_named(2, 128);
-        float part_5[16];
-        PAL_UNROLL for (int r = 0; r < 16; ++r) part_5[r] = acc[0][r + 64];
-        PAL_UNROLL for (int r = 0; r < 16; r += 2) {
-          const u32 at = smem + 198656 + (r / 2 % 2 * 8 + thread / 4 % 8 + thread / 32 * 16) * 128 + (r % 2 + r / 4 * 8 + thread % 4 * 2) * 4 + 16384;
-          pal::store_shared<u32x2>((at ^ (at >> 3 & 0x70)), u32x2{pal::bits_of(part_5[r]), pal::bits_of(part_5[r + 1])});
+        float part_4[32];
+        PAL_UNROLL for (int r = 0; r < 32; ++r) part_4[r] = acc[0][r + 96];
+        float v_7[32];
+        PAL_UNROLL for (int r = 0; r < 32; ++r) v_7[r] = part_4[r];
+        PAL_UNROLL for (int r = 0; r < 32; r += 8) {
+          const u32 at = smem + 198656 + (warp * 16 + lane % 16) * 128 + (r / 8 * 16 + lane / 16 * 8) * 2 + 24576;
+          pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_7[r], v_7[r + 1]), pal::pack_bf16(v_7[r + 2], v_7[r + 3]), pal::pack_bf16(v_7[r + 4], v_7[r + 5]), pal::pack_bf16(v_7[r + 6], v_7[r + 7]));
         }
         pal::fence_async();
         pal::sync_named(2, 128);
-        const int i_46 = i_19 + 128;
+        const int i_39 = i_13 + 192;
         if (warp == 0 && pal::elect()) {
-          pal::tma_store(&out_boxes, smem + 198656 + 16384, i_46, i_42, i_6);
-          pal::bulk_commit();
-          pal::bulk_wait_read<1>();
-        }
-        pal::sync_named(2, 128);
-        float part_6[16];
-        PAL_UNROLL for (int r = 0; r < 16; ++r) part_6[r] = acc[0][r + 80];
-        PAL_UNROLL for (int r = 0; r < 16; r += 2) {
-          const u32 at = smem + 198656 + (r / 2 % 2 * 8 + thread / 4 % 8 + thread / 32 * 16) * 128 + (r % 2 + r / 4 * 8 + thread % 4 * 2) * 4 + 24576;
-          pal::store_shared<u32x2>((at ^ (at >> 3 & 0x70)), u32x2{pal::bits_of(part_6[r]), pal::bits_of(part_6[r + 1])});
-        }
-        pal::fence_async();
-        pal::sync_named(2, 128);
-        const int i_47 = i_19 + 160;
-        if (warp == 0 && pal::elect()) {
-          pal::tma_store(&out_boxes, smem + 198656 + 24576, i_47, i_42, i_6);
-          pal::bulk_commit();
-          pal::bulk_wait_read<1>();
-        }
-        pal::sync_named(2, 128);
-        float part_7[16];
-        PAL_UNROLL for (int r = 0; r < 16; ++r) part_7[r] = acc[0][r + 96];
-        PAL_UNROLL for (int r = 0; r < 16; r += 2) {
-          const u32 at = smem + 198656 + (r / 2 % 2 * 8 + thread / 4 % 8 + thread / 32 * 16) * 128 + (r % 2 + r / 4 * 8 + thread % 4 * 2) * 4 + 16384;
-          pal::store_shared<u32x2>((at ^ (at >> 3 & 0x70)), u32x2{pal::bits_of(part_7[r]), pal::bits_of(part_7[r + 1])});
-        }
-        pal::fence_async();
-        pal::sync_named(2, 128);
-        const int i_48 = i_19 + 192;
-        if (warp == 0 && pal::elect()) {
-          pal::tma_store(&out_boxes, smem + 198656 + 16384, i_48, i_42, i_6);
-          pal::bulk_commit();
-          pal::bulk_wait_read<1>();
-        }
-        pal::sync_named(2, 128);
-        float part_8[16];
-        PAL_UNROLL for (int r = 0; r < 16; ++r) part_8[r] = acc[0][r + 112];
-        PAL_UNROLL for (int r = 0; r < 16; r += 2) {
-          const u32 at = smem + 198656 + (r / 2 % 2 * 8 + thread / 4 % 8 + thread / 32 * 16) * 128 + (r % 2 + r / 4 * 8 + thread % 4 * 2) * 4 + 24576;
-          pal::store_shared<u32x2>((at ^ (at >> 3 & 0x70)), u32x2{pal::bits_of(part_8[r]), pal::bits_of(part_8[r + 1])});
-        }
-        pal::fence_async();
-        pal::sync_named(2, 128);
-        const int i_49 = i_19 + 224;
-        if (warp == 0 && pal::elect()) {
-          pal::tma_store(&out_boxes, smem + 198656 + 24576, i_49, i_42, i_6);
+          pal::tma_store(&out_boxes, smem + 198656 + 24576, i_39, i_36, i_6);
           pal::bulk_commit();
         }
       }
-      const int i_50 = carry + i_25;
-      carry = i_50;
+      const int i_40 = carry + i_19;
+      carry = i_40;
     }
     if (warp == 0 && pal::elect()) {
       pal::bulk_wait<0>();
@@ -523,31 +409,26 @@ PAL_KERNEL void PAL_BOUNDS(384) tgmm_kernel(
     pal::sync_named(2, 128);
   } else {
     pal::registers_decrease<56>();
-    const int block = pal::block_index();
+    const int block = pal::cluster_index();
+    const int peer = pal::cluster_rank();
     u32 operands_drained_phases = 0;
     int loaded[1];
     PAL_UNROLL for (int r = 0; r < 1; ++r) loaded[r] = thread % 32 < 8 ? pal::load_constant(sizes + (i64)((thread % 32))) : (-2147483647 - 1);
-    const bool is = block < 100;
+    const bool is = block < 50;
     const int i = 7 + is;
     int carry = 0;
     PAL_ROLLED
     for (int step_2 = 0; step_2 < i; ++step_2) {
-      const int i_2 = step_2 * 132;
+      const int i_2 = step_2 * 66;
       const int i_3 = i_2 + block;
-      const int i_4 = i_3 % 128;
-      const int i_5 = i_3 / 128;
+      const int i_4 = i_3 % 64;
+      const int i_5 = i_3 / 64;
       const int i_6 = i_5 % 8;
-      const int i_7 = i_4 / 64;
-      const int i_8 = i_4 % 64;
-      const int i_9 = i_7 * 8;
-      const int i_10 = i_8 / 8;
-      const int i_11 = i_8 % 8;
-      const int i_12 = i_9 + i_11;
-      const int i_13 = i_7 % 2;
-      const int i_14 = 2 * i_10;
-      const int i_15 = 7 - i_14;
-      const int i_16 = i_13 * i_15;
-      const int i_17 = i_10 + i_16;
+      const int i_7 = i_4 % 64;
+      const int i_8 = i_7 / 8;
+      const int i_9 = i_7 % 8;
+      const int i_10 = i_9 * 2;
+      const int i_11 = i_10 + peer;
       int v[1];
       PAL_UNROLL for (int r = 0; r < 1; ++r) v[r] = ((((int)(thread % 32)) == i_6) ? loaded[r] : 0);
       int total[1];
@@ -568,55 +449,56 @@ PAL_KERNEL void PAL_BOUNDS(384) tgmm_kernel(
       PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_2[r], 4); total_2[r] = total_2[r] + other; }
       PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_2[r], 8); total_2[r] = total_2[r] + other; }
       PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_2[r], 16); total_2[r] = total_2[r] + other; }
-      const int i_18 = i_12 * 128;
-      const int i_19 = i_17 * 256;
-      const int i_20 = total[0] + 63;
-      const int i_21 = i_20 / 64;
-      const int i_22 = i_20 % 64;
-      const int i_23 = (i_22 > 0) - (i_22 < 0);
-      const bool is_2 = i_23 != 1;
-      const bool is_3 = i_22 != 0;
+      const int i_12 = i_11 * 128;
+      const int i_13 = i_8 * 256;
+      const int i_14 = total[0] + 63;
+      const int i_15 = i_14 / 64;
+      const int i_16 = i_14 % 64;
+      const int i_17 = (i_16 > 0) - (i_16 < 0);
+      const bool is_2 = i_17 != 1;
+      const bool is_3 = i_16 != 0;
       const bool is_4 = is_2 & is_3;
-      const int i_24 = i_21 - 1;
-      const int i_25 = (is_4 ? i_24 : i_21);
+      const int i_18 = i_15 - 1;
+      const int i_19 = (is_4 ? i_18 : i_15);
       PAL_ROLLED
-      for (int step_3 = 0; step_3 < i_25; ++step_3) {
-        const int i_26 = carry + step_3;
-        const int i_27 = step_3 * 64;
-        const int i_28 = total_2[0] + i_27;
-        const int i_29 = i_26 % 4;
-        const bool is_5 = i_26 >= 4;
+      for (int step_3 = 0; step_3 < i_19; ++step_3) {
+        const int i_20 = carry + step_3;
+        const int i_21 = step_3 * 64;
+        const int i_22 = total_2[0] + i_21;
+        const int i_23 = i_20 % 4;
+        const bool is_5 = i_20 >= 4;
         if (is_5) {
-          const bool is_6 = i_29 < 0;
-          const int i_30 = i_29 + 4;
-          const int i_31 = (is_6 ? i_30 : i_29);
-          pal::wait(smem + 197632 + i_31 * 8, operands_drained_phases >> i_31 & 1);
-          operands_drained_phases ^= 1u << i_31;
+          const bool is_6 = i_23 < 0;
+          const int i_24 = i_23 + 4;
+          const int i_25 = (is_6 ? i_24 : i_23);
+          pal::wait_cluster(smem + 197632 + i_25 * 8, operands_drained_phases >> i_25 & 1);
+          operands_drained_phases ^= 1u << i_25;
         }
-        const bool is_7 = i_29 < 0;
-        const int i_32 = i_29 + 4;
-        const int i_33 = (is_7 ? i_32 : i_29);
+        const bool is_7 = i_23 < 0;
+        const int i_26 = i_23 + 4;
+        const int i_27 = (is_7 ? i_26 : i_23);
         pal::sync_named(3, 128);
         if (warp == 0 && pal::elect()) {
-          pal::arrive_expect(smem + 197664 + i_33 * 8, 16384);
-          pal::tma_load(&lhs_boxes, smem + 1024 + i_33 * 16384, smem + 197664 + i_33 * 8, i_28, i_18);
-          pal::arrive_expect(smem + 197664 + i_33 * 8, 32768);
-          pal::tma_load(&rhs_boxes, smem + 66560 + i_33 * 32768, smem + 197664 + i_33 * 8, i_19, i_28);
-          pal::tma_load(&rhs_boxes, smem + 66560 + i_33 * 32768 + 8192, smem + 197664 + i_33 * 8, i_19 + 64, i_28);
-          pal::tma_load(&rhs_boxes, smem + 66560 + i_33 * 32768 + 16384, smem + 197664 + i_33 * 8, i_19 + 128, i_28);
-          pal::tma_load(&rhs_boxes, smem + 66560 + i_33 * 32768 + 24576, smem + 197664 + i_33 * 8, i_19 + 192, i_28);
+          pal::arrive_expect(smem + 197664 + i_27 * 8, 16384);
+          pal::tma_load(&lhs_boxes, smem + 1024 + i_27 * 16384, smem + 197664 + i_27 * 8, i_22, i_12);
+          pal::arrive_expect(smem + 197664 + i_27 * 8, 32768);
+          pal::tma_load_multicast(&rhs_boxes, smem + 66560 + i_27 * 32768 + (pal::cluster_rank()) * 4096, smem + 197664 + i_27 * 8, 0x3, i_13, i_22 + (pal::cluster_rank()) * 32);
+          pal::tma_load_multicast(&rhs_boxes, smem + 66560 + i_27 * 32768 + (pal::cluster_rank()) * 4096 + 8192, smem + 197664 + i_27 * 8, 0x3, i_13 + 64, i_22 + (pal::cluster_rank()) * 32);
+          pal::tma_load_multicast(&rhs_boxes, smem + 66560 + i_27 * 32768 + (pal::cluster_rank()) * 4096 + 16384, smem + 197664 + i_27 * 8, 0x3, i_13 + 128, i_22 + (pal::cluster_rank()) * 32);
+          pal::tma_load_multicast(&rhs_boxes, smem + 66560 + i_27 * 32768 + (pal::cluster_rank()) * 4096 + 24576, smem + 197664 + i_27 * 8, 0x3, i_13 + 192, i_22 + (pal::cluster_rank()) * 32);
         }
       }
-      const int i_34 = carry + i_25;
-      carry = i_34;
+      const int i_28 = carry + i_19;
+      carry = i_28;
     }
-    const int i_35 = carry - 4;
-    const int i_36 = (i_35 > 0 ? i_35 : 0);
+    const int i_29 = carry - 4;
+    const int i_30 = (i_29 > 0 ? i_29 : 0);
     PAL_ROLLED
-    for (int step_4 = i_36; step_4 < carry; ++step_4) {
-      const int i_37 = step_4 % 4;
-      pal::wait(smem + 197632 + i_37 * 8, operands_drained_phases >> i_37 & 1);
-      operands_drained_phases ^= 1u << i_37;
+    for (int step_4 = i_30; step_4 < carry; ++step_4) {
+      const int i_31 = step_4 % 4;
+      pal::wait_cluster(smem + 197632 + i_31 * 8, operands_drained_phases >> i_31 & 1);
+      operands_drained_phases ^= 1u << i_31;
     }
   }
+  pal::sync_cluster();  // no block ends while others may still reach it
 }

@@ -1,0 +1,239 @@
+// grid 132, cluster 1, 384 threads, 230400 bytes shared
+// x_boxes: MapSpec(array=0, dtype=dtype(bfloat16), dims=(4096, 4096), strides=(8192,), box=(128, 64), swizzle=128, fill='zeros', promotion=128)
+// y_boxes: MapSpec(array=1, dtype=dtype(bfloat16), dims=(4096, 4096), strides=(8192,), box=(64, 64), swizzle=128, fill='zeros', promotion=128)
+// out_boxes: MapSpec(array=2, dtype=dtype(bfloat16), dims=(4096, 4096), strides=(8192,), box=(64, 64), swizzle=128, fill='zeros', promotion=128)
+#include "palladio.cuh"
+
+// 230400 bytes of shared memory:
+//        0  operands_0: 4x128x64 of 2 bytes, swizzled by 128
+//    65536  operands_1: 4x64x256 of 2 bytes, swizzled by 128
+//   196608  operands_drained: 4 barriers of 8
+//   196640  operands_filled: 4 barriers of 2
+//   197632  staging: 2x2x64x64 of 2 bytes, swizzled by 128
+PAL_KERNEL void PAL_BOUNDS(384) matmul_kernel(
+    PAL_MAP x_boxes,
+    PAL_MAP y_boxes,
+    PAL_MAP out_boxes) {
+  const u32 smem = pal::shared_base();
+  const int warpgroup = pal::uniform((int)pal::thread_index() / 128);
+  const int thread = (int)pal::thread_index() % 128;
+  const int warp = pal::uniform(thread / 32);
+  const int lane = thread % 32;
+  if (pal::thread_index() == 0) {
+    for (int n = 0; n < 4; ++n) pal::barrier_init(smem + 196608 + 8 * n, 8);
+    for (int n = 0; n < 4; ++n) pal::barrier_init(smem + 196640 + 8 * n, 2);
+    pal::fence_barrier_init();
+  }
+  pal::sync_block();
+  if (warpgroup < 2) {
+    pal::registers_increase<232>();
+    const int block = pal::block_index();
+    u32 operands_filled_phases = 0;
+    const bool is = block < 116;
+    const int i = 3 + is;
+    int carry = 0;
+    PAL_ROLLED
+    for (int step_2 = 0; step_2 < i; ++step_2) {
+      const int i_2 = step_2 * 132;
+      const int i_3 = i_2 + block;
+      const int i_4 = i_3 % 512;
+      const int i_5 = i_4 / 128;
+      const int i_6 = i_4 % 128;
+      const int i_7 = i_5 * 8;
+      const int i_8 = i_6 / 8;
+      const int i_9 = i_6 % 8;
+      const int i_10 = i_7 + i_9;
+      const int i_11 = i_5 % 2;
+      const int i_12 = 2 * i_8;
+      const int i_13 = 15 - i_12;
+      const int i_14 = i_11 * i_13;
+      const int i_15 = i_8 + i_14;
+      const int i_16 = i_10 * 128;
+      const int i_17 = i_15 * 256;
+      {
+        float acc[1][128];
+        PAL_UNROLL for (int r = 0; r < 128; ++r) acc[r / 128][r % 128] = 0;
+        PAL_ROLLED
+        for (int step_3 = 0; step_3 < 64; ++step_3) {
+          const int i_18 = carry + step_3;
+          const int i_19 = i_18 % 4;
+          const bool is_2 = i_19 < 0;
+          const int i_20 = i_19 + 4;
+          const int i_21 = (is_2 ? i_20 : i_19);
+          pal::wait(smem + 196640 + i_21 * 8, operands_filled_phases >> i_21 & 1);
+          operands_filled_phases ^= 1u << i_21;
+          const int i_22 = warpgroup * 64;
+          const u64 left_2 = pal::descriptor(smem + i_21 * 16384 + i_22 * 128, 16, 1024, 1);
+          const u64 right_2 = pal::descriptor(smem + 65536 + i_21 * 32768, 8192, 1024, 1);
+          pal::wgmma_fence();
+          pal::wgmma_m64n256k16_f32_bf16_bf16<0, 1>(acc[0], left_2, right_2, 1);
+          pal::wgmma_m64n256k16_f32_bf16_bf16<0, 1>(acc[0], left_2 + 2, right_2 + 128, 1);
+          pal::wgmma_m64n256k16_f32_bf16_bf16<0, 1>(acc[0], left_2 + 4, right_2 + 256, 1);
+          pal::wgmma_m64n256k16_f32_bf16_bf16<0, 1>(acc[0], left_2 + 6, right_2 + 384, 1);
+          pal::wgmma_commit();
+          pal::wgmma_wait<1>();
+          const bool is_3 = step_3 > 0;
+          if (is_3) {
+            const int i_23 = carry + step_3;
+            const int i_24 = i_23 - 1;
+            const int i_25 = i_24 % 4;
+            const bool is_4 = i_25 < 0;
+            const int i_26 = i_25 + 4;
+            const int i_27 = (is_4 ? i_26 : i_25);
+            pal::sync_warp();
+            if (lane == 0) pal::arrive(smem + 196608 + i_27 * 8);
+          }
+        }
+        pal::wgmma_wait<0>();
+        pal::keep(acc[0]);
+        const int i_28 = carry + 64;
+        const int i_29 = i_28 - 1;
+        const int i_30 = i_29 % 4;
+        const bool is_5 = i_30 < 0;
+        const int i_31 = i_30 + 4;
+        const int i_32 = (is_5 ? i_31 : i_30);
+        pal::sync_warp();
+        if (lane == 0) pal::arrive(smem + 196608 + i_32 * 8);
+        const int i_33 = warpgroup * 64;
+        const int i_34 = i_16 + i_33;
+        if (warp == 0 && pal::elect()) {
+          pal::bulk_wait_read<0>();
+        }
+        pal::sync_named(1 + warpgroup, 128);
+        float part[32];
+        PAL_UNROLL for (int r = 0; r < 32; ++r) part[r] = acc[0][r];
+        float v[32];
+        PAL_UNROLL for (int r = 0; r < 32; ++r) v[r] = part[r];
+        PAL_UNROLL for (int r = 0; r < 32; r += 8) {
+          const u32 at = smem + 197632 + warpgroup * 16384 + (warp * 16 + lane % 16) * 128 + (r / 8 * 16 + lane / 16 * 8) * 2;
+          pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v[r], v[r + 1]), pal::pack_bf16(v[r + 2], v[r + 3]), pal::pack_bf16(v[r + 4], v[r + 5]), pal::pack_bf16(v[r + 6], v[r + 7]));
+        }
+        pal::fence_async();
+        pal::sync_named(1 + warpgroup, 128);
+        if (warp == 0 && pal::elect()) {
+          pal::tma_store(&out_boxes, smem + 197632 + warpgroup * 16384, i_17, i_34);
+          pal::bulk_commit();
+        }
+        float part_2[32];
+        PAL_UNROLL for (int r = 0; r < 32; ++r) part_2[r] = acc[0][r + 32];
+        float v_2[32];
+        PAL_UNROLL for (int r = 0; r < 32; ++r) v_2[r] = part_2[r];
+        PAL_UNROLL for (int r = 0; r < 32; r += 8) {
+          const u32 at = smem + 197632 + warpgroup * 16384 + (warp * 16 + lane % 16) * 128 + (r / 8 * 16 + lane / 16 * 8) * 2 + 8192;
+          pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_2[r], v_2[r + 1]), pal::pack_bf16(v_2[r + 2], v_2[r + 3]), pal::pack_bf16(v_2[r + 4], v_2[r + 5]), pal::pack_bf16(v_2[r + 6], v_2[r + 7]));
+        }
+        pal::fence_async();
+        pal::sync_named(1 + warpgroup, 128);
+        const int i_35 = i_17 + 64;
+        if (warp == 0 && pal::elect()) {
+          pal::tma_store(&out_boxes, smem + 197632 + warpgroup * 16384 + 8192, i_35, i_34);
+          pal::bulk_commit();
+          pal::bulk_wait_read<1>();
+        }
+        pal::sync_named(1 + warpgroup, 128);
+        float part_3[32];
+        PAL_UNROLL for (int r = 0; r < 32; ++r) part_3[r] = acc[0][r + 64];
+        float v_3[32];
+        PAL_UNROLL for (int r = 0; r < 32; ++r) v_3[r] = part_3[r];
+        PAL_UNROLL for (int r = 0; r < 32; r += 8) {
+          const u32 at = smem + 197632 + warpgroup * 16384 + (warp * 16 + lane % 16) * 128 + (r / 8 * 16 + lane / 16 * 8) * 2;
+          pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_3[r], v_3[r + 1]), pal::pack_bf16(v_3[r + 2], v_3[r + 3]), pal::pack_bf16(v_3[r + 4], v_3[r + 5]), pal::pack_bf16(v_3[r + 6], v_3[r + 7]));
+        }
+        pal::fence_async();
+        pal::sync_named(1 + warpgroup, 128);
+        const int i_36 = i_17 + 128;
+        if (warp == 0 && pal::elect()) {
+          pal::tma_store(&out_boxes, smem + 197632 + warpgroup * 16384, i_36, i_34);
+          pal::bulk_commit();
+          pal::bulk_wait_read<1>();
+        }
+        pal::sync_named(1 + warpgroup, 128);
+        float part_4[32];
+        PAL_UNROLL for (int r = 0; r < 32; ++r) part_4[r] = acc[0][r + 96];
+        float v_4[32];
+        PAL_UNROLL for (int r = 0; r < 32; ++r) v_4[r] = part_4[r];
+        PAL_UNROLL for (int r = 0; r < 32; r += 8) {
+          const u32 at = smem + 197632 + warpgroup * 16384 + (warp * 16 + lane % 16) * 128 + (r / 8 * 16 + lane / 16 * 8) * 2 + 8192;
+          pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_4[r], v_4[r + 1]), pal::pack_bf16(v_4[r + 2], v_4[r + 3]), pal::pack_bf16(v_4[r + 4], v_4[r + 5]), pal::pack_bf16(v_4[r + 6], v_4[r + 7]));
+        }
+        pal::fence_async();
+        pal::sync_named(1 + warpgroup, 128);
+        const int i_37 = i_17 + 192;
+        if (warp == 0 && pal::elect()) {
+          pal::tma_store(&out_boxes, smem + 197632 + warpgroup * 16384 + 8192, i_37, i_34);
+          pal::bulk_commit();
+        }
+      }
+      const int i_38 = carry + 64;
+      carry = i_38;
+    }
+    if (warp == 0 && pal::elect()) {
+      pal::bulk_wait<0>();
+    }
+    pal::sync_named(1 + warpgroup, 128);
+  } else {
+    pal::registers_decrease<40>();
+    if (warp == 0) {
+      const int block = pal::block_index();
+      u32 operands_drained_phases = 0;
+      const bool is = block < 116;
+      const int i = 3 + is;
+      int carry = 0;
+      PAL_ROLLED
+      for (int step_2 = 0; step_2 < i; ++step_2) {
+        const int i_2 = step_2 * 132;
+        const int i_3 = i_2 + block;
+        const int i_4 = i_3 % 512;
+        const int i_5 = i_4 / 128;
+        const int i_6 = i_4 % 128;
+        const int i_7 = i_5 * 8;
+        const int i_8 = i_6 / 8;
+        const int i_9 = i_6 % 8;
+        const int i_10 = i_7 + i_9;
+        const int i_11 = i_5 % 2;
+        const int i_12 = 2 * i_8;
+        const int i_13 = 15 - i_12;
+        const int i_14 = i_11 * i_13;
+        const int i_15 = i_8 + i_14;
+        const int i_16 = i_10 * 128;
+        const int i_17 = i_15 * 256;
+        PAL_ROLLED
+        for (int step_3 = 0; step_3 < 64; ++step_3) {
+          const int i_18 = carry + step_3;
+          const int i_19 = step_3 * 64;
+          const int i_20 = i_18 % 4;
+          const bool is_2 = i_18 >= 4;
+          if (is_2) {
+            const bool is_3 = i_20 < 0;
+            const int i_21 = i_20 + 4;
+            const int i_22 = (is_3 ? i_21 : i_20);
+            pal::wait(smem + 196608 + i_22 * 8, operands_drained_phases >> i_22 & 1);
+            operands_drained_phases ^= 1u << i_22;
+          }
+          const bool is_4 = i_20 < 0;
+          const int i_23 = i_20 + 4;
+          const int i_24 = (is_4 ? i_23 : i_20);
+          if (pal::elect()) {
+            pal::arrive_expect(smem + 196640 + i_24 * 8, 16384);
+            pal::tma_load(&x_boxes, smem + i_24 * 16384, smem + 196640 + i_24 * 8, i_19, i_16);
+            pal::arrive_expect(smem + 196640 + i_24 * 8, 32768);
+            pal::tma_load(&y_boxes, smem + 65536 + i_24 * 32768, smem + 196640 + i_24 * 8, i_17, i_19);
+            pal::tma_load(&y_boxes, smem + 65536 + i_24 * 32768 + 8192, smem + 196640 + i_24 * 8, i_17 + 64, i_19);
+            pal::tma_load(&y_boxes, smem + 65536 + i_24 * 32768 + 16384, smem + 196640 + i_24 * 8, i_17 + 128, i_19);
+            pal::tma_load(&y_boxes, smem + 65536 + i_24 * 32768 + 24576, smem + 196640 + i_24 * 8, i_17 + 192, i_19);
+          }
+        }
+        const int i_25 = carry + 64;
+        carry = i_25;
+      }
+      const int i_26 = carry - 4;
+      const int i_27 = (i_26 > 0 ? i_26 : 0);
+      PAL_ROLLED
+      for (int step_4 = i_27; step_4 < carry; ++step_4) {
+        const int i_28 = step_4 % 4;
+        pal::wait(smem + 196608 + i_28 * 8, operands_drained_phases >> i_28 & 1);
+        operands_drained_phases ^= 1u << i_28;
+      }
+    }
+  }
+}
