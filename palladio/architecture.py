@@ -249,9 +249,10 @@ The floors
 
 A module imports only from lower floors or from its own package; imports inside functions count. A test holds it.
 
-    14  palladio/demo      a mixture of experts that learns handwritten digits
+    15  palladio/demo      a mixture of experts that learns handwritten digits
+    14  palladio/cli       the command line: `palladio show` prints what a kernel becomes
     13  palladio/interop   the library as operators of PyTorch, functions of JAX, experts of Transformers' models
-        palladio/cli       the command line: `palladio show` prints what a kernel becomes
+        palladio/compat    what `import jax` gives a kernel file that runs here as it stands
     12  palladio/library   matmul, softmax, attention, grouped matmul, and `hopper`: ordinary user code
     11  palladio/numpy     the array functions a kernel may call, with NumPy's names
         palladio/tpu       scalar prefetch, memory spaces, masked access, compiler parameters

@@ -47,7 +47,7 @@ def is_nonnegative(value: ArrayLike) -> bool:
     if isinstance(value, (int, np.integer, np.bool_)):
         return bool(value >= 0)
     if isinstance(value, np.ndarray):
-        return value.ndim == 0 and value.dtype.kind in "iub" and bool(value >= 0)
+        return value.ndim == 0 and value.dtype.kind in "iub" and value.item() >= 0
     kind = getattr(value, "palladio_type", None)
     if isinstance(kind, ArrayType) and (kind.dtype == dtypes.BOOL or kind.dtype.kind == "u"):
         return True

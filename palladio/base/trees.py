@@ -6,13 +6,20 @@ None is an empty container, as in JAX.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import optree
 
 Tree = Any
 Structure = optree.PyTreeSpec
+NAMESPACE = "palladio"
+"""Where classes are registered that are containers here."""
+
+
+def register(kind: type, apart: Callable[[Any], tuple[Any, Any]], together: Callable[[Any, Any], Any]) -> None:
+    """Make a class a container: `apart` gives the children and the rest, which `together` takes as (rest, children)."""
+    optree.register_pytree_node(kind, apart, together, namespace=NAMESPACE)
 
 
 @functools.cache
@@ -23,7 +30,7 @@ def row(count: int) -> Structure:
 
 def flatten(tree: Tree) -> tuple[list[Any], Structure]:
     """The leaves of a tree, from left to right, and its structure."""
-    leaves, structure = optree.tree_flatten(tree)  # type: ignore[type-var]
+    leaves, structure = optree.tree_flatten(tree, namespace=NAMESPACE)  # type: ignore[type-var]
     return list(leaves), structure
 
 
@@ -40,4 +47,4 @@ def shown(structure: Structure | None) -> str:
 
 def leaf_names(tree: Tree, root: str = "") -> list[str]:
     """The expression by which a Python user reaches each leaf: `root[0]['weights']`."""
-    return [root + "".join(f"[{key!r}]" for key in path) for path in optree.tree_paths(tree)]
+    return [root + "".join(f"[{key!r}]" for key in path) for path in optree.tree_paths(tree, namespace=NAMESPACE)]

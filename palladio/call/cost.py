@@ -65,11 +65,14 @@ def estimate_cost(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> CostEst
     one, kernel calls with a static grid once per grid point.
 
     Args:
-        args, kwargs: pytrees of arrays, scalars or `ShapeDtypeStruct`; a function of references is not estimated.
+        args: pytrees of arrays, scalars or `ShapeDtypeStruct`; a function of references is not estimated.
+        kwargs: the same; numbers and other values that are not arrays are passed as they are.
     """
     with at_call():
-        leaves, structure = trees.flatten((args, kwargs))
-        names = trees.leaf_names((args, kwargs), "arguments")
+        traced_kwargs = {name: value for name, value in kwargs.items() if _has_arrays(value)}
+        fixed = {name: value for name, value in kwargs.items() if name not in traced_kwargs}
+        leaves, structure = trees.flatten((args, traced_kwargs))
+        names = trees.leaf_names((args, traced_kwargs), "arguments")
         types = [described(leaf, name) for leaf, name in zip(leaves, names, strict=True)]
 
         weak = [convert.is_weak(leaf) for leaf in leaves]
@@ -78,12 +81,16 @@ def estimate_cost(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> CostEst
             for value, is_weak in zip(traced, weak, strict=True):
                 convert.mark_weak(value, is_weak)
             positional, keywords = trees.unflatten(structure, traced)
-            return trees.flatten(fun(*positional, **keywords))[0]
+            return trees.flatten(fun(*positional, **keywords, **fixed))[0]
 
         program = stage(flat, types, wrap, name=getattr(fun, "__name__", "estimated")).program
     moved = _bytes(program.input_types) + _bytes(program.output_types)
     work = _program_cost(program)
     return CostEstimate(work.flops, work.transcendentals, moved)
+
+
+def _has_arrays(value: Any) -> bool:
+    return any(hasattr(leaf, "shape") for leaf in trees.flatten(value)[0])
 
 
 def _bytes(types: Sequence[Type]) -> int:

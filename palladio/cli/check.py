@@ -17,7 +17,7 @@ from rich.text import Text
 
 from palladio.base.errors import PalladioValueError
 from palladio.call.staged import CALLS
-from palladio.cli.target import HELP, SYNTAX, function
+from palladio.cli.target import declare, function
 from palladio.driver import check as driver
 from palladio.driver.capture import prepared_programs
 from palladio.ir.core import walk
@@ -48,7 +48,7 @@ def add(subparsers: Any) -> None:
         description="Runs a function on the simulator under many schedules and reports the hazards of the kernels that "
         "it launches. The exit status is 1 if there is an error.",
     )
-    parser.add_argument("target", metavar=SYNTAX, help=HELP)
+    declare(parser)
     parser.add_argument(
         "--schedules",
         metavar="N",
@@ -102,7 +102,7 @@ def _schedule(name: str) -> str:
 
 def run(options: Namespace) -> int:
     """Check the function; returns the exit status."""
-    target = _Target(options.target)
+    target = _Target(options.target, options.as_jax)
     target.load()
     CALLS.clear()
     with prepared_programs() as programs, _progress() as progress, _workers(options.jobs) as executor:
@@ -123,13 +123,13 @@ def run(options: Namespace) -> int:
         return 1
     console = Console(soft_wrap=True, highlight=False)
     for finding in report.ordered:
-        _print(console, finding, options.target)
+        _print(console, finding, options.target, options.as_jax)
     console.print(Text(report.summary, style="bold green" if report.ok else "bold red"))
     return 0 if report.ok else 1
 
 
-def _print(console: Console, finding: Finding, target: str) -> None:
-    replay = f"palladio check {shlex.quote(target)} --schedule {shlex.quote(finding.schedule)}"
+def _print(console: Console, finding: Finding, target: str, as_jax: bool) -> None:
+    replay = f"palladio check {shlex.quote(target)}{' --as-jax' * as_jax} --schedule {shlex.quote(finding.schedule)}"
     for kind, line in finding.lines(replay):
         console.print(Text(line, style=STYLES[kind]))
     console.print()
@@ -138,17 +138,18 @@ def _print(console: Console, finding: Finding, target: str) -> None:
 class _Target:
     """The function to check, which each process loads for itself."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, as_jax: bool) -> None:
         self.text = text
+        self.as_jax = as_jax
         self.function: Any = None
 
     def __getstate__(self) -> Any:
-        return {"text": self.text, "function": None}
+        return {"text": self.text, "as_jax": self.as_jax, "function": None}
 
     def load(self) -> Any:
         """The function."""
         if self.function is None:
-            self.function = function(self.text)
+            self.function = function(self.text, self.as_jax)
         return self.function
 
     def __call__(self) -> Any:

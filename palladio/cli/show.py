@@ -13,7 +13,7 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from palladio.call.staged import CALLS
-from palladio.cli.target import HELP, SYNTAX, function
+from palladio.cli.target import declare, function
 from palladio.cpu.analysis.parallelize import arranged
 from palladio.cpu.emit.scope import Refused
 from palladio.cpu.launches.launch import LoweredLaunch, lower_launch
@@ -148,7 +148,7 @@ def add(subparsers: Any) -> None:
         help="print what the kernels that a function calls become",
         description="Runs a function and prints every kernel that it calls, at one stage of the way to machine code.",
     )
-    parser.add_argument("target", metavar=SYNTAX, help=HELP)
+    declare(parser)
     stages = "; ".join(f"{name}: {stage.doc}" for name, stage in STAGES.items())
     parser.add_argument("--stage", choices=STAGES, default="optimised", help=f"{stages} (default: %(default)s)")
     parser.set_defaults(run=run)
@@ -157,7 +157,7 @@ def add(subparsers: Any) -> None:
 def run(options: Namespace) -> int:
     """Print the kernels; returns the exit status."""
     stage = STAGES[options.stage]
-    target = function(options.target)
+    target = function(options.target, options.as_jax)
     CALLS.clear()
     with prepared_programs() as programs:
         target()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import inspect
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from palladio import compat
 from palladio.call.launch.launch_call import LaunchCall
 from palladio.call.pallas_call import PallasCall
 from palladio.trace.functions import shown_signature
@@ -17,23 +19,51 @@ from palladio.trace.functions import shown_signature
 SYNTAX = "FILE.py::FUNCTION"
 HELP = f"{SYNTAX}: a Python file, and a function in it that takes no arguments and calls kernels"
 
+_AS_JAX = "answer the file's imports of JAX by Palladio; JAX need not be installed"
+
 
 class MissingTarget(Exception):
     """The target of a command does not exist, or cannot be called without arguments."""
 
 
-def function(target: str) -> Callable[[], Any]:
+def declare(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments that name what to run: `target` and `as_jax`."""
+    parser.add_argument("target", metavar=SYNTAX, help=HELP)
+    declare_as_jax(parser)
+
+
+def declare_as_jax(parser: argparse.ArgumentParser) -> None:
+    """Declare the argument `as_jax`."""
+    parser.add_argument("--as-jax", action="store_true", help=_AS_JAX)
+
+
+def python_file(name: str, expected: str = SYNTAX) -> Path:
+    """The file of this name.
+
+    Raises:
+        MissingTarget: there is none, or it is not a Python file.
+    """
+    path = Path(name)
+    if not path.is_file():
+        raise MissingTarget(f"there is no file {name}")
+    if path.suffix != ".py":
+        raise MissingTarget(f"{name} is not a Python file; expected {expected}")
+    return path
+
+
+def function(target: str, as_jax: bool = False) -> Callable[[], Any]:
     """The function that a target names, from its file, which is imported as Python would run it.
+
+    Args:
+        as_jax: imports of JAX are answered by Palladio, from here on.
 
     Raises:
         MissingTarget: there is no such file or function, or it takes arguments.
     """
     file, separator, name = target.partition("::")
-    path = Path(file)
-    if not path.is_file():
-        raise MissingTarget(f"there is no file {file}")
-    if path.suffix != ".py":
-        raise MissingTarget(f"{file} is not a Python file; expected {SYNTAX}")
+    path = python_file(file)
+    if as_jax:
+        compat.install()
     module = _imported(path)
     if not separator or not name:
         raise MissingTarget(f"which function of {file}? Expected {SYNTAX}{_choices(module)}")

@@ -7,7 +7,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from palladio.cli.target import HELP, SYNTAX, function
+from palladio.cli.target import declare, function
 from palladio.driver.check import timeline
 from palladio.machine.timeline.records import MODELLED, duration_text
 
@@ -21,7 +21,7 @@ def add(subparsers: Any) -> None:
         "computes and waits, and when its copies and products are under way. It is a cost model of an H100, "
         f"{MODELLED}.",
     )
-    parser.add_argument("target", metavar=SYNTAX, help=HELP)
+    declare(parser)
     parser.add_argument(
         "-o",
         "--output",
@@ -42,7 +42,7 @@ def run(options: Namespace) -> int:
     if options.width < 40:
         print("palladio: --width is at least 40", file=sys.stderr)
         return 2
-    found = timeline(function(options.target))
+    found = timeline(function(options.target, options.as_jax))
     if output is None:
         print(found.text(width=options.width))
         return 0

@@ -21,7 +21,8 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("call",),  # BlockSpec, pallas_call, jit: the user's calls
     ("numpy", "tpu", "gpu"),  # public facades: re-exports
     ("library",),  # ordinary user code
-    ("interop", "cli"),
+    ("interop", "compat"),
+    ("cli",),
     ("demo",),
 )
 """From the ground up. This is the one list of floors; the picture in `palladio/architecture.py` shows it."""

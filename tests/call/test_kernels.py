@@ -194,6 +194,8 @@ def test_a_scalar_stays_weak_in_eval_shape() -> None:
 
 def test_the_cost_of_a_product() -> None:
     a, b = pl.ShapeDtypeStruct((4, 8), np.float32), pl.ShapeDtypeStruct((8, 2), np.float32)
+    scaled = pl.estimate_cost(lambda a, scale: a * scale if scale != 1 else a, a, scale=1)
+    assert scaled.flops == 0, "a number by keyword is known while the function is traced"
     assert pl.estimate_cost(lambda a, b: jnp.exp(a @ b), a, b) == pl.CostEstimate(128, 8, 4 * (32 + 16 + 8))
 
 

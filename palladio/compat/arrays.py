@@ -1,0 +1,166 @@
+"""`jax.Array` outside of kernels: a NumPy array with JAX's methods, promotion and immutability.
+
+JAX has 32 bits by default: a NumPy array of 64 that goes into one of its functions arrives as one of 32. So it does
+here, until `jax.config.update("jax_enable_x64", True)`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import numpy as np
+
+from palladio.array import FUNCTIONS
+from palladio.array.functions.indexing import At, Update
+from palladio.base.errors import PalladioTypeError
+from palladio.compat import tree
+from palladio.trace.trace import Traced, is_traced
+from palladio.types import dtypes
+
+_NARROW = {"float64": np.float32, "int64": np.int32, "uint64": np.uint32}
+_METHODS = (
+    *("all", "any", "argmax", "argmin", "argsort", "clip", "cumprod", "cumsum", "dot", "max", "mean", "min", "prod"),
+    *("ptp", "repeat", "round", "searchsorted", "sort", "std", "sum", "take", "trace", "var"),
+)
+_IN_PLACE = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift")
+
+
+class _Wide:
+    """Keeps the setting `jax_enable_x64`."""
+
+    on = False
+
+
+@contextmanager
+def enable_x64(new_val: bool = True) -> Iterator[None]:
+    """64-bit dtypes within a block of code."""
+    before, _Wide.on = _Wide.on, bool(new_val)
+    try:
+        yield
+    finally:
+        _Wide.on = before
+
+
+def set_wide(on: bool) -> None:
+    """64-bit dtypes from here on."""
+    _Wide.on = bool(on)
+
+
+def is_wide() -> bool:
+    """True if 64-bit dtypes are on."""
+    return _Wide.on
+
+
+class _Kind(type):
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, Traced) or type.__instancecheck__(cls, value)
+
+
+class Array(np.ndarray, metaclass=_Kind):
+    """What a function of JAX returns outside of kernels. Traced values are instances too."""
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        if any(is_traced(each) for each in inputs):
+            return NotImplemented  # the traced value forms an equation
+        inputs = tuple(plain(each) for each in inputs)
+        function = FUNCTIONS.get(ufunc.__name__) if method == "__call__" and not options else None
+        if function is None:
+            return arrays(getattr(ufunc, method)(*inputs, **options))
+        return arrays(function(*inputs))
+
+    def __setitem__(self, key: Any, value: Any) -> NoReturn:
+        raise PalladioTypeError("an array of JAX cannot be changed in place", hint="x = x.at[index].set(value)")
+
+    def astype(self, dtype: Any, *args: Any, **kwargs: Any) -> Any:
+        """The values in another dtype."""
+        return arrays(plain(self).astype(narrow_dtype(dtype), *args, **kwargs))
+
+    @property
+    def at(self) -> Any:
+        """`x.at[index].set(value)` and its kin: a new array."""
+        return _HostAt(plain(self))
+
+    def block_until_ready(self) -> Any:
+        """The array: nothing is under way."""
+        return self
+
+    @property
+    def mT(self) -> Any:
+        """The array with its last two axes exchanged."""
+        return self.swapaxes(-1, -2)
+
+
+class _HostAt(At):
+    def __getitem__(self, key: Any) -> Any:
+        return _HostUpdate(self.array, key)
+
+
+class _HostUpdate(Update):
+    def __getattribute__(self, name: str) -> Any:
+        found = super().__getattribute__(name)
+        return returning_arrays(found) if callable(found) and not name.startswith("_") else found
+
+
+def plain(value: Any) -> Any:
+    """The NumPy array of an array of JAX; anything else as it is."""
+    return np.asarray(value) if type(value) is Array else value
+
+
+def narrow_dtype(dtype: Any) -> Any:
+    """A dtype with 32 bits in the place of 64, where those are off."""
+    if _Wide.on or dtype is None:
+        return dtype
+    try:
+        return _NARROW.get(np.dtype(dtype).name, dtype)
+    except TypeError:
+        return dtype
+
+
+def taken(leaf: Any) -> Any:
+    """An argument as a function of JAX takes it."""
+    if isinstance(leaf, np.ndarray) and not isinstance(leaf, Traced):
+        leaf = plain(leaf)
+        return leaf if _Wide.on or leaf.dtype.name not in _NARROW else leaf.astype(_NARROW[leaf.dtype.name])
+    if isinstance(leaf, (np.dtype, type)):
+        return narrow_dtype(leaf)
+    return leaf
+
+
+def arrays(result: Any) -> Any:
+    """A tree of results with arrays of JAX in the place of NumPy's."""
+    return tree.map(_array, result)
+
+
+def _array(leaf: Any) -> Any:
+    if isinstance(leaf, (np.ndarray, np.generic)) and dtypes.is_supported(leaf.dtype):
+        return np.asarray(leaf).view(Array)
+    return leaf
+
+
+def returning_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of arrays that takes and returns arrays as JAX does."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        args, kwargs = tree.map(taken, (args, kwargs))
+        return arrays(function(*args, **kwargs))
+
+    return call
+
+
+def _method(name: str) -> Callable[..., Any]:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return returning_arrays(FUNCTIONS[name])(self, *args, **kwargs)
+
+    method.__name__, method.__doc__ = name, f"`jnp.{name}` of this array."
+    return method
+
+
+for _name in _METHODS:
+    setattr(Array, _name, _method(_name))
+for _name in _IN_PLACE:
+    # `x += 1` gives the name x a new array; others that hold the old one keep it.
+    setattr(Array, f"__i{_name}__", getattr(np.ndarray, f"__{_name}__"))

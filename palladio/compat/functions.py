@@ -1,0 +1,281 @@
+"""The functions of `jax` itself: staging, devices, configuration and what has no effect here."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+import palladio.gpu as plgpu
+import palladio.numpy as jnp
+from palladio.base.errors import PalladioNotImplementedError, PalladioTypeError, at_call
+from palladio.call.jit import jit as staged
+from palladio.call.launch.launch_call import LaunchCall
+from palladio.call.pallas_call import PallasCall
+from palladio.compat import tree
+from palladio.compat.arrays import arrays, is_wide, narrow_dtype, plain, returning_arrays, set_wide, taken
+from palladio.types import types
+from palladio.types.device import H100_SXM
+
+__version__ = "0.12.0"
+__version_info__ = (0, 12, 0)
+
+
+class ShapeDtypeStruct(types.ShapeDtypeStruct):
+    """A shape and a dtype, of 32 bits where 64 are off."""
+
+    def __init__(self, shape: Any, dtype: Any, **options: Any) -> None:
+        super().__init__(shape, narrow_dtype(dtype), **options)
+
+
+def kernel_maker(maker: Callable[..., Any]) -> Callable[..., Any]:
+    """`pallas_call` and its kin: what they make, called outside of kernels, takes and returns arrays of JAX."""
+
+    @functools.wraps(maker)
+    def make(*args: Any, **kwargs: Any) -> Any:
+        made = maker(*args, **kwargs)
+        is_call = isinstance(made, (PallasCall, LaunchCall))
+        return returning_arrays(made) if is_call or not callable(made) else kernel_maker(made)
+
+    return make
+
+
+def jit(
+    fun: Callable[..., Any] | None = None,
+    *,
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Sequence[str] | None = None,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
+    **hints: Any,
+) -> Any:
+    """`palladio.jit`. Hints for JAX's compiler (`donate_argnums`, `inline`, …) have no effect.
+
+    Raises:
+        PalladioNotImplementedError: shardings, which need several devices.
+    """
+    if fun is None:
+        return functools.partial(
+            jit,
+            static_argnums=static_argnums,
+            static_argnames=static_argnames,
+            in_shardings=in_shardings,
+            out_shardings=out_shardings,
+            **hints,
+        )
+    with at_call():
+        for name, value in (("in_shardings", in_shardings), ("out_shardings", out_shardings)):
+            if value is not None:
+                raise PalladioNotImplementedError(
+                    "a staged function runs on one device", argument=name, got=repr(value)
+                )
+    names = () if static_argnames is None else static_argnames
+    return returning_arrays(staged(fun, static_argnums=static_argnums or (), static_argnames=names))
+
+
+def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: int = 0, **hints: Any) -> Callable[..., Any]:
+    """The function of each slice of its arguments in turn, the results stacked: as many calls as there are slices.
+
+    Args:
+        in_axes: the axis of every argument, or one for each; None for an argument that is the same in all calls.
+    """
+
+    @functools.wraps(fun)
+    def mapped(*args: Any) -> Any:
+        axes = [in_axes] * len(args) if isinstance(in_axes, (int, type(None))) else list(in_axes)
+        counts = {leaf.shape[axis] for arg, axis in zip(args, axes) if axis is not None for leaf in tree.leaves(arg)}
+        with at_call():
+            if len(counts) != 1:
+                raise PalladioTypeError("vmap takes arguments of one length", expected="one", got=sorted(counts))
+        results = [
+            fun(*(arg if axis is None else tree.map(_slice(axis, n), arg) for arg, axis in zip(args, axes)))
+            for n in range(counts.pop())
+        ]
+        return tree.map(lambda *each: arrays(jnp.stack([plain(one) for one in each], axis=out_axes)), *results)
+
+    return mapped
+
+
+def _slice(axis: int, position: int) -> Callable[[Any], Any]:
+    return lambda leaf: leaf[(slice(None),) * (axis % leaf.ndim) + (position,)]
+
+
+class custom_vjp:
+    """A function with derivatives of its own. Calls compute the function; `vjp` uses the derivatives."""
+
+    def __init__(self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] = (), **hints: Any) -> None:
+        functools.update_wrapper(self, fun)
+        self.fun = fun
+        self.rules: tuple[Callable[..., Any], Callable[..., Any]] | None = None
+        self.nondiff_argnums = tuple(nondiff_argnums)
+
+    def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any], **hints: Any) -> None:
+        """Set the function that also returns residuals, and the one that takes them and the output's gradient."""
+        self.rules = (fwd, bwd)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.fun(*args, **kwargs)
+
+
+def vjp(fun: Any, *args: Any) -> tuple[Any, Callable[[Any], Any]]:
+    """The result of a `custom_vjp` function, and the function of the output's gradient to those of its arguments.
+
+    Raises:
+        PalladioNotImplementedError: a function without derivatives of its own.
+    """
+    with at_call():
+        if not isinstance(fun, custom_vjp) or fun.rules is None:
+            raise PalladioNotImplementedError(
+                "Palladio does not differentiate functions", argument="fun", got=repr(fun), hint="jax.custom_vjp"
+            )
+    forward, backward = fun.rules
+    fixed = [args[n] for n in fun.nondiff_argnums]
+    result, residuals = forward(*args)
+    return result, lambda gradient: backward(*fixed, residuals, gradient)
+
+
+@dataclass(frozen=True)
+class Device:
+    """The one device: kernels of every machine run on this computer, with the blocks of an H100."""
+
+    id: int = 0
+    process_index: int = 0
+    platform: str = "cpu"
+    device_kind: str = "cpu"
+    core_count: int = H100_SXM.multiprocessors
+    num_cores: int = 1
+
+    def memory_stats(self) -> None:
+        """Nothing is known."""
+
+
+DEVICE = Device()
+
+
+class Config:
+    """`jax.config`: `jax_enable_x64` decides; every other setting is kept and has no effect."""
+
+    def __init__(self) -> None:
+        self.__dict__["values"] = {}
+
+    def update(self, name: str, value: Any) -> None:
+        """Change a setting."""
+        if name == "jax_enable_x64":
+            set_wide(value)
+        self.values[name] = value
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if name in ("jax_enable_x64", "x64_enabled"):
+            return is_wide()
+        return self.values.get(name)
+
+    def parse_flags_with_absl(self) -> None:
+        """Nothing: there are no flags."""
+
+
+config = Config()
+
+
+def devices(backend: str | None = None) -> list[Device]:
+    """The one device."""
+    return [DEVICE]
+
+
+local_devices = devices
+
+
+def device_count(backend: str | None = None) -> int:
+    """One."""
+    return 1
+
+
+local_device_count = device_count
+
+
+def default_backend() -> str:
+    """The platform of the device."""
+    return DEVICE.platform
+
+
+def block_until_ready(values: Any) -> Any:
+    """The values: nothing is under way."""
+    return values
+
+
+def device_put(values: Any, device: Any = None, **hints: Any) -> Any:
+    """The values as arrays of JAX."""
+    return arrays(tree.map(taken, values))
+
+
+def device_get(values: Any) -> Any:
+    """The values as NumPy arrays."""
+    return tree.map(plain, values)
+
+
+class _NoEffect(contextlib.ContextDecorator):
+    """A context, or a decorator of functions, that changes nothing. Reports name lines of the kernel, not scopes."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *error: Any) -> None:
+        pass
+
+
+named_scope = disable_jit = ensure_compile_time_eval = default_matmul_precision = _NoEffect
+
+
+def same(fun: Callable[..., Any] | None = None, **hints: Any) -> Any:
+    """The function itself: what the decorator promises has no effect here."""
+    return fun if fun is not None else functools.partial(same, **hints)
+
+
+checkpoint = remat = named_call = same
+
+
+def canonicalize_dtype(dtype: Any, *_: Any, **__: Any) -> Any:
+    """A dtype with 32 bits in the place of 64, where those are off."""
+    return np.dtype(narrow_dtype(dtype))
+
+
+def get_default_device() -> Device:
+    """The one device."""
+    return DEVICE
+
+
+def get_abstract_mesh() -> SimpleNamespace:
+    """A mesh without devices."""
+    return SimpleNamespace(abstract_device=None, axis_names=(), empty=True, shape={})
+
+
+def itemsize_bits(dtype: Any) -> int:
+    """The bits of an element."""
+    return np.dtype(dtype).itemsize * 8
+
+
+def cuda_runtime_get_version() -> int:
+    """The release of CUDA that has all of Hopper, 12.9."""
+    return 12090
+
+
+def triton_dot(
+    a: Any, b: Any, trans_a: bool = False, trans_b: bool = False, allow_tf32: Any = None, precision: Any = None
+) -> Any:
+    """`dot` of Pallas' Triton namespace: a product in float32 at least. Precisions have no effect here."""
+    a, b = a.T if trans_a else a, b.T if trans_b else b
+    return jnp.matmul(a, b, preferred_element_type=jnp.float32 if a.dtype.itemsize < 4 else None)
+
+
+def triton_params(num_warps: int | None = None, num_stages: int | None = None) -> Any:
+    """`CompilerParams` of Pallas' Triton namespace: advice to that compiler, without effect here."""
+    return plgpu.CompilerParams()

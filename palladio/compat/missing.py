@@ -1,0 +1,85 @@
+"""A name of JAX that Palladio does not answer: an error at the line that uses it, never at the import."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from palladio.base.calls import hide_internal_frames
+from palladio.base.errors import PalladioError, PalladioNotImplementedError, at_call
+
+INSTEAD = {
+    "jax.Array": "np.ndarray; annotations of arguments decide nothing",
+    "jax.block_until_ready": "leave it out: a result is there when the call returns",
+    "jax.config": "leave it out: 64-bit dtypes are always on",
+    "jax.custom_vjp": "interop.torch.op and interop.jax take backward kernels",
+    "jax.default_backend": "leave it out: kernels run on the CPU, or where pl.executor says",
+    "jax.devices": "leave it out: kernels run on the CPU, or where pl.executor says",
+    "jax.grad": "write the backward kernels, as library.gmm_vjp does; palladio.interop has gradients of the library",
+    "jax.make_jaxpr": "call.program(x) of a kernel call is its program",
+    "jax.named_scope": "leave it out: reports and timelines name lines of the kernel",
+    "jax.nn": "a few lines of palladio.numpy",
+    "jax.pmap": "kernels run on one machine; palladio.tpu simulates copies between devices",
+    "jax.profiler": "palladio timeline FILE.py::FUNCTION draws what a kernel does when",
+    "jax.random": "numpy.random.default_rng(seed), outside of kernels",
+    "jax.scipy": "scipy itself, outside of kernels",
+    "jax.tree": "optree, which Palladio uses",
+    "jax.tree_util": "optree, which Palladio uses",
+    "jax.value_and_grad": "write the backward kernels, as library.gmm_vjp does",
+    "jax.vmap": "add a grid axis",
+}
+"""What to use, for names that users look for. A name holds for those inside it, `jax.profiler.trace`."""
+
+
+class Missing:
+    """A name that is not there. Its attributes are not either; anything else done with it is an error."""
+
+    def __init__(self, name: str) -> None:
+        self.palladio_name = name
+
+    def __repr__(self) -> str:
+        return f"<{self.palladio_name}, which Palladio does not have>"
+
+    def __getattr__(self, name: str) -> Missing:
+        if name.startswith(("__", "palladio_")):
+            raise AttributeError(name)
+        return Missing(f"{self.palladio_name}.{name}")
+
+    def __hash__(self) -> int:
+        return hash(self.palladio_name)
+
+    def __or__(self, other: Any) -> Missing:
+        return self  # an annotation
+
+    __ror__ = __getitem__ = __or__
+
+    def __instancecheck__(self, value: Any) -> bool:
+        return False
+
+
+def _refuse(missing: Missing, *_: Any, **__: Any) -> NoReturn:
+    name = missing.palladio_name
+    try:
+        with at_call():
+            raise PalladioNotImplementedError(f"Palladio has no {name}", hint=instead(name))
+    except PalladioError as error:
+        hide_internal_frames(error)
+        raise
+
+
+def instead(name: str) -> str:
+    """What to do where a name of JAX is missing."""
+    parts = name.split(".")
+    for count in range(len(parts), 1, -1):
+        if (known := INSTEAD.get(".".join(parts[:count]))) is not None:
+            return known
+    return "docs/porting.md lists what there is"
+
+
+_USES = (
+    *("call", "enter", "contains", "iter", "next", "len", "bool", "int", "float", "index"),
+    *("subclasscheck", "mro_entries", "eq", "ne", "lt", "le", "gt", "ge", "neg", "invert"),
+    *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "xor", "lshift", "rshift"),
+    *("radd", "rsub", "rmul", "rtruediv", "rfloordiv", "rmod", "rpow", "rmatmul", "rand", "rxor"),
+)
+for _name in _USES:
+    setattr(Missing, f"__{_name}__", _refuse)

@@ -1,0 +1,140 @@
+"""The modules of JAX as Palladio answers them: which name is what."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.abc
+import importlib.machinery
+import sys
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+import palladio.numpy as jnp
+from palladio.compat import functions
+from palladio.compat.arrays import Array, enable_x64, returning_arrays
+from palladio.compat.missing import Missing
+from palladio.trace.trace import Traced
+
+PACKAGES = ("jax", "jaxlib")
+
+SOURCES: dict[str, str] = {
+    "jax": "palladio.compat.functions",
+    "jax.experimental.pallas": "palladio",
+    "jax.experimental.pallas.mosaic_gpu": "palladio.gpu",
+    "jax.experimental.pallas.ops.gpu.attention_mgpu": "palladio.library.hopper",
+    "jax.experimental.pallas.ops.gpu.hopper_matmul_mgpu": "palladio.library.hopper",
+    "jax.experimental.pallas.ops.tpu.megablox": "palladio.library",
+    "jax.experimental.pallas.ops.tpu.megablox.gmm": "palladio.library",
+    "jax.experimental.pallas.tpu": "palladio.tpu",
+    "jax.experimental.pallas.triton": "palladio.gpu",
+    "jax.lax": "palladio.lax",
+    "jax.numpy": "palladio.numpy",
+    "jax.random": "palladio.compat.random",
+    "jax.tree": "palladio.compat.tree",
+    "jax.tree_util": "palladio.compat.tree",
+}
+"""Module of JAX -> the module of Palladio that has its names. Any other module is there, without names."""
+
+OWN: dict[str, Mapping[str, Any]] = {
+    "jax._src.dtypes": {"itemsize_bits": functions.itemsize_bits},
+    "jax._src.lib.cuda_versions": {"cuda_runtime_get_version": functions.cuda_runtime_get_version},
+    "jax": {"Array": Array, "typeof": functions.ShapeDtypeStruct.like},
+    "jax.core": {"Tracer": Traced},
+    "jax.dtypes": {"canonicalize_dtype": functions.canonicalize_dtype, "bfloat16": np.dtype("bfloat16").type},
+    "jax.experimental": {"enable_x64": enable_x64},
+    "jax.experimental.pallas.triton": {
+        "CompilerParams": functions.triton_params,
+        "approx_tanh": jnp.tanh,
+        "dot": functions.triton_dot,
+        "max_contiguous": lambda value, count: value,
+    },
+    "jax.extend.backend": {"get_default_device": functions.get_default_device},
+    "jax.numpy": {"dtype": np.dtype, "ndarray": Array},
+    "jax.sharding": {"get_abstract_mesh": functions.get_abstract_mesh},
+    "jax.typing": {"ArrayLike": Any, "DTypeLike": Any},
+}
+"""Names that stand in no module of Palladio."""
+
+ELSEWHERE: dict[str, tuple[str, str]] = {
+    "jax.debug.print": ("palladio", "debug_print"),
+    "jax.eval_shape": ("palladio", "eval_shape"),
+}
+"""Names that stand in another module of Palladio."""
+
+_MAKERS = ("core_map", "kernel", "mpmd_map", "pallas_call")
+_COMPUTING = ("jax.numpy", "jax.lax", "jax.random")
+
+
+def answer(module: str, name: str) -> Any:
+    """What `module.name` of JAX is: a name of Palladio, a module, or a `Missing`."""
+    if name in OWN.get(module, {}):
+        return OWN[module][name]
+    path, attribute = ELSEWHERE.get(f"{module}.{name}", (SOURCES.get(module), name))
+    found = _offered(path, attribute) if path else None
+    if found is not None:
+        return _adapted(module, name, found)
+    if any(f"{each}.".startswith(f"{module}.{name}.") for each in (*SOURCES, *OWN, *ELSEWHERE)):
+        return stand_in(f"{module}.{name}")
+    return Missing(f"{module}.{name}")
+
+
+def _offered(path: str, name: str) -> Any:
+    """A public name of a module of Palladio, or None."""
+    home = importlib.import_module(path)
+    own = path.startswith("palladio.compat")
+    return getattr(home, name, None) if own or name in home.__all__ else None
+
+
+def _adapted(module: str, name: str, found: Any) -> Any:
+    """A function of Palladio as JAX's callers use it."""
+    if module.startswith("jax.experimental.pallas") and name in _MAKERS:
+        return functions.kernel_maker(found)
+    if module in _COMPUTING and callable(found) and not isinstance(found, type) and hasattr(found, "__code__"):
+        return returning_arrays(found)
+    return found
+
+
+class StandIn(ModuleType):
+    """A module of JAX whose names are looked up when they are used."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        value = answer(self.__name__, name)
+        setattr(self, name, value)
+        return value
+
+
+@functools.cache
+def stand_in(name: str) -> StandIn:
+    """The module of this name, one in a process; it answers after the imports of JAX give JAX again, too."""
+    return StandIn(name, f"`{name}` as Palladio answers it.")
+
+
+class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Answers the import of `jax` and of every module inside it."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """The module, if it is one of JAX."""
+        if fullname.partition(".")[0] not in PACKAGES:
+            return None
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        """A module without names yet."""
+        return stand_in(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing: names are looked up when they are used."""
+
+
+def swapped_out() -> dict[str, ModuleType]:
+    """Take the modules of JAX out of those that are loaded."""
+    names = [name for name in sys.modules if name.partition(".")[0] in PACKAGES]
+    return {name: sys.modules.pop(name) for name in names}

@@ -1,0 +1,93 @@
+"""Arrays of a file that imports JAX: JAX's promotion, 32 bits, methods and immutability, on NumPy's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import palladio as pl
+from palladio import compat
+
+
+@pytest.fixture
+def jax() -> Iterator[Any]:
+    with compat.jax():
+        import jax
+    yield jax
+    jax.config.update("jax_enable_x64", False)
+
+
+def test_sixty_four_bits_become_thirty_two_until_they_are_turned_on(jax: Any) -> None:
+    jnp = jax.numpy
+    floats = [jnp.asarray(np.ones(2)), jnp.zeros(2, float), jnp.mean(np.ones(2))]
+    integers = [jnp.arange(3).astype(int), jnp.asarray([1, 2])]
+    assert {str(each.dtype) for each in floats} == {"float32"}
+    assert {str(each.dtype) for each in integers} == {"int32"}
+    assert jax.ShapeDtypeStruct((2,), np.float64).dtype == np.float32
+    jax.config.update("jax_enable_x64", True)
+    assert jnp.asarray(np.ones(2)).dtype == np.float64
+    assert jax.ShapeDtypeStruct((2,), np.float64).dtype == np.float64
+    assert jax.config.jax_enable_x64
+
+
+def test_operators_promote_as_jaxs_do(jax: Any) -> None:
+    jnp = jax.numpy
+    half, integers = jnp.ones(2, jnp.bfloat16), jnp.arange(2)
+    found = {
+        "bfloat16": [half * 2.0, half + integers, -half],
+        "float32": [integers / 2, integers * np.float32(1), integers.mean()],
+        "int32": [integers.sum(), integers + 1],
+    }
+    for dtype, results in found.items():
+        assert {str(each.dtype) for each in results} == {dtype}
+        assert all(isinstance(each, jax.Array) for each in results)
+
+
+def test_a_name_is_bound_anew_and_the_array_stays(jax: Any) -> None:
+    x = y = jax.numpy.zeros(2)
+    x += 1
+    assert (x.tolist(), y.tolist()) == ([1, 1], [0, 0])
+    assert y.at[0].set(5).tolist() == [5, 0]
+    assert y.at[jax.numpy.array([0, 0])].add(1).tolist() == [2, 0]
+    with pytest.raises(TypeError) as caught:
+        y[0] = 1
+    assert str(caught.value).splitlines()[:2] == [
+        "an array of JAX cannot be changed in place",
+        "  hint:     x = x.at[index].set(value)",
+    ]
+
+
+def test_kernels_take_and_return_them(jax: Any) -> None:
+    with compat.jax():
+        from jax.experimental import pallas
+
+    def kernel(x_ref: Any, table: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...] + start + table[0]
+
+    start = jax.numpy.float32(1) * jax.numpy.ones(())
+    x = np.arange(4.0)
+    found = pallas.pallas_call(kernel, out_shape=jax.ShapeDtypeStruct((4,), x.dtype))(x, jax.numpy.arange(3) * 1.0)
+    assert isinstance(found, jax.Array)
+    assert found.block_until_ready().tolist() == [1, 2, 3, 4]
+
+
+def test_they_meet_traced_values_on_either_side(jax: Any) -> None:
+    zero = jax.numpy.array(0, dtype=jax.numpy.int32)
+
+    @jax.jit
+    def both(x: Any) -> Any:
+        assert isinstance(x, jax.Array)
+        return (zero + x, x - zero, zero < x)
+
+    assert [each.tolist() for each in both(jax.numpy.arange(2))] == [[0, 1], [0, 1], [False, True]]
+
+
+def test_numpy_and_palladio_take_them_as_arrays(jax: Any) -> None:
+    x = jax.numpy.linspace(0, 1, 3)
+    np.testing.assert_allclose(x, np.linspace(0, 1, 3), rtol=1e-6)
+    assert np.add.reduce(x) == np.float32(1.5)
+    call = pl.pallas_call(lambda x, o: o.__setitem__(..., x[...]), pl.ShapeDtypeStruct((3,), np.float32))
+    assert type(call(x)) is np.ndarray

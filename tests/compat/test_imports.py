@@ -1,0 +1,171 @@
+"""`palladio.compat.jax`: imports of JAX give Palladio's names, and what is missing is an error where it is used."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import palladio as pl
+import palladio.gpu as plgpu
+import palladio.numpy as jnp
+from palladio import compat, lax
+from palladio.base.locations import caller_location
+
+
+def test_the_modules_of_jax_have_palladios_names() -> None:
+    with compat.jax():
+        import jax
+        from jax import ShapeDtypeStruct
+        from jax.experimental import pallas
+        from jax.experimental.pallas import mosaic_gpu
+        from jax.experimental.pallas import tpu as pltpu
+    assert pallas.BlockSpec is pl.BlockSpec
+    assert mosaic_gpu.Barrier is plgpu.Barrier
+    assert pltpu.VMEM is importlib.import_module("palladio.tpu").VMEM
+    assert jax.numpy.float32 is jnp.float32
+    assert jax.lax.Precision is lax.Precision
+    assert issubclass(ShapeDtypeStruct, pl.ShapeDtypeStruct)
+
+
+def test_an_installed_jax_is_back_afterwards() -> None:
+    real = pytest.importorskip("jax")
+    with compat.jax():
+        import jax
+
+        assert jax is not real
+    import jax as after
+
+    assert after is real
+    assert sys.modules["jax"] is real
+
+
+def test_what_was_imported_inside_keeps_its_names() -> None:
+    with compat.jax():
+        import jax
+
+    assert np.asarray(jax.numpy.ones(2)).tolist() == [1, 1]
+    assert jax.lax.rsqrt is not None
+
+
+def test_a_missing_name_is_an_error_at_the_line_that_uses_it() -> None:
+    with compat.jax():
+        import jax
+        from jax.experimental import nothing_of_the_kind
+        from jax.scipy.special import gammaln
+
+    annotations = (nothing_of_the_kind.Array | None, jax.core.Jaxpr[int])
+    assert all(map(callable, annotations))
+    assert not isinstance(1, jax.core.ShapedArray)
+    with pytest.raises(NotImplementedError) as caught:
+        nothing_of_the_kind.deep.inside(3)
+    assert str(caught.value).startswith("Palladio has no jax.experimental.nothing_of_the_kind.deep.inside\n")
+    line = caller_location().line - 2  # type: ignore[union-attr]
+    assert caught.value.location.line == line  # type: ignore[attr-defined]
+    with pytest.raises(NotImplementedError, match="hint:     scipy itself, outside of kernels"):
+        gammaln(1.0)
+    with pytest.raises(NotImplementedError, match=r"Palladio has no jax\.grad\n"):
+        jax.grad(lambda x: x)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [len, list, bool, int, float, lambda m: m + 1, lambda m: 1 - m, lambda m: m == 1, lambda m: -m, lambda m: 1 in m],
+)
+def test_anything_done_with_a_missing_name_is_that_error(use: Any) -> None:
+    with compat.jax():
+        from jax.somewhere import something
+    with pytest.raises(NotImplementedError, match=r"Palladio has no jax\.somewhere\.something"):
+        use(something)
+
+
+def test_a_class_cannot_be_derived_from_a_missing_one() -> None:
+    with compat.jax():
+        from jax.extend import Base
+    with pytest.raises(NotImplementedError, match=r"Palladio has no jax\.extend\.Base"):
+
+        class _Derived(Base):  # type: ignore[misc, valid-type]
+            pass
+
+
+def test_jit_takes_jaxs_hints_and_refuses_shardings() -> None:
+    with compat.jax():
+        import jax
+
+    @jax.jit(static_argnames=["n"], donate_argnums=(0,), inline=True)
+    def times(x: Any, n: int) -> Any:
+        return x * n
+
+    assert times(jnp.ones(2), n=3).tolist() == [3, 3]
+    with pytest.raises(NotImplementedError) as caught:
+        jax.jit(lambda x: x, out_shardings="everywhere")
+    assert str(caught.value).splitlines()[:2] == [
+        "out_shardings: a staged function runs on one device",
+        "  got:      'everywhere'",
+    ]
+
+
+def test_vmap_stacks_the_results_of_the_slices() -> None:
+    with compat.jax():
+        import jax
+
+    x = np.random.default_rng(0).standard_normal((3, 4, 2)).astype(np.float32)
+    y = np.arange(2, dtype=np.float32)
+    mapped = jax.vmap(lambda a, b: {"sum": a.sum(axis=0) + b}, in_axes=(1, None), out_axes=1)(x, y)
+    np.testing.assert_allclose(mapped["sum"], x.sum(axis=0).T + y[:, None], rtol=1e-6)
+    with pytest.raises(TypeError) as caught:
+        jax.vmap(lambda a, b: a + b)(x, y)
+    assert str(caught.value).splitlines()[:3] == [
+        "vmap takes arguments of one length",
+        "  expected: one",
+        "  got:      [2, 3]",
+    ]
+
+
+def test_vjp_uses_the_rules_of_custom_vjp() -> None:
+    with compat.jax():
+        import jax
+
+    @jax.custom_vjp
+    def square(x: Any) -> Any:
+        return x * x
+
+    square.defvjp(lambda x: (x * x, x), lambda x, g: (2 * x * g,))
+    value, backward = jax.vjp(square, np.float32(3))
+    assert (square(2.0), value, backward(np.float32(1))) == (4.0, 9, (6,))
+    with pytest.raises(NotImplementedError) as caught:
+        jax.vjp(abs, 1.0)
+    assert str(caught.value).splitlines()[:3] == [
+        "fun: Palladio does not differentiate functions",
+        "  got:      <built-in function abs>",
+        "  hint:     jax.custom_vjp",
+    ]
+
+
+def test_registered_classes_are_containers() -> None:
+    with compat.jax():
+        import jax
+
+    @jax.tree_util.register_pytree_node_class
+    class Pair:
+        def __init__(self, first: Any, second: Any) -> None:
+            self.first, self.second = first, second
+
+        def tree_flatten(self) -> Any:
+            return (self.first, self.second), None
+
+        @classmethod
+        def tree_unflatten(cls, rest: Any, children: Any) -> Any:
+            return cls(*children)
+
+    @jax.jit
+    def swapped(pair: Any) -> Any:
+        return Pair(pair.second + 1, pair.first)
+
+    found = swapped(Pair(jnp.zeros(1), jnp.ones(1)))
+    assert [leaf.tolist() for leaf in jax.tree.leaves(found)] == [[2], [0]]
+    assert jax.tree.reduce(lambda a, b: a + b.sum(), found, 0) == 2
+    assert jax.tree.all(jax.tree.map(lambda leaf: leaf.ndim == 1, found))

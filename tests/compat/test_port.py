@@ -1,0 +1,65 @@
+"""What `palladio port` says of a file: its import lines as Palladio's, and what would not work."""
+
+from __future__ import annotations
+
+import textwrap
+
+from palladio.compat.port import port
+
+
+def ported(text: str) -> str:
+    return port(textwrap.dedent(text)).text()
+
+
+def test_import_lines_become_palladios() -> None:
+    found = ported("""
+        import functools
+        import jax
+        import jax.numpy as jnp
+        from jax import lax, ShapeDtypeStruct as Shape
+        from jax.experimental import pallas as pl
+        from jax.experimental.pallas import tpu as pltpu
+
+        @functools.partial(jax.jit, static_argnames=["n"])
+        def f(x, n):
+            return jax.lax.rsqrt(x) + jnp.ones(n, jnp.float32)
+    """)
+    assert found == textwrap.dedent("""\
+        3 - import jax
+          + import palladio as jax
+          + import palladio.lax
+        4 - import jax.numpy as jnp
+          + import palladio.numpy as jnp
+        5 - from jax import lax, ShapeDtypeStruct as Shape
+          + import palladio.lax as lax
+          + from palladio import ShapeDtypeStruct as Shape
+        6 - from jax.experimental import pallas as pl
+          + import palladio as pl
+        7 - from jax.experimental.pallas import tpu as pltpu
+          + import palladio.tpu as pltpu""")
+
+
+def test_names_that_would_not_work_are_listed_with_what_to_use() -> None:
+    found = ported("""
+        import jax
+        from jax import random
+        from jax.experimental.pallas import mosaic_gpu as plgpu
+
+        key = random.key(0)
+        x = jax.vmap(lambda x: plgpu.TMEM(x))(key)
+    """)
+    assert found == textwrap.dedent("""\
+        2 - import jax
+          + import palladio as jax
+        3 - from jax import random
+        4 - from jax.experimental.pallas import mosaic_gpu as plgpu
+          + import palladio.gpu as plgpu
+
+        would not work:
+        6 jax.random.key: numpy.random.default_rng(seed), outside of kernels
+        7 jax.experimental.pallas.mosaic_gpu.TMEM: needs a Blackwell GPU (sm_100), which no executor of Palladio has
+        7 jax.vmap: add a grid axis""")
+
+
+def test_a_file_without_jax_says_so() -> None:
+    assert ported("import numpy as np") == "the file does not import JAX"
