@@ -29,7 +29,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "torch": ("torch",),
     "transformers": ("torch", "transformers"),
     "jax": ("jax",),
-    "cuda": ("cuda-core", "cuda-bindings", "nvidia-cuda-nvrtc"),
+    "hopper": ("cuda-bindings", "nvidia-cuda-nvrtc"),
     "plot": ("matplotlib",),
     "demo": ("matplotlib", "scikit-learn"),
 }
@@ -149,7 +149,7 @@ def _gpu() -> Iterator[Row]:
     try:
         yield Row("NVRTC", ".".join(map(str, nvrtc.version())))
     except (PalladioError, OSError):
-        yield Row("NVRTC", "not installed", works=False, advice=_advice("cuda"))
+        yield Row("NVRTC", "not installed", works=False, advice=_advice("hopper"))
 
 
 def _driver() -> ctypes.CDLL | None:

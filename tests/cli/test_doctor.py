@@ -101,7 +101,7 @@ def test_without_a_driver_and_nvrtc(report: Report, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(doctor.nvrtc, "version", missing)
     assert report()["GPU"] == [
         "  driver  none that starts; kernels for GPUs are compiled and tested without one",
-        "  NVRTC   not installed; pip install 'palladio[cuda]'",
+        "  NVRTC   not installed; pip install 'palladio[hopper]'",
     ]
 
 
@@ -176,7 +176,7 @@ def test_extras_have_versions_or_the_command_that_installs_them(
         "  torch         torch 2.13.0",
         "  transformers  transformers not installed; pip install 'palladio[transformers]'",
         "  jax           jax not installed; pip install 'palladio[jax]'",
-        "  cuda          cuda-core, cuda-bindings, nvidia-cuda-nvrtc not installed; pip install 'palladio[cuda]'",
+        "  hopper        cuda-bindings, nvidia-cuda-nvrtc not installed; pip install 'palladio[hopper]'",
         "  plot          matplotlib 3.11.2",
         "  demo          scikit-learn not installed; pip install 'palladio[demo]'",
     ]
