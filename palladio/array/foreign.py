@@ -168,10 +168,30 @@ def _from_torch(tensor: Any, argument: str) -> np.ndarray[Any, Any]:
         raise
     if tensor.requires_grad or tensor.is_neg():
         tensor = tensor.detach().resolve_neg()
+    if "torch.distributed.fsdp" in sys.modules and tensor.untyped_storage().resizable():
+        return np.asarray(_Memory(tensor, dtype)).view(dtype)
     if not dtypes.is_narrow_float(dtype):
         return tensor.numpy()
     word = torch.uint8 if dtype.itemsize == 1 else torch.uint16
     return tensor.view(word).numpy().view(dtype)
+
+
+class _Memory:
+    """The memory of a tensor in NumPy's array interface, version 3.
+
+    A storage that `Tensor.numpy` has shown can no longer be resized, and FSDP resizes those of gathered parameters.
+    """
+
+    def __init__(self, tensor: Any, dtype: dtypes.DType) -> None:
+        self.tensor = tensor  # what the array keeps alive
+        kind = f"V{dtype.itemsize}" if dtypes.is_narrow_float(dtype) else np.dtype(dtype).str
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": tuple(tensor.shape),
+            "typestr": kind,
+            "data": (tensor.data_ptr(), False),
+            "strides": tuple(step * dtype.itemsize for step in tensor.stride()),
+        }
 
 
 @functools.cache

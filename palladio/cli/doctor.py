@@ -28,6 +28,7 @@ from palladio.types.types import ShapeDtypeStruct
 EXTRAS: dict[str, tuple[str, ...]] = {
     "torch": ("torch",),
     "transformers": ("torch", "transformers"),
+    "distributed": ("torch", "distributed"),
     "jax": ("jax",),
     "hopper": ("cuda-bindings", "nvidia-cuda-nvrtc"),
     "plot": ("matplotlib",),

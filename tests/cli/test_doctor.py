@@ -175,6 +175,7 @@ def test_extras_have_versions_or_the_command_that_installs_them(
     assert report()["Extras"] == [
         "  torch         torch 2.13.0",
         "  transformers  transformers not installed; pip install 'palladio[transformers]'",
+        "  distributed   distributed not installed; pip install 'palladio[distributed]'",
         "  jax           jax not installed; pip install 'palladio[jax]'",
         "  hopper        cuda-bindings, nvidia-cuda-nvrtc not installed; pip install 'palladio[hopper]'",
         "  plot          matplotlib 3.11.2",

@@ -11,7 +11,7 @@ import pytest
 import palladio as pl
 import palladio.numpy as jnp
 import palladio.tpu as pltpu
-from palladio.library import matmul
+from palladio.library import gmm, matmul, tgmm
 
 Array = Any
 
@@ -168,3 +168,19 @@ def test_a_view_without_neighbouring_elements_times_its_own_transpose(dtype: Any
 
     call = pl.pallas_call(kernel, pl.ShapeDtypeStruct(expected.shape, sums), interpret="cpu")
     np.testing.assert_array_equal(call(x), expected)
+
+
+def test_a_share_of_the_groups_has_the_bits_that_all_groups_have():
+    """Experts on several processes give what one process gives: no sum depends on where its group lies."""
+    sizes = np.array([7, 0, 19, 1, 33, 4], np.int32)
+    m, shares = int(sizes.sum()), (slice(0, 2), slice(2, 5), slice(5, 6))
+    draw = np.random.default_rng(0).standard_normal
+    x, w, g = draw((m, 24)), draw((6, 24, 18)), draw((m, 18))
+    ends = np.cumsum(sizes)
+    with pl.executor("cpu"):
+        out, grad_x, grad_w = gmm(x, w, sizes), gmm(g, w, sizes, transpose_rhs=True), tgmm(x.T, g, sizes)
+        for each in shares:
+            rows = slice(ends[each.start] - sizes[each.start], ends[each.stop - 1])
+            np.testing.assert_array_equal(gmm(x[rows], w[each], sizes[each]), out[rows])
+            np.testing.assert_array_equal(gmm(g[rows], w[each], sizes[each], transpose_rhs=True), grad_x[rows])
+            np.testing.assert_array_equal(tgmm(x[rows].T, g[rows], sizes[each]), grad_w[each])

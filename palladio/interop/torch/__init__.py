@@ -4,8 +4,10 @@
 
 Tensors are in host memory. Each function calls a `torch.library` operator, `torch.ops.palladio.gmm` and its kin, whose
 derivatives are such operators again, so they can be differentiated as often as one likes. `moe_mlp` is the expert layer
-of a mixture of experts. `op` makes an operator of any kernel call.
+of a mixture of experts, `ExpertParallel` spreads one over many processes. `op` makes an operator of any kernel call.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from palladio.interop.extras import missing
 
@@ -18,4 +20,17 @@ from palladio.interop.torch.experts import moe_mlp
 from palladio.interop.torch.functions import attention, gmm, matmul, softmax, tgmm
 from palladio.interop.torch.kernels import op
 
-__all__ = ["attention", "gmm", "matmul", "moe_mlp", "op", "softmax", "tgmm"]
+if TYPE_CHECKING:
+    from palladio.interop.torch.distributed import ExpertParallel
+else:
+
+    def __getattr__(name: str) -> Any:
+        if name != "ExpertParallel":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        # With distributed tensors, which take as long to import as PyTorch itself, and most processes never use.
+        from palladio.interop.torch.distributed import ExpertParallel
+
+        return ExpertParallel
+
+
+__all__ = ["ExpertParallel", "attention", "gmm", "matmul", "moe_mlp", "op", "softmax", "tgmm"]
