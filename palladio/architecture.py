@@ -154,7 +154,8 @@ Stage 5: lowering
 
 The passes of `palladio/lower` make further forms of the same IR, for executors that generate code. They say what is
 known, so that no executor has to find it out again: where each buffer of a launch lies (`place`), which integers can
-have which values (`fold_ranges`), which accesses cannot leave their array (`prove_inside`, written `x[:, a!]`).
+have which values (`fold_ranges`), which accesses cannot leave their array (`prove_inside`, written `x[:, a!]`), which
+elements a stack of transforms reaches along each axis of its array (`view`, written `x.view(4)[$0, a]`).
 `palladio/lower/roles.py` makes of the program of several threads one for each role that they have.
 
 >>> from palladio.lower import prove_inside
@@ -262,7 +263,7 @@ A module imports only from lower floors or from its own package; imports inside 
      8  palladio/cpu       kernels compiled for the host through LLVM
         palladio/hopper    kernels compiled for Hopper GPUs through CUDA C++
         palladio/machine   threads and asynchronous operations: schedules, checks, findings, timelines
-     7  palladio/lower     further forms of the IR that every executor of kernels shares: placement, ranges
+     7  palladio/lower     further forms of the IR that every executor of kernels shares: placement, views, ranges
      6  palladio/passes    programs to programs, one pass a file
         palladio/pipeline  BlockSpec, GridSpec and block maps; emit_pipeline inside a kernel
         palladio/lax       array functions with the names and the strictness of jax.lax

@@ -30,7 +30,7 @@ from palladio.hopper.inspect import disassembled
 from palladio.hopper.lowered import Lowered
 from palladio.ir.core import Eqn, Program, Var, walk
 from palladio.ir.text import print_program
-from palladio.lower import place
+from palladio.lower import place, view
 from palladio.lower.roles import roles
 from palladio.ops.grid import Grid, grid_call
 from palladio.ops.threads.launch import Launch, launch
@@ -57,6 +57,10 @@ def _placed(eqn: Eqn) -> str:
     inputs = tuple(Var(type) for type in eqn.input_types)
     call = Program(inputs, (Eqn(eqn.op, inputs, eqn.outputs, eqn.params, (), eqn.location),), eqn.outputs, "call")
     return print_program(place.run(call))
+
+
+def _viewed(eqn: Eqn) -> str:
+    return "\n".join(print_program(view.run(program)) for program in _programs(eqn))
 
 
 def _roles(eqn: Eqn) -> str:
@@ -129,6 +133,7 @@ STAGES: dict[str, Stage] = {
     "discharged": Stage("with values in the place of references", _discharged, optimised=False),
     "optimised": Stage("behind the passes of the CPU executor", _printed, optimised=True),
     "placed": Stage("with the placement of each buffer of a launch", _placed, optimised=True),
+    "viewed": Stage("with accesses as starts, strides and guards along each axis", _viewed, optimised=True),
     "roles": Stage("with a program for each role of the threads of a launch", _roles, optimised=True),
     "llvm": Stage("the LLVM text that is compiled", _llvm, optimised=True, language="llvm"),
     "asm": Stage("the machine code for this processor", _assembly, optimised=True, language="gas"),

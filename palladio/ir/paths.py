@@ -18,6 +18,7 @@ from palladio.types.transforms import (
     transformed,
 )
 from palladio.types.types import ArrayType
+from palladio.types.views import View
 
 Path = tuple[tuple[Transform, ...], tuple[Atom, ...]]
 
@@ -30,6 +31,8 @@ def is_static(transforms: Sequence[Transform]) -> bool:
 def _operands(transform: Transform) -> list[Operand]:
     if isinstance(transform, Peer):
         return [block for _, block in transform.blocks if isinstance(block, Operand)]
+    if isinstance(transform, View):
+        return [Operand(position) for position in transform.operands]
     if not isinstance(transform, Index):
         return []
     starts = (entry.start if isinstance(entry, Slice) else entry for entry in transform.entries)
@@ -92,7 +95,7 @@ def _changes_nothing(transform: Transform, array: ArrayType) -> bool:
             return dtype == array.dtype
         case Transpose(permutation):
             return permutation == tuple(range(array.ndim))
-        case Peer():
+        case Peer() | View():
             return False
 
 
@@ -109,6 +112,8 @@ def renumbered(transform: Transform, renumber: Callable[[Operand], Operand]) -> 
     if isinstance(transform, Peer):
         blocks = ((axis, renumber(block) if isinstance(block, Operand) else block) for axis, block in transform.blocks)
         return Peer(tuple(blocks))
+    if isinstance(transform, View):
+        return transform.renumbered(lambda position: renumber(Operand(position)).position)
     if not isinstance(transform, Index):
         return transform
     return Index(tuple(_renumbered_entry(entry, renumber) for entry in transform.entries))

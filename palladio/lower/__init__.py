@@ -9,8 +9,9 @@ from __future__ import annotations
 from palladio.lower.inside import prove_inside
 from palladio.lower.place import place
 from palladio.lower.ranges import fold_ranges
+from palladio.lower.view import view
 from palladio.passes.pipeline import Pass
 
-LOWERINGS: tuple[Pass, ...] = (fold_ranges, place, prove_inside)
+LOWERINGS: tuple[Pass, ...] = (fold_ranges, place, prove_inside, view)
 
-__all__ = ["LOWERINGS", "fold_ranges", "place", "prove_inside"]
+__all__ = ["LOWERINGS", "fold_ranges", "place", "prove_inside", "view"]

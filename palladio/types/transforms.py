@@ -18,6 +18,7 @@ from palladio.base.errors import PalladioIndexError, PalladioTypeError, Palladio
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType, Shape
+from palladio.types.views import View
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ class Peer:
     blocks: tuple[tuple[str, int | Operand], ...]
 
 
-Transform = Index | Reshape | Bitcast | Transpose | Peer
+Transform = Index | Reshape | Bitcast | Transpose | Peer | View
 
 
 def bitcast_axis(ndim: int) -> int:
@@ -147,6 +148,8 @@ def is_static_path(transforms: Sequence[Transform]) -> bool:
             entries = [entry.start if isinstance(entry, Slice) else entry for entry in transform.entries]
         elif isinstance(transform, Peer):
             entries = [block for _, block in transform.blocks]
+        elif isinstance(transform, View):
+            entries = [Operand(position) for position in transform.operands]
         if any(isinstance(entry, Operand) for entry in entries):
             return False
     return True
@@ -195,8 +198,23 @@ def _transformed_once(array: ArrayType, transform: Transform, operands: Sequence
                     got=permutation,
                 )
             return ArrayType(tuple(array.shape[axis] for axis in permutation), array.dtype)
+        case View():
+            _check_view(transform, array, len(operands))
+            return transform.type
         case Peer():
             return array
+
+
+def _check_view(view: View, array: ArrayType, operands: int) -> None:
+    base = view.base
+    if base.size * base.dtype.itemsize != array.size * array.dtype.itemsize:
+        raise PalladioValueError(
+            "the base of a view has the bytes of what it is taken of", expected=str(array), got=str(base)
+        )
+    if len(view.coordinates) != base.ndim:
+        raise PalladioValueError(
+            "a view has a coordinate for each axis of its base", expected=f"{base.ndim}", got=len(view.coordinates)
+        )
 
 
 def transformed(array: ArrayType, transforms: Sequence[Transform], operands: Sequence[ArrayType] = ()) -> ArrayType:

@@ -94,6 +94,7 @@ BEGINNING = {
     "discharged": "-- double(f32[8]) -> f32[8], grid ()\nprogram double(x:f32[8], out:f32[8]) {",
     "optimised": "-- double(f32[8]) -> f32[8], grid ()\nprogram double(x:ref<any, f32[8]>, out:ref<any, f32[8]>) {",
     "placed": "-- double(f32[8]) -> f32[8], grid ()\nprogram call(a:f32[8]) {\n  b:f32[8] = grid_call a {",
+    "viewed": "-- double(f32[8]) -> f32[8], grid ()\nprogram double(x:ref<any, f32[8]>, out:ref<any, f32[8]>) {",
     "roles": "-- double(f32[8]) -> f32[8], grid ()\nprogram double(x:ref<any, f32[8]>, out:ref<any, f32[8]>) {",
     "llvm": "; double(f32[8]) -> f32[8], grid ()\n",
     "asm": "# double(f32[8]) -> f32[8], grid ()\n",
@@ -105,6 +106,7 @@ INSIDE = {
     "discharged": "return x,",
     "optimised": "store out",
     "placed": "store out",
+    "viewed": "store out",
     "roles": "store out",
     "llvm": "define i32 @kernel(",
 }

@@ -63,6 +63,15 @@ TEXTS = {
     "program f() { exp {a='\\x'} return }": "line 1: this string does not parse\n  got:      '\\x'",
     "program f": "line 1: program text does not parse\n  expected: (\n  got:      end of text",
     "program f() {\na": "line 2: no operation has this name\n  got:      a",
+    "program f(x:f32[4]) { a:f32[2] = extract x.view(2)[$1] return a }": (
+        "line 1: the selection has no such axis\n  expected: axes below 1\n  got:      1"
+    ),
+    "program f(x:f32[4]) { a:f32[2] = extract x.view(f32[3]: 2)[$0] return a }": (
+        "the base of a view has the bytes of what it is taken of\n  expected: f32[4]\n  got:      f32[3]"
+    ),
+    "program f(x:f32[4]) { a:f32[2] = extract x.view(2)[$0, $0] return a }": (
+        "a view has a coordinate for each axis of its base\n  expected: 1\n  got:      2"
+    ),
     "program f(x:ref<moon, f32[]>) { return }": "line 1: no memory space has this name\n  got:      moon",
 }
 

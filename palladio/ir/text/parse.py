@@ -29,13 +29,14 @@ from palladio.types.transforms import (
     transformed,
 )
 from palladio.types.types import MEMORY_SPACES, ArrayType, RefType, Type
+from palladio.types.views import Coordinate, Guard, View
 
 _TOKEN = re.compile(
     r"""(?P<space>\s+|\#[^\n]*)
       | (?P<number>\d+(\.\d+)?([eE][+-]?\d+)?)
       | (?P<string>'(\\.|[^'\\])*'|"(\\.|[^"\\])*")
       | (?P<name>[A-Za-z_]\w*)
-      | (?P<mark>[][(){}<>,:=.+!-])""",
+      | (?P<mark>[][(){}<>,:;=.+*$!-])""",
     re.VERBOSE,
 )
 
@@ -276,12 +277,12 @@ class _Parser:
         array = root.array if isinstance(root, RefType) else root
         found: list[Transform] = []
         while self.at("[", "."):
-            transform = self.index(array, indices) if self.take("[") else self.named_transform(indices)
+            transform = self.index(array, indices) if self.take("[") else self.named_transform(array, indices)
             found.append(transform)
             array = transformed(array, [transform], [atom.type for atom in indices if isinstance(atom.type, ArrayType)])
         return tuple(found)
 
-    def named_transform(self, indices: list[Atom]) -> Transform:
+    def named_transform(self, array: ArrayType, indices: list[Atom]) -> Transform:
         self.expect(".")
         line, name = self.token.line, self.expect("name")
         self.expect("(")
@@ -289,6 +290,8 @@ class _Parser:
             dtype = self.named("dtype", dtypes.SHORT_NAMES)
             self.expect(")")
             return Bitcast(dtype)
+        if name == "view":
+            return self.view(array, indices)
         if name == "peer":
             return Peer(tuple(self.items(")", lambda: self.block(indices))))
         numbers = tuple(self.items(")", lambda: self.integer("a size" if name == "reshape" else "an axis")))
@@ -297,6 +300,28 @@ class _Parser:
         if name == "transpose":
             return Transpose(numbers)
         raise ParseError(f"line {line}: no transform has this name", got=name)
+
+    def view(self, array: ArrayType, indices: list[Atom]) -> View:
+        """`.view(base: sizes)[coordinate, coordinate < extent; coordinate < extent]`."""
+        base = array
+        if self.token.kind == "name":
+            base = self.array_type()
+            if not self.at(")"):
+                self.expect(":")
+        sizes = tuple(self.items(")", lambda: self.integer("a size")))
+        self.expect("[")
+        reading = _Coordinates(self, len(sizes), indices)
+        coordinates: list[Coordinate] = []
+        guards: list[Guard] = []
+        while not self.at(";", "]"):
+            coordinates.append(reading.coordinate())
+            if self.take("<"):
+                guards.append(Guard(coordinates[-1], self.integer("an extent")))
+            if not self.take(","):
+                break
+        more = self.some(reading.guard) if self.take(";") else []
+        self.expect("]")
+        return View(base, sizes, tuple(coordinates), (*guards, *more), reading.gathered)
 
     def block(self, indices: list[Atom]) -> tuple[str, int | Operand]:
         axis = self.expect("name")
@@ -420,3 +445,60 @@ class _Parser:
             raise
         except (TypeError, ValueError, AttributeError) as error:
             raise ParseError(f"line {line}: {name} takes other fields", got=str(error)) from None
+
+
+class _Coordinates:
+    """Reads the coordinates of one view. An operand that stands in several of them is one index operand."""
+
+    def __init__(self, parser: _Parser, rank: int, indices: list[Atom]) -> None:
+        self.parser = parser
+        self.rank = rank
+        self.indices = indices
+        self.first = len(indices)
+        self.gathered: tuple[int, ...] = ()
+
+    def guard(self) -> Guard:
+        row = self.coordinate()
+        self.parser.expect("<")
+        return Guard(row, self.parser.integer("an extent"))
+
+    def coordinate(self) -> Coordinate:
+        """A sum of operands and positions, each with its factor, and of the start."""
+        parser = self.parser
+        start, operands, strides = 0, [], [0] * self.rank
+        while True:
+            factor = 1
+            number = parser.token.kind == "number" and parser.following.text != ":"
+            if number:
+                factor = parser.integer("a number")
+            if number and not parser.take("*"):
+                start += factor
+            elif parser.take("$"):
+                strides[self.axis()] += factor
+            else:
+                operands.append((self.operand(), factor))
+            if not parser.take("+"):
+                return Coordinate(start, tuple(operands), tuple(strides))
+
+    def axis(self) -> int:
+        line, axis = self.parser.token.line, self.parser.integer("an axis")
+        if axis >= self.rank:
+            raise ParseError(
+                f"line {line}: the selection has no such axis", expected=f"axes below {self.rank}", got=axis
+            )
+        return axis
+
+    def operand(self) -> int:
+        atom = self.parser.index_atom()
+        if self.parser.take("["):
+            axes = tuple(self.parser.items("]", self.position))
+            self.gathered = max(self.gathered, axes, key=len)
+        for number, known in enumerate(self.indices[self.first :], self.first):
+            if known is atom:
+                return number
+        self.indices.append(atom)
+        return len(self.indices) - 1
+
+    def position(self) -> int:
+        self.parser.expect("$")
+        return self.axis()

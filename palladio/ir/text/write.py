@@ -26,6 +26,7 @@ from palladio.types.transforms import (
     transformed,
 )
 from palladio.types.types import ArrayType, MemorySpace, RefType
+from palladio.types.views import Coordinate, Guard, View
 
 _INDENT = "  "
 
@@ -43,6 +44,28 @@ def number_text(value: Any, dtype: np.dtype[Any]) -> str:
             "nan" if math.isnan(number) else ("inf" if number > 0 else "-inf") if math.isinf(number) else repr(number)
         )
     return str(bool(value)) if dtypes.is_bool(dtype) else str(int(value))
+
+
+def _view_text(view: View, array: ArrayType, operands: list[str], ranks: list[int]) -> str:
+    """`.view(base: sizes)[coordinate, coordinate < extent; coordinate < extent]`; `$n` is the position along axis n."""
+
+    def text(row: Coordinate) -> str:
+        terms = []
+        for position, factor in row.operands:
+            own = view.gathered[len(view.gathered) - ranks[position] :]
+            terms.append((factor, operands[position] + (f"[{', '.join(f'${axis}' for axis in own)}]" if own else "")))
+        terms += [(stride, f"${axis}") for axis, stride in enumerate(row.strides) if stride]
+        texts = [each if factor == 1 else f"{factor}*{each}" for factor, each in terms]
+        return " + ".join([*texts, *([str(row.start)] if row.start or not texts else [])])
+
+    own = [Guard(*each) for each in zip(view.coordinates, view.base.shape, strict=True)]
+    rows = [text(guard.coordinate) + (f" < {guard.extent}" if guard in view.guards else "") for guard in own]
+    more = [f"{text(guard.coordinate)} < {guard.extent}" for guard in view.guards if guard not in own]
+    sizes = ", ".join(map(str, view.sizes))
+    if view.base != array:
+        sizes = f"{view.base}: {sizes}" if sizes else str(view.base)
+    guards = f"; {', '.join(more)}" if more else ""
+    return f".view({sizes})[{', '.join(rows)}{guards}]"
 
 
 class _Writer:
@@ -100,11 +123,11 @@ class _Writer:
             root = eqn.inputs[position].type
             array = root.array if isinstance(root, RefType) else root
             for transform in stack:
-                fixed[position] += self.transform(transform, array, operands)
+                fixed[position] += self.transform(transform, array, operands, [type.ndim for type in operand_types])
                 array = transformed(array, [transform], operand_types)
         return fixed
 
-    def transform(self, transform: Transform, array: ArrayType, operands: list[str]) -> str:
+    def transform(self, transform: Transform, array: ArrayType, operands: list[str], ranks: list[int]) -> str:
         match transform:
             case Index(entries):
                 parts = (self.entry(e, extent, operands) for e, extent in zip(entries, array.shape, strict=True))
@@ -115,6 +138,8 @@ class _Writer:
                 return f".bitcast({dtypes.short_name(dtype)})"
             case Transpose(permutation):
                 return f".transpose({', '.join(map(str, permutation))})"
+            case View():
+                return _view_text(transform, array, operands, ranks)
             case Peer(blocks):
                 parts = (f"{axis}={self.entry(block, 0, operands)}" for axis, block in blocks)
                 return f".peer({', '.join(parts)})"

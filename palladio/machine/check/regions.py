@@ -1,8 +1,8 @@
 """Which elements of an array a load or store reaches, exactly, as a set that shadow memory can place quickly.
 
-A stack of transforms is followed without touching elements as long as each axis of the view runs along one axis of the
-array in even steps. What leaves that form (a gather, a part of two axes merged, a mask, elements cut to pieces) goes on
-with the numbers of the selected elements, which move as `palladio.ops.references.access` moves the elements themselves.
+A stack of transforms is a view (`palladio.lower.views`), whose coordinates are followed without touching elements: each
+axis of the array by itself. What that does not express (a part of two axes joined, arrays of indices along two axes, a
+mask, elements cut to pieces) goes on with the numbers of the selected elements.
 """
 
 from __future__ import annotations
@@ -11,20 +11,23 @@ import itertools
 import math
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from palladio.base.errors import InternalError
+from palladio.lower.views import views
 from palladio.ops.references import access
-from palladio.types.transforms import Bitcast, Index, Operand, Peer, Reshape, Slice, Transform, Transpose, bitcast_axis
+from palladio.types.transforms import Bitcast, Transform
+from palladio.types.types import ArrayType
+from palladio.types.views import Coordinate, Guard, View, along, row_major, whole
 
 Array = Any
 Shape = tuple[int, ...]
 Bands = tuple[tuple[int, int], ...]  # disjoint and ascending, each from its first element to one behind its last
 
-_Positions = list[Array | None]  # for each axis of a view which positions are kept, in any order; None: all
+Chain = tuple[View, ...]
 
 _MOST_KEPT = 65_536  # resolved stacks that a `Regions` keeps
 
@@ -54,34 +57,6 @@ class Region:
 EMPTY = Region(None)
 
 
-@dataclass(slots=True)
-class _Axis:
-    """An axis of a view: position p is `step * p` further along an axis of the array (-1: none, of size 1)."""
-
-    root: int
-    step: int
-    size: int
-    low: int  # positions inside the array are those from `low` to `high`
-    high: int
-
-    @property
-    def whole(self) -> bool:
-        return self.low == 0 and self.high == self.size
-
-
-@dataclass(slots=True)
-class _AffineView:
-    """The selection of the transforms so far, while each of its axes runs along one axis of the array.
-
-    `hidden` are the axes inside an element, innermost first: what a bitcast to a wider dtype has joined.
-    """
-
-    offsets: list[int]
-    axes: list[_Axis]
-    hidden: list[_Axis]
-    width: int  # bytes of an element
-
-
 class Regions:
     """Resolves stacks of transforms over arrays of one shape, each but once for the same values of scalar indices.
 
@@ -95,6 +70,7 @@ class Regions:
         self.itemsize = itemsize
         # By identity: an equation keeps its stack, and hashing a stack costs more than the rest of a look-up.
         self._kept: dict[tuple[int, ...], tuple[Sequence[Transform], Region]] = {}
+        self._chains: dict[tuple[Any, ...], tuple[Sequence[Transform], Chain, Chain]] = {}
 
     def resolve(self, transforms: Sequence[Transform], indices: Sequence[Array], mask: Array | None = None) -> Region:
         """The selection of the transforms, less the elements outside the array and those that the mask leaves out.
@@ -117,192 +93,157 @@ class Regions:
         return kept[1]
 
     def _resolve(self, transforms: Sequence[Transform], indices: Sequence[Array], mask: Array | None) -> Region:
-        todo: list[Transform] = [transform for transform in transforms if not isinstance(transform, Peer)]
-        if mask is None:
-            while todo and not isinstance(todo[-1], Index):
-                todo.pop()  # the same elements in another form
         if 0 in self.shape:
             return EMPTY
-        axes = [_Axis(axis, 1, extent, 0, extent) for axis, extent in enumerate(self.shape)]
-        width = self._itemsize() if any(isinstance(transform, Bitcast) for transform in todo) else 1
-        view = _AffineView([0] * len(axes), axes, [], width)
-        while todo and _follow(view, todo[0], indices):
-            del todo[0]
-            if any(axis.low >= axis.high for axis in view.axes):
-                return EMPTY
-        kept: _Positions | None = None
-        if mask is None:
-            kept = _gathered(view, todo, indices) if todo else [None] * len(view.axes)
-        elif not todo:
-            kept = _masked(view, mask)
-        if kept is not None:
-            return _region_of_view(view, kept)
-        return self._by_elements(view, todo, indices, mask)
+        chain = self._views(transforms, indices)[mask is None]
+        if any(0 in view.sizes for view in chain):
+            return EMPTY
+        found = None
+        if len(chain) == 1 and chain[0].base.shape == self.shape:
+            found = _region_of_view(chain[0], indices, mask)
+        return self._by_elements(chain, indices, mask) if found is None else found
 
-    def _itemsize(self) -> int:
-        if self.itemsize is None:
+    def _type(self, transforms: Sequence[Transform]) -> ArrayType:
+        """The type of the array, of elements of any kind."""
+        if self.itemsize is None and any(isinstance(transform, (Bitcast, View)) for transform in transforms):
             raise InternalError("a region behind a bitcast needs the size of the array's elements")
-        return self.itemsize
+        return ArrayType(self.shape, np.dtype((np.void, self.itemsize or 1)))
 
-    def _by_elements(
-        self, view: _AffineView, todo: list[Transform], indices: Sequence[Array], mask: Array | None
-    ) -> Region:
+    def _views(self, transforms: Sequence[Transform], indices: Sequence[Array]) -> tuple[Chain, Chain]:
+        """The views of a stack, at least one; and with those left out that have the same elements in another form."""
+        key = (id(transforms), *(getattr(index, "shape", ()) for index in indices))
+        kept = self._chains.get(key)
+        if kept is None:
+            if len(self._chains) >= _MOST_KEPT:
+                self._chains.clear()
+            type = self._type(transforms)
+            chain = views(type, transforms, [np.shape(index) for index in indices]) or (whole(type),)
+            kept = self._chains[key] = transforms, chain, _joined(chain) or (whole(type),)
+        return kept[1:]
+
+    def _by_elements(self, chain: Chain, indices: Sequence[Array], mask: Array | None) -> Region:
         """The region, by way of the numbers of the pieces of each selected element, -1 for what lies outside."""
-        operands = [np.asarray(index) for index in indices]
-        widths = [transform.dtype.itemsize for transform in todo if isinstance(transform, Bitcast)]
-        itemsize = self._itemsize() if widths else 1
-        piece = math.gcd(*widths, itemsize)
-        pieces = itemsize // piece  # of an element of the array
-        parts, todo = _numbers(view, self.shape, todo, operands)
-        parts = [part * pieces + n if n else part * pieces for part in parts for n in range(pieces)]
-        for transform in todo:
-            if isinstance(transform, Bitcast):
-                parts = _recut(parts, transform.dtype.itemsize // piece)
-            else:
-                parts = [access.read(part, (transform,), operands) for part in parts]
+        itemsize = self.itemsize or 1
+        piece = math.gcd(itemsize, *(view.base.dtype.itemsize for view in chain))
+        pieces: Array = None
+        for view in chain:
+            positions, inside = access.located(view, indices)
+            steps = zip(positions, row_major(view.base.shape), strict=True)
+            elements = sum((each * step for each, step in steps), np.int64(0))
+            count = view.base.dtype.itemsize // piece
+            found = np.broadcast_to(elements, inside.shape)[..., None] * count + np.arange(count)
+            before = found if pieces is None else pieces.ravel()[found]
+            pieces = np.where(inside[..., None], before, -1)
         if mask is not None:
-            parts = [part[np.broadcast_to(mask, part.shape)] for part in parts]
-        numbers = np.concatenate([part.ravel() for part in parts])
-        return region_of_elements(numbers[numbers >= 0] // pieces, self.shape)
+            pieces = pieces[np.broadcast_to(mask, pieces.shape[:-1])]
+        return region_of_elements(pieces[pieces >= 0] // (itemsize // piece), self.shape)
 
 
-def _follow(view: _AffineView, transform: Transform, indices: Sequence[Array]) -> bool:
-    """Take one more transform into the view; False, and the view as it was, where that has no such form."""
-    match transform:
-        case Index():
-            if any(isinstance(e, Operand) and np.ndim(indices[e.position]) > 0 for e in transform.entries):
-                return False
-            _index(view, transform, indices)
-        case Transpose(permutation):
-            view.axes = [view.axes[axis] for axis in permutation]
-        case Reshape(shape):
-            axes = _reshaped(view.axes, shape)
-            if axes is None:
-                return False
-            view.axes = axes
-        case Bitcast(dtype):
-            return _bitcast(view, dtype.itemsize)
-    return True
+def _joined(chain: Chain) -> Chain:
+    """Views with the elements of these: without those at the end that only rearrange, and one where one will do.
 
-
-def _index(view: _AffineView, transform: Index, indices: Sequence[Array]) -> None:
-    """Integers and slices. An integer outside leaves a unit axis of which nothing is inside."""
-    axes: list[_Axis] = []
-    for axis, entry in zip(view.axes, transform.entries, strict=True):
-        start = entry.start if isinstance(entry, Slice) else entry
-        if isinstance(start, Operand):
-            start = operator.index(indices[start.position])
-        if isinstance(entry, Slice):
-            low = max(0, -((start - axis.low) // entry.stride))
-            high = min(entry.size, -((start - axis.high) // entry.stride))
-            axes.append(_Axis(axis.root, axis.step * entry.stride, entry.size, low, high))
-        elif not axis.low <= start < axis.high:
-            axes.append(_Axis(-1, 0, 1, 0, 0))
+    The parts of a wide element are another axis of the selection.
+    """
+    while chain and chain[-1].rearranges:
+        chain = chain[:-1]
+    found = list(chain[:1])
+    for view in chain[1:]:
+        parts, rest = divmod(view.base.dtype.itemsize, found[-1].base.dtype.itemsize)
+        last = None if rest else found[-1].reshaped((*view.base.shape, parts))
+        if last is None:
+            found.append(view)
             continue
-        if axis.root >= 0:
-            view.offsets[axis.root] += axis.step * start
-    view.axes = axes
+        rank = len(view.sizes)
+        rows = [replace(row, strides=(*row.strides, 0)) for row in view.rows]
+        guards = map(Guard, rows[view.base.ndim :], (guard.extent for guard in view.guards))
+        own = (*rows[: view.base.ndim], along(rank, rank + 1))
+        found[-1] = last.of(View(last.type, (*view.sizes, parts), own, tuple(guards), view.gathered))
+    return tuple(found)
 
 
-def _reshaped(axes: list[_Axis], shape: Shape) -> list[_Axis] | None:
-    """The axes of a view in another shape; None if one would run along two axes of the array, or half outside."""
-    unit = _Axis(-1, 0, 1, 0, 1)
-    old = [axis for axis in axes if axis.size != 1]
-    sizes = [size for size in shape if size != 1]
-    found: list[_Axis] = []
-    while sizes:
-        axis, size = old.pop(0), sizes.pop(0)
-        if axis.size == size:
-            found.append(axis)
-            continue
-        while axis.size % size:  # merge: the next axis goes on where a step of this one ends
-            if not old:
+def _region_of_view(view: View, indices: Sequence[Array], mask: Array | None) -> Region | None:
+    """The region of a view, each axis of the array by itself; None where they are not independent of each other."""
+    arrays = {n for n, index in enumerate(indices) if getattr(index, "shape", ())}.intersection(view.operands)
+    if len(arrays) > 1 or (arrays and mask is not None):
+        return None
+    kept = None if mask is None else _masked(mask, view.sizes)
+    if mask is not None and kept is None:
+        return None
+    inside = [(0, size) for size in view.sizes]
+    chosen: Array = None
+    for guard in view.guards:
+        row = guard.coordinate
+        first = _first(row, indices)
+        if not isinstance(first, int):
+            if any(row.strides):
                 return None
-            inner = old.pop(0)
-            if inner.root != axis.root or axis.step != inner.step * inner.size or not (axis.whole and inner.whole):
-                return None
-            axis = _Axis(inner.root, inner.step, axis.size * inner.size, 0, axis.size * inner.size)
-        if not axis.whole:
+            holds = (first >= 0) & (first < guard.extent)
+            chosen = holds if chosen is None else chosen & holds
+        elif not 0 <= first < guard.extent - row.reach(view.sizes):
+            axes = [axis for axis, stride in enumerate(row.strides) if stride and view.sizes[axis] > 1]
+            if len(axes) != 1:
+                return EMPTY if not axes else None
+            ((low, high), step) = inside[axes[0]], row.strides[axes[0]]
+            inside[axes[0]] = max(low, -(first // step)), min(high, -((first - guard.extent) // step))
+    return _bands(view, indices, inside, kept, chosen)
+
+
+def _bands(
+    view: View, indices: Sequence[Array], inside: list[tuple[int, int]], kept: list[Array] | None, chosen: Array
+) -> Region | None:
+    """The positions along each axis of the array.
+
+    Args:
+        inside: the positions along each axis of the selection that are inside, from one to another.
+        kept: those that a mask keeps.
+        chosen: the elements of an index array that are inside.
+    """
+    if any(low >= high for low, high in inside) or (chosen is not None and not chosen.any()):
+        return EMPTY
+    along = kept and [axis[(axis >= low) & (axis < high)] for axis, (low, high) in zip(kept, inside, strict=True)]
+    if along is not None and any(not len(axis) for axis in along):
+        return EMPTY
+    bands: list[Bands] = []
+    taken: set[int] = set()
+    for row in view.coordinates:
+        first = _first(row, indices)
+        axes = [axis for axis, stride in enumerate(row.strides) if stride]
+        if not isinstance(first, int):
+            axes.append(-1)  # those of the index array
+        if taken.intersection(axes):
             return None
-        rest = axis.size // size
-        found.append(_Axis(axis.root, axis.step * rest, size, 0, size))
-        if rest > 1:
-            old.insert(0, _Axis(axis.root, axis.step, rest, 0, rest))
-    within = iter(found)
-    return [unit if size == 1 else next(within) for size in shape]
+        taken.update(axes)
+        if not axes:
+            bands.append(((first, first + 1),))
+        elif len(axes) == 1 and axes[0] >= 0 and row.strides[axes[0]] == 1 and along is None:
+            low, high = inside[axes[0]]
+            bands.append(((first + low, first + high),))
+        else:
+            found = np.ravel(first) if chosen is None or isinstance(first, int) else first[chosen]
+            for axis in axes[: None if isinstance(first, int) else -1]:
+                steps = np.arange(*inside[axis]) if along is None else along[axis]
+                found = np.add.outer(found, row.strides[axis] * steps).ravel()
+            bands.append(_runs(np.unique(found)))
+    return Region(tuple(bands))
 
 
-def _bitcast(view: _AffineView, width: int) -> bool:
-    if width == view.width:
-        return True
-    if width % view.width:  # elements cut to pieces
-        return False
-    place = bitcast_axis(len(view.axes))
-    axis, joined = view.axes[place], width // view.width
-    if not axis.whole:
-        return False
-    size = axis.size // joined
-    view.axes = list(view.axes)
-    view.axes[place] = _Axis(axis.root, axis.step * joined, size, 0, size)
-    view.hidden.append(_Axis(axis.root, axis.step, joined, 0, joined))
-    view.width = width
-    return True
+def _first(row: Coordinate, indices: Sequence[Array]) -> Any:
+    """The position of the first element: an integer, or those that an index array gives."""
+    found: Any = row.start
+    for position, factor in row.operands:
+        index = indices[position]
+        found = found + factor * (np.asarray(index).astype(np.int64) if np.ndim(index) else operator.index(index))
+    return found
 
 
-def _gathered(view: _AffineView, todo: Sequence[Transform], indices: Sequence[Array]) -> _Positions | None:
-    """Take in an index with one integer array that ends a stack. What it keeps of each axis; None for other stacks."""
-    if len(todo) != 1 or not isinstance(todo[0], Index):
-        return None
-    entries = list(todo[0].entries)
-    arrays = [
-        n for n, entry in enumerate(entries) if isinstance(entry, Operand) and np.ndim(indices[entry.position]) > 0
-    ]
-    if len(arrays) != 1:
-        return None
-    gathered = entries[arrays[0]]
-    entries[arrays[0]] = Slice(0, view.axes[arrays[0]].size)
-    _index(view, Index(tuple(entries)), indices)
-    if any(axis.low >= axis.high for axis in view.axes):
-        return [np.zeros(0, np.int64) for _ in view.axes]
-    kept: _Positions = [None] * len(view.axes)
-    place = sum(isinstance(entry, Slice) for entry in entries[: arrays[0]])
-    kept[place] = np.asarray(indices[gathered.position]).astype(np.int64).ravel()  # type: ignore[union-attr]
-    return kept
-
-
-def _masked(view: _AffineView, mask: Array) -> _Positions | None:
+def _masked(mask: Array, sizes: Shape) -> list[Array] | None:
     """The part of each axis that a mask keeps; None if it is not a product of masks of single axes."""
-    mask = np.broadcast_to(mask, tuple(axis.size for axis in view.axes))
+    mask = np.broadcast_to(mask, sizes)
     kept: list[Array] = []
     for axis in range(mask.ndim):
         others = tuple(other for other in range(mask.ndim) if other != axis)
         kept.append(np.flatnonzero(mask.any(axis=others)))
     return kept if np.count_nonzero(mask) == math.prod(map(len, kept)) else None
-
-
-def _region_of_view(view: _AffineView, kept: _Positions) -> Region:
-    bands: list[Bands] = []
-    axes = [*zip(view.axes, kept, strict=True), *((axis, None) for axis in view.hidden)]
-    if any(positions is not None and not len(_inside(axis, positions)) for axis, positions in axes):
-        return EMPTY
-    for root, offset in enumerate(view.offsets):
-        along = [(axis, positions) for axis, positions in axes if axis.root == root]
-        if not along:
-            bands.append(((offset, offset + 1),))
-        elif len(along) == 1 and along[0][0].step == 1 and along[0][1] is None:
-            bands.append(((offset + along[0][0].low, offset + along[0][0].high),))
-        else:
-            found = np.array([offset])
-            for axis, positions in along:
-                found = np.add.outer(found, axis.step * _inside(axis, positions)).ravel()
-            bands.append(_runs(np.unique(found)))
-    return Region(tuple(bands))
-
-
-def _inside(axis: _Axis, positions: Array | None) -> Array:
-    if positions is None:
-        return np.arange(axis.low, axis.high)
-    return positions[(positions >= axis.low) & (positions < axis.high)]
 
 
 def _runs(positions: Array) -> Bands:
@@ -311,61 +252,6 @@ def _runs(positions: Array) -> Bands:
     firsts = positions[np.concatenate(([0], ends + 1))].tolist()
     lasts = positions[np.concatenate((ends, [-1]))].tolist()
     return tuple((first, last + 1) for first, last in zip(firsts, lasts, strict=True))
-
-
-def _numbers(
-    view: _AffineView, shape: Shape, todo: list[Transform], operands: Sequence[Array]
-) -> tuple[list[Array], list[Transform]]:
-    """The numbers of the array's elements that a view's elements consist of, in their order in memory.
-
-    An index that comes next is taken in at once, so that no more is numbered than it selects.
-    """
-    strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
-    sizes = tuple(axis.size for axis in view.axes)
-    inside: Array
-    if todo and isinstance(todo[0], Index):
-        positions, inside = access.positions_of(_key(todo[0], operands), sizes)
-        todo = todo[1:]
-    else:
-        positions = np.indices(sizes, sparse=True)
-        inside = np.ones(sizes, bool)
-    numbers = np.full(inside.shape, sum(o * s for o, s in zip(view.offsets, strides, strict=True)), np.int64)
-    for axis, position in zip(view.axes, positions, strict=True):
-        if axis.root >= 0:
-            numbers += position * (axis.step * strides[axis.root])
-        if not axis.whole:
-            inside = inside & (position >= axis.low) & (position < axis.high)
-    # The last axis hidden is the outermost.
-    within = [
-        [axis.step * strides[axis.root] * position for position in range(axis.size)] for axis in reversed(view.hidden)
-    ]
-    return [np.where(inside, numbers + sum(steps), -1) for steps in itertools.product(*within)], todo
-
-
-def _key(index: Index, operands: Sequence[Array]) -> tuple[Any, ...]:
-    """An index with integer arrays as a NumPy key."""
-    key: list[Any] = []
-    for entry in index.entries:
-        if isinstance(entry, Slice):
-            start = operands[entry.start.position].item() if isinstance(entry.start, Operand) else entry.start
-            size = entry.size
-            key.append(slice(start, start + size * entry.stride, entry.stride) if size else slice(0, 0, 1))
-        elif isinstance(entry, Operand):
-            value = operands[entry.position]
-            key.append(value if value.ndim else value.item())
-        else:
-            key.append(entry)
-    return tuple(key)
-
-
-def _recut(parts: list[Array], pieces: int) -> list[Array]:
-    """Elements of `len(parts)` pieces as elements of so many, along the axis that a bitcast changes."""
-    if pieces == len(parts):
-        return parts
-    axis = bitcast_axis(parts[0].ndim)
-    joined = np.stack([np.moveaxis(part, axis, -1) for part in parts], -1)
-    cut = joined.reshape((*joined.shape[:-2], -1, pieces))
-    return [np.moveaxis(cut[..., n], -1, axis) for n in range(pieces)]
 
 
 def region_of_elements(numbers: Array, shape: Shape) -> Region:

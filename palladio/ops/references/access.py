@@ -14,6 +14,8 @@ import numpy as np
 
 from palladio.types import dtypes
 from palladio.types.transforms import Bitcast, Index, Operand, Peer, Reshape, Slice, Transform, Transpose, bitcast_axis
+from palladio.types.types import ArrayType
+from palladio.types.views import Coordinate, Guard, View
 
 Array = Any
 
@@ -29,6 +31,8 @@ def read(array: Array, transforms: Sequence[Transform], operands: Sequence[Array
         outside: what lies outside reads as; None for uninitialised memory.
     """
     for transform in transforms:
+        if isinstance(transform, View):
+            array = _recast(array, transform.base, transform.base.dtype)
         array = _read_once(array, transform, operands, outside)
     return array
 
@@ -62,6 +66,16 @@ def combine(array: Array, transforms: Sequence[Transform], operands: Sequence[Ar
         update(array, ..., None)
         return
     first, *rest = transforms
+    if isinstance(first, View):
+        base = _recast(array, first.base, first.base.dtype)
+        part = _strided(base, first, operands)
+        if part is None:
+            _combine_gathered(base, first, *located(first, operands), rest, operands, update)
+        else:
+            combine(part, rest, operands, update)
+        if not np.may_share_memory(base, array):
+            array[...] = _recast(base, ArrayType(array.shape, array.dtype), array.dtype)
+        return
     if not isinstance(first, Index):
         part = _read_once(array, first, operands, None)
         combine(part, rest, operands, update)
@@ -70,7 +84,10 @@ def combine(array: Array, transforms: Sequence[Transform], operands: Sequence[Ar
         return
     key, inside, gathers = _resolve(first, array.shape, operands)
     if gathers:
-        _combine_gathered(array, first, key, inside, rest, operands, update)
+        if inside and not rest:
+            update(array, key, None)
+        else:
+            _combine_gathered(array, first, *positions_of(key, array.shape), rest, operands, update)
     elif inside:
         combine(array[(*key, ...)], rest, operands, update)
     else:
@@ -83,18 +100,16 @@ def combine(array: Array, transforms: Sequence[Transform], operands: Sequence[Ar
 
 def _combine_gathered(
     array: Array,
-    index: Index,
-    key: tuple[Any, ...],
-    inside: bool,
+    first: Index | View,
+    positions: tuple[Array, ...],
+    valid: Array,
     rest: Sequence[Transform],
     operands: Sequence[Array],
     update: Update,
 ) -> None:
-    """`combine` of an index with integer arrays, which may select an element twice, and the transforms behind it."""
-    if inside and not rest:
-        update(array, key, None)
-        return
-    positions, valid = positions_of(key, array.shape)
+    """`combine` of elements at positions, which may select an element twice, and the transforms behind them."""
+    if not array.ndim:  # NumPy has no index by integer arrays into a scalar
+        array, positions = array.reshape(1), (np.zeros(valid.shape, np.int64),)
     if _keeps_elements(array.dtype, rest):
         # The transforms move whole elements, so they may as well move the elements' numbers.
         strides = [math.prod(array.shape[axis + 1 :]) for axis in range(array.ndim)]
@@ -102,16 +117,16 @@ def _combine_gathered(
         numbers = np.where(valid, numbers, -1)
         target = array
         for transform in rest:
-            if isinstance(transform, Bitcast):
-                target = target.view(transform.dtype)
-            else:
+            if isinstance(transform, (Bitcast, View)):
+                target = target.view(transform.dtype if isinstance(transform, Bitcast) else transform.base.dtype)
+            if not isinstance(transform, Bitcast):
                 numbers = _read_once(numbers, transform, operands, -1)
         valid = numbers >= 0
         within = np.where(valid, numbers, 0)
         places = tuple(within // max(s, 1) % max(n, 1) for s, n in zip(strides, array.shape, strict=True))
         update(target, places, valid)
         return
-    _combine_bytes(array, (index, *rest), operands, update)
+    _combine_bytes(array, (first, *rest), operands, update)
 
 
 def _combine_bytes(array: Array, transforms: Sequence[Transform], operands: Sequence[Array], update: Update) -> None:
@@ -148,13 +163,17 @@ def _byte_numbers(array: Array, transforms: Sequence[Transform], operands: Seque
             width = transform.dtype.itemsize
             numbers = bitcast(numbers, record(width))
         else:
+            if isinstance(transform, View):
+                width = transform.base.dtype.itemsize
+                numbers = _recast(numbers, transform.base, record(width))
             numbers = _read_once(numbers, transform, operands, np.full(width, -1).view(record(width))[0])
     return np.ascontiguousarray(numbers).reshape(-1).view(np.int64)
 
 
 def _keeps_elements(dtype: dtypes.DType, transforms: Sequence[Transform]) -> bool:
     """True if no transform cuts elements to pieces or joins them."""
-    return all(t.dtype.itemsize == dtype.itemsize for t in transforms if isinstance(t, Bitcast))
+    others = [t.dtype if isinstance(t, Bitcast) else t.base.dtype for t in transforms if isinstance(t, (Bitcast, View))]
+    return all(other.itemsize == dtype.itemsize for other in others)
 
 
 def _read_once(array: Array, transform: Transform, operands: Sequence[Array], outside: Any) -> Array:
@@ -165,13 +184,20 @@ def _read_once(array: Array, transform: Transform, operands: Sequence[Array], ou
             if inside:
                 return array[key] if gathers else array[(*key, ...)]
             outside = dtypes.uninitialized(array.dtype) if outside is None else outside
-            return _gather(array, key, outside) if gathers else _cut(array, key, outside)[0]
+            return _gather(array, *positions_of(key, array.shape), outside) if gathers else _cut(array, key, outside)[0]
         case Reshape(shape):
             return array.reshape(shape)
         case Transpose(permutation):
             return array.transpose(permutation)
         case Bitcast(dtype):
             return bitcast(array, dtype)
+        case View():
+            array = array.reshape(transform.base.shape)
+            part = _strided(array, transform, operands)
+            if part is not None:
+                return part
+            outside = dtypes.uninitialized(array.dtype) if outside is None else outside
+            return _gather(array, *located(transform, operands), outside)
         case Peer():  # whose buffer it is, the machine has found by now
             return array
 
@@ -184,6 +210,60 @@ def bitcast(array: Array, dtype: dtypes.DType) -> Array:
     axis = bitcast_axis(array.ndim)
     moved = np.ascontiguousarray(np.moveaxis(array, axis, -1))
     return np.ascontiguousarray(np.moveaxis(moved.view(dtype), -1, axis))
+
+
+def _recast(array: Array, base: ArrayType, dtype: Any) -> Array:
+    """The bytes of an array in row-major order as another array, of elements as wide as those of a base."""
+    if (array.shape, array.dtype) == (base.shape, dtype):
+        return array
+    return np.ascontiguousarray(array).reshape(-1).view(dtype).reshape(base.shape)
+
+
+def _strided(base: Array, view: View, operands: Sequence[Array]) -> Array | None:
+    """The selection of a view as a NumPy view; None of a gather, and where some of it is outside."""
+    if view.gathered or 0 in view.sizes:
+        return None
+
+    def first(row: Coordinate) -> int:
+        return row.start + sum(factor * int(operands[position]) for position, factor in row.operands)
+
+    limits = [*view.guards, *map(Guard, view.coordinates, view.base.shape)]
+    if not all(
+        0 <= first(row) < extent - row.reach(view.sizes)
+        for row, extent in ((each.coordinate, each.extent) for each in limits)
+    ):
+        return None
+    corner = base[(*(slice(first(row), None) for row in view.coordinates), ...)]
+    strides = [
+        sum(row.strides[axis] * step for row, step in zip(view.coordinates, base.strides, strict=True))
+        for axis in range(len(view.sizes))
+    ]
+    return np.lib.stride_tricks.as_strided(corner, view.sizes, strides)
+
+
+def located(view: View, operands: Sequence[Array]) -> tuple[tuple[Array, ...], Array]:
+    """The elements of a view's base that it selects, moved inside, and a mask of the selection: what was inside.
+
+    The integer arrays, one for each axis of the base, broadcast to the shape of the selection.
+    """
+    rank = len(view.sizes)
+    steps = [np.arange(size).reshape((size, *[1] * (rank - 1 - axis))) for axis, size in enumerate(view.sizes)]
+
+    def operand(position: int) -> Array:
+        value = np.asarray(operands[position]).astype(np.int64)
+        own = view.gathered[len(view.gathered) - value.ndim :]
+        return np.moveaxis(value.reshape(value.shape + (1,) * (rank - value.ndim)), range(value.ndim), own)
+
+    def at(row: Coordinate) -> Array:
+        found = sum((factor * operand(position) for position, factor in row.operands), np.asarray(row.start))
+        return sum((stride * step for stride, step in zip(row.strides, steps, strict=True) if stride), found)
+
+    inside = np.ones(view.sizes, bool)
+    for guard in view.guards:
+        found = at(guard.coordinate)
+        inside &= (found >= 0) & (found < guard.extent)
+    found = [at(row) for row in view.coordinates]
+    return tuple(np.where((x >= 0) & (x < n), x, 0) for x, n in zip(found, view.base.shape, strict=True)), inside
 
 
 def _resolve(index: Index, shape: tuple[int, ...], operands: Sequence[Array]) -> tuple[tuple[Any, ...], bool, bool]:
@@ -241,11 +321,12 @@ def _cut(array: Array, key: tuple[Any, ...], outside: Any) -> tuple[Array, tuple
     return found, place
 
 
-def _gather(array: Array, key: tuple[Any, ...], outside: Any) -> Array:
-    positions, valid = positions_of(key, array.shape)
+def _gather(array: Array, positions: tuple[Array, ...], valid: Array, outside: Any) -> Array:
     if not valid.any():
         return np.full(valid.shape, outside, array.dtype)
     found = array[positions]
+    if np.shape(found) != valid.shape:
+        found = np.array(np.broadcast_to(found, valid.shape))
     found[~valid] = outside
     return found
 

@@ -1,0 +1,165 @@
+"""From a stack of transforms to views: one where it is an affine map, as almost all are; else several in a row.
+
+The next view is taken of what the one before selects, as an array of its own in row-major order. A new one begins where
+a reshape joins axes that do not go on in each other, behind a gather, and where a bitcast gives bits of a selection
+another dtype.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from palladio.types.transforms import (
+    Bitcast,
+    Index,
+    Operand,
+    Peer,
+    Reshape,
+    Slice,
+    Transform,
+    Transpose,
+    bitcast_axis,
+)
+from palladio.types.types import ArrayType, Shape
+from palladio.types.views import Coordinate, Guard, View, along, guarded, whole
+
+
+def views(array: ArrayType, stack: Sequence[Transform], operands: Sequence[Shape]) -> tuple[View, ...]:
+    """The views that a stack of transforms is; none for all of the array. The block of a `Peer` is not looked at.
+
+    Args:
+        array: the type of what the stack starts from.
+        operands: the shapes of the index operands.
+    """
+    return _views(array, tuple(stack), tuple(map(tuple, operands)))
+
+
+@lru_cache(maxsize=4096)
+def _views(array: ArrayType, stack: tuple[Transform, ...], operands: tuple[Shape, ...]) -> tuple[View, ...]:
+    chain = _Chain(array)
+    for transform in stack:
+        chain.take(transform, operands)
+    last = chain.last
+    return (*chain.done, *([] if last.is_whole and last.type == array and not chain.done else [last]))
+
+
+class _Chain:
+    """Views in a row, the last of which can still take transforms in."""
+
+    def __init__(self, array: ArrayType) -> None:
+        self.done: list[View] = []
+        self.last = whole(array)
+
+    def take(self, transform: Transform, operands: Sequence[Shape]) -> None:
+        """Take one more transform in."""
+        match transform:
+            case Index():
+                self.select(_indexed(self.last.sizes, transform, operands))
+            case Transpose(permutation):
+                self.transpose(permutation)
+            case Reshape(shape):
+                self.reshape(shape)
+            case Bitcast(dtype):
+                self.recast(dtype)
+            case View():
+                self.view(transform)
+            case Peer():
+                pass
+
+    def begin(self, base: ArrayType) -> None:
+        """Begin a view of what the last one selects, of the same bytes as another array."""
+        if not self.last.is_whole:
+            self.done.append(self.last)
+        self.last = whole(base)
+
+    def select(self, inner: tuple[Shape, tuple[Coordinate, ...], list[Guard], tuple[int, ...]]) -> None:
+        """Take a selection in."""
+        if self.last.gathered:
+            self.begin(self.last.type)
+        sizes, coordinates, guards, gathered = inner
+        view = View(self.last.type, sizes, coordinates, gathered=gathered)
+        self.last = self.last.of(guarded(view, guards))
+
+    def transpose(self, permutation: Sequence[int]) -> None:
+        """Take the axes in another order."""
+        rank = len(permutation)
+        sizes = tuple(self.last.sizes[axis] for axis in permutation)
+        places = tuple(along(permutation.index(axis), rank) for axis in range(rank))
+        gathered = tuple(permutation.index(axis) for axis in self.last.gathered)
+        inner = self.last.of(View(self.last.type, sizes, places))
+        self.last = View(self.last.base, sizes, inner.coordinates, inner.guards, gathered)
+
+    def reshape(self, shape: Shape) -> None:
+        """Take the same elements in another shape."""
+        found = self.last.reshaped(shape)
+        if found is None:
+            self.begin(ArrayType(shape, self.last.base.dtype))
+        else:
+            self.last = found
+
+    def recast(self, dtype: np.dtype) -> None:
+        """Take the same bits as another dtype. The parts of a wide element lie along an axis behind the others."""
+        shape, old, new = self.last.sizes, self.last.base.dtype.itemsize, dtype.itemsize
+        axis, rank = bitcast_axis(len(shape)), len(shape)
+        behind = [n for n in range(rank + 1) if n != axis + 1]
+        if dtype == self.last.base.dtype:
+            return
+        if old == new:
+            self.begin(ArrayType(shape, dtype))
+        elif old < new:
+            count = shape[axis] * old // new
+            if axis < rank - 1:
+                self.reshape((*shape[:axis], count, new // old, *shape[axis + 1 :]))
+                self.transpose([*behind, axis + 1])
+            self.begin(ArrayType((*shape[:axis], count, *shape[axis + 1 :]), dtype))
+        else:
+            parts, count = old // new, shape[axis] * old // new
+            if axis == rank - 1:
+                self.begin(ArrayType((*shape[:axis], count), dtype))
+                return
+            self.begin(ArrayType((*shape, parts), dtype))
+            self.transpose([*range(axis + 1), rank, *range(axis + 1, rank)])
+            self.reshape((*shape[:axis], count, *shape[axis + 1 :]))
+
+    def view(self, inner: View) -> None:
+        """Take a view in."""
+        if inner.base != self.last.type or self.last.gathered:
+            self.begin(inner.base)
+        self.last = self.last.of(inner)
+
+
+def _indexed(
+    shape: Shape, index: Index, operands: Sequence[Shape]
+) -> tuple[Shape, tuple[Coordinate, ...], list[Guard], tuple[int, ...]]:
+    """What an index selects: its shape, a coordinate for each axis, guards, and the axes of index arrays.
+
+    Axes go where NumPy puts them: those of slices stay, those of arrays come where these stand, or first where a slice
+    stands between them.
+    """
+    arrays = [operands[entry.position] for entry in index.entries if isinstance(entry, Operand)]
+    gathered = np.broadcast_shapes(*arrays)
+    pointed = [axis for axis, entry in enumerate(index.entries) if not isinstance(entry, Slice)]
+    adjacent = bool(pointed) and pointed == list(range(pointed[0], pointed[0] + len(pointed)))
+    before = pointed[0] if adjacent else 0
+    slices = [entry.size for entry in index.entries if isinstance(entry, Slice)]
+    sizes = (*slices[:before], *gathered, *slices[before:])
+    coordinates: list[Coordinate] = []
+    guards: list[Guard] = []
+    seen = 0
+    for entry, extent in zip(index.entries, shape, strict=True):
+        found = Coordinate(0, (), (0,) * len(sizes))
+        start = entry
+        if isinstance(entry, Slice):
+            axis = seen + (len(gathered) if seen >= before else 0)
+            found, start, seen = along(axis, len(sizes), 0, entry.stride), entry.start, seen + 1
+        if isinstance(start, Operand):
+            found = Coordinate(0, ((start.position, 1),), found.strides)
+            if not start.inside:
+                guards.append(Guard(found, extent))
+        elif isinstance(start, int):
+            found = Coordinate(start, (), found.strides)
+        coordinates.append(found)
+    return sizes, tuple(coordinates), guards, tuple(range(before, before + len(gathered)))
