@@ -199,6 +199,12 @@ COPIES = (
         "Orders the thread's ordinary accesses to shared memory before later asynchronous ones.",
         "membar/fence: fence.proxy.async",
     ),
+    Primitive(
+        "void fence_async_global()",
+        THREAD,
+        "Orders ordinary accesses to global memory, as far as the thread knows them, before later asynchronous ones.",
+        "membar/fence: fence.proxy.async",
+    ),
 )
 
 TENSOR_CORES = (

@@ -93,6 +93,22 @@ def copies_in_and_out(rng: np.random.Generator, dtype: np.dtype) -> Case:
     return Launched(kernel, [x], [wide(x)], [dtype], options, 0)
 
 
+@row("concurrent", COPIED)
+def copy_of_what_was_stored(rng: np.random.Generator, dtype: np.dtype) -> Case:
+    x = draw(rng, dtype, (8, 8))
+
+    def kernel(x_ref: Any, o_ref: Any, tile: Any, full: Any) -> None:
+        part = pl.ds(pl.axis_index("x") * 4, 4)
+        o_ref[part] = x_ref[part]
+        plgpu.commit_gmem()
+        plgpu.copy_gmem_to_smem(o_ref.at[part], tile, full)
+        plgpu.barrier_wait(full)
+        store_out(tile, o_ref.at[part])
+
+    options = {"grid": (2,), "grid_names": ("x",), "scratch_types": [plgpu.SMEM((4, 8), dtype), FULL]}
+    return Launched(kernel, [x], [wide(x)], [dtype], options, 0)
+
+
 @row("concurrent", SUMMED)
 def stores_that_add(rng: np.random.Generator, dtype: np.dtype) -> Case:
     x, y = draw(rng, dtype, (3, 8)), draw(rng, dtype, (3, 8))

@@ -710,6 +710,19 @@ def test_a_fence_outside_of_kernels() -> None:
         plgpu.commit_smem()
 
 
+def test_a_fence_of_global_memory_outside_of_kernels() -> None:
+    with shows(
+        ValueError,
+        """
+        commit_gmem has a meaning only inside a kernel
+          test_dialect.py:N, in test_a_fence_of_global_memory_outside_of_kernels
+            plgpu.commit_gmem()
+            ^^^^^^^^^^^^^^^^^^^
+        """,
+    ):
+        plgpu.commit_gmem()
+
+
 def test_a_store_into_global_memory_of_the_cluster() -> None:
     def body(x: Any, o: Any, full: Any) -> None:
         plgpu.async_store_smem(x[...], o, full)

@@ -55,7 +55,7 @@ NOT_DRAWN: dict[str, str] = {
             *("launch", "collective_scope", "barrier_arrive", "barrier_wait", "barrier_sync", "barrier_test"),
             *("semaphore_signal", "semaphore_wait", "semaphore_read", "dma_start", "dma_start_remote", "dma_wait"),
             *("copy_gmem_to_smem", "copy_smem_to_gmem", "commit_smem_to_gmem_group", "wait_smem_to_gmem"),
-            *("commit_smem", "async_prefetch", "async_store_smem", "set_max_registers"),
+            *("commit_smem", "commit_gmem", "async_prefetch", "async_store_smem", "set_max_registers"),
         ),
         "it orders threads and copies: drawn at random, nearly every program races or waits for ever",
     ),

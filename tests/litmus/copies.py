@@ -300,6 +300,7 @@ def another_block_reads_what_was_copied_out(broken: bool) -> Case:
 def the_source_of_a_copy_stays_until_it_has_been_read(broken: bool) -> Case:
     def body(x: Any, between: Any, out: Any, shared: Any, full: Any) -> None:
         between[...] = x[...]
+        plgpu.commit_gmem()
         plgpu.copy_gmem_to_smem(between, shared, full)
         if not broken:
             plgpu.barrier_wait(full)

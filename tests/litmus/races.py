@@ -240,6 +240,85 @@ def a_block_reads_what_another_wrote(broken: bool) -> Case:
     return case(body, X, out=[X, X], grid=2, scratch=[plgpu.SemaphoreType.REGULAR])
 
 
+def _handed_over(by: str) -> Case:
+    """A block stores a row to global memory; another one copies it from there. The fence is of one of them, or of none.
+
+    Args:
+        by: "writer", "reader", "early" for a fence in front of the store, "late" for one behind the copy's start.
+    """
+
+    def body(x: Any, out: Any, between: Any, shared: Any, arrived: Any, ready: Any) -> None:
+        def fence(at: str) -> None:
+            if by == at:
+                plgpu.commit_gmem()
+
+        @pl.when(pl.axis_index("x") == 0)
+        def _() -> None:
+            fence("early")
+            between[...] = x[...]
+            fence("writer")
+            plgpu.semaphore_signal(ready)
+
+        @pl.when(pl.axis_index("x") == 1)
+        def _() -> None:
+            plgpu.semaphore_wait(ready)
+            fence("reader")
+            plgpu.copy_gmem_to_smem(between, shared, arrived)
+            fence("late")
+            plgpu.barrier_wait(arrived)
+            out[...] = shared[...]
+
+    return case(body, X, out=[X, X], grid=2, scratch=[row(), plgpu.Barrier(), plgpu.SemaphoreType.REGULAR])
+
+
+@pair("missing-commit-gmem")
+def a_block_commits_what_another_copies(broken: bool) -> Case:
+    return _handed_over("" if broken else "writer")
+
+
+@pair("missing-commit-gmem")
+def a_block_commits_what_it_copies_of_another(broken: bool) -> Case:
+    return _handed_over("late" if broken else "reader")
+
+
+@pair("missing-commit-gmem")
+def the_fence_of_global_memory_comes_behind_the_store(broken: bool) -> Case:
+    return _handed_over("early" if broken else "writer")
+
+
+@pair("missing-commit-gmem")
+def a_fence_of_shared_memory_is_none_of_global_memory(broken: bool) -> Case:
+    def body(x: Any, out: Any, between: Any, shared: Any, arrived: Any) -> None:
+        between[...] = x[...]
+        (plgpu.commit_smem if broken else plgpu.commit_gmem)()
+        plgpu.copy_gmem_to_smem(between, shared, arrived)
+        plgpu.barrier_wait(arrived)
+        out[...] = shared[...]
+
+    return case(body, X, out=[X, X], scratch=[row(), plgpu.Barrier()])
+
+
+@pair("missing-commit-gmem")
+def a_block_commits_the_zeros_that_others_add_to(broken: bool) -> Case:
+    def body(x: Any, out: Any, shared: Any, ready: Any) -> None:
+        block = pl.axis_index("x")
+        shared[...] = x[...]
+        plgpu.commit_smem()
+
+        @pl.when(block == 0)
+        def _() -> None:
+            out[...] = 0 * x[...]
+            if not broken:
+                plgpu.commit_gmem()
+            plgpu.semaphore_signal(ready, 2)
+
+        plgpu.semaphore_wait(ready)
+        plgpu.copy_smem_to_gmem(shared, out, reduction_op="add")
+        plgpu.wait_smem_to_gmem(0)
+
+    return case(body, X, out=2 * X, grid=2, scratch=[row(), plgpu.SemaphoreType.REGULAR])
+
+
 @pair("global-race")
 def blocks_add_up_with_reductions(broken: bool) -> Case:
     def body(x: Any, zeros: Any, out: Any, shared: Any) -> None:

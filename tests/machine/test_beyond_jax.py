@@ -133,6 +133,7 @@ def test_a_store_that_reduces() -> None:
         out[...] = x[...]
         buffer[...] = x[...]
         plgpu.commit_smem()
+        plgpu.commit_gmem()
         plgpu.copy_smem_to_gmem(buffer, out, reduction_op="add")
         plgpu.wait_smem_to_gmem(0)
 

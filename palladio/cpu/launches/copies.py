@@ -419,5 +419,6 @@ RULES: dict[str, Rule] = {
     "commit_smem_to_gmem_group": _nothing,
     "wait_smem_to_gmem": _nothing,
     "commit_smem": _nothing,
+    "commit_gmem": _nothing,
     "async_prefetch": _nothing,
 }

@@ -365,6 +365,11 @@ def _commit(scope: Scope, eqn: Eqn) -> None:
     scope.sync()
 
 
+def _commit_global(scope: Scope, eqn: Eqn) -> None:
+    scope.w.line("pal::fence_async_global();")
+    scope.sync()
+
+
 def _prefetch(scope: Scope, eqn: Eqn) -> None:
     """A hint, which is not taken yet."""
 
@@ -375,5 +380,6 @@ RULES: dict[str, Rule] = {
     "commit_smem_to_gmem_group": _commit_group,
     "wait_smem_to_gmem": _wait_stores,
     "commit_smem": _commit,
+    "commit_gmem": _commit_global,
     "async_prefetch": _prefetch,
 }

@@ -138,6 +138,7 @@ void bulk_commit(TWIN_SITE);
 template <int N> TWIN_INLINE void bulk_wait_read(TWIN_SITE) { twin::wait_bulk(N, true, site); }
 template <int N> TWIN_INLINE void bulk_wait(TWIN_SITE) { twin::wait_bulk(N, false, site); }
 void fence_async(TWIN_SITE);
+void fence_async_global(TWIN_SITE);
 
 // The tensor cores.
 

@@ -10,6 +10,7 @@ from palladio.machine.check.bounds import Bounds, reaches_outside
 from palladio.machine.check.findings import Participant
 from palladio.machine.check.found import Found
 from palladio.machine.check.order.atomics import AtomicClocks
+from palladio.machine.check.order.fences import GlobalFences
 from palladio.machine.check.order.threads import epoch, released
 from palladio.machine.check.races import describe, participant_of, race
 from palladio.machine.check.regions import Regions
@@ -19,7 +20,7 @@ from palladio.machine.check.unwritten import Origin, Unwritten
 from palladio.machine.run.buffers import Buffer, Stack
 from palladio.machine.run.clocks import Clock
 from palladio.machine.run.threads import Thread
-from palladio.types.effects import EffectKind
+from palladio.types.effects import AsyncKind, EffectKind
 from palladio.types.types import SMEM
 
 
@@ -54,6 +55,7 @@ class Accesses:
         self._grids = places.grids
         self._bounds = places.bounds if bounds else None
         self.unwritten = Unwritten(found)
+        self.fences = GlobalFences()
         self.lacking: list[Origin] = []
         """The reads of the last ordinary access which reach memory that nothing has written."""
 
@@ -114,10 +116,14 @@ class Accesses:
         if store.leftovers:
             takes(self.found, thread, store, region, access)
 
+        fences = self.fences if _takes_by_tma(access) and not in_blocks else None
+
         def ordered(before: Access, current_is_write: bool) -> bool:
-            # Proxies matter in shared memory only, and only for what ordinary stores have written.
-            proxied = in_blocks and before.write and not before.asynchronous
-            return (clock if proxied else generic).covers(before.component, before.epoch)
+            # Proxies matter only for what ordinary stores have written, and in global memory only to who reads it.
+            proxied = before.write and not before.asynchronous
+            if proxied and fences is not None and not fences.cover(generic, before.component, before.epoch):
+                return False
+            return (clock if proxied and in_blocks else generic).covers(before.component, before.epoch)
 
         lacks = not access.write and self.strict_reads and shadow.uninitialised(region)
         if lacks and strict:
@@ -176,6 +182,13 @@ class Accesses:
         if found is None:
             found = self._regions[key] = Regions(*key)
         return found  # type: ignore[no-any-return]
+
+
+def _takes_by_tma(access: Access) -> bool:
+    """True of asynchronous copies of a GPU that read: those into shared memory, and those out of it that reduce."""
+    if not access.asynchronous or (access.write and not access.atomic):
+        return False
+    return access.site.op.sync.issues in (AsyncKind.COPY, AsyncKind.STORE)  # type: ignore[no-any-return]
 
 
 def _writes_last(effect: tuple[EffectKind, Any]) -> bool:

@@ -5,8 +5,8 @@ Each thread has two clocks: `generic` orders its next ordinary access, `asynchro
 complete in order; its accesses are noted when it is issued, and whoever waits for it learns of its epoch.
 
 Where hardware is used more freely than the letter of its memory model, the checker is too, since a false alarm is worse
-than a missed one: a copy may overwrite what ordinary loads have read without a fence, and global memory does not tell
-ordinary from asynchronous accesses.
+than a missed one: a copy may overwrite what ordinary loads have read without a fence, and so it may, in global memory,
+what ordinary stores have written.
 """
 
 from __future__ import annotations

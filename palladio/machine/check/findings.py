@@ -44,6 +44,12 @@ CODES: dict[str, Code] = {
             "operation",
         ),
         Code(
+            "missing-commit-gmem",
+            "an asynchronous copy takes from global memory what ordinary stores wrote, with no fence between them",
+            "call plgpu.commit_gmem() in the storing thread, behind the stores and before it signals them, or in the "
+            "copying thread, behind its wait",
+        ),
+        Code(
             "wgmma-operand-overwritten",
             "the operand of a wgmma that may still be in flight is overwritten",
             "wait for the product before the memory is released: plgpu.wgmma_wait(0), or wgmma_wait(n) with a release "

@@ -86,7 +86,7 @@ def _earlier(before: Access, now: Access) -> str:
 def _message(code: str, store: Buffer, before: Access, now: Access) -> str:
     what, first, second = describe(store), _operation(before), _operation(now)
     verb, earlier = ("written" if each.write else "read" for each in (now, before))
-    if code == "missing-commit-smem":
+    if code in ("missing-commit-smem", "missing-commit-gmem"):
         return f"{what} is {verb} by {second}, an asynchronous operation, which may not see what {first} wrote"
     if code in ("data-race", "global-race"):
         if first == second and verb == earlier:
@@ -101,13 +101,10 @@ def _message(code: str, store: Buffer, before: Access, now: Access) -> str:
 def _classified(thread: Thread, store: Buffer, before: Access, now: Access) -> tuple[str, str]:
     """The code of a race, and the edge that is missing."""
     shared = store.type.space is SMEM
-    if (
-        shared
-        and now.asynchronous
-        and not before.asynchronous
-        and thread.generic.covers(before.component, before.epoch)
-    ):
-        return "missing-commit-smem", f"plgpu.commit_smem() between {_operation(before)} and {_operation(now)}"
+    if now.asynchronous and not before.asynchronous and thread.generic.covers(before.component, before.epoch):
+        fence = "commit_smem" if shared else "commit_gmem"
+        code = "missing-commit-smem" if shared else "missing-commit-gmem"
+        return code, f"plgpu.{fence}() between {_operation(before)} and {_operation(now)}"
     if before.asynchronous and thread.generic.covers(before.issue.component, before.issue.epoch):
         return _unfinished(before, now)
     if not shared and before.block != now.block:

@@ -184,6 +184,19 @@ def commit_smem(eqn: Eqn) -> Callable[..., Any]:
     return run
 
 
+@RULES.at_once("commit_gmem")
+def commit_gmem(eqn: Eqn) -> Callable[..., Any]:
+    """Order stores to global memory that the thread knows of before copies that take them from there."""
+
+    def run(thread: Thread) -> Any:
+        thread.eqn = eqn
+        if thread.checker is not None:
+            thread.checker.accesses.fences.commits(thread)
+        return ()
+
+    return run
+
+
 @RULES.at_once("async_prefetch")
 def async_prefetch(eqn: Eqn) -> Callable[..., Any]:
     """Bring nothing: it changes no value."""

@@ -243,6 +243,15 @@ commit_smem = Op(
     sync=Sync(fences=True),
 )
 
+commit_gmem = Op(
+    "commit_gmem",
+    "Orders ordinary stores to global memory, this thread's and those that it knows of, before asynchronous copies "
+    "that take them from there (fence.proxy.async.global).",
+    nothing_type,
+    nothing_eval,
+    sync=Sync(fences=True),
+)
+
 
 # Prefetching, and stores into the shared memory of the cluster.
 

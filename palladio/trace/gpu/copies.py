@@ -155,6 +155,20 @@ def commit_smem() -> None:
     bind(ops.commit_smem)
 
 
+def commit_gmem() -> None:
+    """Make ordinary stores to global memory visible to asynchronous copies that take them from there.
+
+    Those of this thread, and those of other threads and blocks that it knows of, behind a semaphore or an atomic. It
+    may stand in the storing thread, behind the stores, or in the one that starts the copy, in front of it (PTX ISA,
+    "Async proxy").
+
+    Raises:
+        PalladioValueError: outside of a kernel.
+    """
+    require_trace("commit_gmem")
+    bind(ops.commit_gmem)
+
+
 def async_prefetch(ref: Any, *, collective_axes: Any = None, leader_tracked: Any = None, predicate: Any = None) -> None:
     """Ask for global memory to be brought into the second-level cache.
 

@@ -400,6 +400,7 @@ BITS = {"AND": np.bitwise_and, "OR": np.bitwise_or, "XOR": np.bitwise_xor}
 REDUCE = """
   const u32 thread = pal::thread_index(), base = pal::shared_base();
   for (u32 k = thread; k < count; k += 32) y[k] = old[k];
+  pal::fence_async_global();
   for (u32 k = 16 * thread; k < 512; k += 512)
     pal::store_shared(base + k, pal::load_global((const u32x4*)(image + k)));
   pal::fence_async();

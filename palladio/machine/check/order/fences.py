@@ -1,0 +1,46 @@
+"""The fences between ordinary stores to global memory and asynchronous copies that take them from there.
+
+A store, a fence and a copy must come in this order; whose fence it is does not matter. A fence is known to whoever
+knows the epoch of its thread, and then stands for all that its thread knew.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from operator import itemgetter
+
+from palladio.machine.check.order.threads import epoch, released
+from palladio.machine.run.clocks import Clock, Component
+from palladio.machine.run.threads import Thread
+
+_MOST_KEPT = 256
+"""Fences of one thread kept apart; a clock that knows only older ones counts as knowing the oldest of these."""
+
+
+class GlobalFences:
+    """What each `commit_gmem` of a run has made visible to asynchronous copies."""
+
+    __slots__ = ("_taken",)
+
+    def __init__(self) -> None:
+        self._taken: dict[Component, list[tuple[int, Clock]]] = {}
+
+    def commits(self, thread: Thread) -> None:
+        """A thread runs into a fence, at its epoch."""
+        taken = self._taken.setdefault(thread.component, [])
+        taken.append((epoch(thread), thread.generic.copy()))
+        if len(taken) > _MOST_KEPT:
+            oldest, _ = taken.pop(0)
+            taken[0] = oldest, taken[0][1]
+        released(thread)
+
+    def cover(self, clock: Clock, component: Component, epoch: int) -> bool:
+        """True if a fence that a clock knows of stands behind this epoch of a component."""
+        for thread, taken in self._taken.items():
+            known = bisect_right(taken, clock.epoch(thread), key=itemgetter(0))
+            if known and taken[known - 1][1].covers(component, epoch):
+                return True
+        return False
+
+
+__all__ = ["GlobalFences"]
