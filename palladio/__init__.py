@@ -37,6 +37,7 @@ from palladio.call.launch.warps import core_map
 from palladio.call.pallas_call import pallas_call
 from palladio.call.refused import COMMON
 from palladio.call.run_state import run_state
+from palladio.call.vmap import vmap
 from palladio.driver.executors import executor
 from palladio.driver.processor import Processor, processor
 from palladio.ops.grid import BlockDim, Blocked, BoundedSlice, Element, Indirect, Squeezed
@@ -167,6 +168,7 @@ __all__ = [
     "squeezed",
     "strides_from_shape",
     "switch",
+    "vmap",
     "when",
     "while_loop",
     "with_scoped",

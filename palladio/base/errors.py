@@ -81,8 +81,11 @@ class PalladioError(Exception):
         return "\n".join(lines)
 
 
-class PalladioTypeError(PalladioError, TypeError):
-    """A value of the wrong kind: dtype, structure, or a thing that is not an array."""
+class PalladioTypeError(PalladioError, TypeError, ValueError):
+    """A value of the wrong kind: dtype, structure, or a thing that is not an array.
+
+    It is a `ValueError` too, since JAX raises now one and now the other for such a value.
+    """
 
 
 class PalladioValueError(PalladioError, ValueError):

@@ -74,6 +74,7 @@ def jit(
     names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
     with at_call():
         _check_names(fun, names)
+    names = names or _names_at(fun, numbers)  # a static argument may be passed by keyword
     return Jitted(fun, numbers, names, interpret)
 
 
@@ -161,6 +162,12 @@ def _check_names(function: Callable[..., Any], names: Sequence[Any]) -> None:
                 got=repr(name),
                 hint=did_you_mean(str(name), parameters),
             )
+
+
+def _names_at(function: Callable[..., Any], numbers: Sequence[int]) -> tuple[str, ...]:
+    """The names of the parameters at these positions, as far as they have one."""
+    names = positional_names(function)
+    return tuple(names[number] for number in numbers if -len(names) <= number < len(names))
 
 
 def _static_positions(function: Callable[..., Any], numbers: Sequence[int], names: Sequence[str]) -> frozenset[int]:

@@ -70,8 +70,7 @@ def make_machine(options: SimulatorOptions) -> Machine:
     current = _session.get()
     if current is None:
         policy = named(options.schedule)
-        checker = _checker(options, policy, stop=options.on_race == "raise") if options.races else None
-        machine = Machine(policy, checker)
+        machine = Machine(policy, _checker(options, policy, stop=not options.races or options.on_race == "raise"))
         machine.zeros = options.zeros
         return machine
     policy = current.policy()
@@ -92,6 +91,7 @@ def _checker(options: SimulatorOptions, policy: Policy, stop: bool, places: Plac
         bounds=options.out_of_bounds == "raise",
         places=places,
         ignore=options.ignore,
+        memory=options.races,
     )
 
 

@@ -10,7 +10,8 @@ class SimulatorOptions:
     """The checks of the simulator, and its schedule.
 
     Fields:
-        races: look for races and misuse at all.
+        races: look for races and unwritten memory; without it only barriers and semaphores used against their rules
+            and wrong indices are findings.
         on_race: "raise" the first finding, or "warn" of each.
         out_of_bounds: "raise", or "uninitialized" for reads outside that give uninitialised values.
         uninitialized_reads: report reads of memory that nothing has written.

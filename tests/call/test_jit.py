@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import tracemalloc
 from collections.abc import Callable
@@ -427,3 +428,11 @@ def test_kept_calls_are_apart_for_each_executor_and_bounded() -> None:
     calls.keep("another", "compiled", "cpu")
     assert calls.find("key", "reference") is None  # it made room
     assert calls.find(None) is None
+
+
+def test_a_static_argument_by_number_may_be_passed_by_keyword() -> None:
+    @functools.partial(pl.jit, static_argnums=1)
+    def zeros(x: Any, shape: tuple[int, ...]) -> Any:
+        return jnp.zeros(shape, x.dtype)
+
+    assert zeros(np.float32(1), shape=(2, 3)).shape == zeros(np.float32(1), (2, 3)).shape == (2, 3)

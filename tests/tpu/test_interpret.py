@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -107,3 +108,55 @@ def test_programs_of_several_meshes_take_the_parameters_too() -> None:
 def test_resetting_needs_nothing() -> None:
     pltpu.reset_tpu_interpret_mode_state()
     assert np.array_equal(run(), X)
+
+
+@pytest.mark.parametrize("mode", ["on_wait", "eager"])
+@pytest.mark.parametrize("detect_races", [True, False])
+@pytest.mark.parametrize("scoped", [True, False])
+def test_a_copy_that_nothing_waits_for_is_found(mode: str, detect_races: bool, scoped: bool) -> None:
+    def kernel(x_ref: Any, o_ref: Any, buffer: Any, semaphore: Any) -> None:
+        pltpu.async_copy(x_ref, buffer, semaphore)
+        o_ref[...] = x_ref[...]
+
+    def in_a_scope(x_ref: Any, o_ref: Any) -> None:
+        pl.run_scoped(lambda *scratch: kernel(x_ref, o_ref, *scratch), *SCRATCH)
+
+    interpret = pltpu.InterpretParams(mode, detect_races=detect_races)
+    call = (
+        pl.pallas_call(in_a_scope, OUT, interpret=interpret)
+        if scoped
+        else pl.pallas_call(kernel, OUT, scratch_shapes=SCRATCH, interpret=interpret)
+    )
+    with pytest.raises(pl.PalladioError, match=r"semaphore-not-drained: .* ends at 32"):
+        call(X)
+
+
+def test_an_index_outside_is_an_error_without_looking_for_races() -> None:
+    def in_a_launch(x_ref: Any, o_ref: Any) -> None:
+        o_ref[pl.ds(pl.axis_index("c") + 4, 8)] = x_ref[...]
+
+    with pytest.raises(pl.PalladioError, match="out-of-bounds"):
+        pl.kernel(in_a_launch, OUT, mesh=pltpu.TensorCoreMesh(axis_name="c"), interpret=pltpu.InterpretParams())(X)
+
+
+@pytest.mark.parametrize("interpret", [None, "reference", pltpu.InterpretParams(detect_races=True)])
+def test_cores_reach_what_their_peers_allocate_in_a_scope(interpret: Any) -> None:
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        me, mine = pl.axis_index("c"), pl.ds(4 * pl.axis_index("c"), 4)
+
+        @pl.loop(0, 3)
+        def _(i: Any) -> None:
+            def exchange(ready: Any, half: Any, sent: Any, received: Any) -> None:
+                pl.semaphore_signal(ready, device_id={"c": 1 - me})
+                pl.semaphore_wait(ready)
+                pltpu.async_remote_copy(x_ref.at[mine], half, sent, received, device_id={"c": 1 - me}).wait()
+                o_ref[mine] = half[...] + i.astype(np.float32)
+
+            dma = pltpu.SemaphoreType.DMA
+            pl.run_scoped(exchange, pltpu.SemaphoreType.REGULAR, pltpu.VMEM((4,), np.float32), dma, dma)
+
+    mesh = pltpu.TensorCoreMesh(axis_name="c", num_cores=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pl.NotCompiledWarning)
+        found = pl.kernel(kernel, OUT, mesh=mesh, interpret=interpret)(X)
+    assert np.array_equal(found, np.roll(X, 4) + 2)

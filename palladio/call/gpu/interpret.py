@@ -41,7 +41,8 @@ class InterpretGPUParams:
     """Simulator options of a kernel of the GPU dialect: `plgpu.kernel(..., interpret=InterpretGPUParams(...))`.
 
     Args:
-        detect_races: look for races, misuse and deadlocks; without it the kernel only runs.
+        detect_races: look for races and for memory that nothing has written. Deadlocks, wrong indices, and barriers and
+            semaphores used against their rules are errors in any case.
         on_race: "raise" the first finding, or "warn" of each.
         out_of_bounds_reads: "raise", or "uninitialized": they give uninitialised values.
         uninitialized_memory: "nan": reads of memory that nothing has written are findings, and give NaN or the least

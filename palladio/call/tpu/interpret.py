@@ -30,7 +30,8 @@ class InterpretParams:
     Args:
         dma_execution_mode: "on_wait": a copy takes effect when something waits for it, as late as it can; "eager":
             as soon as it starts.
-        detect_races: look for races, misuse and deadlocks; without it the kernel only runs.
+        detect_races: look for races and for memory that nothing has written. Deadlocks, wrong indices, and barriers and
+            semaphores used against their rules are errors in any case.
         on_race: "raise" the first finding, or "warn" of each.
         out_of_bounds_reads: "raise", or "uninitialized": they give uninitialised values.
         uninitialized_memory: "nan": reads of memory that nothing has written are findings where races are looked for,

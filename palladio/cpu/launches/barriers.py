@@ -36,7 +36,7 @@ def reached(
         return site.buffer, stack
     e = scope.e
     if site.private:
-        thread_of(scope).require(V("false", "i1"))
+        raise Refused("what a peer has allocated in a scope is not compiled for the CPU")
     distance: Index = 0
     for sibling, there in zip(site.siblings, blocks_of(scope, site, stack, operands), strict=True):
         if there is not sibling.here:

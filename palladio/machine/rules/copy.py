@@ -247,10 +247,13 @@ def dma_start(eqn: Eqn) -> Callable[..., Coroutine]:
         def carry_out() -> None:
             access.write(target.array, placed, indices, np.array(access.read(source.array, taken, indices)))
             for counter in counters:
+                counter.copies.pop(async_op, None)
                 signal(thread.machine, counter, amount, (async_op, eqn))
 
         touches = [Point("signal", counter, amount) for counter in counters]
         async_op = AsyncOp("dma", thread, eqn, carry_out, counters[0], touches=touches)
+        for counter in counters:
+            counter.copies[async_op] = amount
         if thread.checker is not None:
             thread.checker.async_ops.dma_issued(
                 thread, async_op, (source, taken), (target, placed), counters, amount, indices

@@ -22,7 +22,7 @@ from palladio.machine.run.occupancy import resident
 from palladio.machine.run.threads import Block, Cluster, Group, Point, Thread, Wait
 from palladio.ops.threads.launch import BESIDE, WITHIN, Launch, MeshAxis, MeshShape
 from palladio.types.device import H100_SXM
-from palladio.types.types import ACC, DMA_SEMAPHORE, HBM, SEMAPHORE, ArrayType, RefType
+from palladio.types.types import ACC, DMA_SEMAPHORE, HBM, SEMAPHORE, SYNCHRONISING, ArrayType, RefType
 from palladio.types.types import BARRIER as BARRIER_SPACE
 
 
@@ -451,17 +451,42 @@ def _allocate_shared(thread: Thread, visit: Any, number: int, type: RefType, nam
     return siblings[here]
 
 
+def _allocate_on_core(thread: Thread, visit: Any, number: int, type: RefType, name: str) -> Any:
+    """One allocation of a core in a scope; those of the other cores that enter the scope are its siblings.
+
+    The first core to come makes the semaphores of all, so that it can signal cores that come later.
+    """
+    cluster, here = thread.block.cluster, thread.block
+    siblings = cluster.shared.setdefault((visit, number), {})
+    for block in cluster.blocks.values() if type.space in SYNCHRONISING else (here,):
+        if block.place not in siblings:
+            store = siblings[block.place] = allocate(type, name, block)
+            if isinstance(store, Buffer):
+                store.owner = thread
+            store.siblings = siblings
+            thread.machine.allocated(store, False)
+    return siblings[here.place]
+
+
 @RULES.in_steps("scope")
 def scope(eqn: Eqn) -> Callable[..., Coroutine]:
-    """Allocate for one thread and run the body."""
+    """Allocate for one thread and run the body. The cores of a mesh reach what their peers allocate there."""
     body, allocations = eqn.params["body"], eqn.params["allocations"]
-    names = _names(body, len(allocations))
+    named = [*zip(allocations, _names(body, len(allocations)), strict=True)]
 
     def steps(thread: Thread, *operands: Any) -> Coroutine:
-        stores = [allocate_for(thread, type, name) for type, name in zip(allocations, names, strict=True)]
+        cluster = thread.block.cluster
+        if not cluster.cores:
+            stores = [allocate_for(thread, *each) for each in named]
+        else:
+            visit = (eqn, thread.observed.get(eqn, 0))
+            thread.observed[eqn] = visit[1] + 1
+            stores = [_allocate_on_core(thread, visit, n, *each) for n, each in enumerate(named)]
         results = yield from run_program(thread, body, (*operands, *stores))
         if thread.checker is not None:
             thread.checker.scope_ends(thread, eqn, stores)
+        if cluster.cores:
+            _forget_scope(thread.block, visit, stores)
         return results
 
     return steps

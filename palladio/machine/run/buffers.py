@@ -164,6 +164,7 @@ class Counter:
 
     Fields:
         signals: who raised it last, for reports.
+        copies: copies in flight that will raise it, with the amount.
         told, component: what the checker knows of those who raise it, and of copies that do.
     """
 
@@ -172,6 +173,7 @@ class Counter:
         self.count = 0
         self.waiting: list[Any] = []
         self.signals: list[Any] = []
+        self.copies: dict[Any, int] = {}
         self.told: Any = None
         self.component: Any = None
 

@@ -42,10 +42,13 @@ class SemaphoreOrder:
             released(thread)
 
     def ends(self, semaphores: Semaphores) -> None:
+        """The semaphores are given back. A copy that is still in flight counts as landed: it may land at any time."""
         for counter in semaphores.counters:
-            if counter.count:
+            left = counter.count + sum(counter.copies.values())
+            if left:
+                raised = [*counter.signals, *((copy, copy.eqn) for copy in counter.copies)]
                 self.found.report(
                     "semaphore-not-drained",
-                    f"{counter.name} ends at {counter.count}",
-                    [arrival_of(each) for each in counter.signals[-1:]],
+                    f"{counter.name} ends at {left}",
+                    [arrival_of(each) for each in raised[-1:]],
                 )
