@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from palladio.array.foreign import from_numpy, library_of, to_numpy
+from palladio.array.on_card import all_on_card, card_of
 from palladio.base import trees
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.call.out_arrays import checked_buffers
@@ -42,6 +43,9 @@ class Ahead:
         self._known = [(type.shape, type.dtype) for type in types]
         self._names = list(names)
         self._result = result
+        short = getattr(run, "kept", None)  # an executor may have a shorter way from arrays to results
+        self._short = None if short is None or captured else short(self._types)
+        self._on_card = short is not None
 
     def __call__(self, *arrays: Any, out: Any = None, rows: int | None = None) -> Any:
         """The result of the function on arrays.
@@ -55,12 +59,19 @@ class Ahead:
             PalladioTypeError, PalladioValueError: arrays that it was not staged for; for `out` as in `pallas_call`.
         """
         with at_call():
+            whole = rows is None or rows == self._result.shape[0]
+            if self._short is not None and whole and len(arrays) == len(self._types):
+                found = self._short(arrays, out)
+                if found is not None:
+                    return found
             if len(arrays) != len(self._types):
                 raise PalladioTypeError(
                     "another number of arrays than the function was staged for",
                     expected=len(self._types),
                     got=len(arrays),
                 )
+            if self._on_card and card_of(arrays) is not None:
+                return self._run_on_card(arrays, out, rows)
             values = list(arrays)
             library = "numpy"
             for n, value in enumerate(arrays):
@@ -76,6 +87,18 @@ class Ahead:
             if rows is not None and rows < len(result):
                 result = result[:rows]
             return result if library == "numpy" else from_numpy(result, library)
+
+    def _run_on_card(self, arrays: tuple[Any, ...], out: Any, rows: int | None) -> Any:
+        """The result of arrays that live on a GPU."""
+        values = all_on_card(arrays, arrays, "args")
+        for value, type_, name in zip(values, self._types, self._names, strict=True):
+            if (value.shape, value.dtype) != (type_.shape, type_.dtype):
+                raise _other(value, type_, name)
+        buffers = None if out is None else checked_buffers(out, _LEAF, [self._result], values, ())
+        (result,) = self._run(values + self._captured, buffers)
+        if out is not None:
+            return out
+        return result.source if rows is None else result.source[:rows]
 
     def _write(self, values: list[Any], out: Any, rows: int | None) -> Any:
         result = self._result
@@ -96,15 +119,19 @@ def _fitted(value: Any, type_: ArrayType, name: str) -> Any:
     if shape == wanted and array.dtype == type_.dtype:
         return array
     if array.dtype != type_.dtype or len(shape) != len(wanted) or shape[1:] != wanted[1:] or shape[:1] > wanted[:1]:
-        raise PalladioValueError(
-            "not an array that the function was staged for",
-            argument=name,
-            expected=str(type_),
-            got=str(ArrayType(array.shape, array.dtype)),
-        )
+        raise _other(array, type_, name)
     whole = np.zeros(type_.shape, type_.dtype)
     whole[: shape[0]] = array
     return whole
+
+
+def _other(array: Any, type_: ArrayType, name: str) -> PalladioValueError:
+    return PalladioValueError(
+        "not an array that the function was staged for",
+        argument=name,
+        expected=str(type_),
+        got=str(ArrayType(array.shape, array.dtype)),
+    )
 
 
 class KeptCalls:
@@ -123,24 +150,25 @@ class KeptCalls:
         """True if calls may be kept and found: not while a function is traced."""
         return current_trace() is None
 
-    def find(self, key: Hashable, interpret: Any = None) -> Any:
+    def find(self, key: Hashable, interpret: Any = None, arrays: Sequence[Any] = ()) -> Any:
         """The value kept under a key; None if there is nothing, if the key is None, or while a function is traced.
 
         Args:
             interpret: as in `pallas_call`.
+            arrays: of the call, which may live on a GPU.
         """
         if key is None or current_trace() is not None:
             return None
         with at_call():
-            executor = choose(interpret)
+            executor = choose(interpret, arrays)
         return self._calls.get((key, executor.key, checks_enabled(), limits_enabled()))
 
-    def keep(self, key: Hashable, call: Any, interpret: Any = None) -> None:
-        """Keep a call under a key."""
+    def keep(self, key: Hashable, call: Any, interpret: Any = None, arrays: Sequence[Any] = ()) -> None:
+        """Keep a call under a key; `interpret` and `arrays` as in `find`."""
         with self._lock:
             if len(self._calls) >= self.capacity:
                 self._calls.pop(next(iter(self._calls)))
-            self._calls[key, choose(interpret).key, checks_enabled(), limits_enabled()] = call
+            self._calls[key, choose(interpret, arrays).key, checks_enabled(), limits_enabled()] = call
 
     def clear(self) -> None:
         """Forget everything."""

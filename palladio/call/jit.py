@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from palladio.array import convert
-from palladio.array.foreign import all_to_numpy, described, library_of
+from palladio.array.foreign import described, library_of
+from palladio.array.on_card import card_of, placed
 from palladio.base import trees
 from palladio.base.calls import checked_call, did_you_mean, hide_internal_frames
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
@@ -121,10 +122,10 @@ class Jitted:
         with at_call():
             names = positional_names(self._function)[: len(args)]
             names += [f"args[{n}]" for n in range(len(names), len(args))]
-            types = [described(arg, name) for arg, name in zip(args, names)]
+            types = [_described(arg, name) for arg, name in zip(args, names)]
             weak = (False,) * len(types)
             staged = CALLS.get(
-                None, lambda: _stage(self._function, self._function, types, weak, choose(self._interpret))
+                None, lambda: _stage(self._function, self._function, types, weak, choose(self._interpret, args))
             )
             if len(staged.results) != 1:
                 raise PalladioTypeError(
@@ -143,6 +144,15 @@ class Jitted:
         except PalladioError as error:
             hide_internal_frames(error)
             raise
+
+
+def _described(arg: Any, name: str) -> ArrayType:
+    """The type of an array in any memory, or of what a `ShapeDtypeStruct` stands for."""
+    home = card_of([arg])
+    if home is None:
+        return described(arg, name)
+    found = placed(arg, name, *home)
+    return ArrayType(found.shape, found.dtype)
 
 
 def _check_names(function: Callable[..., Any], names: Sequence[Any]) -> None:
@@ -197,13 +207,13 @@ def _call(
         _require_distinct(leaves)
         leaves = [leaf.palladio_array if n in refs else leaf for n, leaf in enumerate(leaves)]
     weak = tuple([type(leaf) is not np.ndarray and convert.is_weak(leaf) for leaf in leaves])
+    executor = choose(interpret, leaves)
     try:
-        values = all_to_numpy(leaves, (dynamic_args, dynamic_kwargs), "arguments")
+        values = executor.arrays(leaves, (dynamic_args, dynamic_kwargs), "arguments")
     except PalladioError as error:
         _name_argument(error, function, [n for n in range(len(args)) if n not in static])
         raise
     types = tuple([refs.get(n) or ArrayType(value.shape, value.dtype) for n, value in enumerate(values)])
-    executor = choose(interpret)
 
     def key() -> Hashable:
         static_parts = (*fixed, *fixed.values(), *fixed_kwargs, *fixed_kwargs.values())

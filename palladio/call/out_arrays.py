@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from palladio.array.foreign import library_of, to_numpy
+from palladio.array.on_card import CardArray, placed
 from palladio.base import trees
 from palladio.base.errors import PalladioTypeError, PalladioValueError
 from palladio.types.types import ArrayType
@@ -17,10 +18,10 @@ def checked_buffers(
     out: Any,
     structure: trees.Structure,
     types: Sequence[ArrayType],
-    inputs: Sequence[np.ndarray[Any, Any]],
+    inputs: Sequence[Any],
     aliases: Sequence[tuple[int, int]],
-) -> list[np.ndarray[Any, Any]]:
-    """The flat arrays of `out`, as NumPy arrays on the same memory.
+) -> list[Any]:
+    """The flat arrays of `out`, as NumPy arrays on the same memory; or as those of a card, where the inputs are.
 
     Args:
         structure, types: what the outputs are.
@@ -40,6 +41,9 @@ def checked_buffers(
             got=trees.shown(found),
         )
     names = trees.leaf_names(out, "out")
+    home = next((value for value in inputs if isinstance(value, CardArray)), None)
+    if home is not None:
+        return _on_card(leaves, names, types, home, inputs, aliases)
     buffers = [_buffer(leaf, name, type) for leaf, name, type in zip(leaves, names, types, strict=True)]
     for target, (buffer, name) in enumerate(zip(buffers, names, strict=True)):
         for source, value in enumerate(inputs):
@@ -75,6 +79,43 @@ def _buffer(leaf: Any, name: str, type: ArrayType) -> np.ndarray[Any, Any]:
             hint="np.empty(shape, dtype) makes one that is",
         )
     return array
+
+
+def _on_card(
+    leaves: Sequence[Any],
+    names: Sequence[str],
+    types: Sequence[ArrayType],
+    home: CardArray,
+    inputs: Sequence[Any],
+    aliases: Sequence[tuple[int, int]],
+) -> list[CardArray]:
+    """The arrays of `out` on the GPU where the inputs are."""
+    buffers: list[CardArray] = []
+    for target, (leaf, name, type) in enumerate(zip(leaves, names, types, strict=True)):
+        buffer = placed(leaf, name, home.library, home.device, exact=True)
+        if buffer.library.name == "jax":
+            raise PalladioTypeError("arrays of JAX cannot be written to", argument=name, got="a JAX array")
+        if buffer.dtype != type.dtype:
+            raise PalladioTypeError("not the dtype of the output", argument=name, expected=type.dtype, got=buffer.dtype)
+        if buffer.shape != type.shape:
+            raise PalladioValueError(
+                "not the shape of the output", argument=name, expected=type.shape, got=buffer.shape
+            )
+        for source, value in enumerate(inputs):
+            if isinstance(value, CardArray) and buffer.overlaps(value):
+                if (source, target) in aliases and buffer.address == value.address:
+                    continue
+                raise PalladioValueError(
+                    "overlaps an input",
+                    argument=name,
+                    got=f"memory of input {source}",
+                    hint="give an array of its own, or alias the two with input_output_aliases",
+                )
+        for other, earlier in zip(names, buffers):
+            if buffer.overlaps(earlier):
+                raise PalladioValueError("overlaps another output", argument=name, got=f"memory of {other}")
+        buffers.append(buffer)
+    return buffers
 
 
 def _refuse_overlap(

@@ -10,7 +10,7 @@ from typing import Any, overload
 import numpy as np
 
 from palladio.array import convert
-from palladio.array.foreign import all_to_numpy, described, refuse_numbers, to_numpy
+from palladio.array.foreign import described, refuse_numbers, to_numpy
 from palladio.base import trees
 from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
@@ -18,7 +18,7 @@ from palladio.call.cost import CostEstimate
 from palladio.call.out_arrays import checked_buffers
 from palladio.call.outputs import Outputs, check_aliased_types, checked_aliases
 from palladio.call.staged import loaded, prepared, returned
-from palladio.driver.executors import Runner, choose, request
+from palladio.driver.executors import Executor, Runner, choose, request
 from palladio.driver.fingerprint import Hashed, Remembered
 from palladio.ir.bind import bind
 from palladio.ir.core import Program
@@ -261,10 +261,11 @@ class PallasCall:
         sizes = [size for size in self.grid.sizes if not isinstance(size, int)]
         if current_trace() is not None and any(isinstance(leaf, Traced) for leaf in (*leaves, *sizes)):
             return self._form(args, leaves, structure, sizes, out)
-        values = all_to_numpy(leaves, args, "args")
+        executor = choose(self.interpret, leaves)
+        values = executor.arrays(leaves, args, "args")
         sizes = [self._checked_size(np.asarray(size)) for size in sizes]
         types = tuple([(value.shape, value.dtype) for value in values])
-        run = self._prepared(args, structure, types, False).run
+        run = self._prepared(args, structure, types, executor, False).run
         if out is not None:
             buffers = checked_buffers(out, self.outputs.structure, self.outputs.types, values, self.aliases)
             if run is not None:
@@ -287,7 +288,8 @@ class PallasCall:
             leaf if isinstance(leaf, Traced) else to_numpy(leaf, name) for leaf, name in zip(leaves, names, strict=True)
         ]
         types = [convert.array_type(value) for value in values]
-        made = self._prepared(args, structure, tuple((type.shape, type.dtype) for type in types), True)
+        shapes = tuple((type.shape, type.dtype) for type in types)
+        made = self._prepared(args, structure, shapes, choose(self.interpret), True)
         operands = [convert.cast(size, dtypes.INT32) for size in sizes] + values
         results = bind(grid_call, *operands, grid=made.grid, kernel=made.kernel)
         return trees.unflatten(self.outputs.structure, results)
@@ -320,10 +322,14 @@ class PallasCall:
         return np.int32(size)
 
     def _prepared(
-        self, args: Sequence[Any], structure: Hashable, shapes: tuple[tuple[Shape, dtypes.DType], ...], traced: bool
+        self,
+        args: Sequence[Any],
+        structure: Hashable,
+        shapes: tuple[tuple[Shape, dtypes.DType], ...],
+        executor: Executor,
+        traced: bool,
     ) -> Prepared:
         """The prepared call for arguments of this structure and these shapes and dtypes."""
-        executor = choose(self.interpret)
 
         def key() -> Hashable:
             return ("grid", self._fingerprint(), structure, shapes, executor.key, checks_enabled(), traced)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from palladio.array.foreign import common_library, from_numpy
+from palladio.array.on_card import CardArray
 from palladio.base import trees
 from palladio.base.locations import Location
 from palladio.driver.cache import PreparedCache
@@ -77,13 +78,17 @@ def loaded(
 def returned(results: Sequence[Any], leaves: Sequence[Any], structure: trees.Structure) -> Any:
     """The results of a call as arrays of the library that the arguments are of, in the structure of the outputs."""
     library = common_library(leaves)
-    if library != "numpy":
+    if results and isinstance(results[0], CardArray):
+        results = [result.source for result in results]
+    elif library != "numpy":
         results = [from_numpy(result, library) for result in results]
     return trees.unflatten(structure, results)
 
 
 def owned(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
     """The results as arrays of their own, which the caller may write to."""
+    if results and isinstance(results[0], CardArray):
+        return list(results)
     if len(results) == 1 and _stands_alone(results[0], inputs):
         return list(results)
     taken = {id(_memory(value)) for value in inputs}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from palladio.driver.capture import note
-from palladio.driver.executors import CPU, HOPPER_TWIN, REFERENCE, SIMULATOR, Executor, Runner
+from palladio.driver.executors import CPU, HOPPER, HOPPER_TWIN, REFERENCE, SIMULATOR, Executor, Runner
 from palladio.ir.core import Program
 from palladio.ir.verify import verify
 from palladio.lower import fold_ranges, place, prove_inside
@@ -21,6 +21,7 @@ PIPELINES: dict[str, tuple[Pass, ...]] = {
     SIMULATOR.name: (),
     CPU.name: _LOWERED,
     HOPPER_TWIN.name: _LOWERED,
+    HOPPER.name: _LOWERED,
 }
 
 

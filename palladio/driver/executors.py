@@ -15,6 +15,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from palladio.array.foreign import all_to_numpy
+from palladio.array.on_card import all_on_card, card_of
 from palladio.base import knobs
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.base.signals import uninterrupted
@@ -36,12 +38,25 @@ class Runner(Protocol):
 @dataclass(frozen=True)
 class Executor:
     """A way to run programs: `load` makes a prepared program, already through the executor's passes, into a function
-    of values.
+    of values. Those of an executor that is `on_card` may be arrays in the memory of a GPU.
     """
 
     name: str
     doc: str
     load: Callable[[Program], Runner]
+    on_card: bool = False
+
+    def arrays(self, leaves: Sequence[Any], tree: Any, root: str) -> list[Any]:
+        """The leaves of a tree of arguments as the executor takes them: NumPy arrays, or those of a card.
+
+        Args:
+            tree, root: what an error needs to name a leaf.
+
+        Raises:
+            PalladioTypeError, PalladioValueError: what is not an array, of a dtype that Palladio does not have, or not
+                in the executor's memory.
+        """
+        return (all_on_card if self.on_card else all_to_numpy)(leaves, tree, root)
 
     @property
     def key(self) -> Hashable:
@@ -130,8 +145,23 @@ HOPPER_TWIN = Executor(
     _load_hopper_twin,
 )
 
-EXECUTORS: dict[str, Executor] = {executor.name: executor for executor in (REFERENCE, SIMULATOR, CPU, HOPPER_TWIN)}
+
+def _load_hopper(program: Program) -> Runner:
+    from palladio.hopper.launch.executor import OnCard  # with what writes CUDA, which few processes need
+
+    return OnCard(program)
+
+
+HOPPER = Executor(
+    "hopper",
+    "Kernels as CUDA on a Hopper GPU; the default where the arrays live on one. Others are copied there and back.",
+    _load_hopper,
+    on_card=True,
+)
+
+EXECUTORS: dict[str, Executor] = {each.name: each for each in (REFERENCE, SIMULATOR, CPU, HOPPER_TWIN, HOPPER)}
 DEFAULT = CPU
+"""The executor of arrays in host memory."""
 
 _forced: Executor | None = None
 _chosen: ContextVar[Executor | None] = ContextVar("palladio_executor", default=None)
@@ -211,8 +241,12 @@ def request(interpret: Any) -> None:
     found.append(wanted)
 
 
-def choose(interpret: Any = None) -> Executor:
-    """The executor for a call, given its `interpret` argument: True is the evaluator, a string an executor's name."""
+def choose(interpret: Any = None, arrays: Sequence[Any] = ()) -> Executor:
+    """The executor for a call, given its `interpret` argument: True is the evaluator, a string an executor's name.
+
+    Args:
+        arrays: of the call. Where nothing else is asked for, they are computed where they live.
+    """
     if interpret is True:
         return REFERENCE
     if isinstance(interpret, str):
@@ -226,4 +260,6 @@ def choose(interpret: Any = None) -> Executor:
     if chosen is not None:
         return chosen
     named = knobs.executor.get()
-    return DEFAULT if named is None else find(named, knobs.executor.name)
+    if named is not None:
+        return find(named, knobs.executor.name)
+    return DEFAULT if card_of(arrays) is None else HOPPER

@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 
 from palladio.array import convert
-from palladio.array.foreign import all_to_numpy, refuse_numbers, to_numpy
+from palladio.array.foreign import refuse_numbers, to_numpy
 from palladio.base import trees
 from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
 from palladio.call.launch.mesh import dynamic_sizes, mesh_shape
 from palladio.call.launch.scratch_owners import check_owners, owners, scratch_type
+from palladio.call.out_arrays import checked_buffers
 from palladio.call.outputs import Outputs, check_aliased_types
 from palladio.call.staged import loaded, prepared, returned
-from palladio.driver.executors import Runner, choose, request
+from palladio.driver.executors import Executor, Runner, choose, request
 from palladio.driver.fingerprint import Remembered
 from palladio.ir.bind import bind
 from palladio.ir.core import Program, Var
@@ -89,23 +90,39 @@ class LaunchCall:
         return f"{self.what}({self.__name__})"
 
     @checked_call
-    def __call__(self, *args: Any) -> Any:
-        """Run the programs on arrays; returns the outputs, in the structure of `out_type`."""
+    def __call__(self, *args: Any, out: Any = None) -> Any:
+        """Run the programs on arrays; returns the outputs, in the structure of `out_type`.
+
+        Args:
+            args: pytrees of arrays, one for each input.
+            out: arrays for the results, as in a call of `pallas_call`. They are returned.
+        """
         with at_call():
             refuse_numbers(args, "args")
             leaves, structure = trees.flatten(args)
             if current_trace() is not None:
+                if out is not None:
+                    raise PalladioTypeError(
+                        "a call on traced values has no arrays to write to", argument="out", got=type(out).__name__
+                    )
                 return self._form(args, leaves)
             refs = {n: leaf for n, leaf in enumerate(leaves) if isinstance(leaf, ArrayRef)}
             _require_once(leaves, trees.leaf_names(args, "args") if refs else [""] * len(leaves))
             arrays = [leaf.palladio_array if n in refs else leaf for n, leaf in enumerate(leaves)]
-            values = all_to_numpy(arrays, args, "args")
+            executor = choose(self.interpret, arrays)
+            values = executor.arrays(arrays, args, "args")
             sizes = [_checked_size(np.asarray(size)) for size in self.sizes]
             kinds = [ArrayType(value.shape, value.dtype) for value in values]
             types = tuple(refs[n].palladio_type if n in refs else kind for n, kind in enumerate(kinds))
-            made = self._prepared(args, structure, types)
+            made = self._prepared(args, structure, types, executor)
             captured = [ref.palladio_array for ref in made.captured]
-            results = made.run([*sizes, *values, *captured]) if made.run else ()
+            given = [*sizes, *values, *captured]
+            if out is not None:
+                buffers = checked_buffers(out, self.outputs.structure, self.outputs.types, values, self.aliases)
+                if made.run:
+                    made.run(given, buffers)
+                return out
+            results = made.run(given) if made.run else ()
             return self._returned(results, arrays)
 
     def _returned(self, results: Sequence[Any], leaves: Sequence[Any] = ()) -> Any:
@@ -148,9 +165,7 @@ class LaunchCall:
                 got=", ".join(map(repr, self.meshes)),
             )
 
-    def _prepared(self, args: Any, structure: Hashable, types: tuple[Type, ...]) -> Prepared:
-        executor = choose(self.interpret)
-
+    def _prepared(self, args: Any, structure: Hashable, types: tuple[Type, ...], executor: Executor) -> Prepared:
         def key() -> Hashable:
             return (
                 "launch",

@@ -1,0 +1,402 @@
+"""Arrays in the memory of a GPU: PyTorch, CuPy and JAX arrays, and what has `__cuda_array_interface__` or DLPack.
+
+Nothing is imported that the caller has not, and no driver is needed to tell them apart. Each library also says where
+results go: its allocator, its current stream.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from palladio.array.foreign import all_to_numpy, from_numpy, to_numpy
+from palladio.base import trees
+from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError
+from palladio.types import dtypes
+from palladio.types.types import Shape
+
+ALIGNMENT = 16
+"""Bytes that the address of an array is a multiple of, as vector accesses and tensor maps need it."""
+
+LEGACY_STREAM = 0
+_CUDA = 2
+"""`kDLCUDA` of DLPack."""
+
+
+@dataclass(frozen=True)
+class CardArray:
+    """An array in a GPU's memory, row-major and dense.
+
+    Fields:
+        address: of its first element; 0 for one without elements.
+        shape, dtype: of it.
+        device: the number of the GPU.
+        library: what it came from.
+        source: the caller's array, which keeps the memory.
+    """
+
+    address: int
+    shape: Shape
+    dtype: dtypes.DType
+    device: int
+    library: Library
+    source: Any
+
+    @property
+    def nbytes(self) -> int:
+        """Its bytes."""
+        count = self.dtype.itemsize
+        for size in self.shape:
+            count *= size
+        return count
+
+    def overlaps(self, other: CardArray) -> bool:
+        """True if the two have memory in common."""
+        return self.address < other.address + other.nbytes and other.address < self.address + self.nbytes
+
+
+@dataclass(frozen=True)
+class Library:
+    """What is asked of a library of arrays.
+
+    Fields:
+        name: the module.
+        device: the GPU that an array lives on; None for one in host memory.
+        view: an array of this library as a `CardArray`, a copy where it is not dense or not aligned.
+        empty: a new array of a shape and dtype on a device.
+        upload: a NumPy array on a device.
+        stream: the stream that the caller works on, on a device.
+        synchronous: whether the library orders nothing on that stream, so that a call waits for its end.
+        address: the address of an array if it has a shape, one of the library's dtypes, a device, and can be used as it
+            is; -1 otherwise. None where a call takes the longer way.
+        new: `empty` as the library's own array, for one of its dtypes.
+        native: the library's dtype that is one of ours.
+    """
+
+    name: str
+    device: Callable[[Any], int | None]
+    view: Callable[[Any, str], CardArray]
+    empty: Callable[[Shape, dtypes.DType, int], CardArray]
+    upload: Callable[[Any, int], CardArray]
+    stream: Callable[[int], int]
+    synchronous: bool = False
+    address: Callable[[Any, Shape, Any, int], int] | None = None
+    new: Callable[[Shape, Any, int], Any] | None = None
+    native: Callable[[dtypes.DType], Any] = lambda dtype: dtype
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+def card_of(values: Sequence[Any]) -> tuple[Library, int] | None:
+    """The library and the GPU of the first of some values that is an array on a GPU; None where there is none."""
+    for value in values:
+        library = library_of(type(value))
+        if library is not None:
+            device = library.device(value)
+            if device is not None:
+                return library, device
+    return None
+
+
+@functools.lru_cache(1024)
+def library_of(kind: type) -> Library | None:
+    """The library of arrays of a type; None for those that are never on a GPU."""
+    for base in kind.__mro__:
+        found = LIBRARIES.get(base.__module__.partition(".")[0])
+        if found is not None:
+            return found
+    if issubclass(kind, (np.ndarray, np.generic, bool, int, float)):
+        return None
+    if hasattr(kind, "__cuda_array_interface__"):
+        return INTERFACE
+    return EXCHANGED if hasattr(kind, "__dlpack_device__") else None
+
+
+def all_on_card(leaves: Sequence[Any], tree: Any, root: str) -> list[Any]:
+    """The leaves of a tree of arguments as arrays of one GPU; as NumPy arrays if none is on a GPU.
+
+    Numbers of the host may be among them, and are copied.
+
+    Args:
+        tree, root: what an error needs to name a leaf, `root[0]['weights']`.
+
+    Raises:
+        PalladioTypeError, PalladioValueError: an array of a dtype that Palladio does not have, on another GPU, or in
+            host memory.
+    """
+    home = card_of(leaves)
+    if home is None:
+        return all_to_numpy(leaves, tree, root)
+    values: list[Any] = []
+    for leaf in leaves:
+        try:
+            values.append(placed(leaf, root, *home))
+        except PalladioError as error:
+            if error.argument == root:
+                error.argument = trees.leaf_names(tree, root)[len(values)]
+            raise
+    return values
+
+
+def placed(leaf: Any, name: str, home: Library, device: int, exact: bool = False) -> CardArray:
+    """An array, or a number of the host, as an array on a GPU where others of its call are.
+
+    Args:
+        exact: refuse an array that would have to be copied, since it is written to.
+
+    Raises:
+        PalladioTypeError, PalladioValueError: as in `all_on_card`.
+    """
+    library = library_of(type(leaf))
+    where = None if library is None else library.device(leaf)
+    if where is None or library is None:
+        if isinstance(leaf, (bool, int, float, np.generic)) and not exact:
+            return home.upload(np.asarray(to_numpy(leaf, name)), device)
+        raise PalladioValueError(
+            "the array is in host memory, others of the call on a GPU",
+            argument=name,
+            got=type(leaf).__name__,
+            hint=f"move it to cuda:{device}",
+        )
+    if where != device:
+        raise PalladioValueError(
+            "the arrays of a call are on one GPU", argument=name, expected=f"cuda:{device}", got=f"cuda:{where}"
+        )
+    view = library.view(leaf, name)
+    if exact and not _is_its_own(view, leaf):
+        raise PalladioValueError(
+            "the array is not in row-major order without gaps, from a multiple of 16 bytes on", argument=name
+        )
+    if not dtypes.is_supported(view.dtype):
+        raise PalladioTypeError(
+            "an array of a dtype that Palladio does not have", argument=name, expected=dtypes.LISTED, got=view.dtype
+        )
+    return view
+
+
+def _is_its_own(view: CardArray, array: Any) -> bool:
+    """True if the view of an array is no copy of it."""
+    if view.library.name == "torch":
+        return bool(view.address == array.data_ptr()) and bool(array.is_contiguous())
+    return view.source is array
+
+
+# PyTorch.
+
+
+@functools.cache
+def torch_dtype(dtype: dtypes.DType) -> Any:
+    """The dtype of PyTorch that is one of ours."""
+    return getattr(sys.modules["torch"], str(dtype))
+
+
+@functools.cache
+def _of_torch(dtype: Any) -> dtypes.DType:
+    return dtypes.canonical(dtype)
+
+
+def _torch_view(tensor: Any, name: str) -> CardArray:
+    """The gradient is lost, and so are lazy negations: neither is in the memory."""
+    torch = sys.modules["torch"]
+    if tensor.requires_grad and torch.is_grad_enabled():
+        raise PalladioTypeError(
+            "the gradient of the tensor would be lost",
+            argument=name,
+            got="a tensor with requires_grad=True",
+            hint="pass tensor.detach(), or call under torch.no_grad()",
+        )
+    dense = tensor.detach().resolve_neg().contiguous()
+    if dense.data_ptr() % ALIGNMENT:
+        dense = dense.clone()
+    return CardArray(
+        dense.data_ptr(), tuple(dense.shape), _of_torch(dense.dtype), dense.get_device(), LIBRARIES["torch"], dense
+    )
+
+
+def _torch_address(tensor: Any, shape: Shape, dtype: Any, device: int) -> int:
+    address: int = tensor.data_ptr()
+    if (
+        tensor.shape == shape
+        and tensor.dtype is dtype
+        and tensor.get_device() == device
+        and tensor.is_contiguous()
+        and not address % ALIGNMENT
+        and not tensor.requires_grad
+        and not tensor.is_neg()
+    ):
+        return address
+    return -1
+
+
+@functools.cache
+def _torch_device(device: int) -> Any:
+    return sys.modules["torch"].device("cuda", device)
+
+
+def _torch_new(shape: Shape, dtype: Any, device: int) -> Any:
+    return sys.modules["torch"].empty(shape, dtype=dtype, device=_torch_device(device))
+
+
+def _torch_empty(shape: Shape, dtype: dtypes.DType, device: int) -> CardArray:
+    made = _torch_new(shape, torch_dtype(dtype), device)
+    return CardArray(made.data_ptr(), tuple(shape), dtype, device, LIBRARIES["torch"], made)
+
+
+def _torch_upload(array: Any, device: int) -> CardArray:
+    made = _torch_empty(array.shape, array.dtype, device)
+    made.source.copy_(from_numpy(array, "torch"))
+    return made
+
+
+def _torch_stream(device: int) -> int:
+    return int(sys.modules["torch"]._C._cuda_getCurrentRawStream(device))
+
+
+# CuPy.
+
+
+def _cupy_view(array: Any, name: str) -> CardArray:
+    cupy = sys.modules["cupy"]
+    dense = array if array.flags.c_contiguous else cupy.ascontiguousarray(array)
+    if dense.data.ptr % ALIGNMENT:
+        dense = dense.copy()
+    return CardArray(dense.data.ptr, tuple(dense.shape), dense.dtype, dense.device.id, LIBRARIES["cupy"], dense)
+
+
+def _cupy_empty(shape: Shape, dtype: dtypes.DType, device: int) -> CardArray:
+    cupy = sys.modules["cupy"]
+    with cupy.cuda.Device(device):
+        made = cupy.empty(shape, dtype)
+    return CardArray(made.data.ptr, tuple(shape), dtype, device, LIBRARIES["cupy"], made)
+
+
+def _cupy_upload(array: Any, device: int) -> CardArray:
+    cupy = sys.modules["cupy"]
+    with cupy.cuda.Device(device):
+        return _cupy_view(cupy.asarray(array), "")
+
+
+def _cupy_stream(device: int) -> int:
+    return int(sys.modules["cupy"].cuda.get_current_stream(device).ptr)
+
+
+# JAX, whose streams are its own: what it computes has to be there, and it has to see what is complete.
+
+
+def _jax_device(array: Any) -> int | None:
+    devices = getattr(array, "devices", None)
+    if devices is None or "Tracer" in type(array).__name__:
+        return None
+    found = list(devices())
+    if len(found) != 1 or found[0].platform not in ("gpu", "cuda"):
+        return None
+    return int(found[0].local_hardware_id)
+
+
+def _jax_view(array: Any, name: str) -> CardArray:
+    ready = array.block_until_ready()
+    device = _jax_device(array) or 0
+    return CardArray(ready.unsafe_buffer_pointer(), tuple(ready.shape), ready.dtype, device, LIBRARIES["jax"], ready)
+
+
+def _jax_on(device: int) -> Any:
+    devices = sys.modules["jax"].devices("gpu")
+    return next(each for each in devices if each.local_hardware_id == device)
+
+
+def _jax_empty(shape: Shape, dtype: dtypes.DType, device: int) -> CardArray:
+    return _jax_view(sys.modules["jax"].numpy.zeros(shape, dtype, device=_jax_on(device)), "")
+
+
+def _jax_upload(array: Any, device: int) -> CardArray:
+    return _jax_view(sys.modules["jax"].device_put(array, _jax_on(device)), "")
+
+
+# Any other.
+
+
+def _interface_device(array: Any) -> int | None:
+    found = getattr(array, "__cuda_array_interface__", None)
+    return None if found is None else int(getattr(getattr(array, "device", None), "id", 0))
+
+
+def _interface_view(array: Any, name: str) -> CardArray:
+    facts = array.__cuda_array_interface__
+    shape, dtype = tuple(facts["shape"]), np.dtype(getattr(array, "dtype", facts["typestr"]))
+    address, strides = facts["data"][0], facts.get("strides")
+    dense = [dtype.itemsize * int(np.prod(shape[axis + 1 :], dtype=np.int64)) for axis in range(len(shape))]
+    if strides is not None and any(a != b for a, b, size in zip(strides, dense, shape) if size > 1):
+        raise PalladioValueError(
+            "the array is not in row-major order without gaps", argument=name, got=f"strides of {strides} bytes"
+        )
+    if address % ALIGNMENT:
+        raise PalladioValueError("the array is not aligned to 16 bytes", argument=name, got=f"{address:#x}")
+    return CardArray(address, shape, dtype, _interface_device(array) or 0, INTERFACE, array)
+
+
+def _exchanged_device(array: Any) -> int | None:
+    kind, device = array.__dlpack_device__()
+    return int(device) if kind == _CUDA else None
+
+
+def _exchanged_view(array: Any, name: str) -> CardArray:
+    """An array that only speaks DLPack, through a library that reads it."""
+    if "torch" in sys.modules:
+        return _torch_view(sys.modules["torch"].from_dlpack(array), name)
+    if "cupy" in sys.modules:
+        return _cupy_view(sys.modules["cupy"].from_dlpack(array), name)
+    raise PalladioTypeError(
+        "an array on a GPU that has only DLPack is read through PyTorch or CuPy",
+        argument=name,
+        got=type(array).__name__,
+        hint="import torch, or give the array __cuda_array_interface__",
+    )
+
+
+def _through_torch(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of PyTorch or CuPy, whichever is there, for libraries that say nothing of allocation or streams."""
+
+    def call(*args: Any) -> Any:
+        name = "cupy" if "cupy" in sys.modules and "torch" not in sys.modules else "torch"
+        if name not in sys.modules:
+            raise PalladioTypeError(
+                "results of arrays that only have __cuda_array_interface__ are allocated by PyTorch or CuPy",
+                got="neither is imported",
+                hint="import torch",
+            )
+        return function(LIBRARIES[name])(*args)
+
+    return call
+
+
+LIBRARIES: dict[str, Library] = {
+    "torch": Library(
+        "torch",
+        lambda tensor: tensor.get_device() if getattr(tensor, "is_cuda", False) else None,
+        *(_torch_view, _torch_empty, _torch_upload, _torch_stream),
+        address=_torch_address,
+        new=_torch_new,
+        native=torch_dtype,
+    ),
+    "cupy": Library(
+        "cupy",
+        lambda array: array.device.id if hasattr(array, "device") else None,
+        *(_cupy_view, _cupy_empty, _cupy_upload, _cupy_stream),
+    ),
+}
+LIBRARIES["jax"] = LIBRARIES["jaxlib"] = Library(
+    "jax", _jax_device, _jax_view, _jax_empty, _jax_upload, lambda device: LEGACY_STREAM, synchronous=True
+)
+_OTHERS = (
+    _through_torch(lambda library: library.empty),
+    _through_torch(lambda library: library.upload),
+    _through_torch(lambda library: library.stream),
+)
+INTERFACE = Library("__cuda_array_interface__", _interface_device, _interface_view, *_OTHERS, synchronous=True)
+EXCHANGED = Library("__dlpack__", _exchanged_device, _exchanged_view, *_OTHERS, synchronous=True)

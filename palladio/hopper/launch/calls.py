@@ -1,0 +1,254 @@
+"""A call of a kernel on arrays of a card: its results, its workspaces, and the launch."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from palladio.array.on_card import CardArray, Library, library_of
+from palladio.hopper.launch.driver import driver
+from palladio.hopper.launch.kernel import LoadedKernel
+from palladio.hopper.lowered import Array, Lowered, ScalarParameter
+from palladio.types import dtypes
+from palladio.types.types import Shape
+
+
+class KernelCall:
+    """A kernel, loaded on each device where it is called."""
+
+    def __init__(self, lowered: Lowered) -> None:
+        self.lowered = lowered
+        self._loaded: dict[int, LoadedKernel] = {}
+        self._lock = threading.Lock()
+        self._zeroed = [number for number, each in enumerate(lowered.arrays) if each.zeroed]
+        self._by_value = tuple(each.operand for each in lowered.parameters if isinstance(each, ScalarParameter))
+        self._host = frozenset((*self._by_value, *lowered.dynamic))
+        self._outputs = [array for array in lowered.arrays if array.role == "output"]
+        self.plain = not (self._zeroed or self._host or lowered.aliases) and lowered.grid > 0
+
+    def on(self, device: int) -> LoadedKernel:
+        """The kernel, loaded on a device.
+
+        Raises:
+            CardError: there is no such Hopper card, or the driver cannot load the kernel.
+        """
+        found = self._loaded.get(device)
+        if found is None:
+            with self._lock:
+                found = self._loaded.get(device)
+                if found is None:
+                    known = driver()
+                    found = self._loaded[device] = LoadedKernel(self.lowered, known, known.hopper(device))
+        return found
+
+    def takes_from_host(self, number: int) -> bool:
+        """True if an operand is a number that is passed by value or says how large the grid is."""
+        return number in self._host
+
+    def __call__(
+        self, operands: Sequence[Any], library: Library, device: int, out: Sequence[CardArray | None] = ()
+    ) -> list[CardArray]:
+        """The outputs of the kernel.
+
+        Args:
+            operands: arrays on the device, and numbers of the host where the kernel takes them by value.
+            library: allocates outputs and workspaces, and says on which stream to launch.
+            out: memory for the outputs; where there is none, `library` gives it.
+
+        Raises:
+            CardError: the driver fails.
+        """
+        kernel = self.on(device)
+        stream = library.stream(device)
+        given = list(out) or [None] * len(self._outputs)
+        outputs = [each or library.empty(array.shape, array.dtype, device) for each, array in zip(given, self._outputs)]
+        memory = [self._memory(array, operands, outputs, library, device) for array in self.lowered.arrays]
+        if not self.plain:
+            self._prepare(memory, operands, outputs, kernel, stream)
+        blocks = self.lowered.blocks(operands) if self.lowered.dynamic else self.lowered.grid
+        if blocks:
+            numbers = tuple(np.asarray(operands[number]).item() for number in self._by_value)
+            addresses = tuple([each.address for each in memory])
+            kernel.launch(stream, addresses, numbers, blocks)
+        if library.synchronous:
+            with kernel.driver.current(kernel.device):
+                kernel.driver.call("cuStreamSynchronize", stream)
+        return outputs
+
+    def _memory(
+        self, array: Array, operands: Sequence[Any], outputs: Sequence[CardArray], library: Library, device: int
+    ) -> Any:
+        if array.role == "operand":
+            found = operands[array.position]
+            return _NOWHERE if array.position in self._host and not isinstance(found, CardArray) else found
+        return outputs[array.position] if array.role == "output" else library.empty(array.shape, array.dtype, device)
+
+    def _prepare(
+        self, memory: list[Any], operands: Sequence[Any], outputs: list[CardArray], kernel: LoadedKernel, stream: int
+    ) -> None:
+        """Fill what has values before the kernel begins: aliased outputs, and zeros."""
+        known, arrays = kernel.driver, self.lowered.arrays
+        with known.current(kernel.device):
+            for source, target in self.lowered.aliases:
+                operand, output = operands[source], outputs[target]
+                if operand.address != output.address and output.nbytes:
+                    known.call("cuMemcpyDtoDAsync", output.address, operand.address, output.nbytes, stream)
+                number = next(n for n, each in enumerate(arrays) if (each.role, each.position) == ("operand", source))
+                memory[number] = output
+            empty = [] if self.lowered.blocks(operands) else [*outputs]
+            for each in (*(memory[number] for number in self._zeroed), *empty):
+                if each.nbytes:
+                    known.call("cuMemsetD8Async", each.address, 0, each.nbytes, stream)
+
+
+def _bytes(shape: Shape, dtype: dtypes.DType) -> int:
+    return math.prod(shape) * dtype.itemsize
+
+
+class KeptCall:
+    """A kernel of arrays of fixed shapes and dtypes, with one result: from Python to the driver in few steps.
+
+    Args:
+        call: of the kernel.
+        types: of its operands, as shape and dtype.
+    """
+
+    def __init__(self, call: KernelCall, types: Sequence[tuple[Shape, dtypes.DType]]) -> None:
+        self._call = call
+        self._types = list(types)
+        arrays = call.lowered.arrays
+        roles = [each.role for each in arrays]
+        self._made = [(each.shape, each.dtype) for each in arrays if each.role != "operand"]
+        in_order = roles[: len(types)] == ["operand"] * len(types) and roles.count("output") == 1
+        self.usable = call.plain and in_order and roles[len(types) : len(types) + 1] == ["output"]
+        self._native: dict[Library, tuple[list[Any], list[Any]]] = {}
+
+    def __call__(self, arrays: Sequence[Any], out: Any = None) -> Any:
+        """The result as an array of the library that the arrays are of; None where the longer way has to be taken.
+
+        Raises:
+            CardError: the driver fails.
+        """
+        library = library_of(type(arrays[0]))
+        if library is None or library.address is None or library.new is None:
+            return None
+        device = library.device(arrays[0])
+        if device is None:
+            return None
+        operands, made = self._native.get(library) or self._in(library)
+        addresses = []
+        for array, (shape, dtype) in zip(arrays, operands):
+            if type(array) is not type(arrays[0]):
+                return None
+            address = library.address(array, shape, dtype, device)
+            if address < 0:
+                return None
+            addresses.append(address)
+        results = []
+        for shape, dtype in made:
+            result = library.new(shape, dtype, device) if out is None or results else out
+            address = library.address(result, shape, dtype, device)
+            if address < 0:
+                return None
+            results.append(result)
+            addresses.append(address)
+        if out is not None and self._overlaps(addresses):
+            return None
+        self._call.on(device).launch(library.stream(device), tuple(addresses))
+        return results[0]
+
+    def _overlaps(self, addresses: list[int]) -> bool:
+        """True if the caller's array for the result has memory in common with an operand."""
+        start = addresses[len(self._types)]
+        end = start + _bytes(*self._made[0])
+        return any(start < address + _bytes(*type) and address < end for address, type in zip(addresses, self._types))
+
+    def _in(self, library: Library) -> tuple[list[Any], list[Any]]:
+        """The shapes and dtypes in a library's own terms."""
+
+        def native(types: Sequence[tuple[Shape, dtypes.DType]]) -> list[Any]:
+            return [(shape, library.native(dtype)) for shape, dtype in types]
+
+        return self._native.setdefault(library, (native(self._types), native(self._made)))
+
+
+# Arrays of the host, copied to the card and back.
+
+
+class _Nowhere:
+    """A number of the host, which no kernel reads from memory."""
+
+    address = 0
+    nbytes = 0
+
+
+_NOWHERE = _Nowhere()
+
+
+class HostMemory:
+    """Memory of a card for one call on arrays of the host; given back at the end of the block."""
+
+    def __init__(self, device: int) -> None:
+        self.driver = driver()
+        self.device = self.driver.hopper(device)
+        self._addresses: list[int] = []
+        self.library = Library(
+            "numpy", lambda array: None, self._unused, self.empty, self.upload, lambda index: 0, synchronous=True
+        )
+
+    def __enter__(self) -> HostMemory:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        with self.driver.current(self.device):
+            for address in self._addresses:
+                self.driver.api.cuMemFree(address)  # an error has been raised already, or the next call raises it
+
+    @staticmethod
+    def _unused(array: Any, name: str) -> CardArray:
+        raise NotImplementedError
+
+    def empty(self, shape: Shape, dtype: dtypes.DType, device: int) -> CardArray:
+        """New memory for an array."""
+        size = math.prod(shape) * dtype.itemsize
+        with self.driver.current(self.device):
+            address = int(self.driver.call("cuMemAlloc", max(1, size)))
+        self._addresses.append(address)
+        return CardArray(address, tuple(shape), dtype, device, self.library, None)
+
+    def upload(self, array: Any, device: int) -> CardArray:
+        """A copy of an array of the host."""
+        dense = np.ascontiguousarray(array).reshape(np.shape(array))
+        made = self.empty(dense.shape, dense.dtype, device)
+        if made.nbytes:
+            with self.driver.current(self.device):
+                self.driver.call("cuMemcpyHtoDAsync", made.address, dense.ctypes.data, made.nbytes, 0)
+                self.driver.call("cuStreamSynchronize", 0)
+        return made
+
+    def download(self, array: CardArray) -> np.ndarray:
+        """A copy of an array of the card."""
+        made = np.empty(array.shape, array.dtype)
+        if made.nbytes:
+            with self.driver.current(self.device):
+                self.driver.call("cuMemcpyDtoHAsync", made.ctypes.data, array.address, made.nbytes, 0)
+                self.driver.call("cuStreamSynchronize", 0)
+        return made
+
+
+def on_host_arrays(call: KernelCall, values: Sequence[Any], device: int = 0) -> list[np.ndarray]:
+    """The outputs of a kernel on arrays of the host, which are copied to a card and back.
+
+    Raises:
+        CardError: there is no Hopper card, or the driver fails.
+    """
+    with HostMemory(device) as memory:
+        operands = [
+            value if call.takes_from_host(number) else memory.upload(value, device)
+            for number, value in enumerate(values)
+        ]
+        return [memory.download(each) for each in call(operands, memory.library, device)]

@@ -1,0 +1,119 @@
+"""Running programs on a card: those whose arrays live there, and, by name, those of arrays of the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from palladio.array.on_card import CardArray, Library
+from palladio.base.errors import PalladioNotImplementedError
+from palladio.hopper.kernels import is_kernel, lowered, with_kernels
+from palladio.hopper.launch.calls import KeptCall, KernelCall, on_host_arrays
+from palladio.hopper.launch.driver import driver
+from palladio.hopper.lowered import Lowered
+from palladio.ir.core import Eqn, Literal, Program, Var
+from palladio.ir.evaluate import evaluate, written
+from palladio.types.types import ArrayType
+
+
+class OnCard:
+    """A program for a card.
+
+    Values are `CardArray`s, and numbers of the host; or all of them NumPy arrays, which are copied to the card and
+    back. Between kernels nothing else is computed on a card.
+
+    Raises:
+        Refused: a kernel that is not compiled for Hopper, with the reason.
+        CardError: a card, its driver, or what launches on it is missing.
+    """
+
+    def __init__(self, program: Program) -> None:
+        driver()
+        self._program = program
+        self._calls: dict[Eqn, KernelCall] = {eqn: KernelCall(lowered(eqn)) for eqn in program.eqns if is_kernel(eqn)}
+        self._on_host: Program | None = None
+
+    @property
+    def only_call(self) -> KernelCall | None:
+        """The call of a program that is one kernel, whose inputs and outputs are the program's; else None."""
+        program = self._program
+        if len(program.eqns) != 1 or not self._calls:
+            return None
+        (eqn,) = program.eqns
+        same = tuple(eqn.inputs) == tuple(program.inputs) and tuple(eqn.outputs) == tuple(program.outputs)
+        return self._calls[eqn] if same else None
+
+    def kept(self, types: Sequence[ArrayType]) -> KeptCall | None:
+        """The short way for arrays of these types; None for a program that has none."""
+        call = self.only_call
+        made = None if call is None else KeptCall(call, [(type.shape, type.dtype) for type in types])
+        return made if made is not None and made.usable else None
+
+    def __call__(self, values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
+        """The values of the program's outputs."""
+        first = next((value for value in values if isinstance(value, CardArray)), None)
+        if first is None:
+            return self._of_host_arrays(values, out)
+        return self._of_card_arrays(values, first.library, first.device, out)
+
+    def _of_card_arrays(
+        self, values: Sequence[Any], library: Library, device: int, out: Sequence[Any] | None
+    ) -> Sequence[Any]:
+        program = self._program
+        known: dict[Any, Any] = dict(zip(program.inputs, values, strict=True))
+        wanted = {} if out is None else dict(zip(program.outputs, out, strict=True))
+        for eqn in program.eqns:
+            call = self._calls.get(eqn)
+            if call is None:
+                known.update(zip(eqn.outputs, _on_host(eqn, known), strict=True))
+                continue
+            operands = [
+                value if call.takes_from_host(n) else _uploaded(value, library, device)
+                for n, value in enumerate(_value(known, atom) for atom in eqn.inputs)
+            ]
+            outputs = call(operands, library, device, [wanted.get(var) for var in eqn.outputs])
+            known.update(zip(eqn.outputs, outputs, strict=True))
+        return [_uploaded(_value(known, atom), library, device) for atom in program.outputs]
+
+    def _of_host_arrays(self, values: Sequence[Any], out: Sequence[Any] | None) -> Sequence[Any]:
+        if self._on_host is None:
+            self._on_host = with_kernels(self._program, _by_copies)
+        with np.errstate(all="ignore"):
+            return written(evaluate(self._on_host, values), out)
+
+
+def _value(known: dict[Any, Any], atom: Var | Literal) -> Any:
+    return atom.value if isinstance(atom, Literal) else known[atom]
+
+
+def _uploaded(value: Any, library: Library, device: int) -> CardArray:
+    return value if isinstance(value, CardArray) else library.upload(np.asarray(value), device)
+
+
+def _on_host(eqn: Eqn, known: dict[Any, Any]) -> Sequence[Any]:
+    """The outputs of an equation that is not a kernel: of constants and numbers, on the host.
+
+    Raises:
+        PalladioNotImplementedError: one of arrays of the card.
+    """
+    variables = tuple(dict.fromkeys(atom for atom in eqn.inputs if isinstance(atom, Var)))
+    values = [known[var] for var in variables]
+    if any(isinstance(value, CardArray) for value in values):
+        raise PalladioNotImplementedError(
+            f"{eqn.op.name} between the kernels of a program is not computed on a GPU",
+            hint="call each kernel by itself, and do the rest with the library of the arrays",
+            location=eqn.location,
+        )
+    return evaluate(Program(variables, (eqn,), eqn.outputs, eqn.op.name), values)
+
+
+def _by_copies(lowered: Lowered) -> Callable[..., Sequence[Any]]:
+    """The evaluation of one kernel call on arrays of the host."""
+    call = KernelCall(lowered)
+
+    def run(*values: Any, **params: Any) -> Sequence[Any]:
+        return on_host_arrays(call, values)
+
+    return run

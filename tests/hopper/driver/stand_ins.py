@@ -1,0 +1,134 @@
+"""Arrays of PyTorch and CuPy that claim to be on a card, in memory that the imitated driver takes for its own.
+
+Neither library has a card here: a tensor is a real one of PyTorch, whose subclass says that it is on `cuda:0`; CuPy is a
+module of the few names that are asked of it.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from palladio.array import on_card
+from palladio.types import dtypes
+from tests.hopper.driver.fake import FakeDriver
+
+_WORDS = {1: torch.uint8, 2: torch.uint16}
+
+
+class Tensor(torch.Tensor):
+    """A tensor on `cuda:0`."""
+
+    index = 0
+
+    is_cuda = True
+    device = torch.device("cuda", 0)  # type: ignore[assignment]
+
+    def get_device(self) -> int:
+        return self.index
+
+
+class OnSecond(Tensor):
+    """A tensor on `cuda:1`."""
+
+    index = 1
+
+
+class Torch:
+    """PyTorch with a card."""
+
+    def __init__(self, card: FakeDriver, patch: pytest.MonkeyPatch) -> None:
+        self.card = card
+        self.stream = 2
+        self.allocated = 0
+        self._empty = torch.empty
+        patch.setattr(torch, "empty", self._made)
+        patch.setattr(Tensor, "clone", lambda tensor: self.tensor(numpy_of(tensor)), raising=False)
+        patch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: self.stream, raising=False)
+
+    def tensor(self, array: np.ndarray, kind: type[torch.Tensor] = Tensor) -> Any:
+        held = self.card.on_card(array)
+        if dtypes.is_narrow_float(held.dtype):
+            word = {1: np.uint8, 2: np.uint16}[held.dtype.itemsize]
+            plain = torch.from_numpy(held.view(word)).view(getattr(torch, str(held.dtype)))
+        else:
+            plain = torch.from_numpy(held)
+        return plain.as_subclass(kind)
+
+    def _made(self, *shape: Any, dtype: Any = None, device: Any = None, **options: Any) -> Any:
+        if torch.device(device or "cpu").type != "cuda":
+            return self._empty(*shape, dtype=dtype, device=device, **options)
+        self.allocated += 1
+        return self.tensor(np.full(shape[0], 0, dtypes.canonical(dtype)))
+
+
+def numpy_of(tensor: Any) -> np.ndarray:
+    """The values of a tensor or of an array of the imitated CuPy."""
+    if isinstance(tensor, torch.Tensor):
+        plain = tensor.as_subclass(torch.Tensor)
+        dtype = dtypes.canonical(plain.dtype)
+        if dtypes.is_narrow_float(dtype):
+            return plain.view(_WORDS[dtype.itemsize]).numpy().view(dtype)
+        return plain.numpy()
+    return tensor.held
+
+
+class CupyArray:
+    """An array of CuPy."""
+
+    def __init__(self, held: np.ndarray) -> None:
+        self.held = held
+        self.shape, self.dtype, self.flags = held.shape, held.dtype, held.flags
+        self.data = types.SimpleNamespace(ptr=held.ctypes.data)
+        self.device = types.SimpleNamespace(id=0)
+
+
+CupyArray.__module__ = "cupy"
+
+
+def imitated_cupy(card: FakeDriver, patch: pytest.MonkeyPatch) -> Callable[[np.ndarray], CupyArray]:
+    """A module `cupy`; the result makes its arrays."""
+
+    def array(values: np.ndarray) -> CupyArray:
+        return CupyArray(card.on_card(values))
+
+    cupy = types.ModuleType("cupy")
+    stream = types.SimpleNamespace(ptr=2)
+    cupy.cuda = types.SimpleNamespace(  # type: ignore[attr-defined]
+        Device=lambda index: nullcontext(), get_current_stream=lambda device=None: stream
+    )
+    cupy.empty = lambda shape, dtype: array(np.zeros(shape, dtype))  # type: ignore[attr-defined]
+    cupy.asarray = array  # type: ignore[attr-defined]
+    cupy.ascontiguousarray = lambda x: array(np.ascontiguousarray(x.held))  # type: ignore[attr-defined]
+    patch.setitem(sys.modules, "cupy", cupy)
+    on_card.library_of.cache_clear()
+    return array
+
+
+class Interfaced:
+    """An array of a library that only has `__cuda_array_interface__`."""
+
+    def __init__(self, held: np.ndarray, strides: tuple[int, ...] | None = None) -> None:
+        self.held = held
+        self.__cuda_array_interface__ = {
+            "shape": held.shape,
+            "typestr": held.dtype.str,
+            "data": (held.ctypes.data, False),
+            "strides": strides,
+            "version": 3,
+        }
+
+    @property
+    def __cuda_array_interface__(self) -> Any:
+        return self._facts
+
+    @__cuda_array_interface__.setter
+    def __cuda_array_interface__(self, facts: Any) -> None:
+        self._facts = facts

@@ -1,0 +1,270 @@
+"""Kernels called with arrays of a card run there, by the same call as anywhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import palladio as pl
+import palladio.gpu as plgpu
+from palladio.base.errors import PalladioError
+from palladio.call.staged import CALLS
+from palladio.hopper.launch.calls import KernelCall
+from palladio.hopper.launch.driver import CardError
+from palladio.library import hopper
+from tests.hopper.driver.fake import ILLEGAL_ADDRESS, FakeDriver
+from tests.hopper.driver.stand_ins import Interfaced, OnSecond, Torch, imitated_cupy, numpy_of
+from tests.hopper.kernels import BF16, F32, error, normal
+
+
+@pytest.fixture(autouse=True)
+def known_kernels(card: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The imitated driver finds what it is to run among the kernels that were loaded."""
+    on = KernelCall.on
+
+    def noted(call: KernelCall, device: int) -> Any:
+        found = on(call, device)
+        if found not in card.kernels:
+            card.kernels.append(found)
+        return found
+
+    monkeypatch.setattr(KernelCall, "on", noted)
+    CALLS.clear()
+
+
+@pytest.fixture
+def cuda(card: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> Torch:
+    return Torch(card, monkeypatch)
+
+
+def double(x: Any, out: Any) -> None:
+    out[...] = x[...] + x[...]
+
+
+def doubled(**options: Any) -> Any:
+    return pl.pallas_call(double, pl.ShapeDtypeStruct((4, 32), F32), **options)
+
+
+X = np.arange(128, dtype=F32).reshape(4, 32)
+
+
+def lines(call: Any) -> list[str]:
+    with pytest.raises(PalladioError) as caught:
+        call()
+    return [line.strip() for line in str(caught.value).splitlines()]
+
+
+def test_a_kernel_runs_where_its_arrays_live(card: FakeDriver, cuda: Torch) -> None:
+    result = doubled()(cuda.tensor(X))
+    assert result.is_cuda and not card.failures
+    assert np.array_equal(numpy_of(result), 2 * X)
+    assert isinstance(doubled()(X), np.ndarray)
+    assert not isinstance(doubled()(torch.from_numpy(X)), type(result))
+
+
+def test_a_library_function_runs_where_its_arrays_live(card: FakeDriver, cuda: Torch) -> None:
+    x, y = normal(128, 64), normal(64, 256)
+    result = hopper.matmul(cuda.tensor(x), cuda.tensor(y))
+    assert result.dtype is torch.bfloat16
+    assert error(numpy_of(result), x.astype(np.float64) @ y.astype(np.float64)) < 4e-3
+
+
+def test_the_callers_stream_is_used(card: FakeDriver, cuda: Torch) -> None:
+    call, x = doubled(), cuda.tensor(X)
+    call(x)
+    cuda.stream = 1
+    card.calls()
+    call(x)
+    assert [line.rpartition(" ")[2] for line in card.calls() if "Launch" in line] == ["stream=0x1"]
+
+
+def test_a_call_waits_for_nothing(card: FakeDriver, cuda: Torch) -> None:
+    call, x = doubled(), cuda.tensor(X)
+    call(x)
+    card.calls()
+    call(x)
+    names = {line.partition(" ")[0] for line in card.calls()}
+    assert names <= {"cuLaunchKernelEx", "cuTensorMapReplaceAddress", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2"}
+
+
+def test_arrays_of_cupy(card: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    array = imitated_cupy(card, monkeypatch)
+    result = doubled()(array(X))
+    assert type(result).__module__ == "cupy"
+    assert np.array_equal(result.held, 2 * X)
+
+
+def test_arrays_with_the_interface_get_results_of_torch(card: FakeDriver, cuda: Torch) -> None:
+    result = doubled()(Interfaced(card.on_card(X)))
+    assert result.is_cuda and np.array_equal(numpy_of(result), 2 * X)
+
+
+def test_arrays_of_the_host_are_copied_there_and_back_by_name(card: FakeDriver) -> None:
+    result = doubled(interpret="hopper")(X)
+    assert isinstance(result, np.ndarray) and np.array_equal(result, 2 * X)
+    made = [line.partition(" ")[0] for line in card.calls()]
+    assert made.count("cuMemAlloc_v2") == made.count("cuMemFree_v2") == 2
+
+
+def test_views_are_made_dense_and_aligned(card: FakeDriver, cuda: Torch) -> None:
+    wide = cuda.tensor(np.arange(257, dtype=F32))
+    shifted = wide[1:129].view(4, 32)
+    assert np.array_equal(numpy_of(doubled()(shifted)), 2 * (X + 1))
+
+
+def test_results_go_where_the_caller_wants_them(card: FakeDriver, cuda: Torch) -> None:
+    out = cuda.tensor(np.zeros((4, 32), F32))
+    assert doubled()(cuda.tensor(X), out=out) is out
+    assert np.array_equal(numpy_of(out), 2 * X)
+
+
+def test_a_concurrent_kernel_writes_to_the_callers_array(card: FakeDriver, cuda: Torch) -> None:
+    call = plgpu.kernel(double, pl.ShapeDtypeStruct((4, 32), F32))
+    out = cuda.tensor(np.zeros((4, 32), F32))
+    assert call(cuda.tensor(X), out=out) is out
+    assert np.array_equal(numpy_of(out), 2 * X)
+
+
+def test_an_output_that_starts_as_an_input_leaves_it_alone(card: FakeDriver, cuda: Torch) -> None:
+    def add_one(x: Any, out: Any) -> None:
+        out[...] = out[...] + 1
+
+    x = cuda.tensor(X)
+    call = pl.pallas_call(add_one, pl.ShapeDtypeStruct((4, 32), F32), input_output_aliases={0: 0})
+    assert np.array_equal(numpy_of(call(x)), X + 1)
+    assert np.array_equal(numpy_of(x), X)
+    assert call(x, out=x) is x
+    assert np.array_equal(numpy_of(x), X + 1)
+
+
+# Calls kept by their callers.
+
+
+def kept(cuda: Torch, x: np.ndarray) -> Any:
+    return pl.jit(doubled()).ahead(cuda.tensor(x))
+
+
+def test_a_kept_call_is_one_allocation_and_one_launch(card: FakeDriver, cuda: Torch) -> None:
+    call, x, out = kept(cuda, X), cuda.tensor(X), cuda.tensor(np.zeros((4, 32), F32))
+    call(x, out=out)
+    card.calls()
+    cuda.allocated = 0
+    assert call(x, out=out) is out
+    assert [line.partition(" ")[0] for line in card.calls()] == ["cuLaunchKernelEx"]
+    assert cuda.allocated == 0
+    result = call(x)
+    assert cuda.allocated == 1 and np.array_equal(numpy_of(result), 2 * X)
+
+
+def test_a_kept_call_takes_the_longer_way_for_a_view(card: FakeDriver, cuda: Torch) -> None:
+    call, wide = kept(cuda, X), cuda.tensor(np.arange(257, dtype=F32))
+    assert np.array_equal(numpy_of(call(wide[1:129].view(4, 32))), 2 * (X + 1))
+
+
+def test_a_kept_call_refuses_what_it_was_not_staged_for(card: FakeDriver, cuda: Torch) -> None:
+    call = kept(cuda, X)
+    assert lines(lambda: call(cuda.tensor(X[:2])))[:3] == [
+        "args[0]: not an array that the function was staged for",
+        "expected: f32[4,32]",
+        "got:      f32[2,32]",
+    ]
+    x = cuda.tensor(X)
+    assert lines(lambda: call(x, out=x))[0] == "out: overlaps an input"
+
+
+def test_calls_are_kept_apart_for_host_and_card(card: FakeDriver, cuda: Torch) -> None:
+    calls, x = pl.KeptCalls(), cuda.tensor(X)
+    calls.keep("key", "on the card", None, [x])
+    assert calls.find("key", None, [x]) == "on the card"
+    assert calls.find("key", None, [X]) is None
+
+
+# What is refused.
+
+
+def test_arrays_in_two_memories(card: FakeDriver, cuda: Torch) -> None:
+    def add(x: Any, y: Any, out: Any) -> None:
+        out[...] = x[...] + y[...]
+
+    call = pl.pallas_call(add, pl.ShapeDtypeStruct((4, 32), F32))
+    assert lines(lambda: call(cuda.tensor(X), X))[:3] == [
+        "args[1] (y): the array is in host memory, others of the call on a GPU",
+        "got:      ndarray",
+        "hint:     move it to cuda:0",
+    ]
+    assert lines(lambda: call(cuda.tensor(X), cuda.tensor(X, OnSecond)))[:3] == [
+        "args[1] (y): the arrays of a call are on one GPU",
+        "expected: cuda:0",
+        "got:      cuda:1",
+    ]
+
+
+def test_an_executor_of_the_host_refuses_arrays_of_a_card(card: FakeDriver, cuda: Torch) -> None:
+    assert lines(lambda: doubled(interpret="cpu")(cuda.tensor(X)))[:3] == [
+        "args[0] (x): the tensor is not in host memory",
+        "got:      cuda:0",
+        "hint:     tensor.cpu()",
+    ]
+
+
+def test_a_gradient_would_be_lost(card: FakeDriver, cuda: Torch) -> None:
+    x = cuda.tensor(X).requires_grad_()
+    assert lines(lambda: doubled()(x))[0] == "args[0] (x): the gradient of the tensor would be lost"
+
+
+def test_arrays_with_gaps_of_another_library(card: FakeDriver, cuda: Torch) -> None:
+    gaps = Interfaced(card.on_card(X), strides=(256, 4))
+    assert lines(lambda: doubled()(gaps))[:2] == [
+        "args[0] (x): the array is not in row-major order without gaps",
+        "got:      strides of (256, 4) bytes",
+    ]
+    held = card.on_card(np.zeros(132, F32))
+    shifted = Interfaced(held[1:129].reshape(4, 32))
+    assert lines(lambda: doubled()(shifted))[0] == "args[0] (x): the array is not aligned to 16 bytes"
+
+
+def test_an_output_that_is_not_dense(card: FakeDriver, cuda: Torch) -> None:
+    out = cuda.tensor(np.zeros((4, 64), F32))[:, :32]
+    assert lines(lambda: doubled()(cuda.tensor(X), out=out))[0] == (
+        "out: the array is not in row-major order without gaps, from a multiple of 16 bytes on"
+    )
+
+
+def test_arrays_of_jax_are_not_written_to() -> None:
+    """Held here as text: no JAX array of a card can be had."""
+    message = "arrays of JAX cannot be written to"
+    assert message in __import__("inspect").getsource(__import__("palladio.call.out_arrays", fromlist=["x"]))
+
+
+def test_functions_between_kernels_are_not_computed_on_a_card(card: FakeDriver, cuda: Torch) -> None:
+    call = doubled()
+
+    @pl.jit
+    def twice(x: Any) -> Any:
+        return call(call(x) * 2)
+
+    assert lines(lambda: twice(cuda.tensor(X)))[:2] == [
+        "mul between the kernels of a program is not computed on a GPU",
+        "hint:     call each kernel by itself, and do the rest with the library of the arrays",
+    ]
+
+    @pl.jit
+    def chain(x: Any) -> Any:
+        return call(call(x))
+
+    assert np.array_equal(numpy_of(chain(cuda.tensor(X))), 4 * X)
+
+
+def test_an_error_of_the_driver_has_the_line_of_the_call(card: FakeDriver, cuda: Torch) -> None:
+    card.fail("cuLaunchKernelEx", ILLEGAL_ADDRESS)
+    with pytest.raises(CardError) as caught:
+        doubled()(cuda.tensor(X))
+    assert "doubled()(cuda.tensor(X))" in str(caught.value)
+
+
+def test_results_without_elements(card: FakeDriver, cuda: Torch) -> None:
+    result = hopper.matmul(cuda.tensor(np.zeros((0, 64), BF16)), cuda.tensor(np.zeros((64, 64), BF16)))
+    assert tuple(result.shape) == (0, 64)
