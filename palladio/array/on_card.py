@@ -291,8 +291,8 @@ def _cupy_stream(device: int) -> int:
 
 def _jax_device(array: Any) -> int | None:
     devices = getattr(array, "devices", None)
-    if devices is None or "Tracer" in type(array).__name__:
-        return None
+    if devices is None or any(base.__name__ == "Tracer" for base in type(array).__mro__):
+        return None  # a traced value has no memory
     found = list(devices())
     if len(found) != 1 or found[0].platform not in ("gpu", "cuda"):
         return None

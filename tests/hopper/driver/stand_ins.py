@@ -1,7 +1,7 @@
 """Arrays of PyTorch and CuPy that claim to be on a card, in memory that the imitated driver takes for its own.
 
-Neither library has a card here: a tensor is a real one of PyTorch, whose subclass says that it is on `cuda:0`; CuPy is a
-module of the few names that are asked of it.
+Neither library has a card here: a tensor is a real one of PyTorch, whose subclass says that it is on `cuda:0`; CuPy and
+JAX are modules of the few names that are asked of them.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ class Tensor(torch.Tensor):
     index = 0
 
     is_cuda = True
+    is_cpu = False
     device = torch.device("cuda", 0)  # type: ignore[assignment]
 
     def get_device(self) -> int:
@@ -110,6 +111,53 @@ def imitated_cupy(card: FakeDriver, patch: pytest.MonkeyPatch) -> Callable[[np.n
     patch.setitem(sys.modules, "cupy", cupy)
     on_card.library_of.cache_clear()
     return array
+
+
+class JaxArray:
+    """An array of JAX."""
+
+    def __init__(self, held: np.ndarray) -> None:
+        self.held = held
+        self.shape, self.dtype = held.shape, held.dtype
+
+    def devices(self) -> list[Any]:
+        return [types.SimpleNamespace(platform="gpu", local_hardware_id=0)]
+
+    def block_until_ready(self) -> JaxArray:
+        return self
+
+    def unsafe_buffer_pointer(self) -> int:
+        return int(self.held.ctypes.data)
+
+
+JaxArray.__module__ = "jaxlib"
+
+
+def imitated_jax(card: FakeDriver, patch: pytest.MonkeyPatch) -> Callable[[np.ndarray], JaxArray]:
+    """A module `jax`; the result makes its arrays."""
+
+    def array(values: np.ndarray) -> JaxArray:
+        return JaxArray(card.on_card(values))
+
+    jax = types.ModuleType("jax")
+    device = types.SimpleNamespace(platform="gpu", local_hardware_id=0)
+    jax.devices = lambda platform: [device]  # type: ignore[attr-defined]
+    jax.numpy = types.SimpleNamespace(zeros=lambda shape, dtype, device: array(np.zeros(shape, dtype)))  # type: ignore[attr-defined]
+    patch.setitem(sys.modules, "jax", jax)
+    return array
+
+
+class Exchanged:
+    """An array of a library that only has DLPack."""
+
+    def __init__(self, tensor: Any) -> None:
+        self.tensor = tensor
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, 0
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.tensor.as_subclass(torch.Tensor).__dlpack__()
 
 
 class Interfaced:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,15 @@ from palladio.hopper.launch.calls import KernelCall
 from palladio.hopper.launch.driver import CardError
 from palladio.library import hopper
 from tests.hopper.driver.fake import ILLEGAL_ADDRESS, FakeDriver
-from tests.hopper.driver.stand_ins import Interfaced, OnSecond, Torch, imitated_cupy, numpy_of
+from tests.hopper.driver.stand_ins import (
+    Exchanged,
+    Interfaced,
+    OnSecond,
+    Torch,
+    imitated_cupy,
+    imitated_jax,
+    numpy_of,
+)
 from tests.hopper.kernels import BF16, F32, error, normal
 
 
@@ -100,6 +109,16 @@ def test_arrays_of_cupy(card: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> No
 def test_arrays_with_the_interface_get_results_of_torch(card: FakeDriver, cuda: Torch) -> None:
     result = doubled()(Interfaced(card.on_card(X)))
     assert result.is_cuda and np.array_equal(numpy_of(result), 2 * X)
+
+
+def test_arrays_of_jax_are_complete_before_and_after(card: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    array = imitated_jax(card, monkeypatch)
+    call, x = doubled(), array(X)
+    assert np.array_equal(call(x).held, 2 * X)
+    card.calls()
+    call(x)
+    made = [line.partition(" ")[0] for line in card.calls()]
+    assert made.index("cuLaunchKernelEx") < made.index("cuStreamSynchronize")
 
 
 def test_arrays_of_the_host_are_copied_there_and_back_by_name(card: FakeDriver) -> None:
@@ -233,10 +252,27 @@ def test_an_output_that_is_not_dense(card: FakeDriver, cuda: Torch) -> None:
     )
 
 
-def test_arrays_of_jax_are_not_written_to() -> None:
-    """Held here as text: no JAX array of a card can be had."""
-    message = "arrays of JAX cannot be written to"
-    assert message in __import__("inspect").getsource(__import__("palladio.call.out_arrays", fromlist=["x"]))
+def test_arrays_of_jax_are_not_written_to(card: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    array = imitated_jax(card, monkeypatch)
+    assert lines(lambda: doubled()(array(X), out=array(X)))[:2] == [
+        "out: arrays of JAX cannot be written to",
+        "got:      a JAX array",
+    ]
+
+
+def test_libraries_that_do_not_allocate_need_one_that_does(card: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = card.on_card(X)
+    monkeypatch.delitem(sys.modules, "torch")
+    assert lines(lambda: doubled()(Interfaced(held)))[:3] == [
+        "results of arrays that only have __cuda_array_interface__ are allocated by PyTorch or CuPy",
+        "got:      neither is imported",
+        "hint:     import torch",
+    ]
+    assert lines(lambda: doubled()(Exchanged(None)))[:3] == [
+        "args[0] (x): an array on a GPU that has only DLPack is read through PyTorch or CuPy",
+        "got:      Exchanged",
+        "hint:     import torch, or give the array __cuda_array_interface__",
+    ]
 
 
 def test_functions_between_kernels_are_not_computed_on_a_card(card: FakeDriver, cuda: Torch) -> None:
