@@ -161,8 +161,8 @@ def zeros(shape: tuple[int, ...], dtype: Any, *like: Array) -> Array:
     return pl.jit(lambda *arrays: jnp.zeros(shape, dtype))(*like)
 
 
-def require_array(value: Any, argument: str, rank: int | None, meaning: str) -> tuple[int, ...]:
-    """The shape of a float array of a rank, or of any."""
+def require_array(value: Any, argument: str, rank: int | None, meaning: str, floats: bool = True) -> tuple[int, ...]:
+    """The shape of an array of a rank, or of any; with `floats`, of a float dtype."""
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     if shape is None or dtype is None:
         raise fail(
@@ -176,7 +176,8 @@ def require_array(value: Any, argument: str, rank: int | None, meaning: str) -> 
         raise fail(
             pl.PalladioValueError, "an array of another rank", argument=argument, expected=meaning, got=tuple(shape)
         )
-    float_dtype(dtype, argument)
+    if floats:
+        float_dtype(dtype, argument)
     return tuple(int(extent) for extent in shape)
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections import Counter
 from functools import cache
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from palladio.hopper.compile import Cubin, compiled
 from palladio.hopper.inspect import disassembled, instructions
+from palladio.hopper.lowered import Lowered
 from palladio.library import hopper
 from palladio.types.types import ShapeDtypeStruct
 from tests.hopper.kernels import BF16, lowered
@@ -26,12 +28,28 @@ def sizes(groups: int) -> ShapeDtypeStruct:
     return ShapeDtypeStruct((groups,), np.int32)
 
 
+def array(*shape: int) -> ShapeDtypeStruct:
+    return ShapeDtypeStruct(shape, np.float32)
+
+
+def narrow(dtype: np.dtype, *scales: ShapeDtypeStruct) -> Lowered:
+    """The product of two matrices of 8192 by 8192 with factors."""
+    x = ShapeDtypeStruct((8192, 8192), dtype)
+    names = ("x_scale", "y_scale")[: len(scales)]
+    product = lambda x, y, *given: hopper.matmul(x, y, transpose_rhs=True, **dict(zip(names, given, strict=True)))
+    return lowered(product, x, x, *scales)
+
+
+E4M3 = np.dtype(ml_dtypes.float8_e4m3fn)
 ALONE = hopper.MatmulConfig()
 KERNELS = {
     "matmul": lambda: lowered(hopper.matmul, bf16(8192, 8192), bf16(8192, 8192)),
     "alone": lambda: lowered(lambda x, y: hopper.matmul(x, y, config=ALONE), bf16(8192, 8192), bf16(8192, 8192)),
     "gmm": lambda: lowered(hopper.gmm, bf16(4096, 6144), bf16(256, 6144, 4096), sizes(256)),
     "tgmm": lambda: lowered(hopper.tgmm, bf16(4096, 4096), bf16(4096, 4096), sizes(8)),
+    "float8": lambda: narrow(E4M3, array(8192), array(8192)),
+    "float8, blocks": lambda: narrow(E4M3, array(64, 8192), array(64, 64)),
+    "int8": lambda: narrow(np.dtype(np.int8)),
     "attention": lambda: lowered(hopper.attention, *(bf16(16, 4096, 128) for _ in range(3))),
 }
 
@@ -69,9 +87,13 @@ def test_the_registers_are_those_that_three_warpgroups_may_begin_with(name: str)
     assert matching(name, "USETMAXREG") >= 2
 
 
-@pytest.mark.parametrize("name", ["matmul", "alone", "gmm"])
-def test_a_step_is_four_products(name: str) -> None:
-    assert matching(name, "HGMMA") == 4
+PRODUCTS = {"matmul": "HGMMA", "alone": "HGMMA", "gmm": "HGMMA"}
+PRODUCTS |= {"float8": "QGMMA", "float8, blocks": "QGMMA", "int8": "IGMMA"}
+
+
+@pytest.mark.parametrize(("name", "instruction"), PRODUCTS.items())
+def test_a_step_is_four_products(name: str, instruction: str) -> None:
+    assert matching(name, instruction) == 4
     assert matching(name, "WARPGROUP.ARRIVE") == 1
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -48,6 +49,34 @@ def test_matmul_of_clusters_whose_blocks_share_loads(axis: str) -> None:
     x, y = normal(256, 128), normal(128, 512)
     for out in on_twin(lambda x, y: hopper.matmul(x, y, config=config), x, y):
         assert error(out, product(x, y)) < ROUNDED
+
+
+E4M3, E5M2 = np.dtype(ml_dtypes.float8_e4m3fn), np.dtype(ml_dtypes.float8_e5m2)
+
+
+def factors(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).uniform(0.5, 2, shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("kind", ["tensors", "rows", "blocks"])
+def test_matmul_of_floats_of_8_bits_with_factors(kind: str) -> None:
+    m, n, k = 136, 264, 272
+    x, y = normal(m, k, dtype=E4M3), normal(n, k, dtype=E5M2, seed=1)
+    shapes = {"tensors": ((), ()), "rows": ((m,), (n,)), "blocks": ((3, m), (3, 3))}
+    x_scale, y_scale = (factors(*shape) for shape in shapes[kind])
+    own = x_scale.T if kind == "blocks" else x_scale.reshape(-1, 1)
+    own_x = np.repeat(own, 128, 1)[:, :k] if kind == "blocks" else own
+    own_y = np.repeat(np.repeat(y_scale, 128, 0)[:n], 128, 1)[:, :k] if kind == "blocks" else y_scale.reshape(-1, 1)
+    scaled = lambda x, y, x_scale, y_scale: hopper.matmul(x, y, transpose_rhs=True, x_scale=x_scale, y_scale=y_scale)
+    for out in on_twin(scaled, x, y, x_scale, y_scale, schedules=EARLY_AND_LATE):
+        assert error(out, (x.astype(np.float64) * own_x) @ (y.astype(np.float64) * own_y).T) < ROUNDED
+
+
+def test_matmul_of_integers_is_exact() -> None:
+    rng = np.random.default_rng(0)
+    x, y = (rng.integers(-128, 128, shape).astype(np.int8) for shape in ((130, 144), (200, 144)))
+    for out in on_twin(lambda x, y: hopper.matmul(x, y, transpose_rhs=True), x, y, schedules=EARLY_AND_LATE):
+        np.testing.assert_array_equal(out, x.astype(np.int64) @ y.astype(np.int64).T)
 
 
 def grouped(lhs: np.ndarray, rhs: np.ndarray, sizes: list[int]) -> np.ndarray:

@@ -123,6 +123,7 @@ class Scope:
         one_warp: whether only the first warp of each does.
         env: what each variable is.
         flight: accumulators of the products in flight, the oldest first; `before` says whether there may be older ones.
+        replaced: accumulators that hold nothing yet: their first product does not add to them.
     """
 
     def __init__(
@@ -151,6 +152,7 @@ class Scope:
         self.flight: list[str] = []
         self.before = False
         self.accumulators: dict[str, str] = {}
+        self.replaced: set[str] = set()
         self.registers: tuple[int, str] | None = None
         self.prologue: list[tuple[str, str]] = []
         self.location: Any = None

@@ -187,7 +187,7 @@ def _scope(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     with nullcontext() if eqn.outputs else scope.w.block(""):
         for var in body.inputs[count:]:
             if var.type.space is ACC:
-                scope.env[var] = _accumulator(scope, var)
+                scope.env[var] = _accumulator(scope, var, replaced=_is_replaced_first(body, var))
             else:
                 scope.env[var] = scope.place_of_each(var)
         scope.run(body)
@@ -203,8 +203,14 @@ def allocated(scope: Scope, var: Var) -> Entry:
     return _accumulator(scope, var) if var.type.space is ACC else scope.place(var)
 
 
-def _accumulator(scope: Scope, var: Var) -> Accumulator:
-    """Registers for an accumulator, zero to begin with."""
+def _is_replaced_first(body: Program, acc: Var) -> bool:
+    """True if the first use of an accumulator is a product of all of it, which need not add to zeros."""
+    first = next((eqn for eqn in body.eqns if acc in eqn.inputs), None)
+    return first is not None and first.op.name == "wgmma" and not first.params["transforms"][0]
+
+
+def _accumulator(scope: Scope, var: Var, replaced: bool = False) -> Accumulator:
+    """Registers for an accumulator, zero to begin with unless the first product replaces what they hold."""
     rows, columns = var.type.shape
     if rows % 64 or columns % 8 or columns > 512:
         raise Refused(
@@ -216,7 +222,10 @@ def _accumulator(scope: Scope, var: Var) -> Accumulator:
     name = scope.name(var, "acc")
     tiles, tile = rows // 64, columns // 2
     scope.w.line(f"{kind} {name}[{tiles}][{tile}];")
-    scope.w.line(f"PAL_UNROLL for (int r = 0; r < {tiles * tile}; ++r) {name}[r / {tile}][r % {tile}] = 0;")
+    if replaced:
+        scope.replaced.add(name)
+    else:
+        scope.w.line(f"PAL_UNROLL for (int r = 0; r < {tiles * tile}; ++r) {name}[r / {tile}][r % {tile}] = 0;")
     keeps = " ".join(f"pal::keep({name}[{n}]);" for n in range(tiles))
     scope.accumulators[name] = keeps
     return Accumulator(name, var.type)

@@ -150,7 +150,9 @@ def _wgmma(scope: Scope, eqn: Eqn) -> None:
                 own = (tile - first_row // ROWS) * ROWS
                 lhs = _left_pieces(packed, left, at, own) if a is None else _moved(start, _left_step(a, at, own))
                 rhs = _moved(other, b.operand.step(at) + _across(b, first))
-                w.line(f"pal::{product.name}{listed}({registers}, {lhs}, {rhs}, 1);")
+                add = int(at > 0 or target.name not in scope.replaced)
+                w.line(f"pal::{product.name}{listed}({registers}, {lhs}, {rhs}, {add});")
+    scope.replaced.discard(target.name)
     w.line("pal::wgmma_commit();")
     scope.flight.append(target.name)
     for atom in (left, right):

@@ -257,8 +257,8 @@ def _kernel(problem: _Problem, dtype: Any, interpret: Any) -> Any:
         "queries": plgpu.SMEM((COMPUTE_GROUPS, config.block_q, max(problem.width, problem.out_width)), dtype),
         "queries_filled": plgpu.Barrier(num_barriers=COMPUTE_GROUPS),
         "turn": plgpu.Barrier(num_arrivals=COMPUTE_GROUPS),
-        **ring_scratch("keys", [(config.block_kv, problem.width)], dtype, config.stages),
-        **ring_scratch("values", [(config.block_kv, problem.out_width)], dtype, config.stages),
+        **ring_scratch("keys", [pl.ShapeDtypeStruct((config.block_kv, problem.width), dtype)], config.stages),
+        **ring_scratch("values", [pl.ShapeDtypeStruct((config.block_kv, problem.out_width), dtype)], config.stages),
     }
     return plgpu.kernel(
         functools.partial(_attention_kernel, problem=problem),

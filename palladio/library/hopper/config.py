@@ -14,6 +14,7 @@ from palladio.library.checks import fail, require_count
 from palladio.library.hopper.epilogue import BUFFERS
 from palladio.library.hopper.limits import (
     COMPUTE_GROUPS,
+    FLOATS_OF_8_BITS,
     require_config,
     require_multiple,
     require_shared,
@@ -22,6 +23,9 @@ from palladio.library.hopper.limits import (
 CLUSTER_BLOCKS = 2
 PEERS = ("peer",)
 """The axis of a cluster, if there are clusters."""
+
+SCALED = 128
+"""Elements along k, and columns of the result, that share a factor where blocks of an operand have factors."""
 
 ROW_BYTES = 128
 """The widest rows that shared memory is swizzled in: by default those of the operands and of pieces of the result."""
@@ -45,6 +49,8 @@ class MatmulConfig:
         blocks: how many blocks share the tiles; by default one for each multiprocessor of the card.
         cluster: "m" or "n" for clusters of two blocks whose tiles are neighbours along this axis and which load the
             operand that both need together. `gmm` has "n" only: neighbours along m may be of different groups.
+        promote: whether the products of each step are added to the others outside of the tensor cores, in float32. For
+            floats of 8 bits the tensor cores keep fewer bits of a sum than float32 has, so that long sums lose some.
     """
 
     tile_m: int = 128
@@ -57,6 +63,7 @@ class MatmulConfig:
     snake_width: int = 8
     blocks: int | None = None
     cluster: str | None = None
+    promote: bool = False
 
     @property
     def own_shape(self) -> tuple[int, int]:
@@ -127,14 +134,23 @@ class MatmulConfig:
         return (row * down + peer, column) if self.cluster == "m" else (row, column * across + peer)
 
 
-def default_config(m: int, n: int, operand: Any, clusters: Sequence[str] = ("m", "n")) -> MatmulConfig:
+def default_config(
+    m: int, n: int, operand: Any, clusters: Sequence[str] = ("m", "n"), scaled: bool = False
+) -> MatmulConfig:
     """The configuration for a result of m times n numbers if none is given.
 
     A step takes 128 bytes of each row. Two blocks share the operand that is larger in a tile, the right one, where the
     result has two tiles for them: without that a tile of 128 by 256 reads 48 KiB a step, faster than the second-level
-    cache feeds all multiprocessors.
+    cache feeds all multiprocessors. Sums of floats of 8 bits are promoted after each step, 128 of k; they take as many
+    registers again as an accumulator, so that the tile is half as wide and has more stages.
+
+    Args:
+        clusters: the axes along which the kernel can run in clusters.
+        scaled: whether each block of 128 along k has factors of its own, which need room too.
     """
     config = MatmulConfig(tile_k=ROW_BYTES // operand.itemsize)
+    if operand in FLOATS_OF_8_BITS or scaled:
+        config = dataclasses.replace(config, tile_n=SCALED, stages=5 if scaled else 6, promote=True)
     tiles = {"m": pl.cdiv(m, config.tile_m), "n": pl.cdiv(n, config.tile_n)}
     cluster = next((axis for axis in clusters if tiles[axis] >= CLUSTER_BLOCKS), None)
     return dataclasses.replace(config, cluster=cluster)

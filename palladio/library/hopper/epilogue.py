@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import palladio as pl
@@ -15,7 +16,15 @@ BUFFERS = 2
 """While one piece of a result is copied out, the next one is written to the other buffer."""
 
 
-def store_tile(acc: Ref, staging: Ref, out: Ref, row: Value, column: Value, rows: Value | None = None) -> None:
+def store_tile(
+    acc: Ref,
+    staging: Ref,
+    out: Ref,
+    row: Value,
+    column: Value,
+    rows: Value | None = None,
+    scale: Callable[[int, int], Value] | None = None,
+) -> None:
     """Start to copy an accumulator to a place in a matrix; what lies outside of the matrix is dropped.
 
     Args:
@@ -25,6 +34,7 @@ def store_tile(acc: Ref, staging: Ref, out: Ref, row: Value, column: Value, rows
         out: dtype[rows, columns] in global memory.
         row, column: where the accumulator's corner goes.
         rows: how many rows to write, at most m; all by default.
+        scale: (first column, number of columns), gives what that piece is multiplied by; it broadcasts to the piece.
     """
     piece = staging.shape[2]
     plgpu.wait_smem_to_gmem(0, wait_read_only=True)
@@ -32,7 +42,10 @@ def store_tile(acc: Ref, staging: Ref, out: Ref, row: Value, column: Value, rows
         buffer = staging.at[number % BUFFERS]
         if number >= BUFFERS:
             plgpu.wait_smem_to_gmem(BUFFERS - 1, wait_read_only=True)
-        buffer[...] = acc[:, first : first + piece].astype(buffer.dtype)
+        value = acc[:, first : first + piece]
+        if scale is not None:
+            value = value.astype(jnp.float32) * scale(first, piece)
+        buffer[...] = value.astype(buffer.dtype)
         plgpu.commit_smem()
         _copy_rows(buffer, out, row, pl.ds(column + first, piece), rows)
         plgpu.commit_smem_to_gmem_group()

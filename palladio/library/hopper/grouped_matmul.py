@@ -18,10 +18,17 @@ from typing import Any
 import palladio as pl
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
-from palladio.library.checks import dtype_of, fail, float_dtype, group_sizes_of, require_array, zeros
+from palladio.library.checks import dtype_of, fail, group_sizes_of, require_array, zeros
 from palladio.library.hopper.config import MatmulConfig, default_config, require_matmul_config
 from palladio.library.hopper.epilogue import store_tile
-from palladio.library.hopper.limits import COMPUTE_GROUPS, require_operand
+from palladio.library.hopper.limits import (
+    COMPUTE_GROUPS,
+    FLOATS,
+    FLOATS_OF_8_BITS,
+    product_dtype,
+    require_last_axis,
+    require_operand,
+)
 from palladio.library.hopper.persistent import OutputTile, PersistentProduct
 from palladio.library.hopper.ring import Ring, ring_scratch
 
@@ -200,11 +207,12 @@ def gmm(
     """Grouped matrix product: each row of `lhs` times the matrix of its group.
 
     Args:
-        lhs: `dtype[m, k]`, float16, bfloat16 or float32, rows sorted by group.
-        rhs: `dtype[g, k, n]`, or `dtype[g, n, k]` with `transpose_rhs`.
+        lhs: `dtype[m, k]`, float16, bfloat16, float32, float8_e4m3fn or float8_e5m2, rows sorted by group.
+        rhs: `dtype[g, k, n]`, or `dtype[g, n, k]` with `transpose_rhs`; with floats of 8 bits only that.
         group_sizes: `i32[g]`, the number of rows of each group; they sum to at most m and may be zero. What is traced
             is checked only with `palladio.enable_debug_checks`, while the program runs.
-        preferred_element_type: the dtype of the result, that of `lhs` by default. Products are summed in float32.
+        preferred_element_type: the dtype of the result. By default that of `lhs`; bfloat16 of floats of 8 bits.
+            Products are summed in float32.
         config: how the product is divided; tiles are along m, n and k.
         transpose_rhs: multiply with the transposes of the matrices.
         interpret: as in `palladio.gpu.kernel`.
@@ -227,14 +235,18 @@ def gmm(
     if groups != sizes.shape[0]:
         rule, got = "there is one matrix for each group", f"{sizes.shape[0]} sizes"
         raise fail(pl.PalladioValueError, rule, argument="group_sizes", expected=f"{groups} sizes", got=got)
-    dtype, config = _checked(lhs, rhs, preferred_element_type, config, (m, n), ("n",))
+    require_last_axis(dtype_of(lhs), transpose_rhs, "rhs", f"[g, n, {k}]")
+    dtype, config = _checked(lhs, rhs, preferred_element_type, config, (m, n), ("n",), (*FLOATS, *FLOATS_OF_8_BITS))
     if 0 in (m, n):
         return zeros((m, n), dtype, lhs, rhs)
     problem = _Problem(m, k, n, groups, config, bool(transpose_rhs))
     rhs_block = (config.tile_n, config.tile_k) if transpose_rhs else (config.tile_k, config.tile_n)
-    blocks = [(config.tile_m, config.tile_k), rhs_block]
+    blocks = [
+        pl.ShapeDtypeStruct((config.tile_m, config.tile_k), dtype_of(lhs)),
+        pl.ShapeDtypeStruct(rhs_block, dtype_of(rhs)),
+    ]
     tiles = math.prod(problem.gmm_plane)
-    call = _kernel(_gmm_kernel, problem, (m, n), dtype, dtype_of(lhs), blocks, tiles, interpret)
+    call = _kernel(_gmm_kernel, problem, (m, n), dtype, blocks, tiles, interpret)
     return call(sizes, lhs, rhs)
 
 
@@ -277,25 +289,33 @@ def tgmm(
     if 0 in (k, n):
         return zeros((groups, k, n), dtype, lhs, rhs)
     problem = _Problem(m, k, n, groups, config)
-    blocks = [(config.tile_m, config.tile_k), (config.tile_k, config.tile_n)]
+    shapes = (config.tile_m, config.tile_k), (config.tile_k, config.tile_n)
+    blocks = [pl.ShapeDtypeStruct(shape, dtype_of(lhs)) for shape in shapes]
     tiles = groups * math.prod(problem.tgmm_plane)
-    call = _kernel(_tgmm_kernel, problem, (groups, k, n), dtype, dtype_of(lhs), blocks, tiles, interpret)
+    call = _kernel(_tgmm_kernel, problem, (groups, k, n), dtype, blocks, tiles, interpret)
     return call(sizes, lhs, rhs)
 
 
 def _checked(
-    lhs: Array, rhs: Array, preferred: Any, config: Any, matrix: tuple[int, int], clusters: Sequence[str]
+    lhs: Array,
+    rhs: Array,
+    preferred: Any,
+    config: Any,
+    matrix: tuple[int, int],
+    clusters: Sequence[str],
+    operands: Sequence[Any] = FLOATS,
 ) -> tuple[Any, MatmulConfig]:
     """The dtype of the result and the configuration.
 
     Args:
         matrix: the rows and columns of what tiles divide.
         clusters: the axes along which clusters may lie.
+        operands: the dtypes that it multiplies.
     """
-    require_operand(lhs, "lhs")
-    require_operand(rhs, "rhs", like=lhs)
+    require_operand(lhs, "lhs", dtypes=operands)
+    require_operand(rhs, "rhs", like=lhs, dtypes=operands)
     operand = dtype_of(lhs)
-    dtype = operand if preferred is None else float_dtype(preferred, "preferred_element_type")
+    dtype = product_dtype(preferred, operand, scaled=False)
     default = default_config(*matrix, operand, clusters)
     return dtype, require_matmul_config(config, default, operand, dtype, clusters)
 
@@ -305,15 +325,14 @@ def _kernel(
     problem: _Problem,
     shape: tuple[int, ...],
     dtype: Any,
-    operand: Any,
-    blocks: Sequence[tuple[int, ...]],
+    blocks: Sequence[Any],
     tiles: int,
     interpret: Any,
 ) -> Any:
     """The launch, a function of the group sizes and the operands."""
     config = problem.config
     scratch = {
-        **ring_scratch("operands", blocks, operand, config.stages, config.mesh.get("cluster_names", ())),
+        **ring_scratch("operands", blocks, config.stages, config.mesh.get("cluster_names", ())),
         "staging": config.staging(dtype),
         "cleared": plgpu.Barrier(num_arrivals=COMPUTE_GROUPS),
     }

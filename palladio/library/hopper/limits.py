@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import palladio as pl
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
-from palladio.library.checks import dtype_of, fail, require_count
+from palladio.library.checks import dtype_of, fail, float_dtype, require_count
 
 CARD = plgpu.H100_SXM
 """The card that configurations are made for; each of its multiprocessors holds one block of these kernels."""
@@ -18,21 +19,38 @@ MEMORY_GROUP = COMPUTE_GROUPS
 """The warpgroup of a block that moves memory is behind those that compute."""
 
 COMPUTE_REGISTERS, MEMORY_REGISTERS = 232, 40
-"""Registers of each thread: 2 * 232 + 40 of the 512 that three warpgroups of 128 threads share."""
+"""Registers of each thread: 2 * 232 + 40 are the 504 that three warpgroups begin with."""
 
-OPERANDS = tuple(map(jnp.dtype, ("float16", "bfloat16", "float32")))
+FLOATS = tuple(map(jnp.dtype, ("float16", "bfloat16", "float32")))
+FLOATS_OF_8_BITS = tuple(map(jnp.dtype, ("float8_e4m3fn", "float8_e5m2")))
+INTEGER = jnp.dtype("int8")
+NARROW = (*FLOATS_OF_8_BITS, INTEGER)
+"""Operands that the tensor cores take with k as their last axis only."""
 
 
-def require_operand(value: Any, argument: str, like: Any = None) -> None:
-    """An array of a dtype that the tensor cores multiply, and of the dtype of `like`."""
+def require_operand(value: Any, argument: str, like: Any = None, dtypes: Sequence[Any] = FLOATS) -> None:
+    """An array of one of the dtypes, and of that of `like`; the two floats of 8 bits go together."""
     dtype = dtype_of(value)
-    if dtype not in OPERANDS:
-        expected = "float16, bfloat16 or float32"
+    if dtype not in dtypes:
+        names = list(map(str, dtypes))
+        expected = f"{', '.join(names[:-1])} or {names[-1]}"
         rule = "the tensor cores do not multiply this dtype"
         raise fail(pl.PalladioTypeError, rule, argument=argument, expected=expected, got=str(dtype))
-    if like is not None and dtype != dtype_of(like):
+    both = like is not None and {dtype, dtype_of(like)} <= set(FLOATS_OF_8_BITS)
+    if like is not None and not both and dtype != dtype_of(like):
         rule = "the operands of a product have one dtype"
         raise fail(pl.PalladioTypeError, rule, argument=argument, expected=str(dtype_of(like)), got=str(dtype))
+
+
+def product_dtype(preferred: Any, operand: Any, scaled: bool) -> Any:
+    """The dtype of a product's result."""
+    if preferred is None:
+        if operand == INTEGER and not scaled:
+            return jnp.dtype("int32")
+        return jnp.dtype("bfloat16") if operand in NARROW else operand
+    if operand == INTEGER and jnp.dtype(preferred) == jnp.dtype("int32"):
+        return jnp.dtype("int32")
+    return float_dtype(preferred, "preferred_element_type")
 
 
 def require_config(config: Any, kind: type[Any]) -> Any:
@@ -66,4 +84,16 @@ def require_shared(needed: int) -> None:
             expected=f"at most {CARD.shared_bytes} bytes",
             got=f"{needed} bytes",
             hint="take fewer stages or smaller tiles",
+        )
+
+
+def require_last_axis(dtype: Any, transposed: bool, argument: str, wanted: str) -> None:
+    """Matrices whose last axis is summed over, where the tensor cores take no others."""
+    if dtype in NARROW and not transposed:
+        raise fail(
+            pl.PalladioValueError,
+            "the tensor cores take operands of 8 bits with k as their last axis only",
+            argument=argument,
+            expected=f"{wanted} and transpose_rhs=True",
+            got="transpose_rhs=False",
         )

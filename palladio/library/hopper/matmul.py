@@ -13,12 +13,29 @@ from typing import Any
 import palladio as pl
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
-from palladio.library.checks import dtype_of, fail, float_dtype, require_array, zeros
+from palladio.library.checks import dtype_of, fail, require_array, zeros
 from palladio.library.hopper.config import MatmulConfig, default_config, require_matmul_config
 from palladio.library.hopper.epilogue import store_tile
-from palladio.library.hopper.limits import COMPUTE_GROUPS, COMPUTE_REGISTERS, MEMORY_REGISTERS, require_operand
+from palladio.library.hopper.limits import (
+    COMPUTE_GROUPS,
+    COMPUTE_REGISTERS,
+    FLOATS,
+    INTEGER,
+    MEMORY_REGISTERS,
+    NARROW,
+    product_dtype,
+    require_last_axis,
+    require_operand,
+)
 from palladio.library.hopper.persistent import OutputTile, PersistentProduct
 from palladio.library.hopper.ring import Ring, ring_scratch
+from palladio.library.hopper.scales import (
+    Scales,
+    block_factor,
+    epilogue_factor,
+    require_scaled_config,
+    scales_of,
+)
 
 Ref = Any
 Value = Any
@@ -26,17 +43,32 @@ Value = Any
 
 @dataclass(frozen=True)
 class _Problem:
-    """The problem that a kernel is made for: `x[m, k] @ y[k, n]`."""
+    """The problem that a kernel is made for: `x[m, k] @ y[k, n]`, or `x @ y.T` of `y[n, k]`."""
 
     m: int
     n: int
     k: int
     config: MatmulConfig
+    transpose_rhs: bool
+    scales: Scales
+    sums: Any
 
     @property
     def plane(self) -> tuple[int, int]:
         """The result in tiles of a whole cluster."""
         return self.config.plane(pl.cdiv(self.m, self.config.tile_m), pl.cdiv(self.n, self.config.tile_n))
+
+    @property
+    def registers(self) -> tuple[int, int]:
+        """Registers of a thread that computes, and of one that moves memory."""
+        return COMPUTE_REGISTERS, MEMORY_REGISTERS
+
+    def blocks(self, x: Any, y: Any) -> list[Any]:
+        """What a stage of the ring holds, for operands of these dtypes."""
+        config = self.config
+        y_shape = (config.tile_n, config.tile_k) if self.transpose_rhs else (config.tile_k, config.tile_n)
+        found = [pl.ShapeDtypeStruct((config.tile_m, config.tile_k), x), pl.ShapeDtypeStruct(y_shape, y)]
+        return [*found, pl.ShapeDtypeStruct((1, config.tile_m), jnp.float32)] if self.scales.of_blocks else found
 
     def tile(self, info: plgpu.NDLoopInfo) -> OutputTile:
         """This block's tile at a step of the walk."""
@@ -47,71 +79,121 @@ class _Problem:
         return OutputTile(jnp.int32(0), first, config.tile_m, first, column * config.tile_n, steps, True)
 
 
-def _matmul_kernel(x: Ref, y: Ref, out: Ref, problem: _Problem, **scratch: Any) -> None:
-    """One persistent block."""
-    config = problem.config
+def _matmul_kernel(*refs: Ref, problem: _Problem, **scratch: Any) -> None:
+    """One persistent block, of references to x, y, their factors, and the result."""
+    x, y, *factors, out = refs
+    config, scales = problem.config, problem.scales
+    scale = dict(zip(scales.given, factors, strict=True))
     group = pl.axis_index("warpgroup")
+    own_row, own_column = config.own_corner(group)
+    own_rows = config.own_shape[0]
 
-    def sources(tile: OutputTile, step: Value) -> tuple[Ref, Ref]:
+    def sources(tile: OutputTile, step: Value) -> tuple[Ref, ...]:
+        rows, columns = pl.ds(tile.row, config.tile_m), pl.ds(tile.column, config.tile_n)
         depth = pl.ds(step * config.tile_k, config.tile_k)
-        return x.at[pl.ds(tile.row, config.tile_m), depth], y.at[depth, pl.ds(tile.column, config.tile_n)]
+        blocks = x.at[rows, depth], y.at[columns, depth] if problem.transpose_rhs else y.at[depth, columns]
+        return (*blocks, scale["x"].at[pl.ds(step, 1), rows]) if scales.of_blocks else blocks
 
-    def multiply(acc: Ref, tile: OutputTile, step: Value, x_block: Ref, y_block: Ref) -> None:
-        plgpu.wgmma(acc, *config.own_operands(group, x_block, y_block))
+    def multiply(acc: Ref, tile: OutputTile, step: Value, x_block: Ref, y_block: Ref, *_: Ref) -> None:
+        right = y_block.T if problem.transpose_rhs else y_block
+        plgpu.wgmma(acc, *config.own_operands(group, x_block, right))
+
+    def factor(tile: OutputTile, step: Value, x_block: Ref, y_block: Ref, x_factors: Ref) -> Value:
+        return block_factor(scale["y"], x_factors, own_row, own_rows, tile.column, step)
 
     def store(acc: Ref, tile: OutputTile) -> None:
-        row, column = config.own_corner(group)
-        store_tile(acc, scratch["staging"].at[group], out, tile.row + row, tile.column + column)
+        row, column = tile.row + own_row, tile.column + own_column
+        applied = None
+        if scales.given and not scales.of_blocks:
+            applied = epilogue_factor(scales, scale, row, own_rows, column)
+        store_tile(acc, scratch["staging"].at[group], out, row, column, scale=applied)
 
-    ring = Ring.of(scratch, "operands", config.shared)
-    grid = (math.prod(problem.plane),)
-    registers = COMPUTE_REGISTERS, MEMORY_REGISTERS
-    PersistentProduct(config, ring, grid, problem.tile, sources, multiply, store, registers).run(group)
+    ring = Ring.of(scratch, "operands", (*config.shared, ())[: 3 if scales.of_blocks else 2])
+    PersistentProduct(
+        config,
+        ring,
+        grid=(math.prod(problem.plane),),
+        tile_at=problem.tile,
+        sources=sources,
+        multiply=multiply,
+        store=store,
+        registers=problem.registers,
+        sums=problem.sums,
+        factor=factor if scales.of_blocks else None,
+    ).run(group)
 
 
 @pl.checked_call
 def matmul(
-    x: Any, y: Any, *, preferred_element_type: Any = None, config: MatmulConfig | None = None, interpret: Any = None
+    x: Any,
+    y: Any,
+    *,
+    preferred_element_type: Any = None,
+    config: MatmulConfig | None = None,
+    transpose_rhs: bool = False,
+    x_scale: Any = None,
+    y_scale: Any = None,
+    interpret: Any = None,
 ) -> Any:
-    """The product `x @ y`.
+    """The product `x @ y`, or `x @ y.T`.
 
     Args:
-        x: `dtype[m, k]`, float16, bfloat16 or float32.
-        y: `dtype[k, n]`.
-        preferred_element_type: the dtype of the result, that of `x` by default. Products are summed in float32.
+        x: `dtype[m, k]`, float16, bfloat16, float32, float8_e4m3fn, float8_e5m2 or int8.
+        y: `dtype[k, n]`, or `dtype[n, k]` with `transpose_rhs`; with numbers of 8 bits only that. The two floats of 8
+            bits may be mixed.
+        preferred_element_type: the dtype of the result. By default that of `x`; of floats of 8 bits and of scaled
+            integers bfloat16, of other integers int32. Products are summed in float32, those of integers in int32.
         config: how the product is divided.
+        transpose_rhs: multiply with the transpose of `y`.
+        x_scale, y_scale: factors, float32: one for the array, `f32[]`; one for each row or column of the result,
+            `f32[m]` and `f32[n]`; or one for each 128 of k, of x for each row, `f32[k / 128, m]`, and of y for each
+            128 columns of the result, `f32[n / 128, k / 128]`, rounded up.
         interpret: as in `palladio.gpu.kernel`.
 
     Returns:
         `preferred_element_type[m, n]`.
 
     Raises:
-        PalladioValueError, PalladioTypeError: shapes that do not multiply, dtypes that the tensor cores do not, a
-            configuration that makes no sense or does not fit into a block.
+        PalladioValueError, PalladioTypeError: shapes that do not multiply, dtypes that the tensor cores do not, factors
+            that do not go with them, a configuration that makes no sense or does not fit into a block.
     """
-    m, k = require_array(x, "x", 2, "[m, k]")
-    rows, n = require_array(y, "y", 2, "[k, n]")
+    m, k = require_array(x, "x", 2, "[m, k]", floats=False)
+    n, rows = _matrix(y, transpose_rhs)
     if rows != k:
-        rule, wanted = "the matrices do not multiply", f"[{k}, n]"
-        raise fail(pl.PalladioValueError, rule, argument="y", expected=wanted, got=(rows, n))
-    require_operand(x, "x")
-    require_operand(y, "y", like=x)
-    operand = dtype_of(x)
-    dtype = operand if preferred_element_type is None else float_dtype(preferred_element_type, "preferred_element_type")
-    config = require_matmul_config(config, default_config(m, n, operand), operand, dtype)
+        rule, wanted = "the matrices do not multiply", f"[n, {k}]" if transpose_rhs else f"[{k}, n]"
+        raise fail(pl.PalladioValueError, rule, argument="y", expected=wanted, got=tuple(y.shape))
+    require_operand(x, "x", dtypes=(*FLOATS, *NARROW))
+    require_operand(y, "y", like=x, dtypes=(*FLOATS, *NARROW))
+    require_last_axis(dtype_of(x), transpose_rhs, "y", f"[n, {k}]")
+    scales, factors = scales_of(x_scale, y_scale, m, n, k)
+    dtype = product_dtype(preferred_element_type, dtype_of(x), bool(factors))
+    default = default_config(m, n, dtype_of(x), scaled=scales.of_blocks)
+    config = require_matmul_config(config, default, dtype_of(x), dtype)
+    if scales.of_blocks:
+        require_scaled_config(config)
     if 0 in (m, k, n):
         return zeros((m, n), dtype, x, y)
-    problem = _Problem(m, n, k, config)
-    return _kernel(problem, operand, dtype, interpret)(x, y)
+    sums = jnp.int32 if dtype_of(x) == INTEGER else jnp.float32
+    problem = _Problem(m, n, k, config, bool(transpose_rhs), scales, sums)
+    return _kernel(problem, dtype_of(x), dtype_of(y), dtype, interpret)(x, y, *factors)
 
 
-def _kernel(problem: _Problem, operand: Any, dtype: Any, interpret: Any) -> Any:
-    """The launch, a function of `x` and `y`."""
+def _matrix(y: Any, transposed: bool) -> tuple[int, int]:
+    """The columns and rows of the right operand."""
+    shape = require_array(y, "y", 2, "[n, k]" if transposed else "[k, n]", floats=False)
+    return (shape[0], shape[1]) if transposed else (shape[1], shape[0])
+
+
+def _kernel(problem: _Problem, x: Any, y: Any, dtype: Any, interpret: Any) -> Any:
+    """The launch, a function of `x`, `y` and their factors.
+
+    Args:
+        x, y: the dtypes of the operands.
+    """
     config = problem.config
-    blocks = [(config.tile_m, config.tile_k), (config.tile_k, config.tile_n)]
     peers = config.mesh.get("cluster_names", ())
     scratch = {
-        **ring_scratch("operands", blocks, operand, config.stages, peers),
+        **ring_scratch("operands", problem.blocks(x, y), config.stages, peers),
         "staging": config.staging(dtype),
     }
     return plgpu.kernel(

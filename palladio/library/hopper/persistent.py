@@ -55,6 +55,10 @@ class PersistentProduct:
         multiply: (acc, tile, step, *blocks), issues the product of one step.
         store: (acc, tile), starts to write the result.
         registers: of a thread that computes, and of one that moves memory.
+        sums: the dtype of the accumulator.
+        factor: (tile, step, *blocks), gives what the product of one step is multiplied by before it is added to those
+            of the others; it broadcasts to the accumulator. With it, or if the configuration says `promote`, the sum
+            over the steps is in float32 registers, outside of the tensor cores.
     """
 
     config: MatmulConfig
@@ -65,6 +69,8 @@ class PersistentProduct:
     multiply: Callable[..., None]
     store: Callable[[Ref, OutputTile], None]
     registers: tuple[int, int]
+    sums: Any = jnp.float32
+    factor: Callable[..., Value] | None = None
 
     def run(self, group: Value) -> None:
         """The program of each of the block's warpgroups."""
@@ -87,7 +93,9 @@ class PersistentProduct:
         @plgpu.nd_loop(self.grid, collective_axes="block", init_carry=jnp.int32(0))
         def steps(info: plgpu.NDLoopInfo, before: Value) -> Value:
             tile = self.tile_at(info)
-            visit(tile, before)
+            # A product of steps that are known is seen to be at least 0, unlike what a loop carries.
+            known = isinstance(tile.steps, int)
+            visit(tile, info.local_index * tile.steps if known else before)
             return before + tile.steps
 
         return steps
@@ -104,7 +112,30 @@ class PersistentProduct:
 
         @pl.when(tile.active)
         def _() -> None:
-            pl.run_scoped(lambda acc: self.sum(acc, tile, before), plgpu.ACC(self.config.own_shape))
+            promoted = self.factor is not None or self.config.promote
+            add = self.promoted if promoted else self.sum
+            pl.run_scoped(lambda acc: add(acc, tile, before), plgpu.ACC(self.config.own_shape, self.sums))
+
+    def promoted(self, total: Ref, tile: OutputTile, before: Value) -> None:
+        """Sum up the products of all steps outside of the tensor cores and write the result.
+
+        The two computing warpgroups take turns by themselves: one adds while the products of the other are under way.
+        """
+
+        @pl.loop(0, tile.steps)
+        def _(step: Value) -> None:
+            blocks = self.ring.take(before + step)
+            factor = None if self.factor is None else self.factor(tile, step, *blocks)
+
+            def scoped(acc: Ref) -> None:
+                self.multiply(acc, tile, step, *blocks)
+                plgpu.wgmma_wait(0)
+                self.ring.give_back(before + step)
+                total[...] = total[...] + (acc[...] if factor is None else acc[...] * factor)
+
+            pl.run_scoped(scoped, plgpu.ACC(self.config.own_shape, self.sums))
+
+        self.store(total, tile)
 
     def sum(self, acc: Ref, tile: OutputTile, before: Value) -> None:
         """Sum up the products of all steps and write the result."""

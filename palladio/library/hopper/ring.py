@@ -16,19 +16,18 @@ Ref = Any
 Value = Any
 
 
-def ring_scratch(
-    name: str, blocks: Sequence[tuple[int, ...]], dtype: Any, stages: int, peers: Sequence[str] = ()
-) -> dict[str, Any]:
+def ring_scratch(name: str, blocks: Sequence[Any], stages: int, peers: Sequence[str] = ()) -> dict[str, Any]:
     """The scratch of a ring: `stages` buffers for each of several blocks, and the barriers of each stage.
 
     The copies into the buffers of a stage arrive at `filled`, the warpgroups that are done with it at `drained`.
 
     Args:
+        blocks: the shape and dtype of each, `palladio.ShapeDtypeStruct`.
         peers: the axes of the cluster whose blocks load something together: a stage is free when all of them are done.
     """
     drained = {"num_arrivals": COMPUTE_GROUPS, "num_barriers": stages}
     return {
-        name: [plgpu.SMEM((stages, *block), dtype) for block in blocks],
+        name: [plgpu.SMEM((stages, *block.shape), block.dtype) for block in blocks],
         f"{name}_filled": plgpu.Barrier(num_arrivals=len(blocks), num_barriers=stages),
         f"{name}_drained": plgpu.ClusterBarrier(collective_axes=tuple(peers), **drained)
         if peers

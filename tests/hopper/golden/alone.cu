@@ -1,7 +1,7 @@
 // grid 132, cluster 1, 384 threads, 230400 bytes shared
-// x_boxes: MapSpec(array=0, dtype=dtype(bfloat16), dims=(4096, 4096), strides=(8192,), box=(128, 64), swizzle=128, fill='zeros', promotion=128)
-// y_boxes: MapSpec(array=1, dtype=dtype(bfloat16), dims=(4096, 4096), strides=(8192,), box=(64, 64), swizzle=128, fill='zeros', promotion=128)
-// out_boxes: MapSpec(array=2, dtype=dtype(bfloat16), dims=(4096, 4096), strides=(8192,), box=(64, 64), swizzle=128, fill='zeros', promotion=128)
+// array0_boxes: MapSpec(array=0, dtype=dtype(bfloat16), dims=(4096, 4096), strides=(8192,), box=(128, 64), swizzle=128, fill='zeros', promotion=128)
+// array1_boxes: MapSpec(array=1, dtype=dtype(bfloat16), dims=(4096, 4096), strides=(8192,), box=(64, 64), swizzle=128, fill='zeros', promotion=128)
+// array2_boxes: MapSpec(array=2, dtype=dtype(bfloat16), dims=(4096, 4096), strides=(8192,), box=(64, 64), swizzle=128, fill='zeros', promotion=128)
 #include "palladio.cuh"
 
 // 230400 bytes of shared memory:
@@ -11,9 +11,9 @@
 //   196640  operands_filled: 4 barriers of 2
 //   197632  staging: 2x2x64x64 of 2 bytes, swizzled by 128
 PAL_KERNEL void PAL_BOUNDS(384) matmul_kernel(
-    PAL_MAP x_boxes,
-    PAL_MAP y_boxes,
-    PAL_MAP out_boxes) {
+    PAL_MAP array0_boxes,
+    PAL_MAP array1_boxes,
+    PAL_MAP array2_boxes) {
   const u32 smem = pal::shared_base();
   const int warpgroup = pal::uniform((int)pal::thread_index() / 128);
   const int thread = (int)pal::thread_index() % 128;
@@ -29,37 +29,35 @@ PAL_KERNEL void PAL_BOUNDS(384) matmul_kernel(
     pal::registers_increase<232>();
     const int block = pal::block_index();
     u32 operands_filled_phases = 0;
+    const int i = warpgroup * 64;
     const bool is = block < 116;
-    const int i = 3 + is;
-    int carry = 0;
+    const int i_2 = 3 + is;
     PAL_ROLLED
-    for (int step_2 = 0; step_2 < i; ++step_2) {
-      const int i_2 = step_2 * 132;
-      const int i_3 = i_2 + block;
-      const int i_4 = i_3 % 512;
-      const int i_5 = i_4 / 128;
-      const int i_6 = i_4 % 128;
-      const int i_7 = i_5 * 8;
-      const int i_8 = i_6 / 8;
-      const int i_9 = i_6 % 8;
-      const int i_10 = i_7 + i_9;
-      const int i_11 = i_5 % 2;
-      const int i_12 = 2 * i_8;
-      const int i_13 = 15 - i_12;
-      const int i_14 = i_11 * i_13;
-      const int i_15 = i_8 + i_14;
-      const int i_16 = i_10 * 128;
-      const int i_17 = i_15 * 256;
+    for (int step_2 = 0; step_2 < i_2; ++step_2) {
+      const int i_3 = step_2 * 132;
+      const int i_4 = i_3 + block;
+      const int i_5 = i_4 % 512;
+      const int i_6 = i_5 / 128;
+      const int i_7 = i_5 % 128;
+      const int i_8 = i_6 * 8;
+      const int i_9 = i_7 / 8;
+      const int i_10 = i_7 % 8;
+      const int i_11 = i_8 + i_10;
+      const int i_12 = i_6 % 2;
+      const int i_13 = 2 * i_9;
+      const int i_14 = 15 - i_13;
+      const int i_15 = i_12 * i_14;
+      const int i_16 = i_9 + i_15;
+      const int i_17 = i_11 * 128;
+      const int i_18 = i_16 * 256;
+      const int i_19 = step_2 * 64;
       {
         float acc[1][128];
         PAL_UNROLL for (int r = 0; r < 128; ++r) acc[r / 128][r % 128] = 0;
         PAL_ROLLED
         for (int step_3 = 0; step_3 < 64; ++step_3) {
-          const int i_18 = carry + step_3;
-          const int i_19 = i_18 % 4;
-          const bool is_2 = i_19 < 0;
-          const int i_20 = i_19 + 4;
-          const int i_21 = (is_2 ? i_20 : i_19);
+          const int i_20 = i_19 + step_3;
+          const int i_21 = i_20 % 4;
           pal::wait(smem + 196640 + i_21 * 8, operands_filled_phases >> i_21 & 1);
           operands_filled_phases ^= 1u << i_21;
           const int i_22 = warpgroup * 64;
@@ -72,30 +70,26 @@ PAL_KERNEL void PAL_BOUNDS(384) matmul_kernel(
           pal::wgmma_m64n256k16_f32_bf16_bf16<0, 1>(acc[0], left_2 + 6, right_2 + 384, 1);
           pal::wgmma_commit();
           pal::wgmma_wait<1>();
-          const bool is_3 = step_3 > 0;
-          if (is_3) {
-            const int i_23 = carry + step_3;
+          const bool is_2 = step_3 > 0;
+          if (is_2) {
+            const int i_23 = i_19 + step_3;
             const int i_24 = i_23 - 1;
             const int i_25 = i_24 % 4;
-            const bool is_4 = i_25 < 0;
+            const bool is_3 = i_25 < 0;
             const int i_26 = i_25 + 4;
-            const int i_27 = (is_4 ? i_26 : i_25);
+            const int i_27 = (is_3 ? i_26 : i_25);
             pal::sync_warp();
             if (lane == 0) pal::arrive(smem + 196608 + i_27 * 8);
           }
         }
         pal::wgmma_wait<0>();
         pal::keep(acc[0]);
-        const int i_28 = carry + 64;
+        const int i_28 = i_19 + 64;
         const int i_29 = i_28 - 1;
         const int i_30 = i_29 % 4;
-        const bool is_5 = i_30 < 0;
-        const int i_31 = i_30 + 4;
-        const int i_32 = (is_5 ? i_31 : i_30);
         pal::sync_warp();
-        if (lane == 0) pal::arrive(smem + 196608 + i_32 * 8);
-        const int i_33 = warpgroup * 64;
-        const int i_34 = i_16 + i_33;
+        if (lane == 0) pal::arrive(smem + 196608 + i_30 * 8);
+        const int i_31 = i_17 + i;
         if (warp == 0 && pal::elect()) {
           pal::bulk_wait_read<0>();
         }
@@ -111,7 +105,7 @@ PAL_KERNEL void PAL_BOUNDS(384) matmul_kernel(
         pal::fence_async();
         pal::sync_named(1 + warpgroup, 128);
         if (warp == 0 && pal::elect()) {
-          pal::tma_store(&out_boxes, smem + 197632 + warpgroup * 16384, i_17, i_34);
+          pal::tma_store(&array2_boxes, smem + 197632 + warpgroup * 16384, i_18, i_31);
           pal::bulk_commit();
         }
         float part_2[32];
@@ -124,9 +118,9 @@ PAL_KERNEL void PAL_BOUNDS(384) matmul_kernel(
         }
         pal::fence_async();
         pal::sync_named(1 + warpgroup, 128);
-        const int i_35 = i_17 + 64;
+        const int i_32 = i_18 + 64;
         if (warp == 0 && pal::elect()) {
-          pal::tma_store(&out_boxes, smem + 197632 + warpgroup * 16384 + 8192, i_35, i_34);
+          pal::tma_store(&array2_boxes, smem + 197632 + warpgroup * 16384 + 8192, i_32, i_31);
           pal::bulk_commit();
           pal::bulk_wait_read<1>();
         }
@@ -141,9 +135,9 @@ PAL_KERNEL void PAL_BOUNDS(384) matmul_kernel(
         }
         pal::fence_async();
         pal::sync_named(1 + warpgroup, 128);
-        const int i_36 = i_17 + 128;
+        const int i_33 = i_18 + 128;
         if (warp == 0 && pal::elect()) {
-          pal::tma_store(&out_boxes, smem + 197632 + warpgroup * 16384, i_36, i_34);
+          pal::tma_store(&array2_boxes, smem + 197632 + warpgroup * 16384, i_33, i_31);
           pal::bulk_commit();
           pal::bulk_wait_read<1>();
         }
@@ -158,14 +152,12 @@ PAL_KERNEL void PAL_BOUNDS(384) matmul_kernel(
         }
         pal::fence_async();
         pal::sync_named(1 + warpgroup, 128);
-        const int i_37 = i_17 + 192;
+        const int i_34 = i_18 + 192;
         if (warp == 0 && pal::elect()) {
-          pal::tma_store(&out_boxes, smem + 197632 + warpgroup * 16384 + 8192, i_37, i_34);
+          pal::tma_store(&array2_boxes, smem + 197632 + warpgroup * 16384 + 8192, i_34, i_31);
           pal::bulk_commit();
         }
       }
-      const int i_38 = carry + 64;
-      carry = i_38;
     }
     if (warp == 0 && pal::elect()) {
       pal::bulk_wait<0>();
@@ -197,42 +189,37 @@ PAL_KERNEL void PAL_BOUNDS(384) matmul_kernel(
         const int i_15 = i_8 + i_14;
         const int i_16 = i_10 * 128;
         const int i_17 = i_15 * 256;
+        const int i_18 = step_2 * 64;
         PAL_ROLLED
         for (int step_3 = 0; step_3 < 64; ++step_3) {
-          const int i_18 = carry + step_3;
-          const int i_19 = step_3 * 64;
-          const int i_20 = i_18 % 4;
-          const bool is_2 = i_18 >= 4;
+          const int i_19 = i_18 + step_3;
+          const int i_20 = step_3 * 64;
+          const int i_21 = i_19 % 4;
+          const bool is_2 = i_19 >= 4;
           if (is_2) {
-            const bool is_3 = i_20 < 0;
-            const int i_21 = i_20 + 4;
-            const int i_22 = (is_3 ? i_21 : i_20);
-            pal::wait(smem + 196608 + i_22 * 8, operands_drained_phases >> i_22 & 1);
-            operands_drained_phases ^= 1u << i_22;
+            pal::wait(smem + 196608 + i_21 * 8, operands_drained_phases >> i_21 & 1);
+            operands_drained_phases ^= 1u << i_21;
           }
-          const bool is_4 = i_20 < 0;
-          const int i_23 = i_20 + 4;
-          const int i_24 = (is_4 ? i_23 : i_20);
           if (pal::elect()) {
-            pal::arrive_expect(smem + 196640 + i_24 * 8, 16384);
-            pal::tma_load(&x_boxes, smem + i_24 * 16384, smem + 196640 + i_24 * 8, i_19, i_16);
-            pal::arrive_expect(smem + 196640 + i_24 * 8, 32768);
-            pal::tma_load(&y_boxes, smem + 65536 + i_24 * 32768, smem + 196640 + i_24 * 8, i_17, i_19);
-            pal::tma_load(&y_boxes, smem + 65536 + i_24 * 32768 + 8192, smem + 196640 + i_24 * 8, i_17 + 64, i_19);
-            pal::tma_load(&y_boxes, smem + 65536 + i_24 * 32768 + 16384, smem + 196640 + i_24 * 8, i_17 + 128, i_19);
-            pal::tma_load(&y_boxes, smem + 65536 + i_24 * 32768 + 24576, smem + 196640 + i_24 * 8, i_17 + 192, i_19);
+            pal::arrive_expect(smem + 196640 + i_21 * 8, 16384);
+            pal::tma_load(&array0_boxes, smem + i_21 * 16384, smem + 196640 + i_21 * 8, i_20, i_16);
+            pal::arrive_expect(smem + 196640 + i_21 * 8, 32768);
+            pal::tma_load(&array1_boxes, smem + 65536 + i_21 * 32768, smem + 196640 + i_21 * 8, i_17, i_20);
+            pal::tma_load(&array1_boxes, smem + 65536 + i_21 * 32768 + 8192, smem + 196640 + i_21 * 8, i_17 + 64, i_20);
+            pal::tma_load(&array1_boxes, smem + 65536 + i_21 * 32768 + 16384, smem + 196640 + i_21 * 8, i_17 + 128, i_20);
+            pal::tma_load(&array1_boxes, smem + 65536 + i_21 * 32768 + 24576, smem + 196640 + i_21 * 8, i_17 + 192, i_20);
           }
         }
-        const int i_25 = carry + 64;
-        carry = i_25;
+        const int i_22 = carry + 64;
+        carry = i_22;
       }
-      const int i_26 = carry - 4;
-      const int i_27 = (i_26 > 0 ? i_26 : 0);
+      const int i_23 = carry - 4;
+      const int i_24 = (i_23 > 0 ? i_23 : 0);
       PAL_ROLLED
-      for (int step_4 = i_27; step_4 < carry; ++step_4) {
-        const int i_28 = step_4 % 4;
-        pal::wait(smem + 196608 + i_28 * 8, operands_drained_phases >> i_28 & 1);
-        operands_drained_phases ^= 1u << i_28;
+      for (int step_4 = i_24; step_4 < carry; ++step_4) {
+        const int i_25 = step_4 % 4;
+        pal::wait(smem + 196608 + i_25 * 8, operands_drained_phases >> i_25 & 1);
+        operands_drained_phases ^= 1u << i_25;
       }
     }
   }

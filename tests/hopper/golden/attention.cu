@@ -55,14 +55,13 @@ PAL_KERNEL void PAL_BOUNDS(384) attention_kernel(
     PAL_ROLLED
     for (int step_2 = 0; step_2 < 16; ++step_2) {
       float acc[1][64];
-      PAL_UNROLL for (int r = 0; r < 64; ++r) acc[r / 64][r % 64] = 0;
       const int i_2 = step_2 % 2;
       pal::wait(smem + 65552 + i_2 * 8, keys_filled_phases >> i_2 & 1);
       keys_filled_phases ^= 1u << i_2;
       const u64 left_2 = pal::descriptor(smem + 66560, 16, 1024, 1);
       const u64 right_2 = pal::descriptor(smem + i_2 * 32768, 16, 1024, 1);
       pal::wgmma_fence();
-      pal::wgmma_m64n128k16_f32_bf16_bf16<0, 0>(acc[0], left_2, right_2, 1);
+      pal::wgmma_m64n128k16_f32_bf16_bf16<0, 0>(acc[0], left_2, right_2, 0);
       pal::wgmma_m64n128k16_f32_bf16_bf16<0, 0>(acc[0], left_2 + 2, right_2 + 2, 1);
       pal::wgmma_m64n128k16_f32_bf16_bf16<0, 0>(acc[0], left_2 + 4, right_2 + 4, 1);
       pal::wgmma_m64n128k16_f32_bf16_bf16<0, 0>(acc[0], left_2 + 6, right_2 + 6, 1);
@@ -200,14 +199,13 @@ PAL_KERNEL void PAL_BOUNDS(384) attention_kernel(
     PAL_ROLLED
     for (int step_2 = 0; step_2 < 16; ++step_2) {
       float acc[1][64];
-      PAL_UNROLL for (int r = 0; r < 64; ++r) acc[r / 64][r % 64] = 0;
       const int i_3 = step_2 % 2;
       pal::wait(smem + 65552 + i_3 * 8, keys_filled_phases >> i_3 & 1);
       keys_filled_phases ^= 1u << i_3;
       const u64 left_2 = pal::descriptor(smem + 66560 + 16384, 16, 1024, 1);
       const u64 right_2 = pal::descriptor(smem + i_3 * 32768, 16, 1024, 1);
       pal::wgmma_fence();
-      pal::wgmma_m64n128k16_f32_bf16_bf16<0, 0>(acc[0], left_2, right_2, 1);
+      pal::wgmma_m64n128k16_f32_bf16_bf16<0, 0>(acc[0], left_2, right_2, 0);
       pal::wgmma_m64n128k16_f32_bf16_bf16<0, 0>(acc[0], left_2 + 2, right_2 + 2, 1);
       pal::wgmma_m64n128k16_f32_bf16_bf16<0, 0>(acc[0], left_2 + 4, right_2 + 4, 1);
       pal::wgmma_m64n128k16_f32_bf16_bf16<0, 0>(acc[0], left_2 + 6, right_2 + 6, 1);

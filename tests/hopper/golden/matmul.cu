@@ -1,7 +1,7 @@
 // grid 132, cluster 2, 384 threads, 230400 bytes shared
-// x_boxes: MapSpec(array=0, dtype=dtype(bfloat16), dims=(4096, 4096), strides=(8192,), box=(128, 64), swizzle=128, fill='zeros', promotion=128)
-// y_boxes: MapSpec(array=1, dtype=dtype(bfloat16), dims=(4096, 4096), strides=(8192,), box=(32, 64), swizzle=128, fill='zeros', promotion=128)
-// out_boxes: MapSpec(array=2, dtype=dtype(bfloat16), dims=(4096, 4096), strides=(8192,), box=(64, 64), swizzle=128, fill='zeros', promotion=128)
+// array0_boxes: MapSpec(array=0, dtype=dtype(bfloat16), dims=(4096, 4096), strides=(8192,), box=(128, 64), swizzle=128, fill='zeros', promotion=128)
+// array1_boxes: MapSpec(array=1, dtype=dtype(bfloat16), dims=(4096, 4096), strides=(8192,), box=(32, 64), swizzle=128, fill='zeros', promotion=128)
+// array2_boxes: MapSpec(array=2, dtype=dtype(bfloat16), dims=(4096, 4096), strides=(8192,), box=(64, 64), swizzle=128, fill='zeros', promotion=128)
 #include "palladio.cuh"
 
 // 230400 bytes of shared memory:
@@ -11,9 +11,9 @@
 //   196640  operands_filled: 4 barriers of 2
 //   197632  staging: 2x2x64x64 of 2 bytes, swizzled by 128
 PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) matmul_kernel(
-    PAL_MAP x_boxes,
-    PAL_MAP y_boxes,
-    PAL_MAP out_boxes) {
+    PAL_MAP array0_boxes,
+    PAL_MAP array1_boxes,
+    PAL_MAP array2_boxes) {
   const u32 smem = pal::shared_base();
   const int warpgroup = pal::uniform((int)pal::thread_index() / 128);
   const int thread = (int)pal::thread_index() % 128;
@@ -30,39 +30,37 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) matmul_kernel(
     const int block = pal::cluster_index();
     const int peer = pal::cluster_rank();
     u32 operands_filled_phases = 0;
+    const int i = warpgroup * 64;
     const bool is = block < 58;
-    const int i = 3 + is;
-    int carry = 0;
+    const int i_2 = 3 + is;
     PAL_ROLLED
-    for (int step_2 = 0; step_2 < i; ++step_2) {
-      const int i_2 = step_2 * 66;
-      const int i_3 = i_2 + block;
-      const int i_4 = i_3 % 256;
-      const int i_5 = i_4 / 128;
-      const int i_6 = i_4 % 128;
-      const int i_7 = i_5 * 8;
-      const int i_8 = i_6 / 8;
-      const int i_9 = i_6 % 8;
-      const int i_10 = i_7 + i_9;
-      const int i_11 = i_5 % 2;
-      const int i_12 = 2 * i_8;
-      const int i_13 = 15 - i_12;
-      const int i_14 = i_11 * i_13;
-      const int i_15 = i_8 + i_14;
-      const int i_16 = i_10 * 2;
-      const int i_17 = i_16 + peer;
-      const int i_18 = i_17 * 128;
-      const int i_19 = i_15 * 256;
+    for (int step_2 = 0; step_2 < i_2; ++step_2) {
+      const int i_3 = step_2 * 66;
+      const int i_4 = i_3 + block;
+      const int i_5 = i_4 % 256;
+      const int i_6 = i_5 / 128;
+      const int i_7 = i_5 % 128;
+      const int i_8 = i_6 * 8;
+      const int i_9 = i_7 / 8;
+      const int i_10 = i_7 % 8;
+      const int i_11 = i_8 + i_10;
+      const int i_12 = i_6 % 2;
+      const int i_13 = 2 * i_9;
+      const int i_14 = 15 - i_13;
+      const int i_15 = i_12 * i_14;
+      const int i_16 = i_9 + i_15;
+      const int i_17 = i_11 * 2;
+      const int i_18 = i_17 + peer;
+      const int i_19 = i_18 * 128;
+      const int i_20 = i_16 * 256;
+      const int i_21 = step_2 * 64;
       {
         float acc[1][128];
         PAL_UNROLL for (int r = 0; r < 128; ++r) acc[r / 128][r % 128] = 0;
         PAL_ROLLED
         for (int step_3 = 0; step_3 < 64; ++step_3) {
-          const int i_20 = carry + step_3;
-          const int i_21 = i_20 % 4;
-          const bool is_2 = i_21 < 0;
-          const int i_22 = i_21 + 4;
-          const int i_23 = (is_2 ? i_22 : i_21);
+          const int i_22 = i_21 + step_3;
+          const int i_23 = i_22 % 4;
           pal::wait(smem + 196640 + i_23 * 8, operands_filled_phases >> i_23 & 1);
           operands_filled_phases ^= 1u << i_23;
           const int i_24 = warpgroup * 64;
@@ -75,30 +73,26 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) matmul_kernel(
           pal::wgmma_m64n256k16_f32_bf16_bf16<0, 1>(acc[0], left_2 + 6, right_2 + 384, 1);
           pal::wgmma_commit();
           pal::wgmma_wait<1>();
-          const bool is_3 = step_3 > 0;
-          if (is_3) {
-            const int i_25 = carry + step_3;
+          const bool is_2 = step_3 > 0;
+          if (is_2) {
+            const int i_25 = i_21 + step_3;
             const int i_26 = i_25 - 1;
             const int i_27 = i_26 % 4;
-            const bool is_4 = i_27 < 0;
+            const bool is_3 = i_27 < 0;
             const int i_28 = i_27 + 4;
-            const int i_29 = (is_4 ? i_28 : i_27);
+            const int i_29 = (is_3 ? i_28 : i_27);
             pal::sync_warp();
             if (lane < 2) pal::arrive_cluster(smem + 196608 + i_29 * 8, lane % 2);
           }
         }
         pal::wgmma_wait<0>();
         pal::keep(acc[0]);
-        const int i_30 = carry + 64;
+        const int i_30 = i_21 + 64;
         const int i_31 = i_30 - 1;
         const int i_32 = i_31 % 4;
-        const bool is_5 = i_32 < 0;
-        const int i_33 = i_32 + 4;
-        const int i_34 = (is_5 ? i_33 : i_32);
         pal::sync_warp();
-        if (lane < 2) pal::arrive_cluster(smem + 196608 + i_34 * 8, lane % 2);
-        const int i_35 = warpgroup * 64;
-        const int i_36 = i_18 + i_35;
+        if (lane < 2) pal::arrive_cluster(smem + 196608 + i_32 * 8, lane % 2);
+        const int i_33 = i_19 + i;
         if (warp == 0 && pal::elect()) {
           pal::bulk_wait_read<0>();
         }
@@ -114,7 +108,7 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) matmul_kernel(
         pal::fence_async();
         pal::sync_named(1 + warpgroup, 128);
         if (warp == 0 && pal::elect()) {
-          pal::tma_store(&out_boxes, smem + 197632 + warpgroup * 16384, i_19, i_36);
+          pal::tma_store(&array2_boxes, smem + 197632 + warpgroup * 16384, i_20, i_33);
           pal::bulk_commit();
         }
         float part_2[32];
@@ -127,9 +121,9 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) matmul_kernel(
         }
         pal::fence_async();
         pal::sync_named(1 + warpgroup, 128);
-        const int i_37 = i_19 + 64;
+        const int i_34 = i_20 + 64;
         if (warp == 0 && pal::elect()) {
-          pal::tma_store(&out_boxes, smem + 197632 + warpgroup * 16384 + 8192, i_37, i_36);
+          pal::tma_store(&array2_boxes, smem + 197632 + warpgroup * 16384 + 8192, i_34, i_33);
           pal::bulk_commit();
           pal::bulk_wait_read<1>();
         }
@@ -144,9 +138,9 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) matmul_kernel(
         }
         pal::fence_async();
         pal::sync_named(1 + warpgroup, 128);
-        const int i_38 = i_19 + 128;
+        const int i_35 = i_20 + 128;
         if (warp == 0 && pal::elect()) {
-          pal::tma_store(&out_boxes, smem + 197632 + warpgroup * 16384, i_38, i_36);
+          pal::tma_store(&array2_boxes, smem + 197632 + warpgroup * 16384, i_35, i_33);
           pal::bulk_commit();
           pal::bulk_wait_read<1>();
         }
@@ -161,14 +155,12 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) matmul_kernel(
         }
         pal::fence_async();
         pal::sync_named(1 + warpgroup, 128);
-        const int i_39 = i_19 + 192;
+        const int i_36 = i_20 + 192;
         if (warp == 0 && pal::elect()) {
-          pal::tma_store(&out_boxes, smem + 197632 + warpgroup * 16384 + 8192, i_39, i_36);
+          pal::tma_store(&array2_boxes, smem + 197632 + warpgroup * 16384 + 8192, i_36, i_33);
           pal::bulk_commit();
         }
       }
-      const int i_40 = carry + 64;
-      carry = i_40;
     }
     if (warp == 0 && pal::elect()) {
       pal::bulk_wait<0>();
@@ -203,42 +195,37 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) matmul_kernel(
         const int i_17 = i_16 + peer;
         const int i_18 = i_17 * 128;
         const int i_19 = i_15 * 256;
+        const int i_20 = step_2 * 64;
         PAL_ROLLED
         for (int step_3 = 0; step_3 < 64; ++step_3) {
-          const int i_20 = carry + step_3;
-          const int i_21 = step_3 * 64;
-          const int i_22 = i_20 % 4;
-          const bool is_2 = i_20 >= 4;
+          const int i_21 = i_20 + step_3;
+          const int i_22 = step_3 * 64;
+          const int i_23 = i_21 % 4;
+          const bool is_2 = i_21 >= 4;
           if (is_2) {
-            const bool is_3 = i_22 < 0;
-            const int i_23 = i_22 + 4;
-            const int i_24 = (is_3 ? i_23 : i_22);
-            pal::wait_cluster(smem + 196608 + i_24 * 8, operands_drained_phases >> i_24 & 1);
-            operands_drained_phases ^= 1u << i_24;
+            pal::wait_cluster(smem + 196608 + i_23 * 8, operands_drained_phases >> i_23 & 1);
+            operands_drained_phases ^= 1u << i_23;
           }
-          const bool is_4 = i_22 < 0;
-          const int i_25 = i_22 + 4;
-          const int i_26 = (is_4 ? i_25 : i_22);
           if (pal::elect()) {
-            pal::arrive_expect(smem + 196640 + i_26 * 8, 16384);
-            pal::tma_load(&x_boxes, smem + i_26 * 16384, smem + 196640 + i_26 * 8, i_21, i_18);
-            pal::arrive_expect(smem + 196640 + i_26 * 8, 32768);
-            pal::tma_load_multicast(&y_boxes, smem + 65536 + i_26 * 32768 + (pal::cluster_rank()) * 4096, smem + 196640 + i_26 * 8, 0x3, i_19, i_21 + (pal::cluster_rank()) * 32);
-            pal::tma_load_multicast(&y_boxes, smem + 65536 + i_26 * 32768 + (pal::cluster_rank()) * 4096 + 8192, smem + 196640 + i_26 * 8, 0x3, i_19 + 64, i_21 + (pal::cluster_rank()) * 32);
-            pal::tma_load_multicast(&y_boxes, smem + 65536 + i_26 * 32768 + (pal::cluster_rank()) * 4096 + 16384, smem + 196640 + i_26 * 8, 0x3, i_19 + 128, i_21 + (pal::cluster_rank()) * 32);
-            pal::tma_load_multicast(&y_boxes, smem + 65536 + i_26 * 32768 + (pal::cluster_rank()) * 4096 + 24576, smem + 196640 + i_26 * 8, 0x3, i_19 + 192, i_21 + (pal::cluster_rank()) * 32);
+            pal::arrive_expect(smem + 196640 + i_23 * 8, 16384);
+            pal::tma_load(&array0_boxes, smem + i_23 * 16384, smem + 196640 + i_23 * 8, i_22, i_18);
+            pal::arrive_expect(smem + 196640 + i_23 * 8, 32768);
+            pal::tma_load_multicast(&array1_boxes, smem + 65536 + i_23 * 32768 + (pal::cluster_rank()) * 4096, smem + 196640 + i_23 * 8, 0x3, i_19, i_22 + (pal::cluster_rank()) * 32);
+            pal::tma_load_multicast(&array1_boxes, smem + 65536 + i_23 * 32768 + (pal::cluster_rank()) * 4096 + 8192, smem + 196640 + i_23 * 8, 0x3, i_19 + 64, i_22 + (pal::cluster_rank()) * 32);
+            pal::tma_load_multicast(&array1_boxes, smem + 65536 + i_23 * 32768 + (pal::cluster_rank()) * 4096 + 16384, smem + 196640 + i_23 * 8, 0x3, i_19 + 128, i_22 + (pal::cluster_rank()) * 32);
+            pal::tma_load_multicast(&array1_boxes, smem + 65536 + i_23 * 32768 + (pal::cluster_rank()) * 4096 + 24576, smem + 196640 + i_23 * 8, 0x3, i_19 + 192, i_22 + (pal::cluster_rank()) * 32);
           }
         }
-        const int i_27 = carry + 64;
-        carry = i_27;
+        const int i_24 = carry + 64;
+        carry = i_24;
       }
-      const int i_28 = carry - 4;
-      const int i_29 = (i_28 > 0 ? i_28 : 0);
+      const int i_25 = carry - 4;
+      const int i_26 = (i_25 > 0 ? i_25 : 0);
       PAL_ROLLED
-      for (int step_4 = i_29; step_4 < carry; ++step_4) {
-        const int i_30 = step_4 % 4;
-        pal::wait_cluster(smem + 196608 + i_30 * 8, operands_drained_phases >> i_30 & 1);
-        operands_drained_phases ^= 1u << i_30;
+      for (int step_4 = i_26; step_4 < carry; ++step_4) {
+        const int i_27 = step_4 % 4;
+        pal::wait_cluster(smem + 196608 + i_27 * 8, operands_drained_phases >> i_27 & 1);
+        operands_drained_phases ^= 1u << i_27;
       }
     }
   }

@@ -1,0 +1,128 @@
+"""Factors of the operands of a product of narrow numbers: one for each tensor, each row, or each block along k.
+
+The result is `out[i, j] = sum over k of x[i, k] * x_factor * y[j, k] * y_factor`. Factors of whole tensors and of rows
+do not change along k: they are applied as results are written. Those of blocks of 128 along k are applied to the sum of
+each block (DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024, section 3.3.2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import palladio as pl
+import palladio.gpu as plgpu
+import palladio.numpy as jnp
+from palladio.library.checks import dtype_of, fail
+from palladio.library.hopper.config import SCALED, MatmulConfig
+
+Array = Any
+Ref = Any
+Value = Any
+
+TENSOR, ROW, BLOCK = "tensor", "row", "block"
+
+
+@dataclass(frozen=True)
+class Scales:
+    """The kinds of factors that a product has: of x and of y, each "tensor", "row", "block" or None."""
+
+    x: str | None
+    y: str | None
+
+    @property
+    def of_blocks(self) -> bool:
+        """True if the factors change along k."""
+        return self.x == BLOCK
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The names of the operands that have factors."""
+        return tuple(name for name, kind in (("x", self.x), ("y", self.y)) if kind is not None)
+
+
+def scales_of(x_scale: Any, y_scale: Any, m: int, n: int, k: int) -> tuple[Scales, list[Array]]:
+    """The kinds of the factors that are given, and the arrays as the kernel takes them.
+
+    Raises:
+        PalladioTypeError: factors that are not float32.
+        PalladioValueError: shapes that do not go with the product; blocks of one operand alone.
+    """
+    blocks = pl.cdiv(k, SCALED)
+    shapes = {
+        "x_scale": {(): TENSOR, (m,): ROW, (blocks, m): BLOCK},
+        "y_scale": {(): TENSOR, (n,): ROW, (pl.cdiv(n, SCALED), blocks): BLOCK},
+    }
+    kinds: list[str | None] = []
+    arrays = []
+    for (argument, known), value in zip(shapes.items(), (x_scale, y_scale), strict=True):
+        if value is None:
+            kinds.append(None)
+            continue
+        array = jnp.asarray(value, jnp.float32) if isinstance(value, (int, float)) else value
+        if dtype_of(array) != jnp.dtype("float32"):
+            rule = "factors are float32"
+            raise fail(pl.PalladioTypeError, rule, argument=argument, expected="float32", got=str(dtype_of(array)))
+        kind = known.get(tuple(array.shape))
+        if kind is None:
+            rule, expected = "a factor for the array, for each row, or for each block", " or ".join(map(str, known))
+            raise fail(pl.PalladioValueError, rule, argument=argument, expected=expected, got=tuple(array.shape))
+        kinds.append(kind)
+        arrays.append(array)
+    found = Scales(*kinds)
+    if (found.x == BLOCK) != (found.y == BLOCK):
+        rule = "blocks of both operands have factors, or of none"
+        got = f"{found.x or 'no'} factors of x, {found.y or 'no'} factors of y"
+        raise fail(pl.PalladioValueError, rule, argument="x_scale, y_scale", got=got)
+    return found, arrays
+
+
+def require_scaled_config(config: MatmulConfig) -> None:
+    """Tiles that do not divide the blocks that share a factor."""
+    if config.tile_k != SCALED or SCALED % config.tile_n:
+        raise fail(
+            pl.PalladioValueError,
+            "the tiles of a product with factors of blocks lie inside of these",
+            argument="config",
+            expected=f"tile_k={SCALED} and a tile_n that divides {SCALED}",
+            got=f"tile_k={config.tile_k}, tile_n={config.tile_n}",
+        )
+
+
+def block_factor(y_scale: Ref, x_factors: Ref, row: Value, rows: int, column: Value, step: Value) -> Value:
+    """f32[rows, 1]: the factors of one block along k.
+
+    Args:
+        y_scale: f32[n / 128, k / 128].
+        x_factors: f32[1, tile_m], those of the rows of a tile, in shared memory.
+        row, rows: which of them.
+        column: where the tile begins in the result; one behind the last is computed for a cluster, not written.
+    """
+    block = jnp.minimum(column // SCALED, y_scale.shape[0] - 1)
+    return (x_factors[0, pl.ds(row, rows)] * y_scale[block, step])[:, None]
+
+
+def epilogue_factor(scales: Scales, refs: dict[str, Ref], row: Value, rows: int, column: Value) -> Any:
+    """The factor of a piece of the result, a function of its first column in the tile and its number of columns.
+
+    Args:
+        refs: the factors by operand: f32[] of a tensor, f32[m] or f32[n] of rows.
+        row, rows, column: the part of the result that a warpgroup writes.
+    """
+    fixed: Value = 1.0
+    for name, kind in (("x", scales.x), ("y", scales.y)):
+        if kind == TENSOR:
+            fixed = refs[name][...] * fixed
+    if scales.x == ROW:
+        fixed = _part(refs["x"], row, rows)[:, None] * fixed
+
+    def factor(first: int, count: int) -> Value:
+        return _part(refs["y"], column + first, count)[None, :] * fixed if scales.y == ROW else fixed
+
+    return factor
+
+
+def _part(factors: Ref, first: Value, count: int) -> Value:
+    """f32[count]: factors from one on; 0 behind the last."""
+    inside = first + jnp.arange(count) < factors.shape[0]
+    return plgpu.load(factors.at[pl.ds(first, count)], mask=inside, other=0.0)
