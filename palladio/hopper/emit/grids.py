@@ -16,7 +16,7 @@ from palladio.hopper.emit.scalars import Refused, Scalar
 from palladio.hopper.emit.scope import Kernel, Scope, global_reference
 from palladio.hopper.emit.uses import uses
 from palladio.hopper.emit.values import Global, Sites
-from palladio.hopper.emit.views import Along, Start, View
+from palladio.hopper.emit.views import Along, Part, Start
 from palladio.hopper.emit.writer import kernel_name
 from palladio.hopper.layouts.infer import Layouts
 from palladio.hopper.lowered import Lowered
@@ -123,7 +123,7 @@ def _whole(block: BlockMap, array):  # type: ignore[no-untyped-def]
     return type(block.ref)(array.shape, array.dtype, block.ref.space, block.ref.attributes)
 
 
-def _window(block: BlockMap, shape: tuple[int, ...], scope: Scope, given: Sequence[object]) -> View:
+def _window(block: BlockMap, shape: tuple[int, ...], scope: Scope, given: Sequence[object]) -> Part:
     """The part of an array that is a block, where the grid is now."""
     strange = [type(dim).__name__ for dim in block.dims if not isinstance(dim, (Blocked, Squeezed, Element))]
     if strange:
@@ -141,7 +141,7 @@ def _window(block: BlockMap, shape: tuple[int, ...], scope: Scope, given: Sequen
         starts.append(at)
         if not isinstance(dim, Squeezed):
             along.append(Along(axis, 1, dim.block_size))
-    return View(shape, tuple(starts), tuple(along))
+    return Part(shape, tuple(starts), tuple(along))
 
 
 def _start(scope: Scope, atom: Var | Literal) -> Start:

@@ -25,7 +25,7 @@ from palladio.hopper.emit.values import (
     Sites,
     Splat,
 )
-from palladio.hopper.emit.views import Start, View, view, whole
+from palladio.hopper.emit.views import Part, Start, whole
 from palladio.hopper.emit.writer import Writer
 from palladio.hopper.layouts.infer import Layouts
 from palladio.hopper.layouts.registers import Layout
@@ -297,16 +297,21 @@ class Scope:
             raise Refused("barriers that each of several warpgroups has for itself are not compiled for Hopper yet")
         return self.place(var)
 
-    def view(self, where: Shared | Global | RefType, stack: Sequence[Transform], indices: Sequence[Atom]) -> View:
+    def view(self, where: Shared | Global | RefType, stack: Sequence[Transform], indices: Sequence[Atom]) -> Part:
         """The part of a buffer, an array or barriers that a stack of transforms selects."""
+
+        type = where if isinstance(where, RefType) else where.type
+        window = where.window if isinstance(where, Global) else None
+        return self.through(window or whole(type.shape), type.dtype, stack, indices)
+
+    def through(self, part: Part, dtype: DType, stack: Sequence[Transform], indices: Sequence[Atom]) -> Part:
+        """The part that a stack of transforms selects of a part of elements of a dtype."""
 
         def scalar(operand: Operand) -> Scalar | None:
             found = self.entry(indices[operand.position])
             return found if isinstance(found, Scalar) else None
 
-        type = where if isinstance(where, RefType) else where.type
-        window = where.window if isinstance(where, Global) else None
-        return view(window or whole(type.shape), stack, scalar)
+        return part.through(dtype, stack, [atom.type.shape for atom in indices], scalar)
 
     def rank(self, peer: Sequence[tuple[str, Start]]) -> str:
         """The rank of a block of the cluster, its index given along some axes; along the others it is this block's."""

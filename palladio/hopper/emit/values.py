@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from palladio.hopper.emit.scalars import Scalar, rounded
-from palladio.hopper.emit.views import View
+from palladio.hopper.emit.views import Part
 from palladio.hopper.layouts.registers import Layout
 from palladio.hopper.layouts.shared import SharedLayout
 from palladio.types.dtypes import DType
@@ -109,7 +109,7 @@ class Global:
     type: RefType
     constant: bool
     root: Any
-    window: View | None = None
+    window: Part | None = None
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,23 @@
-"""Views of buffers: the box that a stack of transforms selects, as indices along its axes."""
+"""The part of a buffer that an access reaches: a view (`palladio.types.views`) with its positions as C expressions."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from palladio.hopper.emit.scalars import Refused, Scalar
 from palladio.hopper.layouts.shared import added, times
-from palladio.types.transforms import Bitcast, Index, Operand, Peer, Reshape, Slice, Transform, Transpose
-from palladio.types.types import Shape
+from palladio.lower.views import views
+from palladio.types.dtypes import DType
+from palladio.types.transforms import Operand, Peer, Transform
+from palladio.types.types import ArrayType, Shape
+from palladio.types.views import View
 
 INFINITE = 1 << 30
+
+Scalars = Callable[[Operand], Scalar | None]
+"""The index operand of an equation at a position; None for an array of indices."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +26,11 @@ class Start:
 
     text: str
     factor: int
+
+    @staticmethod
+    def of(number: int) -> Start:
+        """A constant."""
+        return Start(str(number), number or INFINITE)
 
     @property
     def constant(self) -> int | None:
@@ -36,7 +46,14 @@ class Start:
         return Start(times(self.text, factor), min(self.factor * factor, INFINITE))
 
 
-ZERO = Start("0", INFINITE)
+class _Starts:
+    """The arithmetic of starts."""
+
+    add = staticmethod(Start.plus)
+    mul = staticmethod(Start.times)
+
+
+STARTS = _Starts()
 
 
 @dataclass(frozen=True)
@@ -52,8 +69,8 @@ class Along:
 
 
 @dataclass(frozen=True)
-class View:
-    """A box of a buffer.
+class Part:
+    """A box in a buffer.
 
     Fields:
         shape: of the buffer.
@@ -91,84 +108,68 @@ class View:
             sizes[along.axis], last = along.size, along.axis
         return tuple(sizes)
 
+    def within(self, axis: int) -> bool:
+        """True if it is known to lie inside of the buffer along an axis."""
+        first = self.starts[axis].constant
+        reach = sum((along.size - 1) * along.stride for along in self.axes if along.axis == axis)
+        return first is not None and first + reach < self.shape[axis]
+
     def inside(self) -> bool:
         """True if it is known to lie inside of the buffer."""
-        for axis, extent in enumerate(self.shape):
-            first = self.starts[axis].constant
-            reach = 1 + sum((along.size - 1) * along.stride for along in self.axes if along.axis == axis)
-            if first is None or first + reach > extent:
-                return False
-        return True
+        return all(map(self.within, range(len(self.shape))))
 
+    def through(self, dtype: DType, stack: Sequence[Transform], operands: Sequence[Shape], scalar: Scalars) -> Part:
+        """The part of it, of elements of a dtype, that a stack of transforms selects.
 
-def whole(shape: Shape) -> View:
-    """All of a buffer."""
-    return View(shape, (ZERO,) * len(shape), tuple(Along(axis, 1, size) for axis, size in enumerate(shape)))
+        Args:
+            operands: the shapes of the index operands.
 
-
-def view(found: View, stack: Sequence[Transform], scalar: Callable[[Operand], Scalar | None]) -> View:
-    """The part of a buffer, or of part of it, that a stack selects.
-
-    Args:
-        scalar: the index operand of the equation at a position; None for an array of indices.
-
-    Raises:
-        Refused: what is not a box.
-    """
-    for transform in stack:
-        match transform:
-            case Index(entries):
-                found = _indexed(found, entries, scalar)
-            case Transpose(permutation):
-                found = replace(found, axes=tuple(found.axes[axis] for axis in permutation))
-            case Reshape(sizes):
-                found = _reshaped(found, sizes)
-            case Peer(blocks):
-                peers = tuple((name, _start(block, scalar)) for name, block in blocks)
-                found = replace(found, peer=(*found.peer, *peers))
-            case Bitcast():
-                raise Refused("a buffer whose bits are seen as another dtype is not compiled for Hopper yet")
-    return found
-
-
-def _start(entry: int | Operand, scalar: Callable[[Operand], Scalar | None]) -> Start:
-    if isinstance(entry, Operand):
-        value = scalar(entry)
-        if value is None:
+        Raises:
+            Refused: what is not a box.
+        """
+        array = ArrayType(self.sizes, dtype)
+        found = views(array, stack, operands)
+        if any(view.gathered for view in found):
             raise Refused("an array of indices into a reference is not compiled for Hopper yet")
-        text = value.text
-        return Start(
-            text if text.isidentifier() or text.isdecimal() or text.endswith(")") else f"({text})", value.factor
-        )
-    return Start(str(entry), abs(entry) or INFINITE)
-
-
-def _indexed(found: View, entries: Sequence[Any], scalar: Callable[[Operand], Scalar | None]) -> View:
-    starts, axes = list(found.starts), []
-    for entry, along in zip(entries, found.axes, strict=True):
-        first = _start(entry.start if isinstance(entry, Slice) else entry, scalar)
-        if along.axis is not None:
-            starts[along.axis] = starts[along.axis].plus(first.times(along.stride))
-        if isinstance(entry, Slice):
-            axes.append(Along(along.axis, along.stride * entry.stride, entry.size))
-    return replace(found, starts=tuple(starts), axes=tuple(axes))
-
-
-def _reshaped(found: View, sizes: Shape) -> View:
-    """Axes of size 1 come and go; others may be cut or joined where the elements stay evenly apart."""
-    left = [along for along in found.axes if along.size != 1]
-    axes: list[Along] = []
-    for size in sizes:
-        if size == 1:
-            axes.append(Along(None, 1, 1))
-            continue
-        if not left or left[0].size % size:
+        if any(view.base.dtype != dtype for view in found):
+            raise Refused("a buffer whose bits are seen as another dtype is not compiled for Hopper yet")
+        if not is_box(array, found):
             raise Refused("a reference reshaped so that its axes are joined is not compiled for Hopper yet")
-        along = left.pop(0)
-        inner = along.size // size
-        axes.append(Along(along.axis, along.stride * inner, size))
-        if inner > 1:
-            left.insert(0, Along(along.axis, along.stride, inner))
-    if left:
-        raise Refused("a reference reshaped so that its axes are joined is not compiled for Hopper yet")
-    return replace(found, axes=tuple(axes))
+        peers = [block for transform in stack if isinstance(transform, Peer) for block in transform.blocks]
+        peer = (*self.peer, *((name, start_of(block, scalar)) for name, block in peers))
+        return replace(self.selected(*found, scalar) if found else self, peer=peer)
+
+    def selected(self, view: View, scalar: Scalars) -> Part:
+        """The part that one view of it selects."""
+        starts = list(self.starts)
+        axes = [Along(None, 1, size) for size in view.sizes]
+        for row, along in zip(view.coordinates, self.axes, strict=True):
+            first = row.first(STARTS, Start.of(row.start), lambda position: start_of(Operand(position), scalar))
+            if along.axis is not None:
+                starts[along.axis] = starts[along.axis].plus(first.times(along.stride))
+            for axis, stride in enumerate(row.strides):
+                if stride:
+                    axes[axis] = Along(along.axis, along.stride * stride, view.sizes[axis])
+        return replace(self, starts=tuple(starts), axes=tuple(axes))
+
+
+def is_box(array: ArrayType, found: Sequence[View]) -> bool:
+    """True if views of an array select a box, axis by axis."""
+    return not found or (len(found) == 1 and found[0].base == array and not found[0].gathered)
+
+
+def whole(shape: Shape) -> Part:
+    """All of a buffer."""
+    return Part(shape, (Start.of(0),) * len(shape), tuple(Along(axis, 1, size) for axis, size in enumerate(shape)))
+
+
+def start_of(entry: int | Operand, scalar: Scalars) -> Start:
+    """A number, or an index operand, where a box starts."""
+    if not isinstance(entry, Operand):
+        return Start.of(entry)
+    value = scalar(entry)
+    if value is None:
+        raise Refused("an array of indices into a reference is not compiled for Hopper yet")
+    text = value.text
+    plain = text.isidentifier() or text.isdecimal() or text.endswith(")")
+    return Start(text if plain else f"({text})", value.factor)

@@ -14,7 +14,7 @@ from palladio.hopper.emit.scalars import Refused, memory_type
 from palladio.hopper.emit.scope import Rule, Scope
 from palladio.hopper.emit.uses import WARPS
 from palladio.hopper.emit.values import Barriers, Global, Shared
-from palladio.hopper.emit.views import INFINITE, View
+from palladio.hopper.emit.views import INFINITE, Part
 from palladio.hopper.layouts.shared import SharedLayout, added, swizzled_text, times
 from palladio.hopper.lowered import MapSpec
 from palladio.hopper.rules.barriers import address, slot
@@ -51,9 +51,9 @@ class Copy:
     """A copy between a box of an array and a buffer: both sides, and where the buffer's part begins, in bytes."""
 
     array: Global
-    part: View
+    part: Part
     buffer: Shared
-    inner: View
+    inner: Part
     start: str
 
 
@@ -70,7 +70,7 @@ def sides(scope: Scope, eqn: Eqn, array: int, buffer: int, indices: Sequence[obj
     return Copy(outer, part, shared, inner, start_of(shared.layout, inner))
 
 
-def start_of(layout: SharedLayout, inner: View) -> str:
+def start_of(layout: SharedLayout, inner: Part) -> str:
     """The byte at which a view begins, before the swizzle, as a C expression."""
     return layout.offset([start.text for start in inner.starts])
 
@@ -101,7 +101,7 @@ def boxes(copy: Copy) -> list[Box]:
     return found
 
 
-def _uneven(inner: View, layout: SharedLayout) -> bool:
+def _uneven(inner: Part, layout: SharedLayout) -> bool:
     """True if a plain buffer's part may begin elsewhere than at a multiple of 128 bytes."""
     return any(
         math.gcd(start.factor, INFINITE) * stride % LINE and start.text != "0"
@@ -109,7 +109,7 @@ def _uneven(inner: View, layout: SharedLayout) -> bool:
     )
 
 
-def _matched(inner: View, layout: SharedLayout, extents: list[int], axes: list[int]) -> dict[int, int]:
+def _matched(inner: Part, layout: SharedLayout, extents: list[int], axes: list[int]) -> dict[int, int]:
     """For each axis of the box that is longer than 1, the axis of the buffer that it fills."""
     own = [along for along in inner.axes if along.size != 1]
     if not own and extents == [1]:

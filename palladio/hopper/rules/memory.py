@@ -19,16 +19,18 @@ from palladio.hopper.emit.scalars import (
 )
 from palladio.hopper.emit.scope import Rule, Scope
 from palladio.hopper.emit.values import Array, Entry, Global, Registers, Shared
-from palladio.hopper.emit.views import View
+from palladio.hopper.emit.views import Part, is_box, whole
 from palladio.hopper.layouts import registers
 from palladio.hopper.layouts.registers import Layout
 from palladio.hopper.layouts.shared import added, swizzled_text, times
 from palladio.hopper.rules.barriers import address, arrive_at, slot
-from palladio.hopper.rules.chains import Chain, chain, is_box
+from palladio.hopper.rules.chains import Chain, chain
 from palladio.ir.core import Atom, Eqn, Var
+from palladio.lower.views import views
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 from palladio.types.transforms import Transform
+from palladio.types.types import ArrayType
 
 WORDS = {4: "u32", 8: "u32x2", 16: "u32x4"}
 """The types of vectors, by their bytes."""
@@ -45,7 +47,7 @@ class Access:
 
     scope: Scope
     where: Shared | Global
-    part: View | Chain
+    part: Part | Chain
 
     @property
     def dtype(self) -> DType:
@@ -70,9 +72,7 @@ class Access:
             )
         tests = []
         for axis, (at, extent) in enumerate(zip(self.part.place(index), self.part.shape, strict=True)):
-            start = self.part.starts[axis].constant
-            reach = 1 + sum((each.size - 1) * each.stride for each in self.part.axes if each.axis == axis)
-            if start is None or start + reach > extent:
+            if not self.part.within(axis):
                 tests.append(f"(u32)({at}) < {extent}")
         return " && ".join(tests) or None
 
@@ -129,12 +129,15 @@ def access(
     where = scope.entry(root)
     if not isinstance(where, (Shared, Global)):
         raise Refused("this reference is not loaded from or stored to by Hopper's threads")
-    if is_box(stack, indices):
-        part: View | Chain = scope.view(where, stack, indices)
-    elif isinstance(where, Global) and where.window is not None and where.window.sizes != where.type.shape:
+    own = (where.window if isinstance(where, Global) else None) or whole(where.type.shape)
+    array = ArrayType(own.sizes, where.type.dtype)
+    found = views(array, stack, [atom.type.shape for atom in indices])
+    if is_box(array, found):
+        part: Part | Chain = scope.view(where, stack, indices)
+    elif array != where.type.array:
         raise Refused("part of a block behind several transforms is not compiled for Hopper yet")
     else:
-        part = chain(scope, where.type.array, stack, indices, layout)
+        part = chain(scope, array, stack, found, indices, layout)
     return Access(scope, where, part)
 
 

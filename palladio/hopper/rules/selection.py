@@ -4,30 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from palladio.hopper.emit.scalars import Refused, Scalar
+from palladio.hopper.emit.scalars import Refused
 from palladio.hopper.emit.scope import Rule, Scope
 from palladio.hopper.emit.values import Entry
-from palladio.hopper.emit.views import View, view, whole
+from palladio.hopper.emit.views import Part, is_box, whole
 from palladio.hopper.layouts.shared import added, times
 from palladio.hopper.rules import exchange
-from palladio.hopper.rules.chains import Chain, chain, is_box
+from palladio.hopper.rules.chains import Chain, chain
 from palladio.hopper.rules.shape import held
-from palladio.ir.core import Atom, Eqn
-from palladio.types.transforms import Index, Operand, Slice, Transform
+from palladio.ir.core import Eqn
+from palladio.lower.views import views
+from palladio.types.transforms import Index, Slice
 from palladio.types.types import ArrayType
 
 
-def _part(scope: Scope, shape: tuple[int, ...], stack: Sequence[Transform], indices: Sequence[Atom]) -> View:
-    """The part of an array that a stack of transforms selects."""
-
-    def scalar(operand: Operand) -> Scalar | None:
-        found = scope.entry(indices[operand.position])
-        return found if isinstance(found, Scalar) else None
-
-    return view(whole(shape), stack, scalar)
-
-
-def _inside(part: View | Chain, place: Sequence[str]) -> str | None:
+def _inside(part: Part | Chain, place: Sequence[str]) -> str | None:
     """True if an element that is selected lies inside of the array."""
     if part.inside():
         return None
@@ -40,10 +31,12 @@ def _extract(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     x, layout = held(scope, array)
     stack = eqn.params["transforms"]
     target = scope.layout(out) if out.type.shape else None
-    if is_box(stack, indices):
-        part: View | Chain = _part(scope, layout.shape, stack, indices)
+    type = ArrayType(layout.shape, x.dtype)
+    found = views(type, stack, [atom.type.shape for atom in indices])
+    if is_box(type, found):
+        part: Part | Chain = scope.through(whole(layout.shape), x.dtype, stack, indices)
     else:
-        part = chain(scope, ArrayType(layout.shape, x.dtype), stack, indices, target)
+        part = chain(scope, type, stack, found, indices, target)
     if isinstance(part, Chain) and part.dtype != x.dtype:
         raise Refused("an array seen as another dtype is not compiled for Hopper yet")
     if target is None:
@@ -65,7 +58,7 @@ def _insert(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     if len(stack) != 1 or not isinstance(stack[0], Index):
         raise Refused("a part of an array behind several transforms is not replaced on Hopper yet")
     index = [f"({target.coordinate(n, 'r', 'thread')})" for n in range(len(target.shape))]
-    part = _part(scope, target.shape, stack, indices)
+    part = scope.through(whole(target.shape), out.type.dtype, stack, indices)
     own, tests = _origin(stack[0], part, index)
     if value.type.shape:  # type: ignore[union-attr]
         x, layout = held(scope, value)
@@ -81,7 +74,7 @@ def _insert(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     ]
 
 
-def _origin(transform: Index, part: View, index: Sequence[str]) -> tuple[list[str], list[str]]:
+def _origin(transform: Index, part: Part, index: Sequence[str]) -> tuple[list[str], list[str]]:
     """For an element of the array: its index in the value that replaces a part, and whether it is in that part."""
     own, tests = [], []
     for axis, entry in enumerate(transform.entries):

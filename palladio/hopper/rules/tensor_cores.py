@@ -9,7 +9,7 @@ from palladio.base.errors import PalladioValueError
 from palladio.hopper.emit.scalars import Refused, narrow
 from palladio.hopper.emit.scope import Rule, Scope
 from palladio.hopper.emit.values import Accumulator, Entry, Shared
-from palladio.hopper.emit.views import View
+from palladio.hopper.emit.views import Part
 from palladio.hopper.layouts.infer import left_layout
 from palladio.hopper.layouts.shared import Operand, added
 from palladio.hopper.rules.copies import start_of
@@ -61,7 +61,7 @@ def _matrix(scope: Scope, atom: Atom, stack: Sequence[Transform], indices: Seque
     return Matrix(Operand(layout, not depth_is_last), base, outer, depth)
 
 
-def _aligned(inner: View, span: int, found: Shared) -> None:
+def _aligned(inner: Part, span: int, found: Shared) -> None:
     """Refuse parts that a descriptor cannot name: it begins at groups of 8 rows."""
     if inner.starts[-2].factor % ROW_GROUP:
         raise PalladioValueError(
