@@ -92,9 +92,7 @@ LINES = {
     "a:f32[3] = exp v": (
         "line 2: the declared output types are not those of exp\n  expected: f32[4]\n  got:      f32[3]"
     ),
-    "a:f32[4] = add v": (
-        "line 2: add takes other inputs or parameters\n  got:      missing a required argument: 'y'"
-    ),
+    "a:f32[4] = add v": ("line 2: add takes other inputs or parameters\n  got:      missing a required argument: 'y'"),
     "a:f32[4] = exp v {speed=2}": (
         "line 2: exp takes other inputs or parameters\n  got:      got an unexpected keyword argument 'speed'"
     ),
