@@ -92,80 +92,23 @@ operation brings its own definition in NumPy, `Op.eval`. This is what a kernel *
 array([7., 7., 7., 7.], dtype=float32)
 
 
-Stage 3: discharge
-==================
-
-The other stages are passes, programs to programs; compilers start from what they leave. The first turns references into
-the values they hold. A load becomes the current value, a store a new one, a loop that writes a reference one that
-carries it. The final values of the references become the outputs of the program.
-
->>> from palladio.passes import PASSES, run_passes
->>> discharged = run_passes(traced, [PASSES["discharge"]])
->>> print(print_program(discharged))
-program lengths(i0:i32[], x:f32[4,3], out:f32[4], total:f32[4]) {
-  a:f32[4] = broadcast 0.0:f32 {shape=(4,), axes=()}
-  total_1:f32[4] = loop 0:i32, 3:i32, x, a {body=program add(a:i32[], x:f32[4,3], total:f32[4]) {
-    b:f32[4] = extract x[:, a]
-    c:f32[4] = extract x[:, a]
-    d:f32[4] = mul b, c
-    e:f32[4] = add total, d
-    return e
-  }, constants=1, step=1, unroll=1}
-  c:f32[4] = sqrt total_1
-  return x, c, total_1
-}
-
-Nothing has effects any more, so equations may be moved, merged and dropped. The scratch memory is a value that goes
-round the loop: a compiler may keep it in registers.
-
-
-Stage 4: simplification
-=======================
-
-The remaining passes compute constants, merge equations that compute the same, and drop those that nobody needs.
-
->>> names = ["simplify", "merge_common_subexpressions", "remove_dead_code"]
->>> simplified = run_passes(discharged, [PASSES[name] for name in names])
->>> print(print_program(simplified))
-program lengths(i0:i32[], x:f32[4,3], out:f32[4], total:f32[4]) {
-  a:f32[4] = broadcast 0.0:f32 {shape=(4,), axes=()}
-  total_1:f32[4] = loop 0:i32, 3:i32, x, a {body=program add(a:i32[], x:f32[4,3], total:f32[4]) {
-    b:f32[4] = extract x[:, a]
-    c:f32[4] = mul b, b
-    d:f32[4] = add total, c
-    return d
-  }, constants=1, step=1, unroll=1}
-  c:f32[4] = sqrt total_1
-  return x, c, total_1
-}
-
->>> evaluate(simplified, [np.int32(0), x[:4], out, total])[1]
-array([7., 7., 7., 7.], dtype=float32)
-
-Which passes a program goes through on its way to each executor stands on one page, `palladio/driver/compile.py`. The
-list of the evaluator (`reference`) is empty: the definition is not to depend on any pass. The executor `cpu`, the
-default, compiles kernels through LLVM, those of several threads too; what it cannot compile it leaves to the evaluator.
-It does without `discharge`: to a processor a reference is memory, and what lies there may stay there. The executor
-`simulator` runs kernels of several threads and checks every access of theirs. A compiler for Hopper GPUs is planned.
-
-
-Stage 5: lowering
+Stage 3: clean-up
 =================
 
-The passes of `palladio/lower` make further forms of the same IR, for executors that generate code. They say what is
-known, so that no executor has to find it out again: where each buffer of a launch lies (`place`), which integers can
-have which values (`fold_ranges`), which accesses cannot leave their array (`prove_inside`, written `x[:, a!]`), which
-elements a stack of transforms reaches along each axis of its array (`view`, written `x.view(4)[$0, a]`).
-`palladio/lower/roles.py` makes of the program of several threads one for each role that they have.
+The other stages are passes, programs to programs. The first compute constants, merge equations that compute the same,
+and drop those that nobody needs. Loads and stores stay in order: the two loads of a column become one, since nothing
+is stored between them.
 
->>> from palladio.lower import prove_inside
->>> print(print_program(run_passes(traced, [*map(PASSES.get, names), prove_inside])))
+>>> from palladio.passes import PASSES, run_passes
+>>> from palladio.driver.compile import CLEAN
+>>> clean = run_passes(traced, CLEAN)
+>>> print(print_program(clean))
 program lengths(i0:i32[], x:ref<any, f32[4,3]>, out:ref<any, f32[4]>, total:ref<vmem, f32[4]>) {
   a:f32[4] = broadcast 0.0:f32 {shape=(4,), axes=()}
   store total, a
   loop 0:i32, 3:i32, total, x {body=program add(a:i32[], total:ref<vmem, f32[4]>, x:ref<any, f32[4,3]>) {
     b:f32[4] = load total
-    c:f32[4] = load x[:, a!]
+    c:f32[4] = load x[:, a]
     d:f32[4] = mul c, c
     e:f32[4] = add b, d
     store total, e
@@ -177,10 +120,81 @@ program lengths(i0:i32[], x:ref<any, f32[4,3]>, out:ref<any, f32[4]>, total:ref<
   return
 }
 
-The block maps of a grid get such marks too: two blocks of four rows lie inside eight rows, and no code guards them.
+Which passes a program goes through on its way to each executor stands on one page, `palladio/driver/compile.py`. The
+list of the evaluator (`reference`) is empty: the definition is not to depend on any pass. The executor `cpu`, the
+default, compiles kernels through LLVM, those of several threads too; what it cannot compile it leaves to the evaluator.
+The executor `simulator` runs kernels of several threads and checks every access of theirs. `hopper-twin` runs what
+kernels become for Hopper GPUs, without a GPU.
 
 
-Stage 6: machine code
+Stage 4: lowered forms
+======================
+
+The passes of `palladio/lower` make further forms of the same IR. A form writes down what is known or decided, so that
+no executor has to find it out again. Each has a table of what is legal in it, with a reason a row
+(`palladio/lower/forms.py`), prints, reads back, and still runs on the evaluator. `palladio show --stage` prints each
+for a whole call.
+
+Ranges: an integer that can only have one value is a constant. `fold_ranges` knows that a grid index is at least 0 and
+below the size of its axis, and so decides the choice that a floor division makes for negative numbers.
+
+>>> from palladio.lower import fold_ranges, prove_inside
+>>> def halves(out):
+...     row = pl.program_id(0)
+...     out[0] = row // 2
+
+>>> index = pl.pallas_call(
+...     halves, out_shape=pl.ShapeDtypeStruct((8,), np.int32), grid=(8,), out_specs=pl.BlockSpec((1,), lambda i: (i,))
+... )
+>>> print(print_program(run_passes(index.program(), CLEAN)))
+program halves(i0:i32[], out:ref<any, i32[1]>) {
+  a:i32[] = div i0, 2:i32
+  b:i32[] = rem i0, 2:i32
+  c:i32[] = sign b
+  d:bool[] = ne c, 1:i32
+  e:bool[] = ne b, 0:i32
+  f:bool[] = bitwise_and d, e
+  g:i32[] = sub a, 1:i32
+  h:i32[] = select f, g, a
+  store out[0], h
+  return
+}
+
+The kernel alone does not tell how large its grid is, so the pass wants the whole call.
+
+>>> from palladio.driver.capture import prepared_programs
+>>> def whole(call, *arguments):
+...     with prepared_programs() as programs:
+...         pl.jit(call)(*arguments)
+...     return programs[0]
+
+>>> (eqn,) = run_passes(whole(index), [*CLEAN, fold_ranges, *CLEAN]).eqns
+>>> print(print_program(eqn.kernel))
+program halves(i0:i32[], out:ref<any, i32[1]>) {
+  a:i32[] = div i0, 2:i32
+  store out[0], a
+  return
+}
+
+Inside: an access that cannot leave its array is marked, `x[:, a!]`, and no code guards it. `prove_inside` marks the
+column of the example, which a loop over three columns gives, and its blocks: two of four rows lie inside eight rows.
+
+>>> (eqn,) = run_passes(whole(call, x), [*CLEAN, prove_inside]).eqns
+>>> print(print_program(eqn.kernel).splitlines()[5].strip())
+c:f32[4] = load x[:, a!]
+>>> [block.inside for block in (*eqn.grid.inputs, *eqn.grid.outputs)]
+[(True, True), (True,)]
+
+View: the elements that a stack of transforms reaches, along each axis of its array.
+
+>>> from palladio.lower import view
+>>> print(print_program(run_passes(clean, [prove_inside, view])).splitlines()[5].strip())
+c:f32[4] = load x.view(4)[$0, a]
+
+Two more forms are of launches, which come below: where each buffer lives, and a program for each role.
+
+
+Stage 5: machine code
 =====================
 
 In the compiler for CPUs an array is not memory but a way to compute an element, a `LazyArray`
@@ -237,6 +251,47 @@ the program, or waits for it, is an operation with the effect `sync`: no pass mo
   return
 }
 
+Place: where each buffer of a launch lives, in bytes, and how many arrivals complete a barrier.
+
+>>> from palladio.lower import place, split_roles
+>>> (eqn,) = run_passes(whole(doubled, np.zeros(8, np.float32)), [place]).eqns
+>>> for each in eqn.launch.placements:
+...     print(each.scope, each.bytes, each.alignment, each.offset, each.arrivals)
+block 16 128 0 None
+block 8 8 128 1
+
+Roles: threads choose what they do by their number. `split_roles` writes the program as one choice between programs
+that choose no more, each for the warpgroups that run it. On a GPU they become the branches of the kernel.
+
+>>> def two_roles(out):
+...     me = pl.axis_index("warpgroup")
+...
+...     @pl.when(me == 0)
+...     def first():
+...         out[me] = np.float32(7)
+...
+...     @pl.when(me > 0)
+...     def others():
+...         out[me] = np.float32(8)
+
+>>> roles = plgpu.kernel(
+...     two_roles, pl.ShapeDtypeStruct((2,), np.float32), num_threads=2, thread_name="warpgroup"
+... )
+>>> (eqn,) = run_passes(whole(roles), [*CLEAN, split_roles]).eqns
+>>> print(print_program(eqn.programs[0]))
+program two_roles(warpgroup:i32[], out:ref<gmem, f32[2]>) {
+  a:bool[] = eq warpgroup, 1:i32
+  b:i32[] = select a, 1:i32, 0:i32
+  cond b, warpgroup, out {branches=(program two_roles(warpgroup:i32[], out:ref<gmem, f32[2]>) {
+    store out[0], 7.0:f32
+    return
+  }, program two_roles(warpgroup:i32[], out:ref<gmem, f32[2]>) {
+    store out[1], 8.0:f32
+    return
+  })}
+  return
+}
+
 A program alone does not say when the others take their turns; the machine does (`palladio/machine`). It runs each
 thread's program as a generator that stops where others may go first, and keeps copies and products under way as things
 that may complete at any moment. The evaluator runs launches on a machine that completes them at once and lets threads
@@ -263,7 +318,7 @@ A module imports only from lower floors or from its own package; imports inside 
      8  palladio/cpu       kernels compiled for the host through LLVM
         palladio/hopper    kernels compiled for Hopper GPUs through CUDA C++
         palladio/machine   threads and asynchronous operations: schedules, checks, findings, timelines
-     7  palladio/lower     further forms of the IR that every executor of kernels shares: placement, views, ranges
+     7  palladio/lower     further forms of the IR that every executor shares: ranges, placement, views, roles
      6  palladio/passes    programs to programs, one pass a file
         palladio/pipeline  BlockSpec, GridSpec and block maps; emit_pipeline inside a kernel
         palladio/lax       array functions with the names and the strictness of jax.lax

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rich.console import Console
@@ -20,7 +20,7 @@ from palladio.cpu.launches.launch import LoweredLaunch, lower_launch
 from palladio.cpu.lower import LoweredGrid, lower_grid
 from palladio.cpu.runtime.machine_code import KERNEL, MachineCode
 from palladio.driver.capture import prepared_programs
-from palladio.driver.compile import PIPELINES
+from palladio.driver.compile import PIPELINES, passes_to
 from palladio.driver.executors import CPU, HOPPER_TWIN, Executor
 from palladio.hopper import compile as nvrtc
 from palladio.hopper.emit import grids as hopper_grids
@@ -30,11 +30,10 @@ from palladio.hopper.inspect import disassembled
 from palladio.hopper.lowered import Lowered
 from palladio.ir.core import Eqn, Program, Var, walk
 from palladio.ir.text import print_program
-from palladio.lower import place, view
-from palladio.lower.roles import roles
+from palladio.lower import fold_ranges, place, prove_inside, split_roles, view
 from palladio.ops.grid import Grid, grid_call
 from palladio.ops.threads.launch import Launch, launch
-from palladio.passes import PASSES, run_passes
+from palladio.passes import PASSES, Pass, remove_dead_code, run_passes
 
 
 def _programs(eqn: Eqn) -> tuple[Program, ...]:
@@ -47,35 +46,23 @@ def _printed(eqn: Eqn) -> str:
 
 
 def _discharged(eqn: Eqn) -> str:
-    """Those of a launch stay as they are: other threads reach what their references refer to."""
+    """The programs of a launch stay as they are: other threads reach what their references refer to."""
     passes = [] if eqn.op is launch else [PASSES["discharge"]]
     return "\n".join(print_program(run_passes(program, passes)) for program in _programs(eqn))
 
 
-def _placed(eqn: Eqn) -> str:
-    """The whole call, as a program of its own."""
+def _as_program(eqn: Eqn) -> Program:
     inputs = tuple(Var(type) for type in eqn.input_types)
-    call = Program(inputs, (Eqn(eqn.op, inputs, eqn.outputs, eqn.params, (), eqn.location),), eqn.outputs, "call")
-    return print_program(place.run(call))
+    return Program(inputs, (replace(eqn, inputs=inputs, effects=()),), eqn.outputs, "call")
+
+
+def _call(eqn: Eqn) -> str:
+    """The whole call, as a program of its own: what a lowered form says of it stands in its grid or launch."""
+    return print_program(_as_program(eqn))
 
 
 def _viewed(eqn: Eqn) -> str:
-    return "\n".join(print_program(view.run(program)) for program in _programs(eqn))
-
-
-def _roles(eqn: Eqn) -> str:
-    """The programs of a launch, one for each role of its warpgroups; a grid has one role."""
-    if eqn.op is not launch:
-        return _printed(eqn)
-    shown = []
-    for mesh, program in zip(eqn.launch.meshes, eqn.programs, strict=True):
-        threads = next((n for n, axis in enumerate(mesh.axes) if axis.kind == "thread"), None)
-        count = 1 if threads is None else mesh.axes[threads].size
-        if count is None:
-            raise Refused("the roles of a number of threads that only the call tells")
-        for role in roles(program, None if threads is None else program.inputs[threads], count):
-            shown += [f"-- threads {', '.join(map(str, role.threads))}", print_program(role.program)]
-    return "\n".join(shown)
+    return print_program(view.run(_as_program(eqn)))
 
 
 def _llvm(eqn: Eqn) -> str:
@@ -114,35 +101,47 @@ class Stage:
     Fields:
         doc: what the user reads about it.
         text: the kernel of a call, or the programs of a launch, at this stage.
-        optimised: whether the program has been through an executor's passes before.
         language: what a highlighter calls the text.
         target: for what the kernel is compiled on this way.
-        executor: whose passes the program has been through.
+        executor: whose passes the program goes through.
+        last: the last of them; None for all.
+        traced: whether it goes through none.
     """
 
     doc: str
     text: Callable[[Eqn], str]
-    optimised: bool
     language: str | None = None
     target: str = "the CPU"
     executor: Executor = CPU
+    last: Pass | None = None
+    traced: bool = False
 
+    @property
+    def passes(self) -> tuple[Pass, ...]:
+        """The passes before the stage."""
+        if self.traced:
+            return ()
+        return PIPELINES[self.executor.name] if self.last is None else passes_to(self.executor, self.last)
+
+
+FORMS: dict[str, Stage] = {
+    "ranges": Stage("with integers of one possible value as constants", _call, last=fold_ranges),
+    "placed": Stage("with the placement of each buffer of a launch", _call, last=place),
+    "inside": Stage("with marks where an access cannot leave its array", _call, last=prove_inside),
+    "viewed": Stage("with accesses as starts, strides and guards along each axis", _viewed),
+    "roles": Stage("with a program for each role of a launch's threads", _call, executor=HOPPER_TWIN, last=split_roles),
+}
+"""The lowered forms: each prints the whole call, which reads back."""
 
 STAGES: dict[str, Stage] = {
-    "traced": Stage("as Python wrote it down", _printed, optimised=False),
-    "discharged": Stage("with values in the place of references", _discharged, optimised=False),
-    "optimised": Stage("behind the passes of the CPU executor", _printed, optimised=True),
-    "placed": Stage("with the placement of each buffer of a launch", _placed, optimised=True),
-    "viewed": Stage("with accesses as starts, strides and guards along each axis", _viewed, optimised=True),
-    "roles": Stage("with a program for each role of the threads of a launch", _roles, optimised=True),
-    "llvm": Stage("the LLVM text that is compiled", _llvm, optimised=True, language="llvm"),
-    "asm": Stage("the machine code for this processor", _assembly, optimised=True, language="gas"),
-    "cuda": Stage(
-        "the CUDA C++ for Hopper GPUs", _cuda, optimised=True, language="cuda", target="Hopper", executor=HOPPER_TWIN
-    ),
-    "sass": Stage(
-        "the machine code for Hopper GPUs", _sass, optimised=True, language="gas", target="Hopper", executor=HOPPER_TWIN
-    ),
+    "traced": Stage("as Python wrote it down", _printed, traced=True),
+    "discharged": Stage("with values in the place of references", _discharged, traced=True),
+    "optimised": Stage("after the clean-up passes", _printed, last=remove_dead_code),
+    **FORMS,
+    "llvm": Stage("the LLVM text that is compiled", _llvm, language="llvm"),
+    "asm": Stage("the machine code for this processor", _assembly, language="gas"),
+    "cuda": Stage("the CUDA C++ for Hopper GPUs", _cuda, language="cuda", target="Hopper", executor=HOPPER_TWIN),
+    "sass": Stage("the machine code for Hopper GPUs", _sass, language="gas", target="Hopper", executor=HOPPER_TWIN),
 }
 
 
@@ -188,8 +187,7 @@ def run(options: Namespace) -> int:
 
 def _calls(programs: list[Program], stage: Stage) -> Iterator[Eqn]:
     for program in programs:
-        passed = run_passes(program, PIPELINES[stage.executor.name]) if stage.optimised else program
-        yield from (eqn for eqn in walk(passed) if eqn.op in (grid_call, launch))
+        yield from (eqn for eqn in walk(run_passes(program, stage.passes)) if eqn.op in (grid_call, launch))
 
 
 def _heading(eqn: Eqn) -> str:

@@ -6,12 +6,13 @@ that make them, in the order in which an executor would run them.
 
 from __future__ import annotations
 
-from palladio.lower.inside import prove_inside
+from palladio.lower.fold_ranges import fold_ranges
 from palladio.lower.place import place
-from palladio.lower.ranges import fold_ranges
+from palladio.lower.prove_inside import prove_inside
+from palladio.lower.split_roles import split_roles
 from palladio.lower.view import view
 from palladio.passes.pipeline import Pass
 
-LOWERINGS: tuple[Pass, ...] = (fold_ranges, place, prove_inside, view)
+LOWERINGS: tuple[Pass, ...] = (fold_ranges, place, prove_inside, split_roles, view)
 
-__all__ = ["LOWERINGS", "fold_ranges", "place", "prove_inside", "view"]
+__all__ = ["LOWERINGS", "fold_ranges", "place", "prove_inside", "split_roles", "view"]

@@ -1,11 +1,23 @@
-"""The lowered forms: a table each, from operations to the rule that their equations keep in it."""
+"""The lowered forms: a table each, of what an equation keeps in it, and the reason that is given where one does not.
+
+A form is checked after the pass that makes it. Its rows see what is known of integers where the equation stands, so
+that a mark can be proven again instead of believed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from palladio.ir.core import Atom, Eqn, Op, Program, walk
+from palladio.ir.core import Atom, Eqn, Literal, Op, Program, Var
+from palladio.lower.bounds import axes_inside, blocks_of, indexed, moving, stays_inside
+from palladio.lower.ranges import Range, RangeRewriting, Ranges
+from palladio.lower.roles import chooses, roles_of, thread_input, threads_of
 from palladio.ops import ALL_OPS
+from palladio.ops.control import cond
+from palladio.ops.grid import grid_call
 from palladio.ops.threads.launch import launch
 from palladio.passes.pipeline import Form
 from palladio.types.transforms import Peer
@@ -15,25 +27,142 @@ from palladio.types.views import View
 ACCESSES = tuple(op for op in ALL_OPS if op.index_start)
 """The operations that reach into arrays and references by stacks of transforms."""
 
-Law = tuple[Callable[[Eqn], bool], str]
-"""A condition on an equation, and the reason that is given where it does not hold."""
+
+@dataclass
+class Facts:
+    """The facts that a row may go by.
+
+    Fields:
+        ranges: of the integers that are visible where the equation stands.
+        single: the scalar results of earlier equations that can only have one value.
+    """
+
+    ranges: Ranges
+    single: set[Var] = field(default_factory=set)
 
 
-def form(name: str, laws: Mapping[Op, Law]) -> Form:
-    """The form of program in which every equation of these operations keeps its law."""
+class Row(NamedTuple):
+    """A rule of a form.
+
+    Fields:
+        op: the operation whose equations keep it; None for every operation.
+        holds: whether an equation does.
+        reason: the reason that is given where it does not.
+    """
+
+    op: Op | None
+    holds: Callable[[Eqn, Facts], bool]
+    reason: str
+
+
+class _Check(RangeRewriting):
+    """Finds the first equation that breaks a row. It rewrites nothing."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.rows = rows
+        self.single: set[Var] = set()
+        self.found: tuple[Eqn, str] | None = None
+
+    def constant(self, var: Var, found: Range) -> Literal | None:
+        if found.value is not None and var.type.shape == ():
+            self.single.add(var)
+        return None
+
+    def changed(self, eqn: Eqn, known: Ranges) -> Eqn:
+        facts = Facts(known, self.single)
+        for op, holds, reason in self.rows if self.found is None else ():
+            if op in (None, eqn.op) and not holds(eqn, facts):
+                self.found = eqn, reason
+                break
+        return eqn
+
+
+def form(name: str, rows: Sequence[Row]) -> Form:
+    """The form of program in which every equation keeps these rows."""
 
     def broken(program: Program) -> tuple[Eqn | None, str] | None:
-        for eqn in walk(program):
-            holds, reason = laws.get(eqn.op, (None, ""))
-            if holds is not None and not holds(eqn):
-                return eqn, reason
-        return None
+        check = _Check(rows)
+        check.program(program)
+        return check.found
 
     return Form(name, broken)
 
 
-def _is_placed(eqn: Eqn) -> bool:
+# ranges
+
+
+def _is_folded(eqn: Eqn, facts: Facts) -> bool:
+    return facts.single.isdisjoint(eqn.inputs)
+
+
+FOLDED = form(
+    "folded",
+    [
+        Row(cond, _is_folded, "it chooses by a number that can only have one value, and is not a constant"),
+        Row(None, _is_folded, "an operand can only have one value, and is not a constant"),
+    ],
+)
+
+
+# place
+
+
+def _is_placed(eqn: Eqn, facts: Facts) -> bool:
     return len(eqn.launch.placements) == len(eqn.launch.scratch)
+
+
+def _is_aligned(eqn: Eqn, facts: Facts) -> bool:
+    return all((each.offset or 0) % each.alignment == 0 for each in eqn.launch.placements)
+
+
+def _is_apart(eqn: Eqn, facts: Facts) -> bool:
+    placed = eqn.launch.placements
+    shared = sorted((each.mesh or 0, each.offset, each.bytes) for each in placed if each.offset is not None)
+    return all(first[0] != then[0] or first[1] + first[2] <= then[1] for first, then in itertools.pairwise(shared))
+
+
+PLACED = form(
+    "placed",
+    [
+        Row(launch, _is_placed, "it has scratch buffers without a placement"),
+        Row(launch, _is_aligned, "a buffer does not begin at a multiple of its alignment"),
+        Row(launch, _is_apart, "two buffers of a block overlap in its shared memory"),
+    ],
+)
+
+
+# inside
+
+
+def _blocks_are_inside(eqn: Eqn, facts: Facts) -> bool:
+    for block, array in blocks_of(eqn, eqn.grid):
+        proven = axes_inside(eqn.grid, block, array)
+        if any(marked and not axis for marked, axis in itertools.zip_longest(block.inside, proven, fillvalue=False)):
+            return False
+    return True
+
+
+def _indices_are_inside(eqn: Eqn, facts: Facts) -> bool:
+    if not eqn.op.index_start:
+        return True
+    for index, array in indexed(eqn):
+        for entry, extent in zip(index.entries, array.shape, strict=True):
+            start = moving(entry)
+            if start is not None and start.inside and not stays_inside(entry, extent, eqn.indices, facts.ranges):
+                return False
+    return True
+
+
+INSIDE = form(
+    "inside",
+    [
+        Row(grid_call, _blocks_are_inside, "a block is marked as inside its array, and may leave it"),
+        Row(None, _indices_are_inside, "an index is marked as inside its array, and may leave it"),
+    ],
+)
+
+
+# view
 
 
 def has_data(atom: Atom) -> bool:
@@ -41,14 +170,47 @@ def has_data(atom: Atom) -> bool:
     return not isinstance(atom.type, RefType) or atom.type.space not in SYNCHRONISING
 
 
-def _is_viewed(eqn: Eqn) -> bool:
+def _is_viewed(eqn: Eqn, facts: Facts) -> bool:
     stacks = zip(eqn.inputs, eqn.op.stacks(eqn.transforms), strict=False)
     return all(isinstance(each, (Peer, View)) for atom, stack in stacks if has_data(atom) for each in stack)
 
 
-PLACED = form("placed", {launch: (_is_placed, "it has scratch buffers without a placement")})
-
 VIEWED = form(
     "viewed",
-    {op: (_is_viewed, f"{op.name} reaches its elements by transforms that are not views") for op in ACCESSES},
+    [Row(op, _is_viewed, f"{op.name} reaches its elements by transforms that are not views") for op in ACCESSES],
+)
+
+
+# roles
+
+
+def _is_split(eqn: Eqn, facts: Facts) -> bool:
+    return len(eqn.launch.roles) == len(eqn.programs)
+
+
+def _has_a_program_for_each_role(eqn: Eqn, facts: Facts) -> bool:
+    for mesh, program, role_of in zip(eqn.launch.meshes, eqn.programs, eqn.launch.roles, strict=True):
+        if role_of and len(role_of) != threads_of(mesh):
+            return False
+        last = program.eqns[-1] if program.eqns else None
+        if role_of and max(role_of) and (last is None or last.op is not cond or len(last.branches) <= max(role_of)):
+            return False
+    return True
+
+
+def _is_specialised(eqn: Eqn, facts: Facts) -> bool:
+    for number, (mesh, program) in enumerate(zip(eqn.launch.meshes, eqn.programs, strict=True)):
+        for role in roles_of(eqn.launch, number, program) if eqn.launch.roles[number] else ():
+            if chooses(role.program, thread_input(mesh, role.program), role.threads):
+                return False
+    return True
+
+
+SPLIT = form(
+    "split by role",
+    [
+        Row(launch, _is_split, "its programs have no roles"),
+        Row(launch, _has_a_program_for_each_role, "its threads have more roles than its program has branches"),
+        Row(launch, _is_specialised, "warpgroups of one role run different branches inside of it"),
+    ],
 )

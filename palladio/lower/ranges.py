@@ -1,8 +1,7 @@
 """Ranges of integers: the least and the greatest value that each integer or bool of a program can have.
 
 The analysis is conservative: a range may be too wide, never too narrow. It knows what grids, loops and launches say of
-their indices. Arithmetic that may leave its dtype has the whole range of the dtype. A value of one element in its range
-is a constant, so that choices on it fall away; `fold_ranges` writes them so.
+their indices. Arithmetic that may leave its dtype has the whole range of the dtype.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from palladio.ops.arrays import arithmetic, bits, casts, compare, shape
 from palladio.ops.control import cond, loop, repeat, scope
 from palladio.ops.grid import BlockMap, Grid, grid_call
 from palladio.ops.threads.launch import collective_scope, launch
-from palladio.passes.pipeline import ANY, Pass
 from palladio.types import dtypes
 from palladio.types.types import ArrayType, Type
 
@@ -314,26 +312,3 @@ def _contradicts(eqn: Eqn, known: Ranges, made: Mapping[Var, Eqn]) -> bool:
         if second.x is sign.x and range_of(second.y, known) == (0, 0) and given is not None and given.low >= 0:
             return True
     return False
-
-
-class _Folding(RangeRewriting):
-    """Scalars of one value become literals."""
-
-    def constant(self, var: Var, found: Range) -> Literal | None:
-        if found.value is None or var.type.shape != ():
-            return None
-        return Literal(found.value, var.type.dtype)
-
-
-def _fold(program: Program) -> Program:
-    return _Folding().program(program)
-
-
-fold_ranges = Pass(
-    name="fold_ranges",
-    consumes=ANY,
-    produces=ANY,
-    run=_fold,
-    doc="Writes scalars whose range is one value as constants: signs of what is not negative, decided comparisons. "
-    "Wants `simplify` and `remove_dead_code` after it, for the choices that fall away.",
-)

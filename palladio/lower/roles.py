@@ -4,11 +4,13 @@ Threads of a kernel choose what to do by their number: `cond (warpgroup == 2)`. 
 warpgroup, they get programs of their own, without the choice. Those whose outcomes are the same share one, in which the
 number stays a variable if there are several.
 
-This stands between the passes, which leave choices as they are, and emission, which writes one branch for each role.
+The pass `split_roles` writes a launch's program as one choice between those of its roles; emission writes one branch
+for each.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +20,7 @@ import numpy as np
 from palladio.ir.core import Atom, Eqn, Literal, Program, Var
 from palladio.ir.rewrite import Builder, map_subprograms, with_parts
 from palladio.ops.control import cond, loop, repeat, scope
-from palladio.ops.threads.launch import collective_scope
+from palladio.ops.threads.launch import Launch, MeshShape, collective_scope
 from palladio.passes.common_subexpressions import merge_common_subexpressions
 from palladio.passes.dead_code import remove_dead_code
 from palladio.passes.pipeline import run_passes
@@ -67,6 +69,41 @@ def roles(program: Program, thread: Var | None, count: int) -> tuple[Role, ...]:
         cleaned = run_passes(special, [simplify, merge_common_subexpressions, remove_dead_code])
         found.append(Role(threads, cleaned))
     return tuple(sorted(found, key=lambda role: role.threads))
+
+
+def threads_of(mesh: MeshShape) -> int | None:
+    """The number of warpgroups in a block; None where only the call tells, or where threads are not warpgroups."""
+    axes = mesh.of("thread")
+    return None if mesh.has_cores or len(axes) > 1 else axes[0].size if axes else 1
+
+
+def thread_input(mesh: MeshShape, program: Program) -> Var | None:
+    """The input of a mesh's program that is the number of the warpgroup; None if there is one, or several axes."""
+    found = [var for var, axis in zip(program.inputs, mesh.axes) if axis.kind == "thread"]
+    return found[0] if len(found) == 1 else None
+
+
+def roles_of(params: Launch, number: int, program: Program) -> tuple[Role, ...]:
+    """The roles of a mesh of a launch: those that `split_roles` wrote down, or found now."""
+    mesh = params.meshes[number]
+    if not params.roles or not params.roles[number]:
+        count = math.prod(axis.size or 1 for axis in mesh.of("thread"))
+        return roles(program, thread_input(mesh, program), count)
+    role_of = params.roles[number]
+    programs = program.eqns[-1].branches if max(role_of) else (program,)
+    return tuple(
+        Role(tuple(thread for thread, each in enumerate(role_of) if each == n), program)
+        for n, program in enumerate(programs)
+    )
+
+
+def chooses(program: Program, thread: Var | None, threads: tuple[int, ...]) -> bool:
+    """True if these threads run different branches of some choice in a program."""
+    try:
+        _Specialised(threads).program(program, {thread: {n: n for n in threads}} if thread else {})
+    except _Split:
+        return True
+    return False
 
 
 class _Specialised:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from palladio.cli import main
-from palladio.cli.show import STAGES
+from palladio.cli.show import FORMS, STAGES
 from palladio.cpu.emit.scope import Refused
 from palladio.cpu.lower import lower_grid
 from palladio.ir.core import Program
@@ -93,9 +93,9 @@ BEGINNING = {
     "traced": "-- double(f32[8]) -> f32[8], grid ()\nprogram double(x:ref<any, f32[8]>, out:ref<any, f32[8]>) {",
     "discharged": "-- double(f32[8]) -> f32[8], grid ()\nprogram double(x:f32[8], out:f32[8]) {",
     "optimised": "-- double(f32[8]) -> f32[8], grid ()\nprogram double(x:ref<any, f32[8]>, out:ref<any, f32[8]>) {",
-    "placed": "-- double(f32[8]) -> f32[8], grid ()\nprogram call(a:f32[8]) {\n  b:f32[8] = grid_call a {",
-    "viewed": "-- double(f32[8]) -> f32[8], grid ()\nprogram double(x:ref<any, f32[8]>, out:ref<any, f32[8]>) {",
-    "roles": "-- double(f32[8]) -> f32[8], grid ()\nprogram double(x:ref<any, f32[8]>, out:ref<any, f32[8]>) {",
+    **dict.fromkeys(
+        FORMS, "-- double(f32[8]) -> f32[8], grid ()\nprogram call(a:f32[8]) {\n  b:f32[8] = grid_call a {"
+    ),
     "llvm": "; double(f32[8]) -> f32[8], grid ()\n",
     "asm": "# double(f32[8]) -> f32[8], grid ()\n",
     "cuda": '// double(f32[8]) -> f32[8], grid ()\n#include "palladio.cuh"',
@@ -105,9 +105,7 @@ INSIDE = {
     "traced": "store out",
     "discharged": "return x,",
     "optimised": "store out",
-    "placed": "store out",
-    "viewed": "store out",
-    "roles": "store out",
+    **dict.fromkeys(FORMS, "store out"),
     "llvm": "define i32 @kernel(",
 }
 INSIDE |= {"cuda": "PAL_KERNEL void PAL_BOUNDS(128) double_(", "sass": "EXIT"}

@@ -45,6 +45,7 @@ import numpy as np
 import pytest
 
 from palladio.base.errors import NotCompiledWarning, PalladioError
+from palladio.driver.compile import PIPELINES
 from palladio.driver.executors import SIMULATOR
 from palladio.ir.core import Program, walk
 from palladio.ir.text import print_program
@@ -82,6 +83,13 @@ def through_all_passes(program: Program, values: Sequence[Any]) -> Sequence[Any]
     return outputs[:count]
 
 
+def lowered(program: Program, values: Sequence[Any]) -> Sequence[Any]:
+    """The definition of every lowered form that executors share, each checked."""
+    for passes in PIPELINES.values():
+        program = run_passes(program, passes, verify_each=True)
+    return on_machines().evaluate(program, values)
+
+
 def simulated(program: Program, values: Sequence[Any]) -> Sequence[Any]:
     """The definition; of launches, by the machine that checks every access."""
     return SIMULATOR.load(program)(values)
@@ -90,6 +98,7 @@ def simulated(program: Program, values: Sequence[Any]) -> Sequence[Any]:
 EXECUTORS: dict[str, Executor] = {
     "reference": reference,
     "through_all_passes": through_all_passes,
+    "lowered": lowered,
     "cpu": run_on_cpu,
     "simulator": simulated,
 }

@@ -23,7 +23,7 @@ from palladio.hopper.rules import REFUSED, RULES
 from palladio.hopper.rules.control import allocated
 from palladio.hopper.rules.exchange import through_shared
 from palladio.ir.core import Program, Var, walk
-from palladio.lower.roles import Role, roles
+from palladio.lower.roles import Role, roles_of
 from palladio.ops.threads.launch import Launch, MeshShape
 from palladio.types import dtypes
 from palladio.types.types import ANY, GMEM, ArrayType, RefType, Type
@@ -53,9 +53,8 @@ def lower_launch(launch: Launch, programs: Sequence[Program], operands: Sequence
         raise Refused("programs on several meshes are not compiled for Hopper yet")
     (program,), (mesh,) = programs, launch.meshes
     _check_mesh(mesh, launch)
-    thread = next((var for var, axis in zip(program.inputs, mesh.axes) if axis.kind == "thread"), None)
     warpgroups = math.prod(axis.size or 1 for axis in mesh.axes if axis.kind == "thread")
-    found = roles(program, thread, warpgroups)
+    found = roles_of(launch, 0, program)
     used = uses(role.program for role in found)
     blocks = {axis.name or str(n): axis.size or 1 for n, axis in enumerate(mesh.axes) if axis.kind == "cluster"}
     kernel = Kernel(mesh, Plan(warpgroups, blocks), used)

@@ -103,6 +103,9 @@ class Launch:
             semaphores, each device its global memory. What has an `Owner` belongs to the threads of that mesh.
         aliases: pairs (shared operand, output) in one memory.
         placements: one for each scratch buffer, when the pass `place` has been there.
+        roles: for each mesh the number of each warpgroup's role, when the pass `split_roles` has been there; the
+            program is then one choice between the programs of the roles, in this order. () for a mesh whose
+            program all threads run as it is.
         advice: what the caller tells a compiler, pairs of a name and a value. Results never depend on it.
     """
 
@@ -112,6 +115,7 @@ class Launch:
     scratch: tuple[RefType, ...]
     aliases: tuple[tuple[int, int], ...]
     placements: tuple[Placement, ...] = field(default=(), metadata={"printed": "if set"})
+    roles: tuple[tuple[int, ...], ...] = field(default=(), metadata={"printed": "if set"})
     advice: tuple[tuple[str, Any], ...] = field(default=(), metadata={"printed": "if set"})
 
     @property

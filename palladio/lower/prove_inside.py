@@ -8,7 +8,9 @@ from typing import Any
 
 from palladio.ir.core import Atom, Eqn, Program
 from palladio.ir.rewrite import with_parts
-from palladio.lower.ranges import Range, RangeRewriting, Ranges, grid_ranges, range_of, result_range
+from palladio.lower.bounds import axes_inside, blocks_of, moving, stays_inside
+from palladio.lower.forms import INSIDE
+from palladio.lower.ranges import RangeRewriting, Ranges
 from palladio.ops.grid import BlockMap, Grid, grid_call
 from palladio.passes.pipeline import ANY, Pass
 from palladio.types.transforms import Index, IndexEntry, Operand, Slice, Transform, transformed
@@ -22,9 +24,8 @@ class _Marking(RangeRewriting):
         if eqn.op is not grid_call:
             return params
         grid: Grid = params["grid"]
-        arrays = eqn.input_types[grid.dynamic + grid.scalars :]
-        inputs = tuple(_block(grid, *each) for each in zip(grid.inputs, arrays, strict=True))
-        outputs = tuple(_block(grid, *each) for each in zip(grid.outputs, grid.output_types, strict=True))
+        blocks = [_block(grid, *each) for each in blocks_of(eqn, grid)]
+        inputs, outputs = tuple(blocks[: len(grid.inputs)]), tuple(blocks[len(grid.inputs) :])
         same = (inputs, outputs) == (grid.inputs, grid.outputs)
         return params if same else {**params, "grid": replace(grid, inputs=inputs, outputs=outputs)}
 
@@ -54,12 +55,8 @@ class _Marking(RangeRewriting):
 
 
 def _marked(entry: IndexEntry, extent: int, indices: Sequence[Atom], known: Ranges) -> IndexEntry:
-    start = entry.start if isinstance(entry, Slice) else entry
-    if not isinstance(start, Operand) or (isinstance(entry, Slice) and not entry.size):
-        return entry
-    found = range_of(indices[start.position], known)
-    reach = (entry.size - 1) * entry.stride if isinstance(entry, Slice) else 0
-    if found is None or not found.within(Range(0, extent - 1 - reach)):
+    start = moving(entry)
+    if start is None or not stays_inside(entry, extent, indices, known):
         return entry
     sure = Operand(start.position, inside=True)
     return replace(entry, start=sure) if isinstance(entry, Slice) else sure
@@ -67,19 +64,7 @@ def _marked(entry: IndexEntry, extent: int, indices: Sequence[Atom], known: Rang
 
 def _block(grid: Grid, block: BlockMap, array: ArrayType) -> BlockMap:
     """A block map of a grid with the axes marked along which all blocks lie inside the array."""
-    if not block.contiguous:
-        return block
-    known = grid_ranges(grid, block.index_map.inputs)
-    for eqn in block.index_map.eqns:
-        found = result_range(eqn, known) if len(eqn.outputs) == 1 else None
-        if found is not None:
-            known[eqn.outputs[0]] = found
-    indices = [range_of(atom, known) for atom in block.index_map.outputs]
-    axes = zip(indices, block.steps, array.shape, strict=True)
-    inside = tuple(
-        index is not None and index.low * step >= before and index.high * step - before + size <= extent
-        for index, (step, before, size, _), extent in axes
-    )
+    inside = axes_inside(grid, block, array)
     return replace(block, inside=inside) if any(inside) else block
 
 
@@ -90,7 +75,7 @@ def _mark(program: Program) -> Program:
 prove_inside = Pass(
     name="prove_inside",
     consumes=ANY,
-    produces=ANY,
+    produces=INSIDE,
     run=_mark,
     doc="Marks the blocks and the indices that cannot leave their array, so that nobody guards them. Runs last: passes "
     "that rewrite accesses drop the marks.",
