@@ -32,7 +32,8 @@ FLOOR[""] = FLOOR["demo"]  # palladio/__init__.py, the facade: it may import eve
 FLOOR["__main__"] = FLOOR["demo"]  # `python -m palladio`, the command line
 
 USER_LIKE = ("library", "demo")  # only these use the facade as users do
-PUBLIC = {"palladio", *(f"palladio.{name}" for name in ("gpu", "tpu", "numpy", "lax", "library", "interop"))}
+NAMES = ("gpu", "tpu", "numpy", "lax", "library", "interop", "interop.torch")
+PUBLIC = {"palladio", *(f"palladio.{name}" for name in NAMES)}
 
 
 def test_every_package_on_disk_has_a_floor() -> None:

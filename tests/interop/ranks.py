@@ -20,13 +20,17 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 import palladio.interop.transformers  # noqa: F401  registers the implementation
-from palladio.interop.torch import ExpertParallel, gmm, moe_mlp, softmax
+from palladio.demo.data import load_digits
+from palladio.demo.distributed import accuracy, prepare
+from palladio.demo.distributed import train as train_demo
+from palladio.demo.train import Config
+from palladio.interop.torch import ExpertParallel, attention, gmm, matmul, moe_mlp, softmax, tgmm
 
 HIDDEN, INNER, EXPERTS, CHOICES = 12, 10, 7, 3
 SHARES = (5, 0, 9, 4)
@@ -187,6 +191,35 @@ def operators_with_fsdp(rank: int, folder: Path) -> bool:
     return torch.equal(found, expected) and torch.equal(layer.matrices.grad.full_tensor(), gradient)
 
 
+def distributed_tensors(rank: int, folder: Path) -> dict[str, Any]:
+    """The placements of results and gradients of operators on distributed tensors, those that are right in value."""
+    mesh = init_device_mesh("cpu", (2,))
+    draw = torch.Generator().manual_seed(5)
+    x, w, y, q = (torch.randn(*s, generator=draw, dtype=torch.float64) for s in ((9, 6), (3, 6, 4), (6, 4), (2, 4, 6)))
+    sizes = [3, 2, 4]
+    cases: list[tuple[str, Any, tuple[Any, ...], tuple[Any, ...]]] = [
+        ("columns", lambda x, w: gmm(x, w, sizes), (x, w), (Replicate(), Shard(2))),
+        ("contraction", lambda x, w: gmm(x, w, sizes), (x, w), (Shard(1), Shard(1))),
+        ("rows", lambda x, w: gmm(x, w, sizes), (x, w), (Shard(0), Replicate())),
+        ("transposed", lambda x, y: tgmm(x.T, y, sizes), (x, x), (Replicate(), Shard(1))),
+        ("matmul", matmul, (x, y), (Shard(1), Shard(0))),
+        ("softmax", softmax, (x,), (Shard(0),)),
+        ("softmax of columns", softmax, (x,), (Shard(1),)),
+        ("attention", lambda q: attention(q, q, q, causal=True), (q,), (Shard(0),)),
+    ]
+    found = {}
+    for name, function, operands, placements in cases:
+        whole = [each.clone().requires_grad_() for each in operands]
+        parts = [distribute_tensor(e, mesh, [p]).requires_grad_() for e, p in zip(operands, placements, strict=True)]
+        expected, out = function(*whole), function(*parts)
+        (expected**2).sum().backward()
+        (out**2).sum().backward()
+        pairs = [(out, expected), *((a.grad, b.grad) for a, b in zip(parts, whole, strict=True))]
+        right = all(torch.allclose(a.full_tensor(), b, rtol=1e-12) for a, b in pairs)
+        found[name] = [str(each.placements[0]) for each, _ in pairs] if right else "wrong"
+    return found
+
+
 def save(rank: int, folder: Path) -> None:
     """Write a checkpoint on four ranks."""
     module = parallelize_module(Experts(), init_device_mesh("cpu", (4,)), ExpertParallel())
@@ -256,6 +289,13 @@ def death(rank: int, folder: Path) -> str:
     return _message(lambda: module(*(share(each, 0) for each in batch())))
 
 
+def demo(rank: int, folder: Path) -> list[float]:
+    """The loss of each epoch of the demo on two ranks, and the accuracy."""
+    config, digits = Config(epochs=3, width=32, hidden=32, batch=50), load_digits()
+    model = prepare(config, digits)
+    return [*train_demo(config, digits, model), accuracy(model, digits.test_pixels, digits.test_labels)]
+
+
 def silence(rank: int, folder: Path) -> str:
     """The error of a rank whose peer does not come to an exchange, when the time limit of their group has passed."""
     group = dist.new_group(timeout=datetime.timedelta(seconds=1))
@@ -270,7 +310,7 @@ COMPILED = (operators_with_fsdp,)
 """The scenarios that run compiled kernels; the others take the evaluator, which has nothing to compile."""
 
 ON_FOUR = (same_bits, shards, with_fsdp, with_ddp, operators_with_fsdp, save)
-ON_TWO = (load, model_of_transformers, messages, silence, death)
+ON_TWO = (load, distributed_tensors, model_of_transformers, messages, demo, silence, death)
 
 
 def _work(rank: int, folder: Path) -> dict[str, Any]:

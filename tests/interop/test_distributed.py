@@ -61,6 +61,24 @@ def test_a_model_of_transformers_has_its_experts_on_two_ranks(ranks: list[Found]
     assert ranks[0]["model_of_transformers"] < 1e-5
 
 
+def test_operators_take_distributed_tensors_and_say_how_results_are_placed(ranks: list[Found]) -> None:
+    assert ranks[0]["distributed_tensors"] == {
+        "columns": ["S(1)", "P(sum)", "S(2)"],
+        "contraction": ["P(sum)", "S(1)", "S(1)"],
+        "rows": ["R", "R", "R"],
+        "transposed": ["S(2)", "P(sum)", "S(1)"],
+        "matmul": ["P(sum)", "S(1)", "S(0)"],
+        "softmax": ["S(0)", "S(0)"],
+        "softmax of columns": ["R", "R"],
+        "attention": ["S(0)", "S(0)"],
+    }
+
+
+def test_the_demo_learns_on_two_ranks(ranks: list[Found]) -> None:
+    *losses, accuracy = ranks[0]["demo"]
+    assert losses[-1] < losses[0] / 2 and accuracy > 0.8
+
+
 def test_a_rank_that_dies_is_an_error_on_the_other(ranks: list[Found]) -> None:
     assert ranks[0]["death"].startswith("RuntimeError: ")
 

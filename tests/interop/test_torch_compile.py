@@ -223,6 +223,28 @@ def test_a_kernel_of_several_results_becomes_an_operator() -> None:
     torch.testing.assert_close(found, {"twice": x * 2, "sum": x.sum(0)})
 
 
+def test_an_operator_without_a_gradient_says_so() -> None:
+    alone = op(CALL, name="tests::alone")
+    x, y = drawn(4, 8), drawn(4, 8, seed=1)
+    text = "tests::alone: the operator has no gradient\n  hint:     op\\(call, name=..., backward=...\\) gives it one"
+    with pytest.raises(pl.PalladioNotImplementedError, match=text):
+        alone(x.clone().requires_grad_(), y).sum().backward()
+    with pytest.raises(pl.PalladioNotImplementedError, match="the operator has no gradient"):
+        torch.func.grad(lambda x: alone(x, y).sum())(x)
+    rows = torch.stack([x] * 3)
+    torch.testing.assert_close(torch.func.vmap(alone, in_dims=(0, None))(rows, y), rows * y)
+
+
+@pytest.mark.parametrize("backward", [None, lambda inputs, outputs, grads: (grads[0], grads[0])])
+def test_an_operator_loses_no_tangent(backward: Any) -> None:
+    name = "tests::with_gradient" if backward else "tests::without_gradient"
+    operator, x = op(CALL, name=name, backward=backward), drawn(4, 8)
+    with pytest.raises(NotImplementedError, match="forward mode AD"):
+        torch.func.jvp(lambda x: operator(x, x), (x,), (x,))
+    with torch.autograd.forward_ad.dual_level(), pytest.raises(NotImplementedError, match="forward mode AD"):
+        operator(torch.autograd.forward_ad.make_dual(x, x), x)
+
+
 def test_what_makes_no_operator_is_refused() -> None:
     text = "call: an operator is made of what pallas_call, kernel or mpmd_map returns"
     with pytest.raises(pl.PalladioTypeError, match=text):

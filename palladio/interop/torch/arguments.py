@@ -47,6 +47,15 @@ def index_tensor(value: Any, argument: str) -> Tensor:
         ) from None
 
 
+def index_beside(value: Any, argument: str, operand: Tensor) -> Tensor:
+    """Sizes or an offset for an operand: as a distributed tensor, the same on each rank, where the operand is one."""
+    found = index_tensor(value, argument)
+    if not hasattr(operand, "device_mesh") or hasattr(found, "device_mesh"):
+        return found
+    everywhere: Tensor = type(operand).from_local(found, operand.device_mesh, run_check=False)  # type: ignore[attr-defined]
+    return everywhere
+
+
 def dtype_of(dtype: Any) -> torch.dtype | None:
     """A dtype of any library, or its name, as PyTorch's."""
     if dtype is None or isinstance(dtype, torch.dtype):

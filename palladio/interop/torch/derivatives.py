@@ -7,6 +7,7 @@ these the same derivative stands in an `autograd.Function` of our own.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -47,6 +48,8 @@ def apply(operator: Any, *args: Any) -> Any:
         return _functions[operator].apply(*args)
     if _nothing_watches(args):
         return operator._init_fn(*args)
+    if "torch.distributed.tensor" in sys.modules:
+        __import__("palladio.interop.torch.sharding")  # tells distributed tensors of the operators, once
     return operator(*args)
 
 

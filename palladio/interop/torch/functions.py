@@ -13,7 +13,7 @@ from palladio.interop.torch import operators
 from palladio.interop.torch.arguments import (
     dtype_of,
     executor_name,
-    index_tensor,
+    index_beside,
     require_tensors,
     tiles,
     under_autocast,
@@ -60,8 +60,8 @@ def gmm(
             operators.gmm,
             x,
             w,
-            index_tensor(group_sizes, "group_sizes"),
-            None if group_offset is None else index_tensor(group_offset, "group_offset"),
+            index_beside(group_sizes, "group_sizes", lhs),
+            None if group_offset is None else index_beside(group_offset, "group_offset", lhs),
             existing_out,
             dtype_of(preferred_element_type),
             _grouped_tiles(tiling, lhs, rhs, transpose_rhs),
@@ -114,8 +114,8 @@ def tgmm(
     def call() -> Any:
         require_tensors(lhs=lhs, rhs=rhs)
         x, y = under_autocast(lhs, rhs)
-        sizes = index_tensor(group_sizes, "group_sizes")
-        offset = None if group_offset is None else index_tensor(group_offset, "group_offset")
+        sizes = index_beside(group_sizes, "group_sizes", lhs)
+        offset = None if group_offset is None else index_beside(group_offset, "group_offset", lhs)
         groups = num_actual_groups
         if groups is None:
             groups = sizes.shape[0] - (0 if offset is None else int(offset))

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from palladio.base import trees
-from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
+from palladio.base.errors import PalladioNotImplementedError, PalladioTypeError, PalladioValueError, at_call
 from palladio.call.outputs import Outputs
 from palladio.interop.torch.derivatives import is_transformed, one_at_a_time
 
@@ -26,7 +26,8 @@ def op(call: Callable[..., Any], *, name: str, backward: Backward | None = None)
         name: the operator's name, `namespace::name` or a name in the namespace `palladio_kernels`; a process has each
             once.
         backward: `(inputs, outputs, gradients of the outputs) -> gradients of the inputs`, a tuple with None for inputs
-            that have none, or one gradient for a call of one input. Without it the operator has no gradient.
+            that have none, or one gradient for a call of one input. Without it the operator has no gradient, and raises
+            an error where one is computed.
 
     Returns:
         A function of tensors, in the order of the call's arguments, which returns tensors in the structure of the
@@ -66,22 +67,21 @@ class _Kernel:
         )
         self.operator.register_fake(self._described)
         self.operator.register_vmap(one_at_a_time(self._apply))
-        if backward is not None:
-            self.operator.register_autograd(self._gradients, setup_context=self._context)
-            members = {
-                "forward": staticmethod(lambda *inputs: tuple(self.operator(list(inputs)))),
-                "setup_context": staticmethod(lambda ctx, inputs, outputs: self._context(ctx, (inputs,), outputs)),
-                "backward": staticmethod(lambda ctx, *grads: tuple(self._gradients(ctx, grads))),
-                "vmap": staticmethod(one_at_a_time(lambda *inputs: tuple(self._apply(list(inputs))))),
-            }
-            self.function: Any = type(name.rpartition(":")[2], (torch.autograd.Function,), members)
+        self.operator.register_autograd(self._gradients, setup_context=self._context)
+        members = {
+            "forward": staticmethod(lambda *inputs: tuple(self.operator(list(inputs)))),
+            "setup_context": staticmethod(lambda ctx, inputs, outputs: self._context(ctx, (inputs,), outputs)),
+            "backward": staticmethod(lambda ctx, *grads: tuple(self._gradients(ctx, grads))),
+            "vmap": staticmethod(one_at_a_time(lambda *inputs: tuple(self._apply(list(inputs))))),
+        }
+        self.function: Any = type(name.rpartition(":")[2], (torch.autograd.Function,), members)
 
     def __call__(self, *inputs: Tensor) -> Any:
         """Run the kernel on tensors."""
         return _filled(self.template, self._apply(list(inputs)))
 
     def _apply(self, inputs: list[Tensor]) -> Sequence[Tensor]:
-        if self.backward is not None and not torch.compiler.is_compiling() and is_transformed():
+        if not torch.compiler.is_compiling() and is_transformed():
             found: Sequence[Tensor] = self.function.apply(*inputs)
             return found
         outputs: Sequence[Tensor] = self.operator(inputs)
@@ -94,15 +94,22 @@ class _Kernel:
         device = inputs[0].device if inputs else "cpu"
         return [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in self.types]
 
-    @staticmethod
-    def _context(ctx: Any, inputs: Any, output: Any) -> None:
+    def _context(self, ctx: Any, inputs: Any, output: Any) -> None:
+        if self.backward is None:
+            return
         (given,) = inputs
         ctx.count = len(given)
         ctx.save_for_backward(*given, *output)
 
     def _gradients(self, ctx: Any, grads: Any) -> list[Tensor | None]:
+        if self.backward is None:
+            raise PalladioNotImplementedError(
+                "the operator has no gradient",
+                argument=self.__name__,
+                hint="op(call, name=..., backward=...) gives it one",
+            )
         inputs, outputs = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
-        found: Any = self.backward(inputs, outputs, tuple(grads))  # type: ignore[misc]
+        found: Any = self.backward(inputs, outputs, tuple(grads))
         return list(found) if isinstance(found, (tuple, list)) else [found]
 
 

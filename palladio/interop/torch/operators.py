@@ -286,8 +286,7 @@ def _attention_backward(ctx: Any, grad: Tensor) -> Any:
     wq, wk, wv, wgrad = (each.to(wide) for each in (q, k, v, grad))
     scores = wq @ wk.mT * scale
     if ctx.causal:
-        row, column = torch.arange(q.shape[-2])[:, None], torch.arange(k.shape[-2])[None, :]
-        scores = torch.where(column <= row, scores, -torch.inf)
+        scores = scores + torch.full_like(scores, -torch.inf).triu(1)
     weights = torch.softmax(scores, dim=-1)
     grad_weights = wgrad @ wv.mT
     grad_scores = weights * (grad_weights - (grad_weights * weights).sum(dim=-1, keepdim=True)) * scale
