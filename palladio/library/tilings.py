@@ -13,6 +13,15 @@ MOST_COLUMNS = 512
 LEAST_COLUMNS = 64
 """Columns of a tile of a dense product, below which its rows are spread over the threads."""
 
+DEEPEST = 1 << 14
+"""The most of the summed axis in one tile. It depends on nothing: sums are the same on any number of threads."""
+
+PAIR_COLUMNS = 16
+"""Tiles of a multiple of so many columns are multiplied in pairs of bfloat16, which sums in another order."""
+
+LEAST_ROWS = 8
+"""Rows of a tile where rows are cut: a product of up to four rows sums in another order."""
+
 SUM_BYTES = 4
 """Bytes of an element of the packed right operand, which is converted to the dtype of the sums."""
 
@@ -40,14 +49,26 @@ def evenly(extent: int, most: int, parts: int, granule: int) -> int:
     return int(min(extent, pl.cdiv(granules, min(least, granules)) * granule))
 
 
+def _even_columns(n: int, most: int, parts: int, granule: int) -> int:
+    """Columns cut as `evenly` does; whether tiles are multiples of `PAIR_COLUMNS` depends on n alone."""
+    if n % PAIR_COLUMNS == 0:
+        return PAIR_COLUMNS * evenly(n // PAIR_COLUMNS, most // PAIR_COLUMNS, parts, max(1, granule // PAIR_COLUMNS))
+    wanted = pl.cdiv(pl.cdiv(n, most), parts) * parts
+    sizes = [size for size in range(min(n, granule), min(n, 2 * MOST_COLUMNS) + 1) if n % size == 0]
+    if n > 2 * MOST_COLUMNS and max(sizes, default=0) < MOST_COLUMNS // 4:
+        return pl.cdiv(pl.cdiv(n, granule), wanted) * granule
+    counts = [n // size for size in reversed(sizes)]
+    whole = [count for count in counts if wanted <= count <= 2 * wanted and count % parts == 0]
+    return n // min(whole, default=max((count for count in counts if count <= wanted), default=counts[0]))
+
+
 def _columns(k: int, n: int, parts: int) -> tuple[int, int]:
     """`(tk, tn)`: the whole summed axis, and columns whose packed block fits a thread's share of the last cache."""
     host = pl.processor()
     granule = 2 * host.vector_bytes // SUM_BYTES  # a micro-kernel's sums are two vectors wide
+    tk = k if k <= DEEPEST else evenly(k, DEEPEST, 1, granule)
     share = host.cache_bytes[-1] // (2 * host.threads) // SUM_BYTES
-    tn = evenly(n, min(MOST_COLUMNS, max(granule, share // k)), parts, granule)
-    deepest = max(granule, share // tn)
-    return k if k <= deepest else evenly(k, deepest, 1, granule), tn
+    return tk, _even_columns(n, min(MOST_COLUMNS, max(granule, PAIR_COLUMNS, share // tk)), parts, granule)
 
 
 def gmm_tiling(m: int, k: int, n: int) -> tuple[int, int, int]:
@@ -87,7 +108,8 @@ def matmul_tiling(m: int, k: int, n: int) -> tuple[int, int, int]:
     threads = pl.processor().threads
     by_columns = min(threads, pl.cdiv(n, LEAST_COLUMNS))
     tk, tn = _columns(k, n, by_columns)
-    return evenly(m, m, min(m, pl.cdiv(threads, by_columns)), 1), tk, tn
+    by_rows = min(max(1, m // LEAST_ROWS), pl.cdiv(threads, by_columns))
+    return evenly(m, m, by_rows, LEAST_ROWS), tk, tn
 
 
 def attention_blocks(heads: int, m: int, d: int) -> tuple[int, int]:

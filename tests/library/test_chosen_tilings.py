@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 import palladio as pl
-from palladio.library import attention_blocks, gmm, gmm_tiling, matmul, matmul_tiling, tgmm, tgmm_tiling, tilings
+from palladio.library import (
+    attention_blocks,
+    gmm,
+    gmm_tiling,
+    grouped_matmul,
+    matmul,
+    matmul_tiling,
+    tgmm,
+    tgmm_tiling,
+    tilings,
+)
 from palladio.library.tilings import evenly
 from tests.library.references import assert_close, gmm_reference, normal, tgmm_reference
 
@@ -70,6 +81,34 @@ def test_a_dense_product_has_a_tile_for_every_thread(host):
     for m, n in ((1, 4096), (64, 4096), (4096, 64), (512, 512)):
         tm, _, tn = matmul_tiling(m, 512, n)
         assert math.ceil(m / tm) * math.ceil(n / tn) >= min(host.threads, 32)
+
+
+@pytest.mark.parametrize("n", [1, 5, 16, 33, 100, 101, 384, 1000, 1008, 2003, 2006, 3149, 3584])
+def test_what_sums_depend_on_is_chosen_whatever_the_threads(n, monkeypatch):
+    found = set()
+    for threads in (1, 2, 3, 7, 64):
+        monkeypatch.setattr(pl, "processor", lambda: pl.Processor("", 64, (48 << 10, 1 << 20, 32 << 20), threads))  # noqa: B023
+        for choose, m in itertools.product((gmm_tiling, tgmm_tiling, matmul_tiling), (5, 9, 4000)):
+            for k in (70, 4096, 100000):
+                tm, tk, tn = choose(m, k, n)
+                few = choose is matmul_tiling and tm <= 4
+                found.add((choose, m, k, tm if choose is tgmm_tiling else tk, tn % tilings.PAIR_COLUMNS == 0, few))
+    assert len(found) == 3 * 3 * 3
+
+
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+def test_results_have_the_same_bits_on_any_number_of_threads(dtype, monkeypatch):
+    sizes, found = [5, 0, 90, 30], []
+    lhs, rhs, grad = (each.astype(dtype) for each in (normal(0, 130, 70), normal(1, 4, 70, 288), normal(2, 130, 288)))
+    for threads in ("1", "3"):
+        monkeypatch.setenv("PALLADIO_NUM_THREADS", threads)
+        for kept in (grouped_matmul._GMM, grouped_matmul._TGMM, sys.modules[matmul.__module__]._KEPT):
+            kept.clear()
+        with pl.executor("cpu"):
+            found.append([gmm(lhs, rhs, sizes), tgmm(lhs.T, grad, sizes), matmul(lhs, rhs[0])])
+    assert gmm_tiling(130, 70, 288)[2] < 288
+    for one, three in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, three)
 
 
 def test_a_tile_of_a_grouped_product_has_all_rows():
