@@ -35,7 +35,13 @@ class Ahead:
     """
 
     def __init__(
-        self, run: Runner, captured: Sequence[Any], types: Sequence[ArrayType], names: Sequence[str], result: ArrayType
+        self,
+        run: Runner,
+        captured: Sequence[Any],
+        types: Sequence[ArrayType],
+        names: Sequence[str],
+        result: ArrayType,
+        growing: Sequence[int],
     ) -> None:
         self._run = run
         self._captured = list(captured)
@@ -43,6 +49,7 @@ class Ahead:
         self._known = [(type.shape, type.dtype) for type in types]
         self._names = list(names)
         self._result = result
+        self._growing = growing
         short = getattr(run, "kept", None)  # an executor may have a shorter way from arrays to results
         self._short = None if short is None or captured else short(self._types)
         self._on_card = short is not None
@@ -51,7 +58,8 @@ class Ahead:
         """The result of the function on arrays.
 
         Args:
-            arrays: of the shapes and dtypes that it was staged for. One with fewer rows is filled up with zeros.
+            arrays: of the shapes and dtypes that it was staged for. One that is smaller along the axis that may grow,
+                the rows by default, is filled up with zeros.
             out: an array for the result, as in a call of `pallas_call`. It is returned.
             rows: how many rows of the result are wanted, all by default.
 
@@ -79,7 +87,7 @@ class Ahead:
                     library = library_of(value) if library == "numpy" else library
                 elif (value.shape, value.dtype) == self._known[n]:
                     continue
-                values[n] = _fitted(value, self._types[n], self._names[n])
+                values[n] = _fitted(value, self._types[n], self._names[n], self._growing[n])
             if out is not None:
                 return self._write(values, out, rows)
             given = values + self._captured
@@ -111,17 +119,18 @@ class Ahead:
         return out
 
 
-def _fitted(value: Any, type_: ArrayType, name: str) -> Any:
-    """An array as NumPy's, with as many rows as the function was staged for."""
+def _fitted(value: Any, type_: ArrayType, name: str, axis: int) -> Any:
+    """An array as NumPy's, as large along an axis as the function was staged for."""
     known = type(value) is np.ndarray and value.dtype == type_.dtype
     array = value if known else np.asarray(to_numpy(value, name))
     shape, wanted = array.shape, type_.shape
     if shape == wanted and array.dtype == type_.dtype:
         return array
-    if array.dtype != type_.dtype or len(shape) != len(wanted) or shape[1:] != wanted[1:] or shape[:1] > wanted[:1]:
+    less = len(shape) == len(wanted) and shape[:axis] + wanted[axis : axis + 1] + shape[axis + 1 :] == wanted
+    if array.dtype != type_.dtype or not less or shape > wanted:
         raise _other(array, type_, name)
     whole = np.zeros(type_.shape, type_.dtype)
-    whole[: shape[0]] = array
+    whole[(slice(None),) * axis + (slice(shape[axis]),)] = array
     return whole
 
 

@@ -108,13 +108,14 @@ class Jitted:
             return path
         return Jitted, (self._function, self._numbers, self._names, self._interpret)
 
-    def ahead(self, *args: Any) -> Ahead:
+    def ahead(self, *args: Any, growing: Sequence[int] | None = None) -> Ahead:
         """The function staged for arrays of these shapes and dtypes, without static arguments.
 
         Calls of it neither look at what the function captures nor for other shapes.
 
         Args:
             args: arrays, or a `ShapeDtypeStruct` for each.
+            growing: for each of them the axis along which the array of a call may be smaller, the rows by default.
 
         Raises:
             PalladioTypeError: a function that returns something else than one array.
@@ -131,7 +132,8 @@ class Jitted:
                 raise PalladioTypeError(
                     "what is staged ahead returns one array", argument="fun", got=f"{len(staged.results)} arrays"
                 )
-            return Ahead(staged.run, staged.captured, types, names, staged.results[0])
+            axes = tuple(growing or (0,) * len(types))
+            return Ahead(staged.run, staged.captured, types, names, staged.results[0], axes)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The result of the function on these arguments."""

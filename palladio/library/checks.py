@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import sys
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -79,46 +80,117 @@ def _sums_of(x: Any, y: Any) -> Any:
 STAGED_BYTES = 1 << 22
 """The largest left operand that is copied into one of more rows, so that one compiled kernel serves many sizes."""
 
+LEAST_ROWS = 16
+"""The fewest rows that a product is compiled for, but for those of up to four, which pack nothing."""
 
-def rows_for(m: int, lhs: Array, tiling: Any) -> int:
-    """The number of rows that a product of m rows is compiled for: the next power of two if that costs little.
 
-    A server's batch has another size at every step, and to compile takes some tenths of a second. Tiles that the caller
-    chose are for the rows that there are.
+def row_parts(m: int, size: int) -> list[tuple[slice, int]]:
+    """m rows as parts that few compiled kernels serve, each with the number of rows of its kernel.
+
+    A server's batch has another size at every step, and to compile takes some tenths of a second. So kernels are made
+    for powers of two of rows. What is small is one part, which is copied into an array of the next power of two. Of
+    what is large, the largest power of two goes first, without a copy, and so on; what is left in the end is copied
+    into an array of the largest such size, whatever it is.
+
+    Args:
+        size: the bytes of a row that is copied.
     """
-    if tiling is not None or m == 0:
+    parts, first = [], 0
+    while True:
+        rest = m - first
+        rows = max(LEAST_ROWS, 1 << (rest - 1).bit_length())
+        if rest <= LEAST_ROWS or rest == rows or rows * size <= STAGED_BYTES:
+            most = max(LEAST_ROWS, 1 << (max(1, STAGED_BYTES // size).bit_length() - 1))
+            return [*parts, (slice(first, m), most if parts and rest < most else rows)]
+        parts.append((slice(first, first + rows // 2), rows // 2))
+        first += rows // 2
+
+
+def rows_for(m: int, size: int, tiling: Any) -> int:
+    """The number of rows that a product of m rows is compiled for, m itself where it is several parts.
+
+    Tiles that the caller chose are for the rows that there are.
+
+    Args:
+        size: the bytes of a row that is copied.
+    """
+    if tiling is not None or m <= 4:
         return m
-    rows = 1 << max(4, (m - 1).bit_length())
-    row_bytes = int(lhs.shape[1]) * dtype_of(lhs).itemsize
-    return rows if rows * row_bytes <= STAGED_BYTES else m
+    rows = max(LEAST_ROWS, 1 << (m - 1).bit_length())
+    return rows if rows == LEAST_ROWS or rows * size <= STAGED_BYTES else m
 
 
-def call_key(lhs: Any, rhs: Any, group_sizes: Any, dtype: Any, tiling: Any, *options: Any) -> Hashable | None:
+def in_parts(m: int, arrays: Sequence[Array], n: int, dtype: Any, out: Array | None) -> tuple[Any, Any]:
+    """The parts in which the rows of a large product are computed, and the array that all of them go to.
+
+    There are none for a product that is one part, for arrays of a library whose slices cannot be written to, and where
+    an array of the caller's for the result might overlap one that later parts read.
+
+    Args:
+        arrays: what is multiplied, the one with the rows first.
+        n: the columns of the result.
+    """
+    lhs = arrays[0]
+    parts = row_parts(m, row_bytes(lhs))
+    if len(parts) == 1:
+        return (), out
+    if all(isinstance(array, np.ndarray) for array in arrays):
+        if out is None:
+            return parts, np.empty((m, n), dtype)
+        apart = isinstance(out, np.ndarray) and not any(np.may_share_memory(out, array) for array in arrays)
+    elif all(hasattr(array, "new_empty") for array in arrays):
+        if out is None:
+            return parts, lhs.new_empty((m, n), dtype=getattr(sys.modules["torch"], str(dtype)))
+        memory = {array.untyped_storage().data_ptr() for array in arrays}
+        apart = hasattr(out, "new_empty") and out.untyped_storage().data_ptr() not in memory
+    else:
+        return (), out
+    return (parts, reshaped(out, (m, n), (m, n))) if apart else ((), out)
+
+
+def call_key(
+    lhs: Any,
+    rhs: Any,
+    group_sizes: Any,
+    dtype: Any,
+    tiling: Any,
+    *options: Any,
+    summed: bool = False,
+    rows: int | None = None,
+) -> Hashable | None:
     """The arguments that a product is staged for.
 
     None for what is not an array, and for a look-up of tiles, which may find others the next time.
+
+    Args:
+        summed: the rows are those that are summed over: `[k, m]` times `[m, n]`.
+        rows: how many rows it is staged for, where that is decided.
     """
     if callable(tiling):
         return None
     try:
-        rows, sizes = rows_for(lhs.shape[0], lhs, tiling), len(group_sizes)
-        key = (
-            type(lhs),
-            type(rhs),
-            lhs.dtype,
-            rhs.dtype,
-            rows,
-            lhs.shape[1:],
-            rhs.shape,
-            sizes,
-            dtype,
-            tiling,
-            options,
-        )
+        if rows is None:
+            rows = rows_summed(lhs, rhs, tiling) if summed else rows_for(lhs.shape[0], row_bytes(lhs), tiling)
+        fixed = (lhs.shape[0], rhs.shape[1]) if summed else (lhs.shape[1], *rhs.shape)
+        kinds = type(lhs), type(rhs), lhs.dtype, rhs.dtype
+        key = kinds, rows, fixed, len(group_sizes), dtype, tiling, options
         hash(key)
-    except (AttributeError, IndexError, TypeError, pl.PalladioError):
+    except (AttributeError, IndexError, TypeError, ValueError, pl.PalladioError):
         return None
     return key
+
+
+def row_bytes(array: Array) -> int:
+    """The bytes of a row of a matrix of any library."""
+    return int(array.shape[1]) * int(array.dtype.itemsize)
+
+
+def rows_summed(lhs: Array, rhs: Array, tiling: Any) -> int:
+    """The number of rows that `[k, m]` times `[m, n]` is compiled for."""
+    k, m = lhs.shape
+    if rhs.shape[0] != m:
+        raise ValueError(m)  # it has no key
+    return rows_for(m, max(k * lhs.dtype.itemsize, row_bytes(rhs)), tiling)
 
 
 def described(array: Array, rows: int | None = None) -> pl.ShapeDtypeStruct:

@@ -11,9 +11,11 @@ for each of them. Which tile and group a step works on is computed beforehand an
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 import palladio as pl
 import palladio.numpy as jnp
@@ -30,13 +32,16 @@ from palladio.library.checks import (
     fail,
     group_offset_of,
     group_sizes_of,
+    in_parts,
     one_tiling,
     require_array,
     require_count,
     require_existing,
     require_interpret,
     result_dtype,
+    row_bytes,
     rows_for,
+    rows_summed,
     stored,
     sum_dtype,
     tile_for,
@@ -140,23 +145,16 @@ def gmm(
         PalladioValueError, PalladioTypeError: shapes, dtypes or sizes that do not fit; a tiling that is not three
             positive integers.
     """
-    tiling, plain = one_tiling(tiling, FORWARD), group_offset is None and existing_out is None
-    key = call_key(lhs, rhs, group_sizes, preferred_element_type, tiling, transpose_rhs) if plain else None
+    tiling = one_tiling(tiling, FORWARD)
+    more = () if group_offset is None and existing_out is None else _more(group_offset, existing_out)
+    key = call_key(lhs, rhs, group_sizes, preferred_element_type, tiling, transpose_rhs, *more)
     kept = _GMM.find(key, interpret)
-    if kept is not None:
+    if kept is not None and not more:
         m = lhs.shape[0]
         return kept(group_sizes_of(group_sizes, m), _ZERO, lhs, rhs, out=out, rows=m)
     m, k, n, groups = _product_sizes(lhs, rhs, transpose_rhs)
     sizes = group_sizes_of(group_sizes, m)
-    if group_offset is None and groups != sizes.shape[0]:
-        raise fail(
-            pl.PalladioValueError,
-            "without group_offset, there is one matrix for each group",
-            argument="group_sizes",
-            expected=f"{groups} sizes",
-            got=f"{sizes.shape[0]} sizes",
-        )
-    offset = group_offset_of(group_offset, groups, sizes.shape[0])
+    offset = _offset(group_offset, groups, len(sizes))
     dtype = result_dtype(preferred_element_type, lhs, rhs, existing_out)
     require_existing(existing_out, (m, n), dtype)
     if 0 in (m, n):
@@ -166,15 +164,80 @@ def gmm(
         # A sum of nothing is a sum of one zero.
         lhs, rhs = zeros((m, 1), dtype, lhs), zeros((groups, 1, n), dtype, rhs)
         return gmm(lhs, rhs, sizes, dtype, tiling, offset, existing_out, interpret=interpret, out=out)
-    rows = rows_for(m, lhs, tiling) if key is not None and _GMM.usable else m
-    tile = tile_for(tiling, FORWARD, rows, k, n, gmm_tiling)
-    problem = _Problem(rows, k, n, groups, tile, dtype, sum_dtype(lhs, rhs), existing_out is not None)
-    product = _gmm(problem, transpose_rhs, require_interpret(interpret))
+    existing = () if existing_out is None else (existing_out,)
+
+    def problem(rows: int) -> _Problem:
+        tile = tile_for(tiling, FORWARD, rows, k, n, gmm_tiling)
+        return _Problem(rows, k, n, groups, tile, dtype, sum_dtype(lhs, rhs), existing_out is not None)
+
     if key is None or not _GMM.usable:
+        product = _gmm(problem(m), transpose_rhs, require_interpret(interpret))
         return stored(product(sizes, offset, lhs=lhs, rhs=rhs, existing_out=existing_out), out)
-    kept = product.ahead(sizes, offset, described(lhs, rows), described(rhs))
-    _GMM.keep(key, kept, interpret)
-    return kept(sizes, offset, lhs, rhs, out=out, rows=m)
+
+    def product_of(rows: int) -> Any:
+        key = call_key(lhs, rhs, group_sizes, preferred_element_type, tiling, transpose_rhs, *more, rows=rows)
+        found = _GMM.find(key, interpret)
+        if found is None:
+            types = (described(lhs, rows), described(rhs), *(described(array, rows) for array in existing))
+            found = _gmm(problem(rows), transpose_rhs, require_interpret(interpret)).ahead(sizes, offset, *types)
+            _GMM.keep(key, found, interpret)
+        return found
+
+    return _by_rows(product_of, (lhs, rhs, *existing), (sizes, offset), tiling, dtype, out, n)
+
+
+def _by_rows(
+    product_of: Callable[[int], Any],
+    arrays: Sequence[Array],
+    groups: tuple[Array, Array],
+    tiling: Any,
+    dtype: Any,
+    out: Array | None,
+    n: int,
+) -> Array:
+    """The product of many rows, in parts if they are too many for a copy.
+
+    Args:
+        product_of: the staged product of so many rows.
+        arrays: what is multiplied, and the values of other rows, if there are some.
+        groups: their sizes, and the first one that there is a matrix for.
+        n: the columns of the result.
+    """
+    lhs, rhs, *existing = arrays
+    sizes, offset = groups
+    m = lhs.shape[0]
+    parts, whole = in_parts(m, arrays, n, dtype, out) if tiling is None else ((), out)
+    for part, rows in parts:
+        mine = lhs[part], rhs, *(array[part] for array in existing)
+        product_of(rows)(_sizes_of_rows(sizes, part), offset, *mine, out=whole[part], rows=part.stop - part.start)
+    if parts:
+        return whole if out is None else out
+    return product_of(rows_for(m, row_bytes(lhs), tiling))(sizes, offset, *arrays, out=out, rows=m)
+
+
+def _offset(group_offset: Array | None, groups: int, total: int) -> Array:
+    """The first group that there is a matrix for; the first of all if there is one for each."""
+    if group_offset is None and groups != total:
+        raise fail(
+            pl.PalladioValueError,
+            "without group_offset, there is one matrix for each group",
+            argument="group_sizes",
+            expected=f"{groups} sizes",
+            got=f"{total} sizes",
+        )
+    return group_offset_of(group_offset, groups, total)
+
+
+def _more(group_offset: Array | None, existing_out: Array | None) -> tuple[Any, ...]:
+    """The further arguments of a product, as parts of its key."""
+    return group_offset is not None, type(existing_out), getattr(existing_out, "dtype", None)
+
+
+def _sizes_of_rows(sizes: Array, rows: slice) -> Array:
+    """The group sizes of some of the rows."""
+    ends = np.cumsum(sizes)
+    inside = [np.clip(each, rows.start, rows.stop) for each in (ends - sizes, ends)]
+    return (inside[1] - inside[0]).astype(np.int32)
 
 
 def _product_sizes(lhs: Array, rhs: Array, transpose_rhs: bool) -> tuple[int, int, int, int]:
@@ -347,7 +410,7 @@ def tgmm(
     """
     tiling = one_tiling(tiling, RIGHT_GRADIENT)
     plain = group_offset is None and num_actual_groups is None and existing_out is None
-    key = call_key(lhs, rhs, group_sizes, preferred_element_type, tiling) if plain else None
+    key = call_key(lhs, rhs, group_sizes, preferred_element_type, tiling, summed=True) if plain else None
     kept = _TGMM.find(key, interpret)
     if kept is not None:
         return kept(group_sizes_of(group_sizes, rhs.shape[0]), _ZERO, lhs, rhs, out=out)
@@ -362,18 +425,21 @@ def tgmm(
     offset = group_offset_of(group_offset, groups, sizes.shape[0])
     dtype = result_dtype(preferred_element_type, lhs, rhs, existing_out)
     require_existing(existing_out, (groups, k, n), dtype)
-    tile = tile_for(tiling, RIGHT_GRADIENT, m, k, n, functools.partial(tgmm_tiling, groups=groups))
+    usable = key is not None and _TGMM.usable
+    columns = rows_summed(lhs, rhs, tiling) if usable else m
+    tile = tile_for(tiling, RIGHT_GRADIENT, columns, k, n, functools.partial(tgmm_tiling, groups=groups))
     if 0 in (k, n):
         return stored(zeros((groups, k, n), dtype, lhs, rhs), out)
     if m == 0:
         # No rows at all are one row of no group.
         lhs, rhs = zeros((k, 1), dtype, lhs), zeros((1, n), dtype, rhs)
         return tgmm(lhs, rhs, sizes, dtype, tile, offset, groups, existing_out, interpret, out=out)
-    problem = _Problem(m, k, n, groups, tile, dtype, sum_dtype(lhs, rhs), existing_out is not None)
+    problem = _Problem(columns, k, n, groups, tile, dtype, sum_dtype(lhs, rhs), existing_out is not None)
     product = _tgmm(problem, require_interpret(interpret))
-    if key is None or not _TGMM.usable:
+    if not usable:
         return stored(product(sizes, offset, lhs=lhs, rhs=rhs, existing_out=existing_out), out)
-    kept = product.ahead(sizes, offset, described(lhs), described(rhs))
+    left = pl.ShapeDtypeStruct((k, columns), dtype_of(lhs))
+    kept = product.ahead(sizes, offset, left, described(rhs, columns), growing=(0, 0, 1, 0))
     _TGMM.keep(key, kept, interpret)
     return kept(sizes, offset, lhs, rhs, out=out)
 

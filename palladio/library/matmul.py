@@ -15,9 +15,11 @@ from palladio.library.checks import (
     call_key,
     described,
     fail,
+    in_parts,
     require_array,
     require_interpret,
     result_dtype,
+    row_bytes,
     rows_for,
     stored,
     sum_dtype,
@@ -69,10 +71,16 @@ def matmul(
         raise fail(pl.PalladioValueError, rule, argument="y", expected=wanted, got=(others, n))
     dtype = result_dtype(preferred_element_type, x, y)
     usable = key is not None and _KEPT.usable
-    rows = rows_for(m, x, tiling) if usable else m
+    rows = rows_for(m, row_bytes(x), tiling) if usable else m
     tile = tile_for(tiling, FORWARD, rows, k, n, matmul_tiling)
     if 0 in (m, k, n):
         return stored(zeros((m, n), dtype, x, y), out)
+    if usable and tiling is None:
+        parts, whole = in_parts(m, (x, y), n, dtype, out)
+        for part, _ in parts:
+            matmul(x[part], y, preferred_element_type=preferred_element_type, interpret=interpret, out=whole[part])
+        if parts:
+            return whole if out is None else out
     call = _call(rows, k, n, tile, dtype, sum_dtype(x, y), require_interpret(interpret))
     if not usable:
         return stored(call(x, y), out)

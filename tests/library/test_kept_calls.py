@@ -9,7 +9,8 @@ import torch
 
 import palladio as pl
 from palladio.call.staged import CALLS as STAGED_CALLS
-from palladio.library import attention, gmm, grouped_matmul, matmul, softmax, tgmm
+from palladio.library import attention, checks, gmm, grouped_matmul, matmul, softmax, tgmm
+from palladio.library.checks import STAGED_BYTES, row_parts
 from tests.library.references import assert_close, gmm_reference, normal, tgmm_reference
 
 K, N = 24, 40
@@ -38,9 +39,19 @@ def test_one_staged_product_serves_any_number_of_rows_up_to_a_power_of_two():
 def test_so_does_a_dense_product():
     matmul(normal(0, 16, K), RHS[0])
     before = prepared()
-    for m in (1, 2, 9, 16):
+    for m in (5, 7, 9, 16):
         x = normal(m, m, K)
         assert_close(matmul(x, RHS[0]), x.astype(np.float64) @ RHS[0])
+    assert prepared() == before
+
+
+def test_so_does_a_product_that_sums_over_rows():
+    tgmm(normal(0, K, 32), normal(1, 32, N), split(32))
+    before = prepared()
+    for m in (17, 20, 31, 32):
+        lhs, rhs = normal(m, K, m), normal(1, m, N)
+        for left in (lhs, np.asfortranarray(lhs)):
+            assert_close(tgmm(left, rhs, split(m)), tgmm_reference(lhs, rhs, split(m)))
     assert prepared() == before
 
 
@@ -56,6 +67,69 @@ def test_a_large_left_operand_is_not_copied():
     lhs = normal(0, 1100, 1024)
     out = gmm(lhs, normal(1, 1, 1024, 8), [1100])
     assert out.base is None or out.base.size <= 1100 * 8 * 4
+
+
+@pytest.mark.parametrize("m", [1, 4, 5, 16, 17, 100, 1000, 4095, 4096, 5001])
+def test_parts_are_all_rows_in_order_in_few_sizes(m):
+    for size in (4, 1024, 1 << 20):
+        parts = row_parts(m, size)
+        assert [row for part, _ in parts for row in range(part.start, part.stop)] == list(range(m))
+        assert all(rows == part.stop - part.start and rows.bit_count() == 1 for part, rows in parts[:-1])
+        last, rows = parts[-1]
+        assert rows.bit_count() == 1 and last.stop - last.start <= rows
+        assert rows in (16, last.stop - last.start) or rows * size <= STAGED_BYTES
+
+
+FORMS = {
+    "gmm": lambda x, **more: gmm(x, RHS, split(len(x)), **more),
+    "gmm with an offset": lambda x, **more: gmm(x, RHS[:2], split(len(x)), group_offset=np.int32(1), **more),
+    "gmm of some rows": lambda x, **more: gmm(
+        x, RHS, [3, 0, len(x) // 2], existing_out=np.arange(len(x) * N, dtype=np.float32).reshape(-1, N), **more
+    ),
+    "matmul": lambda x, **more: matmul(x, RHS[0], **more),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_many_rows_are_computed_in_parts_that_other_numbers_of_rows_share(name, monkeypatch):
+    call = FORMS[name]
+    monkeypatch.setattr(checks, "STAGED_BYTES", 16 * K * 4)
+    call(normal(0, 127, K))
+    before = prepared()
+    found = {m: call(normal(m, m, K)) for m in (64, 80, 85, 112)}
+    assert prepared() == before
+    for m, out in found.items():
+        assert_close(out, call(normal(m, m, K), tiling=(m, K, N)).astype(np.float64))
+
+
+@pytest.mark.parametrize("name", ["gmm", "matmul"])
+def test_parts_are_written_to_the_array_of_the_caller(name, monkeypatch):
+    x = normal(1, 85, K)
+    expected = FORMS[name](x)
+    monkeypatch.setattr(checks, "STAGED_BYTES", 16 * K * 4)
+    out = np.empty((85, N), np.float32)
+    assert FORMS[name](x, out=out) is out
+    np.testing.assert_array_equal(out, expected)
+
+
+def test_tensors_are_computed_in_parts_too(monkeypatch):
+    monkeypatch.setattr(checks, "STAGED_BYTES", 16 * K * 4)
+    x, rhs = torch.from_numpy(normal(1, 85, K)), torch.from_numpy(RHS)
+    expected = gmm_reference(x.numpy(), RHS, split(85))
+    out = torch.empty(85, N)
+    assert gmm(x, rhs, split(85), out=out) is out
+    assert_close(out.numpy(), expected)
+    assert_close(gmm(x.bfloat16(), rhs.bfloat16(), split(85)).float().numpy(), expected, 1e-2)
+
+
+@pytest.mark.parametrize("shift", [0, 64, 70])
+def test_an_array_for_the_result_never_overlaps_the_rows_of_a_later_part(shift, monkeypatch):
+    monkeypatch.setattr(checks, "STAGED_BYTES", 16 * K * 4)
+    memory = np.zeros((160, K), np.float32)
+    for out in (memory[shift : shift + 85], torch.from_numpy(memory)[shift : shift + 85]):
+        x = memory[:85] if isinstance(out, np.ndarray) else torch.from_numpy(memory)[:85]
+        with pytest.raises(pl.PalladioValueError, match="overlaps an input"):
+            matmul(x, np.eye(K, dtype=np.float32) if isinstance(out, np.ndarray) else torch.eye(K), out=out)
 
 
 def test_sizes_are_checked_on_every_call():
@@ -149,3 +223,14 @@ def test_a_transposed_product_is_kept_too():
     before = prepared()
     assert_close(tgmm(lhs, rhs, [20, 0, 0]), tgmm_reference(lhs, rhs, [20, 0, 0]))
     assert prepared() == before
+
+
+def test_only_the_axis_that_may_grow_is_filled_up():
+    product = pl.jit(lambda x, y: x @ y).ahead(
+        np.zeros((4, 6), np.float32), np.zeros((6, 5), np.float32), growing=(1, 0)
+    )
+    x, y = normal(0, 4, 3), normal(1, 3, 5)
+    assert_close(product(x, y), x.astype(np.float64) @ y)
+    for left in (normal(0, 3, 6), normal(0, 4, 7), normal(0, 4, 6).astype(np.float64), normal(0, 4)):
+        with pytest.raises(pl.PalladioValueError, match="not an array that the function was staged for"):
+            product(left, y)
