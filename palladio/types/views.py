@@ -119,6 +119,11 @@ class View:
         return not self.guards and not self.gathered and math.prod(self.sizes) == self.base.size
 
     @property
+    def limits(self) -> tuple[Guard, ...]:
+        """Its coordinates with the extents of their axes, which it is guarded against only where it has that guard."""
+        return tuple(map(Guard, self.coordinates, self.base.shape))
+
+    @property
     def rows(self) -> tuple[Coordinate, ...]:
         """Its coordinates and those of its guards."""
         return (*self.coordinates, *(guard.coordinate for guard in self.guards))
@@ -190,7 +195,7 @@ def _recut(columns: Sequence[tuple[int, Shape]], shape: Shape, rows: int) -> lis
 
 def guarded(view: View, guards: Sequence[Guard]) -> View:
     """The view with these guards, each once and without those that always hold, first those of the base's own axes."""
-    own = [Guard(*each) for each in zip(view.coordinates, view.base.shape, strict=True)]
+    own = view.limits
     needed = () if 0 in view.sizes else [guard for guard in guards if not guard.always_holds(view.sizes)]
     others = dict.fromkeys(guard for guard in needed if guard not in own)
     return replace(view, guards=(*(guard for guard in own if guard in needed), *others))

@@ -1,6 +1,6 @@
 """Elements whose bits are parts of others, or of several: what a bitcast that changes the width selects.
 
-An element is followed through the transforms one by one, as the bits that it has behind each of them.
+An element is followed through the views one by one, as the bits that it has behind each of them.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from palladio.cpu.access.views import renumbered
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Emitter, Index, V
 from palladio.types.dtypes import DType
-from palladio.types.transforms import Bitcast, bitcast_axis
+from palladio.types.types import ArrayType
+from palladio.types.views import View
 
 
 class Selected(Protocol):
@@ -21,14 +23,15 @@ class Selected(Protocol):
 
     Fields:
         whole: the buffer.
-        steps: each transform, and the type of what it is applied to.
-        back: the place of an element before one transform, and the conditions under which it is inside.
+        taken_of: the array that a view is taken of.
+        back: the place in the base of a view of an element, and the conditions under which it is inside.
     """
 
     e: Emitter
     whole: Any
-    steps: list[Any]
-    back: Callable[[Any, Any, Sequence[Index]], tuple[list[Index], Any]]
+    views: Sequence[View]
+    taken_of: Callable[[int], ArrayType]
+    back: Callable[[int, Sequence[Index]], tuple[list[Index], Any]]
 
 
 def word(itemsize: int) -> str:
@@ -51,15 +54,28 @@ def _constant_bits(value: object, dtype: DType) -> V:
     return V(str(bits), word(dtype.itemsize))
 
 
+def _cut(
+    e: Emitter, place: Sequence[Index], base: ArrayType, array: ArrayType
+) -> tuple[list[list[Index]], Index | None]:
+    """The places of the elements that an element of another width is made of; or of the one, and which part it is."""
+    old, new = array.dtype.itemsize, base.dtype.itemsize
+    if new < old and base.shape[:-1] == array.shape:
+        return [list(place[:-1])], place[-1]
+    if new > old and array.shape[:-1] == base.shape:
+        return [[*place, part] for part in range(new // old)], None
+    (number,), line = renumbered(e, place, base.shape, (base.size,)), (array.size,)
+    if new < old:
+        whole, part = _divided(e, number, old // new)
+        return [renumbered(e, [whole], line, array.shape)], part
+    first = e.mul(number, new // old)
+    return [renumbered(e, [e.add(first, part)], line, array.shape) for part in range(new // old)], None
+
+
 def _divided(e: Emitter, index: Index, count: int) -> tuple[Index, Index]:
     """An index by a count, and the rest."""
     if isinstance(index, int):
         return divmod(index, count)
     return e.binary("udiv", index, e.index(count)), e.binary("urem", index, e.index(count))
-
-
-def _at(index: Sequence[Index], axis: int, position: Index) -> list[Index]:
-    return [*index[:axis], position, *index[axis + 1 :]]
 
 
 def _shift(e: Emitter, part: Index, itemsize: int, wide: str) -> V:
@@ -69,61 +85,62 @@ def _shift(e: Emitter, part: Index, itemsize: int, wide: str) -> V:
 
 
 def bits_at(chosen: Selected, level: int, index: Sequence[Index]) -> V:
-    """The bits of an element of what the first transforms select."""
+    """The bits of an element of what so many views select."""
     e = chosen.e
     if not level:
         root = chosen.whole
         return e.load(word(root.dtype.itemsize), root.address(e, index), root.dtype.itemsize)
-    transform, type = chosen.steps[level - 1]
-    if not isinstance(transform, Bitcast):
-        place, conditions = chosen.back(transform, type, index)
-        value = bits_at(chosen, level - 1, place)
-        for condition, nothing, dtype in conditions:
-            value = e.select(condition, value, _constant_bits(nothing, dtype))
-        return value
-    old, new = type.dtype.itemsize, transform.dtype.itemsize
+    place, conditions = chosen.back(level - 1, index)
+    value = _bits_of(chosen, level - 1, place)
+    for condition, nothing, dtype in conditions:
+        value = e.select(condition, value, _constant_bits(nothing, dtype))
+    return value
+
+
+def _bits_of(chosen: Selected, level: int, place: Sequence[Index]) -> V:
+    """The bits of an element of the base of a view."""
+    e, base, array = chosen.e, chosen.views[level].base, chosen.taken_of(level)
+    old, new = array.dtype.itemsize, base.dtype.itemsize
     if old == new:
-        return bits_at(chosen, level - 1, index)
-    axis = bitcast_axis(len(index))
-    if new < old:
-        whole, part = _divided(e, index[axis], old // new)
-        value = bits_at(chosen, level - 1, _at(index, axis, whole))
+        return bits_at(chosen, level, renumbered(e, place, base.shape, array.shape))
+    parts, part = _cut(e, place, base, array)
+    if part is not None:
+        value = bits_at(chosen, level, parts[0])
         return e.convert("trunc", e.binary("lshr", value, _shift(e, part, new, word(old))), word(new))
-    first = e.mul(index[axis], new // old)
     result: V | None = None
-    for part in range(new // old):
-        value = e.convert("zext", bits_at(chosen, level - 1, _at(index, axis, e.add(first, part))), word(new))
-        value = e.binary("shl", value, _shift(e, part, old, word(new)))
+    for n, at in enumerate(parts):
+        value = e.convert("zext", bits_at(chosen, level, at), word(new))
+        value = e.binary("shl", value, _shift(e, n, old, word(new)))
         result = value if result is None else e.binary("or", result, value)
     return result  # type: ignore[return-value]  # a wide element has parts
 
 
 def put_bits(chosen: Selected, level: int, index: Sequence[Index], bits: V) -> None:
-    """Replace the bits of an element of what the first transforms select; those outside are dropped."""
+    """Replace the bits of an element of what so many views select; those outside are dropped."""
     e = chosen.e
     if not level:
         e.store(bits, chosen.whole.address(e, index), chosen.whole.dtype.itemsize)
         return
-    transform, type = chosen.steps[level - 1]
-    if not isinstance(transform, Bitcast):
-        place, conditions = chosen.back(transform, type, index)
-        with e.when(e.truth([condition for condition, _, _ in conditions])):
-            put_bits(chosen, level - 1, place, bits)
-        return
-    old, new = type.dtype.itemsize, transform.dtype.itemsize
+    place, conditions = chosen.back(level - 1, index)
+    with e.when(e.truth([condition for condition, _, _ in conditions])):
+        _put_bits_of(chosen, level - 1, place, bits)
+
+
+def _put_bits_of(chosen: Selected, level: int, place: Sequence[Index], bits: V) -> None:
+    """Replace the bits of an element of the base of a view."""
+    e, base, array = chosen.e, chosen.views[level].base, chosen.taken_of(level)
+    old, new = array.dtype.itemsize, base.dtype.itemsize
     if old == new:
-        put_bits(chosen, level - 1, index, bits)
+        put_bits(chosen, level, renumbered(e, place, base.shape, array.shape), bits)
         return
-    axis = bitcast_axis(len(index))
-    if new < old:
-        whole, part = _divided(e, index[axis], old // new)
-        place, shift = _at(index, axis, whole), _shift(e, part, new, word(old))
+    parts, part = _cut(e, place, base, array)
+    if part is not None:
+        shift = _shift(e, part, new, word(old))
         hole = e.binary("shl", V(str((1 << new * 8) - 1), word(old)), shift)
-        kept = e.binary("and", bits_at(chosen, level - 1, place), e.binary("xor", hole, V("-1", word(old))))
+        kept = e.binary("and", bits_at(chosen, level, parts[0]), e.binary("xor", hole, V("-1", word(old))))
         moved = e.binary("shl", e.convert("zext", bits, word(old)), shift)
-        put_bits(chosen, level - 1, place, e.binary("or", kept, moved))
+        put_bits(chosen, level, parts[0], e.binary("or", kept, moved))
         return
-    first = e.mul(index[axis], new // old)
-    for part in range(new // old):
-        value = e.convert("trunc", e.binary("lshr", bits, _shift(e, part, old, word(new))), word(old))
-        put_bits(chosen, level - 1, _at(index, axis, e.add(first, part)), value)
+    for n, at in enumerate(parts):
+        value = e.convert("trunc", e.binary("lshr", bits, _shift(e, n, old, word(new))), word(old))
+        put_bits(chosen, level, at, value)

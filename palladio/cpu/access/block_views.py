@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from palladio.cpu.access.gather import one_by_one
-from palladio.cpu.access.memory import BufferView, as_index, inside
+from palladio.cpu.access.views import Bound, BufferView, as_index
 from palladio.cpu.analysis.initialization import InitMarks
 from palladio.cpu.emit.emitter import Emitter, Index, V
 from palladio.cpu.emit.lazy_array import Buffer, LazyArray, fill, scalar_array
@@ -64,6 +64,7 @@ class DenseBlock:
         e = self.e
         offset: Index = 0
         strides: list[Index] = []
+        bounds: list[tuple[V, int | None, int]] = []
         proven = block.inside or (False,) * len(block.dims)
         axes = zip(block.dims, indices, array.strides, array.shape, proven, strict=True)
         for dim, index, stride, extent, is_inside in axes:
@@ -76,10 +77,13 @@ class DenseBlock:
                 self.view.guards.append(fits)
             dropped = isinstance(dim, Squeezed)
             # A position that is checked must be a value, known or not.
-            self.view.bounds.append((e.index(position), None if dropped else size, 1, extent))
+            bounds.append((e.index(position), None if dropped else len(strides), extent))
             offset = e.add(offset, e.mul(position, stride))
             if not dropped:
                 strides.append(stride)
+        self.view.bounds = [
+            Bound(first, tuple(int(n == axis) for n in range(len(strides))), extent) for first, axis, extent in bounds
+        ]
         base = e.pointer(array.base, offset, array.dtype.itemsize)
         self.view.buffer = Buffer(base, tuple(strides), block.block_shape, array.dtype)
 
@@ -94,7 +98,7 @@ class DenseBlock:
         return BlockMarks(mark, self.buffer, marks.rows)
 
     def copy_in(self, index: Sequence[Index]) -> None:
-        with self.e.when(inside(self.e, self.view, index)):
+        with self.e.when(self.view.inside(self.e, index)):
             self.copy.put(self.e, index, self.view.buffer.at(self.e, index, 1), 1)
 
     def write_back(self) -> None:
@@ -103,7 +107,7 @@ class DenseBlock:
             return
 
         def element(index: Sequence[Index]) -> None:
-            with self.e.when(inside(self.e, self.view, index)):
+            with self.e.when(self.view.inside(self.e, index)):
                 self.view.buffer.put(self.e, index, self.copy.at(self.e, index, 1), 1)
 
         with self.e.when(self.outside):

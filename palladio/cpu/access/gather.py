@@ -1,6 +1,6 @@
 """Accesses element by element, for what no view of memory shows.
 
-Indices by integer arrays, transforms behind a dynamic slice, masks and atomic operations.
+Indices by integer arrays, axes joined of what lies apart, masks and atomic operations.
 """
 
 from __future__ import annotations
@@ -11,24 +11,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from palladio.cpu.access.bits import bits_at, from_bits, put_bits, to_bits
+from palladio.cpu.access.views import index_of, renumbered
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Emitter, Index, V
-from palladio.cpu.emit.lazy_array import Buffer, LazyArray, array_in, row_major, write
+from palladio.cpu.emit.lazy_array import Buffer, LazyArray, array_in, write
 from palladio.cpu.emit.scope import RefBinding, Rule, Scope
+from palladio.lower.views import views
 from palladio.ops.references.memory import Transforms
-from palladio.types import dtypes, transforms
+from palladio.types import dtypes
 from palladio.types.dtypes import DType
-from palladio.types.transforms import Operand, Slice
-from palladio.types.types import ArrayType, Shape
+from palladio.types.types import ArrayType
+from palladio.types.views import Coordinate, View, whole
 
 # Conditions under which an element is inside, each with the value that is read where it fails.
 Conditions = list[tuple[V, object, DType]]
 Combine = Callable[..., V]
-
-
-def as_index(e: Emitter, value: V, dtype: DType) -> V:
-    """An integer element as an index. Beyond int64 is outside every axis, as a negative number is."""
-    return value if dtype.itemsize == 8 else e.convert("sext" if dtypes.is_signed(dtype) else "zext", value, "i64")
 
 
 class Selection:
@@ -38,106 +35,71 @@ class Selection:
         self.e = scope.e
         self.scope = scope
         self.operands = operands
-        self.steps: list[tuple[transforms.Transform, ArrayType]] = []
-        type = root.type
-        kinds = tuple(tile.type for tile in operands)
+        self.views = views(root.type, stack, [tile.shape for tile in operands]) or (whole(root.type),)
+        self.type = self.views[-1].type
         # Whether an element is a part of one of the buffer's, or made of several.
-        self.recast = False
-        for transform in stack:
-            self.steps.append((transform, type))
-            before, type = type, transforms.transformed(type, (transform,), kinds)
-            self.recast |= before.dtype.itemsize != type.dtype.itemsize
-        self.type = type
+        self.recast = any(view.base.dtype.itemsize != root.dtype.itemsize for view in self.views)
         self.whole = root
-        self.root = Buffer(root.base, root.strides, root.shape, type.dtype)
+        self.root = Buffer(root.base, root.strides, root.shape, self.type.dtype)
 
     def nothing(self, dtype: DType) -> object:
         """The value that reads outside the array give, for elements of a dtype."""
         return dtypes.uninitialized(dtype)
 
+    def taken_of(self, level: int) -> ArrayType:
+        """The array that a view is taken of: the buffer, or what the view before selects."""
+        return self.views[level - 1].type if level else self.whole.type
+
     def locate(self, index: Sequence[Index]) -> tuple[list[Index], Conditions]:
         """The position in the buffer of the element at an index, clamped inside, and whether it was inside."""
         conditions: Conditions = []
         found = list(index)
-        for transform, type in reversed(self.steps):
-            found, more = self.back(transform, type, found)
+        for level in reversed(range(len(self.views))):
+            found, more = self.back(level, found)
             conditions = [*more, *conditions]
+            found = renumbered(self.e, found, self.views[level].base.shape, self.taken_of(level).shape)
         return found, conditions
 
-    def back(
-        self, transform: transforms.Transform, type: ArrayType, index: Sequence[Index]
-    ) -> tuple[list[Index], Conditions]:
-        """The position of the element at an index before one transform, clamped inside, and whether it was inside."""
-        conditions: Conditions = []
-        found = list(index)
-        match transform:
-            case transforms.Transpose(permutation):
-                for place, axis in enumerate(permutation):
-                    found[axis] = index[place]
-            case transforms.Reshape(shape):
-                found = self.reshaped(index, shape, type.shape)
-            case transforms.Index(entries):
-                found = self.indexed(index, entries, type, conditions)
-        return found, conditions
-
-    def reshaped(self, index: Sequence[Index], shape: Shape, old: Shape) -> list[Index]:
-        e = self.e
-        number: Index = 0
-        for position, stride in zip(index, row_major(shape), strict=True):
-            number = e.add(number, e.mul(position, stride))
-        found: list[Index] = []
-        for extent, stride in zip(old, row_major(old), strict=True):
-            if extent == 1:
-                found.append(0)
-                continue
-            whole = e.binary("udiv", e.index(number), e.index(max(stride, 1)))
-            found.append(e.binary("urem", whole, e.index(max(extent, 1))))
-        return found
-
-    def indexed(
-        self, index: Sequence[Index], entries: Sequence[object], type: ArrayType, conditions: Conditions
-    ) -> list[Index]:
-        """The index in an array from that in the part that entries select; the axes go where NumPy puts them."""
-        e = self.e
-        arrays = [self.operands[entry.position] for entry in entries if isinstance(entry, Operand)]
-        rank = max((len(tile.shape) for tile in arrays), default=0)
-        pointed = [axis for axis, entry in enumerate(entries) if not isinstance(entry, Slice)]
-        adjacent = bool(pointed) and pointed == list(range(pointed[0], pointed[0] + len(pointed)))
-        before = pointed[0] if adjacent else 0
-        gathered = index[before : before + rank]
-        sliced = iter((*index[:before], *index[before + rank :]))
+    def back(self, level: int, index: Sequence[Index]) -> tuple[list[Index], Conditions]:
+        """The position in the base of a view of the element at an index, clamped inside, and whether it was inside."""
+        e, view = self.e, self.views[level]
         found: list[Index] = []
         inside: list[V] = []
-        for entry, extent in zip(entries, type.shape, strict=True):
-            if isinstance(entry, Slice):
-                start: Index = self.number(entry.start, ()) if isinstance(entry.start, Operand) else entry.start
-                at = e.add(start, e.mul(next(sliced), entry.stride))
-                known = not isinstance(start, V)
-            elif isinstance(entry, Operand):
-                at, known = self.number(entry, gathered), False
-            else:
-                at, known = int(entry), True  # type: ignore[call-overload]
-            if known:
-                found.append(at)
-                continue
-            there = e.compare("icmp ult", e.index(at), V(str(extent), "i64"))
-            inside.append(there)
-            found.append(e.select(there, e.index(at), V("0", "i64")))
+        for limit in view.limits:
+            at = self.at(limit.coordinate, view, index)
+            if limit in view.guards:
+                inside.append(e.compare("icmp ult", e.index(at), V(str(limit.extent), "i64")))
+                at = e.select(inside[-1], e.index(at), V("0", "i64"))
+            found.append(at)
+        others = [guard for guard in view.guards if guard not in view.limits]
+        for guard in others:
+            at = e.index(self.at(guard.coordinate, view, index))
+            inside.append(e.compare("icmp ult", at, V(str(guard.extent), "i64")))
         condition = e.truth(inside)
-        if condition is not None:
-            conditions.append((condition, self.nothing(type.dtype), type.dtype))
+        if condition is None:
+            return found, []
+        if others:  # where one of them is outside, so may be the coordinates of the base
+            found = [e.select(condition, at, V("0", "i64")) if isinstance(at, V) else at for at in found]
+        return found, [(condition, self.nothing(view.base.dtype), view.base.dtype)]
+
+    def at(self, row: Coordinate, view: View, index: Sequence[Index]) -> Index:
+        """A coordinate of an element of the selection of a view."""
+        found = row.first(self.e, row.start, lambda operand: self.number(operand, view, index))
+        for position, stride in zip(index, row.strides, strict=True):
+            found = self.e.add(found, self.e.mul(position, stride))
         return found
 
-    def number(self, operand: Operand, index: Sequence[Index]) -> V:
-        tile = self.operands[operand.position]
-        mine = index[len(index) - len(tile.shape) :]
+    def number(self, operand: int, view: View, index: Sequence[Index]) -> V:
+        """An index operand at an element of the selection of a view."""
+        tile = self.operands[operand]
+        mine = [index[axis] for axis in view.gathered[len(view.gathered) - len(tile.shape) :]]
         place = [0 if extent == 1 else position for extent, position in zip(tile.shape, mine, strict=True)]
-        return as_index(self.e, tile.at(place, 1), tile.dtype)
+        return index_of(self.e, tile.at(place, 1), tile)
 
     def load(self, index: Sequence[Index]) -> V:
         """The element at an index; where a condition fails, what the last one that does says."""
         if self.recast:
-            return from_bits(self.e, bits_at(self, len(self.steps), index), self.type.dtype)
+            return from_bits(self.e, bits_at(self, len(self.views), index), self.type.dtype)
         place, conditions = self.locate(index)
         value = self.root.at(self.e, place, 1)
         for condition, nothing, dtype in conditions:
@@ -148,8 +110,12 @@ class Selection:
     def read(self) -> LazyArray:
         """All elements, in a buffer of their own."""
         target = self.scope.arena.buffer(self.e, self.type.shape, self.type.dtype)
-        one_by_one(self.e, self.type.shape, lambda index: target.put(self.e, index, self.load(index), 1))
+        self.copy_to(target)
         return array_in(self.e, target)
+
+    def copy_to(self, target: Buffer) -> None:
+        """Copy all elements to a buffer."""
+        one_by_one(self.e, self.type.shape, lambda index: target.put(self.e, index, self.load(index), 1))
 
     def update(self, step: Callable[[Sequence[Index], Cell], None], mask: LazyArray | None = None) -> None:
         """Run `step(index, cell)` for each element that is inside and under the mask, in row-major order."""
@@ -186,7 +152,7 @@ class Cell:
         """Replace the element."""
         e, dtype = self.chosen.e, self.chosen.type.dtype
         if self.address is None:
-            put_bits(self.chosen, len(self.chosen.steps), self.index, to_bits(e, value, dtype))
+            put_bits(self.chosen, len(self.chosen.views), self.index, to_bits(e, value, dtype))
         else:
             registers.store(e, value, self.address, dtype)
 

@@ -10,7 +10,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from palladio.cpu.access.memory import as_index, viewed
+from palladio.cpu.access.memory import Access
+from palladio.cpu.access.views import as_index
 from palladio.cpu.emit.emitter import Emitter, Index, V
 from palladio.cpu.emit.lazy_array import Buffer, LazyArray, scalar_array
 from palladio.cpu.emit.scope import Refused, Rule, Scope
@@ -92,7 +93,7 @@ def slot_of(scope: Scope, site: SharedRef, stack: Transforms, operands: Sequence
     """The one barrier or semaphore that a stack of transforms reaches. One outside of its array ends the launch."""
     e = scope.e
     buffer, rest = reached(scope, site, stack, operands)
-    view = viewed(scope, buffer, rest, operands)
+    view = Access(scope, buffer, rest, operands).in_memory
     thread_of(scope).require(e.truth(view.guards))
     address = view.buffer.base
     completed = e.pointer(address, math.prod(buffer.shape), WORD)

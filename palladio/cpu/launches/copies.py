@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from palladio.cpu.access.gather import Selection, settled, store_combined
-from palladio.cpu.access.memory import BufferView, NoView, combine, either, layered, read_layered, viewed
+from palladio.cpu.access.memory import Access, combine, read
+from palladio.cpu.access.views import Bound, BufferView
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Emitter, Index, V
 from palladio.cpu.emit.lazy_array import Buffer, LazyArray, fill, scalar_array
@@ -59,27 +60,26 @@ class Part:
     @staticmethod
     def of(e: Emitter, view: BufferView) -> Part:
         """The part of a view that lies inside."""
-        whole: Bounds = [(0, extent) for extent in view.buffer.shape]
-        if not view.bounds:
-            return Part(view.buffer, whole, [])
-        bounds: Bounds = []
+        bounds: Bounds = [(0, extent) for extent in view.buffer.shape]
         conditions: list[V] = []
-        for first, size, step, extent in view.bounds:
-            if size is None:
-                if isinstance(first, V):
-                    conditions.append(e.compare("icmp ult", first, V(str(extent), "i64")))
-            elif isinstance(first, V):
-                bounds.append((_first_inside(e, first, size, step), _end_inside(e, first, size, step, extent)))
-            else:
-                bounds.append((0, size))
+        for bound in view.bounds or ():
+            if not isinstance(bound.first, V):
+                continue
+            axis = next((axis for axis, stride in enumerate(bound.strides) if stride), None)
+            if axis is None:
+                conditions.append(e.compare("icmp ult", bound.first, V(str(bound.extent), "i64")))
+                continue
+            size, step = view.buffer.shape[axis], bound.strides[axis]
+            inside = (
+                _first_inside(e, bound.first, size, step),
+                _end_inside(e, bound.first, size, step, bound.extent),
+            )
+            bounds[axis] = inside if bounds[axis] == (0, size) else _both(e, bounds[axis], inside)
         return Part(view.buffer, bounds, conditions)
 
     def and_of(self, e: Emitter, other: Part) -> tuple[Bounds, list[V]]:
         """The intersection of two ranges."""
-        bounds: Bounds = [
-            (_extreme(e, "smax", mine[0], theirs[0]), _extreme(e, "smin", mine[1], theirs[1]))
-            for mine, theirs in zip(self.bounds, other.bounds, strict=True)
-        ]
+        bounds = [_both(e, mine, theirs) for mine, theirs in zip(self.bounds, other.bounds, strict=True)]
         return bounds, [*self.conditions, *other.conditions]
 
 
@@ -87,6 +87,11 @@ def _extreme(e: Emitter, name: str, x: Index, y: Index) -> Index:
     if isinstance(x, int) and isinstance(y, int):
         return max(x, y) if name == "smax" else min(x, y)
     return e.intrinsic(name, "i64", e.index(x), e.index(y))
+
+
+def _both(e: Emitter, one: tuple[Index, Index], other: tuple[Index, Index]) -> tuple[Index, Index]:
+    """The positions in two ranges."""
+    return _extreme(e, "smax", one[0], other[0]), _extreme(e, "smin", one[1], other[1])
 
 
 def _limited(e: Emitter, value: Index, size: int) -> Index:
@@ -193,37 +198,52 @@ def _copy(
 ) -> None:
     """Copy the elements that a stack of transforms selects to those that another selects."""
     e = scope.e
-    try:
-        views = [viewed(scope, *side, operands) for side in (source, target)]
-        dtype = views[0].buffer.dtype
-        for view in views:
-            view.buffer = bits_of(view.buffer)
-        if source[0].base is target[0].base:  # both may be parts of one array
-            whole = scope.arena.buffer(e, views[0].buffer.shape, views[0].buffer.dtype)
-            between = BufferView(whole)
-            copy_views(e, views[0], between, dtype, outside)
-            copy_views(e, between, views[1], dtype, None)
-            return
-        copy_views(e, *views, dtype, outside)
-    except NoView:
-        operands = [settled(scope, tile) for tile in operands]
-        both = [layered(scope, *side, operands) for side in (source, target)]
+    sides = [Access(scope, *side, operands) for side in (source, target)]
+    views = [side.view for side in sides]
+    shared = source[0].base is target[0].base  # both may be parts of one array
 
-        def one_by_one() -> None:
-            chosen = _Filled(scope, *source, operands)
-            chosen.outside = outside or dtypes.uninitialized
-            store_combined(scope, target[0], chosen.read(), operands, target[1])
+    def one_by_one() -> None:
+        settling = [settled(scope, tile) for tile in operands]
+        chosen = _Filled(scope, *source, settling)
+        chosen.outside = outside or dtypes.uninitialized
+        store_combined(scope, target[0], chosen.read(), settling, target[1])
 
-        if both[0] is None or both[1] is None or source[0].base is target[0].base:
-            one_by_one()
-            return
-        (there, first), (here, second) = both[0], both[1]
-        guard, dtype = e.truth([guard for guard in (first, second) if guard is not None]), there.dtype
-        views = [BufferView(bits_of(there)), BufferView(bits_of(here))]
-        if guard is None:
-            copy_views(e, *views, dtype, None)
-        else:
-            either(scope, guard, lambda: copy_views(e, *views, dtype, None), one_by_one)
+    if views[0] is None or views[1] is None:
+        one_by_one()
+        return
+    there, here = views
+    dtype = there.buffer.dtype
+    by_axis = there.by_axis and here.by_axis
+    if not by_axis and shared:
+        one_by_one()
+        return
+    for view in (there, here):
+        view.buffer = bits_of(view.buffer)
+    if by_axis and shared:
+        whole = scope.arena.buffer(e, there.buffer.shape, there.buffer.dtype)
+        between = BufferView(whole)
+        copy_views(e, there, between, dtype, outside)
+        copy_views(e, between, here, dtype, None)
+    elif by_axis:
+        copy_views(e, there, here, dtype, outside)
+    else:
+        guard = e.truth([*there.guards, *here.guards])
+        whole_views = [BufferView(view.buffer) for view in (there, here)]
+        _either(scope, guard, lambda: copy_views(e, *whole_views, dtype, None), one_by_one)
+
+
+def _either(scope: Scope, condition: V | None, inside: Callable[[], None], outside: Callable[[], None]) -> None:
+    """One of two things, by a condition."""
+    e = scope.e
+    inner, outer, behind = e.fresh("inside"), e.fresh("outside"), e.fresh("behind")
+    e.branch(condition or V("true", "i1"), inner, outer)
+    e.label(inner)
+    inside()
+    e.jump(behind)
+    e.label(outer)
+    outside()
+    e.jump(behind)
+    e.label(behind)
 
 
 def _outside(fill: str) -> Outside | None:
@@ -306,20 +326,21 @@ def _copy_share(
 ) -> None:
     """Some positions along an axis, from the first on, of what a copy selects."""
     e, (axis, start, size) = scope.e, part
-    try:
-        views = [viewed(scope, *side, indices) for side in (source, target)]
-        dtype = views[0].buffer.dtype
-        for view in views:
+    views = [Access(scope, *side, indices).view for side in (source, target)]
+    there, here = views
+    if there is not None and here is not None and there.by_axis and here.by_axis:
+        dtype = there.buffer.dtype
+        for view in (there, here):
             _narrow(e, view, axis, start, size)
             view.buffer = bits_of(view.buffer)
-        copy_views(e, *views, dtype, outside)
-    except NoView:
-        shape = Selection(scope, *source, indices).type.shape
-        entries: list[Slice] = [Slice(0, extent) for extent in shape]
-        entries[axis] = Slice(Operand(len(indices)), size)
-        share = IndexTransform(tuple(entries))
-        sides = [(buffer, (*stack, share)) for buffer, stack in (source, target)]
-        _copy(scope, sides[0], sides[1], [*indices, scalar_array(e, e.index(start), dtypes.INT64)], outside)
+        copy_views(e, there, here, dtype, outside)
+        return
+    shape = Selection(scope, *source, indices).type.shape
+    entries: list[Slice] = [Slice(0, extent) for extent in shape]
+    entries[axis] = Slice(Operand(len(indices)), size)
+    share = IndexTransform(tuple(entries))
+    sides = [(buffer, (*stack, share)) for buffer, stack in (source, target)]
+    _copy(scope, sides[0], sides[1], [*indices, scalar_array(e, e.index(start), dtypes.INT64)], outside)
 
 
 def _everywhere(e: Emitter, site: SharedRef, axes: Sequence[str]) -> list[Index]:
@@ -338,10 +359,11 @@ def _narrow(e: Emitter, view: BufferView, axis: int, first: Index, size: int) ->
     distance = e.mul(e.mul(first, old.strides[axis]), old.dtype.itemsize)
     shape = (*old.shape[:axis], size, *old.shape[axis + 1 :])
     view.buffer = Buffer(e.pointer(old.base, distance, 1), old.strides, shape, old.dtype)
-    kept = [n for n, (_, extent, _, _) in enumerate(view.bounds) if extent is not None]
-    if kept:
-        begin, _, step, extent = view.bounds[kept[axis]]
-        view.bounds[kept[axis]] = e.add(begin, e.mul(first, step)), size, step, extent
+    if view.bounds is not None:
+        view.bounds = [
+            Bound(e.add(bound.first, e.mul(first, bound.strides[axis])), bound.strides, bound.extent)
+            for bound in view.bounds
+        ]
 
 
 def _store(
@@ -366,7 +388,7 @@ def _store(
 
 def loaded(scope: Scope, buffer: Buffer, stack: Transforms, operands: Sequence[LazyArray]) -> LazyArray:
     """The elements that a stack of transforms selects, as they are now."""
-    return read_layered(scope, buffer, None, stack, operands)
+    return read(Access(scope, buffer, stack, operands), None, whole=False)
 
 
 def _store_into_block(

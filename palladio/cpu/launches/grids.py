@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 from palladio.cpu.access.block_views import window_of
 from palladio.cpu.access.gather import copied
-from palladio.cpu.access.memory import as_index
+from palladio.cpu.access.views import as_index
 from palladio.cpu.analysis.work import work_estimate
 from palladio.cpu.emit.emitter import Index, V
 from palladio.cpu.emit.lazy_array import Allocation, LazyArray, array_in, fill, number_array, write

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from palladio.cpu.access.memory import viewed
+from palladio.cpu.access.memory import Access
 from palladio.cpu.emit.lazy_array import Allocation, LazyArray, array_in
 from palladio.cpu.emit.scope import RefBinding, Rule, Scope
 from palladio.cpu.launches.barriers import reached
@@ -26,7 +26,7 @@ def _operand(
 def _wgmma(
     scope: Scope, acc: RefBinding, a: SharedRef | LazyArray, b: SharedRef, *indices: LazyArray, transforms: Stacks
 ) -> Sequence[LazyArray]:
-    part = viewed(scope, acc.buffer, transforms[0], indices).buffer
+    part = Access(scope, acc.buffer, transforms[0], indices).in_memory.buffer
     left, right = (_operand(scope, each, stack, indices) for each, stack in zip((a, b), transforms[1:], strict=True))
     rules = scope.function.rules
     (product,) = rules["dot_general"](scope, left, right, contracting=((1,), (0,)), batch=((), ()), dtype=part.dtype)

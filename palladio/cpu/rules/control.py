@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from palladio.cpu.access.memory import as_index
+from palladio.cpu.access.views import as_index
 from palladio.cpu.analysis.work import LONG, STEPS, work_estimate
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Index, V

@@ -26,7 +26,7 @@ from palladio.types.transforms import (
     transformed,
 )
 from palladio.types.types import ArrayType, MemorySpace, RefType
-from palladio.types.views import Coordinate, Guard, View
+from palladio.types.views import Coordinate, View
 
 _INDENT = "  "
 
@@ -58,9 +58,8 @@ def _view_text(view: View, array: ArrayType, operands: list[str], ranks: list[in
         texts = [each if factor == 1 else f"{factor}*{each}" for factor, each in terms]
         return " + ".join([*texts, *([str(row.start)] if row.start or not texts else [])])
 
-    own = [Guard(*each) for each in zip(view.coordinates, view.base.shape, strict=True)]
-    rows = [text(guard.coordinate) + (f" < {guard.extent}" if guard in view.guards else "") for guard in own]
-    more = [f"{text(guard.coordinate)} < {guard.extent}" for guard in view.guards if guard not in own]
+    rows = [text(guard.coordinate) + (f" < {guard.extent}" if guard in view.guards else "") for guard in view.limits]
+    more = [f"{text(guard.coordinate)} < {guard.extent}" for guard in view.guards if guard not in view.limits]
     sizes = ", ".join(map(str, view.sizes))
     if view.base != array:
         sizes = f"{view.base}: {sizes}" if sizes else str(view.base)

@@ -15,7 +15,7 @@ import numpy as np
 from palladio.types import dtypes
 from palladio.types.transforms import Bitcast, Index, Operand, Peer, Reshape, Slice, Transform, Transpose, bitcast_axis
 from palladio.types.types import ArrayType
-from palladio.types.views import Coordinate, Guard, View
+from palladio.types.views import Coordinate, View
 
 Array = Any
 
@@ -227,7 +227,7 @@ def _strided(base: Array, view: View, operands: Sequence[Array]) -> Array | None
     def first(row: Coordinate) -> int:
         return row.start + sum(factor * int(operands[position]) for position, factor in row.operands)
 
-    limits = [*view.guards, *map(Guard, view.coordinates, view.base.shape)]
+    limits = [*view.guards, *view.limits]
     if not all(
         0 <= first(row) < extent - row.reach(view.sizes)
         for row, extent in ((each.coordinate, each.extent) for each in limits)

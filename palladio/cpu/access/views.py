@@ -1,0 +1,160 @@
+"""Views of buffers: a shifted address and other strides, and the conditions under which all of it is inside.
+
+A view is `palladio.types.views.View`, evaluated over 64-bit values of generated code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from palladio.cpu.emit.emitter import Emitter, Index, V
+from palladio.cpu.emit.lazy_array import Buffer, LazyArray, row_major
+from palladio.cpu.emit.scope import Scope
+from palladio.lower.views import views
+from palladio.ops.references.memory import Transforms
+from palladio.types import dtypes
+from palladio.types.types import ArrayType, Shape
+from palladio.types.views import Coordinate, View
+
+
+def as_index(scope: Scope, tile: LazyArray) -> V:
+    """A scalar integer as an index."""
+    return index_of(scope.e, tile.at((), 1), tile)
+
+
+def index_of(e: Emitter, value: V, tile: LazyArray) -> V:
+    """An element of an array as an index. Beyond int64 is outside every axis, as a negative number is."""
+    if tile.dtype.itemsize == 8:
+        return value
+    return e.convert("sext" if dtypes.is_signed(tile.dtype) else "zext", value, "i64")
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A coordinate of the elements of a view, and the extent of its axis.
+
+    Fields:
+        first: of the first element.
+        strides: from neighbour to neighbour along each axis of the view.
+    """
+
+    first: Index
+    strides: tuple[int, ...]
+    extent: int
+
+    def at(self, e: Emitter, index: Sequence[Index]) -> Index:
+        """The coordinate of an element."""
+        found = self.first
+        for position, stride in zip(index, self.strides, strict=True):
+            found = e.add(found, e.mul(position, stride))
+        return found
+
+
+class BufferView:
+    """A buffer seen through transforms.
+
+    Fields:
+        guards: the conditions under which all of it is inside.
+        bounds: what tells of each element whether it is inside; none where all are, None where that is told of all
+            together only, since the elements have been put in another order behind a guard.
+    """
+
+    def __init__(self, buffer: Buffer) -> None:
+        self.buffer = buffer
+        self.guards: list[V] = []
+        self.bounds: list[Bound] | None = []
+
+    def inside(self, e: Emitter, index: Sequence[Index]) -> V | None:
+        """True if an element is inside."""
+        found = (bound.at(e, index) for bound in self.bounds or ())
+        tests = zip(found, self.bounds or (), strict=True)
+        return e.truth(
+            [e.compare("icmp ult", at, V(str(bound.extent), "i64")) for at, bound in tests if isinstance(at, V)]
+        )
+
+    @property
+    def by_axis(self) -> bool:
+        """True if the elements inside are a range of positions along each axis."""
+        return self.bounds is not None and all(sum(map(bool, bound.strides)) <= 1 for bound in self.bounds)
+
+
+def viewed(scope: Scope, buffer: Buffer, stack: Transforms, operands: Sequence[LazyArray]) -> BufferView | None:
+    """The view of a buffer that a stack of transforms makes; None for one that gathers, or joins what lies apart."""
+    found = BufferView(buffer)
+    for view in views(buffer.type, stack, [tile.shape for tile in operands]):
+        recast = None if view.gathered else _recast(found.buffer, view.base)
+        if recast is None:
+            return None
+        behind_guard = bool(found.guards)
+        found.buffer = recast
+        bounds = _select(scope, found, view, operands)
+        found.bounds = None if behind_guard else bounds if found.guards else []
+    return found
+
+
+def _select(scope: Scope, found: BufferView, view: View, operands: Sequence[LazyArray]) -> list[Bound]:
+    """Take one view, of what was found so far as an array of its own; returns its bounds."""
+    e, old = scope.e, found.buffer
+    known: dict[int, V] = {}
+
+    def operand(position: int) -> V:
+        if position not in known:
+            known[position] = as_index(scope, operands[position])
+        return known[position]
+
+    def bound(row: Coordinate, extent: int) -> Bound:
+        return Bound(row.first(e, row.start, operand), row.strides, extent)
+
+    offset: Index = 0
+    strides: list[Index] = [0] * len(view.sizes)
+    bounds: list[Bound] = []
+    for guard, stride in zip(view.limits, old.strides, strict=True):
+        row = guard.coordinate
+        bounds.append(bound(row, guard.extent))
+        offset = e.add(offset, e.mul(bounds[-1].first, stride))
+        if guard in view.guards:
+            found.guards.append(_between(e, bounds[-1].first, guard.extent - 1 - row.reach(view.sizes)))
+        for axis, step in enumerate(row.strides):
+            if step:
+                strides[axis] = e.mul(stride, step)
+    for guard in view.guards:
+        if guard not in view.limits:
+            bounds.append(bound(guard.coordinate, guard.extent))
+            found.guards.append(_between(e, bounds[-1].first, guard.extent - 1 - guard.coordinate.reach(view.sizes)))
+    for axis in reversed(range(len(strides))):
+        if strides[axis] == 0 and view.sizes[axis] == 1:  # of one element, as if it lay in one line with the others
+            behind = strides[axis + 1] if axis + 1 < len(strides) else 1
+            strides[axis] = behind * (*view.sizes, 1)[axis + 1] if isinstance(behind, int) else 0
+    found.buffer = Buffer(e.pointer(old.base, offset, old.dtype.itemsize), tuple(strides), view.sizes, old.dtype)
+    return bounds
+
+
+def _between(e: Emitter, value: Index, last: int) -> V:
+    """0 <= value <= last, in one unsigned comparison."""
+    if last < 0:
+        return V("false", "i1")
+    return e.compare("icmp ule", e.index(value), V(str(last), "i64"))
+
+
+def _recast(buffer: Buffer, base: ArrayType) -> Buffer | None:
+    """The same bytes as another array. Of another width or shape, they must lie in one line."""
+    if buffer.shape == base.shape and buffer.dtype.itemsize == base.dtype.itemsize:
+        return Buffer(buffer.base, buffer.strides, buffer.shape, base.dtype)
+    return Buffer(buffer.base, row_major(base.shape), base.shape, base.dtype) if buffer.contiguous else None
+
+
+def renumbered(e: Emitter, index: Sequence[Index], old: Shape, new: Shape) -> list[Index]:
+    """The index of an element, of the same elements in row-major order in another shape."""
+    if old == new:
+        return list(index)
+    number: Index = 0
+    for position, stride in zip(index, row_major(old), strict=True):
+        number = e.add(number, e.mul(position, stride))
+    if len(new) == 1:
+        return [number]
+    found: list[Index] = []
+    for extent, stride in zip(new, row_major(new), strict=True):
+        whole = 0 if extent == 1 else e.binary("udiv", e.index(number), e.index(max(stride, 1)))
+        found.append(0 if extent == 1 else e.binary("urem", e.index(whole), e.index(max(extent, 1))))
+    return found
