@@ -28,7 +28,12 @@ from palladio.library import matmul
 from palladio.types import dtypes
 from tests.conformance.rows import Row, fault
 from tests.conformance.test_conformance import ROWS
-from tests.cpu.test_vector_math import FUNCTIONS, test_float32_is_right_over_its_whole_range
+from tests.cpu.test_vector_math import (
+    FUNCTIONS,
+    WIDE,
+    test_float32_is_right_over_its_whole_range,
+    test_float64_is_right_over_its_whole_range,
+)
 
 Array = Any
 
@@ -252,6 +257,11 @@ def test_float32_is_rounded_to_the_nearest_float16(instructions: str) -> None:
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_are_right_with_other_instructions(name: str, instructions: str) -> None:
     test_float32_is_right_over_its_whole_range(name)
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_functions_of_float64_are_right_with_other_instructions(name: str, instructions: str) -> None:
+    test_float64_is_right_over_its_whole_range(name)
 
 
 def rotated(row: Row, turn: int) -> np.dtype:

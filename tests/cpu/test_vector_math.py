@@ -1,4 +1,4 @@
-"""Functions of float32 vectors are within a few units in the last place of float64, over all of float32."""
+"""Functions of vectors are within a few units in the last place of a wider type, over all of float32 and float64."""
 
 from __future__ import annotations
 
@@ -130,3 +130,54 @@ def test_a_huge_argument_changes_nothing_for_its_neighbours(function: Callable[.
     x[::7] = huge
     beside = np.arange(100) % 7 != 0
     np.testing.assert_array_equal(computed(function, x)[beside], alone[beside])
+
+
+WIDE = [name for name in FUNCTIONS if name not in ("erf", "cbrt")]
+EXTREME = [710.4, 709.79, -745.2, -746, 1024, -1075, 5e-324, -5e-324, 2.2e-308, 1.7e308, -1.7e308, 2.0**30, 1e300]
+
+
+def wide_arguments(name: str) -> list[np.ndarray]:
+    """Special values, every exponent, values near where functions change, and multiples of pi/2, in float64."""
+    rng = np.random.default_rng(2)
+    bits = rng.integers(0, 2**64, 20_000, np.uint64).view(np.float64)
+    near = np.concatenate([rng.uniform(-5, 5, 20_000), rng.uniform(-750, 750, 9_000), rng.uniform(-1, 1, 9_000)])
+    turns = rng.integers(-(2**29), 2**29, 4_000) * (np.pi / 2)
+    around = [turns, np.nextafter(turns, -np.inf), np.nextafter(turns, np.inf)]
+    x = np.concatenate([np.array(SPECIAL + EXTREME, np.float64), bits, near, *around])
+    x = x[: len(x) // 8 * 8]
+    return [x, x[::-1].copy()] if name == "atan2" else [x]
+
+
+def exact(name: str, given: list[np.ndarray]) -> np.ndarray:
+    """The function in numbers with 64 bits behind the point."""
+    reference = FUNCTIONS[name][1]
+    with np.errstate(all="ignore"):
+        return reference(*(x.astype(np.longdouble) for x in given))
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).nmant < 63, reason="no type is wider than float64 here")
+@pytest.mark.parametrize("name", WIDE)
+def test_float64_is_right_over_its_whole_range(name: str) -> None:
+    given = wide_arguments(name)
+
+    def kernel(*refs: Any) -> None:
+        *sources, out_ref = refs
+        out_ref[...] = FUNCTIONS[name][0](*(ref[...] for ref in sources))
+
+    found = pl.pallas_call(kernel, pl.ShapeDtypeStruct(given[0].shape, np.float64), interpret="cpu")(*given)
+    expected = exact(name, given)
+    with np.errstate(all="ignore"):
+        rounded = expected.astype(np.float64)
+        unit = np.spacing(np.maximum(np.abs(rounded), 2.0**-1022)).astype(np.longdouble)
+        error = np.abs(found - expected) / unit
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(rounded))
+    near_largest = np.abs(expected) > 1.7976e308
+    infinite = np.isinf(rounded) & ~near_largest
+    np.testing.assert_array_equal(found[infinite], rounded[infinite])
+    checked = np.isfinite(rounded) & np.isfinite(found)
+    worst = int(np.argmax(np.where(checked, error, 0)))
+    at = ", ".join(repr(x[worst]) for x in given)
+    assert error[worst] <= FUNCTIONS[name][2], f"{name}({at}) = {found[worst]!r}, not {expected[worst]!r}"
+    assert np.isfinite(found[np.isfinite(rounded) & ~near_largest]).all()
+    signed_zero = (given[0] == 0) & (rounded == 0)
+    np.testing.assert_array_equal(np.signbit(found[signed_zero]), np.signbit(rounded[signed_zero]))

@@ -1,24 +1,19 @@
-"""Functions of float32 on whole vectors, without calls, and all but without branches.
+"""Functions of float32 and float64 on whole vectors, without calls, and all but without branches.
 
-The C library's would be called lane by lane, which makes a kernel ten times slower. Only sines of huge arguments are.
-Polynomials are fitted for the least largest error relative to the function; each function names its error in units in
-the last place (ulp).
+The C library's would be called lane by lane, which makes a kernel ten times slower. Only sines of huge arguments are,
+and of float64 the error function, the cube root, and sines and their kin where the host does not multiply and add in
+one instruction. `float_tables` has the numbers. Each function names its error in units in the last place (ulp).
 """
 
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Sequence
 
 from palladio.cpu.emit import registers
-from palladio.cpu.emit.emitter import Emitter, V, mangled, vector, width_of
+from palladio.cpu.emit.emitter import Emitter, V, element_of, mangled, vector, width_of
+from palladio.cpu.emit.float_tables import LOG_DOUBLE, LOG_SINGLE, PRECISIONS, SINGLE, Precision
 from palladio.cpu.runtime import host
-
-# exp(r) for |r| <= ln(2)/2, relative to it; the first three coefficients are those of the power series.
-_EXP = (1.3863749336e-03, 8.3674974740e-03, 4.1667237878e-02, 1.6666534543e-01, 0.5, 1.0, 1.0)
-# 2**r for |r| <= 1/2, relative to it.
-_EXP2 = (1.5328363224e-4, 1.3390999520e-3, 9.6185021102e-3, 5.5503595620e-2, 2.4022647738e-1, 6.9314718246e-1, 1.0)
 
 # erf(x)/x in x*x, for |x| <= 0.92.
 _ERF_SMALL = (
@@ -40,60 +35,14 @@ _ERF_LARGE = (
     -1.1276756665e00,
     -1.9566651456e-04,
 )
-# (tanh(x)/x - 1)/x**2 in x*x, for |x| <= 0.625.
-_TANH = (-5.7049783975e-03, 2.0639078765e-02, -5.3739712165e-02, 1.3331442158e-01, -3.3333281940e-01)
-# (log(1+f) - f + f*f/2)/f**3 for sqrt(1/2) <= 1+f <= sqrt(2).
-_LOG = (
-    6.7466012435e-02,
-    -1.1675641269e-01,
-    1.1888174619e-01,
-    -1.2405591425e-01,
-    1.4219550906e-01,
-    -1.6667995667e-01,
-    2.0002118732e-01,
-    -2.5000009604e-01,
-    3.3333312603e-01,
-)
-# (sin(r)/r - 1)/r**2 and (cos(r) - 1 + r*r/2)/r**4 in r*r, for |r| <= 0.793, a little beyond pi/4: 2**-27 relative.
-_SIN = (-1.9508741389e-04, 8.3321128041e-03, -1.6666653752e-01)
-_COS = (2.4425680749e-05, -1.3887251262e-03, 4.1666645557e-02)
-# (tan(r)/r - 1)/r**2 in r*r, for the same: 2**-27 relative.
-_TAN = (
-    4.4861128554e-03,
-    -1.2924220937e-04,
-    1.1005093344e-02,
-    2.1218251437e-02,
-    5.4072011262e-02,
-    1.3332559168e-01,
-    3.3333352208e-01,
-)
-# (sinh(x)/x - 1)/x**2 in x*x, for |x| <= 1: 2**-27 relative.
-_SINH = (2.8169513371e-06, 1.9836159481e-04, 8.3333496004e-03, 1.6666667163e-01)
-# (asin(x)/x - 1)/x**2 in x*x, for |x| <= 1/2: 2**-27 relative.
-_ASIN = (4.2166307569e-02, 2.4179514498e-02, 4.5470375568e-02, 7.4952974916e-02, 1.6666752100e-01)
-# (atan(x)/x - 1)/x**2 in x*x, for |x| <= 1: 2**-27 relative.
-_ATAN = (
-    -1.7936222721e-03,
-    1.0914608836e-02,
-    -3.1177850440e-02,
-    5.7957600802e-02,
-    -8.4034509957e-02,
-    1.0952185839e-01,
-    -1.4264242351e-01,
-    1.9998548925e-01,
-    -3.3333298564e-01,
-)
-# pi/2 as a sum of float32, and of float64: the first of these has few enough bits that its product with a count below
-# 2**20 is exact.
-_HALF_PI = (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15)
+# pi/2 as a sum of float64 for float32: the product of the first with a count below 2**20 is exact.
 _HALF_PI_WIDE = (1.5707963267341256, 6.077100506506192e-11)
-# What float32 adds to pi, and to pi/2, relative to it.
-_PI_EXCESS = -2.7827534e-08
-_FAR = 2.0**17
-"""From here on quarters of turns are not counted exactly enough."""
-# The bits of a number, divided by 3, and this are those of its cube root but for 3.5%.
+# The bits of a float32, divided by 3, and this are those of its cube root but for 3.5%.
 _CBRT_BITS = 709953344
-_INFINITY_BITS = 0x7F800000
+
+
+def _precision(x: V) -> Precision:
+    return PRECISIONS[element_of(x.type)]
 
 
 def _number(e: Emitter, x: V, value: float) -> V:
@@ -127,85 +76,112 @@ def _bounded(e: Emitter, x: V, low: float, high: float) -> V:
 
 def _has_scale(x: V) -> bool:
     """True if the host multiplies by powers of two in one instruction."""
-    return x.type == "<16 x float>" and host.current().scales
+    return x.type in ("<16 x float>", "<8 x double>") and host.current().scales
 
 
 def _nan_stays(e: Emitter, x: V, result: V) -> V:
     return e.select(e.compare("fcmp uno", x, x), x, result)
 
 
-def _power_of_two(e: Emitter, exponent: V) -> V:
-    """2**n in float32, for n from -126 to 127."""
-    biased = e.binary("add", exponent, e.constant(127, exponent.type))
-    return e.convert("bitcast", e.binary("shl", biased, e.constant(23, biased.type)), "float")
+def _power_of_two(e: Emitter, exponent: V, precision: Precision) -> V:
+    """2**n, for n in the range of exponents."""
+    biased = e.binary("add", exponent, e.constant(precision.bias, exponent.type))
+    biased = e.convert("sext", biased, precision.word)
+    bits = e.binary("shl", biased, e.constant(precision.mantissa, biased.type))
+    return e.convert("bitcast", bits, precision.element)
 
 
 def _scaled(e: Emitter, whole: V, left: V, coefficients: Sequence[float]) -> V:
     """2**whole times a power series of what is left."""
+    precision = _precision(left)
     if _has_scale(left):
         # Of a power that is NaN, or beyond all exponents, anything may be left. The scale alone decides then, if
         # the series is a positive number: one bit less makes |left| < 2.
-        bits = e.convert("bitcast", left, "i32")
-        left = e.convert("bitcast", e.binary("and", bits, e.constant(~(1 << 30), bits.type)), "float")
+        bits = _bits(e, left)
+        kept = e.binary("and", bits, e.constant(~(1 << (precision.bits - 2)), bits.type))
+        left = e.convert("bitcast", kept, precision.element)
         now = V("4", "i32")  # the rounding that is set
         series = _series(e, left, coefficients)
-        arguments = series, whole, series, V("-1", "i16"), now
-        return e.intrinsic("x86.avx512.mask.scalef.ps", series.type, *arguments, suffix="512")
+        name, mask = ("ps", "i16") if precision is SINGLE else ("pd", "i8")
+        arguments = series, whole, series, V("-1", mask), now
+        return e.intrinsic(f"x86.avx512.mask.scalef.{name}", series.type, *arguments, suffix="512")
     # In two factors, since 2**n itself can be below what an exponent holds.
     series = _series(e, left, coefficients)
     exponent = e.convert("fptosi", whole, "i32")
     half = e.binary("ashr", exponent, e.constant(1, exponent.type))
     for power in (half, e.binary("sub", exponent, half)):
-        series = e.binary("fmul", series, _power_of_two(e, power))
+        series = e.binary("fmul", series, _power_of_two(e, power, precision))
     return series
 
 
 def exp(e: Emitter, x: V, *, halved: bool = False) -> V:
     """e to the power x, or half of that: 2**n times a polynomial of what is left. Within 2 ulp."""
-    bounded = x if _has_scale(x) else _bounded(e, x, -104.0, 90.0)
+    precision = _precision(x)
+    bounded = x if _has_scale(x) else _bounded(e, x, *precision.exp_bounds)
     whole = e.intrinsic("rint", x.type, e.binary("fmul", bounded, _number(e, x, math.log2(math.e))))
-    # ln(2) in two parts, the first with few bits, so that the difference is exact.
-    left = _fma(e, whole, _number(e, x, -0.693359375), bounded)
-    left = _fma(e, whole, _number(e, x, 2.12194440e-4), left)
+    left = bounded
+    for part in precision.ln_2:
+        left = _fma(e, whole, _number(e, x, -part), left)
     if halved:
         whole = e.binary("fsub", whole, _number(e, x, 1.0))
-    result = _scaled(e, whole, left, _EXP)
+    result = _scaled(e, whole, left, precision.exp)
     return result if _has_scale(x) else _nan_stays(e, x, result)
 
 
 def exp2(e: Emitter, x: V) -> V:
     """2 to the power x. Within 2 ulp."""
-    bounded = x if _has_scale(x) else _bounded(e, x, -151.0, 129.0)
+    bounded = x if _has_scale(x) else _bounded(e, x, *_precision(x).exp2_bounds)
     whole = e.intrinsic("rint", x.type, bounded)
-    result = _scaled(e, whole, e.binary("fsub", bounded, whole), _EXP2)
+    result = _scaled(e, whole, e.binary("fsub", bounded, whole), _precision(x).exp2)
     return result if _has_scale(x) else _nan_stays(e, x, result)
 
 
 def log(e: Emitter, x: V) -> V:
     """The natural logarithm: of the power of two, and a polynomial of what is left around 1. Within 2 ulp."""
-    tiny = e.compare("fcmp olt", x, _number(e, x, 2.0**-126))
-    raised = e.select(tiny, e.binary("fmul", x, _number(e, x, 2.0**23)), x)
-    bits = e.convert("bitcast", raised, "i32")
+    precision = _precision(x)
+    tiny = e.compare("fcmp olt", x, _number(e, x, precision.least_normal))
+    raised = e.select(tiny, e.binary("fmul", x, _number(e, x, 2.0**precision.mantissa)), x)
+    bits = _bits(e, raised)
 
     def integer(value: int) -> V:
         return e.constant(value, bits.type)
 
     # The exponent for which the mantissa is between sqrt(1/2) and sqrt(2).
-    offset = e.binary("sub", bits, integer(0x3F3504F3))
-    exponent = e.binary("ashr", offset, integer(23))
-    mantissa = e.binary("sub", bits, e.binary("shl", exponent, integer(23)))
-    f = e.binary("fsub", e.convert("bitcast", mantissa, "float"), _number(e, x, 1.0))
-    power = e.convert("sitofp", exponent, "float")
-    power = e.binary("fsub", power, e.select(tiny, _number(e, x, 23.0), _number(e, x, 0.0)))
-    square = e.binary("fmul", f, f)
-    tail = _fma(e, _series(e, f, _LOG), e.binary("fmul", square, f), e.binary("fmul", square, _number(e, x, -0.5)))
-    tail = _fma(e, power, _number(e, x, -2.12194440e-4), tail)
-    result = _fma(e, power, _number(e, x, 0.693359375), e.binary("fadd", f, tail))
+    offset = e.binary("sub", bits, integer(precision.root_half))
+    exponent = e.binary("ashr", offset, integer(precision.mantissa))
+    mantissa = e.binary("sub", bits, e.binary("shl", exponent, integer(precision.mantissa)))
+    f = e.binary("fsub", e.convert("bitcast", mantissa, precision.element), _number(e, x, 1.0))
+    power = e.convert("sitofp", e.convert("trunc", exponent, "i32"), precision.element)
+    shift = e.select(tiny, _number(e, x, precision.mantissa), _number(e, x, 0.0))
+    power = e.binary("fsub", power, shift)
+    near = _log_near_one if precision is SINGLE else _wide_log_near_one
+    result = near(e, f, power)
     infinite = e.compare("fcmp oeq", x, _number(e, x, math.inf))
     result = e.select(infinite, x, result)
     zero = _number(e, x, 0.0)
     result = e.select(e.compare("fcmp ult", x, zero), _number(e, x, math.nan), result)
     return e.select(e.compare("fcmp oeq", x, zero), _number(e, x, -math.inf), result)
+
+
+def _log_near_one(e: Emitter, f: V, power: V) -> V:
+    """log(1 + f) and a multiple of log(2), of float32."""
+    most, rest = (_number(e, f, part) for part in _precision(f).ln_2)
+    square = e.binary("fmul", f, f)
+    series = _series(e, f, LOG_SINGLE)
+    tail = _fma(e, series, e.binary("fmul", square, f), e.binary("fmul", square, _number(e, f, -0.5)))
+    tail = _fma(e, power, rest, tail)
+    return _fma(e, power, most, e.binary("fadd", f, tail))
+
+
+def _wide_log_near_one(e: Emitter, f: V, power: V) -> V:
+    """log(1 + f) and a multiple of log(2), of float64: half as many powers of s, where 1 + f = (1 + s)/(1 - s)."""
+    most, rest = (_number(e, f, part) for part in _precision(f).ln_2)
+    s = e.binary("fdiv", f, e.binary("fadd", f, _number(e, f, 2.0)))
+    square = e.binary("fmul", s, s)
+    half = e.binary("fmul", e.binary("fmul", f, _number(e, f, 0.5)), f)
+    above = _fma(e, _series(e, square, LOG_DOUBLE), square, half)
+    small = _fma(e, s, above, e.binary("fmul", power, rest))
+    return _fma(e, power, most, e.binary("fsub", f, e.binary("fsub", half, small)))
 
 
 def log1p(e: Emitter, x: V) -> V:
@@ -234,7 +210,7 @@ def tanh(e: Emitter, x: V) -> V:
     size = e.intrinsic("fabs", x.type, x)
     one = _number(e, x, 1.0)
     square = e.binary("fmul", x, x)
-    small = _fma(e, e.binary("fmul", _series(e, square, _TANH), square), x, x)
+    small = _fma(e, e.binary("fmul", _series(e, square, _precision(x).tanh), square), x, x)
     power = e.binary("fadd", exp(e, e.binary("fadd", size, size)), one)
     large = e.binary("fsub", one, e.binary("fdiv", _number(e, x, 2.0), power))
     # The sign last: of the sum above, that of -0 would be lost.
@@ -242,7 +218,7 @@ def tanh(e: Emitter, x: V) -> V:
 
 
 def erf(e: Emitter, x: V) -> V:
-    """The error function: a polynomial near 0, else 1 - exp(polynomial of |x|). Within 3 ulp."""
+    """The error function of float32: a polynomial near 0, else 1 - exp(polynomial of |x|). Within 3 ulp."""
     size = e.intrinsic("fabs", x.type, x)
     small = e.binary("fmul", _series(e, e.binary("fmul", x, x), _ERF_SMALL), x)
     bounded = e.intrinsic("minnum", x.type, size, _number(e, x, 4.0))
@@ -261,13 +237,14 @@ def logistic(e: Emitter, x: V) -> V:
 
 
 def _bits(e: Emitter, x: V) -> V:
-    return e.convert("bitcast", x, "i32")
+    return e.convert("bitcast", x, _precision(x).word)
 
 
 def _flipped(e: Emitter, x: V, signs: V) -> V:
     """x with its sign changed where the first of some bits is set."""
-    first = e.binary("and", signs, e.constant(-(1 << 31), signs.type))
-    return e.convert("bitcast", e.binary("xor", _bits(e, x), first), "float")
+    precision = _precision(x)
+    first = e.binary("and", signs, e.constant(-(1 << (precision.bits - 1)), signs.type))
+    return e.convert("bitcast", e.binary("xor", _bits(e, x), first), precision.element)
 
 
 def _odd_series(e: Emitter, x: V, square: V, coefficients: Sequence[float]) -> V:
@@ -286,11 +263,12 @@ def _lane_by_lane(e: Emitter, name: str, x: V) -> V:
 
 
 def _unless_far(e: Emitter, name: str, x: V, near: V) -> V:
-    """A result, but that of the C library for finite arguments from `_FAR` on: a branch, hardly ever taken."""
+    """A result, but that of the C library for finite arguments from `far` on: a branch, hardly ever taken."""
+    precision = _precision(x)
     size = e.intrinsic("fabs", x.type, x)
-    least = struct.unpack("<i", struct.pack("<f", _FAR))[0]
-    above = e.binary("sub", _bits(e, size), e.constant(least, vector("i32", width_of(x.type))))
-    far = e.compare("icmp ult", above, e.constant(_INFINITY_BITS - least, above.type))
+    least = precision.bits_of(precision.far)
+    above = e.binary("sub", _bits(e, size), e.constant(least, vector(precision.word, width_of(x.type))))
+    far = e.compare("icmp ult", above, e.constant(precision.infinity - least, above.type))
     word = f"i{width_of(x.type)}"
     # Frozen, since lanes behind the end of an array may be anything.
     some = e.value(word, f"freeze {word} {e.value(word, f'bitcast {far} to {word}').text}")
@@ -306,7 +284,7 @@ def _unless_far(e: Emitter, name: str, x: V, near: V) -> V:
 def _quarters(e: Emitter, x: V) -> tuple[V, V]:
     """The number of times pi/2 goes into x, rounded: as a number, and in the last bits of an integer."""
     # So large a number that its last bit is worth one.
-    large = _number(e, x, 1.5 * 2.0**23)
+    large = _number(e, x, 1.5 * 2.0 ** _precision(x).mantissa)
     count = _fma(e, x, _number(e, x, 2 / math.pi), large)
     return e.binary("fsub", count, large), _bits(e, count)
 
@@ -314,7 +292,7 @@ def _quarters(e: Emitter, x: V) -> tuple[V, V]:
 def _left_and_rest(e: Emitter, x: V, turns: V) -> tuple[V, V]:
     """x less some quarters of a turn, rounded, and what rounding has lost."""
     if host.current().fuses:
-        first, second, third = (_number(e, x, -part) for part in _HALF_PI)
+        first, second, third = (_number(e, x, -part) for part in _precision(x).half_pi)
         close = _fma(e, turns, first, x)  # exact
         product = e.binary("fmul", turns, second)
         total = e.binary("fadd", close, product)
@@ -334,7 +312,9 @@ def _left(e: Emitter, x: V, turns: V) -> V:
     """x less some quarters of a turn, within 1 ulp."""
     if not host.current().fuses:
         return _left_and_rest(e, x, turns)[0]
-    for part in _HALF_PI:  # the first difference is exact; of the second, rounding loses no more than half a unit
+    for part in _precision(
+        x
+    ).half_pi:  # the first difference is exact; of the second, rounding loses no more than half a unit
         x = _fma(e, turns, _number(e, x, -part), x)
     return x
 
@@ -346,11 +326,12 @@ def _is_odd(e: Emitter, quarters: V) -> V:
 
 def _sine_after(e: Emitter, left: V, quarters: V) -> V:
     """The sine of some quarters of a turn and what is left."""
+    precision = _precision(left)
     square = e.binary("fmul", left, left)
-    sine = _odd_series(e, left, square, _SIN)
-    beyond = _fma(e, _series(e, square, _COS), square, _number(e, left, -0.5))
+    sine = _odd_series(e, left, square, precision.sin)
+    beyond = _fma(e, _series(e, square, precision.cos), square, _number(e, left, -0.5))
     cosine = _fma(e, beyond, square, _number(e, left, 1.0))
-    signs = e.binary("shl", quarters, e.constant(30, quarters.type))
+    signs = e.binary("shl", quarters, e.constant(precision.bits - 2, quarters.type))
     return _flipped(e, e.select(_is_odd(e, quarters), cosine, sine), signs)
 
 
@@ -376,7 +357,7 @@ def tan(e: Emitter, x: V) -> V:
     turns, quarters = _quarters(e, size)
     left, rest = _left_and_rest(e, size, turns)
     square = e.binary("fmul", left, left)
-    more = e.binary("fmul", e.binary("fmul", _series(e, square, _TAN), square), left)
+    more = e.binary("fmul", e.binary("fmul", _series(e, square, _precision(x).tan), square), left)
     more = _fma(e, rest, e.binary("fadd", _number(e, x, 1.0), square), more)
     tangent = e.binary("fadd", left, more)
     across = e.binary("fdiv", _number(e, x, -1.0), tangent)
@@ -391,7 +372,7 @@ def tan(e: Emitter, x: V) -> V:
 def sinh(e: Emitter, x: V) -> V:
     """The hyperbolic sine: a polynomial near 0, else of exponentials, halved before they overflow. Within 2 ulp."""
     size = e.intrinsic("fabs", x.type, x)
-    small = _odd_series(e, size, e.binary("fmul", size, size), _SINH)
+    small = _odd_series(e, size, e.binary("fmul", size, size), _precision(x).sinh)
     half = exp(e, size, halved=True)
     large = e.binary("fsub", half, e.binary("fdiv", _number(e, x, 0.25), half))
     return _with_sign(e, e.select(e.compare("fcmp olt", size, _number(e, x, 1.0)), small, large), x)
@@ -411,12 +392,12 @@ def _half_angle(e: Emitter, x: V) -> tuple[V, V]:
     versine = e.binary("fmul", e.binary("fsub", _number(e, x, 1.0), size), half)
     square = e.select(large, versine, e.binary("fmul", size, size))
     sine = e.select(large, e.intrinsic("sqrt", x.type, versine), size)
-    return large, _odd_series(e, sine, square, _ASIN)
+    return large, _odd_series(e, sine, square, _precision(x).asin)
 
 
 def _added(e: Emitter, base: V, x: V) -> V:
-    """0, pi/2 or pi and x, where float32 has not lost the rest of pi."""
-    return _fma(e, base, _number(e, x, _PI_EXCESS), e.binary("fadd", base, x))
+    """0, pi/2 or pi and x, with what rounding has taken from pi."""
+    return _fma(e, base, _number(e, x, _precision(x).pi_excess), e.binary("fadd", base, x))
 
 
 def asin(e: Emitter, x: V) -> V:
@@ -444,7 +425,7 @@ def _arc(e: Emitter, high: V, wide: V) -> tuple[V, V]:
     # 0/0 is taken for 0, and infinity by itself for 1.
     whole = e.select(e.compare("fcmp oeq", short, zero), zero, one)
     slope = e.select(e.compare("fcmp oeq", short, long), whole, e.binary("fdiv", short, long))
-    return steep, _odd_series(e, slope, e.binary("fmul", slope, slope), _ATAN)
+    return steep, _odd_series(e, slope, e.binary("fmul", slope, slope), _precision(high).atan)
 
 
 def atan(e: Emitter, x: V) -> V:
@@ -457,7 +438,7 @@ def atan(e: Emitter, x: V) -> V:
 def atan2(e: Emitter, y: V, x: V) -> V:
     """The angle of the point (x, y), with the sign of y. Within 2 ulp."""
     steep, angle = _arc(e, e.intrinsic("fabs", y.type, y), e.intrinsic("fabs", x.type, x))
-    left = e.compare("icmp slt", _bits(e, x), e.constant(0, vector("i32", width_of(x.type))))
+    left = e.compare("icmp slt", _bits(e, x), e.constant(0, vector(_precision(x).word, width_of(x.type))))
     base = e.select(left, _number(e, x, math.pi), _number(e, x, 0.0))
     base = e.select(steep, _number(e, x, math.pi / 2), base)
     back = e.binary("xor", steep, left)
@@ -465,7 +446,7 @@ def atan2(e: Emitter, y: V, x: V) -> V:
 
 
 def cbrt(e: Emitter, x: V) -> V:
-    """The cube root: a guess from the bits, and two steps of Halley's method. Within 2 ulp."""
+    """The cube root of float32: a guess from the bits, and two steps of Halley's method. Within 2 ulp."""
     size = e.intrinsic("fabs", x.type, x)
     tiny = e.compare("fcmp olt", size, _number(e, x, 2.0**-126))
     raised = e.select(tiny, e.binary("fmul", size, _number(e, x, 2.0**24)), size)
@@ -479,5 +460,5 @@ def cbrt(e: Emitter, x: V) -> V:
     root = e.select(tiny, e.binary("fmul", root, _number(e, x, 2.0**-8)), root)
     # 0, infinity and NaN are their own roots.
     least = e.binary("sub", _bits(e, size), e.constant(1, guess.type))
-    ordinary = e.compare("icmp ult", least, e.constant(_INFINITY_BITS - 1, guess.type))
+    ordinary = e.compare("icmp ult", least, e.constant(SINGLE.infinity - 1, guess.type))
     return e.select(ordinary, _with_sign(e, root, x), x)

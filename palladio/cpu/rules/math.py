@@ -1,7 +1,7 @@
 """Mathematical functions on the CPU.
 
-The common ones of float32 are polynomials on whole vectors (`vector_math`); the others are LLVM's intrinsics, which
-call the C library's functions lane by lane where the machine has no instruction.
+The common ones are polynomials on whole vectors (`vector_math`); the others are LLVM's intrinsics, which call the C
+library's functions lane by lane where the machine has no instruction.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from palladio.cpu.emit.emitter import Emitter, V, element_of, vector, width_of
 from palladio.cpu.emit.lazy_array import LazyArray
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.rules.elementwise import elementwise
+from palladio.cpu.runtime import host
 from palladio.ops.arrays import math as ops
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
@@ -43,12 +44,27 @@ def library(name: str) -> Rule:
     return elementwise(compute)
 
 
-def in_vectors(single: Several, wide: Rule) -> Rule:
+def in_vectors(function: Several) -> Rule:
+    """A function of whole vectors."""
+    return elementwise(lambda e, dtype, values: function(e, *values))
+
+
+def in_narrow_vectors(function: Several, wide: Rule) -> Rule:
     """A function of whole vectors for registers of float32, and another rule for float64."""
-    vectors = elementwise(lambda e, dtype, values: single(e, *values))
+    vectors = in_vectors(function)
 
     def rule(scope: Scope, *tiles: LazyArray) -> Sequence[LazyArray]:
         return (wide if tiles[0].dtype == dtypes.FLOAT64 else vectors)(scope, *tiles)
+
+    return rule
+
+
+def in_fused_vectors(function: Several, name: str) -> Rule:
+    """A function of whole vectors, which for float64 needs a host that multiplies and adds in one instruction."""
+    vectors, lanes = in_vectors(function), in_narrow_vectors(function, intrinsic(name))
+
+    def rule(scope: Scope, *tiles: LazyArray) -> Sequence[LazyArray]:
+        return (vectors if host.current().fuses else lanes)(scope, *tiles)
 
     return rule
 
@@ -59,11 +75,6 @@ def _through(function: Unary) -> Rule:
 
 def _rsqrt(e: Emitter, x: V) -> V:
     return e.binary("fdiv", e.constant(1, x.type), e.intrinsic("sqrt", x.type, x))
-
-
-def _logistic(e: Emitter, x: V) -> V:
-    one = e.constant(1, x.type)
-    return e.binary("fdiv", one, e.binary("fadd", one, e.intrinsic("exp", x.type, e.value(x.type, f"fneg {x}"))))
 
 
 def _is_finite(e: Emitter, dtype: DType, values: Sequence[V]) -> V:
@@ -81,36 +92,32 @@ def _round(scope: Scope, x: LazyArray, *, half: str) -> Sequence[LazyArray]:
 
 RULES: dict[str, Rule] = {
     ops.rsqrt.name: _through(_rsqrt),
-    ops.logistic.name: in_vectors(vector_math.logistic, _through(_logistic)),
     ops.round.name: _round,
     ops.is_finite.name: elementwise(_is_finite, dtypes.BOOL),
     **{name: intrinsic(name) for name in ("sqrt", "floor", "ceil")},
     **{name: library(name) for name in ("asinh", "acosh", "atanh", "erfc")},
     **{
-        name: in_vectors(single, intrinsic(name))
-        for name, single in (
+        name: in_vectors(function)
+        for name, function in (
             ("exp", vector_math.exp),
             ("exp2", vector_math.exp2),
+            ("expm1", vector_math.expm1),
             ("log", vector_math.log),
-            ("sin", vector_math.sin),
-            ("cos", vector_math.cos),
-            ("tan", vector_math.tan),
+            ("log1p", vector_math.log1p),
+            ("logistic", vector_math.logistic),
             ("asin", vector_math.asin),
             ("acos", vector_math.acos),
             ("atan", vector_math.atan),
+            ("atan2", vector_math.atan2),
             ("sinh", vector_math.sinh),
             ("cosh", vector_math.cosh),
             ("tanh", vector_math.tanh),
         )
     },
     **{
-        name: in_vectors(single, library(name))
-        for name, single in (
-            ("atan2", vector_math.atan2),
-            ("cbrt", vector_math.cbrt),
-            ("erf", vector_math.erf),
-            ("expm1", vector_math.expm1),
-            ("log1p", vector_math.log1p),
-        )
+        name: in_fused_vectors(function, name)
+        for name, function in (("sin", vector_math.sin), ("cos", vector_math.cos), ("tan", vector_math.tan))
     },
+    "cbrt": in_narrow_vectors(vector_math.cbrt, library("cbrt")),
+    "erf": in_narrow_vectors(vector_math.erf, library("erf")),
 }
