@@ -85,7 +85,7 @@ def cast(value: ArrayLike, dtype: DType) -> Array:
 
 
 def _fits(value: int, dtype: DType) -> bool:
-    limits = np.iinfo(dtype)
+    limits = dtypes.iinfo(dtype)
     return int(limits.min) <= value <= int(limits.max)
 
 

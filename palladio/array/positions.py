@@ -44,7 +44,7 @@ def as_positions(value: ArrayLike, what: str = "an index") -> Array:
 def _constant(number: int, like: Array) -> Array:
     """A scalar of the dtype of some positions, as near to `number` as the dtype allows."""
     dtype = array_type(like).dtype
-    limits = np.iinfo(dtype)
+    limits = dtypes.iinfo(dtype)
     return np.asarray(min(max(number, int(limits.min)), int(limits.max))).astype(dtype)
 
 

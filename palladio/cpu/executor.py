@@ -22,10 +22,11 @@ from palladio.cpu.emit.scope import Refused
 from palladio.cpu.engine import GridCall
 from palladio.cpu.launches.coroutines import Deadlocked
 from palladio.cpu.launches.engine import compile_launch
-from palladio.ir.core import Eqn, Program, Var, subprograms
+from palladio.ir.core import Eqn, Program, Var, subprograms, walk
 from palladio.ir.evaluate import Evaluator, written
 from palladio.ops.grid import grid_call
 from palladio.ops.threads.launch import launch
+from palladio.types import dtypes
 from palladio.types.types import ArrayType, RefType
 
 Compiled = Callable[..., Sequence[Any]]
@@ -116,6 +117,7 @@ def _compile_calls(program: Program, natives: dict[Eqn, _Native], evaluator: Eva
                 _compile_calls(inner, natives, evaluator)
             continue
         try:
+            _require_compiled_dtypes(eqn)
             if eqn.op is launch:
                 run = compile_launch(eqn.launch, eqn.programs, eqn.input_types)
             else:
@@ -124,6 +126,16 @@ def _compile_calls(program: Program, natives: dict[Eqn, _Native], evaluator: Eva
             _warn(f"the kernel {_name(eqn)} runs on the evaluator: {reason}", reason.location or eqn.location)
         else:
             natives[eqn] = _Native(run, eqn, evaluator)
+
+
+def _require_compiled_dtypes(call: Eqn) -> None:
+    """Refuse a kernel call that computes with, or only moves, dtypes that nothing is compiled for."""
+    for eqn in (call, *(inner for program in subprograms(call) for inner in walk(program))):
+        for type in (*eqn.input_types, *(var.type for var in eqn.outputs)):
+            if dtypes.is_narrow(type.dtype):
+                refusal = Refused(f"no {type.dtype} is compiled for the CPU")
+                refusal.location = eqn.location
+                raise refusal
 
 
 _WARNED: dict[Any, Any] = {}

@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from palladio.ir.core import Atom, Eqn, Literal, Op, Program, Var
 from palladio.ir.rewrite import map_subprograms, substituted, with_body, with_parts
 from palladio.ops.arrays import arithmetic, bits, casts, compare, shape
@@ -54,7 +52,7 @@ def whole(type: Type) -> Range | None:
         return Range(0, 1)
     if not dtypes.is_integer(type.dtype):
         return None
-    return Range(int(np.iinfo(type.dtype).min), int(np.iinfo(type.dtype).max))
+    return Range(int(dtypes.iinfo(type.dtype).min), int(dtypes.iinfo(type.dtype).max))
 
 
 def range_of(atom: Atom, known: Mapping[Var, Range]) -> Range | None:

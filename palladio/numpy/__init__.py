@@ -18,6 +18,10 @@ int8, int16, int32, int64 = _types.int8, _types.int16, _types.int32, _types.int6
 uint8, uint16, uint32, uint64 = _types.uint8, _types.uint16, _types.uint32, _types.uint64
 float16, float32, float64 = _types.float16, _types.float32, _types.float64
 bfloat16, float8_e4m3fn, float8_e5m2 = _types.bfloat16, _types.float8_e4m3fn, _types.float8_e5m2
+int2, int4, uint2, uint4 = _types.int2, _types.int4, _types.uint2, _types.uint4
+float4_e2m1fn, float8_e3m4, float8_e4m3 = _types.float4_e2m1fn, _types.float8_e3m4, _types.float8_e4m3
+float8_e4m3b11fnuz, float8_e4m3fnuz = _types.float8_e4m3b11fnuz, _types.float8_e4m3fnuz
+float8_e5m2fnuz, float8_e8m0fnu = _types.float8_e5m2fnuz, _types.float8_e8m0fnu
 floating, integer, signedinteger, unsignedinteger = _np.floating, _np.integer, _np.signedinteger, _np.unsignedinteger
 inexact, number, generic = _np.inexact, _np.number, _np.generic
 ndarray = _np.ndarray
@@ -26,6 +30,8 @@ pi, e, inf, nan, newaxis = _np.pi, _np.e, _np.inf, _np.nan, None
 _KINDS = (
     "bfloat16 bool bool_ e float16 float32 float64 float8_e4m3fn float8_e5m2 floating generic inexact inf int16 int32 "
     "int64 int8 integer nan "
+    "float4_e2m1fn float8_e3m4 float8_e4m3 float8_e4m3b11fnuz float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu "
+    "int2 int4 uint2 uint4 "
     "ndarray newaxis number pi signedinteger uint16 uint32 uint64 uint8 unsignedinteger"
 )
 globals().update(_FUNCTIONS)

@@ -1,7 +1,8 @@
 """The dtypes of Palladio, their short names, and the promotion lattice.
 
 Promotion is JAX's: `int32 + float32` is `float32`, `float16 + bfloat16` is `float32`, Python scalars are *weak* (they
-take the dtype of the array they meet), float8 kinds meet only themselves and weak scalars. NumPy's own 64-bit scalars
+take the dtype of the array they meet), float8 kinds and the integers of two and four bits meet only themselves and weak
+scalars. NumPy's own 64-bit scalars
 (`np.float64(2)`, `np.int64(3)`, what `np.sqrt(64)` or `np.prod(shape)` give) are weak too: a scale factor computed on
 the host does not widen a kernel.
 Weak values alone are `int32` and `float32`.
@@ -36,9 +37,24 @@ SHORT_NAMES: dict[str, DType] = {
     "f64": np.dtype(np.float64),
     "f8e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn),
     "f8e5m2": np.dtype(ml_dtypes.float8_e5m2),
+    "i2": np.dtype(ml_dtypes.int2),
+    "i4": np.dtype(ml_dtypes.int4),
+    "u2": np.dtype(ml_dtypes.uint2),
+    "u4": np.dtype(ml_dtypes.uint4),
+    "f4e2m1fn": np.dtype(ml_dtypes.float4_e2m1fn),
+    "f8e3m4": np.dtype(ml_dtypes.float8_e3m4),
+    "f8e4m3": np.dtype(ml_dtypes.float8_e4m3),
+    "f8e4m3b11fnuz": np.dtype(ml_dtypes.float8_e4m3b11fnuz),
+    "f8e4m3fnuz": np.dtype(ml_dtypes.float8_e4m3fnuz),
+    "f8e5m2fnuz": np.dtype(ml_dtypes.float8_e5m2fnuz),
+    "f8e8m0fnu": np.dtype(ml_dtypes.float8_e8m0fnu),
 }
 _SHORT_OF: dict[DType, str] = {dtype: name for name, dtype in SHORT_NAMES.items()}
-ALL: tuple[DType, ...] = tuple(SHORT_NAMES.values())
+ALL: tuple[DType, ...] = tuple(SHORT_NAMES.values())[:15]
+"""The dtypes that every executor computes with."""
+
+NARROW: tuple[DType, ...] = tuple(SHORT_NAMES.values())[15:]
+"""Dtypes to keep numbers in, one byte each. The evaluator and the simulator take them; nothing is compiled for them."""
 
 BOOL = SHORT_NAMES["bool"]
 INT32 = SHORT_NAMES["i32"]
@@ -50,21 +66,22 @@ FLOAT64 = SHORT_NAMES["f64"]
 FLOAT8_E4M3FN = SHORT_NAMES["f8e4m3fn"]
 FLOAT8_E5M2 = SHORT_NAMES["f8e5m2"]
 
-_SIGNED = frozenset(SHORT_NAMES[name] for name in ("i8", "i16", "i32", "i64"))
-_UNSIGNED = frozenset(SHORT_NAMES[name] for name in ("u8", "u16", "u32", "u64"))
-_FLOATS = frozenset(SHORT_NAMES[name] for name in ("f16", "bf16", "f32", "f64", "f8e4m3fn", "f8e5m2"))
-_FLOAT8 = frozenset((FLOAT8_E4M3FN, FLOAT8_E5M2))
+_SIGNED = frozenset(SHORT_NAMES[name] for name in ("i2", "i4", "i8", "i16", "i32", "i64"))
+_UNSIGNED = frozenset(SHORT_NAMES[name] for name in ("u2", "u4", "u8", "u16", "u32", "u64"))
+_FLOAT8 = frozenset(dtype for name, dtype in SHORT_NAMES.items() if name.startswith(("f8", "f4")))
+_FLOATS = frozenset(SHORT_NAMES[name] for name in ("f16", "bf16", "f32", "f64")) | _FLOAT8
+_NARROW = frozenset(NARROW)
 
 
 LISTED = "bool, int8-64, uint8-64, float16, bfloat16, float32, float64, float8_e4m3fn, float8_e5m2"
-"""All dtypes, as errors name them."""
+"""The dtypes that every executor computes with, as errors name them."""
 
 
 def canonical(dtype: DTypeLike) -> DType:
     """The Palladio dtype that `dtype` names. Python's `int` and `float` mean `int64` and `float64`, as in NumPy.
 
     Raises:
-        PalladioTypeError: for a dtype that is not one of the fifteen.
+        PalladioTypeError: for a dtype that Palladio does not have.
     """
     if dtype is int:
         return INT64
@@ -124,6 +141,28 @@ def is_float(dtype: DType) -> bool:
     return dtype in _FLOATS
 
 
+def is_narrow(dtype: DType) -> bool:
+    """True if the dtype is one to keep numbers in, which nothing is compiled for: int4, float8_e4m3b11fnuz, …"""
+    return dtype in _NARROW
+
+
+_SUB_BYTE = frozenset(SHORT_NAMES[name] for name in ("i2", "i4", "u2", "u4", "f4e2m1fn"))
+
+
+def require_whole_bytes(old: DType, new: DType) -> None:
+    """Refuse another meaning for the bits of elements that are narrower than a byte, of which each has one here.
+
+    Raises:
+        PalladioTypeError: for two dtypes one of which is so narrow.
+    """
+    if old != new and not _SUB_BYTE.isdisjoint((old, new)):
+        raise PalladioTypeError(
+            "elements narrower than a byte are kept in one each, so bits cannot be read as another dtype",
+            got=f"{old} as {new}",
+            hint="convert them: .astype(dtype)",
+        )
+
+
 def is_narrow_float(dtype: DType) -> bool:
     """True if the dtype is a float that NumPy computes through a scalar library: bfloat16 and the float8 kinds."""
     return dtype == BFLOAT16 or dtype in _FLOAT8
@@ -136,7 +175,7 @@ def finfo(dtype: DTypeLike) -> Any:
 
 def iinfo(dtype: DTypeLike) -> Any:
     """Machine limits of an integer dtype, as `np.iinfo`."""
-    return np.iinfo(canonical(dtype))
+    return ml_dtypes.iinfo(canonical(dtype))
 
 
 @cache
@@ -145,8 +184,9 @@ def least(dtype: DType) -> Any:
     if is_bool(dtype):
         return np.False_
     if is_integer(dtype):
-        return dtype.type(np.iinfo(dtype).min)
-    return finfo(dtype).min if dtype == FLOAT8_E4M3FN else dtype.type(-np.inf)
+        return dtype.type(iinfo(dtype).min)
+    found = dtype.type(-np.inf)
+    return found if np.isinf(float(found)) else finfo(dtype).min
 
 
 @cache
@@ -158,8 +198,9 @@ def greatest(dtype: DType) -> Any:
     if is_bool(dtype):
         return np.True_
     if is_integer(dtype):
-        return dtype.type(np.iinfo(dtype).max)
-    return finfo(dtype).max if dtype == FLOAT8_E4M3FN else dtype.type(np.inf)
+        return dtype.type(iinfo(dtype).max)
+    found = dtype.type(np.inf)
+    return found if np.isinf(float(found)) else finfo(dtype).max
 
 
 @cache
@@ -173,7 +214,8 @@ def uninitialized(dtype: DType) -> Any:
 # The lattice, as edges from each node to the nodes directly above it; "i*" and "f*" are the weak kinds.
 _ABOVE: dict[str, tuple[str, ...]] = {
     "bool": ("i*",),
-    "i*": ("u8", "i8"),
+    "i*": ("u2", "u4", "u8", "i2", "i4", "i8"),
+    **dict.fromkeys(("i2", "i4", "u2", "u4"), ()),
     "u8": ("i16", "u16"),
     "u16": ("i32", "u32"),
     "u32": ("i64", "u64"),
@@ -182,9 +224,8 @@ _ABOVE: dict[str, tuple[str, ...]] = {
     "i16": ("i32",),
     "i32": ("i64",),
     "i64": ("f*",),
-    "f*": ("f8e4m3fn", "f8e5m2", "bf16", "f16"),
-    "f8e4m3fn": (),
-    "f8e5m2": (),
+    "f*": (*(name for name in SHORT_NAMES if name.startswith(("f8", "f4"))), "bf16", "f16"),
+    **{name: () for name in SHORT_NAMES if name.startswith(("f8", "f4"))},
     "bf16": ("f32",),
     "f16": ("f32",),
     "f32": ("f64",),

@@ -98,6 +98,7 @@ def bitcast_axis(ndim: int) -> int:
 
 
 def _bitcast_shape(array: ArrayType, dtype: DType) -> Shape:
+    dtypes.require_whole_bytes(array.dtype, dtype)
     old, new = array.dtype.itemsize, dtype.itemsize
     if dtypes.BOOL in (array.dtype, dtype) and array.dtype != dtype:
         raise PalladioTypeError("the bits of bool have no other meaning", got=f"{array} to {dtype}")

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from palladio.base.errors import InternalError, PalladioError, ParseError
 from palladio.ir.bind import form
 from palladio.ir.core import Atom, Eqn, Literal, Op, Program, Var
@@ -105,7 +103,7 @@ def _holds(dtype: dtypes.DType, value: Any) -> bool:
         return isinstance(value, (int, float)) and (not math.isfinite(value) or abs(value) <= largest)
     if dtype == dtypes.BOOL:
         return value in (0, 1)
-    return isinstance(value, int) and np.iinfo(dtype).min <= value <= np.iinfo(dtype).max
+    return isinstance(value, int) and dtypes.iinfo(dtype).min <= value <= dtypes.iinfo(dtype).max
 
 
 def _short(text: str) -> str:

@@ -28,7 +28,7 @@ def _convert_eval(array: Any, *, dtype: DType) -> Sequence[Any]:
 
 
 def _saturated(array: Any, dtype: DType) -> Any:
-    limits = np.iinfo(dtype)
+    limits = dtypes.iinfo(dtype)
     whole = np.trunc(array.astype(np.float64))
     # float(limits.max) of 64 bits is one too great, but everything from there on is replaced.
     below, above = whole <= float(limits.min), whole >= float(limits.max)
@@ -50,6 +50,7 @@ convert = Op(
 def _bitcast_type(array: ArrayType, *, dtype: DType) -> Sequence[ArrayType]:
     if dtypes.BOOL in (array.dtype, dtype) and array.dtype != dtype:
         raise PalladioTypeError("the bits of bool have no other meaning", got=f"{array} to {dtype}")
+    dtypes.require_whole_bytes(array.dtype, dtype)
     old, new = array.dtype.itemsize, dtype.itemsize
     if new < old:
         return (ArrayType((*array.shape, old // new), dtype),)

@@ -58,7 +58,7 @@ def _computed_in(lhs: DType, rhs: DType, result: DType) -> DType:
 
 def _exact_in_float(lhs: Any, rhs: Any, depth: int) -> bool:
     """True if every sum of integer products is exact in float64, whose matrix product is fast."""
-    largest = [max(abs(int(np.iinfo(x.dtype).min)), int(np.iinfo(x.dtype).max)) for x in (lhs, rhs)]
+    largest = [max(abs(int(dtypes.iinfo(x.dtype).min)), int(dtypes.iinfo(x.dtype).max)) for x in (lhs, rhs)]
     return depth * largest[0] * largest[1] < 1 << 53
 
 

@@ -66,15 +66,26 @@ def require_alike(name: str, accepts: Accepts, inputs: Sequence[Type]) -> ArrayT
 
 
 def in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A NumPy function that computes floats narrower than float32 in float32 and rounds once."""
+    """A NumPy function that computes floats narrower than float32 in float32 and rounds once.
+
+    Integers narrower than int8 are computed in int32 and wrap around at the end.
+    """
 
     def rounded(*values: Any) -> Any:
         dtype = values[0].dtype
-        if not is_small_float(dtype):
+        wide = computing_dtype(dtype)
+        if wide == dtype:
             return function(*values)
-        return np.asarray(function(*(value.astype(np.float32) for value in values))).astype(dtype)
+        return np.asarray(function(*(value.astype(wide) for value in values))).astype(dtype)
 
     return rounded
+
+
+def computing_dtype(dtype: DType) -> DType:
+    """The dtype in which values of a dtype are computed: float32 and int32 for narrow ones, else itself."""
+    if is_small_float(dtype):
+        return dtypes.FLOAT32
+    return dtypes.INT32 if dtypes.is_narrow(dtype) else dtype
 
 
 def is_small_float(dtype: DType) -> bool:

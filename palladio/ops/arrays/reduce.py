@@ -13,7 +13,15 @@ import numpy as np
 
 from palladio.base.errors import PalladioIndexError, PalladioTypeError, PalladioValueError
 from palladio.ir.core import Op, Work
-from palladio.ops.arrays.elementwise import DTYPES, Accepts, anything, is_bits, is_number, is_small_float, require_alike
+from palladio.ops.arrays.elementwise import (
+    DTYPES,
+    Accepts,
+    anything,
+    computing_dtype,
+    is_bits,
+    is_number,
+    require_alike,
+)
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType, Type
@@ -41,7 +49,7 @@ def _reduction(name: str, doc: str, reduce: Callable[..., Any], accepts: Accepts
 
     def eval(array: Any, *, axes: tuple[int, ...]) -> Sequence[Any]:
         dtype = array.dtype
-        wide = array.astype(np.float32) if is_small_float(dtype) else array
+        wide = array.astype(computing_dtype(dtype), copy=False)
         return (reduce(wide, axes).astype(dtype, copy=False),)
 
     return Op(name, doc, type, eval, work=Work.REDUCTION, dtypes=DTYPES[accepts])
@@ -99,7 +107,7 @@ def _position(name: str, doc: str, find: Callable[..., Any]) -> Op:
         return (ArrayType((*found.shape[:axis], *found.shape[axis + 1 :]), dtype),)
 
     def eval(array: Any, *, axis: int, dtype: DType) -> Sequence[Any]:
-        wide = array.astype(np.float32) if is_small_float(array.dtype) else array
+        wide = array.astype(computing_dtype(array.dtype), copy=False)
         return (find(wide, axis=axis).astype(dtype),)
 
     return Op(name, doc, type, eval, work=Work.REDUCTION)

@@ -9,7 +9,7 @@ import numpy as np
 
 from palladio.base.errors import PalladioValueError
 from palladio.ir.core import Op
-from palladio.ops.arrays.elementwise import is_small_float
+from palladio.ops.arrays.elementwise import computing_dtype
 from palladio.ops.arrays.reduce import require_axis
 from palladio.types.types import ArrayType
 
@@ -28,7 +28,7 @@ def _sort_type(*operands: ArrayType, axis: int, num_keys: int, stable: bool) -> 
 
 
 def _sort_eval(*operands: Any, axis: int, num_keys: int, stable: bool) -> Sequence[Any]:
-    keys = [key.astype(np.float32) if is_small_float(key.dtype) else key for key in operands[:num_keys]]
+    keys = [key.astype(computing_dtype(key.dtype), copy=False) for key in operands[:num_keys]]
     # Always stable: the definition gives the one answer that is right for both.
     order = np.argsort(keys[0], axis=axis, kind="stable") if num_keys == 1 else np.lexsort(keys[::-1], axis=axis)
     return [np.take_along_axis(operand, order, axis=axis) for operand in operands]
