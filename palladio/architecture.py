@@ -311,6 +311,7 @@ A module imports only from lower floors or from its own package; imports inside 
         palladio/compat    what `import jax` gives a kernel file that runs here as it stands
     12  palladio/library   matmul, softmax, attention, grouped matmul, and `hopper`: ordinary user code
     11  palladio/numpy     the array functions a kernel may call, with NumPy's names
+        palladio/nn        activations, with the names of jax.nn
         palladio/tpu       scalar prefetch, memory spaces, masked access, compiler parameters
         palladio/gpu       masked access, atomics; threads, barriers, asynchronous copies, the tensor cores
     10  palladio/call      pallas_call, kernel, mpmd_map, jit: the user's calls

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, overload
 
 import numpy as np
@@ -23,7 +23,7 @@ from palladio.driver.fingerprint import Hashed, Remembered
 from palladio.ir.bind import bind
 from palladio.ir.core import Program
 from palladio.ops.grid import Grid, grid_call
-from palladio.pipeline.block_maps import BlockMapper, check_parameters, specs_for
+from palladio.pipeline.block_maps import BlockMapper, GridSizeNeeded, check_parameters, specs_for
 from palladio.pipeline.specs import LARGEST_GRID_SIZE, GridSpec, ParsedGrid, no_block_spec, parse_grid
 from palladio.trace.debug import checks_enabled
 from palladio.trace.functions import counted, function_location, function_name, positional_names
@@ -47,6 +47,15 @@ class Prepared:
     grid: Grid
     kernel: Program
     run: Runner | None
+    sized: bool = False
+    """The sizes of its dynamic grid axes are prefetched too, behind the caller's scalars."""
+
+    def operands(self, sizes: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+        """The operands of the `grid_call`: sizes of dynamic axes, scalars, arrays."""
+        if not self.sized:
+            return [*sizes, *values]
+        scalars = self.grid.scalars - len(sizes)
+        return [*sizes, *values[:scalars], *sizes, *values[scalars:]]
 
 
 @overload
@@ -265,13 +274,14 @@ class PallasCall:
         values = executor.arrays(leaves, args, "args")
         sizes = [self._checked_size(np.asarray(size)) for size in sizes]
         types = tuple([(value.shape, value.dtype) for value in values])
-        run = self._prepared(args, structure, types, executor, False).run
+        made = self._prepared(args, structure, types, executor, False)
+        run = made.run
         if out is not None:
             buffers = checked_buffers(out, self.outputs.structure, self.outputs.types, values, self.aliases)
             if run is not None:
-                run([*sizes, *values], buffers)
+                run(made.operands(sizes, values), buffers)
             return out
-        results = run([*sizes, *values]) if run else ()
+        results = run(made.operands(sizes, values)) if run else ()
         return returned(results, leaves, self.outputs.structure)
 
     def _form(
@@ -290,7 +300,7 @@ class PallasCall:
         types = [convert.array_type(value) for value in values]
         shapes = tuple((type.shape, type.dtype) for type in types)
         made = self._prepared(args, structure, shapes, choose(self.interpret), True)
-        operands = [convert.cast(size, dtypes.INT32) for size in sizes] + values
+        operands = made.operands([convert.cast(size, dtypes.INT32) for size in sizes], values)
         results = bind(grid_call, *operands, grid=made.grid, kernel=made.kernel)
         return trees.unflatten(self.outputs.structure, results)
 
@@ -336,14 +346,14 @@ class PallasCall:
 
         def build() -> Prepared:
             types = [ArrayType(shape, dtype) for shape, dtype in shapes]
-            grid, kernel = _Builder(self, args, types).build()
+            builder = _Builder(self, args, types)
+            grid, kernel = builder.build()
+            made = Prepared(grid, kernel, None, bool(builder.sizes))
             if traced:
-                return Prepared(grid, kernel, None)
-            inputs = [*[INDEX] * grid.dynamic, *types]
+                return made
+            inputs = made.operands([INDEX] * grid.dynamic, types)
             params = {"grid": grid, "kernel": kernel}
-            return Prepared(
-                grid, kernel, loaded(grid_call, params, inputs, self.__name__, executor, self.debug, kernel)
-            )
+            return replace(made, run=loaded(grid_call, params, inputs, self.__name__, executor, self.debug, kernel))
 
         return prepared(key, build, self.kernel, keep=not self.debug, warn=not traced)
 
@@ -373,7 +383,9 @@ class _Builder:
             raise PalladioValueError(
                 "fewer arguments than prefetched scalars", argument="args", expected=f"at least {count}", got=len(args)
             )
-        self.scalars = len(trees.flatten(tuple(args[:count]))[0])
+        leaves, self.structure = trees.flatten(tuple(args[:count]))
+        self.scalars = len(leaves)
+        self.sizes = 0  # of dynamic grid axes, among the scalars
 
     def name(self, position: int) -> str:
         """The kernel's name for its parameter at a position, in brackets, if it has one."""
@@ -381,10 +393,19 @@ class _Builder:
 
     def build(self) -> tuple[Grid, Program]:
         """The grid and the kernel's program."""
+        try:
+            return self.built()
+        except GridSizeNeeded:
+            self.sizes = sum(not isinstance(size, int) for size in self.call.grid.sizes)
+            return self.built()
+
+    def built(self) -> tuple[Grid, Program]:
+        """The grid and the kernel's program, with the sizes of dynamic axes among the scalars or without."""
         call, count = self.call, self.call.spec.num_scalar_prefetch
         scalars = [RefType(type.shape, type.dtype, SCALAR) for type in self.types[: self.scalars]]
+        scalars += [RefType((), dtypes.INT32, SCALAR)] * self.sizes
         check_aliased_types(self.call.aliases, self.types, self.call.outputs.types)
-        mapper = BlockMapper(len(call.grid.sizes), scalars)
+        mapper = BlockMapper(len(call.grid.sizes), scalars, call.grid, self.structure)
         arrays = self.types[self.scalars :]
         tree = tuple(self.args[count:])
         in_specs = call.spec.in_specs
@@ -399,12 +420,12 @@ class _Builder:
         scratch, scratch_tree = trees.flatten(call.spec.scratch_shapes)
         grid = Grid(
             tuple(size if isinstance(size, int) else None for size in call.grid.sizes),
-            self.scalars,
+            len(scalars),
             tuple(inputs),
             tuple(outputs),
             call.outputs.types,
             tuple(self.scratch_type(leaf, n) for n, leaf in enumerate(scratch)),
-            call.aliases,
+            tuple((source + self.sizes * (source >= self.scalars), target) for source, target in call.aliases),
             call.parallel,
         )
         kernel = self.kernel(grid, scalars, scratch_tree)
@@ -452,7 +473,8 @@ class _Builder:
         structure = trees.flatten((self.args, call.outputs.tree))[1]
 
         def flat(*values: Any) -> Sequence[Any]:
-            ids, extra, refs = values[:rank], iter(values[rank : rank + dynamic]), values[rank + dynamic :]
+            ids, extra, given = values[:rank], iter(values[rank : rank + dynamic]), values[rank + dynamic :]
+            refs = (*given[: self.scalars], *given[self.scalars + self.sizes :])
             sizes = tuple(next(extra) if size is None else size for size in grid.sizes)
             arrays = len(refs) - len(grid.scratch)
             args, outs = trees.unflatten(structure, refs[:arrays])
@@ -509,6 +531,7 @@ class _Builder:
             leaves = trees.flatten(part)[0]
             name = self.names[position] if position < len(self.names) else ""
             hints += [name if len(leaves) == 1 else f"{name}_{n}" for n in range(len(leaves))]
+        hints[self.scalars : self.scalars] = [f"size_{n}" for n in range(self.sizes)]
         position = len(self.args) + len(self.call.outputs.tree)
         return [*hints, *self.names[position : position + len(trees.flatten(self.call.spec.scratch_shapes)[0])]]
 

@@ -14,12 +14,14 @@ from palladio.lax.control import (
     while_loop,
 )
 from palladio.lax.dot import (
+    DotAlgorithmPreset,
     DotDimensionNumbers,
     Precision,
     PrecisionLike,
     batch_matmul,
     dot,
     dot_general,
+    ragged_dot,
 )
 from palladio.lax.elementwise import (
     RoundingMethod,
@@ -140,6 +142,7 @@ from palladio.lax.slicing import (
 )
 
 __all__ = [
+    "DotAlgorithmPreset",
     "DotDimensionNumbers",
     "Precision",
     "PrecisionLike",
@@ -226,6 +229,7 @@ __all__ = [
     "pad",
     "population_count",
     "pow",
+    "ragged_dot",
     "reciprocal",
     "reduce_and",
     "reduce_max",

@@ -7,14 +7,28 @@ from enum import Enum
 from typing import Any
 
 from palladio.array.axes import normalize_axis
-from palladio.array.convert import Array, ArrayLike, array_type, call, result_type
+from palladio.array.convert import Array, ArrayLike, array_type, call, cast, result_type
+from palladio.array.functions.compare import greater_equal, less, logical_and, where
+from palladio.array.functions.creation import arange, zeros
+from palladio.array.functions.indexing import getitem
+from palladio.array.functions.order import cumsum
 from palladio.array.functions.reduce import as_array
-from palladio.base.errors import PalladioValueError
+from palladio.array.functions.shape import expand_dims
+from palladio.base.errors import PalladioNotImplementedError, PalladioValueError
 from palladio.ops.arrays import dot as ops
 from palladio.types import dtypes
 from palladio.types.dtypes import DTypeLike
 
-__all__ = ["DotDimensionNumbers", "Precision", "PrecisionLike", "batch_matmul", "dot", "dot_general"]
+__all__ = [
+    "DotAlgorithmPreset",
+    "DotDimensionNumbers",
+    "Precision",
+    "PrecisionLike",
+    "batch_matmul",
+    "dot",
+    "dot_general",
+    "ragged_dot",
+]
 
 DotDimensionNumbers = tuple[tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]]
 
@@ -27,7 +41,31 @@ class Precision(Enum):
     HIGHEST = 2
 
 
-PrecisionLike = Precision | str | tuple[Any, Any] | None
+class DotAlgorithmPreset(Enum):
+    """The algorithms of a product that `jax.lax` names: dtypes of the factors, of the sums, and how many products.
+
+    They have no meaning: floats narrower than float32 are added up in float32, others in their own dtype.
+    """
+
+    DEFAULT = 0
+    ANY_F8_ANY_F8_F32 = 1
+    ANY_F8_ANY_F8_F32_FAST_ACCUM = 2
+    ANY_F8_ANY_F8_ANY = 3
+    ANY_F8_ANY_F8_ANY_FAST_ACCUM = 4
+    F16_F16_F16 = 5
+    F16_F16_F32 = 6
+    BF16_BF16_BF16 = 7
+    BF16_BF16_F32 = 8
+    BF16_BF16_F32_X3 = 9
+    BF16_BF16_F32_X6 = 10
+    BF16_BF16_F32_X9 = 11
+    TF32_TF32_F32 = 12
+    TF32_TF32_F32_X3 = 13
+    F32_F32_F32 = 14
+    F64_F64_F64 = 15
+
+
+PrecisionLike = Precision | DotAlgorithmPreset | str | tuple[Any, Any] | None
 
 
 def dot_general(
@@ -108,3 +146,54 @@ def batch_matmul(lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike = None
         )
     batch = tuple(range(ndim - 2))
     return dot_general(lhs, rhs, (((ndim - 1,), (ndim - 2,)), (batch, batch)), precision)
+
+
+def ragged_dot(
+    lhs: ArrayLike,
+    rhs: ArrayLike,
+    group_sizes: ArrayLike,
+    precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
+    group_offset: ArrayLike | None = None,
+) -> Array:
+    """The rows of `lhs`, in groups that follow each other, each group times its own matrix.
+
+    Every row is multiplied by every matrix, one group after the other; `palladio.library.gmm` does as much as there is
+    to do.
+
+    Args:
+        lhs: `dtype[m, k]`.
+        rhs: `dtype[groups, k, n]`.
+        group_sizes: the number of rows of each group, i32[groups].
+        precision, preferred_element_type: as in `dot_general`.
+        group_offset: not offered.
+
+    Returns:
+        `dtype[m, n]`; rows behind the last group are zero.
+
+    Raises:
+        PalladioValueError: for arrays of other ranks or sizes.
+        PalladioNotImplementedError: for a `group_offset`.
+    """
+    left, right, sizes = array_type(lhs), array_type(rhs), array_type(group_sizes)
+    if (left.ndim, right.ndim, sizes.shape) != (2, 3, right.shape[:1]) or left.shape[1] != right.shape[1]:
+        raise PalladioValueError(
+            "ragged_dot takes lhs[m, k], rhs[groups, k, n] and group_sizes[groups]", got=f"{left}, {right} and {sizes}"
+        )
+    if group_offset is not None:
+        raise PalladioNotImplementedError(
+            "ragged_dot begins with the first group",
+            argument="group_offset",
+            got=repr(group_offset),
+            hint="palladio.library.gmm has a group_offset",
+        )
+    ends = cumsum(cast(group_sizes, dtypes.INT32))
+    row = expand_dims(arange(left.shape[0]), 1)
+    dtype = result_type(lhs, rhs)[0] if preferred_element_type is None else dtypes.canonical(preferred_element_type)
+    total: Array = zeros((left.shape[0], right.shape[2]), dtype)
+    for group in range(right.shape[0]):
+        begin = ends[group - 1] if group else 0
+        product = dot(lhs, getitem(rhs, group), precision=precision, preferred_element_type=dtype)
+        mine = logical_and(greater_equal(row, begin), less(row, ends[group]))
+        total = where(mine, product, total)
+    return total

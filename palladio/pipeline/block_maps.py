@@ -14,7 +14,7 @@ from palladio.base import trees
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError
 from palladio.ir.core import Literal, Program, Var
 from palladio.ops.grid import Blocked, BlockMap, BoundedSlice, Indirect, Squeezed
-from palladio.pipeline.specs import BlockSpec, no_block_spec
+from palladio.pipeline.specs import BlockSpec, ParsedGrid, no_block_spec
 from palladio.trace.functions import (
     call_user,
     counted,
@@ -22,6 +22,7 @@ from palladio.trace.functions import (
     function_name,
     shown_signature,
 )
+from palladio.trace.grid import GridAxes, enclosing_axes, grid_axes
 from palladio.trace.indices import Slice
 from palladio.trace.trace import stage
 from palladio.trace.values import wrap
@@ -100,12 +101,31 @@ def specs_for(argument: str, specs: Any, tree: Sequence[Any], count: int) -> lis
     return leaves
 
 
-class BlockMapper:
-    """Makes block maps for one call: all index maps have the same grid and the same scalars."""
+class GridSizeNeeded(Exception):
+    """An index map asks for the size of a dynamic grid axis, and none is among its scalars."""
 
-    def __init__(self, grid_rank: int, scalars: Sequence[RefType]) -> None:
+
+class BlockMapper:
+    """Makes block maps for one call: all index maps have the same grid and the same scalars.
+
+    Args:
+        scalars: the references that index maps get, behind the grid indices. Those beyond the structure are the sizes
+            of the dynamic grid axes.
+        grid: what `num_programs` asks of inside an index map.
+        structure: that of the scalars as index maps get them; flat by default.
+    """
+
+    def __init__(
+        self,
+        grid_rank: int,
+        scalars: Sequence[RefType],
+        grid: ParsedGrid | None = None,
+        structure: trees.Structure | None = None,
+    ) -> None:
         self.grid_rank = grid_rank
         self.scalars = list(scalars)
+        self.grid = grid
+        self.structure = structure
 
     def block_map(self, spec: BlockSpec | None, array: ArrayType, origin: str) -> BlockMap:
         """The block map of a spec for an array.
@@ -153,11 +173,14 @@ class BlockMapper:
         location = function_location(index_map)
         called_with = counted(self.grid_rank, "grid index")
         if self.scalars:
-            called_with += f" and {counted(len(self.scalars), 'reference')} to prefetched scalars"
+            count = len(self.scalars) if self.structure is None else self.structure.num_children
+            called_with += f" and {counted(count, 'reference')} to prefetched scalars" if count else ""
 
         def flat(*values: Any) -> list[Any]:
-            convert.mark_nonnegative(*values[: self.grid_rank])
-            result = call_user(index_map, values, {}, "the index map", called_with, origin)
+            ids, scalars = values[: self.grid_rank], values[self.grid_rank :]
+            convert.mark_nonnegative(*ids)
+            with grid_axes(self.axes(ids, scalars)):
+                result = call_user(index_map, (*ids, *self.given(scalars)), {}, "the index map", called_with, origin)
             try:
                 return self.checked(result, dims, origin)
             except PalladioError as error:
@@ -179,6 +202,29 @@ class BlockMapper:
                 "an index map may read its scalars, not write them", argument=origin, location=location
             )
         return staged.program
+
+    def given(self, scalars: Sequence[Any]) -> Sequence[Any]:
+        """The scalars as index maps get them."""
+        if self.structure is None:
+            return scalars
+        return trees.unflatten(self.structure, scalars[: self.structure.num_leaves])  # type: ignore[no-any-return]
+
+    def axes(self, ids: Sequence[Any], scalars: Sequence[Any]) -> GridAxes:
+        """The grid as an index map sees it."""
+        if self.grid is None:
+            return enclosing_axes()
+        behind = iter(scalars[self.structure.num_leaves :] if self.structure is not None else ())
+
+        def needed() -> Any:
+            raise GridSizeNeeded
+
+        def size(known: Any) -> Any:
+            if isinstance(known, int):
+                return known
+            ref = next(behind, None)
+            return needed if ref is None else ref.get
+
+        return GridAxes(tuple(ids), tuple(map(size, self.grid.sizes)), self.grid.names)
 
     def checked(self, result: Any, dims: Sequence[Any], origin: str) -> list[Any]:
         """The flat results of an index map."""

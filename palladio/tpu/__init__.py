@@ -13,6 +13,14 @@ from typing import Any
 from palladio.call.arrays import reciprocal
 from palladio.call.launch.core_meshes import CoreType, ScalarSubcoreMesh, TensorCoreMesh, VectorSubcoreMesh
 from palladio.call.tpu.arrays import bitcast, roll, touch, with_memory_space_constraint
+from palladio.call.tpu.info import (
+    SparseCoreInfo,
+    TpuInfo,
+    described_tpu,
+    get_sparse_core_info,
+    get_tpu_info,
+    is_tpu_device,
+)
 from palladio.call.tpu.interpret import (
     InterpretParams,
     force_tpu_interpret_mode,
@@ -73,17 +81,23 @@ __all__ = [
     "PrefetchScalarGridSpec",
     "ScalarSubcoreMesh",
     "SemaphoreType",
+    "SparseCoreInfo",
     "TensorCoreMesh",
+    "TpuInfo",
     "VectorSubcoreMesh",
     "async_copy",
     "async_remote_copy",
     "bitcast",
     "core_barrier",
     "core_ref",
+    "described_tpu",
     "dma_semaphore",
     "emit_pipeline",
     "force_tpu_interpret_mode",
     "get_barrier_semaphore",
+    "get_sparse_core_info",
+    "get_tpu_info",
+    "is_tpu_device",
     "load",
     "make_async_copy",
     "make_async_remote_copy",

@@ -128,8 +128,12 @@ def _neutral(kind: str, dtype: DType) -> Any:
     return np.asarray(values[kind]).astype(dtype)
 
 
+_LEFT_OUT: Any = object()
+
+
 def _atomic(kind: str, doc: str) -> Any:
-    def atomic(ref: Any, idx: Any, val: Any, *, mask: Any = None) -> Any:
+    def atomic(ref: Any, idx: Any, val: Any = _LEFT_OUT, *, mask: Any = None) -> Any:
+        idx, val = (None, idx) if val is _LEFT_OUT else (idx, val)
         target = _reached(ref, idx)
         value = fitted(val, target)
         if mask is not None:
@@ -140,6 +144,7 @@ def _atomic(kind: str, doc: str) -> Any:
     atomic.__name__ = f"atomic_{kind}"
     atomic.__doc__ = (
         f"{doc} where the mask is true, atomically, element by element; returns the old elements.\n\n"
+        "`atomic(ref, val)` is on all of `ref`, which may be `ref.at[idx]`.\n\n"
         "Raises:\n    PalladioTypeError: what is not a reference, or a dtype that has no such operation.\n"
         "    PalladioValueError, PalladioIndexError: shapes that do not broadcast, an index outside."
     )

@@ -580,13 +580,13 @@ def _run_partly_shared(
 
 def with_scoped(*types: Any, collective_axes: Any = (), **kw_types: Any) -> Callable[[Callable[..., Any]], Any]:
     """The decorator form of `run_scoped`: each call of the decorated function allocates anew, and passes its own
-    arguments before the references.
+    arguments, also by keyword, before the references.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
-        def scoped(*args: Any) -> Any:
-            body = functools.partial(function, *args)
+        def scoped(*args: Any, **kwargs: Any) -> Any:
+            body = functools.partial(function, *args, **kwargs)
             return run_scoped(body, *types, collective_axes=collective_axes, **kw_types)
 
         return scoped

@@ -16,6 +16,7 @@ from palladio.base.errors import PalladioTypeError, PalladioValueError
 from palladio.ir.bind import bind
 from palladio.ops import debug as ops
 from palladio.trace.functions import counted
+from palladio.trace.reference import Reference
 from palladio.types import dtypes
 from palladio.types.types import ArrayType
 
@@ -39,7 +40,8 @@ def enable_debug_checks(enable: bool = True) -> Iterator[None]:
 
 
 def debug_print(fmt: str, *args: Any) -> None:
-    """Print `fmt.format(*args)` where the kernel runs; `{}` or `{:.3f}` stand for arrays or scalars.
+    """Print `fmt.format(*args)` where the kernel runs; `{}` or `{:.3f}` stand for arrays or scalars, or for what a
+    reference holds.
 
     Raises:
         PalladioValueError: if the format and the number of values do not fit.
@@ -52,6 +54,7 @@ def debug_print(fmt: str, *args: Any) -> None:
         raise PalladioValueError(
             "the format does not parse", argument="fmt", expected=str(error), got=repr(fmt)
         ) from None
+    args = tuple(arg[...] if isinstance(arg, Reference) else arg for arg in args)
     fields = [field for _, field, _, _ in parsed if field is not None]
     if any(field not in ("", str(n)) for n, field in enumerate(fields)) or len(fields) != len(args):
         raise PalladioValueError(

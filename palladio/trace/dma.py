@@ -4,6 +4,7 @@ cores.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -22,7 +23,7 @@ from palladio.trace.reference import Reference, reached, require_reference
 from palladio.trace.select_ref import SelectedRef
 from palladio.types import dtypes
 from palladio.types.scratch import SemaphoreType
-from palladio.types.types import DMA_SEMAPHORE
+from palladio.types.types import DMA_SEMAPHORE, SEMAPHORE
 
 
 @dataclass(frozen=True)
@@ -175,7 +176,7 @@ class AsyncCopyDescriptor:
     through another descriptor of the same copy.
     """
 
-    def __init__(self, src: Copied, dst: Copied, here: Reference, there: Reference, remote: dict[str, Any]):
+    def __init__(self, src: Copied, dst: Copied, here: Copied, there: Copied, remote: dict[str, Any]):
         self.src_ref = src
         self.dst_ref = dst
         self.send_sem = here
@@ -186,9 +187,13 @@ class AsyncCopyDescriptor:
     def __repr__(self) -> str:
         return f"copy of {self.src_ref!r} to {self.dst_ref!r}"
 
-    def start(self) -> None:
-        """Start copying and return at once."""
-        for place, selected in enumerate((self.src_ref, self.dst_ref)):
+    def start(self, priority: int = 0) -> None:
+        """Start copying and return at once.
+
+        Args:
+            priority: advice to the hardware, 0 or 1.
+        """
+        for place, selected in enumerate((self.src_ref, self.dst_ref, self.send_sem, self.recv_sem)):
             if isinstance(selected, SelectedRef):
                 control.switch(selected.index, [self._with(place, ref).start for ref in selected.refs])
                 return
@@ -201,9 +206,10 @@ class AsyncCopyDescriptor:
         bind(ops.dma_start_remote, *roots, *operands, transforms=stacks)
 
     def _with(self, place: int, ref: Reference) -> AsyncCopyDescriptor:
-        """The copy of one choice: another source (0) or target (1)."""
-        source, target = (ref, self.dst_ref) if place == 0 else (self.src_ref, ref)
-        return AsyncCopyDescriptor(source, target, self.send_sem, self.recv_sem, self.remote)
+        """The copy of one choice: another source (0) or target (1), or another semaphore for one (2, 3)."""
+        parts = [self.src_ref, self.dst_ref, self.send_sem, self.recv_sem]
+        chosen = parts[place]
+        return AsyncCopyDescriptor(*(ref if part is chosen else part for part in parts), self.remote)
 
     def wait(self) -> None:
         """Wait until it is done: that the source has been read, and that what comes here has landed."""
@@ -219,18 +225,26 @@ class AsyncCopyDescriptor:
         """Wait until what another core sends here, by the same copy seen from there, has landed in `dst`."""
         self._wait(self.recv_sem)
 
-    def _wait(self, semaphore: Reference) -> None:
+    def _wait(self, semaphore: Copied) -> None:
+        if isinstance(semaphore, SelectedRef):
+            waits = [functools.partial(self._wait, ref) for ref in semaphore.refs]
+            control.switch(semaphore.index, waits)
+            return
         (root,), (stack,), operands = reached(semaphore)
         bind(ops.dma_wait, root, *operands, transforms=stack, amount=self.dst_ref.size * self.dst_ref.dtype.itemsize)
 
 
-def _semaphore(value: Any, argument: str) -> Reference:
+def _semaphore(value: Any, argument: str) -> Copied:
+    if isinstance(value, SelectedRef):
+        return SelectedRef(value.index, [_semaphore(ref, argument) for ref in value.refs])  # type: ignore[misc]
     found = require_reference(value, argument)
-    if found.memory_space is not DMA_SEMAPHORE or found.shape != ():
+    if found.size == 1 and found.shape:
+        found = found.at[(0,) * found.ndim]
+    if found.memory_space not in (DMA_SEMAPHORE, SEMAPHORE) or found.shape != ():
         raise PalladioTypeError(
-            "a copy raises one semaphore of its kind",
+            "a copy raises one semaphore",
             argument=argument,
-            expected="a reference to pltpu.SemaphoreType.DMA; of several, sems.at[i]",
+            expected="a reference to pltpu.SemaphoreType.DMA or REGULAR; of several, sems.at[i]",
             got=repr(found),
         )
     return found
@@ -256,7 +270,8 @@ def make_async_copy(src_ref: Any, dst_ref: Any, sem: Any) -> AsyncCopyDescriptor
 
     Args:
         src_ref, dst_ref: references `dtype[shape]` of one shape and dtype.
-        sem: one semaphore of `SemaphoreType.DMA`, which counts the bytes that have landed.
+        sem: one semaphore, or an array of one, of `SemaphoreType.DMA` or `REGULAR`; it counts the bytes that have
+            landed.
 
     Raises:
         PalladioTypeError: what is not a reference, or no such semaphore.
@@ -267,13 +282,13 @@ def make_async_copy(src_ref: Any, dst_ref: Any, sem: Any) -> AsyncCopyDescriptor
     return AsyncCopyDescriptor(source, target, semaphore, semaphore, {})
 
 
-def async_copy(src_ref: Any, dst_ref: Any, sem: Any) -> AsyncCopyDescriptor:
+def async_copy(src_ref: Any, dst_ref: Any, sem: Any, *, priority: int = 0) -> AsyncCopyDescriptor:
     """Start a copy between memories that this core reaches; `.wait()` of what it returns waits for it.
 
-    Args and errors as in `make_async_copy`.
+    Args and errors as in `make_async_copy`; `priority` is advice to the hardware.
     """
     copy = make_async_copy(src_ref, dst_ref, sem)
-    copy.start()
+    copy.start(priority)
     return copy
 
 
@@ -314,10 +329,15 @@ def async_remote_copy(
     device_id: Any,
     device_id_type: DeviceIdType = DeviceIdType.MESH,
     core_index: Any = None,
+    *,
+    priority: int = 0,
 ) -> AsyncCopyDescriptor:
-    """Start a copy to another core or device. Args and errors as in `make_async_remote_copy`."""
+    """Start a copy to another core or device. Args and errors as in `make_async_remote_copy`.
+
+    `priority` is advice to the hardware.
+    """
     copy = make_async_remote_copy(src_ref, dst_ref, send_sem, recv_sem, device_id, device_id_type, core_index)
-    copy.start()
+    copy.start(priority)
     return copy
 
 
@@ -363,7 +383,7 @@ def semaphore_signal(
         semaphores.semaphore_signal(sem, inc, device_id=device_id, memory_scope=memory_scope)
         return
     place = place_of(device_id, core_index)
-    target = require_reference(sem, "sem")
+    target = sem if isinstance(sem, SelectedRef) else require_reference(sem, "sem")
     semaphores.semaphore_signal(target.in_peer(place) if place else target, inc, memory_scope=memory_scope)
 
 

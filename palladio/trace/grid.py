@@ -21,7 +21,10 @@ from palladio.base.errors import PalladioIndexError, PalladioTypeError, Palladio
 
 @dataclass(frozen=True)
 class GridAxes:
-    """The traced program id, the size and the name of each grid axis; of a mesh axis also its kind."""
+    """The traced program id, the size and the name of each grid axis; of a mesh axis also its kind.
+
+    A size may be a function that gives it, where it has to be read first.
+    """
 
     ids: tuple[Any, ...]
     sizes: tuple[Any, ...]
@@ -35,7 +38,7 @@ _axes: ContextVar[GridAxes | None] = ContextVar("palladio_grid", default=None)
 @contextmanager
 def grid_axes(axes: GridAxes) -> Iterator[None]:
     """Make the axes of a kernel's grid known while the kernel is traced."""
-    convert.mark_nonnegative(*axes.ids, *axes.sizes)
+    convert.mark_nonnegative(*axes.ids, *(size for size in axes.sizes if not callable(size)))
     token = _axes.set(axes)
     try:
         yield
@@ -71,7 +74,11 @@ def program_id(axis: int) -> Any:
 def num_programs(axis: int) -> Any:
     """The size of a grid axis: an int, or a traced i32[] if the grid is dynamic there."""
     axes, axis = _axis("num_programs", axis)
-    return axes.sizes[axis]
+    return _known(axes.sizes[axis])
+
+
+def _known(size: Any) -> Any:
+    return size() if callable(size) else size
 
 
 def _named(name: str) -> tuple[GridAxes, int]:
@@ -109,7 +116,7 @@ def axis_size(axis_name: str | Sequence[str]) -> Any:
     if isinstance(axis_name, (tuple, list)):
         return functools.reduce(operator.mul, map(axis_size, axis_name), 1)
     axes, axis = _named(axis_name)
-    return axes.sizes[axis]
+    return _known(axes.sizes[axis])
 
 
 def require_cluster_axes(names: Iterable[str], argument: str) -> None:

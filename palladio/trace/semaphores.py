@@ -5,7 +5,8 @@ Palladio runs a kernel on one device. Signals that name a device are refused unl
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,9 @@ from palladio.base.arguments import axis_names
 from palladio.base.errors import PalladioNotImplementedError, PalladioTypeError, PalladioValueError
 from palladio.ir.bind import bind
 from palladio.ops.threads import semaphore as ops
+from palladio.trace import control
 from palladio.trace.reference import Reference, reached, require_reference
+from palladio.trace.select_ref import SelectedRef
 from palladio.types import dtypes
 
 SCOPES = ("sys", "gpu")
@@ -30,7 +33,15 @@ def _amount(value: Any, argument: str) -> Any:
 
 
 def _semaphore(value: Any) -> Reference:
-    return require_reference(value, "sem")
+    found = require_reference(value, "sem")
+    return found.at[(0,) * found.ndim] if found.shape and found.size == 1 else found
+
+
+def _of_each(sem: Any, function: Callable[[Any], Any]) -> Any:
+    """What a function of one semaphore gives, also of one that `select_ref` chooses."""
+    if not isinstance(sem, SelectedRef):
+        return function(_semaphore(sem))
+    return control.switch(sem.index, [functools.partial(function, _semaphore(ref)) for ref in sem.refs])
 
 
 def _require_scope(scope: str) -> None:
@@ -77,8 +88,13 @@ def semaphore_signal(sem: Any, inc: Any = 1, *, device_id: Any = None, memory_sc
     """
     require_this_device(device_id)
     _require_scope(memory_scope)
-    (root,), (stack,), operands = reached(_semaphore(sem))
-    bind(ops.semaphore_signal, root, _amount(inc, "inc"), *operands, transforms=stack)
+    amount = _amount(inc, "inc")
+
+    def signal(semaphore: Reference) -> None:
+        (root,), (stack,), operands = reached(semaphore)
+        bind(ops.semaphore_signal, root, amount, *operands, transforms=stack)
+
+    _of_each(sem, signal)
 
 
 @dataclass(frozen=True)
@@ -139,9 +155,13 @@ def semaphore_wait(sem: Any, value: Any = 1, *, decrement: bool = True, memory_s
         PalladioValueError: no such scope.
     """
     _require_scope(memory_scope)
-    (root,), (stack,), operands = reached(_semaphore(sem))
     amount = _amount(value, "value")
-    bind(ops.semaphore_wait, root, amount, *operands, transforms=stack, decrement=bool(decrement))
+
+    def wait(semaphore: Reference) -> None:
+        (root,), (stack,), operands = reached(semaphore)
+        bind(ops.semaphore_wait, root, amount, *operands, transforms=stack, decrement=bool(decrement))
+
+    _of_each(sem, wait)
 
 
 def semaphore_read(sem: Any) -> Any:
@@ -150,5 +170,9 @@ def semaphore_read(sem: Any) -> Any:
     Raises:
         PalladioTypeError: what is not a semaphore.
     """
-    (root,), (stack,), operands = reached(_semaphore(sem))
-    return bind(ops.semaphore_read, root, *operands, transforms=stack)[0]
+
+    def read(semaphore: Reference) -> Any:
+        (root,), (stack,), operands = reached(semaphore)
+        return bind(ops.semaphore_read, root, *operands, transforms=stack)[0]
+
+    return _of_each(sem, read)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dis
 import functools
+import sys
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any, NoReturn
 
 import numpy as np
@@ -169,6 +172,9 @@ class Value(Traced):
         return NAMESPACE
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        # `t += traced` on a NumPy array gives the name `t` a new value, as for the arrays of JAX.
+        if options.get("out") == (inputs[0],) and _is_operator(sys._getframe(1)):
+            del options["out"]
         name = (
             ufunc.__name__
             if method == "__call__"
@@ -180,6 +186,17 @@ class Value(Traced):
         home = function.__module__.removeprefix("numpy").removeprefix(".")
         known = function.__name__ in FUNCTIONS or not home
         return _function(function.__name__ if known else f"{home}.{function.__name__}")(*args, **kwargs)
+
+
+_BINARY_OP = dis.opmap["BINARY_OP"]
+_FIRST_IN_PLACE = 13
+"""The arguments of CPython's instruction from which on it is an in-place operator (`NB_INPLACE_ADD`, opcode.h)."""
+
+
+def _is_operator(frame: FrameType) -> bool:
+    """True if what a frame does is an in-place operator, and not a call such as `np.add(x, y, out=x)`."""
+    code, at = frame.f_code.co_code, frame.f_lasti
+    return code[at] == _BINARY_OP and code[at + 1] >= _FIRST_IN_PLACE
 
 
 _CONCRETE = ("data", "item", "tolist", "tobytes", "tofile", "numpy")

@@ -13,7 +13,7 @@ from itertools import pairwise
 from numbers import Integral
 from typing import Any
 
-from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
+from palladio.base.errors import PalladioNotImplementedError, PalladioTypeError, PalladioValueError, at_call
 from palladio.types import dtypes
 
 
@@ -91,6 +91,11 @@ class RegisterLayout:
         rank = _RANKS.get(self.name)
         return None if rank is None else rank - sum(map(len, self.reduced))
 
+    def fits(self, ndim: int) -> bool:
+        """True if an array of this number of axes can have the layout. That of a matrix also fits a stack of them."""
+        stacks = self.name in _MATRICES and not self.reduced
+        return self.ndim is None or ndim == self.ndim or (stacks and ndim > self.ndim)
+
     def __str__(self) -> str:
         given = f"({', '.join(map(str, self.parameters))})" if self.parameters else ""
         return self.name + given + "".join(f".reduce({', '.join(map(str, axes))})" for axes in self.reduced)
@@ -113,7 +118,8 @@ class Layout(Enum):
     elements where they are after widening to 16 bits; WGMMA_TRANSPOSED is WGMMA with the axes exchanged. WG_SPLAT holds
     one element for all, `WG_STRIDED(shape, vec_size)` vectors of elements in turn. SMEM_GMEM_COPY moves whole rows of
     shared memory; TMA_INDICES and TMA_INDICES_4 hold the rows that a copy gathers. MMA_LHS, MMA_RHS and MMA_ACC are the
-    operands of `mma`. `TILED(tiling, warp_dims, lane_dims, vector_dim)` says it in full.
+    operands of `mma`. `TILED(tiling, warp_dims, lane_dims, vector_dim)` says it in full. Using one of the TCGEN05
+    layouts is an error: they need a Blackwell GPU.
     """
 
     WGMMA = "WGMMA"
@@ -130,18 +136,37 @@ class Layout(Enum):
     MMA_LHS = "MMA_LHS"
     MMA_RHS = "MMA_RHS"
     MMA_ACC = "MMA_ACC"
+    TCGEN05 = "TCGEN05"
+    TCGEN05_TRANSPOSED = "TCGEN05_TRANSPOSED"
+    TCGEN05_M64_COLLECTIVE = "TCGEN05_M64_COLLECTIVE"
+    TCGEN05_TMEM_NATIVE = "TCGEN05_TMEM_NATIVE"
+    TCGEN05_M64_COLLECTIVE_NATIVE = "TCGEN05_M64_COLLECTIVE_NATIVE"
 
     def __call__(self, *parameters: Any, **named: Any) -> RegisterLayout:
         """The layout with its parameters."""
         with at_call():
             if not parameters and not named:
                 raise PalladioValueError("a layout is called with its parameters", got=f"{self.name}()")
+            self.require_hopper()
             return RegisterLayout(self.name, tuple(map(_frozen, _in_order(self.name, parameters, named))))
 
     def reduce(self, axes: int | Sequence[int]) -> RegisterLayout:
         """The layout of what a reduction along these axes of an array of this layout gives."""
         with at_call():
+            self.require_hopper()
             return RegisterLayout(self.name).reduce(axes)
+
+    def require_hopper(self) -> None:
+        """Refuse the layouts of Blackwell's tensor memory.
+
+        Raises:
+            PalladioNotImplementedError: for one of them.
+        """
+        if self.name.startswith("TCGEN05"):
+            raise PalladioNotImplementedError(
+                f"Layout.{self.name} needs a Blackwell GPU (sm_100), which no executor of Palladio has",
+                hint="on Hopper an accumulator has plgpu.Layout.WGMMA",
+            )
 
 
 PARAMETERS: dict[str, tuple[str, ...]] = {
@@ -192,6 +217,7 @@ def described_layout(layout: Any, argument: str = "layout") -> RegisterLayout:
     if isinstance(layout, RegisterLayout):
         return layout
     if isinstance(layout, Layout):
+        layout.require_hopper()
         return RegisterLayout(layout.name)
     raise PalladioTypeError(
         "this is not a layout", argument=argument, expected="such as plgpu.Layout.WGMMA", got=repr(layout)

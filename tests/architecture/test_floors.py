@@ -19,7 +19,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("machine", "cpu", "hopper"),  # simulator; kernels compiled for the host; for Hopper GPUs
     ("driver",),  # the spine: compile, cache, executor choice
     ("call",),  # BlockSpec, pallas_call, jit: the user's calls
-    ("numpy", "tpu", "gpu"),  # public facades: re-exports
+    ("numpy", "nn", "tpu", "gpu"),  # public facades: re-exports
     ("library",),  # ordinary user code
     ("interop", "compat"),
     ("cli",),
@@ -32,7 +32,7 @@ FLOOR[""] = FLOOR["demo"]  # palladio/__init__.py, the facade: it may import eve
 FLOOR["__main__"] = FLOOR["demo"]  # `python -m palladio`, the command line
 
 USER_LIKE = ("library", "demo")  # only these use the facade as users do
-NAMES = ("gpu", "tpu", "numpy", "lax", "library", "interop", "interop.torch")
+NAMES = ("gpu", "tpu", "numpy", "nn", "lax", "library", "interop", "interop.torch")
 PUBLIC = {"palladio", *(f"palladio.{name}" for name in NAMES)}
 
 

@@ -15,6 +15,7 @@ SURFACE = (
     "palladio.gpu",
     "palladio.tpu",
     "palladio.numpy",
+    "palladio.nn",
     "palladio.lax",
     "palladio.library",
     "palladio.interop",

@@ -13,6 +13,8 @@ import torch
 import palladio as pl
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
+import palladio.tpu as pltpu
+from tests.errors.shown import shows
 
 X = np.arange(64, dtype=np.float32).reshape(8, 8)
 OUT = pl.ShapeDtypeStruct((8, 8), np.float32)
@@ -81,3 +83,121 @@ def test_a_kernel_may_capture_an_array_of_one_element() -> None:
     assert np.array_equal(call(X), 3 * X)
     factor[0, 0] = 4
     assert np.array_equal(call(X), 4 * X)
+
+
+def test_an_in_place_operator_gives_a_name_a_traced_value() -> None:
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        total = count = np.zeros((), np.float32)
+        total += x_ref[0, 1]
+        total *= 2
+        o_ref[...] = x_ref[...] + total + count
+
+    assert np.array_equal(pl.pallas_call(kernel, OUT)(X), X + 2)
+
+
+def test_out_of_a_numpy_function_is_refused_still() -> None:
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        total = np.zeros((), np.float32)
+        np.add(total, x_ref[0, 0], out=total)
+
+    with pytest.raises(TypeError, match="add has no parameter 'out'"):
+        pl.pallas_call(kernel, OUT)(X)
+
+
+@pytest.mark.parametrize("semaphore", [pltpu.SemaphoreType.REGULAR, pltpu.SemaphoreType.DMA((1,))])
+@pytest.mark.parametrize("interpret", [None, True, "simulator"])
+def test_copies_with_other_semaphores(semaphore: Any, interpret: Any) -> None:
+    def kernel(x_ref: Any, o_ref: Any, sem: Any) -> None:
+        pltpu.async_copy(x_ref, o_ref, sem, priority=1).wait()
+
+    call = pl.pallas_call(kernel, OUT, scratch_shapes=[semaphore], interpret=interpret)
+    assert np.array_equal(call(X), X)
+
+
+@pytest.mark.parametrize("interpret", [None, "simulator"])
+def test_select_ref_chooses_semaphores(interpret: Any) -> None:
+    def kernel(x_ref: Any, o_ref: Any, first: Any, second: Any, counters: Any) -> None:
+        step = pl.program_id(0)
+        copy = pltpu.make_async_copy(x_ref, o_ref, pl.select_ref(step, first, second))
+        copy.start(priority=0)
+        counter = pl.select_ref(step, counters.at[0], counters.at[1])
+        pl.semaphore_signal(counter, 3)
+        copy.wait()
+        pl.semaphore_wait(counter, pl.semaphore_read(counter))
+
+    dma, regular = pltpu.SemaphoreType.DMA, pltpu.SemaphoreType.REGULAR((2,))
+    call = pl.pallas_call(kernel, OUT, grid=(2,), scratch_shapes=[dma, dma, regular], interpret=interpret)
+    assert np.array_equal(call(X), X)
+
+
+@pytest.mark.parametrize("size", [4, np.int32(4)])
+@pytest.mark.parametrize("interpret", [None, True])
+def test_index_maps_ask_for_the_size_of_the_grid(size: Any, interpret: Any) -> None:
+    def kernel(shift: Any, x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...] + shift["by"][0]
+
+    spec = pltpu.PrefetchScalarGridSpec(
+        1,
+        grid=(size,),
+        in_specs=[pl.BlockSpec((2, 8), lambda i, s: (pl.num_programs(0) - 1 - i - s["zero"][0], 0))],
+        out_specs=pl.BlockSpec((2, 8), lambda i, s: (pl.program_id(0), 0)),
+    )
+    scalars = {"by": np.int32([5]), "zero": np.int32([0])}
+    call = pl.pallas_call(kernel, OUT, grid_spec=spec, input_output_aliases={2: 0}, interpret=interpret)
+    expected = X.reshape(4, 2, 8)[::-1].reshape(8, 8) + 5
+    assert np.array_equal(call(scalars, X), expected)
+    assert np.array_equal(pl.jit(call)(scalars, X), expected)
+
+
+def test_arguments_of_a_scoped_function_by_keyword() -> None:
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        @pl.with_scoped(pltpu.VMEM((8, 8), np.float32))
+        def scaled(x: Any, scratch: Any, *, by: Any) -> Any:
+            scratch[...] = x * by
+            return scratch[...]
+
+        o_ref[...] = scaled(x_ref[...], by=3.0)
+
+    assert np.array_equal(pl.pallas_call(kernel, OUT)(X), 3 * X)
+
+
+def test_atomics_on_all_of_a_reference() -> None:
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...]
+        plgpu.atomic_add(o_ref, x_ref[...])
+        plgpu.atomic_max(o_ref.at[0], x_ref[7])
+
+    expected = 2 * X
+    expected[0] = X[7]
+    assert np.array_equal(pl.pallas_call(kernel, OUT)(X), expected)
+
+
+def test_a_reference_is_printed_by_what_it_holds(capsys: Any) -> None:
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        pl.debug_print("{} and {}", x_ref.at[0, 0:2], x_ref.at[1, 1])
+        o_ref[...] = x_ref[...]
+
+    pl.pallas_call(kernel, OUT, interpret=True)(X)
+    assert capsys.readouterr().out == "[0. 1.] and 9.0\n"
+
+
+def test_a_layout_of_matrices_fits_stacks_of_them() -> None:
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = plgpu.layout_cast(x_ref[...], plgpu.Layout.WGMMA)
+
+    x = np.zeros((2, 2, 64, 8), np.float32)
+    assert np.array_equal(plgpu.kernel(kernel, pl.ShapeDtypeStruct.like(x))(x), x)
+
+
+def test_layouts_of_blackwell() -> None:
+    with shows(
+        NotImplementedError,
+        """
+        Layout.TCGEN05 needs a Blackwell GPU (sm_100), which no executor of Palladio has
+          hint:     on Hopper an accumulator has plgpu.Layout.WGMMA
+          test_pallas_spellings.py:N, in test_layouts_of_blackwell
+            plgpu.Layout.TCGEN05.reduce(1)
+            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+        """,
+    ):
+        plgpu.Layout.TCGEN05.reduce(1)

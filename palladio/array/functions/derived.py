@@ -13,15 +13,24 @@ import numpy as np
 
 from palladio.array.axes import normalize_axis
 from palladio.array.convert import Array, ArrayLike, array_type, broadcast_to, cast
-from palladio.array.functions.arithmetic import add, divide, floor_divide, maximum, multiply, remainder, subtract
+from palladio.array.functions.arithmetic import (
+    add,
+    divide,
+    floor_divide,
+    maximum,
+    minimum,
+    multiply,
+    remainder,
+    subtract,
+)
 from palladio.array.functions.compare import equal, isnan, less, logical_or, not_equal, where
 from palladio.array.functions.creation import arange, concatenate, full, static_shape, zeros
-from palladio.array.functions.indexing import getitem
+from palladio.array.functions.indexing import getitem, take
 from palladio.array.functions.kinds import array
 from palladio.array.functions.math import sin
 from palladio.array.functions.order import cumprod, cumsum, sort
 from palladio.array.functions.products import einsum
-from palladio.array.functions.reduce import any, as_array, sum
+from palladio.array.functions.reduce import any, as_array, max, min, sum
 from palladio.array.functions.shape import atleast_2d, expand_dims, moveaxis, part, ravel, reshape, split, swapaxes
 from palladio.base.errors import PalladioTypeError, PalladioValueError
 from palladio.types import dtypes
@@ -39,6 +48,7 @@ __all__ = [
     "dsplit",
     "dstack",
     "heaviside",
+    "histogram",
     "hsplit",
     "isin",
     "matrix_transpose",
@@ -48,6 +58,8 @@ __all__ = [
     "nancumprod",
     "nancumsum",
     "polyval",
+    "repeat",
+    "roll",
     "searchsorted",
     "sinc",
     "trace",
@@ -129,9 +141,9 @@ def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> A
         raise PalladioValueError("a diagonal needs two axes", got=str(array_type(a)))
     a = moveaxis(a, (axis1, axis2), (-2, -1))
     rows, columns = array_type(a).shape[-2:]
-    count = max(0, min(rows + min(offset, 0), columns - max(offset, 0)))
+    count = builtins.max(0, builtins.min(rows + builtins.min(offset, 0), columns - builtins.max(offset, 0)))
     line = arange(count)
-    return getitem(a, (..., add(line, max(-offset, 0)), add(line, max(offset, 0))))
+    return getitem(a, (..., add(line, builtins.max(-offset, 0)), add(line, builtins.max(offset, 0))))
 
 
 def trace(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: DTypeLike | None = None) -> Array:
@@ -150,7 +162,7 @@ def diag(v: ArrayLike, k: int = 0) -> Array:
         return diagonal(v, k)
     if kind.ndim != 1:
         raise PalladioValueError("diag takes a vector or a matrix", got=str(kind))
-    before, behind = zeros(max(k, 0), kind.dtype), zeros(max(-k, 0), kind.dtype)
+    before, behind = zeros(builtins.max(k, 0), kind.dtype), zeros(builtins.max(-k, 0), kind.dtype)
     row, line = concatenate([before, v, behind]), arange(kind.shape[0] + abs(k))
     return where(equal(subtract(line, expand_dims(line, 1)), k), row, zeros((), kind.dtype))
 
@@ -167,7 +179,7 @@ def diff(a: ArrayLike, n: int = 1, axis: int = -1) -> Array:
         raise PalladioValueError("the number of differences is at least 0", argument="n", got=n)
     differ = not_equal if array_type(a).dtype == dtypes.BOOL else subtract
     for _ in range(count):
-        extent = max(array_type(a).shape[axis] - 1, 0)
+        extent = builtins.max(array_type(a).shape[axis] - 1, 0)
         a = differ(part(a, axis, 1, extent), part(a, axis, 0, extent)) if extent else part(a, axis, 0, 0)
     return a
 
@@ -313,3 +325,97 @@ def unravel_index(indices: ArrayLike, shape: Any) -> tuple[Array, ...]:
     inside = maximum(where(less(from_start, total), from_start, total - 1), 0)
     pairs: builtins.list[tuple[int, int]] = list(zip(strides, sizes, strict=True))
     return tuple(remainder(floor_divide(inside, stride), size) for stride, size in pairs)
+
+
+def repeat(
+    a: ArrayLike, repeats: ArrayLike, axis: int | None = None, *, total_repeat_length: int | None = None
+) -> Array:
+    """Each element `repeats` times, along an axis or of the flattened array.
+
+    Args:
+        repeats: a static integer for all elements, or with `total_repeat_length` i32[n], one for each along the axis.
+        total_repeat_length: the static size of the result along the axis: what is too much is left out, and the last
+            element fills what is missing.
+
+    Raises:
+        PalladioTypeError: numbers that are not known while tracing, without `total_repeat_length`.
+    """
+    if axis is None:
+        a, axis = ravel(a), 0
+    place = normalize_axis(axis, array_type(a).ndim)
+    extents = array_type(a).shape
+    if isinstance(repeats, int) and total_repeat_length is None:
+        spread = broadcast_to(expand_dims(a, place + 1), (*extents[: place + 1], repeats, *extents[place + 1 :]))
+        return reshape(spread, (*extents[:place], extents[place] * repeats, *extents[place + 1 :]))
+    if total_repeat_length is None:
+        if not isinstance(repeats, np.ndarray):
+            raise PalladioTypeError(
+                "the number of repeats is one static integer",
+                argument="repeats",
+                got=repr(repeats),
+                hint="total_repeat_length= gives the size of the result",
+            )
+        total_repeat_length = int(np.broadcast_to(repeats, (extents[place],)).sum())
+    ends = cumsum(broadcast_to(cast(repeats, dtypes.INT32), (extents[place],)))
+    source = minimum(searchsorted(ends, arange(total_repeat_length), side="right"), extents[place] - 1)
+    return take(a, source, axis=place)
+
+
+def roll(a: ArrayLike, shift: Any, axis: int | Sequence[int] | None = None) -> Array:
+    """The elements shifted along axes, those that fall off coming in again.
+
+    Args:
+        shift: an integer, or one for each axis, static or traced.
+        axis: the axes; by default the flattened array is shifted, and gets its shape back.
+    """
+    if axis is None:
+        return reshape(roll(ravel(a), shift, 0), array_type(a).shape)
+    shifts = tuple(shift) if isinstance(shift, (tuple, list)) or np.ndim(shift) else (shift,)
+    axes = (axis,) if isinstance(axis, int) else tuple(axis)
+    for amount, each in zip(shifts * len(axes) if len(shifts) == 1 else shifts, axes, strict=True):
+        place = normalize_axis(each, array_type(a).ndim)
+        extent = array_type(a).shape[place]
+        if not isinstance(amount, (int, np.integer)):
+            a = take(a, remainder(subtract(arange(extent), amount), extent), axis=place) if extent else a
+        elif extent and amount % extent:
+            cut = extent - int(amount) % extent
+            a = concatenate([part(a, place, cut, extent - cut), part(a, place, 0, cut)], place)
+    return a
+
+
+def histogram(
+    a: ArrayLike,
+    bins: int | ArrayLike = 10,
+    range: Sequence[ArrayLike] | None = None,
+    weights: ArrayLike | None = None,
+    density: bool | None = None,
+) -> tuple[Array, Array]:
+    """The number of elements in each bin, in floats, and the edges of the bins. The last bin has both of its edges.
+
+    Every element is compared with every edge.
+
+    Args:
+        bins: how many of one size there are, or their edges, ascending.
+        range: the first and last edge; the least and the greatest element by default.
+        weights: what each element counts, 1 by default.
+        density: divide by the size of the bin and by the sum of all.
+    """
+    a = ravel(a)
+    a = a if dtypes.is_float(array_type(a).dtype) else cast(a, dtypes.FLOAT32)
+    if isinstance(bins, int):
+        low, high = (min(a), max(a)) if range is None else range
+        same = equal(low, high)
+        low, high = where(same, subtract(low, 0.5), low), where(same, add(high, 0.5), high)
+        step = divide(cast(arange(bins + 1), array_type(a).dtype), bins)
+        edges = add(low, multiply(step, subtract(high, low)))
+    else:
+        edges = cast(bins, array_type(a).dtype)
+    count = array_type(edges).shape[0] - 1
+    place = searchsorted(edges, a, side="right")
+    place = where(equal(a, getitem(edges, -1)), count, place)
+    weight = full(array_type(a).shape, 1, array_type(a).dtype) if weights is None else ravel(weights)
+    inside = equal(expand_dims(place, 0), expand_dims(arange(1, count + 1), 1))
+    counts = sum(where(inside, weight, cast(0, array_type(weight).dtype)), 1)
+    if density:
+        counts = divide(divide(counts, diff(edges)), sum(counts))
+    return counts, edges

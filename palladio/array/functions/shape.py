@@ -35,9 +35,7 @@ __all__ = [
     "pad",
     "permute_dims",
     "ravel",
-    "repeat",
     "reshape",
-    "roll",
     "rot90",
     "shape",
     "size",
@@ -243,33 +241,6 @@ def tile(A: ArrayLike, reps: int | Sequence[int]) -> Array:
     spread = tuple(n for pair in zip(counts, extents, strict=True) for n in pair)
     widened = reshape(A, tuple(n for extent in extents for n in (1, extent)))
     return reshape(broadcast_to(widened, spread), tuple(c * e for c, e in zip(counts, extents, strict=True)))
-
-
-def repeat(a: ArrayLike, repeats: int, axis: int | None = None) -> Array:
-    """Each element `repeats` times, along an axis or of the flattened array."""
-    if not isinstance(repeats, int):
-        raise PalladioTypeError("the number of repeats is one static integer", argument="repeats", got=repr(repeats))
-    if axis is None:
-        a, axis = ravel(a), 0
-    place = normalize_axis(axis, array_type(a).ndim)
-    extents = array_type(a).shape
-    spread = broadcast_to(expand_dims(a, place + 1), (*extents[: place + 1], repeats, *extents[place + 1 :]))
-    return reshape(spread, (*extents[:place], extents[place] * repeats, *extents[place + 1 :]))
-
-
-def roll(a: ArrayLike, shift: int | Sequence[int], axis: int | Sequence[int] | None = None) -> Array:
-    """The elements shifted along axes, those that fall off coming in again. The shift is static."""
-    if axis is None:
-        return reshape(roll(ravel(a), shift, 0), shape(a))
-    shifts = (shift,) if isinstance(shift, int) else tuple(shift)
-    axes = (axis,) if isinstance(axis, int) else tuple(axis)
-    for amount, each in zip(shifts * len(axes) if len(shifts) == 1 else shifts, axes, strict=True):
-        place = normalize_axis(each, array_type(a).ndim)
-        extent = array_type(a).shape[place]
-        if extent and amount % extent:
-            cut = extent - amount % extent
-            a = concatenate([part(a, place, cut, extent - cut), part(a, place, 0, cut)], place)
-    return a
 
 
 _PAD_MODES = ("constant", "edge", "reflect", "wrap")

@@ -7,7 +7,7 @@ from typing import Any
 from palladio.array import convert
 from palladio.array.axes import normalize_axis
 from palladio.array.convert import Array, ArrayLike
-from palladio.array.functions import arithmetic, bits, creation, indexing, shape
+from palladio.array.functions import arithmetic, bits, creation, derived, indexing, shape
 from palladio.base.errors import PalladioTypeError, PalladioValueError
 from palladio.types import dtypes
 
@@ -33,13 +33,13 @@ def roll(x: ArrayLike, shift: Any, axis: int, *, stride: int | None = None, stri
         raise PalladioTypeError("a shift is a scalar integer", argument="shift", got=str(found))
     if (stride is None) != (stride_axis is None):
         raise PalladioValueError("stride and stride_axis are given together or not at all", argument="stride")
-    if stride is None and isinstance(shift, int):
-        return shape.roll(x, shift, place)
+    if stride is None:
+        return derived.roll(x, shift, place)
     extent = kind.shape[place]
     ones = [1] * kind.ndim
     steps = shape.reshape(creation.arange(extent), [*ones[:place], extent, *ones[place + 1 :]])
     moved: Any = convert.cast(shift, dtypes.INT32)
-    if stride is not None and stride_axis is not None:
+    if stride_axis is not None:
         rows = normalize_axis(stride_axis, kind.ndim)
         if rows == place:
             raise PalladioValueError(

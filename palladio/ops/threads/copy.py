@@ -24,6 +24,7 @@ from palladio.types.types import (
     BARRIER,
     DMA_SEMAPHORE,
     GMEM,
+    SEMAPHORE,
     SMEM,
     SYNCHRONISING,
     ArrayType,
@@ -314,7 +315,7 @@ def _require_dma(source: Type, target: Type, semaphores: Sequence[Type], indices
     given, taken = _require_data("the source", source), _require_data("the target", target)
     _require_pair(given, taken, transforms, indices)
     for root, stack in zip(semaphores, transforms[2:], strict=True):
-        require_space("the semaphore of a copy", root, DMA_SEMAPHORE)
+        require_space("the semaphore of a copy", root, DMA_SEMAPHORE, SEMAPHORE)
         _require_one("semaphore", root, part_of(root, stack, indices))  # type: ignore[arg-type]
 
 
@@ -387,7 +388,7 @@ dma_start_remote = Op(
 
 
 def _dma_wait_type(semaphore: Type, *indices: Type, transforms: Transforms, amount: int) -> Sequence[Type]:
-    root = require_space("the semaphore of a copy", semaphore, DMA_SEMAPHORE)
+    root = require_space("the semaphore of a copy", semaphore, DMA_SEMAPHORE, SEMAPHORE)
     _require_one("semaphore", root, part_of(root, transforms, indices))
     return ()
 

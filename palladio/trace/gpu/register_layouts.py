@@ -32,7 +32,7 @@ def layout_cast(x: Any, new_layout: Any) -> Any:
     """
     layout = described_layout(new_layout, "new_layout")
     array = convert.array_type(x)
-    if layout.ndim is not None and array.ndim != layout.ndim:
+    if not layout.fits(array.ndim):
         raise PalladioValueError(
             f"the layout {layout} is for arrays of another number of axes",
             argument="new_layout",

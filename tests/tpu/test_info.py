@@ -1,0 +1,58 @@
+"""A TPU that is described, since there is none."""
+
+from __future__ import annotations
+
+import pytest
+
+import palladio.tpu as pltpu
+from tests.errors.shown import shows
+
+
+def test_the_description_holds_inside_its_block() -> None:
+    sparse = pltpu.SparseCoreInfo(num_lanes=8)
+    with pltpu.described_tpu(pltpu.TpuInfo(num_cores=2, sparse_core=sparse)):
+        assert pltpu.get_tpu_info().num_cores == 2
+        assert pltpu.get_sparse_core_info() is sparse
+        with pltpu.described_tpu(pltpu.TpuInfo()):
+            assert pltpu.get_tpu_info().num_cores == 1
+        assert pltpu.get_tpu_info().num_cores == 2
+    assert not pltpu.is_tpu_device()
+
+
+def test_no_description() -> None:
+    with shows(
+        ValueError,
+        """
+        there is no TPU here, and none is described
+          hint:     with pltpu.described_tpu(pltpu.TpuInfo(num_cores=2)): ...
+          test_info.py:N, in test_no_description
+            pltpu.get_tpu_info()
+            ^^^^^^^^^^^^^^^^^^^^
+        """,
+    ):
+        pltpu.get_tpu_info()
+
+
+def test_no_sparse_cores() -> None:
+    with (
+        pltpu.described_tpu(pltpu.TpuInfo()),
+        shows(
+            ValueError,
+            """
+            the TPU that is described has no sparse cores
+              hint:     pltpu.TpuInfo(sparse_core=pltpu.SparseCoreInfo())
+              test_info.py:N, in test_no_sparse_cores
+                pltpu.get_sparse_core_info()
+                ^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+            """,
+        ),
+    ):
+        pltpu.get_sparse_core_info()
+
+
+def test_a_description_that_is_not_one() -> None:
+    with (
+        pytest.raises(TypeError, match="info: a TPU is described by its record"),
+        pltpu.described_tpu("v5e"),  # type: ignore[arg-type]
+    ):
+        pass
