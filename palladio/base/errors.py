@@ -35,6 +35,7 @@ class PalladioError(Exception):
         argument: which argument broke it, as the user spelled it: `in_specs[1] (x_ref)`.
         expected, got: what the rule wants and what came.
         hint: what to do about it.
+        jax: the words of JAX for the same, which tests of a ported kernel may look for.
         location: the user's source line; `other` is the second party's, with `other_label` saying what it did.
     """
 
@@ -46,6 +47,7 @@ class PalladioError(Exception):
         expected: Any = _UNSET,
         got: Any = _UNSET,
         hint: str | None = None,
+        jax: str | None = None,
         location: Location | None = None,
         other: Location | None = None,
         other_label: str = "the other party",
@@ -56,6 +58,7 @@ class PalladioError(Exception):
         self.expected = expected
         self.got = got
         self.hint = hint
+        self.jax = jax
         self.location = location
         self.other = other
         self.other_label = other_label
@@ -69,6 +72,8 @@ class PalladioError(Exception):
             lines.append(f"  got:      {self.got}")
         if self.hint:
             lines.append(f"  hint:     {self.hint}")
+        if self.jax:
+            lines.append(f"  in JAX:   {self.jax}")
         lines += self.notes_shown
         # One that passed no choke point shows the innermost user line that it was raised through.
         location = self.location or of_traceback(self.__traceback__)

@@ -28,6 +28,8 @@ def checked_aliases(aliases: Mapping[int, int], outputs: int) -> tuple[tuple[int
                 argument="input_output_aliases",
                 expected=f"an output below {outputs}",
                 got=f"{source}: {target}",
+                jax=f"input_output_aliases contains the mapping '{source}:{target}' with output index {target} outside "
+                f"the range [0, {outputs})",
             )
     if len(set(aliases.values())) != len(aliases):
         raise PalladioValueError("two inputs alias one output", argument="input_output_aliases", got=dict(aliases))
@@ -43,6 +45,8 @@ def check_aliased_types(aliases: Sequence[tuple[int, int]], inputs: Sequence[Typ
                 argument="input_output_aliases",
                 expected=f"an input below {len(inputs)}",
                 got=source,
+                jax=f"input_output_aliases contains the mapping '{source}:{target}' with input index {source} outside "
+                f"the range [0, {len(inputs)})",
             )
         if inputs[source] != outputs[target]:
             raise PalladioValueError(
@@ -50,7 +54,14 @@ def check_aliased_types(aliases: Sequence[tuple[int, int]], inputs: Sequence[Typ
                 argument="input_output_aliases",
                 expected=str(outputs[target]),
                 got=str(inputs[source]),
+                jax=f"input_output_aliases contains the mapping '{source}:{target}' referring to input[{source}] with "
+                f"abstract value {_in_jax(inputs[source])} and to output[{target}] with a different abstract value "
+                f"{_in_jax(outputs[target])}",
             )
+
+
+def _in_jax(type: Type) -> str:
+    return f"{type.dtype}[{','.join(map(str, type.shape))}]"
 
 
 class Outputs:

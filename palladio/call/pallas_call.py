@@ -484,11 +484,14 @@ class _Builder:
             with grid_axes(GridAxes(ids, sizes, call.grid.names)):
                 result = call.kernel(*args, *outs, *positional, **keywords)
             if result is not None:
+                place = function_location(call.kernel)
+                where = f" at {place.file}:{place.line}" if place is not None else ""
                 raise PalladioTypeError(
                     f"the kernel {call.__name__} must return None; it writes to its output references",
                     argument="kernel",
                     got=f"returns {result!r:.60}",
-                    location=function_location(call.kernel),
+                    jax=f"The kernel function of {call.__name__}{where} should return None",
+                    location=place,
                 )
             return ()
 
@@ -541,4 +544,5 @@ class _Builder:
             argument="kernel",
             got=str(captured),
             hint="pass it as an input, or make it of jnp.arange, jnp.full and their like; only scalars may be captured",
+            jax=f"The kernel function {self.call.__name__} captures constants",
         )

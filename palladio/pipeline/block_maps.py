@@ -20,6 +20,7 @@ from palladio.trace.functions import (
     counted,
     function_location,
     function_name,
+    positional_names,
     shown_signature,
 )
 from palladio.trace.grid import GridAxes, enclosing_axes, grid_axes
@@ -49,13 +50,15 @@ def check_parameters(kernel: Callable[..., Any], roles: Sequence[tuple[str, int]
     try:
         signature.bind(*[None] * sum(count for _, count in roles), **dict.fromkeys(keywords))
     except TypeError:
+        given, positional = sum(count for _, count in roles), positional_names(kernel)
         references = ", ".join(counted(count, role.removesuffix("s")) for role, count in roles if count)
         by_keyword = f", and by keyword {', '.join(keywords)}" if keywords else ""
         raise PalladioTypeError(
             "the kernel takes other parameters than the call has references",
             argument="kernel",
-            expected=f"{counted(sum(count for _, count in roles), 'reference')} ({references}){by_keyword}",
+            expected=f"{counted(given, 'reference')} ({references}){by_keyword}",
             got=f"{function_name(kernel)}{shown_signature(signature)}",
+            jax=f"takes {counted(len(positional), 'positional argument')} but {given} were given",
             location=function_location(kernel),
         ) from None
 
@@ -70,11 +73,14 @@ def specs_for(argument: str, specs: Any, tree: Sequence[Any], count: int) -> lis
     if not isinstance(specs, (tuple, list)):
         raise PalladioTypeError("specs are a tuple with one entry per array", argument=argument, got=repr(specs))
     if len(specs) != len(tree):
+        other = "inputs" if argument == "in_specs" else "out_shape"
         raise PalladioValueError(
             "one spec per array is needed",
             argument=argument,
             expected=counted(len(tree), "spec"),
             got=counted(len(specs), "spec"),
+            jax=f"Pytree for `{argument}` and `{other}` do not match. There are 1 mismatches, including: `{argument}` "
+            f"is a tuple of length {len(specs)} but `{other}` is a tuple of length {len(tree)}",
         )
     leaves = []
     for position, (spec, part) in enumerate(zip(specs, tree, strict=True)):
@@ -99,6 +105,15 @@ def specs_for(argument: str, specs: Any, tree: Sequence[Any], count: int) -> lis
     if len(leaves) != count:
         raise PalladioValueError("one spec per array is needed", argument=argument, expected=count, got=len(leaves))
     return leaves
+
+
+def _as_in_jax(origin: str) -> str:
+    """The name of what a spec is for, as JAX has it: `args[0]['one']` for `in_specs[0]['one'] (x_ref)`."""
+    return origin.partition(" (")[0].replace("in_specs", "args", 1).replace("out_specs", "outputs", 1)
+
+
+def _type_in_jax(type: ArrayType) -> str:
+    return f"{type.dtype}[{','.join(map(str, type.shape))}]"
 
 
 class GridSizeNeeded(Exception):
@@ -148,6 +163,8 @@ class BlockMapper:
                 argument=origin,
                 expected=f"{counted(array.ndim, 'entry')} for an array {array}",
                 got=f"{counted(len(dims), 'entry')}: {spec.block_shape}",
+                jax=f"Block shape for {_as_in_jax(origin)} (= {spec.block_shape}) must have the same number of "
+                f"dimensions as the array shape {array.shape}",
             )
         shape = tuple(dim.block_size for dim in dims if not isinstance(dim, Squeezed))
         index_map = (
@@ -185,6 +202,10 @@ class BlockMapper:
                 return self.checked(result, dims, origin)
             except PalladioError as error:
                 error.location = error.location or location
+                if error.jax:
+                    place = f" at {location.file}:{location.line}" if location else ""
+                    named = f"{function_name(index_map)}{place} for {_as_in_jax(origin)}"
+                    error.jax = f"Index map function {named} {error.jax}"
                 raise
 
         def refuse(captured: Type) -> PalladioTypeError:
@@ -235,6 +256,8 @@ class BlockMapper:
                 argument=origin,
                 expected=counted(len(dims), "index"),
                 got=counted(len(results), "index"),
+                jax=f"must return {len(dims)} values to match the block shape. "
+                f"Currently returning {len(results)} values.",
             )
         flat: list[Any] = []
         for axis, (value, dim) in enumerate(zip(results, dims, strict=True)):
@@ -261,6 +284,10 @@ class BlockMapper:
             wanted = "an integer scalar" if shape == () else f"an integer array of shape {shape}"
             got = str(found) if found else f"{type(value).__name__}: {value!r:.40}"
             raise PalladioTypeError(
-                f"index {axis} of the index map is of the wrong kind", argument=origin, expected=wanted, got=got
+                f"index {axis} of the index map is of the wrong kind",
+                argument=origin,
+                expected=wanted,
+                got=got,
+                jax=f"must return integer scalars. Output[{axis}] has type {_type_in_jax(found)}" if found else None,
             )
         return value

@@ -93,6 +93,7 @@ def call_user(
             argument=argument,
             expected=expected,
             got=f"{function_name(function)}{signature}",
+            jax=str(error),
             location=function_location(function),
         ) from error
 

@@ -144,4 +144,5 @@ def require_shared_axes(names: Iterable[str], argument: str) -> None:
                 argument=argument,
                 expected=", ".join(map(str, known)) or "a kernel with a thread axis",
                 got=repr(name),
+                jax=f"Collective axis `{name}` not found among axes `{[each for each in axes.names if each]}`",
             )

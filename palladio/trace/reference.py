@@ -321,7 +321,12 @@ def fitted(value: Any, target: Reference) -> Any:
     """
     wanted = target.array
     if isinstance(value, Reference):
-        value._refuse()
+        raise PalladioTypeError(
+            "a reference is not a value",
+            got=repr(value),
+            hint="read it first: ref[...]",
+            jax="Cannot store a Ref into another Ref",
+        )
     given = convert.array_type(value)
     if given.dtype != wanted.dtype:
         if not convert.is_weak(value) or (dtypes.is_float(given.dtype) and not dtypes.is_float(wanted.dtype)):

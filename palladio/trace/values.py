@@ -173,7 +173,8 @@ class Value(Traced):
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         # `t += traced` on a NumPy array gives the name `t` a new value, as for the arrays of JAX.
-        if options.get("out") == (inputs[0],) and _is_operator(sys._getframe(1)):
+        out = options.get("out", ())
+        if len(out) == 1 and out[0] is inputs[0] and _is_operator(sys._getframe(1)):
             del options["out"]
         name = (
             ufunc.__name__

@@ -46,6 +46,7 @@ def core_map(
     with at_call():
         if not hasattr(mesh, "axes"):
             raise PalladioTypeError("this is not a mesh", argument="mesh", got=repr(mesh))
+
     def run(body: Callable[..., None]) -> None:
         with at_call():
             scratch = scratch_types if scratch_shapes is None else scratch_shapes
