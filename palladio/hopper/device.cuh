@@ -252,6 +252,14 @@ template <int N> PAL_DEVICE void registers_decrease() { asm volatile("setmaxnreg
 
 template <typename T> PAL_DEVICE T load_global(const T* address) { return *address; }
 template <typename T> PAL_DEVICE T load_constant(const T* address) { return __ldg(address); }
+PAL_DEVICE u32x2 load_constant(const u32x2* address) {
+  const uint2 bits = __ldg((const uint2*)address);
+  return {bits.x, bits.y};
+}
+PAL_DEVICE u32x4 load_constant(const u32x4* address) {
+  const uint4 bits = __ldg((const uint4*)address);
+  return {bits.x, bits.y, bits.z, bits.w};
+}
 template <typename T> PAL_DEVICE void store_global(T* address, T value) { *address = value; }
 
 template <typename T> PAL_DEVICE T load_shared(u32 address) {

@@ -42,10 +42,18 @@ def launches(function: Callable[..., Any], *inputs: Any) -> list[Eqn]:
     return [eqn for eqn in walk(traced(function, *inputs)) if eqn.op is launch]
 
 
+def lowered_all(function: Callable[..., Any], *inputs: Any) -> list[Lowered]:
+    """The kernels of the launches of a function, in order."""
+    return [
+        lower_launch(eqn.params["launch"], eqn.params["programs"], eqn.input_types)
+        for eqn in launches(function, *inputs)
+    ]
+
+
 def lowered(function: Callable[..., Any], *inputs: Any) -> Lowered:
     """The kernel of the only launch of a function."""
-    (eqn,) = launches(function, *inputs)
-    return lower_launch(eqn.params["launch"], eqn.params["programs"], eqn.input_types)
+    (found,) = lowered_all(function, *inputs)
+    return found
 
 
 def kernel(body: Callable[..., Any], shape: Sequence[int], dtype: Any = F32, scratch: Any = (), **options: Any) -> Any:

@@ -8,9 +8,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from palladio.hopper.twin.run import SCHEDULES
+from palladio.hopper.twin.run import SCHEDULES, run
 from palladio.library import hopper
-from tests.hopper.kernels import BF16, error, lowered, normal, on_twin
+from tests.hopper.kernels import BF16, error, lowered, lowered_all, normal, on_twin
+from tests.library.references import attention_reference
+from tests.library.test_hopper_rows import rms_norm, softmax
 
 EARLY_AND_LATE = SCHEDULES[:2]
 ROUNDED = 4e-3
@@ -137,13 +139,33 @@ def test_tgmm_of_clusters_whose_blocks_share_loads(axis: str) -> None:
         assert error(got, transposed(lhs, rhs, sizes)) < ROUNDED
 
 
-@pytest.mark.parametrize("causal", [False, True])
-def test_attention(causal: bool) -> None:
-    q, k, v = (normal(1, 200, 64, seed=seed) for seed in range(3))
-    scores = product(q[0], k[0].T) / 8
-    if causal:
-        scores = np.where(np.tril(np.ones(scores.shape, bool)), scores, -np.inf)
-    weights = np.exp(scores - scores.max(1, keepdims=True))
-    expected = (weights / weights.sum(1, keepdims=True)) @ v[0].astype(np.float64)
+@pytest.mark.parametrize(("width", "causal"), [(64, False), (64, True), (128, True), (256, False)])
+def test_attention_of_shared_heads(width: int, causal: bool) -> None:
+    q, k, v = (normal(heads, 200, width, seed=100 * heads + n) for n, heads in enumerate((2, 1, 1)))
+    expected, *_ = attention_reference(q, k, v, q, causal)
     for out in on_twin(lambda *inputs: hopper.attention(*inputs, causal=causal), q, k, v, schedules=SCHEDULES[1:3]):
-        assert error(out[0], expected) < 2 * ROUNDED
+        assert error(out, expected) < 2 * ROUNDED
+
+
+@pytest.mark.parametrize(("width", "causal"), [(64, False), (128, True)])
+def test_gradients_of_attention(width: int, causal: bool) -> None:
+    q, grad = normal(2, 200, width, seed=10), normal(2, 200, width, seed=20)
+    k, v = normal(1, 136, width, seed=30), normal(1, 136, width, seed=40)
+    out, lse, *expected = attention_reference(q, k, v, grad, causal)
+    out, lse = out.astype(BF16), lse.astype(np.float32)
+    gradients = lambda *given: hopper.attention_vjp(*given, causal=causal)
+    sums, queries, keys = lowered_all(gradients, q, k, v, out, lse, grad)
+    for schedule in EARLY_AND_LATE:
+        (delta,) = run(sums, [out, grad], schedule).outputs
+        given = [q, k, v, grad, lse, delta]
+        found = [*run(queries, given, schedule).outputs, *run(keys, given, schedule).outputs]
+        assert all(error(got, want) < 2 * ROUNDED for got, want in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("columns", [1000, 12288])
+def test_softmax_and_rms_norm(columns: int) -> None:
+    x, weight = normal(5, columns), normal(columns)
+    (out,) = on_twin(hopper.softmax, x, schedules=SCHEDULES[:1])
+    assert error(out, softmax(x)) < ROUNDED
+    (out,) = on_twin(hopper.rms_norm, x, weight, schedules=SCHEDULES[2:3])
+    assert error(out, rms_norm(x, weight)) < ROUNDED

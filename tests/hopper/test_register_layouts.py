@@ -121,3 +121,8 @@ def test_neighbours_along_the_last_axis_are_vectors() -> None:
 def test_layouts_are_compared_by_what_they_do() -> None:
     assert registers.strided((128,)).same(registers.strided((128,), 1))
     assert not registers.strided((64, 32)).same(registers.wgmma(64, 32))
+
+
+def test_every_lane_holds_the_only_element_of_an_axis() -> None:
+    assert (registers.warp((1,)).elements() == 0).all()
+    assert registers.warp((1,)).same(registers.strided((1, 256), 8).reduced([1]))

@@ -52,3 +52,26 @@ def tgmm_reference(
     groups = len(sizes) - offset if groups is None else groups
     products = [lhs[:, start:end] @ rhs[start:end] for start, end in bounds(sizes, offset, groups)]
     return np.stack(products) + (0 if existing is None else np.asarray(existing).astype(np.float64))
+
+
+def attention_reference(
+    q: Any, k: Any, v: Any, grad: Any, causal: bool, scale: float | None = None
+) -> tuple[np.ndarray, ...]:
+    """Attention, the logarithms of its sums, and the gradients of q, k and v; heads of k and v may be shared."""
+    group = q.shape[0] // k.shape[0]
+    q, grad = (np.asarray(x).astype(np.float64) for x in (q, grad))
+    k, v = (np.repeat(np.asarray(x).astype(np.float64), group, axis=0) for x in (k, v))
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    scores = q @ k.swapaxes(1, 2) * scale
+    if causal:
+        scores = np.where(np.arange(k.shape[1]) <= np.arange(q.shape[1])[:, None], scores, -np.inf)
+    lse = np.log(np.exp(scores - scores.max(-1, keepdims=True)).sum(-1)) + scores.max(-1)
+    weights = np.exp(scores - lse[..., None])
+    out = weights @ v
+    slopes = weights * (grad @ v.swapaxes(1, 2) - (grad * out).sum(-1, keepdims=True))
+
+    def shared(x: np.ndarray) -> np.ndarray:
+        return x.reshape(-1, group, *x.shape[1:]).sum(1)
+
+    dk, dv = slopes.swapaxes(1, 2) @ q * scale, weights.swapaxes(1, 2) @ grad
+    return out, lse, slopes @ k * scale, shared(dk), shared(dv)

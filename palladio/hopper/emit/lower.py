@@ -182,18 +182,32 @@ def kernel_text(
         *_layout_of_memory(kernel),
         f"PAL_KERNEL void {bounds} {name}(",
         f"    {parameters}) {{",
-        "  const u32 smem = pal::shared_base();",
-        "  const int warpgroup = pal::uniform((int)pal::thread_index() / 128);",
-        "  const int thread = (int)pal::thread_index() % 128;",
-        "  const int warp = pal::uniform(thread / 32);",
-        "  const int lane = thread % 32;",
-        *_initialised(kernel, cluster),
     ]
+    body = _initialised(kernel, cluster)
     for number, (role, scope) in enumerate(zip(found, parts, strict=True)):
-        lines += _branch(role, scope, number == len(found) - 1, number == 0, groups)
+        body += _branch(role, scope, number == len(found) - 1, number == 0, groups)
     if cluster > 1:
-        lines.append("  pal::sync_cluster();  // no block ends while others may still reach it")
-    return "\n".join([*lines, "}", ""])
+        body.append("  pal::sync_cluster();  // no block ends while others may still reach it")
+    return "\n".join([*lines, *_numbers(body), *body, "}", ""])
+
+
+NUMBERS = {
+    "smem": "const u32 smem = pal::shared_base();",
+    "warpgroup": "const int warpgroup = pal::uniform((int)pal::thread_index() / 128);",
+    "thread": "const int thread = (int)pal::thread_index() % 128;",
+    "warp": "const int warp = pal::uniform(thread / 32);",
+    "lane": "const int lane = thread % 32;",
+}
+"""Where the block's shared memory begins, and the numbers of a thread; later ones may need earlier ones."""
+
+
+def _numbers(body: Sequence[str]) -> list[str]:
+    """The definitions that a kernel needs."""
+    needed: list[str] = []
+    for name, definition in reversed(NUMBERS.items()):
+        if any(re.search(rf"\b{name}\b", line) for line in (*body, *needed)):
+            needed.insert(0, f"  {definition}")
+    return needed
 
 
 def _parameter(kernel: Kernel, each: object) -> str:

@@ -240,7 +240,8 @@ def splat(shape: tuple[int, ...]) -> Layout:
 def warp(shape: tuple[int, ...]) -> Layout:
     """Every warp holds the whole array, along its last axis by lanes: for small arrays, which need no barrier then."""
     *outer, last = shape or (1,)
-    threads = (Digit(LANES, len(shape) - 1 if shape else None), Digit(THREADS // LANES))
+    # A single element is held by all lanes: as all other layouts have it, no thread holds nothing of an axis of one.
+    threads = (Digit(LANES, len(shape) - 1 if last > 1 else None), Digit(THREADS // LANES))
     registers = [Digit(-(-last // LANES), len(shape) - 1, LANES)] if shape else []
     registers += [Digit(extent, axis) for axis, extent in reversed(list(enumerate(outer)))] if shape else []
     return Layout(shape, threads, tuple(registers), "each warp")

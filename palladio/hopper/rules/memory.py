@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from palladio.hopper.emit.scalars import (
     Refused,
     Scalar,
@@ -183,6 +185,12 @@ def outside(dtype: DType) -> str:
     return literal(dtypes.uninitialized(dtype), dtype)
 
 
+def outside_words(dtype: DType, count: int, word: str) -> str:
+    """A vector of elements that reads outside of an array give."""
+    words = np.full(count, dtypes.uninitialized(dtype), dtype).view(np.uint32)
+    return f"{word}{{{', '.join(f'{number}u' for number in words)}}}" if word != "u32" else f"{words[0]}u"
+
+
 def load_array(scope: Scope, found: Access, layout: Layout, hint: str) -> Registers:
     """An array loaded into registers."""
     target = scope.declare(hint or "loaded", layout, found.dtype)
@@ -204,14 +212,15 @@ def load_array(scope: Scope, found: Access, layout: Layout, hint: str) -> Regist
 
 
 def vector_width(found: Access, layout: Layout) -> int:
-    """The number of elements of neighbouring registers that one access moves: those side by side, evenly."""
+    """The number of elements of neighbouring registers that one access moves: those side by side, evenly.
+
+    It divides the start and the extent of the last axis: a vector lies inside of an array or outside as a whole.
+    """
     part, size = found.part, found.dtype.itemsize
     if part.peer or not part.axes or layout.guard("r", "t") is not None:
         return 1
     last = part.axes[-1]
     if last.axis != len(part.shape) - 1 or last.stride != 1:
-        return 1
-    if isinstance(found.where, Global) and not part.inside():
         return 1
     width = math.gcd(layout.vector(), part.starts[-1].factor)
     if isinstance(found.where, Shared):
@@ -232,7 +241,10 @@ def _load_vectors(scope: Scope, found: Access, target: Registers, width: int) ->
             w.line(f"const {word} bits = pal::load_shared<{word}>({swizzled_text('at', found.where.layout.swizzle)});")
         else:
             name = "load_constant" if found.where.constant else "load_global"
-            w.line(f"const {word} bits = pal::{name}(({word} const*)({found.address(index)}));")
+            value = f"pal::{name}(({word} const*)({found.address(index)}))"
+            if (inside := found.inside(index)) is not None:
+                value = f"{inside} ? {value} : {outside_words(found.dtype, width, word)}"
+            w.line(f"const {word} bits = {value};")
         for n, text in enumerate(unpacked("bits", word, found.dtype, width)):
             w.line(f"{target.name}[r + {n}] = {text};")
 
@@ -359,7 +371,9 @@ def _store_vectors(scope: Scope, found: Access, x: Array, layout: Layout, width:
             w.line(f"const u32 at = {found.address(index)};")
             w.line(f"pal::store_shared<{word}>({swizzled_text('at', found.where.layout.swizzle)}, {value});")
         else:
-            w.line(f"pal::store_global<{word}>(({word}*)({found.address(index)}), {value});")
+            inside = found.inside(index)
+            test = f"if ({inside}) " if inside else ""
+            w.line(f"{test}pal::store_global<{word}>(({word}*)({found.address(index)}), {value});")
 
 
 def _by_matrix(scope: Scope, found: Access, x: Array, layout: Layout) -> bool:

@@ -8,8 +8,21 @@ divided. On a laptop they run on the simulator, which checks every access.
 """
 
 from palladio.library.hopper.attention import AttentionConfig, attention
+from palladio.library.hopper.attention_backward import AttentionGradientConfig, attention_vjp
 from palladio.library.hopper.config import MatmulConfig
 from palladio.library.hopper.grouped_matmul import gmm, tgmm
 from palladio.library.hopper.matmul import matmul
+from palladio.library.hopper.rows import rms_norm, softmax
 
-__all__ = ["AttentionConfig", "MatmulConfig", "attention", "gmm", "matmul", "tgmm"]
+__all__ = [
+    "AttentionConfig",
+    "AttentionGradientConfig",
+    "MatmulConfig",
+    "attention",
+    "attention_vjp",
+    "gmm",
+    "matmul",
+    "rms_norm",
+    "softmax",
+    "tgmm",
+]

@@ -1,4 +1,4 @@
-"""Attention forward: two warpgroups that take turns at the tensor cores, and one that brings keys and values.
+"""Attention: two warpgroups that take turns at the tensor cores, and one that brings keys and values.
 
 While one computing warpgroup multiplies, the other takes exponentials: they pass the turn at a barrier ("ping-pong";
 Shah et al., "FlashAttention-3", 2024). Keys and values go by in two rings of buffers; scores are never kept, the sums
@@ -7,6 +7,7 @@ so far are rescaled (Milakov and Gimelshein, "Online normalizer calculation for 
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from dataclasses import dataclass
@@ -41,6 +42,9 @@ class AttentionConfig:
         block_q: queries of each of the two computing warpgroups; on the device a multiple of 64.
         block_kv: keys and values of one step; on the device a multiple of 16.
         stages: steps whose keys and values have a place in shared memory.
+
+    By default a step is 128 keys, and 80 where heads are wider than 128: accumulators of 64 by 256 leave registers, and
+    two stages of keys and values shared memory, for no more.
     """
 
     block_q: int = 64
@@ -49,17 +53,24 @@ class AttentionConfig:
 
 
 @dataclass(frozen=True)
-class _Problem:
-    """The problem of a kernel: `q[heads, queries, width]`, `k[heads, keys, width]`, `v[heads, keys, out_width]`."""
+class AttentionProblem:
+    """The problem of a kernel: `q[heads, queries, width]`, `k[heads / group, keys, width]`, `v[..., keys, out_width]`.
+
+    Fields:
+        group: heads of queries that share a head of keys and values.
+        residuals: whether the logarithms of the sums of weights are a result too.
+    """
 
     heads: int
+    group: int
     queries: int
     keys: int
     width: int
     out_width: int
     causal: bool
     scale: float
-    config: AttentionConfig
+    config: Any
+    residuals: bool = False
 
     @property
     def rows(self) -> int:
@@ -85,7 +96,7 @@ def _cdiv(x: Value, y: int) -> Value:
     return (x + (y - 1)) // y
 
 
-def _attention_kernel(q: Ref, k: Ref, v: Ref, out: Ref, problem: _Problem, **scratch: Ref) -> None:
+def _attention_kernel(q: Ref, k: Ref, v: Ref, out: Ref, *lse: Ref, problem: AttentionProblem, **scratch: Ref) -> None:
     """One block: `COMPUTE_GROUPS` times `block_q` queries of one head."""
     config = problem.config
     keys, values = (Ring.of(scratch, name) for name in ("keys", "values"))
@@ -105,8 +116,8 @@ def _attention_kernel(q: Ref, k: Ref, v: Ref, out: Ref, problem: _Problem, **scr
         @pl.loop(0, steps)
         def _(step: Value) -> None:
             rows = pl.ds(step * config.block_kv, config.block_kv)
-            keys.fill(step, k.at[head, rows])
-            values.fill(step, v.at[head, rows])
+            keys.fill(step, k.at[head // problem.group, rows])
+            values.fill(step, v.at[head // problem.group, rows])
 
         keys.await_drained(steps)
         values.await_drained(steps)
@@ -119,28 +130,34 @@ def _attention_kernel(q: Ref, k: Ref, v: Ref, out: Ref, problem: _Problem, **scr
         plgpu.barrier_wait(queries_filled.at[group])
         # The second warpgroup starts one turn later, and the first one waits at the end for the turn it is ahead.
         pl.when(group == 1)(lambda: plgpu.barrier_arrive_and_wait(turn))
-        result = _attend(problem, own.at[:, : problem.width], keys, values, turn, own_row, steps)
+        result, logarithm = _attend(problem, own.at[:, : problem.width], keys, values, turn, own_row, steps)
         pl.when(group == 0)(lambda: plgpu.barrier_arrive_and_wait(turn))
         # The queries have been read: their buffer takes the result.
         staged = own.at[:, : problem.out_width]
         staged[...] = result.astype(staged.dtype)
         plgpu.commit_smem()
         plgpu.copy_smem_to_gmem(staged, out.at[head, pl.ds(own_row, config.block_q)])
+        if lse:
+            inside = own_row + jnp.arange(config.block_q) < problem.queries
+            plgpu.store(lse[0].at[head, pl.ds(own_row, config.block_q)], logarithm, mask=inside)
         plgpu.wait_smem_to_gmem(0)
 
 
 def _attend(
-    problem: _Problem, queries: Ref, keys: Ring, values: Ring, turn: Ref, first_row: Value, steps: Value
-) -> Value:
-    """f32[block_q, out_width]: what the queries of one warpgroup see in all keys that they may see."""
+    problem: AttentionProblem, queries: Ref, keys: Ring, values: Ring, turn: Ref, first_row: Value, steps: Value
+) -> tuple[Value, Value]:
+    """f32[block_q, out_width]: what the queries of one warpgroup see in all keys that they may see.
+
+    With it the logarithm of the sum of their weights, f32[block_q].
+    """
     config = problem.config
 
-    def scoped(weighted: Ref) -> Value:
+    def scoped(weighted: Ref) -> tuple[Value, Value]:
         def attend(masked: bool, step: Value, carry: tuple[Value, Value]) -> tuple[Value, Value]:
             before, total = carry
             scores = _scores(queries, keys, step, turn) * (problem.scale * math.log2(math.e))
             if masked:
-                scores = _mask(problem, scores, first_row, step * config.block_kv)
+                scores = masked_scores(problem, scores, first_row, step * config.block_kv)
             largest = jnp.maximum(before, jnp.max(scores, axis=1))
             shrink = jnp.exp2(before - largest)
             weights = jnp.exp2(scores - largest[:, None])
@@ -157,8 +174,8 @@ def _attend(
         start = (jnp.full((config.block_q,), -jnp.inf, jnp.float32), jnp.zeros((config.block_q,), jnp.float32))
         unmasked = jnp.minimum(steps, problem.unmasked_steps(first_row))
         carry = lax.fori_loop(0, unmasked, functools.partial(attend, False), start)
-        _, total = lax.fori_loop(unmasked, steps, functools.partial(attend, True), carry)
-        return weighted[...] / total[:, None]
+        largest, total = lax.fori_loop(unmasked, steps, functools.partial(attend, True), carry)
+        return weighted[...] / total[:, None], (largest + jnp.log2(total)) * math.log(2)
 
     return pl.run_scoped(scoped, plgpu.ACC((config.block_q, problem.out_width)))
 
@@ -180,12 +197,19 @@ def _scores(queries: Ref, keys: Ring, step: Value, turn: Ref) -> Value:
     return pl.run_scoped(multiply, plgpu.ACC((queries.shape[0], keys.buffers[0].shape[1])))
 
 
-def _mask(problem: _Problem, scores: Value, first_row: Value, first_column: Value) -> Value:
-    """Scores of which those of keys that a query does not see are -inf. Every query sees key 0."""
-    column = first_column + lax.broadcasted_iota(jnp.int32, scores.shape, 1)
+def masked_scores(
+    problem: AttentionProblem, scores: Value, first_row: Value, first_column: Value, transposed: bool = False
+) -> Value:
+    """Scores of which those of keys that a query does not see are -inf. Every query sees key 0.
+
+    Args:
+        scores: f32[queries, keys], or with `transposed` f32[keys, queries].
+    """
+    queries, keys = (1, 0) if transposed else (0, 1)
+    column = first_column + lax.broadcasted_iota(jnp.int32, scores.shape, keys)
     seen = column < problem.keys
     if problem.causal:
-        seen &= column <= first_row + lax.broadcasted_iota(jnp.int32, scores.shape, 0)
+        seen &= column <= first_row + lax.broadcasted_iota(jnp.int32, scores.shape, queries)
     return jnp.where(seen, scores, -jnp.inf)
 
 
@@ -198,49 +222,67 @@ def attention(
     causal: bool = False,
     scale: float | None = None,
     config: AttentionConfig | None = None,
+    save_residuals: bool = False,
     interpret: Any = None,
 ) -> Any:
     """`softmax(q k^T * scale) v` for each head, in memory that does not grow with the number of scores.
 
     Args:
         q: `dtype[..., m, d]`, float16, bfloat16 or float32: m queries.
-        k: `dtype[..., n, d]`: n keys, at least one, with the same leading axes.
+        k: `dtype[..., n, d]`: n keys, at least one, with the same leading axes. The last of these, the heads, may be a
+            divisor of those of q: then so many heads of queries in a row share one of keys and values.
         v: `dtype[..., n, e]`: a value for each key.
         causal: whether query i sees the keys 0 to i only.
         scale: what the products are multiplied by; `1/sqrt(d)` if it is not given.
         config: how a block divides its work. Its blocks need not divide m and n.
+        save_residuals: whether `attention_vjp` is to come: gives the logarithms of the sums of weights too.
         interpret: as in `palladio.gpu.kernel`.
 
     Returns:
         `dtype[..., m, e]`. Scores and sums are in float32; the weights are rounded to the dtype of `v` before they
-        multiply it.
+        multiply it. With `save_residuals` a pair: this, and `f32[..., m]`, `log(sum(exp(q k^T * scale)))`.
 
     Raises:
         PalladioTypeError: dtypes that the tensor cores do not multiply, or several; no configuration.
         PalladioValueError: shapes that do not go together, no keys, a configuration that does not fit into a block.
     """
+    problem, lead = attention_problem(q, k, v, causal, scale)
+    chosen = AttentionConfig(block_kv=80 if max(problem.width, problem.out_width) > 128 else 128)
+    config = require_config(chosen if config is None else config, AttentionConfig)
+    problem = dataclasses.replace(problem, config=config, residuals=save_residuals)
+    m, d, e, dtype = problem.queries, problem.width, problem.out_width, dtype_of(q)
+    require_shared(dtype.itemsize * (problem.rows * max(d, e) + config.stages * config.block_kv * (d + e)))
+    if 0 in (problem.heads, m, e):
+        out = zeros((*lead, m, e), dtype, q, k, v)
+        return (out, zeros((*lead, m), jnp.float32, q, k, v)) if save_residuals else out
+    q, k, v = (x.reshape((-1, *x.shape[-2:])) for x in (q, k, v))
+    found = _kernel(problem, dtype, interpret)(q, k, v)
+    if save_residuals:
+        return found[0].reshape((*lead, m, e)), found[1].reshape((*lead, m))
+    return found.reshape((*lead, m, e))
+
+
+def attention_problem(
+    q: Any, k: Any, v: Any, causal: bool, scale: float | None
+) -> tuple[AttentionProblem, tuple[int, ...]]:
+    """The problem of these arrays without a configuration, and the leading axes of the queries."""
     (*lead, m, d), (*k_lead, n, d_k), (*v_lead, n_v, e) = (
         _shape(x, name) for x, name in ((q, "q"), (k, "k"), (v, "v"))
     )
-    if k_lead != lead or d_k != d or n == 0 or d == 0:
+    shared = len(lead) == len(k_lead) > 0 and lead[:-1] == k_lead[:-1] and k_lead[-1] and lead[-1] % k_lead[-1] == 0
+    if (k_lead != lead and not shared) or d_k != d or n == 0 or d == 0:
         wanted, rule = f"{(*lead, 'n', d)} with n and d at least 1", "the keys do not go with the queries"
         raise fail(pl.PalladioValueError, rule, argument="k", expected=wanted, got=tuple(k.shape))
-    if v_lead != lead or n_v != n:
-        wanted, rule = str((*lead, n, "e")), "not one value for each key"
+    if v_lead != k_lead or n_v != n:
+        wanted, rule = str((*k_lead, n, "e")), "not one value for each key"
         raise fail(pl.PalladioValueError, rule, argument="v", expected=wanted, got=tuple(v.shape))
     require_operand(q, "q")
     require_operand(k, "k", like=q)
     require_operand(v, "v", like=q)
-    config = require_config(config, AttentionConfig)
-    heads = math.prod(lead)
     factor = float(d**-0.5 if scale is None else scale)
-    problem = _Problem(heads, m, n, d, e, bool(causal), factor, config)
-    dtype = dtype_of(q)
-    require_shared(dtype.itemsize * (problem.rows * max(d, e) + config.stages * config.block_kv * (d + e)))
-    if 0 in (heads, m, e):
-        return zeros((*lead, m, e), dtype, q, k, v)
-    q, k, v = (x.reshape((-1, *x.shape[-2:])) for x in (q, k, v))
-    return _kernel(problem, dtype, interpret)(q, k, v).reshape((*lead, m, e))
+    heads, kv_heads = math.prod(lead), math.prod(k_lead)
+    group = heads // kv_heads if heads else 1
+    return AttentionProblem(heads, group, m, n, d, e, bool(causal), factor, None), tuple(lead)
 
 
 def _shape(value: Any, argument: str) -> tuple[int, ...]:
@@ -250,7 +292,7 @@ def _shape(value: Any, argument: str) -> tuple[int, ...]:
     return shape
 
 
-def _kernel(problem: _Problem, dtype: Any, interpret: Any) -> Any:
+def _kernel(problem: AttentionProblem, dtype: Any, interpret: Any) -> Any:
     """The launch, a function of `q`, `k` and `v`."""
     config = problem.config
     scratch = {
@@ -260,9 +302,10 @@ def _kernel(problem: _Problem, dtype: Any, interpret: Any) -> Any:
         **ring_scratch("keys", [pl.ShapeDtypeStruct((config.block_kv, problem.width), dtype)], config.stages),
         **ring_scratch("values", [pl.ShapeDtypeStruct((config.block_kv, problem.out_width), dtype)], config.stages),
     }
+    out = pl.ShapeDtypeStruct((problem.heads, problem.queries, problem.out_width), dtype)
     return plgpu.kernel(
         functools.partial(_attention_kernel, problem=problem),
-        pl.ShapeDtypeStruct((problem.heads, problem.queries, problem.out_width), dtype),
+        (out, pl.ShapeDtypeStruct(out.shape[:2], jnp.float32)) if problem.residuals else out,
         scratch_types=scratch,
         grid=problem.grid,
         grid_names=("head", "block"),

@@ -1,0 +1,353 @@
+"""Attention backward: one kernel for the gradient of the queries, one for those of keys and values.
+
+Each recomputes the weights from the logarithms that the forward pass has kept, so that no scores are kept (Dao et al.,
+"FlashAttention", 2022). A block owns queries, or keys, and walks through the others, which a ring brings. No gradient
+is added up between blocks, so that results do not depend on their order.
+
+    weights = exp(q k^T * scale - lse)            dv = weights^T dout
+    slopes  = weights * (dout v^T - delta)        dq = scale * slopes k        dk = scale * slopes^T q
+
+where `delta` is the sum of `dout * out` along each row.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import palladio as pl
+import palladio.gpu as plgpu
+import palladio.numpy as jnp
+from palladio.library.checks import dtype_of, fail, zeros
+from palladio.library.hopper.attention import AttentionProblem, attention_problem, masked_scores
+from palladio.library.hopper.limits import (
+    COMPUTE_GROUPS,
+    COMPUTE_REGISTERS,
+    MEMORY_GROUP,
+    MEMORY_REGISTERS,
+    require_config,
+    require_shared,
+)
+from palladio.library.hopper.ring import Ring, ring_scratch
+
+Ref = Any
+Value = Any
+
+LOG2_E = math.log2(math.e)
+MOST_WIDTH = 256
+"""Of keys and values together: the accumulators of both gradients are in the registers of one warpgroup."""
+
+
+@pl.checked_call
+@dataclass(frozen=True)
+class AttentionGradientConfig:
+    """The division of a block's work in `attention_vjp`.
+
+    Args:
+        block_own: queries, or keys, that each of the two computing warpgroups owns; on the device a multiple of 64.
+        block_step: how many of the others one step takes; on the device a multiple of 16.
+        stages: steps that have a place in shared memory.
+    """
+
+    block_own: int = 64
+    block_step: int = 64
+    stages: int = 2
+
+
+def _owned(problem: AttentionProblem) -> int:
+    """Rows that a block owns."""
+    return COMPUTE_GROUPS * int(problem.config.block_own)
+
+
+def _weights(problem: AttentionProblem, scores: Value, lse: Value, row: Value, column: Value, turned: bool) -> Value:
+    """The weights of scores, f32[queries, keys] or turned around; 0 of queries whose lse is infinite."""
+    scores = masked_scores(problem, scores * (problem.scale * LOG2_E), row, column, transposed=turned)
+    logarithms = lse * LOG2_E
+    return jnp.exp2(scores - (logarithms[None, :] if turned else logarithms[:, None]))
+
+
+def _row_values(ref: Ref, head: Value, first: Value, count: int, other: float) -> Value:
+    """f32[count]: a value of each query from one on; `other` behind the last."""
+    inside = first + jnp.arange(count) < ref.shape[1]
+    return plgpu.load(ref.at[head, pl.ds(first, count)], mask=inside, other=other)
+
+
+def _queries_kernel(
+    q: Ref, k: Ref, v: Ref, grad: Ref, lse: Ref, delta: Ref, dq: Ref, *, problem: AttentionProblem, **scratch: Ref
+) -> None:
+    """One block: the gradient of some queries of one head."""
+    config = problem.config
+    own, step_rows = config.block_own, config.block_step
+    ring = Ring.of(scratch, "steps")
+    group, head = pl.axis_index("warpgroup"), pl.axis_index("head")
+    first = pl.axis_index("block") * _owned(problem)
+    steps = pl.cdiv(problem.keys, step_rows)
+    if problem.causal:
+        steps = jnp.minimum(steps, (first + _owned(problem) + step_rows - 1) // step_rows)
+
+    @pl.when(group == MEMORY_GROUP)
+    def _() -> None:
+        plgpu.set_max_registers(MEMORY_REGISTERS, action="decrease")
+        _bring_own(scratch, (q, grad), head, first, own)
+
+        @pl.loop(0, steps)
+        def _(step: Value) -> None:
+            rows = pl.ds(step * step_rows, step_rows)
+            ring.fill(step, k.at[head // problem.group, rows], v.at[head // problem.group, rows])
+
+        ring.await_drained(steps)
+
+    @pl.when(group < COMPUTE_GROUPS)
+    def _() -> None:
+        plgpu.set_max_registers(COMPUTE_REGISTERS, action="increase")
+        row = first + group * own
+        queries, grads = (scratch[name].at[group] for name in ("own_0", "own_1"))
+        logarithms = _row_values(lse, head, row, own, jnp.inf)
+        deltas = _row_values(delta, head, row, own, 0.0)
+        plgpu.barrier_wait(scratch["own_filled"].at[group])
+
+        def scoped(total: Ref) -> None:
+            @pl.loop(0, steps)
+            def _(step: Value) -> None:
+                keys, values = ring.take(step)
+                scores, slopes = _both_products(queries, keys.T, grads, values.T)
+                weights = _weights(problem, scores, logarithms, row, step * step_rows, turned=False)
+                slopes = weights * (slopes - deltas[:, None])
+                plgpu.wgmma(total, slopes.astype(keys.dtype), keys)
+                plgpu.wgmma_wait(0)
+                ring.give_back(step)
+
+            _write(total[...] * problem.scale, queries, dq.at[head, pl.ds(row, own)])
+
+        pl.run_scoped(scoped, plgpu.ACC((own, problem.width)))
+        plgpu.wait_smem_to_gmem(0)
+
+
+def _keys_kernel(
+    q: Ref,
+    k: Ref,
+    v: Ref,
+    grad: Ref,
+    lse: Ref,
+    delta: Ref,
+    dk: Ref,
+    dv: Ref,
+    *,
+    problem: AttentionProblem,
+    **scratch: Ref,
+) -> None:
+    """One block: the gradients of some keys and values of one head, of all queries that see them."""
+    config = problem.config
+    own, step_rows = config.block_own, config.block_step
+    ring = Ring.of(scratch, "steps")
+    group, kv_head = pl.axis_index("warpgroup"), pl.axis_index("head")
+    first = pl.axis_index("block") * _owned(problem)
+    skipped = first // step_rows if problem.causal else 0
+    each = jnp.maximum(pl.cdiv(problem.queries, step_rows) - skipped, 0)
+    steps = each * problem.group
+
+    def place(step: Value) -> tuple[Value, Value]:
+        """The head of a step, and its first query."""
+        return kv_head * problem.group + step // each, (skipped + step % each) * step_rows
+
+    @pl.when(group == MEMORY_GROUP)
+    def _() -> None:
+        plgpu.set_max_registers(MEMORY_REGISTERS, action="decrease")
+        _bring_own(scratch, (k, v), kv_head, first, own)
+
+        @pl.loop(0, steps)
+        def _(step: Value) -> None:
+            head, query = place(step)
+            rows = pl.ds(query, step_rows)
+            values = (each.at[pl.ds(head, 1), rows] for each in (lse, delta))
+            ring.fill(step, q.at[head, rows], grad.at[head, rows], *values)
+
+        ring.await_drained(steps)
+
+    @pl.when(group < COMPUTE_GROUPS)
+    def _() -> None:
+        plgpu.set_max_registers(COMPUTE_REGISTERS, action="increase")
+        column = first + group * own
+        keys, values = (scratch[name].at[group] for name in ("own_0", "own_1"))
+        plgpu.barrier_wait(scratch["own_filled"].at[group])
+
+        def scoped(total_k: Ref, total_v: Ref) -> None:
+            @pl.loop(0, steps)
+            def _(step: Value) -> None:
+                _, query = place(step)
+                queries, grads, logarithms, deltas = ring.take(step)
+                scores, slopes = _both_products(keys, queries.T, values, grads.T)
+                # Of queries behind the last everything is 0: they add weights of 1 times 0.
+                weights = _weights(problem, scores, logarithms[0], query, column, turned=True)
+                slopes = weights * (slopes - deltas[0][None, :])
+                plgpu.wgmma(total_v, weights.astype(grads.dtype), grads)
+                plgpu.wgmma(total_k, slopes.astype(queries.dtype), queries)
+                plgpu.wgmma_wait(0)
+                ring.give_back(step)
+
+            _write(total_k[...] * problem.scale, keys, dk.at[kv_head, pl.ds(column, own)])
+            _write(total_v[...], values, dv.at[kv_head, pl.ds(column, own)])
+
+        pl.run_scoped(scoped, plgpu.ACC((own, problem.width)), plgpu.ACC((own, problem.out_width)))
+        plgpu.wait_smem_to_gmem(0)
+
+
+def _bring_own(scratch: dict[str, Ref], sources: tuple[Ref, Ref], head: Value, first: Value, own: int) -> None:
+    """Start the copies of what the block's computing warpgroups own."""
+    for each in range(COMPUTE_GROUPS):
+        for number, source in enumerate(sources):
+            rows = source.at[head, pl.ds(first + each * own, own)]
+            plgpu.copy_gmem_to_smem(rows, scratch[f"own_{number}"].at[each], scratch["own_filled"].at[each])
+
+
+def _both_products(a: Ref, b: Ref, c: Ref, d: Ref) -> tuple[Value, Value]:
+    """The products `a @ b` and `c @ d`."""
+
+    def scoped(first: Ref, second: Ref) -> tuple[Value, Value]:
+        plgpu.wgmma(first, a, b)
+        plgpu.wgmma(second, c, d)
+        plgpu.wgmma_wait(0)
+        return first[...], second[...]
+
+    shapes = (a.shape[0], b.shape[1]), (c.shape[0], d.shape[1])
+    return pl.run_scoped(scoped, *map(plgpu.ACC, shapes))
+
+
+def _write(value: Value, staged: Ref, out: Ref) -> None:
+    """Start to copy a result out through the buffer of what it is the gradient of, which has been read."""
+    staged[...] = value.astype(staged.dtype)
+    plgpu.commit_smem()
+    plgpu.copy_smem_to_gmem(staged, out)
+
+
+@pl.checked_call
+def attention_vjp(
+    q: Any,
+    k: Any,
+    v: Any,
+    out: Any,
+    lse: Any,
+    grad: Any,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    config: AttentionGradientConfig | None = None,
+    interpret: Any = None,
+) -> tuple[Any, Any, Any]:
+    """The gradients of `attention` for a gradient of its result.
+
+    Args:
+        q, k, v, causal, scale: as in `attention`.
+        out, lse: what `attention(..., save_residuals=True)` gave: `dtype[..., m, e]` and `f32[..., m]`.
+        grad: `dtype[..., m, e]`, the gradient of `out`.
+        config: how a block divides its work.
+        interpret: as in `palladio.gpu.kernel`.
+
+    Returns:
+        The gradients of q, k and v. Sums are in float32; weights and slopes are rounded to the dtype of the operands
+        before they are multiplied.
+
+    Raises:
+        PalladioTypeError, PalladioValueError: as in `attention`; residuals that are not of its result; heads of keys
+            and values wider than 256 together.
+    """
+    problem, lead = attention_problem(q, k, v, causal, scale)
+    config = require_config(config, AttentionGradientConfig)
+    m, n, d, e = problem.queries, problem.keys, problem.width, problem.out_width
+    _require_residuals({"out": out, "grad": grad}, (*lead, m, e), dtype_of(q))
+    _require_residuals({"lse": lse}, (*lead, m), jnp.dtype("float32"))
+    if d + e > MOST_WIDTH:
+        rule, got = "the gradients of keys and values do not fit into registers together", f"{d} + {e}"
+        raise fail(pl.PalladioValueError, rule, argument="k, v", expected=f"widths of at most {MOST_WIDTH}", got=got)
+    problem = dataclasses.replace(problem, config=config)
+    require_shared(dtype_of(q).itemsize * (d + e) * (_owned(problem) + config.stages * config.block_step))
+    if 0 in (problem.heads, m, e):
+        return tuple(zeros(tuple(x.shape), dtype_of(q), q, k, v) for x in (q, k, v))  # type: ignore[return-value]
+    shapes = [tuple(x.shape) for x in (q, k, v)]
+    q, k, v, out, grad = (x.reshape((-1, *x.shape[-2:])) for x in (q, k, v, out, grad))
+    lse = lse.reshape((-1, m))
+    delta = _delta(out, grad, interpret)
+    given = q, k, v, grad, lse, delta
+    (dq,) = _kernel(_queries_kernel, problem, (problem.heads, m), [(m, d)], (d, e), dtype_of(q), interpret)(*given)
+    kv_heads = problem.heads // problem.group
+    dk, dv = _kernel(_keys_kernel, problem, (kv_heads, n), [(n, d), (n, e)], (d, e), dtype_of(q), interpret)(*given)
+    return dq.reshape(shapes[0]), dk.reshape(shapes[1]), dv.reshape(shapes[2])
+
+
+def _require_residuals(given: dict[str, Any], shape: tuple[int, ...], dtype: Any) -> None:
+    for argument, value in given.items():
+        found = tuple(getattr(value, "shape", ())), getattr(value, "dtype", None)
+        if found[0] != shape or found[1] is None or dtype_of(value) != dtype:
+            rule, expected = "not of the result of attention", f"{dtype}{list(shape)}"
+            got = f"{found[1]}{list(found[0])}"
+            raise fail(pl.PalladioValueError, rule, argument=argument, expected=expected, got=got)
+
+
+def _kernel(
+    body: Any,
+    problem: AttentionProblem,
+    owned: tuple[int, int],
+    results: list[tuple[int, int]],
+    widths: tuple[int, int],
+    dtype: Any,
+    interpret: Any,
+) -> Any:
+    """A launch, a function of q, k, v, the gradient, lse and delta.
+
+    Args:
+        owned: heads and rows that blocks own.
+        results: rows and columns of the results of each head.
+        widths: of the two operands that a block owns, and of those of a step.
+    """
+    config = problem.config
+    heads, rows = owned
+    step = [pl.ShapeDtypeStruct((config.block_step, width), dtype) for width in widths]
+    if body is _keys_kernel:
+        step += [pl.ShapeDtypeStruct((1, config.block_step), jnp.float32)] * 2
+    scratch = {
+        **{f"own_{n}": plgpu.SMEM((COMPUTE_GROUPS, config.block_own, w), dtype) for n, w in enumerate(widths)},
+        "own_filled": plgpu.Barrier(num_arrivals=2, num_barriers=COMPUTE_GROUPS),
+        **ring_scratch("steps", step, config.stages),
+    }
+    return plgpu.kernel(
+        functools.partial(body, problem=problem),
+        tuple(pl.ShapeDtypeStruct((heads, *shape), dtype) for shape in results),
+        scratch_types=scratch,
+        grid=(heads, pl.cdiv(rows, _owned(problem))),
+        grid_names=("head", "block"),
+        num_threads=COMPUTE_GROUPS + 1,
+        thread_name="warpgroup",
+        interpret=interpret,
+        name=f"attention{body.__name__.removesuffix('_kernel')}_gradient",
+    )
+
+
+DELTA_ROWS = 64
+"""Rows of which a block of `_delta_kernel` computes the sums."""
+
+
+def _delta_kernel(out: Ref, grad: Ref, delta: Ref) -> None:
+    """One block: the sums of some rows of `out * grad`."""
+    head, first = pl.axis_index("head"), pl.axis_index("block") * DELTA_ROWS
+    rows = pl.ds(first, DELTA_ROWS)
+    inside = first + jnp.arange(DELTA_ROWS) < out.shape[1]
+    each = jnp.broadcast_to(inside[:, None], (DELTA_ROWS, out.shape[2]))
+    loaded = [plgpu.load(ref.at[head, rows], mask=each, other=0.0).astype(jnp.float32) for ref in (out, grad)]
+    plgpu.store(delta.at[head, rows], jnp.sum(loaded[0] * loaded[1], axis=1), mask=inside)
+
+
+def _delta(out: Any, grad: Any, interpret: Any) -> Any:
+    """f32[heads, m]: the sum of each row of `out * grad`, dtype[heads, m, e]."""
+    heads, m, _ = out.shape
+    call = plgpu.kernel(
+        _delta_kernel,
+        pl.ShapeDtypeStruct((heads, m), jnp.float32),
+        grid=(heads, pl.cdiv(m, DELTA_ROWS)),
+        grid_names=("head", "block"),
+        interpret=interpret,
+        name="attention_delta",
+    )
+    return call(out, grad)
