@@ -179,11 +179,27 @@ program halves(i0:i32[], out:ref<any, i32[1]>) {
 Inside: an access that cannot leave its array is marked, `x[:, a!]`, and no code guards it. `prove_inside` marks the
 column of the example, which a loop over three columns gives, and its blocks: two of four rows lie inside eight rows.
 
->>> (eqn,) = run_passes(whole(call, x), [*CLEAN, prove_inside]).eqns
+>>> whole_call = whole(call, x)
+>>> (eqn,) = run_passes(whole_call, [*CLEAN, prove_inside]).eqns
 >>> print(print_program(eqn.kernel).splitlines()[5].strip())
 c:f32[4] = load x[:, a!]
 >>> [block.inside for block in (*eqn.grid.inputs, *eqn.grid.outputs)]
 [(True, True), (True,)]
+
+Schedule: a grid as loops. Its second block does not need the first one, so the one axis is a parallel loop, whose
+points are called tasks; a kernel that goes on with what is in scratch would have it among its `steps`, one after the
+other. Blocks are views of their arrays, since all lie inside; otherwise they would be guarded. The output begins
+without values, since the first thing that happens to each block is to be stored whole.
+
+>>> from palladio.lower import schedule
+>>> (eqn,) = run_passes(whole_call, [*CLEAN, prove_inside, schedule]).eqns
+>>> eqn.grid.schedule.tasks, eqn.grid.schedule.steps
+((0,), ())
+>>> for each in (*eqn.grid.schedule.blocks, *eqn.grid.schedule.starts):
+...     print(each)
+BlockView(access='view', write_back=False)
+BlockView(access='view', write_back=True)
+OutputStart(kind='stored', once=True, marks=None)
 
 View: the elements that a stack of transforms reaches, along each axis of its array.
 
@@ -319,7 +335,7 @@ A module imports only from lower floors or from its own package; imports inside 
      8  palladio/cpu       kernels compiled for the host through LLVM
         palladio/hopper    kernels compiled for Hopper GPUs through CUDA C++
         palladio/machine   threads and asynchronous operations: schedules, checks, findings, timelines
-     7  palladio/lower     further forms of the IR that every executor shares: ranges, placement, views, roles
+     7  palladio/lower     further forms of the IR that every executor shares: ranges, schedules, views, roles
      6  palladio/passes    programs to programs, one pass a file
         palladio/pipeline  BlockSpec, GridSpec and block maps; emit_pipeline inside a kernel
         palladio/lax       array functions with the names and the strictness of jax.lax

@@ -14,7 +14,6 @@ from rich.text import Text
 
 from palladio.call.staged import CALLS
 from palladio.cli.target import declare, function
-from palladio.cpu.analysis.parallelize import arranged
 from palladio.cpu.emit.scope import Refused
 from palladio.cpu.launches.launch import LoweredLaunch, lower_launch
 from palladio.cpu.lower import LoweredGrid, lower_grid
@@ -30,7 +29,7 @@ from palladio.hopper.inspect import disassembled
 from palladio.hopper.lowered import Lowered
 from palladio.ir.core import Eqn, Program, Var, walk
 from palladio.ir.text import print_program
-from palladio.lower import fold_ranges, place, prove_inside, split_roles, view
+from palladio.lower import fold_ranges, place, prove_inside, schedule, split_roles, view
 from palladio.ops.grid import Grid, grid_call
 from palladio.ops.threads.launch import Launch, launch
 from palladio.passes import PASSES, Pass, remove_dead_code, run_passes
@@ -73,7 +72,7 @@ def _lowered(eqn: Eqn) -> LoweredGrid | LoweredLaunch:
     if eqn.op is launch:
         return lower_launch(eqn.params["launch"], eqn.params["programs"], eqn.input_types)
     grid, kernel = eqn.params["grid"], eqn.params["kernel"]
-    return lower_grid(arranged(grid, kernel), kernel, eqn.input_types)
+    return lower_grid(grid, kernel, eqn.input_types)
 
 
 def _assembly(eqn: Eqn) -> str:
@@ -128,6 +127,7 @@ FORMS: dict[str, Stage] = {
     "ranges": Stage("with integers of one possible value as constants", _call, last=fold_ranges),
     "placed": Stage("with the placement of each buffer of a launch", _call, last=place),
     "inside": Stage("with marks where an access cannot leave its array", _call, last=prove_inside),
+    "scheduled": Stage("with each grid as parallel and sequential loops over views of blocks", _call, last=schedule),
     "viewed": Stage("with accesses as starts, strides and guards along each axis", _viewed),
     "roles": Stage("with a program for each role of a launch's threads", _call, executor=HOPPER_TWIN, last=split_roles),
 }

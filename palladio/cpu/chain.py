@@ -131,7 +131,7 @@ def _run(step: Step, table: Any, sizes: Any, marks: bytearray, arrays: Sequence[
             if size < 1:
                 raise PalladioValueError("a grid size is at least 1", got=size)
             sizes[axis] = size
-            if call.grid.parallel[axis]:
+            if axis in call.grid.scheduled.tasks:
                 tasks *= size
     for target, value in call.unset:
         fill(arrays[step.outputs[target]], value)
@@ -168,7 +168,7 @@ def chained(program: Program, calls: Mapping[Eqn, Any]) -> Chain | None:
         sizes = tuple(zip(dynamic, [numbers[atom] for atom in eqn.inputs], strict=False))
         outputs = tuple(numbers[var] for var in eqn.outputs)
         arrays = (*(numbers[atom] for atom in eqn.inputs[len(dynamic) :]), *outputs)
-        tasks = math.prod(size for size, parallel in zip(call.grid.sizes, call.grid.parallel) if parallel and size)
+        tasks = math.prod(call.grid.sizes[axis] or 1 for axis in call.grid.scheduled.tasks)
         steps.append(Step(call, eqn, tasks, sizes, arrays, outputs))  # type: ignore[arg-type]
     types = [var.type for var in program.outputs]
     return Chain(steps, len(program.inputs), types, between)  # type: ignore[arg-type]

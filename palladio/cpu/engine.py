@@ -13,8 +13,6 @@ import numpy as np
 
 from palladio.base import knobs
 from palladio.base.errors import PalladioValueError
-from palladio.cpu.analysis.initialization import InitMarks, written_whole
-from palladio.cpu.analysis.parallelize import arranged
 from palladio.cpu.launches.coroutines import Deadlocked, Status
 from palladio.cpu.lower import LoweredGrid, lower_grid
 from palladio.cpu.runtime.callbacks import WORD, Responder, Stopped
@@ -22,7 +20,7 @@ from palladio.cpu.runtime.machine_code import KERNEL, MachineCode
 from palladio.cpu.runtime.memory import POOL, output
 from palladio.cpu.runtime.workers import Work, run_tasks
 from palladio.ir.core import Program
-from palladio.ops.grid import Grid
+from palladio.ops.grid import Grid, InitMarks
 from palladio.types import dtypes
 from palladio.types.types import Type
 
@@ -79,16 +77,16 @@ class GridCall:
     """
 
     def __init__(self, grid: Grid, kernel: Program, operands: Sequence[Type]) -> None:
-        self.grid = grid = arranged(grid, kernel)
+        self.grid = grid
         self.compiled = Compiled(lower_grid(grid, kernel, operands))
         self.first = grid.dynamic
         first = len(grid.sizes) + grid.dynamic
         count = len(operands) - grid.dynamic
         self.written = {position - first for position in kernel.written if position - first < count}
         self.read = {position - first for position in kernel.read}
-        started = {target for _, target in grid.aliases} | written_whole(grid, kernel) | set(self.compiled.noted)
+        starts = grid.scheduled.starts
         values = [dtypes.uninitialized(type.dtype) for type in grid.output_types]
-        self.unset = [(target, value) for target, value in enumerate(values) if target not in started]
+        self.unset = [(target, value) for target, value in enumerate(values) if starts[target].kind == "fill"]
         self.marked = sum(marks.size for marks in self.compiled.noted.values())
         self.table = ctypes.c_void_p * (count + len(grid.outputs) + 1)
         self.extent = ctypes.c_int64 * len(grid.sizes)
@@ -106,7 +104,7 @@ class GridCall:
         sizes = [int(next(rest)) if size is None else size for size in self.grid.sizes]
         if min(sizes, default=1) < 1:
             raise PalladioValueError("a grid size is at least 1", got=sizes)
-        return self.extent(*sizes), math.prod(size for size, parallel in zip(sizes, self.grid.parallel) if parallel)
+        return self.extent(*sizes), math.prod(sizes[axis] for axis in self.grid.scheduled.tasks)
 
     def __call__(self, values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
         if out is not None and not all(array.flags.aligned for array in out):

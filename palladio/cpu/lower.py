@@ -12,10 +12,9 @@ import functools
 import math
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from palladio.cpu.access.block_views import DenseBlock, GatheredBlock, first_element, window_of
-from palladio.cpu.analysis.initialization import InitMarks, marks_of, written_once, written_whole
 from palladio.cpu.analysis.work import work_estimate
 from palladio.cpu.emit.emitter import Emitter, Index, V
 from palladio.cpu.emit.lazy_array import Allocation, Arena, Buffer, number_array, row_major
@@ -26,7 +25,7 @@ from palladio.cpu.rule_table import LAUNCHED, REFUSED, REFUSED_IN_LAUNCHES, RULE
 from palladio.cpu.rules.control import allocated
 from palladio.cpu.runtime.callbacks import Callback
 from palladio.ir.core import Program, Work, walk
-from palladio.ops.grid import BlockMap, Grid
+from palladio.ops.grid import BlockMap, Grid, InitMarks
 from palladio.types import dtypes
 from palladio.types.types import ArrayType, RefType, Type
 
@@ -83,11 +82,6 @@ LONG = frozenset({Work.REDUCTION, Work.TRANSCENDENTAL})
 """Work that goes through a block of its own, or computes for longer than memory takes to answer."""
 
 
-def in_order(grid: Grid) -> Grid:
-    """The grid with all steps one after the other: what one starts, another may wait for."""
-    return replace(grid, parallel=(False,) * len(grid.parallel))
-
-
 class _GridFunction:
     """One function while it is written."""
 
@@ -101,17 +95,9 @@ class _GridFunction:
         arrays = [type for type in operands[grid.dynamic :] if isinstance(type, ArrayType)]
         self.types = [*arrays, *grid.output_types]
         self.blocks: list[BlockMap] = [*grid.inputs, *grid.outputs]
-        self.noted = self.noted_outputs()
-        first = len(grid.sizes) + grid.dynamic + grid.scalars
-        self.written = [first + n in kernel.written for n in range(len(self.blocks))]
-
-    def noted_outputs(self) -> dict[int, InitMarks]:
-        """The outputs of which a task can note what it has begun."""
-        grid = self.grid
-        begun = {target for _, target in grid.aliases} | written_whole(grid, self.kernel)
-        outputs = enumerate(zip(grid.outputs, grid.output_types, strict=True))
-        marks = {n: marks_of(grid, self.kernel, block, type) for n, (block, type) in outputs if n not in begun}
-        return {n: each for n, each in marks.items() if each is not None}
+        self.schedule = grid.scheduled
+        self.noted = {n: start.marks for n, start in enumerate(self.schedule.starts) if start.marks is not None}
+        self.written = [block.write_back for block in self.schedule.blocks]
 
     def emit(self) -> LoweredGrid:
         """The whole module."""
@@ -145,7 +131,7 @@ class _GridFunction:
     def streamed(self) -> set[int]:
         """The arrays that are written past the caches."""
         first = len(self.types) - len(self.grid.outputs)
-        once = {first + n for n in written_once(self.grid, self.kernel)}
+        once = {first + n for n, start in enumerate(self.schedule.starts) if start.once}
         return {n for n in once if self.types[n].size * self.types[n].dtype.itemsize >= STREAMED_BYTES}
 
     def allocated(self, ref: RefType) -> RefBinding:
@@ -179,19 +165,19 @@ class _GridFunction:
     def steps(self, task: V) -> None:
         """All steps of one task: the parallel axes come from its number, the others are loops."""
         e = self.e
-        parallel = [axis for axis, parallel in enumerate(self.grid.parallel) if parallel]
-        ids: list[Index] = [V("%" + e.fresh("id"), "i64") if axis in parallel else 0 for axis in range(len(self.sizes))]
+        tasks = self.schedule.tasks
+        ids: list[Index] = [V("%" + e.fresh("id"), "i64") if axis in tasks else 0 for axis in range(len(self.sizes))]
         before = len(e.lines)
         with ExitStack() as stack:
-            for axis, known in enumerate(self.grid.sizes):
-                if axis not in parallel:
-                    ids[axis] = stack.enter_context(e.loop(0, self.sizes[axis]))
-                    self.function.innermost = (0, 1) if known is None else (ids[axis], known)
+            for axis in self.schedule.steps:
+                known = self.grid.sizes[axis]
+                ids[axis] = stack.enter_context(e.loop(0, self.sizes[axis]))
+                self.function.innermost = (0, 1) if known is None else (ids[axis], known)
             self.step(ids)
         # Only now is known what was packed, and so in which order the tasks find most of it still packed.
         body = e.lines[before:]
         del e.lines[before:]
-        self.place_task(task, parallel, ids)
+        self.place_task(task, tasks, ids)
         e.lines += body
 
     def place_task(self, task: V, parallel: Sequence[int], ids: Sequence[Index]) -> None:
@@ -212,7 +198,8 @@ class _GridFunction:
 
     def step(self, ids: Sequence[Index]) -> None:
         """One grid point: the blocks, the kernel, and edge blocks written back."""
-        if any(size != 1 for size, parallel in zip(self.grid.sizes, self.grid.parallel, strict=True) if not parallel):
+        sequential = [axis for axis in self.schedule.steps if self.grid.sizes[axis] != 1]
+        if sequential:
             self.function.poll(work_estimate(self.kernel))
         numbers = [number_array(self.e, index) for index in ids]
         extra = [number_array(self.e, s) for s, known in zip(self.sizes, self.grid.sizes, strict=True) if known is None]
@@ -221,7 +208,6 @@ class _GridFunction:
         windows = [
             self.window(block, place, [*numbers, *scalars]) for block, place in zip(self.blocks, arrays, strict=True)
         ]
-        sequential = [n for n, size in enumerate(self.grid.sizes) if not self.grid.parallel[n] and size != 1]
         for block, place, window in zip(self.blocks, arrays, windows, strict=True):
             moves = axes_of(block).intersection(sequential[-1:])
             if place.memory.steady and isinstance(window, DenseBlock) and moves:
@@ -252,7 +238,7 @@ class _GridFunction:
         work = {eqn.op.work for eqn in walk(self.kernel)}
         if not moving or Work.PRODUCT in work or not work & LONG:
             return {}
-        e, axis = self.e, max(moving, key=lambda axis: (not self.grid.parallel[axis], axis))
+        e, axis = self.e, max(moving, key=lambda axis: (axis in self.schedule.steps, axis))
         found = {}
         for block, place, window in zip(self.blocks, self.places[self.grid.scalars :], windows, strict=True):
             size = math.prod(block.block_shape) * place.buffer.dtype.itemsize

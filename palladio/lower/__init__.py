@@ -9,10 +9,11 @@ from __future__ import annotations
 from palladio.lower.fold_ranges import fold_ranges
 from palladio.lower.place import place
 from palladio.lower.prove_inside import prove_inside
+from palladio.lower.schedule import schedule
 from palladio.lower.split_roles import split_roles
 from palladio.lower.view import view
 from palladio.passes.pipeline import Pass
 
-LOWERINGS: tuple[Pass, ...] = (fold_ranges, place, prove_inside, split_roles, view)
+LOWERINGS: tuple[Pass, ...] = (fold_ranges, place, prove_inside, schedule, split_roles, view)
 
-__all__ = ["LOWERINGS", "fold_ranges", "place", "prove_inside", "split_roles", "view"]
+__all__ = ["LOWERINGS", "fold_ranges", "place", "prove_inside", "schedule", "split_roles", "view"]

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from palladio.ir.core import Atom, Eqn, Literal, Op, Program, Var
 from palladio.lower.bounds import axes_inside, blocks_of, indexed, moving, stays_inside
+from palladio.lower.initialization import written_whole
 from palladio.lower.ranges import Range, RangeRewriting, Ranges
 from palladio.lower.roles import chooses, roles_of, thread_input, threads_of
 from palladio.ops import ALL_OPS
@@ -158,6 +159,56 @@ INSIDE = form(
     [
         Row(grid_call, _blocks_are_inside, "a block is marked as inside its array, and may leave it"),
         Row(None, _indices_are_inside, "an index is marked as inside its array, and may leave it"),
+    ],
+)
+
+
+# schedule
+
+
+def _has_schedule(eqn: Eqn, facts: Facts) -> bool:
+    return eqn.grid.schedule is not None
+
+
+def _loops_are_its_axes(eqn: Eqn, facts: Facts) -> bool:
+    schedule = eqn.grid.scheduled
+    return sorted((*schedule.tasks, *schedule.steps)) == [*range(len(eqn.grid.sizes))]
+
+
+def _waits_in_order(eqn: Eqn, facts: Facts) -> bool:
+    return not eqn.kernel.synchronises or not eqn.grid.scheduled.tasks
+
+
+def _views_are_inside(eqn: Eqn, facts: Facts) -> bool:
+    views = zip(blocks_of(eqn, eqn.grid), eqn.grid.scheduled.blocks, strict=True)
+    return all(
+        view.access != "view" or (block.contiguous and all(axes_inside(eqn.grid, block, array)))
+        for (block, array), view in views
+    )
+
+
+def _writes_are_kept(eqn: Eqn, facts: Facts) -> bool:
+    first = len(eqn.grid.sizes) + eqn.grid.dynamic + eqn.grid.scalars
+    written = [view.write_back for view in eqn.grid.scheduled.blocks]
+    return all(first + n in eqn.kernel.written for n, kept in enumerate(written) if kept) and all(
+        written[n - first] for n in eqn.kernel.written if first <= n < first + len(written)
+    )
+
+
+def _stored_outputs_are(eqn: Eqn, facts: Facts) -> bool:
+    whole = written_whole(eqn.grid, eqn.kernel)
+    return all(n in whole for n, start in enumerate(eqn.grid.scheduled.starts) if start.kind == "stored")
+
+
+SCHEDULED = form(
+    "scheduled",
+    [
+        Row(grid_call, _has_schedule, "it has no schedule"),
+        Row(grid_call, _loops_are_its_axes, "its tasks and steps together are not the axes of its grid"),
+        Row(grid_call, _waits_in_order, "its kernel waits for what other steps start, and its steps are not in order"),
+        Row(grid_call, _views_are_inside, "a block is a view without a guard, and may leave its array"),
+        Row(grid_call, _writes_are_kept, "the blocks that are written back are not those that the kernel writes"),
+        Row(grid_call, _stored_outputs_are, "an output begins without values, and may be read before it is stored"),
     ],
 )
 

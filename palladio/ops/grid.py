@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from palladio.base.errors import PalladioTypeError, PalladioValueError
+from palladio.base.errors import InternalError, PalladioTypeError, PalladioValueError
 from palladio.ir.core import Atom, ControlEval, DischargeContext, Discharged, Op, Program, Run
 from palladio.types import dtypes
 from palladio.types.effects import Effect
@@ -168,12 +169,91 @@ def window(array: Array, block: BlockMap, indices: Sequence[Any]) -> Window:
     return Window(copy.reshape(block.block_shape), array, inside, tuple(valid))
 
 
+@dataclass(frozen=True)
+class InitMarks:
+    """The layout of the initialisation marks of an output, in bytes.
+
+    Fields:
+        counts: how many blocks the output has along each axis.
+        axis: an axis of the output along which each position in a block has a mark of its own; None for one in all.
+        rows: how many marks a block has.
+    """
+
+    counts: tuple[int, ...]
+    axis: int | None = None
+    rows: int = 1
+
+    @property
+    def size(self) -> int:
+        """The bytes."""
+        return math.prod(self.counts) * self.rows
+
+
+@dataclass(frozen=True)
+class BlockView:
+    """The way in which a step of a grid gets a block of one array.
+
+    Fields:
+        access: `view` of the array, inside of which every block lies; `guarded`, a view where the block is inside, else
+            a copy; `copy`, element by element.
+        write_back: whether the kernel writes to the block, so that a copy is written back after the step.
+    """
+
+    access: str
+    write_back: bool
+
+
+@dataclass(frozen=True)
+class OutputStart:
+    """The values of an output when a call begins.
+
+    Fields:
+        kind: `stored`, none, since every element is stored before it is read; `alias`, those of an input; `marks`,
+            none, but tasks mark what they have initialised, and the rest is filled at the end; `fill`, uninitialised
+            ones.
+        once: whether every element is stored once and never read.
+        marks: the layout of the marks.
+    """
+
+    kind: str
+    once: bool = False
+    marks: InitMarks | None = None
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The order of the points of a grid, and what happens around the kernel at each of them.
+
+    Fields:
+        tasks: the axes that are parallel loops: a task is a point of them.
+        steps: the axes that are loops inside of a task, one step after the other, the outermost first.
+        blocks: how a step gets its blocks, inputs before outputs.
+        starts: how each output begins.
+    """
+
+    tasks: tuple[int, ...]
+    steps: tuple[int, ...]
+    blocks: tuple[BlockView, ...]
+    starts: tuple[OutputStart, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Grid:
     """The parameters of a `grid_call`.
 
     Its operands are the sizes of dynamic grid axes, then the scalars, then the inputs. The kernel's inputs are the grid
     indices, the sizes of dynamic axes, then references to the scalars, inputs, outputs and scratch.
+
+    Fields:
+        sizes: of the axes; None for one known only at the call.
+        scalars: how many operands are seen whole by the kernel and by index maps.
+        inputs: the block map of each input.
+        outputs: the block map of each output.
+        output_types: the arrays that the call returns.
+        scratch: buffers that keep their values from one step to the next.
+        aliases: pairs (scalar or input, output) that begin with the same values.
+        parallel: for each axis, whether the author calls its steps independent.
+        schedule: when the pass `schedule` has been there.
     """
 
     sizes: tuple[int | None, ...]
@@ -184,6 +264,14 @@ class Grid:
     scratch: tuple[RefType, ...]
     aliases: tuple[tuple[int, int], ...]
     parallel: tuple[bool, ...]
+    schedule: Schedule | None = field(default=None, metadata={"printed": "if set"})
+
+    @property
+    def scheduled(self) -> Schedule:
+        """The schedule, of a grid that has one."""
+        if self.schedule is None:
+            raise InternalError("a grid is compiled before the pass 'schedule'")
+        return self.schedule
 
     @property
     def dynamic(self) -> int:
@@ -308,5 +396,9 @@ grid_call = Op(
 )
 
 RECORDS: dict[str, type] = {
-    record.__name__: record for record in (Blocked, Squeezed, Element, BoundedSlice, Indirect, BlockMap, Grid)
+    record.__name__: record
+    for record in (
+        *(Blocked, Squeezed, Element, BoundedSlice, Indirect, BlockMap, Grid),
+        *(Schedule, BlockView, OutputStart, InitMarks),
+    )
 }

@@ -9,29 +9,29 @@ import pytest
 import palladio as pl
 import palladio.numpy as jnp
 import palladio.tpu as pltpu
-from palladio.cpu import engine
-from palladio.cpu.lower import lower_grid
+from palladio.call.staged import CALLS
+from palladio.driver.capture import prepared_programs
+from palladio.lower.schedule import schedule_in
 
 
 def written(kernel, block, index_map, grid, shape=(8, 16)):
     """The outputs that are found to be written whole."""
-    found = []
     call = pl.pallas_call(
         kernel, pl.ShapeDtypeStruct(shape, np.float32), grid=grid, out_specs=pl.BlockSpec(block, index_map)
     )
-    original = engine.written_whole
+    with pl.executor("cpu"):
+        result = call(out=np.full(shape, 7, np.float32))
+    return start(call).kind == "stored", np.asarray(result)
 
-    def spy(*arguments):
-        found.append(original(*arguments))
-        return found[-1]
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "written_whole", spy)
-        with pl.executor("cpu"):
-            out = np.full(shape, 7, np.float32)
-            result = call(out=out)
-    (only,) = found
-    return only == {0}, np.asarray(result)
+def start(call):
+    """How the output of a call begins, as it is scheduled."""
+    CALLS.clear()
+    with prepared_programs() as found:
+        call()
+    (eqn,) = [eqn for program in found for eqn in schedule_in(program).eqns]
+    (only,) = eqn.grid.schedule.starts
+    return only
 
 
 def store(out_ref):
@@ -118,9 +118,7 @@ def store_in_even_tasks(out_ref):
     [(lambda i: i, True), (lambda i: 3 - i, True), (lambda i: 3 - i // 2, False)],
     ids=["the task's number", "a number minus it", "a number minus half of it"],
 )
-def test_tasks_note_what_they_begin_where_no_other_does(index, noted, monkeypatch):
-    found = []
-    monkeypatch.setattr(engine, "lower_grid", lambda *arguments: found.append(lower_grid(*arguments)) or found[-1])
+def test_tasks_note_what_they_begin_where_no_other_does(index, noted):
     call = pl.pallas_call(
         store_in_even_tasks,
         pl.ShapeDtypeStruct((8, 16), np.float32),
@@ -130,6 +128,6 @@ def test_tasks_note_what_they_begin_where_no_other_does(index, noted, monkeypatc
     )
     with pl.executor("cpu"):
         out = call(out=np.full((8, 16), 7, np.float32))
-    assert [bool(lowered.noted) for lowered in found] == [noted]
+    assert (start(call).marks is not None) == noted
     with pl.executor("reference"):
         np.testing.assert_array_equal(out, call())

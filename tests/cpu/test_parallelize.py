@@ -12,9 +12,9 @@ import palladio as pl
 import palladio.numpy as jnp
 import palladio.tpu as pltpu
 from palladio.call.staged import CALLS
-from palladio.cpu.analysis.parallelize import spread
 from palladio.driver.capture import prepared_programs
 from palladio.ir.core import walk
+from palladio.lower.parallelize import independent_axes
 
 X = np.random.default_rng(0).standard_normal((8, 8), np.float32)
 ROWS = pl.BlockSpec((2, 8), lambda i: (i, 0))
@@ -29,7 +29,7 @@ def spread_axes(call: Callable[..., Any], *arrays: Any) -> tuple[bool, ...]:
     with pl.executor("cpu"):
         np.testing.assert_allclose(call(*arrays), expected, atol=1e-5)
     (eqn,) = [eqn for eqn in walk(found[0]) if eqn.op.name == "grid_call"]
-    return spread(eqn.params["grid"], eqn.params["kernel"]).parallel
+    return independent_axes(eqn.grid, eqn.kernel)
 
 
 def twice(x: Any, out: Any) -> None:

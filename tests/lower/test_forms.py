@@ -17,7 +17,7 @@ from palladio.base import trees
 from palladio.cli.show import FORMS, Stage
 from palladio.ir.core import Eqn, Program, walk
 from palladio.library import hopper
-from palladio.lower.forms import FOLDED, INSIDE, PLACED, SPLIT
+from palladio.lower.forms import FOLDED, INSIDE, PLACED, SCHEDULED, SPLIT
 from palladio.ops import parse
 from palladio.ops.grid import grid_call
 from palladio.ops.threads.launch import launch
@@ -89,6 +89,17 @@ GRID = """
         }}
 """
 
+
+def scheduled(tasks: str = "()", steps: str = "(0,)", access: str = "guarded", write_back: bool = True) -> str:
+    """The grid with a schedule."""
+    return GRID.format("False,").replace(
+        "parallel=(False,)",
+        f"""parallel=(False,), schedule=Schedule(tasks={tasks}, steps={steps}, blocks=(
+              BlockView(access='{access}', write_back=False), BlockView(access='guarded', write_back={write_back})),
+              starts=(OutputStart(kind='stored', once=True, marks=None),))""",
+    )
+
+
 BROKEN: dict[str, tuple[Form, str, str]] = {
     "a choice of one outcome": (
         FOLDED,
@@ -135,6 +146,35 @@ BROKEN: dict[str, tuple[Form, str, str]] = {
         }
         """,
         "an index is marked as inside its array, and may leave it",
+    ),
+    "no schedule": (SCHEDULED, GRID.format("False,"), "it has no schedule"),
+    "an axis left out": (
+        SCHEDULED,
+        scheduled(steps="()"),
+        "its tasks and steps together are not the axes of its grid",
+    ),
+    "a view past the end": (
+        SCHEDULED,
+        scheduled(access="view"),
+        "a block is a view without a guard, and may leave its array",
+    ),
+    "a write that is lost": (
+        SCHEDULED,
+        scheduled(write_back=False),
+        "the blocks that are written back are not those that the kernel writes",
+    ),
+    "an output without values": (
+        SCHEDULED,
+        scheduled().replace("store o, a", "store o[1], 2:i32"),
+        "an output begins without values, and may be read before it is stored",
+    ),
+    "tasks that wait": (
+        SCHEDULED,
+        scheduled(tasks="(0,)", steps="()")
+        .replace("scratch=()", "scratch=(ref<semaphore, i32[]>,)")
+        .replace("o:ref<any, i32[4]>)", "o:ref<any, i32[4]>, s:ref<semaphore, i32[]>)")
+        .replace("store o, a", "store o, a\n            semaphore_signal s, 1:i32"),
+        "its kernel waits for what other steps start, and its steps are not in order",
     ),
     "no roles": (SPLIT, of_launch("", "", CHOICE), "its programs have no roles"),
     "roles without programs": (

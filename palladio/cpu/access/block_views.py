@@ -10,11 +10,10 @@ from collections.abc import Callable, Sequence
 
 from palladio.cpu.access.gather import one_by_one
 from palladio.cpu.access.views import Bound, BufferView, as_index
-from palladio.cpu.analysis.initialization import InitMarks
 from palladio.cpu.emit.emitter import Emitter, Index, V
 from palladio.cpu.emit.lazy_array import Buffer, LazyArray, fill, scalar_array
 from palladio.cpu.emit.scope import BlockMarks, Scope
-from palladio.ops.grid import BlockDim, Blocked, BlockMap, BoundedSlice, Element, Indirect, Squeezed
+from palladio.ops.grid import BlockDim, Blocked, BlockMap, BoundedSlice, Element, Indirect, InitMarks, Squeezed
 from palladio.types import dtypes
 
 

@@ -1,1 +1,1 @@
-"""Facts about programs that the compiler for CPUs goes by: work estimates, initialisation, dependences."""
+"""Work estimates of programs."""

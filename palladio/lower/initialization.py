@@ -8,14 +8,12 @@ structure tells which are written once and never read.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from palladio.ir.core import Atom, Literal, Program, Var, walk
 from palladio.ops.arrays.arithmetic import sub
 from palladio.ops.arrays.compare import select
-from palladio.ops.grid import Blocked, BlockMap, Grid, Squeezed
+from palladio.ops.grid import Blocked, BlockMap, Grid, InitMarks, Squeezed
 from palladio.ops.references.memory import store
 from palladio.types.types import ArrayType
 
@@ -25,26 +23,6 @@ def written_whole(grid: Grid, kernel: Program) -> set[int]:
     refs = kernel.inputs[len(grid.sizes) + grid.dynamic + grid.scalars + len(grid.inputs) :]
     outputs = enumerate(zip(grid.outputs, grid.output_types, refs))
     return {n for n, (block, type, ref) in outputs if _tiles_all(grid, block, type) and _stored_first(kernel, ref)}
-
-
-@dataclass(frozen=True)
-class InitMarks:
-    """The layout of the initialisation marks of an output, in bytes.
-
-    Fields:
-        counts: how many blocks the output has along each axis.
-        axis: an axis of the output along which each position in a block has a mark of its own; None for one in all.
-        rows: how many marks a block has.
-    """
-
-    counts: tuple[int, ...]
-    axis: int | None = None
-    rows: int = 1
-
-    @property
-    def size(self) -> int:
-        """The bytes."""
-        return math.prod(self.counts) * self.rows
 
 
 def marks_of(grid: Grid, kernel: Program, block: BlockMap, type: ArrayType) -> InitMarks | None:

@@ -1,4 +1,4 @@
-"""Grid axes whose steps do not depend on each other, found where the author of a kernel has not named them.
+"""Dependence analysis of grid axes, for kernels whose author does not say which are parallel.
 
 Steps along an axis are independent if each has blocks of every output that no other has, and none finds in scratch
 what another left there. Both are proved from the structure alone: the axis is itself an index of the outputs' blocks,
@@ -9,12 +9,10 @@ go on with what is in scratch, the steps of other tasks must not have been betwe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from palladio.cpu.lower import in_order
 from palladio.ir.core import Eqn, Literal, Program, Var, walk
 from palladio.ops.control import cond
 from palladio.ops.grid import Blocked, BlockMap, Grid, Squeezed
@@ -26,11 +24,11 @@ Known = dict[Any, Any]
 """The values of atoms in the first step of a task."""
 
 
-def arranged(grid: Grid, kernel: Program) -> Grid:
-    """The grid as it is compiled: axes are parallel where their steps may run beside each other."""
+def parallel_axes(grid: Grid, kernel: Program) -> tuple[bool, ...]:
+    """For each axis of a grid, whether its steps may run beside each other."""
     if kernel.synchronises or any(map(_changes_pieces, walk(kernel))):
-        return in_order(grid)
-    return spread(grid, kernel)
+        return (False,) * len(grid.sizes)  # what one step starts, another may wait for
+    return independent_axes(grid, kernel)
 
 
 def _changes_pieces(eqn: Eqn) -> bool:
@@ -41,19 +39,19 @@ def _changes_pieces(eqn: Eqn) -> bool:
     return any(isinstance(each, Bitcast) and each.dtype.itemsize != width for each in eqn.transforms)
 
 
-def spread(grid: Grid, kernel: Program) -> Grid:
-    """The grid with its independent axes parallel, if no axis is yet."""
+def independent_axes(grid: Grid, kernel: Program) -> tuple[bool, ...]:
+    """The axes that the author calls parallel; if none, those whose steps are proven not to depend on each other."""
     if any(grid.parallel) or not grid.outputs or not _is_plain(grid, kernel):
-        return grid
+        return grid.parallel
     axes = range(len(grid.sizes))
     own = [all(_has_own_blocks(block, axis) for block in grid.outputs) for axis in axes]
     scratch = kernel.inputs[len(kernel.inputs) - len(grid.scratch) :]
     first = {kernel.inputs[axis]: np.int32(0) for axis in axes if not own[axis]}
     if not all(_begins_with_store(kernel, ref, first) for ref in scratch):
-        return grid
+        return grid.parallel
     if not all(_begins_with_store(kernel, ref, {}) for ref in scratch):
         own = _outermost(grid, own)
-    return replace(grid, parallel=tuple(own))
+    return tuple(own)
 
 
 def _outermost(grid: Grid, own: Sequence[bool]) -> list[bool]:
