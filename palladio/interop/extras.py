@@ -1,10 +1,11 @@
-"""The error for a missing library, and what both modules of this package need."""
+"""The error for a missing library, and arguments in a form that operators of other libraries can hold."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from palladio.base.errors import PalladioError
+from palladio.base.errors import PalladioError, PalladioValueError
 
 
 class MissingExtraError(PalladioError, ImportError):
@@ -27,3 +28,47 @@ def each_tiling(tiling: Any) -> tuple[Any, Any, Any]:
     ):
         return tiling[0], tiling[1], tiling[2]
     return tiling, tiling, tiling
+
+
+def tiles(tiling: Any, *sizes: Sequence[int]) -> list[int]:
+    """Three tiles, nine integers, of whatever the library takes as a tiling; zeros where it is to choose.
+
+    Args:
+        sizes: (m, k, n) of the forward product, the left and the right gradient, which look-up functions get.
+    """
+    if tiling is None:
+        return [0] * 9
+    found: list[int] = []
+    for each, (m, k, n) in zip(each_tiling(tiling), sizes, strict=True):
+        tile = each(m, k, n) if callable(each) else each
+        if tile is None and each is not None:
+            raise PalladioValueError(f"no tuned tiling found for (m, k, n) = ({m}, {k}, {n})", argument="tiling")
+        entries = [0, 0, 0] if tile is None else list(tile) if isinstance(tile, (tuple, list)) else [tile]
+        if tile is not None and (len(entries) != 3 or not all(isinstance(n, int) and n > 0 for n in entries)):
+            raise PalladioValueError(
+                "a tiling is three positive integers, (tm, tk, tn)", argument="tiling", got=repr(tile)
+            )
+        found += entries
+    return found
+
+
+_executors: list[Any] = []
+"""Executors given as parameter records, which stand in an operator's arguments as `#0`, `#1`, …"""
+
+
+def executor_name(interpret: Any) -> str:
+    """The string that stands for an `interpret` argument; empty for the default."""
+    if interpret is None or interpret is False:
+        return ""
+    if interpret is True:
+        return "reference"
+    if isinstance(interpret, str):
+        return interpret
+    if interpret not in _executors:
+        _executors.append(interpret)
+    return f"#{_executors.index(interpret)}"
+
+
+def executor_named(name: str) -> Any:
+    """The `interpret` argument that a string stands for."""
+    return _executors[int(name[1:])] if name.startswith("#") else name or None

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -10,7 +16,8 @@ from jax.test_util import check_grads
 
 import palladio as pl
 from palladio import library
-from palladio.interop.jax import gmm, matmul, softmax, tgmm
+from palladio.interop.jax import foreign, gmm, matmul, softmax, tgmm
+from tests.architecture.source import ROOT
 
 TILES = (4, 2, 2)
 SIZES = jnp.array([3, 0, 4])
@@ -28,8 +35,8 @@ def loop(lhs, rhs, sizes):
     return jnp.einsum("mk,mkn->mn", lhs, matrices, precision="highest")
 
 
-def check(function, *inputs, order=2):
-    check_grads(function, inputs, order, modes=["rev"], eps=1e-2, atol=1e-2, rtol=1e-2)
+def check(function, *inputs, modes=("rev",)):
+    check_grads(function, inputs, 2, modes=modes, eps=1e-2, atol=1e-2, rtol=1e-2)
 
 
 @pytest.mark.parametrize("wrap", [lambda function: function, jax.jit], ids=["eager", "jit"])
@@ -55,7 +62,7 @@ def test_a_shard_and_existing_out_have_gradients():
 
 
 def test_tgmm_and_its_gradient_have_gradients():
-    check(lambda lhs, rhs: tgmm(lhs, rhs, SIZES, tiling=TILES), array(3, 9), array(9, 2))
+    check(lambda lhs, rhs: tgmm(lhs, rhs, SIZES, tiling=TILES), array(3, 9), array(9, 2), modes=("fwd", "rev"))
     function = lambda lhs, rhs, existing: tgmm(lhs, rhs, SIZES, jnp.float32, TILES, 1, 2, existing)
     check(function, array(3, 9), array(9, 2), array(2, 3, 2))
 
@@ -97,5 +104,91 @@ def test_what_is_refused_is_refused_at_once_with_the_line_of_the_call():
 
 
 def test_traced_sizes_are_checked_when_the_product_runs():
-    with pytest.raises(Exception, match="group sizes sum to more than the number of rows"):
-        jax.jit(gmm)(array(9, 3), array(3, 3, 2), jnp.array([5, 5, 5])).block_until_ready()
+    def run(*args):
+        return gmm(*args)
+
+    with pytest.raises(jax.errors.JaxRuntimeError) as caught:
+        jax.jit(run)(array(9, 3), array(3, 3, 2), jnp.array([5, 5, 5])).block_until_ready()
+    message = (
+        "INVALID_ARGUMENT: group_sizes: the group sizes sum to more than the number of rows\n"
+        "  expected: at most 9\n"
+        "  got:      15\n"
+        f"  {__file__}:"
+    )
+    assert str(caught.value).startswith(message)
+    assert "    return gmm(*args)\n" in str(caught.value)
+
+
+def test_what_breaks_inside_a_call_is_an_error_of_jax(monkeypatch):
+    def broken(x, *, out, **options):
+        raise ZeroDivisionError("no luck")
+
+    monkeypatch.setitem(foreign.FUNCTIONS, "softmax", broken)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="INTERNAL: ZeroDivisionError: no luck"):
+        softmax(array(2, 3)).block_until_ready()
+
+
+def test_results_are_written_to_the_memory_of_xla_and_inputs_read_from_it(monkeypatch):
+    x, seen = array(64, 64), []
+    monkeypatch.setitem(foreign.FUNCTIONS, "softmax", lambda x, *, out, **options: seen.extend([x, out]))
+    found = softmax(x).block_until_ready()
+    addresses = [each.__array_interface__["data"][0] for each in seen]
+    assert addresses == [x.unsafe_buffer_pointer(), found.unsafe_buffer_pointer()]
+
+
+def test_arrays_without_elements_have_products():
+    assert jax.jit(gmm)(array(0, 3), array(2, 3, 4), jnp.array([0, 0])).shape == (0, 4)
+    np.testing.assert_array_equal(jax.jit(matmul)(array(2, 0), array(0, 3)), np.zeros((2, 3)))
+
+
+def test_forward_and_reverse_mode_are_nested_as_one_likes():
+    x, w, v = array(9, 3), array(3, 3, 2), array(9, 3, seed=1)
+    loss = lambda product: lambda x: (jnp.tanh(product(x, w, SIZES)) ** 2).sum()
+    ours, theirs = loss(gmm), loss(loop)
+    forward = lambda f: jax.jvp(jax.grad(f), (x,), (v,))[1]
+    reverse = lambda f: jax.grad(lambda x: jax.jvp(f, (x,), (v,))[1])(x)
+    for way in (forward, reverse, lambda f: jax.jit(jax.hessian(f))(x)):
+        np.testing.assert_allclose(way(ours), way(theirs), rtol=1e-4, atol=1e-5)
+
+
+def test_each_gradient_takes_its_own_tiling():
+    asked = []
+    look_up = lambda which: lambda *sizes: asked.append((which, sizes)) or (4, 4, 4)
+    tiling = [look_up("forward"), look_up("left"), look_up("right")]
+    jax.grad(lambda x, w: gmm(x, w, SIZES, tiling=tiling).sum(), argnums=(0, 1))(array(9, 3), array(3, 3, 2))
+    assert {*asked} == {("forward", (9, 3, 2)), ("left", (9, 2, 3)), ("right", (9, 3, 2))}
+
+
+def test_an_exported_program_names_our_target_and_runs_elsewhere():
+    arguments = array(9, 3), array(3, 3, 2), SIZES
+    with pytest.raises(ValueError, match=f"(?s)custom calls.*{foreign.TARGET}"):
+        jax.export.export(jax.jit(gmm))(*arguments)
+    allowed = [jax.export.DisabledSafetyCheck.custom_call(foreign.TARGET)]
+    run = jax.export.export(jax.jit(gmm), disabled_checks=allowed)(*arguments)
+    foreign._places.clear()  # another process knows no lines of this one
+    np.testing.assert_array_equal(run.call(*arguments), gmm(*arguments))
+
+
+@pytest.fixture(scope="module")
+def devices():
+    """The findings of `tests/interop/jax_devices.py`, in a process with two devices."""
+    command = [sys.executable, "-m", "tests.interop.jax_devices"]
+    environment = {**os.environ, "PALLADIO_EXECUTOR": "reference"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_weights_sharded_along_their_columns_stay_where_they_are(devices):
+    found = devices["columns"]
+    assert max(found["distance"], found["transposed"]) < 1e-6
+    assert found["out"] == "(None, 'd')" and not found["gathered"]
+
+
+def test_operands_sharded_otherwise_are_gathered_and_dense_products_keep_rows(devices):
+    assert devices["other_axes"]["distance"] < 1e-6
+    assert devices["other_axes"]["dense"] == "('d', None)"
+
+
+def test_shard_map_gives_each_device_its_groups_by_an_offset(devices):
+    assert max(devices["shards_of_groups"].values()) < 1e-6

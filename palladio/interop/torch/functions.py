@@ -9,13 +9,12 @@ import torch
 
 from palladio.base.errors import PalladioError
 from palladio.base.locations import caller_location
+from palladio.interop.extras import executor_name, tiles
 from palladio.interop.torch import operators
 from palladio.interop.torch.arguments import (
     dtype_of,
-    executor_name,
     index_beside,
     require_tensors,
-    tiles,
     under_autocast,
 )
 from palladio.interop.torch.derivatives import apply

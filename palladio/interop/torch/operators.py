@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from palladio import library
-from palladio.interop.torch.arguments import executor_named
+from palladio.interop.extras import executor_named
 from palladio.interop.torch.derivatives import apply, differentiable
 from palladio.library.checks import Tile
 

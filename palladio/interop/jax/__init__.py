@@ -1,0 +1,20 @@
+"""Palladio's library as JAX functions: under `jit`, `grad`, `jvp`, `vmap` and `shard_map`, on the CPU.
+
+    from palladio.interop.jax import gmm
+
+Compiled programs call the kernels by XLA's foreign function interface, on the memory of XLA's own buffers. The products
+are primitives of JAX with derivatives in both modes, as often as one likes: the gradient of a grouped product is a
+grouped product. Shapes and dtypes are checked when a function is traced. The values of traced group sizes are checked
+when it runs; an error then has the text and the line that it has elsewhere, as a `jax.errors.JaxRuntimeError`.
+"""
+
+from palladio.interop.extras import missing
+
+try:
+    import jax  # noqa: F401  every module of this package needs it
+except ImportError as error:
+    raise missing("palladio.interop.jax", "JAX", "jax") from error
+
+from palladio.interop.jax.functions import gmm, matmul, softmax, tgmm
+
+__all__ = ["gmm", "matmul", "softmax", "tgmm"]
