@@ -4,12 +4,13 @@
 PYTHON ?= python3
 VENV   ?= .venv
 JAX_PYTHON ?= python3.12
+PYTHONS ?= python3.11 python3.12 python3.13
 ARGS   ?=
 
 PY := $(VENV)/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test odd bench mutants schedules soak lint clean
+.PHONY: help demo test docs package odd bench mutants schedules soak lint clean
 .DELETE_ON_ERROR:
 
 help: ## show this page
@@ -25,6 +26,14 @@ demo: $(VENV)/.installed-demo ## train a mixture of experts on handwritten digit
 
 test: lint ## lint, check the types, then run every test on all cores
 	$(PY) -m pytest -n auto $(ARGS)
+
+docs: $(VENV)/.installed-docs ## build the site in build/site, and try it in a browser without a window
+	$(PY) -m tools.site
+	$(PY) -m mkdocs build --quiet
+	$(PY) -m pytest -q tests/site/browser.py $(ARGS)
+
+package: $(VENV)/.installed-package ## build the wheel and the sdist, and run them from empty environments
+	$(PY) -m tools.package $(PYTHONS)
 
 # No docstrings and no asserts, a foreign locale (ASCII where it is not installed), another order of sets, a cache folder
 # that cannot be written to, one thread. pytest warns that asserts outside of tests are gone, which is the point.

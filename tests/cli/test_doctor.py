@@ -186,7 +186,7 @@ def test_extras_have_versions_or_the_command_that_installs_them(
 def test_the_extras_are_those_of_the_package() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = settings["optional-dependencies"]
-    assert set(doctor.EXTRAS) == set(extras) - {"test", "bench", "docs"}
+    assert set(doctor.EXTRAS) == set(extras) - {"test", "bench", "docs", "package"}
 
     def distributions(extra: str) -> set[str]:
         found = set()

@@ -1,13 +1,29 @@
-"""The pages that are made from the code are those that the code makes now."""
+"""The pages and pictures that are made from the code are those that the code makes now."""
 
 from __future__ import annotations
+
+import importlib
 
 import pytest
 
 from tests.architecture.source import ROOT
+from tools.library_pictures import FOLDER, PICTURES, drawn
 from tools.reference import PAGES
+from tools.site import MODULES, api_page
 
 
 @pytest.mark.parametrize("path", PAGES)
 def test_the_page_is_current(path: str) -> None:
     assert (ROOT / path).read_text(encoding="utf-8") == PAGES[path](), "write it again: python tools/reference.py"
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_the_picture_is_current(name: str) -> None:
+    kept = (FOLDER / f"library-{name}.svg").read_text(encoding="utf-8")
+    assert kept == drawn(PICTURES[name]), "draw it again: python -m tools.library_pictures"
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if "interop" not in name])
+def test_the_site_has_every_public_name(name: str) -> None:
+    page = api_page(name)
+    assert [each for each in importlib.import_module(name).__all__ if f"{each}" not in page] == []
