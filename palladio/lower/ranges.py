@@ -310,3 +310,30 @@ def _contradicts(eqn: Eqn, known: Ranges, made: Mapping[Var, Eqn]) -> bool:
         if second.x is sign.x and range_of(second.y, known) == (0, 0) and given is not None and given.low >= 0:
             return True
     return False
+
+
+class _InRange(RangeRewriting):
+    """Notes the results of arithmetic that cannot leave their dtype."""
+
+    def __init__(self) -> None:
+        self.found: set[Var] = set()
+
+    def changed(self, eqn: Eqn, known: Ranges) -> Eqn:
+        rule, everything = RULES.get(eqn.op), whole(eqn.outputs[0].type) if len(eqn.outputs) == 1 else None
+        if rule is not None and everything is not None:
+            given = [range_of(atom, known) for atom in eqn.inputs]
+            result = None if any(each is None for each in given) else rule(eqn, given)  # type: ignore[arg-type]
+            if result is not None and result.within(everything):
+                self.found.update(eqn.outputs)
+        return eqn
+
+
+def in_range(program: Program, given: Ranges) -> set[Var]:
+    """The results of arithmetic of a program that cannot leave their dtype, so that nothing wraps around.
+
+    Args:
+        given: the ranges of some of the program's inputs.
+    """
+    analysis = _InRange()
+    analysis.program(program, given)
+    return analysis.found

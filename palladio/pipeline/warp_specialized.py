@@ -499,7 +499,8 @@ class WarpSpecialized:
     def _run(self, plan: Plan, refs: Any) -> None:
         options = self.options
         index = axis_index(options.axis)
-        left = (H100_SXM.lane_registers - options.registers) // options.computing
+        threads = options.computing + 1
+        left = (threads * H100_SXM.registers_at_launch(threads) - options.registers) // options.computing
         registers = min(H100_SXM.thread_registers, left // H100_SXM.register_unit * H100_SXM.register_unit)
 
         @when(index != options.memory)

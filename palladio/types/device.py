@@ -59,6 +59,15 @@ class Device:
     tma_box: int
     tma_alignment: int
 
+    def registers_at_launch(self, warpgroups: int) -> int:
+        """The registers of each thread as a block of so many warpgroups begins.
+
+        They are an equal part of all, in the unit of `set_max_registers`, at most those of one thread (PTX ISA,
+        "setmaxnreg"). The warpgroups of a block share what they begin with, no more: 3 * 168 = 504 of 512.
+        """
+        share = self.lane_registers // max(1, warpgroups)
+        return min(self.thread_registers, share // self.register_unit * self.register_unit)
+
 
 H100_SXM = Device(
     name="H100 SXM",

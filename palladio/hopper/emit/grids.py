@@ -23,6 +23,7 @@ from palladio.hopper.lowered import Lowered
 from palladio.hopper.rules import REFUSED, RULES
 from palladio.hopper.rules.exchange import through_shared
 from palladio.ir.core import Literal, Program, Var
+from palladio.lower.ranges import grid_ranges
 from palladio.lower.roles import Role
 from palladio.ops.grid import Blocked, BlockMap, Element, Grid, Squeezed
 from palladio.ops.threads.launch import MeshAxis, MeshShape
@@ -47,7 +48,8 @@ def lower_grid(grid: Grid, kernel: Program, operands: Sequence[Type]) -> Lowered
     made = Kernel(mesh, Plan(1, {}), uses([kernel, *(block.index_map for block in (*grid.inputs, *grid.outputs))]))
     made.arrays = [*arrays_of("operand", operands), *arrays_of("output", grid.output_types)]
     role = Role((0,), kernel)
-    scope = Scope(made, role, Layouts(kernel), RULES, through_shared, one_warp=False)
+    ranges = grid_ranges(grid, kernel.inputs)
+    scope = Scope(made, role, Layouts(kernel), RULES, through_shared, one_warp=False, ranges=ranges)
     scope.refused = REFUSED
     with ExitStack() as loops:
         for var, index in zip(kernel.inputs, _indices(grid, scope, loops), strict=False):

@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from palladio.hopper.emit.plan import WARPGROUP_THREADS, Plan, registers_at_start, registers_fit
+from palladio.hopper.emit.plan import WARPGROUP_THREADS, Plan, registers_fit
 from palladio.hopper.emit.scalars import Refused, Scalar, memory_type
 from palladio.hopper.emit.scope import Kernel, Scope, global_reference
 from palladio.hopper.emit.uses import uses
@@ -23,9 +23,11 @@ from palladio.hopper.rules import REFUSED, RULES
 from palladio.hopper.rules.control import allocated
 from palladio.hopper.rules.exchange import through_shared
 from palladio.ir.core import Program, Var, walk
+from palladio.lower.ranges import Range
 from palladio.lower.roles import Role, roles_of
 from palladio.ops.threads.launch import Launch, MeshShape
 from palladio.types import dtypes
+from palladio.types.device import H100_SXM
 from palladio.types.types import ANY, GMEM, ArrayType, RefType, Type
 
 MOST_THREADS = 1024
@@ -104,7 +106,9 @@ def _check_mesh(mesh: MeshShape, launch: Launch) -> None:
 def _role(kernel: Kernel, launch: Launch, role: Role) -> Scope:
     """The text of one role."""
     one_warp = _needs_one_warp(role.program)
-    scope = Scope(kernel, role, Layouts(role.program, one_warp), RULES, through_shared, one_warp)
+    sizes = zip(role.program.inputs, (axis.size or 1 for axis in kernel.mesh.axes), strict=False)
+    ranges = {var: Range(0, size - 1) for var, size in sizes}
+    scope = Scope(kernel, role, Layouts(role.program, one_warp), RULES, through_shared, one_warp, ranges)
     scope.refused = REFUSED
     if one_warp:
         scope.w.elected = "pal::elect()"
@@ -269,7 +273,7 @@ def _branch(role: Role, scope: Scope, last: bool, first: bool, groups: int) -> l
 
 def _changes(scope: Scope, groups: int) -> bool:
     """True if a role sets its registers to another number than it begins with, in the direction that it says."""
-    begins = registers_at_start(groups)
+    begins = H100_SXM.registers_at_launch(groups)
     count, action = scope.registers or (begins, "")
     return count > begins if action == "increase" else count < begins
 

@@ -12,7 +12,8 @@ from palladio.hopper.emit.scalars import Refused
 from palladio.hopper.emit.uses import Use
 from palladio.hopper.layouts.shared import GROUP, SharedLayout, swizzle_for
 from palladio.ir.core import Var
-from palladio.types.attributes import Arrivals, SwizzleTransform
+from palladio.lower.place import arrivals_of
+from palladio.types.attributes import SwizzleTransform
 from palladio.types.device import H100_SXM
 from palladio.types.types import RefType
 
@@ -82,12 +83,9 @@ class Plan:
                 raise Refused(
                     f"an array of more than {MOST_BARRIERS} barriers is not compiled for Hopper", got=str(var.type)
                 )
-            arrivals = var.type.attribute(Arrivals) or Arrivals()
-            reached = math.prod(self.blocks[axis] for axis in arrivals.cluster_axes)
+            arrivals = arrivals_of(var.type, self.blocks) * use.unit
             offset = self.take(BARRIER_BYTES * number * copies, BARRIER_BYTES)
-            self.barriers.append(
-                Initialised(offset, number * copies, arrivals.count * use.unit * reached, var.hint or "barriers")
-            )
+            self.barriers.append(Initialised(offset, number * copies, arrivals, var.hint or "barriers"))
             self.placed[var] = offset, SharedLayout((number,), BARRIER_BYTES)
         return self.placed[var][0]
 
@@ -163,11 +161,6 @@ def layout_of(type: RefType, use: Use) -> SharedLayout:
     return plain
 
 
-def registers_at_start(warpgroups: int) -> int:
-    """The registers of each thread as a kernel begins: all that fit, in eights (PTX ISA, "setmaxnreg")."""
-    return min(MOST_REGISTERS, H100_SXM.lane_registers // warpgroups // 8 * 8)
-
-
 def registers_fit(counts: Sequence[tuple[tuple[int, ...], int | None]], warpgroups: int) -> None:
     """Refuse registers that a block does not have: it keeps those that it begins with, and its warpgroups share them.
 
@@ -177,7 +170,7 @@ def registers_fit(counts: Sequence[tuple[tuple[int, ...], int | None]], warpgrou
     Raises:
         PalladioValueError: more for all warpgroups together than they begin with.
     """
-    begins = registers_at_start(warpgroups)
+    begins = H100_SXM.registers_at_launch(warpgroups)
     total = sum(len(groups) * (count or begins) for groups, count in counts)
     if total > begins * warpgroups:
         most = f"{begins * warpgroups} for a thread of each warpgroup, together: {begins} each as the kernel begins"

@@ -34,6 +34,7 @@ from palladio.hopper.lowered import Array as ArrayRecord
 from palladio.hopper.lowered import ArrayParameter, MapParameter, MapSpec
 from palladio.hopper.wgmma import Wgmma
 from palladio.ir.core import Atom, Literal, Program, Var, subprograms
+from palladio.lower.ranges import Range, in_range
 from palladio.lower.roles import Role
 from palladio.ops.threads.launch import MeshShape
 from palladio.types import dtypes
@@ -123,6 +124,7 @@ class Scope:
         one_warp: whether only the first warp of each does.
         env: what each variable is.
         flight: accumulators of the products in flight, the oldest first; `before` says whether there may be older ones.
+        in_range: results of arithmetic that cannot leave their dtype.
         replaced: accumulators that hold nothing yet: their first product does not add to them.
     """
 
@@ -134,6 +136,7 @@ class Scope:
         rules: Mapping[str, Rule],
         exchange: Callable[..., Registers],
         one_warp: bool,
+        ranges: Mapping[Var, Range],
     ) -> None:
         self.kernel = kernel
         self.threads = role.threads
@@ -153,6 +156,7 @@ class Scope:
         self.before = False
         self.accumulators: dict[str, str] = {}
         self.replaced: set[str] = set()
+        self.in_range = in_range(role.program, dict(ranges))
         self.registers: tuple[int, str] | None = None
         self.prologue: list[tuple[str, str]] = []
         self.location: Any = None

@@ -100,22 +100,25 @@ def arrive_at(scope: Scope, barriers: Barriers, where: str, rank: str, tests: Se
 
 
 def reached(scope: Scope, axes: Sequence[str]) -> tuple[int, str]:
-    """The number of blocks that are reached along cluster axes, and the rank of the one that a lane stands for."""
+    """The number of blocks that an arrival reaches, and the rank of the one that a lane stands for.
+
+    They are the thread's own block and each that differs from it along one of the axes.
+    """
     sizes = scope.kernel.axis("cluster")
     names = list(sizes)
+    if names == list(axes) and len(names) == 1:
+        return sizes[names[0]], f"lane % {sizes[names[0]]}"
     weights = {name: math.prod(list(sizes.values())[n + 1 :]) for n, name in enumerate(names)}
-    count = math.prod(sizes[name] for name in axes)
-    if set(axes) == set(names) or count == math.prod(sizes.values()):
-        return count, f"lane % {count}"
-    # The other axes stay this block's own.
-    rank, terms, place = "pal::cluster_rank()", [], 1
-    for name in reversed(names):
-        if name in axes:
-            terms.append(times(f"(lane / {place} % {sizes[name]})", weights[name]))
-            place *= sizes[name]
-        else:
-            terms.append(times(f"({rank} / {weights[name]} % {sizes[name]})", weights[name]))
-    return count, added(*terms)
+    count = 1 + sum(sizes[name] - 1 for name in axes)
+    number, rank = f"lane % {count}", "pal::cluster_rank()"
+    text, before = "", 0
+    for axis in axes:
+        weight, size = weights[axis], sizes[axis]
+        own = f"({rank} / {weight} % {size})"
+        moved = f"{rank} + (({own} + {number} - {before}) % {size} - {own}) * {weight}"
+        before += size - 1
+        text += f"{number} <= {before} ? {moved} : " if axis != axes[-1] else moved
+    return count, f"({text})"
 
 
 def _named(scope: Scope, root: Atom, stack: Sequence[Transform], indices: Sequence[Atom]) -> tuple[str, int]:

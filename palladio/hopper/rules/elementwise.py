@@ -27,12 +27,45 @@ from palladio.ir.core import Eqn
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 
+INT_BYTES = 4
+"""Narrower integers are computed as `int`, which they do not leave."""
+
 Expression = Callable[..., str]
 """`(dtype of the inputs, *C expressions, **params) -> C expression`."""
 
 
 def _infix(sign: str) -> Expression:
     return lambda dtype, x, y: f"{x} {sign} {y}"
+
+
+def _wrapping(sign: str) -> Expression:
+    """Sums and products of signed integers that may leave their dtype, which only unsigned ones may in C++."""
+
+    def express(dtype: DType, x: str, y: str) -> str:
+        unsigned = _unsigned(dtype)
+        return f"({register_type(dtype)})(({unsigned}){x} {sign} ({unsigned}){y})"
+
+    return express
+
+
+def _negative(dtype: DType, x: str) -> str:
+    return f"({register_type(dtype)})(0 - ({_unsigned(dtype)}){x})"
+
+
+def _whole_power(dtype: DType, x: str, y: int) -> str:
+    if y < 1:
+        return _power(dtype, x, y)
+    product = " * ".join([f"({_unsigned(dtype)}){x}"] * y)
+    return f"({register_type(dtype)})({product})"
+
+
+WRAPPING: dict[str, Expression] = {
+    **{name: _wrapping(sign) for name, sign in (("add", "+"), ("sub", "-"), ("mul", "*"))},
+    "neg": _negative,
+    "abs": lambda dtype, x: f"({x} < 0 ? {_negative(dtype, x)} : {x})",
+    "integer_pow": _whole_power,
+}
+"""The forms of operations on signed integers of 32 and 64 bits whose results are not known to be in range."""
 
 
 def _wide(dtype: DType) -> bool:
@@ -51,13 +84,20 @@ def _divide(dtype: DType, x: str, y: str) -> str:
     """Integers by zero give all bits set."""
     if dtypes.is_float(dtype) or _is_number(y):
         return f"{x} / {y}"
-    return f"({y} == 0 ? ({register_type(dtype)})-1 : {x} / ({y} == 0 ? 1 : {y}))"
+    least = (
+        f"{y} == -1 ? {_negative(dtype, x)} : " if dtypes.is_signed(dtype) else ""
+    )  # the least by -1 is out of range
+    return f"({y} == 0 ? ({register_type(dtype)})-1 : {least}{x} / ({y} == 0 ? 1 : {y}))"
 
 
 def _remainder(dtype: DType, x: str, y: str) -> str:
     if dtypes.is_float(dtype):
         return _function("fmod")(dtype, x, y)
-    return f"{x} % {y}" if _is_number(y) else f"({y} == 0 ? {x} : {x} % ({y} == 0 ? 1 : {y}))"
+    if _is_number(y):
+        return f"{x} % {y}"
+    if dtypes.is_signed(dtype):
+        return f"({y} == 0 ? {x} : {y} == -1 ? 0 : {x} % ({y} == 0 ? 1 : {y}))"
+    return f"({y} == 0 ? {x} : {x} % ({y} == 0 ? 1 : {y}))"
 
 
 def _is_number(text: str) -> bool:
@@ -194,11 +234,19 @@ FACTORS: dict[str, Callable[[int, int], int]] = {
 """A number that divides an integer, from those that divide the two that it is computed from."""
 
 
+def wraps(dtype: DType) -> bool:
+    """True if arithmetic of a dtype that leaves it would be undefined in C++."""
+    return dtypes.is_integer(dtype) and dtypes.is_signed(dtype) and dtype.itemsize >= INT_BYTES
+
+
 def _elementwise(name: str) -> Rule:
     express = EXPRESSIONS[name]
 
     def rule(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
         dtype = eqn.inputs[0].type.dtype  # type: ignore[union-attr]
+        if name in WRAPPING and wraps(dtype) and eqn.outputs[0] not in scope.in_range:
+            found = mapped(scope, eqn, lambda *texts: WRAPPING[name](dtype, *texts, **eqn.params), FACTORS.get(name))
+            return [found]
         return [mapped(scope, eqn, lambda *texts: express(dtype, *texts, **eqn.params), FACTORS.get(name))]
 
     return rule

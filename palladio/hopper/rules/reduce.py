@@ -11,7 +11,7 @@ from palladio.hopper.emit.scope import Rule, Scope
 from palladio.hopper.emit.values import EXCHANGE, Entry, Registers, Splat
 from palladio.hopper.layouts.registers import LANES, THREADS, Layout
 from palladio.hopper.rules import exchange
-from palladio.hopper.rules.elementwise import maximum, minimum
+from palladio.hopper.rules.elementwise import WRAPPING, maximum, minimum, wraps
 from palladio.ir.core import Eqn
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
@@ -24,13 +24,18 @@ def _infix(sign: str) -> Combine:
     return lambda dtype, x, y: f"{x} {sign} {y}"
 
 
+def _wrapping(name: str, sign: str) -> Combine:
+    """Sums of signed integers may leave their dtype on the way to one that is in it."""
+    return lambda dtype, x, y: WRAPPING[name](dtype, x, y) if wraps(dtype) else f"{x} {sign} {y}"
+
+
 def _and(dtype: DType, x: str, y: str) -> str:
     return f"{x} & {y}"
 
 
 COMBINE: dict[str, Combine] = {
-    "reduce_sum": _infix("+"),
-    "reduce_prod": _infix("*"),
+    "reduce_sum": _wrapping("add", "+"),
+    "reduce_prod": _wrapping("mul", "*"),
     "reduce_max": maximum,
     "reduce_min": minimum,
     "reduce_and": _and,

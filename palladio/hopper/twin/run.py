@@ -191,12 +191,6 @@ def _parameter(parameter: Any, arrays: list[np.ndarray], operands: Sequence[Any]
     return (ctypes.c_char * value.nbytes).from_buffer_copy(value.tobytes())
 
 
-def _registers(threads: int) -> int:
-    """Registers of each thread when a kernel begins: all that the launch bounds allow, as `setmaxnreg` wants it."""
-    share = H100_SXM.lane_registers * 128 // threads
-    return min(H100_SXM.thread_registers, share // H100_SXM.register_unit * H100_SXM.register_unit)
-
-
 def _launch(lowered: Lowered, arrays: list[np.ndarray], parameters: list[Any], schedule: Schedule, grid: int) -> Counts:
     written = {array.position for array in lowered.arrays if array.role == "output"}
     aliased = {operand for operand, output in lowered.aliases if output in written}
@@ -237,7 +231,7 @@ def execute(
         threads=lowered.threads,
         shared_bytes=lowered.shared_bytes,
         completion=_COMPLETIONS.index(schedule.completion),
-        registers=_registers(lowered.threads),
+        registers=H100_SXM.registers_at_launch(-(-lowered.threads // H100_SXM.warpgroup_threads)),
         resident=max(1, _RESIDENT // lowered.cluster),
     )
     library.palladio_twin_launch.restype = ctypes.c_char_p

@@ -9,7 +9,6 @@ from palladio.ir.core import Eqn
 from palladio.lower.place import shared_bytes
 from palladio.machine.check.findings import Participant, Sink
 from palladio.machine.run.buffers import Barrier
-from palladio.machine.run.occupancy import at_launch
 from palladio.machine.run.threads import Block, Thread
 from palladio.types.attributes import Named
 from palladio.types.device import H100_SXM
@@ -60,7 +59,7 @@ class Limits:
     def registers_lack(self, thread: Thread, eqn: Eqn) -> bool:
         """A warpgroup waits for registers in vain. Whether that is since they all claim more than there are."""
         counts = [other.asked for other in thread.block.threads]
-        there = len(counts) * at_launch(len(counts))
+        there = len(counts) * H100_SXM.registers_at_launch(len(counts))
         if None in counts or sum(count or 0 for count in counts) <= there:
             return False
         self.checker.report(

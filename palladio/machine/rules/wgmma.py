@@ -10,10 +10,10 @@ import numpy as np
 from palladio.ir.core import Eqn
 from palladio.machine.run.buffers import Accumulator, Counter
 from palladio.machine.run.coroutines import RULES, Coroutine
-from palladio.machine.run.occupancy import at_launch
 from palladio.machine.run.threads import AsyncOp, Thread, Wait
 from palladio.ops.references import access
 from palladio.ops.threads import wgmma as ops
+from palladio.types.device import H100_SXM
 from palladio.types.types import RefType
 
 
@@ -116,7 +116,7 @@ def set_max_registers(eqn: Eqn) -> Callable[..., Coroutine]:
 
     def steps(thread: Thread) -> Coroutine:
         block = thread.block
-        held = thread.registers or at_launch(len(block.threads))
+        held = thread.registers or H100_SXM.registers_at_launch(len(block.threads))
         thread.eqn, thread.asked = eqn, count
         pool = block.registers
         if pool is None:

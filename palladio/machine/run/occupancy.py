@@ -18,14 +18,6 @@ from palladio.types.types import ACC, RefType
 _FEWEST = 32  # registers of a lane with which 2,048 threads fit; a kernel is taken to need no more beside accumulators
 
 
-def at_launch(warpgroups: int) -> int:
-    """The registers that each lane of a block of so many warpgroups has as it starts: an equal part of all, of which
-    registers are given out in eights, and one thread uses at most 256 (PTX ISA, setmaxnreg).
-    """
-    unit = H100_SXM.register_unit
-    return min(H100_SXM.thread_registers, H100_SXM.lane_registers // max(1, warpgroups) // unit * unit)
-
-
 def resident(program: Program, scratch: Sequence[RefType], warpgroups: int) -> int:
     """The number of blocks of a program that a multiprocessor holds at once, at least one.
 
@@ -36,7 +28,7 @@ def resident(program: Program, scratch: Sequence[RefType], warpgroups: int) -> i
     shared = H100_SXM.reserved_shared_bytes + _bytes(scratch) + _in_scopes(program, _bytes)
     lane = max(_FEWEST, _accumulated(scratch) + _in_scopes(program, _accumulated))
     if any(eqn.op is set_max_registers for eqn in walk(program)):
-        lane = at_launch(warpgroups)
+        lane = H100_SXM.registers_at_launch(warpgroups)
     threads = H100_SXM.held_warpgroups // warpgroups
     memory, registers = H100_SXM.held_shared_bytes // shared, H100_SXM.lane_registers // (lane * warpgroups)
     return max(1, min(H100_SXM.held_blocks, threads, memory, registers))

@@ -210,10 +210,10 @@ PAL_KERNEL void PAL_BOUNDS(384) matmul_kernel(
             pal::tma_load(&array1_boxes, smem + 65536 + i_21 * 32768 + 24576, smem + 196640 + i_21 * 8, i_17 + 192, i_20);
           }
         }
-        const int i_22 = carry + 64;
+        const int i_22 = (int)((u32)carry + (u32)64);
         carry = i_22;
       }
-      const int i_23 = carry - 4;
+      const int i_23 = (int)((u32)carry - (u32)4);
       const int i_24 = (i_23 > 0 ? i_23 : 0);
       PAL_ROLLED
       for (int step_4 = i_24; step_4 < carry; ++step_4) {

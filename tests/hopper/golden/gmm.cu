@@ -69,7 +69,7 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
       const int i_16 = i_15 * 2;
       const int i_17 = i_16 + peer;
       int v[1];
-      PAL_UNROLL for (int r = 0; r < 1; ++r) v[r] = loaded[r] + 127;
+      PAL_UNROLL for (int r = 0; r < 1; ++r) v[r] = (int)((u32)loaded[r] + (u32)127);
       int v_2[1];
       PAL_UNROLL for (int r = 0; r < 1; ++r) v_2[r] = v[r] / 128;
       int v_3[1];
@@ -92,9 +92,9 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
         int sum = v_9[r];
         PAL_UNROLL for (int step = 1; step < 32; step *= 2) {
           const int other = pal::shuffle_up(sum, step);
-          if (lane >= step) sum = other + sum;
+          if (lane >= step) sum = (int)((u32)other + (u32)sum);
         }
-        scan[r] = before + sum;
+        scan[r] = (int)((u32)before + (u32)sum);
         before = pal::shuffle(scan[r], 31);
       }
       bool v_10[1];
@@ -103,49 +103,49 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
       PAL_UNROLL for (int r = 0; r < 1; ++r) v_11[r] = (int)v_10[r];
       int total[1];
       PAL_UNROLL for (int r = 0; r < 1; ++r) total[r] = 0;
-      PAL_UNROLL for (int r = 0; r < 1; ++r) total[0] = total[0] + (thread % 32 < 8 ? v_11[r] : 0);
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 1); total[r] = total[r] + other; }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 2); total[r] = total[r] + other; }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 4); total[r] = total[r] + other; }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 8); total[r] = total[r] + other; }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 16); total[r] = total[r] + other; }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) total[0] = (int)((u32)total[0] + (u32)(thread % 32 < 8 ? v_11[r] : 0));
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 1); total[r] = (int)((u32)total[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 2); total[r] = (int)((u32)total[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 4); total[r] = (int)((u32)total[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 8); total[r] = (int)((u32)total[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 16); total[r] = (int)((u32)total[r] + (u32)other); }
       int v_12[1];
       PAL_UNROLL for (int r = 0; r < 1; ++r) v_12[r] = (v_10[r] ? loaded[r] : 0);
       int total_2[1];
       PAL_UNROLL for (int r = 0; r < 1; ++r) total_2[r] = 0;
-      PAL_UNROLL for (int r = 0; r < 1; ++r) total_2[0] = total_2[0] + (thread % 32 < 8 ? v_12[r] : 0);
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_2[r], 1); total_2[r] = total_2[r] + other; }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_2[r], 2); total_2[r] = total_2[r] + other; }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_2[r], 4); total_2[r] = total_2[r] + other; }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_2[r], 8); total_2[r] = total_2[r] + other; }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_2[r], 16); total_2[r] = total_2[r] + other; }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) total_2[0] = (int)((u32)total_2[0] + (u32)(thread % 32 < 8 ? v_12[r] : 0));
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_2[r], 1); total_2[r] = (int)((u32)total_2[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_2[r], 2); total_2[r] = (int)((u32)total_2[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_2[r], 4); total_2[r] = (int)((u32)total_2[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_2[r], 8); total_2[r] = (int)((u32)total_2[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_2[r], 16); total_2[r] = (int)((u32)total_2[r] + (u32)other); }
       int v_13[1];
       PAL_UNROLL for (int r = 0; r < 1; ++r) v_13[r] = (v_10[r] ? v_9[r] : 0);
       int total_3[1];
       PAL_UNROLL for (int r = 0; r < 1; ++r) total_3[r] = 0;
-      PAL_UNROLL for (int r = 0; r < 1; ++r) total_3[0] = total_3[0] + (thread % 32 < 8 ? v_13[r] : 0);
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_3[r], 1); total_3[r] = total_3[r] + other; }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_3[r], 2); total_3[r] = total_3[r] + other; }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_3[r], 4); total_3[r] = total_3[r] + other; }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_3[r], 8); total_3[r] = total_3[r] + other; }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_3[r], 16); total_3[r] = total_3[r] + other; }
-      const int i_18 = i_10 - total_3[0];
+      PAL_UNROLL for (int r = 0; r < 1; ++r) total_3[0] = (int)((u32)total_3[0] + (u32)(thread % 32 < 8 ? v_13[r] : 0));
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_3[r], 1); total_3[r] = (int)((u32)total_3[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_3[r], 2); total_3[r] = (int)((u32)total_3[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_3[r], 4); total_3[r] = (int)((u32)total_3[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_3[r], 8); total_3[r] = (int)((u32)total_3[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_3[r], 16); total_3[r] = (int)((u32)total_3[r] + (u32)other); }
+      const int i_18 = (int)((u32)i_10 - (u32)total_3[0]);
       int v_14[1];
       PAL_UNROLL for (int r = 0; r < 1; ++r) v_14[r] = ((((int)(thread % 32)) == total[0]) ? loaded[r] : 0);
       int total_4[1];
       PAL_UNROLL for (int r = 0; r < 1; ++r) total_4[r] = 0;
-      PAL_UNROLL for (int r = 0; r < 1; ++r) total_4[0] = total_4[0] + (thread % 32 < 8 ? v_14[r] : 0);
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_4[r], 1); total_4[r] = total_4[r] + other; }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_4[r], 2); total_4[r] = total_4[r] + other; }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_4[r], 4); total_4[r] = total_4[r] + other; }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_4[r], 8); total_4[r] = total_4[r] + other; }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_4[r], 16); total_4[r] = total_4[r] + other; }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) total_4[0] = (int)((u32)total_4[0] + (u32)(thread % 32 < 8 ? v_14[r] : 0));
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_4[r], 1); total_4[r] = (int)((u32)total_4[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_4[r], 2); total_4[r] = (int)((u32)total_4[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_4[r], 4); total_4[r] = (int)((u32)total_4[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_4[r], 8); total_4[r] = (int)((u32)total_4[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_4[r], 16); total_4[r] = (int)((u32)total_4[r] + (u32)other); }
       const bool is_2 = total[0] < 8;
-      const int i_19 = 4096 - total_2[0];
+      const int i_19 = (int)((u32)4096 - (u32)total_2[0]);
       const int i_20 = (is_2 ? total_4[0] : i_19);
-      const int i_21 = i_18 * 128;
-      const int i_22 = total_2[0] + i_21;
-      const int i_23 = i_20 - i_21;
+      const int i_21 = (int)((u32)i_18 * (u32)128);
+      const int i_22 = (int)((u32)total_2[0] + (u32)i_21);
+      const int i_23 = (int)((u32)i_20 - (u32)i_21);
       const int i_24 = (i_23 > 0 ? i_23 : 0);
       const int i_25 = (i_24 < 128 ? i_24 : 128);
       const int i_26 = i_17 * 256;
@@ -157,7 +157,7 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
           PAL_UNROLL for (int r = 0; r < 128; ++r) acc[r / 128][r % 128] = 0;
           PAL_ROLLED
           for (int step_3 = 0; step_3 < i_27; ++step_3) {
-            const int i_28 = carry + step_3;
+            const int i_28 = (int)((u32)carry + (u32)step_3);
             const int i_29 = i_28 % 4;
             const bool is_4 = i_29 < 0;
             const int i_30 = i_29 + 4;
@@ -176,8 +176,8 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
             pal::wgmma_wait<1>();
             const bool is_5 = step_3 > 0;
             if (is_5) {
-              const int i_33 = carry + step_3;
-              const int i_34 = i_33 - 1;
+              const int i_33 = (int)((u32)carry + (u32)step_3);
+              const int i_34 = (int)((u32)i_33 - (u32)1);
               const int i_35 = i_34 % 4;
               const bool is_6 = i_35 < 0;
               const int i_36 = i_35 + 4;
@@ -190,8 +190,8 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
           pal::keep(acc[0]);
           const bool is_7 = i_27 > 0;
           if (is_7) {
-            const int i_38 = carry + i_27;
-            const int i_39 = i_38 - 1;
+            const int i_38 = (int)((u32)carry + (u32)i_27);
+            const int i_39 = (int)((u32)i_38 - (u32)1);
             const int i_40 = i_39 % 4;
             const bool is_8 = i_40 < 0;
             const int i_41 = i_40 + 4;
@@ -203,7 +203,7 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
           const int i_44 = i_25 - i_43;
           const int i_45 = (i_44 > 0 ? i_44 : 0);
           const int i_46 = (i_45 < 64 ? i_45 : 64);
-          const int i_47 = i_22 + i_43;
+          const int i_47 = (int)((u32)i_22 + (u32)i_43);
           if (warp == 0 && pal::elect()) {
             pal::bulk_wait_read<0>();
           }
@@ -230,32 +230,32 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
             const int i_49 = i_46 - i_48;
             const int i_50 = i_46 & 32;
             const bool is_11 = i_50 != 0;
-            const int i_51 = i_47 + i_49;
+            const int i_51 = (int)((u32)i_47 + (u32)i_49);
             const int i_52 = i_46 % 32;
             const int i_53 = i_46 - i_52;
             const int i_54 = i_46 & 16;
             const bool is_12 = i_54 != 0;
-            const int i_55 = i_47 + i_53;
+            const int i_55 = (int)((u32)i_47 + (u32)i_53);
             const int i_56 = i_46 % 16;
             const int i_57 = i_46 - i_56;
             const int i_58 = i_46 & 8;
             const bool is_13 = i_58 != 0;
-            const int i_59 = i_47 + i_57;
+            const int i_59 = (int)((u32)i_47 + (u32)i_57);
             const int i_60 = i_46 % 8;
             const int i_61 = i_46 - i_60;
             const int i_62 = i_46 & 4;
             const bool is_14 = i_62 != 0;
-            const int i_63 = i_47 + i_61;
+            const int i_63 = (int)((u32)i_47 + (u32)i_61);
             const int i_64 = i_46 % 4;
             const int i_65 = i_46 - i_64;
             const int i_66 = i_46 & 2;
             const bool is_15 = i_66 != 0;
-            const int i_67 = i_47 + i_65;
+            const int i_67 = (int)((u32)i_47 + (u32)i_65);
             const int i_68 = i_46 % 2;
             const int i_69 = i_46 - i_68;
             const int i_70 = i_46 & 1;
             const bool is_16 = i_70 != 0;
-            const int i_71 = i_47 + i_69;
+            const int i_71 = (int)((u32)i_47 + (u32)i_69);
             if (warp == 0 && pal::elect()) {
               if (is_11) {
                 pal::tma_store(&out_boxes_32x64, smem + 198656 + warpgroup * 16384 + i_49 * 128, i_26, i_51);
@@ -301,32 +301,32 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
             const int i_74 = i_46 - i_73;
             const int i_75 = i_46 & 32;
             const bool is_17 = i_75 != 0;
-            const int i_76 = i_47 + i_74;
+            const int i_76 = (int)((u32)i_47 + (u32)i_74);
             const int i_77 = i_46 % 32;
             const int i_78 = i_46 - i_77;
             const int i_79 = i_46 & 16;
             const bool is_18 = i_79 != 0;
-            const int i_80 = i_47 + i_78;
+            const int i_80 = (int)((u32)i_47 + (u32)i_78);
             const int i_81 = i_46 % 16;
             const int i_82 = i_46 - i_81;
             const int i_83 = i_46 & 8;
             const bool is_19 = i_83 != 0;
-            const int i_84 = i_47 + i_82;
+            const int i_84 = (int)((u32)i_47 + (u32)i_82);
             const int i_85 = i_46 % 8;
             const int i_86 = i_46 - i_85;
             const int i_87 = i_46 & 4;
             const bool is_20 = i_87 != 0;
-            const int i_88 = i_47 + i_86;
+            const int i_88 = (int)((u32)i_47 + (u32)i_86);
             const int i_89 = i_46 % 4;
             const int i_90 = i_46 - i_89;
             const int i_91 = i_46 & 2;
             const bool is_21 = i_91 != 0;
-            const int i_92 = i_47 + i_90;
+            const int i_92 = (int)((u32)i_47 + (u32)i_90);
             const int i_93 = i_46 % 2;
             const int i_94 = i_46 - i_93;
             const int i_95 = i_46 & 1;
             const bool is_22 = i_95 != 0;
-            const int i_96 = i_47 + i_94;
+            const int i_96 = (int)((u32)i_47 + (u32)i_94);
             if (warp == 0 && pal::elect()) {
               if (is_17) {
                 pal::tma_store(&out_boxes_32x64, smem + 198656 + warpgroup * 16384 + i_74 * 128 + 8192, i_72, i_76);
@@ -374,32 +374,32 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
             const int i_99 = i_46 - i_98;
             const int i_100 = i_46 & 32;
             const bool is_23 = i_100 != 0;
-            const int i_101 = i_47 + i_99;
+            const int i_101 = (int)((u32)i_47 + (u32)i_99);
             const int i_102 = i_46 % 32;
             const int i_103 = i_46 - i_102;
             const int i_104 = i_46 & 16;
             const bool is_24 = i_104 != 0;
-            const int i_105 = i_47 + i_103;
+            const int i_105 = (int)((u32)i_47 + (u32)i_103);
             const int i_106 = i_46 % 16;
             const int i_107 = i_46 - i_106;
             const int i_108 = i_46 & 8;
             const bool is_25 = i_108 != 0;
-            const int i_109 = i_47 + i_107;
+            const int i_109 = (int)((u32)i_47 + (u32)i_107);
             const int i_110 = i_46 % 8;
             const int i_111 = i_46 - i_110;
             const int i_112 = i_46 & 4;
             const bool is_26 = i_112 != 0;
-            const int i_113 = i_47 + i_111;
+            const int i_113 = (int)((u32)i_47 + (u32)i_111);
             const int i_114 = i_46 % 4;
             const int i_115 = i_46 - i_114;
             const int i_116 = i_46 & 2;
             const bool is_27 = i_116 != 0;
-            const int i_117 = i_47 + i_115;
+            const int i_117 = (int)((u32)i_47 + (u32)i_115);
             const int i_118 = i_46 % 2;
             const int i_119 = i_46 - i_118;
             const int i_120 = i_46 & 1;
             const bool is_28 = i_120 != 0;
-            const int i_121 = i_47 + i_119;
+            const int i_121 = (int)((u32)i_47 + (u32)i_119);
             if (warp == 0 && pal::elect()) {
               if (is_23) {
                 pal::tma_store(&out_boxes_32x64, smem + 198656 + warpgroup * 16384 + i_99 * 128, i_97, i_101);
@@ -447,32 +447,32 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
             const int i_124 = i_46 - i_123;
             const int i_125 = i_46 & 32;
             const bool is_29 = i_125 != 0;
-            const int i_126 = i_47 + i_124;
+            const int i_126 = (int)((u32)i_47 + (u32)i_124);
             const int i_127 = i_46 % 32;
             const int i_128 = i_46 - i_127;
             const int i_129 = i_46 & 16;
             const bool is_30 = i_129 != 0;
-            const int i_130 = i_47 + i_128;
+            const int i_130 = (int)((u32)i_47 + (u32)i_128);
             const int i_131 = i_46 % 16;
             const int i_132 = i_46 - i_131;
             const int i_133 = i_46 & 8;
             const bool is_31 = i_133 != 0;
-            const int i_134 = i_47 + i_132;
+            const int i_134 = (int)((u32)i_47 + (u32)i_132);
             const int i_135 = i_46 % 8;
             const int i_136 = i_46 - i_135;
             const int i_137 = i_46 & 4;
             const bool is_32 = i_137 != 0;
-            const int i_138 = i_47 + i_136;
+            const int i_138 = (int)((u32)i_47 + (u32)i_136);
             const int i_139 = i_46 % 4;
             const int i_140 = i_46 - i_139;
             const int i_141 = i_46 & 2;
             const bool is_33 = i_141 != 0;
-            const int i_142 = i_47 + i_140;
+            const int i_142 = (int)((u32)i_47 + (u32)i_140);
             const int i_143 = i_46 % 2;
             const int i_144 = i_46 - i_143;
             const int i_145 = i_46 & 1;
             const bool is_34 = i_145 != 0;
-            const int i_146 = i_47 + i_144;
+            const int i_146 = (int)((u32)i_47 + (u32)i_144);
             if (warp == 0 && pal::elect()) {
               if (is_29) {
                 pal::tma_store(&out_boxes_32x64, smem + 198656 + warpgroup * 16384 + i_124 * 128 + 8192, i_122, i_126);
@@ -499,7 +499,7 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
           }
         }
       }
-      const int i_147 = carry + i_27;
+      const int i_147 = (int)((u32)carry + (u32)i_27);
       carry = i_147;
     }
     if (warp == 0 && pal::elect()) {
@@ -535,7 +535,7 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
       const int i_16 = i_15 * 2;
       const int i_17 = i_16 + peer;
       int v[1];
-      PAL_UNROLL for (int r = 0; r < 1; ++r) v[r] = loaded[r] + 127;
+      PAL_UNROLL for (int r = 0; r < 1; ++r) v[r] = (int)((u32)loaded[r] + (u32)127);
       int v_2[1];
       PAL_UNROLL for (int r = 0; r < 1; ++r) v_2[r] = v[r] / 128;
       int v_3[1];
@@ -558,9 +558,9 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
         int sum = v_9[r];
         PAL_UNROLL for (int step = 1; step < 32; step *= 2) {
           const int other = pal::shuffle_up(sum, step);
-          if (lane >= step) sum = other + sum;
+          if (lane >= step) sum = (int)((u32)other + (u32)sum);
         }
-        scan[r] = before + sum;
+        scan[r] = (int)((u32)before + (u32)sum);
         before = pal::shuffle(scan[r], 31);
       }
       bool v_10[1];
@@ -569,42 +569,42 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
       PAL_UNROLL for (int r = 0; r < 1; ++r) v_11[r] = (int)v_10[r];
       int total[1];
       PAL_UNROLL for (int r = 0; r < 1; ++r) total[r] = 0;
-      PAL_UNROLL for (int r = 0; r < 1; ++r) total[0] = total[0] + (thread % 32 < 8 ? v_11[r] : 0);
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 1); total[r] = total[r] + other; }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 2); total[r] = total[r] + other; }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 4); total[r] = total[r] + other; }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 8); total[r] = total[r] + other; }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 16); total[r] = total[r] + other; }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) total[0] = (int)((u32)total[0] + (u32)(thread % 32 < 8 ? v_11[r] : 0));
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 1); total[r] = (int)((u32)total[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 2); total[r] = (int)((u32)total[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 4); total[r] = (int)((u32)total[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 8); total[r] = (int)((u32)total[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 16); total[r] = (int)((u32)total[r] + (u32)other); }
       int v_12[1];
       PAL_UNROLL for (int r = 0; r < 1; ++r) v_12[r] = (v_10[r] ? loaded[r] : 0);
       int total_2[1];
       PAL_UNROLL for (int r = 0; r < 1; ++r) total_2[r] = 0;
-      PAL_UNROLL for (int r = 0; r < 1; ++r) total_2[0] = total_2[0] + (thread % 32 < 8 ? v_12[r] : 0);
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_2[r], 1); total_2[r] = total_2[r] + other; }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_2[r], 2); total_2[r] = total_2[r] + other; }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_2[r], 4); total_2[r] = total_2[r] + other; }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_2[r], 8); total_2[r] = total_2[r] + other; }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_2[r], 16); total_2[r] = total_2[r] + other; }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) total_2[0] = (int)((u32)total_2[0] + (u32)(thread % 32 < 8 ? v_12[r] : 0));
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_2[r], 1); total_2[r] = (int)((u32)total_2[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_2[r], 2); total_2[r] = (int)((u32)total_2[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_2[r], 4); total_2[r] = (int)((u32)total_2[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_2[r], 8); total_2[r] = (int)((u32)total_2[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_2[r], 16); total_2[r] = (int)((u32)total_2[r] + (u32)other); }
       int v_13[1];
       PAL_UNROLL for (int r = 0; r < 1; ++r) v_13[r] = (v_10[r] ? v_9[r] : 0);
       int total_3[1];
       PAL_UNROLL for (int r = 0; r < 1; ++r) total_3[r] = 0;
-      PAL_UNROLL for (int r = 0; r < 1; ++r) total_3[0] = total_3[0] + (thread % 32 < 8 ? v_13[r] : 0);
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_3[r], 1); total_3[r] = total_3[r] + other; }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_3[r], 2); total_3[r] = total_3[r] + other; }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_3[r], 4); total_3[r] = total_3[r] + other; }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_3[r], 8); total_3[r] = total_3[r] + other; }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_3[r], 16); total_3[r] = total_3[r] + other; }
-      const int i_18 = i_10 - total_3[0];
+      PAL_UNROLL for (int r = 0; r < 1; ++r) total_3[0] = (int)((u32)total_3[0] + (u32)(thread % 32 < 8 ? v_13[r] : 0));
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_3[r], 1); total_3[r] = (int)((u32)total_3[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_3[r], 2); total_3[r] = (int)((u32)total_3[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_3[r], 4); total_3[r] = (int)((u32)total_3[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_3[r], 8); total_3[r] = (int)((u32)total_3[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_3[r], 16); total_3[r] = (int)((u32)total_3[r] + (u32)other); }
+      const int i_18 = (int)((u32)i_10 - (u32)total_3[0]);
       const bool is_2 = total[0] < 8;
-      const int i_19 = i_18 * 128;
-      const int i_20 = total_2[0] + i_19;
+      const int i_19 = (int)((u32)i_18 * (u32)128);
+      const int i_20 = (int)((u32)total_2[0] + (u32)i_19);
       const int i_21 = (total[0] < 7 ? total[0] : 7);
       const int i_22 = i_17 * 256;
       const int i_23 = (is_2 ? 32 : 0);
       PAL_ROLLED
       for (int step_3 = 0; step_3 < i_23; ++step_3) {
-        const int i_24 = carry + step_3;
+        const int i_24 = (int)((u32)carry + (u32)step_3);
         const int i_25 = step_3 * 64;
         const bool is_3 = i_21 < 0;
         const int i_26 = i_21 + 8;
@@ -632,10 +632,10 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
           pal::tma_load(&rhs_boxes, smem + 66560 + i_32 * 32768 + 24576, smem + 197664 + i_32 * 8, i_22 + 192, i_25, i_27);
         }
       }
-      const int i_33 = carry + i_23;
+      const int i_33 = (int)((u32)carry + (u32)i_23);
       carry = i_33;
     }
-    const int i_34 = carry - 4;
+    const int i_34 = (int)((u32)carry - (u32)4);
     const int i_35 = (i_34 > 0 ? i_34 : 0);
     PAL_ROLLED
     for (int step_4 = i_35; step_4 < carry; ++step_4) {

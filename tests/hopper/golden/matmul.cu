@@ -216,10 +216,10 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) matmul_kernel(
             pal::tma_load_multicast(&array1_boxes, smem + 65536 + i_23 * 32768 + (pal::cluster_rank()) * 4096 + 24576, smem + 196640 + i_23 * 8, 0x3, i_19 + 192, i_22 + (pal::cluster_rank()) * 32);
           }
         }
-        const int i_24 = carry + 64;
+        const int i_24 = (int)((u32)carry + (u32)64);
         carry = i_24;
       }
-      const int i_25 = carry - 4;
+      const int i_25 = (int)((u32)carry - (u32)4);
       const int i_26 = (i_25 > 0 ? i_25 : 0);
       PAL_ROLLED
       for (int step_4 = i_26; step_4 < carry; ++step_4) {

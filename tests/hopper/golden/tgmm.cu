@@ -55,15 +55,15 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
       PAL_UNROLL for (int r = 0; r < 1; ++r) v[r] = ((((int)(thread % 32)) == i_6) ? loaded[r] : 0);
       int total[1];
       PAL_UNROLL for (int r = 0; r < 1; ++r) total[r] = 0;
-      PAL_UNROLL for (int r = 0; r < 1; ++r) total[0] = total[0] + (thread % 32 < 8 ? v[r] : 0);
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 1); total[r] = total[r] + other; }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 2); total[r] = total[r] + other; }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 4); total[r] = total[r] + other; }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 8); total[r] = total[r] + other; }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 16); total[r] = total[r] + other; }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) total[0] = (int)((u32)total[0] + (u32)(thread % 32 < 8 ? v[r] : 0));
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 1); total[r] = (int)((u32)total[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 2); total[r] = (int)((u32)total[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 4); total[r] = (int)((u32)total[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 8); total[r] = (int)((u32)total[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 16); total[r] = (int)((u32)total[r] + (u32)other); }
       const int i_12 = i_11 * 128;
       const int i_13 = i_8 * 256;
-      const int i_14 = total[0] + 63;
+      const int i_14 = (int)((u32)total[0] + (u32)63);
       const int i_15 = i_14 / 64;
       const int i_16 = i_14 % 64;
       const int i_17 = (i_16 > 0) - (i_16 < 0);
@@ -77,7 +77,7 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
         PAL_UNROLL for (int r = 0; r < 128; ++r) acc[r / 128][r % 128] = 0;
         PAL_ROLLED
         for (int step_3 = 0; step_3 < i_19; ++step_3) {
-          const int i_20 = carry + step_3;
+          const int i_20 = (int)((u32)carry + (u32)step_3);
           const int i_21 = i_20 % 4;
           const bool is_5 = i_21 < 0;
           const int i_22 = i_21 + 4;
@@ -85,7 +85,7 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
           pal::wait(smem + 197664 + i_23 * 8, operands_filled_phases >> i_23 & 1);
           operands_filled_phases ^= 1u << i_23;
           const int i_24 = step_3 * 64;
-          const int i_25 = total[0] - i_24;
+          const int i_25 = (int)((u32)total[0] - (u32)i_24);
           const bool is_6 = i_25 < 64;
           if (is_6) {
             int v_2[2];
@@ -119,8 +119,8 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
           pal::wgmma_wait<1>();
           const bool is_7 = step_3 > 0;
           if (is_7) {
-            const int i_26 = carry + step_3;
-            const int i_27 = i_26 - 1;
+            const int i_26 = (int)((u32)carry + (u32)step_3);
+            const int i_27 = (int)((u32)i_26 - (u32)1);
             const int i_28 = i_27 % 4;
             const bool is_8 = i_28 < 0;
             const int i_29 = i_28 + 4;
@@ -133,8 +133,8 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
         pal::keep(acc[0]);
         const bool is_9 = i_19 > 0;
         if (is_9) {
-          const int i_31 = carry + i_19;
-          const int i_32 = i_31 - 1;
+          const int i_31 = (int)((u32)carry + (u32)i_19);
+          const int i_32 = (int)((u32)i_31 - (u32)1);
           const int i_33 = i_32 % 4;
           const bool is_10 = i_33 < 0;
           const int i_34 = i_33 + 4;
@@ -210,7 +210,7 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
           pal::bulk_commit();
         }
       }
-      const int i_39 = carry + i_19;
+      const int i_39 = (int)((u32)carry + (u32)i_19);
       carry = i_39;
     }
     if (warp == 0 && pal::elect()) {
@@ -244,15 +244,15 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
       PAL_UNROLL for (int r = 0; r < 1; ++r) v[r] = ((((int)(thread % 32)) == i_6) ? loaded[r] : 0);
       int total[1];
       PAL_UNROLL for (int r = 0; r < 1; ++r) total[r] = 0;
-      PAL_UNROLL for (int r = 0; r < 1; ++r) total[0] = total[0] + (thread % 32 < 8 ? v[r] : 0);
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 1); total[r] = total[r] + other; }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 2); total[r] = total[r] + other; }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 4); total[r] = total[r] + other; }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 8); total[r] = total[r] + other; }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 16); total[r] = total[r] + other; }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) total[0] = (int)((u32)total[0] + (u32)(thread % 32 < 8 ? v[r] : 0));
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 1); total[r] = (int)((u32)total[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 2); total[r] = (int)((u32)total[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 4); total[r] = (int)((u32)total[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 8); total[r] = (int)((u32)total[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 16); total[r] = (int)((u32)total[r] + (u32)other); }
       const int i_12 = i_11 * 128;
       const int i_13 = i_8 * 256;
-      const int i_14 = total[0] + 63;
+      const int i_14 = (int)((u32)total[0] + (u32)63);
       const int i_15 = i_14 / 64;
       const int i_16 = i_14 % 64;
       const int i_17 = (i_16 > 0) - (i_16 < 0);
@@ -266,7 +266,7 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
         PAL_UNROLL for (int r = 0; r < 128; ++r) acc[r / 128][r % 128] = 0;
         PAL_ROLLED
         for (int step_3 = 0; step_3 < i_19; ++step_3) {
-          const int i_20 = carry + step_3;
+          const int i_20 = (int)((u32)carry + (u32)step_3);
           const int i_21 = i_20 % 4;
           const bool is_5 = i_21 < 0;
           const int i_22 = i_21 + 4;
@@ -274,7 +274,7 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
           pal::wait(smem + 197664 + i_23 * 8, operands_filled_phases >> i_23 & 1);
           operands_filled_phases ^= 1u << i_23;
           const int i_24 = step_3 * 64;
-          const int i_25 = total[0] - i_24;
+          const int i_25 = (int)((u32)total[0] - (u32)i_24);
           const bool is_6 = i_25 < 64;
           if (is_6) {
             int v_2[2];
@@ -308,8 +308,8 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
           pal::wgmma_wait<1>();
           const bool is_7 = step_3 > 0;
           if (is_7) {
-            const int i_26 = carry + step_3;
-            const int i_27 = i_26 - 1;
+            const int i_26 = (int)((u32)carry + (u32)step_3);
+            const int i_27 = (int)((u32)i_26 - (u32)1);
             const int i_28 = i_27 % 4;
             const bool is_8 = i_28 < 0;
             const int i_29 = i_28 + 4;
@@ -322,8 +322,8 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
         pal::keep(acc[0]);
         const bool is_9 = i_19 > 0;
         if (is_9) {
-          const int i_31 = carry + i_19;
-          const int i_32 = i_31 - 1;
+          const int i_31 = (int)((u32)carry + (u32)i_19);
+          const int i_32 = (int)((u32)i_31 - (u32)1);
           const int i_33 = i_32 % 4;
           const bool is_10 = i_33 < 0;
           const int i_34 = i_33 + 4;
@@ -400,7 +400,7 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
           pal::bulk_commit();
         }
       }
-      const int i_40 = carry + i_19;
+      const int i_40 = (int)((u32)carry + (u32)i_19);
       carry = i_40;
     }
     if (warp == 0 && pal::elect()) {
@@ -433,25 +433,25 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
       PAL_UNROLL for (int r = 0; r < 1; ++r) v[r] = ((((int)(thread % 32)) == i_6) ? loaded[r] : 0);
       int total[1];
       PAL_UNROLL for (int r = 0; r < 1; ++r) total[r] = 0;
-      PAL_UNROLL for (int r = 0; r < 1; ++r) total[0] = total[0] + (thread % 32 < 8 ? v[r] : 0);
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 1); total[r] = total[r] + other; }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 2); total[r] = total[r] + other; }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 4); total[r] = total[r] + other; }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 8); total[r] = total[r] + other; }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 16); total[r] = total[r] + other; }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) total[0] = (int)((u32)total[0] + (u32)(thread % 32 < 8 ? v[r] : 0));
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 1); total[r] = (int)((u32)total[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 2); total[r] = (int)((u32)total[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 4); total[r] = (int)((u32)total[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 8); total[r] = (int)((u32)total[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 16); total[r] = (int)((u32)total[r] + (u32)other); }
       int v_2[1];
       PAL_UNROLL for (int r = 0; r < 1; ++r) v_2[r] = ((((int)(thread % 32)) < i_6) ? loaded[r] : 0);
       int total_2[1];
       PAL_UNROLL for (int r = 0; r < 1; ++r) total_2[r] = 0;
-      PAL_UNROLL for (int r = 0; r < 1; ++r) total_2[0] = total_2[0] + (thread % 32 < 8 ? v_2[r] : 0);
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_2[r], 1); total_2[r] = total_2[r] + other; }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_2[r], 2); total_2[r] = total_2[r] + other; }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_2[r], 4); total_2[r] = total_2[r] + other; }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_2[r], 8); total_2[r] = total_2[r] + other; }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_2[r], 16); total_2[r] = total_2[r] + other; }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) total_2[0] = (int)((u32)total_2[0] + (u32)(thread % 32 < 8 ? v_2[r] : 0));
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_2[r], 1); total_2[r] = (int)((u32)total_2[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_2[r], 2); total_2[r] = (int)((u32)total_2[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_2[r], 4); total_2[r] = (int)((u32)total_2[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_2[r], 8); total_2[r] = (int)((u32)total_2[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_2[r], 16); total_2[r] = (int)((u32)total_2[r] + (u32)other); }
       const int i_12 = i_11 * 128;
       const int i_13 = i_8 * 256;
-      const int i_14 = total[0] + 63;
+      const int i_14 = (int)((u32)total[0] + (u32)63);
       const int i_15 = i_14 / 64;
       const int i_16 = i_14 % 64;
       const int i_17 = (i_16 > 0) - (i_16 < 0);
@@ -462,9 +462,9 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
       const int i_19 = (is_4 ? i_18 : i_15);
       PAL_ROLLED
       for (int step_3 = 0; step_3 < i_19; ++step_3) {
-        const int i_20 = carry + step_3;
+        const int i_20 = (int)((u32)carry + (u32)step_3);
         const int i_21 = step_3 * 64;
-        const int i_22 = total_2[0] + i_21;
+        const int i_22 = (int)((u32)total_2[0] + (u32)i_21);
         const int i_23 = i_20 % 4;
         const bool is_5 = i_20 >= 4;
         if (is_5) {
@@ -488,10 +488,10 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
           pal::tma_load_multicast(&rhs_boxes, smem + 66560 + i_27 * 32768 + (pal::cluster_rank()) * 4096 + 24576, smem + 197664 + i_27 * 8, 0x3, i_13 + 192, i_22 + (pal::cluster_rank()) * 32);
         }
       }
-      const int i_28 = carry + i_19;
+      const int i_28 = (int)((u32)carry + (u32)i_19);
       carry = i_28;
     }
-    const int i_29 = carry - 4;
+    const int i_29 = (int)((u32)carry - (u32)4);
     const int i_30 = (i_29 > 0 ? i_29 : 0);
     PAL_ROLLED
     for (int step_4 = i_30; step_4 < carry; ++step_4) {
