@@ -17,6 +17,7 @@ import palladio as pl
 import palladio.gpu as plgpu
 from palladio import lax
 from palladio.library import hopper
+from tools.mutant_idioms import IDIOMS
 
 Array = np.ndarray[Any, Any]
 Ref = Any
@@ -52,7 +53,11 @@ def _wide(array: Array) -> Array:
 @cache
 def kernels() -> tuple[Kernel, ...]:
     """All of them."""
-    return (*_products(), *_grouped(), *_attention(), *_pipelines())
+    return (*_products(), *_grouped(), *_attention(), *_pipelines(), *_idioms())
+
+
+def _idioms() -> list[Kernel]:
+    return [Kernel(name, make(), np.asarray(expected)) for name, (make, expected) in IDIOMS.items()]
 
 
 def _products() -> list[Kernel]:

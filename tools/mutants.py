@@ -37,7 +37,7 @@ from palladio.machine.timeline.timing import Timer
 from palladio.ops.threads.launch import launch
 from palladio.types.effects import EffectKind
 from tools.mutant_kernels import Kernel, kernels
-from tools.mutation import CLASSES, NO_DELAY, Mutant, mutants, place
+from tools.mutation import CLASSES, NO_DELAY, WRONG_INDEX, Mutant, mutants, place
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "checking.md"
 BEGIN, END = "<!-- mutants: begin -->", "<!-- mutants: end -->"
@@ -66,6 +66,7 @@ class Reason:
 
 _ENDS = "the kernel ends, and before that only the sources are its own: targets are complete for whoever waits for it"
 _TURN = "the arrival only passes the turn on; the wait stays in front of what it is for"
+_ASKED = "a warpgroup that does not ask keeps the registers that it began with: it is slower on hardware, and not wrong"
 _LAST = "only the last step is masked: no copy overwrites its buffers, and the accumulator is read behind a wait"
 
 REASONS: tuple[Reason, ...] = (
@@ -99,6 +100,22 @@ REASONS: tuple[Reason, ...] = (
             "wait",
         )
         for mutation in ("a wgmma wait left out", "one group more in flight", "a release before its wait")
+    ),
+    *(
+        Reason(kernel, "registers not given back or asked for", f"set_max_registers: {line}", _ASKED)
+        for kernel, line in (
+            ("*", 'plgpu.set_max_registers(*, action="increase")'),
+            ("emit_pipeline_warp_specialized", "plgpu.emit_pipeline_warp_specialized("),
+        )
+    ),
+    Reason(
+        "DSMEM: rows passed round", "a store to another place", "store: out[[]me[]] = total", "all rows are the same"
+    ),
+    Reason(
+        "mpmd_map",
+        "another block of the cluster",
+        "semaphore_signal: pl.semaphore_signal(*",
+        "the mesh has one core: the next one is itself",
     ),
 )
 
@@ -191,6 +208,8 @@ class Verdict:
         code: of what was found, None for nothing.
         tried: how many schedules ran until then.
         wrong: whether nothing was found and some schedule had another result than the kernel's.
+        otherwise: whether nothing was found, and a wrong index gives every schedule the same other result: the mutant
+            synchronises as it should and is another kernel.
         explored, complete: of the exhaustive exploration of a survivor: how many schedules, and whether all.
         late: whether something was found only in that.
         reason: why it does no harm, for at most so many (`most`) of the same line, 0 for any number.
@@ -203,6 +222,7 @@ class Verdict:
     code: str | None = None
     tried: int = 0
     wrong: bool = False
+    otherwise: bool = False
     explored: int = 0
     complete: bool = False
     late: bool = False
@@ -218,8 +238,12 @@ def judge(kernel: Kernel, recording: Recording, mutant: Mutant, count: int = SCH
     def run() -> None:
         found = runner(recording.values)
         results.append(all(map(_same, found, recording.result)))
+        first.extend(() if first else [found])
+        alike.append(all(map(_same, found, first[0])))
 
     results: list[bool] = []
+    first: list[Any] = []
+    alike: list[bool] = []
     places = Places()
     for policy in schedules(count, 0):
         verdict.tried += 1
@@ -243,11 +267,13 @@ def judge(kernel: Kernel, recording: Recording, mutant: Mutant, count: int = SCH
             return verdict
         verdict.reason, verdict.most = _reason(kernel, recording, mutant)
     verdict.wrong = not all(results)
+    if verdict.wrong and mutant.mutation in WRONG_INDEX and all(alike):
+        verdict.wrong, verdict.otherwise = False, True
     return verdict
 
 
 def _same(found: Any, wanted: Any) -> bool:
-    return np.array_equal(np.asarray(found).view(np.uint8), np.asarray(wanted).view(np.uint8))
+    return np.asarray(found).tobytes() == np.asarray(wanted).tobytes()
 
 
 def _reason(kernel: Kernel, recording: Recording, mutant: Mutant) -> tuple[str, int]:
@@ -309,7 +335,12 @@ class Matrix:
     @property
     def harmless(self) -> list[Verdict]:
         """Mutants in which nothing was found, with right results in every schedule."""
-        return [each for each in self.verdicts if each.code is None and not each.wrong]
+        return [each for each in self.verdicts if each.code is None and not each.wrong and not each.otherwise]
+
+    @property
+    def others(self) -> list[Verdict]:
+        """Mutants that synchronise as they should and compute something else."""
+        return [each for each in self.verdicts if each.otherwise]
 
     @property
     def unexplained(self) -> list[Verdict]:
@@ -362,15 +393,22 @@ def table(matrix: Matrix) -> str:
     by_class: dict[str, list[Verdict]] = defaultdict(list)
     for each in matrix.verdicts:
         by_class[each.mutation].append(each)
-    lines = ["| mutation | mutants | caught | harmless | missed | found as |", "| --- | --- | --- | --- | --- | --- |"]
+    lines = [
+        "| mutation | mutants | caught | harmless | another kernel | missed | found as |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
     for name in CLASSES:
         group = by_class[name]
-        missed, harmless = (sum(each in part for each in group) for part in (matrix.missed, matrix.harmless))
+        missed, harmless, others = (
+            sum(each in part for each in group) for part in (matrix.missed, matrix.harmless, matrix.others)
+        )
         codes = Counter(each.code for each in group if each.code is not None)
         shown = ", ".join(f"{code} {number}" for code, number in codes.most_common())
-        lines.append(f"| {name} | {len(group)} | {len(group) - harmless - missed} | {harmless} | {missed} | {shown} |")
-    many, harmless, missed = (len(part) for part in (matrix.verdicts, matrix.harmless, matrix.missed))
-    lines.append(f"| **all** | {many} | {many - harmless - missed} | {harmless} | {missed} | |")
+        caught = len(group) - harmless - others - missed
+        lines.append(f"| {name} | {len(group)} | {caught} | {harmless} | {others} | {missed} | {shown} |")
+    parts = matrix.verdicts, matrix.harmless, matrix.others, matrix.missed
+    many, harmless, others, missed = map(len, parts)
+    lines.append(f"| **all** | {many} | {many - harmless - others - missed} | {harmless} | {others} | {missed} | |")
     runs = sum(each.tried for each in matrix.originals)
     kernels = "; ".join(each.kernel for each in matrix.originals)
     early = sum(each.code is not None and each.tried == 1 for each in matrix.verdicts)

@@ -1,8 +1,9 @@
 """The classes of mutation: what `tools.mutants` does to a kernel's program.
 
-Most change one equation: a wait, fence, arrival or copy left out or done twice, a wait that lets more be in flight, an
-index of a barrier or stage moved on by one. The others change a reference wherever it is used: a barrier counts one
-arrival more or fewer; the slots of a ring share memory, or are one fewer than those who wait for them believe.
+Most change one equation: a wait, fence, arrival, signal or copy left out or done twice, a wait that lets more be in
+flight, an index of a barrier, stage or element moved on by one, an atomic made of ordinary accesses. The others change
+a reference wherever it is used: a barrier counts one arrival more or fewer; the slots of a ring share memory, or are
+one fewer than those who wait for them believe.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from palladio.ops import OPS
 from palladio.ops.threads.launch import launch
 from palladio.types.attributes import Arrivals
 from palladio.types.effects import EffectKind
-from palladio.types.transforms import Index, Operand, Slice, transformed
+from palladio.types.transforms import Index, Operand, Peer, Slice, transformed
 from palladio.types.types import BARRIER, SMEM, RefType
 
 _FIRST = {"cond": 1, "loop": 1, "repeat": 0, "scope": 0, "collective_scope": 0}
@@ -92,6 +93,65 @@ def _at_next(*names: str, position: int) -> Change:
     return change
 
 
+def _without_effect(*names: str) -> Change:
+    """Left out; its result is zeros."""
+
+    def change(eqn: Eqn) -> Iterator[Sequence[Eqn]]:
+        if eqn.op.name in names:
+            builder = Builder()
+            builder.location = eqn.location
+            part = eqn.outputs[0].type
+            builder.emit(OPS["broadcast"], Literal(0, part.dtype), shape=part.shape, axes=())  # type: ignore[union-attr]
+            (made,) = builder.eqns
+            yield (replace(made, outputs=eqn.outputs),)
+
+    return change
+
+
+def _one_signal_fewer(eqn: Eqn) -> Iterator[Sequence[Eqn]]:
+    amount = eqn.inputs[1] if eqn.op.name == "semaphore_wait" else None
+    if isinstance(amount, Literal) and int(amount.value) > 1:
+        fewer = Literal(int(amount.value) - 1, amount.type.dtype)
+        yield (replace(eqn, inputs=(eqn.inputs[0], fewer, *eqn.inputs[2:])),)
+
+
+_COMBINED = {"add": "add", "max": "max", "min": "min", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor"}
+
+
+def _ordinary(eqn: Eqn) -> Iterator[Sequence[Eqn]]:
+    """An atomic access as a load, the operation, and a store."""
+    if eqn.op.name != "atomic":
+        return
+    builder = Builder()
+    builder.location = eqn.location
+    ref, value, *indices = eqn.inputs
+    (old,) = builder.emit(OPS["load"], ref, *indices, transforms=eqn.transforms)
+    (read,) = builder.eqns
+    new = value if eqn.kind == "exchange" else builder.emit(OPS[_COMBINED[eqn.kind]], old, value)[0]
+    builder.emit(OPS["store"], ref, new, *indices, transforms=eqn.transforms)
+    renamed: dict[Any, Any] = dict(zip(read.outputs, eqn.outputs, strict=True))
+
+    def with_old(each: Eqn) -> Eqn:
+        inputs, outputs = (tuple(renamed.get(atom, atom) for atom in part) for part in (each.inputs, each.outputs))
+        return replace(each, inputs=inputs, outputs=outputs)
+
+    yield [with_old(each) for each in builder.eqns]
+
+
+def _overwriting(eqn: Eqn) -> Iterator[Sequence[Eqn]]:
+    if eqn.op.name in ("copy_smem_to_gmem", "async_store_smem") and eqn.params["reduction"] is not None:
+        yield (with_parts(eqn, eqn.inputs, {**eqn.params, "reduction": None}),)  # its effects are others
+
+
+def _more_registers(eqn: Eqn) -> Iterator[Sequence[Eqn]]:
+    if eqn.op.name == "set_max_registers" and eqn.params["count"] > MANY_REGISTERS:
+        yield (_with(eqn, count=eqn.params["count"] + 8),)
+
+
+MANY_REGISTERS = 168
+"""The registers of a lane with three warpgroups: who asks for more waits for them."""
+
+
 _SWAP: Any = object()
 
 
@@ -123,20 +183,58 @@ _BY_EQUATION: Mapping[str, Change] = {
     "a copy into another stage": _at_next("copy_gmem_to_smem", position=1),
     "a copy that arrives elsewhere": _at_next("copy_gmem_to_smem", position=2),
     "a release before its wait": _later("wgmma_wait", "barrier_wait"),
+    "a fence of global memory left out": _left_out("commit_gmem"),
+    "a signal left out": _left_out("semaphore_signal"),
+    "a signal too many": _twice("semaphore_signal"),
+    "a signal of another semaphore": _at_next("semaphore_signal", position=0),
+    "a wait for a semaphore left out": _left_out("semaphore_wait"),
+    "a wait for a semaphore too many": _twice("semaphore_wait"),
+    "a wait for one signal fewer": _one_signal_fewer,
+    "a wait for another semaphore": _at_next("semaphore_wait", position=0),
+    "an atomic left out": _without_effect("atomic", "atomic_cas"),
+    "an atomic made of ordinary accesses": _ordinary,
+    "a store into a peer left out": _left_out("async_store_smem"),
+    "a reduction that overwrites": _overwriting,
+    "a copy of cores left out": _left_out("dma_start", "dma_start_remote"),
+    "a wait for a copy of cores left out": _left_out("dma_wait"),
+    "registers not given back or asked for": _left_out("set_max_registers"),
+    "more registers asked for": _more_registers,
 }
+OTHER_ATOMIC, OTHER_LOAD, OTHER_STORE, OTHER_PRODUCT, OTHER_OUT, OTHER_PEER = (
+    "an atomic of another element",
+    "a load from another place",
+    "a store to another place",
+    "a product of another stage",
+    "a copy out of or to another place",
+    "another block of the cluster",
+)
+_ELSEWHERE: Mapping[str, tuple[str, ...]] = {
+    OTHER_ATOMIC: ("atomic", "atomic_cas"),
+    OTHER_LOAD: ("load",),
+    OTHER_STORE: ("store", "accumulate", "swap", "async_store_smem"),
+    OTHER_PRODUCT: ("wgmma",),
+    OTHER_OUT: ("copy_smem_to_gmem", "dma_start"),
+}
+WRONG_INDEX = (*_ELSEWHERE, OTHER_PEER)
+"""With a wrong index a kernel may synchronise as it should and compute something else, the same in every schedule."""
 ONE_MORE, ONE_FEWER = "a barrier that counts one more", "a barrier that counts one fewer"
 SHARED = "slots that share memory"
 FEWER_SLOTS, FEWER_BARRIERS, FEWER_BOTH = (
     f"one stage too few: {what}" for what in ("buffers", "barriers", "buffers and barriers")
 )
 NO_DELAY = "no delay_release"
-CLASSES = (*_BY_EQUATION, ONE_MORE, ONE_FEWER, SHARED, FEWER_SLOTS, FEWER_BARRIERS, FEWER_BOTH, NO_DELAY)
+CLASSES = (*_BY_EQUATION, *WRONG_INDEX, ONE_MORE, ONE_FEWER, SHARED, FEWER_SLOTS, FEWER_BARRIERS, FEWER_BOTH, NO_DELAY)
 """The names of the classes, in the order of the table."""
 
 
 def mutants(program: Program) -> Iterator[Mutant]:
     """Every mutant of a program but those of `NO_DELAY`, which the author of a kernel makes."""
     for name, change in _BY_EQUATION.items():
+        for found, eqn in _mutated(program, change):
+            yield Mutant(name, place(eqn), _what(eqn), found, (eqn,))
+    sizes = {axis.name: axis.size for made in _launches(program) for mesh in made.meshes for axis in mesh.axes}
+    changes = {name: _moved(*operations, written=_written(program)) for name, operations in _ELSEWHERE.items()}
+    for name, change in {**changes, OTHER_PEER: _other_peer(sizes)}.items():
         for found, eqn in _mutated(program, change):
             yield Mutant(name, place(eqn), _what(eqn), found, (eqn,))
     for root in _references(program, BARRIER):
@@ -224,21 +322,100 @@ def _reindexed(
     for position in positions:
         entries = list(stacks[position][level].entries)
         entry = entries[axis]
-        if isinstance(entry, Operand):
-            atom = inputs[eqn.op.index_start + entry.position]
-            for name, amount in steps:
-                (atom,) = builder.emit(OPS[name], atom, Literal(amount, atom.type.dtype))
-            entries[axis] = Operand(len(inputs) - eqn.op.index_start)
+        start: Any = entry.start if isinstance(entry, Slice) else entry
+        if isinstance(start, Operand):
+            atom = _stepped(builder, inputs[eqn.op.index_start + start.position], steps)
+            start = Operand(len(inputs) - eqn.op.index_start)
             inputs.append(atom)
         else:
-            entries[axis] = static(entry)
+            start = static(start)
+        entries[axis] = replace(entry, start=start) if isinstance(entry, Slice) else start
         stack = stacks[position]
         stacks[position] = (*stack[:level], Index(tuple(entries)), *stack[level + 1 :])
     transforms = tuple(stacks) if eqn.op.ref_count > 1 else stacks[0]
     return *builder.eqns, replace(_with(eqn, transforms=transforms), inputs=tuple(inputs))
 
 
+def _stepped(builder: Builder, atom: Atom, steps: Sequence[tuple[str, int]]) -> Atom:
+    """An index behind these operations with constants."""
+    for name, amount in steps:
+        (atom,) = builder.emit(OPS[name], atom, Literal(amount, atom.type.dtype))  # type: ignore[union-attr]
+    return atom
+
+
+def _moved(*names: str, written: frozenset[str]) -> Change:
+    """The first index of memory that the kernel writes, moved on by one, or by its size, round the end."""
+
+    def change(eqn: Eqn) -> Iterator[Sequence[Eqn]]:
+        if eqn.op.name not in names:
+            return
+        stacks = eqn.op.stacks(eqn.params["transforms"])
+        for position in range(1 if eqn.op.name == "async_store_smem" else len(stacks)):
+            atom = eqn.inputs[position]
+            if not isinstance(atom.type, RefType) or atom.hint not in written:  # type: ignore[union-attr]
+                continue
+            found = _first_part(eqn, position)
+            if found is not None:
+                level, axis, size, extent = found
+                steps = [("add", size), ("rem", extent)]
+                yield _reindexed(eqn, {position}, level, axis, lambda n: (n + size) % extent, steps)  # noqa: B023
+
+    return change
+
+
+def _first_part(eqn: Eqn, position: int) -> tuple[int, int, int, int] | None:
+    """The first level and axis at which a stack selects one of several equal parts; their size, and the extent."""
+    for level, transform in enumerate(eqn.op.stacks(eqn.params["transforms"])[position]):
+        if not isinstance(transform, Index):
+            continue
+        shape = _shape_at(eqn, position, level)
+        for axis, (entry, extent) in enumerate(zip(transform.entries, shape, strict=True)):
+            size = entry.size if isinstance(entry, Slice) else 1
+            if extent > size > 0 == extent % size and not (isinstance(entry, Slice) and entry.stride != 1):
+                return level, axis, size, extent
+    return None
+
+
+def _other_peer(sizes: Mapping[str, int | None]) -> Change:
+    """The block of the cluster that a reference reaches, moved on by one, round the end."""
+
+    def change(eqn: Eqn) -> Iterator[Sequence[Eqn]]:
+        if not eqn.op.index_start:
+            return
+        stacks = list(eqn.op.stacks(eqn.params["transforms"]))
+        for position, stack in enumerate(stacks):
+            if stack and isinstance(stack[0], Peer):
+                ((axis, block), *rest), builder = stack[0].blocks, Builder()
+                builder.location = eqn.location
+                inputs, size = list(eqn.inputs), sizes[axis] or 1
+                if isinstance(block, Operand):
+                    atom = _stepped(builder, inputs[eqn.op.index_start + block.position], [("add", 1), ("rem", size)])
+                    block = Operand(len(inputs) - eqn.op.index_start)
+                    inputs.append(atom)
+                else:
+                    block = (block + 1) % size
+                new = [*stacks[:position], (Peer(((axis, block), *rest)), *stack[1:]), *stacks[position + 1 :]]
+                transforms = tuple(new) if eqn.op.ref_count > 1 else new[0]
+                yield *builder.eqns, replace(_with(eqn, transforms=transforms), inputs=tuple(inputs))
+
+    return change
+
+
 # References.
+
+
+def _launches(program: Program) -> list[Any]:
+    """The launches of a program."""
+    return [eqn.params["launch"] for eqn in walk(program) if eqn.op is launch]
+
+
+def _written(program: Program) -> frozenset[str]:
+    """The names of the references that the programs of a launch write, by accesses or copies."""
+    found: set[str] = set()
+    for eqn in walk(program):
+        if eqn.op.index_start:
+            found |= {atom.hint for atom in eqn.written}
+    return frozenset(found)
 
 
 def _references(program: Program, space: Any) -> list[Var]:
@@ -350,9 +527,14 @@ def _recounted(program: Program, root: Var) -> Iterator[Mutant]:
 # Stages.
 
 
+def _own(stack: Sequence[Any]) -> int:
+    """The number of transforms in front of those within the buffer: one that says whose it is, or none."""
+    return 1 if stack and isinstance(stack[0], Peer) else 0
+
+
 @dataclass(frozen=True)
 class _Slots:
-    """The slots of a buffer: what one axis of one level of the stacks on it is indexed by."""
+    """The slots of a buffer: what one axis of one level of the stacks on it, behind whose it is, is indexed by."""
 
     root: Var
     level: int
@@ -366,9 +548,10 @@ def _slots(program: Program, space: Any) -> Iterator[_Slots]:
     for root in _references(program, space):
         found: dict[tuple[int, int], list[tuple[Eqn, int, Any, int]]] = {}
         for eqn, position in accesses(program, root):
-            for level, transform in enumerate(eqn.op.stacks(eqn.params["transforms"])[position]):
+            stack = eqn.op.stacks(eqn.params["transforms"])[position]
+            for level, transform in enumerate(stack[_own(stack) :]):
                 if isinstance(transform, Index):
-                    shape = _shape_at(eqn, position, level)
+                    shape = _shape_at(eqn, position, level + _own(stack))
                     for axis, entry in enumerate(transform.entries):
                         if not isinstance(entry, Slice):
                             found.setdefault((level, axis), []).append((eqn, position, entry, shape[axis]))
@@ -385,18 +568,19 @@ def _modulo(program: Program, slots: Sequence[_Slots], count: int) -> Program:
         def change(eqn: Eqn, at: set[int], each: _Slots = each) -> Sequence[Eqn]:
             if not eqn.op.index_start:
                 return (eqn,)
-            stacks = eqn.op.stacks(eqn.params["transforms"])
-            indexed = [
-                position
-                for position in sorted(at)
-                if position < len(stacks)
-                and len(stacks[position]) > each.level
-                and isinstance(stacks[position][each.level], Index)
-                and not isinstance(stacks[position][each.level].entries[each.axis], Slice)
-            ]
-            if not indexed:
-                return (eqn,)
-            return _reindexed(eqn, indexed, each.level, each.axis, lambda entry: entry % count, [("rem", count)])
+            eqns: list[Eqn] = []
+            for position in sorted(at):
+                stacks = eqn.op.stacks(eqn.params["transforms"])
+                stack = stacks[position] if position < len(stacks) else ()
+                level = each.level + _own(stack)
+                if len(stack) <= level or not isinstance(stack[level], Index):
+                    continue
+                if not isinstance(stack[level].entries[each.axis], Slice):
+                    *more, eqn = _reindexed(
+                        eqn, {position}, level, each.axis, lambda entry: entry % count, [("rem", count)]
+                    )
+                    eqns += more
+            return (*eqns, eqn)
 
         program = _rewritten(program, {each.root: each.root}, {}, change)
     return program
@@ -425,4 +609,4 @@ def _aliased(program: Program) -> Iterator[Mutant]:
         yield mutant(FEWER_BOTH, rings, count - 1)
 
 
-__all__ = ["CLASSES", "NO_DELAY", "Mutant", "accesses", "mutants", "place"]
+__all__ = ["CLASSES", "NO_DELAY", "WRONG_INDEX", "Mutant", "accesses", "mutants", "place"]

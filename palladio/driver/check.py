@@ -16,6 +16,7 @@ from palladio.driver.executors import SIMULATOR, use
 from palladio.driver.simulation import Session, session
 from palladio.machine.check.accesses import Places
 from palladio.machine.check.findings import LEVELS, CheckError, Finding, checked_codes
+from palladio.machine.check.induction import FEWEST, InTurn, Recorder, Trace, holds
 from palladio.machine.run.explore import Changed, Cut, Exploration, Schedule
 from palladio.machine.run.machine import Machine
 from palladio.machine.run.policies import Policy, named
@@ -52,6 +53,7 @@ class Report:
         ignored: each mistake, once, whose code the check was told to ignore.
         strict: whether warnings and hints count like errors.
         sizes: with how many combinations of sizes the function ran.
+        beyond: the sizes for which the verdict follows by induction, such as "k ≥ 3"; empty if for no others.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -60,6 +62,7 @@ class Report:
     ignored: list[Finding] = field(default_factory=list)
     strict: bool = False
     sizes: int = 1
+    beyond: str = ""
     ignore: frozenset[str] = field(default=frozenset(), repr=False)
     call: Callable[[], Any] | None = field(default=None, repr=False)
 
@@ -97,6 +100,8 @@ class Report:
             ran += f", with these {sizes} and inputs"
         elif self.sizes > 1:
             ran += f" of {sizes}"
+        if self.beyond:
+            ran += f", by induction for all {self.beyond}"
         found = f"{self._count} in {ran}"
         times = Counter(finding.code for finding in self.ignored)
         ignored = ", ".join(f"{code} ({count})" for code, count in sorted(times.items()))
@@ -199,7 +204,32 @@ def check(
         report.explored += part.explored
         complete = complete and part.complete
     report.complete = complete
+    if not report.findings and not report.ignored:
+        report.beyond = _beyond(fn, args, combinations)
     return report
+
+
+def _beyond(fn: Callable[..., Any], args: tuple[Any, ...], combinations: Sequence[dict[str, Any]]) -> str:
+    """The sizes for which a verdict without findings follows by induction."""
+    if len(combinations) < FEWEST or any(len(each) != 1 for each in combinations):
+        return ""
+    (name,) = combinations[0]
+    values = [each[name] for each in combinations]
+    if not all(type(value) is int for value in values) or values != list(range(values[0], values[0] + len(values))):
+        return ""
+
+    def recorded(value: int, shared: set[str] | None) -> Trace:
+        recorder = Recorder(shared)
+        run_once(partial(fn, **{name: value}), args, InTurn, recorder.follow)
+        return recorder.trace
+
+    shared: set[str] = set()
+    for value in values:
+        trace = recorded(value, None)
+        if not trace.settled or trace.launches != 1:
+            return ""
+        shared |= trace.shared
+    return f"{name} ≥ {values[0]}" if holds({value: recorded(value, shared) for value in values}) else ""
 
 
 def _combinations(sizes: Mapping[str, Iterable[Any]] | None) -> list[dict[str, Any]]:

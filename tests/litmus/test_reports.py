@@ -13,7 +13,7 @@ import palladio as pl
 import palladio.gpu as plgpu
 from palladio.machine.check.findings import CheckError, Finding
 from tests.litmus import test_litmus
-from tests.litmus.pairs import PAIRS, X, case, only, row
+from tests.litmus.pairs import PAIRS, Case, X, case, only, row
 
 assert test_litmus.FAMILIES
 
@@ -94,6 +94,78 @@ def test_a_deadlock_says_who_could_end_each_wait_and_who_has_ended() -> None:
         "ended already: block (0) wg 2",
     )
     assert report.missing == "1 more arrival at pong, or 1 more arrival at ping"
+
+
+def ends_named(found: Case) -> list[str]:
+    return [line for line in the_finding(found).details if "could end the wait" in line]
+
+
+def test_only_threads_that_can_end_a_wait_are_named() -> None:
+    """One that is past its arrival cannot, nor one that takes another branch, arrives at another barrier of the array,
+    or at that of another block."""
+
+    def body(x: Any, out: Any, ring: Any, gate: Any) -> None:
+        @only(0)
+        def _() -> None:
+            plgpu.barrier_arrive(ring.at[1])
+            plgpu.barrier_wait(ring.at[0])
+
+        @only(1)
+        def _() -> None:
+            plgpu.barrier_wait(ring.at[1])
+            plgpu.barrier_wait(ring.at[1])
+            plgpu.barrier_arrive(gate)
+
+        @only(2)
+        def _() -> None:
+            plgpu.barrier_wait(gate)
+            plgpu.barrier_arrive(ring.at[0])
+
+    assert ends_named(case(body, X, out=X, threads=3, scratch=[plgpu.Barrier(num_barriers=2), plgpu.Barrier()])) == [
+        "block (0) wg 2 could end the wait for ring[0], and waits too",
+        "block (0) wg 1 could end the wait for gate, and waits too",
+    ]
+
+
+def test_in_a_loop_an_arrival_may_come_again() -> None:
+    def body(x: Any, out: Any, full: Any, free: Any) -> None:
+        @only(0)
+        def _() -> None:
+            @pl.loop(0, 3)
+            def _(_: Any) -> None:
+                plgpu.barrier_arrive(full)
+                plgpu.barrier_wait(free)
+
+        @only(1)
+        def _() -> None:
+            @pl.loop(0, 3)
+            def _(step: Any) -> None:
+                plgpu.barrier_wait(full)
+                plgpu.barrier_arrive(free, predicate=step == 0)
+
+    assert ends_named(case(body, X, out=X, threads=2, scratch=[plgpu.Barrier(), plgpu.Barrier()])) == [
+        "block (0) wg 1 could end the wait for free, and waits too",
+        "block (0) wg 0 could end the wait for full, and waits too",
+    ]
+
+
+def test_the_barrier_of_another_block_is_not_meant() -> None:
+    def body(x: Any, out: Any, ready: Any) -> None:
+        c = pl.axis_index("c")
+
+        @pl.when(c == 0)
+        def _() -> None:
+            plgpu.barrier_wait(ready)
+            plgpu.barrier_arrive(plgpu.cluster_ref(ready, {"c": 1}))
+
+        @pl.when(c == 1)
+        def _() -> None:
+            plgpu.barrier_wait(ready)
+            plgpu.barrier_arrive(ready)
+
+    assert ends_named(case(body, X, out=X, cluster=2, scratch=[plgpu.Barrier()])) == [
+        "block (0, 0) thread could end the wait for ready, and waits too"
+    ]
 
 
 def test_one_mistake_of_many_threads_is_one_finding() -> None:

@@ -20,7 +20,7 @@ from palladio.types.attributes import Arrivals
 from palladio.types.types import BARRIER
 from tools import mutants as tool
 from tools.mutant_kernels import Kernel, kernels
-from tools.mutation import CLASSES, NO_DELAY, Mutant, mutants
+from tools.mutation import CLASSES, NO_DELAY, WRONG_INDEX, Mutant, mutants
 
 STEPS, STAGES, SIDE = 5, 3, 8
 X = np.random.default_rng(0).standard_normal((STEPS, SIDE, SIDE)).astype(np.float16)
@@ -258,7 +258,7 @@ def verdict(**options: Any) -> tool.Verdict:
 def test_a_wrong_result_without_a_finding_and_a_finding_that_is_late_are_misses() -> None:
     found = tool.Matrix([verdict(wrong=True), verdict(code="deadlock", late=True), verdict(code="deadlock", tried=1)])
     assert len(found.missed) == 2
-    assert "| a fence left out | 3 | 1 | 0 | 2 | deadlock 2 |" in tool.table(found)
+    assert "| a fence left out | 3 | 1 | 0 | 0 | 2 | deadlock 2 |" in tool.table(found)
 
 
 def test_a_survivor_without_a_reason_is_told_apart() -> None:
@@ -305,8 +305,9 @@ def test_the_page_has_the_table_that_the_tool_writes() -> None:
     assert [row[0] for row in matrix] == ["mutation", "---", *CLASSES, "**all**"]
     assert matrix[0] == made[0]
     for row in matrix[2:]:
-        many, caught, harmless, missed = map(int, row[1:5])
-        assert (caught + harmless, missed) == (many, 0), row[0]
+        many, caught, harmless, others, missed = map(int, row[1:6])
+        assert (caught + harmless + others, missed) == (many, 0), row[0]
+        assert not others or row[0] in WRONG_INDEX
     assert all(kernel.name in text for kernel in kernels())
     survivors = [row[2] for row in found[len(made) + 2 :]]
     assert sum(int(number) for kernels in survivors for number in re.findall(r"\((\d+)\)", kernels)) == int(

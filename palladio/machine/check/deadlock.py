@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from palladio.base.errors import PalladioValueError
-from palladio.ir.core import Program, walk
 from palladio.machine.check.findings import Participant
+from palladio.machine.check.still_ahead import Ahead
 from palladio.machine.run.buffers import BarrierSlot, Counter
 from palladio.machine.run.machine import Machine
 from palladio.machine.run.threads import Thread, Wait
@@ -33,8 +33,9 @@ def deadlock(machine: Machine) -> None:
         for (place, what), group in shown
         for waiting in [[thread for thread, _ in group]]
     ]
-    details = [line for _, group in shown for line in _others(machine, group)]
-    details += _cycle(stuck)
+    ahead = {thread: Ahead(thread) for thread in machine.threads if not thread.done}
+    details = [line for _, group in shown for line in _others(ahead, group)]
+    details += _cycle(stuck, ahead)
     if len(groups) > _SHOWN:
         details.append(f"and threads wait at {len(groups) - _SHOWN} more places")
     done = [str(thread) for thread in machine.threads if thread.done]
@@ -117,18 +118,18 @@ def _by(slot: BarrierSlot, arrival: tuple[Any, Any]) -> str:
     return name if thread is who else f"a {eqn.op.name} of {name}"
 
 
-def _others(machine: Machine, group: Sequence[tuple[Thread, Wait]]) -> Iterator[str]:
+def _others(ahead: Mapping[Thread, Ahead], group: Sequence[tuple[Thread, Wait]]) -> Iterator[str]:
     """Who else could end these waits."""
-    waiting, thing = [thread for thread, _ in group], group[0][1].thing
-    able = [str(other) for other in machine.threads if not other.done and other not in waiting and _could(other, thing)]
+    waiting, thing = {thread for thread, _ in group}, group[0][1].thing
+    able = [str(other) for other, its in ahead.items() if other not in waiting and its.has(thing)]
     if able:
         yield f"{_listed(able)} could end the wait for {thing.name}, and wait{'s' if len(able) == 1 else ''} too"
 
 
-def _cycle(stuck: Sequence[tuple[Thread, Wait]]) -> Iterator[str]:
+def _cycle(stuck: Sequence[tuple[Thread, Wait]], ahead: Mapping[Thread, Ahead]) -> Iterator[str]:
     """The shortest way round: threads each of which waits for what the next one could do."""
     ends = {
-        thread: [other for other, its in stuck if its.thing is not wait.thing and _could(other, wait.thing)]
+        thread: [other for other, its in stuck if its.thing is not wait.thing and ahead[other].has(wait.thing)]
         for thread, wait in stuck
     }
     ways = (way for thread in ends for way in [_way_back(thread, ends)] if way)
@@ -155,29 +156,6 @@ def _way_back(start: Thread, ends: Mapping[Thread, Sequence[Thread]]) -> tuple[T
                 seen.add(other)
                 ways.append((*way, other))
     return ()
-
-
-def _could(thread: Thread, thing: Any) -> bool:
-    """True if a thread's program has an operation that could end another's wait of this kind for this thing."""
-    name = thing.name.split("[")[0] if isinstance(thing, (BarrierSlot, Counter)) else None
-    if name is None or thread.program is None:
-        return False
-    if (
-        isinstance(thing, BarrierSlot)
-        and thing.home.cluster is not thread.block.cluster
-        and not thread.block.cluster.cores
-    ):
-        return False
-    return name in _signalled(thread.program)
-
-
-def _signalled(program: Program) -> frozenset[str]:
-    """The names of the barriers and semaphores that a program arrives at or raises, as far as names tell."""
-    found = program.__dict__.get("_signalled")
-    if found is None:
-        names = {atom.hint for eqn in walk(program) for atom in eqn.arrivals}  # type: ignore[union-attr]
-        found = program.__dict__["_signalled"] = frozenset(names)
-    return found  # type: ignore[no-any-return]
 
 
 def _missing(wait: Wait) -> str:

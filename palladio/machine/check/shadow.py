@@ -273,6 +273,19 @@ class Shadow:
             after = {state: state.without_value() for state in dict.fromkeys(found.ravel().tolist())}
             self._cells[key] = _array([after[state] for state in found.ravel().tolist()], found.shape)
 
+    def touched(self, region: Region) -> bool:
+        """True if some element of the region has been accessed before."""
+        key = self._place(region)
+        if key is None:
+            return False
+        found = self._cells[key]
+        states = (found,) if type(found) is State else found.flat
+        return any(state.write is not None or state.reads for state in states)
+
+    def layout(self) -> tuple[tuple[list[int], ...], list[State]]:
+        """The cuts of each axis, and the states of the cells between them in row-major order."""
+        return self._cuts, self._cells.ravel().tolist()
+
     def states(self) -> Iterator[tuple[State, Array]]:
         """The accesses so far, each with the elements that it reached, as bool[elements]."""
         flat = self._cells.ravel().tolist()

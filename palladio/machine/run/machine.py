@@ -54,7 +54,7 @@ class Machine:
     def start(self, thread: Thread, program: Program, values: Sequence[Any]) -> None:
         """Make a thread ready to run a program."""
         thread.steps = run_program(thread, program, values)
-        thread.program = program
+        thread.program, thread.values = program, values
         thread.group.running += 1
         thread.block.cluster.running += 1
         thread.block.running += 1
@@ -117,7 +117,7 @@ class Machine:
                 self.spun = self.spun if request.kind in LOOKS else 0
 
     def _end(self, thread: Thread) -> None:
-        thread.done = True
+        thread.done, thread.values = True, ()
         if self.checker is not None:
             self.checker.threads.ends(thread)
         cluster, group = thread.block.cluster, thread.group

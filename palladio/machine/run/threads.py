@@ -167,6 +167,7 @@ class Thread:
 
     Fields:
         component: who it is to the clocks.
+        program, values: what it runs, and on what, until it ends.
         eqn: the equation it is at, as far as it told the scheduler.
         waiting: what it waits for while it is blocked.
         priority: what a schedule by priorities goes by.
@@ -200,6 +201,7 @@ class Thread:
         self.component = component
         self.steps: Any = None
         self.program: Program | None = None
+        self.values: Sequence[Any] = ()
         self.eqn: Eqn | None = None
         self.waiting: Wait | None = None
         self.point: Point | None = None
