@@ -52,8 +52,9 @@ bench: $(VENV)/.installed-bench $(VENV)/jax/.installed ## measure side by side w
 mutants: $(VENV)/.installed-test ## break the library's concurrent kernels in every way and see what the checker says
 	$(PY) -m tools.mutants $(ARGS)
 
-schedules: $(VENV)/.installed-test ## check the library's concurrent kernels and the examples of mpmd_map under 1,000 schedules
-	$(PY) -m pytest -n auto tests/library/test_hopper_schedules.py tests/mpmd/test_examples.py --schedules=1000 $(ARGS)
+schedules: $(VENV)/.installed-test ## check the concurrent kernels of the library, of mpmd_map and of the mutants under 1,000 schedules
+	$(PY) -m pytest -n auto tests/library/test_hopper_schedules.py tests/mpmd/test_examples.py \
+	  tests/machine/test_mutant_idioms.py --schedules=1000 $(ARGS)
 
 soak: $(VENV)/.installed-test ## ten minutes of calls under bad conditions: interrupts, forks, threads; prints counts
 	$(PY) -m tools.soak $(ARGS)

@@ -307,7 +307,7 @@ def test_the_page_has_the_table_that_the_tool_writes() -> None:
     for row in matrix[2:]:
         many, caught, harmless, others, missed = map(int, row[1:6])
         assert (caught + harmless + others, missed) == (many, 0), row[0]
-        assert not others or row[0] in WRONG_INDEX
+        assert not others or row[0] in (*WRONG_INDEX, "**all**")
     assert all(kernel.name in text for kernel in kernels())
     survivors = [row[2] for row in found[len(made) + 2 :]]
     assert sum(int(number) for kernels in survivors for number in re.findall(r"\((\d+)\)", kernels)) == int(
