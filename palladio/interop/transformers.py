@@ -15,7 +15,7 @@ from typing import Any
 from palladio.interop.extras import missing
 
 try:
-    from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
+    from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS, _default_apply_gate
 except ImportError as error:
     raise missing("palladio.interop.transformers", "Transformers 5", "transformers") from error
 
@@ -46,12 +46,20 @@ def experts_forward(self: Any, hidden_states: Any, top_k_index: Any, top_k_weigh
         top_k_weights,
         getattr(self, prefix),
         self.down_proj,
-        activation=self._apply_gate if self.has_gate else self.act_fn,
+        activation=_activation(self),
         up_bias=getattr(self, f"{prefix}_bias") if self.has_bias else None,
         down_bias=self.down_proj_bias if self.has_bias else None,
         transposed=not self.is_transposed,
         after=self.post_expert_norm if getattr(self, "has_post_expert_norm", False) else None,
     )
+
+
+def _activation(module: Any) -> Any:
+    """The activation of a module of experts: by its name where it is SwiGLU, else as a function."""
+    if not module.has_gate:
+        return module.act_fn
+    plain = getattr(type(module), "_apply_gate", None) is _default_apply_gate
+    return "swiglu" if plain and type(module.act_fn).__name__ in ("SiLU", "SiLUActivation") else module._apply_gate
 
 
 ALL_EXPERTS_FUNCTIONS.register(NAME, experts_forward)

@@ -5,6 +5,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from palladio.library.attention import attention
+from palladio.library.experts import moe_mlp
 from palladio.library.grouped_matmul import gmm, gmm_vjp, make_group_metadata, tgmm
 from palladio.library.matmul import matmul
 from palladio.library.softmax import softmax
@@ -31,6 +32,7 @@ __all__ = [
     "make_group_metadata",
     "matmul",
     "matmul_tiling",
+    "moe_mlp",
     "softmax",
     "tgmm",
     "tgmm_tiling",

@@ -95,7 +95,8 @@ def row_parts(m: int, size: int) -> list[tuple[slice, int]]:
     Args:
         size: the bytes of a row that is copied.
     """
-    parts, first = [], 0
+    parts: list[tuple[slice, int]] = []
+    first = 0
     while True:
         rest = m - first
         rows = max(LEAST_ROWS, 1 << (rest - 1).bit_length())
@@ -409,6 +410,17 @@ def group_sizes_of(group_sizes: Any, m: int) -> Array:
                 got=total,
             )
     return sizes.astype(jnp.int32)
+
+
+def require_ids(expert_ids: Any, tokens: int) -> int:
+    """Experts of tokens, `[tokens, k]`, none of them negative; gives k."""
+    ids = _integers(expert_ids, "expert_ids", 2, "integers [t, k]")
+    if ids.shape[0] != tokens:
+        rule, wanted = "not the experts of each token", f"[{tokens}, k]"
+        raise fail(pl.PalladioValueError, rule, argument="expert_ids", expected=wanted, got=tuple(ids.shape))
+    if ids.size and ids.min() < 0:
+        raise fail(pl.PalladioValueError, "an expert is negative", argument="expert_ids", got=int(ids.min()))
+    return int(ids.shape[1])
 
 
 def group_offset_of(group_offset: Any, groups: int, total: int) -> Array:

@@ -206,7 +206,8 @@ def _by_rows(
     lhs, rhs, *existing = arrays
     sizes, offset = groups
     m = lhs.shape[0]
-    parts, whole = in_parts(m, arrays, n, dtype, out) if tiling is None else ((), out)
+    found: tuple[Any, Any] = in_parts(m, arrays, n, dtype, out) if tiling is None else ((), out)
+    parts, whole = found
     for part, rows in parts:
         mine = lhs[part], rhs, *(array[part] for array in existing)
         product_of(rows)(_sizes_of_rows(sizes, part), offset, *mine, out=whole[part], rows=part.stop - part.start)

@@ -56,7 +56,7 @@ def _even_columns(n: int, most: int, parts: int, granule: int) -> int:
     wanted = pl.cdiv(pl.cdiv(n, most), parts) * parts
     sizes = [size for size in range(min(n, granule), min(n, 2 * MOST_COLUMNS) + 1) if n % size == 0]
     if n > 2 * MOST_COLUMNS and max(sizes, default=0) < MOST_COLUMNS // 4:
-        return pl.cdiv(pl.cdiv(n, granule), wanted) * granule
+        return int(pl.cdiv(pl.cdiv(n, granule), wanted) * granule)
     counts = [n // size for size in reversed(sizes)]
     whole = [count for count in counts if wanted <= count <= 2 * wanted and count % parts == 0]
     return n // min(whole, default=max((count for count in counts if count <= wanted), default=counts[0]))

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import palladio as pl
+from palladio import library
 from palladio.interop.torch import attention, gmm, matmul, moe_mlp, op, softmax, tgmm
 
 SIZES = torch.tensor([3, 0, 4, 2], dtype=torch.int32)
@@ -183,6 +184,18 @@ def test_the_expert_layer_compiles_whole() -> None:
     torch.testing.assert_close(
         torch.compile(run, fullgraph=True, backend="aot_eager")(tokens, ids, weights), run(tokens, ids, weights)
     )
+
+
+@pytest.mark.parametrize("activation", ["swiglu", "geglu", "gpt_oss"])
+def test_without_gradients_the_expert_layer_is_that_of_the_library(activation: str, monkeypatch: Any) -> None:
+    run, calls = library.moe_mlp, []
+    monkeypatch.setattr(library, "moe_mlp", lambda *args, **kwargs: calls.append(kwargs) or run(*args, **kwargs))
+    up, down, biases = drawn(4, 8, 12), drawn(4, 6, 8), {"up_bias": drawn(4, 12), "down_bias": drawn(4, 8)}
+    expected = moe_mlp(*routed(True), up, down, activation=activation, **biases)
+    assert not calls
+    found = moe_mlp(*routed(), up, down, activation=activation, **biases)
+    assert calls[0]["activation"] == activation
+    torch.testing.assert_close(found, expected)
 
 
 def test_an_unknown_activation_is_refused() -> None:

@@ -46,7 +46,7 @@ def apply(operator: Any, *args: Any) -> Any:
         return operator(*args)
     if is_transformed():
         return _functions[operator].apply(*args)
-    if _nothing_watches(args):
+    if nothing_watches(args):
         return operator._init_fn(*args)
     if "torch.distributed.tensor" in sys.modules:
         __import__("palladio.interop.torch.sharding")  # tells distributed tensors of the operators, once
@@ -58,7 +58,7 @@ def is_transformed() -> bool:
     return bool(torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0)
 
 
-def _nothing_watches(args: Any) -> bool:
+def nothing_watches(args: Any) -> bool:
     """True if a call is of plain tensors in host memory, without a gradient to record or a mode that sees operators."""
     if torch._C._len_torch_dispatch_stack() or torch._C._is_torch_function_mode_enabled():
         return False

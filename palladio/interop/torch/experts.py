@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from palladio.base.errors import PalladioValueError, at_call
+from palladio.interop.extras import executor_name
+from palladio.interop.torch import operators
+from palladio.interop.torch.derivatives import is_transformed, nothing_watches
 from palladio.interop.torch.functions import gmm
 
 Tensor = torch.Tensor
@@ -39,6 +42,25 @@ ACTIVATIONS: dict[str, Activation] = {
 """From `[rows, 2 i]` (gated) or `[rows, i]` to `[rows, i]`."""
 
 
+def _is_one_kernel(arrays: Sequence[Tensor | None]) -> bool:
+    """True if the library's own layer computes this: it has no gradient."""
+    tensors = [each for each in arrays if each is not None]
+    floats = {each.dtype for each in tensors if each.is_floating_point()} - {tensors[2].dtype}
+    if floats - {tensors[0].dtype} or torch.is_autocast_enabled("cpu") or is_transformed():
+        return False
+    if torch.compiler.is_compiling():
+        return all(each.is_cpu for each in tensors) and not (
+            torch.is_grad_enabled() and any(each.requires_grad for each in tensors)
+        )
+    return nothing_watches(tensors)
+
+
+def _in_kernels(*args: Any) -> Tensor:
+    """The operator, or at once the function behind it, which starts sooner."""
+    out: Tensor = (operators.moe_mlp if torch.compiler.is_compiling() else operators.moe_mlp._init_fn)(*args)
+    return out
+
+
 def moe_mlp(
     tokens: Tensor,
     expert_ids: Tensor,
@@ -54,6 +76,9 @@ def moe_mlp(
     interpret: Any = None,
 ) -> Tensor:
     """The expert layer: each token goes through its experts, whose results are added up by weight; differentiable.
+
+    Where no gradient is asked for and the activation has a name, it is `palladio.library.moe_mlp`, which permutes no
+    tokens in memory; otherwise `gmm` with PyTorch's own functions around it.
 
     Args:
         tokens: `dtype[t, h]`.
@@ -80,6 +105,9 @@ def moe_mlp(
             raise PalladioValueError(
                 "no such activation", argument="activation", expected=", ".join(ACTIVATIONS), got=repr(activation)
             )
+    arrays = (tokens, expert_ids, expert_weights, up, down, up_bias, down_bias)
+    if isinstance(activation, str) and after is None and _is_one_kernel(arrays):
+        return _in_kernels(*arrays, activation, bool(transposed), executor_name(interpret))
     act = ACTIVATIONS[activation] if isinstance(activation, str) else activation
     experts, each = up.shape[0], expert_ids.shape[1]
     ids, order = torch.sort(expert_ids.reshape(-1), stable=True)

@@ -295,3 +295,51 @@ def _attention_backward(ctx: Any, grad: Tensor) -> Any:
 
 
 differentiable(attention, _attention_context, _attention_backward)
+
+
+# The expert layer, where nothing asks for its gradient.
+
+
+@torch.library.custom_op("palladio::moe_mlp", mutates_args=())
+def moe_mlp(
+    tokens: Tensor,
+    expert_ids: Tensor,
+    expert_weights: Tensor,
+    up: Tensor,
+    down: Tensor,
+    up_bias: Tensor | None,
+    down_bias: Tensor | None,
+    activation: str,
+    transposed: bool,
+    interpret: str,
+) -> Tensor:
+    """`palladio.library.moe_mlp`."""
+    out: Tensor = library.moe_mlp(
+        tokens,
+        expert_ids,
+        expert_weights,
+        up,
+        down,
+        activation=activation,
+        gate_up_bias=up_bias,
+        down_bias=down_bias,
+        transposed=transposed,
+        interpret=executor_named(interpret),
+    )
+    return out
+
+
+@moe_mlp.register_fake
+def _(
+    tokens: Tensor,
+    expert_ids: Tensor,
+    expert_weights: Tensor,
+    up: Tensor,
+    down: Tensor,
+    up_bias: Tensor | None,
+    down_bias: Tensor | None,
+    activation: str,
+    transposed: bool,
+    interpret: str,
+) -> Tensor:
+    return tokens.new_empty(tokens.shape)

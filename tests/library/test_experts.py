@@ -1,0 +1,179 @@
+"""The expert layer, beside the same layer in float64 NumPy, token by token."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+
+import palladio as pl
+from palladio.call.staged import CALLS
+from palladio.library import checks, experts, moe_mlp
+from tests.library.references import assert_close, normal
+
+T, H, INNER, E, K = 9, 32, 16, 4, 2
+IDS = np.random.default_rng(0).integers(0, E + 1, (T, K))
+WEIGHTS = np.random.default_rng(1).random((T, K)).astype(np.float32)
+TOKENS = normal(2, T, H)
+
+
+def gelu(x):
+    return x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2
+
+
+def halves(function):
+    return lambda x: function(x[: len(x) // 2]) * x[len(x) // 2 :]
+
+
+def gpt_oss(x):
+    gate, up = np.minimum(x[::2], 7), np.clip(x[1::2], -7, 7)
+    return (up + 1) * gate / (1 + np.exp(-1.702 * gate))
+
+
+def silu(x):
+    return x / (1 + np.exp(-x))
+
+
+REFERENCES = {
+    "swiglu": halves(silu),
+    "geglu": halves(gelu),
+    "gpt_oss": gpt_oss,
+    "silu": silu,
+    "gelu": gelu,
+    "relu": lambda x: np.maximum(x, 0),
+}
+
+
+def reference(tokens, ids, weights, up, down, activation="swiglu", up_bias=None, down_bias=None):
+    tokens, weights, up, down = (np.asarray(each).astype(np.float64) for each in (tokens, weights, up, down))
+    out = np.zeros_like(tokens)
+    for token, place in itertools.product(range(len(tokens)), range(ids.shape[1])):
+        expert = ids[token, place]
+        if expert < len(up):
+            hidden = tokens[token] @ up[expert] + (0 if up_bias is None else up_bias[expert])
+            found = REFERENCES[activation](hidden) @ down[expert] + (0 if down_bias is None else down_bias[expert])
+            out[token] += weights[token, place] * found
+    return out
+
+
+def matrices(activation="swiglu"):
+    """Weights and biases; large ones for what is clamped."""
+    wide = INNER if activation in ("silu", "gelu", "relu") else 2 * INNER
+    return normal(3, E, H, wide), normal(4, E, INNER, H), normal(5, E, wide), normal(6, E, H)
+
+
+UP, DOWN, *_ = matrices()
+
+
+@pytest.mark.parametrize("activation", REFERENCES)
+def test_each_token_goes_through_its_experts(activation):
+    up, down, up_bias, down_bias = matrices(activation)
+    biases = {"gate_up_bias": up_bias, "down_bias": down_bias}
+    out = moe_mlp(TOKENS, IDS, WEIGHTS, up, down, activation=activation, **biases)
+    assert out.dtype == np.float32
+    assert_close(out, reference(TOKENS, IDS, WEIGHTS, up, down, activation, up_bias, down_bias))
+
+
+def test_weights_lie_in_either_order():
+    flipped = [np.ascontiguousarray(each.swapaxes(1, 2)) for each in (UP, DOWN)]
+    out = moe_mlp(TOKENS, IDS, WEIGHTS, *flipped, transposed=True)
+    assert_close(out, reference(TOKENS, IDS, WEIGHTS, UP, DOWN))
+
+
+def test_bfloat16_is_summed_in_float32():
+    tokens, up, down = (each.astype(ml_dtypes.bfloat16) for each in (TOKENS, UP, DOWN))
+    out = moe_mlp(tokens, IDS, WEIGHTS, up, down)
+    assert out.dtype == ml_dtypes.bfloat16
+    assert_close(out, reference(tokens, IDS, WEIGHTS, up, down), 8e-3)
+
+
+def test_an_expert_with_more_rows_than_a_tile_is_done_in_several(monkeypatch):
+    monkeypatch.setattr(experts, "MOST_ROWS", 16)
+    tokens, ids, weights = normal(7, 40, H), np.zeros((40, 1), np.int64), np.ones((40, 1), np.float32)
+    ids[3:7] = 2
+    assert_close(moe_mlp(tokens, ids, weights, UP, DOWN), reference(tokens, ids, weights, UP, DOWN))
+
+
+def test_a_token_may_go_through_one_expert_twice_and_through_none():
+    ids = np.full((T, K), E + 3)
+    assert not moe_mlp(TOKENS, ids, WEIGHTS, UP, DOWN).any()
+    ids[4] = 1
+    assert_close(moe_mlp(TOKENS, ids, WEIGHTS, UP, DOWN), reference(TOKENS, ids, WEIGHTS, UP, DOWN))
+
+
+def test_one_staged_layer_serves_any_number_of_tokens_up_to_a_power_of_two():
+    moe_mlp(normal(0, 16, H), np.zeros((16, K), int), np.ones((16, K), np.float32), UP, DOWN)
+    before = CALLS.prepared
+    assert_close(moe_mlp(TOKENS, IDS, WEIGHTS, UP, DOWN), reference(TOKENS, IDS, WEIGHTS, UP, DOWN))
+    assert CALLS.prepared == before
+
+
+def test_many_tokens_are_done_in_parts(monkeypatch):
+    monkeypatch.setattr(checks, "STAGED_BYTES", 16 * H * 4)
+    tokens, ids, weights = normal(8, 37, H), np.arange(74).reshape(37, 2) % E, normal(9, 37, 2)
+    out = np.empty((37, H), np.float32)
+    assert moe_mlp(tokens, ids, weights, UP, DOWN, out=out) is out
+    assert_close(out, reference(tokens, ids, weights, UP, DOWN))
+
+
+def test_tensors_give_tensors():
+    given = [torch.from_numpy(each) for each in (TOKENS, IDS, WEIGHTS, UP, DOWN)]
+    out = moe_mlp(*given)
+    assert isinstance(out, torch.Tensor)
+    assert_close(out.numpy(), reference(TOKENS, IDS, WEIGHTS, UP, DOWN))
+
+
+def test_no_tokens_give_no_rows_and_no_inner_size_zeros():
+    none = moe_mlp(TOKENS[:0], IDS[:0], WEIGHTS[:0], UP, DOWN)
+    assert none.shape == (0, H)
+    assert not moe_mlp(TOKENS, IDS, WEIGHTS, UP[:, :, :0], DOWN[:, :0]).any()
+
+
+WRONG = {
+    "an activation": (
+        {"activation": "tanh"},
+        "activation: no such activation\n  expected: swiglu, geglu, gpt_oss, silu, gelu, relu\n  got:      'tanh'",
+    ),
+    "an odd number of columns": (
+        {"gate_up": UP[:, :, 1:]},
+        "gate_up: a gated activation takes two columns for each of the results\n"
+        "  expected: an even number of columns\n  got:      31",
+    ),
+    "no experts": ({"gate_up": UP[:0]}, "gate_up: at least one expert is needed\n  got:      (0, 32, 32)"),
+    "another inner size": (
+        {"down": DOWN[:, 1:]},
+        "down: does not go with the other arrays\n  expected: (4, 16, 32)\n  got:      (4, 15, 32)",
+    ),
+    "a bias of another size": (
+        {"down_bias": DOWN[:, 0, 1:]},
+        "down_bias: does not go with the other arrays\n  expected: (4, 32)\n  got:      (4, 31)",
+    ),
+    "experts of other tokens": (
+        {"expert_ids": IDS[1:]},
+        "expert_ids: not the experts of each token\n  expected: [9, k]\n  got:      (8, 2)",
+    ),
+    "a negative expert": ({"expert_ids": IDS - 9}, "expert_ids: an expert is negative\n  got:      -9"),
+    "weights of other tokens": (
+        {"expert_weights": WEIGHTS[1:]},
+        "expert_weights: does not go with the other arrays\n  expected: (9, 2)\n  got:      (8, 2)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_does_not_fit_is_refused(name):
+    changed, message = WRONG[name]
+    given = {"tokens": TOKENS, "expert_ids": IDS, "expert_weights": WEIGHTS, "gate_up": UP, "down": DOWN} | changed
+    with pytest.raises(pl.PalladioError) as raised:
+        moe_mlp(**given)
+    assert str(raised.value).startswith(message)
+
+
+def test_a_staged_function_has_no_assignments_to_sort():
+    layer = pl.jit(lambda tokens: moe_mlp(tokens, IDS, WEIGHTS, UP, DOWN))
+    with pytest.raises(pl.PalladioTypeError, match="are sorted before anything is staged, and must be known"):
+        layer(TOKENS)
