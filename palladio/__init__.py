@@ -37,6 +37,7 @@ from palladio.call.launch.warps import core_map
 from palladio.call.pallas_call import pallas_call
 from palladio.call.refused import COMMON
 from palladio.call.run_state import run_state
+from palladio.call.shard_map import DeviceMesh, PartitionSpec, make_mesh, shard_map
 from palladio.call.vmap import vmap
 from palladio.driver.executors import executor
 from palladio.driver.processor import Processor, processor
@@ -91,6 +92,7 @@ __all__ = [
     "Blocked",
     "CoreMesh",
     "DeviceIdType",
+    "DeviceMesh",
     "BoundedSlice",
     "Buffered",
     "CompilerParams",
@@ -111,6 +113,7 @@ __all__ = [
     "PalladioTypeError",
     "PalladioValueError",
     "ParseError",
+    "PartitionSpec",
     "PrefetchScalarGridSpec",
     "Processor",
     "RetracedWarning",
@@ -149,6 +152,7 @@ __all__ = [
     "jit",
     "kernel",
     "loop",
+    "make_mesh",
     "mpmd_map",
     "multiple_of",
     "new_ref",
@@ -165,6 +169,7 @@ __all__ = [
     "semaphore_signal",
     "semaphore_wait",
     "run_state",
+    "shard_map",
     "squeezed",
     "strides_from_shape",
     "switch",

@@ -15,6 +15,7 @@ from palladio.base import trees
 from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
 from palladio.call.cost import CostEstimate
+from palladio.call.inline import inlined_grid, written_out
 from palladio.call.out_arrays import checked_buffers
 from palladio.call.outputs import Outputs, check_aliased_types, checked_aliases
 from palladio.call.staged import loaded, prepared, returned
@@ -268,7 +269,9 @@ class PallasCall:
             leaves, found = trees.flatten(args)
             structure = structure if found == trees.row(len(args)) else found
         sizes = [size for size in self.grid.sizes if not isinstance(size, int)]
-        if current_trace() is not None and any(isinstance(leaf, Traced) for leaf in (*leaves, *sizes)):
+        if written_out() or (
+            current_trace() is not None and any(isinstance(leaf, Traced) for leaf in (*leaves, *sizes))
+        ):
             return self._form(args, leaves, structure, sizes, out)
         executor = choose(self.interpret, leaves)
         values = executor.arrays(leaves, args, "args")
@@ -287,7 +290,9 @@ class PallasCall:
     def _form(
         self, args: tuple[Any, ...], leaves: Sequence[Any], structure: Hashable, sizes: Sequence[Any], out: Any
     ) -> Any:
-        """The call as an equation of the program being traced."""
+        """The call as an equation of the program being traced; in the program of a device, written out."""
+        if written_out():
+            return inlined_grid(self, args)
         request(self.interpret)
         if out is not None:
             raise PalladioTypeError(
@@ -535,8 +540,11 @@ class _Builder:
             name = self.names[position] if position < len(self.names) else ""
             hints += [name if len(leaves) == 1 else f"{name}_{n}" for n in range(len(leaves))]
         hints[self.scalars : self.scalars] = [f"size_{n}" for n in range(self.sizes)]
+        scratch = self.call.spec.scratch_shapes
+        if isinstance(scratch, Mapping):
+            return [*hints, *(re.findall(r"\w+", path)[-1] for path in trees.leaf_names(scratch))]
         position = len(self.args) + len(self.call.outputs.tree)
-        return [*hints, *self.names[position : position + len(trees.flatten(self.call.spec.scratch_shapes)[0])]]
+        return [*hints, *self.names[position : position + len(trees.flatten(scratch)[0])]]
 
     def refuse_capture(self, captured: Type) -> PalladioTypeError:
         return PalladioTypeError(

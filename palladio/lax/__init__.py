@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from palladio.lax.collectives import all_gather, pmax, pmean, pmin, ppermute, psum, psum_scatter
 from palladio.lax.control import (
     associative_scan,
     axis_index,
@@ -151,6 +152,7 @@ __all__ = [
     "acos",
     "acosh",
     "add",
+    "all_gather",
     "argmax",
     "argmin",
     "asin",
@@ -227,8 +229,14 @@ __all__ = [
     "nextafter",
     "optimization_barrier",
     "pad",
+    "pmax",
+    "pmean",
+    "pmin",
     "population_count",
     "pow",
+    "ppermute",
+    "psum",
+    "psum_scatter",
     "ragged_dot",
     "reciprocal",
     "reduce_and",

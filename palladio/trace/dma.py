@@ -52,6 +52,11 @@ def among_cores(cores: Cores | None) -> Iterator[None]:
         _cores.reset(token)
 
 
+def enclosing_cores() -> Cores | None:
+    """The cores that the program being traced reaches; None outside of a mesh of cores."""
+    return _cores.get()
+
+
 class DeviceIdType(Enum):
     """The naming of a device: by its index along each axis, or by one number."""
 
@@ -441,6 +446,7 @@ __all__ = [
     "async_remote_copy",
     "core_barrier",
     "core_ref",
+    "enclosing_cores",
     "get_barrier_semaphore",
     "make_async_copy",
     "make_async_remote_copy",

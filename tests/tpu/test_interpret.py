@@ -160,3 +160,14 @@ def test_cores_reach_what_their_peers_allocate_in_a_scope(interpret: Any) -> Non
         warnings.simplefilter("ignore", pl.NotCompiledWarning)
         found = pl.kernel(kernel, OUT, mesh=mesh, interpret=interpret)(X)
     assert np.array_equal(found, np.roll(X, 4) + 2)
+
+
+def test_findings_name_scratch_of_a_mapping_by_its_keys() -> None:
+    def kernel(x_ref: Any, o_ref: Any, done: Any, buffer: Any) -> None:
+        pltpu.async_copy(x_ref, buffer, done)
+        o_ref[...] = buffer[...]
+
+    scratch = {"done": pltpu.SemaphoreType.DMA, "buffer": pltpu.VMEM((8,), np.float32)}
+    interpret = pltpu.InterpretParams(detect_races=True)
+    with pytest.raises(pl.PalladioError, match=r"copy-not-awaited: buffer \(f32\[8\] in vmem\) is read"):
+        pl.pallas_call(kernel, OUT, scratch_shapes=scratch, interpret=interpret)(X)

@@ -13,6 +13,7 @@ from palladio.array.foreign import refuse_numbers, to_numpy
 from palladio.base import trees
 from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
+from palladio.call.inline import inlined_launch, written_out
 from palladio.call.launch.mesh import dynamic_sizes, mesh_shape
 from palladio.call.launch.scratch_owners import check_owners, owners, scratch_type
 from palladio.call.out_arrays import checked_buffers
@@ -129,7 +130,9 @@ class LaunchCall:
         return returned(results, leaves, self.outputs.structure) if self.outputs.types else None
 
     def _form(self, args: tuple[Any, ...], leaves: Sequence[Any]) -> Any:
-        """The launch as an equation of the program being traced."""
+        """The launch as an equation of the program being traced; in the program of a device, written out."""
+        if written_out():
+            return inlined_launch(self, args)
         request(self.interpret)
         if enclosing_axes().kinds:
             self._require_within()

@@ -22,7 +22,7 @@ from palladio.machine.run.occupancy import resident
 from palladio.machine.run.threads import Block, Cluster, Group, Point, Thread, Wait
 from palladio.ops.threads.launch import BESIDE, WITHIN, Launch, MeshAxis, MeshShape
 from palladio.types.device import H100_SXM
-from palladio.types.types import ACC, DMA_SEMAPHORE, HBM, SEMAPHORE, SYNCHRONISING, ArrayType, RefType
+from palladio.types.types import ACC, DMA_SEMAPHORE, HBM, SEMAPHORE, ArrayType, RefType
 from palladio.types.types import BARRIER as BARRIER_SPACE
 
 
@@ -454,14 +454,14 @@ def _allocate_shared(thread: Thread, visit: Any, number: int, type: RefType, nam
 def _allocate_on_core(thread: Thread, visit: Any, number: int, type: RefType, name: str) -> Any:
     """One allocation of a core in a scope; those of the other cores that enter the scope are its siblings.
 
-    The first core to come makes the semaphores of all, so that it can signal cores that come later.
+    The first core to come makes those of all, so that it can signal and copy to cores that come later.
     """
     cluster, here = thread.block.cluster, thread.block
     siblings = cluster.shared.setdefault((visit, number), {})
-    for block in cluster.blocks.values() if type.space in SYNCHRONISING else (here,):
+    for block in cluster.blocks.values():
         if block.place not in siblings:
             store = siblings[block.place] = allocate(type, name, block)
-            if isinstance(store, Buffer):
+            if isinstance(store, Buffer) and block is here:
                 store.owner = thread
             store.siblings = siblings
             thread.machine.allocated(store, False)

@@ -1,0 +1,160 @@
+"""Kernel calls in the programs of devices, written out: their arrays are memory of the device that others reach.
+
+A function under `shard_map` is one program of each device. A `pallas_call` in it is not an operation of its own but the
+kernel's equations in loops over the grid, so that the kernel reaches the buffers of its peers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from palladio.base import trees
+from palladio.base.errors import PalladioNotImplementedError
+from palladio.ops.grid import Blocked, Element, Squeezed
+from palladio.ops.threads.launch import MeshAxis
+from palladio.pipeline.block_maps import specs_for
+from palladio.pipeline.specs import no_block_spec
+from palladio.trace.array_refs import empty_ref, freeze, new_ref
+from palladio.trace.control import fori_loop
+from palladio.trace.dma import Cores, among_cores, enclosing_cores
+from palladio.trace.grid import GridAxes, enclosing_axes, grid_axes
+from palladio.trace.indices import ds
+from palladio.trace.reference import Reference
+from palladio.types.types import HBM, SCALAR, Owned
+
+_devices: ContextVar[bool] = ContextVar("palladio_device_programs", default=False)
+
+
+@contextmanager
+def in_device_programs() -> Iterator[None]:
+    """Kernel calls inside the block, where the program of a device is traced, are written out."""
+    token = _devices.set(True)
+    try:
+        yield
+    finally:
+        _devices.reset(token)
+
+
+def written_out() -> bool:
+    """True where kernel calls are written out."""
+    return _devices.get()
+
+
+def inlined_grid(call: Any, args: Sequence[Any]) -> Any:
+    """The results of a `pallas_call` on values of a device, its kernel written out in loops over the grid."""
+    spec, count = call.spec, call.spec.num_scalar_prefetch
+    scalars = trees.flatten(tuple(args[:count]))
+    arrays, form = trees.flatten(tuple(args[count:]))
+    prefetched = [new_ref(value, memory_space=SCALAR) for value in scalars[0]]
+    inputs = [new_ref(value, memory_space=HBM) for value in arrays]
+    sources = {target: source - len(prefetched) for source, target in call.aliases}
+    outputs = [
+        inputs[sources[n]] if n in sources else empty_ref(type, HBM) for n, type in enumerate(call.outputs.types)
+    ]
+    buffers, keywords = _scratch(spec.scratch_shapes)
+    in_specs = _specs(spec.in_specs, tuple(args[count:]), len(inputs))
+    out_specs = call.outputs.specs(spec.out_specs, len(outputs))
+    given = trees.unflatten(scalars[1], prefetched)
+    out_tree = trees.flatten(call.outputs.tree)[1]
+
+    def step(ids: tuple[Any, ...]) -> None:
+        outer, rank = enclosing_axes(), len(ids)
+        kinds = (*("grid",) * rank, *outer.kinds)
+        names = (*call.grid.names, *outer.names)
+        with grid_axes(GridAxes((*ids, *outer.ids), (*call.grid.sizes, *outer.sizes), names, kinds)):
+            blocks = [_block(ref, each, (*ids, *given)) for ref, each in zip(inputs, in_specs, strict=True)]
+            made = [_block(ref, each, (*ids, *given)) for ref, each in zip(outputs, out_specs, strict=True)]
+            call.kernel(*given, *trees.unflatten(form, blocks), *trees.unflatten(out_tree, made), *buffers, **keywords)
+
+    _for_each(call.grid.sizes, step)
+    return trees.unflatten(call.outputs.structure, [freeze(ref) for ref in outputs])
+
+
+def inlined_launch(call: Any, args: Sequence[Any]) -> Any:
+    """The results of a launch of one program on one core, written out.
+
+    Raises:
+        PalladioNotImplementedError: several programs or cores.
+    """
+    (mesh, *others) = call.meshes
+    if others or any(size != 1 for _, size, _ in mesh.axes):
+        raise PalladioNotImplementedError(
+            "under shard_map a launch is of one program on one core of each device",
+            argument="mesh",
+            got=", ".join(map(repr, call.meshes)),
+            hint="pl.kernel(body, mesh=pl.CoreMesh(..., device_axes=...)) launches on the cores of several devices",
+        )
+    leaves, form = trees.flatten(tuple(args))
+    inputs = [leaf if isinstance(leaf, Reference) else new_ref(leaf, memory_space=HBM) for leaf in leaves]
+    sources = {target: source for source, target in call.aliases}
+    outputs = [
+        inputs[sources[n]] if n in sources else empty_ref(type, HBM) for n, type in enumerate(call.outputs.types)
+    ]
+    buffers, keywords = _scratch(call.scratch)
+    outer = enclosing_axes()
+    names, kinds = zip(*((name, kind) for name, _, kind in mesh.axes), strict=True)
+    ones = (1,) * len(names)
+    axes = GridAxes(
+        (*(0,) * len(names), *outer.ids), (*ones, *outer.sizes), (*names, *outer.names), (*kinds, *outer.kinds)
+    )
+    around = enclosing_cores()
+    reached = Cores((*around.axes, *map(MeshAxis, names, ones, kinds)), around.barrier) if around is not None else None
+    with grid_axes(axes), among_cores(reached):
+        out_tree = trees.flatten(call.outputs.tree if call.outputs.types else ())[1]
+        call.bodies[0](*trees.unflatten(form, inputs), *trees.unflatten(out_tree, outputs), *buffers, **keywords)
+    results = [freeze(ref) for ref in outputs]
+    return trees.unflatten(call.outputs.structure, results) if outputs else None
+
+
+def _scratch(described: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """The scratch buffers of a call, by position or by keyword."""
+    leaves, structure = trees.flatten(described)
+    refs = [empty_ref(leaf.what if isinstance(leaf, Owned) else leaf) for leaf in leaves]
+    found = trees.unflatten(structure, refs)
+    if isinstance(found, Mapping):
+        return (), found
+    return (found if isinstance(found, (tuple, list)) else (found,)), {}
+
+
+def _specs(specs: Any, tree: Any, count: int) -> Sequence[Any]:
+    return [None] * count if specs is no_block_spec else specs_for("in_specs", specs, tree, count)
+
+
+def _for_each(sizes: Sequence[Any], step: Callable[[tuple[Any, ...]], None], ids: tuple[Any, ...] = ()) -> None:
+    """Run a step for every point of a grid, the last axis fastest."""
+    if len(ids) == len(sizes):
+        step(ids)
+        return
+    fori_loop(0, sizes[len(ids)], lambda i, _: _for_each(sizes, step, (*ids, i)), None)
+
+
+def _block(ref: Any, spec: Any, indices: Sequence[Any]) -> Any:
+    """The part of an array that a block specification selects, itself where that is all of it."""
+    if spec is None or (spec.dims is None and spec.index_map is None):
+        return ref
+    dims = tuple(Blocked(extent) for extent in ref.shape) if spec.dims is None else spec.dims
+    whole = all(
+        isinstance(dim, Blocked) and dim.block_size == extent for dim, extent in zip(dims, ref.shape, strict=True)
+    )
+    if whole:
+        return ref
+    found = (0,) * len(dims) if spec.index_map is None else spec.index_map(*indices)
+    places = found if isinstance(found, (tuple, list)) else (found,)
+    key: list[Any] = []
+    for dim, place, extent in zip(dims, places, ref.shape, strict=True):
+        if isinstance(dim, Squeezed):
+            key.append(place)
+        elif isinstance(dim, Element) or (isinstance(dim, Blocked) and extent % dim.block_size == 0):
+            start = place if isinstance(dim, Element) else place * dim.block_size
+            key.append(ds(start, dim.block_size))
+        else:
+            raise PalladioNotImplementedError(
+                "under shard_map blocks divide their array",
+                argument="block_shape",
+                got=f"{math.prod(ref.shape)} elements in {spec.block_shape} of {ref.shape}",
+            )
+    return ref.at[tuple(key)]
