@@ -17,7 +17,6 @@ INSTEAD = {
     "jax.grad": "write the backward kernels, as library.gmm_vjp does; palladio.interop has gradients of the library",
     "jax.make_jaxpr": "call.program(x) of a kernel call is its program",
     "jax.named_scope": "leave it out: reports and timelines name lines of the kernel",
-    "jax.nn": "a few lines of palladio.numpy",
     "jax.pmap": "kernels run on one machine; palladio.tpu simulates copies between devices",
     "jax.profiler": "palladio timeline FILE.py::FUNCTION draws what a kernel does when",
     "jax.random": "numpy.random.default_rng(seed), outside of kernels",
@@ -25,7 +24,6 @@ INSTEAD = {
     "jax.tree": "optree, which Palladio uses",
     "jax.tree_util": "optree, which Palladio uses",
     "jax.value_and_grad": "write the backward kernels, as library.gmm_vjp does",
-    "jax.vmap": "add a grid axis",
 }
 """What to use, for names that users look for. A name holds for those inside it, `jax.profiler.trace`."""
 

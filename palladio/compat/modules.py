@@ -32,8 +32,10 @@ SOURCES: dict[str, str] = {
     "jax.experimental.pallas.tpu": "palladio.tpu",
     "jax.experimental.pallas.triton": "palladio.gpu",
     "jax.lax": "palladio.lax",
+    "jax.nn": "palladio.nn",
     "jax.numpy": "palladio.numpy",
     "jax.random": "palladio.compat.random",
+    "jax.ref": "palladio",
     "jax.tree": "palladio.compat.tree",
     "jax.tree_util": "palladio.compat.tree",
 }
@@ -60,13 +62,20 @@ OWN: dict[str, Mapping[str, Any]] = {
 """Names that stand in no module of Palladio."""
 
 ELSEWHERE: dict[str, tuple[str, str]] = {
+    "jax.P": ("palladio", "PartitionSpec"),
     "jax.debug.print": ("palladio", "debug_print"),
+    "jax.empty_ref": ("palladio", "empty_ref"),
     "jax.eval_shape": ("palladio", "eval_shape"),
+    "jax.freeze": ("palladio", "freeze"),
+    "jax.make_mesh": ("palladio", "make_mesh"),
+    "jax.new_ref": ("palladio", "new_ref"),
+    "jax.shard_map": ("palladio", "shard_map"),
+    "jax.sharding.PartitionSpec": ("palladio", "PartitionSpec"),
 }
 """Names that stand in another module of Palladio."""
 
 _MAKERS = ("core_map", "kernel", "mpmd_map", "pallas_call")
-_COMPUTING = ("jax.numpy", "jax.lax", "jax.random")
+_COMPUTING = ("jax.lax", "jax.nn", "jax.numpy", "jax.random")
 
 
 def answer(module: str, name: str) -> Any:

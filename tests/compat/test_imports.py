@@ -169,3 +169,26 @@ def test_registered_classes_are_containers() -> None:
     assert [leaf.tolist() for leaf in jax.tree.leaves(found)] == [[2], [0]]
     assert jax.tree.reduce(lambda a, b: a + b.sum(), found, 0) == 2
     assert jax.tree.all(jax.tree.map(lambda leaf: leaf.ndim == 1, found))
+
+
+def test_references_activations_and_devices_of_jax() -> None:
+    with compat.jax():
+        import jax
+        from jax.experimental import pallas
+        from jax.sharding import PartitionSpec
+
+    x = np.float32([[-1, 2], [3, -4]])
+    ref = jax.new_ref(x)
+    ref[0] = jax.nn.relu(ref[0])
+    mesh = jax.make_mesh((2,), ("x",))
+
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...] + jax.lax.axis_index("x")
+
+    @jax.jit
+    def function(x: Any) -> Any:
+        call = pallas.pallas_call(kernel, jax.ShapeDtypeStruct((1, 2), np.float32))
+        return jax.shard_map(call, mesh=mesh, in_specs=PartitionSpec("x"), out_specs=jax.P("x"))(x)
+
+    assert jax.ref.freeze(ref).tolist() == [[0, 2], [3, -4]]
+    assert function(jax.freeze(ref)).tolist() == [[0, 2], [4, -3]]

@@ -57,8 +57,7 @@ def test_names_that_would_not_work_are_listed_with_what_to_use() -> None:
 
         would not work:
         6 jax.random.key: numpy.random.default_rng(seed), outside of kernels
-        7 jax.experimental.pallas.mosaic_gpu.TMEM: needs a Blackwell GPU (sm_100), which no executor of Palladio has
-        7 jax.vmap: add a grid axis""")
+        7 jax.experimental.pallas.mosaic_gpu.TMEM: needs a Blackwell GPU (sm_100), which no executor of Palladio has""")
 
 
 def test_a_file_without_jax_says_so() -> None:

@@ -49,3 +49,29 @@ def test_right_barriers_pass() -> None:
         plgpu.barrier_wait(barrier)
 
     run(body, False, num_threads=2, arrivals=2)
+
+
+@RACES
+def test_a_warpgroup_waits_for_what_some_of_its_warps_have_seen(detect_races: bool) -> None:
+    def body(barrier: Any, _: Any, lazy: int = 3) -> None:
+        plgpu.barrier_arrive(barrier)
+
+        @plgpu.warp_map
+        def _(warp: Any) -> None:
+            pl.when(warp != lazy)(lambda: plgpu.barrier_wait(barrier))
+
+        plgpu.barrier_wait(barrier)
+
+    with pytest.raises(pl.PalladioError, match="missed-phase: a warpgroup waits for barrier, of which 3 of its 4"):
+        run(body, detect_races)
+
+
+def test_a_warpgroup_waits_for_the_phase_after_that_of_its_warps() -> None:
+    def body(barrier: Any, _: Any) -> None:
+        for _ in range(2):
+            plgpu.barrier_arrive(barrier)
+            plgpu.warp_map(lambda warp: plgpu.barrier_wait(barrier))
+        plgpu.barrier_arrive(barrier)
+        plgpu.barrier_wait(barrier)
+
+    run(body, True)

@@ -407,7 +407,7 @@ def histogram(
         same = equal(low, high)
         low, high = where(same, subtract(low, 0.5), low), where(same, add(high, 0.5), high)
         step = divide(cast(arange(bins + 1), array_type(a).dtype), bins)
-        edges = add(low, multiply(step, subtract(high, low)))
+        edges = add(multiply(low, subtract(1, step)), multiply(high, step))  # which ends at `high` itself
     else:
         edges = cast(bins, array_type(a).dtype)
     count = array_type(edges).shape[0] - 1

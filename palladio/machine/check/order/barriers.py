@@ -107,6 +107,7 @@ class BarrierOrder:
 
     def misses(self, thread: Thread, eqn: Eqn, slot: BarrierSlot) -> bool:
         """True if a thread that waits is two completions behind, and so compares the wrong parity."""
+        self._divided(thread, eqn, slot)
         seen = thread.observed.get(slot, 0)
         if slot.completed - seen < 2:
             return False
@@ -119,6 +120,21 @@ class BarrierOrder:
                 about=slot.barrier,
             )
         return True
+
+    def _divided(self, thread: Thread, eqn: Eqn, slot: BarrierSlot) -> None:
+        """A warpgroup waits with all its warps, so each of them must have seen the same completions by itself."""
+        ahead = [warp.ahead.get(slot, 0) for warp in thread.warps.values()]
+        if not any(ahead):
+            return
+        seen = thread.observed.get(slot, 0)
+        self.found.report(
+            "missed-phase",
+            f"a warpgroup waits for {slot.name}, of which {sum(map(bool, ahead))} of its {len(ahead)} warps have seen "
+            f"more phases than the others, {seen + max(ahead)} for {seen}",
+            [Participant(thread.title, f"waits for phase {seen + 1}", eqn.location)],
+            missing="waits of all warps, or of none: plgpu.warp_map ends with the same phases in each",
+            about=slot.barrier,
+        )
 
     def observes(self, thread: Thread, slot: BarrierSlot, seen: int) -> None:
         """A wait returns: the thread learns what the arrivals told."""
