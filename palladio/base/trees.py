@@ -6,7 +6,7 @@ None is an empty container, as in JAX.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import optree
@@ -48,3 +48,19 @@ def shown(structure: Structure | None) -> str:
 def leaf_names(tree: Tree, root: str = "") -> list[str]:
     """The expression by which a Python user reaches each leaf: `root[0]['weights']`."""
     return [root + "".join(f"[{key!r}]" for key in path) for path in optree.tree_paths(tree, namespace=NAMESPACE)]
+
+
+def spread(prefix: Tree, tree: Tree, is_entry: Callable[[Any], bool]) -> list[Any] | None:
+    """For each leaf of a tree the entry of a prefix of it, in which an entry stands for everything below its place.
+
+    None where the prefix has another structure than the tree.
+    """
+    if is_entry(prefix):
+        return [prefix] * len(flatten(tree)[0])
+    if isinstance(prefix, (tuple, list)) and isinstance(tree, (tuple, list)) and len(prefix) == len(tree):
+        parts = [spread(*pair, is_entry) for pair in zip(prefix, tree, strict=True)]
+    elif isinstance(prefix, Mapping) and isinstance(tree, Mapping) and prefix.keys() == tree.keys():
+        parts = [spread(prefix[key], tree[key], is_entry) for key in sorted(tree)]
+    else:
+        return None
+    return None if None in parts else [entry for part in parts for entry in part or ()]

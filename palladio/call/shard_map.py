@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -162,18 +162,15 @@ def shard_map(
 
 def _spread(specs: Any, tree: Any, argument: str) -> list[PartitionSpec]:
     """The spec of each leaf of a tree; one stands for everything below it."""
-    if isinstance(specs, PartitionSpec):
-        return [specs] * len(trees.flatten(tree)[0])
-    if isinstance(specs, (tuple, list)) and isinstance(tree, (tuple, list)) and len(specs) == len(tree):
-        return [found for spec, part in zip(specs, tree, strict=True) for found in _spread(spec, part, argument)]
-    if isinstance(specs, Mapping) and isinstance(tree, Mapping) and specs.keys() == tree.keys():
-        return [found for key in sorted(tree) for found in _spread(specs[key], tree[key], argument)]
-    raise PalladioTypeError(
-        "arrays are spread by a PartitionSpec for each, or for all below one",
-        argument=argument,
-        expected=trees.shown(trees.flatten(tree)[1]),
-        got=repr(specs),
-    )
+    found = trees.spread(specs, tree, lambda each: isinstance(each, PartitionSpec))
+    if found is None:
+        raise PalladioTypeError(
+            "arrays are spread by a PartitionSpec for each, or for all below one",
+            argument=argument,
+            expected=trees.shown(trees.flatten(tree)[1]),
+            got=repr(specs),
+        )
+    return found
 
 
 def _parts(value: Any, spec: PartitionSpec, mesh: DeviceMesh) -> Any:

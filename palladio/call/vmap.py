@@ -90,15 +90,12 @@ def _extent(leaf: Any, axis: int, number: int) -> int:
 
 def _spread(axes: Any, tree: Any, argument: str) -> list[Any]:
     """The axis of each leaf of a tree; an axis stands for everything below it."""
-    if axes is None or isinstance(axes, int):
-        return [axes] * len(trees.flatten(tree)[0])
-    if type(axes) in (tuple, list) and isinstance(tree, (tuple, list)) and len(axes) == len(tree):
-        return [found for axis, part in zip(axes, tree, strict=True) for found in _spread(axis, part, argument)]
-    if isinstance(axes, dict) and isinstance(tree, dict) and axes.keys() == tree.keys():
-        return [found for key in sorted(tree) for found in _spread(axes[key], tree[key], argument)]
-    raise PalladioTypeError(
-        "the axes have another structure than what they are axes of",
-        argument=argument,
-        expected=trees.shown(trees.flatten(tree)[1]),
-        got=repr(axes),
-    )
+    found = trees.spread(axes, tree, lambda each: each is None or isinstance(each, int))
+    if found is None:
+        raise PalladioTypeError(
+            "the axes have another structure than what they are axes of",
+            argument=argument,
+            expected=trees.shown(trees.flatten(tree)[1]),
+            got=repr(axes),
+        )
+    return found
