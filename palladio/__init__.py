@@ -11,6 +11,7 @@ from palladio.array.convert import broadcast_to
 from palladio.array.functions.creation import empty
 from palladio.base.calls import checked_call
 from palladio.base.errors import (
+    CopyWarning,
     DebugCheckError,
     InternalError,
     NotCompiledWarning,
@@ -96,6 +97,7 @@ __all__ = [
     "BoundedSlice",
     "Buffered",
     "CompilerParams",
+    "CopyWarning",
     "CostEstimate",
     "DebugCheckError",
     "Element",

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from palladio.array.copies import note
 from palladio.base import trees
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError
 from palladio.types import dtypes
@@ -59,6 +60,8 @@ def to_numpy(value: Any, argument: str) -> np.ndarray[Any, Any] | np.generic:
             "neither an array nor a number", argument=argument, got=f"{type(value).__name__}: {value!r:.60}"
         )
     if not array.dtype.isnative:
+        hint = 'array.astype(array.dtype.newbyteorder("=")) copies it once'
+        note(array, "kernels take arrays in the byte order of this machine", hint)
         array = array.astype(array.dtype.newbyteorder("="))
     if not dtypes.is_supported(array.dtype):
         raise PalladioTypeError(
@@ -210,6 +213,7 @@ def from_numpy(array: np.ndarray[Any, Any], library: str) -> Any:
 
 def _to_jax(array: np.ndarray[Any, Any]) -> Any:
     jax = sys.modules["jax"]
+    note(array, "a result goes to JAX", "palladio.interop.jax writes results to JAX's own memory")
     if array.dtype.itemsize < 8:
         return jax.numpy.asarray(array)
     # By default JAX would make 32 bits of them, and change their values silently.
@@ -221,6 +225,7 @@ def _to_jax(array: np.ndarray[Any, Any]) -> Any:
 def _to_torch(array: np.ndarray[Any, Any]) -> Any:
     torch = sys.modules["torch"]
     if not array.flags.writeable or array.ndim == 0:
+        note(array, "a tensor is made of memory that can be written", "pass arrays that are writeable")
         array = np.array(array)
     if dtypes.is_narrow_float(array.dtype):
         return torch.from_numpy(array.view(_WORDS[array.dtype.itemsize])).view(getattr(torch, str(array.dtype)))

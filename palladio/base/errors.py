@@ -129,6 +129,10 @@ class UnsafeCacheWarning(UserWarning):
     """Compiled kernels are not kept on disk because other users could put code into the folder."""
 
 
+class CopyWarning(UserWarning):
+    """An array of more than a page was copied on its way in or out, while `PALLADIO_WARN_COPIES` was set."""
+
+
 class RetracedWarning(UserWarning):
     """A kernel is traced on every call, because of a value that it captures."""
 

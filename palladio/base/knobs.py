@@ -154,4 +154,23 @@ synchronous: Knob[bool] = Knob(
     _flag,
 )
 
-ALL: tuple[Knob[Any], ...] = (executor, verify, debug_checks, threads, cache, instructions, traceback, synchronous)
+copies: Knob[bool] = Knob(
+    "PALLADIO_WARN_COPIES",
+    "Warn (`CopyWarning`) wherever an array of more than 4096 bytes is copied on its way into a kernel or out of it: "
+    "one that is not in row-major order, whose bytes are in the other order, that the kernel writes, or that goes to "
+    "JAX.",
+    False,
+    _flag,
+)
+
+ALL: tuple[Knob[Any], ...] = (
+    executor,
+    verify,
+    debug_checks,
+    threads,
+    cache,
+    instructions,
+    traceback,
+    synchronous,
+    copies,
+)

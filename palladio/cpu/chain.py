@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from palladio.array.copies import row_major
 from palladio.base.errors import PalladioValueError, attach
 from palladio.cpu.engine import GridCall, address_of, fill, run
 from palladio.cpu.runtime.memory import LEAST_BYTES, output
@@ -104,7 +105,7 @@ class Chain:
             work = self.idle.pop()
         except IndexError:
             work = _Workspace(self)
-        arrays = [*map(np.ascontiguousarray, values), *results, *work.between]
+        arrays = [*map(row_major, values), *results, *work.between]
         addresses = [address_of(array) for array in arrays[: self.given]]
         for number, step in enumerate(self.steps):
             table = work.tables[number]

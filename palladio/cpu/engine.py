@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from palladio.array.copies import owned, row_major
 from palladio.base import knobs
 from palladio.base.errors import PalladioValueError
 from palladio.cpu.launches.coroutines import Deadlocked, Status
@@ -113,8 +114,7 @@ class GridCall:
             return out
         sizes, tasks = self.known or self.extents(values[: self.first])
         inputs = [
-            np.array(value, order="C") if n in self.written else np.ascontiguousarray(value)
-            for n, value in enumerate(values[self.first :])
+            owned(value) if n in self.written else row_major(value) for n, value in enumerate(values[self.first :])
         ]
         outputs = [output(type) for type in self.grid.output_types] if out is None else out
         for target, value in self.unset:

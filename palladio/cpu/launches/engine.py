@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from palladio.array.copies import row_major
 from palladio.base import knobs
 from palladio.cpu.launches.coroutines import WORD, Deadlocked, Header, Status
 from palladio.cpu.launches.launch import LoweredLaunch, lower_launch, varies
@@ -130,7 +131,7 @@ def compile_launch(
         given = [int(value) for value in values[:dynamic]]
         inputs: list[LaunchArray] = []
         for n, value in enumerate(values[dynamic:]):
-            plain = np.ascontiguousarray(value).reshape(np.shape(value))
+            plain = row_major(value).reshape(np.shape(value))
             overlaps = any(np.may_share_memory(plain, each) for each in out or ())
             copied = overlaps or (n in changed and n not in kept)
             inputs.append(np.array(value, order="C") if copied else plain)

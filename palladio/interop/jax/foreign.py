@@ -229,4 +229,4 @@ def _handle(pointer: Any) -> int | None:
 
 
 _handler = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_CallFrame))(_handle)  # XLA keeps its address, we keep it
-jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(_handler), platform="cpu")
+jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(_handler), platform="cpu")  # type: ignore[no-untyped-call]

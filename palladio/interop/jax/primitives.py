@@ -16,12 +16,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
+import jax.experimental.custom_partitioning
+import jax.extend.core
+import jax.interpreters.ad
+import jax.interpreters.batching
+import jax.interpreters.mlir
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental.custom_partitioning import custom_partitioning
-from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir
-from jax.sharding import NamedSharding, PartitionSpec
 
 from palladio import library
 from palladio.interop.extras import executor_named
@@ -30,6 +31,12 @@ from palladio.types.dtypes import canonical
 
 Array = Any
 Tiles = tuple[int, ...]
+
+# These parts of JAX are not typed.
+ad: Any = jax.interpreters.ad
+batching: Any = jax.interpreters.batching
+mlir: Any = jax.interpreters.mlir
+sharding: Any = jax.sharding
 
 FORWARD, LEFT, RIGHT = range(3)
 
@@ -87,7 +94,7 @@ def _run_gmm(
     interpret: str,
     transposed: bool,
 ) -> None:
-    tiling = tuple(tile) if tile[0] else None
+    tiling: Any = tuple(tile) if tile[0] else None
     chosen = executor_named(interpret)
     library.gmm(lhs, rhs, sizes, canonical(dtype), tiling, offset, None, transposed, chosen, out=out)
 
@@ -103,7 +110,7 @@ def _run_tgmm(
     tile: Sequence[int],
     interpret: str,
 ) -> None:
-    tiling = tuple(tile) if tile[0] else None
+    tiling: Any = tuple(tile) if tile[0] else None
     groups = out.shape[0] // lhs.shape[0] if lhs.shape[0] else 0
     target = out.reshape(groups, lhs.shape[0], out.shape[1])
     library.tgmm(
@@ -112,14 +119,14 @@ def _run_tgmm(
 
 
 def _run_matmul(x: Array, y: Array, *, out: Array, dtype: str, tile: Sequence[int], interpret: str) -> None:
-    tiling = tuple(tile) if tile[0] else None
+    tiling: Any = tuple(tile) if tile[0] else None
     chosen = executor_named(interpret)
     library.matmul(x, y, preferred_element_type=canonical(dtype), tiling=tiling, interpret=chosen, out=out)
 
 
 foreign.FUNCTIONS.update(gmm=_run_gmm, tgmm=_run_tgmm, matmul=_run_matmul)
 
-product_p = Primitive("palladio_product")
+product_p: Any = jax.extend.core.Primitive("palladio_product")
 
 
 def product(static: Product, lhs: Array, rhs: Array, *indices: Array | None) -> Array:
@@ -173,7 +180,7 @@ def _jvp(primals: Sequence[Array], tangents: Sequence[Any], *, static: Product) 
     if type(drhs) is not ad.Zero:
         parts.append(product(static, lhs, drhs, *indices))
     if not parts:
-        return found, ad.Zero.from_primal_value(found)
+        return found, ad.Zero(jax.typeof(found).to_tangent_aval())
     return found, functools.reduce(ad.add_tangents, parts)
 
 
@@ -257,7 +264,7 @@ def _partitioned(static: Product, indices: int) -> Any:
     def run(*operands: Array) -> Array:
         return _called(*operands, static=static)
 
-    function = custom_partitioning(run)
+    function: Any = jax.experimental.custom_partitioning.custom_partitioning(run)  # type: ignore[no-untyped-call]
     operands = _RULES["gmm transposed" if static.kind == "gmm" and static.transposed else static.kind]
     operands += "".join([", s", ", "][:indices])
     result = {"gmm": "m n", "tgmm": "r n", "matmul": "m n"}[static.kind]
@@ -274,8 +281,8 @@ def _partitioned(static: Product, indices: int) -> Any:
         return (
             mesh,
             run,
-            NamedSharding(mesh, PartitionSpec(left, right)),
-            tuple(NamedSharding(mesh, PartitionSpec(*each)) for each in specs),
+            sharding.NamedSharding(mesh, sharding.PartitionSpec(left, right)),
+            tuple(sharding.NamedSharding(mesh, sharding.PartitionSpec(*each)) for each in specs),
         )
 
     function.def_partition(partition, sharding_rule=f"{operands} -> {result}", need_replication_factors=fixed)

@@ -105,7 +105,13 @@ class _AllToAll(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        return _AllToAll.apply(grads[0], *ctx.route), None, None, None
+        return _exchanged(grads[0], *ctx.route), None, None, None
+
+
+def _exchanged(rows: Tensor, received: list[int], sent: list[int], group: Any) -> Tensor:
+    """The rows that the ranks of a group send to this one; differentiable."""
+    found: Tensor = _AllToAll.apply(rows, received, sent, group)  # type: ignore[no-untyped-call]
+    return found
 
 
 class _Exchange:
@@ -122,13 +128,14 @@ class _Exchange:
         self.mesh = mesh
         self.experts = experts
 
-    @torch.compiler.disable  # the sizes of an exchange are known when it runs
+    @torch.compiler.disable  # type: ignore[untyped-decorator]  # the sizes of an exchange are known when it runs
     def __call__(self, tokens: Tensor, expert_ids: Tensor, expert_weights: Tensor) -> Tensor:
         """The results of the tokens of this rank."""
         with at_call():
             _require_plain(tokens=tokens, expert_ids=expert_ids, expert_weights=expert_weights)
         choices = expert_ids.shape[1]
-        ids, order = torch.sort(expert_ids.reshape(-1), stable=True)
+        numbers = expert_ids.reshape(-1)
+        ids, order = torch.sort(torch.where(numbers < 0, self.experts, numbers), stable=True)
         rows = tokens[order // choices]
         out = self._computed(rows, ids)
         out = out * expert_weights.reshape(-1)[order][:, None]
@@ -143,17 +150,15 @@ class _Exchange:
         each = _experts_of_a_rank(self.experts, ranks)
         here = min(each, self.experts - each * self.mesh.get_local_rank())
         shares = [min(each, self.experts - each * rank) for rank in range(ranks)]
-        counts = _AllToAll.apply(sizes, [here] * ranks, shares, group).view(
-            ranks, here
-        )  # of each expert here, rows of each rank
-        sent = [int(part.sum()) for part in sizes.split(shares)]
+        counts = _exchanged(sizes, [here] * ranks, shares, group).view(ranks, here)  # rows of each rank
+        sent = [int(part.sum()) for part in torch.split(sizes, shares)]
         received = counts.sum(dim=1).tolist()
 
-        arrived = _AllToAll.apply(rows[: sum(sent)], received, sent, group)
+        arrived = _exchanged(rows[: sum(sent)], received, sent, group)
         numbers = torch.arange(here, device=ids.device).repeat(ranks)
         local_ids = torch.repeat_interleave(numbers, counts.reshape(-1))[:, None]
         out = self._of_local_experts(arrived, local_ids, torch.ones_like(local_ids, dtype=rows.dtype))
-        home = _AllToAll.apply(out, sent, received, group)
+        home = _exchanged(out, sent, received, group)
         return torch.cat([home, home.new_zeros(len(rows) - len(home), home.shape[1])])
 
     def _of_local_experts(self, rows: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
