@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from palladio.ir.core import Eqn, Literal, Program, Var, walk
+from palladio.lower.views import views
 from palladio.ops.control import cond
 from palladio.ops.grid import Blocked, BlockMap, Grid, Squeezed
 from palladio.ops.references.memory import store
 from palladio.types.effects import EffectKind
-from palladio.types.transforms import Bitcast
 
 Known = dict[Any, Any]
 """The values of atoms in the first step of a task."""
@@ -36,7 +36,8 @@ def _changes_pieces(eqn: Eqn) -> bool:
     if not eqn.op.atomic:
         return False
     width = eqn.ref.type.dtype.itemsize
-    return any(isinstance(each, Bitcast) and each.dtype.itemsize != width for each in eqn.transforms)
+    shapes = [atom.type.shape for atom in eqn.indices]
+    return any(each.base.dtype.itemsize != width for each in views(eqn.ref.type.array, eqn.transforms, shapes))
 
 
 def independent_axes(grid: Grid, kernel: Program) -> tuple[bool, ...]:

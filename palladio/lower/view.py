@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from palladio.ir.core import Atom, Eqn, Program, Var
 from palladio.ir.paths import renumbered
 from palladio.ir.rewrite import map_subprograms, with_body, with_parts
 from palladio.lower.forms import VIEWED, has_data
 from palladio.lower.views import views
+from palladio.ops.grid import BlockMap, Grid, grid_call
 from palladio.passes.pipeline import ANY, Pass
 from palladio.types.transforms import Operand, Peer, Transform
 from palladio.types.types import RefType
@@ -19,6 +22,8 @@ def view_in(program: Program) -> Program:
 
 def _viewed(eqn: Eqn) -> Eqn:
     params = map_subprograms(eqn.params, view_in)
+    if eqn.op is grid_call and (grid := _with_maps(eqn.grid)) is not eqn.grid:
+        params = {**params, "grid": grid}
     if not eqn.op.index_start:
         return with_parts(eqn, eqn.inputs, params)
     shapes = [atom.type.shape for atom in eqn.indices]
@@ -35,6 +40,17 @@ def _viewed(eqn: Eqn) -> Eqn:
     return with_parts(eqn, (*eqn.inputs[: eqn.op.index_start], *indices), {**params, "transforms": transforms})
 
 
+def _with_maps(grid: Grid) -> Grid:
+    """The grid with views in its index maps, which may read scalars."""
+
+    def viewed(blocks: tuple[BlockMap, ...]) -> tuple[BlockMap, ...]:
+        maps = [view_in(block.index_map) for block in blocks]
+        return tuple(replace(block, index_map=new) for block, new in zip(blocks, maps, strict=True))
+
+    new = replace(grid, inputs=viewed(grid.inputs), outputs=viewed(grid.outputs))
+    return grid if new == grid else new
+
+
 def _with_operands(transform: Transform, old: tuple[Atom, ...], new: list[Atom]) -> Transform:
     """The transform with its index operands behind those that are there; a variable in it twice is one operand."""
     first, number = len(new), {}
@@ -45,7 +61,7 @@ def _with_operands(transform: Transform, old: tuple[Atom, ...], new: list[Atom])
         if key not in number:
             number[key] = first + len(number)
             new.append(atom)
-        return Operand(number[key])
+        return replace(operand, position=number[key])
 
     return renumbered(transform, place)
 

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import palladio as pl
+import palladio.tpu as pltpu
 from palladio.base.errors import InternalError
 from palladio.ir.text import print_program
 from palladio.lower import fold_ranges, prove_inside, view
@@ -17,6 +19,8 @@ from palladio.ops import parse
 from palladio.ops.references import access
 from palladio.passes import run_passes
 from palladio.passes.pipeline import ANY, Pass
+from palladio.trace.trace import stage
+from palladio.trace.values import wrap
 from palladio.types import dtypes
 from palladio.types.transforms import Transform
 from palladio.types.types import ArrayType
@@ -127,10 +131,28 @@ def test_the_block_of_a_peer_and_the_slot_of_a_barrier_stay() -> None:
     program f(x:ref<smem, f32[8]>, b:ref<barrier, i32[4]>, i:i32[]) {
       a:f32[2] = load x.peer(c=i)[2:4]
       barrier_wait b[i]
+      barrier_wait b[i!]
       return
     }
     """
     check(view, text, text.replace("[2:4]", ".view(2)[$0 + 2]"))
+
+
+def test_index_maps_read_scalars_through_views() -> None:
+    def copy(blocks: Any, x: Any, out: Any) -> None:
+        out[...] = x[...]
+
+    spec = pltpu.PrefetchScalarGridSpec(
+        num_scalar_prefetch=1,
+        grid=(2,),
+        in_specs=[pl.BlockSpec((4,), lambda i, blocks: (blocks[i],))],
+        out_specs=pl.BlockSpec((4,), lambda i, blocks: (i,)),
+    )
+    call = pl.pallas_call(copy, pl.ShapeDtypeStruct((8,), np.float32), grid_spec=spec)
+    types = [ArrayType((2,), dtypes.INT32), ArrayType((8,), dtypes.FLOAT32)]
+    program = stage(lambda *arrays: (call(*arrays),), types, wrap, name="call").program
+    found = run_passes(program, [view], verify_each=True).eqns[0].grid.inputs[0].index_map
+    assert "load b.view()[a < 2]" in print_program(found)
 
 
 def test_a_program_of_views_is_left_alone() -> None:

@@ -14,7 +14,6 @@ from palladio.hopper.rules.chains import Chain, chain
 from palladio.hopper.rules.shape import held
 from palladio.ir.core import Eqn
 from palladio.lower.views import views
-from palladio.types.transforms import Index, Slice
 from palladio.types.types import ArrayType
 
 
@@ -55,11 +54,11 @@ def _insert(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     target = scope.layout(out)
     before = scope.array(array, target)
     stack = eqn.params["transforms"]
-    if len(stack) != 1 or not isinstance(stack[0], Index):
+    type = ArrayType(target.shape, out.type.dtype)
+    if not is_box(type, views(type, stack, [atom.type.shape for atom in indices])):
         raise Refused("a part of an array behind several transforms is not replaced on Hopper yet")
     index = [f"({target.coordinate(n, 'r', 'thread')})" for n in range(len(target.shape))]
-    part = scope.through(whole(target.shape), out.type.dtype, stack, indices)
-    own, tests = _origin(stack[0], part, index)
+    own, tests = _origin(scope.through(whole(target.shape), out.type.dtype, stack, indices), index)
     if value.type.shape:  # type: ignore[union-attr]
         x, layout = held(scope, value)
         base = exchange.put(scope, x, layout)
@@ -74,18 +73,22 @@ def _insert(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     ]
 
 
-def _origin(transform: Index, part: Part, index: Sequence[str]) -> tuple[list[str], list[str]]:
+def _origin(part: Part, index: Sequence[str]) -> tuple[list[str], list[str]]:
     """For an element of the array: its index in the value that replaces a part, and whether it is in that part."""
-    own, tests = [], []
-    for axis, entry in enumerate(transform.entries):
-        offset = f"({index[axis]} - {part.starts[axis].text})"
-        if not isinstance(entry, Slice):
+    own, tests = ["0"] * len(part.axes), []
+    for axis, start in enumerate(part.starts):
+        offset = f"({index[axis]} - {start.text})"
+        place = [n for n, along in enumerate(part.axes) if along.axis == axis]
+        if not place:
             tests.append(f"{offset} == 0")
             continue
-        tests += [f"{offset} >= 0", f"{offset} < {(entry.size - 1) * entry.stride + 1}"]
-        if entry.stride > 1:
-            tests.append(f"{offset} % {entry.stride} == 0")
-        own.append(f"({offset} / {entry.stride})" if entry.stride > 1 else offset)
+        if len(place) > 1:
+            raise Refused("a part of an array in which an axis is cut is not replaced on Hopper yet")
+        size, stride = part.sizes[place[0]], part.axes[place[0]].stride
+        tests += [f"{offset} >= 0", f"{offset} < {(size - 1) * stride + 1}"]
+        if stride > 1:
+            tests.append(f"{offset} % {stride} == 0")
+        own[place[0]] = f"({offset} / {stride})" if stride > 1 else offset
     return own, tests
 
 

@@ -9,14 +9,14 @@ from palladio.base.errors import PalladioValueError
 from palladio.hopper.emit.scalars import Refused, narrow
 from palladio.hopper.emit.scope import Rule, Scope
 from palladio.hopper.emit.values import Accumulator, Entry, Shared
-from palladio.hopper.emit.views import Part
+from palladio.hopper.emit.views import Part, whole
 from palladio.hopper.layouts.infer import left_layout
 from palladio.hopper.layouts.shared import Operand, added
 from palladio.hopper.rules.copies import start_of
 from palladio.hopper.wgmma import COLUMNS, DEPTH_BYTES, INTEGER_COLUMNS, ROWS, Wgmma
 from palladio.ir.core import Atom, Eqn
 from palladio.types import dtypes
-from palladio.types.transforms import Index, Slice, Transform
+from palladio.types.transforms import Transform
 from palladio.types.types import ArrayType
 
 NAMES = {"bf16": "bf16", "f16": "f16", "f32": "tf32", "f8e4m3fn": "e4m3", "f8e5m2": "e5m2", "i8": "s8", "u8": "u8"}
@@ -91,14 +91,11 @@ def _columns(count: int, allowed: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 def _part(acc: Accumulator, stack: Sequence[Transform]) -> tuple[int, int, int, int]:
     """The rows and columns of a static part of an accumulator: first row, rows, first column, columns."""
-    rows, columns = acc.type.shape
-    first_row = first_column = 0
-    for transform in stack:
-        if not isinstance(transform, Index) or not all(isinstance(entry, Slice) for entry in transform.entries):
-            raise Refused("an accumulator is taken in slices only")
-        row, column = transform.entries
-        first_row, rows = first_row + row.start, row.size  # type: ignore[union-attr, operator]
-        first_column, columns = first_column + column.start, column.size  # type: ignore[union-attr, operator]
+    part = whole(acc.type.shape).through(acc.type.dtype, stack, (), lambda operand: None)
+    (first_row, first_column), axes = (start.constant for start in part.starts), part.axes
+    if first_row is None or first_column is None or [(each.axis, each.stride) for each in axes] != [(0, 1), (1, 1)]:
+        raise Refused("an accumulator is taken in slices only")
+    rows, columns = part.sizes
     if first_row % ROWS or rows % ROWS or first_column % 8 or columns % 8:
         raise Refused(
             "a part of an accumulator is a multiple of 64 rows and of 8 columns",
