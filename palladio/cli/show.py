@@ -60,10 +60,6 @@ def _call(eqn: Eqn) -> str:
     return print_program(_as_program(eqn))
 
 
-def _viewed(eqn: Eqn) -> str:
-    return print_program(view.run(_as_program(eqn)))
-
-
 def _llvm(eqn: Eqn) -> str:
     return _lowered(eqn).text
 
@@ -128,7 +124,7 @@ FORMS: dict[str, Stage] = {
     "placed": Stage("with the placement of each buffer of a launch", _call, last=place),
     "inside": Stage("with marks where an access cannot leave its array", _call, last=prove_inside),
     "scheduled": Stage("with each grid as parallel and sequential loops over views of blocks", _call, last=schedule),
-    "viewed": Stage("with accesses as starts, strides and guards along each axis", _viewed),
+    "viewed": Stage("with accesses as starts, strides and guards along each axis", _call, last=view),
     "roles": Stage("with a program for each role of a launch's threads", _call, executor=HOPPER_TWIN, last=split_roles),
 }
 """The lowered forms: each prints the whole call, which reads back."""

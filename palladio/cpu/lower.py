@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from palladio.cpu.access.block_views import DenseBlock, GatheredBlock, first_element, window_of
 from palladio.cpu.analysis.work import work_estimate
 from palladio.cpu.emit.emitter import Emitter, Index, V
-from palladio.cpu.emit.lazy_array import Allocation, Arena, Buffer, number_array, row_major
+from palladio.cpu.emit.lazy_array import Allocation, Arena, Buffer, number_array
 from palladio.cpu.emit.scope import Binding, BlockMarks, Function, RefBinding, Scope, ThreadState
 from palladio.cpu.launches.control_flow import own_site
 from palladio.cpu.launches.coroutines import SingleThread
@@ -28,6 +28,7 @@ from palladio.ir.core import Program, Work, walk
 from palladio.ops.grid import BlockMap, Grid, InitMarks
 from palladio.types import dtypes
 from palladio.types.types import ArrayType, RefType, Type
+from palladio.types.views import row_major
 
 STREAMED_BYTES = 1 << 25
 """Outputs of this size and larger are written past the caches, where little of them would be left in the end."""

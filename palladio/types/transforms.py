@@ -216,6 +216,15 @@ def _check_view(view: View, array: ArrayType, operands: int) -> None:
         raise PalladioValueError(
             "a view has a coordinate for each axis of its base", expected=f"{base.ndim}", got=len(view.coordinates)
         )
+    for axis, limit in enumerate(view.limits if 0 not in view.sizes else ()):
+        row = limit.coordinate
+        if not (row.operands or limit in view.guards or limit.always_holds(view.sizes)):
+            last = row.start + row.reach(view.sizes)
+            raise PalladioIndexError(
+                f"a view without a guard reaches outside axis {axis}",
+                expected=f"elements 0 to {limit.extent - 1}",
+                got=f"elements {row.start} to {last}",
+            )
 
 
 def transformed(array: ArrayType, transforms: Sequence[Transform], operands: Sequence[ArrayType] = ()) -> ArrayType:

@@ -69,6 +69,9 @@ TEXTS = {
     "program f(x:f32[4]) { a:f32[2] = extract x.view(f32[3]: 2)[$0] return a }": (
         "the base of a view has the bytes of what it is taken of\n  expected: f32[4]\n  got:      f32[3]"
     ),
+    "program f(x:f32[4]) { a:f32[2] = extract x.view(2)[$0 + 3] return a }": (
+        "a view without a guard reaches outside axis 0\n  expected: elements 0 to 3\n  got:      elements 3 to 4"
+    ),
     "program f(x:f32[4]) { a:f32[2] = extract x.view(2)[$0, $0] return a }": (
         "a view has a coordinate for each axis of its base\n  expected: 1\n  got:      2"
     ),

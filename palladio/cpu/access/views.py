@@ -6,16 +6,16 @@ A view is `palladio.types.views.View`, evaluated over 64-bit values of generated
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from palladio.cpu.emit.emitter import Emitter, Index, V
-from palladio.cpu.emit.lazy_array import Buffer, LazyArray, row_major
+from palladio.cpu.emit.lazy_array import Buffer, LazyArray
 from palladio.cpu.emit.scope import Scope
 from palladio.lower.views import views
 from palladio.ops.references.memory import Transforms
 from palladio.types import dtypes
 from palladio.types.types import ArrayType, Shape
-from palladio.types.views import Coordinate, View
+from palladio.types.views import Guard, View, row_major
 
 
 def as_index(scope: Scope, tile: LazyArray) -> V:
@@ -37,11 +37,13 @@ class Bound:
     Fields:
         first: of the first element.
         strides: from neighbour to neighbour along each axis of the view.
+        guarded: whether it may be outside.
     """
 
     first: Index
     strides: tuple[int, ...]
     extent: int
+    guarded: bool = True
 
     def at(self, e: Emitter, index: Sequence[Index]) -> Index:
         """The coordinate of an element."""
@@ -86,11 +88,22 @@ def viewed(scope: Scope, buffer: Buffer, stack: Transforms, operands: Sequence[L
         recast = None if view.gathered else _recast(found.buffer, view.base)
         if recast is None:
             return None
-        behind_guard = bool(found.guards)
+        before = found.bounds
         found.buffer = recast
         bounds = _select(scope, found, view, operands)
-        found.bounds = None if behind_guard else bounds if found.guards else []
+        found.bounds = _joined(before, bounds, len(view.sizes)) if found.guards else []
     return found
+
+
+def _joined(before: list[Bound] | None, bounds: list[Bound], rank: int) -> list[Bound] | None:
+    """The bounds behind others, in a view of their elements in another order: those must be the same for all elements.
+
+    Others are of coordinates that need no guard, such as those of whole axes.
+    """
+    kept = [bound for bound in before or () if bound.guarded]
+    if before is None or any(any(bound.strides) for bound in kept):
+        return None
+    return [*(replace(bound, strides=(0,) * rank) for bound in kept), *bounds]
 
 
 def _select(scope: Scope, found: BufferView, view: View, operands: Sequence[LazyArray]) -> list[Bound]:
@@ -103,15 +116,16 @@ def _select(scope: Scope, found: BufferView, view: View, operands: Sequence[Lazy
             known[position] = as_index(scope, operands[position])
         return known[position]
 
-    def bound(row: Coordinate, extent: int) -> Bound:
-        return Bound(row.first(e, row.start, operand), row.strides, extent)
+    def bound(guard: Guard) -> Bound:
+        row = guard.coordinate
+        return Bound(row.first(e, row.start, operand), row.strides, guard.extent, guard in view.guards)
 
     offset: Index = 0
     strides: list[Index] = [0] * len(view.sizes)
     bounds: list[Bound] = []
     for guard, stride in zip(view.limits, old.strides, strict=True):
         row = guard.coordinate
-        bounds.append(bound(row, guard.extent))
+        bounds.append(bound(guard))
         offset = e.add(offset, e.mul(bounds[-1].first, stride))
         if guard in view.guards:
             found.guards.append(_between(e, bounds[-1].first, guard.extent - 1 - row.reach(view.sizes)))
@@ -120,7 +134,7 @@ def _select(scope: Scope, found: BufferView, view: View, operands: Sequence[Lazy
                 strides[axis] = e.mul(stride, step)
     for guard in view.guards:
         if guard not in view.limits:
-            bounds.append(bound(guard.coordinate, guard.extent))
+            bounds.append(bound(guard))
             found.guards.append(_between(e, bounds[-1].first, guard.extent - 1 - guard.coordinate.reach(view.sizes)))
     for axis in reversed(range(len(strides))):
         if strides[axis] == 0 and view.sizes[axis] == 1:  # of one element, as if it lay in one line with the others

@@ -23,6 +23,7 @@ from palladio.cpu.emit.emitter import Emitter, Index, V
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType, Shape
+from palladio.types.views import row_major
 
 LINE_BYTES = 64
 
@@ -91,11 +92,6 @@ class Buffer:
         *lead, last = index
         for lane in range(width):
             registers.store(e, e.lane(value, lane), self.address(e, (*lead, e.add(last, lane))), self.dtype)
-
-
-def row_major(shape: Shape) -> tuple[int, ...]:
-    """The strides of an array whose elements lie one behind the other."""
-    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 @dataclass(eq=False)

@@ -9,7 +9,7 @@ from typing import Any
 
 from palladio.cpu.analysis.work import work_estimate
 from palladio.cpu.emit.emitter import Emitter, V
-from palladio.cpu.emit.lazy_array import Allocation, Buffer, LazyArray, fill, row_major
+from palladio.cpu.emit.lazy_array import Allocation, Buffer, LazyArray, fill
 from palladio.cpu.emit.scope import Binding, RefBinding, Refused, Rule, Scope
 from palladio.cpu.launches.barriers import add_to, reached, thread_of
 from palladio.cpu.launches.coroutines import WORD, CollectiveScopes, PeerAxis, SharedRef, ThreadFunction
@@ -20,6 +20,7 @@ from palladio.types import dtypes
 from palladio.types.effects import EffectKind
 from palladio.types.transforms import Peer
 from palladio.types.types import BARRIER, DMA_SEMAPHORE, SEMAPHORE, SYNCHRONISING, RefType
+from palladio.types.views import row_major
 
 
 def bytes_of(type: RefType) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Emitter, Index, V, vector
-from palladio.cpu.emit.lazy_array import Buffer, LazyArray, Panel, array_in, merged, row_major, write
+from palladio.cpu.emit.lazy_array import Buffer, LazyArray, Panel, array_in, merged, write
 from palladio.cpu.emit.scope import Refused, Rule, Scope
 from palladio.cpu.products.gemv import VECTORS, Gemv
 from palladio.cpu.products.micro_kernel import LINE_BYTES
@@ -21,6 +21,7 @@ from palladio.ops.arrays import casts
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType
+from palladio.types.views import row_major
 
 Axes = tuple[tuple[int, ...], tuple[int, ...]]
 

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Emitter, V, mangled, vector, width_of
-from palladio.cpu.emit.lazy_array import Buffer, LazyArray, array_in, merged, row_major, write
+from palladio.cpu.emit.lazy_array import Buffer, LazyArray, array_in, merged, write
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.products.micro_kernel import rounded_pairs
 from palladio.cpu.rules.elementwise import mapped
 from palladio.cpu.runtime import host
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
+from palladio.types.views import row_major
 
 
 def converted(e: Emitter, x: V, source: DType, target: DType) -> V:

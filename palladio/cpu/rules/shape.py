@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Index, V
-from palladio.cpu.emit.lazy_array import Buffer, LazyArray, array_in, for_each, merged, row_major, write
+from palladio.cpu.emit.lazy_array import Buffer, LazyArray, array_in, for_each, merged, write
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType, Shape
+from palladio.types.views import row_major
 
 
 def rearranged(scope: Scope, tile: LazyArray, shape: Shape, source: object, along: bool) -> LazyArray:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from palladio.cpu.access.gather import one_by_one
 from palladio.cpu.emit.emitter import Emitter, Index, V
-from palladio.cpu.emit.lazy_array import Buffer, LazyArray, array_in, row_major, widths
+from palladio.cpu.emit.lazy_array import Buffer, LazyArray, array_in, widths
 from palladio.cpu.emit.scope import Scope
 from palladio.cpu.rules import arithmetic
 from palladio.ir.core import Eqn, Var
@@ -19,6 +19,7 @@ from palladio.ops.references.memory import extract
 from palladio.types import dtypes, transforms
 from palladio.types.dtypes import DType
 from palladio.types.types import Shape
+from palladio.types.views import row_major
 
 FEW = 64
 """The largest k: each element that was found is moved for every greater one."""

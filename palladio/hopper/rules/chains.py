@@ -19,7 +19,7 @@ from palladio.ir.core import Atom
 from palladio.types.dtypes import DType
 from palladio.types.transforms import Peer, Transform
 from palladio.types.types import ArrayType, Shape
-from palladio.types.views import View
+from palladio.types.views import View, row_major
 
 
 @dataclass(frozen=True)
@@ -112,11 +112,11 @@ def _step(
 
 
 def _flat(index: Sequence[str], shape: Shape) -> str:
-    return f"({added(*map(times, index, exchange.row_major(shape)))})"
+    return f"({added(*map(times, index, row_major(shape)))})"
 
 
 def _unflattened(flat: str, shape: Shape) -> list[str]:
-    strides = exchange.row_major(shape)
+    strides = row_major(shape)
     return [f"({flat} / {stride} % {extent})" for stride, extent in zip(strides, shape, strict=True)]
 
 

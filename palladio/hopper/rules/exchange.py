@@ -16,6 +16,7 @@ from palladio.hopper.layouts.registers import Layout
 from palladio.hopper.layouts.shared import added, times
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
+from palladio.types.views import row_major
 
 ALIGNMENT = 128
 WARPS = 4
@@ -106,8 +107,3 @@ def moved(
     value = get(scope, base, place, x.dtype)
     nothing = literal(dtypes.uninitialized(x.dtype), x.dtype)
     return scope.fill(out, lambda r: f"{guard} ? {value} : {nothing}" if guard else value)
-
-
-def row_major(shape: Sequence[int]) -> list[int]:
-    """The elements from one index to the next along each axis of a dense array."""
-    return [math.prod(shape[n + 1 :]) for n in range(len(shape))]

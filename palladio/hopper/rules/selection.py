@@ -15,6 +15,7 @@ from palladio.hopper.rules.shape import held
 from palladio.ir.core import Eqn
 from palladio.lower.views import views
 from palladio.types.types import ArrayType
+from palladio.types.views import row_major
 
 
 def _inside(part: Part | Chain, place: Sequence[str]) -> str | None:
@@ -40,7 +41,7 @@ def _extract(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
         raise Refused("an array seen as another dtype is not compiled for Hopper yet")
     if target is None:
         base = exchange.put(scope, x, layout)
-        strides = exchange.row_major(layout.shape)
+        strides = row_major(layout.shape)
         return [scope.number(out, exchange.get(scope, base, added(*map(times, part.place(()), strides)), x.dtype))]
     hint = out.hint or "part"
     return [exchange.moved(scope, x, layout, target, part.place, hint, lambda index: _inside(part, part.place(index)))]
@@ -62,7 +63,7 @@ def _insert(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     if value.type.shape:  # type: ignore[union-attr]
         x, layout = held(scope, value)
         base = exchange.put(scope, x, layout)
-        text = exchange.get(scope, base, added(*map(times, own, exchange.row_major(layout.shape))), x.dtype)
+        text = exchange.get(scope, base, added(*map(times, own, row_major(layout.shape))), x.dtype)
     else:
         text = scope.text(value)
     if guard := target.guard("r", "thread"):

@@ -20,6 +20,7 @@ from palladio.hopper.rules.shape import held
 from palladio.ir.core import Atom, Eqn
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
+from palladio.types.views import row_major
 
 
 def _elements(scope: Scope, target: Registers, body: Callable[[list[str]], list[str]]) -> None:
@@ -35,7 +36,7 @@ def _elements(scope: Scope, target: Registers, body: Callable[[list[str]], list[
 
 
 def _flat(index: Sequence[str], shape: Sequence[int]) -> str:
-    return added(*map(times, index, exchange.row_major(shape)))
+    return added(*map(times, index, row_major(shape)))
 
 
 def _result(scope: Scope, eqn: Eqn, number: int = 0) -> Registers:
@@ -213,7 +214,7 @@ def _sum_type(atoms: Sequence[Atom], dtype: DType) -> str:
 
 def _places(index, shapes, contracting, batch, depth):  # type: ignore[no-untyped-def]
     """The indices of both factors of the products that sum up to an element."""
-    strides = exchange.row_major(depth)
+    strides = row_major(depth)
     inner = [f"(k / {stride} % {extent})" for stride, extent in zip(strides, depth, strict=True)]
     rest = iter(index[len(batch[0]) :])
     found = []

@@ -13,6 +13,7 @@ from palladio.hopper.layouts.registers import Layout
 from palladio.hopper.layouts.shared import added, times
 from palladio.hopper.rules import exchange
 from palladio.ir.core import Atom, Eqn
+from palladio.types.views import row_major
 
 
 def _broadcast(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
@@ -83,12 +84,12 @@ def _reshape(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     moved = reshaped(layout, shape)
     if moved is not None and moved.same(target) and isinstance(x, Registers):
         return [Registers(x.name, target, x.dtype, x.exact)]
-    strides = exchange.row_major(shape)
+    strides = row_major(shape)
     old = layout.shape
 
     def origin(index: Sequence[str]) -> list[str]:
         flat = f"({added(*(times(part, stride) for part, stride in zip(index, strides, strict=True)))})"
-        own = exchange.row_major(old)
+        own = row_major(old)
         return [f"{flat} / {stride} % {extent}" for stride, extent in zip(own, old, strict=True)]
 
     return [exchange.moved(scope, x, layout, target, origin, out.hint or "reshaped")]
@@ -142,7 +143,7 @@ def _concatenate(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
         base = exchange.put(scope, x, layout)
         extent = layout.shape[axis]
         place = [f"({part} - {first})" if n == axis else part for n, part in enumerate(index)]
-        flat = added(*(times(part, s) for part, s in zip(place, exchange.row_major(layout.shape), strict=True)))
+        flat = added(*(times(part, s) for part, s in zip(place, row_major(layout.shape), strict=True)))
         tests = [f"{index[axis]} >= {first}", f"{index[axis]} < {first + extent}", target.guard("r", "thread")]
         value = exchange.get(scope, base, flat, x.dtype)
         scope.w.line(
@@ -174,7 +175,7 @@ def _pad(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
         tests = ["false"]
     if guard := target.guard("r", "thread"):
         tests.append(guard)
-    flat = added(*(times(part, s) for part, s in zip(place, exchange.row_major(layout.shape), strict=True)))
+    flat = added(*(times(part, s) for part, s in zip(place, row_major(layout.shape), strict=True)))
     found = exchange.get(scope, base, flat, x.dtype)
     return [scope.fill(padded, lambda r: f"{' && '.join(tests)} ? {found} : {scope.text(value)}")]
 
