@@ -10,13 +10,13 @@ ARGS   ?=
 PY := $(VENV)/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test docs package odd bench mutants schedules soak lint clean
+.PHONY: help demo test test-gpu docs package odd bench bench-gpu mutants schedules soak lint clean
 .DELETE_ON_ERROR:
 
 help: ## show this page
 	@echo "Palladio: a kernel language for tile programs, embedded in Python."
 	@echo
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "  PYTHON=python3.12   the interpreter that makes $(VENV) (3.11 or newer; now: $(PYTHON))"
 	@echo "  ARGS='...'          more arguments for what the target runs: make test ARGS='tests/architecture -k floors'"
@@ -48,6 +48,12 @@ odd: $(VENV)/.installed-test ## run a selection of the tests under unusual setti
 
 bench: $(VENV)/.installed-bench $(VENV)/jax/.installed ## measure side by side with the peers, in one run
 	$(PY) -m benchmarks $(ARGS)
+
+test-gpu: $(VENV)/.installed-test ## on a Hopper card: what only a card can settle, then the conformance suite (ten minutes at most)
+	$(PY) -m benchmarks.gpu test $(ARGS)
+
+bench-gpu: $(VENV)/.installed-test ## on a Hopper card: the benchmarks beside PyTorch and others (ten minutes at most)
+	$(PY) -m benchmarks.gpu bench $(ARGS)
 
 mutants: $(VENV)/.installed-test ## break the library's concurrent kernels in every way and see what the checker says
 	$(PY) -m tools.mutants $(ARGS)

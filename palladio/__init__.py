@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from palladio.array.convert import broadcast_to
 from palladio.array.functions.creation import empty
+from palladio.array.on_card import is_on_gpu
 from palladio.base.calls import checked_call
 from palladio.base.errors import (
     CopyWarning,
@@ -150,6 +151,7 @@ __all__ = [
     "executor",
     "fori_loop",
     "freeze",
+    "is_on_gpu",
     "is_traced",
     "jit",
     "kernel",

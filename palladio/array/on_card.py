@@ -118,6 +118,11 @@ def library_of(kind: type) -> Library | None:
     return EXCHANGED if hasattr(kind, "__dlpack_device__") else None
 
 
+def is_on_gpu(array: Any) -> bool:
+    """True if an array lives in the memory of a GPU, and so is computed there."""
+    return card_of((array,)) is not None
+
+
 def all_on_card(leaves: Sequence[Any], tree: Any, root: str) -> list[Any]:
     """The leaves of a tree of arguments as arrays of one GPU; as NumPy arrays if none is on a GPU.
 
@@ -156,7 +161,7 @@ def placed(leaf: Any, name: str, home: Library, device: int, exact: bool = False
     library = library_of(type(leaf))
     where = None if library is None else library.device(leaf)
     if where is None or library is None:
-        if isinstance(leaf, (bool, int, float, np.generic)) and not exact:
+        if isinstance(leaf, (bool, int, float, np.generic, np.ndarray)) and np.ndim(leaf) == 0 and not exact:
             return home.upload(np.asarray(to_numpy(leaf, name)), device)
         raise PalladioValueError(
             "the array is in host memory, others of the call on a GPU",

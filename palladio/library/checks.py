@@ -386,6 +386,8 @@ def _is_index(dtype: Any) -> bool:
 
 def group_sizes_of(group_sizes: Any, m: int) -> Array:
     """Group sizes as `i32[groups]`; values that are not known are checked while running, if debug checks are on."""
+    if pl.is_on_gpu(group_sizes):
+        return _sizes_on_gpu(group_sizes)
     known = _known_sizes(group_sizes, m)
     if known is not None:
         return known
@@ -421,6 +423,23 @@ def require_ids(expert_ids: Any, tokens: int) -> int:
     if ids.size and ids.min() < 0:
         raise fail(pl.PalladioValueError, "an expert is negative", argument="expert_ids", got=int(ids.min()))
     return int(ids.shape[1])
+
+
+def _sizes_on_gpu(sizes: Any) -> Any:
+    """Group sizes on a GPU as they are: to look at their values would be to wait for it."""
+    dtype, shape = dtype_of(sizes), tuple(sizes.shape)
+    if dtype != jnp.int32:
+        raise fail(
+            pl.PalladioTypeError,
+            "group sizes on a GPU are int32",
+            argument="group_sizes",
+            got=str(dtype),
+            hint="group_sizes.int() in PyTorch, group_sizes.astype('int32') elsewhere",
+        )
+    if len(shape) != 1 or shape[0] == 0:
+        rule = "an array of another rank" if len(shape) != 1 else "at least one group is needed"
+        raise fail(pl.PalladioValueError, rule, argument="group_sizes", expected="i32[groups]", got=shape)
+    return sizes
 
 
 def group_offset_of(group_offset: Any, groups: int, total: int) -> Array:

@@ -336,7 +336,7 @@ class Scope:
     def declare(self, hint: str, layout: Layout, dtype: DType, exact: bool = True) -> Registers:
         """Registers for an array."""
         name = self.w.fresh(hint, "v")
-        self.w.line(f"{register_type(dtype)} {name}[{layout.count}];")
+        self.w.line(f"{register_type(dtype)} {name}[{max(1, layout.count)}];")
         return Registers(name, layout, dtype, exact)
 
     def fill(self, target: Registers, text: Callable[[str], str]) -> Registers:

@@ -18,6 +18,7 @@ import palladio.gpu as plgpu
 import palladio.numpy as jnp
 from palladio import lax
 from palladio.library.checks import dtype_of, fail, require_array, zeros
+from palladio.library.hopper.kept import call_key, called, kept_call
 from palladio.library.hopper.limits import (
     COMPUTE_GROUPS,
     COMPUTE_REGISTERS,
@@ -246,6 +247,10 @@ def attention(
         PalladioTypeError: dtypes that the tensor cores do not multiply, or several; no configuration.
         PalladioValueError: shapes that do not go together, no keys, a configuration that does not fit into a block.
     """
+    key = None if save_residuals else call_key("attention", (q, k, v), causal, scale, config)
+    kept = kept_call(key, interpret, (q, k, v))
+    if kept is not None:
+        return kept(*map(_in_heads, (q, k, v))).reshape((*q.shape[:-1], v.shape[-1]))
     problem, lead = attention_problem(q, k, v, causal, scale)
     chosen = AttentionConfig(block_kv=80 if max(problem.width, problem.out_width) > 128 else 128)
     config = require_config(chosen if config is None else config, AttentionConfig)
@@ -255,11 +260,15 @@ def attention(
     if 0 in (problem.heads, m, e):
         out = zeros((*lead, m, e), dtype, q, k, v)
         return (out, zeros((*lead, m), jnp.float32, q, k, v)) if save_residuals else out
-    q, k, v = (x.reshape((-1, *x.shape[-2:])) for x in (q, k, v))
-    found = _kernel(problem, dtype, interpret)(q, k, v)
+    found = called(key, _kernel(problem, dtype, interpret), interpret, tuple(map(_in_heads, (q, k, v))))
     if save_residuals:
         return found[0].reshape((*lead, m, e)), found[1].reshape((*lead, m))
     return found.reshape((*lead, m, e))
+
+
+def _in_heads(x: Any) -> Any:
+    """An array with one leading axis."""
+    return x if len(x.shape) == 3 else x.reshape((-1, *x.shape[-2:]))
 
 
 def attention_problem(

@@ -21,6 +21,7 @@ import palladio.numpy as jnp
 from palladio.library.checks import dtype_of, fail, group_sizes_of, require_array, zeros
 from palladio.library.hopper.config import MatmulConfig, default_config, require_matmul_config
 from palladio.library.hopper.epilogue import store_tile
+from palladio.library.hopper.kept import call_key, called, kept_call
 from palladio.library.hopper.limits import (
     COMPUTE_GROUPS,
     FLOATS,
@@ -224,6 +225,11 @@ def gmm(
         PalladioValueError, PalladioTypeError: shapes, dtypes or sizes that do not fit; a configuration that makes no
             sense or does not fit into a block.
     """
+    arrays = group_sizes, lhs, rhs
+    key = call_key("gmm", arrays, preferred_element_type, config, transpose_rhs)
+    kept = kept_call(key, interpret, arrays)
+    if kept is not None:
+        return kept(*arrays)
     m, k = require_array(lhs, "lhs", 2, "[m, k]")
     groups, *matrix = require_array(rhs, "rhs", 3, "[g, n, k]" if transpose_rhs else "[g, k, n]")
     inner, n = reversed(matrix) if transpose_rhs else matrix
@@ -247,7 +253,7 @@ def gmm(
     ]
     tiles = math.prod(problem.gmm_plane)
     call = _kernel(_gmm_kernel, problem, (m, n), dtype, blocks, tiles, interpret)
-    return call(sizes, lhs, rhs)
+    return called(key, call, interpret, (sizes, lhs, rhs))
 
 
 @pl.checked_call
@@ -278,6 +284,11 @@ def tgmm(
         PalladioValueError, PalladioTypeError: shapes, dtypes or sizes that do not fit; a configuration that makes no
             sense or does not fit into a block.
     """
+    arrays = group_sizes, lhs, rhs
+    key = call_key("tgmm", arrays, preferred_element_type, config)
+    kept = kept_call(key, interpret, arrays)
+    if kept is not None:
+        return kept(*arrays)
     k, m = require_array(lhs, "lhs", 2, "[k, m]")
     rows, n = require_array(rhs, "rhs", 2, "[m, n]")
     if rows != m:
@@ -293,7 +304,7 @@ def tgmm(
     blocks = [pl.ShapeDtypeStruct(shape, dtype_of(lhs)) for shape in shapes]
     tiles = groups * math.prod(problem.tgmm_plane)
     call = _kernel(_tgmm_kernel, problem, (groups, k, n), dtype, blocks, tiles, interpret)
-    return call(sizes, lhs, rhs)
+    return called(key, call, interpret, (sizes, lhs, rhs))
 
 
 def _checked(

@@ -16,6 +16,7 @@ import palladio.numpy as jnp
 from palladio.library.checks import dtype_of, fail, require_array, zeros
 from palladio.library.hopper.config import MatmulConfig, default_config, require_matmul_config
 from palladio.library.hopper.epilogue import store_tile
+from palladio.library.hopper.kept import call_key, called, kept_call
 from palladio.library.hopper.limits import (
     COMPUTE_GROUPS,
     COMPUTE_REGISTERS,
@@ -157,6 +158,11 @@ def matmul(
         PalladioValueError, PalladioTypeError: shapes that do not multiply, dtypes that the tensor cores do not, factors
             that do not go with them, a configuration that makes no sense or does not fit into a block.
     """
+    arrays = (x, y, *(each for each in (x_scale, y_scale) if each is not None))
+    key = call_key("matmul", arrays, preferred_element_type, config, transpose_rhs, x_scale is None)
+    kept = kept_call(key, interpret, arrays)
+    if kept is not None:
+        return kept(*arrays)
     m, k = require_array(x, "x", 2, "[m, k]", floats=False)
     n, rows = _matrix(y, transpose_rhs)
     if rows != k:
@@ -175,7 +181,7 @@ def matmul(
         return zeros((m, n), dtype, x, y)
     sums = jnp.int32 if dtype_of(x) == INTEGER else jnp.float32
     problem = _Problem(m, n, k, config, bool(transpose_rhs), scales, sums)
-    return _kernel(problem, dtype_of(x), dtype_of(y), dtype, interpret)(x, y, *factors)
+    return called(key, _kernel(problem, dtype_of(x), dtype_of(y), dtype, interpret), interpret, (x, y, *factors))
 
 
 def _matrix(y: Any, transposed: bool) -> tuple[int, int]:

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <functional>
 #include <map>
 #include <mutex>
 #include <set>
@@ -71,6 +72,7 @@ thread_local std::vector<CUcontext> contexts;
 typedef int (*OnLaunch)(const char* name, const char* code, size_t bytes, unsigned grid, unsigned cluster, unsigned threads,
                         unsigned shared, void** parameters, unsigned count, const size_t* sizes, void* stream);
 OnLaunch on_launch = nullptr;
+std::vector<std::function<void()>> captured;  // the launches of the graph that was captured last
 
 CUresult refuse(CUresult error, const char* call, const std::string& rule) {
   state.complaint = std::string(call) + ": " + rule;
@@ -540,6 +542,7 @@ API CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode mode) {
   REQUIRE(stream && known_stream(stream) && stream != CU_STREAM_LEGACY, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
           "the legacy stream cannot be captured");
   state.capturing.insert(stream);
+  captured.clear();
   return CUDA_SUCCESS;
 }
 
@@ -596,18 +599,85 @@ API CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function,
   VALUE(!(parameters && extra), "parameters are given twice");
   VALUE(parameters || kernel->sizes.empty(), "the parameters are null");
   std::vector<std::vector<unsigned char>> copies;  // the driver reads them before it returns
-  std::vector<void*> pointers;
   for (size_t n = 0; n < kernel->sizes.size(); ++n) {
     VALUE(parameters[n], text("parameter %zu is null", n));
     auto* bytes = static_cast<unsigned char*>(parameters[n]);
     copies.emplace_back(bytes, bytes + kernel->sizes[n]);
   }
-  if (!on_launch || state.capturing.count(config->hStream)) return CUDA_SUCCESS;
-  for (auto& each : copies) pointers.push_back(each.data());
-  int failed = on_launch(kernel->name.c_str(), kernel->library->code.data(), kernel->library->code.size(), config->gridDimX,
-                         cluster, config->blockDimX, config->sharedMemBytes, pointers.data(),
-                         static_cast<unsigned>(pointers.size()), kernel->sizes.data(), config->hStream);
-  if (failed) state.sticky = static_cast<CUresult>(failed);  // asynchronous: the next call that can learn of it does
+  auto launch = [kernel, cluster, copies, config = *config]() mutable {
+    std::vector<void*> pointers;
+    for (auto& each : copies) pointers.push_back(each.data());
+    int failed = on_launch(kernel->name.c_str(), kernel->library->code.data(), kernel->library->code.size(),
+                           config.gridDimX, cluster, config.blockDimX, config.sharedMemBytes, pointers.data(),
+                           static_cast<unsigned>(pointers.size()), kernel->sizes.data(), config.hStream);
+    if (failed) state.sticky = static_cast<CUresult>(failed);  // asynchronous: the next call that can learn of it does
+  };
+  if (!on_launch) return CUDA_SUCCESS;
+  if (state.capturing.count(config->hStream))
+    captured.push_back(launch);
+  else
+    launch();
+  return CUDA_SUCCESS;
+}
+
+// Events, and graphs, whose one node is the last launch that was captured.
+
+API CUresult cuEventCreate(CUevent* event, unsigned flags) {
+  BEGIN_IN_CONTEXT("");
+  VALUE(flags <= 7, "not the flags of an event");
+  *event = reinterpret_cast<CUevent>(new double(-1));
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuEventDestroy(CUevent event) {
+  BEGIN_IN_CONTEXT("");
+  delete reinterpret_cast<double*>(event);
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuEventRecord(CUevent event, CUstream stream) {
+  BEGIN_IN_CONTEXT("");
+  STREAM(stream);
+  static double now = 0;
+  *reinterpret_cast<double*>(event) = now += 0.25;
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuEventSynchronize(CUevent event) {
+  BEGIN_IN_CONTEXT("");
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
+  BEGIN_IN_CONTEXT("");
+  double from = *reinterpret_cast<double*>(start), to = *reinterpret_cast<double*>(end);
+  REQUIRE(from >= 0 && to >= 0, CUDA_ERROR_INVALID_HANDLE, "an event that was not recorded");
+  *milliseconds = static_cast<float>(to - from);
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuGraphInstantiateWithFlags(CUgraphExec* made, CUgraph graph, unsigned long long flags) {
+  BEGIN_IN_CONTEXT("");
+  VALUE(graph && !flags, "not a graph");
+  *made = reinterpret_cast<CUgraphExec>(graph);
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuGraphLaunch(CUgraphExec graph, CUstream stream) {
+  BEGIN_IN_CONTEXT("");
+  STREAM(stream);
+  REQUIRE(!captured.empty(), CUDA_ERROR_INVALID_HANDLE, "nothing was captured");
+  for (auto& launch : captured) launch();
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuGraphExecDestroy(CUgraphExec graph) {
+  BEGIN_IN_CONTEXT("");
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuGraphDestroy(CUgraph graph) {
+  BEGIN_IN_CONTEXT("");
   return CUDA_SUCCESS;
 }
 
@@ -684,6 +754,15 @@ API CUresult cuGetProcAddress(const char* symbol, void** function, int version, 
       {"cuStreamSynchronize", reinterpret_cast<void*>(cuStreamSynchronize)},
       {"cuStreamBeginCapture", reinterpret_cast<void*>(cuStreamBeginCapture)},
       {"cuStreamEndCapture", reinterpret_cast<void*>(cuStreamEndCapture)},
+      {"cuEventCreate", reinterpret_cast<void*>(cuEventCreate)},
+      {"cuEventDestroy", reinterpret_cast<void*>(cuEventDestroy)},
+      {"cuEventRecord", reinterpret_cast<void*>(cuEventRecord)},
+      {"cuEventSynchronize", reinterpret_cast<void*>(cuEventSynchronize)},
+      {"cuEventElapsedTime", reinterpret_cast<void*>(cuEventElapsedTime)},
+      {"cuGraphInstantiateWithFlags", reinterpret_cast<void*>(cuGraphInstantiateWithFlags)},
+      {"cuGraphLaunch", reinterpret_cast<void*>(cuGraphLaunch)},
+      {"cuGraphExecDestroy", reinterpret_cast<void*>(cuGraphExecDestroy)},
+      {"cuGraphDestroy", reinterpret_cast<void*>(cuGraphDestroy)},
       {"cuLaunchKernelEx", reinterpret_cast<void*>(cuLaunchKernelEx)},
       {"cuGetErrorName", reinterpret_cast<void*>(cuGetErrorName)},
       {"cuGetErrorString", reinterpret_cast<void*>(cuGetErrorString)},

@@ -16,6 +16,7 @@ from palladio.call.staged import CALLS
 from palladio.hopper.launch.calls import KernelCall
 from palladio.hopper.launch.driver import CardError
 from palladio.library import hopper
+from palladio.library.hopper import kept as kept_calls
 from tests.hopper.driver.fake import ILLEGAL_ADDRESS, FakeDriver
 from tests.hopper.driver.stand_ins import (
     Exchanged,
@@ -42,6 +43,7 @@ def known_kernels(card: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(KernelCall, "on", noted)
     CALLS.clear()
+    kept_calls._KEPT.clear()
 
 
 @pytest.fixture
@@ -304,3 +306,50 @@ def test_an_error_of_the_driver_has_the_line_of_the_call(card: FakeDriver, cuda:
 def test_results_without_elements(card: FakeDriver, cuda: Torch) -> None:
     result = hopper.matmul(cuda.tensor(np.zeros((0, 64), BF16)), cuda.tensor(np.zeros((64, 64), BF16)))
     assert tuple(result.shape) == (0, 64)
+
+
+# The library, whose calls are kept.
+
+
+def matmul_calls(cuda: Torch) -> tuple[Any, tuple[Any, ...], np.ndarray]:
+    x, y = normal(128, 64), normal(64, 256)
+    return hopper.matmul, (cuda.tensor(x), cuda.tensor(y)), x.astype(np.float64) @ y.astype(np.float64)
+
+
+def gmm_calls(cuda: Torch) -> tuple[Any, tuple[Any, ...], np.ndarray]:
+    lhs, rhs, sizes = normal(128, 64), normal(2, 64, 128), np.int32([50, 78])
+    wanted = np.concatenate([lhs[:50].astype(np.float64) @ rhs[0], lhs[50:].astype(np.float64) @ rhs[1]])
+    return hopper.gmm, (cuda.tensor(lhs), cuda.tensor(rhs), cuda.tensor(sizes)), wanted
+
+
+@pytest.mark.parametrize("calls", [matmul_calls, gmm_calls])
+def test_a_second_call_of_the_library_is_one_launch(card: FakeDriver, cuda: Torch, calls: Any) -> None:
+    function, arguments, wanted = calls(cuda)
+    function(*arguments)
+    function(*arguments)
+    card.calls()
+    prepared = CALLS.prepared
+    result = function(*arguments)
+    made = {line.partition(" ")[0] for line in card.calls()}
+    assert "cuLaunchKernelEx" in made and made <= {
+        *("cuLaunchKernelEx", "cuTensorMapReplaceAddress", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2")
+    }
+    assert CALLS.prepared == prepared
+    assert error(numpy_of(result), wanted) < 4e-3
+
+
+def test_attention_of_several_heads_is_kept(card: FakeDriver, cuda: Torch) -> None:
+    q, k, v = (cuda.tensor(normal(1, 2, 64, 64, seed=seed)) for seed in range(3))
+    first, second = hopper.attention(q, k, v), hopper.attention(q, k, v)
+    assert tuple(second.shape) == (1, 2, 64, 64)
+    assert np.array_equal(numpy_of(first), numpy_of(second)) and not card.failures
+
+
+def test_group_sizes_on_a_gpu_are_not_looked_at(card: FakeDriver, cuda: Torch) -> None:
+    lhs, rhs = cuda.tensor(normal(128, 64)), cuda.tensor(normal(2, 64, 128))
+    assert lines(lambda: hopper.gmm(lhs, rhs, cuda.tensor(np.int64([50, 78]))))[:3] == [
+        "group_sizes: group sizes on a GPU are int32",
+        "got:      int64",
+        "hint:     group_sizes.int() in PyTorch, group_sizes.astype('int32') elsewhere",
+    ]
+    assert pl.is_on_gpu(lhs) and not pl.is_on_gpu(X)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from palladio.hopper.compile import compiled
@@ -31,6 +33,20 @@ KERNELS = {
     "swap": test_atomics.SWAP,
     "small": test_atomics.SMALL,
 }
+
+
+CONSTANTS = """#include "palladio.cuh"
+PAL_KERNEL void PAL_BOUNDS(32) constants(const u32x4* a, const u32x2* b, const u16* c, const i64* d, u32x4* out) {
+  const u32x4 x = pal::load_constant(a);
+  const u32x2 y = pal::load_constant(b);
+  out[0] = {x.x, y.y, pal::load_constant(c), (u32)pal::load_constant(d)};
+}
+"""
+
+
+def test_constants_of_every_width_are_loaded() -> None:
+    lowered = dataclasses.replace(KERNELS["widths"], name="constants", text=CONSTANTS, products=())
+    assert compiled(lowered).code.startswith(b"\x7fELF")
 
 
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS.keys())

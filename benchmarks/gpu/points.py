@@ -1,0 +1,237 @@
+"""The points that only a card can settle, most fundamental first: whether the hardware does what the PTX ISA says.
+
+The host twin was written from the PTX ISA by reading it; here is where a misreading shows. Each point is a function
+that returns a word about what it saw, and fails otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+import palladio as pl
+import palladio.gpu as plgpu
+from palladio.library import hopper
+
+BF16, F16, F32 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16), np.dtype(np.float32)
+E4M3, I8 = np.dtype(ml_dtypes.float8_e4m3fn), np.dtype(np.int8)
+
+ROUNDED = 4e-3
+"""Relative error of results that were rounded to bfloat16 once."""
+SUMMED = 1e-5
+"""Of sums in float32, in the order of the tensor cores."""
+CUT = 1e-3
+"""Of operands that are cut to tf32."""
+
+
+def normal(*shape: int, dtype: np.dtype = BF16, seed: int = 0) -> np.ndarray:
+    """Random normal numbers; whole ones for 8 bits."""
+    draw = np.random.default_rng(seed + sum(shape))
+    if dtype.itemsize == 1:
+        return draw.integers(-4, 5, shape).astype(dtype)
+    return draw.standard_normal(shape).astype(dtype)
+
+
+def close(got: Any, expected: Any, allowed: float) -> str:
+    """The relative error norm, which is allowed to be so large."""
+    got, expected = np.asarray(got, np.float64), np.asarray(expected, np.float64)
+    if not np.isfinite(got).all():
+        raise AssertionError(f"{(~np.isfinite(got)).sum()} of {got.size} elements are not finite")
+    error = float(np.linalg.norm(got - expected) / max(float(np.linalg.norm(expected)), 1e-30))
+    if error > allowed:
+        wrong = np.argwhere(np.abs(got - expected) > 8 * allowed * np.abs(expected).max())
+        raise AssertionError(f"relative error {error:.1e}, allowed {allowed:.0e}; wrong at {wrong[:4].tolist()} ...")
+    return f"relative error {error:.1e}"
+
+
+def product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """In float64."""
+    return x.astype(np.float64) @ y.astype(np.float64)
+
+
+def _multiplied(a: np.ndarray, b: np.ndarray, transposes: str = "", sums: np.dtype = F32) -> np.ndarray:
+    """The product of one warpgroup, of tiles that are copied whole; `transposes` of the tiles in shared memory."""
+    shape = (a.shape["a" in transposes], b.shape["b" not in transposes])
+
+    def body(a: Any, b: Any, out: Any, a_tile: Any, b_tile: Any, full: Any) -> None:
+        plgpu.copy_gmem_to_smem(a, a_tile, full)
+        plgpu.copy_gmem_to_smem(b, b_tile, full)
+        plgpu.barrier_wait(full)
+
+        def multiply(acc: Any) -> Any:
+            plgpu.wgmma(acc, a_tile.T if "a" in transposes else a_tile, b_tile.T if "b" in transposes else b_tile)
+            return acc[...]
+
+        out[...] = pl.run_scoped(multiply, plgpu.ACC(shape, sums))
+
+    scratch = [plgpu.SMEM(a.shape, a.dtype), plgpu.SMEM(b.shape, b.dtype), plgpu.Barrier(num_arrivals=2)]
+    return np.asarray(_kernel(body, shape, sums, scratch)(a, b))
+
+
+def _kernel(body: Any, shape: tuple[int, ...], dtype: np.dtype, scratch: Any, **options: Any) -> Any:
+    return plgpu.kernel(body, pl.ShapeDtypeStruct(shape, dtype), scratch_types=scratch, interpret="hopper", **options)
+
+
+def launch() -> str:
+    """A kernel is loaded and runs, on ordinary loads and stores."""
+
+    def double(x: Any, out: Any) -> None:
+        out[...] = x[...] + x[...]
+
+    x = normal(64, 128, dtype=F32)
+    return close(_kernel(double, x.shape, F32, ())(x), 2 * x.astype(np.float64), 1e-7)
+
+
+def copies() -> str:
+    """Boxes of tensor maps arrive in shared memory and are stored again."""
+
+    def body(x: Any, out: Any, tile: Any, full: Any) -> None:
+        plgpu.copy_gmem_to_smem(x, tile, full)
+        plgpu.barrier_wait(full)
+        plgpu.copy_smem_to_gmem(tile, out)
+        plgpu.wait_smem_to_gmem(0)
+
+    x = normal(64, 128)
+    return close(_kernel(body, x.shape, BF16, [plgpu.SMEM(x.shape, BF16), plgpu.Barrier()])(x), x, 0)
+
+
+def descriptors() -> str:
+    """Matrix descriptors: swizzles of 128, 64 and 32 bytes, both majors of 16-bit operands."""
+    said = []
+    for columns in (64, 32, 16):
+        a, b = normal(64, columns), normal(columns, columns, seed=1)
+        said.append(f"{2 * columns} bytes " + close(_multiplied(a, b), product(a, b), SUMMED))
+    for dtype in (BF16, F16):
+        for transposes in ("a", "b", "ab"):
+            a, b = normal(64, 64, dtype=dtype), normal(64, 64, dtype=dtype, seed=1)
+            wanted = product(a.T if "a" in transposes else a, b.T if "b" in transposes else b)
+            said.append(f"{dtype} {transposes}.T " + close(_multiplied(a, b, transposes), wanted, SUMMED))
+    return "; ".join(said)
+
+
+def dtypes_of_products() -> str:
+    """Products of fp8, int8 and tf32."""
+    said = []
+    for dtype, sums, allowed in ((E4M3, F32, CUT), (I8, np.dtype(np.int32), 0.0), (F32, F32, CUT)):
+        depth = 128 // dtype.itemsize
+        a, b = normal(64, depth, dtype=dtype), normal(32, depth, dtype=dtype, seed=1)
+        said.append(f"{dtype} " + close(_multiplied(a, b, "b", sums), product(a, b.T), allowed))
+    return "; ".join(said)
+
+
+def row_offsets() -> str:
+    """Rows of a swizzled buffer, from an offset known only at run time on, in stores by tensor maps."""
+
+    def body(x: Any, out: Any, tile: Any, full: Any) -> None:
+        plgpu.copy_gmem_to_smem(x, tile, full)
+        plgpu.barrier_wait(full)
+
+        @pl.loop(0, 4)
+        def _(n: Any) -> None:
+            # The pieces go out in the opposite order, so that a wrong swizzle cannot hide.
+            plgpu.copy_smem_to_gmem(tile.at[pl.ds(pl.multiple_of(n * 16, 16), 16)], out.at[pl.ds(48 - n * 16, 16)])
+
+        plgpu.wait_smem_to_gmem(0)
+
+    x = normal(64, 64)
+    scratch = [plgpu.SMEM(x.shape, BF16, transforms=(plgpu.SwizzleTransform(128),)), plgpu.Barrier()]
+    wanted = np.concatenate([x[48 - n : 64 - n] for n in range(0, 64, 16)])
+    return close(_kernel(body, x.shape, BF16, scratch)(x), wanted, 0)
+
+
+def left_in_registers() -> str:
+    """A left operand in registers."""
+
+    def body(a: Any, b: Any, out: Any, b_tile: Any, full: Any) -> None:
+        plgpu.copy_gmem_to_smem(b, b_tile, full)
+        left = (a[...] * 2).astype(BF16)
+        plgpu.barrier_wait(full)
+
+        def multiply(acc: Any) -> Any:
+            plgpu.wgmma(acc, left, b_tile.T)
+            return acc[...]
+
+        out[...] = pl.run_scoped(multiply, plgpu.ACC((64, 32)))
+
+    a, b = normal(64, 64, dtype=F32), normal(32, 64, seed=1)
+    got = _kernel(body, (64, 32), F32, [plgpu.SMEM((32, 64), BF16), plgpu.Barrier()])(a, b)
+    return close(got, product((2 * a).astype(BF16), b.T), SUMMED)
+
+
+def register_pool() -> str:
+    """Warpgroups that give registers back and take others' (setmaxnreg), and a ring that runs ahead over tiles."""
+    x, y = normal(512, 512), normal(512, 1024, seed=1)
+    config = hopper.MatmulConfig(blocks=2)
+    return close(hopper.matmul(x, y, config=config, interpret="hopper"), product(x, y), ROUNDED)
+
+
+def multicast() -> str:
+    """Blocks of a cluster that load an operand together, a half each."""
+    said = []
+    for axis in ("m", "n"):
+        x, y = normal(512, 256), normal(256, 1024, seed=1)
+        config = hopper.MatmulConfig(cluster=axis)
+        got = hopper.matmul(x, y, config=config, interpret="hopper")
+        said.append(f"along {axis} " + close(got, product(x, y), ROUNDED))
+    return "; ".join(said)
+
+
+def replaced_addresses() -> str:
+    """Tensor maps that are pointed elsewhere: a kernel on arrays at other addresses than the first time."""
+    said = []
+    for seed in range(3):
+        x, y = normal(256, 128, seed=seed), normal(128, 512, seed=seed + 7)
+        hold = [np.zeros(1 << 20, np.uint8) for _ in range(seed)]  # moves what is allocated later
+        got = hopper.matmul(x, y, config=hopper.MatmulConfig(), interpret="hopper")
+        said.append(close(got, product(x, y), ROUNDED))
+        del hold
+    return "; ".join(said)
+
+
+def graphs() -> str:
+    """A kernel captured into a CUDA graph on a stream of its own, and replayed on other contents."""
+    from benchmarks.gpu import replay
+
+    return replay.replayed()
+
+
+def groups() -> str:
+    """Grouped products: empty groups, unaligned ones, rows behind the last."""
+    said = []
+    for sizes in ([100, 0, 300, 112], [1, 2, 3, 400], [0, 0, 0, 512], [0, 0, 0, 0]):
+        lhs, rhs = normal(512, 128), normal(4, 128, 256, seed=1)
+        wanted, row = np.zeros((512, 256)), 0
+        for group, size in enumerate(sizes):
+            wanted[row : row + size] = product(lhs[row : row + size], rhs[group])
+            row += size
+        got = hopper.gmm(lhs, rhs, np.int32(sizes), interpret="hopper")
+        said.append(f"{sizes} " + close(got, wanted, ROUNDED))
+    return "; ".join(said)
+
+
+def attention() -> str:
+    """Attention, causal and not."""
+    said = []
+    q, k, v = (normal(2, 300, 128, seed=seed) for seed in range(3))
+    for causal in (False, True):
+        scores = np.einsum("hmd,hnd->hmn", q.astype(np.float64), k.astype(np.float64)) / np.sqrt(128)
+        if causal:
+            scores = np.where(np.tril(np.ones(scores.shape[1:], bool)), scores, -np.inf)
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        wanted = (weights / weights.sum(-1, keepdims=True)) @ v.astype(np.float64)
+        got = hopper.attention(q, k, v, causal=causal, interpret="hopper")
+        said.append(("causal " if causal else "") + close(got, wanted, 2 * ROUNDED))
+    return "; ".join(said)
+
+
+POINTS: dict[str, Callable[[], str]] = {
+    each.__name__.replace("_", "-"): each
+    for each in (
+        *(launch, copies, descriptors, dtypes_of_products, row_offsets, left_in_registers, register_pool, multicast),
+        *(replaced_addresses, graphs, groups, attention),
+    )
+}
+"""In the order in which they are settled: later ones stand on earlier ones."""

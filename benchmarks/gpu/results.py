@@ -1,0 +1,64 @@
+"""The file of results: written anew after each record, so that a run that is cut short has what it found."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).resolve().parents[1] / "results"
+
+
+class Results:
+    """Results of one run, in a file of JSON."""
+
+    def __init__(self, path: Path, facts: dict[str, Any]) -> None:
+        self.path = path
+        self.data: dict[str, Any] = {"facts": facts}
+        self._write()
+
+    def add(self, section: str, record: dict[str, Any]) -> None:
+        """Add a record."""
+        self.data.setdefault(section, []).append(record)
+        self._write()
+
+    def note(self, **values: Any) -> None:
+        """Add a fact."""
+        self.data["facts"].update(values)
+        self._write()
+
+    def _write(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        beside = self.path.with_suffix(".tmp")
+        beside.write_text(json.dumps(self.data, indent=1) + "\n", encoding="utf-8")
+        beside.replace(self.path)
+
+
+def point_line(record: dict[str, Any]) -> str:
+    """One point that only a card can settle."""
+    state = "right" if record["right"] else "WRONG"
+    return f"{record['point']:20} {state}  {record['text']}"
+
+
+def row_lines(records: list[dict[str, Any]]) -> list[str]:
+    """Counts of the conformance rows, and each that is not right."""
+    counts = Counter(record["outcome"] for record in records)
+    lines = [", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items())) or "no rows"]
+    wanted = [record for record in records if record["outcome"] in ("wrong", "error") or record["text"]]
+    return lines + [f"  {record['row']}: {record['outcome']} {record['text']}" for record in wanted]
+
+
+def case_line(record: dict[str, Any]) -> str:
+    """One line of the table."""
+    name = f"{record['case']:32}"
+    missing = "".join(f"\n    {who}: {why}" for who, why in record.get("missing", {}).items())
+    if "skipped" in record:
+        return f"{name} skipped: {record['skipped']}"
+    if "milliseconds" not in record:
+        return f"{name} not measured{missing}"
+    times = ", ".join(
+        f"{who} {time:.3f} ms ({record['tflops'][who]:.0f} TFLOP/s)" for who, time in record["milliseconds"].items()
+    )
+    ratio = "no ratio" if record["ratio"] is None else f"{record['ratio']:.2f}x (aim {record['aim']})"
+    return f"{name} {ratio}: {times}{missing}"

@@ -1,0 +1,65 @@
+"""The conformance suite on a card: every row for every dtype, as the host twin runs it in the tests."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+
+from benchmarks.gpu.children import say
+from palladio.base.errors import InternalError, PalladioError
+from palladio.hopper.launch.driver import CardError
+from palladio.types import dtypes
+from tests.conformance import arrays, concurrent, elementwise, grids, memory
+from tests.conformance.executors import HOPPER_TWIN
+from tests.conformance.rows import Row, fault, rows_of
+
+ENTRY = dataclasses.replace(HOPPER_TWIN, name="hopper", dtypes=dtypes.ALL)
+LOST = 3
+"""The exit status of a process whose CUDA context is lost."""
+
+
+def all_rows() -> list[tuple[Row, np.dtype]]:
+    """Every row for every dtype that it is owed for; float32 first, whose rows the twin has run."""
+    rows = [row for module in (elementwise, arrays, memory, grids, concurrent) for row in rows_of(vars(module))]
+    pairs = [(row, dtype) for row in rows for dtype in row.dtypes]
+    return sorted(pairs, key=lambda pair: pair[1] != dtypes.FLOAT32)
+
+
+def share(number: int, of: int) -> list[tuple[Row, np.dtype]]:
+    """The rows of one of several processes."""
+    return all_rows()[number::of]
+
+
+def run(number: int, of: int, skip: int, most: int | None = None) -> int:
+    """Run a share of the rows but the first ones, and say of each what came of it; returns the exit status."""
+    for row, dtype in share(number, of)[skip:most]:
+        outcome, text, lost = _outcome(row, dtype)
+        say(row=f"{row.title}-{dtypes.short_name(dtype)}", outcome=outcome, text=text)
+        if lost:
+            return LOST
+    return 0
+
+
+def _outcome(row: Row, dtype: np.dtype) -> tuple[str, str, bool]:
+    """`right`, `wrong`, `refused` or `error`, a word about it, and whether the process has to end."""
+    case = row.case(dtype)
+    try:
+        results = case.call(ENTRY.name)(*case.inputs)
+    except ENTRY.refusal as reason:
+        known = ENTRY.reason(row.title, dtype)
+        return "refused", "" if known else f"not listed: {str(reason).splitlines()[0]}", False
+    except CardError as error:
+        return "error", str(error).splitlines()[0], True
+    except (PalladioError, InternalError) as error:
+        return "error", str(error).splitlines()[0], False
+    faults = list(_faults(results, case))
+    return ("wrong", faults[0], False) if faults else ("right", "", False)
+
+
+def _faults(results: tuple[np.ndarray, ...], case: object) -> Iterator[str]:
+    for number, (got, expected, wanted) in enumerate(zip(results, case.expected, case.outputs, strict=True)):  # type: ignore[attr-defined]
+        found = fault(got, expected, wanted, case.slack)  # type: ignore[attr-defined]
+        if found:
+            yield f"output {number}: {found.splitlines()[0]}"

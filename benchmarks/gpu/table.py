@@ -1,0 +1,291 @@
+"""The table of comparisons on a card: what is computed, by whom, and what ratio is aimed at.
+
+A ratio is the best peer's time over ours: 1.1 is a tenth faster. What is not there, a library or a function, is said
+with its reason; a contender whose result is off is not timed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.gpu import timing
+from benchmarks.gpu.children import say
+from palladio.library import hopper
+
+OURS = "Palladio"
+LOOSE = 2e-2
+"""Relative error of results in bfloat16 against the reference, which is one of the peers."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A comparison.
+
+    Fields:
+        name: of it.
+        make: the contenders, as name and function, and the floating-point operations; the first is the reference.
+        aim: the ratio that is aimed at; None where another number is.
+        least: TFLOP/s that are aimed at.
+        bytes: what is moved, where the bandwidth is what counts.
+    """
+
+    name: str
+    make: Callable[[Any, float], tuple[dict[str, Callable[[], Any]], float]]
+    aim: float | None = None
+    least: float | None = None
+    allowed: float = LOOSE
+
+
+def _size(n: int, scale: float, multiple: int = 128) -> int:
+    """A size, smaller where a run only shows that everything works."""
+    return max(multiple, int(n * scale) // multiple * multiple)
+
+
+def _random(torch: Any, *shape: int, dtype: Any = None) -> Any:
+    made = torch.randn(*shape, dtype=torch.float32).to(dtype or torch.bfloat16)
+    return made.to("cuda:0")
+
+
+def _matmul(m: int, n: int, k: int) -> Callable[[Any, float], Any]:
+    def make(torch: Any, scale: float) -> Any:
+        rows = m if m < 1024 else _size(m, scale)
+        x, y = _random(torch, rows, _size(k, scale)), _random(torch, _size(k, scale), _size(n, scale))
+        transposed = y.t().contiguous()
+        contenders = {
+            "torch.matmul": lambda: torch.matmul(x, y),
+            "torch.matmul, transposed": lambda: torch.matmul(x, transposed.t()),
+            "torch.matmul, cuBLASLt": lambda: _with_cublaslt(torch, x, y),
+            "DeepGEMM": lambda: _deep_gemm(torch, x, transposed),
+            OURS: lambda: hopper.matmul(x, y),
+        }
+        return contenders, 2.0 * x.shape[0] * x.shape[1] * y.shape[1]
+
+    return make
+
+
+def _with_cublaslt(torch: Any, x: Any, y: Any) -> Any:
+    before = torch.backends.cuda.preferred_blas_library()
+    torch.backends.cuda.preferred_blas_library("cublaslt")
+    try:
+        return torch.matmul(x, y)
+    finally:
+        torch.backends.cuda.preferred_blas_library(before)
+
+
+def _deep_gemm(torch: Any, x: Any, transposed: Any) -> Any:
+    deep_gemm = importlib.import_module("deep_gemm")
+    out = torch.empty((x.shape[0], transposed.shape[0]), dtype=x.dtype, device=x.device)
+    deep_gemm.bf16_gemm_nt(x, transposed, out)
+    return out
+
+
+def _fp8(n: int) -> Callable[[Any, float], Any]:
+    def make(torch: Any, scale: float) -> Any:
+        size, kind = _size(n, scale), torch.float8_e4m3fn
+        x, y = _random(torch, size, size, dtype=kind), _random(torch, size, size, dtype=kind)  # y as [n, k]
+        one = torch.ones((), dtype=torch.float32).to("cuda:0")
+        contenders = {
+            "torch._scaled_mm": lambda: torch._scaled_mm(
+                x, y.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=True
+            ),
+            OURS: lambda: hopper.matmul(x, y, transpose_rhs=True, x_scale=one, y_scale=one),
+        }
+        return contenders, 2.0 * size**3
+
+    return make
+
+
+def sizes_of(kind: str, groups: int, rows: int) -> list[int]:
+    """Rows of each group: uniform, skewed (each half as large as the one before), with every other one empty, or
+    unaligned."""
+    if kind == "skewed":
+        weights = [0.5 ** min(n, 6) for n in range(groups)]
+    elif kind == "empty":
+        weights = [float(n % 2) for n in range(groups)]
+    elif kind == "unaligned":
+        weights = [1.0 + 0.37 * math.sin(n) for n in range(groups)]
+    else:
+        weights = [1.0] * groups
+    sizes = [int(rows * weight / sum(weights)) for weight in weights]
+    sizes[-1] += rows - sum(sizes)
+    return sizes
+
+
+def _gmm(groups: int, rows: int, k: int, n: int, kind: str = "uniform") -> Callable[[Any, float], Any]:
+    def make(torch: Any, scale: float) -> Any:
+        count = max(2, int(groups * scale))
+        m, inner, columns = _size(rows, scale), _size(k, scale), _size(n, scale)
+        x, w = _random(torch, m, inner), _random(torch, count, inner, columns)
+        sizes = torch.tensor(sizes_of(kind, count, m), dtype=torch.int32)
+        ends, sizes = sizes.cumsum(0).to(torch.int32).to("cuda:0"), sizes.to("cuda:0")
+        contenders = {
+            "torch._grouped_mm": lambda: torch._grouped_mm(x, w, offs=ends),
+            OURS: lambda: hopper.gmm(x, w, sizes),
+        }
+        return contenders, 2.0 * m * inner * columns
+
+    return make
+
+
+def _tgmm(groups: int, rows: int, k: int, n: int) -> Callable[[Any, float], Any]:
+    def make(torch: Any, scale: float) -> Any:
+        count = max(2, int(groups * scale))
+        m, inner, columns = _size(rows, scale), _size(k, scale), _size(n, scale)
+        x, dy = _random(torch, m, inner), _random(torch, m, columns)
+        sizes = torch.tensor(sizes_of("uniform", count, m), dtype=torch.int32)
+        ends, sizes = sizes.cumsum(0).to(torch.int32).to("cuda:0"), sizes.to("cuda:0")
+        lhs = x.t().contiguous()
+        contenders = {
+            "torch._grouped_mm, gradient": lambda: torch._grouped_mm(x.t(), dy, offs=ends),
+            OURS: lambda: hopper.tgmm(lhs, dy, sizes),
+        }
+        return contenders, 2.0 * m * inner * columns
+
+    return make
+
+
+def _attention(heads: int, tokens: int, depth: int, causal: bool, backend: str | None) -> Callable[[Any, float], Any]:
+    def make(torch: Any, scale: float) -> Any:
+        rows = _size(tokens, scale)
+        count = max(1, int(heads * scale))
+        q, k, v = (_random(torch, 1, count, rows, depth) for _ in range(3))
+        attend = torch.nn.functional.scaled_dot_product_attention
+
+        def peer() -> Any:
+            if backend is None:
+                return attend(q, k, v, is_causal=causal)
+            kinds = importlib.import_module("torch.nn.attention")
+            with kinds.sdpa_kernel(getattr(kinds.SDPBackend, backend)):
+                return attend(q, k, v, is_causal=causal)
+
+        contenders = {
+            f"scaled_dot_product_attention, {backend or 'default'}": peer,
+            OURS: lambda: hopper.attention(q, k, v, causal=causal),
+        }
+        return contenders, 4.0 * count * rows * rows * depth / (2 if causal else 1)
+
+    return make
+
+
+def _rows(function: str) -> Callable[[Any, float], Any]:
+    """Softmax or RMSNorm of 8192² against a copy of the same bytes."""
+
+    def make(torch: Any, scale: float) -> Any:
+        size = _size(8192, scale)
+        x, weight = _random(torch, size, size), _random(torch, size)
+        out = torch.empty_like(x)
+        peers = {
+            "softmax": lambda: torch.softmax(x.float(), -1).to(x.dtype),
+            "rms_norm": lambda: torch.nn.functional.rms_norm(x, (size,), weight),
+        }
+        arguments = (x, weight) if function == "rms_norm" else (x,)
+        contenders = {
+            f"torch {function}": peers[function],
+            "a copy": lambda: out.copy_(x),
+            OURS: lambda: _of(function)(*arguments),
+        }
+        return contenders, 4.0 * size * size
+
+    return make
+
+
+def _moe(experts: int, top: int, tokens: int, hidden: int, inner: int) -> Callable[[Any, float], Any]:
+    def make(torch: Any, scale: float) -> Any:
+        raise NotImplementedError("the layer of Transformers is compared once the library has moe_mlp for Hopper")
+
+    return make
+
+
+def _of(function: str) -> Callable[..., Any]:
+    found: Callable[..., Any] | None = getattr(hopper, function, None)
+    if found is None:
+        raise NotImplementedError(f"palladio.library.hopper has no {function} yet")
+    return found
+
+
+CUDNN = "CUDNN_ATTENTION"
+CASES: dict[str, Case] = {
+    each.name: each
+    for each in (
+        Case("matmul bf16 8192", _matmul(8192, 8192, 8192), 1.0),
+        Case("matmul bf16 4096", _matmul(4096, 4096, 4096), 1.0),
+        *(Case(f"matmul bf16 {m} x 7168 x 4096", _matmul(m, 7168, 4096), 0.9) for m in (16, 64, 128, 512)),
+        Case("matmul fp8 8192", _fp8(8192), 1.0, 1300.0, allowed=5e-2),
+        Case("gmm 256 groups 262k rows", _gmm(256, 262144, 6144, 4096), 1.1),
+        Case("gmm 256 groups 524k rows", _gmm(256, 524288, 6144, 4096), 1.1),
+        Case("gmm Mixtral", _gmm(8, 32768, 4096, 14336), 1.2),
+        *(
+            Case(f"gmm 256 groups {kind}", _gmm(256, 262144, 6144, 4096, kind), 1.1)
+            for kind in ("skewed", "empty", "unaligned")
+        ),
+        Case("tgmm 256 groups 262k rows", _tgmm(256, 262144, 6144, 4096), 1.1, 550.0),
+        Case("attention 16k, cuDNN", _attention(16, 16384, 128, False, CUDNN), 1.0),
+        Case("attention 16k causal, cuDNN", _attention(16, 16384, 128, True, CUDNN), 0.95),
+        Case("attention 16k, default", _attention(16, 16384, 128, False, None), 1.6),
+        Case("RMSNorm 8192", _rows("rms_norm"), 0.9),
+        Case("softmax 8192", _rows("softmax"), 0.9),
+        Case("moe_mlp Qwen3", _moe(128, 8, 16384, 2048, 768), 1.3),
+        Case("moe_mlp DeepSeek", _moe(256, 8, 16384, 7168, 2048), 1.3),
+    )
+}
+"""In the order in which they are measured: what the others stand on first."""
+
+
+def run(name: str, scale: float = 1.0, rounds: int = timing.ROUNDS) -> int:
+    """Measure a case and say what came of it; returns the exit status."""
+    case = CASES[name]
+    try:
+        torch = importlib.import_module("torch")
+        contenders, flops = case.make(torch, scale)
+    except (ImportError, NotImplementedError) as error:
+        say(case=name, skipped=str(error))
+        return 0
+    torch.manual_seed(0)
+    fit, missing = _checked(contenders, case.allowed, torch)
+    if not fit:
+        say(case=name, missing=missing)
+        return 0
+    stream = int(torch._C._cuda_getCurrentRawStream(0))
+    times = timing.medians([timing.Contender(each, contenders[each]) for each in fit], stream, rounds)
+    say(case=name, **_result(case, times, flops), missing=missing)
+    return 0
+
+
+def _result(case: Case, times: dict[str, float], flops: float) -> dict[str, Any]:
+    """Times, speeds, and the ratio to the best peer."""
+    speeds = {name: flops / time / 1e9 for name, time in times.items()}
+    peers = [time for name, time in times.items() if name != OURS]
+    ratio = min(peers) / times[OURS] if peers and OURS in times else None
+    return {"milliseconds": times, "tflops": speeds, "ratio": ratio, "aim": case.aim, "least_tflops": case.least}
+
+
+def _checked(contenders: dict[str, Callable[[], Any]], allowed: float, torch: Any) -> tuple[list[str], dict[str, str]]:
+    """The contenders that can be timed, and the reasons of the others; the first that runs is the reference."""
+    fit: list[str] = []
+    missing: dict[str, str] = {}
+    reference = None
+    for name, run in contenders.items():
+        try:
+            result = run().float()
+        except Exception as error:  # whatever a peer says: it is not there
+            missing[name] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            continue
+        if reference is None:
+            reference = result
+        error = float((result - reference).norm() / reference.norm())
+        if name != "a copy" and not error <= allowed:
+            missing[name] = f"wrong: relative error {error:.1e} against the first"
+            continue
+        fit.append(name)
+        for _ in range(2):
+            run()
+    return fit, missing
+
+
+def names() -> Iterator[str]:
+    """The cases, in order."""
+    return iter(CASES)
