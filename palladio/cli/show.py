@@ -24,15 +24,21 @@ from palladio.driver.executors import CPU, HOPPER_TWIN, Executor
 from palladio.hopper import compile as nvrtc
 from palladio.hopper.emit import grids as hopper_grids
 from palladio.hopper.emit import lower as hopper_launches
+from palladio.hopper.emit.plan import layout_of
 from palladio.hopper.emit.scalars import Refused as RefusedForHopper
+from palladio.hopper.emit.uses import uses
 from palladio.hopper.inspect import disassembled
+from palladio.hopper.layouts.infer import Layouts
+from palladio.hopper.layouts.pictures import of_registers, of_shared
 from palladio.hopper.lowered import Lowered
 from palladio.ir.core import Eqn, Program, Var, walk
 from palladio.ir.text import print_program
 from palladio.lower import fold_ranges, place, prove_inside, schedule, split_roles, view
+from palladio.lower.roles import roles_of
 from palladio.ops.grid import Grid, grid_call
 from palladio.ops.threads.launch import Launch, launch
 from palladio.passes import PASSES, Pass, remove_dead_code, run_passes
+from palladio.types.types import SMEM, RefType
 
 
 def _programs(eqn: Eqn) -> tuple[Program, ...]:
@@ -89,6 +95,30 @@ def _sass(eqn: Eqn) -> str:
     return disassembled(nvrtc.compiled(_lowered_for_hopper(eqn)).code)
 
 
+def _layouts(eqn: Eqn) -> str:
+    """Pictures of the layouts that a kernel's arrays and buffers get on Hopper; each is shown once, with its names."""
+    programs = list(_role_programs(eqn))
+    pictures: dict[str, list[str]] = {}
+    for program in programs:
+        found = Layouts(program)
+        for var in found.arrays:
+            if var.type.shape and found.of(var).count:
+                pictures.setdefault(of_registers(found.of(var)), []).append(f"{var.hint or 'a value'}:{var.type}")
+    for var, use in uses(programs).items():
+        if isinstance(var.type, RefType) and var.type.space is SMEM and var.type.ndim:
+            pictures.setdefault(of_shared(layout_of(var.type, use)), []).append(f"{var.hint or 'a buffer'}:{var.type}")
+    parts = (f"{', '.join(dict.fromkeys(names))}\n{picture}" for picture, names in pictures.items())
+    return "\n\n".join(parts) or "no arrays: every value is a number"
+
+
+def _role_programs(eqn: Eqn) -> Iterator[Program]:
+    if eqn.op is not launch:
+        yield from _programs(eqn)
+        return
+    for number, program in enumerate(eqn.programs):
+        yield from (role.program for role in roles_of(eqn.launch, number, program))
+
+
 @dataclass(frozen=True)
 class Stage:
     """A stage on the way of a kernel.
@@ -136,6 +166,7 @@ STAGES: dict[str, Stage] = {
     **FORMS,
     "llvm": Stage("the LLVM text that is compiled", _llvm, language="llvm"),
     "asm": Stage("the machine code for this processor", _assembly, language="gas"),
+    "layouts": Stage("the layouts of arrays and buffers on Hopper", _layouts, target="Hopper", executor=HOPPER_TWIN),
     "cuda": Stage("the CUDA C++ for Hopper GPUs", _cuda, language="cuda", target="Hopper", executor=HOPPER_TWIN),
     "sass": Stage("the machine code for Hopper GPUs", _sass, language="gas", target="Hopper", executor=HOPPER_TWIN),
 }

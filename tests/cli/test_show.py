@@ -98,6 +98,7 @@ BEGINNING = {
     ),
     "llvm": "; double(f32[8]) -> f32[8], grid ()\n",
     "asm": "# double(f32[8]) -> f32[8], grid ()\n",
+    "layouts": "-- double(f32[8]) -> f32[8], grid ()\na value:f32[8]",
     "cuda": '// double(f32[8]) -> f32[8], grid ()\n#include "palladio.cuh"',
     "sass": "# double(f32[8]) -> f32[8], grid ()\n",
 }
@@ -105,6 +106,7 @@ INSIDE = {
     "traced": "store out",
     "discharged": "return x,",
     "optimised": "store out",
+    "layouts": "thread:register",
     **dict.fromkeys(FORMS, "store out"),
     "llvm": "define i32 @kernel(",
 }
@@ -141,6 +143,7 @@ def test_a_launch_at_every_stage(stage: str, file: Path, capsys: pytest.CaptureF
     out = capsys.readouterr().out
     assert "pair(f32[8]) -> f32[8], thread wg=2" in out
     inside = {"llvm": "presplitcoroutine", "asm": "kernel", "cuda": "PAL_BOUNDS(256) pair(", "sass": ".text.pair"}
+    inside["layouts"] = "a value:f32[4]"
     assert inside.get(stage, "program pair(wg:i32[]") in out
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +12,7 @@ import numpy as np
 
 from palladio.hopper.kernels import with_kernels
 from palladio.hopper.lowered import Lowered
-from palladio.hopper.twin.run import SCHEDULES, run
+from palladio.hopper.twin.run import SCHEDULES, Result, run
 from palladio.ir.core import Program
 from palladio.ir.evaluate import evaluate, written
 
@@ -30,6 +32,20 @@ def load_on_twin(program: Program) -> Callable[..., Sequence[Any]]:
     return run_program
 
 
+Watcher = Callable[[Lowered, Sequence[Any]], Result]
+_watcher: ContextVar[Watcher | None] = ContextVar("palladio_twin_watcher", default=None)
+
+
+@contextmanager
+def each_launch(run: Watcher) -> Iterator[None]:
+    """Inside the block, launches are run by a function of the kernel and its operands, for tools that report them."""
+    token = _watcher.set(run)
+    try:
+        yield
+    finally:
+        _watcher.reset(token)
+
+
 @dataclass(frozen=True)
 class _OnTwin:
     """The evaluation of one kernel call."""
@@ -39,4 +55,6 @@ class _OnTwin:
     def __call__(self, *values: Any, **params: Any) -> Sequence[Any]:
         if self.lowered.blocks(values) == 0:
             return [np.full(each.shape, 0, each.dtype) for each in self.lowered.arrays if each.role == "output"]
-        return run(self.lowered, values, SCHEDULES[2]).outputs
+        watcher = _watcher.get()
+        found = run(self.lowered, values, SCHEDULES[2]) if watcher is None else watcher(self.lowered, values)
+        return found.outputs
