@@ -29,7 +29,7 @@ _IN_PLACE = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul",
 
 
 class _Wide:
-    """Keeps the setting `jax_enable_x64`."""
+    """The setting `jax_enable_x64`."""
 
     on = False
 
@@ -60,7 +60,7 @@ class _Kind(type):
 
 
 class Array(np.ndarray, metaclass=_Kind):
-    """What a function of JAX returns outside of kernels. Traced values are instances too."""
+    """The result of a function of JAX outside of kernels. Traced values are instances too."""
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         if any(is_traced(each) for each in inputs):

@@ -13,10 +13,11 @@ import numpy as np
 
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
-from palladio.base.errors import PalladioNotImplementedError, PalladioTypeError, at_call
+from palladio.base.errors import PalladioNotImplementedError, at_call
 from palladio.call.jit import jit as staged
 from palladio.call.launch.launch_call import LaunchCall
 from palladio.call.pallas_call import PallasCall
+from palladio.call.vmap import vmap as over_slices
 from palladio.compat import tree
 from palladio.compat.arrays import arrays, is_wide, narrow_dtype, plain, returning_arrays, set_wide, taken
 from palladio.types import types
@@ -78,31 +79,9 @@ def jit(
     return returning_arrays(staged(fun, static_argnums=static_argnums or (), static_argnames=names))
 
 
-def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: int = 0, **hints: Any) -> Callable[..., Any]:
-    """The function of each slice of its arguments in turn, the results stacked: as many calls as there are slices.
-
-    Args:
-        in_axes: the axis of every argument, or one for each; None for an argument that is the same in all calls.
-    """
-
-    @functools.wraps(fun)
-    def mapped(*args: Any) -> Any:
-        axes = [in_axes] * len(args) if isinstance(in_axes, (int, type(None))) else list(in_axes)
-        counts = {leaf.shape[axis] for arg, axis in zip(args, axes) if axis is not None for leaf in tree.leaves(arg)}
-        with at_call():
-            if len(counts) != 1:
-                raise PalladioTypeError("vmap takes arguments of one length", expected="one", got=sorted(counts))
-        results = [
-            fun(*(arg if axis is None else tree.map(_slice(axis, n), arg) for arg, axis in zip(args, axes)))
-            for n in range(counts.pop())
-        ]
-        return tree.map(lambda *each: arrays(jnp.stack([plain(one) for one in each], axis=out_axes)), *results)
-
-    return mapped
-
-
-def _slice(axis: int, position: int) -> Callable[[Any], Any]:
-    return lambda leaf: leaf[(slice(None),) * (axis % leaf.ndim) + (position,)]
+def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, **hints: Any) -> Callable[..., Any]:
+    """`palladio.vmap`: the function of each slice of its arguments in turn, the results stacked."""
+    return returning_arrays(over_slices(fun, in_axes, out_axes))
 
 
 class custom_vjp:
@@ -151,7 +130,7 @@ class Device:
     num_cores: int = 1
 
     def memory_stats(self) -> None:
-        """Nothing is known."""
+        """Return None: nothing is known."""
 
 
 DEVICE = Device()
@@ -177,7 +156,7 @@ class Config:
         return self.values.get(name)
 
     def parse_flags_with_absl(self) -> None:
-        """Nothing: there are no flags."""
+        """Do nothing: there are no flags."""
 
 
 config = Config()

@@ -25,7 +25,7 @@ INSTEAD = {
     "jax.tree_util": "optree, which Palladio uses",
     "jax.value_and_grad": "write the backward kernels, as library.gmm_vjp does",
 }
-"""What to use, for names that users look for. A name holds for those inside it, `jax.profiler.trace`."""
+"""The replacement to suggest for a missing name; an entry also covers the names inside it, `jax.profiler.trace`."""
 
 
 class Missing:
@@ -65,7 +65,7 @@ def _refuse(missing: Missing, *_: Any, **__: Any) -> NoReturn:
 
 
 def instead(name: str) -> str:
-    """What to do where a name of JAX is missing."""
+    """The advice for a missing name of JAX."""
     parts = name.split(".")
     for count in range(len(parts), 1, -1):
         if (known := INSTEAD.get(".".join(parts[:count]))) is not None:

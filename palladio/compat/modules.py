@@ -63,6 +63,7 @@ OWN: dict[str, Mapping[str, Any]] = {
 
 ELSEWHERE: dict[str, tuple[str, str]] = {
     "jax.P": ("palladio", "PartitionSpec"),
+    "jax.P": ("palladio", "PartitionSpec"),
     "jax.debug.print": ("palladio", "debug_print"),
     "jax.empty_ref": ("palladio", "empty_ref"),
     "jax.eval_shape": ("palladio", "eval_shape"),
@@ -70,6 +71,7 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
     "jax.make_mesh": ("palladio", "make_mesh"),
     "jax.new_ref": ("palladio", "new_ref"),
     "jax.shard_map": ("palladio", "shard_map"),
+    "jax.sharding.Mesh": ("palladio", "DeviceMesh"),
     "jax.sharding.PartitionSpec": ("palladio", "PartitionSpec"),
 }
 """Names that stand in another module of Palladio."""
@@ -79,7 +81,7 @@ _COMPUTING = ("jax.lax", "jax.nn", "jax.numpy", "jax.random")
 
 
 def answer(module: str, name: str) -> Any:
-    """What `module.name` of JAX is: a name of Palladio, a module, or a `Missing`."""
+    """The object for `module.name` of JAX: one of Palladio, a module, or a `Missing`."""
     if name in OWN.get(module, {}):
         return OWN[module][name]
     path, attribute = ELSEWHERE.get(f"{module}.{name}", (SOURCES.get(module), name))

@@ -17,7 +17,7 @@ HOMES = {jax: ours for jax, ours in SOURCES.items() if not ours.startswith("pall
 
 @dataclass(frozen=True)
 class Ported:
-    """What a file needs.
+    """The changes that a file needs.
 
     Fields:
         imports: for each import of JAX its first line, its text, and the lines in its place, if there are any.
@@ -43,7 +43,7 @@ class Ported:
 
 
 def port(text: str) -> Ported:
-    """What the text of a file needs to run without JAX.
+    """The changes that a file needs to run without JAX, from its text.
 
     Raises:
         SyntaxError: the text is not Python.

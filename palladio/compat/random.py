@@ -58,7 +58,7 @@ def _integer(dtype: Any) -> np.dtype[Any]:
 
 
 def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Any:
-    """A key for an integer seed, as uint32[2]. `impl` and `dtype` name the generator, of which there is one."""
+    """A key for an integer seed, as uint32[2]. `impl` and `dtype` may name the one generator, threefry2x32."""
     for name in (impl, dtype):
         if name not in (None, "threefry2x32"):
             raise PalladioTypeError("there is one random generator here", expected="threefry2x32", got=repr(name))

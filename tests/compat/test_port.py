@@ -46,7 +46,7 @@ def test_names_that_would_not_work_are_listed_with_what_to_use() -> None:
         from jax.experimental.pallas import mosaic_gpu as plgpu
 
         key = random.key(0)
-        x = jax.vmap(lambda x: plgpu.TMEM(x))(key)
+        x = jax.pmap(lambda x: plgpu.TMEM(x))(key)
     """)
     assert found == textwrap.dedent("""\
         2 - import jax
@@ -57,7 +57,8 @@ def test_names_that_would_not_work_are_listed_with_what_to_use() -> None:
 
         would not work:
         6 jax.random.key: numpy.random.default_rng(seed), outside of kernels
-        7 jax.experimental.pallas.mosaic_gpu.TMEM: needs a Blackwell GPU (sm_100), which no executor of Palladio has""")
+        7 jax.experimental.pallas.mosaic_gpu.TMEM: needs a Blackwell GPU (sm_100), which no executor of Palladio has
+        7 jax.pmap: kernels run on one machine; palladio.tpu simulates copies between devices""")
 
 
 def test_a_file_without_jax_says_so() -> None:
