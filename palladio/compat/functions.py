@@ -35,13 +35,17 @@ class ShapeDtypeStruct(types.ShapeDtypeStruct):
 
 
 def kernel_maker(maker: Callable[..., Any]) -> Callable[..., Any]:
-    """`pallas_call` and its kin: what they make, called outside of kernels, takes and returns arrays of JAX."""
+    """`pallas_call`, `shard_map` and their kin: the functions that they make take and return arrays of JAX.
+
+    They may also be decorators with arguments, which make a function of a function.
+    """
 
     @functools.wraps(maker)
     def make(*args: Any, **kwargs: Any) -> Any:
-        made = maker(*args, **kwargs)
-        is_call = isinstance(made, (PallasCall, LaunchCall))
-        return returning_arrays(made) if is_call or not callable(made) else kernel_maker(made)
+        made = maker(*tree.map(taken, args), **tree.map(taken, kwargs))
+        if isinstance(made, (PallasCall, LaunchCall)):
+            return returning_arrays(made)
+        return kernel_maker(made) if callable(made) else arrays(made)
 
     return make
 
@@ -120,7 +124,7 @@ def vjp(fun: Any, *args: Any) -> tuple[Any, Callable[[Any], Any]]:
 
 @dataclass(frozen=True)
 class Device:
-    """The one device: kernels of every machine run on this computer, with the blocks of an H100."""
+    """A device: kernels of every machine run on this computer, with the blocks of an H100."""
 
     id: int = 0
     process_index: int = 0
@@ -137,7 +141,7 @@ DEVICE = Device()
 
 
 class Config:
-    """`jax.config`: `jax_enable_x64` decides; every other setting is kept and has no effect."""
+    """`jax.config`: `jax_enable_x64` and `jax_num_cpu_devices` count; another setting is kept and has no effect."""
 
     def __init__(self) -> None:
         self.__dict__["values"] = {}
@@ -163,16 +167,16 @@ config = Config()
 
 
 def devices(backend: str | None = None) -> list[Device]:
-    """The one device."""
-    return [DEVICE]
+    """The devices: one, or as many as `jax.config.update("jax_num_cpu_devices", n)` has asked for, simulated."""
+    return [Device(id=number) for number in range(config.jax_num_cpu_devices or 1)]
 
 
 local_devices = devices
 
 
 def device_count(backend: str | None = None) -> int:
-    """One."""
-    return 1
+    """The number of devices."""
+    return len(devices())
 
 
 local_device_count = device_count
@@ -186,6 +190,14 @@ def default_backend() -> str:
 def block_until_ready(values: Any) -> Any:
     """The values: nothing is under way."""
     return values
+
+
+@dataclass(frozen=True)
+class NamedSharding:
+    """How an array is spread over a mesh. Arrays outside of `shard_map` are whole, so it decides nothing."""
+
+    mesh: Any
+    spec: Any
 
 
 def device_put(values: Any, device: Any = None, **hints: Any) -> Any:

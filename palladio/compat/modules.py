@@ -56,13 +56,15 @@ OWN: dict[str, Mapping[str, Any]] = {
     },
     "jax.extend.backend": {"get_default_device": functions.get_default_device},
     "jax.numpy": {"dtype": np.dtype, "ndarray": Array},
-    "jax.sharding": {"get_abstract_mesh": functions.get_abstract_mesh},
+    "jax.sharding": {
+        "NamedSharding": functions.NamedSharding,
+        "get_abstract_mesh": functions.get_abstract_mesh,
+    },
     "jax.typing": {"ArrayLike": Any, "DTypeLike": Any},
 }
 """Names that stand in no module of Palladio."""
 
 ELSEWHERE: dict[str, tuple[str, str]] = {
-    "jax.P": ("palladio", "PartitionSpec"),
     "jax.P": ("palladio", "PartitionSpec"),
     "jax.debug.print": ("palladio", "debug_print"),
     "jax.empty_ref": ("palladio", "empty_ref"),
@@ -76,7 +78,7 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
 }
 """Names that stand in another module of Palladio."""
 
-_MAKERS = ("core_map", "kernel", "mpmd_map", "pallas_call")
+_MAKERS = ("core_map", "kernel", "mpmd_map", "pallas_call", "shard_map")
 _COMPUTING = ("jax.lax", "jax.nn", "jax.numpy", "jax.random")
 
 
@@ -102,7 +104,7 @@ def _offered(path: str, name: str) -> Any:
 
 def _adapted(module: str, name: str, found: Any) -> Any:
     """A function of Palladio as JAX's callers use it."""
-    if module.startswith("jax.experimental.pallas") and name in _MAKERS:
+    if name in _MAKERS:
         return functions.kernel_maker(found)
     if module in _COMPUTING and callable(found) and not isinstance(found, type) and hasattr(found, "__code__"):
         return returning_arrays(found)

@@ -118,6 +118,31 @@ def test_vmap_stacks_the_results_of_the_slices() -> None:
     np.testing.assert_allclose(mapped["sum"], x.sum(axis=0).T + y[:, None], rtol=1e-6)
 
 
+def test_shard_map_runs_on_as_many_devices_as_are_asked_for() -> None:
+    with compat.jax():
+        import jax
+        from jax.sharding import NamedSharding
+        from jax.sharding import PartitionSpec as P
+
+    assert (jax.device_count(), len(jax.devices())) == (1, 1)
+    jax.config.update("jax_num_cpu_devices", 4)
+    try:
+        mesh = jax.make_mesh((jax.device_count(),), ("x",))
+    finally:
+        jax.config.update("jax_num_cpu_devices", 1)
+    x = jax.device_put(np.arange(8.0), NamedSharding(mesh, P("x")))
+    turned = jax.shard_map(
+        lambda part: jax.lax.ppermute(part, "x", [(n, (n + 1) % 4) for n in range(4)]),
+        mesh=mesh,
+        in_specs=P("x"),
+        out_specs=P("x"),
+    )
+    with pl.executor("reference"):
+        turned = turned(x)
+    assert isinstance(turned, jax.Array)
+    assert turned.tolist() == [6, 7, 0, 1, 2, 3, 4, 5]
+
+
 def test_vjp_uses_the_rules_of_custom_vjp() -> None:
     with compat.jax():
         import jax
