@@ -52,7 +52,7 @@ def gradients() -> list[Lowered]:
 E4M3 = np.dtype(ml_dtypes.float8_e4m3fn)
 ALONE = hopper.MatmulConfig()
 KERNELS = {
-    "matmul": lambda: lowered(hopper.matmul, bf16(8192, 8192), bf16(8192, 8192)),
+    "matmul": lambda: lowered(hopper.matmul, bf16(4096, 4096), bf16(4096, 4096)),
     "alone": lambda: lowered(lambda x, y: hopper.matmul(x, y, config=ALONE), bf16(8192, 8192), bf16(8192, 8192)),
     "gmm": lambda: lowered(hopper.gmm, bf16(4096, 6144), bf16(256, 6144, 4096), sizes(256)),
     "tgmm": lambda: lowered(hopper.tgmm, bf16(4096, 4096), bf16(4096, 4096), sizes(8)),

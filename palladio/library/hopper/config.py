@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +13,6 @@ from palladio.library.checks import fail, require_count
 from palladio.library.hopper.epilogue import BUFFERS
 from palladio.library.hopper.limits import (
     COMPUTE_GROUPS,
-    FLOATS_OF_8_BITS,
     require_config,
     require_multiple,
     require_shared,
@@ -134,39 +132,21 @@ class MatmulConfig:
         return (row * down + peer, column) if self.cluster == "m" else (row, column * across + peer)
 
 
-def default_config(
-    m: int, n: int, operand: Any, clusters: Sequence[str] = ("m", "n"), scaled: bool = False
-) -> MatmulConfig:
-    """The configuration for a result of m times n numbers if none is given.
-
-    A step takes 128 bytes of each row. Two blocks share the operand that is larger in a tile, the right one, where the
-    result has two tiles for them: without that a tile of 128 by 256 reads 48 KiB a step, faster than the second-level
-    cache feeds all multiprocessors. Sums of floats of 8 bits are promoted after each step, 128 of k; they take as many
-    registers again as an accumulator, so that the tile is half as wide and has more stages.
-
-    Args:
-        clusters: the axes along which the kernel can run in clusters.
-        scaled: whether each block of 128 along k has factors of its own, which need room too.
-    """
-    config = MatmulConfig(tile_k=ROW_BYTES // operand.itemsize)
-    if operand in FLOATS_OF_8_BITS or scaled:
-        config = dataclasses.replace(config, tile_n=SCALED, stages=5 if scaled else 6, promote=True)
-    tiles = {"m": pl.cdiv(m, config.tile_m), "n": pl.cdiv(n, config.tile_n)}
-    cluster = next((axis for axis in clusters if tiles[axis] >= CLUSTER_BLOCKS), None)
-    return dataclasses.replace(config, cluster=cluster)
+def shared_bytes_of(config: MatmulConfig, operand: Any, result: Any) -> int:
+    """The shared memory of a block: the stages of the operands, and the buffers of the result."""
+    operands = config.stages * config.tile_k * (config.tile_m + config.tile_n)
+    staging = COMPUTE_GROUPS * BUFFERS * config.own_shape[0] * config.piece(result)
+    return int(operands * operand.itemsize + staging * result.itemsize)
 
 
-def require_matmul_config(
-    given: Any, default: MatmulConfig, operand: Any, result: Any, clusters: Sequence[str] = ("m", "n")
-) -> MatmulConfig:
+def require_matmul_config(given: Any, operand: Any, result: Any, clusters: Sequence[str] = ("m", "n")) -> MatmulConfig:
     """A configuration that makes sense and whose buffers fit into a block.
 
     Args:
-        given: None for the default.
         operand, result: the dtypes of the operands and of the result.
         clusters: the axes along which the kernel can run in clusters.
     """
-    config: MatmulConfig = require_config(default if given is None else given, MatmulConfig)
+    config: MatmulConfig = require_config(given, MatmulConfig)
     for name, choices in (("split", ("m", "n")), ("snake", ("m", "n")), ("cluster", (None, *clusters))):
         if getattr(config, name) not in choices:
             rule, expected = "no such axis", " or ".join(map(repr, choices))
@@ -193,7 +173,5 @@ def require_matmul_config(
             expected=f"a divisor of the {columns} columns of a warpgroup",
             got=piece,
         )
-    operands = config.stages * config.tile_k * (config.tile_m + config.tile_n)
-    staging = COMPUTE_GROUPS * BUFFERS * config.own_shape[0] * piece
-    require_shared(operands * operand.itemsize + staging * result.itemsize)
+    require_shared(shared_bytes_of(config, operand, result))
     return config

@@ -19,7 +19,7 @@ import palladio as pl
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
 from palladio.library.checks import dtype_of, fail, group_sizes_of, require_array, zeros
-from palladio.library.hopper.config import MatmulConfig, default_config, require_matmul_config
+from palladio.library.hopper.config import MatmulConfig, require_matmul_config
 from palladio.library.hopper.epilogue import store_tile
 from palladio.library.hopper.kept import call_key, called, kept_call
 from palladio.library.hopper.limits import (
@@ -30,6 +30,7 @@ from palladio.library.hopper.limits import (
     require_last_axis,
     require_operand,
 )
+from palladio.library.hopper.model import Product, choose
 from palladio.library.hopper.persistent import OutputTile, PersistentProduct
 from palladio.library.hopper.ring import Ring, ring_scratch
 
@@ -242,7 +243,15 @@ def gmm(
         rule, got = "there is one matrix for each group", f"{sizes.shape[0]} sizes"
         raise fail(pl.PalladioValueError, rule, argument="group_sizes", expected=f"{groups} sizes", got=got)
     require_last_axis(dtype_of(lhs), transpose_rhs, "rhs", f"[g, n, {k}]")
-    dtype, config = _checked(lhs, rhs, preferred_element_type, config, (m, n), ("n",), (*FLOATS, *FLOATS_OF_8_BITS))
+    dtype, config = _checked(
+        lhs,
+        rhs,
+        preferred_element_type,
+        config,
+        (pl.cdiv(m, max(groups, 1)), n, k, groups),
+        ("n",),
+        (*FLOATS, *FLOATS_OF_8_BITS),
+    )
     if 0 in (m, n):
         return zeros((m, n), dtype, lhs, rhs)
     problem = _Problem(m, k, n, groups, config, bool(transpose_rhs))
@@ -296,7 +305,9 @@ def tgmm(
         raise fail(pl.PalladioValueError, rule, argument="rhs", expected=wanted, got=(rows, n))
     sizes = group_sizes_of(group_sizes, m)
     groups = sizes.shape[0]
-    dtype, config = _checked(lhs, rhs, preferred_element_type, config, (k, n), ("m", "n"))
+    dtype, config = _checked(
+        lhs, rhs, preferred_element_type, config, (k, n, pl.cdiv(m, max(groups, 1)), groups), ("m", "n")
+    )
     if 0 in (k, n):
         return zeros((groups, k, n), dtype, lhs, rhs)
     problem = _Problem(m, k, n, groups, config)
@@ -312,14 +323,14 @@ def _checked(
     rhs: Array,
     preferred: Any,
     config: Any,
-    matrix: tuple[int, int],
+    matrix: tuple[int, int, int, int],
     clusters: Sequence[str],
     operands: Sequence[Any] = FLOATS,
 ) -> tuple[Any, MatmulConfig]:
     """The dtype of the result and the configuration.
 
     Args:
-        matrix: the rows and columns of what tiles divide.
+        matrix: the rows and columns of the result of a group, what is summed over, and the number of groups.
         clusters: the axes along which clusters may lie.
         operands: the dtypes that it multiplies.
     """
@@ -327,8 +338,10 @@ def _checked(
     require_operand(rhs, "rhs", like=lhs, dtypes=operands)
     operand = dtype_of(lhs)
     dtype = product_dtype(preferred, operand, scaled=False)
-    default = default_config(*matrix, operand, clusters)
-    return dtype, require_matmul_config(config, default, operand, dtype, clusters)
+    if config is None:
+        m, n, k, groups = matrix
+        config = choose(Product(m, n, k, operand, dtype, groups, clusters))
+    return dtype, require_matmul_config(config, operand, dtype, clusters)
 
 
 def _kernel(

@@ -14,7 +14,7 @@ import palladio as pl
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
 from palladio.library.checks import dtype_of, fail, require_array, zeros
-from palladio.library.hopper.config import MatmulConfig, default_config, require_matmul_config
+from palladio.library.hopper.config import MatmulConfig, require_matmul_config
 from palladio.library.hopper.epilogue import store_tile
 from palladio.library.hopper.kept import call_key, called, kept_call
 from palladio.library.hopper.limits import (
@@ -28,6 +28,7 @@ from palladio.library.hopper.limits import (
     require_last_axis,
     require_operand,
 )
+from palladio.library.hopper.model import Product, choose
 from palladio.library.hopper.persistent import OutputTile, PersistentProduct
 from palladio.library.hopper.ring import Ring, ring_scratch
 from palladio.library.hopper.scales import (
@@ -173,12 +174,13 @@ def matmul(
     require_last_axis(dtype_of(x), transpose_rhs, "y", f"[n, {k}]")
     scales, factors = scales_of(x_scale, y_scale, m, n, k)
     dtype = product_dtype(preferred_element_type, dtype_of(x), bool(factors))
-    default = default_config(m, n, dtype_of(x), scaled=scales.of_blocks)
-    config = require_matmul_config(config, default, dtype_of(x), dtype)
-    if scales.of_blocks:
-        require_scaled_config(config)
+    if config is None:
+        config = choose(Product(m, n, k, dtype_of(x), dtype, scaled=scales.of_blocks))
+    config = require_matmul_config(config, dtype_of(x), dtype)
     if 0 in (m, k, n):
         return zeros((m, n), dtype, x, y)
+    if scales.of_blocks:
+        require_scaled_config(config)
     sums = jnp.int32 if dtype_of(x) == INTEGER else jnp.float32
     problem = _Problem(m, n, k, config, bool(transpose_rhs), scales, sums)
     return called(key, _kernel(problem, dtype_of(x), dtype_of(y), dtype, interpret), interpret, (x, y, *factors))

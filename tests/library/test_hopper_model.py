@@ -1,0 +1,79 @@
+"""The analytic model of matrix products: its parts follow from its page, and it chooses what fits."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import palladio.gpu as plgpu
+from palladio.library.hopper import MatmulConfig
+from palladio.library.hopper.config import require_matmul_config
+from palladio.library.hopper.model import CACHE_BYTES, Product, candidates, choose, clocks
+
+BF16, F32 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32)
+E4M3 = np.dtype(ml_dtypes.float8_e4m3fn)
+SHAPES = [(16, 4096, 7168), (64, 128, 64), (512, 4096, 7168), (4096, 4096, 4096), (8192, 8192, 8192), (0, 4, 0)]
+
+
+@pytest.fixture(autouse=True)
+def an_h100(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plgpu, "multiprocessors", lambda: 132)
+
+
+def product(m: int, n: int, k: int, operand: Any = BF16, result: Any = BF16, **options: Any) -> Product:
+    return Product(m, n, k, operand, result, **options)
+
+
+@pytest.mark.parametrize("operand", [BF16, F32, E4M3], ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_what_it_chooses_fits_into_a_block(shape: tuple[int, int, int], operand: Any) -> None:
+    config = choose(product(*shape, operand, BF16))
+    assert require_matmul_config(config, operand, BF16) == config
+    registers = config.own_shape[0] * config.own_shape[1] // 128 * (1 + config.promote)
+    assert registers <= 128
+
+
+def test_factors_of_blocks_keep_tiles_inside_of_these() -> None:
+    assert all(128 % config.tile_n == 0 for config in candidates(product(512, 512, 512, E4M3, scaled=True)))
+
+
+def test_a_tile_that_is_bound_by_the_tensor_cores_takes_its_products_and_its_epilogue() -> None:
+    config = MatmulConfig(cluster="m")
+    steps, epilogue = 4096 // 64, 128 * 256 * 2 * (2 / 128 + 132 / CACHE_BYTES)
+    # 16 by 16 tiles of a cluster, shared by 66 clusters.
+    assert clocks(product(4096, 4096, 4096), config, 132) == pytest.approx(4 * (steps * 1024 + epilogue))
+
+
+def test_alone_a_tile_waits_for_the_cache() -> None:
+    alone, shared = (MatmulConfig(cluster=axis) for axis in (None, "m"))
+    large = product(8192, 8192, 8192)
+    assert clocks(large, alone, 132) > clocks(large, shared, 132)
+    assert choose(large).cluster is not None
+
+
+def test_little_work_gets_narrow_tiles_and_few_rows_of_many_groups_low_ones() -> None:
+    assert choose(product(16, 4096, 7168)).tile_n == 64
+    assert choose(product(16, 4096, 6144, groups=256, clusters=("n",))).tile_m == 64
+    large = choose(product(4096, 4096, 4096))
+    assert (large.tile_m, large.tile_n) == (128, 256)
+
+
+def test_an_axis_of_one_tile_has_no_clusters() -> None:
+    assert choose(product(64, 4096, 4096)).cluster in (None, "n")
+    assert all(config.cluster != "m" for config in candidates(product(64, 64, 64)))
+
+
+def test_groups_multiply_the_tiles() -> None:
+    config = MatmulConfig()
+    one, many = product(128, 256, 512), product(128, 256, 512, groups=264)
+    assert clocks(many, config, 132) == 2 * clocks(one, config, 132)
+
+
+def test_of_equals_the_one_with_more_stages_is_taken() -> None:
+    config = choose(product(4096, 4096, 4096))
+    fewer = dataclasses.replace(config, stages=config.stages - 1)
+    assert clocks(product(4096, 4096, 4096), config, 132) == clocks(product(4096, 4096, 4096), fewer, 132)
