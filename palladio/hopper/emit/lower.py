@@ -202,7 +202,7 @@ NUMBERS = {
     "warp": "const int warp = pal::uniform(thread / 32);",
     "lane": "const int lane = thread % 32;",
 }
-"""Where the block's shared memory begins, and the numbers of a thread; later ones may need earlier ones."""
+"""The start of the block's shared memory, and the numbers of a thread; later ones may need earlier ones."""
 
 
 def _numbers(body: Sequence[str]) -> list[str]:

@@ -76,7 +76,7 @@ class AttentionProblem:
     @property
     def rows(self) -> int:
         """Queries of a block."""
-        return COMPUTE_GROUPS * self.config.block_q
+        return COMPUTE_GROUPS * int(self.config.block_q)
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -178,7 +178,8 @@ def _attend(
         largest, total = lax.fori_loop(unmasked, steps, functools.partial(attend, True), carry)
         return weighted[...] / total[:, None], (largest + jnp.log2(total)) * math.log(2)
 
-    return pl.run_scoped(scoped, plgpu.ACC((config.block_q, problem.out_width)))
+    result, logarithm = pl.run_scoped(scoped, plgpu.ACC((config.block_q, problem.out_width)))
+    return result, logarithm
 
 
 def _scores(queries: Ref, keys: Ring, step: Value, turn: Ref) -> Value:

@@ -213,7 +213,8 @@ def _both_products(a: Ref, b: Ref, c: Ref, d: Ref) -> tuple[Value, Value]:
         return first[...], second[...]
 
     shapes = (a.shape[0], b.shape[1]), (c.shape[0], d.shape[1])
-    return pl.run_scoped(scoped, *map(plgpu.ACC, shapes))
+    one, other = pl.run_scoped(scoped, *map(plgpu.ACC, shapes))
+    return one, other
 
 
 def _write(value: Value, staged: Ref, out: Ref) -> None:
@@ -265,7 +266,8 @@ def attention_vjp(
     problem = dataclasses.replace(problem, config=config)
     require_shared(dtype_of(q).itemsize * (d + e) * (_owned(problem) + config.stages * config.block_step))
     if 0 in (problem.heads, m, e):
-        return tuple(zeros(tuple(x.shape), dtype_of(q), q, k, v) for x in (q, k, v))  # type: ignore[return-value]
+        dq, dk, dv = (zeros(tuple(x.shape), dtype_of(q), q, k, v) for x in (q, k, v))
+        return dq, dk, dv
     shapes = [tuple(x.shape) for x in (q, k, v)]
     q, k, v, out, grad = (x.reshape((-1, *x.shape[-2:])) for x in (q, k, v, out, grad))
     lse = lse.reshape((-1, m))

@@ -66,7 +66,7 @@ class _Problem:
         return COMPUTE_REGISTERS, MEMORY_REGISTERS
 
     def blocks(self, x: Any, y: Any) -> list[Any]:
-        """What a stage of the ring holds, for operands of these dtypes."""
+        """The blocks that a stage of the ring holds, for operands of these dtypes."""
         config = self.config
         y_shape = (config.tile_n, config.tile_k) if self.transpose_rhs else (config.tile_k, config.tile_n)
         found = [pl.ShapeDtypeStruct((config.tile_m, config.tile_k), x), pl.ShapeDtypeStruct(y_shape, y)]

@@ -53,7 +53,7 @@ FEWEST_STAGES, MOST_STAGES = 3, 8
 
 @dataclass(frozen=True)
 class Product:
-    """What the model is asked about: `groups` products of [m, k] and [k, n].
+    """The problem that a configuration is chosen for: `groups` products of [m, k] and [k, n].
 
     Fields:
         operand, result: dtypes.

@@ -25,7 +25,7 @@ def ring_scratch(name: str, blocks: Sequence[Any], stages: int, peers: Sequence[
         blocks: the shape and dtype of each, `palladio.ShapeDtypeStruct`.
         peers: the axes of the cluster whose blocks load something together: a stage is free when all of them are done.
     """
-    drained = {"num_arrivals": COMPUTE_GROUPS, "num_barriers": stages}
+    drained: dict[str, Any] = {"num_arrivals": COMPUTE_GROUPS, "num_barriers": stages}
     return {
         name: [plgpu.SMEM((stages, *block.shape), block.dtype) for block in blocks],
         f"{name}_filled": plgpu.Barrier(num_arrivals=len(blocks), num_barriers=stages),
