@@ -25,6 +25,7 @@ from palladio.ir.bind import bind
 from palladio.ir.core import Program
 from palladio.ops.grid import Grid, grid_call
 from palladio.pipeline.block_maps import BlockMapper, GridSizeNeeded, check_parameters, specs_for
+from palladio.pipeline.params import advice_of
 from palladio.pipeline.specs import LARGEST_GRID_SIZE, GridSpec, ParsedGrid, no_block_spec, parse_grid
 from palladio.trace.debug import checks_enabled
 from palladio.trace.functions import counted, function_location, function_name, positional_names
@@ -173,7 +174,8 @@ def pallas_call(
             )
         outputs = Outputs(out_shape)
         choose(interpret)
-        parallel = _parallel_axes(compiler_params, len(parsed.sizes))
+        advice = dict(advice_of(compiler_params, mappings=True))
+        parallel = _parallel_axes(advice.pop("dimension_semantics", None), len(parsed.sizes))
         aliases = checked_aliases(input_output_aliases or {}, len(outputs.types))
 
     def of(function: Callable[..., None]) -> PallasCall:
@@ -181,7 +183,8 @@ def pallas_call(
             if not callable(function):
                 raise PalladioTypeError("a kernel is a function of references", argument="kernel", got=repr(function))
         label = name or function_name(function)
-        return PallasCall(function, outputs, spec, parsed, aliases, parallel, debug, interpret, label)
+        kept = tuple(advice.items())
+        return PallasCall(function, outputs, spec, parsed, aliases, parallel, kept, debug, interpret, label)
 
     return of if kernel is None else of(kernel)
 
@@ -194,14 +197,10 @@ def _refuse_beside_grid_spec(grid: Any, in_specs: Any, out_specs: Any, scratch_s
             raise PalladioValueError("stands in the grid_spec already; give one of the two", argument=argument)
 
 
-def _parallel_axes(compiler_params: Any, rank: int) -> tuple[bool, ...]:
-    if isinstance(compiler_params, Mapping):
-        semantics = compiler_params.get("dimension_semantics")
-    else:
-        semantics = getattr(compiler_params, "dimension_semantics", None)
+def _parallel_axes(semantics: Any, rank: int) -> tuple[bool, ...]:
     if semantics is None:
         return (False,) * rank
-    names = [getattr(entry, "value", entry) for entry in semantics]
+    names = list(semantics)
     unknown = [entry for entry in names if entry not in (*_PARALLEL, "arbitrary", "sequential")]
     if unknown or len(names) != rank:
         raise PalladioValueError(
@@ -224,6 +223,7 @@ class PallasCall:
         grid: ParsedGrid,
         aliases: tuple[tuple[int, int], ...],
         parallel: tuple[bool, ...],
+        advice: tuple[tuple[str, Any], ...],
         debug: bool,
         interpret: Any,
         name: str,
@@ -234,6 +234,7 @@ class PallasCall:
         self.grid = grid
         self.aliases = aliases
         self.parallel = parallel
+        self.advice = advice
         self.debug = debug
         self.interpret = interpret
         self.__name__ = name
@@ -372,6 +373,7 @@ class PallasCall:
             spec.scratch_shapes,
             self.aliases,
             self.parallel,
+            self.advice,
         ), self._fixed
 
 
@@ -432,6 +434,7 @@ class _Builder:
             tuple(self.scratch_type(leaf, n) for n, leaf in enumerate(scratch)),
             tuple((source + self.sizes * (source >= self.scalars), target) for source, target in call.aliases),
             call.parallel,
+            advice=call.advice,
         )
         kernel = self.kernel(grid, scalars, scratch_tree)
         self.refuse_writes_to_aliased(grid, kernel)

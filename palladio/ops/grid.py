@@ -254,6 +254,7 @@ class Grid:
         aliases: pairs (scalar or input, output) that begin with the same values.
         parallel: for each axis, whether the author calls its steps independent.
         schedule: when the pass `schedule` has been there.
+        advice: what else the caller tells a compiler, pairs of a name and a value. Results never depend on it.
     """
 
     sizes: tuple[int | None, ...]
@@ -265,6 +266,7 @@ class Grid:
     aliases: tuple[tuple[int, int], ...]
     parallel: tuple[bool, ...]
     schedule: Schedule | None = field(default=None, metadata={"printed": "if set"})
+    advice: tuple[tuple[str, Any], ...] = field(default=(), metadata={"printed": "if set"})
 
     @property
     def scheduled(self) -> Schedule:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -26,7 +26,11 @@ class CompilerParams:
 
     Args:
         dimension_semantics: "parallel" or "arbitrary" for each grid axis; steps of a parallel one may run in any order.
-        options: whatever else a compiler of another system takes; kept, and of no effect here.
+        options: whatever else a compiler of another system takes. The program of a call keeps it; results never depend
+            on it.
+
+    Raises:
+        PalladioTypeError: an option that a program cannot hold, or that is nearly called as a parameter.
     """
 
     def __init__(
@@ -44,15 +48,58 @@ class CompilerParams:
                     raise PalladioTypeError(
                         "this is not a parameter, and one with an effect is called nearly so", argument=name, hint=hint
                     )
+            self._kept = tuple((name, _plain(name, value)) for name, value in options.items())
         self.options = options
 
     @property
     def advice(self) -> tuple[tuple[str, Any], ...]:
-        """The advice to a compiler here, as a program holds it."""
+        """The advice to a compiler, as a program holds it."""
         semantics = self.dimension_semantics
         if semantics is None:
-            return ()
-        return (("dimension_semantics", tuple(each.value if isinstance(each, Enum) else each for each in semantics)),)
+            return self._kept
+        return (("dimension_semantics", _plain("dimension_semantics", semantics)), *self._kept)
 
     def __repr__(self) -> str:
         return f"CompilerParams({self.dimension_semantics})"
+
+
+def _plain(name: str, value: Any) -> Any:
+    """A value of a compiler parameter as program text can hold it."""
+    if isinstance(value, Enum):
+        return _plain(name, value.value)
+    if isinstance(value, Mapping):
+        return tuple((str(key), _plain(name, item)) for key, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return tuple(_plain(name, item) for item in value)
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise PalladioTypeError(
+        "a program cannot hold this compiler parameter",
+        argument=name,
+        expected="a number, a text, a bool, or a sequence or mapping of them",
+        got=repr(value),
+    )
+
+
+def advice_of(params: Any, mappings: bool = False) -> tuple[tuple[str, Any], ...]:
+    """The compiler parameters of a caller, as a program holds them.
+
+    Args:
+        mappings: whether a mapping from names to values is taken.
+
+    Raises:
+        PalladioTypeError: what are not compiler parameters, or have a value that a program cannot hold.
+    """
+    if params is None:
+        return ()
+    if mappings and isinstance(params, Mapping):
+        return tuple((str(name), _plain(str(name), value)) for name, value in params.items())
+    found = getattr(params, "advice", None)
+    if found is None:
+        raise PalladioTypeError(
+            "these are not compiler parameters",
+            argument="compiler_params",
+            expected=f"plgpu.CompilerParams(...), pl.CompilerParams(...){', a mapping' if mappings else ''} or None",
+            got=repr(params),
+        )
+    return found  # type: ignore[no-any-return]

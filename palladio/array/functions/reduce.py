@@ -65,11 +65,11 @@ __all__ = [
 ]
 
 
-def reduced(op: Op, a: Array, axis: Axes, keepdims: bool) -> Array:
-    """An array reduced by an operation with the param `axes`."""
+def reduced(op: Op, a: Array, axis: Axes, keepdims: bool, **advice: int) -> Array:
+    """An array reduced by an operation with the param `axes`, and advice to compilers."""
     shape = array_type(a).shape
     axes = normalize_axes(axis, len(shape))
-    found = call(op, a, axes=axes)
+    found = call(op, a, axes=axes, **advice)
     return restore(found, shape, axes) if is_set(keepdims, "keepdims") else found
 
 
@@ -95,12 +95,13 @@ def _accumulated(
     keepdims: bool,
     initial: Any,
     where: Any,
+    **advice: int,
 ) -> Array:
     wanted = accumulator(array_type(a).dtype) if dtype is None else dtypes.canonical(dtype)
     a = cast(as_array(a), wanted)
     if where is not None:
         a = compare.where(where, a, constant(identity, a))
-    found = reduced(op, a, axis, keepdims)
+    found = reduced(op, a, axis, keepdims, **advice)
     return found if initial is None else apply(combine, found, cast(initial, wanted))
 
 
@@ -136,7 +137,16 @@ def prod(
 
 
 def _extremum(
-    name: str, op: Op, combine: Op, identity: Any, a: Any, axis: Axes, keepdims: bool, initial: Any, where: Any
+    name: str,
+    op: Op,
+    combine: Op,
+    identity: Any,
+    a: Any,
+    axis: Axes,
+    keepdims: bool,
+    initial: Any,
+    where: Any,
+    **advice: int,
 ) -> Array:
     a = as_array(a)
     array = array_type(a)
@@ -149,7 +159,7 @@ def _extremum(
         raise PalladioValueError(
             f"{name} of no elements has no value", argument="a", got=str(array), hint="pass initial="
         )
-    found = reduced(op, a, axis, keepdims)
+    found = reduced(op, a, axis, keepdims, **advice)
     return found if initial is None else apply(combine, found, cast(initial, array.dtype))
 
 
@@ -183,6 +193,15 @@ def min(
 
 amax = max
 amin = min
+
+
+def in_chains(name: str, a: ArrayLike, axis: Axes, keepdims: bool, chains: int) -> Array:
+    """`sum`, `prod`, `max` or `min`, with the number of chains in which a compiler may reduce as advice."""
+    if name in ("sum", "prod"):
+        op, combine = (ops.reduce_sum, elements.add) if name == "sum" else (ops.reduce_prod, elements.mul)
+        return _accumulated(op, combine, 0, a, axis, None, keepdims, None, None, accumulator_ilp=chains)
+    op, combine = (ops.reduce_max, elements.max) if name == "max" else (ops.reduce_min, elements.min)
+    return _extremum(name, op, combine, None, a, axis, keepdims, None, None, accumulator_ilp=chains)
 
 
 def _logical(op: Op, identity: bool, a: ArrayLike, axis: Axes, keepdims: bool, where: Any) -> Array:

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from palladio.base.calls import checked_call
-from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
+from palladio.base.errors import PalladioValueError, at_call
 from palladio.call.launch.launch_call import LaunchCall
 from palladio.call.launch.mesh import check_meshes
 from palladio.call.outputs import Outputs, checked_aliases
 from palladio.driver.executors import choose
+from palladio.pipeline.params import advice_of
 from palladio.trace.functions import require_function
 
 
@@ -37,23 +38,8 @@ def launch_on(
     call = LaunchCall(
         bodies, meshes, outputs, scratch_types, pairs, what=what, name=name, debug=debug, interpret=interpret
     )
-    call.advice = _advice(compiler_params)
+    call.advice = advice_of(compiler_params)
     return call
-
-
-def _advice(params: Any) -> tuple[tuple[str, Any], ...]:
-    """The compiler parameters of a caller, as the launch holds them."""
-    if params is None:
-        return ()
-    found = getattr(params, "advice", None)
-    if found is None:
-        raise PalladioTypeError(
-            "these are not compiler parameters",
-            argument="compiler_params",
-            expected="plgpu.CompilerParams(...), pl.CompilerParams(...) or None",
-            got=repr(params),
-        )
-    return found  # type: ignore[no-any-return]
 
 
 def _counted(value: Any) -> str:

@@ -210,7 +210,10 @@ class Reducer:
 def reduction(combine: Combine, start: Callable[[DType], object], ordered: bool = False) -> Rule:
     """A reduction over the axes in `axes`; `ordered`: of floats by their order, in which NaNs are not."""
 
-    def rule(scope: Scope, x: LazyArray, *, axes: tuple[int, ...]) -> Sequence[LazyArray]:
+    def rule(
+        scope: Scope, x: LazyArray, *, axes: tuple[int, ...], accumulator_ilp: int | None = None
+    ) -> Sequence[LazyArray]:
+        # The advice is for threads of a GPU: here the vectors of the processor say how many chains there are.
         if not axes or not x.shape:
             return (x,)
         by_order = ordered and dtypes.is_float(x.dtype)

@@ -1,7 +1,8 @@
 """Reductions over axes, and the index of the greatest or least element along one.
 
 The param `axes` is a tuple of distinct axes, each 0 <= axis < rank; they are dropped. Sums and products of floats
-narrower than float32 are accumulated in float32 and rounded once.
+narrower than float32 are accumulated in float32 and rounded once. `accumulator_ilp`, which only stands where a kernel
+gives it, is advice to a compiler: the number of independent chains in which a thread reduces its part.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def require_axis(name: str, axis: int, array: ArrayType) -> None:
 
 
 def _reduction(name: str, doc: str, reduce: Callable[..., Any], accepts: Accepts) -> Op:
-    def type(array: Type, *, axes: tuple[int, ...]) -> Sequence[Type]:
+    def type(array: Type, *, axes: tuple[int, ...], accumulator_ilp: int | None = None) -> Sequence[Type]:
         found = require_alike(name, accepts, (array,))
         for axis in axes:
             require_axis(name, axis, found)
@@ -47,7 +48,7 @@ def _reduction(name: str, doc: str, reduce: Callable[..., Any], accepts: Accepts
         kept = tuple(extent for axis, extent in enumerate(found.shape) if axis not in axes)
         return (ArrayType(kept, found.dtype),)
 
-    def eval(array: Any, *, axes: tuple[int, ...]) -> Sequence[Any]:
+    def eval(array: Any, *, axes: tuple[int, ...], accumulator_ilp: int | None = None) -> Sequence[Any]:
         dtype = array.dtype
         wide = array.astype(computing_dtype(dtype), copy=False)
         return (reduce(wide, axes).astype(dtype, copy=False),)

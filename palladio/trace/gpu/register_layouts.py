@@ -7,6 +7,7 @@ from typing import Any
 
 from palladio.array import FUNCTIONS, convert
 from palladio.array.axes import normalize_axis
+from palladio.array.functions.reduce import in_chains
 from palladio.base.arguments import entries
 from palladio.base.errors import PalladioTypeError, PalladioValueError
 from palladio.ir.bind import bind
@@ -74,6 +75,8 @@ def _reduction(name: str, doc: str) -> Callable[..., Any]:
             )
         if isinstance(x, Reference):
             x._refuse()
+        if accumulator_ilp is not None:
+            return in_chains(name, x, axis, keepdims, accumulator_ilp)
         return function(x, axis=axis, keepdims=keepdims)
 
     reduction.__name__ = reduction.__qualname__ = name
@@ -82,7 +85,8 @@ def _reduction(name: str, doc: str) -> Callable[..., Any]:
     Args:
         axis: an axis or several; all by default.
         keepdims: keep the reduced axes with size 1.
-        accumulator_ilp: advice to a compiler: into how many independent chains a thread splits its part.
+        accumulator_ilp: advice to a compiler, which the program keeps: into how many independent chains a thread splits
+            its part.
 
     Raises:
         PalladioTypeError: a reference, or a dtype that has no such reduction.
