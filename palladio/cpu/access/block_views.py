@@ -27,7 +27,7 @@ def first_element(scope: Scope, block: BlockMap, array: Buffer, indices: Sequenc
 
 def _position(e: Emitter, dim: BlockDim, index: V) -> Index:
     """The first element along an axis of a box."""
-    position: Index = index if index.text.startswith("%") else int(index.text)
+    position = e.known(index)
     if isinstance(dim, Blocked):
         return e.mul(position, dim.block_size)
     return e.sub(position, dim.padding[0]) if isinstance(dim, Element) else position

@@ -9,16 +9,17 @@ import math
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
 @dataclass(frozen=True)
 class V:
-    """An SSA value or a constant: its text and its LLVM type."""
+    """An SSA value or a constant: its text and its LLVM type. `constant` is the value of a scalar constant."""
 
     text: str
     type: str
+    constant: float | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         return f"{self.type} {self.text}"
@@ -97,7 +98,7 @@ class Emitter:
         else:
             text = str(int(value))
         if width == 1:
-            return V(text, type)
+            return V(text, type, value)
         return V("<" + ", ".join([f"{element} {text}"] * width) + ">", type)
 
     def lanes(self, values: Sequence[int], element: str = "i64") -> V:
@@ -109,7 +110,7 @@ class Emitter:
         if width == 1:
             return value
         type = vector(value.type, width)
-        if not value.text.startswith("%"):
+        if value.constant is not None:
             return V("<" + ", ".join([str(value)] * width) + ">", type)
         first = self.value(type, f"insertelement {type} poison, {value}, i64 0")
         return self.value(type, f"shufflevector {first}, {type} poison, <{width} x i32> zeroinitializer")
@@ -165,7 +166,11 @@ class Emitter:
     # Index arithmetic.
 
     def index(self, value: Index) -> V:
-        return value if isinstance(value, V) else V(str(value), "i64")
+        return value if isinstance(value, V) else self.constant(value, "i64")
+
+    def known(self, index: V) -> Index:
+        """An index as a number, if it is a constant."""
+        return index if index.constant is None else int(index.constant)
 
     def add(self, x: Index, y: Index) -> Index:
         if isinstance(x, int) and isinstance(y, int):

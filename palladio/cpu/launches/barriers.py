@@ -161,7 +161,7 @@ def _barrier_arrive(
 def condition_of(predicate: LazyArray) -> V | None:
     """A predicate; None for one that always holds."""
     value = predicate.at((), 1)
-    return None if value.text == "true" else value
+    return None if value.constant else value
 
 
 def _own_slot(

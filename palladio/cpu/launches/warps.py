@@ -116,7 +116,7 @@ class _Passing:
         return self.value(value) if isinstance(value, V) else value
 
     def value(self, value: V) -> V:
-        if not value.text.startswith("%"):
+        if value.constant is not None:
             return value
         e = self.child.e
         address = e.pointer(V("%cluster", "ptr"), len(self.values), WORD)

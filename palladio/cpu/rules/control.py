@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from palladio.cpu.access.views import as_index
 from palladio.cpu.analysis.work import LONG, STEPS, work_estimate
 from palladio.cpu.emit import registers
-from palladio.cpu.emit.emitter import Index, V
+from palladio.cpu.emit.emitter import V
 from palladio.cpu.emit.lazy_array import Allocation, Buffer, LazyArray, array_in, fill, scalar_array, write
 from palladio.cpu.emit.scope import Binding, RefBinding, Rule, Scope
 from palladio.ir.core import Program
@@ -94,7 +94,7 @@ def _loop(
     fixed = operands[:constants]
     homes = carried(scope, operands[constants:])
     register = registers.register(lower.dtype)
-    bounds = [known(as_index(scope, bound)) for bound in (lower, upper)]
+    bounds = [e.known(as_index(scope, bound)) for bound in (lower, upper)]
     work, steps = work_estimate(body), None
     if isinstance(bounds[0], int) and isinstance(bounds[1], int):
         steps = (bounds[1] - bounds[0]) // step
@@ -106,11 +106,6 @@ def _loop(
         inputs = [scalar_array(e, index, lower.dtype), *fixed, *(home.tile() for home in homes)]
         put_all(scope, homes, scope.function.run(body, inputs))
     return [home.tile() for home in homes]
-
-
-def known(index: V) -> Index:
-    """An index as a number, if it is a constant."""
-    return index if index.text.startswith("%") else int(index.text)
 
 
 def carried(scope: Scope, initial: Sequence[Binding]) -> list[Home]:
