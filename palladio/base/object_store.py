@@ -18,6 +18,7 @@ import os
 import stat
 import tempfile
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 from palladio.base import knobs
@@ -163,3 +164,15 @@ def current() -> ObjectStore | None:
     """The store that `PALLADIO_CACHE` names now, or None where nothing is to be kept."""
     folder = knobs.cache_folder()
     return None if folder is None else ObjectStore(folder)
+
+
+def compiled_once(key: str, compile: Callable[[], bytes]) -> tuple[bytes, bool]:
+    """The code of a key, from the store of this process or compiled now and kept there; and whether it was compiled."""
+    store = current()
+    kept = None if store is None else store.get(key)
+    if kept is not None:
+        return kept, False
+    code = compile()
+    if store is not None:
+        store.put(key, code)
+    return code, True

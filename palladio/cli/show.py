@@ -14,7 +14,6 @@ from rich.text import Text
 
 from palladio.call.staged import CALLS
 from palladio.cli.target import declare, function
-from palladio.cpu.emit.scope import Refused
 from palladio.cpu.launches.launch import LoweredLaunch, lower_launch
 from palladio.cpu.lower import LoweredGrid, lower_grid
 from palladio.cpu.runtime.machine_code import KERNEL, MachineCode
@@ -25,7 +24,6 @@ from palladio.hopper import compile as nvrtc
 from palladio.hopper.emit import grids as hopper_grids
 from palladio.hopper.emit import lower as hopper_launches
 from palladio.hopper.emit.plan import layout_of
-from palladio.hopper.emit.scalars import Refused as RefusedForHopper
 from palladio.hopper.emit.uses import uses
 from palladio.hopper.inspect import disassembled
 from palladio.hopper.layouts.infer import Layouts
@@ -34,6 +32,7 @@ from palladio.hopper.lowered import Lowered
 from palladio.ir.core import Eqn, Program, Var, walk
 from palladio.ir.text import print_program
 from palladio.lower import fold_ranges, place, prove_inside, schedule, split_roles, view
+from palladio.lower.refused import Refused
 from palladio.lower.roles import roles_of
 from palladio.ops.grid import Grid, grid_call
 from palladio.ops.threads.launch import Launch, launch
@@ -199,7 +198,7 @@ def run(options: Namespace) -> int:
         heading = _heading(eqn)
         try:
             text = stage.text(eqn)
-        except (Refused, RefusedForHopper) as reason:
+        except Refused as reason:
             print(f"palladio: {heading}\n  is not compiled for {stage.target}: {reason}", file=sys.stderr)
             status = 1
             continue

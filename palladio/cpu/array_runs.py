@@ -11,10 +11,10 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-from palladio.cpu.emit.scope import Refused
 from palladio.cpu.engine import GridCall
 from palladio.ir.core import Atom, Eqn, Literal, Program, Var
 from palladio.ir.rewrite import Builder, substituted
+from palladio.lower.refused import Refused
 from palladio.lower.schedule import scheduled
 from palladio.ops.arrays.sort import sort
 from palladio.ops.grid import Blocked, BlockMap, Grid, grid_call

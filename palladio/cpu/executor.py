@@ -18,12 +18,12 @@ import numpy as np
 from palladio.base.errors import Location, NotCompiledWarning, attach
 from palladio.cpu.array_runs import with_runs
 from palladio.cpu.chain import chained
-from palladio.cpu.emit.scope import Refused
 from palladio.cpu.engine import GridCall
 from palladio.cpu.launches.coroutines import Deadlocked
 from palladio.cpu.launches.engine import compile_launch
 from palladio.ir.core import Eqn, Program, Var, subprograms, walk
 from palladio.ir.evaluate import Evaluator, written
+from palladio.lower.refused import Refused
 from palladio.ops.grid import grid_call
 from palladio.ops.threads.launch import launch
 from palladio.types import dtypes

@@ -43,6 +43,10 @@ class Cubin:
     code: bytes
     log: str
 
+    def packed(self) -> bytes:
+        """It as one entry of the cache."""
+        return self.log.encode() + b"\0" + self.code
+
     @property
     def registers(self) -> int:
         """Registers of each thread when the kernel begins."""
@@ -93,16 +97,9 @@ def compiled(lowered: Lowered) -> Cubin:
         MissingCompilerError: if NVRTC is not installed.
         InternalError: if it refuses the text.
     """
-    store = object_store.current()
-    name = None if store is None else key(lowered)
-    kept = None if store is None else store.get(name)
-    if kept is not None:
-        log, _, code = kept.partition(b"\0")
-        return Cubin(code, log.decode())
-    made = _compiled(lowered)
-    if store is not None:
-        store.put(name, made.log.encode() + b"\0" + made.code)
-    return made
+    kept, _ = object_store.compiled_once(key(lowered), lambda: _compiled(lowered).packed())
+    log, _, code = kept.partition(b"\0")
+    return Cubin(code, log.decode())
 
 
 def _compiled(lowered: Lowered) -> Cubin:

@@ -12,9 +12,9 @@ import pytest
 
 from palladio.cli import main
 from palladio.cli.show import FORMS, STAGES
-from palladio.cpu.emit.scope import Refused
 from palladio.cpu.lower import lower_grid
 from palladio.ir.core import Program
+from palladio.lower.refused import Refused
 from tests.architecture.source import ROOT
 
 SOURCE = """

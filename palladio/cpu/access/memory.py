@@ -13,7 +13,8 @@ from palladio.cpu.access.views import BufferView, viewed
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Emitter, Index, V
 from palladio.cpu.emit.lazy_array import Allocation, Buffer, LazyArray, array_in, merged, stream, widths, write
-from palladio.cpu.emit.scope import BlockMarks, RefBinding, Refused, Rule, Scope
+from palladio.cpu.emit.scope import BlockMarks, RefBinding, Rule, Scope
+from palladio.lower.refused import Refused
 from palladio.ops.references.memory import Transforms
 from palladio.types import dtypes
 from palladio.types.transforms import Index as IndexTransform

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from palladio.base.errors import PalladioNotImplementedError, attach
+from palladio.base.errors import attach
 from palladio.cpu.analysis.work import BETWEEN, CLOCK, STEPS, quarter_seconds
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Emitter, Index, V, vector
@@ -29,6 +29,7 @@ from palladio.cpu.emit.lazy_array import (
 from palladio.cpu.emit.zero_ranges import annotate
 from palladio.cpu.runtime.callbacks import POLL, Callback
 from palladio.ir.core import Atom, Eqn, Literal, Op, Program, Var, Work
+from palladio.lower.refused import Refused
 from palladio.ops.arrays.arithmetic import add
 from palladio.ops.arrays.casts import convert
 from palladio.ops.arrays.compare import select
@@ -83,17 +84,6 @@ class RefBinding:
 
 Binding = LazyArray | RefBinding
 Rule = Callable[..., Sequence[LazyArray]]
-
-
-class Refused(PalladioNotImplementedError):
-    """A program that this target does not compile. The message is the reason, for the user."""
-
-    op: str | None = None
-
-    def name(self, op: str) -> None:
-        """Say which operation it is, unless that has been said."""
-        if self.op is None:
-            self.op, self.rule = op, f"{op} is not compiled for the CPU: {self.rule}"
 
 
 class Status:
@@ -219,7 +209,7 @@ class Function:
                 try:
                     scope.equation(eqn)
                 except Refused as refused:
-                    refused.name(eqn.op.name)
+                    refused.name(eqn.op.name, "the CPU")
                     raise
         return [scope.tile(atom) for atom in program.outputs]
 

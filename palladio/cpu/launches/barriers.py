@@ -14,8 +14,9 @@ from palladio.cpu.access.memory import Access
 from palladio.cpu.access.views import as_index
 from palladio.cpu.emit.emitter import Emitter, Index, V
 from palladio.cpu.emit.lazy_array import Buffer, LazyArray, scalar_array
-from palladio.cpu.emit.scope import Refused, Rule, Scope
+from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.launches.coroutines import WORD, SharedRef, ThreadFunction, moved
+from palladio.lower.refused import Refused
 from palladio.ops.references.memory import Transforms
 from palladio.types import dtypes
 from palladio.types.attributes import Arrivals

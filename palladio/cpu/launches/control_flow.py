@@ -10,12 +10,13 @@ from typing import Any
 from palladio.cpu.analysis.work import work_estimate
 from palladio.cpu.emit.emitter import Emitter, V
 from palladio.cpu.emit.lazy_array import Allocation, Buffer, LazyArray, fill
-from palladio.cpu.emit.scope import Binding, RefBinding, Refused, Rule, Scope
+from palladio.cpu.emit.scope import Binding, RefBinding, Rule, Scope
 from palladio.cpu.launches.barriers import add_to, reached, thread_of
 from palladio.cpu.launches.coroutines import WORD, CollectiveScopes, PeerAxis, SharedRef, ThreadFunction
 from palladio.cpu.rules import control
 from palladio.ir.core import Eqn, Op, Program, walk
 from palladio.lower.place import arrivals_of
+from palladio.lower.refused import Refused
 from palladio.types import dtypes
 from palladio.types.effects import EffectKind
 from palladio.types.transforms import Peer

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from palladio.cpu.analysis.work import work_estimate
 from palladio.cpu.emit.emitter import Index, V
 from palladio.cpu.emit.lazy_array import Allocation, array_in, number_array, scalar_array
-from palladio.cpu.emit.scope import Binding, RefBinding, Refused
+from palladio.cpu.emit.scope import Binding, RefBinding
 from palladio.cpu.launches.control_flow import (
     CollectiveScope,
     buffer_of,
@@ -33,6 +33,7 @@ from palladio.cpu.rule_table import LAUNCHED, REFUSED_IN_LAUNCHES
 from palladio.cpu.runtime.callbacks import Callback
 from palladio.ir.core import Eqn, Program, walk
 from palladio.lower.place import OF_BLOCKS, OF_THREADS, owner_of, placements
+from palladio.lower.refused import Refused
 from palladio.ops.control import repeat
 from palladio.ops.threads.copy import copy_smem_to_gmem
 from palladio.ops.threads.launch import BESIDE, WITHIN, Launch, MeshAxis, MeshShape, Placement, collective_scope

@@ -17,12 +17,13 @@ import numpy as np
 from palladio.cpu.access.gather import copied
 from palladio.cpu.emit.emitter import Emitter, Index, V
 from palladio.cpu.emit.lazy_array import Allocation, Buffer, LazyArray, array_in, fill, scalar_array
-from palladio.cpu.emit.scope import Binding, RefBinding, Refused, Rule, Scope
+from palladio.cpu.emit.scope import Binding, RefBinding, Rule, Scope
 from palladio.cpu.launches.barriers import thread_of
 from palladio.cpu.launches.control_flow import own_site
 from palladio.cpu.launches.coroutines import THREAD_DONE, WORD, Header, PeerAxis, SharedRef, ThreadCoroutine
 from palladio.ir.core import Eqn, Program, walk
 from palladio.lower.place import OF_THREADS
+from palladio.lower.refused import Refused
 from palladio.ops.control import repeat
 from palladio.ops.threads.launch import WITHIN, Launch, MeshShape, launch
 from palladio.types import dtypes

@@ -11,12 +11,13 @@ from collections.abc import Callable, Sequence
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Emitter, Index, V, vector
 from palladio.cpu.emit.lazy_array import Buffer, LazyArray, Panel, array_in, merged, write
-from palladio.cpu.emit.scope import Refused, Rule, Scope
+from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.products.gemv import VECTORS, Gemv
 from palladio.cpu.products.micro_kernel import LINE_BYTES
 from palladio.cpu.products.product import DEPTH_BYTES, Element, PackSource, PrefetchRange, Product, Range
 from palladio.cpu.rules.casts import converted
 from palladio.cpu.runtime import host
+from palladio.lower.refused import Refused
 from palladio.ops.arrays import casts
 from palladio.types import dtypes
 from palladio.types.dtypes import DType

@@ -79,20 +79,17 @@ class MachineCode:
 
     def _make(self, signature: Callable[[int], Any]) -> None:
         """Compile, or find what another process has compiled. What LLVM makes on the way is gone in the end."""
-        store, key = object_store.current(), _key(self.text, self.processor)
-        code = None if store is None else store.get(key)
-        self.compiled_here = code is None
-        if code is None:
-            machine = _target_machine(self.processor)
-            code = machine.emit_object(_optimised(self.text, machine))
-            if store is not None:
-                store.put(key, code)
+        code, self.compiled_here = object_store.compiled_once(_key(self.text, self.processor), self._code)
         engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine(self.processor))
         engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         engine.finalize_object()
         self.call = signature(engine.get_function_address("kernel"))
         self._owner = _Owner()
         self._owner.__del__ = functools.partial(_dead.append, engine)
+
+    def _code(self) -> bytes:
+        machine = _target_machine(self.processor)
+        return machine.emit_object(_optimised(self.text, machine))  # type: ignore[no-any-return]
 
     def assembly(self) -> str:
         """The machine code as text."""

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 
 from palladio.hopper.emit.lower import arrays_of, kernel_text
 from palladio.hopper.emit.plan import WARPGROUP_THREADS, Plan
-from palladio.hopper.emit.scalars import Refused, Scalar
+from palladio.hopper.emit.scalars import Scalar
 from palladio.hopper.emit.scope import Kernel, Scope, global_reference
 from palladio.hopper.emit.uses import uses
 from palladio.hopper.emit.values import Global, Sites
@@ -24,6 +24,7 @@ from palladio.hopper.rules import REFUSED, RULES
 from palladio.hopper.rules.exchange import through_shared
 from palladio.ir.core import Literal, Program, Var
 from palladio.lower.ranges import grid_ranges
+from palladio.lower.refused import Refused
 from palladio.lower.roles import Role
 from palladio.ops.grid import Blocked, BlockMap, Element, Grid, Squeezed
 from palladio.ops.threads.launch import MeshAxis, MeshShape

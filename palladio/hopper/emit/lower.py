@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 
 from palladio.hopper.emit.plan import WARPGROUP_THREADS, Plan, registers_fit
-from palladio.hopper.emit.scalars import Refused, Scalar, memory_type
+from palladio.hopper.emit.scalars import Scalar, memory_type
 from palladio.hopper.emit.scope import Kernel, Scope, global_reference
 from palladio.hopper.emit.uses import uses
 from palladio.hopper.emit.values import Entry
@@ -24,6 +24,7 @@ from palladio.hopper.rules.control import allocated
 from palladio.hopper.rules.exchange import through_shared
 from palladio.ir.core import Program, Var, walk
 from palladio.lower.ranges import Range
+from palladio.lower.refused import Refused
 from palladio.lower.roles import Role, roles_of
 from palladio.ops.threads.launch import Launch, MeshShape
 from palladio.types import dtypes

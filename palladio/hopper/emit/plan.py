@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 from palladio.base.errors import PalladioValueError
 from palladio.base.locations import Location
-from palladio.hopper.emit.scalars import Refused
 from palladio.hopper.emit.uses import Use
 from palladio.hopper.layouts.shared import GROUP, SharedLayout, swizzle_for
 from palladio.ir.core import Var
 from palladio.lower.place import arrivals_of
+from palladio.lower.refused import Refused
 from palladio.types.attributes import SwizzleTransform
 from palladio.types.device import H100_SXM
 from palladio.types.types import RefType

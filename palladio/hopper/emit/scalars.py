@@ -7,15 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from palladio.base.errors import PalladioNotImplementedError
 from palladio.ir.core import Literal
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
-
-
-class Refused(PalladioNotImplementedError):
-    """A program that is not compiled for Hopper. The message is the reason, for the user."""
-
 
 REGISTER_TYPES = {
     "bool": "bool",

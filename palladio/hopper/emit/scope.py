@@ -8,7 +8,7 @@ from typing import Any
 
 from palladio.base.errors import attach
 from palladio.hopper.emit.plan import WARPGROUP_THREADS, Plan
-from palladio.hopper.emit.scalars import Refused, Scalar, register_type
+from palladio.hopper.emit.scalars import Scalar, register_type
 from palladio.hopper.emit.uses import COPY, Use, uses
 from palladio.hopper.emit.values import (
     EXCHANGE,
@@ -35,6 +35,7 @@ from palladio.hopper.lowered import ArrayParameter, MapParameter, MapSpec
 from palladio.hopper.wgmma import Wgmma
 from palladio.ir.core import Atom, Literal, Program, Var, subprograms
 from palladio.lower.ranges import Range, in_range
+from palladio.lower.refused import Refused
 from palladio.lower.roles import Role
 from palladio.ops.threads.launch import MeshShape
 from palladio.types import dtypes

@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from palladio.hopper.emit.scalars import Refused, Scalar
+from palladio.hopper.emit.scalars import Scalar
 from palladio.hopper.layouts.shared import added, times
+from palladio.lower.refused import Refused
 from palladio.lower.views import views
 from palladio.types.dtypes import DType
 from palladio.types.transforms import Operand, Peer, Transform

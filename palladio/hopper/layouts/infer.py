@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from palladio.base.locations import Location
-from palladio.hopper.emit.scalars import Refused
 from palladio.hopper.layouts import registers
 from palladio.hopper.layouts.registers import Digit, Layout
 from palladio.ir.core import Atom, Eqn, Program, Var
+from palladio.lower.refused import Refused
 from palladio.types.layouts import RegisterLayout
 from palladio.types.types import ArrayType
 

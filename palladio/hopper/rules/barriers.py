@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from palladio.hopper.emit.scalars import Refused
 from palladio.hopper.emit.scope import Rule, Scope
 from palladio.hopper.emit.uses import WARPS
 from palladio.hopper.emit.values import Barriers, Entry, NamedBarriers
 from palladio.hopper.layouts.shared import added, times
 from palladio.ir.core import Atom, Eqn
+from palladio.lower.refused import Refused
 from palladio.types.transforms import Transform
 
 

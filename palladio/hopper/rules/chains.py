@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from palladio.hopper.emit.scalars import Refused
 from palladio.hopper.emit.scope import Scope
 from palladio.hopper.emit.views import STARTS, Along, Start
 from palladio.hopper.layouts.registers import Layout
@@ -16,6 +15,7 @@ from palladio.hopper.layouts.shared import added, closes_last, times
 from palladio.hopper.rules import exchange
 from palladio.hopper.rules.shape import held
 from palladio.ir.core import Atom
+from palladio.lower.refused import Refused
 from palladio.types.dtypes import DType
 from palladio.types.transforms import Peer, Transform
 from palladio.types.types import ArrayType, Shape

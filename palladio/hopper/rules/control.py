@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 
-from palladio.hopper.emit.scalars import Refused, Scalar, register_type
+from palladio.hopper.emit.scalars import Scalar, register_type
 from palladio.hopper.emit.scope import Rule, Scope
 from palladio.hopper.emit.values import Accumulator, Entry, Registers, Sites
 from palladio.ir.core import Atom, Eqn, Program, Var, walk
+from palladio.lower.refused import Refused
 from palladio.types import dtypes
 from palladio.types.types import ACC, ArrayType
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from palladio.hopper.emit.scalars import Refused, memory_type
+from palladio.hopper.emit.scalars import memory_type
 from palladio.hopper.emit.scope import Rule, Scope
 from palladio.hopper.emit.uses import WARPS
 from palladio.hopper.emit.values import Barriers, Global, Shared
@@ -19,6 +19,7 @@ from palladio.hopper.layouts.shared import SharedLayout, added, swizzled_text, t
 from palladio.hopper.lowered import MapSpec
 from palladio.hopper.rules.barriers import address, slot
 from palladio.ir.core import Eqn
+from palladio.lower.refused import Refused
 
 MOST = 256
 """Elements of a box along an axis (CUDA driver API, `cuTensorMapEncodeTiled`: boxDim)."""

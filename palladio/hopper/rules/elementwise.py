@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable, Sequence
 
 from palladio.hopper.emit.scalars import (
-    Refused,
     Scalar,
     from_memory,
     literal,
@@ -24,6 +23,7 @@ from palladio.hopper.emit.values import Array, Computed, Entry, Registers, Splat
 from palladio.hopper.layouts.registers import Layout
 from palladio.hopper.layouts.shared import closes_last
 from palladio.ir.core import Eqn
+from palladio.lower.refused import Refused
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 

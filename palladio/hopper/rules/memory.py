@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from palladio.hopper.emit.scalars import (
-    Refused,
     Scalar,
     from_memory,
     literal,
@@ -28,6 +27,7 @@ from palladio.hopper.layouts.shared import added, swizzled_text, times
 from palladio.hopper.rules.barriers import address, arrive_at, slot
 from palladio.hopper.rules.chains import Chain, chain
 from palladio.ir.core import Atom, Eqn, Var
+from palladio.lower.refused import Refused
 from palladio.lower.views import views
 from palladio.types import dtypes
 from palladio.types.dtypes import DType

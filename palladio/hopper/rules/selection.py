@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from palladio.hopper.emit.scalars import Refused
 from palladio.hopper.emit.scope import Rule, Scope
 from palladio.hopper.emit.values import Entry
 from palladio.hopper.emit.views import Part, is_box, whole
@@ -13,6 +12,7 @@ from palladio.hopper.rules import exchange
 from palladio.hopper.rules.chains import Chain, chain
 from palladio.hopper.rules.shape import held
 from palladio.ir.core import Eqn
+from palladio.lower.refused import Refused
 from palladio.lower.views import views
 from palladio.types.types import ArrayType
 from palladio.types.views import row_major

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from palladio.base.errors import PalladioValueError
-from palladio.hopper.emit.scalars import Refused, narrow
+from palladio.hopper.emit.scalars import narrow
 from palladio.hopper.emit.scope import Rule, Scope
 from palladio.hopper.emit.values import Accumulator, Entry, Shared
 from palladio.hopper.emit.views import Part, whole
@@ -15,6 +15,7 @@ from palladio.hopper.layouts.shared import Operand, added
 from palladio.hopper.rules.copies import start_of
 from palladio.hopper.wgmma import COLUMNS, DEPTH_BYTES, INTEGER_COLUMNS, ROWS, Wgmma
 from palladio.ir.core import Atom, Eqn
+from palladio.lower.refused import Refused
 from palladio.types import dtypes
 from palladio.types.transforms import Transform
 from palladio.types.types import ArrayType
