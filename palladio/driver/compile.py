@@ -13,13 +13,13 @@ from palladio.passes.pipeline import Dump, Pass, run_passes
 from palladio.passes.simplify import simplify
 
 CLEAN = (simplify, merge_common_subexpressions, remove_dead_code)
-_LOWERED = (*CLEAN, fold_ranges, *CLEAN, place, prove_inside)
+_LOWERED = (*CLEAN, fold_ranges, *CLEAN, place, prove_inside, schedule)
 
 # The evaluator runs what was traced: the definition is not to depend on any pass.
 PIPELINES: dict[str, tuple[Pass, ...]] = {
     REFERENCE.name: (),
     SIMULATOR.name: (),
-    CPU.name: (*_LOWERED, schedule, view),
+    CPU.name: (*_LOWERED, view),
     HOPPER_TWIN.name: (*_LOWERED, split_roles, view),
     HOPPER.name: (*_LOWERED, split_roles, view),
 }

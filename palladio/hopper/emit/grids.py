@@ -1,6 +1,6 @@
 """From a grid of blocks to the text of a kernel: what `pallas_call` becomes.
 
-Each point of the grid's parallel axes is a block of one warpgroup; the sequential axes are loops inside of it, in
+Each task of the grid's schedule is a block of one warpgroup; its steps are loops inside of it, in
 order. Blocks of arrays are windows of global memory, and stay there: an output that is revisited accumulates in place.
 """
 
@@ -44,8 +44,8 @@ def lower_grid(grid: Grid, kernel: Program, operands: Sequence[Type]) -> Lowered
     """
     if grid.dynamic:
         raise Refused("a grid whose size is known only at the call is not compiled for Hopper yet")
-    sizes = [size or 0 for size in grid.sizes]
-    mesh = MeshShape("", tuple(MeshAxis("", size, "grid") for size, spread in zip(sizes, grid.parallel) if spread))
+    tasks = tuple(MeshAxis("", grid.sizes[axis] or 0, "grid") for axis in grid.scheduled.tasks)
+    mesh = MeshShape("", tasks)
     made = Kernel(mesh, Plan(1, {}), uses([kernel, *(block.index_map for block in (*grid.inputs, *grid.outputs))]))
     made.arrays = [*arrays_of("operand", operands), *arrays_of("output", grid.output_types)]
     role = Role((0,), kernel)
@@ -79,20 +79,24 @@ def lower_grid(grid: Grid, kernel: Program, operands: Sequence[Type]) -> Lowered
 def _indices(grid: Grid, scope: Scope, loops: ExitStack) -> Iterator[Scalar]:
     """The indices along the axes of the grid: parts of the block's number, and those of loops."""
     found = {}
-    inner = math.prod(size or 0 for size, spread in zip(grid.sizes, grid.parallel) if spread)
+    inner = math.prod(grid.sizes[axis] or 0 for axis in grid.scheduled.tasks)
     first = True
-    for axis, (size, spread) in enumerate(zip(grid.sizes, grid.parallel)):
-        if spread:
-            inner //= size or 1
-            name = scope.w.fresh(f"i{axis}")
-            number = f"pal::block_index() / {inner}" if inner > 1 else "pal::block_index()"
-            scope.prologue.append((name, f"const int {name} = {number if first else f'{number} % {size}'};"))
-            found[axis] = Scalar(name, dtypes.INT32)
-            first = False
-    for axis, (size, spread) in enumerate(zip(grid.sizes, grid.parallel)):
-        if not spread and size == 1:
+    for axis in grid.scheduled.tasks:
+        size = grid.sizes[axis]
+        if size == 1:
             found[axis] = Scalar("0", dtypes.INT32, 1 << 30)
-        elif not spread:
+            continue
+        inner //= size or 1
+        name = scope.w.fresh(f"i{axis}")
+        number = f"pal::block_index() / {inner}" if inner > 1 else "pal::block_index()"
+        scope.prologue.append((name, f"const int {name} = {number if first else f'{number} % {size}'};"))
+        found[axis] = Scalar(name, dtypes.INT32)
+        first = False
+    for axis in grid.scheduled.steps:
+        size = grid.sizes[axis]
+        if size == 1:
+            found[axis] = Scalar("0", dtypes.INT32, 1 << 30)
+        else:
             name = scope.w.fresh(f"i{axis}")
             scope.sites = Sites(set(scope.accessed_roots), set(scope.stored_roots))
             scope.w.line("PAL_ROLLED")
