@@ -201,7 +201,7 @@ class _ProgramEmitter:
         self.number = number
         self.program = launch.programs[number]
         self.mesh = launch.meshes[number]
-        self.thread = ThreadCoroutine(f"agent{number}", LAUNCHED, REFUSED_IN_LAUNCHES, launch.callbacks)
+        self.thread = ThreadCoroutine(f"thread{number}", LAUNCHED, REFUSED_IN_LAUNCHES, launch.callbacks)
         self.thread.rows = rows_of(self.program)
         self.thread.peers = waits_at_peers(self.program)
         self.e = self.thread.e
