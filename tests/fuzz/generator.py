@@ -363,6 +363,7 @@ def _permutation(generator: Generator, types: Sequence[Any]) -> tuple[int, ...]:
 
 
 PARAMETERS: dict[str, Draw] = {
+    "accumulator_ilp": lambda generator, types: generator.pick([None, 2]),
     "axes": _axes,
     "axis": _axis,
     "batch": _pair_of_axes,
@@ -407,6 +408,7 @@ def signatures(op: Op) -> tuple[tuple[DType, ...], ...]:
 
 
 _PROBES: dict[str, tuple[Any, ...]] = {
+    "accumulator_ilp": (None,),
     "axes": ((0,), (0, 1)),
     "axis": (0,),
     "batch": (((), ()),),
