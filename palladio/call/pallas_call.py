@@ -174,8 +174,7 @@ def pallas_call(
             )
         outputs = Outputs(out_shape)
         choose(interpret)
-        advice = dict(advice_of(compiler_params, mappings=True))
-        parallel = _parallel_axes(advice.pop("dimension_semantics", None), len(parsed.sizes))
+        parallel, advice = _advised(compiler_params, len(parsed.sizes))
         aliases = checked_aliases(input_output_aliases or {}, len(outputs.types))
 
     def of(function: Callable[..., None]) -> PallasCall:
@@ -183,8 +182,7 @@ def pallas_call(
             if not callable(function):
                 raise PalladioTypeError("a kernel is a function of references", argument="kernel", got=repr(function))
         label = name or function_name(function)
-        kept = tuple(advice.items())
-        return PallasCall(function, outputs, spec, parsed, aliases, parallel, kept, debug, interpret, label)
+        return PallasCall(function, outputs, spec, parsed, aliases, parallel, advice, debug, interpret, label)
 
     return of if kernel is None else of(kernel)
 
@@ -195,6 +193,12 @@ def _refuse_beside_grid_spec(grid: Any, in_specs: Any, out_specs: Any, scratch_s
     for argument, present in given.items():
         if present:
             raise PalladioValueError("stands in the grid_spec already; give one of the two", argument=argument)
+
+
+def _advised(compiler_params: Any, rank: int) -> tuple[tuple[bool, ...], tuple[tuple[str, Any], ...]]:
+    """The parallel axes that compiler parameters name, and what else they say."""
+    advice = dict(advice_of(compiler_params, mappings=True))
+    return _parallel_axes(advice.pop("dimension_semantics", None), rank), tuple(advice.items())
 
 
 def _parallel_axes(semantics: Any, rank: int) -> tuple[bool, ...]:
