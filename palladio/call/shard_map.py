@@ -55,7 +55,7 @@ def make_mesh(axis_shapes: Sequence[int] | int, axis_names: Sequence[str] | str,
         PalladioTypeError, PalladioValueError: as `CoreMesh`.
     """
     with at_call():
-        cores = CoreMesh(axis_names, axis_shapes)  # type: ignore[arg-type]
+        cores = CoreMesh(axis_names, axis_shapes)
         return DeviceMesh(tuple(cores.axis_names), tuple(cores.sizes))
 
 

@@ -142,7 +142,7 @@ class LaunchCall:
             for leaf, name in zip(leaves, names, strict=True)
         ]
         views = {n: leaf for n, leaf in enumerate(values) if isinstance(leaf, View)}
-        values = [leaf.root if n in views else leaf for n, leaf in enumerate(values)]
+        values = [leaf.root if isinstance(leaf, View) else leaf for leaf in values]
         _require_once(values, names)
         types = [leaf.palladio_type if isinstance(leaf, Reference) else convert.array_type(leaf) for leaf in values]
         made = _Builder(self, args, types, nested=True, views=views).build()
