@@ -1,7 +1,7 @@
 r"""The architecture of Palladio: the first file to read. It holds no code; its examples are run by the tests.
 
-A kernel is a Python function over references to blocks of arrays. This page follows one small kernel through everything
-that happens to it, then shows the floors of the package, then says where to begin with a change.
+A kernel is a Python function over references to blocks of arrays. This page follows one small kernel through all
+stages, then shows the floors of the package, then says where to begin with a change.
 
 
 The kernel
@@ -39,8 +39,8 @@ array([7., 7., 7., 7., 7., 7., 7., 7.], dtype=float32)
 Stage 1: tracing
 ================
 
-Python runs the kernel once, on stand-ins for its references and values (`palladio/trace`). Each thing that they do goes
-through one door, `palladio.ir.bind.bind`, and becomes an equation: `outputs = operation inputs {parameters}`. The
+Python runs the kernel once, on stand-ins for its references and values (`palladio/trace`). Each operation on them goes
+through one function, `palladio.ir.bind.bind`, and becomes an equation: `outputs = operation inputs {parameters}`. The
 result is a program. `call.program(x)` gives it without running anything; the first inputs are the grid indices.
 
 >>> from palladio.ir.text import print_program
@@ -65,24 +65,26 @@ program lengths(i0:i32[], x:ref<any, f32[4,3]>, out:ref<any, f32[4]>, total:ref<
   return
 }
 
-What to see in it:
+Points to note:
 
-* Every value has a type, `f32[4]`; so has every reference, with the memory that it lies in, `ref<vmem, f32[4]>`.
+* Every value has a type, `f32[4]`; so has every reference, with its memory space, `ref<vmem, f32[4]>`.
 * Loads and stores are equations in order. An operation says which inputs it reads and writes (its effects); passes keep
   that order.
-* Control flow is an equation with a program inside, whose inputs are all that the body uses.
-* Variables are objects; the letters are made for printing. `palladio.ops.parse` reads the text back as the same one.
+* Control flow is an equation with a program inside; its inputs are all values that the body uses.
+* Variables are objects; the letters are made for printing. `palladio.ops.parse` parses the text back to the same
+  program.
 * Every equation knows the line of the kernel that made it. Errors show that line, in tracing and while running.
 
-`pallas_call` wraps this program into one equation, `grid_call`, which holds the grid and how each array is cut into
-blocks. `pallas_call(..., debug=True)` prints it.
+`pallas_call` wraps this program into one equation, `grid_call`, which holds the grid and the division of each array
+into blocks. `pallas_call(..., debug=True)` prints it.
 
 
 Stage 2: evaluation
 ===================
 
 The evaluator (`palladio/ir/evaluate.py`) runs a program as it was traced, equation by equation, on NumPy arrays. Each
-operation brings its own definition in NumPy, `Op.eval`. This is what a kernel *means*; whatever runs it must agree.
+operation brings its own definition in NumPy, `Op.eval`. This defines the meaning of a kernel; every executor must agree
+with it.
 
 >>> from palladio.ir.evaluate import evaluate
 >>> out, total = np.empty(4, np.float32), np.empty(4, np.float32)
@@ -95,8 +97,8 @@ array([7., 7., 7., 7.], dtype=float32)
 Stage 3: clean-up
 =================
 
-The other stages are passes, programs to programs. The first compute constants, merge equations that compute the same,
-and drop those that nobody needs. Loads and stores stay in order: the two loads of a column become one, since nothing
+The other stages are passes from program to program. The first ones fold constants, merge common subexpressions,
+and remove dead code. Loads and stores stay in order: the two loads of a column become one, since nothing
 is stored between them.
 
 >>> from palladio.passes import PASSES, run_passes
@@ -120,23 +122,23 @@ program lengths(i0:i32[], x:ref<any, f32[4,3]>, out:ref<any, f32[4]>, total:ref<
   return
 }
 
-Which passes a program goes through on its way to each executor stands on one page, `palladio/driver/compile.py`. The
-list of the evaluator (`reference`) is empty: the definition is not to depend on any pass. The executor `cpu`, the
-default, compiles kernels through LLVM, those of several threads too; what it cannot compile it leaves to the evaluator.
-The executor `simulator` runs kernels of several threads and checks every access of theirs. `hopper-twin` runs what
-kernels become for Hopper GPUs, without a GPU.
+The passes of each executor are listed in one module, `palladio/driver/compile.py`. The list of the evaluator
+(`reference`) is empty: the definition must not depend on any pass. The executor `cpu`, the default, compiles kernels
+through LLVM, those of several threads too; kernels that it cannot compile run on the evaluator. The executor
+`simulator` runs kernels of several threads and checks all their accesses. `hopper-twin` runs the code generated for
+Hopper GPUs, without a GPU.
 
 
 Stage 4: lowered forms
 ======================
 
-The passes of `palladio/lower` make further forms of the same IR. A form writes down what is known or decided, so that
-no executor has to find it out again. Each has a table of what is legal in it, with a reason a row
-(`palladio/lower/forms.py`), prints, reads back, and still runs on the evaluator. `palladio show --stage` prints each
+The passes of `palladio/lower` make further forms of the same IR. A form records facts and decisions, so that
+executors need not derive them again. Each has a table of rules, with one reason per row
+(`palladio/lower/forms.py`), prints, parses back, and still runs on the evaluator. `palladio show --stage` prints each
 for a whole call.
 
-Ranges: an integer that can only have one value is a constant. `fold_ranges` knows that a grid index is at least 0 and
-below the size of its axis, and so decides the choice that a floor division makes for negative numbers.
+Ranges: an integer with only one possible value is a constant. `fold_ranges` uses that a grid index is at least 0 and
+below the size of its axis, and so removes the correction of a floor division for negative numbers.
 
 >>> from palladio.lower import fold_ranges, prove_inside
 >>> def halves(out):
@@ -160,7 +162,7 @@ program halves(i0:i32[], out:ref<any, i32[1]>) {
   return
 }
 
-The kernel alone does not tell how large its grid is, so the pass wants the whole call.
+The kernel alone does not contain the size of its grid, so the pass needs the whole call.
 
 >>> from palladio.driver.capture import prepared_programs
 >>> def whole(call, *arguments):
@@ -176,8 +178,8 @@ program halves(i0:i32[], out:ref<any, i32[1]>) {
   return
 }
 
-Inside: an access that cannot leave its array is marked, `x[:, a!]`, and no code guards it. `prove_inside` marks the
-column of the example, which a loop over three columns gives, and its blocks: two of four rows lie inside eight rows.
+Inside: an access that cannot leave its array is marked, `x[:, a!]`, and gets no guard. `prove_inside` marks the
+column of the example, the index of a loop over three columns, and its blocks: two of four rows lie inside eight rows.
 
 >>> whole_call = whole(call, x)
 >>> (eqn,) = run_passes(whole_call, [*CLEAN, prove_inside]).eqns
@@ -187,9 +189,9 @@ c:f32[4] = load x[:, a!]
 [(True, True), (True,)]
 
 Schedule: a grid as loops. Its second block does not need the first one, so the one axis is a parallel loop, whose
-points are called tasks; a kernel that goes on with what is in scratch would have it among its `steps`, one after the
-other. Blocks are views of their arrays, since all lie inside; otherwise they would be guarded. The output begins
-without values, since the first thing that happens to each block is to be stored whole.
+points are called tasks; a kernel that carries state in scratch would have it among its `steps`, which run in
+order. Blocks are views of their arrays, since all lie inside; otherwise they would be guarded. The output begins
+uninitialised, since the first access to each block stores it whole.
 
 >>> from palladio.lower import schedule
 >>> (eqn,) = run_passes(whole_call, [*CLEAN, prove_inside, schedule]).eqns
@@ -207,18 +209,18 @@ View: the elements that a stack of transforms reaches, along each axis of its ar
 >>> print(print_program(run_passes(clean, [prove_inside, view])).splitlines()[5].strip())
 c:f32[4] = load x.view(4)[$0, a]
 
-Two more forms are of launches, which come below: where each buffer lives, and a program for each role.
+Two more forms apply to launches, described below: the placement of each buffer, and a program for each role.
 
 
 Stage 5: machine code
 =====================
 
-In the compiler for CPUs an array is not memory but a way to compute an element, a `LazyArray`
-(`palladio/cpu/emit/lazy_array.py`). Each operation has a rule (`palladio/cpu/rule_table.py`), from tiles to a tile;
-nothing is computed until a store, a reduction or a product asks for the elements, in vectors. What they emit is the
-text of one LLVM function (`palladio/cpu/lower.py`), which runs the steps of a grid from one number to another. It
-becomes machine code or is found on disk (`palladio/cpu/runtime`), and worker threads take turns at calling it with the
-next steps (`palladio/cpu/engine.py`). `palladio show --stage llvm` prints it.
+In the compiler for CPUs an array is not memory but an expression for its elements, a `LazyArray`
+(`palladio/cpu/emit/lazy_array.py`). Each operation has a rule (`palladio/cpu/rule_table.py`), from lazy arrays to a
+lazy array; nothing is computed until a store, a reduction or a product needs the elements, in vectors. The rules emit
+the text of one LLVM function (`palladio/cpu/lower.py`), which runs a range of the steps of a grid. It is compiled to
+machine code or found on disk (`palladio/cpu/runtime`), and worker threads take turns at calling it with the next steps
+(`palladio/cpu/engine.py`). `palladio show --stage llvm` prints it.
 
 >>> from palladio.cpu.rule_table import RULES
 >>> [name in RULES for name in ("load", "sqrt", "loop", "sort")]
@@ -228,8 +230,8 @@ next steps (`palladio/cpu/engine.py`). `palladio show --stage llvm` prints it.
 Kernels of several threads
 ==========================
 
-`plgpu.kernel` runs its body in every thread of a mesh, all of them at once. A thread is a warpgroup of a block here.
-The copy below goes on beside the thread that started it, until a barrier says that the bytes have landed.
+`plgpu.kernel` runs its body in every thread of a mesh, all of them at once. Here a thread is a warpgroup of a block.
+The copy below runs asynchronously to the thread that started it, until a barrier signals that the bytes have landed.
 
 >>> import palladio.gpu as plgpu
 
@@ -249,8 +251,8 @@ The copy below goes on beside the thread that started it, until a barrier says t
 >>> doubled(np.arange(8, dtype=np.float32))
 array([ 0.,  2.,  4.,  6.,  8., 10., 12., 14.], dtype=float32)
 
-The body is one program again; its first inputs are the indices along the axes of the mesh. What starts something beside
-the program, or waits for it, is an operation with the effect `sync`: no pass moves an access across it. One equation,
+The body is one program again; its first inputs are the indices along the axes of the mesh. Issuing an asynchronous
+operation, or waiting for one, is an operation with the effect `sync`: no pass moves an access across it. One equation,
 `launch`, holds the programs and their meshes.
 
 >>> first, _, equations = print_program(doubled.program(np.zeros(8, np.float32))).partition("\n")
@@ -267,7 +269,7 @@ the program, or waits for it, is an operation with the effect `sync`: no pass mo
   return
 }
 
-Place: where each buffer of a launch lives, in bytes, and how many arrivals complete a barrier.
+Place: the memory and the offset in bytes of each buffer of a launch, and the arrivals that complete a barrier.
 
 >>> from palladio.lower import place, split_roles
 >>> (eqn,) = run_passes(whole(doubled, np.zeros(8, np.float32)), [place]).eqns
@@ -276,8 +278,8 @@ Place: where each buffer of a launch lives, in bytes, and how many arrivals comp
 block 16 128 0 None
 block 8 8 128 1
 
-Roles: threads choose what they do by their number. `split_roles` writes the program as one choice between programs
-that choose no more, each for the warpgroups that run it. On a GPU they become the branches of the kernel.
+Roles: threads branch on their index. `split_roles` writes the program as one branch between programs
+without such branches, each for the warpgroups that run it. On a GPU they become the branches of the kernel.
 
 >>> def two_roles(out):
 ...     me = pl.axis_index("warpgroup")
@@ -308,12 +310,12 @@ program two_roles(warpgroup:i32[], out:ref<gmem, f32[2]>) {
   return
 }
 
-A program alone does not say when the others take their turns; the machine does (`palladio/machine`). It runs each
-thread's program as a generator that stops where others may go first, and keeps copies and products under way as things
-that may complete at any moment. The evaluator runs launches on a machine that completes them at once and lets threads
-run in turn. The simulator is the same machine with a schedule to try and a checker that keeps, for every thread and
-every piece of memory, what is known to have come before: it names two accesses that nothing orders, although this run
-did not trip over them.
+A program does not contain the interleaving of threads; the machine determines it (`palladio/machine`). It runs each
+thread's program as a generator that yields where others may run first, and keeps copies and products in flight as async
+ops that may complete at any moment. The evaluator runs launches on a machine that completes them at once and lets
+threads run in turn. The simulator is the same machine with a given schedule and a checker that keeps, for every thread
+and every piece of memory, the happens-before order: it reports two unordered accesses even if this run was not affected
+by them.
 
 
 The floors
@@ -322,9 +324,9 @@ The floors
 A module imports only from lower floors or from its own package; imports inside functions count. A test holds it.
 
     15  palladio/demo      a mixture of experts that learns handwritten digits
-    14  palladio/cli       the command line: `palladio show` prints what a kernel becomes
+    14  palladio/cli       the command line: `palladio show` prints the compiled forms of a kernel
     13  palladio/interop   the library as operators of PyTorch, functions of JAX, experts of Transformers' models
-        palladio/compat    what `import jax` gives a kernel file that runs here as it stands
+        palladio/compat    the modules that `import jax` gives kernel files that run here unmodified
     12  palladio/library   matmul, softmax, attention, grouped matmul, and `hopper`: ordinary user code
     11  palladio/numpy     the array functions a kernel may call, with NumPy's names
         palladio/nn        activations, with the names of jax.nn
@@ -336,7 +338,7 @@ A module imports only from lower floors or from its own package; imports inside 
         palladio/hopper    kernels compiled for Hopper GPUs through CUDA C++
         palladio/machine   threads and asynchronous operations: schedules, checks, findings, timelines
      7  palladio/lower     further forms of the IR that every executor shares: ranges, schedules, views, roles
-     6  palladio/passes    programs to programs, one pass a file
+     6  palladio/passes    passes from program to program, one per file
         palladio/pipeline  BlockSpec, GridSpec and block maps; emit_pipeline inside a kernel
         palladio/lax       array functions with the names and the strictness of jax.lax
      5  palladio/trace     from functions to programs: traced values, references, control flow
@@ -354,13 +356,13 @@ Where to begin
 
 ADDING.md has a recipe for each, step by step. In short, to
 
-* add an operation: read `palladio/ir/core.py`, what a record holds; then a family that is like it, such as
-  `palladio/ops/arrays/math.py`. It gets a file in `tests/filetests`, and `tests/architecture` names what is missing.
+* add an operation: read `palladio/ir/core.py` for the fields of a record; then a similar family, e.g.
+  `palladio/ops/arrays/math.py`. It gets a file in `tests/filetests`, and `tests/architecture` reports what is missing.
 * add a pass: read `palladio/passes/pipeline.py`, then the shortest one, `palladio/passes/common_subexpressions.py`.
 * add an executor: read `palladio/driver/executors.py` and `palladio/driver/compile.py`; one line joins the file tests.
-* change what an operation becomes on the CPU: read `palladio/cpu/emit/lazy_array.py`, then its family, which
+* change the code of an operation on the CPU: read `palladio/cpu/emit/lazy_array.py`, then its family, which
   `palladio/cpu/rule_table.py` names.
-* add an array function: read `palladio/array/functions/math.py`; most are a few lines over operations that are there.
+* add an array function: read `palladio/array/functions/math.py`; most are a few lines over existing operations.
 * write a kernel: read `docs/tutorial/1-first-kernel.md`, then `palladio/library`.
-* understand an error: `palladio/base/errors.py` says how they are made and where they get their source line.
+* understand an error: `palladio/base/errors.py` explains how they are built and where they get their source line.
 """

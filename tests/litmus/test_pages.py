@@ -39,6 +39,6 @@ def test_a_page_has_its_parts(code: str) -> None:
     ) == [
         code,
         "Why it matters",
-        "How to mend it",
+        "How to fix it",
         "What the checker assumes",
     ]
