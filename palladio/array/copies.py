@@ -1,4 +1,4 @@
-"""Copies of arrays that callers do not see, of which `PALLADIO_WARN_COPIES` tells."""
+"""Warnings of implicit copies of arrays, enabled by `PALLADIO_WARN_COPIES`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from palladio.base.errors import CopyWarning
 from palladio.base.locations import caller_location
 
 PAGE = 4096
-"""Bytes above which a copy is told of."""
+"""Bytes above which a copy causes a warning."""
 
 _warned: dict[Any, Any] = {}
 """The warnings that were given, as the filters of Python's warnings remember them."""

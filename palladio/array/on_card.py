@@ -1,7 +1,7 @@
 """Arrays in the memory of a GPU: PyTorch, CuPy and JAX arrays, and what has `__cuda_array_interface__` or DLPack.
 
-Nothing is imported that the caller has not, and no driver is needed to tell them apart. Each library also says where
-results go: its allocator, its current stream.
+Only modules that the caller has imported are used, and no driver is needed to tell them apart. Each library also
+determines where results go: its allocator, its current stream.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class CardArray:
 
 @dataclass(frozen=True)
 class Library:
-    """What is asked of a library of arrays.
+    """The functions that a library of arrays provides.
 
     Fields:
         name: the module.
@@ -73,7 +73,7 @@ class Library:
         stream: the stream that the caller works on, on a device.
         synchronous: whether the library orders nothing on that stream, so that a call waits for its end.
         address: the address of an array if it has a shape, one of the library's dtypes, a device, and can be used as it
-            is; -1 otherwise. None where a call takes the longer way.
+            is; -1 otherwise. None where a call takes the slow path.
         new: `empty` as the library's own array, for one of its dtypes.
         native: the library's dtype that is one of ours.
     """
@@ -94,7 +94,7 @@ class Library:
 
 
 def card_of(values: Sequence[Any]) -> tuple[Library, int] | None:
-    """The library and the GPU of the first of some values that is an array on a GPU; None where there is none."""
+    """The library and the GPU of the first value that is an array on a GPU; None without one."""
     for value in values:
         library = library_of(type(value))
         if library is not None:
@@ -186,7 +186,7 @@ def placed(leaf: Any, name: str, home: Library, device: int, exact: bool = False
 
 
 def _is_its_own(view: CardArray, array: Any) -> bool:
-    """True if the view of an array is no copy of it."""
+    """True if the view of an array is not a copy of it."""
     if view.library.name == "torch":
         return bool(view.address == array.data_ptr()) and bool(array.is_contiguous())
     return view.source is array

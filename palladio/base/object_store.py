@@ -93,7 +93,7 @@ class ObjectStore:
             os.close(file)
 
     def risk(self) -> str | None:
-        """Why someone else could have put code into the folder; None where nobody can, or where there is no folder."""
+        """The reason why another user could have written into the folder; None if none can, or if it does not exist."""
         try:
             return _risk(self.folder.stat())
         except OSError:
@@ -105,7 +105,7 @@ class ObjectStore:
         return len(found), sum(size for _, size, _ in found)
 
     def safe(self) -> bool:
-        """True if nobody else can have put code into the folder; if not, warn, once for each reason."""
+        """True if no other user can have written code into the folder; if not, warn, once for each reason."""
         risk = self.risk()
         if risk is None:
             return True

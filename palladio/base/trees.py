@@ -14,7 +14,7 @@ import optree
 Tree = Any
 Structure = optree.PyTreeSpec
 NAMESPACE = "palladio"
-"""Where classes are registered that are containers here."""
+"""The namespace in which container classes are registered."""
 
 
 def register(kind: type, apart: Callable[[Any], tuple[Any, Any]], together: Callable[[Any, Any], Any]) -> None:

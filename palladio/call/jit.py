@@ -237,7 +237,7 @@ def _call(
 
 
 def _require_distinct(leaves: Sequence[Any]) -> None:
-    """Refuse a reference that is passed twice: the program could not tell that the two are one memory."""
+    """Refuse a reference that is passed twice: the program could not know that the two alias."""
     refs = [id(leaf) for leaf in leaves if isinstance(leaf, ArrayRef)]
     if len(set(refs)) < len(refs):
         raise PalladioValueError(

@@ -50,7 +50,7 @@ class Prepared:
     kernel: Program
     run: Runner | None
     sized: bool = False
-    """The sizes of its dynamic grid axes are prefetched too, behind the caller's scalars."""
+    """The sizes of its dynamic grid axes are prefetched too, after the caller's scalars."""
 
     def operands(self, sizes: Sequence[Any], values: Sequence[Any]) -> list[Any]:
         """The operands of the `grid_call`: sizes of dynamic axes, scalars, arrays."""

@@ -60,9 +60,9 @@ def make_mesh(axis_shapes: Sequence[int] | int, axis_names: Sequence[str] | str,
 
 
 class PartitionSpec(tuple[Any, ...]):
-    """How an array is spread over the devices of a mesh.
+    """The partition of an array over the devices of a mesh.
 
-    For each array axis the name of a mesh axis, a tuple of them, or None for an axis that each device has whole.
+    For each array axis the name of a mesh axis, a tuple of them, or None for an axis that is not partitioned.
     """
 
     __slots__ = ()

@@ -133,7 +133,7 @@ def _processor() -> Iterator[Row]:
 
 
 def _size(count: int) -> str:
-    """Bytes in the largest unit of which there is one."""
+    """Bytes in the largest unit that gives at least one."""
     for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if count >= size:
             return f"{count / size:.4g} {unit}"

@@ -123,13 +123,13 @@ class Stage:
     """A stage on the way of a kernel.
 
     Fields:
-        doc: what the user reads about it.
+        doc: its description for the user.
         text: the kernel of a call, or the programs of a launch, at this stage.
-        language: what a highlighter calls the text.
-        target: for what the kernel is compiled on this way.
+        language: the text's language for a highlighter.
+        target: the target that the kernel is compiled for.
         executor: whose passes the program goes through.
         last: the last of them; None for all.
-        traced: whether it goes through none.
+        traced: whether no pass runs.
     """
 
     doc: str

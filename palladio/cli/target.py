@@ -55,7 +55,7 @@ def function(target: str, as_jax: bool = False) -> Callable[[], Any]:
     """The function that a target names, from its file, which is imported as Python would run it.
 
     Args:
-        as_jax: imports of JAX are answered by Palladio, from here on.
+        as_jax: from here on Palladio replaces imports of JAX.
 
     Raises:
         MissingTarget: there is no such file or function, or it takes arguments.

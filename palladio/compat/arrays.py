@@ -84,7 +84,7 @@ class Array(np.ndarray, metaclass=_Kind):
         return _HostAt(plain(self))
 
     def block_until_ready(self) -> Any:
-        """The array: nothing is under way."""
+        """The array itself: nothing is in flight."""
         return self
 
     @property
@@ -110,7 +110,7 @@ def plain(value: Any) -> Any:
 
 
 def narrow_dtype(dtype: Any) -> Any:
-    """A dtype with 32 bits in the place of 64, where those are off."""
+    """A dtype with 32 bits instead of 64, if 64-bit dtypes are off."""
     if _Wide.on or dtype is None:
         return dtype
     try:
@@ -130,7 +130,7 @@ def taken(leaf: Any) -> Any:
 
 
 def arrays(result: Any) -> Any:
-    """A tree of results with arrays of JAX in the place of NumPy's."""
+    """A tree of results with arrays of JAX instead of NumPy's."""
     return tree.map(_array, result)
 
 

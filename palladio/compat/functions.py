@@ -188,7 +188,7 @@ def default_backend() -> str:
 
 
 def block_until_ready(values: Any) -> Any:
-    """The values: nothing is under way."""
+    """The values themselves: nothing is in flight."""
     return values
 
 
@@ -235,7 +235,7 @@ checkpoint = remat = named_call = same
 
 
 def canonicalize_dtype(dtype: Any, *_: Any, **__: Any) -> Any:
-    """A dtype with 32 bits in the place of 64, where those are off."""
+    """A dtype with 32 bits instead of 64, if 64-bit dtypes are off."""
     return np.dtype(narrow_dtype(dtype))
 
 

@@ -148,6 +148,6 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def swapped_out() -> dict[str, ModuleType]:
-    """Take the modules of JAX out of those that are loaded."""
+    """Remove the modules of JAX from the loaded modules."""
     names = [name for name in sys.modules if name.partition(".")[0] in PACKAGES]
     return {name: sys.modules.pop(name) for name in names}

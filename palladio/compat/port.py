@@ -20,7 +20,7 @@ class Ported:
     """The changes that a file needs.
 
     Fields:
-        imports: for each import of JAX its first line, its text, and the lines in its place, if there are any.
+        imports: for each import of JAX its first line, its text, and the replacement lines, if any.
         missing: the line of a name, the name, and why it would not work.
     """
 
@@ -114,7 +114,7 @@ def _refusal(path: str) -> str | None:
 
 
 def _replaced(node: ast.Import | ast.ImportFrom, modules: set[str]) -> Iterator[str]:
-    """The lines in the place of an import of JAX."""
+    """The lines that replace an import of JAX."""
     if isinstance(node, ast.Import):
         for alias in node.names:
             yield from _replaced_module(alias, modules)

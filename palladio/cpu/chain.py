@@ -1,8 +1,8 @@
 """Kernel calls one after the other as one call, with the memory between them kept ready.
 
 A library function is often a few small kernel calls: one computes which group each step of a product works on, the next
-one multiplies. For a few rows, making the arrays between them, the tables of their addresses and the marks of what was
-begun takes longer than to compute. A chain keeps all of that from one call to the next, and fills in addresses only.
+one multiplies. For a few rows, making the arrays between them, the tables of their addresses and the initialisation
+marks takes longer than the computation. A chain keeps all of that between calls, and only fills in addresses.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from palladio.ir.core import Atom, Eqn, Literal, Program
 from palladio.types.types import ArrayType
 
 KEPT_BYTES = 1 << 16
-"""The largest memory between the calls of a chain: it is kept while nobody calls the chain."""
+"""The largest memory between the calls of a chain that is kept while the chain is not running."""
 
 Array = np.ndarray[Any, Any]
 
@@ -34,8 +34,8 @@ class Step:
 
     Fields:
         eqn: the equation, for errors.
-        tasks: how many there are, but for the axes in `sizes`.
-        sizes: the axes of the grid whose size is known only when the call begins, each with the array that tells it.
+        tasks: their number, without the axes in `sizes`.
+        sizes: the axes of the grid whose size is known only when the call begins, each with the array that holds it.
         arrays: those in its table of addresses, in order; its outputs come last.
         outputs: the arrays of its outputs.
     """
@@ -49,7 +49,7 @@ class Step:
 
 
 class _Workspace:
-    """What one call at a time works with: the arrays in between, and of each step the marks, the table, the sizes."""
+    """The state of one call at a time: the intermediate arrays, and the marks, table and sizes of each step."""
 
     def __init__(self, chain: Chain) -> None:
         self.between = [np.array(value) for value in chain.between]
@@ -80,7 +80,7 @@ class Chain:
     Args:
         types: of the results.
         inputs: how many there are.
-        between: an array in the place of each that is kept between the steps.
+        between: a stand-in for each intermediate array.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Chain:
 
     def __call__(self, values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
         if out is not None and not all(array.flags.aligned for array in out):
-            for target, result in zip(out, self(values), strict=True):  # past the caches go only whole vectors
+            for target, result in zip(out, self(values), strict=True):  # non-temporal stores write only whole vectors
                 np.copyto(target, result)
             return out
         results = [make() for make in self.makers] if out is None else out

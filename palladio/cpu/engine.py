@@ -72,7 +72,7 @@ class GridCall:
 
     Fields:
         first: the number of operands that are sizes of the grid.
-        written: the operands behind these that the kernel writes to; it gets copies of them.
+        written: the operands after these that the kernel writes to; it gets copies of them.
         unset: the outputs that need uninitialised values before the kernel runs, with these.
         marked: the bytes of the initialisation marks of all outputs.
     """
@@ -99,7 +99,7 @@ class GridCall:
         """The sizes of the grid as the kernel gets them, and how many tasks they make.
 
         Args:
-            given: those that are known only now.
+            given: those that are known only at the call.
         """
         rest = iter(given)
         sizes = [int(next(rest)) if size is None else size for size in self.grid.sizes]
@@ -109,7 +109,7 @@ class GridCall:
 
     def __call__(self, values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
         if out is not None and not all(array.flags.aligned for array in out):
-            for target, result in zip(out, self(values), strict=True):  # past the caches go only whole vectors
+            for target, result in zip(out, self(values), strict=True):  # non-temporal stores write only whole vectors
                 np.copyto(target, result)
             return out
         sizes, tasks = self.known or self.extents(values[: self.first])
@@ -132,7 +132,7 @@ class GridCall:
         return outputs
 
     def fill_rest(self, marks: bytearray, outputs: Sequence[Array]) -> None:
-        """Give what no task has begun, by the initialisation marks, uninitialised values."""
+        """Fill the parts that no task has initialised, by their marks, with uninitialised values."""
         if 0 in marks:
             _fill_rest(self.compiled.noted, np.frombuffer(marks, np.int8), outputs)
 
@@ -152,7 +152,7 @@ def fill(array: Array, value: Any) -> None:
 
 
 def _fill_rest(noted: Mapping[int, InitMarks], marks: Array, outputs: Sequence[Array]) -> None:
-    """Give what no task has begun uninitialised values."""
+    """Fill the parts that no task has initialised with uninitialised values."""
     first = 0
     for target, each in noted.items():
         found = marks[first : first + each.size].reshape(*each.counts, each.rows)

@@ -3,8 +3,8 @@
     torchrun --nproc-per-node 2 -m palladio.demo.distributed
 
 Every process has the same embedding, router and head, and takes its part of each batch. The experts are spread by
-`ExpertParallel`: tokens travel to their experts and back. Gradients of what is everywhere are summed over the processes
-by hand; those of an expert are such sums already, since all images came to it. Without `torchrun` there is one process.
+`ExpertParallel`: tokens travel to their experts and back. Gradients of replicated parameters are summed over the
+processes; those of an expert are such sums already, since all images came to it. Without `torchrun` one process runs.
 
 The exit status is 0 when the held-out accuracy reaches the goal, 1 when it does not, 2 when the demo could not run.
 """

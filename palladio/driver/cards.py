@@ -29,7 +29,7 @@ def multiprocessors() -> int:
 
 
 def asked(driver: Any) -> int | None:
-    """The number of multiprocessors that the driver tells of device 0; None if there is no Hopper card."""
+    """The number of multiprocessors of device 0 according to the driver; None without a Hopper card."""
     device = ctypes.c_int()
     if driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(device), 0):
         return None

@@ -115,14 +115,14 @@ class Lowered:
         text: of the translation unit. It includes `palladio.cuh`.
         products: the instructions of the tensor cores whose functions the header has to have.
         parameters: of the kernel, in order.
-        arrays: what the parameters refer to.
-        grid: the number of blocks, all along x; a multiple of `cluster`. Where only the call tells, that of the axes
+        arrays: the arrays that the parameters refer to.
+        grid: the number of blocks, all along x; a multiple of `cluster`. For a dynamic grid, that of the axes
             whose size is known.
         cluster: the number of blocks in a cluster, all along x; 1 for none. The text says it too.
         threads: of a block.
         shared_bytes: dynamic shared memory of a block, from a multiple of 1024 on.
         aliases: pairs (operand, output) that are one memory.
-        registers: what the warpgroups ask for, where they do.
+        registers: the numbers that the warpgroups request, if they do.
         dynamic: the operands, numbers of the host, that are the sizes of the grid's other axes.
     """
 

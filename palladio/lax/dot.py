@@ -158,8 +158,8 @@ def ragged_dot(
 ) -> Array:
     """The rows of `lhs`, in groups that follow each other, each group times its own matrix.
 
-    Every row is multiplied by every matrix, one group after the other; `palladio.library.gmm` does as much as there is
-    to do.
+    Every row is multiplied by every matrix, one group after the other; `palladio.library.gmm` computes only the
+    necessary products.
 
     Args:
         lhs: `dtype[m, k]`.
@@ -169,7 +169,7 @@ def ragged_dot(
         group_offset: not offered.
 
     Returns:
-        `dtype[m, n]`; rows behind the last group are zero.
+        `dtype[m, n]`; rows after the last group are zero.
 
     Raises:
         PalladioValueError: for arrays of other ranks or sizes.

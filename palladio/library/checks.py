@@ -87,10 +87,10 @@ LEAST_ROWS = 16
 def row_parts(m: int, size: int) -> list[tuple[slice, int]]:
     """m rows as parts that few compiled kernels serve, each with the number of rows of its kernel.
 
-    A server's batch has another size at every step, and to compile takes some tenths of a second. So kernels are made
-    for powers of two of rows. What is small is one part, which is copied into an array of the next power of two. Of
-    what is large, the largest power of two goes first, without a copy, and so on; what is left in the end is copied
-    into an array of the largest such size, whatever it is.
+    A server's batch size changes at every step, and compiling takes some tenths of a second. So kernels are compiled
+    for powers of two of rows. A small operand is one part, which is copied into an array of the next power of two. A
+    large one is split: the largest power of two goes first, without a copy, and so on; the remainder is copied
+    into an array of the largest size that is copied.
 
     Args:
         size: the bytes of a row that is copied.

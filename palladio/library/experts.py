@@ -88,7 +88,7 @@ class _Problem:
 
     Fields:
         up_columns, down_columns: of a tile of each product.
-        biased: whether there is a bias behind each product.
+        biased: whether a bias is added to each product.
     """
 
     tokens: int
@@ -111,7 +111,7 @@ class _Problem:
         return ((row >= offsets[expert]) & (row < offsets[expert + 1]))[:, None]
 
     def rows_of(self, step: Any, offsets: Any, group_ids: Any, m_tile_ids: Any) -> tuple[Any, Any]:
-        """The first of these rows, and that behind the last."""
+        """The first of these rows, and the end (exclusive)."""
         first, expert = m_tile_ids[step] * self.tile, group_ids[step]
         return jnp.maximum(offsets[expert] - first, 0), jnp.minimum(offsets[expert + 1] - first, self.tile)
 
@@ -260,7 +260,7 @@ def _layer(problem: _Problem, interpret: Any) -> Any:
     """The layer as one program: of group sizes, the token and the weight of each row, tokens, matrices and biases."""
 
     def layer(sizes: Array, token_of: Array, weight_of: Array, tokens: Array, *weights: Array) -> Array:
-        # Tokens that no expert here takes are rows behind the last group.
+        # Tokens without a local expert are rows after the last group.
         metadata, steps = make_group_metadata(
             group_sizes=sizes, m=problem.rows, tm=problem.tile, visit_empty_groups=False
         )
@@ -349,7 +349,7 @@ def _assigned(ids: Array, weights: Array, experts: int, rows: int, dtype: Any) -
 
 
 def _kept(layer: _Problem, tokens: int, each: int, arrays: Any, interpret: Any) -> tuple[Any, int]:
-    """The staged layer for so many tokens, and the number of rows of its assignments."""
+    """The staged layer for a number of tokens, and the number of rows of its assignments."""
     tile = min(MOST_ROWS, max(16, tokens * each))
     rows = pl.cdiv(tokens * each, tile) * tile
     problem = replace(layer, tokens=tokens, rows=rows, tile=tile)
@@ -383,7 +383,7 @@ def _checked(
     down_bias: Array | None,
     transposed: bool,
 ) -> _Problem:
-    """What the arguments describe, without the rows of assignments."""
+    """The layer that the arguments describe, without the rows of assignments."""
     if activation not in ACTIVATIONS:
         rule, known = "no such activation", ", ".join(ACTIVATIONS)
         raise fail(pl.PalladioValueError, rule, argument="activation", expected=known, got=repr(activation))

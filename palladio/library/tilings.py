@@ -17,7 +17,7 @@ DEEPEST = 1 << 14
 """The most of the summed axis in one tile. It depends on nothing: sums are the same on any number of threads."""
 
 PAIR_COLUMNS = 16
-"""Tiles of a multiple of so many columns are multiplied in pairs of bfloat16, which sums in another order."""
+"""Tiles with a multiple of this many columns are multiplied in pairs of bfloat16, which sums in another order."""
 
 LEAST_ROWS = 8
 """Rows of a tile where rows are cut: a product of up to four rows sums in another order."""

@@ -12,7 +12,7 @@ from palladio.types.types import ArrayType, RefType
 
 
 def moving(entry: IndexEntry) -> Operand | None:
-    """The operand that an entry of an index starts at, if only the call tells where it reaches."""
+    """The operand that an entry of an index starts at, if its extent is known only at the call."""
     start = entry.start if isinstance(entry, Slice) else entry
     return start if isinstance(start, Operand) and not (isinstance(entry, Slice) and not entry.size) else None
 

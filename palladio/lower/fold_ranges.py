@@ -1,4 +1,4 @@
-"""Integers of which only one value is possible become constants, so that choices on them fall away."""
+"""Integers with only one possible value become constants, so that branches on them are resolved."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The lowered forms: a table each, of what an equation keeps in it, and the reason that is given where one does not.
+"""The lowered forms: one table of rules each, with the reason that is given for a violation.
 
-A form is checked after the pass that makes it. Its rows see what is known of integers where the equation stands, so
-that a mark can be proven again instead of believed.
+A form is checked after the pass that makes it. Its rules get the integer ranges at the equation, so
+that a mark is proven again instead of trusted.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class Row(NamedTuple):
     """A rule of a form.
 
     Fields:
-        op: the operation whose equations keep it; None for every operation.
-        holds: whether an equation does.
-        reason: the reason that is given where it does not.
+        op: the operation that it applies to; None for every operation.
+        holds: whether an equation satisfies it.
+        reason: the reason that is given for a violation.
     """
 
     op: Op | None

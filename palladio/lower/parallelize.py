@@ -1,9 +1,9 @@
 """Dependence analysis of grid axes, for kernels whose author does not say which are parallel.
 
-Steps along an axis are independent if each has blocks of every output that no other has, and none finds in scratch
-what another left there. Both are proved from the structure alone: the axis is itself an index of the outputs' blocks,
-and the first step of a task stores all of the scratch before it does anything else with it. Where later steps of a task
-go on with what is in scratch, the steps of other tasks must not have been between them.
+Steps along an axis are independent if each has separate blocks of every output, and none reads from scratch
+values of another. Both are proved from the structure alone: the axis is itself an index of the outputs' blocks,
+and the first step of a task stores all of the scratch before it does anything else with it. If later steps of a task
+continue with values in scratch, steps of other tasks must not run between them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Known = dict[Any, Any]
 def parallel_axes(grid: Grid, kernel: Program) -> tuple[bool, ...]:
     """For each axis of a grid, whether its steps may run beside each other."""
     if kernel.synchronises or any(map(_changes_pieces, walk(kernel))):
-        return (False,) * len(grid.sizes)  # what one step starts, another may wait for
+        return (False,) * len(grid.sizes)  # another step may wait for an operation that one step starts
     return independent_axes(grid, kernel)
 
 

@@ -72,7 +72,7 @@ def roles(program: Program, thread: Var | None, count: int) -> tuple[Role, ...]:
 
 
 def threads_of(mesh: MeshShape) -> int | None:
-    """The number of warpgroups in a block; None where only the call tells, or where threads are not warpgroups."""
+    """The number of warpgroups in a block; None if known only at the call, or if threads are not warpgroups."""
     axes = mesh.of("thread")
     return None if mesh.has_cores or len(axes) > 1 else axes[0].size if axes else 1
 

@@ -16,7 +16,7 @@ from palladio.types.types import RefType
 
 
 def view_in(program: Program) -> Program:
-    """The program with views in the place of other transforms."""
+    """The program with views instead of other transforms."""
     return with_body(program, map(_viewed, program.eqns), program.outputs)
 
 
@@ -52,7 +52,7 @@ def _with_maps(grid: Grid) -> Grid:
 
 
 def _with_operands(transform: Transform, old: tuple[Atom, ...], new: list[Atom]) -> Transform:
-    """The transform with its index operands behind those that are there; a variable in it twice is one operand."""
+    """The transform with its index operands after the existing ones; a variable in it twice is one operand."""
     first, number = len(new), {}
 
     def place(operand: Operand) -> Operand:

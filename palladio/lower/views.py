@@ -1,7 +1,7 @@
 """From a stack of transforms to views: one where it is an affine map, as almost all are; else several in a row.
 
-The next view is taken of what the one before selects, as an array of its own in row-major order. A new one begins where
-a reshape joins axes that do not go on in each other, behind a gather, and where a bitcast gives bits of a selection
+The base of each further view is the previous selection, as an array in row-major order. A new view begins where
+a reshape joins axes that are not contiguous, after a gather, and where a bitcast gives bits of a selection
 another dtype.
 """
 
@@ -28,7 +28,7 @@ from palladio.types.views import Coordinate, Guard, View, along, guarded, whole
 
 
 def views(array: ArrayType, stack: Sequence[Transform], operands: Sequence[Shape]) -> tuple[View, ...]:
-    """The views that a stack of transforms is; none for all of the array. The block of a `Peer` is not looked at.
+    """The views equal to a stack of transforms; none for all of the array. The block of a `Peer` is ignored.
 
     Args:
         array: the type of what the stack starts from.
@@ -47,7 +47,7 @@ def _views(array: ArrayType, stack: tuple[Transform, ...], operands: tuple[Shape
 
 
 class _Chain:
-    """Views in a row, the last of which can still take transforms in."""
+    """A sequence of views; the last one can still absorb transforms."""
 
     def __init__(self, array: ArrayType) -> None:
         self.done: list[View] = []
@@ -101,7 +101,7 @@ class _Chain:
             self.last = found
 
     def recast(self, dtype: np.dtype) -> None:
-        """Take the same bits as another dtype. The parts of a wide element lie along an axis behind the others."""
+        """Reinterpret the bits as another dtype. The parts of a wide element lie along a new last axis."""
         shape, old, new = self.last.sizes, self.last.base.dtype.itemsize, dtype.itemsize
         axis, rank = bitcast_axis(len(shape)), len(shape)
         behind = [n for n in range(rank + 1) if n != axis + 1]
@@ -134,10 +134,10 @@ class _Chain:
 def _indexed(
     shape: Shape, index: Index, operands: Sequence[Shape]
 ) -> tuple[Shape, tuple[Coordinate, ...], list[Guard], tuple[int, ...]]:
-    """What an index selects: its shape, a coordinate for each axis, guards, and the axes of index arrays.
+    """The selection of an index: its shape, a coordinate for each axis, guards, and the axes of index arrays.
 
-    Axes go where NumPy puts them: those of slices stay, those of arrays come where these stand, or first where a slice
-    stands between them.
+    Axes go where NumPy puts them: those of slices stay, those of index arrays replace them, or come first if a slice
+    separates them.
     """
     arrays = [operands[entry.position] for entry in index.entries if isinstance(entry, Operand)]
     gathered = np.broadcast_shapes(*arrays)

@@ -191,7 +191,7 @@ class InitMarks:
 
 @dataclass(frozen=True)
 class BlockView:
-    """The way in which a step of a grid gets a block of one array.
+    """The access of a step of a grid to a block of one array.
 
     Fields:
         access: `view` of the array, inside of which every block lies; `guarded`, a view where the block is inside, else

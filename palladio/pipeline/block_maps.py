@@ -124,9 +124,9 @@ class BlockMapper:
     """Makes block maps for one call: all index maps have the same grid and the same scalars.
 
     Args:
-        scalars: the references that index maps get, behind the grid indices. Those beyond the structure are the sizes
+        scalars: the references that index maps get, after the grid indices. Those beyond the structure are the sizes
             of the dynamic grid axes.
-        grid: what `num_programs` asks of inside an index map.
+        grid: the grid that `num_programs` refers to inside an index map.
         structure: that of the scalars as index maps get them; flat by default.
     """
 

@@ -111,7 +111,7 @@ def empty_ref(ty: Any, memory_space: Any = None) -> Any:
 
 
 def freeze(ref: Any) -> Any:
-    """The last values of a reference, `dtype[shape]`. It is not to be used any more.
+    """The last values of a reference, `dtype[shape]`. The reference must not be used afterwards.
 
     Raises:
         PalladioTypeError: what is not a reference.

@@ -38,7 +38,7 @@ def _semaphore(value: Any) -> Reference:
 
 
 def _of_each(sem: Any, function: Callable[[Any], Any]) -> Any:
-    """What a function of one semaphore gives, also of one that `select_ref` chooses."""
+    """The result of a function of one semaphore, also of one that `select_ref` chooses."""
     if not isinstance(sem, SelectedRef):
         return function(_semaphore(sem))
     return control.switch(sem.index, [functools.partial(function, _semaphore(ref)) for ref in sem.refs])

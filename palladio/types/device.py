@@ -60,10 +60,10 @@ class Device:
     tma_alignment: int
 
     def registers_at_launch(self, warpgroups: int) -> int:
-        """The registers of each thread as a block of so many warpgroups begins.
+        """The initial registers of each thread in a block of this many warpgroups.
 
-        They are an equal part of all, in the unit of `set_max_registers`, at most those of one thread (PTX ISA,
-        "setmaxnreg"). The warpgroups of a block share what they begin with, no more: 3 * 168 = 504 of 512.
+        They are an equal part of all, in the unit of `set_max_registers`, at most the limit of one thread (PTX ISA,
+        "setmaxnreg"). The warpgroups of a block share only their initial registers: 3 * 168 = 504 of 512.
         """
         share = self.lane_registers // max(1, warpgroups)
         return min(self.thread_registers, share // self.register_unit * self.register_unit)

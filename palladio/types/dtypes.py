@@ -150,7 +150,7 @@ _SUB_BYTE = frozenset(SHORT_NAMES[name] for name in ("i2", "i4", "u2", "u4", "f4
 
 
 def require_whole_bytes(old: DType, new: DType) -> None:
-    """Refuse another meaning for the bits of elements that are narrower than a byte, of which each has one here.
+    """Refuse to reinterpret the bits of elements that are narrower than a byte: each takes one byte here.
 
     Raises:
         PalladioTypeError: for two dtypes one of which is so narrow.

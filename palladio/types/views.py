@@ -43,7 +43,7 @@ class Coordinate:
     strides: Shape
 
     def of(self, inner: Sequence[Coordinate], rank: int) -> Coordinate:
-        """The composition: with a coordinate of so many axes in the place of the position along each axis."""
+        """The composition: with a coordinate over this many axes instead of the position along each axis."""
         steps = list(zip(self.strides, inner, strict=True))
         factors: dict[int, int] = dict(self.operands)
         for stride, coordinate in steps:
@@ -153,9 +153,9 @@ class View:
         return guarded(replace(inner, base=self.base, coordinates=coordinates), [*guards, *inner.guards])
 
     def reshaped(self, shape: Shape) -> View | None:
-        """The same elements in another shape: axes are cut, or joined where steps along one go on along the other.
+        """The same elements in another shape: axes are cut, or joined where they are contiguous.
 
-        None where that is not an affine map.
+        None if the result is not an affine map.
         """
         rows = self.rows
         if self.gathered or 0 in shape:
@@ -194,7 +194,7 @@ def _recut(columns: Sequence[tuple[int, Shape]], shape: Shape, rows: int) -> lis
 
 
 def guarded(view: View, guards: Sequence[Guard]) -> View:
-    """The view with these guards, each once and without those that always hold, first those of the base's own axes."""
+    """The view with these guards, each once, without those that always hold; those of the base's axes come first."""
     own = view.limits
     needed = () if 0 in view.sizes else [guard for guard in guards if not guard.always_holds(view.sizes)]
     others = dict.fromkeys(guard for guard in needed if guard not in own)

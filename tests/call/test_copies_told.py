@@ -1,4 +1,4 @@
-"""Copies on the way into a kernel and out of it: there are none for dense arrays, and a knob tells of the others."""
+"""Copies on the way into a kernel and out of it: none for dense arrays, and a knob reports the others."""
 
 from __future__ import annotations
 

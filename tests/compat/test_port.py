@@ -1,4 +1,4 @@
-"""What `palladio port` says of a file: its import lines as Palladio's, and what would not work."""
+"""The output of `palladio port`: a file's import lines as Palladio's, and the names that would not work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs of kernel calls alone run as one call, whose memory between the steps is used again."""
+"""Programs of kernel calls alone run as one call, which reuses the memory between its steps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def copy_rows(x_ref: Any, out_ref: Any) -> None:
 
 
 def first_rows(count: Any, x: Any) -> Any:
-    """The first rows of x plus 1; the others are written by nobody."""
+    """The first rows of x plus 1; the others are never written."""
     steps = jnp.sum(jnp.where(jnp.arange(3) < 1, count * 2 - count, 0)).astype(jnp.int32)
     row = pl.BlockSpec((1, COLUMNS), lambda i: (i, 0))
     return pl.pallas_call(

@@ -25,7 +25,7 @@ def written(kernel, block, index_map, grid, shape=(8, 16)):
 
 
 def start(call):
-    """How the output of a call begins, as it is scheduled."""
+    """The scheduled initial state of the output of a call."""
     CALLS.clear()
     with prepared_programs() as found:
         call()

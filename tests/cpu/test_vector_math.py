@@ -149,7 +149,7 @@ def wide_arguments(name: str) -> list[np.ndarray]:
 
 
 def exact(name: str, given: list[np.ndarray]) -> np.ndarray:
-    """The function in numbers with 64 bits behind the point."""
+    """The function in fixed-point numbers with 64 fractional bits."""
     reference = FUNCTIONS[name][1]
     with np.errstate(all="ignore"):
         return reference(*(x.astype(np.longdouble) for x in given))

@@ -1,4 +1,4 @@
-"""The pages and pictures that are made from the code are those that the code makes now."""
+"""Generated pages and pictures are up to date with the code."""
 
 from __future__ import annotations
 

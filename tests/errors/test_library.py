@@ -1,4 +1,4 @@
-"""What a library kernel's own equations say shows both lines, the library's and its caller's."""
+"""Errors in a library kernel's own equations show both lines, the library's and its caller's."""
 
 from __future__ import annotations
 

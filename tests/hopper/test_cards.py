@@ -1,4 +1,4 @@
-"""The number of multiprocessors of the card, as the driver tells it."""
+"""The number of multiprocessors of the card, as the driver reports it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What JAX does with several devices: two CPUs in one process of its own, whose findings are printed as JSON."""
+"""JAX with several devices: two CPUs in a separate process, which prints its results as JSON."""
 
 from __future__ import annotations
 

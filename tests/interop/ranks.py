@@ -334,7 +334,7 @@ def _work(rank: int, folder: Path) -> dict[str, Any]:
 
 
 def main(folder: Path) -> None:
-    """Fork the ranks, before any thread is there; each writes what it found, but for those that are meant to die."""
+    """Fork the ranks, before any thread exists; each writes its results, except those that are meant to die."""
     ranks = []
     for rank in range(4):
         ranks.append(os.fork())

@@ -61,7 +61,7 @@ def reference(tokens, ids, weights, up, down, activation="swiglu", up_bias=None,
 
 
 def matrices(activation="swiglu"):
-    """Weights and biases; large ones for what is clamped."""
+    """Weights and biases; large ones for the clamped activation."""
     wide = INNER if activation in ("silu", "gelu", "relu") else 2 * INNER
     return normal(3, E, H, wide), normal(4, E, INNER, H), normal(5, E, wide), normal(6, E, H)
 

@@ -241,7 +241,7 @@ def a_block_reads_what_another_wrote(broken: bool) -> Case:
 
 
 def _handed_over(by: str) -> Case:
-    """A block stores a row to global memory; another one copies it from there. The fence is of one of them, or of none.
+    """A block stores a row to global memory; another one copies it. The fence is in one of them, or missing.
 
     Args:
         by: "writer", "reader", "early" for a fence in front of the store, "late" for one behind the copy's start.

@@ -254,7 +254,7 @@ def test_arrivals_that_may_be_of_another_phase_are_not_settled() -> None:
 
 
 def trace(k: int, states: str = "asssss", settled: bool = True) -> Trace:
-    """A run of k steps behind a beginning; its states by their letters."""
+    """A run of k steps after a beginning; its states by their letters."""
     events = [("begin",), *[("step",)] * k, ("end",)]
     seen = [({"t": n}, letter) for n, letter in enumerate(states)]
     return Trace({"t": events}, {"t": 0}, seen, settled=settled, launches=1)

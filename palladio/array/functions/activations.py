@@ -108,7 +108,7 @@ def logsumexp(a: ArrayLike, axis: Any = None, *, keepdims: bool = False) -> Arra
     """`log(sum(exp(a)))` along axes, without overflow."""
     a = _floats(a)
     largest = max(a, axis, keepdims=True)
-    largest = where(greater(multiply(largest, 0), -1), largest, 0)  # 0 for what is infinite
+    largest = where(greater(multiply(largest, 0), -1), largest, 0)  # 0 for infinite values
     total = add(log(sum(exp(subtract(a, largest)), axis, keepdims=True)), largest)
     return total if keepdims else sum(total, axis)  # of one element
 

@@ -334,8 +334,8 @@ def repeat(
 
     Args:
         repeats: a static integer for all elements, or with `total_repeat_length` i32[n], one for each along the axis.
-        total_repeat_length: the static size of the result along the axis: what is too much is left out, and the last
-            element fills what is missing.
+        total_repeat_length: the static size of the result along the axis: the surplus is dropped, and the last
+            element fills the remainder.
 
     Raises:
         PalladioTypeError: numbers that are not known while tracing, without `total_repeat_length`.
@@ -362,7 +362,7 @@ def repeat(
 
 
 def roll(a: ArrayLike, shift: Any, axis: int | Sequence[int] | None = None) -> Array:
-    """The elements shifted along axes, those that fall off coming in again.
+    """The elements shifted cyclically along axes.
 
     Args:
         shift: an integer, or one for each axis, static or traced.

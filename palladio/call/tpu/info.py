@@ -1,4 +1,4 @@
-"""The TPU that a kernel is to see: there is none here, so it is described."""
+"""The description of the TPU that kernels see: no TPU is present, so the caller describes one."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Elements whose bits are parts of others, or of several: what a bitcast that changes the width selects.
+"""Elements after a bitcast that changes the width: parts of an element, or several elements joined.
 
-An element is followed through the views one by one, as the bits that it has behind each of them.
+An element is followed through the views one by one, as its bits after each of them.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _constant_bits(value: object, dtype: DType) -> V:
 def _cut(
     e: Emitter, place: Sequence[Index], base: ArrayType, array: ArrayType
 ) -> tuple[list[list[Index]], Index | None]:
-    """The places of the elements that an element of another width is made of; or of the one, and which part it is."""
+    """The places of the elements that an element of another width joins; or the one that it is in, and which part."""
     old, new = array.dtype.itemsize, base.dtype.itemsize
     if new < old and base.shape[:-1] == array.shape:
         return [list(place[:-1])], place[-1]
@@ -85,7 +85,7 @@ def _shift(e: Emitter, part: Index, itemsize: int, wide: str) -> V:
 
 
 def bits_at(chosen: Selected, level: int, index: Sequence[Index]) -> V:
-    """The bits of an element of what so many views select."""
+    """The bits of an element of the selection of the first views, as many as given."""
     e = chosen.e
     if not level:
         root = chosen.whole
@@ -116,7 +116,7 @@ def _bits_of(chosen: Selected, level: int, place: Sequence[Index]) -> V:
 
 
 def put_bits(chosen: Selected, level: int, index: Sequence[Index], bits: V) -> None:
-    """Replace the bits of an element of what so many views select; those outside are dropped."""
+    """Replace the bits of an element of the selection of the first views; those outside are dropped."""
     e = chosen.e
     if not level:
         e.store(bits, chosen.whole.address(e, index), chosen.whole.dtype.itemsize)

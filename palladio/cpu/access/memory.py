@@ -21,10 +21,10 @@ from palladio.types.transforms import Index as IndexTransform
 
 
 class Access:
-    """What a stack of transforms selects of a buffer.
+    """The selection of a stack of transforms in a buffer.
 
     Fields:
-        view: as a view of the buffer, where there is one.
+        view: the selection as a view of the buffer, if it is one.
     """
 
     def __init__(self, scope: Scope, buffer: Buffer, stack: Transforms, operands: Sequence[LazyArray]) -> None:
@@ -108,7 +108,7 @@ def _copy_inside(scope: Scope, view: BufferView, copy: Buffer) -> None:
 
 
 def put(access: Access, value: LazyArray, streamed: bool = False) -> None:
-    """Write an array to what is selected, past the caches if it is `streamed`; what is outside is dropped."""
+    """Write an array to the selection, with non-temporal stores if `streamed`; elements outside are dropped."""
     scope, view = access.scope, access.view
     if view is None:
         access.store(value)

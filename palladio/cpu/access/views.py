@@ -58,8 +58,8 @@ class BufferView:
 
     Fields:
         guards: the conditions under which all of it is inside.
-        bounds: what tells of each element whether it is inside; none where all are, None where that is told of all
-            together only, since the elements have been put in another order behind a guard.
+        bounds: the bounds checks of each element; none where all are inside, None where only one check for all
+            elements is known, since they have been reordered after a guard.
     """
 
     def __init__(self, buffer: Buffer) -> None:

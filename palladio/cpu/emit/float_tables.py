@@ -18,7 +18,7 @@ class Precision:
 
     Fields:
         element, word: the names of the type and of the integers of its width, as LLVM has them.
-        mantissa, bias: bits behind the leading one; what is added to exponents.
+        mantissa, bias: bits after the leading one; the offset of exponents.
         exp: exp(r) for |r| <= ln(2)/2.
         exp2: 2**r for |r| <= 1/2.
         exp_bounds, exp2_bounds: arguments outside give 0, or infinity.
@@ -30,7 +30,7 @@ class Precision:
         asin: (asin(x)/x - 1)/x**2 in x*x, for |x| <= 1/2.
         atan: (atan(x)/x - 1)/x**2 in x*x, for |x| <= 1.
         half_pi: pi/2 as a sum.
-        pi_excess: what rounding takes from pi, and from pi/2, relative to it.
+        pi_excess: the relative rounding error of pi, and of pi/2.
         far: from here on quarters of turns are not counted exactly enough.
     """
 

@@ -53,7 +53,7 @@ _ASYNCHRONOUS = frozenset((214, 700, 702, 710, 714, 715, 716, 717, 718, 719))
 
 
 class CardError(PalladioError, RuntimeError):
-    """There is no GPU on which kernels for Hopper run, or the driver failed."""
+    """No GPU that runs kernels for Hopper is present, or the driver failed."""
 
 
 @dataclass(frozen=True)
@@ -257,5 +257,5 @@ def _bindings() -> Any:
 
 
 def forget() -> None:
-    """Forget what is known of the driver, for tests that put another in its place."""
+    """Discard the cached driver, for tests that replace it."""
     _driver.cache_clear()

@@ -69,7 +69,7 @@ class LoadedKernel:
             stream: the handle of a stream of the device.
             addresses: of the arrays, in the order of `Lowered.arrays`.
             numbers: the values of the scalar parameters, in their order.
-            blocks: of the grid, if only the call tells; else `Lowered.grid`.
+            blocks: of the grid, if known only at the call; else `Lowered.grid`.
 
         Raises:
             CardError: the driver refuses the launch, or a kernel before it has failed.
@@ -138,7 +138,7 @@ class LoadedKernel:
                 self._ready.pop(next(iter(self._ready)))
             self._ready[key] = ready
 
-    # What the driver reads.
+    # The structures that the driver reads.
 
     def _prepare(self, stream: int, addresses: tuple[int, ...], numbers: tuple[Any, ...], blocks: int) -> _Ready:
         parameters = self.lowered.parameters

@@ -1,4 +1,4 @@
-"""Tensor maps on the device: how the driver's `cuTensorMapEncodeTiled` is told about boxes of an array."""
+"""Tensor maps on the device: the arguments of the driver's `cuTensorMapEncodeTiled` for boxes of an array."""
 
 from __future__ import annotations
 

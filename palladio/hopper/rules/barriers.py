@@ -100,7 +100,7 @@ def arrive_at(scope: Scope, barriers: Barriers, where: str, rank: str, tests: Se
 
 
 def reached(scope: Scope, axes: Sequence[str]) -> tuple[int, str]:
-    """The number of blocks that an arrival reaches, and the rank of the one that a lane stands for.
+    """The number of blocks that an arrival reaches, and the rank of the block that a lane signals.
 
     They are the thread's own block and each that differs from it along one of the axes.
     """

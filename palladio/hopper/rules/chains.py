@@ -85,11 +85,11 @@ def _step(
     layout: Layout | None,
     behind: Callable[[Sequence[str]], list[str]],
 ) -> Callable[[Sequence[str]], list[str]]:
-    """The index of an element of what a view is taken of, from that of what all views select.
+    """The index of an element in the base of a view, from its index in the selection of all views.
 
     Args:
-        before: the shape of what the view is taken of.
-        behind: the index in what this view selects.
+        before: the shape of the base of the view.
+        behind: the index in the selection of this view.
     """
     ranks = {operand: len(indices[operand].type.shape) for operand in view.operands}
     operands = {

@@ -199,7 +199,7 @@ def _indices(offset: Any) -> tuple[Array, ...]:
 
 
 def _array(indices: Any) -> Any:
-    """Group sizes as an array; what is none is left to the library to refuse."""
+    """Group sizes as an array; the library refuses anything else."""
     return jnp.asarray(indices) if isinstance(indices, (list, tuple, np.ndarray)) else indices
 
 

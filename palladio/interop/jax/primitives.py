@@ -136,7 +136,7 @@ def product(static: Product, lhs: Array, rhs: Array, *indices: Array | None) -> 
 
 
 def _together(*arrays: Array) -> Sequence[Array]:
-    """Arrays that vary over the same axes of `jax.shard_map`: what is the same everywhere is taken as varying."""
+    """Arrays that vary over the same axes of `jax.shard_map`: replicated ones are treated as varying."""
     axes = [_varying(jax.typeof(each)) for each in arrays]
     union = frozenset().union(*axes)
     return [
@@ -298,7 +298,7 @@ def _lower(context: Any, *operands: Any, static: Product) -> Any:
 
 
 mlir.register_lowering(product_p, _lower)
-try:  # JAX tells a lowering of the devices only if it asks, and has no public way to ask
+try:  # JAX gives a lowering the devices only on request, and has no public API for the request
     from jax._src.dispatch import prim_requires_devices_during_lowering
 except ImportError:
     pass  # sharded operands are gathered then

@@ -3,7 +3,7 @@
     from palladio.interop.torch import gmm
 
 Tensors are in host memory. Each function calls a `torch.library` operator, `torch.ops.palladio.gmm` and its kin, whose
-derivatives are such operators again, so they can be differentiated as often as one likes. `moe_mlp` is the expert layer
+derivatives are such operators again, so they can be differentiated to any order. `moe_mlp` is the expert layer
 of a mixture of experts, `ExpertParallel` spreads one over many processes. `op` makes an operator of any kernel call.
 """
 

@@ -49,7 +49,7 @@ def apply(operator: Any, *args: Any) -> Any:
     if nothing_watches(args):
         return operator._init_fn(*args)
     if "torch.distributed.tensor" in sys.modules:
-        __import__("palladio.interop.torch.sharding")  # tells distributed tensors of the operators, once
+        __import__("palladio.interop.torch.sharding")  # registers the operators for distributed tensors, once
     return operator(*args)
 
 

@@ -6,7 +6,7 @@
               a row for each     uneven        the module's own         back          at home
               choice             splits        forward pass
 
-There is no capacity: as many rows travel as the router sends, and none is dropped. Rows keep the order that they have
+Capacity is unlimited: every row that the router sends is exchanged, none is dropped. Rows keep the order that they have
 in one process, of ranks and then of tokens, so that sums over them are the same sums.
 """
 
@@ -118,7 +118,7 @@ class _Exchange:
     """The forward pass of a module whose experts are sharded.
 
     Fields:
-        module: whose class has the forward pass of the experts that are here.
+        module: its class has the forward pass of the local experts.
         mesh: the ranks that have the experts, of one dimension.
         experts: of all ranks.
     """

@@ -56,7 +56,7 @@ def _is_one_kernel(arrays: Sequence[Tensor | None]) -> bool:
 
 
 def _in_kernels(*args: Any) -> Tensor:
-    """The operator, or at once the function behind it, which starts sooner."""
+    """The operator, or directly its implementation, which has less overhead."""
     out: Tensor = (operators.moe_mlp if torch.compiler.is_compiling() else operators.moe_mlp._init_fn)(*args)
     return out
 

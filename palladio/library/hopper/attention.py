@@ -202,7 +202,7 @@ def _scores(queries: Ref, keys: Ring, step: Value, turn: Ref) -> Value:
 def masked_scores(
     problem: AttentionProblem, scores: Value, first_row: Value, first_column: Value, transposed: bool = False
 ) -> Value:
-    """Scores of which those of keys that a query does not see are -inf. Every query sees key 0.
+    """The scores, with -inf for keys that a query does not see. Every query sees key 0.
 
     Args:
         scores: f32[queries, keys], or with `transposed` f32[keys, queries].
@@ -232,7 +232,7 @@ def attention(
     Args:
         q: `dtype[..., m, d]`, float16, bfloat16 or float32: m queries.
         k: `dtype[..., n, d]`: n keys, at least one, with the same leading axes. The last of these, the heads, may be a
-            divisor of those of q: then so many heads of queries in a row share one of keys and values.
+            divisor of those of q: then that many consecutive heads of queries share one of keys and values.
         v: `dtype[..., n, e]`: a value for each key.
         causal: whether query i sees the keys 0 to i only.
         scale: what the products are multiplied by; `1/sqrt(d)` if it is not given.

@@ -70,7 +70,7 @@ def _weights(problem: AttentionProblem, scores: Value, lse: Value, row: Value, c
 
 
 def _row_values(ref: Ref, head: Value, first: Value, count: int, other: float) -> Value:
-    """f32[count]: a value of each query from one on; `other` behind the last."""
+    """f32[count]: a value of each query from a first one on; `other` past the last."""
     inside = first + jnp.arange(count) < ref.shape[1]
     return plgpu.load(ref.at[head, pl.ds(first, count)], mask=inside, other=other)
 
@@ -180,7 +180,7 @@ def _keys_kernel(
                 _, query = place(step)
                 queries, grads, logarithms, deltas = ring.take(step)
                 scores, slopes = _both_products(keys, queries.T, values, grads.T)
-                # Of queries behind the last everything is 0: they add weights of 1 times 0.
+                # Past the last query everything is 0: these add weights of 1 times 0.
                 weights = _weights(problem, scores, logarithms[0], query, column, turned=True)
                 slopes = weights * (slopes - deltas[0][None, :])
                 plgpu.wgmma(total_v, weights.astype(grads.dtype), grads)
@@ -328,7 +328,7 @@ def _kernel(
 
 
 DELTA_ROWS = 64
-"""Rows of which a block of `_delta_kernel` computes the sums."""
+"""Rows whose sums a block of `_delta_kernel` computes."""
 
 
 def _delta_kernel(out: Ref, grad: Ref, delta: Ref) -> None:

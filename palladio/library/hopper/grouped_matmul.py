@@ -220,7 +220,7 @@ def gmm(
         interpret: as in `palladio.gpu.kernel`.
 
     Returns:
-        `preferred_element_type[m, n]`. Rows behind the last group are zero.
+        `preferred_element_type[m, n]`. Rows after the last group are zero.
 
     Raises:
         PalladioValueError, PalladioTypeError: shapes, dtypes or sizes that do not fit; a configuration that makes no

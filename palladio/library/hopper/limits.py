@@ -88,7 +88,7 @@ def require_shared(needed: int) -> None:
 
 
 def require_last_axis(dtype: Any, transposed: bool, argument: str, wanted: str) -> None:
-    """Matrices whose last axis is summed over, where the tensor cores take no others."""
+    """Matrices with the summed axis last, where the tensor cores accept no others."""
     if dtype in NARROW and not transposed:
         raise fail(
             pl.PalladioValueError,

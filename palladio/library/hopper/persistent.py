@@ -119,7 +119,7 @@ class PersistentProduct:
     def promoted(self, total: Ref, tile: OutputTile, before: Value) -> None:
         """Sum up the products of all steps outside of the tensor cores and write the result.
 
-        The two computing warpgroups take turns by themselves: one adds while the products of the other are under way.
+        The two computing warpgroups alternate: one adds while the products of the other are in flight.
         """
 
         @pl.loop(0, tile.steps)

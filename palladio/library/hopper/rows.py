@@ -22,7 +22,7 @@ Ref = Any
 Value = Any
 
 HELD = 8192
-"""Elements that a warpgroup holds at a time, 64 in each thread; longer rows are read twice, in parts of so many."""
+"""Elements that a warpgroup holds at a time, 64 in each thread; longer rows are read twice, in parts of this size."""
 
 
 def _softmax_kernel(x: Ref, out: Ref, *, rows: int) -> None:

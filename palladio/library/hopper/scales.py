@@ -96,7 +96,7 @@ def block_factor(y_scale: Ref, x_factors: Ref, row: Value, rows: int, column: Va
         y_scale: f32[n / 128, k / 128].
         x_factors: f32[1, tile_m], those of the rows of a tile, in shared memory.
         row, rows: which of them.
-        column: where the tile begins in the result; one behind the last is computed for a cluster, not written.
+        column: where the tile begins in the result; one past the last is computed for a cluster, not written.
     """
     block = jnp.minimum(column // SCALED, y_scale.shape[0] - 1)
     return (x_factors[0, pl.ds(row, rows)] * y_scale[block, step])[:, None]
@@ -123,6 +123,6 @@ def epilogue_factor(scales: Scales, refs: dict[str, Ref], row: Value, rows: int,
 
 
 def _part(factors: Ref, first: Value, count: int) -> Value:
-    """f32[count]: factors from one on; 0 behind the last."""
+    """f32[count]: factors from a first one on; 0 past the last."""
     inside = first + jnp.arange(count) < factors.shape[0]
     return plgpu.load(factors.at[pl.ds(first, count)], mask=inside, other=0.0)

@@ -1,12 +1,12 @@
-"""The checker: follows what happens before what, and reports accesses that nothing orders.
+"""The checker: tracks the happens-before order, and reports unordered accesses.
 
 Each thread has two clocks: `generic` orders its next ordinary access, `asynchronous` its next asynchronous operation;
 `commit_smem` joins the first into the second. An asynchronous operation is a component of its own kind, whose epochs
-complete in order; its accesses are noted when it is issued, and whoever waits for it learns of its epoch.
+complete in order; its accesses are recorded at its issue, and a thread that waits for it acquires its epoch.
 
-Where hardware is used more freely than the letter of its memory model, the checker is too, since a false alarm is worse
-than a missed one: a copy may overwrite what ordinary loads have read without a fence, and so it may, in global memory,
-what ordinary stores have written.
+Where practice is laxer than the letter of the memory model, the checker is too, since a false alarm is worse
+than a missed one: a copy may overwrite data that ordinary loads have read without a fence, and in global memory also
+data that ordinary stores have written.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
-"""Induction over the steps of a ring: when what is true of a few sizes is true of every larger one.
+"""Induction over the steps of a ring: extends the verdict on a few sizes to every larger one.
 
-One schedule is followed, in which threads take turns. For each thread the sequence of what it does (accesses, arrivals,
-waits, copies, products) is written down, and behind each step of the machine the state that decides what follows:
-phases of barriers relative to those who wait for them, what is in flight, and what each clock knows of those accesses
-that a later one may meet. Steps are numbered nowhere in it.
+One schedule is followed, in which threads take turns. For each thread the sequence of its events (accesses, arrivals,
+waits, copies, products) is recorded, and after each step of the machine the state that determines the rest:
+phases of barriers relative to their waiting threads, async ops in flight, and the part of each clock about accesses
+that a later one can conflict with. Neither contains step numbers.
 
-Let the sequences of size k + p be those of size k with one repeated part once more, and let two states of that run be
-the same, between which each thread has gone through its repeated part once. Then the run of k + 2p goes through those
+Let the sequences of size k + p be those of size k with one part repeated once more, and let two states of that run be
+equal, between which each thread has executed its repeated part once. Then the run of k + 2p goes through those
 states too, and from the second of them on as the run of k + p does from the first: it has the same findings, none; and
-so on for every n. That holds of every other schedule as well if each arrival of a phase comes behind all those of the
-phase before: then no schedule can count an arrival to another phase, so all of them have the same order, and races and
+so on for every n. That holds of every other schedule as well if each arrival of a phase happens after all those of the
+previous phase: then no schedule can count an arrival towards another phase, so all have the same order, and races and
 deadlocks are those of the order.
 
-What is assumed is that larger sizes go on as these do: docs/checking.md names it.
+It assumes that larger sizes continue the pattern: see docs/checking.md.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FEWEST = 4
 """The number of sizes in a row from which an induction may begin."""
 
 FARTHEST = 64
-"""The most groups in flight that a wait may leave."""
+"""The maximum number of groups that a wait leaves in flight."""
 
 Event = tuple[Any, ...]
 
@@ -48,13 +48,13 @@ class InTurn(RoundRobin):
 
 @dataclass
 class Trace:
-    """What one run did.
+    """The record of one run.
 
     Fields:
-        events: of each thread, by its name, what it did, in order.
+        events: of each thread, by its name, in order.
         clusters: which cluster each thread is of.
-        states: behind each step, how many events each thread had, and the state.
-        allocated: what blocks have allocated, by name and type.
+        states: after each step, the number of events of each thread, and the state.
+        allocated: the allocations of blocks, by name and type.
         shared: the buffers of global memory that are touched more than once anywhere.
         settled: whether every schedule has the same order.
     """
@@ -69,10 +69,10 @@ class Trace:
 
 
 class Recorder:
-    """Follows a machine. Its checker tells it what happens.
+    """Records the run of a machine. Its checker reports the events.
 
     Args:
-        shared: the buffers of global memory whose accesses count; None to find out, without looking at states.
+        shared: the buffers of global memory whose accesses count; None to determine them, without recording states.
     """
 
     def __init__(self, shared: set[str] | None = None) -> None:
@@ -113,7 +113,7 @@ class Recorder:
     def _counts(self) -> dict[str, int]:
         return {name: len(events) for name, events in self.trace.events.items()}
 
-    # What happens.
+    # Events.
 
     def _launch(self, launching: Any) -> None:
         for program in launching.programs:
@@ -163,7 +163,7 @@ class Recorder:
         self._counted(slot, async_op.notes[0], (component, slot.completed + 1))
 
     def _counted(self, slot: BarrierSlot, clock: Any, arrival: tuple[Component, int]) -> None:
-        """An arrival: it must come behind those of the phase before."""
+        """An arrival: it must happen after those of the previous phase."""
         if not all(clock.covers(*each) for each in self.last.get(slot, ())):
             self.trace.settled = False
         self.phase.setdefault(slot, []).append(arrival)
@@ -248,9 +248,9 @@ class Recorder:
         return store.name, store.address, repr(cuts), repr([kinds[state] for state in states])
 
     def _awaited(self, slot: BarrierSlot) -> list[int]:
-        """The phases whose clocks a wait may still learn: those that some thread which waits here has not seen.
+        """The phases whose clocks a wait may still acquire: those that some waiting thread has not observed.
 
-        Who begins to wait later, behind two completions, is reported.
+        A thread that begins to wait later, after two completions, is reported.
         """
         seen = [thread.observed[slot] for thread in self.threads if slot in thread.observed]
         least = min(seen, default=0) if slot.completed > 1 else 0
@@ -291,10 +291,10 @@ class _Known:
 
 
 def _ordered(eqn: Eqn) -> bool:
-    """True if an equation is none whose order with others depends on the schedule.
+    """True if the order of an equation with others does not depend on the schedule.
 
-    Such are looks without waiting, meetings of a whole block, semaphores, and named barriers, which go by the phase
-    under way.
+    It does for tests without waiting, synchronisation of a whole block, semaphores, and named barriers, which use the
+    current phase.
     """
     sync = eqn.op.sync
     if sync is None:
@@ -348,7 +348,7 @@ def holds(traces: Mapping[int, Trace]) -> bool:
 
 
 def _goes_on(small: Trace, large: Trace) -> bool:
-    """True if the larger run has each thread's repeated part once more, and comes to one state before and behind it."""
+    """True if the larger run has each thread's repeated part once more, and reaches one state before and after it."""
     if small.clusters != large.clusters or small.allocated != large.allocated:
         return False
     parts = {name: _repeated(small.events[name], events) for name, events in large.events.items()}
@@ -361,7 +361,7 @@ def _goes_on(small: Trace, large: Trace) -> bool:
 
 
 def _repeated(small: list[Event], large: list[Event]) -> tuple[int, int, int] | None:
-    """The part by which the larger of two sequences is longer, if the smaller one has it too, where both go on alike.
+    """The part by which the larger of two sequences is longer, if the smaller one has it too and both continue alike.
 
     Returns:
         Its length, and from where to where it may begin; None for other sequences.

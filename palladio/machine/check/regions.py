@@ -1,8 +1,8 @@
-"""Which elements of an array a load or store reaches, exactly, as a set that shadow memory can place quickly.
+"""The exact set of array elements that a load or store reaches, in a form that shadow memory can look up quickly.
 
 A stack of transforms is a view (`palladio.lower.views`), whose coordinates are followed without touching elements: each
-axis of the array by itself. What that does not express (a part of two axes joined, arrays of indices along two axes, a
-mask, elements cut to pieces) goes on with the numbers of the selected elements.
+axis of the array by itself. Cases that this cannot express (a part of two joined axes, index arrays along two axes, a
+mask, parts of elements) continue with the numbers of the selected elements.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def _joined(chain: Chain) -> Chain:
 
 
 def _region_of_view(view: View, indices: Sequence[Array], mask: Array | None) -> Region | None:
-    """The region of a view, each axis of the array by itself; None where they are not independent of each other."""
+    """The region of a view, axis by axis; None if the axes are not independent."""
     arrays = {n for n, index in enumerate(indices) if getattr(index, "shape", ())}.intersection(view.operands)
     if len(arrays) > 1 or (arrays and mask is not None):
         return None

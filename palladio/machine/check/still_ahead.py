@@ -1,8 +1,8 @@
 """The arrivals and signals that a thread may still make: which threads can end a wait.
 
-A thread's program is followed from its beginning with what is known of its values: its indices, and what is computed
-from constants. Of a branch that is decided only the one taken counts; a loop may run on, so all of its body is ahead of
-a thread in it. Where something is not known, everything is taken to be possible.
+A thread's program is followed from its beginning with its known values: its indices, and values computed
+from constants. Of a branch with a known outcome only the taken side counts; a loop may continue, so all of its body is
+ahead of a thread in it. The analysis is conservative: unknown values may be anything.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Ahead:
         self.thread = thread
         self.members: set[Any] = set()
         self.names: set[str] = set()
-        """Of what is allocated in scopes, which is known by name only."""
+        """The key of allocations in scopes, which are known by name only."""
         for step in _ahead(thread):
             for atom in step.eqn.arrivals:
                 store = step.known[step.eqn.inputs.index(atom)]
@@ -63,7 +63,7 @@ class Ahead:
 
 
 def _ahead(thread: Thread) -> list[Step]:
-    """What a thread may still come to: the steps behind its wait, and all of the loops that it waits in."""
+    """The steps that a thread may still reach: those after its wait, and all of the loops that it waits in."""
     if thread.program is None:
         return []
     known = dict(zip(thread.program.inputs, thread.values, strict=True)) if thread.values else {}
@@ -77,7 +77,7 @@ def _ahead(thread: Thread) -> list[Step]:
 
 
 def _steps(program: Program, known: Known, loops: tuple[int, ...]) -> Iterator[Step]:
-    """The equations of a program and those inside it, in order, those that are not reached left out."""
+    """The equations of a program and those inside it, in order, without unreachable ones."""
     values = dict(known)
     for eqn in program.eqns:
         inputs = tuple(_value(atom, values) for atom in eqn.inputs)

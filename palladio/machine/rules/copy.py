@@ -186,7 +186,7 @@ def commit_smem(eqn: Eqn) -> Callable[..., Any]:
 
 @RULES.at_once("commit_gmem")
 def commit_gmem(eqn: Eqn) -> Callable[..., Any]:
-    """Order stores to global memory that the thread knows of before copies that take them from there."""
+    """Order stores to global memory that the thread has acquired before copies that read them."""
 
     def run(thread: Thread) -> Any:
         thread.eqn = eqn

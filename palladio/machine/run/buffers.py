@@ -165,7 +165,7 @@ class Counter:
     Fields:
         signals: who raised it last, for reports.
         copies: copies in flight that will raise it, with the amount.
-        told, component: what the checker knows of those who raise it, and of copies that do.
+        told, component: the checker's clocks of the threads that raise it, and of copies that do.
     """
 
     def __init__(self, name: str) -> None:

@@ -23,7 +23,7 @@ from palladio.types.types import RefType
 NOW = "{0}(thread, {1})"
 STEPS = "yield from {0}(thread, {1})"
 ENTERS = "found if type(found := {0}(thread, {1})) is list else (yield from found)"
-"""A line that runs a program: its outputs at once, where it lets nobody go first, or in steps."""
+"""A line that runs a program: its outputs at once, if it never yields, or in steps."""
 
 Coroutine = Generator[Any, None, Sequence[Any]]
 Rule = Callable[[Eqn], Callable[..., Any]]

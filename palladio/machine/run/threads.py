@@ -166,13 +166,13 @@ class Thread:
     """One thread of control: a warpgroup of a block, a warp, or a core.
 
     Fields:
-        component: who it is to the clocks.
-        program, values: what it runs, and on what, until it ends.
-        eqn: the equation it is at, as far as it told the scheduler.
+        component: its index in the clocks.
+        program, values: its program and the inputs, until it ends.
+        eqn: its current equation, as last reported to the scheduler.
         waiting: what it waits for while it is blocked.
-        priority: what a schedule by priorities goes by.
+        priority: for schedules by priority.
         lacking: values that depend on memory which nothing has written, for the checker.
-        point: what it is about to touch, where it stopped so that others may go first.
+        point: the object of its next access, where it yielded so that others may run first.
         observed: for each barrier, how many completions it has waited for.
         products: wgmma groups in flight, the oldest first; `issued` counts them.
         stores: closed groups of stores in flight, the oldest first; `open` is the group not yet closed, `groups`

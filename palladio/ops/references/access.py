@@ -107,7 +107,7 @@ def _combine_gathered(
     operands: Sequence[Array],
     update: Update,
 ) -> None:
-    """`combine` of elements at positions, which may select an element twice, and the transforms behind them."""
+    """`combine` of elements at positions, which may select an element twice, and the transforms after them."""
     if not array.ndim:  # NumPy has no index by integer arrays into a scalar
         array, positions = array.reshape(1), (np.zeros(valid.shape, np.int64),)
     if _keeps_elements(array.dtype, rest):

@@ -97,7 +97,7 @@ class Launch:
     Fields:
         meshes: one for each program.
         output_types: the arrays that the launch returns.
-        output_refs: how the programs see them.
+        output_refs: the types of the programs' references to them.
         scratch: buffers that end with the launch. Each thread has accumulators of its own, each block its shared
             memory and barriers; global memory and its semaphores are one for all. Each core has its memory and
             semaphores, each device its global memory. What has an `Owner` belongs to the threads of that mesh.
@@ -106,7 +106,7 @@ class Launch:
         roles: for each mesh the number of each warpgroup's role, when the pass `split_roles` has been there; the
             program is then one choice between the programs of the roles, in this order. () for a mesh whose
             program all threads run as it is.
-        advice: what the caller tells a compiler, pairs of a name and a value. Results never depend on it.
+        advice: hints of the caller for a compiler, pairs of a name and a value. Results never depend on it.
     """
 
     meshes: tuple[MeshShape, ...]

@@ -156,10 +156,10 @@ def commit_smem() -> None:
 
 
 def commit_gmem() -> None:
-    """Make ordinary stores to global memory visible to asynchronous copies that take them from there.
+    """Make ordinary stores to global memory visible to asynchronous copies that read them.
 
-    Those of this thread, and those of other threads and blocks that it knows of, behind a semaphore or an atomic. It
-    may stand in the storing thread, behind the stores, or in the one that starts the copy, in front of it (PTX ISA,
+    It covers stores of this thread, and those of other threads and blocks that it has acquired by a semaphore or an
+    atomic. It may be in the storing thread, after the stores, or in the one that starts the copy, before it (PTX ISA,
     "Async proxy").
 
     Raises:

@@ -104,7 +104,7 @@ class FakeDriver:
         self.library.fake_fail(self._failing, after, error, sticky)
 
     def calls(self) -> list[str]:
-        """The calls since the last time that somebody asked."""
+        """The calls since the last query."""
         return self.library.fake_calls().decode().splitlines()
 
     def complaint(self) -> str:

@@ -203,7 +203,7 @@ def test_calls_are_kept_apart_for_host_and_card(card: FakeDriver, cuda: Torch) -
     assert calls.find("key", None, [X]) is None
 
 
-# What is refused.
+# Refusals.
 
 
 def test_arrays_in_two_memories(card: FakeDriver, cuda: Torch) -> None:

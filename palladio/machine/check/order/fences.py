@@ -1,7 +1,7 @@
-"""The fences between ordinary stores to global memory and asynchronous copies that take them from there.
+"""The fences between ordinary stores to global memory and asynchronous copies that read them.
 
-A store, a fence and a copy must come in this order; whose fence it is does not matter. A fence is known to whoever
-knows the epoch of its thread, and then stands for all that its thread knew.
+A store, a fence and a copy must come in this order; the fence of any thread counts. A clock that covers
+the epoch of a fence's thread includes the fence, and with it all stores that this thread had acquired.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MOST_KEPT = 256
 
 
 class GlobalFences:
-    """What each `commit_gmem` of a run has made visible to asynchronous copies."""
+    """The stores that each `commit_gmem` of a run has made visible to asynchronous copies."""
 
     __slots__ = ("_taken",)
 
@@ -35,7 +35,7 @@ class GlobalFences:
         released(thread)
 
     def cover(self, clock: Clock, component: Component, epoch: int) -> bool:
-        """True if a fence that a clock knows of stands behind this epoch of a component."""
+        """True if a fence that a clock covers comes after this epoch of a component."""
         for thread, taken in self._taken.items():
             known = bisect_right(taken, clock.epoch(thread), key=itemgetter(0))
             if known and taken[known - 1][1].covers(component, epoch):
