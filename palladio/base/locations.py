@@ -16,6 +16,8 @@ from types import CodeType, FrameType, TracebackType
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent) + "/"
 _USER_LIKE = (_PACKAGE + "library/", _PACKAGE + "demo/")
+_STANDARD = str(Path(linecache.__file__).resolve().parent) + "/"
+_INSTALLED = (_STANDARD + "site-packages/", _STANDARD + "dist-packages/")
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,8 @@ def _is_user(code: CodeType) -> bool:
         return False  # the constructor that a dataclass makes
     if file.startswith("<frozen "):
         return False  # Python's own import machinery
+    if file.startswith(_STANDARD) and not file.startswith(_INSTALLED):
+        return False  # the line that called Python's own library says more
     return not file.startswith(_PACKAGE) or file.startswith(_USER_LIKE)
 
 

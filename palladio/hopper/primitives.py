@@ -261,6 +261,8 @@ MEMORY = (
         "A load from global memory that nobody writes while the kernel runs.",
         "ld.global.nc",
     ),
+    Primitive("u32x2 load_constant(const u32x2* address)", THREAD, "The same of 8 bytes.", "ld.global.nc"),
+    Primitive("u32x4 load_constant(const u32x4* address)", THREAD, "The same of 16 bytes.", "ld.global.nc"),
     Primitive(
         "template <typename T> void store_global(T* address, T value)", THREAD, "A store to global memory.", "st.global"
     ),

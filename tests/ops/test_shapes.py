@@ -332,7 +332,8 @@ ERRORS = {
     ),
     "repeats that are not static": (
         lambda: jnp.repeat(X, X),
-        f"repeats: the number of repeats is one static integer\n  got:      {X!r}",
+        f"repeats: the number of repeats is one static integer\n  got:      {X!r}\n"
+        "  hint:     total_repeat_length= gives the size of the result",
     ),
     "a pad of another kind": (
         lambda: jnp.pad(X, 1, mode="mean"),

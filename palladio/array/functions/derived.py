@@ -348,7 +348,7 @@ def repeat(
         spread = broadcast_to(expand_dims(a, place + 1), (*extents[: place + 1], repeats, *extents[place + 1 :]))
         return reshape(spread, (*extents[:place], extents[place] * repeats, *extents[place + 1 :]))
     if total_repeat_length is None:
-        if not isinstance(repeats, np.ndarray):
+        if not isinstance(repeats, np.ndarray) or repeats.ndim > 1 or not np.issubdtype(repeats.dtype, np.integer):
             raise PalladioTypeError(
                 "the number of repeats is one static integer",
                 argument="repeats",
