@@ -161,6 +161,8 @@ template <typename T> inline T load_global(const T* address, TWIN_SITE) {
   return value;
 }
 template <typename T> inline T load_constant(const T* address, TWIN_SITE) { return load_global(address, site); }
+inline u32x2 load_constant(const u32x2* address, TWIN_SITE) { return load_global(address, site); }
+inline u32x4 load_constant(const u32x4* address, TWIN_SITE) { return load_global(address, site); }
 template <typename T> inline void store_global(T* address, T value, TWIN_SITE) {
   twin::store_global(address, &value, sizeof(T), site);
 }
