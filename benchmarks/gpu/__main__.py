@@ -23,7 +23,7 @@ TEST_S, BENCH_S = 480.0, 500.0
 """Seconds after which nothing new begins."""
 WORKERS = 8
 _LOST = "ended with status 3"
-"""How a process ends whose CUDA context is lost."""
+"""The message of a process that has lost its CUDA context."""
 NO_CARD = """
 Nothing was tested: {reason}
 These need a Hopper GPU (H100, H200, GH200) and pip install 'palladio[hopper]'; make bench-gpu also PyTorch for CUDA.

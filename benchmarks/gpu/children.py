@@ -14,7 +14,7 @@ from typing import Any
 
 MARK = "@@ "
 PYTHON: list[str] = [sys.executable, "-m", "benchmarks.gpu"]
-"""How a part is started."""
+"""The command that starts a part."""
 LAST_LINES = 12
 
 
@@ -50,7 +50,7 @@ class Part:
         self._lines.put(None)
 
     def records(self) -> Iterator[dict[str, Any]]:
-        """What the part says, as it comes. Afterwards `ended` says why it did not end well, if it did not."""
+        """The messages of the part, as they come. If it fails, `ended` has the reason afterwards."""
         while True:
             try:
                 line = self._lines.get(timeout=max(0.0, self._end - time.monotonic()))

@@ -199,7 +199,7 @@ def graphs() -> str:
 
 
 def groups() -> str:
-    """Grouped products: empty groups, unaligned ones, rows behind the last."""
+    """Grouped products: empty and unaligned groups, and rows after the last group."""
     said = []
     for sizes in ([100, 0, 300, 112], [1, 2, 3, 400], [0, 0, 0, 512], [0, 0, 0, 0]):
         lhs, rhs = normal(512, 128), normal(4, 128, 256, seed=1)

@@ -121,7 +121,7 @@ def narrow_dtype(dtype: Any) -> Any:
 
 def taken(leaf: Any) -> Any:
     """An argument as a function of JAX takes it."""
-    if isinstance(leaf, np.ndarray) and not isinstance(leaf, Traced):
+    if isinstance(leaf, np.ndarray):
         leaf = plain(leaf)
         return leaf if _Wide.on or leaf.dtype.name not in _NARROW else leaf.astype(_NARROW[leaf.dtype.name])
     if isinstance(leaf, (np.dtype, type)):

@@ -26,7 +26,7 @@ from torch.distributed.tensor.parallel import parallelize_module
 from palladio.demo.__main__ import whole
 from palladio.demo.data import Digits, MissingExtraError, load_digits
 from palladio.demo.model import BALANCE_WEIGHT, CHOICES, Parameters
-from palladio.demo.train import CLASSES, GOAL, Config
+from palladio.demo.train import GOAL, Config, first_parameters
 from palladio.interop import torch as kernels
 
 Tensor = torch.Tensor
@@ -68,15 +68,7 @@ class Classifier(torch.nn.Module):
 
 def prepare(config: Config, digits: Digits) -> Classifier:
     """The model, its experts spread over all processes."""
-    parameters = Parameters.random(
-        np.random.default_rng(config.seed),
-        pixels=digits.train_pixels.shape[1],
-        width=config.width,
-        experts=config.experts,
-        hidden=config.hidden,
-        classes=CLASSES,
-    )
-    model = Classifier(parameters)
+    model = Classifier(first_parameters(config, digits))
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     parallelize_module(model, mesh, {"experts": kernels.ExpertParallel()})
     return model

@@ -117,9 +117,9 @@ class Adam:
             value -= np.float32(rate) * (mean / unbias) / (np.sqrt(square / unbias_square) + np.float32(1e-8))
 
 
-def prepare(config: Config, digits: Digits) -> Run:
-    """Draw the first parameters; nothing is trained yet."""
-    parameters = Parameters.random(
+def first_parameters(config: Config, digits: Digits) -> Parameters:
+    """The parameters that training begins with, drawn by the seed."""
+    return Parameters.random(
         np.random.default_rng(config.seed),
         pixels=digits.train_pixels.shape[1],
         width=config.width,
@@ -127,7 +127,11 @@ def prepare(config: Config, digits: Digits) -> Run:
         hidden=config.hidden,
         classes=CLASSES,
     )
-    return Run(config, len(digits.train_labels) // config.batch, parameters)
+
+
+def prepare(config: Config, digits: Digits) -> Run:
+    """A run that begins; nothing is trained yet."""
+    return Run(config, len(digits.train_labels) // config.batch, first_parameters(config, digits))
 
 
 def train(run: Run, digits: Digits) -> Iterator[Step]:

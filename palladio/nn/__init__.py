@@ -3,38 +3,5 @@
 from palladio import nn
 """
 
-from palladio.array.functions.activations import (
-    elu,
-    gelu,
-    leaky_relu,
-    log_sigmoid,
-    log_softmax,
-    logsumexp,
-    one_hot,
-    relu,
-    relu6,
-    sigmoid,
-    silu,
-    softmax,
-    softplus,
-    swish,
-    tanh,
-)
-
-__all__ = [
-    "elu",
-    "gelu",
-    "leaky_relu",
-    "log_sigmoid",
-    "log_softmax",
-    "logsumexp",
-    "one_hot",
-    "relu",
-    "relu6",
-    "sigmoid",
-    "silu",
-    "softmax",
-    "softplus",
-    "swish",
-    "tanh",
-]
+from palladio.array.functions.activations import *  # noqa: F403
+from palladio.array.functions.activations import __all__ as __all__

@@ -13,15 +13,14 @@ import numpy as np
 from palladio.array import convert
 from palladio.array.foreign import to_numpy
 from palladio.base.errors import PalladioTypeError
-from palladio.trace.reference import Ref, Reference, require_reference
+from palladio.trace.reference import Ref, WholeReference, require_reference
 from palladio.trace.trace import current_trace
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
-from palladio.types.transforms import Transform
 from palladio.types.types import ANY, SYNCHRONISING, MemorySpace, Owned, RefType, Shape, described_shape
 
 
-class ArrayRef(Reference):
+class ArrayRef(WholeReference):
     """A reference outside of kernels: an array that kernels, staged functions and the caller change in place."""
 
     __slots__ = ("palladio_array", "palladio_type")
@@ -29,21 +28,6 @@ class ArrayRef(Reference):
     def __init__(self, type: RefType, array: np.ndarray[Any, Any]) -> None:
         self.palladio_type = type
         self.palladio_array = array
-
-    @property
-    def root(self) -> Any:  # type: ignore[override]
-        """Itself."""
-        return self
-
-    @property
-    def transforms(self) -> tuple[Transform, ...]:  # type: ignore[override]
-        """None."""
-        return ()
-
-    @property
-    def operands(self) -> tuple[Any, ...]:  # type: ignore[override]
-        """None."""
-        return ()
 
 
 def _allocated(shape: Shape, dtype: DType, memory_space: Any, argument: str) -> Ref | ArrayRef:

@@ -202,16 +202,13 @@ for _name in _NO_ARITHMETIC.split():
     setattr(Reference, f"__r{_name}__", Reference._refuse)
 
 
-class Ref(Traced, Reference):
-    """A whole reference, as a kernel receives it."""
+class WholeReference(Reference):
+    """A reference that is not seen through anything."""
 
     __slots__ = ()
 
-    def __init__(self, trace: Trace, var: Var) -> None:
-        super().__init__(trace, var)
-
     @property
-    def root(self) -> Ref:  # type: ignore[override]
+    def root(self) -> Any:  # type: ignore[override]
         """Itself."""
         return self
 
@@ -224,6 +221,15 @@ class Ref(Traced, Reference):
     def operands(self) -> tuple[Any, ...]:  # type: ignore[override]
         """None."""
         return ()
+
+
+class Ref(Traced, WholeReference):
+    """A whole reference, as a kernel receives it."""
+
+    __slots__ = ()
+
+    def __init__(self, trace: Trace, var: Var) -> None:
+        super().__init__(trace, var)
 
 
 class View(Reference):
