@@ -129,7 +129,7 @@ def test_what_llvm_makes_on_the_way_is_given_back(monkeypatch):
     monkeypatch.setenv("PALLADIO_CACHE", "0")
     command = [sys.executable, "-c", f"TEXT = {TEXT!r}\n{GROWTH}"]
     found = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
-    assert float(found.stdout) < 10, found.stdout
+    assert float(found.stdout) < 25, found.stdout
 
 
 PROGRAM = """
