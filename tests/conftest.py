@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import gc
 import re
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, TypeVar
 import pytest
 from hypothesis import HealthCheck, settings
 
+from palladio.call.staged import CALLS
 from palladio.ir.core import Program
 from tests.round_trip import check_all
 
@@ -72,6 +74,18 @@ def kernels_kept_apart(tmp_path_factory: pytest.TempPathFactory) -> Generator[No
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PALLADIO_CACHE", str(tmp_path_factory.mktemp("compiled")))
         yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def calls_forgotten() -> Generator[None]:
+    """A module's prepared calls go with it, and what remains is not looked through again by the garbage collector.
+
+    Without this a process of the suite grows by gigabytes, and most of its time is the collector's.
+    """
+    yield
+    CALLS.clear()
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import palladio as pl
@@ -185,6 +185,7 @@ def problems(draw):
     return sizes, m, k, n, offset, groups, tiling
 
 
+@settings(max_examples=40)
 @given(problems(), st.booleans(), st.booleans())
 def test_any_problem_agrees_with_numpy(problem, transpose_rhs, keeps):
     sizes, m, k, n, offset, groups, tiling = problem

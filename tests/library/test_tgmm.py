@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import palladio as pl
@@ -127,6 +127,7 @@ def test_inside_jit_sizes_and_offset_are_traced():
         assert_close(shard, tgmm_reference(lhs, rhs, sizes, offset, 2))
 
 
+@settings(max_examples=40)
 @given(problems(), st.booleans())
 def test_any_problem_agrees_with_numpy(problem, adds):
     sizes, m, k, n, offset, groups, tiling = problem
