@@ -76,8 +76,15 @@ def kernels_kept_apart(tmp_path_factory: pytest.TempPathFactory) -> Generator[No
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def thawed() -> Generator[None]:
+    """What `calls_forgotten` has frozen ends as objects do."""
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture(autouse=True, scope="module")
-def calls_forgotten() -> Generator[None]:
+def calls_forgotten(thawed: None) -> Generator[None]:
     """A module's prepared calls go with it, and what remains is not looked through again by the garbage collector.
 
     Without this a process of the suite grows by gigabytes, and most of its time is the collector's.
