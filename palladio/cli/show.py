@@ -31,7 +31,7 @@ from palladio.hopper.layouts.pictures import of_registers, of_shared
 from palladio.hopper.lowered import Lowered
 from palladio.ir.core import Eqn, Program, Var, walk
 from palladio.ir.text import print_program
-from palladio.lower import fold_ranges, place, prove_inside, schedule, split_roles, view
+from palladio.lower import fold_ranges, fuse, place, prove_inside, schedule, split_roles, view
 from palladio.lower.refused import Refused
 from palladio.lower.roles import roles_of
 from palladio.ops.grid import Grid, grid_call
@@ -154,6 +154,7 @@ FORMS: dict[str, Stage] = {
     "inside": Stage("with marks where an access cannot leave its array", _call, last=prove_inside),
     "scheduled": Stage("with each grid as parallel and sequential loops over views of blocks", _call, last=schedule),
     "viewed": Stage("with accesses as starts, strides and guards along each axis", _call, last=view),
+    "fused": Stage("with what is computed together as one operation", _call, last=fuse),
     "roles": Stage("with a program for each role of a launch's threads", _call, executor=HOPPER_TWIN, last=split_roles),
 }
 """The lowered forms: each prints the whole call, which reads back."""

@@ -19,7 +19,7 @@ from threadpoolctl import ThreadpoolController
 
 from palladio.base.holding import HOLDING
 from palladio.ir.core import Eqn, Program, walk
-from palladio.ops.arrays.dot import dot_general
+from palladio.ops.arrays.dot import dot_accumulate, dot_general
 from palladio.ops.threads.wgmma import wgmma
 from palladio.types.transforms import transformed
 from palladio.types.types import ArrayType, RefType
@@ -42,8 +42,8 @@ def multiplies_tiles_only(program: Program) -> bool:
 
 def _products(eqn: Eqn) -> Iterator[int]:
     """The multiplications of an equation that is a matrix product."""
-    if eqn.op is dot_general:
-        yield multiplications(eqn.inputs[0].type, eqn.params["contracting"][0], eqn.outputs[0].type)  # type: ignore[arg-type]
+    if eqn.op in (dot_general, dot_accumulate):
+        yield multiplications(eqn.lhs.type, eqn.contracting[0], eqn.outputs[0].type)  # type: ignore[arg-type]
     elif eqn.op is wgmma:
         operands = [atom.type for atom in eqn.indices]
         acc, _, b = (

@@ -6,7 +6,7 @@ from palladio.driver.capture import note
 from palladio.driver.executors import CPU, HOPPER, HOPPER_TWIN, REFERENCE, SIMULATOR, Executor, Runner
 from palladio.ir.core import Program
 from palladio.ir.verify import verify
-from palladio.lower import fold_ranges, place, prove_inside, schedule, split_roles, view
+from palladio.lower import fold_ranges, fuse, place, prove_inside, schedule, split_roles, view
 from palladio.passes.common_subexpressions import merge_common_subexpressions
 from palladio.passes.dead_code import remove_dead_code
 from palladio.passes.pipeline import Dump, Pass, run_passes
@@ -19,7 +19,7 @@ _LOWERED = (*CLEAN, fold_ranges, *CLEAN, place, prove_inside, schedule)
 PIPELINES: dict[str, tuple[Pass, ...]] = {
     REFERENCE.name: (),
     SIMULATOR.name: (),
-    CPU.name: (*_LOWERED, view),
+    CPU.name: (*_LOWERED, view, fuse),
     HOPPER_TWIN.name: (*_LOWERED, split_roles, view),
     HOPPER.name: (*_LOWERED, split_roles, view),
 }

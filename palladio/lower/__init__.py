@@ -7,6 +7,7 @@ that make them, in the order in which an executor would run them.
 from __future__ import annotations
 
 from palladio.lower.fold_ranges import fold_ranges
+from palladio.lower.fusion import fuse
 from palladio.lower.place import place
 from palladio.lower.prove_inside import prove_inside
 from palladio.lower.schedule import schedule
@@ -14,6 +15,6 @@ from palladio.lower.split_roles import split_roles
 from palladio.lower.view import view
 from palladio.passes.pipeline import Pass
 
-LOWERINGS: tuple[Pass, ...] = (fold_ranges, place, prove_inside, schedule, split_roles, view)
+LOWERINGS: tuple[Pass, ...] = (fold_ranges, place, prove_inside, schedule, split_roles, view, fuse)
 
-__all__ = ["LOWERINGS", "fold_ranges", "place", "prove_inside", "schedule", "split_roles", "view"]
+__all__ = ["LOWERINGS", "fold_ranges", "fuse", "place", "prove_inside", "schedule", "split_roles", "view"]

@@ -19,6 +19,7 @@ from tests.fuzz.generator import NOT_DRAWN, computing
 
 FILETESTS = Path(__file__).resolve().parents[1] / "filetests"
 
+
 def in_modules() -> list[Op]:
     """Every operation that a module of `palladio.ops` defines, once for each module that does."""
     found = []

@@ -323,3 +323,18 @@ def integers_accumulate_in_int32(rng: np.random.Generator, dtype: np.dtype) -> C
     wanted = np.dtype(np.int32)
     expected = wrapped(_summed("mk,kn->mn", wide(x), wide(y)), wanted)
     return applied(lambda x, y: jnp.dot(x, y, preferred_element_type=wanted), x, y, expected=expected, dtype=wanted)
+
+
+@row("dot", tuple(dtype for dtype in FLOATS if dtype.itemsize <= 4))
+def added_to_an_array(rng: np.random.Generator, dtype: np.dtype) -> Case:
+    x, y = draw(rng, dtype, (6, 64), -1, 1), draw(rng, dtype, (64, 7), -1, 1)
+    c = draw(rng, np.dtype(np.float32), (6, 7), -8, 8)
+    return applied(
+        lambda c, x, y: c + jnp.dot(x, y, preferred_element_type=jnp.float32),
+        c,
+        x,
+        y,
+        expected=wide(c) + _summed("mk,kn->mn", wide(x), wide(y)),
+        dtype=np.dtype(np.float32),
+        slack=2,
+    )

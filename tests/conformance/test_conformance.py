@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from palladio.ir.core import Program, walk
+from palladio.lower.fusion import fuse_in
 from palladio.ops import ALL_OPS
 from palladio.passes.discharge import discharge
 from palladio.trace.trace import stage
@@ -52,7 +53,7 @@ def test_row(entry: Entry, row: Row, dtype: np.dtype) -> None:
 
 
 def _programs(case: Case) -> Iterator[Program]:
-    """The program of a case's call, and the discharged forms of its kernels."""
+    """The program of a case's call, and the discharged and fused forms of its kernels."""
     call = case.call("reference")
     types = [ArrayType(array.shape, array.dtype) for array in case.inputs]
     program = stage(call, types, wrap, name="case").program
@@ -60,6 +61,7 @@ def _programs(case: Case) -> Iterator[Program]:
     for eqn in program.eqns:
         if "kernel" in eqn.params:
             yield discharge.run(eqn.params["kernel"])
+            yield fuse_in(eqn.params["kernel"])
 
 
 def _coverage() -> dict[str, str]:

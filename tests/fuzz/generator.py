@@ -49,6 +49,7 @@ NOT_DRAWN: dict[str, str] = {
     "debug_print": "it prints",
     "debug_check": "it fails where its condition is false",
     "grid_call": "its blocks are drawn by the tests of calls",
+    "dot_accumulate": "the shape of its first operand follows from those of the others",
     "layout_cast": "it says where the compiler may keep a value, and changes none",
     **dict.fromkeys(
         (

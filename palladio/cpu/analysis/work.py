@@ -7,7 +7,7 @@ import os
 
 from palladio.cpu.emit.emitter import Emitter, V
 from palladio.ir.core import Eqn, Literal, Program, subprograms
-from palladio.ops.arrays.dot import dot_general
+from palladio.ops.arrays.dot import dot_accumulate, dot_general
 from palladio.ops.control import loop
 from palladio.ops.grid import grid_call
 from palladio.types.types import ArrayType
@@ -40,10 +40,9 @@ def _estimate_of(eqn: Eqn) -> int:
     if eqn.op is grid_call:
         return inner * math.prod(size or 1 for size in eqn.grid.sizes)
     size = sum(var.type.size for var in eqn.outputs if isinstance(var.type, ArrayType))
-    if eqn.op is dot_general:
-        lhs = eqn.lhs.type
-        depth = math.prod(lhs.shape[axis] for axis in eqn.contracting[0])
-        return size * (1 + depth // PRODUCTS)
+    if eqn.op in (dot_general, dot_accumulate):
+        depth = math.prod(eqn.lhs.type.shape[axis] for axis in eqn.contracting[0])
+        return size * (1 + depth // PRODUCTS) + (size if eqn.op is dot_accumulate else 0)
     read = max((atom.type.size for atom in eqn.inputs if isinstance(atom.type, ArrayType)), default=0)
     return inner + max(size, read)
 

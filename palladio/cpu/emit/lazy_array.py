@@ -107,7 +107,6 @@ class LazyArray:
         buffer: where its elements are, if they are in memory.
         fill: writes all elements to a buffer in an order of its own; for tiles that are not computed element by
             element.
-        plus: the tile with another added, for those that add to what is there while they are computed.
         ramp: an axis and a number: the element at an index is the number plus the index along that axis.
         spans: positions along axes, from the first below the second, outside of which all elements are zero or false.
         panels: computes some rows, all for None, a few at a time; for tiles with `fill` that are matrices. For each few
@@ -129,7 +128,6 @@ class LazyArray:
     cheap: bool = False
     buffer: Buffer | None = None
     fill: Callable[[Buffer], None] | None = None
-    plus: Callable[[LazyArray], LazyArray] | None = None
     ramp: tuple[int, Index] | None = None
     zero_ranges: dict[int, tuple[Index, Index]] = field(default_factory=dict)
     panels: Panels | None = None

@@ -29,12 +29,8 @@ def _wgmma(
     part = Access(scope, acc.buffer, transforms[0], indices).in_memory.buffer
     left, right = (_operand(scope, each, stack, indices) for each, stack in zip((a, b), transforms[1:], strict=True))
     rules = scope.function.rules
-    (product,) = rules["dot_general"](scope, left, right, contracting=((1,), (0,)), batch=((), ()), dtype=part.dtype)
     before = array_in(scope.e, part, Allocation("accumulator"))
-    if product.plus is not None:
-        (total,) = rules["add"](scope, product, before)
-    else:
-        (total,) = rules["add"](scope, before, product)
+    (total,) = rules["dot_accumulate"](scope, before, left, right, contracting=((1,), (0,)), batch=((), ()))
     if total.fill is not None:
         total.fill(part)
     else:

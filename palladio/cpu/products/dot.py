@@ -12,16 +12,17 @@ from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Emitter, Index, V, vector
 from palladio.cpu.emit.lazy_array import Buffer, LazyArray, Panel, array_in, merged, write
 from palladio.cpu.emit.scope import Rule, Scope
-from palladio.cpu.products.gemv import VECTORS, Gemv
+from palladio.cpu.products.gemv import Gemv
 from palladio.cpu.products.micro_kernel import LINE_BYTES
 from palladio.cpu.products.product import DEPTH_BYTES, Element, PackSource, PrefetchRange, Product, Range
 from palladio.cpu.rules.casts import converted
 from palladio.cpu.runtime import host
+from palladio.lower.fusion.products import is_matrix_product, sums_in
 from palladio.lower.refused import Refused
 from palladio.ops.arrays import casts
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
-from palladio.types.types import ArrayType
+from palladio.types.types import ArrayType, Shape
 from palladio.types.views import row_major
 
 Axes = tuple[tuple[int, ...], tuple[int, ...]]
@@ -162,15 +163,6 @@ class Matrix:
         )
 
 
-def accumulator(lhs: DType, rhs: DType, result: DType) -> DType:
-    """The dtype in which products are summed."""
-    if dtypes.is_float(lhs) or dtypes.is_float(rhs):
-        return dtypes.FLOAT64 if dtypes.FLOAT64 in (lhs, rhs, result) else dtypes.FLOAT32
-    if not dtypes.is_integer(result):
-        return dtypes.INT64
-    return result if result.itemsize >= 4 else dtypes.INT32
-
-
 def _dot(
     scope: Scope, lhs: LazyArray, rhs: LazyArray, *, contracting: Axes, batch: Axes, dtype: DType
 ) -> Sequence[LazyArray]:
@@ -181,6 +173,18 @@ def _dot(
     if batch[0] or any(len(axes) > 1 for axes in (*free, *contracting)):
         return _batched(scope, (lhs, rhs), free, contracting, batch, dtype)
     return _single(scope, lhs, rhs, contracting, dtype)
+
+
+def _dot_accumulate(
+    scope: Scope, acc: LazyArray, lhs: LazyArray, rhs: LazyArray, *, contracting: Axes, batch: Axes
+) -> Sequence[LazyArray]:
+    """Sums that begin with the accumulator, where a product is computed by the loops of matrices; else an addition."""
+    shapes = lhs.shape, rhs.shape
+    if is_matrix_product(shapes, contracting, batch) and sums_in(lhs.dtype, rhs.dtype, acc.dtype) == acc.dtype:
+        return (_matrix_product(scope, lhs, rhs, contracting, acc.dtype, acc),)
+    (product,) = _dot(scope, lhs, rhs, contracting=contracting, batch=batch, dtype=acc.dtype)
+    (total,) = scope.function.rules["add"](scope, acc, scope.keep(product) if product.fill is not None else product)
+    return (total,)
 
 
 def _batched(
@@ -219,17 +223,35 @@ def _at_place(scope: Scope, stack: Buffer, place: Index) -> LazyArray:
 
 
 def _single(scope: Scope, lhs: LazyArray, rhs: LazyArray, contracting: Axes, dtype: DType) -> Sequence[LazyArray]:
+    if is_matrix_product((lhs.shape, rhs.shape), contracting, ((), ())):
+        return (_matrix_product(scope, lhs, rhs, contracting, dtype),)
+    left, right, shape = _matrices(lhs, rhs, contracting)
+    sums = sums_in(lhs.dtype, rhs.dtype, dtype)
+    return scope.function.rules["convert"](scope, _thin_product(scope, left, right, sums, shape), dtype=dtype)
+
+
+def _matrices(lhs: LazyArray, rhs: LazyArray, contracting: Axes) -> tuple[Matrix, Matrix, Shape]:
+    """Both sides of a product of at most one contracted axis, and its shape."""
     free = [[a for a in range(len(t.shape)) if a not in c] for t, c in zip((lhs, rhs), contracting, strict=True)]
-    left, right = Matrix(lhs, free[0], contracting[0]), Matrix(rhs, contracting[1], free[1])
     shape = tuple(lhs.shape[a] for a in free[0]) + tuple(rhs.shape[a] for a in free[1])
-    sums = accumulator(lhs.dtype, rhs.dtype, dtype)
-    if min(left.first, right.second) <= VECTORS:
-        return scope.function.rules["convert"](scope, _thin_product(scope, left, right, sums, shape), dtype=dtype)
-    lazily = _product_tile(scope, left, right, sums, shape, None, merged([lhs, rhs], aligned=False))
+    return Matrix(lhs, free[0], contracting[0]), Matrix(rhs, contracting[1], free[1]), shape
+
+
+def _matrix_product(
+    scope: Scope, lhs: LazyArray, rhs: LazyArray, contracting: Axes, dtype: DType, init: LazyArray | None = None
+) -> LazyArray:
+    """A product by the loops of matrices, computed a few rows at a time; `init` is what its sums begin with."""
+    left, right, shape = _matrices(lhs, rhs, contracting)
+    sums = sums_in(lhs.dtype, rhs.dtype, dtype)
+    reads = merged([lhs, rhs], aligned=False)
+    if init is not None:
+        reads = {**reads, **{memory: same and reads.get(memory, True) for memory, same in init.reads.items()}}
+    found = _product_tile(scope, left, right, sums, shape, init, reads)
     if dtype == sums:
-        return (lazily,)
-    converted_rows = scope.row_by_row(casts.convert, [lazily], dtype=dtype)
-    return scope.function.rules["convert"](scope, lazily, dtype=dtype) if converted_rows is None else (converted_rows,)
+        return found
+    rows = scope.row_by_row(casts.convert, [found], dtype=dtype)
+    (whole,) = (rows,) if rows is not None else scope.function.rules["convert"](scope, found, dtype=dtype)
+    return whole
 
 
 def _thin_product(scope: Scope, left: Matrix, right: Matrix, sums: DType, shape: tuple[int, ...]) -> LazyArray:
@@ -277,23 +299,15 @@ def _product_tile(
         if there is not target:
             write(scope.e, array_in(scope.e, there), target)
 
-    def plus(other: LazyArray) -> LazyArray:
-        together = {**reads}
-        for memory, same in other.reads.items():
-            together[memory] = same and together.get(memory, True)
-        return _product_tile(scope, left, right, sums, shape, other, together)
-
     def at(index: Sequence[Index], width: int) -> V:
         raise Refused("a product is computed as a whole")
 
-    adds = plus if init is None else None
-    rounds = adds is not None and _takes_pairs(left, right, sums) and left.second * 2 <= DEPTH_BYTES
+    rounds = init is None and _takes_pairs(left, right, sums) and left.second * 2 <= DEPTH_BYTES
     return LazyArray(
         type,
         at,
         reads,
         fill=fill,
-        plus=adds,
         panels=panels,
         rounded=rounded if rounds else None,
     )
@@ -330,4 +344,4 @@ def _span(scope: Scope, left: Matrix, right: Matrix) -> Range | None:
     return e.intrinsic("smin", "i64", *first), e.intrinsic("smax", "i64", *last)
 
 
-RULES: dict[str, Rule] = {"dot_general": _dot}
+RULES: dict[str, Rule] = {"dot_general": _dot, "dot_accumulate": _dot_accumulate}

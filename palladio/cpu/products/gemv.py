@@ -20,9 +20,6 @@ from palladio.cpu.runtime import host
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 
-VECTORS = 4
-"""The number of vectors beyond which packing the matrix pays."""
-
 ROWS = 4
 """Rows of the matrix that are multiplied at a time."""
 

@@ -25,17 +25,6 @@ def simple(floating: str, signed: str, unsigned: str | None = None) -> Rule:
     return elementwise(compute)
 
 
-def _add(scope: Scope, x: LazyArray, y: LazyArray) -> Sequence[LazyArray]:
-    """A product adds to what it is added to while it is computed."""
-    for product, other in ((x, y), (y, x)):
-        if product.plus is not None and other.fill is None:
-            return (product.plus(other),)
-    return _plain_add(scope, *(scope.keep(tile) if tile.fill is not None else tile for tile in (x, y)))
-
-
-_plain_add = simple("fadd", "add")
-
-
 def maximum(e: Emitter, dtype: DType, values: Sequence[V]) -> V:
     return _extreme(e, dtype, values, "maximum", "smax", "umax")
 
@@ -156,7 +145,7 @@ def _power(e: Emitter, dtype: DType, values: Sequence[V]) -> V:
 
 
 RULES: dict[str, Rule] = {
-    ops.add.name: _add,
+    ops.add.name: simple("fadd", "add"),
     ops.sub.name: simple("fsub", "sub"),
     ops.mul.name: simple("fmul", "mul"),
     ops.div.name: elementwise(_divide),

@@ -39,12 +39,14 @@ RULES: dict[str, Rule] = {
 
 _CORES = "the memories of cores are not a GPU's"
 _VALUES = "references are kept, so nothing becomes this"
+_FUSED = "only the compiler for CPUs has the form with it"
 _NOT_YET = "no rule has been written yet"
 
 REFUSED: dict[str, str] = {
     **barriers.REFUSED,
     **dict.fromkeys(("dma_start", "dma_start_remote", "dma_wait"), _CORES),
     **dict.fromkeys(("insert_masked", "combine_each", "exchange_each"), _VALUES),
+    "dot_accumulate": _FUSED,
     **dict.fromkeys(
         (
             *("nextafter", "erf_inv", "population_count", "clz"),

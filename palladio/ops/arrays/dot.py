@@ -10,6 +10,7 @@ import numpy as np
 
 from palladio.base.errors import PalladioTypeError, PalladioValueError
 from palladio.ir.core import Op, Work
+from palladio.ops.arrays import arithmetic
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType
@@ -113,6 +114,31 @@ dot_general = Op(
     "an input or the result is, and are rounded once to `dtype`; integer sums wrap around.",
     _dot_type,
     _dot_eval,
+    work=Work.PRODUCT,
+    dtypes="integer or float",
+)
+
+
+def _accumulate_type(
+    acc: ArrayType, lhs: ArrayType, rhs: ArrayType, *, contracting: Axes, batch: Axes
+) -> Sequence[ArrayType]:
+    (product,) = _dot_type(lhs, rhs, contracting=contracting, batch=batch, dtype=acc.dtype)
+    if acc != product:
+        raise PalladioTypeError("an accumulator has the shape of the product", expected=str(product), got=str(acc))
+    return (product,)
+
+
+def _accumulate_eval(acc: Any, lhs: Any, rhs: Any, *, contracting: Axes, batch: Axes) -> Sequence[Any]:
+    (product,) = _dot_eval(lhs, rhs, contracting=contracting, batch=batch, dtype=acc.dtype)
+    return arithmetic.add.eval(acc, product)  # type: ignore[no-any-return]
+
+
+dot_accumulate = Op(
+    "dot_accumulate",
+    "acc + dot_general(lhs, rhs) in the dtype of `acc`. Passes form it of a product and an addition to it: a compiler "
+    "starts the sums with the elements of `acc`, so they may be rounded in another order.",
+    _accumulate_type,
+    _accumulate_eval,
     work=Work.PRODUCT,
     dtypes="integer or float",
 )

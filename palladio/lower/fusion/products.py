@@ -1,0 +1,69 @@
+"""Matrix products, as a compiler computes them: some rows of the result at a time, in sums that it keeps.
+
+Other products, over several axes or with a few vectors, are computed as a whole where they stand.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from palladio.ir.core import Atom, Eqn, Program, Var
+from palladio.ops.arrays.arithmetic import add
+from palladio.ops.arrays.dot import Axes, dot_general
+from palladio.types import dtypes
+from palladio.types.dtypes import DType
+from palladio.types.types import Shape
+
+VECTORS = 4
+"""The largest number of rows, or of columns, of a product that is computed as one of a matrix and some vectors."""
+
+
+def sums_in(lhs: DType, rhs: DType, result: DType) -> DType:
+    """The dtype in which products are summed."""
+    if dtypes.is_float(lhs) or dtypes.is_float(rhs):
+        return dtypes.FLOAT64 if dtypes.FLOAT64 in (lhs, rhs, result) else dtypes.FLOAT32
+    if not dtypes.is_integer(result):
+        return dtypes.INT64
+    return result if result.itemsize >= 4 else dtypes.INT32
+
+
+def is_matrix_product(shapes: Sequence[Shape], contracting: Axes, batch: Axes) -> bool:
+    """True for a product of two matrices over at most one axis, with more than a few vectors on either side."""
+    sides = list(zip(shapes, contracting, strict=True))
+    if batch[0] or any(len(axes) > 1 or len(shape) != len(axes) + 1 for shape, axes in sides):
+        return False
+    return all(n in axes or extent > VECTORS for shape, axes in sides for n, extent in enumerate(shape))
+
+
+def starts(program: Program) -> Iterator[tuple[Eqn, Eqn]]:
+    """Each matrix product with the addition to it that can be the start of its sums.
+
+    The product is used by the addition only, has the dtype of its sums, and no equation in between changes memory,
+    after which operands that are read from there would have to be copied first.
+    """
+    used = Counter(atom for inputs in (*(eqn.inputs for eqn in program.eqns), program.outputs) for atom in inputs)
+    pending: dict[Atom, Eqn] = {}
+    for eqn in program.eqns:
+        if eqn.op is add and eqn.inputs[0].type == eqn.inputs[1].type:
+            product = next((pending[atom] for atom in eqn.inputs if atom in pending), None)
+            if product is not None:
+                yield product, eqn
+        if eqn.written or eqn.synchronises:
+            pending.clear()
+        if eqn.op is dot_general and _sums(eqn) and used[eqn.outputs[0]] == 1:
+            pending[eqn.outputs[0]] = eqn
+
+
+def _sums(eqn: Eqn) -> bool:
+    """True if the result of a product is its sums, as they are."""
+    sides = eqn.lhs.type, eqn.rhs.type
+    if not is_matrix_product([side.shape for side in sides], eqn.contracting, eqn.batch):
+        return False
+    return sums_in(sides[0].dtype, sides[1].dtype, eqn.dtype) == eqn.dtype
+
+
+def addend(addition: Eqn, product: Eqn) -> Atom:
+    """The other operand of the addition to a product."""
+    x, y = addition.inputs
+    return y if isinstance(x, Var) and x in product.outputs else x
