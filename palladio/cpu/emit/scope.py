@@ -32,7 +32,6 @@ from palladio.ir.core import Atom, Eqn, Literal, Op, Program, Var, Work
 from palladio.lower.refused import Refused
 from palladio.ops.arrays.casts import convert
 from palladio.ops.arrays.compare import select
-from palladio.ops.arrays.dot import dot_accumulate
 from palladio.ops.control import loop, repeat
 from palladio.ops.references import memory
 from palladio.ops.references.memory import store
@@ -448,7 +447,7 @@ class Scope:
 
     def ready(self, entry: Binding, eqn: Eqn) -> Binding:
         """An input as its rule wants it: only some take a tile that has an order of its own."""
-        taken = eqn.op in (dot_accumulate, store) or (goes_row_by_row(eqn.op) and self.lone_panels(eqn))
+        taken = eqn.op is store or (goes_row_by_row(eqn.op) and self.lone_panels(eqn))
         if isinstance(entry, LazyArray) and entry.fill is not None and not taken:
             return self.keep(entry)
         if isinstance(entry, LazyArray) and eqn.op in (loop, repeat) and not entry.cheap and entry.buffer is None:
