@@ -25,6 +25,7 @@ from palladio.cpu.rule_table import LAUNCHED, REFUSED, REFUSED_IN_LAUNCHES, RULE
 from palladio.cpu.rules.control import allocated
 from palladio.cpu.runtime.callbacks import Callback
 from palladio.ir.core import Program, Work, walk
+from palladio.lower.parallelize import has_own_blocks
 from palladio.ops.grid import BlockMap, Grid, InitMarks
 from palladio.types import dtypes
 from palladio.types.types import ArrayType, RefType, Type
@@ -106,7 +107,7 @@ class _GridFunction:
         steady = [False] * self.grid.scalars + [not written for written in self.written]
         streamed = self.streamed()
         self.places = [
-            RefBinding(Allocation(f"array{n}", steady[n], n in streamed), self.whole(n, type))
+            RefBinding(Allocation(f"array{n}", steady[n], n in streamed, self.exclusive(n)), self.whole(n, type))
             for n, type in enumerate(self.types)
         ]
         self.function.notes = ThreadState(e, self.arena)
@@ -128,6 +129,13 @@ class _GridFunction:
         asks = caller if self.function.asks else None
         words = 0 if self.function.notes is None else self.function.notes.used
         return LoweredGrid(text, self.arena.size, words, self.noted, self.function.callbacks, asks)
+
+    def exclusive(self, number: int) -> bool:
+        """True if different tasks have different blocks of an array."""
+        if self.alone is not None or number < self.grid.scalars:
+            return False
+        block = self.blocks[number - self.grid.scalars]
+        return all(has_own_blocks(block, axis) for axis in self.schedule.tasks if self.grid.sizes[axis] != 1)
 
     def streamed(self) -> set[int]:
         """The arrays that are written past the caches."""

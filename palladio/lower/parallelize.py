@@ -45,7 +45,7 @@ def independent_axes(grid: Grid, kernel: Program) -> tuple[bool, ...]:
     if any(grid.parallel) or not grid.outputs or not _is_plain(grid, kernel):
         return grid.parallel
     axes = range(len(grid.sizes))
-    own = [all(_has_own_blocks(block, axis) for block in grid.outputs) for axis in axes]
+    own = [all(has_own_blocks(block, axis) for block in grid.outputs) for axis in axes]
     scratch = kernel.inputs[len(kernel.inputs) - len(grid.scratch) :]
     first = {kernel.inputs[axis]: np.int32(0) for axis in axes if not own[axis]}
     if not all(_begins_with_store(kernel, ref, first) for ref in scratch):
@@ -71,7 +71,7 @@ def _is_plain(grid: Grid, kernel: Program) -> bool:
     )
 
 
-def _has_own_blocks(block: BlockMap, axis: int) -> bool:
+def has_own_blocks(block: BlockMap, axis: int) -> bool:
     """True if different indices along a grid axis are different blocks, which share no element."""
     if not block.contiguous:  # an axis may have two indices
         return False

@@ -57,6 +57,8 @@ NARROW: tuple[DType, ...] = tuple(SHORT_NAMES.values())[15:]
 """Dtypes to keep numbers in, one byte each. The evaluator and the simulator take them; nothing is compiled for them."""
 
 BOOL = SHORT_NAMES["bool"]
+INT8 = SHORT_NAMES["i8"]
+UINT8 = SHORT_NAMES["u8"]
 INT32 = SHORT_NAMES["i32"]
 INT64 = SHORT_NAMES["i64"]
 FLOAT16 = SHORT_NAMES["f16"]

@@ -81,6 +81,11 @@ def test_arm_has_more_registers_and_is_portable() -> None:
     assert host.restricted(ARM, frozenset(), "portable") == ARM
 
 
+def test_quads_of_integers_need_their_instruction_in_the_widest_registers() -> None:
+    for has, quads in (({"avx512f", "avx512vnni"}, True), ({"avx512f"}, False), ({"avx", "avx512vnni"}, False)):
+        assert Processor.of("x86_64-unknown-linux-gnu", "new", "", frozenset(has)).multiplies_quads == quads
+
+
 @pytest.mark.parametrize("instructions", ["avx512bf16", "avx512", "avx2"])
 @pytest.mark.parametrize("triple", ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"])
 def test_instructions_that_the_processor_lacks_are_an_error(triple: str, instructions: str) -> None:

@@ -187,3 +187,49 @@ def test_a_share_of_the_groups_has_the_bits_that_all_groups_have():
             np.testing.assert_array_equal(gmm(x[rows], w[each], sizes[each]), out[rows])
             np.testing.assert_array_equal(gmm(g[rows], w[each], sizes[each], transpose_rhs=True), grad_x[rows])
             np.testing.assert_array_equal(tgmm(x[rows].T, g[rows], sizes[each]), grad_w[each])
+
+
+@pytest.mark.parametrize(
+    ("signed", "left", "right"), [(True, "x", "y"), (True, "x.T", "y"), (True, "x", "y.T"), (False, "x", "y")]
+)
+def test_quads_of_8_bit_integers_are_exact(signed: bool, left: str, right: str) -> None:
+    """Four products at a time, of bytes without a sign on the left: 128 is added to those with one, and taken back."""
+
+    def kernel(x_ref: Any, y_ref: Any, out: Any) -> None:
+        x = x_ref[...] if left == "x" else x_ref[...].T
+        y = y_ref[...] if right == "y" else y_ref[...].T
+        out[...] += jnp.dot(x, y, preferred_element_type=jnp.int32)
+
+    rng, extremes = np.random.default_rng(0), np.iinfo(np.int8 if signed else np.uint8)
+    x = rng.integers(extremes.min, extremes.max + 1, (19, 8196)).astype(extremes.dtype)
+    y = rng.integers(-128, 128, (8196, 48)).astype(np.int8)
+    x[:2], y[:, :2] = [[extremes.min], [extremes.max]], [[-128, 127]]
+    begin = rng.integers(-(2**31), 2**31, (19, 48), np.int32)
+    given = x if left == "x" else x.T.copy(), y if right == "y" else y.T.copy()
+
+    def steps(x_ref: Any, y_ref: Any, begin_ref: Any, out: Any) -> None:
+        out[...] = begin_ref[...]
+        kernel(x_ref, y_ref, out)
+
+    found = pl.pallas_call(steps, pl.ShapeDtypeStruct((19, 48), np.int32), interpret="cpu")(*given, begin)
+    np.testing.assert_array_equal(found, (begin + x.astype(np.int64) @ y).astype(np.int32))
+
+
+def test_quads_in_tiles_and_without_the_instruction_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def kernel(x_ref: Any, y_ref: Any, out: Any) -> None:
+        out[...] = jnp.dot(x_ref[...], y_ref[...], preferred_element_type=jnp.int32)
+
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(-128, 128, (40, 64)).astype(np.int8), rng.integers(-128, 128, (64, 96)).astype(np.int8)
+    for instructions in ("native", "portable"):
+        monkeypatch.setenv("PALLADIO_CPU", instructions)
+        call = pl.pallas_call(
+            kernel,
+            pl.ShapeDtypeStruct((40, 96), np.int32),
+            grid=(2, 3),
+            in_specs=[pl.BlockSpec((32, 64), lambda i, j: (i, 0)), pl.BlockSpec((64, 32), lambda i, j: (0, j))],
+            out_specs=pl.BlockSpec((32, 32), lambda i, j: (i, j)),
+            interpret="cpu",
+        )
+        for _ in range(2):
+            np.testing.assert_array_equal(call(x, y), x.astype(np.int32) @ y)

@@ -1,6 +1,7 @@
 """Accesses element by element, for what no view of memory shows.
 
-Indices by integer arrays, axes joined of what lies apart, masks and atomic operations.
+Indices by integer arrays, axes joined of what lies apart, masks and atomic operations. Where neighbours along the last
+axis are neighbours in memory, as in whole rows by their numbers, the elements are accessed in vectors.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ import numpy as np
 from palladio.cpu.access.bits import bits_at, from_bits, put_bits, to_bits
 from palladio.cpu.access.views import index_of, renumbered
 from palladio.cpu.emit import registers
-from palladio.cpu.emit.emitter import Emitter, Index, V
-from palladio.cpu.emit.lazy_array import Buffer, LazyArray, array_in, write
+from palladio.cpu.emit.emitter import Emitter, Index, V, width_of
+from palladio.cpu.emit.lazy_array import Allocation, Buffer, LazyArray, array_in, fill, for_each, write
 from palladio.cpu.emit.scope import RefBinding, Rule, Scope
+from palladio.ir.core import Var
+from palladio.lower.refused import Refused
 from palladio.lower.views import views
 from palladio.ops.references.memory import Transforms
 from palladio.types import dtypes
@@ -41,6 +44,26 @@ class Selection:
         self.recast = any(view.base.dtype.itemsize != root.dtype.itemsize for view in self.views)
         self.whole = root
         self.root = Buffer(root.base, root.strides, root.shape, self.type.dtype)
+
+    @property
+    def in_vectors(self) -> bool:
+        """True if neighbours along the last axis are neighbours in memory, all inside or all outside."""
+        if len(self.views) > 1 or self.recast or not self.type.shape or self.root.strides[-1:] != (1,):
+            return False
+        (view,) = self.views
+        last = len(view.sizes) - 1
+        if last in view.gathered or view.base.shape != self.root.shape:
+            return False
+        *others, along = (row.strides[last] for row in view.coordinates)
+        guards = [guard.coordinate.strides[last] for guard in view.guards]
+        return along == 1 and not any(others) and not any(guards)
+
+    def each(self, body: Callable[[Sequence[Index], int], None]) -> None:
+        """Run `body(index, width)` for all elements in row-major order, with vectors where there may be."""
+        if self.in_vectors:
+            for_each(self.e, self.type.shape, body)
+        else:
+            one_by_one(self.e, self.type.shape, lambda index: body(index, 1))
 
     def nothing(self, dtype: DType) -> object:
         """The value that reads outside the array give, for elements of a dtype."""
@@ -96,15 +119,15 @@ class Selection:
         place = [0 if extent == 1 else position for extent, position in zip(tile.shape, mine, strict=True)]
         return index_of(self.e, tile.at(place, 1), tile)
 
-    def load(self, index: Sequence[Index]) -> V:
-        """The element at an index; where a condition fails, what the last one that does says."""
+    def load(self, index: Sequence[Index], width: int = 1) -> V:
+        """The elements from an index on; where a condition fails, what the last one that does says."""
         if self.recast:
             return from_bits(self.e, bits_at(self, len(self.views), index), self.type.dtype)
         place, conditions = self.locate(index)
-        value = self.root.at(self.e, place, 1)
+        value = self.root.at(self.e, place, width)
         for condition, nothing, dtype in conditions:
             bits = np.asarray(nothing, dtype).view(self.type.dtype)
-            value = self.e.select(condition, value, registers.constant(self.e, bits, self.type.dtype))
+            value = self.e.select(condition, value, registers.constant(self.e, bits, self.type.dtype, width))
         return value
 
     def read(self) -> LazyArray:
@@ -115,41 +138,49 @@ class Selection:
 
     def copy_to(self, target: Buffer) -> None:
         """Copy all elements to a buffer."""
-        one_by_one(self.e, self.type.shape, lambda index: target.put(self.e, index, self.load(index), 1))
+        self.each(lambda index, width: target.put(self.e, index, self.load(index, width), width))
 
-    def update(self, step: Callable[[Sequence[Index], Cell], None], mask: LazyArray | None = None) -> None:
-        """Run `step(index, cell)` for each element that is inside and under the mask, in row-major order."""
+    def update(self, step: Callable[[Cell], None], mask: LazyArray | None = None, lone: bool = False) -> None:
+        """Run `step(cell)` for each element that is inside and under the mask, in row-major order.
+
+        Args:
+            lone: a cell is one element, also where neighbours could be changed together.
+        """
         e = self.e
 
-        def element(index: Sequence[Index]) -> None:
+        def element(index: Sequence[Index], width: int = 1) -> None:
             chosen = [] if mask is None else [mask.at(index, 1)]
             if self.recast:  # of some, only parts may be inside
                 with e.when(e.truth(chosen)):
-                    step(index, Cell(self, index, None))
+                    step(Cell(self, index, None))
                 return
             place, conditions = self.locate(index)
             with e.when(e.truth([*(condition for condition, _, _ in conditions), *chosen])):
-                step(index, Cell(self, index, self.root.address(e, place)))
+                step(Cell(self, index, self.root.address(e, place), width))
 
-        one_by_one(e, self.type.shape, element)
+        if mask is None and not lone:
+            self.each(element)
+        else:
+            one_by_one(e, self.type.shape, element)
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One element that is changed, and its address, if it has one for itself."""
+    """An element that is changed, or some neighbours along the last axis, and the address, if they have one."""
 
     chosen: Selection
     index: Sequence[Index]
     address: V | None
+    width: int = 1
 
     def load(self) -> V:
-        """The element."""
+        """The elements."""
         if self.address is None:
             return self.chosen.load(self.index)
-        return registers.load(self.chosen.e, self.address, self.chosen.type.dtype, 1)
+        return registers.load(self.chosen.e, self.address, self.chosen.type.dtype, self.width)
 
     def store(self, value: V) -> None:
-        """Replace the element."""
+        """Replace the elements."""
         e, dtype = self.chosen.e, self.chosen.type.dtype
         if self.address is None:
             put_bits(self.chosen, len(self.chosen.views), self.index, to_bits(e, value, dtype))
@@ -169,19 +200,22 @@ def one_by_one(
 
 
 def combined(scope: Scope, kind: str, dtype: DType, old: V, new: V) -> V:
-    """Two elements combined."""
+    """Two elements combined, or two vectors of them."""
     from_tile = {"exchange": None, "set": None, "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor"}
     name = from_tile.get(kind, kind)
     if name is None:
         return new
-    tiles = [LazyArray(ArrayType((), dtype), lambda index, width, value=value: value) for value in (old, new)]
+    width = width_of(old.type)
+    type = ArrayType((width,), dtype) if width > 1 else ArrayType((), dtype)
+    tiles = [LazyArray(type, lambda index, width, value=value: value) for value in (old, new)]
     (result,) = scope.function.rules[name](scope, *tiles)
-    return result.at((), 1)
+    return result.at((0,) if width > 1 else (), width)
 
 
 def settled(scope: Scope, tile: LazyArray) -> LazyArray:
-    """A tile in memory, or a scalar in a register, whatever happens to what it is computed from."""
-    return scope.keep(tile) if tile.reads or tile.buffer is None or tile.fill is not None else tile
+    """A tile in memory that nothing changes meanwhile, or a scalar in a register."""
+    changes = any(not memory.steady for memory in tile.reads)
+    return scope.keep(tile) if changes or tile.buffer is None or tile.fill is not None else tile
 
 
 def store_combined(
@@ -198,8 +232,8 @@ def store_combined(
     mask = None if mask is None else settled(scope, mask)
     chosen = Selection(scope, root, stack, [settled(scope, tile) for tile in indices])
 
-    def step(index: Sequence[Index], cell: Cell) -> None:
-        new = value.at(index, 1)
+    def step(cell: Cell) -> None:
+        new = value.at(cell.index, cell.width)
         cell.store(new if kind == "set" else combined(scope, kind, value.dtype, cell.load(), new))
 
     chosen.update(step, mask)
@@ -234,30 +268,45 @@ def copied(scope: Scope, x: LazyArray) -> Buffer:
     return copy
 
 
-Step = Callable[[V, Sequence[Index]], V]
+Step = Callable[[V, Cell], V]
+"""From the old elements of a cell and the cell to the new ones."""
 
 
 def _each(
-    scope: Scope, root: Buffer, dtype: DType, indices: Sequence[LazyArray], stack: Transforms, step: Step, atomic: bool
+    scope: Scope, place: RefBinding, indices: Sequence[LazyArray], stack: Transforms, step: Step, result: Var | None
 ) -> LazyArray:
-    """Replace each selected element by `step(old, index)`; returns the old ones, uninitialised where outside."""
-    e = scope.e
-    chosen = Selection(scope, root, stack, [settled(scope, tile) for tile in indices])
-    old = scope.arena.buffer(e, chosen.type.shape, dtype)
-    nothing = registers.constant(e, dtypes.uninitialized(dtype), dtype)
-    one_by_one(e, chosen.type.shape, lambda index: old.put(e, index, nothing, 1))
+    """Replace each selected element by `step(old, cell)`; returns the old ones, uninitialised where outside.
 
-    def element(index: Sequence[Index], cell: Cell) -> None:
-        if atomic and cell.address is not None:
-            found = _exchanged(scope, cell.address, dtype, lambda value: step(value, index))
+    Args:
+        result: the variable of the old elements: where nothing uses it, they are not written down.
+    """
+    e = scope.e
+    chosen = Selection(scope, place.buffer, stack, [settled(scope, tile) for tile in indices])
+    dtype = chosen.type.dtype
+    used = result is None or scope.uses[result] > 0
+    old = scope.arena.buffer(e, chosen.type.shape, dtype) if used else None
+    if old is not None:
+        fill(e, old, dtypes.uninitialized(dtype))
+    contended = not place.memory.exclusive
+
+    def element(cell: Cell) -> None:
+        if contended and cell.address is not None:
+            found = _exchanged(scope, cell.address, dtype, lambda value: step(value, cell))
         else:
             found = cell.load()
-            cell.store(step(found, index))
-        old.put(e, index, found, 1)
+            cell.store(step(found, cell))
+        if old is not None:
+            old.put(e, cell.index, found, cell.width)
 
-    chosen.update(element)
+    chosen.update(element, lone=contended)
+    if old is None:
+        return LazyArray(chosen.type, _unused)
     tile = array_in(e, old)
     return tile if tile.shape else scope.keep(tile)
+
+
+def _unused(index: Sequence[Index], width: int) -> V:
+    raise Refused("nothing uses these elements")
 
 
 def _exchanged(scope: Scope, address: V, dtype: DType, step: Callable[[V], V]) -> V:
@@ -280,18 +329,24 @@ def _exchanged(scope: Scope, address: V, dtype: DType, step: Callable[[V], V]) -
 def _atomic(
     scope: Scope, ref: RefBinding, value: LazyArray, *indices: LazyArray, transforms: Transforms, kind: str
 ) -> Sequence[LazyArray]:
-    given = settled(scope, value)
-    step: Step = lambda old, index: combined(scope, kind, value.dtype, old, given.at(index, 1))  # noqa: E731
-    return (_each(scope, ref.buffer, value.dtype, indices, transforms, step, True),)
+    return (_each(scope, ref, indices, transforms, _combining(scope, value, kind), _result_of(scope, 0)),)
 
 
 def _combine_each(
     scope: Scope, x: LazyArray, value: LazyArray, *indices: LazyArray, transforms: Transforms, kind: str
 ) -> Sequence[LazyArray]:
-    copy, given = copied(scope, x), settled(scope, value)
-    step: Step = lambda old, index: combined(scope, kind, value.dtype, old, given.at(index, 1))  # noqa: E731
-    old = _each(scope, copy, value.dtype, indices, transforms, step, False)
-    return (_result(scope, copy), old)
+    copy = _own(copied(scope, x))
+    old = _each(scope, copy, indices, transforms, _combining(scope, value, kind), _result_of(scope, 1))
+    return (_result(scope, copy.buffer), old)
+
+
+def _own(buffer: Buffer) -> RefBinding:
+    return RefBinding(Allocation("copy", exclusive=True), buffer)
+
+
+def _result_of(scope: Scope, number: int) -> Var | None:
+    """The variable that the equation at hand gives an output to."""
+    return None if scope.function.eqn is None else scope.function.eqn.outputs[number]
 
 
 def _result(scope: Scope, buffer: Buffer) -> LazyArray:
@@ -299,26 +354,35 @@ def _result(scope: Scope, buffer: Buffer) -> LazyArray:
     return tile if tile.shape else scope.keep(tile)
 
 
+def _combining(scope: Scope, value: LazyArray, kind: str) -> Step:
+    given = settled(scope, value)
+    return lambda old, cell: combined(scope, kind, value.dtype, old, given.at(cell.index, cell.width))
+
+
 def _if_equal(scope: Scope, compare: LazyArray, value: LazyArray) -> Step:
     e = scope.e
     expected, given = settled(scope, compare), settled(scope, value)
     op = "fcmp oeq" if dtypes.is_float(value.dtype) else "icmp eq"
-    return lambda old, index: e.select(e.compare(op, old, expected.at(index, 1)), given.at(index, 1), old)
+
+    def step(old: V, cell: Cell) -> V:
+        wanted, new = (tile.at(cell.index, cell.width) for tile in (expected, given))
+        return e.select(e.compare(op, old, wanted), new, old)
+
+    return step
 
 
 def _atomic_cas(
     scope: Scope, ref: RefBinding, compare: LazyArray, value: LazyArray, *indices: LazyArray, transforms: Transforms
 ) -> Sequence[LazyArray]:
-    step = _if_equal(scope, compare, value)
-    return (_each(scope, ref.buffer, value.dtype, indices, transforms, step, True),)
+    return (_each(scope, ref, indices, transforms, _if_equal(scope, compare, value), _result_of(scope, 0)),)
 
 
 def _exchange_each(
     scope: Scope, x: LazyArray, compare: LazyArray, value: LazyArray, *indices: LazyArray, transforms: Transforms
 ) -> Sequence[LazyArray]:
-    copy = copied(scope, x)
-    old = _each(scope, copy, value.dtype, indices, transforms, _if_equal(scope, compare, value), False)
-    return (_result(scope, copy), old)
+    copy = _own(copied(scope, x))
+    old = _each(scope, copy, indices, transforms, _if_equal(scope, compare, value), _result_of(scope, 1))
+    return (_result(scope, copy.buffer), old)
 
 
 RULES: dict[str, Rule] = {

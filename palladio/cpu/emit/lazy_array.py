@@ -42,11 +42,13 @@ class Allocation:
     Fields:
         steady: nothing writes it during the call.
         streamed: an output larger than the caches, every element of which is written once and not read.
+        exclusive: no other worker accesses what a task accesses of it.
     """
 
     name: str
     steady: bool = False
     streamed: bool = False
+    exclusive: bool = False
 
 
 @dataclass(frozen=True)
@@ -217,6 +219,15 @@ def widths(extent: int) -> Iterator[tuple[int, int, int]]:
         end = start + (extent - start) // width * width
         yield start, end, width
         start = end
+
+
+def cut(extent: int, size: int) -> Iterator[tuple[int, int, int]]:
+    """An axis in whole pieces and a rest: (first, end, size of each)."""
+    whole = extent // size * size
+    if whole:
+        yield 0, whole, size
+    if extent > whole:
+        yield whole, extent, extent - whole
 
 
 def for_each(e: Emitter, shape: Shape, body: Callable[[tuple[Index, ...], int], None]) -> None:

@@ -102,33 +102,45 @@ class Matrix:
         lines = max(1, self.second * buffer.dtype.itemsize // LINE_BYTES)
         return PrefetchRange(e.pointer(there, e.sub(moved, here), 1), row, self.first, lines, other)
 
-    def pairs(self, scope: Scope, axis: int, later: PrefetchRange | None = None) -> PackSource:
-        """The same of pairs of bfloat16, neighbours along an axis."""
-        e = scope.e
+    def joined(
+        self, scope: Scope, axis: int, count: int, later: PrefetchRange | None = None, flips: bool = False
+    ) -> PackSource:
+        """The same of neighbours along an axis, each two of bfloat16 or four of 8-bit integers as one int32.
+
+        Args:
+            flips: the highest bit of each is flipped: int8 becomes the uint8 that is greater by 128.
+        """
+        e, dtype = scope.e, self.tile.dtype
+        bits, steps = 32 // count, [1] * 2
+        steps[axis] = count
+
+        def flipped(word: V) -> V:
+            highest = sum(1 << bits * n + bits - 1 for n in range(count)) - (1 << 32)
+            return e.binary("xor", word, e.constant(highest, word.type)) if flips else word
 
         def side_by_side(at: Callable[..., V], i: Index, j: Index, width: int) -> V:
-            found = registers.to_memory(e, at(scope, i, j, 2 * width), dtypes.BFLOAT16)
+            found = registers.to_memory(e, at(scope, i, j, count * width), dtype)
             type = vector("i32", width)
-            return e.value(type, f"bitcast {found} to {type}")
+            return flipped(e.value(type, f"bitcast {found} to {type}"))
 
         def interleaved(at: Callable[..., V], i: Index, j: Index, width: int) -> V:
-            nexts = (e.add(i, 1), j) if axis == 0 else (i, e.add(j, 1))
-            even, odd = (registers.to_memory(e, at(scope, *ij, width), dtypes.BFLOAT16) for ij in ((i, j), nexts))
-            wide = [e.convert("zext", value, "i32") for value in (even, odd)]
-            return e.binary("or", wide[0], e.binary("shl", wide[1], e.constant(16, wide[1].type)))
+            places = [(e.add(i, n), j) if axis == 0 else (i, e.add(j, n)) for n in range(count)]
+            parts = [registers.to_memory(e, at(scope, *ij, width), dtype) for ij in places]
+            word, *others = [e.convert("zext", part, "i32") for part in parts]
+            for n, part in enumerate(others, 1):
+                word = e.binary("or", word, e.binary("shl", part, e.constant(bits * n, word.type)))
+            return flipped(word)
 
         def place(i: Index, j: Index) -> tuple[Index, Index]:
-            return (e.mul(i, 2), j) if axis == 0 else (i, e.mul(j, 2))
+            return e.mul(i, steps[0]), e.mul(j, steps[1])
 
         along, across = (interleaved, side_by_side) if axis == 0 else (side_by_side, interleaved)
-        size = (self.first // 2, self.second) if axis == 0 else (self.first, self.second // 2)
-        plain = self.rows(self.tile.buffer)
         return self.operand_of(
             lambda i, j, width: along(self.at, *place(i, j), width),
             lambda i, j, width: across(self.across_at, *place(i, j), width),
-            size,
+            (self.first // steps[0], self.second // steps[1]),
             later,
-            plain,
+            None if flips else self.rows(self.tile.buffer),
         )
 
     def rows(self, buffer: Buffer | None) -> Buffer | None:
@@ -288,7 +300,7 @@ def _product_tile(
         def part(found: Buffer, row: Index, height: int) -> None:
             rows_here = _lower(scope.e, found, type, row)
             # Sums of pairs of bfloat16 are never subnormal: the instruction gives 0 instead.
-            rows_here.normal = product.pairs and init is None
+            rows_here.normal = product.joined == 2 and init is None
             use(rows_here, row, height)
 
         product.by_panels(part, init, rows, into)
@@ -320,16 +332,26 @@ def _takes_pairs(left: Matrix, right: Matrix, sums: DType) -> bool:
     return narrow and whole and host.current().multiplies_pairs
 
 
+def _takes_quads(left: Matrix, right: Matrix, sums: DType) -> bool:
+    """True if quads of 8-bit integers are multiplied."""
+    narrow = left.tile.dtype in (dtypes.INT8, dtypes.UINT8) and right.tile.dtype == dtypes.INT8
+    whole = left.second % 4 == 0 and right.second % registers.LANES == 0
+    return narrow and sums == dtypes.INT32 and whole and host.current().multiplies_quads
+
+
 def _product(scope: Scope, left: Matrix, right: Matrix, sums: DType) -> Product:
-    span = _span(scope, left, right)
+    span, later = _span(scope, left, right), right.later(scope)
     if _takes_pairs(left, right, sums):
         if span is not None:
             bounds = (scope.e.index(bound) for bound in (span[0], scope.e.add(span[1], 1)))
             low, high = (scope.e.binary("ashr", bound, V("1", "i64")) for bound in bounds)
             span = low, high
-        return Product(scope, left.pairs(scope, 1), right.pairs(scope, 0, right.later(scope)), sums, True, span)
-    rhs = right.operand(scope, sums, right.later(scope))
-    return Product(scope, left.operand(scope, sums), rhs, sums, span=span)
+        return Product(scope, left.joined(scope, 1, 2), right.joined(scope, 0, 2, later), sums, 2, span)
+    if span is None and _takes_quads(left, right, sums):
+        offset = 128 if left.tile.dtype == dtypes.INT8 else 0
+        lhs, rhs = left.joined(scope, 1, 4, flips=offset > 0), right.joined(scope, 0, 4, later)
+        return Product(scope, lhs, rhs, sums, 4, offset=offset)
+    return Product(scope, left.operand(scope, sums), right.operand(scope, sums, later), sums, span=span)
 
 
 def _span(scope: Scope, left: Matrix, right: Matrix) -> Range | None:

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from palladio.cpu.analysis.work import PRODUCTS
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Index, V, vector
-from palladio.cpu.emit.lazy_array import LINE_BYTES, Buffer, fill, for_each, widths
+from palladio.cpu.emit.lazy_array import LINE_BYTES, Buffer, cut, fill, for_each, widths
 from palladio.cpu.emit.scope import Scope
 from palladio.cpu.products.micro_kernel import multiply_add
-from palladio.cpu.products.product import LONG, Element, PackSource, cut
+from palladio.cpu.products.product import LONG, Element, PackSource
 from palladio.cpu.runtime import host
 from palladio.types import dtypes
 from palladio.types.dtypes import DType

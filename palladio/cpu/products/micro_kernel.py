@@ -23,6 +23,7 @@ def micro_kernel(
     streams: int = 0,
     packs: bool = False,
     rounds: bool = False,
+    joined: int = 1,
 ) -> tuple[str, dict[str, str]]:
     """A function that adds a panel of rows times a panel of columns to a block of sums, and what it declares.
 
@@ -33,13 +34,14 @@ def micro_kernel(
     step. Memory is asked in each step for the line there, and for the one as far from the end.
 
     Args:
-        word: the dtype of the elements of the panels: that of the sums, or int32 for pairs of bfloat16.
+        word: the dtype of the elements of the panels: that of the sums, or int32 for pairs and quads.
         size: (rows, vectors of each row, lanes of each vector).
         strides: elements between the rows, and between the steps, of the left panel.
         streams: how many there are.
         packs: the right panel is not packed yet, and is meanwhile. Further arguments are where its rows are, and the
-            bytes between them; two rows make one of pairs.
+            bytes between them; `joined` rows make one of words.
         rounds: where the sums are, they are written rounded to bfloat16; they begin at zero.
+        joined: neighbours along the summed axis in a word: 1, a pair of bfloat16, or a quad of 8-bit integers.
     """
     e = Emitter()
     height, vectors, width = size
@@ -47,8 +49,8 @@ def micro_kernel(
     e.label("entry")
     targets = _sums_at(e, height, vectors, width * (2 if rounds else itemsize))
     if packs:
-        e.line("%rows = shl i64 %row, 1")
-        e.line(f"%far = mul i64 %{'row' if word == sums else 'rows'}, {ROWS_AHEAD}")
+        e.line(f"%rows = shl i64 %row, {max(1, joined.bit_length() - 1)}")
+        e.line(f"%far = mul i64 %{'row' if joined == 1 else 'rows'}, {ROWS_AHEAD}")
     e.branch(V("%fresh", "i1"), "steps", "begun")
     e.label("begun")
     start = [V("zeroinitializer", type) if rounds else e.load(type, target, itemsize) for target in targets]
@@ -62,13 +64,13 @@ def micro_kernel(
     asked = [ask(e, n) for n in range(streams)]
     places = [e.pointer(right, n * width, itemsize) for n in range(vectors)]
     if packs:
-        columns = unpacked(e, words, vectors, word == sums)
+        columns = unpacked(e, words, vectors, joined)
         for value, place in zip(columns, places, strict=True):
             e.store(value, place, itemsize)
     else:
         columns = [e.load(words, place, itemsize) for place in places]
     lefts = [e.pointer(left, r * strides[0], itemsize) for r in range(height)]
-    sums_now = _multiplied(e, lefts, word, columns, totals)
+    sums_now = _multiplied(e, lefts, word, columns, totals, joined)
     moves = {
         left: ("%lhs", e.pointer(left, strides[1], itemsize)),
         right: ("%rhs", e.pointer(right, vectors * width, itemsize)),
@@ -77,7 +79,7 @@ def micro_kernel(
     for pairs in asked:
         moves |= pairs
     if packs:
-        source, stride = V("%source", "ptr"), V("%row" if word == sums else "%rows", "i64")
+        source, stride = V("%source", "ptr"), V("%row" if joined == 1 else "%rows", "i64")
         moves[source] = ("%unpacked", e.value("ptr", f"getelementptr i8, {source}, {stride}"))
     more = e.compare("icmp ne", moves[k][1], V("0", "i64"))
     e.branch(more, "steps", "done")
@@ -115,13 +117,15 @@ def _sums_at(e: Emitter, height: int, vectors: int, bytes: int) -> list[V]:
     return found
 
 
-def _multiplied(e: Emitter, lefts: Sequence[V], word: DType, columns: Sequence[V], totals: Sequence[V]) -> list[V]:
+def _multiplied(
+    e: Emitter, lefts: Sequence[V], word: DType, columns: Sequence[V], totals: Sequence[V], joined: int
+) -> list[V]:
     """The sums, and each element of a step of the left panel, by where it is, times the vectors of the right one."""
     found: list[V] = []
+    multiply = {1: multiply_add, 2: multiply_pairs, 4: multiply_quads}[joined]
     for place in lefts:
         element = e.load(registers.register(word), place, word.itemsize)
         spread = e.splat(element, width_of(columns[0].type))
-        multiply = multiply_add if element_of(totals[0].type) == element.type else multiply_pairs
         found += [multiply(e, spread, column, totals[len(found) + n]) for n, column in enumerate(columns)]
     return found
 
@@ -141,28 +145,41 @@ def ask(e: Emitter, n: int) -> dict[V, tuple[str, V]]:
     return {row: (f"%row{n}", below), position: (f"%position{n}", following)}
 
 
-def unpacked(e: Emitter, words: str, vectors: int, single: bool) -> list[V]:
+def unpacked(e: Emitter, words: str, vectors: int, joined: int) -> list[V]:
     """One step of a right panel from where its rows are; memory is asked for that of a later step."""
     width, itemsize = width_of(words), 4 if element_of(words) in ("i32", "float") else 8
     source = V("%source", "ptr")
-    rows = [source] if single else [source, e.value("ptr", f"getelementptr i8, {source}, i64 %row")]
-    size = vectors * width * (itemsize if single else 2)
+    rows = [source]
+    while len(rows) < joined:
+        rows.append(e.value("ptr", f"getelementptr i8, {rows[-1]}, i64 %row"))
+    size = vectors * width * itemsize // joined
     for row in rows:
         far = e.value("ptr", f"getelementptr i8, {row}, i64 %far")
         # Rows seldom begin with a line: the last byte is in one line more.
         for offset in (*range(0, size, LINE_BYTES), size - 1):
             e.prefetch(e.pointer(far, offset, 1))
-    if single:
+    if joined == 1:
         return [e.load(words, e.pointer(source, n * width, itemsize), itemsize) for n in range(vectors)]
     found = []
     for n in range(vectors):
-        halves = [e.load(vector("i16", width), e.pointer(row, n * width, 2), 2) for row in rows]
-        lanes = ", ".join(f"i32 {lane}, i32 {width + lane}" for lane in range(width))
-        both = e.value(
-            vector("i16", 2 * width), f"shufflevector {halves[0]}, {halves[1]}, <{2 * width} x i32> <{lanes}>"
-        )
-        found.append(e.value(words, f"bitcast {both} to {words}"))
+        part = itemsize // joined
+        parts = [e.load(vector(f"i{8 * part}", width), e.pointer(row, n * width, part), part) for row in rows]
+        found.append(interleaved(e, parts))
     return found
+
+
+def interleaved(e: Emitter, parts: Sequence[V]) -> V:
+    """The first elements of some vectors joined to a word, the first vector's in the lowest bits, then the second."""
+    parts = list(parts)
+    while len(parts) > 1:
+        width, bits = width_of(parts[0].type), int(element_of(parts[0].type)[1:])
+        lanes = ", ".join(f"i32 {lane}, i32 {width + lane}" for lane in range(width))
+        for n in range(len(parts) // 2):
+            x, y = parts[n : n + 2]
+            both = e.value(vector(f"i{bits}", 2 * width), f"shufflevector {x}, {y}, <{2 * width} x i32> <{lanes}>")
+            wide = vector(f"i{2 * bits}", width)
+            parts[n : n + 2] = [e.value(wide, f"bitcast {both} to {wide}")]
+    return parts[0]
 
 
 def multiply_add(e: Emitter, x: V, y: V, total: V) -> V:
@@ -183,6 +200,12 @@ def multiply_pairs(e: Emitter, x: V, y: V, total: V) -> V:
     """`x[0] * y[0] + x[1] * y[1] + total` of pairs of bfloat16, in float32 (VDPBF16PS; it takes subnormals for 0)."""
     pairs = [e.value("<32 x bfloat>", f"bitcast {value} to <32 x bfloat>") for value in (x, y)]
     return e.intrinsic("x86.avx512bf16.dpbf16ps", total.type, total, *pairs, suffix="512")
+
+
+def multiply_quads(e: Emitter, x: V, y: V, total: V) -> V:
+    """`x[0] * y[0] + … + x[3] * y[3] + total` of quads of uint8 and int8, in int32, which wraps around (VPDPBUSD)."""
+    quads = [e.value("<64 x i8>", f"bitcast {value} to <64 x i8>") for value in (x, y)]
+    return e.intrinsic("x86.avx512.vpdpbusd", total.type, total, *quads, suffix="512")
 
 
 def transposed(e: Emitter, rows: list[V]) -> list[V]:

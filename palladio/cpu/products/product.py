@@ -10,18 +10,19 @@ next: the next panel of rows, and the right operand of a later step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from palladio.cpu.analysis.work import PRODUCTS
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Index, V
-from palladio.cpu.emit.lazy_array import Allocation, Buffer, LazyArray, fill, rows_of, widths, write
+from palladio.cpu.emit.lazy_array import Allocation, Buffer, LazyArray, cut, fill, rows_of, widths, write
 from palladio.cpu.emit.scope import Scope
 from palladio.cpu.products.micro_kernel import LINE_BYTES, micro_kernel, transposed
 from palladio.cpu.runtime import host
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
+from palladio.types.types import ArrayType
 
 DEPTH_BYTES = 8192
 """Bytes of each row of the left operand that are laid out at a time: a panel of them stays in a second-level cache."""
@@ -88,15 +89,6 @@ class PackSource:
     plain: Buffer | None = None
 
 
-def cut(extent: int, size: int) -> Iterator[tuple[int, int, int]]:
-    """An axis in whole pieces and a rest: (first, end, size of each)."""
-    whole = extent // size * size
-    if whole:
-        yield 0, whole, size
-    if extent > whole:
-        yield whole, extent, extent - whole
-
-
 @dataclass(frozen=True)
 class KBlock:
     """Steps along the summed axis that are multiplied together.
@@ -123,7 +115,9 @@ class Product:
     """One matrix product while it is emitted: `target[rows, columns] = init + lhs @ rhs`.
 
     Args:
-        pairs: an element of the operands is a pair of bfloat16, neighbours along the summed axis, as an int32.
+        joined: the number of neighbours along the summed axis that an element of the operands is: 1, or as an int32 a
+            pair of bfloat16 or a quad of 8-bit integers, unsigned ones on the left.
+        offset: the left operand is this much too large in each of a quad; the right one times it is subtracted.
         span: the steps along the summed axis outside of which both operands are zero, if that is known.
     """
 
@@ -133,14 +127,16 @@ class Product:
         lhs: PackSource,
         rhs: PackSource,
         sums: DType,
-        pairs: bool = False,
+        joined: int = 1,
         span: Range | None = None,
+        offset: int = 0,
     ) -> None:
         self.scope = scope
-        self.pairs = pairs
+        self.joined = joined
+        self.offset = offset
         self.span = span if lhs.columns % registers.LANES == 0 and rhs.transposed is None else None
         # What one element of the packed operands is.
-        self.word = dtypes.INT32 if pairs else sums
+        self.word = dtypes.INT32 if joined > 1 else sums
         self.e = scope.e
         self.lhs = lhs
         self.rhs = rhs
@@ -168,11 +164,12 @@ class Product:
 
         Its dtype is that of the sums. It may be bfloat16 for sums of pairs in one piece, which begin at zero.
         """
-        if init is not None:
+        fresh, first = init is None, lambda row: target.address(self.e, (row, 0))
+        if init is not None and not self.offset:
             self.start(target, init)
+            init = None
         rows, self.into = rows or (0, self.lhs.rows), target
-        first = lambda row: target.address(self.e, (row, 0))  # noqa: E731
-        for _ in self.panels(rows, first, target.strides[0], init is None, dtype=target.dtype):
+        for _ in self.panels(rows, first, target.strides[0], fresh, init, target.dtype):
             pass
 
     def by_panels(
@@ -219,6 +216,10 @@ class Product:
         with e.when(some):
             packed, needed = self.packed() if self.span is None else (self.packed_span(self.span), None)
             self.pace = self.paced(rows)
+            if self.offset:
+                with e.when(needed):
+                    self.pack(packed)
+                init, fresh, needed = self.less_offset(packed, init), False, None
             for row, height, packs in self.row_panels(rows, packed, needed):
                 self.number = e.binary("udiv", e.index(e.sub(row, rows[0])), V(str(self.height), "i64"))
                 target = Buffer(place(row), (stride, 1), (height, self.rhs.columns), dtype)
@@ -234,6 +235,22 @@ class Product:
                     self.lay_out(row, height, piece)
                     self.multiply(target, piece, row, fresh, packs)
                 yield row, height
+
+    def less_offset(self, packed: V, init: LazyArray | None) -> LazyArray:
+        """What the product begins with, without what the offset of the left operand adds to each column."""
+        e, columns = self.e, self.rhs.columns
+        more = self.scope.arena.buffer(e, (1, columns), self.sums)
+        row = self.scope.arena.buffer(e, (1, 1), self.word)
+        row.put(e, (0, 0), V(str(int.from_bytes(bytes([self.offset] * self.joined), "little", signed=True)), "i32"), 1)
+        for piece in self.pieces(packed):
+            self.multiply(more, piece, 0, True, False, replace(row, strides=(0, 0)))
+
+        def at(index: Sequence[Index], width: int) -> V:
+            column = more.at(e, (0, index[1]), width)
+            begin = e.constant(0, column.type) if init is None else init.at(index if init.shape else (), width)
+            return e.binary("sub", begin, column)
+
+        return LazyArray(ArrayType((self.lhs.rows, columns), self.sums), at)
 
     def paced(self, rows: Range) -> Index:
         """The lines of a later block that each step of a micro-kernel prefetches, from either end, in 1/65536."""
@@ -456,28 +473,32 @@ class Product:
 
     # The product of a panel with all panels.
 
-    def multiply(self, target: Buffer, piece: KBlock, row: Index, fresh: bool, packs: bool) -> None:
-        e, height = self.e, target.shape[0]
+    def multiply(
+        self, target: Buffer, piece: KBlock, row: Index, fresh: bool, packs: bool, left: Buffer | None = None
+    ) -> None:
+        """Add the product of a panel of rows, those laid out if no other is given, with all panels of columns."""
+        e, height, rows = self.e, target.shape[0], left or self.left
         starts = piece.starts if fresh else V("false", "i1")
-        skipped = e.mul(e.sub(piece.begin, piece.first) if piece.begin is not piece.first else 0, self.left.strides[1])
-        left = e.pointer(self.left.base, skipped, self.word.itemsize)
+        skipped = e.mul(e.sub(piece.begin, piece.first) if piece.begin is not piece.first else 0, rows.strides[1])
+        place = e.pointer(rows.base, skipped, self.word.itemsize)
         for start, end, vectors, width in self.column_panels():
             with e.loop(start, end, vectors * width) as column:
                 streams = self.streams(piece, row, column) if height == self.height and self.asks else []
                 more = "".join(f", {argument}" for stream in streams for argument in stream)
                 more += self.unpacked(piece, column) if packs else ""
                 panel = self.panel(piece, column)
-                place = target.address(e, (0, column))
+                sums = target.address(e, (0, column))
                 stride = e.index(e.mul(target.strides[0], target.dtype.itemsize))
-                name = self.kernel((height, vectors, width), len(streams), packs, target.dtype != self.sums)
-                e.line(f"call void @{name}({left}, {panel}, {place}, {stride}, {e.index(piece.count)}, {starts}{more})")
+                size = height, vectors, width
+                name = self.kernel(size, rows.strides, len(streams), packs, target.dtype != self.sums)
+                e.line(f"call void @{name}({place}, {panel}, {sums}, {stride}, {e.index(piece.count)}, {starts}{more})")
 
     def unpacked(self, piece: KBlock, column: Index) -> str:
         """The arguments of a micro-kernel that say where a right panel is that it packs."""
         e, plain = self.e, self.rhs.plain
         if plain is None:
             return ""
-        row = e.mul(piece.begin, 2 if self.pairs else 1)
+        row = e.mul(piece.begin, self.joined)
         return f", {plain.address(e, (row, column))}, {e.index(e.mul(plain.strides[0], plain.dtype.itemsize))}"
 
     def stream(self, area: PrefetchRange, done: Index, pace: Index) -> list[V]:
@@ -508,9 +529,9 @@ class Product:
             found.append(self.behind(self.rhs.near, self.span, piece, panel))
         if near is not None:
             # The next panel of rows, the same steps.
-            steps_bytes = near.dtype.itemsize * (2 if self.pairs else 1)
+            steps_bytes = near.dtype.itemsize * self.joined
             lines = e.add(self.quotient(e.mul(piece.laid, steps_bytes), LINE_BYTES), 1)
-            start = near.address(e, (e.add(row, self.height), e.mul(piece.first, 2 if self.pairs else 1)))
+            start = near.address(e, (e.add(row, self.height), e.mul(piece.first, self.joined)))
             area = PrefetchRange(start, e.mul(near.strides[0], near.dtype.itemsize), self.height, lines)
             pace = self.quotient(e.mul(lines, self.height * 32768), e.mul(piece.count, self.calls))
             found.append(self.stream(area, e.mul(panel, piece.count), pace))
@@ -526,7 +547,7 @@ class Product:
 
     def behind(self, near: Buffer, span: Range, piece: KBlock, panel: Index) -> list[V]:
         """The range after one of the right operand, of the same size: mostly what the next step multiplies."""
-        e, words = self.e, 2 if self.pairs else 1
+        e, words = self.e, self.joined
         low, high = span
         count = e.sub(high, low)
         lines = max(1, self.rhs.columns * near.dtype.itemsize // LINE_BYTES)
@@ -546,16 +567,19 @@ class Product:
         """The panels of columns."""
         return sum(-(-(end - start) // (vectors * width)) for start, end, vectors, width in self.column_panels())
 
-    def kernel(self, size: tuple[int, int, int], streams: int, packs: bool, rounds: bool) -> str:
+    def kernel(
+        self, size: tuple[int, int, int], strides: tuple[Index, ...], streams: int, packs: bool, rounds: bool
+    ) -> str:
         """The micro-kernel for blocks of so many rows of so many vectors of so many lanes, by name."""
         height, vectors, width = size
-        strides: tuple[int, int] = self.left.strides  # type: ignore[assignment]
-        name = f"multiply_{'pairs' if self.pairs else self.sums}_{height}x{vectors}x{width}_{strides[0]}_{strides[1]}"
+        apart: tuple[int, int] = strides  # type: ignore[assignment]
+        word = {2: "pairs", 4: "quads"}.get(self.joined, self.sums)
+        name = f"multiply_{word}_{height}x{vectors}x{width}_{strides[0]}_{strides[1]}"
         name += f"_ahead{streams}" if streams else ""
         name += ("_packs" if packs else "") + ("_rounds" if rounds else "")
         declared = self.e.declared
         if name not in declared:
-            text, needed = micro_kernel(name, self.sums, self.word, size, strides, streams, packs, rounds)
+            text, needed = micro_kernel(name, self.sums, self.word, size, apart, streams, packs, rounds, self.joined)
             declared.update(needed)
             declared[name] = text
         return name

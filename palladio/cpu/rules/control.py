@@ -141,7 +141,7 @@ def allocated(scope_arena: Scope, ref: RefType) -> RefBinding:
     e = scope_arena.e
     buffer = scope_arena.arena.buffer(e, ref.shape, ref.dtype)
     fill(e, buffer, ref.initial)
-    return RefBinding(Allocation("allocated"), buffer)
+    return RefBinding(Allocation("allocated", exclusive=True), buffer)
 
 
 def _scope(scope: Scope, *operands: Binding, body: Program, allocations: tuple[RefType, ...]) -> Sequence[LazyArray]:

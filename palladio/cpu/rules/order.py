@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 
 from palladio.cpu.access.gather import one_by_one, settled
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Emitter, Index, V
-from palladio.cpu.emit.lazy_array import Buffer, LazyArray, array_in
+from palladio.cpu.emit.lazy_array import Buffer, LazyArray, array_in, cut, fill, for_each
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.rules import arithmetic
 from palladio.cpu.rules.reduce import LARGER, SMALLER, Reducer
@@ -42,25 +45,99 @@ def _log_add(e: Emitter, dtype: DType, values: Sequence[V]) -> V:
     return e.binary("fadd", arithmetic.maximum(e, dtype, (x, y)), more)
 
 
-def _scan(combine: arithmetic.Combine, start: object) -> Rule:
+SCANNED = 1024
+"""Columns that are scanned together along another axis than the last: their totals stay in a first-level cache."""
+
+BESIDE = 4
+"""Lines that are scanned together along the last axis: each element of a line waits for the one before it."""
+
+
+@dataclass(frozen=True)
+class Scan:
+    """A scan of an array into another while it is emitted: each element combined with those before it.
+
+    Fields:
+        start: what the first element is combined with.
+        lanes: the widest vectors that `combine` takes.
+    """
+
+    e: Emitter
+    x: LazyArray
+    target: Buffer
+    axis: int
+    reverse: bool
+    combine: arithmetic.Combine
+    start: object
+    lanes: int
+
+    def take(self, total: V, index: Sequence[Index], width: int) -> V:
+        """The total with the elements at an index, which is the result there."""
+        new = self.combine(self.e, self.x.dtype, (total, self.x.at(index, width)))
+        self.target.put(self.e, index, registers.rounded(self.e, new, self.x.dtype), width)
+        return new
+
+    def steps(self) -> AbstractContextManager[Index]:
+        """The loop along the axis that is scanned."""
+        return self.e.loop(0, self.x.shape[self.axis])
+
+    def position(self, step: Index) -> Index:
+        """The position of a step along the axis."""
+        return self.e.sub(self.x.shape[self.axis] - 1, step) if self.reverse else step
+
+    def columns(self, scope: Scope, lead: Sequence[Index]) -> None:
+        """Scan matrices along another axis than the last, a row at a time, with the totals in memory."""
+        e, extent, dtype = self.e, self.x.shape[-1], self.x.dtype
+        narrow = dtypes.is_float(dtype) and dtype != dtypes.FLOAT64
+        kept = scope.arena.buffer(e, (min(SCANNED, extent),), dtypes.FLOAT32 if narrow else dtype)
+        for low, high, size in cut(extent, SCANNED):
+            totals = replace(kept, shape=(size,))
+            with e.loop(low, high, size) as first:
+                fill(e, totals, self.start)
+                with self.steps() as step:
+                    self.row(totals, _with(lead, self.axis, self.position(step)), first)
+
+    def row(self, totals: Buffer, lead: Sequence[Index], first: Index) -> None:
+        """Take some columns of a row to their totals."""
+        e = self.e
+
+        def some(index: tuple[Index, ...], width: int) -> None:
+            place = (*lead, e.add(first, index[0]))
+            totals.put(e, index, self.take(totals.at(e, index, width), place, width), width)
+
+        if self.lanes > 1:
+            for_each(e, totals.shape, some)
+        else:
+            one_by_one(e, totals.shape, lambda index: some(index, 1))
+
+    def lines(self, scope: Scope, lead: Sequence[Index]) -> None:
+        """Scan lines along the last axis, a few of them beside each other."""
+        e, register = self.e, registers.register(self.x.dtype)
+        slots = [scope.function.slot(register) for _ in range(BESIDE)]
+        constant = registers.constant(e, self.start, self.x.dtype)
+        rows = self.x.shape[self.axis - 1] if self.axis else 1
+        for low, high, size in cut(rows, BESIDE):
+            with e.loop(low, high, size) as first:
+                for slot in slots[:size]:
+                    e.line(f"store {constant}, ptr {slot.text}")
+                with self.steps() as step:
+                    for beside, slot in enumerate(slots[:size]):
+                        row = [e.add(first, beside)] if self.axis else []
+                        total = e.value(register, f"load {register}, ptr {slot.text}")
+                        new = self.take(total, (*lead, *row, self.position(step)), 1)
+                        e.line(f"store {new}, ptr {slot.text}")
+
+
+def _scan(combine: arithmetic.Combine, start: object, lanes: int = registers.LANES) -> Rule:
     def rule(scope: Scope, x: LazyArray, *, axis: int, reverse: bool) -> Sequence[LazyArray]:
-        e, register = scope.e, registers.register(x.dtype)
+        e, shape = scope.e, x.shape
         x = settled(scope, x)
+        target = scope.arena.buffer(e, shape, x.dtype)
         first = start(x.dtype) if callable(start) else start
-        target = scope.arena.buffer(e, x.shape, x.dtype)
-        slot = scope.function.slot(register)
-        extent = x.shape[axis]
-
-        def line(others: tuple[Index, ...]) -> None:
-            e.line(f"store {registers.constant(e, first, x.dtype)}, ptr {slot.text}")
-            with e.loop(0, extent) as step:
-                index = _with(others, axis, e.sub(extent - 1, step) if reverse else step)
-                old = e.value(register, f"load {register}, ptr {slot.text}")
-                new = combine(e, x.dtype, (old, x.at(index, 1)))
-                e.line(f"store {new}, ptr {slot.text}")
-                target.put(e, index, registers.rounded(e, new, x.dtype), 1)
-
-        one_by_one(e, (*x.shape[:axis], *x.shape[axis + 1 :]), line)
+        scan = Scan(e, x, target, axis, reverse, combine, first, lanes)
+        if axis == len(shape) - 1:
+            one_by_one(e, shape[: max(0, axis - 1)], functools.partial(scan.lines, scope))
+        else:
+            one_by_one(e, (*shape[:axis], *shape[axis + 1 : -1]), functools.partial(scan.columns, scope))
         return (array_in(e, target),)
 
     return rule
@@ -185,7 +262,7 @@ RULES: dict[str, Rule] = {
     "cumprod": _scan(_multiply, 1),
     "cummax": _scan(arithmetic.maximum, dtypes.least),
     "cummin": _scan(arithmetic.minimum, dtypes.greatest),
-    "cumlogsumexp": _scan(_log_add, -math.inf),
+    "cumlogsumexp": _scan(_log_add, -math.inf, lanes=1),
     "argmax": _position(True),
     "argmin": _position(False),
     "sort": _sort,

@@ -28,6 +28,7 @@ class Processor:
         converts_halves: converts between float16 and float32.
         scales: multiplies float32 by powers of two, with VSCALEFPS.
         multiplies_pairs: multiplies pairs of bfloat16 and sums them in float32, with VDPBF16PS.
+        multiplies_quads: multiplies four uint8 by four int8 and sums them in int32, with VPDPBUSD.
     """
 
     triple: str
@@ -39,6 +40,7 @@ class Processor:
     converts_halves: bool
     scales: bool
     multiplies_pairs: bool
+    multiplies_quads: bool
 
     @staticmethod
     def of(triple: str, cpu: str, features: str, has: frozenset[str]) -> Processor:
@@ -55,6 +57,7 @@ class Processor:
             converts_halves=arm or "f16c" in has,
             scales=wide,
             multiplies_pairs="avx512bf16" in has,
+            multiplies_quads=wide and "avx512vnni" in has,
         )
 
     @property
