@@ -60,20 +60,40 @@ def test_another_number_of_tokens_does_not_compile_again() -> None:
     assert counter.frame_count == 1
 
 
-def test_a_module_is_exported_for_any_number_of_tokens() -> None:
-    class Module(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weights = torch.nn.Parameter(drawn(4, 8, 6))
+class Experts(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights = torch.nn.Parameter(drawn(4, 8, 6))
 
-        def forward(self, x: Any, sizes: Any) -> Any:
-            return gmm(x, self.weights, sizes)
+    def forward(self, x: Any, sizes: Any) -> Any:
+        return gmm(x, self.weights, sizes)
 
-    module = Module()
+
+def exported(module: Any) -> Any:
     shapes = {"x": {0: torch.export.Dim("m", min=2)}, "sizes": None}
-    exported = torch.export.export(module, (drawn(9, 8), SIZES), dynamic_shapes=shapes)
+    return torch.export.export(module, (drawn(9, 8), SIZES), dynamic_shapes=shapes)
+
+
+def test_a_module_is_exported_for_any_number_of_tokens() -> None:
+    module = Experts()
     x, sizes = drawn(20, 8), torch.tensor([10, 0, 6, 4], dtype=torch.int32)
-    torch.testing.assert_close(exported.module()(x, sizes), module(x, sizes))
+    torch.testing.assert_close(exported(module).module()(x, sizes), module(x, sizes))
+
+
+@pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated:FutureWarning")  # PyTorch's own
+def test_a_module_compiles_ahead_of_time(tmp_path: Any, monkeypatch: Any) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    module = Experts()
+    with torch.no_grad():
+        package = torch._inductor.aoti_compile_and_package(
+            exported(module),
+            package_path=str(tmp_path / "experts.pt2"),
+            inductor_configs={"aot_inductor.compile_wrapper_opt_level": "O0", "cpp_cache_precompile_headers": False},
+        )
+    run = torch._inductor.aoti_load_package(package)
+    for m in (9, 20):
+        x, sizes = drawn(m, 8), torch.tensor([m - 7, 0, 4, 3], dtype=torch.int32)
+        torch.testing.assert_close(run(x, sizes), module(x, sizes))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import multiprocessing
 import pickle
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Generator
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
+import distributed
 import numpy as np
 import pytest
 
@@ -94,15 +99,33 @@ def test_each_size_has_a_value() -> None:
         pl.check(ring, sizes={"k": ()})
 
 
-@pytest.mark.parametrize("fn", [ring, broken])
-def test_an_executor_gives_the_same_report(fn: Any) -> None:
-    alone = pl.check(fn, 5, schedules=10)
+@contextlib.contextmanager
+def dask() -> Generator[Executor]:
+    """The executor of a Dask cluster with one process for workers."""
+    settings = {"n_workers": 1, "threads_per_worker": 2, "processes": True, "dashboard_address": None}
+    with distributed.LocalCluster(**settings) as cluster, distributed.Client(cluster) as client:
+        yield client.get_executor()
+
+
+ENGINES: dict[str, Callable[[], Any]] = {
+    "threads": partial(ThreadPoolExecutor, 2),
+    "processes": partial(ProcessPoolExecutor, 2, multiprocessing.get_context("spawn")),
+    "dask": dask,
+}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_executor_gives_the_same_report(engine: str) -> None:
     done: list[tuple[int, int | None]] = []
-    with ThreadPoolExecutor(2) as executor:
-        spread = pl.check(fn, 5, schedules=10, executor=executor, progress=lambda n, total: done.append((n, total)))
-    assert {each.key for each in spread.findings} == {each.key for each in alone.findings}
-    assert spread.explored == alone.explored == 10
-    assert done == [(1, 10), (5, 10), (9, 10), (10, 10)]
+    with ENGINES[engine]() as executor:
+        for fn in (ring, broken):
+            alone = pl.check(fn, 5, schedules=10)
+            done.clear()
+            tell = lambda n, total: done.append((n, total))
+            spread = pl.check(fn, 5, schedules=10, executor=executor, progress=tell)
+            assert str(spread) == str(alone)
+            assert spread.explored == alone.explored == 10
+            assert done == [(1, 10), (5, 10), (9, 10), (10, 10)]
 
 
 def test_what_a_worker_gets_and_gives_can_be_pickled() -> None:
