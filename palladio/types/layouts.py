@@ -118,8 +118,8 @@ class Layout(Enum):
     elements where they are after widening to 16 bits; WGMMA_TRANSPOSED is WGMMA with the axes exchanged. WG_SPLAT holds
     one element for all, `WG_STRIDED(shape, vec_size)` vectors of elements in turn. SMEM_GMEM_COPY moves whole rows of
     shared memory; TMA_INDICES and TMA_INDICES_4 hold the rows that a copy gathers. MMA_LHS, MMA_RHS and MMA_ACC are the
-    operands of `mma`. `TILED(tiling, warp_dims, lane_dims, vector_dim)` says it in full. Using one of the TCGEN05
-    layouts is an error: they need a Blackwell GPU.
+    operands of `mma`. `TILED(tiling, warp_dims, lane_dims, vector_dim)` says it in full. A kernel that uses
+    one of the TCGEN05 layouts is refused: they need a Blackwell GPU.
     """
 
     WGMMA = "WGMMA"
@@ -147,32 +147,24 @@ class Layout(Enum):
         with at_call():
             if not parameters and not named:
                 raise PalladioValueError("a layout is called with its parameters", got=f"{self.name}()")
-            self.require_hopper()
             return RegisterLayout(self.name, tuple(map(_frozen, _in_order(self.name, parameters, named))))
 
     def reduce(self, axes: int | Sequence[int]) -> RegisterLayout:
         """The layout of what a reduction along these axes of an array of this layout gives."""
         with at_call():
-            self.require_hopper()
             return RegisterLayout(self.name).reduce(axes)
-
-    def require_hopper(self) -> None:
-        """Refuse the layouts of Blackwell's tensor memory.
-
-        Raises:
-            PalladioNotImplementedError: for one of them.
-        """
-        if self.name.startswith("TCGEN05"):
-            raise PalladioNotImplementedError(
-                f"Layout.{self.name} needs a Blackwell GPU (sm_100), which no executor of Palladio has",
-                hint="on Hopper an accumulator has plgpu.Layout.WGMMA",
-            )
 
 
 PARAMETERS: dict[str, tuple[str, ...]] = {
     "WG_STRIDED": ("shape", "vec_size"),
     "TILED": ("tiling", "warp_dims", "lane_dims", "vector_dim"),
     "SMEM_GMEM_COPY": ("shape", "dtype", "swizzle"),
+    "MMA_LHS": ("dtype",),
+    "MMA_RHS": ("dtype",),
+    "MMA_ACC": ("dtype",),
+    "TCGEN05_TMEM_NATIVE": ("vector_length",),
+    "TCGEN05_M64_COLLECTIVE": ("columns",),
+    "TCGEN05_M64_COLLECTIVE_NATIVE": ("columns",),
 }
 """The names of the parameters of a layout, in order."""
 
@@ -213,15 +205,18 @@ def described_layout(layout: Any, argument: str = "layout") -> RegisterLayout:
 
     Raises:
         PalladioTypeError: for what is none.
+        PalladioNotImplementedError: for a layout of Blackwell's tensor memory.
     """
-    if isinstance(layout, RegisterLayout):
-        return layout
-    if isinstance(layout, Layout):
-        layout.require_hopper()
-        return RegisterLayout(layout.name)
-    raise PalladioTypeError(
-        "this is not a layout", argument=argument, expected="such as plgpu.Layout.WGMMA", got=repr(layout)
-    )
+    if not isinstance(layout, (Layout, RegisterLayout)):
+        raise PalladioTypeError(
+            "this is not a layout", argument=argument, expected="such as plgpu.Layout.WGMMA", got=repr(layout)
+        )
+    if layout.name.startswith("TCGEN05"):
+        raise PalladioNotImplementedError(
+            f"Layout.{layout.name} needs a Blackwell GPU (sm_100), which no executor of Palladio has",
+            hint="on Hopper an accumulator has plgpu.Layout.WGMMA",
+        )
+    return layout if isinstance(layout, RegisterLayout) else RegisterLayout(layout.name)
 
 
 def find_swizzle(minor_dim_bits: int, what: str = "") -> int:

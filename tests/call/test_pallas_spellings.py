@@ -189,15 +189,18 @@ def test_a_layout_of_matrices_fits_stacks_of_them() -> None:
     assert np.array_equal(plgpu.kernel(kernel, pl.ShapeDtypeStruct.like(x))(x), x)
 
 
-def test_layouts_of_blackwell() -> None:
+def test_layouts_of_blackwell_are_refused_where_a_kernel_uses_them() -> None:
+    def kernel(o_ref: Any) -> None:
+        o_ref[...] = plgpu.layout_cast(jnp.zeros((64, 8)), plgpu.Layout.TCGEN05_TMEM_NATIVE(2).reduce(1))
+
     with shows(
         NotImplementedError,
         """
-        Layout.TCGEN05 needs a Blackwell GPU (sm_100), which no executor of Palladio has
+        Layout.TCGEN05_TMEM_NATIVE needs a Blackwell GPU (sm_100), which no executor of Palladio has
           hint:     on Hopper an accumulator has plgpu.Layout.WGMMA
-          test_pallas_spellings.py:N, in test_layouts_of_blackwell
-            plgpu.Layout.TCGEN05.reduce(1)
-            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+          test_pallas_spellings.py:N, in kernel
+            o_ref[...] = plgpu.layout_cast(jnp.zeros((64, 8)), plgpu.Layout.TCGEN05_TMEM_NATIVE(2).reduce(1))
+                         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
         """,
     ):
-        plgpu.Layout.TCGEN05.reduce(1)
+        plgpu.kernel(kernel, pl.ShapeDtypeStruct((64, 8), np.float32))()
