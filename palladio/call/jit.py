@@ -135,6 +135,23 @@ class Jitted:
             axes = tuple(growing or (0,) * len(types))
             return Ahead(staged.run, staged.captured, types, names, staged.results[0], axes)
 
+    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """The shapes and dtypes of the result for these arguments, without running the function.
+
+        Arrays may be given as `ShapeDtypeStruct`; static arguments are given as they are.
+        """
+        with at_call():
+            static = _static_positions(self._function, self._numbers, self._names)
+            fixed = {name: kwargs.pop(name) for name in self._names if name in kwargs}
+
+            @functools.wraps(self._function)
+            def function(*traced: Any, **keywords: Any) -> Any:
+                rest = iter(traced)
+                every = [arg if n in static else next(rest) for n, arg in enumerate(args)]
+                return self._function(*every, **keywords, **fixed)
+
+            return eval_shape(function, *(arg for n, arg in enumerate(args) if n not in static), **kwargs)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The result of the function on these arguments."""
         if current_trace() is not None:

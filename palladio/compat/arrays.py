@@ -71,6 +71,17 @@ class Array(np.ndarray, metaclass=_Kind):
             return arrays(getattr(ufunc, method)(*inputs, **options))
         return arrays(function(*inputs))
 
+    def __getitem__(self, key: Any) -> Any:
+        try:
+            return super().__getitem__(key)
+        except IndexError:
+            return super().__getitem__(_moved_inside(key, self.shape))
+
+    def __array_function__(self, function: Any, kinds: Any, args: Any, kwargs: Any) -> Any:
+        """A function of NumPy takes it as an array of NumPy, and returns one."""
+        args, kwargs = tree.map(plain, (args, kwargs))
+        return function(*args, **kwargs)
+
     def __setitem__(self, key: Any, value: Any) -> NoReturn:
         raise PalladioTypeError("an array of JAX cannot be changed in place", hint="x = x.at[index].set(value)")
 
@@ -95,7 +106,29 @@ class Array(np.ndarray, metaclass=_Kind):
 
 class _HostAt(At):
     def __getitem__(self, key: Any) -> Any:
-        return _HostUpdate(self.array, key)
+        return _HostUpdate(self.array, _positions(key))
+
+
+def _moved_inside(key: Any, shape: tuple[int, ...]) -> Any:
+    """An index whose integer arrays name elements that there are: those outside become the nearest."""
+    entries = list(key) if isinstance(key, tuple) else [key]
+    taken = sum(each is not None and each is not ... for each in entries)
+    axis = 0
+    for n, each in enumerate(entries):
+        if isinstance(each, np.ndarray) and each.ndim and each.dtype.kind in "iu":
+            extent = shape[axis]
+            entries[n] = np.clip(np.where(each < 0, each + extent, each), 0, extent - 1)
+        axis += len(shape) - taken if each is ... else each is not None
+    return tuple(entries) if isinstance(key, tuple) else entries[0]
+
+
+def _positions(key: Any) -> Any:
+    """An index with the positions of each mask's true elements in its place: here they are known."""
+    found: list[Any] = []
+    for each in key if isinstance(key, tuple) else (key,):
+        mask = isinstance(each, (np.ndarray, list)) and np.asarray(each).dtype == bool
+        found += np.nonzero(np.asarray(each)) if mask else [each]
+    return tuple(found) if isinstance(key, tuple) or len(found) > 1 else found[0]
 
 
 class _HostUpdate(Update):

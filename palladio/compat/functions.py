@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
+import re
+import string
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -17,9 +20,11 @@ from palladio.base.errors import PalladioNotImplementedError, at_call
 from palladio.call.jit import jit as staged
 from palladio.call.launch.launch_call import LaunchCall
 from palladio.call.pallas_call import PallasCall
+from palladio.call.shard_map import DeviceMesh, make_mesh, shard_map
 from palladio.call.vmap import vmap as over_slices
 from palladio.compat import tree
 from palladio.compat.arrays import arrays, is_wide, narrow_dtype, plain, returning_arrays, set_wide, taken
+from palladio.trace.debug import debug_print as print_values
 from palladio.types import types
 from palladio.types.device import H100_SXM
 
@@ -80,7 +85,32 @@ def jit(
                     "a staged function runs on one device", argument=name, got=repr(value)
                 )
     names = () if static_argnames is None else static_argnames
-    return returning_arrays(staged(fun, static_argnums=static_argnums or (), static_argnames=names))
+    function = staged(fun, static_argnums=static_argnums or (), static_argnames=names)
+    result = returning_arrays(function)
+    result.trace = result.lower = functools.partial(Lowered, function, result)  # type: ignore[attr-defined]
+    result.eval_shape = returning_arrays(function.eval_shape)  # type: ignore[attr-defined]
+    return result
+
+
+class Lowered:
+    """A staged function, traced for arguments: errors that need no values are found here.
+
+    It stands for JAX's `Traced`, `Lowered` and `Compiled`. A kernel is compiled when it first runs.
+    """
+
+    def __init__(self, function: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        self.call = call
+        args, kwargs = tree.map(taken, (args, kwargs))
+        self.out_info = function.eval_shape(*args, **kwargs)
+
+    def lower(self, **options: Any) -> Lowered:
+        """Itself: there is no further form of the function."""
+        return self
+
+    compile = lower
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.call(*args, **kwargs)
 
 
 def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, **hints: Any) -> Callable[..., Any]:
@@ -103,6 +133,17 @@ class custom_vjp:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.fun(*args, **kwargs)
+
+
+class custom_jvp(custom_vjp):
+    """A function with a forward derivative of its own. Calls compute the function; nothing uses the derivative."""
+
+    def defjvp(self, jvp: Callable[..., Any], **hints: Any) -> Callable[..., Any]:
+        """Accept the derivative."""
+        return jvp
+
+    def defjvps(self, *jvps: Callable[..., Any] | None) -> None:
+        """Accept the derivatives by each argument."""
 
 
 def vjp(fun: Any, *args: Any) -> tuple[Any, Callable[[Any], Any]]:
@@ -198,11 +239,57 @@ class NamedSharding:
 
     mesh: Any
     spec: Any
+    memory_kind: str | None = None
+
+
+class Mesh(DeviceMesh):
+    """A mesh of an array of devices, each array axis with a name."""
+
+    def __init__(self, devices: Any, axis_names: Any, **hints: Any) -> None:
+        made = make_mesh(np.shape(devices), axis_names)
+        super().__init__(made.axis_names, made.axis_sizes)
+
+
+class _Current:
+    """The mesh of `jax.set_mesh`."""
+
+    mesh: DeviceMesh | None = None
+
+
+class set_mesh(contextlib.AbstractContextManager[Any]):
+    """Make a mesh the one that `shard_map` takes by default: from here on, or within a `with` block."""
+
+    def __init__(self, mesh: DeviceMesh) -> None:
+        self.before, _Current.mesh = _Current.mesh, mesh
+
+    def __enter__(self) -> DeviceMesh | None:
+        return _Current.mesh
+
+    def __exit__(self, *error: Any) -> None:
+        _Current.mesh = self.before
+
+
+use_mesh = set_mesh
+
+
+@functools.wraps(shard_map)
+def sharded(f: Callable[..., Any] | None = None, *, mesh: Any = None, **options: Any) -> Any:
+    """`palladio.shard_map`, on the mesh of `set_mesh` where none is given."""
+    mesh = mesh if mesh is not None else _Current.mesh
+    if f is None:
+        return functools.partial(sharded, mesh=mesh, **options)
+    known = {name: value for name, value in options.items() if name in ("in_specs", "out_specs", "interpret")}
+    return returning_arrays(shard_map(f, mesh=mesh, **known))
 
 
 def device_put(values: Any, device: Any = None, **hints: Any) -> Any:
     """The values as arrays of JAX."""
     return arrays(tree.map(taken, values))
+
+
+def reshard(values: Any, sharding: Any) -> Any:
+    """The values as arrays of JAX: arrays outside of `shard_map` are whole."""
+    return device_put(values)
 
 
 def device_get(values: Any) -> Any:
@@ -223,7 +310,7 @@ class _NoEffect(contextlib.ContextDecorator):
         pass
 
 
-named_scope = disable_jit = ensure_compile_time_eval = default_matmul_precision = _NoEffect
+named_scope = disable_jit = ensure_compile_time_eval = default_matmul_precision = numpy_dtype_promotion = _NoEffect
 
 
 def same(fun: Callable[..., Any] | None = None, **hints: Any) -> Any:
@@ -249,9 +336,42 @@ def get_abstract_mesh() -> SimpleNamespace:
     return SimpleNamespace(abstract_device=None, axis_names=(), empty=True, shape={})
 
 
+def norm(x: Any, ord: int | None = None, axis: Any = None, keepdims: bool = False) -> Any:
+    """`jnp.linalg.norm` of vectors: the root of the sum of squares along an axis, by default along all.
+
+    Raises:
+        PalladioNotImplementedError: for another order than 2.
+    """
+    if ord not in (None, 2):
+        with at_call():
+            raise PalladioNotImplementedError("norms are Euclidean here", argument="ord", got=ord)
+    return jnp.sqrt(jnp.sum(x * x, axis=axis, keepdims=keepdims))
+
+
 def itemsize_bits(dtype: Any) -> int:
-    """The bits of an element."""
-    return np.dtype(dtype).itemsize * 8
+    """The bits of an element, without those that its byte has and it does not use."""
+    kind = np.dtype(dtype)
+    narrow = re.fullmatch(r"u?int([24])|float([46])_.*", kind.name)
+    return int(narrow[1] or narrow[2]) if narrow else kind.itemsize * 8
+
+
+def debug_print(fmt: str, *args: Any, ordered: bool = False, **kwargs: Any) -> None:
+    """`palladio.debug_print` with values by name too: `"x is {x}", x=x`."""
+    given = iter(args)
+    pieces, values = [], []
+    for text, field, spec, _ in string.Formatter().parse(fmt):
+        pieces.append(text.replace("{", "{{").replace("}", "}}"))
+        if field is not None:
+            pieces.append(f"{{:{spec}}}" if spec else "{}")
+            values += [kwargs[field]] if field in kwargs else itertools.islice(given, 1)
+    print_values("".join(pieces), *values, *given)
+
+
+def no_effect(*_: Any, **__: Any) -> None:
+    """Do nothing, as a function whose effect another compiler or runtime needs."""
+
+
+effects_barrier = clear_caches = no_effect
 
 
 def cuda_runtime_get_version() -> int:

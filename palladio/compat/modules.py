@@ -6,14 +6,17 @@ import functools
 import importlib
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 import palladio.numpy as jnp
+from palladio.base.errors import PalladioError, PalladioTypeError
 from palladio.compat import functions
 from palladio.compat.arrays import Array, enable_x64, returning_arrays
 from palladio.compat.missing import Missing
@@ -30,6 +33,7 @@ SOURCES: dict[str, str] = {
     "jax.experimental.pallas.ops.tpu.megablox": "palladio.library",
     "jax.experimental.pallas.ops.tpu.megablox.gmm": "palladio.library",
     "jax.experimental.pallas.tpu": "palladio.tpu",
+    "jax.experimental.pallas.tpu_sc": "palladio.tpu",
     "jax.experimental.pallas.triton": "palladio.gpu",
     "jax.lax": "palladio.lax",
     "jax.nn": "palladio.nn",
@@ -43,10 +47,23 @@ SOURCES: dict[str, str] = {
 
 OWN: dict[str, Mapping[str, Any]] = {
     "jax._src.dtypes": {"itemsize_bits": functions.itemsize_bits},
+    "jax._src.source_info_util": {"register_exclusion": functions.no_effect, "register_inclusion": functions.no_effect},
     "jax._src.lib.cuda_versions": {"cuda_runtime_get_version": functions.cuda_runtime_get_version},
-    "jax": {"Array": Array, "typeof": functions.ShapeDtypeStruct.like},
+    "jax": {"Array": Array, "shard_map": functions.sharded, "typeof": functions.ShapeDtypeStruct.like},
     "jax.core": {"Tracer": Traced},
-    "jax.dtypes": {"canonicalize_dtype": functions.canonicalize_dtype, "bfloat16": np.dtype("bfloat16").type},
+    "jax.debug": {"print": functions.debug_print},
+    "jax.dtypes": {
+        "bfloat16": np.dtype("bfloat16").type,
+        "canonicalize_dtype": functions.canonicalize_dtype,
+        "itemsize_bits": functions.itemsize_bits,
+    },
+    "jax.errors": {
+        "ConcretizationTypeError": PalladioTypeError,
+        "JaxRuntimeError": PalladioError,
+        "TracerArrayConversionError": PalladioTypeError,
+        "TracerBoolConversionError": PalladioTypeError,
+        "TracerIntegerConversionError": PalladioTypeError,
+    },
     "jax.experimental": {"enable_x64": enable_x64},
     "jax.experimental.pallas.triton": {
         "CompilerParams": functions.triton_params,
@@ -54,11 +71,17 @@ OWN: dict[str, Mapping[str, Any]] = {
         "dot": functions.triton_dot,
         "max_contiguous": lambda value, count: value,
     },
+    "jax.experimental.shard_map": {"shard_map": functions.sharded},
     "jax.extend.backend": {"get_default_device": functions.get_default_device},
-    "jax.numpy": {"dtype": np.dtype, "ndarray": Array},
+    "jax.numpy": {"dtype": np.dtype, "ndarray": Array, "newaxis": None},
+    "jax.numpy.linalg": {"norm": returning_arrays(functions.norm)},
     "jax.sharding": {
+        "Mesh": functions.Mesh,
         "NamedSharding": functions.NamedSharding,
         "get_abstract_mesh": functions.get_abstract_mesh,
+        "reshard": functions.reshard,
+        "set_mesh": functions.set_mesh,
+        "use_mesh": functions.use_mesh,
     },
     "jax.typing": {"ArrayLike": Any, "DTypeLike": Any},
 }
@@ -66,19 +89,16 @@ OWN: dict[str, Mapping[str, Any]] = {
 
 ELSEWHERE: dict[str, tuple[str, str]] = {
     "jax.P": ("palladio", "PartitionSpec"),
-    "jax.debug.print": ("palladio", "debug_print"),
     "jax.empty_ref": ("palladio", "empty_ref"),
     "jax.eval_shape": ("palladio", "eval_shape"),
     "jax.freeze": ("palladio", "freeze"),
     "jax.make_mesh": ("palladio", "make_mesh"),
     "jax.new_ref": ("palladio", "new_ref"),
-    "jax.shard_map": ("palladio", "shard_map"),
-    "jax.sharding.Mesh": ("palladio", "DeviceMesh"),
     "jax.sharding.PartitionSpec": ("palladio", "PartitionSpec"),
 }
 """Names that stand in another module of Palladio."""
 
-_MAKERS = ("core_map", "kernel", "mpmd_map", "pallas_call", "shard_map")
+_MAKERS = ("core_map", "kernel", "mpmd_map", "pallas_call")
 _COMPUTING = ("jax.lax", "jax.nn", "jax.numpy", "jax.random")
 
 
@@ -128,8 +148,31 @@ def stand_in(name: str) -> StandIn:
     return StandIn(name, f"`{name}` as Palladio answers it.")
 
 
+_LIBRARY = ("jax", "experimental", "pallas", "ops")
+
+
+def library_file(name: str) -> Path | None:
+    """The file of a module of JAX's kernel library, if it is on disk.
+
+    It is taken from the folder of the script and those around it, where they have the module's name or that of a
+    package around it, else from an installed JAX.
+    """
+    parts = tuple(name.split("."))
+    if parts[: len(_LIBRARY)] != _LIBRARY:
+        return None
+    here = Path(sys.path[0]).resolve() if sys.path else Path.cwd()
+    around = [each for each in (here, *here.parents) if each.name in parts[len(_LIBRARY) - 1 :]]
+    places = [each.joinpath(*parts[parts.index(each.name) + 1 :]) for each in around]
+    places += [Path(root).joinpath(*parts) for root in sys.path]
+    for place in places:
+        for found in (place / "__init__.py", place.with_suffix(".py")):
+            if found.is_file():
+                return found
+    return None
+
+
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Answers the import of `jax` and of every module inside it."""
+    """Answers the import of `jax` and of every module inside it. Its kernel library runs from its own files."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -137,6 +180,9 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """The module, if it is one of JAX."""
         if fullname.partition(".")[0] not in PACKAGES:
             return None
+        if (file := library_file(fullname)) is not None:
+            inside = [str(file.parent)] if file.name == "__init__.py" else None
+            return importlib.util.spec_from_file_location(fullname, file, submodule_search_locations=inside)
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:

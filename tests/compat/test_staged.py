@@ -1,0 +1,137 @@
+"""`jax.jit` ahead of a call, meshes set for a block, printing by name, and JAX's kernel library from its own files."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import palladio as pl
+from palladio import compat
+from palladio.compat.modules import library_file
+
+
+@pytest.fixture
+def jax() -> Iterator[Any]:
+    with compat.jax():
+        import jax
+    yield jax
+    jax.config.update("jax_num_cpu_devices", 1)
+
+
+def test_lowering_traces_and_runs_nothing(jax: Any) -> None:
+    calls: list[Any] = []
+
+    @jax.jit(static_argnames=["n"])
+    def times(x: Any, n: int) -> Any:
+        calls.append((x.shape, n))
+        return x * n
+
+    lowered = times.lower(jax.ShapeDtypeStruct((2,), np.float32), n=3)
+    assert calls == [((2,), 3)]
+    assert lowered.out_info.shape == (2,)
+    assert lowered.compile()(np.ones(2, np.float32), n=3).tolist() == [3, 3]
+    assert times.trace(np.ones(5), n=1).lower().out_info.dtype == np.float32
+    assert times.eval_shape(np.ones(4), n=2).shape == (4,)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="do not broadcast"):
+        jax.jit(lambda a, b: a + b).lower(np.ones(2), np.ones(3))
+
+
+def test_a_mesh_that_is_set_is_the_one_of_shard_map(jax: Any) -> None:
+    jax.config.update("jax_num_cpu_devices", 2)
+    mesh = jax.sharding.Mesh(np.array(jax.devices()), ("x",))
+    assert (mesh.axis_names, mesh.shape) == (("x",), {"x": 2})
+    spec = jax.P("x")
+    with jax.set_mesh(mesh):
+        total = jax.shard_map(lambda part: jax.lax.psum(part, "x"), in_specs=spec, out_specs=jax.P(), check_vma=False)
+    with pl.executor("reference"):
+        assert total(np.arange(4.0)).tolist() == [2, 4]
+    with pytest.raises(TypeError, match="devices are those of a mesh"):
+        jax.shard_map(lambda part: part, in_specs=spec, out_specs=spec)
+
+
+def test_masks_and_indices_outside_of_arrays(jax: Any) -> None:
+    x = jax.numpy.arange(4)
+    assert x.at[x > 1].set(0).tolist() == [0, 1, 0, 0]
+    assert x[np.array([-1, 2, 9])].tolist() == [3, 2, 3]
+    assert x[jax.numpy.newaxis, ..., np.array([7])].tolist() == [[3]]
+    assert x.reshape(2, 2)[np.array([0, 5]), np.array([-9, 1])].tolist() == [0, 3]
+
+
+def test_functions_of_numpy_return_arrays_of_numpy(jax: Any) -> None:
+    x = jax.numpy.ones((2, 2))
+    empty = np.empty_like(x)
+    empty[0] = 3
+    assert (type(empty), np.mean(x), np.stack([x, x]).shape) == (np.ndarray, 1, (2, 2, 2))
+
+
+def test_norms_are_euclidean(jax: Any) -> None:
+    x = np.float32([[3, 4], [0, 2]])
+    assert jax.numpy.linalg.norm(x, axis=-1).tolist() == [5, 2]
+    assert jax.sharding.reshard(jax.numpy.linalg.norm(x, 2, keepdims=True), jax.P()).shape == (1, 1)
+    with pytest.raises(NotImplementedError) as caught:
+        jax.numpy.linalg.norm(x, ord=1)
+    assert str(caught.value).splitlines()[:2] == ["ord: norms are Euclidean here", "  got:      1"]
+
+
+def test_values_are_printed_by_name(jax: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    jax.debug.print("{{}} {x} and {} and {y:.2f}", 1, x=np.int32(2), y=np.float32(0.5))
+    assert capsys.readouterr().out == "{} 2 and 1 and 0.50\n"
+
+
+def test_calls_of_custom_jvp_compute_the_function(jax: Any) -> None:
+    twice = jax.custom_jvp(lambda x: 2 * x)
+    twice.defjvp(lambda primals, tangents: None)
+    twice.defjvps(None)
+    assert twice(3) == 6
+
+
+@pytest.mark.parametrize("dtype, bits", [("int4", 4), ("uint2", 2), ("float4_e2m1fn", 4), ("bfloat16", 16)])
+def test_bits_of_an_element(jax: Any, dtype: str, bits: int) -> None:
+    assert jax.dtypes.itemsize_bits(np.dtype(getattr(jax.numpy, dtype))) == bits
+
+
+def test_modules_of_the_kernel_library_are_those_beside_the_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder of a script has the name of a package of the library; its siblings stand for the package's modules."""
+    folder = tmp_path / "megablox"
+    (folder / "inner").mkdir(parents=True)
+    (folder / "common.py").write_text(
+        textwrap.dedent("""
+            import jax.numpy as jnp
+            from jax._src import source_info_util
+            source_info_util.register_inclusion(__file__)
+            def twice(x):
+                return jnp.add(x, x)
+        """)
+    )
+    (folder / "inner" / "__init__.py").write_text("from jax.experimental.pallas.ops.tpu.megablox.common import twice")
+    monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
+    with compat.jax():
+        from jax.experimental.pallas.ops.tpu.megablox import common, inner
+    assert common.__file__ == str(folder / "common.py")
+    assert inner.twice(np.ones(2)).dtype == np.float32
+
+
+def test_modules_of_an_installed_kernel_library_run_on_palladio() -> None:
+    pytest.importorskip("jax")
+    with compat.jax():
+        import jax
+        from jax.experimental.pallas.ops.tpu import matmul
+        from jax.experimental.pallas.ops.tpu.megablox import common
+    assert matmul.pl.pallas_call.__wrapped__ is pl.pallas_call
+    assert common.jnp is jax.numpy
+    x = np.random.default_rng(0).standard_normal((256, 256)).astype(np.float32)
+    found = matmul.matmul(x, x, block_shape=(256, 256), block_k=256)
+    np.testing.assert_allclose(found, x @ x, rtol=1e-4, atol=1e-3)
+
+
+def test_other_modules_have_no_file() -> None:
+    assert library_file("jax.experimental.pallas.tpu") is None
+    assert library_file("jax.experimental.pallas.ops.nothing_of_the_kind") is None
