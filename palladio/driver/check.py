@@ -97,7 +97,7 @@ class Report:
         sizes = f"{self.sizes} sizes" if self.sizes > 1 else "sizes"
         if self.complete:
             ran = "the only schedule there is" if self.explored == 1 else f"all {ran} that can differ"
-            ran += f", with these {sizes} and inputs"
+            ran += f", in this model, with these {sizes} and inputs"
         elif self.sizes > 1:
             ran += f" of {sizes}"
         if self.beyond:

@@ -131,12 +131,18 @@ def _require_carry(what: str, structure: trees.Structure, body: Body, kinds: Seq
 
 
 def _stage_carried(
-    what: str, function: Callable[..., Any], carry: Any, leading: Sequence[Kind], call: Callable[..., Any]
+    what: str,
+    function: Callable[..., Any],
+    carry: Any,
+    leading: Sequence[Kind],
+    call: Callable[..., Any],
+    hints: Sequence[str] = (),
 ) -> tuple[Staged, list[Any], trees.Structure, list[bool]]:
     """Stage a loop body, giving weak carries the dtype that the body returns.
 
     Args:
         leading: the types of what the body takes before the carry, and whether they are weak.
+        hints: names for what it takes first.
 
     Returns:
         The staged body, the leaves of the initial carry, converted, its structure, and which leaves go in weak.
@@ -148,7 +154,9 @@ def _stage_carried(
     while True:
         types = [kind[0] for kind in (*leading, *kinds)]
         weak = [kind[1] for kind in (*leading, *kinds)]
-        staged = body.stage(types, weak, lambda *v: (call(v[:count], trees.unflatten(structure, v[count:])), {}), kinds)
+        staged = body.stage(
+            types, weak, lambda *v: (call(v[:count], trees.unflatten(structure, v[count:])), {}), kinds, hints
+        )
         outputs = _output_kinds(staged)
         stronger = (
             kinds if len(outputs) != len(kinds) else [_strengthened(k, o) for k, o in zip(kinds, outputs, strict=True)]
@@ -300,6 +308,11 @@ def _with_common_captures(staged: Sequence[Staged], explicit: int) -> tuple[list
 # Loops.
 
 
+def _index_name(body: Callable[..., Any]) -> list[str]:
+    """The user's name for the index of a loop, unless it is one for a value that is not used."""
+    return [name for name in positional_names(body)[:1] if not name.startswith("_")]
+
+
 def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any, *, unroll: Any = None) -> Any:
     """`for i in range(lower, upper): val = body_fun(i, val)`, from `init_val`; returns the last value.
 
@@ -325,7 +338,7 @@ def _counted(what: str, lower: Any, upper: Any, step: int, body: Any, carry: Any
             convert.mark_nonnegative(leading[0])
         return leading[0], value
 
-    staged, leaves, structure, _ = _stage_carried(what, body, carry, [index], arguments)
+    staged, leaves, structure, _ = _stage_carried(what, body, carry, [index], arguments, _index_name(body))
     # A sub-program takes its constants first; staging puts what it captures last.
     count, inputs = len(leaves), staged.program.inputs
     program = staged.program

@@ -54,11 +54,11 @@ SOURCE = """
 WRONG = """
 store-source-overwritten: shared (f32[8] in smem) is written by the copy_gmem_to_smem on line 14 while it may still be \
 read by the copy_smem_to_gmem on line 16
-  block 0 thread: starts copy_gmem_to_smem, which writes it
+  block 0 thread, step = 1: starts copy_gmem_to_smem, which writes it
     {file}:14, in _
       plgpu.copy_gmem_to_smem(x.at[step], shared, full)
       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-  block 0 thread: starts copy_smem_to_gmem, which reads it
+  block 0 thread, step = 0: starts copy_smem_to_gmem, which reads it
     {file}:16, in _
       plgpu.copy_smem_to_gmem(shared, out.at[step])
       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
@@ -159,7 +159,7 @@ def test_exhaustive(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = shown(capsys, "check", f"{file}::right", "--exhaustive")
     assert status == 0
     assert out.startswith(("no finding in all ", "no finding in the only schedule there is"))
-    assert out.endswith(", with these sizes and inputs\n")
+    assert out.endswith(", in this model, with these sizes and inputs\n")
 
 
 def test_a_seed_begins_elsewhere(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -162,7 +162,7 @@ def test_a_report_says_that_all_schedules_have_run() -> None:
     seen: list[tuple[int, int | None]] = []
     call = kernel(body, num_threads=2, thread_name="thread", scratch_types=scratch)
     report = pl.check(call, exhaustive=True, progress=lambda done, total: seen.append((done, total)))
-    assert report.render() == "no finding in the only schedule there is, with these sizes and inputs"
+    assert report.render() == "no finding in the only schedule there is, in this model, with these sizes and inputs"
     assert seen == [(1, None)]
 
 

@@ -85,7 +85,8 @@ def test_sizes_are_combined() -> None:
 def test_an_exhaustive_check_is_complete_for_its_sizes() -> None:
     report = pl.check(ring, exhaustive=True, sizes={"k": (1, 3)})
     assert report.complete
-    assert report.summary == "no finding in all 2 schedules that can differ, with these 2 sizes and inputs"
+    found = "no finding in all 2 schedules that can differ"
+    assert report.summary == f"{found}, in this model, with these 2 sizes and inputs"
 
 
 @pytest.mark.parametrize("sizes", [3, {3: (1, 2)}])

@@ -9,10 +9,11 @@ from palladio.ir.core import Eqn
 from palladio.machine.check.bounds import Bounds, reaches_outside
 from palladio.machine.check.findings import Participant
 from palladio.machine.check.found import Found
+from palladio.machine.check.naming import at_text, describe
 from palladio.machine.check.order.atomics import AtomicClocks
 from palladio.machine.check.order.fences import GlobalFences
 from palladio.machine.check.order.threads import epoch, released
-from palladio.machine.check.races import describe, participant_of, race
+from palladio.machine.check.races import participant_of, race
 from palladio.machine.check.regions import Regions
 from palladio.machine.check.scope_memory import takes
 from palladio.machine.check.shadow import Access, Grid, Shadow
@@ -84,7 +85,16 @@ class Accesses:
             stack = stacks[position] if position < len(stacks) else ()
             self.check_bounds(thread, eqn, store, stack, indices, mask)
             write = kind is not EffectKind.READ
-            access = Access(thread.component, epoch(thread), eqn, thread.title, write, atomic, block=thread.block.key)
+            access = Access(
+                thread.component,
+                epoch(thread),
+                eqn,
+                thread.title,
+                write,
+                atomic,
+                block=thread.block.key,
+                trail=thread.trail,
+            )
             lacks = self.touch(thread, store, stack, indices, access, thread.generic, mask, atomic)
             if lacks and not atomic:
                 self.lacking.append(Origin(store, access))
@@ -111,7 +121,7 @@ class Accesses:
         shadow = store.shadow
         if shadow is None:
             return False
-        region = shadow.regions.resolve(stack, indices, mask)
+        region = access.region = shadow.regions.resolve(stack, indices, mask)
         generic, in_blocks = thread.generic, store.type.space is SMEM
         if store.leftovers:
             takes(self.found, thread, store, region, access)
@@ -142,7 +152,7 @@ class Accesses:
             return
         self.found.report(
             "uninitialized-read",
-            f"{describe(store)} is read where nothing has written to it",
+            f"{describe(store, access.region)} is read where nothing has written to it",
             [participant_of(access)],
         )
 
@@ -157,7 +167,7 @@ class Accesses:
             self.found.report(
                 "out-of-bounds",
                 f"{describe(store)} is accessed outside of axis {axis}: elements {low} to {high} of {extent}",
-                [Participant(thread.title, f"runs {eqn.op.name}", eqn.location)],
+                [Participant(thread.title, f"runs {eqn.op.name}", eqn.location, at_text(thread.trail))],
             )
 
     def tally(self, thread: Thread, eqn: Eqn, values: Sequence[Any]) -> None:

@@ -20,11 +20,12 @@ from palladio.ir.core import Eqn
 from palladio.machine.check.accesses import Accesses, Places
 from palladio.machine.check.findings import CODES, Participant
 from palladio.machine.check.found import Found
+from palladio.machine.check.naming import describe
 from palladio.machine.check.order.async_ops import PENDING, AsyncOpOrder
 from palladio.machine.check.order.barriers import BarrierOrder
 from palladio.machine.check.order.semaphores import SemaphoreOrder
 from palladio.machine.check.order.threads import ThreadOrder
-from palladio.machine.check.races import describe, participant_of
+from palladio.machine.check.races import participant_of
 from palladio.machine.check.resource_limits import Limits
 from palladio.machine.check.scope_memory import leaves
 from palladio.machine.check.shadow import Access

@@ -9,6 +9,7 @@ from typing import Any
 
 from palladio.base.errors import PalladioValueError
 from palladio.machine.check.findings import Participant
+from palladio.machine.check.naming import at_text
 from palladio.machine.check.still_ahead import Ahead
 from palladio.machine.run.buffers import BarrierSlot, Counter
 from palladio.machine.run.machine import Machine
@@ -29,7 +30,7 @@ def deadlock(machine: Machine) -> None:
         groups.setdefault((wait.eqn.location, _waited_for(wait)), []).append((thread, wait))
     shown = list(groups.items())[:_SHOWN]
     participants = [
-        Participant(_listed(map(str, waiting)), f"wait{'s' if len(waiting) == 1 else ''} {what}", place)
+        Participant(_listed(map(str, waiting)), f"wait{'s' if len(waiting) == 1 else ''} {what}", place, _at(waiting))
         for (place, what), group in shown
         for waiting in [[thread for thread, _ in group]]
     ]
@@ -57,11 +58,17 @@ def deadlock(machine: Machine) -> None:
     )
 
 
+def _at(threads: Sequence[Thread]) -> str:
+    """The iteration that all these threads are in; nothing if they are in several."""
+    found = {at_text(thread.trail) for thread in threads}
+    return found.pop() if len(found) == 1 else ""
+
+
 def _livelock(machine: Machine) -> None:
     """Report that threads look again and again for what nobody is left to do."""
     spinning = [thread for thread in machine.runnable if thread.eqn is not None]
     participants = [
-        Participant(str(thread), "looks again and again", thread.eqn.location)
+        Participant(str(thread), "looks again and again", thread.eqn.location, at_text(thread.trail))
         for thread in spinning[:_SHOWN]
         if thread.eqn
     ]

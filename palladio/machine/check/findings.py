@@ -186,11 +186,12 @@ def checked_codes(codes: Any, argument: str) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Participant:
-    """One side of a finding: who, doing what, where."""
+    """One side of a finding: who, doing what, where, and in which iterations of the loops around: `k = 7`."""
 
     thread: str
     did: str
     location: Location | None = None
+    at: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -246,7 +247,8 @@ class Finding:
         level = f" ({self.level})" if self.level != "error" else ""
         yield "code", f"{self.code}{level}: {self.message}"
         for participant in self.participants:
-            yield "participant", f"  {participant.thread}: {participant.did}"
+            at = f", {participant.at}" if participant.at else ""
+            yield "participant", f"  {participant.thread}{at}: {participant.did}"
             if participant.location is not None:
                 for kind, line in zip(_OF_A_PLACE, participant.location.render().split("\n"), strict=False):
                     yield kind, "  " + line

@@ -264,7 +264,7 @@ class Recorder:
         waits = waiters = strangers = phases = None
         if checks is not None:
             waits = [(each, known.number(each, epoch)) for each, epoch in checks.waits.items()]
-            waiters = [(each, slot.completed - phase) for each, (phase, _) in checks.waiters.items()]
+            waiters = [(each, slot.completed - phase) for each, (phase, *_) in checks.waiters.items()]
             phases = [slot.completed - phase for phase in self._awaited(slot)]
             strangers = len(checks.strangers), checks.overrun
         arrivals = [[known.number(*each) for each in part.get(slot, ())] for part in (self.last, self.phase)]

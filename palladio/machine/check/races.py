@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Container
 
 from palladio.machine.check.findings import Participant, Sink
+from palladio.machine.check.naming import at_text, common, describe
 from palladio.machine.check.shadow import Access
 from palladio.machine.run.buffers import Buffer
 from palladio.machine.run.clocks import Component
@@ -37,11 +38,6 @@ class Issue:
         self.waits = waits
 
 
-def describe(store: Buffer) -> str:
-    """A buffer as reports call it."""
-    return f"{store.name} ({store.type.array} in {store.type.space})"
-
-
 def participant_of(access: Access) -> Participant:
     """One side of a race."""
     name = access.site.op.name if access.site is not None else "the end"
@@ -49,7 +45,7 @@ def participant_of(access: Access) -> Participant:
         did = f"starts {name}, which {'writes' if access.write else 'reads'} it"
     else:
         did = f"{'writes' if access.write else 'reads'} it, by {name}"
-    return Participant(access.thread, did, getattr(access.site, "location", None))
+    return Participant(access.thread, did, getattr(access.site, "location", None), at_text(access.trail))
 
 
 def race(checker: Sink, thread: Thread, store: Buffer, before: Access, now: Access) -> None:
@@ -84,7 +80,7 @@ def _earlier(before: Access, now: Access) -> str:
 
 
 def _message(code: str, store: Buffer, before: Access, now: Access) -> str:
-    what, first, second = describe(store), _operation(before), _operation(now)
+    what, first, second = describe(store, common(before.region, now.region)), _operation(before), _operation(now)
     verb, earlier = ("written" if each.write else "read" for each in (now, before))
     if code in ("missing-commit-smem", "missing-commit-gmem"):
         return f"{what} is {verb} by {second}, an asynchronous operation, which may not see what {first} wrote"
@@ -154,4 +150,4 @@ def _unordered(copy: Access, use: Access) -> tuple[str, str]:
     )
 
 
-__all__ = ["Issue", "describe", "participant_of", "race"]
+__all__ = ["Issue", "participant_of", "race"]

@@ -12,7 +12,8 @@ import numpy as np
 
 from palladio.ir.core import Eqn
 from palladio.machine.check.findings import Participant
-from palladio.machine.check.races import Sink, describe, participant_of
+from palladio.machine.check.naming import at_text, describe
+from palladio.machine.check.races import Sink, participant_of
 from palladio.machine.check.regions import Region
 from palladio.machine.check.shadow import Access
 from palladio.machine.run.buffers import Buffer
@@ -85,7 +86,7 @@ def leaves(checker: Sink, store: Buffer, known: Clock, eqn: Eqn, thread: Thread)
         store.home.addresses.free(store)
     if not accesses:
         return
-    left = Participant(thread.title, "leaves the scope", eqn.location)
+    left = Participant(thread.title, "leaves the scope", eqn.location, at_text(thread.trail))
     kept = Leftover(
         accesses, store.address, store.type.dtype.itemsize, describe(store), left, store.owner, store.type.space
     )

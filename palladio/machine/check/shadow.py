@@ -44,6 +44,10 @@ class Access:
     """The block of who made it."""
     issue: Any = None
     """Of an asynchronous operation: its start."""
+    trail: Any = None
+    """The iterations of the loops around it, for reports."""
+    region: Region | None = None
+    """The elements that it reaches, for reports."""
 
 
 Ordered = Callable[[Access, bool], bool]

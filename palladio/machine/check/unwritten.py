@@ -16,7 +16,8 @@ import numpy as np
 from palladio.ir.core import Eqn
 from palladio.machine.check.findings import Participant
 from palladio.machine.check.found import Found
-from palladio.machine.check.races import describe, participant_of
+from palladio.machine.check.naming import at_text, describe
+from palladio.machine.check.races import participant_of
 from palladio.machine.check.shadow import Access
 from palladio.machine.run.buffers import Accumulator, Buffer, Stack
 from palladio.machine.run.threads import Thread
@@ -130,7 +131,8 @@ class Unwritten:
         if not np.any(mask):
             return
         if store.visible:
-            self._report(origin, Participant(thread.title, f"writes it to {store.name}", eqn.location), eqn)
+            at = at_text(thread.trail)
+            self._report(origin, Participant(thread.title, f"writes it to {store.name}", eqn.location, at), eqn)
         else:
             store.shadow.unset(mask)
 
@@ -139,16 +141,15 @@ class Unwritten:
         for value in values:
             lack = _lack(thread, value) if thread.lacking else None
             if lack is not None:
-                self._report(
-                    lack.origin, Participant(thread.title, f"decides by it, in {eqn.op.name}", eqn.location), eqn
-                )
+                did, at = f"decides by it, in {eqn.op.name}", at_text(thread.trail)
+                self._report(lack.origin, Participant(thread.title, did, eqn.location, at), eqn)
 
     def _report(self, origin: Origin, use: Participant, eqn: Eqn) -> None:
         read = origin.access
         if not self.found.has_raced(read):
             self.found.report(
                 "uninitialized-read",
-                f"{describe(origin.store)} is read where nothing has written to it",
+                f"{describe(origin.store, read.region)} is read where nothing has written to it",
                 [participant_of(read), *([use] if eqn is not read.site else [])],
                 about=f"{describe(origin.store)} {read.site.location}",
             )

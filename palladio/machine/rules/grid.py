@@ -60,10 +60,12 @@ def grid_call(eqn: Eqn) -> Callable[..., Coroutine]:
         scratch = [allocate_for(thread, *each) for each in zip(grid.scratch, names, strict=True)]
         points: Any = operation.eval(*operands, grid=grid, kernel=kernel)
         found: Any = None
+        outer = thread.trail
         while True:
             try:
                 request = points.send(found)
             except StopIteration as stop:
+                thread.trail = outer
                 if thread.checker is not None:
                     thread.checker.scope_ends(thread, eqn, scratch)
                 return stop.value
@@ -72,6 +74,7 @@ def grid_call(eqn: Eqn) -> Callable[..., Coroutine]:
                 continue
             values = request.values
             blocks = references.of(values[first : len(values) - count])
+            thread.trail = outer, eqn, tuple(map(int, values[: len(grid.sizes)]))
             found = yield from run_program(thread, kernel, (*values[:first], *blocks, *scratch))
 
     return steps

@@ -249,6 +249,7 @@ class LaunchRun:
             block.threads.append(thread)
             return thread
         self.warps[place] = thread
+        thread.trail = self.parent.trail
         thread.observed = {slot: seen for slot, seen in self.parent.observed.items() if isinstance(slot, BarrierSlot)}
         for slot, more in before.ahead.items() if before is not None else ():
             thread.observed[slot] = thread.observed.get(slot, 0) + more

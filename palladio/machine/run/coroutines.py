@@ -6,6 +6,7 @@ threads go through the machine's rules, which get the thread that runs them.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Any
@@ -234,9 +235,12 @@ def _loop(eqn: Eqn) -> Callable[..., Coroutine]:
             thread.checker.accesses.unwritten.decides(thread, eqn, (lower, upper))
         fixed, carry = operands[:constants], operands[constants:]
         integer = np.asarray(lower).dtype.type
+        outer = thread.trail
         for index in range(int(lower), int(upper), step):
+            thread.trail = outer, eqn, index
             found = enter(thread, body, (integer(index), *fixed, *carry))
             carry = found if type(found) is list else (yield from found)
+        thread.trail = outer
         return carry
 
     return steps
@@ -250,7 +254,9 @@ def _repeat(eqn: Eqn) -> Callable[..., Coroutine]:
     def steps(thread: Any, *values: Any) -> Coroutine:
         fixed, carry = values[:constants], values[constants:]
         turn = Point("work" if writes else "turn", thread)
-        while True:
+        outer = thread.trail
+        for number in itertools.count():
+            thread.trail = outer, eqn, number
             (goes_on,) = yield from run_program(thread, condition, (*fixed, *carry))
             if thread.lacking:
                 thread.checker.accesses.unwritten.decides(thread, eqn, (goes_on,))
@@ -258,6 +264,7 @@ def _repeat(eqn: Eqn) -> Callable[..., Coroutine]:
                 break
             carry = yield from run_program(thread, body, (*fixed, *carry))
             yield turn
+        thread.trail = outer
         return carry
 
     return steps

@@ -16,6 +16,9 @@ from palladio.ops.threads.launch import MeshAxis
 
 Coordinates = tuple[int, ...]
 
+Trail = tuple[Any, Eqn, Any] | None
+"""The iterations of loops: those of the outer ones, the innermost loop, and its index there, or the point of a grid."""
+
 
 class Running(Protocol):
     """The machine, as threads and schedules see it; its fields are those of `machine.Machine`."""
@@ -177,6 +180,7 @@ class Thread:
         products: wgmma groups in flight, the oldest first; `issued` counts them.
         stores: closed groups of stores in flight, the oldest first; `open` is the group not yet closed, `groups`
             counts the closed ones.
+        trail: the iteration of each loop that it is in, innermost first: (the rest, the loop, its index), or None.
         registers, asked: for each lane, those it has, and has last asked for; None before it asks.
         warps: for each of its warps, the thread that has run there last, in a launch that has ended.
         ahead: of such a thread, for each barrier, how many more completions it has waited for than the warpgroup.
@@ -214,6 +218,7 @@ class Thread:
         self.open: list[AsyncOp] = []
         self.stores: deque[list[AsyncOp]] = deque()
         self.groups = before.groups if before is not None else 0
+        self.trail: Trail = None
         self.registers: int | None = None
         self.asked: int | None = None
         self.warps: dict[Any, Thread] = {}
@@ -252,9 +257,22 @@ class AsyncOp:
         complete: carries out its effect.
         thing: the barrier or semaphore that its completion touches, if any.
         touches: all that its completion does to barriers and semaphores.
+        trail: the loops that its thread was in.
     """
 
-    __slots__ = ("before", "carry_out", "done", "eqn", "kind", "notes", "priority", "thing", "thread", "touches")
+    __slots__ = (
+        "before",
+        "carry_out",
+        "done",
+        "eqn",
+        "kind",
+        "notes",
+        "priority",
+        "thing",
+        "thread",
+        "touches",
+        "trail",
+    )
 
     def __init__(
         self,
@@ -273,6 +291,7 @@ class AsyncOp:
         self.thing = thing
         self.before = before
         self.touches = touches
+        self.trail = thread.trail
         self.done = False
         self.priority = 0.0
         self.notes: Any = None

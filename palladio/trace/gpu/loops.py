@@ -72,8 +72,10 @@ def nd_loop(
     def decorate(function: Callable[..., Any]) -> Any:
         require_function(function, "what nd_loop runs")
         if init_carry is None:
-            return loop(0, steps)(lambda local: _called("nd_loop", function, info(local)))
-        return fori_loop(0, steps, lambda local, carry: _called("nd_loop", function, info(local), carry), init_carry)
+            return loop(0, steps)(lambda local_tile: _called("nd_loop", function, info(local_tile)))
+        return fori_loop(
+            0, steps, lambda local_tile, carry: _called("nd_loop", function, info(local_tile), carry), init_carry
+        )
 
     return decorate
 
@@ -180,9 +182,12 @@ def dynamic_scheduling_loop(
         name = "dynamic_scheduling_loop"
         require_function(function, f"what {name} runs")
         if init_carry is None:
-            return loop(0, 1)(lambda local: _called(name, function, NDLoopInfo(index, local, None)))
+            return loop(0, 1)(lambda local_tile: _called(name, function, NDLoopInfo(index, local_tile, None)))
         return fori_loop(
-            0, 1, lambda local, carry: _called(name, function, NDLoopInfo(index, local, None), carry), init_carry
+            0,
+            1,
+            lambda local_tile, carry: _called(name, function, NDLoopInfo(index, local_tile, None), carry),
+            init_carry,
         )
 
     return decorate

@@ -33,8 +33,8 @@ PAL_KERNEL void PAL_BOUNDS(384) matmul_kernel(
     const bool is = block < 116;
     const int i_2 = 3 + is;
     PAL_ROLLED
-    for (int step_2 = 0; step_2 < i_2; ++step_2) {
-      const int i_3 = step_2 * 132;
+    for (int local_tile = 0; local_tile < i_2; ++local_tile) {
+      const int i_3 = local_tile * 132;
       const int i_4 = i_3 + block;
       const int i_5 = i_4 % 512;
       const int i_6 = i_5 / 128;
@@ -50,13 +50,13 @@ PAL_KERNEL void PAL_BOUNDS(384) matmul_kernel(
       const int i_16 = i_9 + i_15;
       const int i_17 = i_11 * 128;
       const int i_18 = i_16 * 256;
-      const int i_19 = step_2 * 64;
+      const int i_19 = local_tile * 64;
       {
         float acc[1][128];
         PAL_UNROLL for (int r = 0; r < 128; ++r) acc[r / 128][r % 128] = 0;
         PAL_ROLLED
-        for (int step_3 = 0; step_3 < 64; ++step_3) {
-          const int i_20 = i_19 + step_3;
+        for (int step_2 = 0; step_2 < 64; ++step_2) {
+          const int i_20 = i_19 + step_2;
           const int i_21 = i_20 % 4;
           pal::wait(smem + 196640 + i_21 * 8, operands_filled_phases >> i_21 & 1);
           operands_filled_phases ^= 1u << i_21;
@@ -70,9 +70,9 @@ PAL_KERNEL void PAL_BOUNDS(384) matmul_kernel(
           pal::wgmma_m64n256k16_f32_bf16_bf16<0, 1>(acc[0], left_2 + 6, right_2 + 384, 1);
           pal::wgmma_commit();
           pal::wgmma_wait<1>();
-          const bool is_2 = step_3 > 0;
+          const bool is_2 = step_2 > 0;
           if (is_2) {
-            const int i_23 = i_19 + step_3;
+            const int i_23 = i_19 + step_2;
             const int i_24 = i_23 - 1;
             const int i_25 = i_24 % 4;
             const bool is_3 = i_25 < 0;
@@ -172,8 +172,8 @@ PAL_KERNEL void PAL_BOUNDS(384) matmul_kernel(
       const int i = 3 + is;
       int carry = 0;
       PAL_ROLLED
-      for (int step_2 = 0; step_2 < i; ++step_2) {
-        const int i_2 = step_2 * 132;
+      for (int local_tile = 0; local_tile < i; ++local_tile) {
+        const int i_2 = local_tile * 132;
         const int i_3 = i_2 + block;
         const int i_4 = i_3 % 512;
         const int i_5 = i_4 / 128;
@@ -189,11 +189,11 @@ PAL_KERNEL void PAL_BOUNDS(384) matmul_kernel(
         const int i_15 = i_8 + i_14;
         const int i_16 = i_10 * 128;
         const int i_17 = i_15 * 256;
-        const int i_18 = step_2 * 64;
+        const int i_18 = local_tile * 64;
         PAL_ROLLED
-        for (int step_3 = 0; step_3 < 64; ++step_3) {
-          const int i_19 = i_18 + step_3;
-          const int i_20 = step_3 * 64;
+        for (int step_2 = 0; step_2 < 64; ++step_2) {
+          const int i_19 = i_18 + step_2;
+          const int i_20 = step_2 * 64;
           const int i_21 = i_19 % 4;
           const bool is_2 = i_19 >= 4;
           if (is_2) {
@@ -216,8 +216,8 @@ PAL_KERNEL void PAL_BOUNDS(384) matmul_kernel(
       const int i_23 = (int)((u32)carry - (u32)4);
       const int i_24 = (i_23 > 0 ? i_23 : 0);
       PAL_ROLLED
-      for (int step_4 = i_24; step_4 < carry; ++step_4) {
-        const int i_25 = step_4 % 4;
+      for (int step_3 = i_24; step_3 < carry; ++step_3) {
+        const int i_25 = step_3 % 4;
         pal::wait(smem + 196608 + i_25 * 8, operands_drained_phases >> i_25 & 1);
         operands_drained_phases ^= 1u << i_25;
       }

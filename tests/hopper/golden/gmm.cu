@@ -51,8 +51,8 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
     const int i = 4 + is;
     int carry = 0;
     PAL_ROLLED
-    for (int step_2 = 0; step_2 < i; ++step_2) {
-      const int i_2 = step_2 * 66;
+    for (int local_tile = 0; local_tile < i; ++local_tile) {
+      const int i_2 = local_tile * 66;
       const int i_3 = i_2 + block;
       const int i_4 = i_3 % 320;
       const int i_5 = i_4 / 64;
@@ -156,8 +156,8 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
           float acc[1][128];
           PAL_UNROLL for (int r = 0; r < 128; ++r) acc[r / 128][r % 128] = 0;
           PAL_ROLLED
-          for (int step_3 = 0; step_3 < i_27; ++step_3) {
-            const int i_28 = (int)((u32)carry + (u32)step_3);
+          for (int step_2 = 0; step_2 < i_27; ++step_2) {
+            const int i_28 = (int)((u32)carry + (u32)step_2);
             const int i_29 = i_28 % 4;
             const bool is_4 = i_29 < 0;
             const int i_30 = i_29 + 4;
@@ -174,9 +174,9 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
             pal::wgmma_m64n256k16_f32_bf16_bf16<0, 1>(acc[0], left_2 + 6, right_2 + 384, 1);
             pal::wgmma_commit();
             pal::wgmma_wait<1>();
-            const bool is_5 = step_3 > 0;
+            const bool is_5 = step_2 > 0;
             if (is_5) {
-              const int i_33 = (int)((u32)carry + (u32)step_3);
+              const int i_33 = (int)((u32)carry + (u32)step_2);
               const int i_34 = (int)((u32)i_33 - (u32)1);
               const int i_35 = i_34 % 4;
               const bool is_6 = i_35 < 0;
@@ -517,8 +517,8 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
     const int i = 4 + is;
     int carry = 0;
     PAL_ROLLED
-    for (int step_2 = 0; step_2 < i; ++step_2) {
-      const int i_2 = step_2 * 66;
+    for (int local_tile = 0; local_tile < i; ++local_tile) {
+      const int i_2 = local_tile * 66;
       const int i_3 = i_2 + block;
       const int i_4 = i_3 % 320;
       const int i_5 = i_4 / 64;
@@ -603,9 +603,9 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
       const int i_22 = i_17 * 256;
       const int i_23 = (is_2 ? 32 : 0);
       PAL_ROLLED
-      for (int step_3 = 0; step_3 < i_23; ++step_3) {
-        const int i_24 = (int)((u32)carry + (u32)step_3);
-        const int i_25 = step_3 * 64;
+      for (int step_2 = 0; step_2 < i_23; ++step_2) {
+        const int i_24 = (int)((u32)carry + (u32)step_2);
+        const int i_25 = step_2 * 64;
         const bool is_3 = i_21 < 0;
         const int i_26 = i_21 + 8;
         const int i_27 = (is_3 ? i_26 : i_21);
@@ -638,8 +638,8 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
     const int i_34 = (int)((u32)carry - (u32)4);
     const int i_35 = (i_34 > 0 ? i_34 : 0);
     PAL_ROLLED
-    for (int step_4 = i_35; step_4 < carry; ++step_4) {
-      const int i_36 = step_4 % 4;
+    for (int step_3 = i_35; step_3 < carry; ++step_3) {
+      const int i_36 = step_3 % 4;
       pal::wait_cluster(smem + 197632 + i_36 * 8, operands_drained_phases >> i_36 & 1);
       operands_drained_phases ^= 1u << i_36;
     }

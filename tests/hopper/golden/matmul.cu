@@ -34,8 +34,8 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) matmul_kernel(
     const bool is = block < 58;
     const int i_2 = 3 + is;
     PAL_ROLLED
-    for (int step_2 = 0; step_2 < i_2; ++step_2) {
-      const int i_3 = step_2 * 66;
+    for (int local_tile = 0; local_tile < i_2; ++local_tile) {
+      const int i_3 = local_tile * 66;
       const int i_4 = i_3 + block;
       const int i_5 = i_4 % 256;
       const int i_6 = i_5 / 128;
@@ -53,13 +53,13 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) matmul_kernel(
       const int i_18 = i_17 + peer;
       const int i_19 = i_18 * 128;
       const int i_20 = i_16 * 256;
-      const int i_21 = step_2 * 64;
+      const int i_21 = local_tile * 64;
       {
         float acc[1][128];
         PAL_UNROLL for (int r = 0; r < 128; ++r) acc[r / 128][r % 128] = 0;
         PAL_ROLLED
-        for (int step_3 = 0; step_3 < 64; ++step_3) {
-          const int i_22 = i_21 + step_3;
+        for (int step_2 = 0; step_2 < 64; ++step_2) {
+          const int i_22 = i_21 + step_2;
           const int i_23 = i_22 % 4;
           pal::wait(smem + 196640 + i_23 * 8, operands_filled_phases >> i_23 & 1);
           operands_filled_phases ^= 1u << i_23;
@@ -73,9 +73,9 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) matmul_kernel(
           pal::wgmma_m64n256k16_f32_bf16_bf16<0, 1>(acc[0], left_2 + 6, right_2 + 384, 1);
           pal::wgmma_commit();
           pal::wgmma_wait<1>();
-          const bool is_2 = step_3 > 0;
+          const bool is_2 = step_2 > 0;
           if (is_2) {
-            const int i_25 = i_21 + step_3;
+            const int i_25 = i_21 + step_2;
             const int i_26 = i_25 - 1;
             const int i_27 = i_26 % 4;
             const bool is_3 = i_27 < 0;
@@ -176,8 +176,8 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) matmul_kernel(
       const int i = 3 + is;
       int carry = 0;
       PAL_ROLLED
-      for (int step_2 = 0; step_2 < i; ++step_2) {
-        const int i_2 = step_2 * 66;
+      for (int local_tile = 0; local_tile < i; ++local_tile) {
+        const int i_2 = local_tile * 66;
         const int i_3 = i_2 + block;
         const int i_4 = i_3 % 256;
         const int i_5 = i_4 / 128;
@@ -195,11 +195,11 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) matmul_kernel(
         const int i_17 = i_16 + peer;
         const int i_18 = i_17 * 128;
         const int i_19 = i_15 * 256;
-        const int i_20 = step_2 * 64;
+        const int i_20 = local_tile * 64;
         PAL_ROLLED
-        for (int step_3 = 0; step_3 < 64; ++step_3) {
-          const int i_21 = i_20 + step_3;
-          const int i_22 = step_3 * 64;
+        for (int step_2 = 0; step_2 < 64; ++step_2) {
+          const int i_21 = i_20 + step_2;
+          const int i_22 = step_2 * 64;
           const int i_23 = i_21 % 4;
           const bool is_2 = i_21 >= 4;
           if (is_2) {
@@ -222,8 +222,8 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) matmul_kernel(
       const int i_25 = (int)((u32)carry - (u32)4);
       const int i_26 = (i_25 > 0 ? i_25 : 0);
       PAL_ROLLED
-      for (int step_4 = i_26; step_4 < carry; ++step_4) {
-        const int i_27 = step_4 % 4;
+      for (int step_3 = i_26; step_3 < carry; ++step_3) {
+        const int i_27 = step_3 % 4;
         pal::wait_cluster(smem + 196608 + i_27 * 8, operands_drained_phases >> i_27 & 1);
         operands_drained_phases ^= 1u << i_27;
       }

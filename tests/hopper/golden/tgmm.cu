@@ -40,8 +40,8 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
     const int i = 7 + is;
     int carry = 0;
     PAL_ROLLED
-    for (int step_2 = 0; step_2 < i; ++step_2) {
-      const int i_2 = step_2 * 66;
+    for (int local_tile = 0; local_tile < i; ++local_tile) {
+      const int i_2 = local_tile * 66;
       const int i_3 = i_2 + block;
       const int i_4 = i_3 % 64;
       const int i_5 = i_3 / 64;
@@ -76,15 +76,15 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
         float acc[1][128];
         PAL_UNROLL for (int r = 0; r < 128; ++r) acc[r / 128][r % 128] = 0;
         PAL_ROLLED
-        for (int step_3 = 0; step_3 < i_19; ++step_3) {
-          const int i_20 = (int)((u32)carry + (u32)step_3);
+        for (int step_2 = 0; step_2 < i_19; ++step_2) {
+          const int i_20 = (int)((u32)carry + (u32)step_2);
           const int i_21 = i_20 % 4;
           const bool is_5 = i_21 < 0;
           const int i_22 = i_21 + 4;
           const int i_23 = (is_5 ? i_22 : i_21);
           pal::wait(smem + 197664 + i_23 * 8, operands_filled_phases >> i_23 & 1);
           operands_filled_phases ^= 1u << i_23;
-          const int i_24 = step_3 * 64;
+          const int i_24 = step_2 * 64;
           const int i_25 = (int)((u32)total[0] - (u32)i_24);
           const bool is_6 = i_25 < 64;
           if (is_6) {
@@ -117,9 +117,9 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
           pal::wgmma_m64n256k16_f32_bf16_bf16<0, 1>(acc[0], left_2 + 6, right_2 + 384, 1);
           pal::wgmma_commit();
           pal::wgmma_wait<1>();
-          const bool is_7 = step_3 > 0;
+          const bool is_7 = step_2 > 0;
           if (is_7) {
-            const int i_26 = (int)((u32)carry + (u32)step_3);
+            const int i_26 = (int)((u32)carry + (u32)step_2);
             const int i_27 = (int)((u32)i_26 - (u32)1);
             const int i_28 = i_27 % 4;
             const bool is_8 = i_28 < 0;
@@ -229,8 +229,8 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
     const int i = 7 + is;
     int carry = 0;
     PAL_ROLLED
-    for (int step_2 = 0; step_2 < i; ++step_2) {
-      const int i_2 = step_2 * 66;
+    for (int local_tile = 0; local_tile < i; ++local_tile) {
+      const int i_2 = local_tile * 66;
       const int i_3 = i_2 + block;
       const int i_4 = i_3 % 64;
       const int i_5 = i_3 / 64;
@@ -265,15 +265,15 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
         float acc[1][128];
         PAL_UNROLL for (int r = 0; r < 128; ++r) acc[r / 128][r % 128] = 0;
         PAL_ROLLED
-        for (int step_3 = 0; step_3 < i_19; ++step_3) {
-          const int i_20 = (int)((u32)carry + (u32)step_3);
+        for (int step_2 = 0; step_2 < i_19; ++step_2) {
+          const int i_20 = (int)((u32)carry + (u32)step_2);
           const int i_21 = i_20 % 4;
           const bool is_5 = i_21 < 0;
           const int i_22 = i_21 + 4;
           const int i_23 = (is_5 ? i_22 : i_21);
           pal::wait(smem + 197664 + i_23 * 8, operands_filled_phases >> i_23 & 1);
           operands_filled_phases ^= 1u << i_23;
-          const int i_24 = step_3 * 64;
+          const int i_24 = step_2 * 64;
           const int i_25 = (int)((u32)total[0] - (u32)i_24);
           const bool is_6 = i_25 < 64;
           if (is_6) {
@@ -306,9 +306,9 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
           pal::wgmma_m64n256k16_f32_bf16_bf16<0, 1>(acc[0], left_2 + 6, right_2 + 384, 1);
           pal::wgmma_commit();
           pal::wgmma_wait<1>();
-          const bool is_7 = step_3 > 0;
+          const bool is_7 = step_2 > 0;
           if (is_7) {
-            const int i_26 = (int)((u32)carry + (u32)step_3);
+            const int i_26 = (int)((u32)carry + (u32)step_2);
             const int i_27 = (int)((u32)i_26 - (u32)1);
             const int i_28 = i_27 % 4;
             const bool is_8 = i_28 < 0;
@@ -418,8 +418,8 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
     const int i = 7 + is;
     int carry = 0;
     PAL_ROLLED
-    for (int step_2 = 0; step_2 < i; ++step_2) {
-      const int i_2 = step_2 * 66;
+    for (int local_tile = 0; local_tile < i; ++local_tile) {
+      const int i_2 = local_tile * 66;
       const int i_3 = i_2 + block;
       const int i_4 = i_3 % 64;
       const int i_5 = i_3 / 64;
@@ -461,9 +461,9 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
       const int i_18 = i_15 - 1;
       const int i_19 = (is_4 ? i_18 : i_15);
       PAL_ROLLED
-      for (int step_3 = 0; step_3 < i_19; ++step_3) {
-        const int i_20 = (int)((u32)carry + (u32)step_3);
-        const int i_21 = step_3 * 64;
+      for (int step_2 = 0; step_2 < i_19; ++step_2) {
+        const int i_20 = (int)((u32)carry + (u32)step_2);
+        const int i_21 = step_2 * 64;
         const int i_22 = (int)((u32)total_2[0] + (u32)i_21);
         const int i_23 = i_20 % 4;
         const bool is_5 = i_20 >= 4;
@@ -494,8 +494,8 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
     const int i_29 = (int)((u32)carry - (u32)4);
     const int i_30 = (i_29 > 0 ? i_29 : 0);
     PAL_ROLLED
-    for (int step_4 = i_30; step_4 < carry; ++step_4) {
-      const int i_31 = step_4 % 4;
+    for (int step_3 = i_30; step_3 < carry; ++step_3) {
+      const int i_31 = step_3 % 4;
       pal::wait_cluster(smem + 197632 + i_31 * 8, operands_drained_phases >> i_31 & 1);
       operands_drained_phases ^= 1u << i_31;
     }

@@ -9,10 +9,11 @@ from palladio.ir.core import Eqn
 from palladio.machine.check.accesses import Accesses
 from palladio.machine.check.findings import CheckError, Finding, Participant
 from palladio.machine.check.found import Found
+from palladio.machine.check.naming import at_text, describe, part_text
 from palladio.machine.check.order.barriers import BarrierOrder
 from palladio.machine.check.order.semaphores import SemaphoreOrder
 from palladio.machine.check.order.threads import epoch, released
-from palladio.machine.check.races import Issue, describe
+from palladio.machine.check.races import Issue
 from palladio.machine.check.shadow import Access
 from palladio.machine.run.buffers import Accumulator, BarrierSlot, Buffer, Counter, Stack
 from palladio.machine.run.clocks import Component
@@ -46,14 +47,15 @@ class AsyncOpOrder:
     def _notes(self, thread: Thread, async_op: AsyncOp, component: Component, write: bool, issue: Issue) -> Access:
         """An access of an operation whose end is not known yet."""
         atomic = write and async_op.eqn.params.get("reduction") is not None
-        access = Access(component, PENDING, async_op.eqn, thread.title, write, atomic, True, thread.block.key, issue)
+        place, trail = thread.block.key, thread.trail
+        access = Access(component, PENDING, async_op.eqn, thread.title, write, atomic, True, place, issue, trail)
         async_op.notes[2].append(access)
         return access
 
     def absent(self, thread: Thread, eqn: Eqn, store: Buffer) -> NoReturn:
         """A copy reaches memory of blocks that have not come to its scope: the run cannot go on."""
         message = f"{describe(store)} is copied to in a block of the cluster that has not come to its scope yet"
-        participants = (Participant(thread.title, f"runs {eqn.op.name}", eqn.location),)
+        participants = (Participant(thread.title, f"runs {eqn.op.name}", eqn.location, at_text(thread.trail)),)
         self.found.report("copy-target-in-use", message, participants, missing=MEET)
         raise CheckError(Finding("copy-target-in-use", message, participants, MEET, schedule=self.found.schedule))
 
@@ -91,7 +93,7 @@ class AsyncOpOrder:
             "cluster-mismatch",
             f"{eqn.op.name} writes {describe(store)} of {store.home.label} and signals {slot.name} of "
             f"{slot.home.label}; bytes are counted by a barrier of the block that they land in",
-            [Participant(thread.title, f"runs {eqn.op.name}", eqn.location)],
+            [Participant(thread.title, f"runs {eqn.op.name}", eqn.location, at_text(thread.trail))],
             missing=f"{slot.name} of {store.home.label}: plgpu.cluster_ref with the same indices for both",
         )
 
@@ -119,7 +121,7 @@ class AsyncOpOrder:
             "cluster-mismatch",
             f"a copy that blocks of a cluster share is to be of {here} in one and of {said} in another",
             [
-                Participant(each.title, f"names {what}", eqn.location)
+                Participant(each.title, f"names {what}", eqn.location, at_text(each.trail))
                 for each, what in ((thread, here), (first[1], said))
             ],
             missing="the same source, target and barrier in all blocks along the collective axes",
@@ -128,8 +130,7 @@ class AsyncOpOrder:
 
     def _named(self, store: Buffer, stack: Stack, indices: Sequence[Any]) -> str:
         """A part of a buffer as a reader writes it, such as x[0:8, 64:128]."""
-        bands = self.accesses.regions_of(store).resolve(stack, indices).bands or ()
-        return f"{store.name}[{', '.join(f'{each[0][0]}:{each[-1][1]}' for each in bands)}]"
+        return part_text(store.name, store.type.shape, self.accesses.regions_of(store).resolve(stack, indices))
 
     def dma_issued(
         self,
@@ -196,6 +197,7 @@ class AsyncOpOrder:
                 asynchronous=True,
                 block=thread.block.key,
                 issue=issue,
+                trail=thread.trail,
             )
             self.accesses.check_bounds(thread, async_op.eqn, store, stack, indices, None)
             if self.accesses.touch(thread, store, stack, indices, access, thread.asynchronous, strict=False):
@@ -215,7 +217,7 @@ class AsyncOpOrder:
                 "accumulator-in-flight",
                 f"the accumulator {acc.name} is used while a product may be changing it",
                 [
-                    Participant(thread.title, f"runs {eqn.op.name}", eqn.location),
+                    Participant(thread.title, f"runs {eqn.op.name}", eqn.location, at_text(thread.trail)),
                     Participant(thread.title, "started the product", acc.issued.location),
                 ],
                 missing="a wgmma_wait between the two",
@@ -227,11 +229,11 @@ class AsyncOpOrder:
         """A copy to global memory starts, in the group that is open."""
         thread.last_store = async_op.eqn
         group = thread.groups + 1
-        site, place = async_op.eqn, thread.block.key
+        site, place, trail = async_op.eqn, thread.block.key, thread.trail
         issue = Issue(thread.component, epoch(thread))
         reduces = site.params["reduction"] is not None
-        read = Access(thread.read_component, group, site, thread.title, asynchronous=True, block=place, issue=issue)
-        write = Access(thread.write_component, group, site, thread.title, True, reduces, True, place, issue)
+        read = Access(thread.read_component, group, site, thread.title, False, False, True, place, issue, trail)
+        write = Access(thread.write_component, group, site, thread.title, True, reduces, True, place, issue, trail)
         self.accesses.check_bounds(thread, async_op.eqn, source[0], source[1], indices, None)
         lacks = self.accesses.touch(thread, *source, indices, read, thread.asynchronous, strict=False)
         self.accesses.touch(thread, *target, indices, write, thread.asynchronous)
@@ -253,6 +255,6 @@ class AsyncOpOrder:
                 f"the accumulator {acc.name} is given back while a product may still be changing it",
                 [
                     Participant(thread.title, "started the product", acc.issued.location),
-                    Participant(thread.title, "leaves the scope", eqn.location),
+                    Participant(thread.title, "leaves the scope", eqn.location, at_text(thread.trail)),
                 ],
             )

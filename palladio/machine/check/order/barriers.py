@@ -7,10 +7,11 @@ from typing import Any
 from palladio.ir.core import Eqn
 from palladio.machine.check.findings import Participant
 from palladio.machine.check.found import Found
+from palladio.machine.check.naming import at_text
 from palladio.machine.check.order.threads import acquire, epoch
 from palladio.machine.run.buffers import Barrier, BarrierSlot
 from palladio.machine.run.clocks import Clock, Component
-from palladio.machine.run.threads import Block, Thread
+from palladio.machine.run.threads import Block, Thread, Trail
 
 
 class SlotClocks:
@@ -18,7 +19,8 @@ class SlotClocks:
 
     Fields:
         waits: for each thread, the epoch of its last wait here.
-        waiters: for each thread, the last completion that it has waited for, and how reports name that wait.
+        waiters: for each thread, the last completion that it has waited for, and for reports its title, the equation
+            and the loops around it.
         overrun: whether a phase was found that its waiting threads may miss.
         strangers: for each thread of another block, its last arrival.
         base: the last epoch of the component when it belonged to a barrier that has ended.
@@ -34,7 +36,7 @@ class SlotClocks:
         self.phases: dict[int, tuple[Clock, Clock]] = {}
         self.overrun = False
         self.waits: dict[Component, int] = {}
-        self.waiters: dict[Component, tuple[int, Participant]] = {}
+        self.waiters: dict[Component, tuple[int, str, Any, Trail]] = {}
         self.strangers: dict[Component, tuple[int, Participant]] = {}
 
 
@@ -62,10 +64,10 @@ class BarrierOrder:
         clocks.generic.join(thread.generic)
         clocks.asynchronous.join(thread.asynchronous)
         if slot.home is not thread.block:
+            did = f"arrives at {slot.name} of {slot.home.label}"
+            participant = Participant(thread.title, did, eqn.location, at_text(thread.trail))
             if slot.home.ended:
-                participant = Participant(thread.title, f"arrives at {slot.name} of {slot.home.label}", eqn.location)
                 self.found.exited(participant, f"{slot.name} of {slot.home.label}")
-            participant = Participant(thread.title, f"arrives at {slot.name} of {slot.home.label}", eqn.location)
             clocks.strangers[thread.component] = epoch(thread), participant
 
     def completes(self, slot: BarrierSlot, by: Any) -> None:
@@ -77,13 +79,14 @@ class BarrierOrder:
         clocks.phases.pop(slot.completed - 2, None)
 
     def _completes_again(self, slot: BarrierSlot, clocks: SlotClocks, by: Any) -> None:
-        seen = [component for component, (phase, _) in clocks.waiters.items() if phase == slot.completed]
+        seen = [component for component, (phase, *_) in clocks.waiters.items() if phase == slot.completed]
         late = [component for component in seen if not clocks.generic.covers(component, clocks.waits[component])]
         if seen and not late:
             return
         who, eqn = by
         thread = who if isinstance(who, Thread) else who.thread
-        participants = [Participant(thread.title, f"makes the last arrival, by {eqn.op.name}", eqn.location)]
+        did = f"makes the last arrival, by {eqn.op.name}"
+        participants = [Participant(thread.title, did, eqn.location, at_text(who.trail))]
         clocks.overrun = True
         if len(late) == len(seen):
             self.found.report(
@@ -95,7 +98,7 @@ class BarrierOrder:
                 about=slot.barrier,
             )
             return
-        _, participant = clocks.waiters[late[0]]
+        participant = _wait(*clocks.waiters[late[0]])
         self.found.report(
             "missed-phase",
             f"{slot.name} completes phase {slot.completed + 1} though a thread that waits for phase {slot.completed} "
@@ -115,7 +118,7 @@ class BarrierOrder:
             self.found.report(
                 "missed-phase",
                 f"{slot.name} has completed phase {slot.completed}, and a thread waits for phase {seen + 1} only now",
-                [Participant(thread.title, f"waits for phase {seen + 1}", eqn.location)],
+                [_wait(seen + 1, thread.title, eqn, thread.trail)],
                 missing=f"waits for the completions from {seen + 1} on, each before the next",
                 about=slot.barrier,
             )
@@ -131,7 +134,7 @@ class BarrierOrder:
             "missed-phase",
             f"a warpgroup waits for {slot.name}, of which {sum(map(bool, ahead))} of its {len(ahead)} warps have seen "
             f"more phases than the others, {seen + max(ahead)} for {seen}",
-            [Participant(thread.title, f"waits for phase {seen + 1}", eqn.location)],
+            [_wait(seen + 1, thread.title, eqn, thread.trail)],
             missing="waits of all warps, or of none: plgpu.warp_map ends with the same phases in each",
             about=slot.barrier,
         )
@@ -141,8 +144,7 @@ class BarrierOrder:
         clocks = self.slot_clocks(slot)
         acquire(thread, clocks.phases.get(seen, (clocks.generic, clocks.asynchronous)))
         clocks.waits[thread.component] = epoch(thread)
-        participant = Participant(thread.title, f"waits for phase {seen}", thread.eqn.location)  # type: ignore[union-attr]
-        clocks.waiters[thread.component] = seen, participant
+        clocks.waiters[thread.component] = seen, thread.title, thread.eqn, thread.trail
 
     def retire(self, barrier: Barrier) -> None:
         """The components of a barrier that has ended may serve another one."""
@@ -186,4 +188,9 @@ def arrival_of(by: tuple[Any, Eqn]) -> Participant:
     """Who arrived or signalled, for reports."""
     who, eqn = by
     thread = who if isinstance(who, Thread) else who.thread
-    return Participant(thread.title, f"arrives by {eqn.op.name}", eqn.location)
+    at = "" if thread is who else at_text(who.trail)  # where a thread was at its arrival is not kept
+    return Participant(thread.title, f"arrives by {eqn.op.name}", eqn.location, at)
+
+
+def _wait(phase: int, thread: str, eqn: Eqn, trail: Trail) -> Participant:
+    return Participant(thread, f"waits for phase {phase}", eqn.location, at_text(trail))
