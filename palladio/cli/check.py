@@ -32,6 +32,7 @@ STYLES = {
     "source": "",
     "caret": "yellow",
     "detail": "",
+    "order": "magenta",
     "missing": "magenta",
     "try": "green",
     "see": "dim",

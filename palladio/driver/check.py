@@ -322,17 +322,20 @@ def _impatient(machine: Machine) -> None:
 
 def _keep(report: Report, findings: Iterable[Finding]) -> bool:
     """Add the mistakes that are new to a report; whether there were any."""
-    known = {finding.key: finding.level for finding in (*report.findings, *report.ignored)}
     anything = False
     for finding in findings:
-        level = known.get(finding.key)
-        if level is not None and LEVELS.index(finding.level) >= LEVELS.index(level):
-            continue
         kept = report.ignored if finding.code in report.ignore else report.findings
-        if level is not None:  # worse than it looked in other schedules
-            kept[:] = [each for each in kept if each.key != finding.key]
-        known[finding.key] = finding.level
-        kept.append(finding)
+        number = next((n for n, each in enumerate(kept) if each.covers(finding)), None)
+        if number is None:
+            kept.append(finding)
+        elif LEVELS.index(finding.level) < LEVELS.index(kept[number].level):  # worse than in other schedules
+            del kept[number]
+            kept.append(finding)
+        else:
+            joined = kept[number].joined(finding)
+            if joined is kept[number]:
+                continue
+            kept[number] = joined
         anything = True
     return anything
 

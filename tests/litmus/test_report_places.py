@@ -10,8 +10,8 @@ import palladio as pl
 import palladio.gpu as plgpu
 from palladio import lax
 from palladio.machine.check.findings import Finding
-from palladio.machine.check.naming import common, describe
 from palladio.machine.check.regions import Region
+from palladio.machine.check.report.naming import common, describe
 from palladio.machine.run.buffers import Buffer
 from palladio.types.types import SMEM, RefType
 from tests.litmus.pairs import ROW, Case, X, case, only, row

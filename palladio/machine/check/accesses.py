@@ -9,12 +9,13 @@ from palladio.ir.core import Eqn
 from palladio.machine.check.bounds import Bounds, reaches_outside
 from palladio.machine.check.findings import Participant
 from palladio.machine.check.found import Found
-from palladio.machine.check.naming import at_text, describe
 from palladio.machine.check.order.atomics import AtomicClocks
 from palladio.machine.check.order.fences import GlobalFences
+from palladio.machine.check.order.history import History
 from palladio.machine.check.order.threads import epoch, released
 from palladio.machine.check.races import participant_of, race
 from palladio.machine.check.regions import Regions
+from palladio.machine.check.report.naming import at_text, describe
 from palladio.machine.check.scope_memory import takes
 from palladio.machine.check.shadow import Access, Grid, Shadow
 from palladio.machine.check.unwritten import Origin, Unwritten
@@ -49,8 +50,11 @@ class Accesses:
         bounds: report accesses outside their buffer.
     """
 
-    def __init__(self, found: Found, places: Places, strict_reads: bool, bounds: bool) -> None:
+    def __init__(
+        self, found: Found, places: Places, strict_reads: bool, bounds: bool, history: History | None = None
+    ) -> None:
         self.found = found
+        self.history = History() if history is None else history
         self.strict_reads = strict_reads
         self._regions = places.regions
         self._grids = places.grids
@@ -144,7 +148,7 @@ class Accesses:
         if before.site is None:
             self.found.exited(participant_of(access), f"{describe(store)} of {before.thread}")
             return lacks
-        race(self.found, thread, store, before, access)
+        race(self.found, self.history, thread, store, before, access)
         return lacks
 
     def _uninitialised(self, store: Buffer, access: Access) -> None:
@@ -183,6 +187,10 @@ class Accesses:
             stack = eqn.op.stacks(eqn.params["transforms"])[0]
             region = buffer.shadow.regions.resolve(stack, values[eqn.op.index_start :])
             buffer.told.exchange(region, (thread.generic, thread.asynchronous), learns)
+            thread.eqn = eqn
+            if learns:
+                self.history.acquires(thread, buffer)
+            self.history.releases(thread, eqn, buffer)
         self.ordinary(thread, eqn, values, atomic=True)
         released(thread)
 

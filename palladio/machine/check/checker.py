@@ -20,12 +20,13 @@ from palladio.ir.core import Eqn
 from palladio.machine.check.accesses import Accesses, Places
 from palladio.machine.check.findings import CODES, Participant
 from palladio.machine.check.found import Found
-from palladio.machine.check.naming import describe
 from palladio.machine.check.order.async_ops import PENDING, AsyncOpOrder
 from palladio.machine.check.order.barriers import BarrierOrder
+from palladio.machine.check.order.history import History
 from palladio.machine.check.order.semaphores import SemaphoreOrder
 from palladio.machine.check.order.threads import ThreadOrder
 from palladio.machine.check.races import participant_of
+from palladio.machine.check.report.naming import describe
 from palladio.machine.check.resource_limits import Limits
 from palladio.machine.check.scope_memory import leaves
 from palladio.machine.check.shadow import Access
@@ -67,9 +68,11 @@ class Checker:
         self.found = Found(stop, schedule, ignore if memory else ignore | (CODES.keys() - MISUSE))
         self.limits = Limits(self.found)
         self.threads = ThreadOrder(self.found)
-        self.accesses = Accesses(self.found, Places() if places is None else places, strict_reads, bounds)
-        self.barriers = BarrierOrder(self.found)
-        self.semaphores = SemaphoreOrder(self.found)
+        self.history = History()
+        shared = Places() if places is None else places
+        self.accesses = Accesses(self.found, shared, strict_reads, bounds, self.history)
+        self.barriers = BarrierOrder(self.found, self.history)
+        self.semaphores = SemaphoreOrder(self.found, self.history)
         self.async_ops = AsyncOpOrder(self.found, self.accesses, self.barriers, self.semaphores)
         self.deadlocked = False
 
@@ -132,6 +135,7 @@ class Checker:
                 elif isinstance(store, Semaphores):
                     self.semaphores.ends(store)
             self.limits.block_ends(block)
+        self.history.forget(cluster.components.cluster)
 
     def launch_starts(self, launching: Any) -> None:
         """Everything before a launch has happened before it."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from palladio.base.errors import PalladioValueError
 from palladio.machine.check.findings import Participant
-from palladio.machine.check.naming import at_text
+from palladio.machine.check.report.naming import at_text
 from palladio.machine.check.still_ahead import Ahead
 from palladio.machine.run.buffers import BarrierSlot, Counter
 from palladio.machine.run.machine import Machine

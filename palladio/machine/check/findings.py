@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from palladio.base.calls import did_you_mean
@@ -195,6 +195,15 @@ class Participant:
 
 
 @dataclass(frozen=True)
+class Operand:
+    """A race of a mistake: its key, the buffer, and the message."""
+
+    key: Any
+    name: str
+    message: str
+
+
+@dataclass(frozen=True)
 class Finding:
     """A violation of the model in the schedule that ran.
 
@@ -208,6 +217,10 @@ class Finding:
         schedule: the policy and seed that replay it.
         about: what it is about, such as a barrier, where the places do not tell mistakes apart.
         level: one of `LEVELS`.
+        order: the chain of synchronisation between both sides, up to the edge that fails.
+        operand: the buffer that a race is about.
+        mistake: the key of the edge that fails: races that share it have one cause.
+        also: further operands of the same mistake.
     """
 
     code: str
@@ -219,6 +232,10 @@ class Finding:
     schedule: str = field(default="", compare=False)
     about: str = field(default="", compare=False)
     level: str = field(default="error", compare=False)
+    order: str = field(default="", compare=False)
+    operand: str = field(default="", compare=False)
+    mistake: Any = field(default=None, compare=False)
+    also: tuple[Operand, ...] = field(default=(), compare=False)
 
     @property
     def locations(self) -> tuple[Location, ...]:
@@ -237,9 +254,27 @@ class Finding:
             return self.code, self.about
         return self.code, tuple(sorted(map(_place, self.locations))) or self.message
 
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """What it is about: this pair of accesses and those that share its mistake."""
+        return Operand(self.key, self.operand, self.message), *self.also
+
+    def covers(self, other: Finding) -> bool:
+        """True if another finding is this mistake, of the same operand or another one."""
+        if other.code != self.code:
+            return False
+        shared = self.mistake is not None and self.mistake == other.mistake
+        return shared or not {each.key for each in self.operands}.isdisjoint(each.key for each in other.operands)
+
+    def joined(self, other: Finding) -> Finding:
+        """This finding with the operands of another one of the same mistake; itself if it has them all."""
+        known = {(each.key, each.name) for each in self.operands}
+        more = [each for each in other.operands if (each.key, each.name) not in known]
+        return replace(self, also=(*self.also, *more)) if more else self
+
     def lines(self, replay: str = "") -> Iterator[tuple[str, str]]:
-        """Lines of the report, each with its kind: code, participant, place, source, caret, detail, missing, try, see,
-        replay.
+        """Lines of the report, each with its kind: code, participant, place, source, caret, detail, order, missing,
+        try, see, replay.
 
         Args:
             replay: the command that replays the schedule; left out, the call of `check` that does.
@@ -252,8 +287,12 @@ class Finding:
             if participant.location is not None:
                 for kind, line in zip(_OF_A_PLACE, participant.location.render().split("\n"), strict=False):
                     yield kind, "  " + line
+        for each in self.also:
+            yield "detail", f"  also:    {each.message}"
         for line in self.details:
             yield "detail", f"  {line}"
+        if self.order:
+            yield "order", f"  order:   {self.order}"
         if self.missing:
             yield "missing", f"  missing: {self.missing}"
         yield "try", f"  try:     {self.fix or CODES[self.code].fix}"
@@ -289,6 +328,8 @@ class Sink(Protocol):
         *,
         about: str = "",
         level: str = "",
+        operand: str = "",
+        order: Callable[[], tuple[str, Any]] | None = None,
     ) -> None:
         """Raise a finding, or keep it if this mistake is new."""
 

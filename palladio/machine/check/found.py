@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from palladio.base.locations import Location
@@ -39,16 +40,31 @@ class Found:
         details: Any = (),
         about: str = "",
         level: str = "",
+        operand: str = "",
+        order: Callable[[], tuple[str, Any]] | None = None,
     ) -> None:
-        """Raise a finding, or keep it if this mistake is new. Only errors are raised."""
+        """Raise a finding, or keep it if this mistake is new. Only errors are raised.
+
+        Args:
+            operand: the buffer that a race is about.
+            order: finds the chain of synchronisation of a race, and the key of the edge that fails.
+        """
         level = level or CODES[code].level
         about = about and f"{about} in {self.place}"
         finding = Finding(code, message, tuple(participants), missing, fix, tuple(details), self.schedule, about, level)
-        if (finding.key, level) in self._known:
+        key = finding.key, level, operand
+        if key in self._known:
             return
-        self._known.add((finding.key, level))
+        self._known.add(key)
         if code in self.ignore:
             return
+        if order is not None:
+            text, mistake = order()
+            finding = replace(finding, operand=operand, order=text, mistake=mistake)
+            same = [n for n, each in enumerate(self.findings) if each.level == level and each.covers(finding)]
+            if same:
+                self.findings[same[0]] = self.findings[same[0]].joined(finding)
+                return
         self.findings.append(finding)
         if self.stop and level == "error":
             raise CheckError(finding)

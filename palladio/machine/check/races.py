@@ -9,12 +9,15 @@ waited, which the barrier of the copy answers.
 from __future__ import annotations
 
 from collections.abc import Container
+from typing import Any, NamedTuple
 
 from palladio.machine.check.findings import Participant, Sink
-from palladio.machine.check.naming import at_text, common, describe
+from palladio.machine.check.order.history import History
+from palladio.machine.check.report.chains import Chain, Ends, chain
+from palladio.machine.check.report.naming import at_text, common, describe
 from palladio.machine.check.shadow import Access
 from palladio.machine.run.buffers import Buffer
-from palladio.machine.run.clocks import Component
+from palladio.machine.run.clocks import Clock, Component
 from palladio.machine.run.threads import Thread
 from palladio.types.effects import AsyncKind
 from palladio.types.types import SMEM
@@ -28,14 +31,36 @@ class Issue:
     Fields:
         component, epoch: its thread, and when.
         waits: of a copy, the threads that have waited at its barrier by now.
+        arrives: of a copy, its barrier or semaphore.
+        known: of a copy, what its thread knew.
     """
 
-    __slots__ = ("component", "epoch", "waits")
+    __slots__ = ("arrives", "component", "epoch", "known", "waits")
 
-    def __init__(self, component: Component, epoch: int, waits: Container[Component] = ()) -> None:
+    def __init__(
+        self,
+        component: Component,
+        epoch: int,
+        waits: Container[Component] = (),
+        arrives: Any = None,
+        known: Clock | None = None,
+    ) -> None:
         self.component = component
         self.epoch = epoch
         self.waits = waits
+        self.arrives = arrives
+        self.known = known
+
+
+class Verdict(NamedTuple):
+    """The name of a race, the edge that is missing, and between which accesses, in the order that is meant."""
+
+    code: str
+    missing: str
+    first: Access
+    second: Access
+    landing: bool = False
+    fence: str = ""
 
 
 def participant_of(access: Access) -> Participant:
@@ -48,13 +73,25 @@ def participant_of(access: Access) -> Participant:
     return Participant(access.thread, did, getattr(access.site, "location", None), at_text(access.trail))
 
 
-def race(checker: Sink, thread: Thread, store: Buffer, before: Access, now: Access) -> None:
+def race(checker: Sink, history: History, thread: Thread, store: Buffer, before: Access, now: Access) -> None:
     """Report two accesses that nothing orders."""
-    code, missing = _classified(thread, store, before, now)
+    verdict = _classified(thread, store, before, now)
     for each in (before, now):
         if not each.write:
             checker.raced(each)
-    checker.report(code, _message(code, store, before, now), [participant_of(now), participant_of(before)], missing)
+
+    def order() -> Chain:
+        known = thread.generic if verdict.second is now else verdict.second.issue and verdict.second.issue.known
+        return chain(history, Ends(verdict.first, verdict.second, known, verdict.landing, verdict.fence))
+
+    checker.report(
+        verdict.code,
+        _message(verdict.code, store, before, now),
+        [participant_of(now), participant_of(before)],
+        verdict.missing,
+        operand=store.name,
+        order=order,
+    )
 
 
 def _issued(access: Access) -> AsyncKind | None:
@@ -94,42 +131,44 @@ def _message(code: str, store: Buffer, before: Access, now: Access) -> str:
     return f"{what} is {verb} by {second} while it may still be {earlier} by {first}"
 
 
-def _classified(thread: Thread, store: Buffer, before: Access, now: Access) -> tuple[str, str]:
-    """The code of a race, and the edge that is missing."""
+def _classified(thread: Thread, store: Buffer, before: Access, now: Access) -> Verdict:
     shared = store.type.space is SMEM
     if now.asynchronous and not before.asynchronous and thread.generic.covers(before.component, before.epoch):
         fence = "commit_smem" if shared else "commit_gmem"
         code = "missing-commit-smem" if shared else "missing-commit-gmem"
-        return code, f"plgpu.{fence}() between {_operation(before)} and {_operation(now)}"
+        missing = f"plgpu.{fence}() between {_operation(before)} and {_operation(now)}"
+        return Verdict(code, missing, before, now, fence=fence)
     if before.asynchronous and thread.generic.covers(before.issue.component, before.issue.epoch):
         return _unfinished(before, now)
     if not shared and before.block != now.block:
-        return "global-race", _order(before, now)
+        return Verdict("global-race", _order(before, now), before, now)
     copies = [each for each in (now, before) if each.write and _is_copy(each)]
     if len(copies) == 1:
         return _unordered(copies[0], now if copies[0] is before else before)
     if copies:
-        return "copy-target-in-use", "a wait for the one copy before the other starts"
-    return "data-race", _order(before, now)
+        return Verdict("copy-target-in-use", "a wait for the one copy before the other starts", before, now)
+    return Verdict("data-race", _order(before, now), before, now)
 
 
 def _order(before: Access, now: Access) -> str:
     return f"an order between {_operation(before)} in {before.thread} and {_operation(now)} in {now.thread}"
 
 
-def _unfinished(before: Access, now: Access) -> tuple[str, str]:
+def _unfinished(before: Access, now: Access) -> Verdict:
     """An operation was started before, and nothing says that it has ended."""
     kind, then = _issued(before), f"before {_operation(now)}"
+    stores = f"a wait_smem_to_gmem for {_operation(before)} in {before.thread}, {then}"
     if kind is AsyncKind.WGMMA:
-        return "wgmma-operand-overwritten", f"a wgmma_wait for {_operation(before)} in {before.thread}, {then}"
+        missing = f"a wgmma_wait for {_operation(before)} in {before.thread}, {then}"
+        return Verdict("wgmma-operand-overwritten", missing, before, now)
     if kind is AsyncKind.STORE and not before.write:
-        return "store-source-overwritten", f"a wait_smem_to_gmem for {_operation(before)} in {before.thread}, {then}"
+        return Verdict("store-source-overwritten", stores, before, now)
     if before.write and now.write and _is_copy(now):
         again = " again" if _operation(before) == _operation(now) else ""
-        return "copy-target-in-use", f"a wait for {_landing(before)}, {then}{again}"
+        return Verdict("copy-target-in-use", f"a wait for {_landing(before)}, {then}{again}", before, now, True)
     if kind is AsyncKind.STORE:
-        return "copy-not-awaited", f"a wait_smem_to_gmem for {_operation(before)} in {before.thread}, {then}"
-    return "copy-not-awaited", f"a wait for {_landing(before)}, {then}"
+        return Verdict("copy-not-awaited", stores, before, now)
+    return Verdict("copy-not-awaited", f"a wait for {_landing(before)}, {then}", before, now, True)
 
 
 def _landing(copy: Access) -> str:
@@ -138,16 +177,15 @@ def _landing(copy: Access) -> str:
     return f"the {'semaphore' if counted else 'barrier'} of {_operation(copy)}"
 
 
-def _unordered(copy: Access, use: Access) -> tuple[str, str]:
+def _unordered(copy: Access, use: Access) -> Verdict:
     """A copy into memory that another thread uses. One that has never waited for the copy's barrier should have; of
     one that has, the memory is overwritten too early.
     """
     user = use.issue.component if use.asynchronous else use.component
     if user not in copy.issue.waits:
-        return "copy-not-awaited", f"a wait for {_landing(copy)} in {use.thread}"
-    return "copy-target-in-use", (
-        f"a wait in {copy.thread}, before {_operation(copy)}, until {use.thread} is done with {_operation(use)}"
-    )
+        return Verdict("copy-not-awaited", f"a wait for {_landing(copy)} in {use.thread}", copy, use, True)
+    missing = f"a wait in {copy.thread}, before {_operation(copy)}, until {use.thread} is done with {_operation(use)}"
+    return Verdict("copy-target-in-use", missing, use, copy)
 
 
 __all__ = ["Issue", "participant_of", "race"]

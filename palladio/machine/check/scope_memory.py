@@ -12,9 +12,9 @@ import numpy as np
 
 from palladio.ir.core import Eqn
 from palladio.machine.check.findings import Participant
-from palladio.machine.check.naming import at_text, describe
 from palladio.machine.check.races import Sink, participant_of
 from palladio.machine.check.regions import Region
+from palladio.machine.check.report.naming import at_text, describe
 from palladio.machine.check.shadow import Access
 from palladio.machine.run.buffers import Buffer
 from palladio.machine.run.clocks import Clock

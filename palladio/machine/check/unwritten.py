@@ -16,8 +16,8 @@ import numpy as np
 from palladio.ir.core import Eqn
 from palladio.machine.check.findings import Participant
 from palladio.machine.check.found import Found
-from palladio.machine.check.naming import at_text, describe
 from palladio.machine.check.races import participant_of
+from palladio.machine.check.report.naming import at_text, describe
 from palladio.machine.check.shadow import Access
 from palladio.machine.run.buffers import Accumulator, Buffer, Stack
 from palladio.machine.run.threads import Thread

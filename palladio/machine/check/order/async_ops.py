@@ -9,11 +9,11 @@ from palladio.ir.core import Eqn
 from palladio.machine.check.accesses import Accesses
 from palladio.machine.check.findings import CheckError, Finding, Participant
 from palladio.machine.check.found import Found
-from palladio.machine.check.naming import at_text, describe, part_text
 from palladio.machine.check.order.barriers import BarrierOrder
 from palladio.machine.check.order.semaphores import SemaphoreOrder
 from palladio.machine.check.order.threads import epoch, released
 from palladio.machine.check.races import Issue
+from palladio.machine.check.report.naming import at_text, describe, part_text
 from palladio.machine.check.shadow import Access
 from palladio.machine.run.buffers import Accumulator, BarrierSlot, Buffer, Counter, Stack
 from palladio.machine.run.clocks import Component
@@ -80,7 +80,8 @@ class AsyncOpOrder:
             if slot.home is not store.home:
                 self._signals_elsewhere(thread, async_op.eqn, store, slot)
             clocks = self.barriers.slot_clocks(slot)
-            issue = Issue(issue.component, issue.epoch, clocks.waits)
+            issue = Issue(issue.component, issue.epoch, clocks.waits, slot, async_op.notes[0])
+            self.barriers.history.releases(thread, async_op.eqn, slot, slot.completed + 1)
             self.accesses.check_bounds(thread, async_op.eqn, store, stack, indices, None)
             access = self._notes(thread, async_op, clocks.component, True, issue)
             self.accesses.touch(thread, store, stack, indices, access, thread.asynchronous)
@@ -153,6 +154,8 @@ class AsyncOpOrder:
         for store, stack, counter, write in parts:
             if not async_op.eqn.params.get("clip"):
                 self.accesses.check_bounds(thread, async_op.eqn, store, stack, indices, None)
+            issue = Issue(issue.component, issue.epoch, (), counter, told[0])
+            self.semaphores.history.releases(thread, async_op.eqn, counter)
             access = self._notes(thread, async_op, counter.component, write, issue)
             noted[counter].append(access)
             self.accesses.touch(thread, store, stack, indices, access, thread.asynchronous)

@@ -7,8 +7,9 @@ from typing import Any
 from palladio.ir.core import Eqn
 from palladio.machine.check.findings import Participant
 from palladio.machine.check.found import Found
-from palladio.machine.check.naming import at_text
+from palladio.machine.check.order.history import History
 from palladio.machine.check.order.threads import acquire, epoch
+from palladio.machine.check.report.naming import at_text
 from palladio.machine.run.buffers import Barrier, BarrierSlot
 from palladio.machine.run.clocks import Clock, Component
 from palladio.machine.run.threads import Block, Thread, Trail
@@ -43,8 +44,9 @@ class SlotClocks:
 class BarrierOrder:
     """Barriers carry what arrivals know to those who wait, and each completion must be seen before the next."""
 
-    def __init__(self, found: Found) -> None:
+    def __init__(self, found: Found, history: History) -> None:
         self.found = found
+        self.history = history
 
     def slot_clocks(self, slot: BarrierSlot) -> SlotClocks:
         """The clocks of a barrier."""
@@ -63,6 +65,7 @@ class BarrierOrder:
         clocks = self.slot_clocks(slot)
         clocks.generic.join(thread.generic)
         clocks.asynchronous.join(thread.asynchronous)
+        self.history.releases(thread, eqn, slot, slot.completed + 1)
         if slot.home is not thread.block:
             did = f"arrives at {slot.name} of {slot.home.label}"
             participant = Participant(thread.title, did, eqn.location, at_text(thread.trail))
@@ -142,6 +145,7 @@ class BarrierOrder:
     def observes(self, thread: Thread, slot: BarrierSlot, seen: int) -> None:
         """A wait returns: the thread learns what the arrivals told."""
         clocks = self.slot_clocks(slot)
+        self.history.acquires(thread, slot, seen)
         acquire(thread, clocks.phases.get(seen, (clocks.generic, clocks.asynchronous)))
         clocks.waits[thread.component] = epoch(thread)
         clocks.waiters[thread.component] = seen, thread.title, thread.eqn, thread.trail

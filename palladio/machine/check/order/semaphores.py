@@ -5,6 +5,7 @@ from __future__ import annotations
 from palladio.ir.core import Eqn
 from palladio.machine.check.found import Found
 from palladio.machine.check.order.barriers import arrival_of
+from palladio.machine.check.order.history import History
 from palladio.machine.check.order.signals import Signals
 from palladio.machine.check.order.threads import acquire, epoch, released
 from palladio.machine.run.buffers import Counter, Semaphores
@@ -15,8 +16,9 @@ from palladio.machine.run.threads import Thread
 class SemaphoreOrder:
     """Semaphores carry what signals know to those who cannot have gone on without them."""
 
-    def __init__(self, found: Found) -> None:
+    def __init__(self, found: Found, history: History) -> None:
         self.found = found
+        self.history = history
         self._components = ComponentTable(-1)
 
     def told(self, counter: Counter) -> Signals:
@@ -29,6 +31,7 @@ class SemaphoreOrder:
     def signals(self, thread: Thread, eqn: Eqn, counter: Counter, amount: int) -> None:
         """A signal tells what the thread knows."""
         clocks = thread.generic.copy(), thread.asynchronous.copy()
+        self.history.releases(thread, eqn, counter)
         self.told(counter).add(amount, clocks, thread.component, epoch(thread))
         released(thread)
 
@@ -36,6 +39,7 @@ class SemaphoreOrder:
         """A wait for a semaphore returns, and may have taken the amount off it."""
         if counter.told is None:
             return
+        self.history.acquires(thread, counter)
         acquire(thread, counter.told.heard(amount, thread.generic))
         if taken:
             counter.told.taken(amount, thread.component, epoch(thread))

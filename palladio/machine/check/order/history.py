@@ -1,0 +1,125 @@
+"""The last synchronising events of each thread, for reports: by which edges one thread could know of another."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from palladio.ir.core import Eqn
+from palladio.machine.check.order.threads import epoch
+from palladio.machine.run.clocks import Component
+from palladio.machine.run.threads import Thread, Trail
+
+_MOST_KEPT = 64
+"""Events of one thread, releases and acquires apart. Reports look for edges among these."""
+
+_MOST_TRIED = 8
+"""Releases of a thread from which a path is looked for."""
+
+
+class Event(NamedTuple):
+    """A release, or an acquire.
+
+    Fields:
+        number: counts the events of a run.
+        epoch: that of the thread.
+        thing: the barrier, semaphore or buffer.
+        phase: of a barrier, the phase that the release counts towards, or the last one that the acquire has seen.
+    """
+
+    number: int
+    epoch: int
+    eqn: Eqn
+    thing: Any
+    phase: int
+    trail: Trail
+
+
+Events = dict[Component, deque[Event]]
+
+
+class History:
+    """The events of a run, of each cluster until it ends."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._releases: dict[int, Events] = {}
+        self._acquires: dict[int, Events] = {}
+
+    def releases(self, thread: Thread, eqn: Eqn, thing: Any, phase: int = 0) -> None:
+        """A thread arrives, signals, or starts what does."""
+        self._note(self._releases, thread, eqn, thing, phase)
+
+    def acquires(self, thread: Thread, thing: Any, phase: int = 0) -> None:
+        """A wait of a thread returns."""
+        self._note(self._acquires, thread, thread.eqn, thing, phase)
+
+    def _note(self, kept: dict[int, Events], thread: Thread, eqn: Any, thing: Any, phase: int) -> None:
+        component = thread.component
+        cluster = kept.get(component.cluster)
+        if cluster is None:
+            cluster = kept[component.cluster] = {}
+        events = cluster.get(component)
+        if events is None:
+            events = cluster[component] = deque(maxlen=_MOST_KEPT)
+        self._count += 1
+        events.append(Event(self._count, epoch(thread), eqn, thing, phase, thread.trail))
+
+    def forget(self, cluster: int) -> None:
+        """A cluster has ended."""
+        self._releases.pop(cluster, None)
+        self._acquires.pop(cluster, None)
+
+    def released(self, component: Component) -> list[Event]:
+        """The last releases of a thread, oldest first."""
+        return list(self._releases.get(component.cluster, {}).get(component, ()))
+
+    def acquired(self, component: Component) -> list[Event]:
+        """The last acquires of a thread, oldest first."""
+        return list(self._acquires.get(component.cluster, {}).get(component, ()))
+
+    def path(self, source: Component, known: int, target: Component, until: int | None) -> list[Event]:
+        """The edges by which the target knows of its latest known epoch of the source: release, acquire, release, …
+
+        Args:
+            known: the latest epoch of the source that the target knows.
+            until: the target's epoch, after which nothing counts.
+        """
+        tried = [release for release in reversed(self.released(source)) if release.epoch <= known][:_MOST_TRIED]
+        for release in tried:
+            for way in (self._direct, self._by_another):
+                found = way(release, target, until)
+                if found:
+                    return [release, *found]
+        return []
+
+    def _direct(self, release: Event, target: Component, until: int | None) -> list[Event]:
+        found = _first_of(release, self.acquired(target))
+        return [found] if found is not None and (until is None or found.epoch <= until) else []
+
+    def _by_another(self, release: Event, target: Component, until: int | None) -> list[Event]:
+        """By way of a third thread of the target's cluster."""
+        for component, learned in self._learned(release, target):
+            for later in self.released(component):
+                last = self._direct(later, target, until) if later.number > learned.number else []
+                if last:
+                    return [learned, later, *last]
+        return []
+
+    def _learned(self, release: Event, target: Component) -> Iterator[tuple[Component, Event]]:
+        for component, acquired in self._acquires.get(target.cluster, {}).items():
+            found = _first_of(release, list(acquired))
+            if found is not None and component != target:
+                yield component, found
+
+
+def _first_of(release: Event, acquired: list[Event]) -> Event | None:
+    """The first acquire that a release can have let through."""
+    for each in acquired:
+        if each.thing is release.thing and each.number > release.number and each.phase >= release.phase:
+            return each
+    return None
+
+
+__all__ = ["Event", "History"]

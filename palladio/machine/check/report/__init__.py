@@ -1,0 +1,1 @@
+"""The words of reports: parts of buffers, steps of loops, chains of synchronisation."""
