@@ -209,6 +209,28 @@ View: the elements that a stack of transforms reaches, along each axis of its ar
 >>> print(print_program(run_passes(clean, [prove_inside, view])).splitlines()[5].strip())
 c:f32[4] = load x.view(4)[$0, a]
 
+Fuse: an array is computed where it is used, in the loop of what uses it, except for those that `keep` writes to
+memory. In the first example nothing is kept; in the next one the weights are, since two operations use them. They are
+written while the first one, a reduction, goes through them.
+
+>>> from palladio.lower import fuse
+>>> def normalised(x, out):
+...     weights = np.exp(x[...])
+...     out[...] = weights / np.sum(weights)
+
+>>> softmax = pl.pallas_call(normalised, out_shape=pl.ShapeDtypeStruct((4,), np.float32))
+>>> (eqn,) = run_passes(whole(softmax, np.zeros(4, np.float32)), [*CLEAN, fuse]).eqns
+>>> print(print_program(eqn.kernel))
+program normalised(x:ref<any, f32[4]>, out:ref<any, f32[4]>) {
+  a:f32[4] = load x
+  b:f32[4] = exp a
+  c:f32[4] = keep b {passing=True}
+  d:f32[] = reduce_sum c {axes=(0,)}
+  e:f32[4] = div c, d
+  store out, e
+  return
+}
+
 Two more forms apply to launches, described below: the placement of each buffer, and a program for each role.
 
 
@@ -217,10 +239,10 @@ Stage 5: machine code
 
 In the compiler for CPUs an array is not memory but an expression for its elements, a `LazyArray`
 (`palladio/cpu/emit/lazy_array.py`). Each operation has a rule (`palladio/cpu/rule_table.py`), from lazy arrays to a
-lazy array; nothing is computed until a store, a reduction or a product needs the elements, in vectors. The rules emit
-the text of one LLVM function (`palladio/cpu/lower.py`), which runs a range of the steps of a grid. It is compiled to
-machine code or found on disk (`palladio/cpu/runtime`), and worker threads take turns at calling it with the next steps
-(`palladio/cpu/engine.py`). `palladio show --stage llvm` prints it.
+lazy array; nothing is computed until a store, a reduction, a product or a `keep` needs the elements, in vectors. The
+rules emit the text of one LLVM function (`palladio/cpu/lower.py`), which runs a range of the steps of a grid. It is
+compiled to machine code or found on disk (`palladio/cpu/runtime`), and worker threads take turns at calling it with the
+next steps (`palladio/cpu/engine.py`). `palladio show --stage llvm` prints it.
 
 >>> from palladio.cpu.rule_table import RULES
 >>> [name in RULES for name in ("load", "sqrt", "loop", "sort")]
@@ -337,7 +359,7 @@ A module imports only from lower floors or from its own package; imports inside 
      8  palladio/cpu       kernels compiled for the host through LLVM
         palladio/hopper    kernels compiled for Hopper GPUs through CUDA C++
         palladio/machine   threads and asynchronous operations: schedules, checks, findings, timelines
-     7  palladio/lower     further forms of the IR that every executor shares: ranges, schedules, views, roles
+     7  palladio/lower     further forms of the IR that executors share: ranges, schedules, views, fusion, roles
      6  palladio/passes    passes from program to program, one per file
         palladio/pipeline  BlockSpec, GridSpec and block maps; emit_pipeline inside a kernel
         palladio/lax       array functions with the names and the strictness of jax.lax

@@ -10,10 +10,11 @@ import numpy as np
 from palladio.driver.executors import CPU
 from palladio.ir.bind import form
 from palladio.ir.core import Eqn, Literal, Program, Var
-from palladio.lower.schedule import schedule_in
+from palladio.lower import fuse, schedule, view
 from palladio.ops.grid import Blocked, BlockMap, Grid, grid_call
 from palladio.ops.references.memory import load, store
 from palladio.ops.threads.launch import launch
+from palladio.passes import run_passes
 from palladio.types.types import ANY, ArrayType, RefType
 
 
@@ -53,11 +54,16 @@ def one_point_call(program: Program) -> Program:
     return Program(operands, (eqn,), eqn.outputs, program.name)
 
 
+def as_compiled(program: Program) -> Program:
+    """A program in the form that the compiler for CPUs takes, all guards in place and no constants folded."""
+    return run_passes(program, [schedule, view, fuse])
+
+
 def run_on_cpu(program: Program, values: Sequence[Any]) -> list[Any]:
     """Run a program compiled, its references written in place; launches as they stand, since no kernel calls them."""
     if any(eqn.op is launch for eqn in program.eqns):
-        return list(CPU.load(schedule_in(program))(values))
-    results = CPU.load(schedule_in(one_point_call(program)))([np.asarray(value) for value in values])
+        return list(CPU.load(as_compiled(program))(values))
+    results = CPU.load(as_compiled(one_point_call(program)))([np.asarray(value) for value in values])
     count = len(program.outputs)
     refs = [value for value, var in zip(values, program.inputs, strict=True) if isinstance(var.type, RefType)]
     for ref, final in zip(refs, results[count:], strict=True):

@@ -14,7 +14,7 @@ from typing import Any
 from palladio.cpu.engine import GridCall
 from palladio.ir.core import Atom, Eqn, Literal, Program, Var
 from palladio.ir.rewrite import Builder, substituted
-from palladio.lower.fusion import fuse_in
+from palladio.lower.fusion import fused
 from palladio.lower.refused import Refused
 from palladio.lower.schedule import scheduled
 from palladio.ops.arrays.sort import sort
@@ -40,7 +40,7 @@ def with_runs(program: Program) -> tuple[Program, dict[Eqn, Function]]:
     for number, (small, run) in enumerate(runs):
         later = [eqn for _, others in runs[number + 1 :] for eqn in others]
         if small and FEW <= len(run) <= MANY:
-            call = scheduled(_together(run, {*_used(later), *program.outputs}))
+            call = fused(scheduled(_together(run, {*_used(later), *program.outputs})))
             try:
                 compiled[call] = GridCall(call.grid, call.kernel, call.input_types)
             except Refused:
@@ -67,7 +67,7 @@ def _together(run: Sequence[Eqn], wanted: set[Atom]) -> Eqn:
     made = [var for eqn in run for var in eqn.outputs]
     given = list(dict.fromkeys(atom for atom in _used(run) if isinstance(atom, Var) and atom not in {*made}))
     results = [var for var in made if var in wanted]
-    kernel = fuse_in(_kernel(run, given, results))
+    kernel = _kernel(run, given, results)
     types = tuple(var.type for var in results)
     blocks = tuple(_whole(type, kernel.inputs[: len(given)]) for type in types)  # type: ignore[arg-type]
     grid = Grid((), len(given), (), blocks, types, (), (), ())  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from palladio.cpu.access import gather, memory
 from palladio.cpu.emit.scope import Rule
 from palladio.cpu.launches import barriers, control_flow, copies, grids, tensor_cores, warps
 from palladio.cpu.products import dot
-from palladio.cpu.rules import arithmetic, casts, compare, control, debug, math, order, reduce, shape, special
+from palladio.cpu.rules import arithmetic, casts, compare, control, debug, keep, math, order, reduce, shape, special
 from palladio.ops import OPS
 
 RULES: dict[str, Rule] = {
@@ -22,6 +22,7 @@ RULES: dict[str, Rule] = {
         compare,
         casts,
         shape,
+        keep,
         reduce,
         order,
         memory,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from palladio.ir.core import Program, walk
-from palladio.lower.fusion import fuse_in
+from palladio.lower.fusion import fused
 from palladio.ops import ALL_OPS
 from palladio.passes.discharge import discharge
 from palladio.trace.trace import stage
@@ -61,7 +61,7 @@ def _programs(case: Case) -> Iterator[Program]:
     for eqn in program.eqns:
         if "kernel" in eqn.params:
             yield discharge.run(eqn.params["kernel"])
-            yield fuse_in(eqn.params["kernel"])
+            yield fused(eqn).params["kernel"]
 
 
 def _coverage() -> dict[str, str]:

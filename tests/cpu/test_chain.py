@@ -17,7 +17,7 @@ from palladio.cpu.executor import load_compiled
 from palladio.driver.capture import prepared_programs
 from palladio.ir.core import Program
 from palladio.ir.evaluate import DEFINITION, evaluate
-from palladio.lower.schedule import schedule_in
+from tests.one_point import as_compiled
 
 ROWS, COLUMNS = 6, 4
 X = np.arange(ROWS * COLUMNS, dtype=np.float32).reshape(ROWS, COLUMNS)
@@ -40,7 +40,7 @@ def program(function: Any, *arguments: Any) -> Program:
     CALLS.clear()
     with prepared_programs() as found:
         pl.jit(function)(*arguments)
-    return schedule_in(found[-1])
+    return as_compiled(found[-1])
 
 
 def loaded(function: Any, *arguments: Any) -> Chain:

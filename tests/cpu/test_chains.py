@@ -11,7 +11,7 @@ import pytest
 
 import palladio as pl
 import palladio.numpy as jnp
-from palladio.cpu.emit.scope import DEEPEST
+from palladio.lower.fusion.keep_arrays import DEEPEST
 
 X = np.arange(24, dtype=np.float32).reshape(2, 12) / 8
 STEPS: dict[str, Callable[[Any, int], Any]] = {

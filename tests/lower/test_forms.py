@@ -18,7 +18,6 @@ from palladio.cli.show import FORMS, Stage
 from palladio.ir.core import Eqn, Program, walk
 from palladio.library import hopper
 from palladio.lower.forms import FOLDED, INSIDE, PLACED, SCHEDULED, SPLIT
-from palladio.lower.fusion.form import FUSED
 from palladio.ops import parse
 from palladio.ops.grid import grid_call
 from palladio.ops.threads.launch import launch
@@ -176,17 +175,6 @@ BROKEN: dict[str, tuple[Form, str, str]] = {
         .replace("o:ref<any, i32[4]>)", "o:ref<any, i32[4]>, s:ref<semaphore, i32[]>)")
         .replace("store o, a", "store o, a\n            semaphore_signal s, 1:i32"),
         "its kernel waits for what other steps start, and its steps are not in order",
-    ),
-    "a product that is added to": (
-        FUSED,
-        """
-        program f(x:f32[8,8], c:f32[8,8]) {
-          a:f32[8,8] = dot_general x, x {contracting=((1,), (0,)), batch=((), ()), dtype=f32}
-          b:f32[8,8] = add c, a
-          return b
-        }
-        """,
-        "a product is computed before the addition to it, which can be the start of its sums",
     ),
     "no roles": (SPLIT, of_launch("", "", CHOICE), "its programs have no roles"),
     "roles without programs": (

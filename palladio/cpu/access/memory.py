@@ -181,9 +181,6 @@ def _load(scope: Scope, ref: RefBinding, *indices: LazyArray, transforms: Transf
 def _store(
     scope: Scope, ref: RefBinding, value: LazyArray, *indices: LazyArray, transforms: Transforms
 ) -> Sequence[LazyArray]:
-    aligned = not transforms and value.reads.get(ref.memory, True)
-    if ref.memory in value.reads and not aligned:
-        value = scope.keep(value)
     access = Access(scope, ref.buffer, transforms, indices)
     if value.unless is not None and not transforms and value.unless[2] == ref.buffer and len(value.shape) == 2:
         put_where(scope.e, *value.unless, ref.start)

@@ -1,12 +1,8 @@
 """Lazy arrays: the values of a kernel while it is compiled.
 
 A lazy array says how its element at an index is computed; nothing is computed until something needs it. A chain of
-element-by-element operations is so one loop. What is used several times, or in no order of its own, is first written
-to a buffer in the thread's arena.
-
-Laziness ends where memory changes: before a reference is written, every pending array that reads it is written to a
-buffer (`Scope.settle`), unless the write replaces exactly the elements that each of its own elements is computed
-from.
+element-by-element operations is so one loop. The fused form says which arrays are written to a buffer in the thread's
+arena instead (`keep`): those used several times, and those computed from memory that is about to change.
 """
 
 from __future__ import annotations
@@ -121,7 +117,6 @@ class LazyArray:
         rounded: writes all elements to a buffer of bfloat16, for float32 sums that are rounded while they are computed.
         alike: axes along which all elements are the same.
         ahead: byte distance to the same element of the next task's block, for prefetching.
-        depth: how many operations at most lie between an element and what is in memory.
     """
 
     type: ArrayType
@@ -139,7 +134,6 @@ class LazyArray:
     rounded: Callable[[Buffer], None] | None = None
     alike: frozenset[int] = frozenset()
     ahead: V | None = None
-    depth: int = 0
 
     @property
     def shape(self) -> Shape:

@@ -1,7 +1,4 @@
-"""The equations of one program while they are compiled.
-
-What each variable is, and when a lazy tile must be computed.
-"""
+"""The equations of one program while they are compiled, and what each variable is."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ from palladio.ir.core import Atom, Eqn, Literal, Op, Program, Var, Work
 from palladio.lower.refused import Refused
 from palladio.ops.arrays.casts import convert
 from palladio.ops.arrays.compare import select
-from palladio.ops.control import loop, repeat
+from palladio.ops.arrays.keep import keep as keep_op
 from palladio.ops.references import memory
 from palladio.ops.references.memory import store
 from palladio.types import dtypes
@@ -138,8 +135,6 @@ class Function:
         self.ahead: dict[Allocation, V] = {}
         # The number of steps of the innermost sequential grid axis, if known, and which of them this is.
         self.innermost: tuple[Index, int] = (0, 1)
-        # The memories that others change meanwhile, where the function lets them.
-        self.shared: set[Allocation] = set()
 
     def ask(self, number: int, addresses: Sequence[V] = ()) -> None:
         """Ask Python for something, with the addresses of values, and return from the kernel if it fails."""
@@ -167,10 +162,6 @@ class Function:
             with self.e.when(self.e.binary("xor", condition, V("true", "i1"))):
                 self.e.line(f"ret i32 {Status.DEADLOCKED}")
                 self.e.label(self.e.fresh("never"))
-
-    def yields(self, eqn: Eqn) -> bool:
-        """True if others may go on, and change memory, while an equation runs."""
-        return False
 
     def poll(self, work: int = 0) -> None:
         """In a step of a long loop: ask now and then whether to go on. `work`: about how many elements it computes."""
@@ -213,20 +204,9 @@ class Function:
         return [scope.tile(atom) for atom in program.outputs]
 
 
-DEEPEST = 64
-"""Operations one behind the other that are one loop: each is a call inside that of the next while code is made."""
-
-
 def goes_row_by_row(op: Op) -> bool:
     """True if an operation is applied to a matrix while it is computed, a few rows at a time."""
     return op.elementwise and op.work is Work.NONE
-
-
-def reduces_rows(eqn: Eqn | None, atom: Atom) -> bool:
-    """True if an equation goes through the elements of an array row by row, each once."""
-    if eqn is None or eqn.op.work is not Work.REDUCTION or eqn.inputs != (atom,):
-        return False
-    return len(atom.type.shape) - 1 in eqn.params.get("axes", ())
 
 
 class Scope:
@@ -244,6 +224,8 @@ class Scope:
         self.uses.update(atom for atom in program.outputs if isinstance(atom, Var))
         # References of which a block is loaded only for the rows that a store leaves as they were.
         self.staying: set[Var] = set()
+        # What the last equation said to keep while the next one goes through it.
+        self.passing: Var | None = None
         self.first_use: dict[Atom, Eqn] = {}
         for eqn in program.eqns:
             for atom in eqn.inputs:
@@ -267,59 +249,36 @@ class Scope:
         """The tile, computed into a buffer or register of its own."""
         return keep(self.e, self.arena, tile)
 
-    def settle(self, *memories: Allocation, apart: LazyArray | None = None) -> None:
-        """Compute every tile that is still needed and reads memory that is about to change, `apart` from one."""
-        for var, entry in self.entries.items():
-            if not isinstance(entry, LazyArray) or not self.uses[var] > 0 or entry is apart:
-                continue
-            if any(memory in entry.reads for memory in memories):
-                self.entries[var] = self.keep(entry)
-
     def equation(self, eqn: Eqn) -> None:
         """Emit one equation."""
         name = eqn.op.name
         if name in self.function.refused:
             raise Refused(self.function.refused[name])
-        written = [var for var in dict.fromkeys(eqn.inputs) if var in eqn.written]
-        if self.function.yields(eqn):
-            self.settle(*self.function.shared)
-        if eqn.op.control or len(written) > 1:
-            for var in written:
-                self.settle(self.place(var).memory)
-        elif written:
-            self.settle(self.place(written[0]).memory, apart=self.stored_tile(eqn))
         for atom in eqn.inputs:
             if isinstance(atom, Var):
                 self.uses[atom] -= 1
         self.begin(eqn)
-        inputs = [self.ready(self.keep_in_passing(atom, eqn), eqn) for atom in eqn.inputs]
-        inputs = [self.last_seen(entry, atom) for entry, atom in zip(inputs, eqn.inputs, strict=True)]
+        inputs = [self.last_seen(self.keep_in_passing(atom, eqn), atom) for atom in eqn.inputs]
         self.function.eqn = eqn
         lazily = self.row_by_row(eqn.op, inputs, **eqn.params)
         outputs = self.function.rules[name](self, *inputs, **eqn.params) if lazily is None else (lazily,)
         annotate(self.e, eqn, inputs, outputs)
-        depth = 1 + max((entry.depth for entry in inputs if isinstance(entry, LazyArray)), default=0)
-        for var, tile in zip(eqn.outputs, outputs, strict=True):
-            tile.depth = 0 if tile.buffer is not None else max(depth, tile.depth)
-            shared = self.uses[var] > 1 and not tile.cheap and tile.buffer is None
-            later = tile.fill is None and reduces_rows(self.first_use.get(var), var)
-            deep = tile.depth > DEEPEST and tile.unless is None  # what stays as it was may not have been begun
-            self.entries[var] = self.keep(tile) if (shared and not later) or deep else tile
+        self.entries.update(zip(eqn.outputs, outputs, strict=True))
+        self.passing = eqn.outputs[0] if eqn.op is keep_op and eqn.passing else None
 
     def keep_in_passing(self, atom: Atom, eqn: Eqn) -> Binding:
-        """An input; one that is needed again is written to a buffer while a reduction goes through its elements."""
+        """An input; if it is to be kept in passing, each element is written where it is computed."""
         entry = self.entry(atom)
-        lazy = isinstance(entry, LazyArray) and entry.buffer is None and entry.fill is None and not entry.cheap
-        if not lazy or not self.uses[atom] or not reduces_rows(eqn, atom):  # type: ignore[index]
+        if atom is not self.passing or not isinstance(entry, LazyArray):
             return entry
-        buffer = self.destination(atom, eqn) or self.arena.buffer(self.e, entry.shape, entry.dtype)  # type: ignore
+        buffer = self.destination(atom, eqn) or self.arena.buffer(self.e, entry.shape, entry.dtype)
 
         def at(index: Sequence[Index], width: int) -> V:
-            value = entry.at(index, width)  # type: ignore[union-attr]
+            value = entry.at(index, width)
             buffer.put(self.e, index, value, width)
             return value
 
-        self.entries[atom] = array_in(self.e, buffer)  # type: ignore[index]
+        self.entries[atom] = array_in(self.e, buffer)
         return replace(entry, at=at)
 
     def last_seen(self, entry: Binding, atom: Atom) -> Binding:
@@ -410,24 +369,6 @@ class Scope:
             raise Refused("an array stands where a reference is needed")
         return found
 
-    def stored_tile(self, eqn: Eqn) -> LazyArray | None:
-        """The tile that a store writes, if nothing else needs it.
-
-        The store itself sees to it that it is read in time.
-        """
-        atom = eqn.inputs[1] if len(eqn.inputs) > 1 else None
-        if isinstance(atom, Var) and self.uses[atom] == 1:
-            entry = self.entries[atom]
-            return entry if isinstance(entry, LazyArray) else None
-        return None
-
-    def lone_panels(self, eqn: Eqn) -> bool:
-        """True if one input of an equation, and no more, is computed in an order of its own, a few rows at a time."""
-        lazy = [
-            entry for entry in map(self.entry, eqn.inputs) if isinstance(entry, LazyArray) and entry.fill is not None
-        ]
-        return len(lazy) == 1 and lazy[0].panels is not None
-
     def row_by_row(self, op: Op, inputs: Sequence[Binding], **params: object) -> LazyArray | None:
         """An operation applied to a matrix while it is computed, if that is what one of the inputs is."""
         lazy = [n for n, entry in enumerate(inputs) if isinstance(entry, LazyArray) and entry.panels is not None]
@@ -444,12 +385,3 @@ class Scope:
         if whole.rounded is not None and op is convert and found.dtype == dtypes.BFLOAT16:
             found.fill = whole.rounded
         return found
-
-    def ready(self, entry: Binding, eqn: Eqn) -> Binding:
-        """An input as its rule wants it: only some take a tile that has an order of its own."""
-        taken = eqn.op is store or (goes_row_by_row(eqn.op) and self.lone_panels(eqn))
-        if isinstance(entry, LazyArray) and entry.fill is not None and not taken:
-            return self.keep(entry)
-        if isinstance(entry, LazyArray) and eqn.op in (loop, repeat) and not entry.cheap and entry.buffer is None:
-            return self.keep(entry)
-        return entry

@@ -51,8 +51,6 @@ def site_of(thread: ThreadFunction, type: RefType, base: V, siblings: Sequence[P
     """A reference as the program of a thread sees it, allocated somewhere."""
     e = thread.e
     memory = Allocation(str(type.space))
-    if type.space not in SYNCHRONISING:
-        thread.shared.add(memory)
     if type.space is not BARRIER:
         return SharedRef(memory, buffer_of(type, base), type=type, siblings=siblings)
     units = thread.rooms.units if thread.rooms is not None else 1
@@ -88,15 +86,7 @@ def own_site(thread: ThreadFunction, type: RefType) -> SharedRef:
 
 def _scope(scope: Scope, *operands: Binding, body: Program, allocations: tuple[RefType, ...]) -> Sequence[LazyArray]:
     places = [own_site(thread_of(scope), type) for type in allocations]
-    return _outputs(scope, body, operands, places)
-
-
-def _outputs(
-    scope: Scope, body: Program, operands: Sequence[Binding], places: Sequence[RefBinding]
-) -> Sequence[LazyArray]:
-    outputs = scope.function.run(body, [*operands, *places])
-    memories = {place.memory for place in places}
-    return [scope.keep(tile) if memories & set(tile.reads) else tile for tile in outputs]
+    return scope.function.run(body, [*operands, *places])
 
 
 class CollectiveScope:
@@ -156,10 +146,9 @@ def _collective_scope(
     for number in among:
         bases[number] = e.pointer(bases[number], turn, CollectiveScope.size(allocations[number]))
     places = [site_of(thread, type, base, thread.around) for type, base in zip(allocations, bases, strict=True)]
-    outputs = _outputs(scope, body, operands, places)
-    kept = [scope.keep(tile) if thread.shared & set(tile.reads) else tile for tile in outputs]
+    outputs = scope.function.run(body, [*operands, *places])
     add_to(e, left, 1)
-    return kept
+    return outputs
 
 
 def _begin_among_blocks(

@@ -17,9 +17,6 @@ from palladio.cpu.emit.emitter import Emitter, Index, V
 from palladio.cpu.emit.lazy_array import Arena, Buffer
 from palladio.cpu.emit.scope import Function, RefBinding, Rule, Status
 from palladio.cpu.runtime.callbacks import Callback
-from palladio.ir.core import Eqn
-from palladio.ops.control import repeat
-from palladio.ops.threads.launch import launch
 from palladio.types.types import RefType
 
 WORD = 8
@@ -246,13 +243,6 @@ class ThreadCoroutine(ThreadFunction):
 
     def give_up(self) -> None:
         self.leave(Status.CALLBACK_FAILED)
-
-    def yields(self, eqn: Eqn) -> bool:
-        if eqn.op is launch:
-            return True
-        if eqn.op is repeat:
-            return any(isinstance(type, RefType) for type in eqn.input_types)
-        return eqn.synchronises and (eqn.op.control or (eqn.op.sync is not None and eqn.op.sync.gives_way))
 
     def text(self) -> str:
         """The whole function, behind those of its warps."""

@@ -316,10 +316,7 @@ class _ProgramEmitter:
 
     def memory(self, position: int, steady: bool) -> Allocation:
         """The memory of an operand, which an output may share."""
-        memory = self.memories.setdefault(position, Allocation(f"array{position}", steady))
-        if not steady:
-            self.thread.shared.add(memory)
-        return memory
+        return self.memories.setdefault(position, Allocation(f"array{position}", steady))
 
     def strided(self, axes: Sequence[MeshAxis], step: int) -> list[PeerAxis]:
         """Buffers one behind the other, the last axis fastest. Axes that this mesh lacks count as 0."""

@@ -132,11 +132,9 @@ class _Passing:
         return replace(sibling, here=self.index(sibling.here))
 
     def entry(self, entry: Binding) -> Binding:
-        """A place or scalar. What one warp writes, another may read."""
+        """A place or scalar."""
         if isinstance(entry, LazyArray):
             return scalar_array(self.child.e, self.value(entry.at((), 1)), entry.dtype)
-        if not entry.memory.steady:
-            self.child.shared.add(entry.memory)
         if not isinstance(entry, SharedRef):
             return RefBinding(entry.memory, self.buffer(entry.buffer))
         siblings = [self.sibling(each) for each in entry.siblings]

@@ -146,9 +146,7 @@ def allocated(scope_arena: Scope, ref: RefType) -> RefBinding:
 
 def _scope(scope: Scope, *operands: Binding, body: Program, allocations: tuple[RefType, ...]) -> Sequence[LazyArray]:
     places = [allocated(scope, ref) for ref in allocations]
-    outputs = scope.function.run(body, [*operands, *places])
-    memories = {place.memory for place in places}
-    return [scope.keep(tile) if memories & set(tile.reads) else tile for tile in outputs]
+    return scope.function.run(body, [*operands, *places])
 
 
 RULES: dict[str, Rule] = {"cond": _cond, "loop": _loop, "repeat": _repeat, "scope": _scope}

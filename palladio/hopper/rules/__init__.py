@@ -46,7 +46,7 @@ REFUSED: dict[str, str] = {
     **barriers.REFUSED,
     **dict.fromkeys(("dma_start", "dma_start_remote", "dma_wait"), _CORES),
     **dict.fromkeys(("insert_masked", "combine_each", "exchange_each"), _VALUES),
-    "dot_accumulate": _FUSED,
+    **dict.fromkeys(("dot_accumulate", "keep"), _FUSED),
     **dict.fromkeys(
         (
             *("nextafter", "erf_inv", "population_count", "clz"),

@@ -1,5 +1,5 @@
-"""What is computed together, and what is kept in memory in between."""
+"""Fusion: what is computed together, and what is kept in memory in between."""
 
-from palladio.lower.fusion.fuse import fuse, fuse_in
+from palladio.lower.fusion.fuse import fuse, fused
 
-__all__ = ["fuse", "fuse_in"]
+__all__ = ["fuse", "fused"]

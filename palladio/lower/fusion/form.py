@@ -1,19 +1,35 @@
-"""The fused form: its rules, with the reason that is given for a violation."""
+"""The fused form: its rules are the reasons for which the pass changes a program."""
 
 from __future__ import annotations
 
-from palladio.ir.core import Eqn, Program, subprograms
+from collections.abc import Iterator
+
+from palladio.ir.core import Eqn, Program, subprograms, walk
+from palladio.lower.fusion.keep_arrays import Keeping, kept
 from palladio.lower.fusion.products import starts
+from palladio.ops.grid import grid_call
+from palladio.ops.threads.launch import launch
 from palladio.passes.pipeline import Form
 
 ADDED_LATER = "a product is computed before the addition to it, which can be the start of its sums"
 
 
 def _broken(program: Program) -> tuple[Eqn | None, str] | None:
-    for _, addition in starts(program):
-        return addition, ADDED_LATER
-    inner = (_broken(each) for eqn in program.eqns for each in subprograms(eqn))
-    return next((found for found in inner if found is not None), None)
+    for eqn in program.eqns:
+        found = _in_call(eqn) if eqn.op in (grid_call, launch) else map(_broken, subprograms(eqn))
+        first = next((each for each in found if each is not None), None)
+        if first is not None:
+            return first
+    return None
+
+
+def _in_call(call: Eqn) -> Iterator[tuple[Eqn, str]]:
+    for program in subprograms(call):
+        for each in (program, *(inner for eqn in walk(program) for inner in subprograms(eqn))):
+            yield from ((addition, ADDED_LATER) for _, addition in starts(each))
+    keeping = Keeping()
+    kept(call, keeping)
+    yield from keeping.found
 
 
 FUSED = Form("fused", _broken)

@@ -1,4 +1,4 @@
-"""Several equations as one, where a compiler computes them together."""
+"""The pass to the fused form: what is computed together, and what is kept in memory in between."""
 
 from __future__ import annotations
 
@@ -6,25 +6,23 @@ from palladio.ir.core import Eqn, Program
 from palladio.ir.rewrite import map_subprograms, with_body, with_parts
 from palladio.lower.forms import VIEWED
 from palladio.lower.fusion.form import FUSED
-from palladio.lower.fusion.products import addend, starts
-from palladio.ops.arrays.dot import dot_accumulate
+from palladio.lower.fusion.keep_arrays import Keeping, kept
+from palladio.lower.fusion.products import accumulate_in
+from palladio.ops.grid import grid_call
+from palladio.ops.threads.launch import launch
 from palladio.passes.pipeline import Pass
 
 
+def fused(eqn: Eqn) -> Eqn:
+    """An equation with the kernels fused that it calls, itself or in programs that it runs."""
+    if eqn.op in (grid_call, launch):
+        return kept(with_parts(eqn, eqn.inputs, map_subprograms(eqn.params, accumulate_in)), Keeping())
+    return with_parts(eqn, eqn.inputs, map_subprograms(eqn.params, fuse_in))
+
+
 def fuse_in(program: Program) -> Program:
-    """The program with products that accumulate in place of products and additions to them."""
-    sums = {addition: product for product, addition in starts(program)}
-    products = {*sums.values()}
-    eqns = (_fused(eqn, sums.get(eqn)) for eqn in program.eqns if eqn not in products)
-    return with_body(program, eqns, program.outputs)
-
-
-def _fused(eqn: Eqn, product: Eqn | None) -> Eqn:
-    if product is None:
-        return with_parts(eqn, eqn.inputs, map_subprograms(eqn.params, fuse_in))
-    inputs = (addend(eqn, product), product.lhs, product.rhs)
-    params = {"contracting": product.contracting, "batch": product.batch}
-    return Eqn(dot_accumulate, inputs, eqn.outputs, params, (), product.location)
+    """The program with the kernels that it calls fused. What surrounds them is computed by functions of arrays."""
+    return with_body(program, map(fused, program.eqns), program.outputs)
 
 
 fuse = Pass(
@@ -32,5 +30,6 @@ fuse = Pass(
     consumes=VIEWED,
     produces=FUSED,
     run=fuse_in,
-    doc="Makes a matrix product and the addition to it one product whose sums begin with the other operand.",
+    doc="Fuses kernels: a matrix product and the addition to it are one operation, and arrays are computed where "
+    "they are used, but for those that are kept.",
 )

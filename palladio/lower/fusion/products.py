@@ -9,8 +9,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from palladio.ir.core import Atom, Eqn, Program, Var
+from palladio.ir.rewrite import map_subprograms, with_body, with_parts
 from palladio.ops.arrays.arithmetic import add
-from palladio.ops.arrays.dot import Axes, dot_general
+from palladio.ops.arrays.dot import Axes, dot_accumulate, dot_general
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 from palladio.types.types import Shape
@@ -67,3 +68,19 @@ def addend(addition: Eqn, product: Eqn) -> Atom:
     """The other operand of the addition to a product."""
     x, y = addition.inputs
     return y if isinstance(x, Var) and x in product.outputs else x
+
+
+def accumulate_in(program: Program) -> Program:
+    """The program with products that accumulate in place of products and additions to them."""
+    sums = {addition: product for product, addition in starts(program)}
+    products = {*sums.values()}
+    eqns = (_accumulated(eqn, sums.get(eqn)) for eqn in program.eqns if eqn not in products)
+    return with_body(program, eqns, program.outputs)
+
+
+def _accumulated(eqn: Eqn, product: Eqn | None) -> Eqn:
+    if product is None:
+        return with_parts(eqn, eqn.inputs, map_subprograms(eqn.params, accumulate_in))
+    inputs = (addend(eqn, product), product.lhs, product.rhs)
+    params = {"contracting": product.contracting, "batch": product.batch}
+    return Eqn(dot_accumulate, inputs, eqn.outputs, params, (), product.location)

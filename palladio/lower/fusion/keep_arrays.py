@@ -1,0 +1,295 @@
+"""Arrays that are kept in memory: all others are computed where they are used, in the loop of what uses them.
+
+An array is kept where computing it at each use would cost more, and before memory changes that it still has to be read
+from. The walk that finds these places is the pass and the check of the form: a fused program is one where it finds
+none.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from palladio.ir.core import Atom, Eqn, Op, Program, Var, Work
+from palladio.ir.rewrite import Builder, substituted, with_body, with_parts
+from palladio.lower.fusion.values import KEPT, SCALAR, Had, Known, Memory, Value, known, results, takes_rows
+from palladio.lower.place import OF_THREADS
+from palladio.ops.arrays.compare import select
+from palladio.ops.arrays.keep import keep
+from palladio.ops.control import cond, loop, repeat, scope
+from palladio.ops.grid import grid_call
+from palladio.ops.references.memory import store
+from palladio.ops.threads.launch import collective_scope, launch
+from palladio.types.types import SYNCHRONISING, RefType
+
+DEEPEST = 64
+"""Operations one after the other that are one loop: the compiler of each calls that of the one before."""
+
+USED_AGAIN = "an array with several uses is computed at each of them"
+TOO_DEEP = f"more than {DEEPEST} operations in a row are one loop"
+STALE = "an array is computed from memory that has changed since"
+OUT_OF_ORDER = "a product, which is computed a few rows at a time, reaches an operation that takes all of it"
+IN_EACH_STEP = "an operand of a loop is computed in each of its steps"
+NOT_PASSED = "an array is kept while a reduction of its rows goes through it, and the next operation is another"
+LEAVES = "a result of a scope is computed from memory that ends with it"
+
+
+class Keeping:
+    """Keeps arrays of programs.
+
+    Fields:
+        found: the equations where an array was to be kept, each with the reason.
+        gives_way: whether the programs are those of threads, which let others go on while they wait.
+    """
+
+    def __init__(self, gives_way: bool = False) -> None:
+        self.found: list[tuple[Eqn, str]] = []
+        self.gives_way = gives_way
+
+    def program(
+        self, program: Program, inputs: Sequence[Known], leaving: Sequence[Memory] = ()
+    ) -> tuple[Program, list[Value]]:
+        """The program with arrays kept, and its outputs.
+
+        Args:
+            inputs: what is known of its inputs.
+            leaving: the memory that ends with it.
+        """
+        walk = _Walk(self, program, inputs)
+        for eqn in program.eqns:
+            walk.equation(eqn)
+        return walk.end(leaving)
+
+
+def given(vars: Iterable[Var]) -> list[Known]:
+    """What is known of inputs at first: arrays are in memory, references to memory of their own."""
+    return [Memory() if isinstance(var.type, RefType) else KEPT if var.type.shape else SCALAR for var in vars]
+
+
+class _Walk:
+    """One program while arrays of it are kept."""
+
+    def __init__(self, keeping: Keeping, program: Program, inputs: Sequence[Known]) -> None:
+        self.keeping = keeping
+        self.source = program
+        self.values: dict[Atom, Known] = dict(zip(program.inputs, inputs, strict=True))
+        self.uses = Counter(atom for each in (*(eqn.inputs for eqn in program.eqns), program.outputs) for atom in each)
+        self.first_use: dict[Atom, Eqn] = {}
+        for eqn in program.eqns:
+            for atom in eqn.inputs:
+                self.first_use.setdefault(atom, eqn)
+        self.now: dict[Atom, Atom] = {}
+        self.passing: Var | None = None
+        self.builder = Builder()
+
+    def equation(self, eqn: Eqn) -> None:
+        """Keep what is to be kept before an equation, and of its results."""
+        self.builder.location = eqn.location
+        if self.passing is not None and not reduces_rows(eqn, self.passing):
+            self.keeping.found.append((eqn, NOT_PASSED))
+        self.passing = eqn.outputs[0] if eqn.op is keep and eqn.passing else None
+        for var in self.stale(eqn):
+            self.keep(var, eqn, STALE)
+        self.uses.subtract(eqn.inputs)
+        for var, reason in [*self.unready(eqn)]:
+            self.keep(var, eqn, reason)
+        for var in eqn.inputs:
+            if self.uses[var] and reduces_rows(eqn, var) and not self.value(var).is_kept:
+                self.keep(var, eqn, USED_AGAIN, passing=True)
+        params, found = self.run(eqn)
+        self.builder.eqns.append(substituted(with_parts(eqn, eqn.inputs, params), self.now))
+        for var, value in zip(eqn.outputs, found, strict=True):
+            self.values[var] = value
+            self.result(eqn, var, value)
+
+    def value(self, atom: Atom) -> Value:
+        """What is known of an array; nothing needs to be kept of a reference."""
+        found = known(atom, self.values)
+        return found if isinstance(found, Value) else KEPT
+
+    def keep(self, var: Var, eqn: Eqn, reason: str, passing: bool = False) -> None:
+        """Keep an array, before an equation or behind the one that computes it."""
+        self.keeping.found.append((eqn, reason))
+        self.now[var] = self.builder.emit(keep, self.now.get(var, var), passing=passing)[0]
+        self.values[var] = KEPT
+
+    def stale(self, eqn: Eqn) -> list[Var]:
+        """The arrays that are still used and that read memory which an equation changes, or lets others change."""
+        written = [self.values[var] for var in eqn.written]
+        if eqn.op.control or len(written) > 1:
+            apart = None
+        else:
+            apart = eqn.inputs[1] if len(eqn.inputs) > 1 and self.uses[eqn.inputs[1]] == 1 else None
+        changed = self.shared() if self.keeping.gives_way and gives_way(eqn) else set()
+        found = []
+        for var, value in self.values.items():
+            if isinstance(value, Value) and self.uses[var] > 0:
+                hit = any(memory in value.reads for memory in written)
+                own = var is apart and (eqn.op is not store or self.replaces(eqn, value))
+                if (hit and not own) or not changed.isdisjoint(value.reads):
+                    found.append(var)
+        return found
+
+    def replaces(self, eqn: Eqn, value: Value) -> bool:
+        """True if a store writes each element after it has read what it is computed from."""
+        return not eqn.transforms and value.reads.get(self.values[eqn.ref], True)
+
+    def shared(self) -> set[Memory]:
+        """The memory that other threads change too."""
+        return {each for each in self.memories() if each.shared}
+
+    def memories(self) -> Iterable[Memory]:
+        for value in self.values.values():
+            if isinstance(value, Memory):
+                yield value
+            else:
+                yield from value.reads
+
+    def unready(self, eqn: Eqn) -> Iterable[tuple[Var, str]]:
+        """The operands that an equation takes in memory only."""
+        rows = eqn.op in (store, keep) or takes_rows(eqn, [known(atom, self.values) for atom in eqn.inputs])
+        for var in dict.fromkeys(eqn.inputs):
+            value = self.value(var)
+            if value.had is Had.ROWS and not rows:
+                yield var, OUT_OF_ORDER
+            elif eqn.op in (loop, repeat) and not value.is_kept:
+                yield var, IN_EACH_STEP
+
+    def result(self, eqn: Eqn, var: Var, value: Value) -> None:
+        """Keep a result that several equations use, unless the first of them goes through it once in any case."""
+        first = self.first_use.get(var)
+        if first is None or first.op is keep:
+            return
+        again = self.uses[var] > 1 and not value.is_kept
+        passing = value.had is not Had.ROWS and reduces_rows(first, var)
+        if again and not passing:
+            self.keep(var, eqn, USED_AGAIN)
+        elif value.depth > DEEPEST and not self.leaves_rest(eqn):
+            self.keep(var, eqn, TOO_DEEP)
+
+    def leaves_rest(self, eqn: Eqn) -> bool:
+        """True if an equation chooses between an array and what is in memory, which may not be initialised."""
+        if eqn.op is not select:
+            return False
+        mask, _, rest = eqn.inputs
+        return self.value(rest).had is Had.MEMORY and mask.type.shape == rest.type.shape
+
+    def run(self, eqn: Eqn) -> tuple[dict[str, Any], list[Value]]:
+        """An equation's parameters with its programs as they are kept, and its results."""
+        inputs = [known(atom, self.values) for atom in eqn.inputs]
+        rule = _CONTROL.get(eqn.op)
+        if rule is not None:
+            return rule(self.keeping, eqn, inputs)
+        return eqn.params, results(eqn, inputs)
+
+    def end(self, leaving: Sequence[Memory]) -> tuple[Program, list[Value]]:
+        """The program and its outputs."""
+        for atom in dict.fromkeys(self.source.outputs):
+            if isinstance(atom, Var) and not {*leaving}.isdisjoint(self.value(atom).reads):
+                self.keep(atom, self.source.eqns[-1], LEAVES)
+        outputs = [self.value(atom) for atom in self.source.outputs]
+        program = with_body(self.source, self.builder.eqns, [self.now.get(atom, atom) for atom in self.source.outputs])
+        return program, outputs
+
+
+def reduces_rows(eqn: Eqn, atom: Atom) -> bool:
+    """True if an equation goes through the elements of an array row by row, each once."""
+    if eqn.op.work is not Work.REDUCTION or eqn.inputs != (atom,):
+        return False
+    return len(atom.type.shape) - 1 in eqn.params.get("axes", ())
+
+
+def gives_way(eqn: Eqn) -> bool:
+    """True if other threads may go on, and change memory, while an equation runs."""
+    if eqn.op is launch:
+        return True
+    if eqn.op is repeat:  # it may wait for what another thread writes
+        return any(isinstance(type, RefType) for type in eqn.input_types)
+    return eqn.synchronises and (eqn.op.control or (eqn.op.sync is not None and eqn.op.sync.gives_way))
+
+
+# Operations that run programs.
+
+_Run = tuple[dict[str, Any], list[Value]]
+
+
+def _with(eqn: Eqn, **programs: Any) -> dict[str, Any]:
+    """The parameters with other programs; the same dictionary if they are the same."""
+    return eqn.params if all(eqn.params[name] == new for name, new in programs.items()) else {**eqn.params, **programs}
+
+
+def _left(eqn: Eqn) -> list[Value]:
+    """Results that have a place of their own, where branches and steps leave them."""
+    return [KEPT if var.type.shape else SCALAR for var in eqn.outputs]
+
+
+def _cond(keeping: Keeping, eqn: Eqn, inputs: Sequence[Known]) -> _Run:
+    branches = tuple(keeping.program(branch, inputs[1:])[0] for branch in eqn.branches)
+    return _with(eqn, branches=branches), _left(eqn)
+
+
+def _loop(keeping: Keeping, eqn: Eqn, inputs: Sequence[Known]) -> _Run:
+    constants = inputs[2 : 2 + eqn.constants]
+    carried = given(eqn.body.inputs[1 + eqn.constants :])
+    return _with(eqn, body=keeping.program(eqn.body, [SCALAR, *constants, *carried])[0]), _left(eqn)
+
+
+def _repeat(keeping: Keeping, eqn: Eqn, inputs: Sequence[Known]) -> _Run:
+    known = [*inputs[: eqn.constants], *given(eqn.body.inputs[eqn.constants :])]
+    condition, body = (keeping.program(each, known)[0] for each in (eqn.condition, eqn.body))
+    return _with(eqn, condition=condition, body=body), _left(eqn)
+
+
+def _scope(keeping: Keeping, eqn: Eqn, inputs: Sequence[Known]) -> _Run:
+    allocated = [Memory() for _ in eqn.allocations]
+    body, outputs = keeping.program(eqn.body, [*inputs, *allocated], allocated)
+    return _with(eqn, body=body), outputs
+
+
+def _collective_scope(keeping: Keeping, eqn: Eqn, inputs: Sequence[Known]) -> _Run:
+    """Other threads go on when this one leaves, so it keeps what it computes from memory that they share."""
+    allocated = [Memory(type.space not in SYNCHRONISING) for type in eqn.allocations]
+    shared = [each for each in inputs if isinstance(each, Memory) and each.shared]
+    body, outputs = keeping.program(eqn.body, [*inputs, *allocated], [*shared, *allocated])
+    return _with(eqn, body=body), outputs
+
+
+def _grid_call(keeping: Keeping, eqn: Eqn, inputs: Sequence[Known]) -> _Run:
+    return _with(eqn, kernel=keeping.program(eqn.kernel, given(eqn.kernel.inputs))[0]), _left(eqn)
+
+
+def _launch(keeping: Keeping, eqn: Eqn, inputs: Sequence[Known]) -> _Run:
+    """The programs of threads. What none of them writes does not change while they give way."""
+    changed = eqn.launch.written(eqn.programs)
+    threads = Keeping(gives_way=True)
+    programs = []
+    for number, program in enumerate(eqn.programs):
+        first = eqn.launch.indices(number)
+        known = given(program.inputs)
+        for place, var in enumerate(program.inputs[first:]):
+            if isinstance(var.type, RefType) and var.type.space not in (*SYNCHRONISING, *OF_THREADS):
+                known[first + place] = Memory(shared=place in changed)
+        outputs = len(eqn.inputs) - eqn.launch.dynamic
+        for source, target in eqn.launch.aliases:
+            known[first + outputs + target] = known[first + source]
+        programs.append(threads.program(program, known)[0])
+    keeping.found += threads.found
+    return _with(eqn, programs=tuple(programs)), _left(eqn)
+
+
+_CONTROL: dict[Op, Callable[[Keeping, Eqn, Sequence[Known]], _Run]] = {
+    cond: _cond,
+    loop: _loop,
+    repeat: _repeat,
+    scope: _scope,
+    collective_scope: _collective_scope,
+    grid_call: _grid_call,
+    launch: _launch,
+}
+
+
+def kept(call: Eqn, keeping: Keeping) -> Eqn:
+    """A kernel call with arrays kept in its programs."""
+    params, _ = _CONTROL[call.op](keeping, call, [])
+    return with_parts(call, call.inputs, params)

@@ -1,0 +1,226 @@
+"""How a compiler that fuses has the elements of each value: in memory, or computed where they are used.
+
+A chain of element-by-element operations is then one loop. The facts hold for every compiler that reads the fused form;
+which of them make a value worth keeping is decided in `keep`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from palladio.ir.core import Atom, Eqn, Work
+from palladio.lower.fusion.products import is_matrix_product, sums_in
+from palladio.lower.views import views
+from palladio.ops.arrays.casts import bitcast_convert, convert
+from palladio.ops.arrays.dot import dot_accumulate, dot_general
+from palladio.ops.arrays.keep import keep
+from palladio.ops.arrays.reduce import argmax, argmin
+from palladio.ops.arrays.shape import broadcast, iota, reshape, reverse, transpose
+from palladio.ops.references.masked import load_masked
+from palladio.ops.references.memory import extract, load
+from palladio.ops.threads.wgmma import accumulator_load, layout_cast
+from palladio.types.transforms import Peer
+from palladio.types.types import RefType
+
+
+class Had(Enum):
+    """The ways to have the elements of a value."""
+
+    SCALAR = "a scalar, in a register"
+    MEMORY = "in memory"
+    FREE = "computed at each use, for no more than reading them costs"
+    EACH = "computed at each use"
+    ROWS = "computed a few rows at a time, all rows in their order"
+
+
+@dataclass(eq=False)
+class Memory:
+    """The memory of a reference.
+
+    Fields:
+        shared: other threads may change it where a thread gives way to them.
+    """
+
+    shared: bool = False
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value of a program.
+
+    Fields:
+        reads: the memory that computing an element reads; true where element [i] reads only [i] of all of that memory.
+        depth: the operations between an element and what is in memory.
+    """
+
+    had: Had
+    reads: Mapping[Memory, bool] = field(default_factory=dict)
+    depth: int = 0
+
+    @property
+    def is_kept(self) -> bool:
+        """True if keeping it saves no computation."""
+        return self.had in (Had.SCALAR, Had.MEMORY, Had.FREE)
+
+
+SCALAR, KEPT = Value(Had.SCALAR), Value(Had.MEMORY)
+Known = Value | Memory
+
+
+def merged(values: Sequence[Value], aligned: bool = True) -> dict[Memory, bool]:
+    """The memory that several values read together; not element by element, unless `aligned`."""
+    reads: dict[Memory, bool] = {}
+    for value in values:
+        for memory, same in value.reads.items():
+            reads[memory] = reads.get(memory, True) and same and aligned
+    return reads
+
+
+def results(eqn: Eqn, inputs: Sequence[Known]) -> list[Value]:
+    """The outputs of an equation that runs no programs."""
+    rule = _RULES.get(eqn.op, _element_by_element if eqn.op.elementwise else _in_memory)
+    arrays = [each for each in inputs if isinstance(each, Value)]
+    deepest = 1 + max((each.depth for each in arrays), default=0)
+    found = rule(eqn, inputs) if eqn.outputs else KEPT
+    if found.had is not Had.MEMORY:
+        found = replace(found, depth=max(deepest, found.depth))
+    return [found if var.type.shape else SCALAR for var in eqn.outputs]
+
+
+def takes_rows(eqn: Eqn, inputs: Sequence[Known]) -> bool:
+    """True if an equation is applied to a product while that is computed."""
+    rows = sum(isinstance(each, Value) and each.had is Had.ROWS for each in inputs)
+    return rows == 1 and eqn.op.elementwise and eqn.op.work is Work.NONE
+
+
+def _values(inputs: Sequence[Known]) -> list[Value]:
+    return [each for each in inputs if isinstance(each, Value)]
+
+
+def _in_memory(eqn: Eqn, inputs: Sequence[Known]) -> Value:
+    if eqn.op.work is Work.REDUCTION and eqn.params.get("axes") == ():
+        return _values(inputs)[0]
+    return KEPT
+
+
+def _element_by_element(eqn: Eqn, inputs: Sequence[Known]) -> Value:
+    values = _values(inputs)
+    return Value(Had.ROWS if takes_rows(eqn, inputs) else Had.EACH, merged(values))
+
+
+def _converted(eqn: Eqn, inputs: Sequence[Known]) -> Value:
+    found = _element_by_element(eqn, inputs)
+    return replace(found, had=Had.FREE) if _values(inputs)[0].is_kept else found
+
+
+def _rearranged(eqn: Eqn, inputs: Sequence[Known]) -> Value:
+    """A view of what is in memory, or the same elements at other indices."""
+    (x,) = _values(inputs)
+    return Value(x.had, merged([x], aligned=False))
+
+
+def _spread(eqn: Eqn, inputs: Sequence[Known]) -> Value:
+    (x,) = _values(inputs)
+    return Value(Had.FREE if x.is_kept else Had.EACH, merged([x], aligned=False))
+
+
+def _reshaped(eqn: Eqn, inputs: Sequence[Known]) -> Value:
+    """Axes of size 1 come and go; other reshapes are views of memory."""
+    before, after = eqn.inputs[0].type.shape, eqn.shape
+    if [n for n in before if n != 1] == [n for n in after if n != 1]:
+        return _spread(eqn, inputs)
+    return _viewed(inputs)
+
+
+def _viewed(inputs: Sequence[Known]) -> Value:
+    """A view of an array in memory, into which others are copied first."""
+    (x,) = _values(inputs)
+    return Value(Had.MEMORY, merged([x], aligned=False) if x.had is Had.MEMORY else {})
+
+
+def _recast(eqn: Eqn, inputs: Sequence[Known]) -> Value:
+    if eqn.dtype.itemsize == eqn.inputs[0].type.dtype.itemsize:
+        return _element_by_element(eqn, inputs)
+    return _viewed(inputs)
+
+
+def _counted(eqn: Eqn, inputs: Sequence[Known]) -> Value:
+    return Value(Had.FREE)
+
+
+def _product(eqn: Eqn, inputs: Sequence[Known]) -> Value:
+    values = _values(inputs)
+    shapes = [each.type.shape for each in eqn.inputs]
+    if is_matrix_product(shapes, eqn.contracting, eqn.batch):
+        return Value(Had.ROWS, merged(values, aligned=False))
+    several = any(len(shape) > 2 or len(axes) > 1 for shape, axes in zip(shapes, eqn.contracting, strict=True))
+    return KEPT if eqn.batch[0] or several else Value(Had.FREE)
+
+
+def _accumulated(eqn: Eqn, inputs: Sequence[Known]) -> Value:
+    acc, *sides = _values(inputs)
+    lhs, rhs, sums = eqn.lhs.type, eqn.rhs.type, eqn.acc.type.dtype
+    if not is_matrix_product([lhs.shape, rhs.shape], eqn.contracting, eqn.batch):
+        return Value(Had.EACH, dict(acc.reads))
+    if sums_in(lhs.dtype, rhs.dtype, sums) != sums:
+        return Value(Had.EACH, dict(acc.reads))
+    return Value(Had.ROWS, merged([acc, Value(Had.MEMORY, merged(sides, aligned=False))]))
+
+
+def _loaded(eqn: Eqn, inputs: Sequence[Known]) -> Value:
+    memory = inputs[0]
+    if not isinstance(memory, Memory) or _gathers(eqn):
+        return KEPT
+    return Value(Had.MEMORY, {memory: not eqn.transforms})
+
+
+def _gathers(eqn: Eqn) -> bool:
+    """True if the elements of an access are read one by one, into memory of their own."""
+    ref = eqn.inputs[0].type
+    stack = [each for each in eqn.transforms if not isinstance(each, Peer)]
+    shapes = [atom.type.shape for atom in eqn.indices]
+    return isinstance(ref, RefType) and any(each.gathered for each in views(ref.array, stack, shapes))
+
+
+def _part(eqn: Eqn, inputs: Sequence[Known]) -> Value:
+    return _viewed(inputs[:1])
+
+
+def _loaded_where(eqn: Eqn, inputs: Sequence[Known]) -> Value:
+    return Value(Had.EACH, merged([_loaded(eqn, inputs), *_values(inputs)]))
+
+
+def _same(eqn: Eqn, inputs: Sequence[Known]) -> Value:
+    return _values(inputs)[0]
+
+
+def _once(eqn: Eqn, inputs: Sequence[Known]) -> Value:
+    return KEPT
+
+
+_RULES: dict[object, Callable[[Eqn, Sequence[Known]], Value]] = {
+    convert: _converted,
+    bitcast_convert: _recast,
+    broadcast: _spread,
+    reshape: _reshaped,
+    transpose: _rearranged,
+    reverse: _rearranged,
+    iota: _counted,
+    argmax: _counted,
+    argmin: _counted,
+    dot_general: _product,
+    dot_accumulate: _accumulated,
+    load: _loaded,
+    accumulator_load: _loaded,
+    load_masked: _loaded_where,
+    extract: _part,
+    layout_cast: _same,
+    keep: _once,
+}
+
+
+def known(atom: Atom, values: Mapping[Atom, Known]) -> Known:
+    """What is known of a variable; a literal is a scalar."""
+    return values.get(atom, SCALAR)

@@ -1,0 +1,172 @@
+"""Fusion: what is computed together, what is kept in memory, and the reasons of the form."""
+
+from __future__ import annotations
+
+from textwrap import dedent, indent
+
+import pytest
+
+from palladio.ir.core import Program
+from palladio.ir.text import print_program
+from palladio.lower import fuse
+from palladio.lower.fusion import keep_arrays
+from palladio.lower.fusion.form import FUSED
+from palladio.ops import parse
+from palladio.passes.pipeline import run_passes
+from tests.one_point import one_point_call
+
+DOT = "{contracting=((1,), (0,)), batch=((), ()), dtype=f32}"
+
+
+def call(body: str, inputs: str = "x:f32[8,8], y:f32[8,8]", outputs: str = "r") -> Program:
+    """A call of a kernel with these equations."""
+    text = f"program f({inputs}) {{\n{indent(dedent(body).strip(), '  ')}\n  return {outputs}\n}}"
+    return one_point_call(parse(text))
+
+
+def fused(program: Program) -> list[str]:
+    """The lines of the fused kernel, without its loads and stores of whole blocks."""
+    (eqn,) = run_passes(program, [fuse], verify_each=True).eqns
+    lines = [line.strip() for line in print_program(eqn.kernel).splitlines()[1:-2]]
+    return [line for line in lines if not line.startswith("store ") and " = load " not in line]
+
+
+BROKEN = {
+    "a product that is added to": (
+        f"p:f32[8,8] = dot_general x, x {DOT}\nr:f32[8,8] = add y, p",
+        "a product is computed before the addition to it, which can be the start of its sums",
+    ),
+    "an array with two uses": (
+        "a:f32[8,8] = exp x\nr:f32[8,8] = mul a, a",
+        "an array with several uses is computed at each of them",
+    ),
+    "a long chain": (
+        "\n".join(f"{'r' if n == 65 else f'a{n}'}:f32[8,8] = neg {f'a{n - 1}' if n else 'x'}" for n in range(66)),
+        "more than 64 operations in a row are one loop",
+    ),
+    "memory that changes": (
+        """
+        b:f32[4] = load o
+        c:f32[4] = neg b
+        store o, y
+        r:f32[4] = add c, y
+        """,
+        "an array is computed from memory that has changed since",
+    ),
+    "a product that another operation takes": (
+        f"p:f32[8,8] = dot_general x, x {DOT}\nr:f32[8,8] = exp p",
+        "a product, which is computed a few rows at a time, reaches an operation that takes all of it",
+    ),
+    "an operand of a loop": (
+        """
+        a:f32[8,8] = exp x
+        r:f32[8,8] = loop 0:i32, 4:i32, a, y {body=program b(i:i32[], a:f32[8,8], s:f32[8,8]) {
+          t:f32[8,8] = add s, a
+          return t
+        }, constants=1, step=1, unroll=1}
+        """,
+        "an operand of a loop is computed in each of its steps",
+    ),
+    "a result of a scope": (
+        """
+        r:f32[8,8] = scope x {body=program b(x:f32[8,8], s:ref<vmem, f32[8,8]>) {
+          store s, x
+          a:f32[8,8] = load s
+          return a
+        }, allocations=(ref<vmem, f32[8,8]>,)}
+        """,
+        "a result of a scope is computed from memory that ends with it",
+    ),
+    "an array that nothing goes through": (
+        "a:f32[8,8] = exp x\nb:f32[8,8] = keep a {passing=True}\nr:f32[8,8] = neg b",
+        "an array is kept while a reduction of its rows goes through it, and the next operation is another",
+    ),
+}
+INPUTS = {"memory that changes": "o:ref<any, f32[4]>, y:f32[4]"}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_the_form_refuses_with_its_reason(case: str) -> None:
+    body, reason = BROKEN[case]
+    program = call(body, INPUTS.get(case, "x:f32[8,8], y:f32[8,8]"))
+    found = FUSED.broken(program)
+    assert found is not None
+    assert found[1] == reason
+
+
+@pytest.mark.parametrize("case", [case for case in BROKEN if "nothing goes through" not in case])
+def test_the_pass_makes_the_form(case: str) -> None:
+    program = call(BROKEN[case][0], INPUTS.get(case, "x:f32[8,8], y:f32[8,8]"))
+    made = run_passes(program, [fuse], verify_each=True)
+    assert FUSED.broken(made) is None
+    assert fuse.run(made) is made
+
+
+def test_every_reason_has_a_case() -> None:
+    reasons = {value for name, value in vars(keep_arrays).items() if name.isupper() and isinstance(value, str)}
+    assert reasons <= {reason for _, reason in BROKEN.values()}
+
+
+def test_a_chain_of_operations_is_one_loop() -> None:
+    assert not any(
+        "keep" in line for line in fused(call("a:f32[8,8] = exp x\nb:f32[8,8] = mul a, y\nr:f32[8,8] = neg b"))
+    )
+
+
+def test_a_product_starts_with_what_is_added_to_it() -> None:
+    (line,) = fused(call(f"p:f32[8,8] = dot_general x, x {DOT}\nr:f32[8,8] = add p, y"))
+    assert line == "r:f32[8,8] = dot_accumulate y_2, x_1, x_1 {contracting=((1,), (0,)), batch=((), ())}"
+
+
+def test_a_product_is_not_moved_past_a_store() -> None:
+    body = f"""
+        a:f32[8,8] = load o
+        p:f32[8,8] = dot_general a, a {DOT}
+        store o, y
+        r:f32[8,8] = add p, y
+    """
+    assert [line.split()[2] for line in fused(call(body, "o:ref<any, f32[8,8]>, y:f32[8,8]"))] == [
+        "dot_general",
+        "keep",
+        "add",
+    ]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"c:bf16[8,8] = convert x {{dtype=bf16}}\np:bf16[8,8] = dot_general c, c {DOT.replace('f32', 'bf16')}\n"
+        "r:bf16[8,8] = add p, c",
+        f"v:f32[8] = reduce_sum x {{axes=(1,)}}\np:f32[8] = dot_general x, v {DOT}\nr:f32[8] = add p, v",
+    ],
+    ids=["rounded", "a vector"],
+)
+def test_sums_that_are_rounded_or_of_few_vectors_are_added_to_later(body: str) -> None:
+    assert not any("dot_accumulate" in line for line in fused(call(body)))
+
+
+def test_a_store_may_read_what_it_replaces() -> None:
+    body = "a:f32[4] = load o\nb:f32[4] = neg a\nstore o, b\nr:f32[4] = load o"
+    lines = fused(call(body, "o:ref<any, f32[4]>"))
+    assert not any("keep" in line for line in lines)
+
+
+def test_a_store_in_another_order_keeps_what_it_replaces() -> None:
+    body = "a:f32[4,4] = load o\nb:f32[4,4] = transpose a {permutation=(1, 0)}\nstore o, b\nr:f32[4,4] = load o"
+    assert sum("keep" in line for line in fused(call(body, "o:ref<any, f32[4,4]>"))) == 1
+
+
+def test_what_costs_nothing_to_compute_is_not_kept() -> None:
+    body = "a:i32[8,8] = iota {shape=(8, 8), dtype=i32, axis=0}\nb:i32[8,8] = mul a, a\nr:i32[8,8] = add b, a"
+    assert not any("keep" in line for line in fused(call(body)))
+
+
+def test_rows_are_kept_while_a_reduction_goes_through_them() -> None:
+    body = """
+        a:f32[8,8] = exp x
+        s:f32[8] = reduce_sum a {axes=(1,)}
+        t:f32[8,8] = broadcast s {shape=(8, 8), axes=(0,)}
+        r:f32[8,8] = div a, t
+    """
+    assert [line.split()[2] for line in fused(call(body))] == ["exp", "keep", "reduce_sum", "broadcast", "div"]
+    assert "{passing=True}" in fused(call(body))[1]
