@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from palladio.array.convert import broadcast_to
 from palladio.array.functions.creation import empty
-from palladio.array.on_card import is_on_gpu
+from palladio.array.on_card import is_on_gpu, put_beside
 from palladio.base.calls import checked_call
 from palladio.base.errors import (
     CopyWarning,
@@ -41,7 +41,7 @@ from palladio.call.refused import COMMON
 from palladio.call.run_state import run_state
 from palladio.call.shard_map import DeviceMesh, PartitionSpec, make_mesh, shard_map
 from palladio.call.vmap import vmap
-from palladio.driver.executors import executor
+from palladio.driver.executors import chosen_executor, executor
 from palladio.driver.processor import Processor, processor
 from palladio.ops.grid import BlockDim, Blocked, BoundedSlice, Element, Indirect, Squeezed
 from palladio.pipeline.params import CompilerParams
@@ -134,6 +134,7 @@ __all__ = [
     "cdiv",
     "check",
     "checked_call",
+    "chosen_executor",
     "cond",
     "core_map",
     "debug_check",
@@ -166,6 +167,7 @@ __all__ = [
     "pallas_call",
     "processor",
     "program_id",
+    "put_beside",
     "reciprocal",
     "run_scoped",
     "select_ref",

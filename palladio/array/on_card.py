@@ -23,7 +23,12 @@ from palladio.types.types import Shape
 ALIGNMENT = 16
 """Bytes that the address of an array is a multiple of, as vector accesses and tensor maps need it."""
 
+Facts = tuple[list[Any], tuple[int, ...]]
+"""A GPU, dtypes and shapes, which tell calls apart, and addresses, which do not."""
+
 LEGACY_STREAM = 0
+_LAZY = 2
+"""Tensors of fewer elements may be contiguous although they are lazily negated, as parts of complex ones are."""
 _CUDA = 2
 """`kDLCUDA` of DLPack."""
 
@@ -72,9 +77,10 @@ class Library:
         upload: a NumPy array on a device.
         stream: the stream that the caller works on, on a device.
         synchronous: whether the library orders nothing on that stream, so that a call waits for its end.
-        address: the address of an array if it has a shape, one of the library's dtypes, a device, and can be used as it
-            is; -1 otherwise. None where a call takes the slow path.
-        new: `empty` as the library's own array, for one of its dtypes.
+        facts: the facts of arrays that can be used as they are, all of them on one GPU: its number, then the dtype and
+            the shape of each as the library has them; and their addresses. None for other arrays; it is None itself
+            where every call takes the long way.
+        new: `empty` as the library's own array, for one of its dtypes, and its address.
         native: the library's dtype that is one of ours.
     """
 
@@ -85,8 +91,8 @@ class Library:
     upload: Callable[[Any, int], CardArray]
     stream: Callable[[int], int]
     synchronous: bool = False
-    address: Callable[[Any, Shape, Any, int], int] | None = None
-    new: Callable[[Shape, Any, int], Any] | None = None
+    facts: Callable[[Sequence[Any]], Facts | None] | None = None
+    new: Callable[[Shape, Any, int], tuple[Any, int]] | None = None
     native: Callable[[dtypes.DType], Any] = lambda dtype: dtype
 
     def __hash__(self) -> int:
@@ -121,6 +127,19 @@ def library_of(kind: type) -> Library | None:
 def is_on_gpu(array: Any) -> bool:
     """True if an array lives in the memory of a GPU, and so is computed there."""
     return card_of((array,)) is not None
+
+
+def put_beside(values: Any, array: Any) -> Any:
+    """Values of the host, as an array of the library and on the GPU of another one; as they are if that is on none.
+
+    Args:
+        values: a NumPy array.
+        array: an array of any library.
+    """
+    home = card_of((array,))
+    if home is None or is_on_gpu(values):
+        return values
+    return home[0].upload(np.ascontiguousarray(values), home[1]).source
 
 
 def all_on_card(leaves: Sequence[Any], tree: Any, root: str) -> list[Any]:
@@ -224,19 +243,24 @@ def _torch_view(tensor: Any, name: str) -> CardArray:
     )
 
 
-def _torch_address(tensor: Any, shape: Shape, dtype: Any, device: int) -> int:
-    address: int = tensor.data_ptr()
-    if (
-        tensor.shape == shape
-        and tensor.dtype is dtype
-        and tensor.get_device() == device
-        and tensor.is_contiguous()
-        and not address % ALIGNMENT
-        and not tensor.requires_grad
-        and not tensor.is_neg()
-    ):
-        return address
-    return -1
+def _torch_facts(tensors: Sequence[Any]) -> Facts | None:
+    kind, device = type(tensors[0]), tensors[0].get_device()
+    if device < 0:
+        return None
+    kinds, addresses = [device], []
+    for tensor in tensors:
+        if type(tensor) is not kind and library_of(type(tensor)) is not LIBRARIES["torch"]:
+            return None
+        address, shape = tensor.data_ptr(), tensor.shape
+        if address % ALIGNMENT or tensor.get_device() != device or not tensor.is_contiguous():
+            return None
+        if tensor.requires_grad and sys.modules["torch"].is_grad_enabled():
+            return None
+        if shape.numel() < _LAZY and tensor.is_neg():
+            return None
+        kinds += (tensor.dtype, shape)
+        addresses.append(address)
+    return kinds, tuple(addresses)
 
 
 @functools.cache
@@ -244,13 +268,14 @@ def _torch_device(device: int) -> Any:
     return sys.modules["torch"].device("cuda", device)
 
 
-def _torch_new(shape: Shape, dtype: Any, device: int) -> Any:
-    return sys.modules["torch"].empty(shape, dtype=dtype, device=_torch_device(device))
+def _torch_new(shape: Shape, dtype: Any, device: int) -> tuple[Any, int]:
+    made = sys.modules["torch"].empty(shape, dtype=dtype, device=_torch_device(device))
+    return made, made.data_ptr()
 
 
 def _torch_empty(shape: Shape, dtype: dtypes.DType, device: int) -> CardArray:
-    made = _torch_new(shape, torch_dtype(dtype), device)
-    return CardArray(made.data_ptr(), tuple(shape), dtype, device, LIBRARIES["torch"], made)
+    made, address = _torch_new(shape, torch_dtype(dtype), device)
+    return CardArray(address, tuple(shape), dtype, device, LIBRARIES["torch"], made)
 
 
 def _torch_upload(array: Any, device: int) -> CardArray:
@@ -274,11 +299,30 @@ def _cupy_view(array: Any, name: str) -> CardArray:
     return CardArray(dense.data.ptr, tuple(dense.shape), dense.dtype, dense.device.id, LIBRARIES["cupy"], dense)
 
 
-def _cupy_empty(shape: Shape, dtype: dtypes.DType, device: int) -> CardArray:
+def _cupy_facts(arrays: Sequence[Any]) -> Facts | None:
+    device = arrays[0].device.id
+    kinds, addresses = [device], []
+    for array in arrays:
+        if type(array) is not type(arrays[0]) or array.device.id != device:
+            return None
+        address = array.data.ptr
+        if address % ALIGNMENT or not array.flags.c_contiguous:
+            return None
+        kinds += (array.dtype, array.shape)
+        addresses.append(address)
+    return kinds, tuple(addresses)
+
+
+def _cupy_new(shape: Shape, dtype: Any, device: int) -> tuple[Any, int]:
     cupy = sys.modules["cupy"]
     with cupy.cuda.Device(device):
         made = cupy.empty(shape, dtype)
-    return CardArray(made.data.ptr, tuple(shape), dtype, device, LIBRARIES["cupy"], made)
+    return made, made.data.ptr
+
+
+def _cupy_empty(shape: Shape, dtype: dtypes.DType, device: int) -> CardArray:
+    made, address = _cupy_new(shape, dtype, device)
+    return CardArray(address, tuple(shape), dtype, device, LIBRARIES["cupy"], made)
 
 
 def _cupy_upload(array: Any, device: int) -> CardArray:
@@ -385,7 +429,7 @@ LIBRARIES: dict[str, Library] = {
         "torch",
         lambda tensor: tensor.get_device() if getattr(tensor, "is_cuda", False) else None,
         *(_torch_view, _torch_empty, _torch_upload, _torch_stream),
-        address=_torch_address,
+        facts=_torch_facts,
         new=_torch_new,
         native=torch_dtype,
     ),
@@ -393,6 +437,8 @@ LIBRARIES: dict[str, Library] = {
         "cupy",
         lambda array: array.device.id if hasattr(array, "device") else None,
         *(_cupy_view, _cupy_empty, _cupy_upload, _cupy_stream),
+        facts=_cupy_facts,
+        new=_cupy_new,
     ),
 }
 LIBRARIES["jax"] = LIBRARIES["jaxlib"] = Library(

@@ -15,11 +15,12 @@ import numpy as np
 
 from palladio.array.foreign import from_numpy, library_of, to_numpy
 from palladio.array.on_card import all_on_card, card_of
+from palladio.array.on_card import library_of as library_on_card
 from palladio.base import trees
-from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
+from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
 from palladio.call.out_arrays import checked_buffers
 from palladio.call.staged import owned
-from palladio.driver.executors import Runner, choose
+from palladio.driver.executors import Runner, choose, follows_arrays
 from palladio.trace.debug import checks_enabled
 from palladio.trace.gpu.hardware import limits_enabled
 from palladio.trace.trace import current_trace
@@ -96,6 +97,10 @@ class Ahead:
                 result = result[:rows]
             return result if library == "numpy" else from_numpy(result, library)
 
+    def ready(self, library: Any, device: int, shape: tuple[int, ...]) -> Any:
+        """The function of addresses on a device, `palladio.hopper.launch.calls.ReadyCall`; None if there is none."""
+        return None if self._short is None else self._short.ready(library, device, shape)
+
     def _run_on_card(self, arrays: tuple[Any, ...], out: Any, rows: int | None) -> Any:
         """The result of arrays that live on a GPU."""
         values = all_on_card(arrays, arrays, "args")
@@ -152,6 +157,8 @@ class KeptCalls:
     def __init__(self, capacity: int = 1024) -> None:
         self.capacity = capacity
         self._calls: dict[Hashable, Any] = {}
+        self._on_card: dict[Hashable, Any] = {}
+        self._last_on_card: dict[Hashable, tuple[list[Any], Any]] = {}  # hashing of shapes takes longer than comparing
         self._lock = threading.Lock()
 
     @property
@@ -179,7 +186,66 @@ class KeptCalls:
                 self._calls.pop(next(iter(self._calls)))
             self._calls[key, choose(interpret, arrays).key, checks_enabled(), limits_enabled()] = call
 
+    def on_card(self, key: Hashable, arrays: Sequence[Any], out: Any = None) -> Any:
+        """The result of a call on arrays of a GPU that was kept by `keep_on_card`; None if there is none for these.
+
+        Args:
+            key: of the function and its other arguments. Shapes and dtypes of the arrays tell calls apart besides.
+            out: as in a call of `pallas_call`; None is the result if it cannot be used as it is.
+
+        Raises:
+            CardError: the driver fails.
+        """
+        library = library_on_card(type(arrays[0]))
+        if library is None or library.facts is None or not _by_default():
+            return None
+        facts = library.facts(arrays)
+        if facts is None:
+            return None
+        kinds, addresses = facts
+        try:
+            last = self._last_on_card.get(key)
+        except TypeError:  # an argument that is not hashable is not one that a call was kept for
+            return None
+        if last is None or last[0] != kinds:
+            call = self._on_card.get((key, tuple(kinds)))
+            if call is None:
+                return None
+            self._last_on_card[key] = last = kinds, call
+        try:
+            return last[1](addresses, out)
+        except PalladioError:
+            with at_call():
+                raise
+
+    def keep_on_card(self, key: Hashable, arrays: Sequence[Any], call: Ahead, shape: Sequence[int]) -> None:
+        """Keep a call for arrays of a GPU, as far as it can go from their addresses to the launch.
+
+        Args:
+            arrays: which the key and the result's shape belong to. The function was staged for the same memory, which
+                it may see in other shapes.
+            call: the staged function.
+            shape: of the result.
+        """
+        library = library_on_card(type(arrays[0]))
+        facts = None if library is None or library.facts is None or not _by_default() else library.facts(arrays)
+        ready = None if library is None or facts is None else call.ready(library, facts[0][0], tuple(shape))
+        if facts is None or ready is None:
+            return
+        with self._lock:
+            if len(self._on_card) >= self.capacity:
+                self._on_card.pop(next(iter(self._on_card)))
+                self._last_on_card.clear()
+            self._on_card[key, tuple(facts[0])] = ready
+
     def clear(self) -> None:
         """Forget everything."""
         with self._lock:
             self._calls.clear()
+            self._on_card.clear()
+            self._last_on_card.clear()
+
+
+def _by_default() -> bool:
+    """True if nothing but the arrays decides where and how a call runs."""
+    return current_trace() is None and follows_arrays() and not checks_enabled() and not limits_enabled()

@@ -206,6 +206,11 @@ def force(executor: Executor | None) -> None:
     _forced = executor
 
 
+def follows_arrays() -> bool:
+    """True if a call that names no executor runs where its arrays live: no context and no setting says otherwise."""
+    return _chosen.get() is None and _forced is None and knobs.executor.get() is None
+
+
 _requested: ContextVar[list[Executor] | None] = ContextVar("palladio_requested_executors", default=None)
 
 
@@ -263,3 +268,17 @@ def choose(interpret: Any = None, arrays: Sequence[Any] = ()) -> Executor:
     if named is not None:
         return find(named, knobs.executor.name)
     return DEFAULT if card_of(arrays) is None else HOPPER
+
+
+def chosen_executor(interpret: Any = None, arrays: Sequence[Any] = ()) -> str:
+    """The name of the executor that a call runs on.
+
+    Args:
+        interpret: of the call, as in `pallas_call`.
+        arrays: of the call.
+
+    Raises:
+        PalladioTypeError, PalladioValueError: an `interpret` that names none.
+    """
+    with at_call():
+        return choose(interpret, arrays).name

@@ -15,7 +15,11 @@ import palladio.numpy as jnp
 import palladio.tpu as pltpu
 from palladio import lax
 from palladio.library.checks import dtype_of, fail, require_array, require_count, reshaped, stored, zeros
+from palladio.library.namesakes import on_hopper
 from palladio.library.tilings import attention_blocks
+
+MOST_WIDTH = 256
+"""Of keys and of values on Hopper: accumulators of wider ones do not fit into the registers of a warpgroup."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +133,17 @@ def _attention_call(problem: _Problem, interpret: Any) -> Any:
     )
 
 
+def _require_blocks(block_q: Any, block_k: Any) -> None:
+    for name, block in (("block_q", block_q), ("block_k", block_k)):
+        if block is not None:
+            require_count(block, name)
+
+
+def _within(q: Any, v: Any, most: int) -> bool:
+    """True if no key or value is wider."""
+    return all(len(getattr(x, "shape", ())) >= 2 and x.shape[-1] <= most for x in (q, v))
+
+
 @pl.checked_call
 def attention(
     q: Any,
@@ -151,7 +166,8 @@ def attention(
         causal: whether query i sees the keys 0 to i only.
         scale: what the products are multiplied by; `1/sqrt(d)` if it is not given.
         block_q, block_k: how many queries and keys a grid point works on. They need not divide m and n. Where one is
-            not given, `attention_blocks` chooses it.
+            not given, `attention_blocks` chooses it. On Hopper `library.hopper.attention` takes floats of 16 bits, in
+            blocks of its own.
         interpret: as in `palladio.pallas_call`.
         out: an array for the result, which is returned: of its shape and dtype, in row-major order.
 
@@ -163,6 +179,10 @@ def attention(
         PalladioTypeError: no floats, or several dtypes. PalladioValueError: shapes that do not go together, no keys,
             or a block below 1.
     """
+    hopper = on_hopper(interpret, (q, k, v)) if _within(q, v, MOST_WIDTH) else None
+    if hopper is not None:
+        _require_blocks(block_q, block_k)
+        return hopper.attention(q, k, v, causal=causal, scale=scale, interpret=interpret, out=out)
     queries, keys, values = (require_array(x, name, None, "[..., n, d]") for x, name in ((q, "q"), (k, "k"), (v, "v")))
     if len(queries) < 2:
         raise fail(pl.PalladioValueError, "attention needs at least two axes", argument="q", got=queries)
@@ -180,9 +200,7 @@ def attention(
         if dtype_of(other) != dtype_of(q):
             expected = str(dtype_of(q))
             raise fail(pl.PalladioTypeError, "another dtype than q", argument=name, expected=expected, got=other.dtype)
-    for name, block in (("block_q", block_q), ("block_k", block_k)):
-        if block is not None:
-            require_count(block, name)
+    _require_blocks(block_q, block_k)
     shape = (*lead, m, values[-1])
     if 0 in shape:
         return stored(zeros(shape, dtype_of(q), q, k, v), out)

@@ -161,13 +161,14 @@ def call_key(
 ) -> Hashable | None:
     """The arguments that a product is staged for.
 
-    None for what is not an array, and for a look-up of tiles, which may find others the next time.
+    None for what is not an array, for arrays of a GPU, where kernels are kept by other means, and for a look-up of
+    tiles, which may find others the next time.
 
     Args:
         summed: the rows are those that are summed over: `[k, m]` times `[m, n]`.
         rows: how many rows it is staged for, where that is decided.
     """
-    if callable(tiling):
+    if callable(tiling) or pl.is_on_gpu(lhs):
         return None
     try:
         if rows is None:
@@ -440,6 +441,33 @@ def _sizes_on_gpu(sizes: Any) -> Any:
         rule = "an array of another rank" if len(shape) != 1 else "at least one group is needed"
         raise fail(pl.PalladioValueError, rule, argument="group_sizes", expected="i32[groups]", got=shape)
     return sizes
+
+
+def group_count(num_actual_groups: int | None, total: int, group_offset: Array | None) -> int:
+    """The number of groups to compute, of `total`: as many as asked for, else all from an offset on."""
+    if num_actual_groups is not None:
+        return require_count(num_actual_groups, "num_actual_groups", most=total)
+    if group_offset is None:
+        return total
+    for unknown, kind in ((pl.is_traced, "a traced"), (pl.is_on_gpu, "a GPU's")):
+        if unknown(group_offset):
+            raise fail(
+                pl.PalladioValueError,
+                f"the shape of the result depends on {kind} group_offset",
+                argument="num_actual_groups",
+                expected="the number of groups to compute",
+                got=None,
+            )
+    return max(1, total - int(group_offset_of(group_offset, 0, total)))
+
+
+def offset_on_gpu(offset: Any) -> Any:
+    """A first group on a GPU as it is: to look at its value would be to wait for it."""
+    dtype, shape = dtype_of(offset), tuple(offset.shape)
+    if dtype != jnp.int32 or shape:
+        rule = "a first group on a GPU is one number, int32"
+        raise fail(pl.PalladioTypeError, rule, argument="group_offset", expected="i32[]", got=f"{dtype}{list(shape)}")
+    return offset
 
 
 def group_offset_of(group_offset: Any, groups: int, total: int) -> Array:

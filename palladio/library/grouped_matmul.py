@@ -30,6 +30,7 @@ from palladio.library.checks import (
     described,
     dtype_of,
     fail,
+    group_count,
     group_offset_of,
     group_sizes_of,
     in_parts,
@@ -47,12 +48,14 @@ from palladio.library.checks import (
     tile_for,
     zeros,
 )
+from palladio.library.namesakes import on_hopper, require_hint
 from palladio.library.tilings import gmm_tiling, tgmm_tiling
 
 Array = Any
 GroupMetadata = tuple[Array, Array, Array]
 
 _GMM, _TGMM = pl.KeptCalls(), pl.KeptCalls()
+_INSTEAD = "convert them, or call palladio.library.hopper, which multiplies float32 rounded to tf32"
 _ZERO = jnp.zeros((), jnp.int32)
 
 
@@ -128,8 +131,8 @@ def gmm(
         preferred_element_type: the dtype of the result; by default that of `existing_out`, or that of `lhs` and `rhs`
             together. Products are summed in float32 (float64 for float64).
         tiling: `(tm, tk, tn)`, a look-up function of (m, k, n), or one of these for each of the forward product, the
-            left and the right gradient, of which the first serves here. Tiles need not divide the sizes. Where none is
-            given, `gmm_tiling` chooses.
+            left and the right gradient, of which the first serves here. Tiles need not divide the sizes. By default
+            `gmm_tiling` chooses. On Hopper `library.hopper.gmm` has tiles of its own.
         group_offset: `i32[]`: `rhs` holds the matrices of groups `[group_offset, group_offset + g)` of a longer
             `group_sizes`.
         existing_out: `preferred_element_type[m, n]`: rows of no group of `rhs` keep its values. It is not changed.
@@ -146,12 +149,14 @@ def gmm(
             positive integers.
     """
     tiling = one_tiling(tiling, FORWARD)
+    if (hopper := _hopper(interpret, lhs, rhs, tiling)) is not None:
+        given = lhs, rhs, _sizes_beside(group_sizes, lhs, lhs.shape[0]), preferred_element_type, None, transpose_rhs
+        return hopper.gmm(*given, interpret, group_offset=group_offset, existing_out=existing_out, out=out)
     more = () if group_offset is None and existing_out is None else _more(group_offset, existing_out)
     key = call_key(lhs, rhs, group_sizes, preferred_element_type, tiling, transpose_rhs, *more)
     kept = _GMM.find(key, interpret)
     if kept is not None and not more:
-        m = lhs.shape[0]
-        return kept(group_sizes_of(group_sizes, m), _ZERO, lhs, rhs, out=out, rows=m)
+        return kept(group_sizes_of(group_sizes, lhs.shape[0]), _ZERO, lhs, rhs, out=out, rows=lhs.shape[0])
     m, k, n, groups = _product_sizes(lhs, rhs, transpose_rhs)
     sizes = group_sizes_of(group_sizes, m)
     offset = _offset(group_offset, groups, len(sizes))
@@ -161,9 +166,8 @@ def gmm(
         tile_for(tiling, FORWARD, m, k, n, gmm_tiling)
         return stored(zeros((m, n), dtype, lhs, rhs), out)
     if k == 0:
-        # A sum of nothing is a sum of one zero.
-        lhs, rhs = zeros((m, 1), dtype, lhs), zeros((groups, 1, n), dtype, rhs)
-        return gmm(lhs, rhs, sizes, dtype, tiling, offset, existing_out, interpret=interpret, out=out)
+        one_zero = zeros((m, 1), dtype, lhs), zeros((groups, 1, n), dtype, rhs)  # a sum of nothing is a sum of this
+        return gmm(*one_zero, sizes, dtype, tiling, offset, existing_out, interpret=interpret, out=out)
     existing = () if existing_out is None else (existing_out,)
 
     def problem(rows: int) -> _Problem:
@@ -184,6 +188,21 @@ def gmm(
         return found
 
     return _by_rows(product_of, (lhs, rhs, *existing), (sizes, offset), tiling, dtype, out, n)
+
+
+def _hopper(interpret: Any, lhs: Array, rhs: Array, tiling: Any) -> Any:
+    """`palladio.library.hopper` for a product that it computes."""
+    found = on_hopper(interpret, (lhs, rhs), instead=_INSTEAD)
+    if found is not None:
+        require_hint(tiling)
+    return found
+
+
+def _sizes_beside(group_sizes: Any, array: Array, m: int) -> Array:
+    """Group sizes where an array lives: those of the host are checked, and copied to its GPU."""
+    if pl.is_on_gpu(group_sizes) or not pl.is_on_gpu(array):
+        return group_sizes
+    return pl.put_beside(group_sizes_of(group_sizes, m), array)
 
 
 def _by_rows(
@@ -410,6 +429,10 @@ def tgmm(
             positive integers.
     """
     tiling = one_tiling(tiling, RIGHT_GRADIENT)
+    further = {"group_offset": group_offset, "existing_out": existing_out, "interpret": interpret, "out": out}
+    if (hopper := _hopper(interpret, lhs, rhs, tiling)) is not None:
+        sizes = _sizes_beside(group_sizes, lhs, rhs.shape[0])
+        return hopper.tgmm(lhs, rhs, sizes, preferred_element_type, num_actual_groups=num_actual_groups, **further)
     plain = group_offset is None and num_actual_groups is None and existing_out is None
     key = call_key(lhs, rhs, group_sizes, preferred_element_type, tiling, summed=True) if plain else None
     kept = _TGMM.find(key, interpret)
@@ -422,7 +445,7 @@ def tgmm(
             pl.PalladioValueError, "does not multiply with lhs", argument="rhs", expected=f"[{m}, n]", got=(rows, n)
         )
     sizes = group_sizes_of(group_sizes, m)
-    groups = _group_count(num_actual_groups, sizes.shape[0], group_offset)
+    groups = group_count(num_actual_groups, sizes.shape[0], group_offset)
     offset = group_offset_of(group_offset, groups, sizes.shape[0])
     dtype = result_dtype(preferred_element_type, lhs, rhs, existing_out)
     require_existing(existing_out, (groups, k, n), dtype)
@@ -443,22 +466,6 @@ def tgmm(
     kept = product.ahead(sizes, offset, left, described(rhs, columns), growing=(0, 0, 1, 0))
     _TGMM.keep(key, kept, interpret)
     return kept(sizes, offset, lhs, rhs, out=out)
-
-
-def _group_count(num_actual_groups: int | None, total: int, group_offset: Array | None) -> int:
-    if num_actual_groups is not None:
-        return require_count(num_actual_groups, "num_actual_groups", most=total)
-    if group_offset is None:
-        return total
-    if pl.is_traced(group_offset):
-        raise fail(
-            pl.PalladioValueError,
-            "the shape of the result depends on a traced group_offset",
-            argument="num_actual_groups",
-            expected="the number of groups to compute",
-            got=None,
-        )
-    return max(1, total - int(group_offset_of(group_offset, 0, total)))
 
 
 @functools.cache

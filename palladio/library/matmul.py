@@ -26,6 +26,7 @@ from palladio.library.checks import (
     tile_for,
     zeros,
 )
+from palladio.library.namesakes import on_hopper, require_hint
 from palladio.library.tilings import matmul_tiling
 
 _KEPT = pl.KeptCalls()
@@ -49,7 +50,8 @@ def matmul(
         preferred_element_type: the dtype of the result, that of `x` and `y` together by default. Sums are float32
             (float64 for float64).
         tiling: tile sizes along m, k and n, which they need not divide, or a look-up function of (m, k, n). Where none
-            is given, `matmul_tiling` chooses.
+            is given, `matmul_tiling` chooses. On Hopper `library.hopper.matmul` multiplies floats of 16 bits, in
+            tiles of its own.
         interpret: as in `palladio.pallas_call`.
         out: an array for the result, which is returned: of its shape and dtype, in row-major order.
 
@@ -60,6 +62,10 @@ def matmul(
         PalladioValueError, PalladioTypeError: shapes that do not multiply, no floats, or a tiling that is not three
             positive integers.
     """
+    hopper = on_hopper(interpret, (x, y))
+    if hopper is not None:
+        require_hint(tiling)
+        return hopper.matmul(x, y, preferred_element_type=preferred_element_type, interpret=interpret, out=out)
     key = call_key(x, y, (), preferred_element_type, tiling)
     kept = _KEPT.find(key, interpret)
     if kept is not None:

@@ -9,6 +9,7 @@ import palladio as pl
 import palladio.numpy as jnp
 import palladio.tpu as pltpu
 from palladio.library.checks import dtype_of, fail, require_array, require_count, reshaped, stored, zeros
+from palladio.library.namesakes import FLOATS, on_hopper
 
 
 def _softmax_kernel(x_ref: Any, out_ref: Any) -> None:
@@ -39,6 +40,7 @@ def softmax(x: Any, *, block_rows: int | None = None, interpret: Any = None, out
     Args:
         x: `dtype[..., n]` of floats, n at least 1. Computed in float32 (float64 for float64).
         block_rows: how many rows a grid point works on; as many as fit a first-level cache if it is not given.
+            `library.hopper.softmax`, which runs on Hopper, chooses by itself.
         interpret: as in `palladio.pallas_call`.
         out: an array for the result, which is returned: of its shape and dtype, in row-major order.
 
@@ -48,6 +50,11 @@ def softmax(x: Any, *, block_rows: int | None = None, interpret: Any = None, out
     Raises:
         PalladioTypeError: no floats. PalladioValueError: a scalar, rows of no elements, or `block_rows` below 1.
     """
+    hopper = on_hopper(interpret, (x,), FLOATS)
+    if hopper is not None:
+        if block_rows is not None:
+            require_count(block_rows, "block_rows")
+        return hopper.softmax(x, interpret=interpret, out=out)
     shape = require_array(x, "x", None, "[..., n]")
     if not shape or shape[-1] == 0:
         raise fail(pl.PalladioValueError, "softmax needs rows of at least one element", argument="x", got=shape)

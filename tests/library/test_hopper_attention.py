@@ -8,7 +8,7 @@ import pytest
 import palladio as pl
 from palladio.library import hopper
 from palladio.library.hopper import AttentionConfig
-from tests.library.references import BFLOAT16, assert_close
+from tests.library.references import BFLOAT16, assert_close, normal
 from tests.library.test_attention import inputs, reference
 
 SMALL = AttentionConfig(block_q=8, block_kv=8, stages=2)
@@ -129,3 +129,11 @@ def test_bad_input_is_refused_at_the_line_of_the_call(case):
         call()
     assert text in str(caught.value)
     assert "hopper.attention(" in str(caught.value)
+
+
+def test_a_result_in_the_callers_array():
+    q, out = normal(0, 2, 8, 4), np.zeros((2, 8, 4), np.float32)
+    assert hopper.attention(q, q, q, out=out) is out
+    assert_close(out, hopper.attention(q, q, q))
+    with pytest.raises(pl.PalladioValueError, match="out: there is no array for the logarithms of the sums"):
+        hopper.attention(q, q, q, out=out, save_residuals=True)

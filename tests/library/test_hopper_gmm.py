@@ -203,3 +203,35 @@ def test_a_configuration_that_makes_no_sense_is_refused(case):
     with pytest.raises(pl.PalladioValueError) as caught:
         hopper.tgmm(LHS.T, OUT, [5, 3], config=config)
     assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("offset", [0, 1, 2, np.int32(2)], ids=str)
+def test_some_of_the_groups(offset):
+    lhs, rhs, existing = normal(0, 21, 9), normal(1, 2, 9, 13), normal(2, 21, 13)
+    bounds = np.cumsum([0, *SIZES])
+    first, end = bounds[offset], bounds[offset + 2]
+    own = np.diff(bounds)[offset : offset + 2]
+    wanted = np.zeros((21, 13))
+    wanted[first:end] = gmm_reference(lhs[first:end], rhs, own)
+    assert_close(hopper.gmm(lhs, rhs, SIZES, config=SMALL, group_offset=offset), wanted)
+    wanted[:first], wanted[end:] = existing[:first], existing[end:]
+    before = existing.copy()
+    assert_close(hopper.gmm(lhs, rhs, SIZES, config=SMALL, group_offset=offset, existing_out=existing), wanted)
+    assert np.array_equal(existing, before)
+
+
+def test_some_matrices_are_added_to():
+    lhs, rhs, existing = normal(0, 9, 21), normal(1, 21, 13), normal(2, 2, 9, 13)
+    wanted = tgmm_reference(lhs, rhs, SIZES)
+    assert_close(hopper.tgmm(lhs, rhs, SIZES, config=SMALL, group_offset=2), wanted[2:])
+    options = {"config": SMALL, "group_offset": 1, "num_actual_groups": 2}
+    assert_close(hopper.tgmm(lhs, rhs, SIZES, existing_out=existing, **options), wanted[1:3] + existing)
+    assert_close(
+        hopper.tgmm(lhs, rhs, SIZES, existing_out=existing, **options, out=existing * 0), wanted[1:3] + existing
+    )
+
+
+def test_the_first_group_may_be_traced():
+    lhs, rhs = normal(0, 21, 9), normal(1, 2, 9, 13)
+    found = pl.jit(lambda first: hopper.gmm(lhs, rhs, SIZES, config=SMALL, group_offset=first))(np.int32(1))
+    assert_close(found, hopper.gmm(lhs, rhs, SIZES, config=SMALL, group_offset=1))

@@ -78,3 +78,11 @@ def test_bad_input_is_refused_at_the_line_of_the_call(case: str) -> None:
         call()
     assert text in str(caught.value)
     assert "hopper." in str(caught.value)
+
+
+def test_results_in_the_callers_array() -> None:
+    x, weight, out = normal(0, 2, 3, 8), normal(1, 8), np.zeros((2, 3, 8), np.float32)
+    assert hopper.softmax(x, out=out) is out
+    assert_close(out, softmax(x))
+    assert hopper.rms_norm(x, weight, out=out) is out
+    assert_close(out, rms_norm(x, weight))

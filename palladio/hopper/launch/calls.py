@@ -125,7 +125,7 @@ class KeptCall:
         self._made = [(each.shape, each.dtype) for each in arrays if each.role != "operand"]
         in_order = roles[: len(types)] == ["operand"] * len(types) and roles.count("output") == 1
         self.usable = call.plain and in_order and roles[len(types) : len(types) + 1] == ["output"]
-        self._native: dict[Library, tuple[list[Any], list[Any]]] = {}
+        self._last: tuple[list[Any], ReadyCall] | None = None
 
     def __call__(self, arrays: Sequence[Any], out: Any = None) -> Any:
         """The result as an array of the library that the arrays are of; None where the longer way has to be taken.
@@ -134,46 +134,95 @@ class KeptCall:
             CardError: the driver fails.
         """
         library = library_of(type(arrays[0]))
-        if library is None or library.address is None or library.new is None:
+        facts = None if library is None or library.facts is None else library.facts(arrays)
+        if library is None or facts is None:
             return None
-        device = library.device(arrays[0])
-        if device is None:
-            return None
-        operands, made = self._native.get(library) or self._in(library)
-        addresses = []
-        for array, (shape, dtype) in zip(arrays, operands):
-            if type(array) is not type(arrays[0]):
+        kinds, addresses = facts
+        known = self._last
+        if known is None or known[0] != kinds:
+            known = self._known(library, kinds)
+            if known is None:
                 return None
-            address = library.address(array, shape, dtype, device)
+        return known[1](addresses, out)
+
+    def _known(self, library: Library, kinds: list[Any]) -> tuple[list[Any], ReadyCall] | None:
+        """The call for these arrays, which is the last one from now on; None if they are not of its types."""
+        device, *found = kinds
+        wanted = [fact for shape, dtype in self._types for fact in (library.native(dtype), shape)]
+        if found != wanted:
+            return None
+        self._last = known = kinds, self.ready(library, device)
+        return known
+
+    def ready(self, library: Library, device: int, shape: Shape | None = None) -> ReadyCall:
+        """The call for arrays of a library on a device.
+
+        Args:
+            shape: of the result, with as many elements as the kernel's own, which it has by default.
+
+        Raises:
+            CardError: as in `KernelCall.on`.
+        """
+        made = [(shape, library.native(dtype)) for shape, dtype in self._made]
+        if shape is not None:
+            made[0] = shape, made[0][1]
+        sizes = [_bytes(*type) for type in (*self._types, self._made[0])]
+        return ReadyCall(self._call.on(device), library, device, made, sizes)
+
+
+class ReadyCall:
+    """A kernel on a device, for arrays of one library that are known to be what it takes.
+
+    Args:
+        made: the shape and dtype of the result, then of workspaces.
+        sizes: the bytes of each operand and of the result.
+    """
+
+    __slots__ = ("_device", "_kernel", "_library", "_made", "_sizes")
+
+    def __init__(
+        self, kernel: LoadedKernel, library: Library, device: int, made: list[tuple[Shape, Any]], sizes: list[int]
+    ) -> None:
+        self._kernel = kernel
+        self._library = library
+        self._device = device
+        self._made = made
+        self._sizes = sizes
+
+    def __call__(self, addresses: tuple[int, ...], out: Any = None) -> Any:
+        """The result, of operands at some addresses; None if `out` is not an array for it, or overlaps one of them.
+
+        Raises:
+            CardError: the driver fails.
+        """
+        library, device = self._library, self._device
+        new: Any = library.new
+        if out is None:
+            result, address = new(*self._made[0], device)
+        else:
+            address = self._address(out, addresses)
             if address < 0:
                 return None
-            addresses.append(address)
-        results = []
-        for shape, dtype in made:
-            result = library.new(shape, dtype, device) if out is None or results else out
-            address = library.address(result, shape, dtype, device)
-            if address < 0:
-                return None
-            results.append(result)
-            addresses.append(address)
-        if out is not None and self._overlaps(addresses):
-            return None
-        self._call.on(device).launch(library.stream(device), tuple(addresses))
-        return results[0]
+            result = out
+        addresses = (*addresses, address)
+        if len(self._made) > 1:
+            workspaces = [new(*each, device) for each in self._made[1:]]  # alive until the launch is on its stream
+            addresses += tuple([each[1] for each in workspaces])
+        self._kernel.launch(library.stream(device), addresses)
+        return result
 
-    def _overlaps(self, addresses: list[int]) -> bool:
-        """True if the caller's array for the result has memory in common with an operand."""
-        start = addresses[len(self._types)]
-        end = start + _bytes(*self._made[0])
-        return any(start < address + _bytes(*type) and address < end for address, type in zip(addresses, self._types))
-
-    def _in(self, library: Library) -> tuple[list[Any], list[Any]]:
-        """The shapes and dtypes in a library's own terms."""
-
-        def native(types: Sequence[tuple[Shape, dtypes.DType]]) -> list[Any]:
-            return [(shape, library.native(dtype)) for shape, dtype in types]
-
-        return self._native.setdefault(library, (native(self._types), native(self._made)))
+    def _address(self, out: Any, addresses: Sequence[int]) -> int:
+        """The address of the caller's array for the result; -1 if it cannot be used."""
+        library, (shape, dtype) = self._library, self._made[0]
+        facts: Any = library.facts((out,)) if library_of(type(out)) is library else None  # type: ignore[misc]
+        if facts is None or facts[0] != [self._device, dtype, shape]:
+            return -1
+        start: int = facts[1][0]
+        end = start + self._sizes[-1]
+        for address, size in zip(addresses, self._sizes):
+            if start < address + size and address < end:
+                return -1
+        return start
 
 
 # Arrays of the host, copied to the card and back.

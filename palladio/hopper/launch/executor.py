@@ -75,7 +75,8 @@ class OnCard:
             ]
             outputs = call(operands, library, device, [wanted.get(var) for var in eqn.outputs])
             known.update(zip(eqn.outputs, outputs, strict=True))
-        return [_uploaded(_value(known, atom), library, device) for atom in program.outputs]
+        found = [_uploaded(_value(known, atom), library, device) for atom in program.outputs]
+        return found if out is None else [_moved(*each) for each in zip(found, out, strict=True)]
 
     def _of_host_arrays(self, values: Sequence[Any], out: Sequence[Any] | None) -> Sequence[Any]:
         if self._on_host is None:
@@ -90,6 +91,16 @@ def _value(known: dict[Any, Any], atom: Var | Literal) -> Any:
 
 def _uploaded(value: Any, library: Library, device: int) -> CardArray:
     return value if isinstance(value, CardArray) else library.upload(np.asarray(value), device)
+
+
+def _moved(found: CardArray, wanted: CardArray) -> CardArray:
+    """An array with the values of another one, which no kernel has written there: an input, or a constant."""
+    if found.address != wanted.address and found.nbytes:
+        known = driver()
+        with known.current(known.hopper(found.device)):
+            stream = found.library.stream(found.device)
+            known.call("cuMemcpyDtoDAsync", wanted.address, found.address, found.nbytes, stream)
+    return wanted
 
 
 def _on_host(eqn: Eqn, known: dict[Any, Any]) -> Sequence[Any]:

@@ -26,8 +26,13 @@ def index_tensor(value: Any, argument: str) -> Tensor:
 
 
 def index_beside(value: Any, argument: str, operand: Tensor) -> Tensor:
-    """Sizes or an offset for an operand: as a distributed tensor, the same on each rank, where the operand is one."""
+    """Sizes or an offset for an operand: as a distributed tensor, the same on each rank, where the operand is one.
+
+    PyTorch counts in int64; kernels on a GPU take int32.
+    """
     found = index_tensor(value, argument)
+    if found.is_cuda and found.dtype == torch.int64:
+        found = found.int()
     if not hasattr(operand, "device_mesh") or hasattr(found, "device_mesh"):
         return found
     everywhere: Tensor = type(operand).from_local(found, operand.device_mesh, run_check=False)  # type: ignore[attr-defined]

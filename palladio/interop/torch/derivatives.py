@@ -59,12 +59,12 @@ def is_transformed() -> bool:
 
 
 def nothing_watches(args: Any) -> bool:
-    """True if a call is of plain tensors in host memory, without a gradient to record or a mode that sees operators."""
+    """True if a call is of plain tensors in memory, without a gradient to record or a mode that sees operators."""
     if torch._C._len_torch_dispatch_stack() or torch._C._is_torch_function_mode_enabled():
         return False
     tensors = [each for each in args if isinstance(each, torch.Tensor)]
     recording = torch.is_grad_enabled() and any(each.requires_grad for each in tensors)
-    return not recording and all(type(each) in _PLAIN and each.is_cpu for each in tensors)
+    return not recording and all(type(each) in _PLAIN and (each.is_cpu or each.is_cuda) for each in tensors)
 
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)

@@ -114,8 +114,9 @@ def _gmm_backward(ctx: Any, grad: Tensor) -> Any:
 def _in_groups(sizes: Tensor, offset: Tensor | None, groups: int, m: int) -> Tensor:
     """Which rows belong to `groups` groups from `offset` on, `bool[m, 1]`."""
     bounds = torch.nn.functional.pad(torch.cumsum(sizes.to(torch.int64), 0), (1, 0))
-    first = torch.zeros(1, dtype=torch.int64) if offset is None else offset.reshape(1).to(torch.int64)
-    row = torch.arange(m)
+    device = sizes.device
+    first = torch.zeros(1, dtype=torch.int64, device=device) if offset is None else offset.reshape(1).to(torch.int64)
+    row = torch.arange(m, device=device)
     return ((row >= bounds[first]) & (row < bounds[first + groups]))[:, None]
 
 
@@ -165,8 +166,10 @@ def _(
 
 
 def _tgmm_context(ctx: Any, inputs: Any, output: Tensor) -> None:
-    lhs, rhs, sizes, offset, _, _, ctx.tiling, _, ctx.interpret = inputs
-    first = torch.zeros((), dtype=torch.int32) if offset is None else offset.clone()
+    lhs, rhs, sizes, offset, _, _, ctx.tiling, groups, ctx.interpret = inputs
+    first = None if offset is None else offset.clone()
+    if first is None and groups != sizes.shape[0]:
+        first = torch.zeros((), dtype=torch.int32, device=sizes.device)
     ctx.save_for_backward(lhs, rhs, sizes.clone(), first)
 
 

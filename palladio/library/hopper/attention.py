@@ -17,8 +17,8 @@ import palladio as pl
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
 from palladio import lax
-from palladio.library.checks import dtype_of, fail, require_array, zeros
-from palladio.library.hopper.kept import call_key, called, kept_call
+from palladio.library.checks import dtype_of, fail, require_array, stored, zeros
+from palladio.library.hopper.kept import called, kept_call
 from palladio.library.hopper.limits import (
     COMPUTE_GROUPS,
     COMPUTE_REGISTERS,
@@ -226,6 +226,7 @@ def attention(
     config: AttentionConfig | None = None,
     save_residuals: bool = False,
     interpret: Any = None,
+    out: Any = None,
 ) -> Any:
     """`softmax(q k^T * scale) v` for each head, in memory that does not grow with the number of scores.
 
@@ -239,6 +240,8 @@ def attention(
         config: how a block divides its work. Its blocks need not divide m and n.
         save_residuals: whether `attention_vjp` is to come: gives the logarithms of the sums of weights too.
         interpret: as in `palladio.gpu.kernel`.
+        out: an array for the result, which is returned: of its shape and dtype, in row-major order. Not together with
+            `save_residuals`.
 
     Returns:
         `dtype[..., m, e]`. Scores and sums are in float32; the weights are rounded to the dtype of `v` before they
@@ -248,23 +251,29 @@ def attention(
         PalladioTypeError: dtypes that the tensor cores do not multiply, or several; no configuration.
         PalladioValueError: shapes that do not go together, no keys, a configuration that does not fit into a block.
     """
-    key = None if save_residuals else call_key("attention", (q, k, v), causal, scale, config)
-    kept = kept_call(key, interpret, (q, k, v))
+    key = "attention", causal, scale, config
+    kept = None if save_residuals else kept_call(key, interpret, (q, k, v), out)
     if kept is not None:
-        return kept(*map(_in_heads, (q, k, v))).reshape((*q.shape[:-1], v.shape[-1]))
+        return kept
     problem, lead = attention_problem(q, k, v, causal, scale)
     chosen = AttentionConfig(block_kv=80 if max(problem.width, problem.out_width) > 128 else 128)
     config = require_config(chosen if config is None else config, AttentionConfig)
     problem = dataclasses.replace(problem, config=config, residuals=save_residuals)
     m, d, e, dtype = problem.queries, problem.width, problem.out_width, dtype_of(q)
     require_shared(dtype.itemsize * (problem.rows * max(d, e) + config.stages * config.block_kv * (d + e)))
-    if 0 in (problem.heads, m, e):
-        out = zeros((*lead, m, e), dtype, q, k, v)
-        return (out, zeros((*lead, m), jnp.float32, q, k, v)) if save_residuals else out
-    found = called(key, _kernel(problem, dtype, interpret), interpret, tuple(map(_in_heads, (q, k, v))))
+    if save_residuals and out is not None:
+        rule = "there is no array for the logarithms of the sums"
+        raise fail(pl.PalladioValueError, rule, argument="out", expected="None with save_residuals=True")
+    shape, flat = (*lead, m, e), (problem.heads, m, e)
+    if 0 in flat:
+        empty = zeros(shape, dtype, q, k, v)
+        return (empty, zeros((*lead, m), jnp.float32, q, k, v)) if save_residuals else stored(empty, out)
+    operands = tuple(map(_in_heads, (q, k, v)))
     if save_residuals:
-        return found[0].reshape((*lead, m, e)), found[1].reshape((*lead, m))
-    return found.reshape((*lead, m, e))
+        result, logarithms = _kernel(problem, dtype, interpret)(*operands)
+        return result.reshape(shape), logarithms.reshape((*lead, m))
+    kernel = functools.partial(_kernel, problem, dtype, interpret)
+    return called(key, kernel, interpret, (q, k, v), shape, out, operands=operands, flat=flat)
 
 
 def _in_heads(x: Any) -> Any:

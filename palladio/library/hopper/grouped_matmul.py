@@ -12,16 +12,27 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import palladio as pl
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
-from palladio.library.checks import dtype_of, fail, group_sizes_of, require_array, zeros
+from palladio.library.checks import (
+    dtype_of,
+    fail,
+    group_count,
+    group_offset_of,
+    group_sizes_of,
+    offset_on_gpu,
+    require_array,
+    require_existing,
+    stored,
+    zeros,
+)
 from palladio.library.hopper.config import MatmulConfig, require_matmul_config
 from palladio.library.hopper.epilogue import store_tile
-from palladio.library.hopper.kept import call_key, called, kept_call
+from palladio.library.hopper.kept import called, kept_call
 from palladio.library.hopper.limits import (
     COMPUTE_GROUPS,
     FLOATS,
@@ -44,6 +55,32 @@ Value = Any
 
 
 @dataclass(frozen=True)
+class Selection:
+    """The groups that are computed, among all that there are sizes of, and what the others' rows are.
+
+    Fields:
+        total: the number of all groups.
+        first: the first one to compute; None if an operand says it.
+        existing: an operand has values from before: of gmm the rows of the other groups, of tgmm what is added to.
+    """
+
+    total: int
+    first: int | None = 0
+    existing: bool = False
+
+    @property
+    def of_all(self) -> bool:
+        """True if all groups are computed, and nothing has values from before."""
+        return self.first == 0 and not self.existing
+
+    def refs(self, given: Sequence[Ref]) -> tuple[Value, Ref | None]:
+        """The first group, and the reference to the values from before, of the further operands of a kernel."""
+        rest = list(given)
+        first = self.first if self.first is not None else rest.pop(0)[...]
+        return first, rest[0] if self.existing else None
+
+
+@dataclass(frozen=True)
 class _Problem:
     """The problem that a kernel is made for: `rows` sorted by group, a sum over `depth`, and `columns`.
 
@@ -56,11 +93,12 @@ class _Problem:
     groups: int
     config: MatmulConfig
     transpose_rhs: bool = False
+    selection: Selection = field(default_factory=lambda: Selection(0))
 
     @property
     def visits(self) -> int:
         """The most tiles of rows: each group begins one of its own, and so do rows of no group."""
-        return int(pl.cdiv(self.rows, self.config.tile_m)) + self.groups
+        return int(pl.cdiv(self.rows, self.config.tile_m)) + self.selection.total
 
     @property
     def gmm_plane(self) -> tuple[int, int]:
@@ -77,35 +115,48 @@ class _Problem:
 # gmm.
 
 
-def _gmm_tile(problem: _Problem, sizes: Value, visit: Value, column: Value) -> OutputTile:
+def _gmm_tile(problem: _Problem, sizes: Value, first: Value, visit: Value, column: Value) -> OutputTile:
     """The tile of gmm that is visited: of groups in order, each cut into tiles from its own first row on.
 
-    Behind the last group come the rows of none, which take no steps, and then visits of no rows.
+    After the last group come the rows of none, and then visits of no rows. Groups without a matrix take no steps.
     """
+    total = problem.selection.total
     tile = problem.config.tile_m
     tiles = (sizes + (tile - 1)) // tile
     passed = visit >= jnp.cumsum(tiles)
     group = jnp.sum(passed.astype(jnp.int32))
     start = jnp.sum(jnp.where(passed, sizes, 0))
     within = visit - jnp.sum(jnp.where(passed, tiles, 0))
-    own = jnp.sum(jnp.where(jnp.arange(problem.groups) == group, sizes, 0))
-    grouped = group < problem.groups
+    own = jnp.sum(jnp.where(jnp.arange(total) == group, sizes, 0))
+    grouped = group < total
+    chosen, matrix = grouped, group
+    if problem.groups != total:
+        chosen, matrix = (group >= first) & (group < first + problem.groups), jnp.maximum(group - first, 0)
     size = jnp.where(grouped, own, problem.rows - start)
     first_row = start + within * tile
     rows = jnp.clip(size - within * tile, 0, tile)
     return OutputTile(
-        group=jnp.minimum(group, problem.groups - 1),
+        group=jnp.minimum(matrix, problem.groups - 1),
         first_row=first_row,
         rows=rows,
         row=first_row,
         column=column * problem.config.tile_n,
-        steps=jnp.where(grouped, pl.cdiv(problem.depth, problem.config.tile_k), 0),
+        steps=jnp.where(chosen, pl.cdiv(problem.depth, problem.config.tile_k), 0),
         active=rows > 0,
     )
 
 
-def _gmm_kernel(sizes: Ref, lhs: Ref, rhs: Ref, out: Ref, problem: _Problem, **scratch: Any) -> None:
-    """One persistent block of gmm."""
+def _gmm_kernel(
+    sizes: Ref,
+    lhs: Ref,
+    rhs: Ref,
+    out: Ref,
+    problem: _Problem,
+    first: Value = 0,
+    existing: Ref | None = None,
+    **scratch: Any,
+) -> None:
+    """One persistent block of gmm, for the groups from a first one on, and with values from before."""
     config = problem.config
     plane = problem.gmm_plane
     ring = Ring.of(scratch, "operands", config.shared)
@@ -113,7 +164,7 @@ def _gmm_kernel(sizes: Ref, lhs: Ref, rhs: Ref, out: Ref, problem: _Problem, **s
     group = pl.axis_index("warpgroup")
 
     def tile_at(info: plgpu.NDLoopInfo) -> OutputTile:
-        return _gmm_tile(problem, known_sizes, *config.raster(info.index[0], *plane))
+        return _gmm_tile(problem, known_sizes, first, *config.raster(info.index[0], *plane))
 
     def sources(tile: OutputTile, step: Value) -> tuple[Ref, Ref]:
         depth = pl.ds(step * config.tile_k, config.tile_k)
@@ -128,23 +179,47 @@ def _gmm_kernel(sizes: Ref, lhs: Ref, rhs: Ref, out: Ref, problem: _Problem, **s
     def store(acc: Ref, tile: OutputTile) -> None:
         row, column = config.own_corner(group)
         rows = jnp.clip(tile.rows - row, 0, config.own_shape[0])
-        store_tile(acc, scratch["staging"].at[group], out, tile.row + row, tile.column + column, rows)
+        row, column = tile.row + row, tile.column + column
+        if existing is not None:
+            pl.when(tile.steps == 0)(lambda: _set(acc, _part(existing, row, column, acc.shape)))
+        store_tile(acc, scratch["staging"].at[group], out, row, column, rows)
 
     grid = (math.prod(plane),)
     PersistentProduct(config, ring, grid, tile_at, sources, multiply, store, REGISTERS).run(group)
 
 
+def _gmm_of_some_kernel(sizes: Ref, lhs: Ref, rhs: Ref, *refs: Ref, problem: _Problem, **scratch: Any) -> None:
+    *others, out = refs
+    _gmm_kernel(sizes, lhs, rhs, out, problem, *problem.selection.refs(others), **scratch)
+
+
 # tgmm.
 
 
-def _tgmm_tile(problem: _Problem, sizes: Value, group: Value, row: Value, column: Value) -> OutputTile:
+def _set(acc: Ref, value: Value) -> None:
+    acc[...] = value
+
+
+def _part(array: Ref, row: Value, column: Value, shape: tuple[int, int]) -> Value:
+    """f32 of this shape: a part of a matrix in global memory, 0 outside of it."""
+    inside = [
+        first + jnp.arange(count) < extent
+        for first, count, extent in zip((row, column), shape, array.shape, strict=True)
+    ]
+    mask = jnp.broadcast_to(inside[0][:, None], shape) & jnp.broadcast_to(inside[1][None, :], shape)
+    part = array.at[pl.ds(row, shape[0]), pl.ds(column, shape[1])]
+    return plgpu.load(part, mask=mask, other=0.0).astype(jnp.float32)
+
+
+def _tgmm_tile(problem: _Problem, sizes: Value, first: Value, group: Value, row: Value, column: Value) -> OutputTile:
     """The tile of tgmm at a row and column, in tiles, of a group's matrix."""
     config = problem.config
-    number = jnp.arange(problem.groups)
-    size = jnp.sum(jnp.where(number == group, sizes, 0))
+    number = jnp.arange(problem.selection.total)
+    chosen = group + first
+    size = jnp.sum(jnp.where(number == chosen, sizes, 0))
     return OutputTile(
         group=group,
-        first_row=jnp.sum(jnp.where(number < group, sizes, 0)),
+        first_row=jnp.sum(jnp.where(number < chosen, sizes, 0)),
         rows=size,
         row=row * config.tile_m,
         column=column * config.tile_n,
@@ -153,8 +228,17 @@ def _tgmm_tile(problem: _Problem, sizes: Value, group: Value, row: Value, column
     )
 
 
-def _tgmm_kernel(sizes: Ref, lhs: Ref, rhs: Ref, out: Ref, problem: _Problem, **scratch: Any) -> None:
-    """One persistent block of tgmm."""
+def _tgmm_kernel(
+    sizes: Ref,
+    lhs: Ref,
+    rhs: Ref,
+    out: Ref,
+    problem: _Problem,
+    first: Value = 0,
+    existing: Ref | None = None,
+    **scratch: Any,
+) -> None:
+    """One persistent block of tgmm, for the groups from a first one on, and with values from before."""
     config = problem.config
     plane = problem.tgmm_plane
     ring = Ring.of(scratch, "operands", config.shared)
@@ -162,7 +246,7 @@ def _tgmm_kernel(sizes: Ref, lhs: Ref, rhs: Ref, out: Ref, problem: _Problem, **
     group = pl.axis_index("warpgroup")
 
     def tile_at(info: plgpu.NDLoopInfo) -> OutputTile:
-        return _tgmm_tile(problem, known_sizes, info.index[0], *config.raster(info.index[1], *plane))
+        return _tgmm_tile(problem, known_sizes, first, info.index[0], *config.raster(info.index[1], *plane))
 
     def sources(tile: OutputTile, step: Value) -> tuple[Ref, Ref]:
         rows = pl.ds(tile.first_row + step * config.tile_k, config.tile_k)
@@ -183,11 +267,18 @@ def _tgmm_kernel(sizes: Ref, lhs: Ref, rhs: Ref, out: Ref, problem: _Problem, **
 
     def store(acc: Ref, tile: OutputTile) -> None:
         row, column = config.own_corner(group)
-        target = out.at[tile.group]
-        store_tile(acc, scratch["staging"].at[group], target, tile.row + row, tile.column + column)
+        row, column = tile.row + row, tile.column + column
+        if existing is not None:
+            _set(acc, acc[...] + _part(existing.at[tile.group], row, column, acc.shape))
+        store_tile(acc, scratch["staging"].at[group], out.at[tile.group], row, column)
 
     grid = (problem.groups, math.prod(plane))
     PersistentProduct(config, ring, grid, tile_at, sources, multiply, store, REGISTERS).run(group)
+
+
+def _tgmm_of_some_kernel(sizes: Ref, lhs: Ref, rhs: Ref, *refs: Ref, problem: _Problem, **scratch: Any) -> None:
+    *others, out = refs
+    _tgmm_kernel(sizes, lhs, rhs, out, problem, *problem.selection.refs(others), **scratch)
 
 
 def _clear(block: Ref, axis: int, first: Value) -> None:
@@ -205,32 +296,41 @@ def gmm(
     config: MatmulConfig | None = None,
     transpose_rhs: bool = False,
     interpret: Any = None,
+    *,
+    group_offset: Any = None,
+    existing_out: Array | None = None,
+    out: Array | None = None,
 ) -> Array:
     """Grouped matrix product: each row of `lhs` times the matrix of its group.
 
     Args:
         lhs: `dtype[m, k]`, float16, bfloat16, float32, float8_e4m3fn or float8_e5m2, rows sorted by group.
         rhs: `dtype[g, k, n]`, or `dtype[g, n, k]` with `transpose_rhs`; with floats of 8 bits only that.
-        group_sizes: `i32[g]`, the number of rows of each group; they sum to at most m and may be zero. What is traced
-            is checked only with `palladio.enable_debug_checks`, while the program runs.
-        preferred_element_type: the dtype of the result. By default that of `lhs`; bfloat16 of floats of 8 bits.
-            Products are summed in float32.
+        group_sizes: `i32[groups]`, the number of rows of each group; they sum to at most m and may be zero. What is
+            traced is checked only with `palladio.enable_debug_checks`, while the program runs.
+        preferred_element_type: the dtype of the result. By default that of `existing_out`, or of `lhs`; bfloat16 of
+            floats of 8 bits. Products are summed in float32.
         config: how the product is divided; tiles are along m, n and k.
         transpose_rhs: multiply with the transposes of the matrices.
         interpret: as in `palladio.gpu.kernel`.
+        group_offset: `i32[]`: `rhs` holds the matrices of groups `[group_offset, group_offset + g)` of a longer
+            `group_sizes`. Of a number a kernel is made for itself; an array on a GPU is read there, unchecked.
+        existing_out: `preferred_element_type[m, n]`: rows of no group of `rhs` keep its values. It is not changed.
+        out: an array for the result, which is returned: of its shape and dtype, in row-major order.
 
     Returns:
-        `preferred_element_type[m, n]`. Rows after the last group are zero.
+        `preferred_element_type[m, n]`. Rows that belong to no group of `rhs` are zero, or those of `existing_out`.
 
     Raises:
         PalladioValueError, PalladioTypeError: shapes, dtypes or sizes that do not fit; a configuration that makes no
             sense or does not fit into a block.
     """
-    arrays = group_sizes, lhs, rhs
-    key = call_key("gmm", arrays, preferred_element_type, config, transpose_rhs)
-    kept = kept_call(key, interpret, arrays)
+    number, further = _further(group_offset, existing_out)
+    arrays = group_sizes, lhs, rhs, *further
+    key = "gmm", preferred_element_type, config, transpose_rhs, number, existing_out is None
+    kept = kept_call(key, interpret, arrays, out)
     if kept is not None:
-        return kept(*arrays)
+        return kept
     m, k = require_array(lhs, "lhs", 2, "[m, k]")
     groups, *matrix = require_array(rhs, "rhs", 3, "[g, n, k]" if transpose_rhs else "[g, k, n]")
     inner, n = reversed(matrix) if transpose_rhs else matrix
@@ -239,30 +339,31 @@ def gmm(
         rule = "does not multiply with lhs"
         raise fail(pl.PalladioValueError, rule, argument="rhs", expected=wanted, got=tuple(rhs.shape))
     sizes = group_sizes_of(group_sizes, m)
-    if groups != sizes.shape[0]:
-        rule, got = "there is one matrix for each group", f"{sizes.shape[0]} sizes"
-        raise fail(pl.PalladioValueError, rule, argument="group_sizes", expected=f"{groups} sizes", got=got)
+    selection, further = _selection(group_offset, existing_out, groups, sizes.shape[0])
     require_last_axis(dtype_of(lhs), transpose_rhs, "rhs", f"[g, n, {k}]")
     dtype, config = _checked(
         lhs,
         rhs,
         preferred_element_type,
         config,
-        (pl.cdiv(m, max(groups, 1)), n, k, groups),
+        (pl.cdiv(m, max(selection.total, 1)), n, k, groups),
         ("n",),
         (*FLOATS, *FLOATS_OF_8_BITS),
+        existing_out,
     )
+    require_existing(existing_out, (m, n), dtype)
     if 0 in (m, n):
-        return zeros((m, n), dtype, lhs, rhs)
-    problem = _Problem(m, k, n, groups, config, bool(transpose_rhs))
+        return stored(zeros((m, n), dtype, lhs, rhs), out)
+    problem = _Problem(m, k, n, groups, config, bool(transpose_rhs), selection)
     rhs_block = (config.tile_n, config.tile_k) if transpose_rhs else (config.tile_k, config.tile_n)
     blocks = [
         pl.ShapeDtypeStruct((config.tile_m, config.tile_k), dtype_of(lhs)),
         pl.ShapeDtypeStruct(rhs_block, dtype_of(rhs)),
     ]
     tiles = math.prod(problem.gmm_plane)
-    call = _kernel(_gmm_kernel, problem, (m, n), dtype, blocks, tiles, interpret)
-    return called(key, call, interpret, (sizes, lhs, rhs))
+    body = _gmm_kernel if selection.of_all else _gmm_of_some_kernel
+    kernel = functools.partial(_kernel, body, problem, (m, n), dtype, blocks, tiles, interpret)
+    return called(key, kernel, interpret, arrays, (m, n), out, operands=(sizes, lhs, rhs, *further))
 
 
 @pl.checked_call
@@ -273,49 +374,83 @@ def tgmm(
     preferred_element_type: Any = None,
     config: MatmulConfig | None = None,
     interpret: Any = None,
+    *,
+    group_offset: Any = None,
+    num_actual_groups: int | None = None,
+    existing_out: Array | None = None,
+    out: Array | None = None,
 ) -> Array:
     """Transposed grouped matrix product: for each group, its columns of `lhs` times its rows of `rhs`.
 
     Args:
         lhs: `dtype[k, m]`, float16, bfloat16 or float32, columns sorted by group.
         rhs: `dtype[m, n]`, rows sorted by group.
-        group_sizes: `i32[g]`, the number of rows of each group; they sum to at most m and may be zero. What is traced
-            is checked only with `palladio.enable_debug_checks`, while the program runs.
-        preferred_element_type: the dtype of the result, that of `lhs` by default. Products are summed in float32.
+        group_sizes: `i32[groups]`, the number of rows of each group; they sum to at most m and may be zero. What is
+            traced is checked only with `palladio.enable_debug_checks`, while the program runs.
+        preferred_element_type: the dtype of the result, that of `existing_out` or `lhs` by default. Products are summed
+            in float32.
         config: how the product is divided; `tile_m` and `tile_n` are along k and n, of the result, and `tile_k` is
             along m, which is summed over.
         interpret: as in `palladio.gpu.kernel`.
+        group_offset: `i32[]`, the first group to compute, as in `gmm`.
+        num_actual_groups: how many groups to compute, all from `group_offset` on by default.
+        existing_out: `preferred_element_type[g, k, n]`, to which the products are added. It is not changed.
+        out: an array for the result, which is returned: of its shape and dtype, in row-major order.
 
     Returns:
-        `preferred_element_type[g, k, n]`. The matrix of a group without rows is zero.
+        `preferred_element_type[g, k, n]` of `g = num_actual_groups`. The product of a group without rows is zero.
 
     Raises:
         PalladioValueError, PalladioTypeError: shapes, dtypes or sizes that do not fit; a configuration that makes no
             sense or does not fit into a block.
     """
-    arrays = group_sizes, lhs, rhs
-    key = call_key("tgmm", arrays, preferred_element_type, config)
-    kept = kept_call(key, interpret, arrays)
+    number, further = _further(group_offset, existing_out)
+    arrays = group_sizes, lhs, rhs, *further
+    key = "tgmm", preferred_element_type, config, number, num_actual_groups, existing_out is None
+    kept = kept_call(key, interpret, arrays, out)
     if kept is not None:
-        return kept(*arrays)
+        return kept
     k, m = require_array(lhs, "lhs", 2, "[k, m]")
     rows, n = require_array(rhs, "rhs", 2, "[m, n]")
     if rows != m:
         rule, wanted = "does not multiply with lhs", f"[{m}, n]"
         raise fail(pl.PalladioValueError, rule, argument="rhs", expected=wanted, got=(rows, n))
     sizes = group_sizes_of(group_sizes, m)
-    groups = sizes.shape[0]
-    dtype, config = _checked(
-        lhs, rhs, preferred_element_type, config, (k, n, pl.cdiv(m, max(groups, 1)), groups), ("m", "n")
-    )
+    groups = group_count(num_actual_groups, sizes.shape[0], group_offset)
+    selection, further = _selection(group_offset, existing_out, groups, sizes.shape[0])
+    matrix = k, n, pl.cdiv(m, max(selection.total, 1)), groups
+    dtype, config = _checked(lhs, rhs, preferred_element_type, config, matrix, ("m", "n"), existing_out=existing_out)
+    require_existing(existing_out, (groups, k, n), dtype)
     if 0 in (k, n):
-        return zeros((groups, k, n), dtype, lhs, rhs)
-    problem = _Problem(m, k, n, groups, config)
+        return stored(zeros((groups, k, n), dtype, lhs, rhs), out)
+    problem = _Problem(m, k, n, groups, config, selection=selection)
     shapes = (config.tile_m, config.tile_k), (config.tile_k, config.tile_n)
     blocks = [pl.ShapeDtypeStruct(shape, dtype_of(lhs)) for shape in shapes]
     tiles = groups * math.prod(problem.tgmm_plane)
-    call = _kernel(_tgmm_kernel, problem, (groups, k, n), dtype, blocks, tiles, interpret)
-    return called(key, call, interpret, (sizes, lhs, rhs))
+    body = _tgmm_kernel if selection.of_all else _tgmm_of_some_kernel
+    kernel = functools.partial(_kernel, body, problem, (groups, k, n), dtype, blocks, tiles, interpret)
+    return called(key, kernel, interpret, arrays, (groups, k, n), out, operands=(sizes, lhs, rhs, *further))
+
+
+def _further(group_offset: Any, existing_out: Array | None) -> tuple[Any, list[Array]]:
+    """The number of the first group as far as it is one, and the further arrays of a call."""
+    number = None if hasattr(group_offset, "dtype") else group_offset
+    further = [] if group_offset is number else [group_offset]
+    return number, further if existing_out is None else [*further, existing_out]
+
+
+def _selection(group_offset: Any, existing_out: Array | None, groups: int, total: int) -> tuple[Selection, list[Array]]:
+    """The groups to compute, and the further operands of the kernel."""
+    existing = [] if existing_out is None else [existing_out]
+    if group_offset is None and groups != total:
+        rule, got = "there is one matrix for each group", f"{total} sizes"
+        raise fail(pl.PalladioValueError, rule, argument="group_sizes", expected=f"{groups} sizes", got=got)
+    if pl.is_on_gpu(group_offset):
+        return Selection(total, None, bool(existing)), [offset_on_gpu(group_offset), *existing]
+    offset = group_offset_of(group_offset, groups, total)
+    if pl.is_traced(offset):
+        return Selection(total, None, bool(existing)), [offset, *existing]
+    return Selection(total, int(offset), bool(existing)), existing
 
 
 def _checked(
@@ -326,6 +461,7 @@ def _checked(
     matrix: tuple[int, int, int, int],
     clusters: Sequence[str],
     operands: Sequence[Any] = FLOATS,
+    existing_out: Array | None = None,
 ) -> tuple[Any, MatmulConfig]:
     """The dtype of the result and the configuration.
 
@@ -337,6 +473,8 @@ def _checked(
     require_operand(lhs, "lhs", dtypes=operands)
     require_operand(rhs, "rhs", like=lhs, dtypes=operands)
     operand = dtype_of(lhs)
+    if preferred is None and existing_out is not None:
+        preferred = existing_out.dtype
     dtype = product_dtype(preferred, operand, scaled=False)
     if config is None:
         m, n, k, groups = matrix

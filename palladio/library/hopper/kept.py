@@ -6,45 +6,79 @@ and options a later call goes from the arrays to the launch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import palladio as pl
+from palladio.library.checks import reshaped
 
 _KEPT = pl.KeptCalls()
 
 
-def call_key(name: str, arrays: tuple[Any, ...], *options: Any) -> Hashable | None:
-    """The arguments that a kernel is made for; None for arrays of the host, and for options that cannot be compared.
+def kept_call(key: Hashable, interpret: Any, arrays: Sequence[Any], out: Any = None) -> Any:
+    """The result of a call that was made before; None if it was not.
 
     Args:
-        name: of the function.
+        key: the name of the function and its other arguments.
         arrays: what it is called with, the first of them an array.
-        options: the other arguments.
+        out: the caller's array for the result.
     """
-    if not pl.is_on_gpu(arrays[0]):
-        return None
-    try:
-        key = (name, *((type(each), each.dtype, each.shape) for each in arrays), options)
-        hash(key)
-    except (AttributeError, TypeError):
-        return None
-    return key
+    return _KEPT.on_card(key, arrays, out) if interpret is None else None
 
 
-def kept_call(key: Hashable | None, interpret: Any, arrays: tuple[Any, ...]) -> Any:
-    """The call that was kept under a key; None if there is none."""
-    return None if key is None else _KEPT.find(key, interpret, arrays)
+def called(
+    key: Hashable,
+    kernel: Callable[[], Callable[..., Any]],
+    interpret: Any,
+    arrays: Sequence[Any],
+    shape: tuple[int, ...],
+    out: Any = None,
+    *,
+    operands: Sequence[Any] | None = None,
+    flat: tuple[int, ...] | None = None,
+) -> Any:
+    """The result of a kernel, which is kept for later calls if the arrays are on a GPU.
+
+    Args:
+        key, interpret, arrays, out: as in `kept_call`.
+        kernel: makes the kernel, a function of the arrays.
+        shape: of the result.
+        operands, flat: the arrays and the shape of the result as the kernel has them, where it sees the same memory in
+            other shapes.
+    """
+    given = arrays if operands is None else operands
+    call = _staged(key, kernel, interpret, arrays, shape, given) if _keeps(arrays) else kernel()
+    if flat is None or flat == shape:
+        return call(*given) if out is None else call(*given, out=out)
+    if out is None:
+        return call(*given).reshape(shape)
+    call(*given, out=reshaped(out, shape, flat))
+    return out
 
 
-def called(key: Hashable | None, call: Callable[..., Any], interpret: Any, arrays: tuple[Any, ...]) -> Any:
-    """The result of a kernel call, which is kept under a key if there is one."""
-    if key is None or not _KEPT.usable:
-        return call(*arrays)
+def _keeps(arrays: Sequence[Any]) -> bool:
+    return _KEPT.usable and pl.is_on_gpu(arrays[0])
 
-    def run(*operands: Any) -> Any:
-        return call(*operands)
 
-    kept = pl.jit(run, interpret=interpret).ahead(*arrays)
-    _KEPT.keep(key, kept, interpret, arrays)
-    return kept(*arrays)
+def _staged(
+    key: Hashable,
+    kernel: Callable[[], Callable[..., Any]],
+    interpret: Any,
+    arrays: Sequence[Any],
+    shape: tuple[int, ...],
+    operands: Sequence[Any],
+) -> Any:
+    """The kernel, staged for these operands."""
+    known = key, *((type(each), str(each.dtype), tuple(each.shape)) for each in operands)
+    found = _KEPT.find(known, interpret, operands)
+    if found is None:
+        call = kernel()
+
+        def run(*values: Any) -> Any:
+            return call(*values)
+
+        found = pl.jit(run, interpret=interpret).ahead(*operands)
+        _KEPT.keep(known, found, interpret, operands)
+    if interpret is None:
+        _KEPT.keep_on_card(key, arrays, found, shape)
+    return found

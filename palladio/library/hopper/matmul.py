@@ -13,10 +13,10 @@ from typing import Any
 import palladio as pl
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
-from palladio.library.checks import dtype_of, fail, require_array, zeros
+from palladio.library.checks import dtype_of, fail, require_array, stored, zeros
 from palladio.library.hopper.config import MatmulConfig, require_matmul_config
 from palladio.library.hopper.epilogue import store_tile
-from palladio.library.hopper.kept import call_key, called, kept_call
+from palladio.library.hopper.kept import called, kept_call
 from palladio.library.hopper.limits import (
     COMPUTE_GROUPS,
     COMPUTE_REGISTERS,
@@ -136,6 +136,7 @@ def matmul(
     x_scale: Any = None,
     y_scale: Any = None,
     interpret: Any = None,
+    out: Any = None,
 ) -> Any:
     """The product `x @ y`, or `x @ y.T`.
 
@@ -151,6 +152,7 @@ def matmul(
             `f32[m]` and `f32[n]`; or one for each 128 of k, of x for each row, `f32[k / 128, m]`, and of y for each
             128 columns of the result, `f32[n / 128, k / 128]`, rounded up.
         interpret: as in `palladio.gpu.kernel`.
+        out: an array for the result, which is returned: of its shape and dtype, in row-major order.
 
     Returns:
         `preferred_element_type[m, n]`.
@@ -160,10 +162,10 @@ def matmul(
             that do not go with them, a configuration that makes no sense or does not fit into a block.
     """
     arrays = (x, y, *(each for each in (x_scale, y_scale) if each is not None))
-    key = call_key("matmul", arrays, preferred_element_type, config, transpose_rhs, x_scale is None)
-    kept = kept_call(key, interpret, arrays)
+    key = "matmul", preferred_element_type, config, transpose_rhs, x_scale is None
+    kept = kept_call(key, interpret, arrays, out)
     if kept is not None:
-        return kept(*arrays)
+        return kept
     m, k = require_array(x, "x", 2, "[m, k]", floats=False)
     n, rows = _matrix(y, transpose_rhs)
     if rows != k:
@@ -178,12 +180,13 @@ def matmul(
         config = choose(Product(m, n, k, dtype_of(x), dtype, scaled=scales.of_blocks))
     config = require_matmul_config(config, dtype_of(x), dtype)
     if 0 in (m, k, n):
-        return zeros((m, n), dtype, x, y)
+        return stored(zeros((m, n), dtype, x, y), out)
     if scales.of_blocks:
         require_scaled_config(config)
     sums = jnp.int32 if dtype_of(x) == INTEGER else jnp.float32
     problem = _Problem(m, n, k, config, bool(transpose_rhs), scales, sums)
-    return called(key, _kernel(problem, dtype_of(x), dtype_of(y), dtype, interpret), interpret, (x, y, *factors))
+    kernel = functools.partial(_kernel, problem, dtype_of(x), dtype_of(y), dtype, interpret)
+    return called(key, kernel, interpret, arrays, (m, n), out, operands=(x, y, *factors))
 
 
 def _matrix(y: Any, transposed: bool) -> tuple[int, int]:

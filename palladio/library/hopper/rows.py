@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import palladio as pl
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
 from palladio import lax
-from palladio.library.checks import dtype_of, fail, require_array, zeros
+from palladio.library.checks import dtype_of, fail, require_array, stored, zeros
+from palladio.library.hopper.kept import called, kept_call
 from palladio.library.hopper.limits import FLOATS
 
 Ref = Any
@@ -97,24 +98,28 @@ def _by_rows(
         out[own, columns] = finish(carry, part, columns).astype(out.dtype)
 
 
-def _call(kernel: Any, arrays: Sequence[Any], interpret: Any, **options: Any) -> Any:
+def _call(key: Hashable, kernel: Any, arrays: Sequence[Any], interpret: Any, out: Any, **options: Any) -> Any:
     """The result of a kernel over the rows of the first array, whose last axis is the row."""
     x, *others = arrays
     shape = tuple(x.shape)
     if 0 in shape:
-        return zeros(shape, dtype_of(x), x)
+        return stored(zeros(shape, dtype_of(x), x), out)
     m, n = math.prod(shape[:-1]), shape[-1]
     # As many rows as are held together; a divisor, so that no block has others.
     rows = math.gcd(m, 1 << max(0, (HELD // n).bit_length() - 1))
-    call = plgpu.kernel(
-        functools.partial(kernel, rows=rows, **options),
-        pl.ShapeDtypeStruct((m, n), dtype_of(x)),
-        grid=(m // rows,),
-        grid_names=("block",),
-        interpret=interpret,
-        name=kernel.__name__.strip("_").removesuffix("_kernel"),
-    )
-    return call(x.reshape((m, n)), *others).reshape(shape)
+
+    def make() -> Any:
+        return plgpu.kernel(
+            functools.partial(kernel, rows=rows, **options),
+            pl.ShapeDtypeStruct((m, n), dtype_of(x)),
+            grid=(m // rows,),
+            grid_names=("block",),
+            interpret=interpret,
+            name=kernel.__name__.strip("_").removesuffix("_kernel"),
+        )
+
+    operands = (x.reshape((m, n)), *others)
+    return called(key, make, interpret, arrays, shape, out, operands=operands, flat=(m, n))
 
 
 def _require_float(value: Any, argument: str) -> None:
@@ -133,12 +138,13 @@ def _row_axis(x: Any) -> int:
 
 
 @pl.checked_call
-def softmax(x: Any, *, interpret: Any = None) -> Any:
+def softmax(x: Any, *, interpret: Any = None, out: Any = None) -> Any:
     """`exp(x - max(x)) / sum(exp(x - max(x)))` along the last axis.
 
     Args:
         x: `dtype[..., n]`, float16, bfloat16 or float32, n at least 1.
         interpret: as in `palladio.gpu.kernel`.
+        out: an array for the result, which is returned: of its shape and dtype, in row-major order.
 
     Returns:
         `dtype[..., n]`, computed in float32.
@@ -146,12 +152,15 @@ def softmax(x: Any, *, interpret: Any = None) -> Any:
     Raises:
         PalladioTypeError, PalladioValueError: another dtype, nothing along the last axis.
     """
+    kept = kept_call("softmax", interpret, (x,), out)
+    if kept is not None:
+        return kept
     _row_axis(x)
-    return _call(_softmax_kernel, (x,), interpret)
+    return _call("softmax", _softmax_kernel, (x,), interpret, out)
 
 
 @pl.checked_call
-def rms_norm(x: Any, weight: Any, *, epsilon: float = 1e-6, interpret: Any = None) -> Any:
+def rms_norm(x: Any, weight: Any, *, epsilon: float = 1e-6, interpret: Any = None, out: Any = None) -> Any:
     """`x / sqrt(mean(x * x) + epsilon) * weight` along the last axis (Zhang and Sennrich, 2019).
 
     Args:
@@ -159,6 +168,7 @@ def rms_norm(x: Any, weight: Any, *, epsilon: float = 1e-6, interpret: Any = Non
         weight: `dtype[n]`, of any of these dtypes.
         epsilon: added to the mean of the squares.
         interpret: as in `palladio.gpu.kernel`.
+        out: an array for the result, which is returned: of its shape and dtype, in row-major order.
 
     Returns:
         `dtype[..., n]`, computed in float32.
@@ -166,10 +176,14 @@ def rms_norm(x: Any, weight: Any, *, epsilon: float = 1e-6, interpret: Any = Non
     Raises:
         PalladioTypeError, PalladioValueError: another dtype, nothing along the last axis, a weight of another size.
     """
+    key, arrays = ("rms_norm", epsilon), (x, weight)
+    kept = kept_call(key, interpret, arrays, out)
+    if kept is not None:
+        return kept
     n = _row_axis(x)
     (found,) = require_array(weight, "weight", 1, f"[{n}]")
     _require_float(weight, "weight")
     if found != n:
         rule = "there is one weight for each element of a row"
         raise fail(pl.PalladioValueError, rule, argument="weight", expected=f"[{n}]", got=(found,))
-    return _call(_rms_norm_kernel, (x, weight), interpret, epsilon=float(epsilon))
+    return _call(key, _rms_norm_kernel, arrays, interpret, out, epsilon=float(epsilon))

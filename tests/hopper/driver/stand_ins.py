@@ -52,6 +52,7 @@ class Torch:
         self._empty = torch.empty
         patch.setattr(torch, "empty", self._made)
         patch.setattr(Tensor, "clone", lambda tensor: self.tensor(numpy_of(tensor)), raising=False)
+        patch.setattr(Tensor, "int", lambda tensor: self.tensor(numpy_of(tensor).astype(np.int32)), raising=False)
         patch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: self.stream, raising=False)
 
     def tensor(self, array: np.ndarray, kind: type[torch.Tensor] = Tensor) -> Any:

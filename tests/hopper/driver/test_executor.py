@@ -13,10 +13,8 @@ import palladio as pl
 import palladio.gpu as plgpu
 from palladio.base.errors import PalladioError
 from palladio.call.staged import CALLS
-from palladio.hopper.launch.calls import KernelCall
 from palladio.hopper.launch.driver import CardError
 from palladio.library import hopper
-from palladio.library.hopper import kept as kept_calls
 from tests.hopper.driver.fake import ILLEGAL_ADDRESS, FakeDriver
 from tests.hopper.driver.stand_ins import (
     Exchanged,
@@ -29,26 +27,7 @@ from tests.hopper.driver.stand_ins import (
 )
 from tests.hopper.kernels import BF16, F32, error, normal
 
-
-@pytest.fixture(autouse=True)
-def known_kernels(card: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The imitated driver finds what it is to run among the kernels that were loaded."""
-    on = KernelCall.on
-
-    def noted(call: KernelCall, device: int) -> Any:
-        found = on(call, device)
-        if found not in card.kernels:
-            card.kernels.append(found)
-        return found
-
-    monkeypatch.setattr(KernelCall, "on", noted)
-    CALLS.clear()
-    kept_calls._KEPT.clear()
-
-
-@pytest.fixture
-def cuda(card: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> Torch:
-    return Torch(card, monkeypatch)
+pytestmark = pytest.mark.usefixtures("known_kernels")
 
 
 def double(x: Any, out: Any) -> None:

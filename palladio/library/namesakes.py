@@ -1,0 +1,55 @@
+"""The kernels of `library.hopper` under their names in `palladio.library`.
+
+A function of the library runs its namesake where the call runs on Hopper, by its arrays or by its executor, and the
+operands are floats of 16 bits: the tensor cores take those as they are. They round float32 to 11 bits and have no
+float64 (PTX ISA, "wgmma.mma_async", tf32), so that products of these stay kernels of the grid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import palladio as pl
+import palladio.numpy as jnp
+from palladio.library.checks import dtype_of, fail, require_tiling
+
+EXECUTORS = "hopper", "hopper-twin"
+HALVES = frozenset(map(jnp.dtype, ("float16", "bfloat16")))
+FLOATS = HALVES | {jnp.dtype("float32")}
+
+
+def on_hopper(
+    interpret: Any, arrays: Sequence[Any], dtypes: frozenset[Any] = HALVES, instead: str | None = None
+) -> Any:
+    """`palladio.library.hopper` for a call that is to run its kernels; else None.
+
+    Args:
+        interpret: of the call.
+        arrays: its operands.
+        dtypes: that the namesake computes with as the function promises. All operands have the same one.
+        instead: advice for other dtypes, if the function has no kernels for these on Hopper.
+
+    Raises:
+        PalladioTypeError: other dtypes, where there is advice for them.
+    """
+    if pl.chosen_executor(interpret, arrays) not in EXECUTORS or any(map(pl.is_traced, arrays)):
+        return None
+    if not all(hasattr(array, "dtype") and 0 not in getattr(array, "shape", (0,)) for array in arrays):
+        return None
+    found = {dtype_of(array) for array in arrays}
+    if len(found) != 1 or not found <= dtypes:
+        if instead is None:
+            return None
+        rule, expected = "grouped products on Hopper are of floats of 16 bits", "two arrays of float16 or bfloat16"
+        got = " and ".join(str(dtype_of(array)) for array in arrays)
+        raise fail(pl.PalladioTypeError, rule, argument="lhs, rhs", expected=expected, got=got, hint=instead)
+    from palladio.library import hopper
+
+    return hopper
+
+
+def require_hint(tiling: Any) -> None:
+    """A tiling, which says nothing to kernels that have tiles of their own, is three positive integers or a look-up."""
+    if isinstance(tiling, (tuple, list)) and not any(map(callable, tiling)) and None not in tiling:
+        require_tiling(tiling)

@@ -1,0 +1,156 @@
+"""`palladio.library` and its operators of PyTorch run the kernels of `library.hopper` for arrays of a card."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import palladio as pl
+from palladio import library
+from palladio.base.errors import PalladioError
+from palladio.interop import torch as operators
+from palladio.library import hopper
+from tests.hopper.driver.fake import FakeDriver
+from tests.hopper.driver.stand_ins import Torch, numpy_of
+from tests.hopper.kernels import BF16, F32, error, normal
+
+pytestmark = pytest.mark.usefixtures("known_kernels")
+TOLERANCE = 5e-3
+
+
+def wide(array: Any) -> np.ndarray:
+    return np.asarray(array).astype(np.float64)
+
+
+def lines(call: Any) -> list[str]:
+    with pytest.raises(PalladioError) as caught:
+        call()
+    return [line.strip() for line in str(caught.value).splitlines()]
+
+
+def grouped(lhs: np.ndarray, rhs: np.ndarray, sizes: Any, first: int = 0) -> np.ndarray:
+    out, start = np.zeros((len(lhs), rhs.shape[2])), 0
+    for group, size in enumerate(sizes):
+        if first <= group < first + len(rhs):
+            out[start : start + size] = wide(lhs[start : start + size]) @ wide(rhs[group - first])
+        start += size
+    return out
+
+
+LHS, RHS, SIZES = normal(100, 64), normal(2, 64, 96), np.int32([40, 60])
+
+
+def test_matmul(card: FakeDriver, cuda: Torch, used: list[str]) -> None:
+    x, y = LHS, RHS[0]
+    result = library.matmul(cuda.tensor(x), cuda.tensor(y), tiling=(32, 32, 32))
+    assert used == ["matmul"] and result.is_cuda
+    assert error(numpy_of(result), wide(x) @ wide(y)) < TOLERANCE
+    out = cuda.tensor(np.zeros((100, 96), BF16))
+    assert library.matmul(cuda.tensor(x), cuda.tensor(y), out=out) is out
+    assert np.array_equal(numpy_of(out), numpy_of(result))
+
+
+@pytest.mark.parametrize("sizes", [SIZES, [40, 60]], ids=["numpy", "list"])
+def test_gmm_with_sizes_of_the_host(card: FakeDriver, cuda: Torch, used: list[str], sizes: Any) -> None:
+    result = library.gmm(cuda.tensor(LHS), cuda.tensor(RHS), sizes)
+    assert used == ["gmm"]
+    assert error(numpy_of(result), grouped(LHS, RHS, SIZES)) < TOLERANCE
+
+
+def test_gmm_of_some_groups_keeps_the_other_rows(card: FakeDriver, cuda: Torch, used: list[str]) -> None:
+    sizes, existing, first = np.int32([30, 25, 15, 20]), normal(100, 96, seed=1), cuda.tensor(np.array(1, np.int32))
+    given = cuda.tensor(LHS), cuda.tensor(RHS), cuda.tensor(sizes)
+    result = library.gmm(*given, group_offset=first, existing_out=cuda.tensor(existing))
+    wanted = grouped(LHS, RHS, sizes, 1)
+    wanted[:30], wanted[70:] = existing[:30], existing[70:]
+    assert error(numpy_of(result), wanted) < TOLERANCE
+    assert used == ["gmm"] and not card.failures
+
+
+def test_a_first_group_on_a_card_is_not_looked_at(cuda: Torch) -> None:
+    given, offset = (cuda.tensor(LHS), cuda.tensor(RHS), cuda.tensor(SIZES)), cuda.tensor(np.int32([1]))
+    assert lines(lambda: library.gmm(*given, group_offset=offset))[:3] == [
+        "group_offset: a first group on a GPU is one number, int32",
+        "expected: i32[]",
+        "got:      int32[1]",
+    ]
+    assert lines(lambda: library.tgmm(given[0].mT, given[0], given[2], group_offset=offset))[:3] == [
+        "num_actual_groups: the shape of the result depends on a GPU's group_offset",
+        "expected: the number of groups to compute",
+        "got:      None",
+    ]
+
+
+def test_tgmm_adds_to_what_there_is(card: FakeDriver, cuda: Torch, used: list[str]) -> None:
+    lhs, rhs, sizes, existing = normal(64, 90), normal(90, 96), np.int32([20, 40, 30]), normal(2, 64, 96)
+    given = cuda.tensor(lhs), cuda.tensor(rhs), cuda.tensor(sizes)
+    result = library.tgmm(*given, group_offset=1, num_actual_groups=2, existing_out=cuda.tensor(existing))
+    products = wide(lhs[:, 20:60]) @ wide(rhs[20:60]), wide(lhs[:, 60:]) @ wide(rhs[60:])
+    assert used == ["tgmm"]
+    assert error(numpy_of(result), wide(existing) + np.stack(products)) < TOLERANCE
+
+
+def test_attention_and_softmax(cuda: Torch, used: list[str]) -> None:
+    q, x = cuda.tensor(normal(2, 64, 64)), cuda.tensor(normal(4, 32, dtype=F32))
+    used.append(RECORD)
+    library.attention(q, q, q, block_q=32)
+    library.softmax(x, block_rows=2)
+    assert used == [RECORD, "attention", "softmax"]
+
+
+def test_float32_is_multiplied_as_it_is(card: FakeDriver, cuda: Torch, used: list[str]) -> None:
+    x, y = normal(16, 16, dtype=F32), normal(16, 16, dtype=F32)
+    assert error(numpy_of(library.matmul(cuda.tensor(x), cuda.tensor(y))), wide(x) @ wide(y)) < 1e-6
+    assert used == []
+    assert lines(lambda: library.gmm(cuda.tensor(x), cuda.tensor(y[None]), [16]))[:4] == [
+        "lhs, rhs: grouped products on Hopper are of floats of 16 bits",
+        "expected: two arrays of float16 or bfloat16",
+        "got:      float32 and float32",
+        "hint:     convert them, or call palladio.library.hopper, which multiplies float32 rounded to tf32",
+    ]
+
+
+def test_a_context_chooses_too(used: list[str]) -> None:
+    with pl.executor("hopper-twin"):
+        result = library.matmul(LHS, RHS[0])
+    assert used == ["matmul"] and error(result, wide(LHS) @ wide(RHS[0])) < TOLERANCE
+    assert pl.chosen_executor("hopper-twin") == "hopper-twin" and pl.chosen_executor(None, [LHS]) == "cpu"
+
+
+def test_arrays_of_the_host_stay_there(used: list[str]) -> None:
+    assert isinstance(library.gmm(LHS, RHS, SIZES), np.ndarray)
+    assert used == []
+
+
+def test_operators_of_pytorch(card: FakeDriver, cuda: Torch, used: list[str]) -> None:
+    out = operators.gmm(cuda.tensor(LHS).requires_grad_(), cuda.tensor(RHS), cuda.tensor(SIZES.astype(np.int64)))
+    assert used == ["gmm"] and out.requires_grad
+    assert error(numpy_of(out.detach()), grouped(LHS, RHS, SIZES)) < TOLERANCE
+
+
+def test_gradients_of_grouped_products(cuda: Torch, used: list[str]) -> None:
+    used.append(RECORD)
+    out, pullback = library.gmm_vjp(cuda.tensor(LHS), cuda.tensor(RHS), cuda.tensor(SIZES))
+    pullback(out)
+    assert used == [RECORD, "gmm", "gmm", "tgmm"]
+
+
+RECORD = "calls are recorded and run nothing from here on"
+
+
+@pytest.fixture
+def used(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The functions of `library.hopper` that are called."""
+    names: list[str] = []
+    for name in ("attention", "gmm", "matmul", "softmax", "tgmm"):
+        function = getattr(hopper, name)
+
+        def noted(*args: Any, _name: str = name, _function: Any = function, **options: Any) -> Any:
+            names.append(_name)
+            # The first argument for the result: of a gradient, what it is of has as many columns.
+            return args[0].new_empty((100, 96)) if RECORD in names else _function(*args, **options)
+
+        monkeypatch.setattr(hopper, name, noted)
+    return names
