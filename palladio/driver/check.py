@@ -17,7 +17,7 @@ from palladio.driver.simulation import Session, session
 from palladio.machine.check.accesses import Places
 from palladio.machine.check.findings import LEVELS, CheckError, Finding, checked_codes
 from palladio.machine.check.induction import FEWEST, InTurn, Recorder, Trace, holds
-from palladio.machine.run.explore import Changed, Cut, Exploration, Schedule
+from palladio.machine.run.explore import Branch, Changed, Cut, Exploration, Outcome, Schedule
 from palladio.machine.run.machine import Machine
 from palladio.machine.run.policies import Policy, named
 from palladio.machine.run.policies import schedules as sampled
@@ -166,7 +166,7 @@ def check(
         sizes: keyword arguments of `fn`, each with its values: the check runs for every combination of them, and each
             finding names the one that it was met with.
         executor: spreads the schedules, all but the first. One of processes asks for a function and arguments that can
-            be pickled. An exhaustive check is not spread.
+            be pickled. The report is the same with any executor, and without one.
 
     Returns:
         A report: `ok`, `findings`, `explored`, `complete`, `ignored`.
@@ -195,7 +195,7 @@ def check(
         call = partial(fn, **sized) if sized else fn
         tell = progress and _behind(progress, report.explored, len(policies) * len(combinations))
         if exhaustive and schedule is None:
-            _explore(part, call, args, schedules or EXPLORED, tell)
+            _explore(part, call, args, schedules or EXPLORED, tell, executor)
         else:
             _sample(part, call, args, policies, tell, executor)
         details = (f"with {', '.join(f'{name} = {value}' for name, value in sized.items())}",) if sized else ()
@@ -341,26 +341,49 @@ def _keep(report: Report, findings: Iterable[Finding]) -> bool:
 
 
 def _explore(
-    report: Report, fn: Callable[..., Any], args: tuple[Any, ...], limit: int, progress: Progress | None
+    report: Report,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    limit: int,
+    progress: Progress | None,
+    executor: Executor | None,
 ) -> None:
-    """Run every schedule that can differ."""
+    """Run every schedule that can differ, spread by an executor if there is one."""
     exploration, quiet, places = Exploration(limit), 0, Places()
-    for schedule in exploration:
-        found = _run_schedule(fn, args, schedule, places)
-        quiet = 0 if _keep(report, found) else quiet + 1
-        report.explored = exploration.explored + (not schedule.cut)
-        if progress is not None:
-            progress(report.explored, None)
-        if report.findings and quiet >= BEHIND:
-            return
+    for branches in exploration:
+        parts = [branches[start : start + PART] for start in range(0, len(branches), PART)]
+        if executor is None:
+            ran = (run_branch(fn, args, branch, places) for branch in branches)
+        else:
+            ran = itertools.chain.from_iterable(executor.map(partial(run_branches, fn, args), parts))
+        for outcome, found in ran:
+            exploration.add(outcome)
+            quiet = 0 if _keep(report, found) else quiet + 1
+            report.explored = exploration.explored
+            if progress is not None:
+                progress(report.explored, None)
+            if report.findings and quiet >= BEHIND:
+                return
     report.complete = exploration.complete
 
 
-def _run_schedule(fn: Callable[..., Any], args: tuple[Any, ...], schedule: Schedule, places: Places) -> list[Finding]:
+def run_branches(
+    fn: Callable[..., Any], args: tuple[Any, ...], branches: Sequence[Branch]
+) -> list[tuple[Outcome, list[Finding]]]:
+    """Run the schedules of these branches, one after the other: what an executor's worker does."""
+    places = Places()
+    return [run_branch(fn, args, branch, places) for branch in branches]
+
+
+def run_branch(
+    fn: Callable[..., Any], args: tuple[Any, ...], branch: Branch, places: Places
+) -> tuple[Outcome, list[Finding]]:
+    """Run the schedule of a branch of an exploration: what the exploration learns from it, and what was found."""
+    schedule = Schedule(branch)
     try:
         found = run_once(fn, args, lambda: schedule, places=places).findings
     except Cut:
-        return []
+        found = []
     except Changed:
         name = function_name(fn)
         raise PalladioValueError(
@@ -368,7 +391,7 @@ def _run_schedule(fn: Callable[..., Any], args: tuple[Any, ...], schedule: Sched
             argument=f"fn ({name})",
             hint="take random numbers, the time and other state of the program out of it, or leave out exhaustive=True",
         ) from None
-    return [replace(finding, schedule=schedule.name) for finding in found]
+    return schedule.outcome, [replace(finding, schedule=schedule.name) for finding in found]
 
 
 def _named(name: str) -> Policy:

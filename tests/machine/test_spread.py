@@ -19,6 +19,7 @@ import palladio.gpu as plgpu
 from palladio.base.errors import PalladioTypeError, PalladioValueError
 from palladio.driver.check import run_named
 from palladio.machine.run.policies import schedules
+from tests.machine.test_explore import hasty_kernel
 
 X = np.arange(64, dtype=np.float32).reshape(8, 8)
 
@@ -127,6 +128,23 @@ def test_an_executor_gives_the_same_report(engine: str) -> None:
             assert str(spread) == str(alone)
             assert spread.explored == alone.explored == 10
             assert done == [(1, 10), (5, 10), (9, 10), (10, 10)]
+
+
+def turns(rounds: int) -> Any:
+    """Two threads that take turns at a lock; the second may keep the first from ending."""
+    return hasty_kernel(rounds)()
+
+
+@pytest.mark.parametrize("engine", ["threads", "processes"])
+def test_an_exhaustive_check_is_the_same_whoever_runs_it(engine: str) -> None:
+    alone, spread, told = [], [], []
+    with ENGINES[engine]() as executor:
+        for fn, size in ((turns, 4), (broken, 3)):
+            alone.append(pl.check(fn, size, exhaustive=True))
+            spread.append(pl.check(fn, size, exhaustive=True, executor=executor, progress=lambda n, _: told.append(n)))
+    assert [str(report) for report in spread] == [str(report) for report in alone]
+    assert [(report.complete, report.explored) for report in spread] == [(True, 70 + 1), (True, 4)]
+    assert max(told) == 70 + 1
 
 
 def test_what_a_worker_gets_and_gives_can_be_pickled() -> None:

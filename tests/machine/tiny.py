@@ -14,7 +14,7 @@ from typing import Any
 from palladio.machine.rules.barrier import arrive, observe, passes
 from palladio.machine.rules.semaphore import signal
 from palladio.machine.run.buffers import BarrierSlot, Counter
-from palladio.machine.run.explore import Cut, Exploration
+from palladio.machine.run.explore import Cut, Exploration, Schedule
 from palladio.machine.run.machine import Machine
 from palladio.machine.run.policies import Choice, Choices, Policy
 from palladio.machine.run.threads import AsyncOp, Cluster, Group, Point, Thread, Wait
@@ -243,7 +243,10 @@ def by_brute_force(threads: Threads, most: int = 50_000, **needed: int) -> list[
 def explored(threads: Threads, limit: int = 50_000, **needed: int) -> tuple[Exploration, list[Run]]:
     """The schedules that an exploration brings to their end."""
     exploration, found = Exploration(limit), []
-    for schedule in exploration:
-        with suppress(Cut):
-            found.append(Run(threads, needed, schedule))
+    for branches in exploration:
+        for branch in branches:
+            schedule = Schedule(branch)
+            with suppress(Cut):
+                found.append(Run(threads, needed, schedule))
+            exploration.add(schedule.outcome)
     return exploration, found

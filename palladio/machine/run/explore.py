@@ -15,7 +15,11 @@ with a visible difference there is a race, and the checker finds it in whichever
 
 from __future__ import annotations
 
+import heapq
+import itertools
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -27,6 +31,9 @@ from palladio.machine.run.threads import AsyncOp, Point, Thread
 
 STEPS = 50_000
 """A run of more steps than this is cut: its threads seem to go round for ever."""
+
+AT_ONCE = 16
+"""The most runs of a group: they may be made at the same time. However they are made, the next group is the same."""
 
 # Sets of the steps of a run are integers with a bit for each, since they are joined at every step.
 StepSet = int
@@ -269,24 +276,76 @@ class History:
 
 
 class SearchState:
-    """A state on the way of the run under way, and what is still to be tried there. Threads and async ops are numbers.
+    """A state that runs have met, and what is still to be tried there. Threads and async ops are numbers.
 
     Fields:
+        before: the state before it and who went on from there; None at the beginning.
+        depth: how many steps lead to it.
         options: who can go on, in the order in which choices number them.
-        asleep: who need not be tried, since what would follow has run; and since which place on the way.
+        asleep: who need not be tried, since what would follow has run or will; and since which place on the way.
         wanted: who is to be tried.
-        chosen: who went on.
+        listed: True while it is among the states where something is left to try.
     """
 
-    def __init__(self, options: Sequence[int], asleep: dict[int, int], chosen: int) -> None:
+    def __init__(
+        self, before: tuple[SearchState, int] | None, options: list[int], asleep: dict[int, int], chosen: int
+    ) -> None:
+        self.before = before
+        self.depth: int = before[0].depth + 1 if before else 0
         self.options = options
-        self.asleep = asleep
+        self.asleep = {**asleep, chosen: self.depth}
         self.wanted = {chosen}
-        self.chosen = chosen
+        self.listed = False
+
+    @property
+    def left(self) -> list[int]:
+        """Who is still to be tried."""
+        return [each for each in self.options if each in self.wanted and each not in self.asleep]
+
+    def way(self, chosen: int) -> tuple[list[SearchState], list[int]]:
+        """The states that lead to this one, itself too, and who goes on in each of them, here this one."""
+        states, turns = [], []
+        step: tuple[SearchState, int] | None = (self, chosen)
+        while step is not None:
+            states.append(step[0])
+            turns.append(step[1])
+            step = step[0].before
+        return states[::-1], turns[::-1]
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A run to make: the way to a state, and another turn there.
+
+    Fields:
+        options, chosen: at each state on the way, who could go on and who does.
+        asleep: who need not be tried in the last of them.
+    """
+
+    options: list[list[int]]
+    chosen: list[int]
+    asleep: dict[int, int]
+
+
+@dataclass
+class Outcome:
+    """The states that a run has met, and what it asks for.
+
+    Fields:
+        states: behind the branch: who could go on, who need not be tried, and who went on.
+        wants: steps before which another should be tried: any of the first set will do; else those of the second.
+        cut: True if it was given up, since it could show nothing new.
+        endless: True if it polled, was too long, or broke off.
+    """
+
+    states: list[tuple[list[int], dict[int, int], int]]
+    wants: list[tuple[int, list[int], list[int]]]
+    cut: bool
+    endless: bool
 
 
 class Exploration:
-    """All the runs. Iterate over it, and run the call under each policy that it gives, until its end.
+    """All the runs. Iterate over it, make the runs of the branches that it gives, anywhere, and `add` their outcomes.
 
     Fields:
         explored: how many runs came to their end.
@@ -300,41 +359,64 @@ class Exploration:
         self.cut = 0
         self.complete = False
         self.endless = False
-        self.way: list[SearchState] = []
+        self._open: list[tuple[int, int, SearchState]] = []
+        self._count = itertools.count()
+        self._out: deque[tuple[list[SearchState], int]] = deque()
 
-    def __iter__(self) -> Iterator[Schedule]:
-        while self.explored + self.cut < self.limit:
-            schedule = Schedule(self)
-            yield schedule
-            if schedule.cut:
-                self.cut += 1
-            else:
-                self.explored += 1
-            self.endless = self.endless or schedule.polled or schedule.endless or schedule.broken
-            if not self._backtrack():
-                self.complete = not self.endless
-                return
+    def __iter__(self) -> Iterator[list[Branch]]:
+        branches = [self._branch([], [])]
+        while branches:
+            yield branches
+            branches = self._next(min(AT_ONCE, self.limit - self.explored - self.cut))
+        self.complete = not self._open and not self.endless
 
-    def _backtrack(self) -> bool:
-        """Go back to the last place where something is left to try, and take it."""
-        while self.way:
-            state = self.way[-1]
-            state.asleep[state.chosen] = len(self.way) - 1
-            left = [each for each in state.options if each in state.wanted and each not in state.asleep]
+    def add(self, outcome: Outcome) -> None:
+        """Note what the run of a branch has met; those of a group are added in the order of their branches."""
+        way, turn = self._out.popleft()
+        before = (way[-1], turn) if way else None
+        for options, asleep, chosen in outcome.states:
+            state = SearchState(before, options, asleep, chosen)
+            way.append(state)
+            before = (state, chosen)
+        for step, begin, able in outcome.wants:
+            state = way[step]
+            if not any(each in state.wanted or each in state.asleep for each in begin):
+                state.wanted.update(able)
+                if not state.listed and state.left:
+                    state.listed = True
+                    heapq.heappush(self._open, (-state.depth, next(self._count), state))
+        self.cut += outcome.cut
+        self.explored += not outcome.cut
+        self.endless = self.endless or outcome.endless
+
+    def _next(self, most: int) -> list[Branch]:
+        """Branches at the deepest states where something is left to try."""
+        found: list[Branch] = []
+        while self._open and len(found) < most:
+            state = self._open[0][2]
+            left = state.left
             if left:
-                state.chosen = left[0]
-                return True
-            self.way.pop()
-        return False
+                found.append(self._branch(*state.way(left[0])))
+                state.asleep[left[0]] = state.depth
+            if len(left) < 2:
+                heapq.heappop(self._open)
+                state.listed = False
+        return found
+
+    def _branch(self, way: list[SearchState], chosen: list[int]) -> Branch:
+        self._out.append((way, chosen[-1] if chosen else 0))
+        return Branch([each.options for each in way], chosen, dict(way[-1].asleep) if way else {})
 
 
 class Schedule(Choices):
-    """One run of an exploration: repeats the way to the last place, takes the new turn, and goes on from there."""
+    """One run of an exploration: repeats the way of a branch, takes its turn, and goes on from there."""
 
-    def __init__(self, exploration: Exploration) -> None:
+    def __init__(self, branch: Branch) -> None:
         super().__init__()
-        self.way = exploration.way
-        self.known = len(self.way)
+        self.branch = branch
+        self.known = len(branch.chosen)
+        self.states: list[tuple[list[int], dict[int, int], int]] = []
+        self.wants: list[tuple[int, list[int], list[int]]] = []
         self.history = History()
         self.asleep: dict[int, int] = {}
         self.cut = False
@@ -377,9 +459,10 @@ class Schedule(Choices):
         return chosen
 
     @property
-    def broken(self) -> bool:
-        """True if the run ended in the middle of a launch."""
-        return self._open and not self.cut
+    def outcome(self) -> Outcome:
+        """What the exploration learns from the run, which has come to its end."""
+        broken = self._open and not self.cut  # in the middle of a launch
+        return Outcome(self.states, self.wants, self.cut, self.polled or self.endless or broken)
 
     def joins(self, new: Choice) -> None:
         """Who is new comes behind what its maker knew."""
@@ -395,10 +478,10 @@ class Schedule(Choices):
         depth = len(self.made)
         numbers = [self.numbers[each] for each in options]
         if depth < self.known:
-            state = self.way[depth]
-            if state.options != numbers:
+            if self.branch.options[depth] != numbers:
                 raise Changed("other threads can go on than in the last run")
-            self.asleep = state.asleep
+            turn = self.branch.chosen[depth]
+            self.asleep = self.branch.asleep if depth == self.known - 1 else {}
         else:
             awake = [each for each in numbers if each not in self.asleep]
             self.endless = depth >= STEPS
@@ -407,13 +490,13 @@ class Schedule(Choices):
                     self.ends(self.machine)
                 self.cut = True
                 raise Cut("this run is cut")
-            state = SearchState(numbers, dict(self.asleep), awake[0])
-            self.way.append(state)
-        chosen = self._by_number[state.chosen]
-        self._before = self._past[state.chosen]
-        self._event = Event(state.chosen, touched(chosen))
+            turn = awake[0]
+            self.states.append((numbers, dict(self.asleep), turn))
+        chosen = self._by_number[turn]
+        self._before = self._past[turn]
+        self._event = Event(turn, touched(chosen))
         self._seen = {point.thing: self._found(chosen, point) for point in self._event.touches}
-        return numbers.index(state.chosen)
+        return numbers.index(turn)
 
     def ends(self, machine: Machine) -> None:
         """Threads that cannot go on might have, before another took what they wait for."""
@@ -460,10 +543,9 @@ class Schedule(Choices):
         if number >= self.known - 1:
             for step in races:
                 self._want(step, self.history.events)
-        state = self.way[number]
         self.asleep = {
             each: since
-            for each, since in state.asleep.items()
+            for each, since in self.asleep.items()
             if each != event.thread and not self._sees(self._by_number[each], event, since)
         }
 
@@ -494,7 +576,6 @@ class Schedule(Choices):
 
     def _want(self, step: int, events: Sequence[Event]) -> None:
         """At the place before a step, what leads to the last step of a run before that one is to be tried too."""
-        state = self.way[step]
         rest = [
             (number, event)
             for number, event in enumerate(events[step + 1 :], step + 1)
@@ -509,10 +590,9 @@ class Schedule(Choices):
                 if not event.past & passed and self._can_begin(event, [each for _, each in rest], events[step:]):
                     begin.append(event.thread)
             passed |= 1 << number
-        if any(each in state.wanted or each in state.asleep for each in begin):
-            return
-        able = [each for each in reversed(begin) if each in state.options]
-        state.wanted.update(able[:1] or state.options)
+        options = self.branch.options[step] if step < self.known else self.states[step - self.known][0]
+        able = [each for each in reversed(begin) if each in options]
+        self.wants.append((step, begin, able[:1] or options))
 
     @staticmethod
     def _can_begin(event: Event, rest: Sequence[Event], since: Sequence[Event]) -> bool:
@@ -528,4 +608,4 @@ class Schedule(Choices):
         return True
 
 
-__all__ = ["STEPS", "Changed", "Cut", "Exploration", "Schedule"]
+__all__ = ["STEPS", "Branch", "Changed", "Cut", "Exploration", "Outcome", "Schedule"]
