@@ -37,6 +37,7 @@ from palladio.machine.timeline.timing import Timer
 from palladio.ops.threads.launch import launch
 from palladio.types.effects import EffectKind
 from tools.mutant_kernels import Kernel, kernels
+from tools.mutant_repairs import Outcome, outcome, summary
 from tools.mutation import CLASSES, NO_DELAY, WRONG_INDEX, Mutant, mutants, place
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "checking.md"
@@ -371,6 +372,35 @@ def _judged(number: int, mutant: int, count: int) -> Verdict:
     return verdict
 
 
+def _repaired(number: int, mutant: int, count: int) -> Outcome | None:
+    """The repair of a mutant of a kernel."""
+    kernel, recording, found = _prepared(number)
+    mutated = found[mutant]
+    names = kernel.name, mutated.mutation, mutated.place
+    return outcome(*names, mutated.program, recording.values, recording.result, count)
+
+
+def run_repairs(
+    chosen: Sequence[int], console: Console, every: int, count: int = SCHEDULES, jobs: int | None = None
+) -> list[Outcome]:
+    """Repair one of `every` mutants of these kernels, several at a time."""
+    workers = ProcessPoolExecutor(jobs or os.cpu_count())
+    found: list[Outcome] = []
+    with workers as pool, Progress(console=console, transient=True) as progress:
+        surveys = pool.map(_survey, chosen)
+        work = [(kernel, mutant) for kernel, (many, _) in zip(chosen, surveys, strict=True) for mutant in range(many)]
+        work = work[:: max(1, every)]
+        task = progress.add_task("repairs", total=len(work))
+        for each in pool.map(_repaired, *zip(*work, strict=True), [count] * len(work)):
+            progress.advance(task)
+            if each is not None:
+                found.append(each)
+                if each.found != "equal":
+                    line = f"{each.kernel}: {each.mutation} at {each.place}: {each.text or 'no repair'}"
+                    console.print(line, markup=False, soft_wrap=True)
+    return found
+
+
 def run_matrix(chosen: Sequence[int], console: Console, count: int = SCHEDULES, jobs: int | None = None) -> Matrix:
     """Judge these kernels and every mutant of theirs, several at a time."""
     matrix = Matrix()
@@ -450,9 +480,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--schedules", type=int, default=SCHEDULES)
     parser.add_argument("--jobs", type=int, help="processes; by default one for each core")
     parser.add_argument("--write", action="store_true", help="write the table into docs/checking.md")
+    parser.add_argument(
+        "--repairs", type=int, metavar="N", help="instead, look for the repair of one of N mutants; 1 for all of them"
+    )
     options = parser.parse_args(arguments)
     console = Console()
     chosen = [number for number, name in enumerate(names) if not options.only or name in options.only]
+    if options.repairs:
+        outcomes = run_repairs(chosen, console, options.repairs, options.schedules, options.jobs)
+        console.print(summary(outcomes), markup=False, soft_wrap=True)
+        return 0 if 10 * sum(each.found == "equal" for each in outcomes) >= 9 * len(outcomes) else 1
     matrix = run_matrix(chosen, console, options.schedules, options.jobs)
     text = table(matrix)
     console.print(text, markup=False, soft_wrap=True)

@@ -9,22 +9,20 @@ one fewer than those who wait for them believe.
 from __future__ import annotations
 
 import linecache
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from palladio.ir.core import Atom, Eqn, Literal, Program, Var, subprograms, walk
-from palladio.ir.rewrite import Builder, map_subprograms, with_body, with_parts
+from palladio.ir.core import Eqn, Literal, Program, Var, subprograms, walk
+from palladio.ir.rewrite import Builder, with_parts
+from palladio.machine.repair.edit import first_part, reindexed, replaced, shape_at, spots, stepped, with_params
+from palladio.machine.repair.references import Slots, accesses, launches, recounted, references, slots_of, wrapped
 from palladio.ops import OPS
-from palladio.ops.threads.launch import launch
 from palladio.types.attributes import Arrivals
 from palladio.types.effects import EffectKind
-from palladio.types.transforms import Index, Operand, Peer, Slice, transformed
+from palladio.types.transforms import Index, Operand, Peer, Slice
 from palladio.types.types import BARRIER, SMEM, RefType
-
-_FIRST = {"cond": 1, "loop": 1, "repeat": 0, "scope": 0, "collective_scope": 0}
-"""Input n of a sub-program of these operations is the equation's input n + this, as far as there is one."""
 
 
 @dataclass(frozen=True)
@@ -67,14 +65,14 @@ def _twice(*names: str) -> Change:
 def _one_more_in_flight(eqn: Eqn) -> Iterator[Sequence[Eqn]]:
     """A wait that leaves one group more in flight than it should."""
     if eqn.op.name in ("wgmma_wait", "wait_smem_to_gmem"):
-        yield (_with(eqn, n=eqn.params["n"] + 1),)
+        yield (with_params(eqn, n=eqn.params["n"] + 1),)
     if eqn.op.name == "accumulator_load" and eqn.params["wait_n"] is not None:
-        yield (_with(eqn, wait_n=eqn.params["wait_n"] + 1),)
+        yield (with_params(eqn, wait_n=eqn.params["wait_n"] + 1),)
 
 
 def _sources_only(eqn: Eqn) -> Iterator[Sequence[Eqn]]:
     if eqn.op.name == "wait_smem_to_gmem" and not eqn.params["read_only"]:
-        yield (_with(eqn, read_only=True),)
+        yield (with_params(eqn, read_only=True),)
 
 
 def _at_next(*names: str, position: int) -> Change:
@@ -86,9 +84,9 @@ def _at_next(*names: str, position: int) -> Change:
         stacks = eqn.op.stacks(eqn.params["transforms"])
         if not stacks[position] or not isinstance(stacks[position][0], Index):
             return
-        extent = _shape_at(eqn, position, 0)[0]
+        extent = shape_at(eqn, position, 0)[0]
         if extent > 1 and not isinstance(stacks[position][0].entries[0], Slice):
-            yield _reindexed(eqn, {position}, 0, 0, lambda entry: (entry + 1) % extent, [("add", 1), ("rem", extent)])
+            yield reindexed(eqn, {position}, 0, 0, lambda entry: (entry + 1) % extent, [("add", 1), ("rem", extent)])
 
     return change
 
@@ -145,7 +143,7 @@ def _overwriting(eqn: Eqn) -> Iterator[Sequence[Eqn]]:
 
 def _more_registers(eqn: Eqn) -> Iterator[Sequence[Eqn]]:
     if eqn.op.name == "set_max_registers" and eqn.params["count"] > MANY_REGISTERS:
-        yield (_with(eqn, count=eqn.params["count"] + 8),)
+        yield (with_params(eqn, count=eqn.params["count"] + 8),)
 
 
 MANY_REGISTERS = 168
@@ -232,12 +230,12 @@ def mutants(program: Program) -> Iterator[Mutant]:
     for name, change in _BY_EQUATION.items():
         for found, eqn in _mutated(program, change):
             yield Mutant(name, place(eqn), _what(eqn), found, (eqn,))
-    sizes = {axis.name: axis.size for made in _launches(program) for mesh in made.meshes for axis in mesh.axes}
+    sizes = {axis.name: axis.size for made in launches(program) for mesh in made.meshes for axis in mesh.axes}
     changes = {name: _moved(*operations, written=_written(program)) for name, operations in _ELSEWHERE.items()}
     for name, change in {**changes, OTHER_PEER: _other_peer(sizes)}.items():
         for found, eqn in _mutated(program, change):
             yield Mutant(name, place(eqn), _what(eqn), found, (eqn,))
-    for root in _references(program, BARRIER):
+    for root in references(program, BARRIER):
         yield from _recounted(program, root)
     yield from _aliased(program)
 
@@ -254,31 +252,20 @@ def _what(eqn: Eqn) -> str:
     return f"{eqn.op.name}: {text}"
 
 
-def _with(eqn: Eqn, **params: Any) -> Eqn:
-    return replace(eqn, params={**eqn.params, **params})
-
-
 # One equation.
 
 
 def _mutated(program: Program, change: Change) -> Iterator[tuple[Program, Eqn]]:
     """Every program in which one equation has changed, and that equation."""
-    for number, eqn in enumerate(program.eqns):
-        before, after = program.eqns[:number], program.eqns[number + 1 :]
-        for new in change(eqn):
-            eqns: Sequence[Eqn] | None = [*before, *new, *after]
+    for spot in spots(program):
+        for new in change(spot.eqn):
             if _SWAP in new:
-                eqns = _swapped(program.eqns, number)
-            if eqns is not None:
-                yield with_body(program, eqns, program.outputs), eqn
-        for key, value in eqn.params.items():
-            parts = value if isinstance(value, tuple) else (value,)
-            for place, part in enumerate(parts):
-                if isinstance(part, Program):
-                    for inner, site in _mutated(part, change):
-                        changed = (*parts[:place], inner, *parts[place + 1 :]) if isinstance(value, tuple) else inner
-                        whole = with_parts(eqn, eqn.inputs, {**eqn.params, key: changed})
-                        yield with_body(program, [*before, whole, *after], program.outputs), site
+                swapped = _swapped(spot.program.eqns, spot.index)
+                if swapped is not None:
+                    count = len(swapped) - spot.index
+                    yield replaced(program, spot.path, spot.index, count, swapped[spot.index :]), spot.eqn
+            else:
+                yield replaced(program, spot.path, spot.index, 1, new), spot.eqn
 
 
 def _swapped(eqns: Sequence[Eqn], number: int) -> list[Eqn] | None:
@@ -299,50 +286,6 @@ def _synchronises(eqn: Eqn) -> bool:
 # Indices.
 
 
-def _shape_at(eqn: Eqn, position: int, level: int) -> tuple[int, ...]:
-    """The shape of what the first `level` transforms of an input's stack select."""
-    stack = eqn.op.stacks(eqn.params["transforms"])[position]
-    operands = [atom.type for atom in eqn.indices]
-    return transformed(eqn.inputs[position].type.array, stack[:level], operands).shape  # type: ignore[union-attr,arg-type]
-
-
-def _reindexed(
-    eqn: Eqn,
-    positions: Iterable[int],
-    level: int,
-    axis: int,
-    static: Callable[[int], int],
-    steps: Sequence[tuple[str, int]],
-) -> Sequence[Eqn]:
-    """The equation with another index along one axis of one level of some stacks, behind those that compute it."""
-    builder = Builder()
-    builder.location = eqn.location
-    inputs = list(eqn.inputs)
-    stacks = list(eqn.op.stacks(eqn.params["transforms"]))
-    for position in positions:
-        entries = list(stacks[position][level].entries)
-        entry = entries[axis]
-        start: Any = entry.start if isinstance(entry, Slice) else entry
-        if isinstance(start, Operand):
-            atom = _stepped(builder, inputs[eqn.op.index_start + start.position], steps)
-            start = Operand(len(inputs) - eqn.op.index_start)
-            inputs.append(atom)
-        else:
-            start = static(start)
-        entries[axis] = replace(entry, start=start) if isinstance(entry, Slice) else start
-        stack = stacks[position]
-        stacks[position] = (*stack[:level], Index(tuple(entries)), *stack[level + 1 :])
-    transforms = tuple(stacks) if eqn.op.ref_count > 1 else stacks[0]
-    return *builder.eqns, replace(_with(eqn, transforms=transforms), inputs=tuple(inputs))
-
-
-def _stepped(builder: Builder, atom: Atom, steps: Sequence[tuple[str, int]]) -> Atom:
-    """An index behind these operations with constants."""
-    for name, amount in steps:
-        (atom,) = builder.emit(OPS[name], atom, Literal(amount, atom.type.dtype))  # type: ignore[union-attr]
-    return atom
-
-
 def _moved(*names: str, written: frozenset[str]) -> Change:
     """The first index of memory that the kernel writes, moved on by one, or by its size, round the end."""
 
@@ -354,26 +297,13 @@ def _moved(*names: str, written: frozenset[str]) -> Change:
             atom = eqn.inputs[position]
             if not isinstance(atom.type, RefType) or atom.hint not in written:  # type: ignore[union-attr]
                 continue
-            found = _first_part(eqn, position)
+            found = first_part(eqn, position)
             if found is not None:
                 level, axis, size, extent = found
                 steps = [("add", size), ("rem", extent)]
-                yield _reindexed(eqn, {position}, level, axis, lambda n: (n + size) % extent, steps)  # noqa: B023
+                yield reindexed(eqn, {position}, level, axis, lambda n: (n + size) % extent, steps)  # noqa: B023
 
     return change
-
-
-def _first_part(eqn: Eqn, position: int) -> tuple[int, int, int, int] | None:
-    """The first level and axis at which a stack selects one of several equal parts; their size, and the extent."""
-    for level, transform in enumerate(eqn.op.stacks(eqn.params["transforms"])[position]):
-        if not isinstance(transform, Index):
-            continue
-        shape = _shape_at(eqn, position, level)
-        for axis, (entry, extent) in enumerate(zip(transform.entries, shape, strict=True)):
-            size = entry.size if isinstance(entry, Slice) else 1
-            if extent > size > 0 == extent % size and not (isinstance(entry, Slice) and entry.stride != 1):
-                return level, axis, size, extent
-    return None
 
 
 def _other_peer(sizes: Mapping[str, int | None]) -> Change:
@@ -389,24 +319,19 @@ def _other_peer(sizes: Mapping[str, int | None]) -> Change:
                 builder.location = eqn.location
                 inputs, size = list(eqn.inputs), sizes[axis] or 1
                 if isinstance(block, Operand):
-                    atom = _stepped(builder, inputs[eqn.op.index_start + block.position], [("add", 1), ("rem", size)])
+                    atom = stepped(builder, inputs[eqn.op.index_start + block.position], [("add", 1), ("rem", size)])
                     block = Operand(len(inputs) - eqn.op.index_start)
                     inputs.append(atom)
                 else:
                     block = (block + 1) % size
                 new = [*stacks[:position], (Peer(((axis, block), *rest)), *stack[1:]), *stacks[position + 1 :]]
                 transforms = tuple(new) if eqn.op.ref_count > 1 else new[0]
-                yield *builder.eqns, replace(_with(eqn, transforms=transforms), inputs=tuple(inputs))
+                yield *builder.eqns, replace(with_params(eqn, transforms=transforms), inputs=tuple(inputs))
 
     return change
 
 
 # References.
-
-
-def _launches(program: Program) -> list[Any]:
-    """The launches of a program."""
-    return [eqn.params["launch"] for eqn in walk(program) if eqn.op is launch]
 
 
 def _written(program: Program) -> frozenset[str]:
@@ -418,97 +343,6 @@ def _written(program: Program) -> frozenset[str]:
     return frozenset(found)
 
 
-def _references(program: Program, space: Any) -> list[Var]:
-    """The references to scratch memory of a space, where they are made."""
-    found: dict[Var, None] = {}
-    for eqn in walk(program):
-        made: Sequence[Var] = ()
-        if eqn.op is launch:
-            count = len(eqn.params["launch"].scratch)
-            made = [var for part in eqn.params["programs"] for var in part.inputs[len(part.inputs) - count :]]
-        elif "allocations" in eqn.params:
-            body = eqn.params["body"]
-            made = body.inputs[len(body.inputs) - len(eqn.params["allocations"]) :]
-        found.update((var, None) for var in made if isinstance(var.type, RefType) and var.type.space is space)
-    return list(found)
-
-
-Known = Mapping[Atom, Var]
-
-
-def _within(eqn: Eqn, part: Program, known: Known) -> dict[Atom, Var]:
-    """The references that a sub-program gets, by its own variables; their replacements have new types only."""
-    first = _FIRST.get(eqn.op.name)
-    found: dict[Atom, Var] = {}
-    for position, atom in enumerate(eqn.inputs) if first is not None else ():
-        if atom in known and 0 <= position - first < len(part.inputs):
-            var = part.inputs[position - first]
-            found[var] = var if known[atom].type == var.type else Var(known[atom].type, var.hint)
-    return found
-
-
-def _rewritten(
-    program: Program, roots: Known, known: Known, change: Callable[[Eqn, set[int]], Sequence[Eqn]]
-) -> Program:
-    """The program with some references replaced, and every equation that reaches them changed.
-
-    Args:
-        roots: what takes the place of references where they are made.
-        known: what takes the place of references of this program.
-        change: gets an equation, as it stands, and the positions of its inputs that are such references.
-    """
-    known = {**known, **{var: roots[var] for var in program.inputs if var in roots}}
-    eqns: list[Eqn] = []
-    for eqn in program.eqns:
-        at = {position for position, atom in enumerate(eqn.inputs) if atom in known}
-
-        def inner(part: Program, eqn: Eqn = eqn) -> Program:
-            return _rewritten(part, roots, _within(eqn, part, known), change)
-
-        params = map_subprograms(eqn.params, inner)
-        params = _made_again(params, roots)
-        if at:
-            inputs = tuple(known.get(atom, atom) for atom in eqn.inputs)
-            eqns += change(with_parts(eqn, inputs, params), at)
-        else:
-            eqns.append(with_parts(eqn, eqn.inputs, params))
-    changed = with_body(program, eqns, program.outputs)
-    inputs = tuple(known.get(var, var) for var in program.inputs)
-    return changed if inputs == program.inputs else replace(changed, inputs=inputs)
-
-
-def _made_again(params: dict[str, Any], roots: Known) -> dict[str, Any]:
-    """What an equation makes has the types of its programs' inputs."""
-    if not any(new.type != old.type for old, new in roots.items()):
-        return params
-    if "launch" in params:
-        made, program = params["launch"], params["programs"][0]
-        count = len(made.scratch)
-        scratch = tuple(var.type for var in program.inputs[len(program.inputs) - count :])
-        return {**params, "launch": replace(made, scratch=scratch)}
-    if "allocations" in params:
-        inputs = params["body"].inputs
-        return {**params, "allocations": tuple(v.type for v in inputs[len(inputs) - len(params["allocations"]) :])}
-    return params
-
-
-def accesses(program: Program, root: Var) -> list[tuple[Eqn, int]]:
-    """The equations that reach a reference, in sub-programs too, and the positions at which they do."""
-    found: list[tuple[Eqn, int]] = []
-
-    def visit(part: Program, known: set[Atom]) -> None:
-        known = known | ({root} & set(part.inputs))
-        for eqn in part.eqns:
-            if eqn.op.index_start:
-                reached = range(len(eqn.op.stacks(eqn.params["transforms"])))
-                found.extend((eqn, position) for position in reached if eqn.inputs[position] in known)
-            for inner in subprograms(eqn):
-                visit(inner, set(_within(eqn, inner, {atom: atom for atom in eqn.inputs if atom in known})))  # type: ignore[misc]
-
-    visit(program, set())
-    return found
-
-
 def _recounted(program: Program, root: Var) -> Iterator[Mutant]:
     """A barrier that counts one arrival more or fewer."""
     type: Any = root.type
@@ -516,85 +350,24 @@ def _recounted(program: Program, root: Var) -> Iterator[Mutant]:
     if arrivals is None:
         return
     sites = tuple(eqn for eqn, _ in accesses(program, root))
-    others = tuple(each for each in type.attributes if not isinstance(each, Arrivals))
     for name, step in ((ONE_MORE, 1), (ONE_FEWER, -1)):
         if arrivals.count + step >= 1:
-            new = replace(type, attributes=(replace(arrivals, count=arrivals.count + step), *others))
-            changed = _rewritten(program, {root: Var(new, root.hint)}, {}, lambda eqn, _: (eqn,))
+            changed = recounted(program, root, arrivals.count + step)
             yield Mutant(name, f"barrier {root.hint}", root.hint, changed, sites)
 
 
 # Stages.
 
 
-def _own(stack: Sequence[Any]) -> int:
-    """The number of transforms in front of those within the buffer: one that says whose it is, or none."""
-    return 1 if stack and isinstance(stack[0], Peer) else 0
-
-
-@dataclass(frozen=True)
-class _Slots:
-    """The slots of a buffer: what one axis of one level of the stacks on it, behind whose it is, is indexed by."""
-
-    root: Var
-    level: int
-    axis: int
-    extent: int
-    sites: tuple[tuple[Eqn, int], ...]
-
-
-def _slots(program: Program, space: Any) -> Iterator[_Slots]:
-    """Along which axes each reference of a space is indexed, by several numbers or by one that turns."""
-    for root in _references(program, space):
-        found: dict[tuple[int, int], list[tuple[Eqn, int, Any, int]]] = {}
-        for eqn, position in accesses(program, root):
-            stack = eqn.op.stacks(eqn.params["transforms"])[position]
-            for level, transform in enumerate(stack[_own(stack) :]):
-                if isinstance(transform, Index):
-                    shape = _shape_at(eqn, position, level + _own(stack))
-                    for axis, entry in enumerate(transform.entries):
-                        if not isinstance(entry, Slice):
-                            found.setdefault((level, axis), []).append((eqn, position, entry, shape[axis]))
-        for (level, axis), uses in found.items():
-            entries = {entry if isinstance(entry, int) else None for _, _, entry, _ in uses}
-            if uses[0][3] > 1 and (None in entries or len(entries) > 1):
-                yield _Slots(root, level, axis, uses[0][3], tuple((eqn, position) for eqn, position, *_ in uses))
-
-
-def _modulo(program: Program, slots: Sequence[_Slots], count: int) -> Program:
-    """The program with only so many slots in these buffers: every index of one is taken modulo their number."""
-    for each in slots:
-
-        def change(eqn: Eqn, at: set[int], each: _Slots = each) -> Sequence[Eqn]:
-            if not eqn.op.index_start:
-                return (eqn,)
-            eqns: list[Eqn] = []
-            for position in sorted(at):
-                stacks = eqn.op.stacks(eqn.params["transforms"])
-                stack = stacks[position] if position < len(stacks) else ()
-                level = each.level + _own(stack)
-                if len(stack) <= level or not isinstance(stack[level], Index):
-                    continue
-                if not isinstance(stack[level].entries[each.axis], Slice):
-                    *more, eqn = _reindexed(
-                        eqn, {position}, level, each.axis, lambda entry: entry % count, [("rem", count)]
-                    )
-                    eqns += more
-            return (*eqns, eqn)
-
-        program = _rewritten(program, {each.root: each.root}, {}, change)
-    return program
-
-
 def _aliased(program: Program) -> Iterator[Mutant]:
     """Buffers whose slots lie in one place, and rings with one slot less than their users believe."""
-    buffers, barriers = list(_slots(program, SMEM)), list(_slots(program, BARRIER))
+    buffers, barriers = list(slots_of(program, SMEM)), list(slots_of(program, BARRIER))
 
-    def mutant(name: str, chosen: Sequence[_Slots], count: int) -> Mutant:
+    def mutant(name: str, chosen: Sequence[Slots], count: int) -> Mutant:
         names = " and ".join(dict.fromkeys(each.root.hint for each in chosen))
         where = f"{names}, axis {chosen[0].level + chosen[0].axis}"
         sites = tuple(eqn for each in chosen for eqn, _ in each.sites)
-        return Mutant(name, where, where, _modulo(program, chosen, count), sites)
+        return Mutant(name, where, where, wrapped(program, chosen, count), sites)
 
     for each in buffers:
         yield mutant(SHARED, [each], 1)
@@ -609,4 +382,4 @@ def _aliased(program: Program) -> Iterator[Mutant]:
         yield mutant(FEWER_BOTH, rings, count - 1)
 
 
-__all__ = ["CLASSES", "NO_DELAY", "WRONG_INDEX", "Mutant", "accesses", "mutants", "place"]
+__all__ = ["CLASSES", "NO_DELAY", "WRONG_INDEX", "Mutant", "mutants", "place"]

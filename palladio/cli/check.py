@@ -20,6 +20,7 @@ from palladio.call.staged import CALLS
 from palladio.cli.target import declare, function
 from palladio.driver import check as driver
 from palladio.driver.capture import prepared_programs
+from palladio.driver.repairs.search import SECONDS
 from palladio.ir.core import walk
 from palladio.machine.check.findings import Finding, checked_codes
 from palladio.machine.run.policies import named
@@ -35,6 +36,7 @@ STYLES = {
     "order": "magenta",
     "missing": "magenta",
     "try": "green",
+    "repair": "bold green",
     "see": "dim",
     "replay": "dim",
 }
@@ -66,6 +68,11 @@ def add(subparsers: Any) -> None:
         help="findings of this code do not count; may be given several times",
     )
     parser.add_argument("--strict", action="store_true", help="warnings and hints count like errors")
+    parser.add_argument(
+        "--repair",
+        action="store_true",
+        help=f"look for the cheapest single change that removes each error, for up to {SECONDS:g} seconds",
+    )
     parser.add_argument("--jobs", metavar="N", type=_count, default=1, help="processes that share the schedules")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--exhaustive", action="store_true", help="run every schedule that can differ from all others")
@@ -116,6 +123,7 @@ def run(options: Namespace) -> int:
             progress=progress,
             ignore=options.ignore,
             strict=options.strict,
+            repairs=options.repair,
             executor=executor,
         )
     if not any(eqn.op is launch for program in programs for eqn in walk(program)):

@@ -13,6 +13,7 @@ from typing import Any
 from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.driver.executors import SIMULATOR, use
+from palladio.driver.repairs.search import SECONDS, repair_all
 from palladio.driver.simulation import Session, session
 from palladio.machine.check.accesses import Places
 from palladio.machine.check.findings import LEVELS, CheckError, Finding, checked_codes
@@ -144,6 +145,7 @@ def check(
     ignore: str | Sequence[str] = (),
     strict: bool = False,
     sizes: Mapping[str, Iterable[Any]] | None = None,
+    repairs: bool | float = False,
     executor: Executor | None = None,
 ) -> Report:
     """Run a function on the simulator under many schedules, and report every hazard of the kernels that it calls.
@@ -165,6 +167,8 @@ def check(
             output that nobody writes) and hints (harmless on the hardware as the kernel stands) do not count.
         sizes: keyword arguments of `fn`, each with its values: the check runs for every combination of them, and each
             finding names the one that it was met with.
+        repairs: look for the cheapest single change of the kernel that removes each error. True gives the search a
+            minute, a number so many seconds.
         executor: spreads the schedules, all but the first. One of processes asks for a function and arguments that can
             be pickled. The report is the same with any executor, and without one.
 
@@ -186,6 +190,7 @@ def check(
         codes = checked_codes(ignore, "ignore")
         if not isinstance(strict, bool):
             raise PalladioTypeError("strict is a bool", argument="strict", got=repr(strict))
+        seconds = _seconds(repairs)
         combinations = _combinations(sizes)
         policies = [_named(schedule)] if schedule is not None else sampled(schedules or SAMPLED, seed)
     report = Report(ignore=codes, strict=strict, call=partial(fn, *args, **combinations[0]), sizes=len(combinations))
@@ -206,7 +211,21 @@ def check(
     report.complete = complete
     if not report.findings and not report.ignored:
         report.beyond = _beyond(fn, args, combinations)
+    if seconds and report.of_level("error"):
+        _repair(report, [partial(fn, *args, **sized) for sized in combinations], policies, seconds)
     return report
+
+
+def _repair(report: Report, runs: Sequence[Callable[[], Any]], policies: Sequence[Policy], seconds: float) -> None:
+    """Add repairs to the errors of a report, checked under its schedules; an exhaustive check has too many of them."""
+    report.findings = repair_all(report.findings, runs, policies[:SAMPLED], seconds)
+
+
+def _seconds(repairs: Any) -> float:
+    """The time in which repairs are looked for, 0 where none are."""
+    if not isinstance(repairs, (bool, int, float)) or repairs < 0:
+        raise PalladioValueError("a search takes a number of seconds", argument="repairs", got=repr(repairs))
+    return SECONDS if repairs is True else float(repairs)
 
 
 def _beyond(fn: Callable[..., Any], args: tuple[Any, ...], combinations: Sequence[dict[str, Any]]) -> str:

@@ -101,6 +101,15 @@ def test_a_finding_shows_both_sides_the_missing_edge_the_fix_and_the_replay(
     assert out == WRONG.lstrip("\n").format(file=file)
 
 
+def test_a_repair_is_a_line_to_paste(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = shown(capsys, "check", f"{file}::wrong", "--schedules", 2, "--repair")
+    (repair,) = (line for line in out.splitlines() if line.startswith("  repair:"))
+    assert status == 1
+    assert repair.startswith(
+        "  repair:  add `plgpu.wait_smem_to_gmem(0, wait_read_only=True)` before line 14 of rows.py ("
+    )
+
+
 def test_an_ignored_finding_does_not_count(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ignored = "store-source-overwritten"
     status, out, _ = shown(capsys, "check", f"{file}::wrong", "--schedules", 4, "--ignore", ignored)

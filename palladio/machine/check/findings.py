@@ -221,6 +221,7 @@ class Finding:
         operand: the buffer that a race is about.
         mistake: the key of the edge that fails: races that share it have one cause.
         also: further operands of the same mistake.
+        repair: a change that was tried and removes it, where the check was asked for repairs.
     """
 
     code: str
@@ -236,6 +237,7 @@ class Finding:
     operand: str = field(default="", compare=False)
     mistake: Any = field(default=None, compare=False)
     also: tuple[Operand, ...] = field(default=(), compare=False)
+    repair: str = field(default="", compare=False)
 
     @property
     def locations(self) -> tuple[Location, ...]:
@@ -274,7 +276,7 @@ class Finding:
 
     def lines(self, replay: str = "") -> Iterator[tuple[str, str]]:
         """Lines of the report, each with its kind: code, participant, place, source, caret, detail, order, missing,
-        try, see, replay.
+        try, repair, see, replay.
 
         Args:
             replay: the command that replays the schedule; left out, the call of `check` that does.
@@ -296,6 +298,8 @@ class Finding:
         if self.missing:
             yield "missing", f"  missing: {self.missing}"
         yield "try", f"  try:     {self.fix or CODES[self.code].fix}"
+        if self.repair:
+            yield "repair", f"  repair:  {self.repair}"
         yield "see", f"  see:     palladio explain {self.code}"
         if self.schedule:
             call = f'palladio.check(..., schedule="{self.schedule}")'

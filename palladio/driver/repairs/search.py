@@ -1,0 +1,249 @@
+"""Verified repairs: the cheapest single change of a kernel that removes a finding, checked as the kernel was.
+
+Changes are tried on the traced program (`palladio.machine.repair`), tier by tier. One counts as a repair if no schedule
+of the check finds the mistake or a new one, and all of them have the results that the evaluator gives: those of the
+kernel as it stands, unless the mistake leaves it without definite ones.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any
+
+from palladio.base.errors import InternalError, PalladioError
+from palladio.driver.executors import REFERENCE, SIMULATOR, Runner
+from palladio.driver.repairs.calls import Call, Results, agree, recorded
+from palladio.driver.simulation import Session, session
+from palladio.ir.core import Program
+from palladio.ir.verify import verify
+from palladio.machine.check.accesses import Places
+from palladio.machine.check.findings import CheckError, Finding
+from palladio.machine.repair.candidates import Candidate, Candidates
+from palladio.machine.run.machine import Machine
+from palladio.machine.run.policies import Policy, named
+from palladio.machine.timeline.records import duration_text
+from palladio.machine.timeline.timing import Earliest, Timer
+
+SECONDS = 60.0
+"""The time in which repairs of one report are looked for, by default."""
+
+DEFINITE = 4
+"""The number of schedules by which a kernel is said to have definite results."""
+
+
+@dataclass(frozen=True)
+class Repair:
+    """A single change that removes a finding.
+
+    Fields:
+        text: the change, a line that the author can paste.
+        program: the program with it.
+        duration: its modelled time in nanoseconds.
+        schedules: the number of schedules in which it is clean.
+        changes: whether its results are not those of the kernel as it stands on the evaluator.
+        left: the keys of the findings that stay.
+    """
+
+    text: str
+    program: Program = field(repr=False)
+    duration: float
+    schedules: int
+    changes: bool = False
+    left: frozenset[Any] = field(default=frozenset(), repr=False)
+
+    @property
+    def sentence(self) -> str:
+        """The change, and what is known of it."""
+        ran = f"clean in {self.schedules} schedule{'s' if self.schedules > 1 else ''}"
+        results = "the same results in all, where the kernel as it stands has none" if self.changes else "same results"
+        return f"{self.text} ({ran}; {results}; {duration_text(self.duration)} of modelled time)"
+
+
+class Budget:
+    """A span of time, and the number of changes that were tried in it."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+        self.tried = 0
+
+    @property
+    def spent(self) -> bool:
+        """True when the time is over."""
+        return time.monotonic() > self._end
+
+
+def keys(findings: Iterable[Finding]) -> frozenset[Any]:
+    """The keys of findings, and of all operands of each."""
+    return frozenset(operand.key for each in findings for operand in each.operands)
+
+
+def repair_all(
+    findings: Sequence[Finding], runs: Sequence[Callable[[], Any]], policies: Sequence[Policy], seconds: float
+) -> list[Finding]:
+    """The findings, each error with the repair that was found for it.
+
+    Args:
+        runs: the calls of the check, one for each combination of sizes.
+        policies: the schedules under which a repair is checked.
+        seconds: the time after which the search ends.
+    """
+    calls = [call for run in runs for call in recorded(run)]
+    names = [policy.name for policy in policies]
+    known = keys(findings)
+    budget = Budget(seconds)
+    texts: dict[Any, str] = {}
+    for finding in findings:
+        if finding.level != "error" or finding.key in texts:
+            continue
+        tried = budget.tried
+        repair = repaired(calls, finding, names, known, budget)
+        if repair is None:
+            end = f" in {seconds:g} seconds" if budget.spent else ""
+            texts[finding.key] = f"none found among {budget.tried - tried} single changes{end}"
+            continue
+        for other in findings:  # one mistake may have several findings
+            if other.level == "error" and keys([other]).isdisjoint(repair.left):
+                texts[other.key] = repair.sentence
+    return [replace(each, repair=texts.get(each.key, "")) for each in findings]
+
+
+def repaired(
+    calls: Sequence[Call], finding: Finding, names: Sequence[str], known: Collection[Any], budget: Budget
+) -> Repair | None:
+    """The cheapest single change that removes a finding, None if none does or the time is over.
+
+    Args:
+        calls: those in which it may be.
+        names: the schedules of the check.
+        known: the keys of all findings of the check.
+    """
+    for call in calls:
+        candidates = Candidates(call.program, finding)
+        if candidates.guilty:
+            search = Search(call, finding, names, frozenset(known) - keys([finding]), budget)
+            for tier in candidates.tiers():
+                found = search.cheapest(tier)
+                if found is not None or budget.spent:
+                    return found
+    return None
+
+
+@dataclass(frozen=True)
+class _Alive:
+    """A candidate that is clean in model time: what runs it, its results and modelled time, and what it leaves."""
+
+    text: str
+    program: Program
+    run: Runner
+    results: Results
+    duration: float
+    changes: bool
+    left: frozenset[Any]
+
+    @property
+    def cost(self) -> tuple[int, bool, float]:
+        return len(self.left), self.changes, self.duration
+
+
+class _Unclean(Exception):
+    """A run has a finding that a repair may not have."""
+
+
+class Search:
+    """The search for one finding of one call."""
+
+    def __init__(
+        self, call: Call, finding: Finding, names: Sequence[str], known: frozenset[Any], budget: Budget
+    ) -> None:
+        self.call = call
+        self.known = known
+        self.budget = budget
+        self.names = sorted(names, key=lambda name: name != finding.schedule)
+
+    @cached_property
+    def definite(self) -> bool:
+        """True if the kernel as it stands has the evaluator's results in every schedule."""
+        run, names = SIMULATOR.load(self.call.program), self.names[:DEFINITE]
+        return all(agree(self._run(run, partial(named, name), None)[1], self.call.definition) for name in names)
+
+    def cheapest(self, tier: Iterator[Candidate]) -> Repair | None:
+        """The candidate of a tier that is clean in all schedules and takes the least modelled time."""
+        alive = []
+        for candidate in tier:
+            if self.budget.spent:
+                break
+            self.budget.tried += 1
+            found = self._tried(candidate)
+            if found is not None:
+                alive.append(found)
+        for each in sorted(alive, key=lambda each: each.cost):
+            if (not each.changes or not self.definite) and self._holds(each):
+                return Repair(each.text, each.program, each.duration, len(self.names), each.changes, each.left)
+        return None
+
+    def _tried(self, candidate: Candidate) -> _Alive | None:
+        """A candidate as it runs in model time; None if it is not clean there."""
+        timer = Timer()
+
+        def timed(machine: Machine) -> None:
+            machine.timer = timer
+
+        try:
+            run = SIMULATOR.load(candidate.program)
+            findings, results = self._run(run, Earliest, self.known, timed)
+        except (PalladioError, InternalError, _Unclean):  # not a program, or one that cannot run
+            return None
+        changes = not agree(results, self.call.definition)
+        duration = timer.timeline("").duration
+        left = keys(each for each in findings if each.level != "hint")
+        return _Alive(candidate.text, candidate.program, run, results or (), duration, changes, left)
+
+    def _holds(self, alive: _Alive) -> bool:
+        """True if a candidate is clean and has one result, the evaluator's, in all schedules."""
+        try:
+            verify(alive.program, "a repair")
+            wanted = REFERENCE.load(alive.program)(self.call.values)
+            return agree(alive.results, wanted) and all(
+                agree(self._run(alive.run, partial(named, name), self.known)[1], wanted) for name in self.names
+            )
+        except (PalladioError, InternalError, _Unclean):
+            return False
+
+    def _run(
+        self,
+        run: Runner,
+        policy: Callable[[], Policy],
+        allowed: frozenset[Any] | None,
+        prepare: Callable[[Machine], None] | None = None,
+    ) -> tuple[list[Finding], Results | None]:
+        """The findings and results of a program under a schedule.
+
+        Raises:
+            _Unclean: at the first finding that is not a hint and not allowed; None allows all.
+        """
+        findings = [] if allowed is None else _Allowed(allowed)
+        results = None
+        with session(Session(policy, findings, prepare=prepare, places=Places())) as current:
+            try:
+                results = run(self.call.values)
+            except CheckError as error:
+                if error.finding not in current.findings:
+                    current.findings.append(error.finding)
+        return current.findings, results
+
+
+class _Allowed(list[Finding]):
+    """Findings of a run that ends at the first one that is not allowed."""
+
+    def __init__(self, allowed: frozenset[Any]) -> None:
+        super().__init__()
+        self.allowed = allowed
+
+    def append(self, finding: Finding) -> None:
+        """Keep a finding, or end the run."""
+        if finding.level != "hint" and not keys([finding]) <= self.allowed:
+            raise _Unclean
+        super().append(finding)

@@ -1,0 +1,474 @@
+"""The single changes that may remove a finding, in tiers: the first tier with one that is clean gives the repair."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from palladio.ir.bind import form
+from palladio.ir.core import Atom, Eqn, Literal, Op, Program, Var
+from palladio.machine.check.findings import Finding
+from palladio.machine.repair import wording
+from palladio.machine.repair.edit import (
+    Path,
+    Spot,
+    first_part,
+    part_at,
+    passed_in,
+    reindexed,
+    replaced,
+    with_params,
+    with_part_at,
+)
+from palladio.machine.repair.references import recounted
+from palladio.machine.repair.survey import Gap, Survey, Use
+from palladio.ops import OPS
+from palladio.ops.threads.barrier import barrier_arrive, barrier_wait
+from palladio.ops.threads.copy import (
+    commit_gmem,
+    commit_smem,
+    commit_smem_to_gmem_group,
+    copy_smem_to_gmem,
+    wait_smem_to_gmem,
+)
+from palladio.ops.threads.semaphore import semaphore_signal, semaphore_wait
+from palladio.ops.threads.wgmma import accumulator_load, accumulator_store, set_max_registers, wgmma, wgmma_wait
+from palladio.types.attributes import Arrivals, Named
+from palladio.types.transforms import Index, Operand
+from palladio.types.types import BARRIER, SEMAPHORE, SMEM, RefType
+
+NEAR = 8
+"""The number of gaps around each line of a finding in which a wait or fence is tried."""
+
+FORMS = 3
+"""The number of indices that are tried for one of several barriers."""
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A single change: its text, a line that the author can paste, and the program with it."""
+
+    text: str
+    program: Program
+
+
+Tier = Iterator[Candidate]
+
+
+class Candidates:
+    """The candidates for one finding of a program."""
+
+    def __init__(self, program: Program, finding: Finding) -> None:
+        self.program = program
+        self.code = finding.code
+        self.survey = Survey(program)
+        self.guilty = self.survey.at(finding.locations)
+        self.orders = [self.survey.order(spot) for spot in self.guilty]
+        touched = [root for spot in self.guilty for root in self.survey.roots_at(spot)]
+        self.signals = [root for root in dict.fromkeys(touched) if _space(root) in (BARRIER, SEMAPHORE)]
+
+    def tiers(self) -> Iterator[Tier]:
+        """The candidates, those first that leave the kernel's structure as it is."""
+        if not self.guilty:
+            return
+        yield self._own_waits()
+        yield self._between_threads()
+        yield self._elsewhere()
+        yield self._removed(spot for spot in self._synchronising() if _only_synchronises(spot.eqn))
+
+    # Where.
+
+    def _gaps(self, count: int | None = None) -> list[Gap]:
+        """The places for another equation, those nearest to the lines of the finding first."""
+        gaps = sorted(self.survey.gaps, key=lambda gap: min(abs(gap.order - each) for each in self.orders))
+        return gaps[:count]
+
+    def _synchronising(self) -> list[Spot]:
+        """The equations that synchronise, those nearest to the lines of the finding first."""
+        spots = [spot for spot in self.survey.spots if spot.eqn.op.sync is not None and not spot.eqn.op.control]
+        spots = [spot for spot in spots if any(step[1] == "programs" for step in spot.path)]
+        return sorted(spots, key=lambda spot: min(abs(self.survey.order(spot) - each) for each in self.orders))
+
+    def _of(self, *ops: Op) -> list[Spot]:
+        return [spot for spot in self._synchronising() if spot.eqn.op in ops]
+
+    def _inserted(self, gap: Gap, eqn: Eqn, text: str) -> Candidate:
+        program = replaced(self.program, gap.path, gap.index, 0, (eqn,))
+        return Candidate(f"add `{text}` {wording.between(gap.before, gap.after, gap.around)}", program)
+
+    def _changed(self, spot: Spot, text: str, *eqns: Eqn) -> Candidate:
+        return Candidate(text, replaced(self.program, spot.path, spot.index, 1, eqns))
+
+    # The first tier: what a thread waits for by itself, and what stands there twice.
+
+    def _own_waits(self) -> Tier:
+        yield from self._removed(self._doubled())
+        ops = {spot.eqn.op for spot in self.guilty}
+        for waits, codes, shared, insertions in _OWN:
+            if self.code in codes or (self.code in shared and ops.intersection(_ISSUES)):
+                for spot in self._of(*waits):
+                    yield from self._strengthened(spot)
+                for gap in self._gaps(NEAR * len(self.guilty)):
+                    for op, params, text in insertions:
+                        place = (gap.before or gap.after or self.guilty[0].eqn).location
+                        yield self._inserted(gap, form(op, (), params, place), text)
+        if self.code in ("deadlock", "registers-exceeded"):
+            yield from self._registers()
+
+    def _doubled(self) -> Iterator[Spot]:
+        """Equations that stand twice in a row."""
+        for spot in self._synchronising():
+            before = spot.program.eqns[: spot.index]
+            last = next((eqn for eqn in reversed(before) if eqn.op.sync is not None), None)
+            eqn = spot.eqn
+            if last is not None and (last.op, last.inputs, last.params) == (eqn.op, eqn.inputs, eqn.params):
+                yield spot
+
+    def _strengthened(self, spot: Spot) -> Tier:
+        """A wait that lets less be in flight."""
+        eqn, line = spot.eqn, wording.line(spot.eqn)
+        name = "wait_n" if eqn.op is accumulator_load else "n"
+        n = eqn.params[name]
+        if n:
+            text = wording.with_number(eqn, n, n - 1)
+            text = f"write `{text}` in {line}" if text else f"wait in {line} until at most {n - 1} are in flight"
+            yield self._changed(spot, text, with_params(eqn, **{name: n - 1}))
+        if eqn.params.get("read_only"):
+            text = f"leave out `wait_read_only=True` in {line}"
+            yield self._changed(spot, text, with_params(eqn, read_only=False))
+
+    def _registers(self) -> Tier:
+        counts: set[int] = set()
+        for spot in self._of(set_max_registers):
+            eqn = spot.eqn
+            counts.add(eqn.params["count"])
+            if eqn.params["action"] == "increase" and eqn.params["count"] >= 32:
+                count = eqn.params["count"] - 8
+                text = f'write `plgpu.set_max_registers({count}, action="increase")` in {wording.line(eqn)}'
+                yield self._changed(spot, text, with_params(eqn, count=count))
+        if not counts:
+            return
+        for gap in self._gaps():
+            if not isinstance(gap.before, Eqn):
+                for count in (24, 40):
+                    params = {"count": count, "action": "decrease"}
+                    place = None if gap.after is None else gap.after.location
+                    eqn = form(set_max_registers, (), params, place)
+                    yield self._inserted(gap, eqn, f'plgpu.set_max_registers({count}, action="decrease")')
+
+    # The second tier: waits, arrivals and counts between threads.
+
+    def _between_threads(self) -> Tier:
+        signals, related = self.signals, self._related()
+        for root in dict.fromkeys((*signals, *related)):
+            yield from self._recounted(root)
+        deadlock = self.code == "deadlock"
+        for root in dict.fromkeys((*signals, *(() if deadlock else related))):
+            arrival, wait = _CALLS[_space(root)]
+            for arrives in (True, False) if deadlock else (False, True):
+                gaps = self._gaps() if deadlock or root in signals else self._gaps(NEAR * len(self.guilty))
+                for gap in gaps if not arrives or deadlock or root in signals else ():
+                    yield from self._signalled(gap, root, arrival if arrives else wait)
+        yield from self._swapped()
+        for spot in self._of(semaphore_wait, semaphore_signal):
+            amount = spot.eqn.inputs[1]
+            if isinstance(amount, Literal):
+                more = Literal(int(amount.value) + 1, amount.type.dtype)
+                eqn = replace(spot.eqn, inputs=(spot.eqn.inputs[0], more, *spot.eqn.inputs[2:]))
+                yield self._changed(spot, f"count {more.value} signals in {wording.line(eqn)}", eqn)
+
+    def _related(self) -> list[Var]:
+        """The barriers and semaphores that go with the memory of the finding, then all others."""
+        touched = {root for spot in self.guilty for root in self.survey.roots_at(spot)}
+        found: list[Var] = []
+        for spot in self.survey.spots:
+            roots = self.survey.roots_at(spot)
+            if touched.intersection(roots):
+                found += [root for root in roots if _space(root) in _CALLS]
+        found += [root for root in self.survey.all_roots if _space(root) in _CALLS]
+        return [root for root in dict.fromkeys(found) if root.type.attribute(Named) is None]  # type: ignore[union-attr]
+
+    def _recounted(self, root: Var) -> Tier:
+        arrivals: Any = root.type.attribute(Arrivals)  # type: ignore[union-attr]
+        for count in (arrivals.count - 1, arrivals.count + 1) if arrivals is not None else ():
+            if count >= 1:
+                name = self._name(root)
+                yield Candidate(
+                    f"let barrier `{name}` count {count}: `num_arrivals={count}`", recounted(self.program, root, count)
+                )
+
+    def _signalled(self, gap: Gap, root: Var, op: Op) -> Tier:
+        """An arrival or a wait inserted."""
+        known = self.survey.known_as(root, gap.path, gap.index)
+        if known is None:
+            return
+        place = (gap.before or gap.after or self.guilty[0].eqn).location
+        extra, spelling, more = _SIGNALS[op]
+        for stack, atoms, shown in self._forms(gap, root):
+            operands = [known, *((gap.path, each) for each in extra), *atoms]
+            found = self._with_atoms(gap.path, operands)
+            if found is None:
+                continue
+            program, names = found
+            params: dict[str, Any] = {"transforms": stack, **more}
+            eqn = form(op, names, params, place)
+            text = f"add `{spelling.format(shown)}` {wording.between(gap.before, gap.after, gap.around)}"
+            yield Candidate(text, replaced(program, gap.path, gap.index, 0, (eqn,)))
+
+    def _with_atoms(self, path: Path, operands: Sequence[tuple[Path, Atom]]) -> tuple[Program, list[Atom]] | None:
+        """The program with atoms of outer programs passed in, and their names."""
+        program, names = self.program, []
+        for where, atom in operands:
+            found = passed_in(part_at(program, where), path[len(where) :], atom)
+            if found is None:
+                return None
+            part, name = found
+            program = with_part_at(program, where, part)
+            names.append(name)
+        return program, names
+
+    def _forms(self, gap: Gap, root: Var) -> Iterator[tuple[Any, list[tuple[Path, Atom]], str]]:
+        """The ways to name one of a reference's barriers in a gap: its transforms, index operands, and text."""
+        name, shape = self._name(root), root.type.shape  # type: ignore[union-attr]
+        if not shape:
+            yield (), [], name
+        if len(shape) != 1:
+            return
+        there = {atom: where for where, atom in reversed(self.survey.visible(gap.path, gap.index))}
+        shown: dict[Any, str] = {}
+        uses = [use for spot in self._by_distance(gap) for use in self.survey.uses(spot) if use.extent == shape[0]]
+        for use in uses:
+            static = isinstance(use.index, int) and use.spot.path == gap.path
+            if (static or use.index in there) and len(shown) < FORMS:
+                shown.setdefault(use.index, self._index(use))
+        for index, text in shown.items():
+            if isinstance(index, int):
+                yield (Index((index,)),), [], f"{name}.at[{index}]"
+            else:
+                yield (Index((Operand(0),)),), [(there[index], index)], f"{name}.at[{text}]"
+
+    def _by_distance(self, gap: Gap) -> list[Spot]:
+        return sorted(self.survey.spots, key=lambda spot: abs(self.survey.order(spot) - gap.order))
+
+    def _swapped(self) -> Tier:
+        """Equations that synchronise, moved over the next one."""
+        for spot in self._synchronising():
+            steps = [n for n, eqn in enumerate(spot.program.eqns) if eqn.op.sync is not None or eqn.synchronises]
+            later = next((n for n in steps if n > spot.index), None)
+            if later is None or spot.eqn.outputs:
+                continue
+            eqns = spot.program.eqns
+            moved = (*eqns[spot.index + 1 : later + 1], spot.eqn)
+            text = f"move `{wording.call(spot.eqn)}` ({wording.line(spot.eqn)}) after {wording.line(eqns[later])}"
+            yield Candidate(text, replaced(self.program, spot.path, spot.index, len(moved), moved))
+
+    # The third tier: other slots.
+
+    def _elsewhere(self) -> Tier:
+        signals = set(self.signals)
+        touching = [s for s in self._synchronising() if signals.intersection(self.survey.roots_at(s))]
+        guilty = sorted(self.guilty, key=self.survey.order)
+        near = self._synchronising()[: 2 * NEAR]
+        seen: set[tuple[Path, int]] = set()
+        for spot in (*guilty, *touching, *near):
+            if (spot.path, spot.index) not in seen:
+                seen.add((spot.path, spot.index))
+                yield from self._other_slots(spot)
+        yield from self._turned()
+
+    def _turned(self) -> Tier:
+        """All indices of one ring of slots as those of another, or over all of its slots."""
+        used: dict[tuple[Var, int], list[Use]] = {}
+        for spot in self.survey.spots:
+            for use in self.survey.uses(spot):
+                root = self.survey.root(spot, use.position)
+                if root is not None and _space(root) in (SMEM, BARRIER):
+                    used.setdefault((root, use.extent), []).append(use)
+        for (root, extent), uses in used.items():
+            for other, same in used:
+                if other is not root and same == extent:
+                    yield from self._along(root, uses, used[other, extent])
+            yield from self._widened(uses, extent, f"`{self._name(root)}`")
+        for extent in dict.fromkeys(extent for _, extent in used):
+            together = [use for (_, same), uses in used.items() if same == extent for use in uses]
+            yield from self._widened(together, extent, "the ring")
+
+    def _along(self, root: Var, uses: Sequence[Use], others: Sequence[Use]) -> Tier:
+        """The slots of one reference chosen as those of another, by the access of that which is nearest."""
+        program, changed = self.program, False
+        for use in uses:
+            there = self._atoms_at(use.spot)
+            near = [other for other in others if other.spot.path == use.spot.path]
+            near = [other for other in near if isinstance(other.index, int) or other.index in there]
+            if not near:
+                continue
+            order = self.survey.order(use.spot)
+            nearest = min(near, key=lambda other: abs(self.survey.order(other.spot) - order - 0.25))
+            program = _in_place(program, use, nearest.index)
+            changed = changed or nearest.index != use.index
+        if changed:
+            donor = self._name(self.survey.root(others[0].spot, others[0].position))
+            yield Candidate(f"index `{self._name(root)}` as `{donor}` is indexed beside it", program)
+
+    def _widened(self, uses: Sequence[Use], extent: int, what: str) -> Tier:
+        """Indices modulo the number of slots that there are, where they were modulo fewer."""
+        program, old = self.program, 0
+        for use in uses:
+            eqn = next((eqn for eqn in use.spot.program.eqns if use.index in eqn.outputs), None)
+            if eqn is not None and eqn.op is OPS["rem"] and isinstance(eqn.inputs[1], Literal):
+                count = int(eqn.inputs[1].value)
+                if count < extent:
+                    old = count
+                    program = _modulo(program, use, eqn.inputs[0], extent)
+        if old:
+            yield Candidate(f"let {what} turn through {extent} slots, not {old}", program)
+
+    def _other_slots(self, spot: Spot) -> Tier:
+        eqn, line = spot.eqn, wording.line(spot.eqn)
+        there = self._atoms_at(spot)
+        near = [use for other in self._by_distance(self._gap_at(spot)) for use in self.survey.uses(other)]
+        taken: set[int] = set()
+        for use in self.survey.uses(spot):
+            taken.add(use.position)
+            name = self._name(self.survey.root(spot, use.position))
+            others: dict[Any, str] = {}
+            for other in near:
+                fits = other.extent == use.extent and other.index != use.index
+                if fits and (isinstance(other.index, int) or other.index in there) and len(others) < FORMS:
+                    others.setdefault(other.index, self._index(other))
+            for index, text in others.items():
+                yield self._changed(spot, f"use `{name}.at[{text}]` in {line}", _with_index(eqn, use, index))
+            if not others or use.extent > 2:
+                yield from self._moved(spot, use.position, use.level, use.axis, 1, use.extent, name)
+        for position in range(len(eqn.op.stacks(eqn.params["transforms"])) if eqn.op.index_start else 0):
+            if position in taken or not isinstance(eqn.inputs[position].type, RefType):
+                continue
+            part = first_part(eqn, position)
+            if part is not None:
+                yield from self._moved(spot, position, *part, self._name(self.survey.root(spot, position)))
+
+    def _moved(self, spot: Spot, position: int, level: int, axis: int, size: int, extent: int, name: str) -> Tier:
+        """An index moved on or back by one slot, round the end."""
+        for step in dict.fromkeys((extent - size, size)):
+            steps = [("add", step), ("rem", extent)]
+            eqns = reindexed(spot.eqn, {position}, level, axis, lambda n, step=step: (n + step) % extent, steps)
+            by = f"{step - extent if step == extent - size else step:+}"
+            text = f"move the index of `{name}` in {wording.line(spot.eqn)} by {by}, modulo {extent}"
+            yield self._changed(spot, text, *eqns)
+
+    def _atoms_at(self, spot: Spot) -> set[Atom]:
+        """The variables of its own program that an equation may use."""
+        return {atom for where, atom in self.survey.visible(spot.path, spot.index) if where == spot.path}
+
+    def _gap_at(self, spot: Spot) -> Gap:
+        return Gap(spot.path, spot.index, None, None, None, self.survey.order(spot))
+
+    # The last tier: what may be too many.
+
+    def _removed(self, spots: Iterable[Spot]) -> Tier:
+        for spot in spots:
+            if not spot.eqn.outputs:
+                text = f"remove `{wording.call(spot.eqn)}`, {wording.line(spot.eqn)}"
+                yield self._changed(spot, text)
+
+    # Words.
+
+    def _name(self, root: Var | None) -> str:
+        """The reference as the source calls it where it can be read, else by its name."""
+        for spot in self.survey.spots if root is not None else ():
+            for position in range(len(spot.eqn.inputs)):
+                if self.survey.root(spot, position) is root and not spot.eqn.op.control:
+                    found = wording.base(wording.operand(spot.eqn, position))
+                    if found is not None:
+                        return ast.unparse(found)
+        return (root.hint if root is not None else "") or "it"
+
+    def _index(self, use: Use) -> str:
+        """An index as the source writes it."""
+        if isinstance(use.index, int):
+            return str(use.index)
+        found = wording.index(wording.operand(use.spot.eqn, use.position), use.axis)
+        return ast.unparse(found) if found is not None else f"the index of {wording.line(use.spot.eqn)}"
+
+
+def _space(root: Var) -> Any:
+    return root.type.space if isinstance(root.type, RefType) else None
+
+
+def _with_index(eqn: Eqn, use: Use, index: Any) -> Eqn:
+    """An equation with another index for one of its uses."""
+    stacks, inputs = list(eqn.op.stacks(eqn.params["transforms"])), list(eqn.inputs)
+    stack = stacks[use.position]
+    entries: list[Any] = list(stack[use.level].entries)
+    if isinstance(index, int):
+        entries[use.axis] = index
+    else:
+        entries[use.axis] = Operand(len(inputs) - eqn.op.index_start)
+        inputs.append(index)
+    stacks[use.position] = (*stack[: use.level], Index(tuple(entries)), *stack[use.level + 1 :])
+    transforms = tuple(stacks) if eqn.op.ref_count > 1 else stacks[0]
+    return replace(with_params(eqn, transforms=transforms), inputs=tuple(inputs))
+
+
+def _in_place(program: Program, use: Use, index: Any) -> Program:
+    """The program with another index for a use, which may have been changed for another of its uses already."""
+    eqn = part_at(program, use.spot.path).eqns[use.spot.index]
+    return replaced(program, use.spot.path, use.spot.index, 1, (_with_index(eqn, use, index),))
+
+
+def _modulo(program: Program, use: Use, dividend: Atom, count: int) -> Program:
+    """The program with a use's index taken modulo another number, where the old remainder is made."""
+    part = part_at(program, use.spot.path)
+    at = next(number for number, eqn in enumerate(part.eqns) if use.index in eqn.outputs)
+    old = part.eqns[at]
+    new = replace(old, inputs=(dividend, Literal(count, old.inputs[1].type.dtype)))  # type: ignore[union-attr]
+    return replaced(program, use.spot.path, at, 1, (new,))
+
+
+_TRUE = Literal(True, bool)
+_ONE = Literal(1, "int32")
+_CALLS = {BARRIER: (barrier_arrive, barrier_wait), SEMAPHORE: (semaphore_signal, semaphore_wait)}
+_SIGNALS: dict[Op, tuple[tuple[Atom, ...], str, dict[str, Any]]] = {
+    barrier_arrive: ((_TRUE,), "plgpu.barrier_arrive({})", {}),
+    barrier_wait: ((), "plgpu.barrier_wait({})", {}),
+    semaphore_signal: ((_ONE,), "pl.semaphore_signal({})", {}),
+    semaphore_wait: ((_ONE,), "pl.semaphore_wait({})", {"decrement": True}),
+}
+"""Operands and parameters of what is inserted, besides the barrier or semaphore, and its text."""
+
+
+def _only_synchronises(eqn: Eqn) -> bool:
+    """True if what an equation computes and moves is nothing."""
+    return not eqn.outputs and not eqn.written and eqn.op.sync is not None and eqn.op.sync.issues is None
+
+
+_Insertion = tuple[Op, dict[str, Any], str]
+_STORES: tuple[_Insertion, ...] = (
+    (wait_smem_to_gmem, {"n": 0, "read_only": True}, "plgpu.wait_smem_to_gmem(0, wait_read_only=True)"),
+    (wait_smem_to_gmem, {"n": 0, "read_only": False}, "plgpu.wait_smem_to_gmem(0)"),
+    (commit_smem_to_gmem_group, {}, "plgpu.commit_smem_to_gmem_group()"),
+)
+_ISSUES = (wgmma, accumulator_load, accumulator_store, copy_smem_to_gmem)
+_OWN: tuple[tuple[tuple[Op, ...], tuple[str, ...], tuple[str, ...], tuple[_Insertion, ...]], ...] = (
+    ((), ("missing-commit-smem",), (), ((commit_smem, {}, "plgpu.commit_smem()"),)),
+    ((), ("missing-commit-gmem",), (), ((commit_gmem, {}, "plgpu.commit_gmem()"),)),
+    (
+        (wgmma_wait, accumulator_load),
+        ("wgmma-operand-overwritten", "accumulator-in-flight", "unawaited-wgmma"),
+        ("scope-in-use", "data-race"),
+        ((wgmma_wait, {"n": 0}, "plgpu.wgmma_wait(0)"),),
+    ),
+    (
+        (wait_smem_to_gmem,),
+        ("store-source-overwritten", "unawaited-copy"),
+        ("scope-in-use", "copy-not-awaited", "global-race"),
+        _STORES,
+    ),
+)
+"""What a thread does about its own operations.
+
+The waits that may be made stronger; the codes of findings it is for, always or where such an operation takes part; and
+what may be inserted.
+"""

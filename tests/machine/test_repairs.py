@@ -1,0 +1,205 @@
+"""Repairs: the change that removes a finding is found, is checked, and keeps the results."""
+
+from __future__ import annotations
+
+import linecache
+import re
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import palladio as pl
+import palladio.gpu as plgpu
+from palladio.driver.repairs.calls import recorded
+from palladio.driver.repairs.search import Budget, Repair, Search, keys, repaired
+from palladio.ir.core import Program, Var
+from palladio.ir.verify import verify
+from palladio.machine.repair.candidates import Candidate
+from palladio.machine.repair.edit import part_at, passed_in, replaced, spots
+from tests.errors.shown import shows
+from tests.machine import test_mutants
+from tests.machine.test_mutants import of_class, recording
+from tools.mutant_repairs import broken, restores
+
+NAMES = ("round_robin", "latest")
+
+
+@pytest.fixture(autouse=True)
+def programs_read_back() -> None:
+    """The text of candidates need not read back; each repair is verified."""
+
+
+@cache
+def repair_of(mutation: str, number: int = 0) -> Repair | None:
+    """The repair of the mutated ring for the first error that a check of it finds."""
+    report, call = broken(of_class(mutation)[number].program, recording().values, 2)
+    known = keys(report.findings)
+    return repaired([call], report.of_level("error")[0], NAMES, known, Budget(60))
+
+
+def shown(text: str) -> str:
+    """A repair with the text of each line in place of its number."""
+    file = str(test_mutants.__file__)
+    return re.sub(r"line (\d+) of test_mutants.py", lambda m: linecache.getline(file, int(m[1])).strip(), text)
+
+
+@pytest.mark.parametrize(
+    ("mutation", "number", "text"),
+    [
+        (
+            "a barrier wait left out",
+            2,
+            "add `plgpu.barrier_wait(filled.at[slot])` before plgpu.wgmma(acc, blocks.at[slot], blocks.at[slot])",
+        ),
+        (
+            "a wgmma wait left out",
+            0,
+            "add `plgpu.wgmma_wait(0)` after plgpu.wgmma(acc, blocks.at[slot], blocks.at[slot])",
+        ),
+        ("a fence left out", 0, "add `plgpu.commit_smem()` after staging[...] = acc[...]"),
+        ("an arrival left out", 0, "add `plgpu.barrier_arrive(drained.at[slot])` after plgpu.wgmma_wait(0)"),
+        (
+            "a group never committed",
+            0,
+            "add `plgpu.commit_smem_to_gmem_group()` after plgpu.copy_smem_to_gmem(staging, out)",
+        ),
+        (
+            "an arrival too many",
+            0,
+            "remove `plgpu.barrier_arrive(drained.at[slot])`, plgpu.barrier_arrive(drained.at[slot])",
+        ),
+        (
+            "a wait too many: the wrong phase",
+            2,
+            "remove `plgpu.barrier_wait(filled.at[slot])`, plgpu.barrier_wait(filled.at[slot])",
+        ),
+        ("an arrival at another barrier", 0, "use `drained.at[slot]` in plgpu.barrier_arrive(drained.at[slot])"),
+        ("one stage too few: buffers", 0, "index `blocks` as `filled` is indexed beside it"),
+    ],
+)
+def test_a_mutant_is_repaired(mutation: str, number: int, text: str) -> None:
+    repair = repair_of(mutation, number)
+    assert repair is not None
+    assert (shown(repair.text), repair.left) == (text, frozenset())
+    assert restores(repair.program, recording().values, recording().result, 2)
+
+
+def test_the_cheapest_change_is_chosen() -> None:
+    """A wait for the sources alone takes less time than one for the whole copies."""
+    repair = repair_of("a wait for stores left out")
+    assert repair is not None
+    assert "`plgpu.wait_smem_to_gmem(0, wait_read_only=True)`" in repair.text
+
+
+def test_what_no_single_change_removes_has_no_repair() -> None:
+    assert repair_of("a copy left out") is None
+
+
+# Results.
+
+
+X = np.arange(8, dtype=np.float32)
+
+
+def staged(fence: bool = False, factor: int = 2) -> Any:
+    def body(x: Any, out: Any, tile: Any, full: Any) -> None:
+        plgpu.copy_gmem_to_smem(x, tile, full)
+        plgpu.barrier_wait(full)
+        tile[...] = factor * tile[...]
+        if fence:
+            plgpu.commit_smem()
+        plgpu.copy_smem_to_gmem(tile, out)
+        plgpu.wait_smem_to_gmem(0)
+
+    scratch = [plgpu.SMEM((8,), np.float32), plgpu.Barrier()]
+    return plgpu.kernel(body, pl.ShapeDtypeStruct((8,), np.float32), scratch_types=scratch)(X)
+
+
+def test_a_report_has_the_repair_of_each_error() -> None:
+    (finding,) = pl.check(staged, schedules=2, repairs=True).findings
+    assert re.sub(r"line \d+|[\d.]+ [nµ]s", "…", finding.repair) == (
+        "add `plgpu.commit_smem()` after … of test_repairs.py (clean in 2 schedules; same results; … of modelled time)"
+    )
+    assert f"  repair:  {finding.repair}" in finding.render().splitlines()
+
+
+def test_repairs_are_looked_for_only_where_asked() -> None:
+    (finding,) = pl.check(staged, schedules=1).findings
+    assert finding.repair == ""
+    assert "repair:" not in finding.render()
+
+
+def test_a_report_says_that_there_is_none() -> None:
+    def half(x: Any, out: Any, unset: Any) -> None:
+        out[...] = x[...] + unset[...]
+
+    call = plgpu.kernel(half, pl.ShapeDtypeStruct((8,), np.float32), scratch_types=[plgpu.SMEM((8,), np.float32)])
+    (finding,) = pl.check(call, X, schedules=1, repairs=5).findings
+    assert finding.code == "uninitialized-read"
+    assert finding.repair.startswith("none found among ")
+
+
+def factor(number: int) -> Program:
+    """The program of the kernel above, with its fence and another factor."""
+    (call,) = recorded(lambda: staged(fence=True, factor=number))
+    return call.program
+
+
+def test_a_change_that_computes_something_else_is_refused() -> None:
+    (finding,) = pl.check(staged, schedules=1).findings
+    (call,) = recorded(staged)
+    search = Search(call, finding, NAMES, frozenset(), Budget(60))
+    assert search.cheapest(iter([Candidate("three times", factor(3))])) is None
+    repair = search.cheapest(iter([Candidate("three times", factor(3)), Candidate("a fence", factor(2))]))
+    assert repair is not None
+    assert (repair.text, repair.changes) == ("a fence", False)
+
+
+def test_the_time_of_a_search_is_bounded() -> None:
+    (finding,) = pl.check(staged, schedules=1, repairs=1e-9).findings
+    assert finding.repair == "none found among 0 single changes in 1e-09 seconds"
+
+
+def test_the_time_is_a_number() -> None:
+    with shows(
+        ValueError,
+        """
+        repairs: a search takes a number of seconds
+          got:      'all'
+          test_repairs.py:N, in test_the_time_is_a_number
+            pl.check(staged, repairs="all")
+            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+        """,
+    ):
+        pl.check(staged, repairs="all")
+
+
+# Edits.
+
+
+def test_an_atom_is_passed_into_a_sub_program() -> None:
+    """An index of the launch is known in the innermost loop after it was passed in, once."""
+    program = recording().program
+    inner = next(spot for spot in spots(program) if spot.eqn.op.name == "wgmma_wait" and len(spot.path) == 4)
+    outer = inner.path[:1]
+    thread = part_at(program, outer).inputs[0]
+    found = passed_in(part_at(program, outer), inner.path[1:], thread)
+    assert found is not None
+    part, name = found
+    assert name in part_at(part, inner.path[1:]).inputs
+    verify(part)
+    again = passed_in(part, inner.path[1:], thread)
+    assert again is not None
+    assert again[1] is name
+
+
+def test_an_equation_is_replaced_where_it_stands() -> None:
+    program = recording().program
+    for spot in spots(program):
+        if spot.eqn.op.name == "barrier_arrive":
+            changed: Program = replaced(program, spot.path, spot.index, 1, ())
+            assert len(part_at(changed, spot.path).eqns) == len(spot.program.eqns) - 1
+            verify(changed)
+            assert isinstance(spot.eqn.inputs[0], Var)

@@ -1,0 +1,94 @@
+"""Repairs of mutants: is the kernel itself found again, or one equal to it? `python -m tools.mutants --repairs`.
+
+A repair is equal to the kernel if it has no finding in any schedule of the matrix and the kernel's own results in each.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from palladio.base.errors import PalladioError
+from palladio.driver.check import Report, check
+from palladio.driver.executors import REFERENCE, SIMULATOR
+from palladio.driver.repairs.calls import Call, agree
+from palladio.driver.repairs.search import Budget, keys, repaired
+from palladio.ir.core import Program
+from palladio.machine.run.policies import schedules
+
+SECONDS = 120.0
+"""For the search of one mutant."""
+
+SCHEDULES = 4
+"""Under which a mutant is checked and its repair verified; the repair is judged under those of the matrix."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a mutant: "equal", "other" or "none", the repair's text, and the processor's seconds."""
+
+    kernel: str
+    mutation: str
+    place: str
+    found: str
+    text: str
+    seconds: float
+
+
+def broken(program: Program, values: Sequence[Any], count: int = SCHEDULES) -> tuple[Report, Call]:
+    """The report of a mutant, and the call in which it is repaired."""
+    run = SIMULATOR.load(program)
+    report = check(lambda: run(values), schedules=count)
+    try:
+        definition: Any = REFERENCE.load(program)(values)
+    except PalladioError:  # a deadlock
+        definition = None
+    return report, Call(program, values, definition)
+
+
+def restores(program: Program, values: Sequence[Any], wanted: Sequence[Any], count: int = SCHEDULES) -> bool:
+    """True if a program has no error in any schedule, and these results in all of them."""
+    run = SIMULATOR.load(program)
+    results: list[bool] = []
+    report = check(lambda: results.append(agree(run(values), wanted)), schedules=count)
+    return report.ok and len(results) == count and all(results)
+
+
+def outcome(
+    kernel: str, mutation: str, place: str, program: Program, values: Sequence[Any], wanted: Sequence[Any], count: int
+) -> Outcome | None:
+    """Look for the repair of a mutant; None if a check finds no error in it."""
+    report, call = broken(program, values)
+    start, budget = time.process_time(), Budget(SECONDS)
+    names = [policy.name for policy in schedules(SCHEDULES, 0)]
+    known = keys(report.findings)
+    errors = report.of_level("error")
+    if not errors:
+        return None
+    repair = next((each for error in errors if (each := repaired([call], error, names, known, budget))), None)
+    found = "none" if repair is None else "other"
+    if repair is not None and restores(repair.program, values, wanted, count):
+        found = "equal"
+    text = "" if repair is None else repair.text
+    return Outcome(kernel, mutation, place, found, text, time.process_time() - start)
+
+
+def summary(outcomes: Sequence[Outcome]) -> str:
+    """The outcomes by class of mutation, as Markdown, and the share that is equal to the kernel."""
+    by_class: dict[str, Counter[str]] = defaultdict(Counter)
+    for each in outcomes:
+        by_class[each.mutation][each.found] += 1
+    lines = ["| mutation | mutants | the kernel or an equal one | another | none |", "| --- | --- | --- | --- | --- |"]
+    for name, count in by_class.items():
+        lines.append(f"| {name} | {count.total()} | {count['equal']} | {count['other']} | {count['none']} |")
+    equal = sum(each.found == "equal" for each in outcomes)
+    seconds = sorted(each.seconds for each in outcomes)
+    if outcomes:
+        lines += [
+            "",
+            f"{equal} of {len(outcomes)} ({equal / len(outcomes):.0%}); median {seconds[len(seconds) // 2]:.1f} s",
+        ]
+    return "\n".join(lines)
