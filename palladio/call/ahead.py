@@ -30,9 +30,10 @@ _LEAF = trees.flatten(0)[1]
 
 
 class Ahead:
-    """A function staged for arrays of some shapes and dtypes, with one array for its result.
+    """A function staged for arrays of some shapes and dtypes.
 
-    `jit(f).ahead(...)` makes it. What the function captured is as it was when it was staged.
+    `jit(f).ahead(...)` makes it. What the function captured is as it was when it was staged. One array as result is
+    returned alone, several in the structure in which the function returns them.
     """
 
     def __init__(
@@ -41,7 +42,8 @@ class Ahead:
         captured: Sequence[Any],
         types: Sequence[ArrayType],
         names: Sequence[str],
-        result: ArrayType,
+        results: Sequence[ArrayType],
+        structure: trees.Structure,
         growing: Sequence[int],
     ) -> None:
         self._run = run
@@ -49,10 +51,11 @@ class Ahead:
         self._types = list(types)
         self._known = [(type.shape, type.dtype) for type in types]
         self._names = list(names)
-        self._result = result
+        self._result = results[0] if len(results) == 1 else None
+        self._structure = structure
         self._growing = growing
         short = getattr(run, "kept", None)  # an executor may have a shorter way from arrays to results
-        self._short = None if short is None or captured else short(self._types)
+        self._short = None if short is None or captured or self._result is None else short(self._types)
         self._on_card = short is not None
 
     def __call__(self, *arrays: Any, out: Any = None, rows: int | None = None) -> Any:
@@ -65,10 +68,16 @@ class Ahead:
             rows: how many rows of the result are wanted, all by default.
 
         Raises:
-            PalladioTypeError, PalladioValueError: arrays that it was not staged for; for `out` as in `pallas_call`.
+            PalladioTypeError, PalladioValueError: arrays that it was not staged for; `out` or `rows` for several
+                results; for `out` as in `pallas_call`.
         """
         with at_call():
-            whole = rows is None or rows == self._result.shape[0]
+            if self._result is None and (out is not None or rows is not None):
+                raise PalladioTypeError(
+                    "a function staged ahead of several results takes neither out nor rows",
+                    argument="rows" if out is None else "out",
+                )
+            whole = rows is None or rows == self._result.shape[0]  # type: ignore[union-attr]
             if self._short is not None and whole and len(arrays) == len(self._types):
                 found = self._short(arrays, out)
                 if found is not None:
@@ -92,7 +101,12 @@ class Ahead:
             if out is not None:
                 return self._write(values, out, rows)
             given = values + self._captured
-            (result,) = owned(self._run(given), given)
+            results = owned(self._run(given), given)
+            if self._result is None:
+                if library != "numpy":
+                    results = [from_numpy(result, library) for result in results]
+                return trees.unflatten(self._structure, results)
+            (result,) = results
             if rows is not None and rows < len(result):
                 result = result[:rows]
             return result if library == "numpy" else from_numpy(result, library)
@@ -107,14 +121,17 @@ class Ahead:
         for value, type_, name in zip(values, self._types, self._names, strict=True):
             if (value.shape, value.dtype) != (type_.shape, type_.dtype):
                 raise _other(value, type_, name)
-        buffers = None if out is None else checked_buffers(out, _LEAF, [self._result], values, ())
+        result_type = self._result
+        if result_type is None:
+            return trees.unflatten(self._structure, [each.source for each in self._run(values + self._captured)])
+        buffers = None if out is None else checked_buffers(out, _LEAF, [result_type], values, ())
         (result,) = self._run(values + self._captured, buffers)
         if out is not None:
             return out
         return result.source if rows is None else result.source[:rows]
 
     def _write(self, values: list[Any], out: Any, rows: int | None) -> Any:
-        result = self._result
+        result: Any = self._result
         wanted = result if rows is None else ArrayType((rows, *result.shape[1:]), result.dtype)
         (buffer,) = checked_buffers(out, _LEAF, [wanted], values, ())
         if wanted == result:

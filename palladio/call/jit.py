@@ -116,9 +116,6 @@ class Jitted:
         Args:
             args: arrays, or a `ShapeDtypeStruct` for each.
             growing: for each of them the axis along which the array of a call may be smaller, the rows by default.
-
-        Raises:
-            PalladioTypeError: a function that returns something else than one array.
         """
         with at_call():
             names = positional_names(self._function)[: len(args)]
@@ -128,12 +125,8 @@ class Jitted:
             staged = CALLS.get(
                 None, lambda: _stage(self._function, self._function, types, weak, choose(self._interpret, args))
             )
-            if len(staged.results) != 1:
-                raise PalladioTypeError(
-                    "what is staged ahead returns one array", argument="fun", got=f"{len(staged.results)} arrays"
-                )
             axes = tuple(growing or (0,) * len(types))
-            return Ahead(staged.run, staged.captured, types, names, staged.results[0], axes)
+            return Ahead(staged.run, staged.captured, types, names, staged.results, staged.structure, axes)
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         """The shapes and dtypes of the result for these arguments, without running the function.

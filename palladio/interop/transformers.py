@@ -16,6 +16,7 @@ from palladio.interop.extras import missing
 
 try:
     from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS, _default_apply_gate
+    from transformers.models.gpt_oss.modeling_gpt_oss import GptOssExperts
 except ImportError as error:
     raise missing("palladio.interop.transformers", "Transformers 5", "transformers") from error
 
@@ -33,7 +34,7 @@ def experts_forward(self: Any, hidden_states: Any, top_k_index: Any, top_k_weigh
     Args:
         self: the module, with the weights and the attributes that `use_experts_implementation` gives it.
         hidden_states: `dtype[t, h]`.
-        top_k_index: `i64[t, k]`; ids of `self.num_experts` and more belong to other ranks.
+        top_k_index: `i64[t, k]`; ids outside of 0 to `self.num_experts - 1` belong to other ranks.
         top_k_weights: `dtype[t, k]`.
 
     Returns:
@@ -55,11 +56,15 @@ def experts_forward(self: Any, hidden_states: Any, top_k_index: Any, top_k_weigh
 
 
 def _activation(module: Any) -> Any:
-    """The activation of a module of experts: by its name where it is SwiGLU, else as a function."""
+    """The activation of a module of experts: by its name where it is SwiGLU or GPT-OSS's, else as a function."""
     if not module.has_gate:
         return module.act_fn
-    plain = getattr(type(module), "_apply_gate", None) is _default_apply_gate
-    return "swiglu" if plain and type(module.act_fn).__name__ in ("SiLU", "SiLUActivation") else module._apply_gate
+    gate = getattr(type(module), "_apply_gate", None)
+    if gate is _default_apply_gate and type(module.act_fn).__name__ in ("SiLU", "SiLUActivation"):
+        return "swiglu"
+    if gate is GptOssExperts._apply_gate and (module.alpha, module.limit) == (1.702, 7.0):
+        return "gpt_oss"
+    return module._apply_gate
 
 
 ALL_EXPERTS_FUNCTIONS.register(NAME, experts_forward)

@@ -5,7 +5,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from palladio.library.attention import attention
-from palladio.library.experts import moe_mlp
+from palladio.library.experts import moe_mlp, moe_mlp_vjp
 from palladio.library.grouped_matmul import gmm, gmm_vjp, make_group_metadata, tgmm
 from palladio.library.matmul import matmul
 from palladio.library.softmax import softmax
@@ -33,6 +33,7 @@ __all__ = [
     "matmul",
     "matmul_tiling",
     "moe_mlp",
+    "moe_mlp_vjp",
     "softmax",
     "tgmm",
     "tgmm_tiling",

@@ -415,15 +415,13 @@ def group_sizes_of(group_sizes: Any, m: int) -> Array:
     return sizes.astype(jnp.int32)
 
 
-def require_ids(expert_ids: Any, tokens: int) -> int:
-    """Experts of tokens, `[tokens, k]`, none of them negative; gives k."""
-    ids = _integers(expert_ids, "expert_ids", 2, "integers [t, k]")
+def require_ids(expert_ids: Any, tokens: int) -> Array:
+    """Experts of tokens, `[tokens, k]`, as a NumPy array."""
+    ids = np.asarray(_integers(expert_ids, "expert_ids", 2, "integers [t, k]"))
     if ids.shape[0] != tokens:
         rule, wanted = "not the experts of each token", f"[{tokens}, k]"
         raise fail(pl.PalladioValueError, rule, argument="expert_ids", expected=wanted, got=tuple(ids.shape))
-    if ids.size and ids.min() < 0:
-        raise fail(pl.PalladioValueError, "an expert is negative", argument="expert_ids", got=int(ids.min()))
-    return int(ids.shape[1])
+    return ids
 
 
 def _sizes_on_gpu(sizes: Any) -> Any:

@@ -5,22 +5,22 @@
 
 Assignments are sorted by expert, tokens are not: the first kernel copies the rows of one expert at a time
 into a cache, and applies the activation before anything is stored; the second one scatters its rows, weighted, into the
-result. In memory is `hidden`, and nothing else that grows with the assignments but their numbers and weights.
+result. In memory is `hidden`, and nothing else that grows with the assignments but their numbers and weights; for a
+gradient the inputs of the activation too. The kernels are those of `expert_kernels`.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import palladio as pl
 import palladio.numpy as jnp
-import palladio.tpu as pltpu
-from palladio import lax
+from palladio.library.activations import ACTIVATIONS
 from palladio.library.checks import (
     described,
     dtype_of,
@@ -34,8 +34,17 @@ from palladio.library.checks import (
     stored,
     zeros,
 )
+from palladio.library.expert_kernels import (
+    Layer,
+    MatrixGradient,
+    bias_gradient_call,
+    down_call,
+    hidden_gradient_call,
+    matrix_gradient_call,
+    up_call,
+)
 from palladio.library.grouped_matmul import make_group_metadata
-from palladio.library.tilings import gmm_tiling
+from palladio.library.tilings import gmm_tiling, tgmm_tiling
 
 Array = Any
 
@@ -45,236 +54,18 @@ MOST_ROWS = 1024
 _KEPT = pl.KeptCalls()
 
 
-@dataclass(frozen=True)
-class Activation:
-    """A function between the two products.
+class ExpertGradients(NamedTuple):
+    """The gradients of the arguments of `moe_mlp`, each of the shape and dtype of its argument.
 
-    Fields:
-        gated: it takes a gate and what the gate multiplies, two results of the first product for each column.
-        alternate: gate and the other one alternate along the columns; otherwise the gates are the first half.
+    None for a bias that there is not, and for a gradient that was not asked for.
     """
 
-    function: Callable[..., Array]
-    gated: bool = True
-    alternate: bool = False
-
-
-def _silu(x: Array) -> Array:
-    return x / (1 + jnp.exp(-x))
-
-
-def _gelu(x: Array) -> Array:
-    return 0.5 * x * (1 + lax.erf(x * np.float32(0.5**0.5)))
-
-
-def _gpt_oss(gate: Array, up: Array) -> Array:
-    """Agarwal et al., "gpt-oss-120b & gpt-oss-20b Model Card" (2025): both bounded by 7."""
-    return (jnp.clip(up, -7, 7) + 1) * jnp.minimum(gate, 7) / (1 + jnp.exp(-1.702 * jnp.minimum(gate, 7)))
-
-
-ACTIVATIONS = {
-    "swiglu": Activation(lambda gate, up: _silu(gate) * up),
-    "geglu": Activation(lambda gate, up: _gelu(gate) * up),
-    "gpt_oss": Activation(_gpt_oss, alternate=True),
-    "silu": Activation(_silu, gated=False),
-    "gelu": Activation(_gelu, gated=False),
-    "relu": Activation(lambda x: jnp.maximum(x, 0), gated=False),
-}
-
-
-@dataclass(frozen=True)
-class _Problem:
-    """`dtype[tokens, h]` through `experts` of inner size i, in `rows` assignments.
-
-    Fields:
-        up_columns, down_columns: of a tile of each product.
-        biased: whether a bias is added to each product.
-    """
-
-    tokens: int
-    rows: int
-    h: int
-    i: int
-    experts: int
-    tile: int
-    up_columns: int
-    down_columns: int
-    dtype: Any
-    sums: Any
-    activation: str
-    transposed: bool
-    biased: tuple[bool, bool]
-
-    def chosen(self, step: Any, offsets: Any, group_ids: Any, m_tile_ids: Any) -> Array:
-        """Which rows of a tile are of the expert of a step, `bool[tile, 1]`."""
-        row, expert = m_tile_ids[step] * self.tile + jnp.arange(self.tile), group_ids[step]
-        return ((row >= offsets[expert]) & (row < offsets[expert + 1]))[:, None]
-
-    def rows_of(self, step: Any, offsets: Any, group_ids: Any, m_tile_ids: Any) -> tuple[Any, Any]:
-        """The first of these rows, and the end (exclusive)."""
-        first, expert = m_tile_ids[step] * self.tile, group_ids[step]
-        return jnp.maximum(offsets[expert] - first, 0), jnp.minimum(offsets[expert + 1] - first, self.tile)
-
-    def product(self, x: Array, matrix: Array) -> Array:
-        return jnp.dot(x, matrix.T if self.transposed else matrix, preferred_element_type=self.sums)
-
-
-def _rows_by_tile(step: Any, offsets: Any, group_ids: Any, m_tile_ids: Any) -> Any:
-    return m_tile_ids[step]
-
-
-def _matrices(problem: _Problem, depth: int, columns: int, part: Callable[[Any], Any]) -> pl.BlockSpec:
-    """The columns of the matrix of the expert of a step; `part` gives their number from that of the task."""
-
-    def block(i: Any, step: Any, offsets: Any, group_ids: Any, m_tile_ids: Any) -> Any:
-        return (group_ids[step], part(i), 0) if problem.transposed else (group_ids[step], 0, part(i))
-
-    return pl.BlockSpec((None, columns, depth) if problem.transposed else (None, depth, columns), block)
-
-
-def _bias(columns: int, part: Callable[[Any], Any]) -> pl.BlockSpec:
-    return pl.BlockSpec((None, columns), lambda i, step, offsets, group_ids, m_tile_ids: (group_ids[step], part(i)))
-
-
-def _up_call(problem: _Problem, steps: Array) -> Any:
-    """From tokens to `hidden`: a task has some columns of it for all experts."""
-    tile, columns, act = problem.tile, problem.up_columns, ACTIVATIONS[problem.activation]
-    tiles = problem.i // columns
-    wide = 2 * columns if act.alternate else columns
-    parts: list[Callable[[Any], Any]] = [lambda i: i]
-    if act.gated and not act.alternate:
-        parts.append(lambda i: i + tiles)
-    biases = parts if problem.biased[0] else []
-
-    def kernel(offsets: Any, group_ids: Any, m_tile_ids: Any, token_of: Any, tokens: Any, *rest: Any) -> None:
-        matrices, added = rest[: len(parts)], rest[len(parts) : len(parts) + len(biases)]
-        out, rows, *sums = rest[len(parts) + len(biases) :]
-        low, high = problem.rows_of(pl.program_id(1), offsets, group_ids, m_tile_ids)
-
-        def gather(row: Any, carry: None) -> None:
-            rows[pl.ds(row, 1), :] = tokens[pl.ds(token_of[low + row], 1), :]
-
-        def activate(row: Any, carry: None) -> None:
-            found = [total[pl.ds(row, 1), :] for total in sums]
-            if added:
-                found = [
-                    each + bias[...].astype(problem.sums)[None, :] for each, bias in zip(found, added, strict=True)
-                ]
-            if act.alternate:
-                found = [found[0][:, ::2], found[0][:, 1::2]]
-            out[pl.ds(low + row, 1), :] = act.function(*found).astype(out.dtype)
-
-        # Rows of this expert alone, which stay in a cache from the first loop to the last.
-        lax.fori_loop(0, high - low, gather, None)
-        chosen = (jnp.arange(tile) < high - low)[:, None]
-        for matrix, total in zip(matrices, sums, strict=True):
-            total[...] = jnp.where(chosen, problem.product(rows[...], matrix[...]), total[...])
-        lax.fori_loop(0, high - low, activate, None)
-
-    return pl.pallas_call(
-        kernel,
-        pl.ShapeDtypeStruct((problem.rows, problem.i), problem.dtype),
-        grid_spec=pltpu.PrefetchScalarGridSpec(
-            num_scalar_prefetch=3,
-            grid=(tiles, steps),
-            in_specs=[
-                pl.BlockSpec((tile,), lambda i, step, *scalars: (_rows_by_tile(step, *scalars),)),
-                pl.BlockSpec((problem.tokens, problem.h), lambda i, step, *scalars: (0, 0)),
-                *(_matrices(problem, problem.h, wide, part) for part in parts),
-                *(_bias(wide, part) for part in biases),
-            ],
-            out_specs=pl.BlockSpec((tile, columns), lambda i, step, *scalars: (_rows_by_tile(step, *scalars), i)),
-            scratch_shapes=[
-                pltpu.VMEM((tile, problem.h), problem.dtype),
-                *(pltpu.VMEM((tile, wide), problem.sums) for _ in parts),
-            ],
-        ),
-        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary")),
-        name="moe_up",
-    )
-
-
-def _down_call(problem: _Problem, steps: Array) -> Any:
-    """From `hidden` to the result: a task has some columns of it for all tokens, and adds up in float32."""
-    tile, columns = problem.tile, problem.down_columns
-
-    def kernel(
-        offsets: Any, group_ids: Any, m_tile_ids: Any, last: Any, token_of: Any, weight_of: Any, hidden: Any, *rest: Any
-    ) -> None:
-        matrix, *bias, out, found, total = rest
-        step = pl.program_id(1)
-
-        @pl.when(step == 0)
-        def start() -> None:
-            total[...] = jnp.zeros_like(total)
-
-        chosen = problem.chosen(step, offsets, group_ids, m_tile_ids)
-        found[...] = jnp.where(chosen, problem.product(hidden[...], matrix[...]), found[...])
-
-        def scatter(row: Any, carry: None) -> None:
-            token, weight = token_of[row], weight_of[row]
-            value = found[pl.ds(row, 1), :]
-            if bias:
-                value = value + bias[0][...].astype(value.dtype)[None, :]
-            total[pl.ds(token, 1), :] = total[pl.ds(token, 1), :] + weight * value
-
-        lax.fori_loop(*problem.rows_of(step, offsets, group_ids, m_tile_ids), scatter, None)
-
-        @pl.when(step == last[0] - 1)
-        def finish() -> None:
-            out[...] = total[...].astype(out.dtype)
-
-    def rows(i: Any, step: Any, offsets: Any, group_ids: Any, m_tile_ids: Any, last: Any) -> Any:
-        return (m_tile_ids[step],)
-
-    def matrices(spec: pl.BlockSpec) -> pl.BlockSpec:
-        index_map: Any = spec.index_map
-        return pl.BlockSpec(spec.block_shape, lambda i, step, *scalars: index_map(i, step, *scalars[:3]))
-
-    return pl.pallas_call(
-        kernel,
-        pl.ShapeDtypeStruct((problem.tokens, problem.h), problem.dtype),
-        grid_spec=pltpu.PrefetchScalarGridSpec(
-            num_scalar_prefetch=4,
-            grid=(problem.h // columns, steps),
-            in_specs=[
-                pl.BlockSpec((tile,), rows),
-                pl.BlockSpec((tile,), rows),
-                pl.BlockSpec((tile, problem.i), lambda *indices: (*rows(*indices), 0)),
-                matrices(_matrices(problem, problem.i, columns, lambda i: i)),
-                *([matrices(_bias(columns, lambda i: i))] if problem.biased[1] else []),
-            ],
-            out_specs=pl.BlockSpec((problem.tokens, columns), lambda i, step, *scalars: (0, i)),
-            scratch_shapes=[
-                pltpu.VMEM((tile, columns), problem.sums),
-                pltpu.VMEM((problem.tokens, columns), problem.sums),
-            ],
-        ),
-        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary")),
-        name="moe_down",
-    )
-
-
-@functools.cache
-def _layer(problem: _Problem, interpret: Any) -> Any:
-    """The layer as one program: of group sizes, the token and the weight of each row, tokens, matrices and biases."""
-
-    def layer(sizes: Array, token_of: Array, weight_of: Array, tokens: Array, *weights: Array) -> Array:
-        # Tokens without a local expert are rows after the last group.
-        metadata, steps = make_group_metadata(
-            group_sizes=sizes, m=problem.rows, tm=problem.tile, visit_empty_groups=False
-        )
-        up, down, *biases = weights
-        act = ACTIVATIONS[problem.activation]
-        behind_up, behind_down = biases[: problem.biased[0]], biases[problem.biased[0] :]
-        steps = jnp.maximum(steps, 1)
-        twice = [up] * (2 if act.gated and not act.alternate else 1)
-        behind_up *= len(twice)
-        hidden = _up_call(problem, steps)(*metadata, token_of, tokens, *twice, *behind_up)
-        last = jnp.reshape(steps, (1,))
-        return _down_call(problem, steps)(*metadata, last, token_of, weight_of, hidden, down, *behind_down)
-
-    return pl.jit(layer, interpret=interpret)
+    tokens: Array | None = None
+    expert_weights: Array | None = None
+    gate_up: Array | None = None
+    down: Array | None = None
+    gate_up_bias: Array | None = None
+    down_bias: Array | None = None
 
 
 @pl.checked_call
@@ -299,8 +90,8 @@ def moe_mlp(
 
     Args:
         tokens: `dtype[t, h]` of floats. Sums are in float32 (float64 for float64).
-        expert_ids: integers `[t, k]`, the experts of each token. An id from e on is an expert elsewhere, and adds
-            nothing.
+        expert_ids: integers `[t, k]`, the experts of each token. An id outside of 0 to e - 1 is an expert elsewhere,
+            and adds nothing.
         expert_weights: floats `[t, k]`.
         gate_up: `dtype[e, h, 2 i]` for gated activations, `dtype[e, h, i]` for others. With `transposed` the last two
             axes are exchanged, as in `torch.nn.Linear`.
@@ -315,53 +106,370 @@ def moe_mlp(
         `dtype[t, h]`, of the dtype of `tokens`.
 
     Raises:
-        PalladioValueError, PalladioTypeError: shapes or dtypes that do not fit, an activation that is not known, a
-            negative expert, or traced values.
+        PalladioValueError, PalladioTypeError: shapes or dtypes that do not fit, an activation that is not known, or
+            traced values.
     """
-    layer = _checked(tokens, expert_ids, expert_weights, gate_up, down, activation, gate_up_bias, down_bias, transposed)
-    ids, weights = np.asarray(jnp.asarray(expert_ids)), jnp.asarray(expert_weights)
-    biases = [bias for bias in (gate_up_bias, down_bias) if bias is not None]
-    if 0 in (layer.tokens, layer.h, layer.i, ids.shape[1]):
+    biases = gate_up_bias, down_bias
+    call = _call(tokens, expert_ids, expert_weights, gate_up, down, activation, biases, transposed, interpret)
+    layer = call.layer
+    if call.is_empty:
         return stored(zeros((layer.tokens, layer.h), layer.dtype, tokens), out)
-
-    def run(rows: slice, count: int, out: Array | None) -> Array:
-        kept = _kept(layer, count, ids.shape[1], (tokens, gate_up, down, *biases), interpret)
-        given = _assigned(ids[rows], weights[rows], layer.experts, kept[1], layer.sums)
-        return kept[0](*given, tokens[rows], gate_up, down, *biases, out=out, rows=rows.stop - rows.start)
-
     parts, whole = in_parts(layer.tokens, (tokens,), layer.h, layer.dtype, out)
     for rows, count in parts:
-        run(rows, count, whole[rows])
+        call.run(rows, count, whole[rows])
     if parts:
         return whole if out is None else out
-    return run(slice(0, layer.tokens), rows_for(layer.tokens, row_bytes(tokens), None), out)
+    return call.run(slice(0, layer.tokens), call.count, out)
 
 
-def _assigned(ids: Array, weights: Array, experts: int, rows: int, dtype: Any) -> tuple[Array, Array, Array]:
-    """The assignments sorted by expert: how many each expert has, and the token and the weight of each, then zeros."""
-    flat = ids.reshape(-1)
-    order = np.argsort(flat, kind="stable")
-    sizes = np.bincount(np.minimum(flat, experts), minlength=experts + 1)[:experts].astype(np.int32)
-    token_of, weight_of = np.zeros(rows, np.int32), np.zeros(rows, dtype)
-    token_of[: len(order)] = order // ids.shape[1]
-    weight_of[: len(order)] = weights.reshape(-1)[order].astype(dtype)
-    return sizes, token_of, weight_of
+@pl.checked_call
+def moe_mlp_vjp(
+    tokens: Array,
+    expert_ids: Array,
+    expert_weights: Array,
+    gate_up: Array,
+    down: Array,
+    *,
+    activation: str = "swiglu",
+    gate_up_bias: Array | None = None,
+    down_bias: Array | None = None,
+    transposed: bool = False,
+    interpret: Any = None,
+) -> tuple[Array, Callable[[Array], ExpertGradients]]:
+    """`moe_mlp` with its gradients, for those who bring no automatic differentiation.
+
+    The inputs of the activation are kept for the gradients, `[t k, 2 i]`. The kernels of the gradients gather the rows
+    of tokens, and of `grad_out`, as those of `moe_mlp` do.
+
+    Args:
+        tokens, expert_ids, expert_weights, gate_up, down, activation, gate_up_bias, down_bias, transposed, interpret:
+            as in `moe_mlp`.
+
+    Returns:
+        `(out, pullback)`: `out: dtype[t, h]` is the result of `moe_mlp`, and `pullback(grad_out: dtype[t, h])` gives
+        the gradients of `sum(out * grad_out)` by the names of the arguments: `tokens`, `expert_weights`, `gate_up`,
+        `down`, `gate_up_bias` and `down_bias`, None for a bias that there is not.
+
+    Raises:
+        PalladioValueError, PalladioTypeError: as `moe_mlp`; from the pullback, a `grad_out` that is not of the shape
+            and dtype of `out`.
+    """
+    biases = gate_up_bias, down_bias
+    call = _call(tokens, expert_ids, expert_weights, gate_up, down, activation, biases, transposed, interpret)
+    out, before = call.forward()
+
+    def pullback(grad_out: Array) -> ExpertGradients:
+        return call.gradients(grad_out, before)
+
+    return out, pullback
 
 
-def _kept(layer: _Problem, tokens: int, each: int, arrays: Any, interpret: Any) -> tuple[Any, int]:
-    """The staged layer for a number of tokens, and the number of rows of its assignments."""
-    tile = min(MOST_ROWS, max(16, tokens * each))
-    rows = pl.cdiv(tokens * each, tile) * tile
-    problem = replace(layer, tokens=tokens, rows=rows, tile=tile)
-    key = problem, tuple((type(array), array.dtype, *array.shape[1:]) for array in arrays)
-    found = _KEPT.find(key, interpret)
-    if found is None:
-        integers, floats = pl.ShapeDtypeStruct((rows,), np.int32), pl.ShapeDtypeStruct((rows,), layer.sums)
-        sizes = pl.ShapeDtypeStruct((layer.experts,), np.int32)
-        types = [described(arrays[0], tokens), *map(described, arrays[1:])]
-        found = _layer(problem, require_interpret(interpret)).ahead(sizes, integers, floats, *types)
-        _KEPT.keep(key, found, interpret)
-    return found, rows
+def with_inputs(
+    tokens: Array,
+    expert_ids: Array,
+    expert_weights: Array,
+    gate_up: Array,
+    down: Array,
+    *,
+    activation: str,
+    gate_up_bias: Array | None,
+    down_bias: Array | None,
+    transposed: bool,
+    interpret: Any,
+) -> tuple[Array, Array]:
+    """`moe_mlp`, and the inputs of the activation in each assignment, `[t k, parts, columns]`."""
+    biases = gate_up_bias, down_bias
+    call = _call(tokens, expert_ids, expert_weights, gate_up, down, activation, biases, transposed, interpret)
+    return call.forward()
+
+
+def gradients(
+    grad: Array,
+    inputs: Array,
+    wanted: Sequence[bool],
+    tokens: Array,
+    expert_ids: Array,
+    expert_weights: Array,
+    gate_up: Array,
+    down: Array,
+    *,
+    activation: str,
+    gate_up_bias: Array | None,
+    down_bias: Array | None,
+    transposed: bool,
+    interpret: Any,
+) -> ExpertGradients:
+    """The gradients of `moe_mlp` that are wanted, from that of its result and the second result of `with_inputs`."""
+    biases = gate_up_bias, down_bias
+    call = _call(tokens, expert_ids, expert_weights, gate_up, down, activation, biases, transposed, interpret)
+    return call.gradients(grad, inputs, wanted)
+
+
+class _Call:
+    """The arguments of one call, which were checked.
+
+    Fields:
+        layer: the layer, without the rows of assignments.
+        ids, weights: NumPy arrays `[t, k]`.
+        arrays: tokens, matrices and biases, as far as there are some.
+    """
+
+    def __init__(self, layer: Layer, ids: Array, weights: Array, arrays: Sequence[Array], interpret: Any) -> None:
+        self.layer = layer
+        self.ids = ids
+        self.weights = weights
+        self.arrays = tuple(arrays)
+        self.interpret = interpret
+
+    @property
+    def is_empty(self) -> bool:
+        layer = self.layer
+        return 0 in (layer.tokens, layer.h, layer.i, self.ids.shape[1])
+
+    @property
+    def count(self) -> int:
+        """The number of tokens that all of them are staged for."""
+        return rows_for(self.layer.tokens, row_bytes(self.arrays[0]), None)
+
+    def run(self, rows: slice, count: int, out: Array | None) -> Array:
+        """The results of some tokens, by kernels for `count` of them."""
+        layer = _with_tokens(self.layer, count, self.ids.shape[1])
+        tokens, *weights = self.arrays
+        staged = self.staged(forward, layer, described(tokens, count), *map(described, weights))
+        assigned = _Assigned(layer, self.ids[rows], self.weights[rows])
+        return staged(*assigned.arrays, tokens[rows], *weights, out=out, rows=rows.stop - rows.start)
+
+    def forward(self) -> tuple[Array, Array]:
+        """The result, and the inputs of the activation in each assignment, `[t k, parts, wide * i]`."""
+        base, each = self.layer, self.ids.shape[1]
+        if self.is_empty:
+            out = zeros((base.tokens, base.h), base.dtype, self.arrays[0])
+            return out, zeros((base.tokens * each, base.parts, base.wide * base.i), base.dtype, self.arrays[0])
+        layer = _with_tokens(base, self.count, each)
+        tokens, *weights = self.arrays
+        staged = self.staged(forward_with_inputs, layer, described(tokens, layer.tokens), *map(described, weights))
+        out, before = staged(*_Assigned(layer, self.ids, self.weights).arrays, tokens, *weights)
+        return out[: base.tokens], before[: base.tokens * each]
+
+    def gradients(self, grad: Array, before: Array, wanted: Sequence[bool] = (True,) * 6) -> ExpertGradients:
+        """The gradients that are wanted, of the arguments in the order of `ExpertGradients`."""
+        _require_shape(grad, (self.layer.tokens, self.layer.h), "grad_out")
+        if dtype_of(grad) != self.layer.dtype:
+            rule, dtypes = "not the dtype of the result", (str(self.layer.dtype), str(grad.dtype))
+            raise fail(pl.PalladioTypeError, rule, argument="grad_out", expected=dtypes[0], got=dtypes[1])
+        there = (True,) * 4 + self.layer.biased
+        wanted = [one and other for one, other in zip(wanted, there, strict=True)]
+        if self.is_empty:
+            tokens, *rest = self.arrays
+            given = iter((tokens, self.weights, *rest))
+            like = [next(given) if each else tokens for each in there]
+            return ExpertGradients(
+                *(
+                    zeros(tuple(array.shape), dtype_of(array), tokens) if each else None
+                    for array, each in zip(like, wanted, strict=True)
+                )
+            )
+        return _Gradients(self, grad, before).found(wanted)
+
+    def staged(self, build: Callable[..., Any], layer: Layer, *types: Any, options: tuple[Any, ...] = ()) -> Any:
+        """A function of assignments and other arrays, staged for a number of tokens.
+
+        Args:
+            build: makes it of a layer and options; its first arguments are those of `_Assigned.arrays`.
+            types: of the others.
+        """
+        key = build, layer, options, tuple((type.shape, type.dtype) for type in types)
+        found = _KEPT.find(key, self.interpret)
+        if found is None:
+            sizes = pl.ShapeDtypeStruct((layer.experts,), np.int32)
+            token_of = pl.ShapeDtypeStruct((layer.rows,), np.int32)
+            weight_of = pl.ShapeDtypeStruct((layer.rows,), layer.sums)
+            function = pl.jit(build(layer, *options), interpret=require_interpret(self.interpret))
+            found = function.ahead(sizes, token_of, weight_of, *types)
+            _KEPT.keep(key, found, self.interpret)
+        return found
+
+
+class _Assigned:
+    """The assignments sorted by expert, as arrays for kernels: rows after those of the last expert are zeros.
+
+    Fields:
+        arrays: the number of each expert, and the token and the weight of each assignment.
+        order: the numbers of the assignments, sorted by expert.
+    """
+
+    def __init__(self, layer: Layer, ids: Array, weights: Array) -> None:
+        flat = ids.reshape(-1)
+        elsewhere = (flat < 0) | (flat >= layer.experts)
+        flat = np.where(elsewhere, layer.experts, flat) if elsewhere.any() else flat
+        self.order = np.argsort(flat, kind="stable")
+        sizes = np.bincount(flat, minlength=layer.experts + 1)[: layer.experts].astype(np.int32)
+        token_of, weight_of = np.zeros(layer.rows, np.int32), np.zeros(layer.rows, layer.sums)
+        token_of[: len(flat)] = self.order // ids.shape[1]
+        weight_of[: len(flat)] = weights.reshape(-1)[self.order].astype(layer.sums)
+        self.arrays = sizes, token_of, weight_of
+
+
+class _Gradients:
+    """The gradients of one call, each staged by itself: what is not asked for is not computed.
+
+    Fields:
+        of_inputs: the gradient of the inputs of the activation, `dtype[rows, parts * wide * i]`.
+        hidden: the results of the activation.
+        of_weights: the gradient of the weights of the assignments, in their order.
+    """
+
+    def __init__(self, call: _Call, grad: Array, before: Array) -> None:
+        self.call = call
+        self.grad = grad
+        self.each = call.ids.shape[1]
+        self.layer = layer = _with_tokens(call.layer, call.count, self.each)
+        self.assigned = _Assigned(layer, call.ids, call.weights)
+        self.tokens, self.gate_up, down, *biases = call.arrays
+        bias = biases[-1:] if layer.biased[1] else []
+        numbers = pl.ShapeDtypeStruct((layer.tokens * self.each,), np.int32)
+        given = grad, down, *bias
+        types = described(grad, layer.tokens), *map(described, given[1:])
+        kept = pl.ShapeDtypeStruct((layer.rows, *before.shape[1:]), layer.dtype)
+        staged = call.staged(hidden_gradient, layer, numbers, kept, *types, options=(call.weights.dtype,))
+        place = np.empty(len(self.assigned.order), np.int32)
+        place[self.assigned.order] = np.arange(len(place))
+        inputs, self.hidden, self.of_weights = staged(*self.assigned.arrays, place, before, *given)
+        self.of_inputs = inputs.reshape(layer.rows, -1)
+
+    def found(self, wanted: Sequence[bool]) -> ExpertGradients:
+        layer = self.layer
+        wide = layer.parts * layer.wide * layer.i
+        makers: list[Callable[[], Array]] = [
+            self.of_tokens,
+            lambda: self.of_weights[: self.call.layer.tokens * self.each].reshape(self.call.ids.shape),
+            lambda: self.of_matrices(self.tokens, self.of_inputs, (layer.h, wide), False),
+            lambda: self.of_matrices(self.grad, self.hidden, (layer.h, layer.i), True),
+            lambda: self.of_bias(self.of_inputs, wide, False),
+            lambda: self.of_bias(self.grad, layer.h, True),
+        ]
+        return ExpertGradients(*(make() if each else None for make, each in zip(makers, wanted, strict=True)))
+
+    def of_tokens(self) -> Array:
+        types = described(self.of_inputs), described(self.gate_up)
+        staged = self.call.staged(tokens_gradient, self.layer, *types)
+        return staged(*self.assigned.arrays, self.of_inputs, self.gate_up, rows=self.call.layer.tokens)
+
+    def of_matrices(self, tokens: Array, rows: Array, sizes: tuple[int, int], second: bool) -> Array:
+        """`tokens.T @ rows` of each expert, of gathered rows of tokens; or its transpose, as the matrices lie.
+
+        Args:
+            second: the matrices of the second product, `[i, h]` unless they are transposed, and weighted rows.
+        """
+        layer, first = self.layer, 0 if self.layer.transposed == second else 1
+        k, n = sizes if first == 0 else sizes[::-1]
+        tile = layer.tile, *tgmm_tiling(layer.rows, k, n, layer.experts)[1:]
+        problem = MatrixGradient(k, n, first, second, tile)
+        operands = [tokens, rows] if first == 0 else [rows, tokens]
+        types = [described(each, layer.tokens if each is tokens else layer.rows) for each in operands]
+        staged = self.call.staged(matrix_gradient, layer, *types, options=(problem,))
+        return staged(*self.assigned.arrays, *operands)
+
+    def of_bias(self, rows: Array, columns: int, gathered: bool) -> Array:
+        layer = self.layer
+        type = described(rows, layer.tokens if gathered else layer.rows)
+        staged = self.call.staged(bias_gradient, layer, type, options=(columns, gathered))
+        return staged(*self.assigned.arrays, rows)
+
+
+def _metadata(layer: Layer, sizes: Array, visit_empty_groups: bool = False) -> tuple[Any, Array]:
+    """The steps of a grid, at least one. Assignments to experts elsewhere are rows after the last group."""
+    found, steps = make_group_metadata(
+        group_sizes=sizes, m=layer.rows, tm=layer.tile, visit_empty_groups=visit_empty_groups
+    )
+    return found, jnp.maximum(steps, 1)
+
+
+def _weights(layer: Layer, weights: Sequence[Array]) -> tuple[Array, Array, list[Array], list[Array]]:
+    """The matrices and the biases of both products."""
+    up, down, *biases = weights
+    return up, down, biases[: layer.biased[0]], biases[layer.biased[0] :]
+
+
+def forward(layer: Layer) -> Any:
+    """The layer: a function of group sizes, the token and the weight of each row, tokens, matrices and biases."""
+
+    def run(sizes: Array, token_of: Array, weight_of: Array, tokens: Array, *weights: Array) -> Array:
+        metadata, steps = _metadata(layer, sizes)
+        up, down, up_bias, down_bias = _weights(layer, weights)
+        hidden = up_call(layer, steps)(*metadata, token_of, tokens, *[up] * layer.parts, *up_bias * layer.parts)
+        call = down_call(layer, steps, layer.i, layer.transposed, layer.biased[1])
+        return call(*metadata, jnp.reshape(steps, (1,)), token_of, weight_of, hidden, down, *down_bias)
+
+    return run
+
+
+def forward_with_inputs(layer: Layer) -> Any:
+    """The layer, with the inputs of the activation as a second result."""
+
+    def run(sizes: Array, token_of: Array, weight_of: Array, tokens: Array, *weights: Array) -> tuple[Array, Array]:
+        metadata, steps = _metadata(layer, sizes)
+        up, down, up_bias, down_bias = _weights(layer, weights)
+        call = up_call(layer, steps, keep=True)
+        hidden, before = call(*metadata, token_of, tokens, *[up] * layer.parts, *up_bias * layer.parts)
+        call = down_call(layer, steps, layer.i, layer.transposed, layer.biased[1])
+        out = call(*metadata, jnp.reshape(steps, (1,)), token_of, weight_of, hidden, down, *down_bias)
+        return out, before
+
+    return run
+
+
+def hidden_gradient(layer: Layer, dtype: Any) -> Any:
+    """The gradients of the inputs of the activation and of the weights, of a dtype, with `hidden` between them."""
+
+    def run(
+        sizes: Array, token_of: Array, weight_of: Array, place: Array, before: Array, grad: Array, *weights: Array
+    ) -> tuple[Array, Array, Array]:
+        metadata, steps = _metadata(layer, sizes)
+        call = hidden_gradient_call(layer, steps)
+        inputs, hidden, shares = call(*metadata, token_of, weight_of, grad, *weights, before)
+        found = jnp.take(jnp.sum(shares, axis=0), place)
+        return inputs, hidden, jnp.where(place < jnp.sum(sizes), found, 0).astype(dtype)
+
+    return run
+
+
+def tokens_gradient(layer: Layer) -> Any:
+    """The gradient of the tokens, from that of the inputs of the activation."""
+
+    def run(sizes: Array, token_of: Array, weight_of: Array, inputs: Array, up: Array) -> Array:
+        metadata, steps = _metadata(layer, sizes)
+        call = down_call(layer, steps, inputs.shape[1], not layer.transposed, False)
+        return call(*metadata, jnp.reshape(steps, (1,)), token_of, jnp.ones_like(weight_of), inputs, up)
+
+    return run
+
+
+def matrix_gradient(layer: Layer, problem: MatrixGradient) -> Any:
+    """The gradient of the matrices of one product."""
+
+    def run(sizes: Array, token_of: Array, weight_of: Array, x: Array, y: Array) -> Array:
+        metadata, steps = _metadata(layer, sizes, visit_empty_groups=True)
+        call = matrix_gradient_call(layer, problem, steps)
+        return call(*metadata, jnp.reshape(steps, (1,)), token_of, weight_of, x, y)
+
+    return run
+
+
+def bias_gradient(layer: Layer, columns: int, gathered: bool) -> Any:
+    """The gradient of one bias."""
+
+    def run(sizes: Array, token_of: Array, weight_of: Array, x: Array) -> Array:
+        offsets = jnp.concatenate([jnp.zeros((1,), jnp.int32), jnp.cumsum(sizes)])
+        return bias_gradient_call(layer, columns, gathered)(offsets, token_of, weight_of, x)
+
+    return run
+
+
+def _with_tokens(layer: Layer, tokens: int, each: int) -> Layer:
+    """The layer for a number of tokens, with as many experts each; whole vectors of assignments make a tile."""
+    tile = min(MOST_ROWS, pl.cdiv(tokens * each, 16) * 16)
+    return replace(layer, tokens=tokens, rows=pl.cdiv(tokens * each, tile) * tile, tile=tile)
 
 
 def _require_shape(value: Array, shape: tuple[int, ...], argument: str) -> None:
@@ -372,21 +480,20 @@ def _require_shape(value: Array, shape: tuple[int, ...], argument: str) -> None:
         raise fail(pl.PalladioValueError, rule, argument=argument, expected=shape, got=found)
 
 
-def _checked(
+def _call(
     tokens: Array,
     expert_ids: Array,
     expert_weights: Array,
     gate_up: Array,
     down: Array,
     activation: str,
-    gate_up_bias: Array | None,
-    down_bias: Array | None,
+    biases: tuple[Array | None, Array | None],
     transposed: bool,
-) -> _Problem:
-    """The layer that the arguments describe, without the rows of assignments."""
+    interpret: Any,
+) -> _Call:
+    """The call that the arguments describe."""
     if activation not in ACTIVATIONS:
-        rule, known = "no such activation", ", ".join(ACTIVATIONS)
-        raise fail(pl.PalladioValueError, rule, argument="activation", expected=known, got=repr(activation))
+        raise unknown_activation(activation)
     if any(map(pl.is_traced, (tokens, expert_ids, expert_weights, gate_up, down))):
         rule = "the assignments are sorted before anything is staged, and must be known"
         raise fail(pl.PalladioTypeError, rule, argument="expert_ids", got="a traced value")
@@ -402,15 +509,31 @@ def _checked(
     i = wide // 2 if act.gated else wide
     _require_shape(gate_up, (experts, wide, h) if transposed else (experts, h, wide), "gate_up")
     _require_shape(down, (experts, h, i) if transposed else (experts, i, h), "down")
-    for bias, columns, name in ((gate_up_bias, wide, "gate_up_bias"), (down_bias, h, "down_bias")):
+    for bias, columns, name in zip(biases, (wide, h), ("gate_up_bias", "down_bias"), strict=True):
         if bias is not None:
             _require_shape(bias, (experts, columns), name)
     ids = require_ids(expert_ids, t)
-    _require_shape(expert_weights, (t, ids), "expert_weights")
+    _require_shape(expert_weights, (t, ids.shape[1]), "expert_weights")
     sums = jnp.promote_types(jnp.float32, dtype_of(tokens))
     up_columns, down_columns = (
         tn if n % (tn := gmm_tiling(max(t, 1), max(k, 1), max(n, 1))[2]) == 0 else n for k, n in ((h, i), (i, h))
     )
-    biased = gate_up_bias is not None, down_bias is not None
+    there = [bias for bias in biases if bias is not None]
     sizes = (t, 0, h, i, experts, 0, up_columns, down_columns)
-    return _Problem(*sizes, dtype_of(tokens), sums, activation, bool(transposed), biased)
+    biased = biases[0] is not None, biases[1] is not None
+    layer = Layer(*sizes, dtype_of(tokens), sums, activation, bool(transposed), biased)
+    weights = np.asarray(jnp.asarray(expert_weights))
+    return _Call(layer, ids, weights, (tokens, gate_up, down, *there), interpret)
+
+
+def unknown_activation(name: Any) -> pl.PalladioError:
+    """The error of an activation that is not in `ACTIVATIONS`."""
+    close = difflib.get_close_matches(str(name), ACTIVATIONS, n=1)
+    return fail(
+        pl.PalladioValueError,
+        "no such activation",
+        argument="activation",
+        expected=", ".join(ACTIVATIONS),
+        got=repr(name),
+        hint=f"did you mean {close[0]}?" if close else None,
+    )

@@ -413,9 +413,15 @@ def test_a_function_staged_ahead_takes_no_other_arrays(x: Any) -> None:
         doubled_rows(x, x)
 
 
-def test_what_is_staged_ahead_returns_one_array() -> None:
-    with pytest.raises(pl.PalladioTypeError, match="what is staged ahead returns one array"):
-        pl.jit(lambda x: (x, x)).ahead(X)
+def test_a_function_staged_ahead_returns_several_arrays_in_its_own_structure() -> None:
+    both = pl.jit(lambda x: {"twice": x * 2, "same": (x,)}).ahead(X)
+    found = both(torch.from_numpy(X))
+    assert found["twice"].tolist() == (X * 2).tolist() and found["same"][0].tolist() == X.tolist()
+    for options, argument in (({"rows": 1}, "rows"), ({"out": X}, "out")):
+        with pytest.raises(pl.PalladioTypeError) as raised:
+            both(X, **options)
+        rule = "a function staged ahead of several results takes neither out nor rows"
+        assert str(raised.value).startswith(f"{argument}: {rule}")
 
 
 def test_kept_calls_are_apart_for_each_executor_and_bounded() -> None:

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import palladio as pl
-from palladio import library
-from palladio.interop.torch import attention, gmm, matmul, moe_mlp, op, softmax, tgmm
+from palladio.interop.torch import attention, experts, gmm, matmul, moe_mlp, op, softmax, tgmm
+from palladio.interop.torch.composed_experts import composed
 
 SIZES = torch.tensor([3, 0, 4, 2], dtype=torch.int32)
 
@@ -206,16 +206,64 @@ def test_the_expert_layer_compiles_whole() -> None:
     )
 
 
-@pytest.mark.parametrize("activation", ["swiglu", "geglu", "gpt_oss"])
-def test_without_gradients_the_expert_layer_is_that_of_the_library(activation: str, monkeypatch: Any) -> None:
-    run, calls = library.moe_mlp, []
-    monkeypatch.setattr(library, "moe_mlp", lambda *args, **kwargs: calls.append(kwargs) or run(*args, **kwargs))
-    up, down, biases = drawn(4, 8, 12), drawn(4, 6, 8), {"up_bias": drawn(4, 12), "down_bias": drawn(4, 8)}
-    expected = moe_mlp(*routed(True), up, down, activation=activation, **biases)
-    assert not calls
-    found = moe_mlp(*routed(), up, down, activation=activation, **biases)
-    assert calls[0]["activation"] == activation
+@pytest.mark.parametrize("activation", ["swiglu", "gpt_oss"])
+def test_the_expert_layer_and_its_gradients_are_those_of_the_library(activation: str, monkeypatch: Any) -> None:
+    monkeypatch.setattr(experts, "composed", None)
+    matrices = drawn(4, 8, 12, grad=True), drawn(4, 6, 8, grad=True), drawn(4, 12, grad=True), drawn(4, 8, grad=True)
+    tokens, ids, weights = routed(True)
+    given = (tokens, weights, *matrices)
+    up, down, up_bias, down_bias = matrices
+    biases = {"up_bias": up_bias, "down_bias": down_bias}
+    found = moe_mlp(tokens, ids, weights, up, down, activation=activation, interpret=True, **biases)
+    expected = composed(tokens, ids, weights, *matrices, activation, False, True)
     torch.testing.assert_close(found, expected)
+    grads = [torch.autograd.grad(out.square().sum(), given) for out in (found, expected)]
+    for one, other in zip(*grads, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_frozen_experts_have_no_gradient_and_pass_that_of_tokens() -> None:
+    tokens, ids, weights = routed(True)
+    up, down = drawn(4, 8, 12), drawn(4, 6, 8)
+    grads = [torch.autograd.grad(run(tokens, ids, weights, up, down).sum(), (tokens,)) for run in (layered, plain)]
+    torch.testing.assert_close(*grads)
+    assert up.grad is None
+
+
+def test_the_expert_layer_is_differentiated_twice() -> None:
+    tokens, ids, weights = routed(True)
+    up, down = drawn(4, 8, 12, grad=True), drawn(4, 6, 8)
+    found = []
+    for run in (layered, plain):
+        (grad,) = torch.autograd.grad(run(tokens, ids, weights, up, down).square().sum(), tokens, create_graph=True)
+        found.append(torch.autograd.grad(grad.square().sum(), (up, weights)))
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-3)
+
+
+def layered(*args: Any) -> Any:
+    return moe_mlp(*args, interpret=True)
+
+
+def plain(tokens: Any, ids: Any, weights: Any, up: Any, down: Any) -> Any:
+    return composed(tokens, ids, weights, up, down, None, None, "swiglu", False, True)
+
+
+def test_gradients_of_the_expert_layer_compile_whole() -> None:
+    up, down = drawn(4, 8, 12, grad=True), drawn(4, 6, 8, grad=True)
+    tokens, ids, weights = routed(True)
+    run = lambda *args: layered(*args, up, down).square().sum()
+    compiled = torch.compile(run, fullgraph=True, backend="aot_eager")
+    given = (tokens, weights, up, down)
+    found, expected = (torch.autograd.grad(each(tokens, ids, weights), given) for each in (compiled, run))
+    torch.testing.assert_close(found, expected)
+
+
+def test_a_negative_expert_adds_nothing_as_one_past_the_last() -> None:
+    up, down = drawn(3, 8, 12), drawn(3, 6, 8)
+    tokens, ids, weights = routed()
+    negative = torch.where(ids == 3, -2, ids)
+    for run in (layered, plain):
+        torch.testing.assert_close(run(tokens, negative, weights, up, down), run(tokens, ids, weights, up, down))
 
 
 def test_an_unknown_activation_is_refused() -> None:

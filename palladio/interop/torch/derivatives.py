@@ -58,13 +58,22 @@ def is_transformed() -> bool:
     return bool(torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0)
 
 
-def nothing_watches(args: Any) -> bool:
-    """True if a call is of plain tensors in memory, without a gradient to record or a mode that sees operators."""
+def is_recording(args: Any) -> bool:
+    """True if a call with these arguments is recorded for a gradient."""
+    return torch.is_grad_enabled() and any(isinstance(each, torch.Tensor) and each.requires_grad for each in args)
+
+
+def is_plain(args: Any) -> bool:
+    """True if a call is of plain tensors in memory, without a mode that sees operators."""
     if torch._C._len_torch_dispatch_stack() or torch._C._is_torch_function_mode_enabled():
         return False
     tensors = [each for each in args if isinstance(each, torch.Tensor)]
-    recording = torch.is_grad_enabled() and any(each.requires_grad for each in tensors)
-    return not recording and all(type(each) in _PLAIN and (each.is_cpu or each.is_cuda) for each in tensors)
+    return all(type(each) in _PLAIN and (each.is_cpu or each.is_cuda) for each in tensors)
+
+
+def nothing_watches(args: Any) -> bool:
+    """True if a call is of plain tensors in memory, without a gradient to record or a mode that sees operators."""
+    return is_plain(args) and not is_recording(args)
 
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)

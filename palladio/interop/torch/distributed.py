@@ -34,8 +34,9 @@ class ExpertParallel(ParallelStyle):
     The module's parameters have the experts on their first axis. They become DTensors, sharded over the mesh; a rank's
     experts are consecutive. The module is called with `tokens: dtype[t, h]`, `expert_ids: i64[t, k]` and
     `expert_weights: dtype[t, k]` of its own rank, `t` differing from rank to rank, and returns `dtype[t, h]`, as
-    `moe_mlp` does; ids of no expert add nothing. Its own forward pass sees rows that were sent to this rank and the
-    experts that are here. All ranks of the mesh call it together, and all go through backward or none does.
+    `moe_mlp` does; an id outside of 0 to e - 1 is of no expert and adds nothing. Its own forward pass sees rows that
+    were sent to this rank and the experts that are here. All ranks of the mesh call it together, and all go through
+    backward or none does.
 
     `fully_shard` on another dimension of the mesh comes after it. In float64 the results and gradients are those of
     one process, bit by bit. A rank that dies is an error on the others, at the latest when the time limit of their

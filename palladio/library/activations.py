@@ -1,0 +1,97 @@
+"""The activations between the two products of an expert, with their derivatives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import palladio.numpy as jnp
+from palladio import lax
+
+Array = Any
+
+
+@dataclass(frozen=True)
+class Activation:
+    """A function between the two products.
+
+    Fields:
+        function: of a gate and the value that it multiplies, or of one value.
+        derivative: of the same and the gradient of the result; gives the gradient of each.
+        gated: it takes a gate and what the gate multiplies, two results of the first product for each column.
+        alternate: gate and the other one alternate along the columns; otherwise the gates are the first half.
+    """
+
+    function: Callable[..., Array]
+    derivative: Callable[..., tuple[Array, ...]]
+    gated: bool = True
+    alternate: bool = False
+
+
+def _sigmoid(x: Array) -> Array:
+    return 1 / (1 + jnp.exp(-x))
+
+
+def _silu(x: Array) -> Array:
+    return x / (1 + jnp.exp(-x))
+
+
+def _silu_slope(x: Array) -> Array:
+    share = _sigmoid(x)
+    return share * (1 + x * (1 - share))
+
+
+def _normal_share(x: Array) -> Array:
+    """The distribution function of the standard normal distribution."""
+    return 0.5 * (1 + lax.erf(x * np.float32(0.5**0.5)))
+
+
+def _gelu(x: Array) -> Array:
+    return x * _normal_share(x)
+
+
+def _gelu_slope(x: Array) -> Array:
+    return _normal_share(x) + x * jnp.exp(-0.5 * x * x) * np.float32((2 * np.pi) ** -0.5)
+
+
+def _gated(function: Callable[[Array], Array], slope: Callable[[Array], Array]) -> Activation:
+    """`function(gate) * up`."""
+    return Activation(
+        lambda gate, up: function(gate) * up,
+        lambda gate, up, grad: (grad * up * slope(gate), grad * function(gate)),
+    )
+
+
+def _plain(function: Callable[[Array], Array], slope: Callable[[Array], Array]) -> Activation:
+    return Activation(function, lambda x, grad: (grad * slope(x),), gated=False)
+
+
+_BOUND, _STEEPNESS = 7, 1.702
+
+
+def _gpt_oss(gate: Array, up: Array) -> Array:
+    """Agarwal et al., "gpt-oss-120b & gpt-oss-20b Model Card" (2025): both bounded by 7."""
+    low = jnp.minimum(gate, _BOUND)
+    return (jnp.clip(up, -_BOUND, _BOUND) + 1) * low / (1 + jnp.exp(-_STEEPNESS * low))
+
+
+def _gpt_oss_derivative(gate: Array, up: Array, grad: Array) -> tuple[Array, Array]:
+    low = jnp.minimum(gate, _BOUND)
+    share = _sigmoid(_STEEPNESS * low)
+    slope = share * (1 + _STEEPNESS * low * (1 - share))
+    of_gate = grad * (jnp.clip(up, -_BOUND, _BOUND) + 1) * slope
+    inside = (up >= -_BOUND) & (up <= _BOUND)
+    return jnp.where(gate <= _BOUND, of_gate, 0), jnp.where(inside, grad * low * share, 0)
+
+
+ACTIVATIONS = {
+    "swiglu": _gated(_silu, _silu_slope),
+    "geglu": _gated(_gelu, _gelu_slope),
+    "gpt_oss": Activation(_gpt_oss, _gpt_oss_derivative, alternate=True),
+    "silu": _plain(_silu, _silu_slope),
+    "gelu": _plain(_gelu, _gelu_slope),
+    "relu": _plain(lambda x: jnp.maximum(x, 0), lambda x: jnp.where(x > 0, 1, 0).astype(x.dtype)),
+}
