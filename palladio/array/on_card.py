@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,7 @@ class CardArray:
         device: the number of the GPU.
         library: what it came from.
         source: the caller's array, which keeps the memory.
+        number: its value, if it is a number of the host that was copied.
     """
 
     address: int
@@ -51,6 +52,7 @@ class CardArray:
     device: int
     library: Library
     source: Any
+    number: Any = None
 
     @property
     def nbytes(self) -> int:
@@ -181,7 +183,8 @@ def placed(leaf: Any, name: str, home: Library, device: int, exact: bool = False
     where = None if library is None else library.device(leaf)
     if where is None or library is None:
         if isinstance(leaf, (bool, int, float, np.generic, np.ndarray)) and np.ndim(leaf) == 0 and not exact:
-            return home.upload(np.asarray(to_numpy(leaf, name)), device)
+            number = np.asarray(to_numpy(leaf, name))
+            return replace(home.upload(number, device), number=number)
         raise PalladioValueError(
             "the array is in host memory, others of the call on a GPU",
             argument=name,

@@ -313,12 +313,14 @@ def _contradicts(eqn: Eqn, known: Ranges, made: Mapping[Var, Eqn]) -> bool:
 
 
 class _InRange(RangeRewriting):
-    """Notes the results of arithmetic that cannot leave their dtype."""
+    """Notes the results of arithmetic that cannot leave their dtype, and the ranges of what equations take."""
 
     def __init__(self) -> None:
         self.found: set[Var] = set()
+        self.ranges: Ranges = {}
 
     def changed(self, eqn: Eqn, known: Ranges) -> Eqn:
+        self.ranges.update((atom, known[atom]) for atom in eqn.inputs if isinstance(atom, Var) and atom in known)
         rule, everything = RULES.get(eqn.op), whole(eqn.outputs[0].type) if len(eqn.outputs) == 1 else None
         if rule is not None and everything is not None:
             given = [range_of(atom, known) for atom in eqn.inputs]
@@ -328,12 +330,14 @@ class _InRange(RangeRewriting):
         return eqn
 
 
-def in_range(program: Program, given: Ranges) -> set[Var]:
+def in_range(program: Program, given: Ranges) -> tuple[set[Var], Ranges]:
     """The results of arithmetic of a program that cannot leave their dtype, so that nothing wraps around.
+
+    With them the ranges of the integers that its equations take.
 
     Args:
         given: the ranges of some of the program's inputs.
     """
     analysis = _InRange()
     analysis.program(program, given)
-    return analysis.found
+    return analysis.found, analysis.ranges

@@ -18,6 +18,7 @@ class Entry:
     Fields:
         name: as `pallas_call(interpret=name)` takes it.
         dtypes: what its kernels may compute with. Rows of other dtypes are not run on it.
+        all_dtypes: the families whose rows are run all the same.
         refused: what it leaves out -> the reason that the user reads. A family, a row `family.name`, or a row for one
             dtype, `family.name-f16`. What it refuses it must refuse: a row that works by now is a failure.
         refusal: how it says so.
@@ -25,6 +26,7 @@ class Entry:
 
     name: str
     dtypes: tuple[np.dtype, ...] = dtypes.ALL
+    all_dtypes: tuple[str, ...] = ()
     refused: dict[str, str] = field(default_factory=dict)
     refusal: type[BaseException] = PalladioNotImplementedError
 
@@ -39,41 +41,17 @@ CPU = Entry("cpu", refusal=NotCompiledWarning)
 HOPPER_TWIN = Entry(
     "hopper-twin",
     dtypes=(dtypes.FLOAT32,),  # each row is compiled by a compiler for C++: one dtype in this suite
+    all_dtypes=("tensor_cores",),
     refused={
         **dict.fromkeys(
-            (
-                "tensor_cores.bf16",
-                "tensor_cores.f16",
-                "tensor_cores.f32",
-                "tensor_cores.e4m3fn",
-                "tensor_cores.e5m2",
-                "tensor_cores.e4m3fn_by_e5m2",
-                "tensor_cores.left_in_registers",
-                "tensor_cores.transposed",
-            ),
-            "an array of layout WGMMA has a multiple of 64 rows and one of 8 columns",
-        ),
-        **dict.fromkeys(
-            ("tensor_cores.parts_of_an_accumulator",),
-            "an accumulator has a multiple of 64 rows and one of 8 columns",
-        ),
-        **dict.fromkeys(
-            (
-                "tensor_cores.an_accumulator_in_run_state",
-                "tensor_cores.an_accumulator_in_a_loop",
-                "tensor_cores.an_accumulator_of_each_thread",
-                "tensor_cores.set_then_added_to",
-            ),
-            "an operand of the tensor cores has rows of 32 or 64 bytes, or of a multiple of 128",
+            ("tensor_cores.f16_in_f16", "tensor_cores.e5m2_by_e4m3fn_in_f16"),
+            "an accumulator of float16 is not compiled for Hopper yet",
         ),
         **dict.fromkeys(
             ("concurrent.from_memory_to_a_core_and_back", "concurrent.from_core_to_core"),
             "a mesh of cores is not compiled for Hopper",
         ),
-        **dict.fromkeys(
-            ("concurrent.a_grid_known_at_the_call", "concurrent.a_cluster_known_at_the_call"),
-            "a launch whose size is known only at the call is not compiled for Hopper yet",
-        ),
+        "concurrent.a_cluster_known_at_the_call": "the size of a cluster or block is compiled into a kernel for Hopper",
         **dict.fromkeys(
             ("concurrent.the_warps_of_a_thread", "concurrent.warps_that_wait_for_each_other"),
             "launch is not compiled for Hopper: no rule has been written yet",
@@ -85,7 +63,6 @@ HOPPER_TWIN = Entry(
         "debug.checks_and_prints": "debug_check is not compiled for Hopper: no rule has been written yet",
         "grid.bounded_slices": "blocks of BoundedSlice are not compiled for Hopper yet",
         "grid.indirect_rows_by_prefetched_scalars": "blocks of Indirect are not compiled for Hopper yet",
-        "grid.a_dynamic_grid": "a grid whose size is known only at the call is not compiled for Hopper yet",
         "grid.a_kernel_call_inside_a_kernel": "grid_call is not compiled for Hopper: no rule has been written yet",
         "concurrent.tested_until_it_has_come": "barrier_test is not compiled for Hopper: a barrier that is only asked",
     },

@@ -27,7 +27,7 @@ def _runs() -> Iterator[tuple[Entry, Row, np.dtype]]:
     for entry in EXECUTORS:
         for row in ROWS:
             for dtype in row.dtypes:
-                if dtype in entry.dtypes:
+                if dtype in entry.dtypes or row.family in entry.all_dtypes:
                     yield entry, row, dtype
 
 

@@ -7,10 +7,10 @@ order. Blocks of arrays are windows of global memory, and stay there: an output 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 
-from palladio.hopper.emit.lower import arrays_of, kernel_text
+from palladio.hopper.emit.lower import arrays_of, digit, kernel_text
 from palladio.hopper.emit.plan import WARPGROUP_THREADS, Plan
 from palladio.hopper.emit.scalars import Scalar
 from palladio.hopper.emit.scope import Kernel, Scope, global_reference
@@ -42,18 +42,21 @@ def lower_grid(grid: Grid, kernel: Program, operands: Sequence[Type]) -> Lowered
     Raises:
         Refused: what is not compiled for Hopper, with the reason.
     """
-    if grid.dynamic:
-        raise Refused("a grid whose size is known only at the call is not compiled for Hopper yet")
-    tasks = tuple(MeshAxis("", grid.sizes[axis] or 0, "grid") for axis in grid.scheduled.tasks)
+    tasks = tuple(MeshAxis("", grid.sizes[axis], "grid") for axis in grid.scheduled.tasks)
     mesh = MeshShape("", tasks)
     made = Kernel(mesh, Plan(1, {}), uses([kernel, *(block.index_map for block in (*grid.inputs, *grid.outputs))]))
-    made.arrays = [*arrays_of("operand", operands), *arrays_of("output", grid.output_types)]
+    arrays = operands[grid.dynamic :]
+    made.arrays = [*arrays_of("operand", arrays, grid.dynamic), *arrays_of("output", grid.output_types)]
+    unknown = [axis for axis, size in enumerate(grid.sizes) if size is None]
+    sizes = {axis: made.size(operand) for operand, axis in enumerate(unknown)}
     role = Role((0,), kernel)
     ranges = grid_ranges(grid, kernel.inputs)
     scope = Scope(made, role, Layouts(kernel), RULES, through_shared, one_warp=False, ranges=ranges)
     scope.refused = REFUSED
+    scope.w.names.update(var.hint for var in kernel.inputs[len(grid.sizes) :][: len(made.arrays)] if var.hint)
     with ExitStack() as loops:
-        for var, index in zip(kernel.inputs, _indices(grid, scope, loops), strict=False):
+        known = [Scalar(name, dtypes.INT32) for name in sizes.values()]
+        for var, index in zip(kernel.inputs, (*_indices(grid, sizes, scope, loops), *known), strict=False):
             scope.env[var] = index
         _blocks(grid, kernel, made, scope)
         for var in kernel.inputs[len(grid.sizes) + len(operands) + len(grid.output_types) :]:
@@ -68,39 +71,41 @@ def lower_grid(grid: Grid, kernel: Program, operands: Sequence[Type]) -> Lowered
         products=tuple(sorted(made.products)),
         parameters=made.parameters(),
         arrays=tuple(made.arrays),
-        grid=math.prod(axis.size or 0 for axis in mesh.axes),
+        grid=math.prod(axis.size for axis in mesh.axes if axis.size is not None),
         cluster=1,
         threads=WARPGROUP_THREADS,
         shared_bytes=made.plan.bytes,
-        aliases=tuple((grid.scalars + source, target) for source, target in grid.aliases),
+        aliases=tuple((grid.dynamic + grid.scalars + source, target) for source, target in grid.aliases),
+        dynamic=tuple(operand for operand, axis in enumerate(unknown) if axis in grid.scheduled.tasks),
     )
 
 
-def _indices(grid: Grid, scope: Scope, loops: ExitStack) -> Iterator[Scalar]:
-    """The indices along the axes of the grid: parts of the block's number, and those of loops."""
+def _indices(grid: Grid, sizes: Mapping[int, str], scope: Scope, loops: ExitStack) -> Iterator[Scalar]:
+    """The indices along the axes of the grid: parts of the block's number, and those of loops.
+
+    Args:
+        sizes: the parameters that are the sizes of axes known only at the call.
+    """
     found = {}
-    inner = math.prod(grid.sizes[axis] or 0 for axis in grid.scheduled.tasks)
-    first = True
-    for axis in grid.scheduled.tasks:
-        size = grid.sizes[axis]
-        if size == 1:
+    tasks, steps = grid.scheduled.tasks, grid.scheduled.steps
+    extents = {axis: sizes.get(axis, size or 0) for axis, size in enumerate(grid.sizes)}
+    for n, axis in enumerate(tasks):
+        if extents[axis] == 1:
             found[axis] = Scalar("0", dtypes.INT32, 1 << 30)
             continue
-        inner //= size or 1
         name = scope.w.fresh(f"i{axis}")
-        number = f"pal::block_index() / {inner}" if inner > 1 else "pal::block_index()"
-        scope.prologue.append((name, f"const int {name} = {number if first else f'{number} % {size}'};"))
+        first = all(extents[each] == 1 for each in tasks[:n])
+        number = digit("pal::block_index()", [extents[each] for each in tasks[n + 1 :]], extents[axis], first)
+        scope.prologue.append((name, f"const int {name} = {number};"))
         found[axis] = Scalar(name, dtypes.INT32)
-        first = False
-    for axis in grid.scheduled.steps:
-        size = grid.sizes[axis]
-        if size == 1:
+    for axis in steps:
+        if extents[axis] == 1:
             found[axis] = Scalar("0", dtypes.INT32, 1 << 30)
         else:
             name = scope.w.fresh(f"i{axis}")
             scope.sites = Sites(set(scope.accessed_roots), set(scope.stored_roots))
             scope.w.line("PAL_ROLLED")
-            loops.enter_context(scope.w.block(f"for (int {name} = 0; {name} < {size}; ++{name})"))
+            loops.enter_context(scope.w.block(f"for (int {name} = 0; {name} < {extents[axis]}; ++{name})"))
             found[axis] = Scalar(name, dtypes.INT32)
     return (found[axis] for axis in range(len(grid.sizes)))
 
@@ -108,7 +113,7 @@ def _indices(grid: Grid, scope: Scope, loops: ExitStack) -> Iterator[Scalar]:
 def _blocks(grid: Grid, kernel: Program, made: Kernel, scope: Scope) -> None:
     """The values of the references to scalars and blocks."""
     axes = len(grid.sizes)
-    variables = kernel.inputs[axes : axes + len(made.arrays)]
+    variables = kernel.inputs[axes + grid.dynamic :][: len(made.arrays)]
     aliased = {grid.scalars + source: grid.scalars + len(grid.inputs) + target for source, target in grid.aliases}
     indices = [scope.env[var] for var in kernel.inputs[:axes]]
     scalars = variables[: grid.scalars]

@@ -12,13 +12,13 @@ import re
 from collections.abc import Sequence
 
 from palladio.hopper.emit.plan import WARPGROUP_THREADS, Plan, registers_fit
-from palladio.hopper.emit.scalars import Scalar, memory_type
+from palladio.hopper.emit.scalars import Scalar, memory_type, register_type
 from palladio.hopper.emit.scope import Kernel, Scope, global_reference
 from palladio.hopper.emit.uses import uses
-from palladio.hopper.emit.values import Entry
+from palladio.hopper.emit.values import Global
 from palladio.hopper.emit.writer import kernel_name
 from palladio.hopper.layouts.infer import Layouts
-from palladio.hopper.lowered import HEADER, Array, Lowered, MapParameter, Registers
+from palladio.hopper.lowered import HEADER, Array, Lowered, MapParameter, Registers, ScalarParameter
 from palladio.hopper.rules import REFUSED, RULES
 from palladio.hopper.rules.control import allocated
 from palladio.hopper.rules.exchange import through_shared
@@ -61,7 +61,8 @@ def lower_launch(launch: Launch, programs: Sequence[Program], operands: Sequence
     used = uses(role.program for role in found)
     blocks = {axis.name or str(n): axis.size or 1 for n, axis in enumerate(mesh.axes) if axis.kind == "cluster"}
     kernel = Kernel(mesh, Plan(warpgroups, blocks), used)
-    kernel.arrays = [*arrays_of("operand", operands), *arrays_of("output", launch.output_types)]
+    shared = operands[launch.dynamic :]
+    kernel.arrays = [*arrays_of("operand", shared, launch.dynamic), *arrays_of("output", launch.output_types)]
     parts = [_role(kernel, launch, role) for role in found]
     kernel.plan.check()
     counts = [(role.threads, scope.registers[0]) for role, scope in zip(found, parts, strict=True) if scope.registers]
@@ -82,14 +83,15 @@ def lower_launch(launch: Launch, programs: Sequence[Program], operands: Sequence
         cluster=cluster,
         threads=warpgroups * WARPGROUP_THREADS,
         shared_bytes=kernel.plan.bytes,
-        aliases=launch.aliases,
+        aliases=tuple((launch.dynamic + source, target) for source, target in launch.aliases),
+        dynamic=tuple(range(launch.dynamic)),
         registers=tuple(Registers(threads, count) for threads, count in counts),
     )
 
 
-def arrays_of(role: str, types: Sequence[Type]) -> list[Array]:
-    """The arrays of a launch."""
-    return [Array(role, n, type.shape, type.dtype) for n, type in enumerate(types)]
+def arrays_of(role: str, types: Sequence[Type], first: int = 0) -> list[Array]:
+    """The arrays of a launch, its operands or outputs from a first one on."""
+    return [Array(role, n, type.shape, type.dtype) for n, type in enumerate(types, first)]
 
 
 def _check_mesh(mesh: MeshShape, launch: Launch) -> None:
@@ -97,8 +99,13 @@ def _check_mesh(mesh: MeshShape, launch: Launch) -> None:
     strange = [axis.kind for axis in mesh.axes if axis.kind not in ("grid", "cluster", "thread")]
     if strange:
         raise Refused(f"a mesh of {strange[0]}s is not compiled for Hopper")
-    if launch.dynamic:
-        raise Refused("a launch whose size is known only at the call is not compiled for Hopper yet")
+    unknown = [axis.kind for axis in mesh.axes if axis.size is None and axis.kind != "grid"]
+    if unknown:
+        raise Refused(
+            "the size of a cluster or block is compiled into a kernel for Hopper",
+            expected="sizes of the grid's axes, if known only at the call",
+            got=f"the size of a {unknown[0]} axis",
+        )
     threads = math.prod(axis.size or 1 for axis in mesh.axes if axis.kind == "thread") * WARPGROUP_THREADS
     if threads > MOST_THREADS:
         raise Refused("a block has at most 8 warpgroups", got=f"{threads // WARPGROUP_THREADS} warpgroups")
@@ -107,27 +114,32 @@ def _check_mesh(mesh: MeshShape, launch: Launch) -> None:
 def _role(kernel: Kernel, launch: Launch, role: Role) -> Scope:
     """The text of one role."""
     one_warp = _needs_one_warp(role.program)
-    sizes = zip(role.program.inputs, (axis.size or 1 for axis in kernel.mesh.axes), strict=False)
-    ranges = {var: Range(0, size - 1) for var, size in sizes}
+    axes = list(zip(role.program.inputs, kernel.mesh.axes, strict=False))
+    ranges = {var: Range(0, (axis.size or 1) - 1) for var, axis in axes}
+    threads = [var for var, axis in axes if axis.kind == "thread"]
+    if len(threads) == 1:
+        ranges[threads[0]] = Range(role.threads[0], role.threads[-1])
     scope = Scope(kernel, role, Layouts(role.program, one_warp), RULES, through_shared, one_warp, ranges)
     scope.refused = REFUSED
     if one_warp:
         scope.w.elected = "pal::elect()"
-    axes = len(kernel.mesh.axes)
-    for var, entry in zip(role.program.inputs, _indices(kernel, scope), strict=False):
+    sizes = [Scalar(name, dtypes.INT32) for name in _sizes(kernel).values()]
+    for var, entry in zip(role.program.inputs, (*_indices(kernel, scope), *sizes), strict=False):
         scope.env[var] = entry
     count = sum(array.role != "workspace" for array in kernel.arrays)
-    arrays = role.program.inputs[axes : axes + count]
+    first = launch.indices(0)
+    arrays = role.program.inputs[first : first + count]
     for number, var in enumerate(arrays):
-        scope.env[var] = _argument(kernel, var, number)
-    for var in role.program.inputs[axes + count :]:
+        scope.env[var] = argument = _argument(kernel, var, number)
+        scope.w.names.add(argument.name)
+    for var in role.program.inputs[first + count :]:
         scope.env[var] = allocated(scope, var)
     scope.run(role.program)
     scope.w.flush()
     return scope
 
 
-def _argument(kernel: Kernel, var: Var, number: int) -> Entry:
+def _argument(kernel: Kernel, var: Var, number: int) -> Global:
     """The value of an operand or output of the launch."""
     if isinstance(var.type, RefType) and var.type.space in (GMEM, ANY):
         return global_reference(var, number, kernel.use(var))
@@ -136,9 +148,15 @@ def _argument(kernel: Kernel, var: Var, number: int) -> Entry:
     raise Refused(f"a reference in {var.type.space} passed to a kernel is not compiled for Hopper", got=str(var.type))
 
 
+def _sizes(kernel: Kernel) -> dict[int, str]:
+    """The parameters that are sizes of axes of the mesh, by axis."""
+    unknown = [n for n, axis in enumerate(kernel.mesh.axes) if axis.size is None]
+    return {axis: kernel.size(operand) for operand, axis in enumerate(unknown)}
+
+
 def _indices(kernel: Kernel, scope: Scope) -> list[Scalar]:
     """The indices along the axes of the mesh."""
-    axes = kernel.mesh.axes
+    axes, sizes = kernel.mesh.axes, _sizes(kernel)
     clustered = any(axis.kind == "cluster" for axis in axes)
     start = {"grid": "cluster_index" if clustered else "block_index", "cluster": "cluster_rank"}
     found = []
@@ -146,20 +164,29 @@ def _indices(kernel: Kernel, scope: Scope) -> list[Scalar]:
         if axis.kind == "thread":
             inner = math.prod(each.size or 1 for each in axes[n + 1 :] if each.kind == "thread")
             outer = all(each.kind != "thread" for each in axes[:n])
-            found.append(Scalar(_digit(scope.group, inner, axis.size or 1, outer), dtypes.INT32))
+            found.append(Scalar(digit(scope.group, [inner], axis.size or 1, outer), dtypes.INT32))
             continue
-        inner = math.prod(each.size or 1 for each in axes[n + 1 :] if each.kind == axis.kind)
+        weight = [sizes.get(m, axes[m].size or 1) for m in range(n + 1, len(axes)) if axes[m].kind == axis.kind]
         outer = all(each.kind != axis.kind for each in axes[:n])
         name = scope.w.fresh(axis.name or axis.kind)
-        number = _digit(f"pal::{start[axis.kind]}()", inner, axis.size or 1, outer)
+        number = digit(f"pal::{start[axis.kind]}()", weight, sizes.get(n, axis.size or 1), outer)
         scope.prologue.append((name, f"const int {name} = {number};"))
         found.append(Scalar(name, dtypes.INT32))
     return found
 
 
-def _digit(number: str, weight: int, size: int, first: bool) -> str:
-    text = number if weight == 1 else f"{number} / {weight}"
-    return text if first or (size == 1 and weight == 1) else f"{text} % {size}"
+def digit(number: str, inner: Sequence[int | str], size: int | str, first: bool) -> str:
+    """The index along an axis, of the number of a block or thread, as a C expression.
+
+    Args:
+        inner: the sizes of the axes that run faster, numbers or names.
+        first: it is the axis that runs slowest.
+    """
+    known = math.prod(each for each in inner if isinstance(each, int))
+    names = [each for each in inner if isinstance(each, str)]
+    weight = " * ".join([*names, *([str(known)] if known > 1 or not names else [])])
+    text = number if weight == "1" else f"{number} / {f'({weight})' if ' ' in weight else weight}"
+    return text if first or (size == 1 and weight == "1") else f"{text} % {size}"
 
 
 def _needs_one_warp(program: Program) -> bool:
@@ -218,6 +245,8 @@ def _numbers(body: Sequence[str]) -> list[str]:
 def _parameter(kernel: Kernel, each: object) -> str:
     if isinstance(each, MapParameter):
         return f"PAL_MAP {each.name}"
+    if isinstance(each, ScalarParameter):
+        return f"const {register_type(each.dtype)} {each.name}"
     array = kernel.arrays[each.array]  # type: ignore[attr-defined]
     constant = "const " if array.role == "operand" else ""
     return f"{constant}{memory_type(array.dtype)}* {each.name}"  # type: ignore[attr-defined]

@@ -25,16 +25,16 @@ from palladio.hopper.emit.values import (
     Sites,
     Splat,
 )
-from palladio.hopper.emit.views import Part, Start, whole
+from palladio.hopper.emit.views import Limit, Part, Scalars, Start, first_of, limits, whole
 from palladio.hopper.emit.writer import Writer
 from palladio.hopper.layouts.infer import Layouts
 from palladio.hopper.layouts.registers import Layout
 from palladio.hopper.layouts.shared import added, times
 from palladio.hopper.lowered import Array as ArrayRecord
-from palladio.hopper.lowered import ArrayParameter, MapParameter, MapSpec
+from palladio.hopper.lowered import ArrayParameter, MapParameter, MapSpec, Parameter, ScalarParameter
 from palladio.hopper.wgmma import Wgmma
 from palladio.ir.core import Atom, Literal, Program, Var, subprograms
-from palladio.lower.ranges import Range, in_range
+from palladio.lower.ranges import Range, in_range, range_of
 from palladio.lower.refused import Refused
 from palladio.lower.roles import Role
 from palladio.ops.threads.launch import MeshShape
@@ -43,6 +43,7 @@ from palladio.types.attributes import Arrivals, Named
 from palladio.types.dtypes import DType
 from palladio.types.transforms import Operand, Transform
 from palladio.types.types import ANY, BARRIER, GMEM, SCALAR, SEMAPHORE, SMEM, VMEM, RefType
+from palladio.types.views import Guard, View
 
 BUFFERS = (SMEM, VMEM, SCALAR, ANY)
 """The memories whose allocations lie in shared memory."""
@@ -64,6 +65,7 @@ class Kernel:
         pointers: the arrays whose addresses it takes, by number, each with the name of its parameter.
         products: the instructions of the tensor cores that it uses.
         names: of its parameters.
+        numbers: its parameters that are numbers, by name.
         workspaces: the memory of the launch alone, by allocation: its number among the arrays.
     """
 
@@ -75,6 +77,7 @@ class Kernel:
     pointers: dict[int, str] = field(default_factory=dict)
     products: set[Wgmma] = field(default_factory=set)
     names: set[str] = field(default_factory=set)
+    numbers: dict[str, ScalarParameter] = field(default_factory=dict)
     workspaces: dict[Var, int] = field(default_factory=dict)
 
     def use(self, var: Var) -> Use:
@@ -99,10 +102,17 @@ class Kernel:
             self.pointers[number] = hint
         return self.pointers[number]
 
-    def parameters(self) -> tuple[MapParameter | ArrayParameter, ...]:
+    def parameters(self) -> tuple[Parameter, ...]:
         """Those of the kernel, in order."""
         maps = [MapParameter(name, spec) for spec, name in sorted(self.maps.items(), key=lambda each: each[0].array)]
-        return (*maps, *(ArrayParameter(name, number) for number, name in sorted(self.pointers.items())))
+        pointers = (ArrayParameter(name, number) for number, name in sorted(self.pointers.items()))
+        return (*maps, *pointers, *self.numbers.values())
+
+    def size(self, operand: int) -> str:
+        """The name of the parameter that is the size of an axis, an operand of the launch."""
+        name = f"size{operand}"
+        self.numbers[name] = ScalarParameter(name, operand, dtypes.INT32)
+        return name
 
     def workspace(self, var: Var, shape: tuple[int, ...], dtype: DType, zeroed: bool) -> int:
         """Memory of the launch alone, for an allocation that all blocks share: its number among the arrays."""
@@ -126,6 +136,7 @@ class Scope:
         env: what each variable is.
         flight: accumulators of the products in flight, the oldest first; `before` says whether there may be older ones.
         in_range: results of arithmetic that cannot leave their dtype.
+        ranges: of integers that equations take.
         replaced: accumulators that hold nothing yet: their first product does not add to them.
     """
 
@@ -157,7 +168,7 @@ class Scope:
         self.before = False
         self.accumulators: dict[str, str] = {}
         self.replaced: set[str] = set()
-        self.in_range = in_range(role.program, dict(ranges))
+        self.in_range, self.ranges = in_range(role.program, dict(ranges))
         self.registers: tuple[int, str] | None = None
         self.prologue: list[tuple[str, str]] = []
         self.location: Any = None
@@ -312,11 +323,35 @@ class Scope:
     def through(self, part: Part, dtype: DType, stack: Sequence[Transform], indices: Sequence[Atom]) -> Part:
         """The part that a stack of transforms selects of a part of elements of a dtype."""
 
+        return part.through(dtype, stack, [atom.type.shape for atom in indices], self.index_of(indices))
+
+    def limits(self, view: View, indices: Sequence[Atom]) -> tuple[Limit, ...]:
+        """The guards of a view, without those that hold in this role."""
+        scalar = self.index_of(indices)
+        open_guards = [guard for guard in view.guards if not self.holds(guard, view.sizes, indices)]
+        return limits(open_guards, lambda row: first_of(row, scalar))
+
+    def holds(self, guard: Guard, sizes: Sequence[int], indices: Sequence[Atom]) -> bool:
+        """True if no element of a selection can be outside, by the ranges of the indices."""
+        low = high = guard.coordinate.start
+        for position, factor in guard.coordinate.operands:
+            found = range_of(indices[position], self.ranges)
+            if found is None:
+                return False
+            low += min(found.low * factor, found.high * factor)
+            high += max(found.low * factor, found.high * factor)
+        for size, stride in zip(sizes, guard.coordinate.strides, strict=True):
+            low, high = low + min(0, (size - 1) * stride), high + max(0, (size - 1) * stride)
+        return low >= 0 and high < guard.extent
+
+    def index_of(self, indices: Sequence[Atom]) -> Scalars:
+        """The index operands of an equation; None for an array of them."""
+
         def scalar(operand: Operand) -> Scalar | None:
             found = self.entry(indices[operand.position])
             return found if isinstance(found, Scalar) else None
 
-        return part.through(dtype, stack, [atom.type.shape for atom in indices], scalar)
+        return scalar
 
     def rank(self, peer: Sequence[tuple[str, Start]]) -> str:
         """The rank of a block of the cluster, its index given along some axes; along the others it is this block's."""

@@ -13,7 +13,7 @@ from palladio.lower.views import views
 from palladio.types.dtypes import DType
 from palladio.types.transforms import Operand, Peer, Transform
 from palladio.types.types import ArrayType, Shape
-from palladio.types.views import View
+from palladio.types.views import Coordinate, Guard, View
 
 INFINITE = 1 << 30
 
@@ -145,7 +145,7 @@ class Part:
         starts = list(self.starts)
         axes = [Along(None, 1, size) for size in view.sizes]
         for row, along in zip(view.coordinates, self.axes, strict=True):
-            first = row.first(STARTS, Start.of(row.start), lambda position: start_of(Operand(position), scalar))
+            first = first_of(row, scalar)
             if along.axis is not None:
                 starts[along.axis] = starts[along.axis].plus(first.times(along.stride))
             for axis, stride in enumerate(row.strides):
@@ -154,9 +154,45 @@ class Part:
         return replace(self, starts=tuple(starts), axes=tuple(axes))
 
 
+@dataclass(frozen=True)
+class Limit:
+    """A position that has to be at least 0 and less than an extent: a guard of a view, as C expressions.
+
+    Fields:
+        first: the position of the first element of what is selected.
+        strides: how far each step along an axis of that goes.
+    """
+
+    first: Start
+    strides: Shape
+    extent: int
+
+    def test(self, indices: Sequence[str]) -> str:
+        """True if an element is inside, as a C expression of its indices in what is selected."""
+        at = added(self.first.text, *(times(index, stride) for index, stride in zip(indices, self.strides)))
+        return f"(u32)({at}) < {self.extent}"
+
+    def vector(self, width: int) -> int:
+        """The most elements along the last axis, at most `width`, of which all are inside or none."""
+        last = self.strides[-1] if self.strides else 0
+        if last == 0:
+            return width
+        return math.gcd(width, self.extent, self.first.factor) if last == 1 else 1
+
+
+def limits(guards: Sequence[Guard], first: Callable[[Coordinate], Start]) -> tuple[Limit, ...]:
+    """Guards of a view as C expressions; `first` gives the position of the first element of a coordinate."""
+    return tuple(Limit(first(each.coordinate), each.coordinate.strides, each.extent) for each in guards)
+
+
 def is_box(array: ArrayType, found: Sequence[View]) -> bool:
     """True if views of an array select a box, axis by axis."""
     return not found or (len(found) == 1 and found[0].base == array and not found[0].gathered)
+
+
+def first_of(row: Coordinate, scalar: Scalars) -> Start:
+    """The position of the first element along one axis."""
+    return row.first(STARTS, Start.of(row.start), lambda position: start_of(Operand(position), scalar))
 
 
 def whole(shape: Shape) -> Part:

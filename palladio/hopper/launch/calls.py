@@ -64,6 +64,8 @@ class KernelCall:
         """
         kernel = self.on(device)
         stream = library.stream(device)
+        if self._host:
+            operands = [kernel.number(value, stream) if n in self._host else value for n, value in enumerate(operands)]
         given = list(out) or [None] * len(self._outputs)
         outputs = [each or library.empty(array.shape, array.dtype, device) for each, array in zip(given, self._outputs)]
         memory = [self._memory(array, operands, outputs, library, device) for array in self.lowered.arrays]

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from palladio.array.on_card import CardArray
 from palladio.base import knobs
 from palladio.base.errors import InternalError
 from palladio.hopper.compile import Cubin, compiled
@@ -90,6 +91,18 @@ class LoadedKernel:
         self.driver.recent.append(self.lowered.name)
         if knobs.synchronous.get():
             self._wait(stream)
+
+    def number(self, value: Any, stream: int) -> Any:
+        """A number of the host, which may be one of an array of the device: that is waited for."""
+        if not isinstance(value, CardArray):
+            return value
+        if value.number is None:
+            found = np.empty(value.shape, value.dtype)
+            with self.driver.current(self.device):
+                self.driver.call("cuMemcpyDtoHAsync", found.ctypes.data, value.address, found.nbytes, stream)
+                self.driver.call("cuStreamSynchronize", stream)
+            return found
+        return value.number
 
     def _wait(self, stream: int) -> None:
         with self.driver.current(self.device):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from palladio.hopper.emit.scope import Scope
-from palladio.hopper.emit.views import STARTS, Along, Start
+from palladio.hopper.emit.views import STARTS, Along, Start, limits
 from palladio.hopper.layouts.registers import Layout
 from palladio.hopper.layouts.shared import added, closes_last, times
 from palladio.hopper.rules import exchange
@@ -19,7 +19,7 @@ from palladio.lower.refused import Refused
 from palladio.types.dtypes import DType
 from palladio.types.transforms import Peer, Transform
 from palladio.types.types import ArrayType, Shape
-from palladio.types.views import View, row_major
+from palladio.types.views import Coordinate, View, row_major
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,14 @@ class Chain:
         sizes: of what is selected.
         dtype: of an element of what is selected.
         back: the indices in the buffer of an element.
+        tests: whether it is inside of all that it is selected from, as C expressions.
     """
 
     shape: Shape
     sizes: Shape
     dtype: DType
     back: Callable[[Sequence[str]], list[str]]
+    tests: Callable[[Sequence[str]], list[str]] = lambda index: []
     axes: tuple[Along, ...] = ()
     starts: tuple[Start, ...] = ()
     peer: tuple[tuple[str, Start], ...] = field(default=())
@@ -44,10 +46,6 @@ class Chain:
     def place(self, indices: Sequence[str]) -> list[str]:
         """The indices in the buffer of an element of what is selected, as C expressions."""
         return self.back(indices)
-
-    def inside(self) -> bool:
-        """Nothing is known of that."""
-        return False
 
 
 def chain(
@@ -71,10 +69,18 @@ def chain(
     if any(isinstance(transform, Peer) for transform in stack):
         raise Refused("the shared memory of another block is not compiled for Hopper yet")
     back: Callable[[Sequence[str]], list[str]] = list
+    tests: list[Callable[[Sequence[str]], list[str]]] = []
     for n, view in reversed(list(enumerate(found))):
         before = found[n - 1].sizes if n else whole.shape
-        back = _step(scope, view, before, indices, layout, back)
-    return Chain(whole.shape, found[-1].sizes, found[-1].base.dtype, back)
+        back, inside = _step(scope, view, before, indices, layout, back)
+        tests.append(inside)
+    return Chain(
+        whole.shape,
+        found[-1].sizes,
+        found[-1].base.dtype,
+        back,
+        lambda index: [text for test in tests for text in test(index)],
+    )
 
 
 def _step(
@@ -84,8 +90,8 @@ def _step(
     indices: Sequence[Atom],
     layout: Layout | None,
     behind: Callable[[Sequence[str]], list[str]],
-) -> Callable[[Sequence[str]], list[str]]:
-    """The index of an element in the base of a view, from its index in the selection of all views.
+) -> tuple[Callable[[Sequence[str]], list[str]], Callable[[Sequence[str]], list[str]]]:
+    """The index of an element in the base of a view, from its index in the selection of all views; and its guards.
 
     Args:
         before: the shape of the base of the view.
@@ -99,16 +105,22 @@ def _step(
         for operand, rank in ranks.items()
     }
 
+    def first(row: Coordinate) -> Start:
+        return row.first(STARTS, Start.of(row.start), lambda operand: Start(operands[operand], 1))
+
     def back(index: Sequence[str]) -> list[str]:
         own, found = behind(index), []
         for row in view.coordinates:
-            first = row.first(STARTS, Start.of(row.start), lambda operand: Start(operands[operand], 1))
-            text = added(first.text, *map(times, own, row.strides))
+            text = added(first(row).text, *map(times, own, row.strides))
             closed = text.isdecimal() or text.isidentifier() or (text.startswith("(") and closes_last(text))
             found.append(text if closed else f"({text})")
         return found if view.base.shape == before else _unflattened(_flat(found, view.base.shape), before)
 
-    return back
+    def tests(index: Sequence[str]) -> list[str]:
+        own = behind(index)
+        return [limit.test(own) for limit in limits(view.guards, first)]
+
+    return back, tests
 
 
 def _flat(index: Sequence[str], shape: Shape) -> str:

@@ -20,7 +20,7 @@ from palladio.hopper.emit.scalars import (
 )
 from palladio.hopper.emit.scope import Rule, Scope
 from palladio.hopper.emit.values import Array, Entry, Global, Registers, Shared
-from palladio.hopper.emit.views import Part, is_box, whole
+from palladio.hopper.emit.views import Limit, Part, is_box, whole
 from palladio.hopper.layouts import registers
 from palladio.hopper.layouts.registers import Layout
 from palladio.hopper.layouts.shared import added, swizzled_text, times
@@ -45,11 +45,13 @@ class Access:
     Fields:
         where: the buffer or array.
         part: what is accessed.
+        limits: the positions that may be outside, of the array or of a part of it on the way.
     """
 
     scope: Scope
     where: Shared | Global
     part: Part | Chain
+    limits: tuple[Limit, ...] = ()
 
     @property
     def dtype(self) -> DType:
@@ -62,21 +64,15 @@ class Access:
         return self.scope.kernel.pointer(where.number, where.name)  # type: ignore[union-attr]
 
     def inside(self, index: Sequence[str]) -> str | None:
-        """True if an element lies inside of the array, as a C expression; None where all do.
-
-        An index into shared memory is not checked: what is outside is as undefined as in the hardware.
-        """
-        if isinstance(self.where, Shared) or self.part.inside():
-            return None
+        """True if an element is inside of all that it is selected from, as a C expression; None where all are."""
+        tests = [limit.test(index) for limit in self.limits]
         if isinstance(self.part, Chain):
-            return " && ".join(
-                f"(u32){at} < {n}" for at, n in zip(self.part.place(index), self.part.shape, strict=True)
-            )
-        tests = []
-        for axis, (at, extent) in enumerate(zip(self.part.place(index), self.part.shape, strict=True)):
-            if not self.part.within(axis):
-                tests.append(f"(u32)({at}) < {extent}")
-        return " && ".join(tests) or None
+            tests += self.part.tests(index)
+        elif isinstance(self.where, Global) and self.where.window is not None:
+            for axis, (at, extent) in enumerate(zip(self.part.place(index), self.part.shape, strict=True)):
+                if not self.part.within(axis):
+                    tests.append(f"(u32)({at}) < {extent}")
+        return " && ".join(dict.fromkeys(tests)) or None
 
     def address(self, index: Sequence[str]) -> str:
         """The address of an element, as a C expression."""
@@ -134,13 +130,15 @@ def access(
     own = (where.window if isinstance(where, Global) else None) or whole(where.type.shape)
     array = ArrayType(own.sizes, where.type.dtype)
     found = views(array, stack, [atom.type.shape for atom in indices])
+    inside: tuple[Limit, ...] = ()
     if is_box(array, found):
         part: Part | Chain = scope.view(where, stack, indices)
+        inside = tuple(limit for view in found for limit in scope.limits(view, indices))
     elif array != where.type.array:
         raise Refused("part of a block behind several transforms is not compiled for Hopper yet")
     else:
         part = chain(scope, array, stack, found, indices, layout)
-    return Access(scope, where, part)
+    return Access(scope, where, part, inside)
 
 
 def _load(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
@@ -226,6 +224,8 @@ def vector_width(found: Access, layout: Layout) -> int:
     if isinstance(found.where, Shared):
         width = math.gcd(width, found.where.layout.span)
     width = math.gcd(width, part.shape[-1])
+    for limit in found.limits:
+        width = limit.vector(width)
     while width > 1 and width * size not in WORDS:
         width //= 2
     return width
@@ -238,13 +238,13 @@ def _load_vectors(scope: Scope, found: Access, target: Registers, width: int) ->
     with w.block(f"PAL_UNROLL for (int r = 0; r < {layout.count}; r += {width})"):
         if isinstance(found.where, Shared):
             w.line(f"const u32 at = {found.address(index)};")
-            w.line(f"const {word} bits = pal::load_shared<{word}>({swizzled_text('at', found.where.layout.swizzle)});")
+            value = f"pal::load_shared<{word}>({swizzled_text('at', found.where.layout.swizzle)})"
         else:
             name = "load_constant" if found.where.constant else "load_global"
             value = f"pal::{name}(({word} const*)({found.address(index)}))"
-            if (inside := found.inside(index)) is not None:
-                value = f"{inside} ? {value} : {outside_words(found.dtype, width, word)}"
-            w.line(f"const {word} bits = {value};")
+        if (inside := found.inside(index)) is not None:
+            value = f"{inside} ? {value} : {outside_words(found.dtype, width, word)}"
+        w.line(f"const {word} bits = {value};")
         for n, text in enumerate(unpacked("bits", word, found.dtype, width)):
             w.line(f"{target.name}[r + {n}] = {text};")
 
@@ -367,12 +367,13 @@ def _store_vectors(scope: Scope, found: Access, x: Array, layout: Layout, width:
     first = layout.first_holder("thread")
     head = f"PAL_UNROLL for (int r = 0; r < {layout.count}; r += {width})"
     with w.block(f"if ({first}) {head}" if first else head):
+        inside = found.inside(index)
+        test = f"if ({inside}) " if inside else ""
         if isinstance(found.where, Shared):
             w.line(f"const u32 at = {found.address(index)};")
-            w.line(f"pal::store_shared<{word}>({swizzled_text('at', found.where.layout.swizzle)}, {value});")
+            place = swizzled_text("at", found.where.layout.swizzle)
+            w.line(f"{test}pal::store_shared<{word}>({place}, {value});")
         else:
-            inside = found.inside(index)
-            test = f"if ({inside}) " if inside else ""
             w.line(f"{test}pal::store_global<{word}>(({word}*)({found.address(index)}), {value});")
 
 
@@ -384,7 +385,7 @@ def _by_matrix(scope: Scope, found: Access, x: Array, layout: Layout) -> bool:
     shape = layout.shape
     if len(shape) != 2 or shape[0] % 64 or shape[1] % 16 or not layout.same(registers.wgmma(*shape)):
         return False
-    if found.part.peer or isinstance(found.part, Chain):
+    if found.part.peer or found.limits or isinstance(found.part, Chain):
         return False
     rows, columns = found.part.axes
     last = len(where.type.shape) - 1

@@ -22,6 +22,7 @@ _COMMON = ("-std=c++17", "-fPIC", "-shared", "-w")
 _RUNTIME = (*_COMMON, "-O2", "-fno-strict-aliasing")
 # Arrays of one scope never take the place of another's: the runtime remembers accumulators by address.
 _KERNEL = (*_COMMON, "-O0", "-fno-exceptions", "-fno-rtti", "-fstack-reuse=none", "-nostdlib", "-x", "c++")
+_OWN_NAMES = "-Wl,-Bsymbolic"  # a kernel may be called like a function of the C library
 _KEPT_KERNELS = 2000
 
 
@@ -83,7 +84,9 @@ def _compile_runtime(target: Path) -> None:
 def _compile_kernel(lowered: Lowered, target: Path) -> None:
     target.with_name(HEADER).write_text(header(lowered.products))
     text = f"{lowered.text}\nTWIN_ENTRY({lowered.name})\n"
-    _compile([*_KERNEL, "-I", str(target.parent), "-", "-o", str(target)], f"the text of {lowered.name}", text)
+    _compile(
+        [*_KERNEL, _OWN_NAMES, "-I", str(target.parent), "-", "-o", str(target)], f"the text of {lowered.name}", text
+    )
 
 
 def _compile(arguments: list[str], what: str, text: str = "") -> None:

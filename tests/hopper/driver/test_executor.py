@@ -140,6 +140,16 @@ def test_an_output_that_starts_as_an_input_leaves_it_alone(card: FakeDriver, cud
     assert np.array_equal(numpy_of(x), X + 1)
 
 
+@pytest.mark.parametrize("where", ["on the host", "on the card"])
+def test_a_grid_known_at_the_call(card: FakeDriver, cuda: Torch, where: str) -> None:
+    size = np.array(2, np.int32) if where == "on the host" else cuda.tensor(np.array(2, np.int32))
+    block = pl.BlockSpec((2, 32), lambda i: (i, 0))
+    shape = pl.ShapeDtypeStruct((6, 32), F32)
+    call = pl.pallas_call(double, shape, grid=(size,), in_specs=[block], out_specs=block)
+    result = numpy_of(call(cuda.tensor(np.concatenate([X, X[:2]]))))
+    assert np.array_equal(result[:4], 2 * X) and not card.failures
+
+
 # Calls kept by their callers.
 
 

@@ -100,7 +100,7 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
             PAL_UNROLL for (int r = 0; r < 8; ++r) moved_2[r] = pal::load_shared<u8>(moved + (0) * 64 + (r + thread % 8 * 8)) != 0;
             bool spread[64];
             PAL_UNROLL for (int r = 0; r < 64; ++r) spread[r] = moved_2[r % 8];
-            PAL_UNROLL for (int r = 0; r < 64; ++r) { const u32 at = smem + 1024 + i_23 * 16384 + (r / 8 * 16 + thread / 8) * 128 + (r % 8 + thread % 8 * 8) * 2; if (spread[r]) pal::store_shared<u16>((at ^ (at >> 3 & 0x70)), pal::bits_bf16(0.0f)); }
+            PAL_UNROLL for (int r = 0; r < 64; ++r) { const u32 at = smem + 1024 + i_23 * 16384 + (r / 8 * 16 + thread / 8) * 128 + (r % 8 + thread % 8 * 8) * 2; if ((u32)(i_23) < 4 && spread[r]) pal::store_shared<u16>((at ^ (at >> 3 & 0x70)), pal::bits_bf16(0.0f)); }
             pal::fence_async();
             pal::sync_named(1, 128);
             pal::sync_warp();
@@ -289,7 +289,7 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
             PAL_UNROLL for (int r = 0; r < 16; ++r) moved_2[r] = pal::load_shared<u8>(moved + (r * 4 + thread / 32) + (0)) != 0;
             bool spread[128];
             PAL_UNROLL for (int r = 0; r < 128; ++r) spread[r] = moved_2[r / 8];
-            PAL_UNROLL for (int r = 0; r < 128; ++r) { const u32 at = smem + 66560 + i_23 * 32768 + (r / 8 * 4 + thread / 32) * 128 + (((r % 8 + thread % 32 * 8)) / 64) * 8192 + (((r % 8 + thread % 32 * 8)) % 64) * 2; if (spread[r]) pal::store_shared<u16>((at ^ (at >> 3 & 0x70)), pal::bits_bf16(0.0f)); }
+            PAL_UNROLL for (int r = 0; r < 128; ++r) { const u32 at = smem + 66560 + i_23 * 32768 + (r / 8 * 4 + thread / 32) * 128 + (((r % 8 + thread % 32 * 8)) / 64) * 8192 + (((r % 8 + thread % 32 * 8)) % 64) * 2; if ((u32)(i_23) < 4 && spread[r]) pal::store_shared<u16>((at ^ (at >> 3 & 0x70)), pal::bits_bf16(0.0f)); }
             pal::fence_async();
             pal::sync_named(2, 128);
             pal::sync_warp();
