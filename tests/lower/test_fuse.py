@@ -36,6 +36,16 @@ BROKEN = {
         f"p:f32[8,8] = dot_general x, x {DOT}\nr:f32[8,8] = add y, p",
         "a product is computed before the addition to it, which can be the start of its sums",
     ),
+    "a block that a choice leaves": (
+        """
+        a:f32[8,8] = load o
+        m:bool[8,8] = lt y, x
+        b:f32[8,8] = select m, x, a
+        store o, b
+        r:f32[8,8] = load o
+        """,
+        "a block is loaded only for what a choice leaves as it was, which is stored there again",
+    ),
     "an array with two uses": (
         "a:f32[8,8] = exp x\nr:f32[8,8] = mul a, a",
         "an array with several uses is computed at each of them",
@@ -82,7 +92,10 @@ BROKEN = {
         "an array is kept while a reduction of its rows goes through it, and the next operation is another",
     ),
 }
-INPUTS = {"memory that changes": "o:ref<any, f32[4]>, y:f32[4]"}
+INPUTS = {
+    "a block that a choice leaves": "o:ref<any, f32[8,8]>, x:f32[8,8], y:f32[8,8]",
+    "memory that changes": "o:ref<any, f32[4]>, y:f32[4]",
+}
 
 
 @pytest.mark.parametrize("case", BROKEN)
@@ -143,6 +156,26 @@ def test_a_product_is_not_moved_past_a_store() -> None:
 )
 def test_sums_that_are_rounded_or_of_few_vectors_are_added_to_later(body: str) -> None:
     assert not any("dot_accumulate" in line for line in fused(call(body)))
+
+
+def test_a_choice_that_leaves_elements_is_a_store_under_its_mask() -> None:
+    body, _ = BROKEN["a block that a choice leaves"]
+    lines = fused(call(body, INPUTS["a block that a choice leaves"]))
+    assert [line.split()[0 if "store" in line else 2] for line in lines] == ["lt", "store_masked"]
+
+
+@pytest.mark.parametrize("between", ["store o, y", "store p, y"])
+def test_a_block_that_may_change_before_the_choice_is_stored_is_loaded(between: str) -> None:
+    body = f"""
+        a:f32[8,8] = load o
+        m:bool[8,8] = lt y, x
+        {between}
+        b:f32[8,8] = select m, x, a
+        store o, b
+        r:f32[8,8] = load o
+    """
+    lines = fused(call(body, "o:ref<any, f32[8,8]>, p:ref<any, f32[8,8]>, x:f32[8,8], y:f32[8,8]"))
+    assert not any("store_masked" in line for line in lines)
 
 
 def test_a_store_may_read_what_it_replaces() -> None:

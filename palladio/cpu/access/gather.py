@@ -246,13 +246,6 @@ def _load_masked(
     return scope.function.rules["select"](scope, mask, part, other)
 
 
-def _store_masked(
-    scope: Scope, ref: RefBinding, value: LazyArray, mask: LazyArray, *indices: LazyArray, transforms: Transforms
-) -> Sequence[LazyArray]:
-    store_combined(scope, ref.buffer, value, indices, transforms, mask=mask)
-    return ()
-
-
 def _insert_masked(
     scope: Scope, x: LazyArray, value: LazyArray, mask: LazyArray, *indices: LazyArray, transforms: Transforms
 ) -> Sequence[LazyArray]:
@@ -387,7 +380,6 @@ def _exchange_each(
 
 RULES: dict[str, Rule] = {
     "load_masked": _load_masked,
-    "store_masked": _store_masked,
     "insert_masked": _insert_masked,
     "atomic": _atomic,
     "combine_each": _combine_each,

@@ -181,11 +181,18 @@ def _load(scope: Scope, ref: RefBinding, *indices: LazyArray, transforms: Transf
 def _store(
     scope: Scope, ref: RefBinding, value: LazyArray, *indices: LazyArray, transforms: Transforms
 ) -> Sequence[LazyArray]:
-    access = Access(scope, ref.buffer, transforms, indices)
-    if value.unless is not None and not transforms and value.unless[2] == ref.buffer and len(value.shape) == 2:
-        put_where(scope.e, *value.unless, ref.start)
+    put(Access(scope, ref.buffer, transforms, indices), value, ref.memory.streamed)
+    return ()
+
+
+def _store_masked(
+    scope: Scope, ref: RefBinding, value: LazyArray, mask: LazyArray, *indices: LazyArray, transforms: Transforms
+) -> Sequence[LazyArray]:
+    """Rows in vectors, where no other worker writes the elements between those under the mask."""
+    if not transforms and len(value.shape or mask.shape) == 2 and ref.memory.exclusive:
+        put_where(scope.e, mask, value, ref.buffer, ref.start)
     else:
-        put(access, value, ref.memory.streamed)
+        store_combined(scope, ref.buffer, value, indices, transforms, mask=mask)
     return ()
 
 
@@ -245,6 +252,7 @@ def _insert(
 RULES: dict[str, Rule] = {
     "load": _load,
     "store": _store,
+    "store_masked": _store_masked,
     "swap": _swap,
     "accumulate": _accumulate,
     "extract": _extract,

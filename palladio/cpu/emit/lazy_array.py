@@ -110,8 +110,6 @@ class LazyArray:
         panels: computes some rows, all for None, a few at a time; for tiles with `fill` that are matrices. For each few
             it calls a function with a tile of the same type, of which the elements in these rows can be computed there,
             with the first of them, and with their number. It may also be told in which buffer all rows end.
-        unless: a mask, a tile and a buffer: the elements are those of the tile where the mask is true, else those of
-            the buffer.
         near: a buffer of the same shape; each element is computed from the one at its place there.
         normal: whether no element is a subnormal number.
         rounded: writes all elements to a buffer of bfloat16, for float32 sums that are rounded while they are computed.
@@ -128,7 +126,6 @@ class LazyArray:
     ramp: tuple[int, Index] | None = None
     zero_ranges: dict[int, tuple[Index, Index]] = field(default_factory=dict)
     panels: Panels | None = None
-    unless: tuple[LazyArray, LazyArray, Buffer] | None = None
     near: Buffer | None = None
     normal: bool = False
     rounded: Callable[[Buffer], None] | None = None

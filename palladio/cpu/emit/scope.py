@@ -28,12 +28,10 @@ from palladio.cpu.runtime.callbacks import POLL, Callback
 from palladio.ir.core import Atom, Eqn, Literal, Op, Program, Var, Work
 from palladio.lower.refused import Refused
 from palladio.ops.arrays.casts import convert
-from palladio.ops.arrays.compare import select
 from palladio.ops.arrays.keep import keep as keep_op
-from palladio.ops.references import memory
+from palladio.ops.references.masked import store_masked
 from palladio.ops.references.memory import store
 from palladio.types import dtypes
-from palladio.types.effects import EffectKind
 
 
 @dataclass(frozen=True)
@@ -222,14 +220,8 @@ class Scope:
         for eqn in program.eqns:
             self.uses.update(atom for atom in eqn.inputs if isinstance(atom, Var))
         self.uses.update(atom for atom in program.outputs if isinstance(atom, Var))
-        # References of which a block is loaded only for the rows that a store leaves as they were.
-        self.staying: set[Var] = set()
         # What the last equation said to keep while the next one goes through it.
         self.passing: Var | None = None
-        self.first_use: dict[Atom, Eqn] = {}
-        for eqn in program.eqns:
-            for atom in eqn.inputs:
-                self.first_use.setdefault(atom, eqn)
 
     def entry(self, atom: Atom) -> Binding:
         """The value of a variable or literal."""
@@ -328,39 +320,16 @@ class Scope:
             entry = self.entries.get(atom) if isinstance(atom, Var) else None
             if eqn.op.control or not isinstance(entry, RefBinding) or entry.start is None:
                 continue
-            if position == 0 and self.stays(eqn, entry.start):
-                self.staying.add(atom)  # type: ignore[arg-type]
-            elif eqn.op is store and position == 0 and not eqn.transforms:
-                self.begin_stored(eqn, entry)
-            else:
+            if eqn.op is store and position == 0 and not eqn.transforms:
+                entry.start.note(self.e)
+            elif not self.begins_rows(eqn, entry.start):
                 entry.start.ensure(self.e)
 
-    def begin_stored(self, eqn: Eqn, place: RefBinding) -> None:
-        """Begin a block that is stored to: what is chosen to stay as it was may not have been."""
-        value = self.entry(eqn.value)
-        unless = value.unless if isinstance(value, LazyArray) else None
-        if eqn.ref not in self.staying:
-            place.start.note(self.e)  # type: ignore[union-attr]
-        elif unless is None or unless[2] != place.buffer or 1 not in unless[0].alike:
-            place.start.ensure(self.e)  # type: ignore[union-attr]
-
-    def stays(self, load: Eqn, start: BlockMarks) -> bool:
-        """True if a block is loaded only for what a choice leaves as it was, which is stored there before all else."""
-        if load.op is not memory.load or load.transforms or start.rows == 1:
+    def begins_rows(self, eqn: Eqn, start: BlockMarks) -> bool:
+        """True if an equation stores whole rows of a block, and notes each of them."""
+        if eqn.op is not store_masked or eqn.transforms or start.rows == 1:
             return False
-        (var,) = load.outputs
-        choice = self.first_use.get(var)
-        if choice is None or choice.op is not select or var in choice.inputs[:2] or self.uses[var] != 1:
-            return False
-        (chosen,) = choice.outputs
-        eqns = iter(self.program.eqns)
-        next(eqn for eqn in eqns if eqn is load)
-        for eqn in eqns:
-            if eqn.op is store and eqn.inputs == (load.ref, chosen) and not eqn.transforms:
-                return self.uses[chosen] == 1
-            if eqn.op.control or any(kind is not EffectKind.READ for kind, _ in eqn.effects):
-                return False
-        return False
+        return 1 in self.tile(eqn.mask).alike
 
     def place(self, atom: Atom) -> RefBinding:
         """The memory that a reference variable points to."""

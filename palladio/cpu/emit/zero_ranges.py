@@ -75,13 +75,11 @@ def _conjunction(e: Emitter, eqn: Eqn, inputs: Sequence[Any], out: LazyArray) ->
 
 
 def _choice(e: Emitter, eqn: Eqn, inputs: Sequence[Any], out: LazyArray) -> None:
-    mask, value, rest = inputs
+    mask, value, _ = inputs
     other = eqn.on_false
     if isinstance(other, Literal) and other.value == 0 and mask.shape == out.shape:
         out.zero_ranges = _both(e, mask.zero_ranges, value.zero_ranges)
         out.near = value.buffer
-    if rest.buffer is not None and mask.shape == rest.shape:
-        out.unless = mask, value, rest.buffer
 
 
 def _conversion(e: Emitter, eqn: Eqn, inputs: Sequence[Any], out: LazyArray) -> None:

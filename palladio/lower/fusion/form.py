@@ -6,12 +6,14 @@ from collections.abc import Iterator
 
 from palladio.ir.core import Eqn, Program, subprograms, walk
 from palladio.lower.fusion.keep_arrays import Keeping, kept
+from palladio.lower.fusion.masked_stores import choices
 from palladio.lower.fusion.products import starts
 from palladio.ops.grid import grid_call
 from palladio.ops.threads.launch import launch
 from palladio.passes.pipeline import Form
 
 ADDED_LATER = "a product is computed before the addition to it, which can be the start of its sums"
+LEFT = "a block is loaded only for what a choice leaves as it was, which is stored there again"
 
 
 def _broken(program: Program) -> tuple[Eqn | None, str] | None:
@@ -27,6 +29,7 @@ def _in_call(call: Eqn) -> Iterator[tuple[Eqn, str]]:
     for program in subprograms(call):
         for each in (program, *(inner for eqn in walk(program) for inner in subprograms(eqn))):
             yield from ((addition, ADDED_LATER) for _, addition in starts(each))
+            yield from ((choice.store, LEFT) for choice in choices(each) if call.op is grid_call)
     keeping = Keeping()
     kept(call, keeping)
     yield from keeping.found

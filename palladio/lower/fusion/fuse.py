@@ -7,6 +7,7 @@ from palladio.ir.rewrite import map_subprograms, with_body, with_parts
 from palladio.lower.forms import VIEWED
 from palladio.lower.fusion.form import FUSED
 from palladio.lower.fusion.keep_arrays import Keeping, kept
+from palladio.lower.fusion.masked_stores import mask_in
 from palladio.lower.fusion.products import accumulate_in
 from palladio.ops.grid import grid_call
 from palladio.ops.threads.launch import launch
@@ -15,9 +16,11 @@ from palladio.passes.pipeline import Pass
 
 def fused(eqn: Eqn) -> Eqn:
     """An equation with the kernels fused that it calls, itself or in programs that it runs."""
-    if eqn.op in (grid_call, launch):
-        return kept(with_parts(eqn, eqn.inputs, map_subprograms(eqn.params, accumulate_in)), Keeping())
-    return with_parts(eqn, eqn.inputs, map_subprograms(eqn.params, fuse_in))
+    if eqn.op not in (grid_call, launch):
+        return with_parts(eqn, eqn.inputs, map_subprograms(eqn.params, fuse_in))
+    for regroup in (accumulate_in, mask_in) if eqn.op is grid_call else (accumulate_in,):
+        eqn = with_parts(eqn, eqn.inputs, map_subprograms(eqn.params, regroup))
+    return kept(eqn, Keeping())
 
 
 def fuse_in(program: Program) -> Program:
@@ -30,6 +33,6 @@ fuse = Pass(
     consumes=VIEWED,
     produces=FUSED,
     run=fuse_in,
-    doc="Fuses kernels: a matrix product and the addition to it are one operation, and arrays are computed where "
-    "they are used, but for those that are kept.",
+    doc="Fuses kernels: a matrix product and the addition to it are one operation, and so is a store of what a choice "
+    "changes; arrays are computed where they are used, but for those that are kept.",
 )

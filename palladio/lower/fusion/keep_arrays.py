@@ -15,16 +15,18 @@ from palladio.ir.core import Atom, Eqn, Op, Program, Var, Work
 from palladio.ir.rewrite import Builder, substituted, with_body, with_parts
 from palladio.lower.fusion.values import KEPT, SCALAR, Had, Known, Memory, Value, known, results, takes_rows
 from palladio.lower.place import OF_THREADS
-from palladio.ops.arrays.compare import select
 from palladio.ops.arrays.keep import keep
 from palladio.ops.control import cond, loop, repeat, scope
 from palladio.ops.grid import grid_call
+from palladio.ops.references.masked import store_masked
 from palladio.ops.references.memory import store
 from palladio.ops.threads.launch import collective_scope, launch
 from palladio.types.types import SYNCHRONISING, RefType
 
 DEEPEST = 64
 """Operations one after the other that are one loop: the compiler of each calls that of the one before."""
+
+STORES = (store, store_masked)
 
 USED_AGAIN = "an array with several uses is computed at each of them"
 TOO_DEEP = f"more than {DEEPEST} operations in a row are one loop"
@@ -126,7 +128,7 @@ class _Walk:
         for var, value in self.values.items():
             if isinstance(value, Value) and self.uses[var] > 0:
                 hit = any(memory in value.reads for memory in written)
-                own = var is apart and (eqn.op is not store or self.replaces(eqn, value))
+                own = var is apart and (eqn.op not in STORES or self.replaces(eqn, value))
                 if (hit and not own) or not changed.isdisjoint(value.reads):
                     found.append(var)
         return found
@@ -148,7 +150,7 @@ class _Walk:
 
     def unready(self, eqn: Eqn) -> Iterable[tuple[Var, str]]:
         """The operands that an equation takes in memory only."""
-        rows = eqn.op in (store, keep) or takes_rows(eqn, [known(atom, self.values) for atom in eqn.inputs])
+        rows = eqn.op is keep or stores_whole(eqn) or takes_rows(eqn, [known(atom, self.values) for atom in eqn.inputs])
         for var in dict.fromkeys(eqn.inputs):
             value = self.value(var)
             if value.had is Had.ROWS and not rows:
@@ -165,15 +167,8 @@ class _Walk:
         passing = value.had is not Had.ROWS and reduces_rows(first, var)
         if again and not passing:
             self.keep(var, eqn, USED_AGAIN)
-        elif value.depth > DEEPEST and not self.leaves_rest(eqn):
+        elif value.depth > DEEPEST:
             self.keep(var, eqn, TOO_DEEP)
-
-    def leaves_rest(self, eqn: Eqn) -> bool:
-        """True if an equation chooses between an array and what is in memory, which may not be initialised."""
-        if eqn.op is not select:
-            return False
-        mask, _, rest = eqn.inputs
-        return self.value(rest).had is Had.MEMORY and mask.type.shape == rest.type.shape
 
     def run(self, eqn: Eqn) -> tuple[dict[str, Any], list[Value]]:
         """An equation's parameters with its programs as they are kept, and its results."""
@@ -191,6 +186,11 @@ class _Walk:
         outputs = [self.value(atom) for atom in self.source.outputs]
         program = with_body(self.source, self.builder.eqns, [self.now.get(atom, atom) for atom in self.source.outputs])
         return program, outputs
+
+
+def stores_whole(eqn: Eqn) -> bool:
+    """True if an equation stores a product a few rows at a time, as they are computed."""
+    return eqn.op is store or (eqn.op is store_masked and not eqn.transforms and len(eqn.value.type.shape) == 2)
 
 
 def reduces_rows(eqn: Eqn, atom: Atom) -> bool:
