@@ -46,6 +46,14 @@ BROKEN = {
         """,
         "a block is loaded only for what a choice leaves as it was, which is stored there again",
     ),
+    "a few elements of a sorted line": (
+        """
+        a:f32[8,8] = sort x {axis=1, num_keys=1, stable=True}
+        b:f32[8,8] = reverse a {axes=(1,)}
+        r:f32[8,3] = extract b.view(8, 3)[$0, $1]
+        """,
+        "all of a line is sorted, and only its greatest few elements are used",
+    ),
     "an array with two uses": (
         "a:f32[8,8] = exp x\nr:f32[8,8] = mul a, a",
         "an array with several uses is computed at each of them",
@@ -176,6 +184,21 @@ def test_a_block_that_may_change_before_the_choice_is_stored_is_loaded(between: 
     """
     lines = fused(call(body, "o:ref<any, f32[8,8]>, p:ref<any, f32[8,8]>, x:f32[8,8], y:f32[8,8]"))
     assert not any("store_masked" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    "used",
+    [
+        "r:f32[8,5] = extract b.view(8, 5)[$0, $1]",
+        "r:f32[8,3] = extract b.view(8, 3)[$0, $1 + 1]",
+        "c:f32[8,3] = extract b.view(8, 3)[$0, $1]\nd:f32[8,3] = extract a.view(8, 3)[$0, $1]\nr:f32[8,3] = add c, d",
+        "r:f32[8,8] = neg b",
+    ],
+    ids=["more than half", "others", "the least too", "all"],
+)
+def test_all_is_sorted_where_more_than_the_greatest_few_are_used(used: str) -> None:
+    body = f"a:f32[8,8] = sort x {{axis=1, num_keys=1, stable=True}}\nb:f32[8,8] = reverse a {{axes=(1,)}}\n{used}"
+    assert not any("last=" in line for line in fused(call(body)))
 
 
 def test_a_store_may_read_what_it_replaces() -> None:

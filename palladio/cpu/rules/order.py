@@ -15,7 +15,7 @@ from palladio.cpu.emit.lazy_array import Buffer, LazyArray, array_in, cut, fill,
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.rules import arithmetic
 from palladio.cpu.rules.reduce import LARGER, SMALLER, Reducer
-from palladio.cpu.rules.top_k import asked, greatest, is_nan, precedes
+from palladio.cpu.rules.top_k import greatest, is_nan, precedes
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType
@@ -181,14 +181,15 @@ def _position(greatest: bool) -> Rule:
     return rule
 
 
-def _sort(scope: Scope, *operands: LazyArray, axis: int, num_keys: int, stable: bool) -> Sequence[LazyArray]:
+def _sort(
+    scope: Scope, *operands: LazyArray, axis: int, num_keys: int, stable: bool, last: int | None = None
+) -> Sequence[LazyArray]:
     """By merging, which keeps the order of equals: the places along each line are sorted, then the elements moved.
 
     Where only a few elements at the end are used, nothing is sorted but these.
     """
-    few = asked(scope, axis, num_keys)
-    if few is not None:
-        return greatest(scope, operands, few)
+    if last is not None and num_keys == 1 and axis == len(operands[0].shape) - 1:
+        return greatest(scope, operands, last)
     e = scope.e
     sources = [settled(scope, tile) for tile in operands]
     targets = [scope.arena.buffer(e, tile.shape, tile.dtype) for tile in operands]

@@ -6,23 +6,16 @@ none is greater.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from palladio.cpu.access.gather import one_by_one
 from palladio.cpu.emit.emitter import Emitter, Index, V
 from palladio.cpu.emit.lazy_array import Buffer, LazyArray, array_in, widths
 from palladio.cpu.emit.scope import Scope
 from palladio.cpu.rules import arithmetic
-from palladio.ir.core import Eqn, Var
-from palladio.ops.arrays.shape import reverse
-from palladio.ops.references.memory import extract
-from palladio.types import dtypes, transforms
+from palladio.types import dtypes
 from palladio.types.dtypes import DType
-from palladio.types.types import Shape
 from palladio.types.views import row_major
-
-FEW = 64
-"""The largest k: each element that was found is moved for every greater one."""
 
 TOGETHER = 4
 """Vectors that are compared before what they gave is looked at."""
@@ -39,45 +32,6 @@ def precedes(e: Emitter, dtype: DType, x: V, y: V) -> V:
     if not dtypes.is_float(dtype):
         return less
     return e.binary("or", less, e.binary("and", is_nan(e, y), e.compare("fcmp ord", x, x)))
-
-
-def asked(scope: Scope, axis: int, num_keys: int) -> int | None:
-    """The number of elements at the end of each sorted line that are used, if they are few and reversed."""
-    eqn, program = scope.function.eqn, scope.program
-    if eqn is None or num_keys != 1 or axis != len(eqn.outputs[0].type.shape) - 1:
-        return None
-    counts = [0]
-    for user, var in _uses(scope, eqn.outputs):
-        if user.op is not reverse or user.axes != (axis,) or var in program.outputs:
-            return None
-        for last, _ in _uses(scope, user.outputs):
-            count = _first(last, user.outputs[0].type.shape)
-            if count is None:
-                return None
-            counts.append(count)
-        counts.extend(FEW + 1 for result in user.outputs if result in program.outputs)
-    used = any(var in program.outputs for var in eqn.outputs)
-    few = max(counts)
-    return few if not used and 0 < few <= FEW and 2 * few <= eqn.outputs[0].type.shape[axis] else None
-
-
-def _uses(scope: Scope, outputs: Sequence[Var]) -> Iterator[tuple[Eqn, Var]]:
-    """The equations that take some variables."""
-    for eqn in scope.program.eqns:
-        for var in outputs:
-            if var in eqn.inputs:
-                yield eqn, var
-
-
-def _first(eqn: Eqn, shape: Shape) -> int | None:
-    """The number of elements that an equation takes at the beginning of each line, if that is what it does."""
-    stack = eqn.transforms if eqn.op is extract else ()
-    if len(stack) != 1 or not isinstance(stack[0], transforms.Index):
-        return None
-    *lead, last = stack[0].entries
-    whole = all(isinstance(each, transforms.Slice) and each.is_whole(n) for each, n in zip(lead, shape, strict=False))
-    part = isinstance(last, transforms.Slice) and last.start == 0 and last.stride == 1
-    return last.size if whole and part and len(stack[0].entries) == len(shape) else None
 
 
 def greatest(scope: Scope, operands: Sequence[LazyArray], count: int) -> Sequence[LazyArray]:

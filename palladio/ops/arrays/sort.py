@@ -14,7 +14,9 @@ from palladio.ops.arrays.reduce import require_axis
 from palladio.types.types import ArrayType
 
 
-def _sort_type(*operands: ArrayType, axis: int, num_keys: int, stable: bool) -> Sequence[ArrayType]:
+def _sort_type(
+    *operands: ArrayType, axis: int, num_keys: int, stable: bool, last: int | None = None
+) -> Sequence[ArrayType]:
     if not operands:
         raise PalladioValueError("sort takes one array or more")
     if any(operand.shape != operands[0].shape for operand in operands):
@@ -27,7 +29,7 @@ def _sort_type(*operands: ArrayType, axis: int, num_keys: int, stable: bool) -> 
     return operands
 
 
-def _sort_eval(*operands: Any, axis: int, num_keys: int, stable: bool) -> Sequence[Any]:
+def _sort_eval(*operands: Any, axis: int, num_keys: int, stable: bool, last: int | None = None) -> Sequence[Any]:
     keys = [key.astype(computing_dtype(key.dtype), copy=False) for key in operands[:num_keys]]
     # Always stable: the definition gives the one answer that is right for both.
     order = np.argsort(keys[0], axis=axis, kind="stable") if num_keys == 1 else np.lexsort(keys[::-1], axis=axis)
@@ -37,7 +39,8 @@ def _sort_eval(*operands: Any, axis: int, num_keys: int, stable: bool) -> Sequen
 sort = Op(
     "sort",
     "Arrays of one shape, all in the ascending order along `axis` of the first `num_keys` of them (later ones decide "
-    "among equals). NaN comes last, -0.0 equals 0.0; with `stable` what is equal in every key keeps its order.",
+    "among equals). NaN comes last, -0.0 equals 0.0; with `stable` what is equal in every key keeps its order. With "
+    "`last` only that many elements at the end of each line are used, and a compiler may leave out the others.",
     _sort_type,
     _sort_eval,
 )
