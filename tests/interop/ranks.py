@@ -95,6 +95,33 @@ def same_bits(rank: int, folder: Path) -> list[str]:
     return wrong
 
 
+def in_parts(rank: int, folder: Path) -> dict[str, Any]:
+    """How far results and gradients are from those of one process if tokens travel in two parts; what happens when."""
+    alone = Experts()
+    expected = results(alone, *batch(), cotangent=cotangent())
+    happened: list[str] = []
+
+    class Noting(Experts):
+        def forward(self, tokens: Any, ids: Any, weights: Any) -> Any:
+            happened.append("compute")
+            tokens.register_hook(lambda _: happened.append("differentiated"))
+            return super().forward(tokens, ids, weights)
+
+    module = parallelize_module(Noting(), init_device_mesh("cpu", (4,)), ExpertParallel(parts=2))
+    exchange = dist.all_to_all_single
+
+    def noted(*args: Any, **options: Any) -> Any:
+        happened.append("exchange")
+        return exchange(*args, **options)
+
+    dist.all_to_all_single = noted
+    found = results(module, *(share(each, rank) for each in batch()), cotangent=share(cotangent(), rank))
+    dist.all_to_all_single = exchange
+    pairs = [(a, share(b, rank)) for a, b in zip(found, expected, strict=True)]
+    pairs += [(a.grad.full_tensor(), b.grad) for a, b in zip(module.parameters(), alone.parameters(), strict=True)]
+    return {"worst": max(float((a - b).abs().max()) if len(a) else 0.0 for a, b in pairs), "happened": happened}
+
+
 def shards(rank: int, folder: Path) -> list[int]:
     """The number of experts on this rank."""
     module = parallelize_module(Experts(), init_device_mesh("cpu", (4,)), ExpertParallel())
@@ -269,6 +296,7 @@ def messages(rank: int, folder: Path) -> list[str]:
         lambda: ExpertParallel()._apply(nested, mesh),
         lambda: ExpertParallel()._apply(Experts(1), mesh),
         lambda: parallel(tokens, ids, few),
+        lambda: ExpertParallel(parts=0),
     ]
     return list(map(_message, calls))
 
@@ -309,7 +337,7 @@ def silence(rank: int, folder: Path) -> str:
 COMPILED = (operators_with_fsdp,)
 """The scenarios that run compiled kernels; the others take the evaluator, which has nothing to compile."""
 
-ON_FOUR = (same_bits, shards, with_fsdp, with_ddp, operators_with_fsdp, save)
+ON_FOUR = (same_bits, in_parts, shards, with_fsdp, with_ddp, operators_with_fsdp, save)
 ON_TWO = (load, distributed_tensors, model_of_transformers, messages, demo, silence, death)
 
 

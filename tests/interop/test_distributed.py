@@ -34,6 +34,14 @@ def test_results_and_gradients_on_four_ranks_are_those_of_one_process_bit_by_bit
     assert [found["same_bits"] for found in ranks if found] == [[]] * 3
 
 
+def test_rows_of_one_part_travel_while_those_of_another_are_computed(ranks: list[Found]) -> None:
+    for found in (ranks[0], *ranks[2:]):
+        assert found["in_parts"]["worst"] < 1e-12
+        forward = ["exchange", "exchange", "exchange", "compute", "exchange", "compute", "exchange"]
+        backward = ["exchange", "exchange", "differentiated", "exchange", "differentiated", "exchange"]
+        assert found["in_parts"]["happened"] == forward + backward
+
+
 def test_each_rank_holds_its_share_of_the_experts(ranks: list[Found]) -> None:
     assert [found["shards"][0] for found in (ranks[0], *ranks[2:])] == [2, 2, 1]
 
@@ -88,7 +96,7 @@ def test_a_rank_that_does_not_come_is_an_error_when_the_time_is_over(ranks: list
 
 
 def test_what_cannot_be_sharded_is_refused(ranks: list[Found]) -> None:
-    square, scaled, nested, few, distributed = ranks[0]["messages"]
+    square, scaled, nested, few, distributed, parts = ranks[0]["messages"]
     assert square.startswith(
         "PalladioValueError: device_mesh: experts are sharded over one dimension of a mesh\n"
         "  got:      2 dimensions (data, experts)\n"
@@ -115,3 +123,6 @@ def test_what_cannot_be_sharded_is_refused(ranks: list[Found]) -> None:
         "  got:      a DTensor, (Replicate(),) over DeviceMesh("
     )
     assert "\n  hint:     to_local() is the part of this rank\n" in distributed
+    assert parts.startswith(
+        "PalladioValueError: parts: tokens are exchanged in one part or more\n  expected: 1, 2, ...\n  got:      0"
+    )

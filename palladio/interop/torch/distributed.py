@@ -13,6 +13,7 @@ in one process, of ranks and then of tokens, so that sums over them are the same
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -41,7 +42,23 @@ class ExpertParallel(ParallelStyle):
     `fully_shard` on another dimension of the mesh comes after it. In float64 the results and gradients are those of
     one process, bit by bit. A rank that dies is an error on the others, at the latest when the time limit of their
     process group has passed.
+
+    Args:
+        parts: 2 or more divide the tokens of a rank, and rows of one part travel while those of another are computed,
+            in backward passes too. Gradients of the experts are then sums over the parts.
+
+    Raises:
+        PalladioValueError: for fewer parts than one.
     """
+
+    def __init__(self, *, parts: int = 1) -> None:
+        super().__init__()
+        with at_call():
+            if not isinstance(parts, int) or parts < 1:
+                raise PalladioValueError(
+                    "tokens are exchanged in one part or more", argument="parts", expected="1, 2, ...", got=repr(parts)
+                )
+        self.parts = parts
 
     def _apply(self, module: torch.nn.Module, device_mesh: DeviceMesh) -> torch.nn.Module:
         with at_call():
@@ -49,7 +66,7 @@ class ExpertParallel(ParallelStyle):
         for name, parameter in module.named_parameters():
             shards = distribute_tensor(parameter.detach(), device_mesh, [Shard(0)], src_data_rank=self.src_data_rank)
             module.register_parameter(name, torch.nn.Parameter(shards, requires_grad=parameter.requires_grad))
-        module.forward = _Exchange(module, device_mesh, experts)
+        module.forward = _Exchange(module, device_mesh, experts, self.parts)
         return module
 
 
@@ -94,24 +111,75 @@ def _experts_of_a_rank(experts: int, ranks: int) -> int:
     return -(-experts // ranks)
 
 
-class _AllToAll(torch.autograd.Function):
-    """An exchange of rows among ranks: `sent[r]` of them go to rank r and `received[r]` come from there, in order."""
+@dataclass
+class _Route:
+    """An exchange of rows among ranks: `sent[r]` of them go to rank r and `received[r]` come from there, in order.
+
+    Fields:
+        found: where the rows of the exchange that is under way will be, there or back.
+        under_way: that exchange.
+    """
+
+    received: list[int]
+    sent: list[int]
+    group: Any
+    found: Any = None
+    under_way: Any = None
+
+    def begin(self, rows: Tensor, received: list[int], sent: list[int]) -> Tensor:
+        """Begin an exchange: the tensor where the rows will be."""
+        found = rows.new_empty(sum(received), *rows.shape[1:])
+        rows = rows.contiguous()
+        self.under_way = torch.distributed.all_to_all_single(found, rows, received, sent, self.group, async_op=True)
+        self.found = found
+        return found
+
+    def end(self) -> Tensor:
+        """Wait for the exchange that has begun: the rows that have come."""
+        self.under_way.wait()
+        found: Tensor = self.found
+        self.under_way = self.found = None
+        return found
+
+
+class _Begin(torch.autograd.Function):
+    """Begins an exchange; backward ends the one of gradients."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, received: list[int], sent: list[int], group: Any) -> Tensor:
-        ctx.route = sent, received, group
-        found = rows.new_empty(sum(received), *rows.shape[1:])
-        torch.distributed.all_to_all_single(found, rows.contiguous(), received, sent, group=group)
-        return found
+    def forward(ctx: Any, rows: Tensor, route: _Route) -> Tensor:
+        ctx.route = route
+        return route.begin(rows, route.received, route.sent)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        return _exchanged(grads[0], *ctx.route), None, None, None
+        return ctx.route.end(), None
 
 
-def _exchanged(rows: Tensor, received: list[int], sent: list[int], group: Any) -> Tensor:
-    """The rows that the ranks of a group send to this one; differentiable."""
-    found: Tensor = _AllToAll.apply(rows, received, sent, group)  # type: ignore[no-untyped-call]
+class _End(torch.autograd.Function):
+    """Ends an exchange; backward begins the one of gradients, which `_Begin` returns."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, route: _Route) -> Tensor:
+        ctx.route = route
+        route.end()
+        return rows.view_as(rows)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        route: _Route = ctx.route
+        route.begin(grads[0], route.sent, route.received)
+        return grads[0], None
+
+
+def _begun(rows: Tensor, route: _Route) -> Tensor:
+    """The rows that the ranks of a group send to this one, once `_ended`; differentiable."""
+    found: Tensor = _Begin.apply(rows, route)  # type: ignore[no-untyped-call]
+    return found
+
+
+def _ended(rows: Tensor, route: _Route) -> Tensor:
+    """The rows of an exchange that has begun."""
+    found: Tensor = _End.apply(rows, route)  # type: ignore[no-untyped-call]
     return found
 
 
@@ -122,45 +190,63 @@ class _Exchange:
         module: its class has the forward pass of the local experts.
         mesh: the ranks that have the experts, of one dimension.
         experts: of all ranks.
+        parts: of the tokens, which are exchanged one after the other.
     """
 
-    def __init__(self, module: torch.nn.Module, mesh: DeviceMesh, experts: int) -> None:
+    def __init__(self, module: torch.nn.Module, mesh: DeviceMesh, experts: int, parts: int) -> None:
         self.module = module
         self.mesh = mesh
         self.experts = experts
+        self.parts = parts
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # the sizes of an exchange are known when it runs
     def __call__(self, tokens: Tensor, expert_ids: Tensor, expert_weights: Tensor) -> Tensor:
         """The results of the tokens of this rank."""
         with at_call():
             _require_plain(tokens=tokens, expert_ids=expert_ids, expert_weights=expert_weights)
-        choices = expert_ids.shape[1]
-        numbers = expert_ids.reshape(-1)
-        ids, order = torch.sort(torch.where(numbers < 0, self.experts, numbers), stable=True)
-        rows = tokens[order // choices]
-        out = self._computed(rows, ids)
-        out = out * expert_weights.reshape(-1)[order][:, None]
-        back = torch.empty_like(order).scatter(0, order, torch.arange(len(order), device=order.device))
-        return out[back].view(*expert_ids.shape, out.shape[-1]).sum(dim=1).to(tokens.dtype)
+        split = (torch.tensor_split(each, self.parts) for each in (tokens, expert_ids, expert_weights))
+        parts = [_Part(rows, ids, weights, self.experts) for rows, ids, weights in zip(*split, strict=True)]
+        counts = self._counts(torch.stack([part.sizes for part in parts]))
+        routes = [self._route(part, count) for part, count in zip(parts, counts, strict=True)]
+        begun = [_begun(part.rows[: sum(route.sent)], route) for part, route in zip(parts, routes, strict=True)]
+        homeward, homes = [], []
+        for rows, route, count in zip(begun, routes, counts, strict=True):
+            homes.append(_Route(route.sent, route.received, route.group))
+            homeward.append(_begun(self._computed(_ended(rows, route), count), homes[-1]))
+        outs = [part.combined(_ended(rows, home)) for part, rows, home in zip(parts, homeward, homes, strict=True)]
+        return torch.cat(outs).to(tokens.dtype)
 
-    def _computed(self, rows: Tensor, ids: Tensor) -> Tensor:
-        """The rows, sorted by expert, as they leave their experts; zeros for ids of no expert."""
-        group, ranks = self.mesh.get_group(), self.mesh.size()
-        first = torch.arange(self.experts + 1, device=ids.device)
-        sizes = torch.diff(torch.searchsorted(ids, first))  # of each expert, rows of this rank
+    @property
+    def _shares(self) -> list[int]:
+        """The number of experts of each rank."""
+        ranks = self.mesh.size()
         each = _experts_of_a_rank(self.experts, ranks)
-        here = min(each, self.experts - each * self.mesh.get_local_rank())
-        shares = [min(each, self.experts - each * rank) for rank in range(ranks)]
-        counts = _exchanged(sizes, [here] * ranks, shares, group).view(ranks, here)  # rows of each rank
-        sent = [int(part.sum()) for part in torch.split(sizes, shares)]
-        received = counts.sum(dim=1).tolist()
+        return [min(each, self.experts - each * rank) for rank in range(ranks)]
 
-        arrived = _exchanged(rows[: sum(sent)], received, sent, group)
-        numbers = torch.arange(here, device=ids.device).repeat(ranks)
-        local_ids = torch.repeat_interleave(numbers, counts.reshape(-1))[:, None]
-        out = self._of_local_experts(arrived, local_ids, torch.ones_like(local_ids, dtype=rows.dtype))
-        home = _exchanged(out, sent, received, group)
-        return torch.cat([home, home.new_zeros(len(rows) - len(home), home.shape[1])])
+    def _counts(self, sizes: Tensor) -> list[Tensor]:
+        """For each part: the rows that each rank sends to each expert of this one, `i64[ranks, experts of this rank]`.
+
+        Args:
+            sizes: `i64[parts, experts]`, the rows of this rank for each expert.
+        """
+        shares, group = self._shares, self.mesh.get_group()
+        here = shares[self.mesh.get_local_rank()]
+        rows = torch.cat([part.reshape(-1) for part in torch.split(sizes, shares, dim=1)])
+        found = rows.new_empty(len(shares) * self.parts * here)
+        sent = [self.parts * share for share in shares]
+        torch.distributed.all_to_all_single(found, rows, [self.parts * here] * len(shares), sent, group=group)
+        return list(found.view(len(shares), self.parts, here).unbind(1))
+
+    def _route(self, part: _Part, counts: Tensor) -> _Route:
+        sent = [int(sizes.sum()) for sizes in torch.split(part.sizes, self._shares)]
+        return _Route(counts.sum(dim=1).tolist(), sent, self.mesh.get_group())
+
+    def _computed(self, rows: Tensor, counts: Tensor) -> Tensor:
+        """The rows of all ranks, each rank's sorted by expert, as they leave the experts of this rank."""
+        ranks, here = counts.shape
+        numbers = torch.arange(here, device=rows.device).repeat(ranks)
+        ids = torch.repeat_interleave(numbers, counts.reshape(-1))[:, None]
+        return self._of_local_experts(rows, ids, torch.ones_like(ids, dtype=rows.dtype))
 
     def _of_local_experts(self, rows: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
         """The module's own forward pass, whose parameters are the experts of this rank."""
@@ -168,6 +254,30 @@ class _Exchange:
         local._parameters = {name: _local(each) for name, each in self.module._parameters.items()}
         found: Tensor = type(self.module).forward(local, rows, ids, weights)
         return found
+
+
+class _Part:
+    """A part of the tokens of this rank.
+
+    Fields:
+        rows: a row for each choice of an expert, sorted by expert; those of no expert are last.
+        sizes: how many rows each expert has.
+    """
+
+    def __init__(self, tokens: Tensor, ids: Tensor, weights: Tensor, experts: int) -> None:
+        numbers = ids.reshape(-1)
+        numbers, self._order = torch.sort(torch.where(numbers < 0, experts, numbers), stable=True)
+        self._shape, self._weights = ids.shape, weights
+        self.rows = tokens[self._order // ids.shape[1]]
+        self.sizes = torch.diff(torch.searchsorted(numbers, torch.arange(experts + 1, device=ids.device)))
+
+    def combined(self, home: Tensor) -> Tensor:
+        """The result of each token, from the rows as they leave their experts."""
+        order = self._order
+        out = torch.cat([home, home.new_zeros(len(order) - len(home), home.shape[1])])
+        out = out * self._weights.reshape(-1)[order][:, None]
+        back = torch.empty_like(order).scatter(0, order, torch.arange(len(order), device=order.device))
+        return out[back].view(*self._shape, out.shape[-1]).sum(dim=1)
 
 
 def _local(parameter: Any) -> Any:
