@@ -14,6 +14,7 @@ from palladio.machine import executor
 from palladio.machine.check.accesses import Places
 from palladio.machine.check.checker import Checker
 from palladio.machine.check.findings import Finding
+from palladio.machine.check.order.launches import EarlierLaunches
 from palladio.machine.run.machine import Machine
 from palladio.machine.run.policies import Policy, named
 
@@ -32,6 +33,7 @@ class Session:
         machines: what ran, for those who look at the run afterwards.
         prepare: gets each machine before it runs.
         places: what runs of the same check share.
+        launches: the launches of the run so far.
     """
 
     policy: Callable[[], Policy]
@@ -39,6 +41,7 @@ class Session:
     machines: list[Machine] = field(default_factory=list)
     prepare: Callable[[Machine], None] | None = None
     places: Places = field(default_factory=Places)
+    launches: EarlierLaunches = field(default_factory=EarlierLaunches)
 
 
 _session: ContextVar[Session | None] = ContextVar("palladio_session", default=None)
@@ -74,7 +77,7 @@ def make_machine(options: SimulatorOptions) -> Machine:
         machine.zeros = options.zeros
         return machine
     policy = current.policy()
-    checker = _checker(options, policy, stop=False, places=current.places)
+    checker = _checker(options, policy, stop=False, places=current.places, launches=current.launches)
     checker.found.findings = current.findings
     machine = Machine(policy, checker)
     current.machines.append(machine)
@@ -83,7 +86,13 @@ def make_machine(options: SimulatorOptions) -> Machine:
     return machine
 
 
-def _checker(options: SimulatorOptions, policy: Policy, stop: bool, places: Places | None = None) -> Checker:
+def _checker(
+    options: SimulatorOptions,
+    policy: Policy,
+    stop: bool,
+    places: Places | None = None,
+    launches: EarlierLaunches | None = None,
+) -> Checker:
     return Checker(
         stop=stop,
         schedule=policy.name,
@@ -92,6 +101,7 @@ def _checker(options: SimulatorOptions, policy: Policy, stop: bool, places: Plac
         places=places,
         ignore=options.ignore,
         memory=options.races,
+        launches=launches,
     )
 
 

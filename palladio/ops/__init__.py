@@ -13,7 +13,7 @@ from palladio.ir.text import parse_program
 from palladio.ops import control, debug, grid
 from palladio.ops.arrays import arithmetic, bits, casts, compare, dot, keep, math, reduce, scan, shape, sort
 from palladio.ops.references import atomics, masked, memory
-from palladio.ops.threads import barrier, copy, launch, semaphore, wgmma
+from palladio.ops.threads import barrier, copy, dependent, launch, semaphore, wgmma
 from palladio.types import attributes, layouts
 
 _FAMILIES = (
@@ -39,6 +39,7 @@ _FAMILIES = (
     semaphore,
     wgmma,
     launch,
+    dependent,
 )
 
 ALL_OPS: tuple[Op, ...] = tuple(

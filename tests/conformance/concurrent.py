@@ -101,6 +101,8 @@ def copy_of_what_was_stored(rng: np.random.Generator, dtype: np.dtype) -> Case:
         part = pl.ds(pl.axis_index("x") * 4, 4)
         o_ref[part] = x_ref[part]
         plgpu.commit_gmem()
+        plgpu.griddepcontrol_wait()
+        plgpu.griddepcontrol_launch_dependents()
         plgpu.copy_gmem_to_smem(o_ref.at[part], tile, full)
         plgpu.barrier_wait(full)
         store_out(tile, o_ref.at[part])

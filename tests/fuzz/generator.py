@@ -57,6 +57,7 @@ NOT_DRAWN: dict[str, str] = {
             *("semaphore_signal", "semaphore_wait", "semaphore_read", "dma_start", "dma_start_remote", "dma_wait"),
             *("copy_gmem_to_smem", "copy_smem_to_gmem", "commit_smem_to_gmem_group", "wait_smem_to_gmem"),
             *("commit_smem", "commit_gmem", "async_prefetch", "async_store_smem", "set_max_registers"),
+            *("griddepcontrol_wait", "griddepcontrol_launch_dependents"),
         ),
         "it orders threads and copies: drawn at random, nearly every program races or waits for ever",
     ),

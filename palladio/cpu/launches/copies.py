@@ -442,5 +442,7 @@ RULES: dict[str, Rule] = {
     "wait_smem_to_gmem": _nothing,
     "commit_smem": _nothing,
     "commit_gmem": _nothing,
+    "griddepcontrol_wait": _nothing,
+    "griddepcontrol_launch_dependents": _nothing,
     "async_prefetch": _nothing,
 }

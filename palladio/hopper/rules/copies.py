@@ -375,6 +375,10 @@ def _prefetch(scope: Scope, eqn: Eqn) -> None:
     """A hint, which is not taken yet."""
 
 
+def _launched_in_order(scope: Scope, eqn: Eqn) -> None:
+    """Nothing: kernels of one stream are launched in order, without the attribute that lets them overlap."""
+
+
 RULES: dict[str, Rule] = {
     "copy_gmem_to_smem": _load,
     "copy_smem_to_gmem": _store,
@@ -383,4 +387,6 @@ RULES: dict[str, Rule] = {
     "commit_smem": _commit,
     "commit_gmem": _commit_global,
     "async_prefetch": _prefetch,
+    "griddepcontrol_wait": _launched_in_order,
+    "griddepcontrol_launch_dependents": _launched_in_order,
 }

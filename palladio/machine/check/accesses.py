@@ -17,7 +17,7 @@ from palladio.machine.check.races import participant_of, race
 from palladio.machine.check.regions import Regions
 from palladio.machine.check.report.naming import at_text, describe
 from palladio.machine.check.scope_memory import takes
-from palladio.machine.check.shadow import Access, Grid, Shadow
+from palladio.machine.check.shadow import EARLIER, Access, Grid, Shadow
 from palladio.machine.check.unwritten import Origin, Unwritten
 from palladio.machine.run.buffers import Buffer, Stack
 from palladio.machine.run.clocks import Clock
@@ -135,7 +135,9 @@ class Accesses:
         def ordered(before: Access, current_is_write: bool) -> bool:
             # Proxies matter only for what ordinary stores have written, and in global memory only to who reads it.
             proxied = before.write and not before.asynchronous
-            if proxied and fences is not None and not fences.cover(generic, before.component, before.epoch):
+            # The end of an earlier launch orders both proxies.
+            needs_fence = proxied and before.component.cluster != EARLIER
+            if fences is not None and needs_fence and not fences.cover(generic, before.component, before.epoch):
                 return False
             return (clock if proxied and in_blocks else generic).covers(before.component, before.epoch)
 

@@ -23,6 +23,7 @@ from palladio.machine.check.found import Found
 from palladio.machine.check.order.async_ops import PENDING, AsyncOpOrder
 from palladio.machine.check.order.barriers import BarrierOrder
 from palladio.machine.check.order.history import History
+from palladio.machine.check.order.launches import EarlierLaunches
 from palladio.machine.check.order.semaphores import SemaphoreOrder
 from palladio.machine.check.order.threads import ThreadOrder
 from palladio.machine.check.races import participant_of
@@ -51,6 +52,7 @@ class Checker:
         places: those of another run.
         ignore: codes of findings that are not reported.
         memory: follow every access of memory; without it only `MISUSE` is reported, at a fraction of the time.
+        launches: those before this one.
     """
 
     def __init__(
@@ -63,12 +65,14 @@ class Checker:
         places: Places | None = None,
         ignore: frozenset[str] = frozenset(),
         memory: bool = True,
+        launches: EarlierLaunches | None = None,
     ) -> None:
         self.memory = memory
         self.found = Found(stop, schedule, ignore if memory else ignore | (CODES.keys() - MISUSE))
         self.limits = Limits(self.found)
         self.threads = ThreadOrder(self.found)
         self.history = History()
+        self.launches = EarlierLaunches() if launches is None else launches
         shared = Places() if places is None else places
         self.accesses = Accesses(self.found, shared, strict_reads, bounds, self.history)
         self.barriers = BarrierOrder(self.found, self.history)
@@ -80,6 +84,8 @@ class Checker:
         """A store came to be. Memory that nobody writes needs no shadow."""
         if isinstance(store, Buffer) and self.memory and (written or not initialised):
             self.accesses.allocated(store, initialised)
+        if isinstance(store, Buffer) and store.visible and self.memory:
+            self.launches.brought(store, self.accesses)
         if isinstance(store, Buffer) and isinstance(store.home, Block):
             store.home.addresses.place(store)
         self.limits.allocated(store)
@@ -138,11 +144,13 @@ class Checker:
         self.history.forget(cluster.components.cluster)
 
     def launch_starts(self, launching: Any) -> None:
-        """Everything before a launch has happened before it."""
+        """Everything before a launch has happened before it, but for launches that let it start early."""
+        self.launches.starts()
         self.found.place = self.limits.place = launching.eqn.location if launching.eqn is not None else None
 
     def launch_ends(self, launching: Any) -> None:
         """The semaphores of a launch are back at zero, if it came to its end."""
+        self.launches.ends(launching)
         if self.deadlocked:
             return
         for store in launching.stores():

@@ -50,6 +50,12 @@ CODES: dict[str, Code] = {
             "copying thread, behind its wait",
         ),
         Code(
+            "launch-not-awaited",
+            "a launch uses memory that the launch before it may still be writing",
+            "call plgpu.griddepcontrol_wait() in the thread first, or in one that it waits for; or leave out "
+            "plgpu.griddepcontrol_launch_dependents() in the launch before",
+        ),
+        Code(
             "wgmma-operand-overwritten",
             "the operand of a wgmma that may still be in flight is overwritten",
             "wait for the product before the memory is released: plgpu.wgmma_wait(0), or wgmma_wait(n) with a release "

@@ -15,7 +15,7 @@ from palladio.machine.check.findings import Participant, Sink
 from palladio.machine.check.order.history import History
 from palladio.machine.check.report.chains import Chain, Ends, chain
 from palladio.machine.check.report.naming import at_text, common, describe
-from palladio.machine.check.shadow import Access
+from palladio.machine.check.shadow import EARLIER, Access
 from palladio.machine.run.buffers import Buffer
 from palladio.machine.run.clocks import Clock, Component
 from palladio.machine.run.threads import Thread
@@ -121,6 +121,8 @@ def _message(code: str, store: Buffer, before: Access, now: Access) -> str:
     verb, earlier = ("written" if each.write else "read" for each in (now, before))
     if code in ("missing-commit-smem", "missing-commit-gmem"):
         return f"{what} is {verb} by {second}, an asynchronous operation, which may not see what {first} wrote"
+    if code == "launch-not-awaited":
+        return f"{what} is {verb} by {second} while the launch before may not have ended, which writes it by {first}"
     if code in ("data-race", "global-race"):
         if first == second and verb == earlier:
             return f"{what} is {verb} by {first} in two {'blocks' if code == 'global-race' else 'threads'}, in no order"
@@ -133,6 +135,11 @@ def _message(code: str, store: Buffer, before: Access, now: Access) -> str:
 
 def _classified(thread: Thread, store: Buffer, before: Access, now: Access) -> Verdict:
     shared = store.type.space is SMEM
+    if before.component.cluster == EARLIER:
+        wait = (
+            f"plgpu.griddepcontrol_wait() in {now.thread}, or in a thread that it waits for, before {_operation(now)}"
+        )
+        return Verdict("launch-not-awaited", wait, before, now)
     if now.asynchronous and not before.asynchronous and thread.generic.covers(before.component, before.epoch):
         fence = "commit_smem" if shared else "commit_gmem"
         code = "missing-commit-smem" if shared else "missing-commit-gmem"

@@ -24,6 +24,9 @@ from palladio.types.transforms import Transform
 Array = Any
 Shape = tuple[int, ...]
 
+EARLIER = -2
+"""The number of the cluster that stands for launches before this one, whose ends are components."""
+
 _MOST_KEPT = 65_536  # places of regions that a grid keeps
 
 
@@ -295,6 +298,12 @@ class Shadow:
         flat = self._cells.ravel().tolist()
         for state in dict.fromkeys(flat):
             yield state, self._spread(each is state for each in flat).ravel()
+
+    def writes(self) -> Iterator[tuple[Access, Array]]:
+        """For each equation that has written, its first last write, and the elements where it was last, bool[shape]."""
+        flat = [state.write for state in self._cells.ravel().tolist()]
+        for site, access in {each.site: each for each in reversed(flat) if each is not None}.items():
+            yield access, self._spread(each is not None and each.site is site for each in flat)
 
     def _spread(self, cells: Iterable[bool]) -> Array:
         found = np.fromiter(cells, bool, self._cells.size).reshape(self._cells.shape)

@@ -128,7 +128,7 @@ class LaunchRun:
             changes = position in written
             if changes and not self._is_reference(position):
                 arrays[position] = np.array(value)
-            kept.append(self._buffer(type, position, arrays[position], True, changes))
+            kept.append(self._buffer(type, position, arrays[position], True, changes, value))
         sources = {target: source for source, target in aliased.items()}
         for number, (type, whole) in enumerate(zip(self.launch.output_refs, self.launch.output_types, strict=True)):
             if number in sources:
@@ -145,7 +145,9 @@ class LaunchRun:
         """True if an operand is a reference of the program around the launch, which sees what is written."""
         return self.eqn is not None and isinstance(self.eqn.inputs[self.launch.dynamic + position].type, RefType)
 
-    def _buffer(self, type: RefType, position: int, array: Any, initialised: bool, written: bool = True) -> Any:
+    def _buffer(
+        self, type: RefType, position: int, array: Any, initialised: bool, written: bool = True, source: Any = None
+    ) -> Any:
         """The memory of an input or output; of cores, one for each device."""
         # What stands for an output is known to the kernel by the output's name.
         number = dict(self.launch.aliases).get(position)
@@ -157,6 +159,7 @@ class LaunchRun:
             own = array if site is None else part(array, type.shape, axes, site)
             buffer = Buffer(type, name, site, own)
             buffer.visible = True
+            buffer.source = source if site is None else None
             self.machine.allocated(buffer, initialised, written)
             return buffer
 

@@ -61,6 +61,7 @@ class Buffer(Store):
         owner: the thread that it is of; None if others share it.
         address: where it begins in the memory of its block.
         elements: those that atomics have touched.
+        source: the array that its values were copied from when it was made; None if they were not.
         leftovers: what may still be under way there of those who had the memory before.
     """
 
@@ -73,6 +74,7 @@ class Buffer(Store):
         self.owner: Any = None
         self.address = 0
         self.leftovers: list[Any] = []
+        self.source: np.ndarray[Any, Any] | None = None
         self.elements: dict[int, Element] = {}
 
     def element(self, number: int) -> Element:

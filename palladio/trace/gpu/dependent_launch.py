@@ -1,4 +1,4 @@
-"""Programmatic dependent launch, and delays: names of Pallas that change nothing about Palladio's kernels."""
+"""Programmatic dependent launch, and delays."""
 
 from __future__ import annotations
 
@@ -6,28 +6,35 @@ from typing import Any
 
 from palladio.array import convert
 from palladio.base.errors import PalladioTypeError
+from palladio.ir.bind import bind
+from palladio.ops.threads import dependent as ops
 from palladio.trace.trace import require_trace
 from palladio.types import dtypes
 
 
 def griddepcontrol_wait() -> None:
-    """Wait until the kernel launched before this one has come to its end (PTX `griddepcontrol.wait`).
+    """Wait until the kernel launched before this one has ended and what it wrote is visible (`griddepcontrol.wait`).
 
-    It has, whenever this one runs: launches do not overlap. So nothing happens.
+    It covers this thread, and threads that it releases afterwards. Needed where the kernel before calls
+    `griddepcontrol_launch_dependents` (PTX ISA, "griddepcontrol"); elsewhere it has no effect.
 
     Raises:
         PalladioValueError: outside of a kernel.
     """
     require_trace("griddepcontrol_wait")
+    bind(ops.griddepcontrol_wait)
 
 
 def griddepcontrol_launch_dependents() -> None:
-    """Let the next kernel begin (PTX `griddepcontrol.launch_dependents`). It may not, and nothing happens.
+    """Let the next kernel start before this one has ended (`griddepcontrol.launch_dependents`).
+
+    Executors run one kernel after the other all the same; a check reports what the next kernel may then read too early.
 
     Raises:
         PalladioValueError: outside of a kernel.
     """
     require_trace("griddepcontrol_launch_dependents")
+    bind(ops.griddepcontrol_launch_dependents)
 
 
 def delay(nanos: Any) -> None:
