@@ -42,15 +42,25 @@ def copy_gmem_to_smem(eqn: Eqn) -> Callable[..., Coroutine]:
     stacks, axes = eqn.params["transforms"], eqn.params["collective"]
     outside = 0 if eqn.params["fill"] == "zeros" else None
     shape = _array_type(eqn, 0).shape
+    kept: dict[tuple[int, int], tuple[Stack, Stack]] = {}
+
+    def shared(parts: int, number: int) -> tuple[Stack, Stack]:
+        """The stacks of a block's share, each made once: the checker knows a stack again by identity."""
+        found = kept.get((parts, number))
+        if found is None:
+            share = _share(shape, parts, number)
+            found = kept[parts, number] = (*stacks[0], *share), (*stacks[1], *share)
+        return found
 
     def steps(
         thread: Thread, source: Buffer, target: Buffer, barrier: Barrier, predicate: Any, *indices: Any
     ) -> Coroutine:
-        source, taken = source.reached(stacks[0], indices)
+        source, whole = source.reached(stacks[0], indices)
         places = thread.block.along(axes) if axes else [thread.block.place]
-        share = _share(shape, len(places), places.index(thread.block.place)) if axes else ()
+        taken = whole
         if axes:
-            targets = [(each, (*stacks[1], *share)) for each in _siblings(thread, eqn, target, places)]
+            taken, placed = shared(len(places), places.index(thread.block.place))
+            targets = [(each, placed) for each in _siblings(thread, eqn, target, places)]
             slots = [barrier.siblings[place].slot(stacks[2], indices) for place in places]
         else:
             targets = [target.reached(stacks[1], indices)]
@@ -60,7 +70,7 @@ def copy_gmem_to_smem(eqn: Eqn) -> Callable[..., Coroutine]:
         thread.eqn = eqn
 
         def carry_out() -> None:
-            value = np.array(access.read(source.array, (*taken, *share), indices, outside)) if predicate else None
+            value = np.array(access.read(source.array, taken, indices, outside)) if predicate else None
             for (store, stack), slot in zip(targets, slots, strict=True):
                 if value is not None:
                     access.write(store.array, stack, indices, value)
@@ -69,12 +79,12 @@ def copy_gmem_to_smem(eqn: Eqn) -> Callable[..., Coroutine]:
         touches = [Point("arrive", slot, len(places)) for slot in slots]
         async_op = AsyncOp("copy", thread, eqn, carry_out, slots[0], touches=touches)
         if thread.checker is not None and axes and predicate:
-            parts = (source, taken), (target, stacks[1])
+            parts = (source, whole), (target, stacks[1])
             thread.checker.async_ops.shared_copy(
                 thread, eqn, places, parts, slots[places.index(thread.block.place)], indices
             )
         if thread.checker is not None:
-            read, written = ((source, (*taken, *share)), targets) if predicate else (None, [])
+            read, written = ((source, taken), targets) if predicate else (None, [])
             thread.checker.async_ops.copy_issued(thread, async_op, read, written, slots, indices)
         thread.machine.issue(async_op)
         return ()

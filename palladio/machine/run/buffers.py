@@ -13,7 +13,7 @@ from palladio.lower.place import arrivals_of
 from palladio.machine.check.order.atomics import AtomicClocks
 from palladio.ops.references import access
 from palladio.types.attributes import Named
-from palladio.types.transforms import Index, Operand, Peer, Slice, Transform
+from palladio.types.transforms import Index, Operand, Peer, Transform
 from palladio.types.types import ACC, BARRIER, DMA_SEMAPHORE, SEMAPHORE, RefType
 
 Stack = Sequence[Transform]
@@ -204,15 +204,14 @@ def labels(name: str, shape: Sequence[int]) -> list[str]:
 
 def picked(shape: Sequence[int], stack: Stack, indices: Sequence[Any]) -> int:
     """The number, in row-major order, of the one member of an array that a stack of transforms selects."""
-    size = math.prod(shape)
-    if not stack and size == 1:
+    if not stack and not shape:
         return 0
-    if len(stack) == 1 and isinstance(stack[0], Index) and len(stack[0].entries) == 1 == len(shape):
+    if len(stack) == 1 == len(shape) and type(stack[0]) is Index:
         (entry,) = stack[0].entries  # what nearly every stack is: one index
-        first = indices[entry.position] if isinstance(entry, Operand) else entry
-        if not isinstance(first, Slice) and not np.ndim(first) and 0 <= first < size:
+        first = indices[entry.position] if type(entry) is Operand else entry
+        if isinstance(first, (int, np.integer)) and 0 <= first < shape[0]:
             return int(first)
-    numbers = np.arange(size).reshape(shape)
+    numbers = np.arange(math.prod(shape)).reshape(shape)
     number = int(access.read(numbers, stack, indices, -1))
     if number < 0:
         raise PalladioIndexError(

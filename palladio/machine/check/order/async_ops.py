@@ -111,27 +111,27 @@ class AsyncOpOrder:
         kept = thread.block.cluster.copies
         key = eqn, thread.label, places[0]
         turn = kept[key, thread.block.place] = kept.get((key, thread.block.place), 0) + 1
-        named = *(self._named(store, stack, indices) for store, stack in parts), slot.name
-        first, others = kept.pop((key, turn), ((named, thread), len(places)))
+        reached = [self.accesses.regions_of(store).resolve(stack, indices) for store, stack in parts]
+        mine = [(store.name, store.type.shape) for store, _ in parts], reached, slot.name, thread
+        first, others = kept.pop((key, turn), (mine, len(places)))
         if others > 1:
             kept[key, turn] = first, others - 1
-        if first[0] == named:
+        if mine[:3] == first[:3]:  # most often the very same regions
             return
-        said, here = next((theirs, mine) for theirs, mine in zip(first[0], named, strict=True) if theirs != mine)
+        differ = [pair for pair in zip(_named(first), _named(mine), strict=True) if pair[0] != pair[1]]
+        if not differ:
+            return
+        said, here = differ[0]
         self.found.report(
             "cluster-mismatch",
             f"a copy that blocks of a cluster share is to be of {here} in one and of {said} in another",
             [
                 Participant(each.title, f"names {what}", eqn.location, at_text(each.trail))
-                for each, what in ((thread, here), (first[1], said))
+                for each, what in ((thread, here), (first[3], said))
             ],
             missing="the same source, target and barrier in all blocks along the collective axes",
             about=f"{eqn.location}",
         )
-
-    def _named(self, store: Buffer, stack: Stack, indices: Sequence[Any]) -> str:
-        """A part of a buffer as a reader writes it, such as x[0:8, 64:128]."""
-        return part_text(store.name, store.type.shape, self.accesses.regions_of(store).resolve(stack, indices))
 
     def dma_issued(
         self,
@@ -261,3 +261,9 @@ class AsyncOpOrder:
                     Participant(thread.title, "leaves the scope", eqn.location, at_text(thread.trail)),
                 ],
             )
+
+
+def _named(shared: tuple[list[Any], list[Any], str, Thread]) -> tuple[str, ...]:
+    """Source, target and barrier of a block's part of a shared copy, as a reader writes them."""
+    stores, regions, slot, _ = shared
+    return *(part_text(*store, region) for store, region in zip(stores, regions, strict=True)), slot

@@ -23,7 +23,7 @@ class SlotClocks:
         waiters: for each thread, the last completion that it has waited for, and for reports its title, the equation
             and the loops around it.
         overrun: whether a phase was found that its waiting threads may miss.
-        strangers: for each thread of another block, its last arrival.
+        strangers: for each thread of another block, the epoch of its last arrival, and for reports as `waiters`.
         base: the last epoch of the component when it belonged to a barrier that has ended.
     """
 
@@ -38,7 +38,7 @@ class SlotClocks:
         self.overrun = False
         self.waits: dict[Component, int] = {}
         self.waiters: dict[Component, tuple[int, str, Any, Trail]] = {}
-        self.strangers: dict[Component, tuple[int, Participant]] = {}
+        self.strangers: dict[Component, tuple[int, str, Any, Trail]] = {}
 
 
 class BarrierOrder:
@@ -67,11 +67,10 @@ class BarrierOrder:
         clocks.asynchronous.join(thread.asynchronous)
         self.history.releases(thread, eqn, slot, slot.completed + 1)
         if slot.home is not thread.block:
-            did = f"arrives at {slot.name} of {slot.home.label}"
-            participant = Participant(thread.title, did, eqn.location, at_text(thread.trail))
+            arrival = epoch(thread), thread.title, eqn, thread.trail
             if slot.home.ended:
-                self.found.exited(participant, f"{slot.name} of {slot.home.label}")
-            clocks.strangers[thread.component] = epoch(thread), participant
+                self._exited(slot, arrival)
+            clocks.strangers[thread.component] = arrival
 
     def completes(self, slot: BarrierSlot, by: Any) -> None:
         """A phase is about to complete. Those who wait for the phase before must have seen it by then."""
@@ -183,9 +182,15 @@ class BarrierOrder:
 
     def check_strangers(self, barrier: Barrier, known: Clock, block: Block) -> None:
         for slot in barrier.slots:
-            for component, (last, participant) in slot.checks.strangers.items() if slot.checks else ():
-                if not known.covers(component, last):
-                    self.found.exited(participant, f"{slot.name} of {block.label}")
+            for component, arrival in slot.checks.strangers.items() if slot.checks else ():
+                if not known.covers(component, arrival[0]):
+                    self._exited(slot, arrival)
+
+    def _exited(self, slot: BarrierSlot, arrival: tuple[int, str, Eqn, Trail]) -> None:
+        """A thread of another block has arrived at a barrier of a block that may have ended."""
+        _, thread, eqn, trail = arrival
+        what = f"{slot.name} of {slot.home.label}"
+        self.found.exited(Participant(thread, f"arrives at {what}", eqn.location, at_text(trail)), what)
 
 
 def arrival_of(by: tuple[Any, Eqn]) -> Participant:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from palladio.ir.core import Eqn
-from palladio.machine.check.order.threads import epoch
 from palladio.machine.run.clocks import Component
 from palladio.machine.run.threads import Thread, Trail
 
@@ -36,7 +35,8 @@ class Event(NamedTuple):
     trail: Trail
 
 
-Events = dict[Component, deque[Event]]
+Events = dict[Component, deque[tuple[Any, ...]]]
+"""The fields of events: one is noted at every synchronisation, and made an `Event` only for a report."""
 
 
 class History:
@@ -64,7 +64,7 @@ class History:
         if events is None:
             events = cluster[component] = deque(maxlen=_MOST_KEPT)
         self._count += 1
-        events.append(Event(self._count, epoch(thread), eqn, thing, phase, thread.trail))
+        events.append((self._count, thread.generic.own.item(component.local), eqn, thing, phase, thread.trail))
 
     def forget(self, cluster: int) -> None:
         """A cluster has ended."""
@@ -73,11 +73,11 @@ class History:
 
     def released(self, component: Component) -> list[Event]:
         """The last releases of a thread, oldest first."""
-        return list(self._releases.get(component.cluster, {}).get(component, ()))
+        return [*map(Event._make, self._releases.get(component.cluster, {}).get(component, ()))]
 
     def acquired(self, component: Component) -> list[Event]:
         """The last acquires of a thread, oldest first."""
-        return list(self._acquires.get(component.cluster, {}).get(component, ()))
+        return [*map(Event._make, self._acquires.get(component.cluster, {}).get(component, ()))]
 
     def path(self, source: Component, known: int, target: Component, until: int | None) -> list[Event]:
         """The edges by which the target knows of its latest known epoch of the source: release, acquire, release, …
@@ -108,8 +108,8 @@ class History:
         return []
 
     def _learned(self, release: Event, target: Component) -> Iterator[tuple[Component, Event]]:
-        for component, acquired in self._acquires.get(target.cluster, {}).items():
-            found = _first_of(release, list(acquired))
+        for component in self._acquires.get(target.cluster, {}):
+            found = _first_of(release, self.acquired(component))
             if found is not None and component != target:
                 yield component, found
 
