@@ -58,8 +58,6 @@ HOPPER_TWIN = Entry(
         ),
         "math.erf_inv": "erf_inv is not compiled for Hopper: no rule has been written yet",
         "math.nextafter": "nextafter is not compiled for Hopper: no rule has been written yet",
-        "shape.updates_of_a_value": "a part of an array combined with a value is not compiled for Hopper yet",
-        "memory.accumulate": "an array of indices into a reference is compiled for Hopper in loads only",
         "debug.checks_and_prints": "debug_check is not compiled for Hopper: no rule has been written yet",
         "grid.bounded_slices": "blocks of BoundedSlice are not compiled for Hopper yet",
         "grid.indirect_rows_by_prefetched_scalars": "blocks of Indirect are not compiled for Hopper yet",

@@ -21,6 +21,13 @@ from palladio.types.transforms import Peer, Transform
 from palladio.types.types import ArrayType, Shape
 from palladio.types.views import Coordinate, View, row_major
 
+Place = Callable[[Sequence[str]], list[str]]
+"""The place of an element that another place in a selection is, as C expressions."""
+
+Gather = Callable[[Atom, Sequence[int], Place], str]
+"""The index that an array of them has for an element: the array, the axes of a selection along which it lies, and the
+place of the element in that."""
+
 
 @dataclass(frozen=True)
 class Chain:
@@ -37,8 +44,8 @@ class Chain:
     shape: Shape
     sizes: Shape
     dtype: DType
-    back: Callable[[Sequence[str]], list[str]]
-    tests: Callable[[Sequence[str]], list[str]] = lambda index: []
+    back: Place
+    tests: Place = lambda index: []
     axes: tuple[Along, ...] = ()
     starts: tuple[Start, ...] = ()
     peer: tuple[tuple[str, Start], ...] = field(default=())
@@ -54,12 +61,13 @@ def chain(
     stack: Sequence[Transform],
     found: Sequence[View],
     indices: Sequence[Atom],
-    layout: Layout | None,
+    gather: Gather,
 ) -> Chain:
-    """The part of a buffer or array that a stack selects, of elements that are wanted in a layout.
+    """The part of a buffer or array that a stack selects.
 
     Args:
         found: the views that the stack is.
+        gather: gives the index of an array of them for an element.
 
     Raises:
         Refused: a bitcast that changes the width, the memory of another block, a gather of one number.
@@ -68,11 +76,11 @@ def chain(
         raise Refused("a buffer seen as a dtype of another width is not compiled for Hopper yet")
     if any(isinstance(transform, Peer) for transform in stack):
         raise Refused("the shared memory of another block is not compiled for Hopper yet")
-    back: Callable[[Sequence[str]], list[str]] = list
-    tests: list[Callable[[Sequence[str]], list[str]]] = []
+    back: Place = list
+    tests: list[Place] = []
     for n, view in reversed(list(enumerate(found))):
         before = found[n - 1].sizes if n else whole.shape
-        back, inside = _step(scope, view, before, indices, layout, back)
+        back, inside = _step(scope, view, before, indices, gather, back)
         tests.append(inside)
     return Chain(
         whole.shape,
@@ -88,9 +96,9 @@ def _step(
     view: View,
     before: Shape,
     indices: Sequence[Atom],
-    layout: Layout | None,
-    behind: Callable[[Sequence[str]], list[str]],
-) -> tuple[Callable[[Sequence[str]], list[str]], Callable[[Sequence[str]], list[str]]]:
+    gather: Gather,
+    behind: Place,
+) -> tuple[Place, Place]:
     """The index of an element in the base of a view, from its index in the selection of all views; and its guards.
 
     Args:
@@ -99,7 +107,7 @@ def _step(
     """
     ranks = {operand: len(indices[operand].type.shape) for operand in view.operands}
     operands = {
-        operand: _spread(scope, indices[operand], view.gathered[len(view.gathered) - rank :], layout, behind)
+        operand: gather(indices[operand], view.gathered[len(view.gathered) - rank :], behind)
         if rank
         else f"({scope.text(indices[operand])})"
         for operand, rank in ranks.items()
@@ -132,24 +140,22 @@ def _unflattened(flat: str, shape: Shape) -> list[str]:
     return [f"({flat} / {stride} % {extent})" for stride, extent in zip(strides, shape, strict=True)]
 
 
-def _spread(
-    scope: Scope,
-    atom: Atom,
-    axes: Sequence[int],
-    layout: Layout | None,
-    behind: Callable[[Sequence[str]], list[str]],
-) -> str:
-    """An array of indices in the layout of what is gathered by it, as a C expression of its register.
+def in_layout(scope: Scope, layout: Layout | None) -> Gather:
+    """Arrays of indices in the layout of what is gathered by them: an index is in the register of its element."""
 
-    Args:
-        axes: those of the selection along which the array lies.
-    """
-    if layout is None:
-        raise Refused("an array of indices into a reference is compiled for Hopper in loads only")
-    x, own = held(scope, atom)
+    def gather(atom: Atom, axes: Sequence[int], behind: Place) -> str:
+        if layout is None:
+            raise Refused("an array of indices into a reference is not compiled for Hopper here")
+        x, own = held(scope, atom)
 
-    def origin(index: Sequence[str]) -> list[str]:
-        place = behind(index)
-        return ["0" if extent == 1 else place[axis] for axis, extent in zip(axes, own.shape, strict=True)]
+        def origin(index: Sequence[str]) -> list[str]:
+            return own_place(behind(index), axes, own.shape)
 
-    return f"{exchange.moved(scope, x, own, layout, origin, 'gathered').name}[r]"
+        return f"{exchange.moved(scope, x, own, layout, origin, 'gathered').name}[r]"
+
+    return gather
+
+
+def own_place(place: Sequence[str], axes: Sequence[int], shape: Shape) -> list[str]:
+    """The place in an array of indices, which lies along some axes of a selection, of an element of that."""
+    return ["0" if extent == 1 else place[axis] for axis, extent in zip(axes, shape, strict=True)]

@@ -19,13 +19,16 @@ from palladio.hopper.emit.scalars import (
     to_memory,
 )
 from palladio.hopper.emit.scope import Rule, Scope
-from palladio.hopper.emit.values import Array, Entry, Global, Registers, Shared
+from palladio.hopper.emit.values import EXCHANGE, Array, Entry, Global, Registers, Shared
 from palladio.hopper.emit.views import Limit, Part, is_box, whole
 from palladio.hopper.layouts import registers
 from palladio.hopper.layouts.registers import Layout
 from palladio.hopper.layouts.shared import added, swizzled_text, times
+from palladio.hopper.rules import exchange
 from palladio.hopper.rules.barriers import address, arrive_at, slot
-from palladio.hopper.rules.chains import Chain, chain
+from palladio.hopper.rules.chains import Chain, Gather, Place, chain, in_layout, own_place
+from palladio.hopper.rules.reduce import COMBINE
+from palladio.hopper.rules.shape import held
 from palladio.ir.core import Atom, Eqn, Var
 from palladio.lower.refused import Refused
 from palladio.lower.views import views
@@ -33,6 +36,7 @@ from palladio.types import dtypes
 from palladio.types.dtypes import DType
 from palladio.types.transforms import Transform
 from palladio.types.types import ArrayType
+from palladio.types.views import row_major
 
 WORDS = {4: "u32", 8: "u32x2", 16: "u32x4"}
 """The types of vectors, by their bytes."""
@@ -121,9 +125,18 @@ class Access:
 
 
 def access(
-    scope: Scope, root: Atom, stack: Sequence[Transform], indices: Sequence[Atom], layout: Layout | None = None
+    scope: Scope,
+    root: Atom,
+    stack: Sequence[Transform],
+    indices: Sequence[Atom],
+    layout: Layout | None = None,
+    gather: Gather | None = None,
 ) -> Access:
-    """The memory that an equation accesses, of elements that it wants in a layout."""
+    """The memory that an equation accesses, of elements that it wants in a layout.
+
+    Args:
+        gather: gives the index of an array of them for an element, if not in that layout.
+    """
     where = scope.entry(root)
     if not isinstance(where, (Shared, Global)):
         raise Refused("this reference is not loaded from or stored to by Hopper's threads")
@@ -137,7 +150,7 @@ def access(
     elif array != where.type.array:
         raise Refused("part of a block behind several transforms is not compiled for Hopper yet")
     else:
-        part = chain(scope, array, stack, found, indices, layout)
+        part = chain(scope, array, stack, found, indices, gather or in_layout(scope, layout))
     return Access(scope, where, part, inside)
 
 
@@ -298,6 +311,9 @@ def packed(elements: Sequence[str], dtype: DType) -> list[str]:
 
 def _store(scope: Scope, eqn: Eqn) -> None:
     root, value, *indices = eqn.inputs
+    if any(atom.type.shape for atom in indices):
+        _one_by_one(scope, eqn, lambda old, new: new)
+        return
     found = access(scope, root, eqn.params["transforms"], indices)
     scope.before_write(found.where.root)
     store(scope, found, value, None)
@@ -442,8 +458,16 @@ def _store_masked(scope: Scope, eqn: Eqn) -> None:
 
 
 def _accumulate(scope: Scope, eqn: Eqn) -> None:
-    """A thread adds to the elements that it holds."""
-    _exchanged(scope, eqn, lambda old, new: f"{old} + {new}")
+    """A thread adds to the elements that it holds; one thread to all, where an index may stand several times."""
+    dtype = eqn.inputs[1].type.dtype
+
+    def add(old: str, new: str) -> str:
+        return COMBINE["reduce_sum"](dtype, old, new)
+
+    if any(atom.type.shape for atom in eqn.inputs[2:]):
+        _one_by_one(scope, eqn, add)
+    else:
+        _exchanged(scope, eqn, add)
 
 
 def _swap(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
@@ -475,6 +499,39 @@ def _exchanged(scope: Scope, eqn: Eqn, combine: Callable[[str, str], str]) -> En
     store(scope, found, stand_in, None)
     scope.sites.written.add(found.where.root)
     return old
+
+
+def _one_by_one(scope: Scope, eqn: Eqn, combine: Callable[[str, str], str]) -> None:
+    """One thread stores all elements, in order: of those with the same index, the last one counts, or each does."""
+    root, value, *indices = eqn.inputs
+    arrays = [atom for atom in dict.fromkeys((value, *indices)) if atom.type.shape]
+    parts = [held(scope, atom) for atom in arrays]
+    bases = dict(zip(arrays, exchange.put_all(scope, parts), strict=True))
+
+    def element(atom: Atom, place: Sequence[str]) -> str:
+        flat = added("0", *map(times, place, row_major(atom.type.shape)))
+        return exchange.get(scope, bases[atom], f"({flat})", atom.type.dtype)
+
+    def gather(atom: Atom, axes: Sequence[int], behind: Place) -> str:
+        return f"({element(atom, own_place(behind(index), axes, atom.type.shape))})"
+
+    where = scope.entry(root)
+    array = where.type.array  # type: ignore[union-attr]
+    shape = views(array, eqn.params["transforms"], [atom.type.shape for atom in indices])[-1].sizes
+    index = [f"(e / {step} % {extent})" for step, extent in zip(row_major(shape), shape, strict=True)]
+    found = access(scope, root, eqn.params["transforms"], indices, gather=gather)
+    scope.before_write(found.where.root)
+    with scope.w.block(f"if (thread == 0) for (int e = 0; e < {math.prod(shape)}; ++e)"):
+        new = element(value, index) if value.type.shape else scope.text(value)
+        name = scope.w.fresh("place_of_e")
+        kind = "const u32" if isinstance(found.where, Shared) else "auto* const"
+        scope.w.line(f"{kind} {name} = {found.address(index)};")
+        address = swizzled_text(name, found.where.layout.swizzle) if isinstance(found.where, Shared) else name
+        text = combine(found.load(address), new)
+        test = f"if ({inside}) " if (inside := found.inside(index)) else ""
+        scope.w.line(f"{test}{found.store(address, rounded(text, found.dtype))}")
+    scope.sites.written.add(found.where.root)
+    scope.sites.read.add(EXCHANGE)
 
 
 def _store_in_cluster(scope: Scope, eqn: Eqn) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+from palladio.hopper.emit.scalars import literal, memory_type, rounded, to_memory
 from palladio.hopper.emit.scope import Rule, Scope
-from palladio.hopper.emit.values import Entry
+from palladio.hopper.emit.values import EXCHANGE, Entry
 from palladio.hopper.emit.views import Part, is_box, whole
+from palladio.hopper.layouts.registers import Layout
 from palladio.hopper.layouts.shared import added, times
 from palladio.hopper.rules import exchange
-from palladio.hopper.rules.chains import Chain, chain
+from palladio.hopper.rules.chains import Chain, Place, chain, in_layout, own_place
+from palladio.hopper.rules.reduce import COMBINE
 from palladio.hopper.rules.shape import held
-from palladio.ir.core import Eqn
+from palladio.ir.core import Atom, Eqn
 from palladio.lower.refused import Refused
 from palladio.lower.views import views
 from palladio.types.types import ArrayType
@@ -20,8 +24,11 @@ from palladio.types.views import row_major
 
 def _inside(part: Part | Chain, place: Sequence[str]) -> str | None:
     """True if an element that is selected lies inside of the array."""
+    if isinstance(part, Chain):
+        return " && ".join(part.tests(place)) or None
     if part.inside():
         return None
+    place = part.place(place)
     return " && ".join(f"(u32)({at}) < {extent}" for at, extent in zip(place, part.shape, strict=True))
 
 
@@ -36,7 +43,7 @@ def _extract(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     if is_box(type, found):
         part: Part | Chain = scope.through(whole(layout.shape), x.dtype, stack, indices)
     else:
-        part = chain(scope, type, stack, found, indices, target)
+        part = chain(scope, type, stack, found, indices, in_layout(scope, target))
     if isinstance(part, Chain) and part.dtype != x.dtype:
         raise Refused("an array seen as another dtype is not compiled for Hopper yet")
     if target is None:
@@ -44,20 +51,18 @@ def _extract(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
         strides = row_major(layout.shape)
         return [scope.number(out, exchange.get(scope, base, added(*map(times, part.place(()), strides)), x.dtype))]
     hint = out.hint or "part"
-    return [exchange.moved(scope, x, layout, target, part.place, hint, lambda index: _inside(part, part.place(index)))]
+    return [exchange.moved(scope, x, layout, target, part.place, hint, lambda index: _inside(part, index))]
 
 
 def _insert(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     array, value, *indices = eqn.inputs
     (out,) = eqn.outputs
-    if eqn.params["kind"] != "set":
-        raise Refused("a part of an array combined with a value is not compiled for Hopper yet")
     target = scope.layout(out)
-    before = scope.array(array, target)
     stack = eqn.params["transforms"]
     type = ArrayType(target.shape, out.type.dtype)
-    if not is_box(type, views(type, stack, [atom.type.shape for atom in indices])):
-        raise Refused("a part of an array behind several transforms is not replaced on Hopper yet")
+    if eqn.params["kind"] != "set" or not is_box(type, views(type, stack, [atom.type.shape for atom in indices])):
+        return _one_by_one(scope, eqn, target)
+    before = scope.array(array, target)
     index = [f"({target.coordinate(n, 'r', 'thread')})" for n in range(len(target.shape))]
     own, tests = _origin(scope.through(whole(target.shape), out.type.dtype, stack, indices), index)
     if value.type.shape:  # type: ignore[union-attr]
@@ -72,6 +77,48 @@ def _insert(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     return [
         scope.fill(changed, lambda r: f"{' && '.join(tests) or 'true'} ? {text} : {scope.element(before, r, target)}")
     ]
+
+
+def _one_by_one(scope: Scope, eqn: Eqn, target: Layout) -> Sequence[Entry]:
+    """One thread combines all elements, in order, while the array lies in shared memory."""
+    array, value, *indices = eqn.inputs
+    combine = COMBINE.get(f"reduce_{_REDUCTIONS.get(eqn.params['kind'], eqn.params['kind'])}")
+    arrays = [array, *dict.fromkeys(atom for atom in (value, *indices) if atom.type.shape and atom is not array)]
+    parts = [held(scope, atom) for atom in arrays]
+    bases = dict(zip(arrays, exchange.put_all(scope, parts), strict=True))
+    dtype = parts[0][0].dtype
+
+    def element(atom: Atom, place: Sequence[str]) -> str:
+        flat = added("0", *map(times, place, row_major(atom.type.shape)))
+        return exchange.get(scope, bases[atom], f"({flat})", atom.type.dtype)
+
+    def gather(atom: Atom, axes: Sequence[int], behind: Place) -> str:
+        return f"({element(atom, own_place(behind(index), axes, atom.type.shape))})"
+
+    type = ArrayType(target.shape, dtype)
+    found = views(type, eqn.params["transforms"], [atom.type.shape for atom in indices])
+    shape = found[-1].sizes if found else type.shape
+    index = [f"(e / {step} % {extent})" for step, extent in zip(row_major(shape), shape, strict=True)]
+    part = chain(scope, type, eqn.params["transforms"], found, indices, gather) if found else None
+    place = part.place(index) if part else index
+    inside = _inside(part, index) if part else None
+    with scope.w.block(f"if (thread == 0) for (int e = 0; e < {math.prod(shape)}; ++e)"):
+        new = element(value, index) if value.type.shape else scope.text(value)
+        text = new if combine is None else rounded(combine(dtype, element(array, place), new), dtype)
+        at = added(bases[array], times(f"({added('0', *map(times, place, row_major(type.shape)))})", dtype.itemsize))
+        test = f"if ({inside}) " if inside else ""
+        scope.w.line(f"{test}pal::store_shared<{memory_type(dtype)}>({at}, {to_memory(text, dtype)});")
+    scope.sites.written.add(EXCHANGE)
+    scope.before_read(EXCHANGE)
+    changed = scope.declare(eqn.outputs[0].hint or "changed", target, dtype)
+    own = [f"({target.coordinate(n, 'r', 'thread')})" for n in range(len(target.shape))]
+    guard = target.guard("r", "thread")
+    text = element(array, own)
+    return [scope.fill(changed, lambda r: f"{guard} ? {text} : {literal(0, dtype)}" if guard else text)]
+
+
+_REDUCTIONS = {"add": "sum", "mul": "prod"}
+"""The kinds of updates that reductions have other names for; "set" has none."""
 
 
 def _origin(part: Part, index: Sequence[str]) -> tuple[list[str], list[str]]:
