@@ -109,6 +109,35 @@ def test_a_swizzle_divides_the_rows_of_its_buffer() -> None:
     ]
 
 
+def test_two_layouts_that_a_kernel_asks_for_name_both_casts() -> None:
+    def body(x: Any, out: Any) -> None:
+        rows = plgpu.layout_cast(x[...], plgpu.Layout.WGMMA)
+        vectors = plgpu.layout_cast(x[...], plgpu.Layout.WG_STRIDED(x.shape, 2))
+        out[...] = rows + vectors
+
+    lines = said(kernel(body, (64, 32), F32), normal(64, 32, dtype=F32))
+    assert lines[:4] == [
+        "layout_cast: values that are combined element by element, or carried by a loop, have one layout",
+        "expected: WGMMA",
+        "got:      WG_STRIDED((64, 32), 2)",
+        "hint:     cast one of them to the layout of the other; without a cast, Palladio converts by itself",
+    ]
+    assert "vectors = plgpu.layout_cast(x[...], plgpu.Layout.WG_STRIDED(x.shape, 2))" in lines
+    assert lines.index("the other one is cast here") < lines.index(
+        "rows = plgpu.layout_cast(x[...], plgpu.Layout.WGMMA)"
+    )
+
+
+def test_a_cast_meets_the_layout_of_an_accumulator_by_a_conversion() -> None:
+    def multiply(acc: Any, a: Any, b: Any) -> None:
+        plgpu.wgmma(acc, a, b)
+        plgpu.wgmma_wait(0)
+        vectors = plgpu.layout_cast(jnp.ones((64, 32), jnp.float32), plgpu.Layout.WG_STRIDED((64, 32), 2))
+        acc[...] = acc[...] + vectors
+
+    assert "wgmma" in lowered(product((64, 64), (64, 32), BF16, multiply), normal(64, 64), normal(64, 32)).text
+
+
 def test_the_sum_takes_32_bytes_of_each_row_at_a_time() -> None:
     def multiply(acc: Any, a: Any, b: Any) -> None:
         plgpu.wgmma(acc, a.at[:, 0:8], b.at[0:8])

@@ -3,6 +3,8 @@
 The tensor cores demand layouts, and so may the kernel (`layout_cast`). From there layouts spread: to what is computed
 element by element, through reductions and broadcasts, into loops and out of them. What nothing demands gets a plain
 layout. An operation whose operands come in another layout than it wants has them converted; that is for the rules.
+Every conversion is possible, but where a kernel asks for two layouts of values that have to have one, nobody knows
+which of them it means: that is an error.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from palladio.base.errors import PalladioValueError
 from palladio.base.locations import Location
 from palladio.hopper.layouts import registers
 from palladio.hopper.layouts.registers import Digit, Layout
@@ -28,11 +31,12 @@ VECTOR_BYTES = 16
 
 @dataclass(frozen=True)
 class Demand:
-    """A layout, who wants it, and where."""
+    """A layout, who wants it, and where; and whether the kernel says so, rather than the hardware."""
 
     layout: Layout
     who: str
     location: Location | None
+    asked: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,6 +115,8 @@ class Layouts:
         if a is b:
             return
         first, second = self.demands.pop(a, None), self.demands.pop(b, None)
+        if first and second:
+            _require_same(first, second)
         self.same[b] = a
         if kept := first or second:
             self.demands[a] = kept
@@ -121,14 +127,15 @@ class Layouts:
             var = self.same[var]
         return var
 
-    def demand(self, var: Atom, layout: Layout, who: str, location: Location | None) -> bool:
+    def demand(self, var: Atom, layout: Layout, who: str, location: Location | None, asked: bool = False) -> bool:
         """An array shall have a layout, if it has none yet."""
         if not _is_array(var):
             return False
-        root = self.find(var)
+        root, demand = self.find(var), Demand(layout, who, location, asked)
         if root in self.demands:
+            _require_same(self.demands[root], demand)
             return False
-        self.demands[root] = Demand(layout, who, location)
+        self.demands[root] = demand
         return True
 
     # From there on.
@@ -155,6 +162,25 @@ class Layouts:
     def pass_on(self, var: Var, layout: Layout | None, cause: Demand) -> bool:
         """A layout that follows from another one."""
         return layout is not None and self.demand(var, layout, cause.who, cause.location)
+
+
+def _require_same(one: Demand, other: Demand) -> None:
+    """Refuse two layouts that the kernel asks for of values that have one.
+
+    Raises:
+        PalladioValueError: with both places.
+    """
+    if one.asked and other.asked and not one.layout.same(other.layout):
+        raise PalladioValueError(
+            "values that are combined element by element, or carried by a loop, have one layout",
+            argument="layout_cast",
+            expected=one.who,
+            got=other.who,
+            hint="cast one of them to the layout of the other; without a cast, Palladio converts by itself",
+            location=other.location,
+            other=one.location,
+            other_label="the other one is cast here",
+        )
 
 
 def plain(type: ArrayType, one_warp: bool = False) -> Layout:
@@ -308,7 +334,7 @@ def _cast(layouts: Layouts, eqn: Eqn) -> None:
     if _is_array(out):
         wanted = asked(eqn.params["layout"], out.type)
         if wanted is not None:
-            layouts.demand(out, wanted, f"layout_cast to {eqn.params['layout']}", eqn.location)
+            layouts.demand(out, wanted, str(eqn.params["layout"]), eqn.location, asked=True)
         layouts.demand(
             x, layouts.demands[layouts.find(out)].layout if wanted else plain(x.type), "its cast", eqn.location
         )
