@@ -40,6 +40,17 @@ def narrow(dtype: np.dtype, *scales: ShapeDtypeStruct) -> Lowered:
     return lowered(product, x, x, *scales)
 
 
+def grouped(dtype: np.dtype, *scales: ShapeDtypeStruct, groups: int = 64, **options: int) -> Lowered:
+    """The product of 8192 rows in groups with matrices of 4096 by 4096, with factors or of some of the groups."""
+    lhs, rhs = ShapeDtypeStruct((8192, 4096), dtype), ShapeDtypeStruct((32, 4096, 4096), dtype)
+    names = ("lhs_scale", "rhs_scale") if scales else ()
+
+    def product(lhs, rhs, sizes, *given):  # type: ignore[no-untyped-def]
+        return hopper.gmm(lhs, rhs, sizes, transpose_rhs=True, **dict(zip(names, given, strict=True)), **options)
+
+    return lowered(product, lhs, rhs, sizes(groups), *scales)
+
+
 WIDE = (16, 4096, 256), (4, 4096, 256), (4, 4096, 256)
 
 
@@ -55,6 +66,9 @@ KERNELS = {
     "matmul": lambda: lowered(hopper.matmul, bf16(4096, 4096), bf16(4096, 4096)),
     "alone": lambda: lowered(lambda x, y: hopper.matmul(x, y, config=ALONE), bf16(8192, 8192), bf16(8192, 8192)),
     "gmm": lambda: lowered(hopper.gmm, bf16(4096, 6144), bf16(256, 6144, 4096), sizes(256)),
+    "gmm of some groups": lambda: grouped(BF16, group_offset=16),
+    "gmm, float8, rows": lambda: grouped(E4M3, array(8192), array(32, 4096), groups=32),
+    "gmm, float8, blocks": lambda: grouped(E4M3, array(32, 8192), array(32, 32, 32), groups=32),
     "tgmm": lambda: lowered(hopper.tgmm, bf16(4096, 4096), bf16(4096, 4096), sizes(8)),
     "float8": lambda: narrow(E4M3, array(8192), array(8192)),
     "float8, blocks": lambda: narrow(E4M3, array(64, 8192), array(64, 64)),

@@ -166,3 +166,43 @@ def test_bad_input_is_refused_at_the_line_of_the_call(case: str) -> None:
         call()
     assert text in str(caught.value)
     assert "hopper." in str(caught.value)
+
+
+GROUPS = np.int32([5, 0, 4])
+GROUPED = {
+    "tensors": (factors(), factors(seed=1)),
+    "matrices": (None, factors(3, seed=1)),
+    "rows": (factors(M), factors(3, N, seed=1)),
+    "blocks": (factors(2, M), factors(3, 2, 2, seed=1)),
+}
+
+
+@pytest.mark.parametrize("case", GROUPED)
+def test_factors_of_grouped_products(case: str) -> None:
+    lhs, rhs, existing = narrow(M, K), narrow(3, N, K, seed=1), factors(M, N)
+    lhs_scale, rhs_scale = GROUPED[case]
+    out = hopper.gmm(
+        lhs,
+        rhs,
+        GROUPS,
+        transpose_rhs=True,
+        lhs_scale=lhs_scale,
+        rhs_scale=rhs_scale,
+        existing_out=existing,
+        config=SMALL,
+    )
+    wanted, start = wide(existing), 0
+    for group, size in enumerate(GROUPS):
+        rows = slice(start, start + size)
+        left = factors() * 0 + 1 if lhs_scale is None else lhs_scale[..., rows] if lhs_scale.ndim else lhs_scale
+        right = rhs_scale[group] if rhs_scale.ndim else rhs_scale
+        wanted[rows], start = scaled(lhs[rows], rhs[group], left, right), start + size
+    assert_close(out, wanted)
+
+
+def test_factors_that_do_not_go_with_grouped_products() -> None:
+    lhs, rhs = narrow(M, K), narrow(3, N, K)
+    with pytest.raises(pl.PalladioValueError, match="lhs_scale, rhs_scale: blocks of both operands have factors"):
+        hopper.gmm(lhs, rhs, GROUPS, transpose_rhs=True, lhs_scale=factors(2, M), rhs_scale=factors(3))
+    with pytest.raises(pl.PalladioValueError, match="rhs_scale: a factor for the array, for each row"):
+        hopper.gmm(lhs, rhs, GROUPS, transpose_rhs=True, rhs_scale=factors(4))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,6 +44,14 @@ from palladio.library.hopper.limits import (
 from palladio.library.hopper.model import Product, choose
 from palladio.library.hopper.persistent import OutputTile, PersistentProduct
 from palladio.library.hopper.ring import Ring, ring_scratch
+from palladio.library.hopper.scales import (
+    TENSOR,
+    Scales,
+    block_factor,
+    epilogue_factor,
+    require_scaled_config,
+    scales_of,
+)
 
 REGISTERS = 224, 56
 """Registers of each thread that computes, and of each that moves memory: 2 * 224 + 56 of the 504 that three warpgroups
@@ -73,11 +81,11 @@ class Selection:
         """True if all groups are computed, and nothing has values from before."""
         return self.first == 0 and not self.existing
 
-    def refs(self, given: Sequence[Ref]) -> tuple[Value, Ref | None]:
-        """The first group, and the reference to the values from before, of the further operands of a kernel."""
+    def refs(self, given: Sequence[Ref]) -> tuple[Value, Ref | None, Sequence[Ref]]:
+        """Of the further operands of a kernel: the first group, the values from before, and the rest."""
         rest = list(given)
         first = self.first if self.first is not None else rest.pop(0)[...]
-        return first, rest[0] if self.existing else None
+        return first, rest.pop(0) if self.existing else None, rest
 
 
 @dataclass(frozen=True)
@@ -94,6 +102,14 @@ class _Problem:
     config: MatmulConfig
     transpose_rhs: bool = False
     selection: Selection = field(default_factory=lambda: Selection(0))
+    scales: Scales = field(default_factory=lambda: Scales(None, None))
+
+    def gmm_blocks(self, lhs: Any, rhs: Any) -> list[Any]:
+        """The blocks that a stage of the ring of gmm holds, for operands of these dtypes."""
+        config = self.config
+        matrix = (config.tile_n, config.tile_k) if self.transpose_rhs else (config.tile_k, config.tile_n)
+        found = [pl.ShapeDtypeStruct((config.tile_m, config.tile_k), lhs), pl.ShapeDtypeStruct(matrix, rhs)]
+        return [*found, pl.ShapeDtypeStruct((1, config.tile_m), jnp.float32)] if self.scales.of_blocks else found
 
     @property
     def visits(self) -> int:
@@ -154,38 +170,60 @@ def _gmm_kernel(
     problem: _Problem,
     first: Value = 0,
     existing: Ref | None = None,
+    factors: Sequence[Ref] = (),
     **scratch: Any,
 ) -> None:
-    """One persistent block of gmm, for the groups from a first one on, and with values from before."""
-    config = problem.config
+    """One persistent block of gmm, for the groups from a first one on, with values from before and with factors."""
+    config, scales = problem.config, problem.scales
     plane = problem.gmm_plane
-    ring = Ring.of(scratch, "operands", config.shared)
+    ring = Ring.of(scratch, "operands", (*config.shared, ())[: 3 if scales.of_blocks else 2])
     known_sizes = sizes[...]
     group = pl.axis_index("warpgroup")
+    own_row, own_column = config.own_corner(group)
+    own_rows = config.own_shape[0]
+
+    def scale(tile: OutputTile) -> dict[str, Ref]:
+        found = dict(zip(scales.given, factors, strict=True))
+        return found if scales.y in (None, TENSOR) else {**found, "y": found["y"].at[tile.group]}
 
     def tile_at(info: plgpu.NDLoopInfo) -> OutputTile:
         return _gmm_tile(problem, known_sizes, first, *config.raster(info.index[0], *plane))
 
-    def sources(tile: OutputTile, step: Value) -> tuple[Ref, Ref]:
+    def sources(tile: OutputTile, step: Value) -> tuple[Ref, ...]:
         depth = pl.ds(step * config.tile_k, config.tile_k)
         columns = pl.ds(tile.column, config.tile_n)
         matrix = rhs.at[tile.group, columns, depth] if problem.transpose_rhs else rhs.at[tile.group, depth, columns]
-        return lhs.at[pl.ds(tile.first_row, config.tile_m), depth], matrix
+        rows = pl.ds(tile.first_row, config.tile_m)
+        blocks = lhs.at[rows, depth], matrix
+        return (*blocks, factors[0].at[pl.ds(step, 1), rows]) if scales.of_blocks else blocks
 
-    def multiply(acc: Ref, tile: OutputTile, step: Value, lhs_block: Ref, rhs_block: Ref) -> None:
+    def multiply(acc: Ref, tile: OutputTile, step: Value, lhs_block: Ref, rhs_block: Ref, *_: Ref) -> None:
         right = rhs_block.T if problem.transpose_rhs else rhs_block
         plgpu.wgmma(acc, *config.own_operands(group, lhs_block, right))
 
+    def factor(tile: OutputTile, step: Value, lhs_block: Ref, rhs_block: Ref, lhs_factors: Ref) -> Value:
+        return block_factor(scale(tile)["y"], lhs_factors, own_row, own_rows, tile.column, step)
+
     def store(acc: Ref, tile: OutputTile) -> None:
-        row, column = config.own_corner(group)
-        rows = jnp.clip(tile.rows - row, 0, config.own_shape[0])
-        row, column = tile.row + row, tile.column + column
+        rows = jnp.clip(tile.rows - own_row, 0, own_rows)
+        row, column = tile.row + own_row, tile.column + own_column
+        applied = None
+        if scales.given and not scales.of_blocks:
+            applied = epilogue_factor(scales, scale(tile), row, own_rows, column)
         if existing is not None:
-            pl.when(tile.steps == 0)(lambda: _set(acc, _part(existing, row, column, acc.shape)))
-        store_tile(acc, scratch["staging"].at[group], out, row, column, rows)
+            other = tile.steps == 0
+            pl.when(other)(lambda: _set(acc, _part(existing, row, column, acc.shape)))
+            applied = applied and _where_not(other, applied)
+        store_tile(acc, scratch["staging"].at[group], out, row, column, rows, applied)
 
     grid = (math.prod(plane),)
-    PersistentProduct(config, ring, grid, tile_at, sources, multiply, store, REGISTERS).run(group)
+    brought = factor if scales.of_blocks else None
+    PersistentProduct(config, ring, grid, tile_at, sources, multiply, store, REGISTERS, factor=brought).run(group)
+
+
+def _where_not(other: Value, factor: Callable[[int, int], Value]) -> Callable[[int, int], Value]:
+    """A factor that is 1 where a condition holds: what is from before has been scaled."""
+    return lambda first, count: jnp.where(other, 1.0, factor(first, count))
 
 
 def _gmm_of_some_kernel(sizes: Ref, lhs: Ref, rhs: Ref, *refs: Ref, problem: _Problem, **scratch: Any) -> None:
@@ -278,7 +316,8 @@ def _tgmm_kernel(
 
 def _tgmm_of_some_kernel(sizes: Ref, lhs: Ref, rhs: Ref, *refs: Ref, problem: _Problem, **scratch: Any) -> None:
     *others, out = refs
-    _tgmm_kernel(sizes, lhs, rhs, out, problem, *problem.selection.refs(others), **scratch)
+    first, existing, _ = problem.selection.refs(others)
+    _tgmm_kernel(sizes, lhs, rhs, out, problem, first, existing, **scratch)
 
 
 def _clear(block: Ref, axis: int, first: Value) -> None:
@@ -297,6 +336,8 @@ def gmm(
     transpose_rhs: bool = False,
     interpret: Any = None,
     *,
+    lhs_scale: Any = None,
+    rhs_scale: Any = None,
     group_offset: Any = None,
     existing_out: Array | None = None,
     out: Array | None = None,
@@ -313,6 +354,9 @@ def gmm(
         config: how the product is divided; tiles are along m, n and k.
         transpose_rhs: multiply with the transposes of the matrices.
         interpret: as in `palladio.gpu.kernel`.
+        lhs_scale, rhs_scale: factors, float32, as in `matmul`: one for the array, `f32[]`; for each row of `lhs`,
+            `f32[m]`, and for each matrix, `f32[g]`, or each column of it, `f32[g, n]`; or one for each 128 of k,
+            `f32[k / 128, m]` and `f32[g, n / 128, k / 128]`, rounded up.
         group_offset: `i32[]`: `rhs` holds the matrices of groups `[group_offset, group_offset + g)` of a longer
             `group_sizes`. Of a number a kernel is made for itself; an array on a GPU is read there, unchecked.
         existing_out: `preferred_element_type[m, n]`: rows of no group of `rhs` keep its values. It is not changed.
@@ -326,11 +370,32 @@ def gmm(
             sense or does not fit into a block.
     """
     number, further = _further(group_offset, existing_out)
-    arrays = group_sizes, lhs, rhs, *further
-    key = "gmm", preferred_element_type, config, transpose_rhs, number, existing_out is None
+    factors = [each for each in (lhs_scale, rhs_scale) if each is not None]
+    arrays = group_sizes, lhs, rhs, *further, *factors
+    key = "gmm", preferred_element_type, config, transpose_rhs, number, existing_out is None, lhs_scale is None
     kept = kept_call(key, interpret, arrays, out)
     if kept is not None:
         return kept
+    m, k, n, groups = _gmm_sizes(lhs, rhs, transpose_rhs)
+    sizes = group_sizes_of(group_sizes, m)
+    selection, further = _selection(group_offset, existing_out, groups, sizes.shape[0])
+    require_last_axis(dtype_of(lhs), transpose_rhs, "rhs", f"[g, n, {k}]")
+    scales, factors = scales_of(lhs_scale, rhs_scale, m, n, k, groups, ("lhs_scale", "rhs_scale"))
+    matrix, operands = (pl.cdiv(m, max(selection.total, 1)), n, k, groups), (*FLOATS, *FLOATS_OF_8_BITS)
+    given = lhs, rhs, preferred_element_type, config, matrix, ("n",), operands, existing_out
+    dtype, config = _checked(*given, scaled=scales.of_blocks)
+    require_existing(existing_out, (m, n), dtype)
+    if 0 in (m, n):
+        return stored(zeros((m, n), dtype, lhs, rhs), out)
+    problem = _Problem(m, k, n, groups, config, bool(transpose_rhs), selection, scales)
+    blocks, tiles = problem.gmm_blocks(dtype_of(lhs), dtype_of(rhs)), math.prod(problem.gmm_plane)
+    body = _gmm_kernel if selection.of_all and not factors else _gmm_of_some_kernel
+    kernel = functools.partial(_kernel, body, problem, (m, n), dtype, blocks, tiles, interpret)
+    return called(key, kernel, interpret, arrays, (m, n), out, operands=(sizes, lhs, rhs, *further, *factors))
+
+
+def _gmm_sizes(lhs: Array, rhs: Array, transpose_rhs: bool) -> tuple[int, int, int, int]:
+    """The sizes m, k and n of a product, and the number of matrices."""
     m, k = require_array(lhs, "lhs", 2, "[m, k]")
     groups, *matrix = require_array(rhs, "rhs", 3, "[g, n, k]" if transpose_rhs else "[g, k, n]")
     inner, n = reversed(matrix) if transpose_rhs else matrix
@@ -338,32 +403,7 @@ def gmm(
         wanted = f"[g, n, {k}]" if transpose_rhs else f"[g, {k}, n]"
         rule = "does not multiply with lhs"
         raise fail(pl.PalladioValueError, rule, argument="rhs", expected=wanted, got=tuple(rhs.shape))
-    sizes = group_sizes_of(group_sizes, m)
-    selection, further = _selection(group_offset, existing_out, groups, sizes.shape[0])
-    require_last_axis(dtype_of(lhs), transpose_rhs, "rhs", f"[g, n, {k}]")
-    dtype, config = _checked(
-        lhs,
-        rhs,
-        preferred_element_type,
-        config,
-        (pl.cdiv(m, max(selection.total, 1)), n, k, groups),
-        ("n",),
-        (*FLOATS, *FLOATS_OF_8_BITS),
-        existing_out,
-    )
-    require_existing(existing_out, (m, n), dtype)
-    if 0 in (m, n):
-        return stored(zeros((m, n), dtype, lhs, rhs), out)
-    problem = _Problem(m, k, n, groups, config, bool(transpose_rhs), selection)
-    rhs_block = (config.tile_n, config.tile_k) if transpose_rhs else (config.tile_k, config.tile_n)
-    blocks = [
-        pl.ShapeDtypeStruct((config.tile_m, config.tile_k), dtype_of(lhs)),
-        pl.ShapeDtypeStruct(rhs_block, dtype_of(rhs)),
-    ]
-    tiles = math.prod(problem.gmm_plane)
-    body = _gmm_kernel if selection.of_all else _gmm_of_some_kernel
-    kernel = functools.partial(_kernel, body, problem, (m, n), dtype, blocks, tiles, interpret)
-    return called(key, kernel, interpret, arrays, (m, n), out, operands=(sizes, lhs, rhs, *further))
+    return m, k, n, groups
 
 
 @pl.checked_call
@@ -462,6 +502,7 @@ def _checked(
     clusters: Sequence[str],
     operands: Sequence[Any] = FLOATS,
     existing_out: Array | None = None,
+    scaled: bool = False,
 ) -> tuple[Any, MatmulConfig]:
     """The dtype of the result and the configuration.
 
@@ -469,6 +510,7 @@ def _checked(
         matrix: the rows and columns of the result of a group, what is summed over, and the number of groups.
         clusters: the axes along which clusters may lie.
         operands: the dtypes that it multiplies.
+        scaled: whether blocks of 128 along k have factors.
     """
     require_operand(lhs, "lhs", dtypes=operands)
     require_operand(rhs, "rhs", like=lhs, dtypes=operands)
@@ -478,7 +520,9 @@ def _checked(
     dtype = product_dtype(preferred, operand, scaled=False)
     if config is None:
         m, n, k, groups = matrix
-        config = choose(Product(m, n, k, operand, dtype, groups, clusters))
+        config = choose(Product(m, n, k, operand, dtype, groups, clusters, scaled))
+    if scaled:
+        require_scaled_config(config)
     return dtype, require_matmul_config(config, operand, dtype, clusters)
 
 

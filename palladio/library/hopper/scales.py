@@ -20,12 +20,15 @@ Array = Any
 Ref = Any
 Value = Any
 
-TENSOR, ROW, BLOCK = "tensor", "row", "block"
+TENSOR, GROUP, ROW, BLOCK = "tensor", "group", "row", "block"
 
 
 @dataclass(frozen=True)
 class Scales:
-    """The kinds of factors that a product has: of x and of y, each "tensor", "row", "block" or None."""
+    """The kinds of factors that a product has: of x and of y, each "tensor", "row", "block" or None.
+
+    Of a grouped product y may have one for each group, too: "group".
+    """
 
     x: str | None
     y: str | None
@@ -41,18 +44,30 @@ class Scales:
         return tuple(name for name, kind in (("x", self.x), ("y", self.y)) if kind is not None)
 
 
-def scales_of(x_scale: Any, y_scale: Any, m: int, n: int, k: int) -> tuple[Scales, list[Array]]:
+def scales_of(
+    x_scale: Any,
+    y_scale: Any,
+    m: int,
+    n: int,
+    k: int,
+    groups: int | None = None,
+    names: tuple[str, str] = ("x_scale", "y_scale"),
+) -> tuple[Scales, list[Array]]:
     """The kinds of the factors that are given, and the arrays as the kernel takes them.
+
+    Args:
+        groups: of a grouped product, whose right operand has a matrix for each.
+        names: of the arguments.
 
     Raises:
         PalladioTypeError: factors that are not float32.
         PalladioValueError: shapes that do not go with the product; blocks of one operand alone.
     """
     blocks = pl.cdiv(k, SCALED)
-    shapes = {
-        "x_scale": {(): TENSOR, (m,): ROW, (blocks, m): BLOCK},
-        "y_scale": {(): TENSOR, (n,): ROW, (pl.cdiv(n, SCALED), blocks): BLOCK},
-    }
+    of_y: dict[tuple[int, ...], str] = {(n,): ROW, (pl.cdiv(n, SCALED), blocks): BLOCK}
+    if groups is not None:
+        of_y = {(groups,): GROUP, **{(groups, *shape): kind for shape, kind in of_y.items()}}
+    shapes = {names[0]: {(): TENSOR, (m,): ROW, (blocks, m): BLOCK}, names[1]: {(): TENSOR, **of_y}}
     kinds: list[str | None] = []
     arrays = []
     for (argument, known), value in zip(shapes.items(), (x_scale, y_scale), strict=True):
@@ -72,8 +87,8 @@ def scales_of(x_scale: Any, y_scale: Any, m: int, n: int, k: int) -> tuple[Scale
     found = Scales(*kinds)
     if (found.x == BLOCK) != (found.y == BLOCK):
         rule = "blocks of both operands have factors, or of none"
-        got = f"{found.x or 'no'} factors of x, {found.y or 'no'} factors of y"
-        raise fail(pl.PalladioValueError, rule, argument="x_scale, y_scale", got=got)
+        got = f"{found.x or 'no'} factors of {names[0][:-6]}, {found.y or 'no'} factors of {names[1][:-6]}"
+        raise fail(pl.PalladioValueError, rule, argument=", ".join(names), got=got)
     return found, arrays
 
 
@@ -106,12 +121,12 @@ def epilogue_factor(scales: Scales, refs: dict[str, Ref], row: Value, rows: int,
     """The factor of a piece of the result, a function of its first column in the tile and its number of columns.
 
     Args:
-        refs: the factors by operand: f32[] of a tensor, f32[m] or f32[n] of rows.
+        refs: the factors by operand: f32[] of a tensor or group, f32[m] or f32[n] of rows.
         row, rows, column: the part of the result that a warpgroup writes.
     """
     fixed: Value = 1.0
     for name, kind in (("x", scales.x), ("y", scales.y)):
-        if kind == TENSOR:
+        if kind in (TENSOR, GROUP):
             fixed = refs[name][...] * fixed
     if scales.x == ROW:
         fixed = _part(refs["x"], row, rows)[:, None] * fixed

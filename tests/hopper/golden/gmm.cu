@@ -47,27 +47,28 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
     u32 operands_filled_phases = 0;
     int loaded[1];
     PAL_UNROLL for (int r = 0; r < 1; ++r) loaded[r] = thread % 32 < 8 ? pal::load_constant(sizes + (i64)((thread % 32))) : (-2147483647 - 1);
+    const int i = warpgroup * 64;
     const bool is = block < 56;
-    const int i = 4 + is;
+    const int i_2 = 4 + is;
     int carry = 0;
     PAL_ROLLED
-    for (int local_tile = 0; local_tile < i; ++local_tile) {
-      const int i_2 = local_tile * 66;
-      const int i_3 = i_2 + block;
-      const int i_4 = i_3 % 320;
-      const int i_5 = i_4 / 64;
-      const int i_6 = i_4 % 64;
-      const int i_7 = i_5 * 8;
-      const int i_8 = i_6 / 8;
-      const int i_9 = i_6 % 8;
-      const int i_10 = i_7 + i_9;
-      const int i_11 = i_5 % 2;
-      const int i_12 = 2 * i_8;
-      const int i_13 = 7 - i_12;
-      const int i_14 = i_11 * i_13;
-      const int i_15 = i_8 + i_14;
-      const int i_16 = i_15 * 2;
-      const int i_17 = i_16 + peer;
+    for (int local_tile = 0; local_tile < i_2; ++local_tile) {
+      const int i_3 = local_tile * 66;
+      const int i_4 = i_3 + block;
+      const int i_5 = i_4 % 320;
+      const int i_6 = i_5 / 64;
+      const int i_7 = i_5 % 64;
+      const int i_8 = i_6 * 8;
+      const int i_9 = i_7 / 8;
+      const int i_10 = i_7 % 8;
+      const int i_11 = i_8 + i_10;
+      const int i_12 = i_6 % 2;
+      const int i_13 = 2 * i_9;
+      const int i_14 = 7 - i_13;
+      const int i_15 = i_12 * i_14;
+      const int i_16 = i_9 + i_15;
+      const int i_17 = i_16 * 2;
+      const int i_18 = i_17 + peer;
       int v[1];
       PAL_UNROLL for (int r = 0; r < 1; ++r) v[r] = (int)((u32)loaded[r] + (u32)127);
       int v_2[1];
@@ -98,7 +99,7 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
         before = pal::shuffle(scan[r], 31);
       }
       bool v_10[1];
-      PAL_UNROLL for (int r = 0; r < 1; ++r) v_10[r] = i_10 >= scan[r];
+      PAL_UNROLL for (int r = 0; r < 1; ++r) v_10[r] = i_11 >= scan[r];
       int v_11[1];
       PAL_UNROLL for (int r = 0; r < 1; ++r) v_11[r] = (int)v_10[r];
       int total[1];
@@ -129,7 +130,7 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
       PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_3[r], 4); total_3[r] = (int)((u32)total_3[r] + (u32)other); }
       PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_3[r], 8); total_3[r] = (int)((u32)total_3[r] + (u32)other); }
       PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_3[r], 16); total_3[r] = (int)((u32)total_3[r] + (u32)other); }
-      const int i_18 = (int)((u32)i_10 - (u32)total_3[0]);
+      const int i_19 = (int)((u32)i_11 - (u32)total_3[0]);
       int v_14[1];
       PAL_UNROLL for (int r = 0; r < 1; ++r) v_14[r] = ((((int)(thread % 32)) == total[0]) ? loaded[r] : 0);
       int total_4[1];
@@ -141,32 +142,32 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
       PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_4[r], 8); total_4[r] = (int)((u32)total_4[r] + (u32)other); }
       PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_4[r], 16); total_4[r] = (int)((u32)total_4[r] + (u32)other); }
       const bool is_2 = total[0] < 8;
-      const int i_19 = (int)((u32)4096 - (u32)total_2[0]);
-      const int i_20 = (is_2 ? total_4[0] : i_19);
-      const int i_21 = (int)((u32)i_18 * (u32)128);
-      const int i_22 = (int)((u32)total_2[0] + (u32)i_21);
-      const int i_23 = (int)((u32)i_20 - (u32)i_21);
-      const int i_24 = (i_23 > 0 ? i_23 : 0);
-      const int i_25 = (i_24 < 128 ? i_24 : 128);
-      const int i_26 = i_17 * 256;
-      const int i_27 = (is_2 ? 32 : 0);
-      const bool is_3 = i_25 > 0;
+      const int i_20 = (int)((u32)4096 - (u32)total_2[0]);
+      const int i_21 = (is_2 ? total_4[0] : i_20);
+      const int i_22 = (int)((u32)i_19 * (u32)128);
+      const int i_23 = (int)((u32)total_2[0] + (u32)i_22);
+      const int i_24 = (int)((u32)i_21 - (u32)i_22);
+      const int i_25 = (i_24 > 0 ? i_24 : 0);
+      const int i_26 = (i_25 < 128 ? i_25 : 128);
+      const int i_27 = i_18 * 256;
+      const int i_28 = (is_2 ? 32 : 0);
+      const bool is_3 = i_26 > 0;
       if (is_3) {
         {
           float acc[1][128];
           PAL_UNROLL for (int r = 0; r < 128; ++r) acc[r / 128][r % 128] = 0;
           PAL_ROLLED
-          for (int step_2 = 0; step_2 < i_27; ++step_2) {
-            const int i_28 = (int)((u32)carry + (u32)step_2);
-            const int i_29 = i_28 % 4;
-            const bool is_4 = i_29 < 0;
-            const int i_30 = i_29 + 4;
-            const int i_31 = (is_4 ? i_30 : i_29);
-            pal::wait(smem + 197664 + i_31 * 8, operands_filled_phases >> i_31 & 1);
-            operands_filled_phases ^= 1u << i_31;
-            const int i_32 = warpgroup * 64;
-            const u64 left_2 = pal::descriptor(smem + 1024 + i_31 * 16384 + i_32 * 128, 16, 1024, 1);
-            const u64 right_2 = pal::descriptor(smem + 66560 + i_31 * 32768, 8192, 1024, 1);
+          for (int step_2 = 0; step_2 < i_28; ++step_2) {
+            const int i_29 = (int)((u32)carry + (u32)step_2);
+            const int i_30 = i_29 % 4;
+            const bool is_4 = i_30 < 0;
+            const int i_31 = i_30 + 4;
+            const int i_32 = (is_4 ? i_31 : i_30);
+            pal::wait(smem + 197664 + i_32 * 8, operands_filled_phases >> i_32 & 1);
+            operands_filled_phases ^= 1u << i_32;
+            const int i_33 = warpgroup * 64;
+            const u64 left_2 = pal::descriptor(smem + 1024 + i_32 * 16384 + i_33 * 128, 16, 1024, 1);
+            const u64 right_2 = pal::descriptor(smem + 66560 + i_32 * 32768, 8192, 1024, 1);
             pal::wgmma_fence();
             pal::wgmma_m64n256k16_f32_bf16_bf16<0, 1>(acc[0], left_2, right_2, 1);
             pal::wgmma_m64n256k16_f32_bf16_bf16<0, 1>(acc[0], left_2 + 2, right_2 + 128, 1);
@@ -176,34 +177,33 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
             pal::wgmma_wait<1>();
             const bool is_5 = step_2 > 0;
             if (is_5) {
-              const int i_33 = (int)((u32)carry + (u32)step_2);
-              const int i_34 = (int)((u32)i_33 - (u32)1);
-              const int i_35 = i_34 % 4;
-              const bool is_6 = i_35 < 0;
-              const int i_36 = i_35 + 4;
-              const int i_37 = (is_6 ? i_36 : i_35);
+              const int i_34 = (int)((u32)carry + (u32)step_2);
+              const int i_35 = (int)((u32)i_34 - (u32)1);
+              const int i_36 = i_35 % 4;
+              const bool is_6 = i_36 < 0;
+              const int i_37 = i_36 + 4;
+              const int i_38 = (is_6 ? i_37 : i_36);
               pal::sync_warp();
-              if (lane < 2) pal::arrive_cluster(smem + 197632 + i_37 * 8, lane % 2);
+              if (lane < 2) pal::arrive_cluster(smem + 197632 + i_38 * 8, lane % 2);
             }
           }
           pal::wgmma_wait<0>();
           pal::keep(acc[0]);
-          const bool is_7 = i_27 > 0;
+          const bool is_7 = i_28 > 0;
           if (is_7) {
-            const int i_38 = (int)((u32)carry + (u32)i_27);
-            const int i_39 = (int)((u32)i_38 - (u32)1);
-            const int i_40 = i_39 % 4;
-            const bool is_8 = i_40 < 0;
-            const int i_41 = i_40 + 4;
-            const int i_42 = (is_8 ? i_41 : i_40);
+            const int i_39 = (int)((u32)carry + (u32)i_28);
+            const int i_40 = (int)((u32)i_39 - (u32)1);
+            const int i_41 = i_40 % 4;
+            const bool is_8 = i_41 < 0;
+            const int i_42 = i_41 + 4;
+            const int i_43 = (is_8 ? i_42 : i_41);
             pal::sync_warp();
-            if (lane < 2) pal::arrive_cluster(smem + 197632 + i_42 * 8, lane % 2);
+            if (lane < 2) pal::arrive_cluster(smem + 197632 + i_43 * 8, lane % 2);
           }
-          const int i_43 = warpgroup * 64;
-          const int i_44 = i_25 - i_43;
+          const int i_44 = i_26 - i;
           const int i_45 = (i_44 > 0 ? i_44 : 0);
           const int i_46 = (i_45 < 64 ? i_45 : 64);
-          const int i_47 = (int)((u32)i_22 + (u32)i_43);
+          const int i_47 = (int)((u32)i_23 + (u32)i);
           if (warp == 0 && pal::elect()) {
             pal::bulk_wait_read<0>();
           }
@@ -221,7 +221,7 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
           const bool is_9 = i_46 == 64;
           if (is_9) {
             if (warp == 0 && pal::elect()) {
-              pal::tma_store(&out_boxes, smem + 198656 + warpgroup * 16384, i_26, i_47);
+              pal::tma_store(&out_boxes, smem + 198656 + warpgroup * 16384, i_27, i_47);
             }
           }
           const bool is_10 = i_46 < 64;
@@ -258,22 +258,22 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
             const int i_71 = (int)((u32)i_47 + (u32)i_69);
             if (warp == 0 && pal::elect()) {
               if (is_11) {
-                pal::tma_store(&out_boxes_32x64, smem + 198656 + warpgroup * 16384 + i_49 * 128, i_26, i_51);
+                pal::tma_store(&out_boxes_32x64, smem + 198656 + warpgroup * 16384 + i_49 * 128, i_27, i_51);
               }
               if (is_12) {
-                pal::tma_store(&out_boxes_16x64, smem + 198656 + warpgroup * 16384 + i_53 * 128, i_26, i_55);
+                pal::tma_store(&out_boxes_16x64, smem + 198656 + warpgroup * 16384 + i_53 * 128, i_27, i_55);
               }
               if (is_13) {
-                pal::tma_store(&out_boxes_8x64, smem + 198656 + warpgroup * 16384 + i_57 * 128, i_26, i_59);
+                pal::tma_store(&out_boxes_8x64, smem + 198656 + warpgroup * 16384 + i_57 * 128, i_27, i_59);
               }
               if (is_14) {
-                pal::tma_store(&out_boxes_4x64, smem + 198656 + warpgroup * 16384 + i_61 * 128, i_26, i_63);
+                pal::tma_store(&out_boxes_4x64, smem + 198656 + warpgroup * 16384 + i_61 * 128, i_27, i_63);
               }
               if (is_15) {
-                pal::tma_store(&out_boxes_2x64, smem + 198656 + warpgroup * 16384 + i_65 * 128, i_26, i_67);
+                pal::tma_store(&out_boxes_2x64, smem + 198656 + warpgroup * 16384 + i_65 * 128, i_27, i_67);
               }
               if (is_16) {
-                pal::tma_store(&out_boxes_1x64, smem + 198656 + warpgroup * 16384 + i_69 * 128, i_26, i_71);
+                pal::tma_store(&out_boxes_1x64, smem + 198656 + warpgroup * 16384 + i_69 * 128, i_27, i_71);
               }
             }
           }
@@ -290,7 +290,7 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
           }
           pal::fence_async();
           pal::sync_named(1 + warpgroup, 128);
-          const int i_72 = i_26 + 64;
+          const int i_72 = i_27 + 64;
           if (is_9) {
             if (warp == 0 && pal::elect()) {
               pal::tma_store(&out_boxes, smem + 198656 + warpgroup * 16384 + 8192, i_72, i_47);
@@ -363,7 +363,7 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
           }
           pal::fence_async();
           pal::sync_named(1 + warpgroup, 128);
-          const int i_97 = i_26 + 128;
+          const int i_97 = i_27 + 128;
           if (is_9) {
             if (warp == 0 && pal::elect()) {
               pal::tma_store(&out_boxes, smem + 198656 + warpgroup * 16384, i_97, i_47);
@@ -436,7 +436,7 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
           }
           pal::fence_async();
           pal::sync_named(1 + warpgroup, 128);
-          const int i_122 = i_26 + 192;
+          const int i_122 = i_27 + 192;
           if (is_9) {
             if (warp == 0 && pal::elect()) {
               pal::tma_store(&out_boxes, smem + 198656 + warpgroup * 16384 + 8192, i_122, i_47);
@@ -499,7 +499,7 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
           }
         }
       }
-      const int i_147 = (int)((u32)carry + (u32)i_27);
+      const int i_147 = (int)((u32)carry + (u32)i_28);
       carry = i_147;
     }
     if (warp == 0 && pal::elect()) {
