@@ -14,21 +14,17 @@ from rich.text import Text
 
 from palladio.call.staged import CALLS
 from palladio.cli.target import declare, function
-from palladio.cpu.launches.launch import LoweredLaunch, lower_launch
-from palladio.cpu.lower import LoweredGrid, lower_grid
 from palladio.cpu.runtime.machine_code import KERNEL, MachineCode
 from palladio.driver.capture import prepared_programs
-from palladio.driver.compile import PIPELINES, passes_to
+from palladio.driver.compile import EMISSION, PIPELINES, passes_to
 from palladio.driver.executors import CPU, HOPPER_TWIN, Executor
 from palladio.hopper import compile as nvrtc
-from palladio.hopper.emit import grids as hopper_grids
-from palladio.hopper.emit import lower as hopper_launches
 from palladio.hopper.emit.plan import layout_of
 from palladio.hopper.emit.uses import uses
 from palladio.hopper.inspect import disassembled
+from palladio.hopper.kernels import lowered
 from palladio.hopper.layouts.infer import Layouts
 from palladio.hopper.layouts.pictures import of_registers, of_shared
-from palladio.hopper.lowered import Lowered
 from palladio.ir.core import Eqn, Program, Var, walk
 from palladio.ir.text import print_program
 from palladio.lower import fold_ranges, fuse, place, prove_inside, schedule, split_roles, view
@@ -66,32 +62,19 @@ def _call(eqn: Eqn) -> str:
 
 
 def _llvm(eqn: Eqn) -> str:
-    return _lowered(eqn).text
-
-
-def _lowered(eqn: Eqn) -> LoweredGrid | LoweredLaunch:
-    if eqn.op is launch:
-        return lower_launch(eqn.params["launch"], eqn.params["programs"], eqn.input_types)
-    grid, kernel = eqn.params["grid"], eqn.params["kernel"]
-    return lower_grid(grid, kernel, eqn.input_types)
+    return EMISSION[CPU.name](eqn).text
 
 
 def _assembly(eqn: Eqn) -> str:
     return MachineCode(_llvm(eqn), KERNEL).assembly()
 
 
-def _lowered_for_hopper(eqn: Eqn) -> Lowered:
-    if eqn.op is launch:
-        return hopper_launches.lower_launch(eqn.params["launch"], eqn.params["programs"], eqn.input_types)
-    return hopper_grids.lower_grid(eqn.params["grid"], eqn.params["kernel"], eqn.input_types)
-
-
 def _cuda(eqn: Eqn) -> str:
-    return _lowered_for_hopper(eqn).text
+    return EMISSION[HOPPER_TWIN.name](eqn).text
 
 
 def _sass(eqn: Eqn) -> str:
-    return disassembled(nvrtc.compiled(_lowered_for_hopper(eqn)).code)
+    return disassembled(nvrtc.compiled(lowered(eqn)).code)
 
 
 def _layouts(eqn: Eqn) -> str:

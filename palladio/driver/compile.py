@@ -1,16 +1,43 @@
-"""The spine: which passes a program goes through on its way to each executor."""
+"""The spine: the whole way of a program to each executor.
+
+A traced program goes through the passes of its executor. The text of each kernel that it calls is then emitted from
+the last form, compiled or found on disk by what it says, and run where the program calls it:
+
+    reference     traced ▶ evaluator
+    simulator     traced ▶ machines that check every access
+    cpu           traced ▶ clean ▶ folded ▶ placed ▶ inside ▶ scheduled ▶ viewed ▶ fused
+                  ▶ LLVM text ▶ machine code ▶ workers
+    hopper        traced ▶ clean ▶ folded ▶ placed ▶ inside ▶ scheduled ▶ split by role ▶ viewed
+                  ▶ CUDA C++ ▶ NVRTC ▶ cubin ▶ a card
+    hopper-twin   the same CUDA C++ ▶ the host's compiler ▶ a model of the card's instructions
+
+What surrounds kernels is computed by the evaluator; the compiler for CPUs makes kernels of runs of small array
+functions. A kernel that the compiler refuses runs on the evaluator, or is an error on a card.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Protocol
+
 from palladio.driver.capture import note
 from palladio.driver.executors import CPU, HOPPER, HOPPER_TWIN, REFERENCE, SIMULATOR, Executor, Runner
-from palladio.ir.core import Program
+from palladio.ir.core import Eqn, Program
 from palladio.ir.verify import verify
 from palladio.lower import fold_ranges, fuse, place, prove_inside, schedule, split_roles, view
 from palladio.passes.common_subexpressions import merge_common_subexpressions
 from palladio.passes.dead_code import remove_dead_code
 from palladio.passes.pipeline import Dump, Pass, run_passes
 from palladio.passes.simplify import simplify
+
+
+class Emitted(Protocol):
+    """A kernel as text, with what its launch needs."""
+
+    @property
+    def text(self) -> str:
+        """The text that is compiled."""
+
 
 CLEAN = (simplify, merge_common_subexpressions, remove_dead_code)
 _LOWERED = (*CLEAN, fold_ranges, *CLEAN, place, prove_inside, schedule)
@@ -23,6 +50,24 @@ PIPELINES: dict[str, tuple[Pass, ...]] = {
     HOPPER_TWIN.name: (*_LOWERED, split_roles, view),
     HOPPER.name: (*_LOWERED, split_roles, view),
 }
+
+
+def llvm(call: Eqn) -> Emitted:
+    """The LLVM text of a kernel call in the fused form."""
+    from palladio.cpu.kernels import lowered  # imported where it is asked for, with LLVM
+
+    return lowered(call)
+
+
+def cuda(call: Eqn) -> Emitted:
+    """The CUDA C++ of a kernel call in the viewed form, its launch split by role."""
+    from palladio.hopper.kernels import lowered  # imported where it is asked for: few processes need it
+
+    return lowered(call)
+
+
+EMISSION: dict[str, Callable[[Eqn], Emitted]] = {CPU.name: llvm, HOPPER_TWIN.name: cuda, HOPPER.name: cuda}
+"""The text of a kernel call, by the executor that compiles and runs it. It raises `Refused`, with the reason."""
 
 
 def passes_to(executor: Executor, last: Pass) -> tuple[Pass, ...]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from palladio.hopper.emit.grids import lower_grid
 from palladio.hopper.emit.lower import lower_launch
 from palladio.hopper.lowered import Lowered
-from palladio.ir.core import Eqn, Program
-from palladio.ir.rewrite import map_subprograms
+from palladio.ir.core import Eqn, Program, subprograms
+from palladio.ir.evaluate import Evaluator
 from palladio.ops.grid import grid_call
 from palladio.ops.threads.launch import launch
 
@@ -30,20 +30,15 @@ def lowered(eqn: Eqn) -> Lowered:
     return lower_grid(eqn.params["grid"], eqn.params["kernel"], eqn.input_types)
 
 
-def with_kernels(program: Program, run: Callable[[Lowered], Callable[..., object]]) -> Program:
-    """The program with each call of a kernel evaluated by a function that `run` makes.
-
-    Raises:
-        Refused: a kernel that is not compiled for Hopper, with the reason.
-    """
-
-    def replaced(eqn: Eqn) -> Eqn:
+def calls_in(program: Program) -> Iterator[Eqn]:
+    """The outermost kernel calls of a program."""
+    for eqn in program.eqns:
         if is_kernel(eqn):
-            return replace(eqn, op=replace(eqn.op, eval=run(lowered(eqn)), control=False))
-        params = map_subprograms(eqn.params, each) if eqn.op.control else eqn.params
-        return eqn if params is eqn.params else replace(eqn, params=params)
+            yield eqn
+        else:
+            yield from (call for inner in subprograms(eqn) for call in calls_in(inner))
 
-    def each(inner: Program) -> Program:
-        return replace(inner, eqns=tuple(map(replaced, inner.eqns)))
 
-    return each(program)
+def evaluator(calls: Mapping[Eqn, Callable[..., Sequence[Any]]]) -> Evaluator:
+    """The evaluator of a program whose kernel calls are carried out by these functions of their operands."""
+    return Evaluator({launch: calls.get, grid_call: calls.get})

@@ -12,8 +12,8 @@ import pytest
 
 from palladio.cli import main
 from palladio.cli.show import FORMS, STAGES
-from palladio.cpu.lower import lower_grid
-from palladio.ir.core import Program
+from palladio.driver.compile import EMISSION, llvm
+from palladio.ir.core import Eqn
 from palladio.lower.refused import Refused
 from tests.architecture.source import ROOT
 
@@ -174,12 +174,12 @@ def test_a_terminal_gets_colours(
 def test_a_kernel_that_is_not_compiled_is_named_with_the_reason(
     file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refusing(grid: Any, kernel: Program, operands: Any) -> Any:
-        if kernel.name == "odd":
+    def refusing(call: Eqn) -> Any:
+        if call.kernel.name == "odd":
             raise Refused("odd kernels are not compiled")
-        return lower_grid(grid, kernel, operands)
+        return llvm(call)
 
-    monkeypatch.setattr("palladio.cli.show.lower_grid", refusing)
+    monkeypatch.setitem(EMISSION, "cpu", refusing)
     status, out, err = shown(capsys, "show", f"{file}::refused", "--stage", "llvm")
     assert status == 1
     assert err.startswith(

@@ -9,10 +9,9 @@ import numpy as np
 
 from palladio.array.on_card import CardArray, Library
 from palladio.base.errors import PalladioNotImplementedError
-from palladio.hopper.kernels import is_kernel, lowered, with_kernels
+from palladio.hopper.kernels import calls_in, evaluator, lowered
 from palladio.hopper.launch.calls import KeptCall, KernelCall, on_host_arrays
 from palladio.hopper.launch.driver import driver
-from palladio.hopper.lowered import Lowered
 from palladio.ir.core import Eqn, Literal, Program, Var
 from palladio.ir.evaluate import evaluate, written
 from palladio.types.types import ArrayType
@@ -32,8 +31,8 @@ class OnCard:
     def __init__(self, program: Program) -> None:
         driver()
         self._program = program
-        self._calls: dict[Eqn, KernelCall] = {eqn: KernelCall(lowered(eqn)) for eqn in program.eqns if is_kernel(eqn)}
-        self._on_host: Program | None = None
+        self._calls: dict[Eqn, KernelCall] = {eqn: KernelCall(lowered(eqn)) for eqn in calls_in(program)}
+        self._host = evaluator({eqn: _by_copies(call) for eqn, call in self._calls.items()})
 
     @property
     def only_call(self) -> KernelCall | None:
@@ -43,7 +42,7 @@ class OnCard:
             return None
         (eqn,) = program.eqns
         same = tuple(eqn.inputs) == tuple(program.inputs) and tuple(eqn.outputs) == tuple(program.outputs)
-        return self._calls[eqn] if same else None
+        return self._calls.get(eqn) if same else None
 
     def kept(self, types: Sequence[ArrayType]) -> KeptCall | None:
         """The short way for arrays of these types; None for a program that has none."""
@@ -79,10 +78,8 @@ class OnCard:
         return found if out is None else [_moved(*each) for each in zip(found, out, strict=True)]
 
     def _of_host_arrays(self, values: Sequence[Any], out: Sequence[Any] | None) -> Sequence[Any]:
-        if self._on_host is None:
-            self._on_host = with_kernels(self._program, _by_copies)
         with np.errstate(all="ignore"):
-            return written(evaluate(self._on_host, values), out)
+            return written(self._host.evaluate(self._program, values), out)
 
 
 def _value(known: dict[Any, Any], atom: Var | Literal) -> Any:
@@ -120,11 +117,6 @@ def _on_host(eqn: Eqn, known: dict[Any, Any]) -> Sequence[Any]:
     return evaluate(Program(variables, (eqn,), eqn.outputs, eqn.op.name), values)
 
 
-def _by_copies(lowered: Lowered) -> Callable[..., Sequence[Any]]:
+def _by_copies(call: KernelCall) -> Callable[..., Sequence[Any]]:
     """The evaluation of one kernel call on arrays of the host."""
-    call = KernelCall(lowered)
-
-    def run(*values: Any, **params: Any) -> Sequence[Any]:
-        return on_host_arrays(call, values)
-
-    return run
+    return lambda *values: on_host_arrays(call, values)

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from palladio.hopper.kernels import with_kernels
+from palladio.hopper.kernels import calls_in, evaluator, lowered
 from palladio.hopper.lowered import Lowered
 from palladio.hopper.twin.run import SCHEDULES, Result, run
 from palladio.ir.core import Program
-from palladio.ir.evaluate import evaluate, written
+from palladio.ir.evaluate import written
 
 
 def load_on_twin(program: Program) -> Callable[..., Sequence[Any]]:
@@ -23,11 +23,11 @@ def load_on_twin(program: Program) -> Callable[..., Sequence[Any]]:
     Raises:
         Refused: a kernel that is not compiled for Hopper, with the reason.
     """
-    compiled = with_kernels(program, _OnTwin)
+    compiled = evaluator({eqn: _OnTwin(lowered(eqn)) for eqn in calls_in(program)})
 
     def run_program(values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
         with np.errstate(all="ignore"):
-            return written(evaluate(compiled, values), out)
+            return written(compiled.evaluate(program, values), out)
 
     return run_program
 
@@ -52,7 +52,7 @@ class _OnTwin:
 
     lowered: Lowered
 
-    def __call__(self, *values: Any, **params: Any) -> Sequence[Any]:
+    def __call__(self, *values: Any) -> Sequence[Any]:
         if self.lowered.blocks(values) == 0:
             return [np.full(each.shape, 0, each.dtype) for each in self.lowered.arrays if each.role == "output"]
         watcher = _watcher.get()
