@@ -23,6 +23,7 @@ from palladio.cpu.launches.control_flow import own_site
 from palladio.cpu.launches.coroutines import SingleThread
 from palladio.cpu.rule_table import LAUNCHED, REFUSED, REFUSED_IN_LAUNCHES, RULES
 from palladio.cpu.rules.control import allocated
+from palladio.cpu.runtime import host
 from palladio.cpu.runtime.callbacks import Callback
 from palladio.ir.core import Program, Work, walk
 from palladio.lower.parallelize import has_own_blocks
@@ -30,13 +31,6 @@ from palladio.ops.grid import BlockMap, Grid, InitMarks
 from palladio.types import dtypes
 from palladio.types.types import ArrayType, RefType, Type
 from palladio.types.views import row_major
-
-STREAMED_BYTES = 1 << 25
-"""Outputs of this size and larger are written past the caches, where little of them would be left in the end."""
-
-
-AHEAD_BYTES = 1 << 18
-"""The largest blocks that are fetched while those before them are worked on: a second-level cache holds two."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +135,7 @@ class _GridFunction:
         """The arrays that are written past the caches."""
         first = len(self.types) - len(self.grid.outputs)
         once = {first + n for n, start in enumerate(self.schedule.starts) if start.once}
-        return {n for n in once if self.types[n].size * self.types[n].dtype.itemsize >= STREAMED_BYTES}
+        return {n for n in once if self.types[n].size * self.types[n].dtype.itemsize >= host.current().streamed_bytes}
 
     def allocated(self, ref: RefType) -> RefBinding:
         """A buffer of scratch."""
@@ -254,7 +248,7 @@ class _GridFunction:
             if (
                 not place.memory.steady
                 or not isinstance(window, DenseBlock)
-                or size > AHEAD_BYTES
+                or size > host.current().fetched_bytes
                 or axis not in axes_of(block)
             ):
                 continue

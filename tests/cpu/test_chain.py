@@ -117,12 +117,13 @@ def test_calls_of_several_threads_have_memory_of_their_own() -> None:
     assert not wrong and len(run.idle) <= 4
 
 
-def test_what_has_much_memory_in_between_is_no_chain(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = program(first_rows, np.int32(6), X)
-    monkeypatch.setattr(chain, "KEPT_BYTES", 1)
-    run = load_compiled(given, DEFINITION)
-    assert not isinstance(run, Chain)
-    np.testing.assert_array_equal(run([np.int32(6), X])[0], X + 1)
+@pytest.mark.parametrize(("rows", "is_chain"), [(1, True), (chain.KEPT_BYTES // (4 * COLUMNS) + 1, False)])
+def test_what_has_much_memory_in_between_is_not_a_chain(rows: int, is_chain: bool) -> None:
+    x = np.ones((rows, COLUMNS), np.float32)
+    add_one = pl.pallas_call(copy_rows, pl.ShapeDtypeStruct(x.shape, x.dtype))
+    run = load_compiled(program(lambda x: add_one(add_one(x)), x), DEFINITION)
+    assert isinstance(run, Chain) == is_chain
+    np.testing.assert_array_equal(run([x])[0], x + 2)
 
 
 def test_a_program_that_returns_an_input_is_no_chain() -> None:

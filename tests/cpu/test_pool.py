@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from palladio.cpu.runtime import memory
 
 
@@ -21,9 +19,8 @@ def test_a_block_that_was_given_is_taken_again() -> None:
     assert pool.kept == 1 << 20
 
 
-def test_sizes_that_nobody_uses_any_more_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "KEPT_BYTES", 1000)
-    pool = memory.Pool()
+def test_sizes_that_nobody_uses_any_more_make_room() -> None:
+    pool = memory.Pool(kept_bytes=1000)
     for size in (400, 500, 300):
         pool.give(memory.aligned(size))
     pool.trim()
@@ -31,9 +28,8 @@ def test_sizes_that_nobody_uses_any_more_make_room(monkeypatch: pytest.MonkeyPat
     assert {size: len(blocks) for size, blocks in pool.free.items() if blocks} == {500: 1, 300: 1}
 
 
-def test_a_block_larger_than_all_that_is_kept_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "KEPT_BYTES", 1000)
-    pool = memory.Pool()
+def test_a_block_larger_than_all_that_is_kept_is_let_go() -> None:
+    pool = memory.Pool(kept_bytes=1000)
     pool.give(memory.aligned(900))
     pool.give(memory.aligned(1001))
     assert pool.kept == 900

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -12,28 +13,36 @@ import pytest
 import palladio as pl
 import palladio.numpy as jnp
 from palladio.call.staged import CALLS
-from palladio.cpu import lower
+from palladio.cpu.runtime import host
+from palladio.driver.capture import prepared_programs
+from palladio.driver.compile import PIPELINES, llvm
+from palladio.passes import run_passes
 
 ROWS = 6
 GUARD = 7
 
 
 @pytest.fixture(autouse=True)
-def every_output_is_large(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """The texts of the kernels compiled, none of which was before or is later."""
+def every_output_is_large() -> Iterator[None]:
+    """No kernel was compiled before or is later."""
     CALLS.clear()
-    monkeypatch.setattr(lower, "STREAMED_BYTES", 0)
-    texts: list[str] = []
-    original = lower.lower_grid
-
-    def lowered(*arguments: Any) -> lower.LoweredGrid:
-        found = original(*arguments)
-        texts.append(found.text)
-        return found
-
-    monkeypatch.setattr("palladio.cpu.engine.lower_grid", lowered)
-    yield texts
+    with host.compiling_for(replace(host.current(), streamed_bytes=0)):
+        yield
     CALLS.clear()
+
+
+def text(call: Any, x: Any) -> str:
+    """The LLVM text of a call."""
+    CALLS.clear()
+    with prepared_programs() as programs:
+        pl.jit(call)(x)
+    (eqn,) = run_passes(programs[-1], PIPELINES["cpu"]).eqns
+    return llvm(eqn).text
+
+
+def streams(call: Any, x: Any) -> bool:
+    """True if a call writes past the caches."""
+    return "!nontemporal" in text(call, x)
 
 
 def doubled(x: Any, out: Any) -> None:
@@ -100,61 +109,60 @@ def test_every_element_is_written_wherever_the_output_begins(columns, dtype):
         assert not room[shift + x.size :].any()
 
 
-def test_long_rows_are_written_past_the_caches_and_short_ones_are_not(every_output_is_large):
-    called(doubled, numbers(128))(numbers(128))
-    called(doubled, numbers(100))(numbers(100))
-    assert ["!nontemporal" in text and "fence seq_cst" in text for text in every_output_is_large] == [True, False]
+def test_long_rows_are_written_past_the_caches_and_short_ones_are_not():
+    long, short = (text(called(doubled, numbers(columns)), numbers(columns)) for columns in (128, 100))
+    assert "!nontemporal" in long and "fence seq_cst" in long
+    assert "!nontemporal" not in short
 
 
 @pytest.mark.parametrize("kernel", [out_is_read, stored_in_two_parts])
-def test_what_is_read_again_or_written_in_parts_stays_in_the_caches(kernel, every_output_is_large):
+def test_what_is_read_again_or_written_in_parts_stays_in_the_caches(kernel):
     x = numbers(256)
     np.testing.assert_array_equal(called(kernel, x)(x), 2 * x)
-    assert ["!nontemporal" in text for text in every_output_is_large] == [False]
+    assert not streams(called(kernel, x), x)
 
 
-def test_an_output_that_shares_memory_with_an_input_stays_in_the_caches(every_output_is_large):
+def test_an_output_that_shares_memory_with_an_input_stays_in_the_caches():
     x = numbers(256)
-    np.testing.assert_array_equal(called(doubled, x, input_output_aliases={0: 0})(x), 2 * x)
-    assert ["!nontemporal" in text for text in every_output_is_large] == [False]
+    call = called(doubled, x, input_output_aliases={0: 0})
+    np.testing.assert_array_equal(call(x), 2 * x)
+    assert not streams(call, x)
 
 
-def test_a_block_that_several_steps_write_stays_in_the_caches(every_output_is_large):
+def test_a_block_that_several_steps_write_stays_in_the_caches():
     x = numbers(256)
     block = pl.BlockSpec((ROWS, 256), lambda i: (0, 0))
     out = pl.ShapeDtypeStruct(x.shape, x.dtype)
     call = pl.pallas_call(doubled, out, grid=(3,), in_specs=[block], out_specs=block, interpret="cpu")
     np.testing.assert_array_equal(call(x), 2 * x)
-    assert ["!nontemporal" in text for text in every_output_is_large] == [False]
+    assert not streams(call, x)
 
 
-def test_small_outputs_stay_in_the_caches(monkeypatch, every_output_is_large):
-    monkeypatch.setattr(lower, "STREAMED_BYTES", 1 << 25)
+def test_small_outputs_stay_in_the_caches():
     x = numbers(256)
-    called(doubled, x)(x)
-    assert ["!nontemporal" in text for text in every_output_is_large] == [False]
+    size = x.size * x.dtype.itemsize
+    for streamed, expected in ((size, True), (size + 1, False)):
+        with host.compiling_for(replace(host.current(), streamed_bytes=streamed)):
+            assert streams(called(doubled, x), x) == expected
 
 
 @pytest.mark.parametrize("rows", [1, 2, 4, 6])
-def test_values_that_a_reduction_passes_are_kept_where_the_output_is_not_read_back(rows, every_output_is_large):
+def test_values_that_a_reduction_passes_are_kept_where_the_output_is_not_read_back(rows):
     """Four rows do not divide six: the last block is a copy that is written back."""
     x = numbers(272) / np.float32(16)
     powers = np.exp(x.astype(np.float64) - x.max(-1, keepdims=True))
     np.testing.assert_allclose(called(normalised, x, rows)(x), powers / powers.sum(-1, keepdims=True), rtol=1e-6)
-    assert ["!nontemporal" in text for text in every_output_is_large] == [True]
+    assert streams(called(normalised, x, rows), x)
 
 
-def test_the_last_pass_over_a_block_fetches_the_next_one(every_output_is_large):
-    called(normalised, numbers(256))(numbers(256))
-    (text,) = every_output_is_large
-    assert text.count("call void @llvm.prefetch") == 4  # one for each of the four sums that are formed side by side
+def test_the_last_pass_over_a_block_fetches_the_next_one():
+    found = text(called(normalised, numbers(256)), numbers(256))
+    assert found.count("call void @llvm.prefetch") == 4  # one for each of the four sums that are formed side by side
 
 
-def test_a_kernel_of_one_task_or_of_large_blocks_or_that_computes_little_fetches_nothing(
-    monkeypatch, every_output_is_large
-):
-    called(doubled, numbers(256))(numbers(256))
-    called(normalised, numbers(256), ROWS)(numbers(256))
-    monkeypatch.setattr(lower, "AHEAD_BYTES", 2 * 256 * 4 - 1)
-    called(normalised, numbers(256), 2)(numbers(256))
-    assert ["llvm.prefetch" in text for text in every_output_is_large] == [False] * 3
+def test_a_kernel_of_one_task_or_of_large_blocks_or_that_computes_little_fetches_nothing():
+    x = numbers(256)
+    assert "llvm.prefetch" not in text(called(doubled, x), x)
+    assert "llvm.prefetch" not in text(called(normalised, x, ROWS), x)
+    with host.compiling_for(replace(host.current(), fetched_bytes=2 * 256 * 4 - 1)):
+        assert "llvm.prefetch" not in text(called(normalised, x, 2), x)

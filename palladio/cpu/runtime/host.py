@@ -7,6 +7,8 @@ called, so that a kernel compiled for one of them is the same kernel on every ma
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import llvmlite.binding as llvm
@@ -29,6 +31,10 @@ class Processor:
         scales: multiplies float32 by powers of two, with VSCALEFPS.
         multiplies_pairs: multiplies pairs of bfloat16 and sums them in float32, with VDPBF16PS.
         multiplies_quads: multiplies four uint8 by four int8 and sums them in int32, with VPDPBUSD.
+        streamed_bytes: outputs of this size and larger are written past the caches, where little of them would be left
+            in the end.
+        fetched_bytes: the largest blocks that are fetched while those before them are worked on: a second-level cache
+            holds two.
     """
 
     triple: str
@@ -41,6 +47,8 @@ class Processor:
     scales: bool
     multiplies_pairs: bool
     multiplies_quads: bool
+    streamed_bytes: int = 1 << 25
+    fetched_bytes: int = 1 << 18
 
     @staticmethod
     def of(triple: str, cpu: str, features: str, has: frozenset[str]) -> Processor:
@@ -138,4 +146,18 @@ def current() -> Processor:
     Raises:
         PalladioValueError: if `PALLADIO_CPU` asks for instructions that the host does not have.
     """
-    return _current(knobs.instructions.get())
+    return _instead or _current(knobs.instructions.get())
+
+
+_instead: Processor | None = None
+
+
+@contextmanager
+def compiling_for(processor: Processor) -> Iterator[None]:
+    """Kernels that are lowered inside the block are compiled for this processor, which must be able to run them."""
+    global _instead
+    before, _instead = _instead, processor
+    try:
+        yield
+    finally:
+        _instead = before

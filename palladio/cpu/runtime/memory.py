@@ -18,7 +18,7 @@ LEAST_BYTES = 1 << 18
 """Smaller arrays come from NumPy, whose allocator uses memory of that size again itself."""
 
 KEPT_BYTES = 1 << 28
-"""Bytes of unused memory that are kept, at most, as of the last call."""
+"""Bytes of unused memory that the process keeps."""
 
 KEPT_SIZES = 64
 """Of how many sizes blocks are kept, at most."""
@@ -46,9 +46,13 @@ class Pool:
 
     It has no lock, which an interrupt, a destructor or a fork could meet taken: to keep a block and to hand it out are
     each one step of C.
+
+    Args:
+        kept_bytes: the unused memory that is kept, at most, as of the last call.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
+        self.kept_bytes = kept_bytes
         self.free: OrderedDict[int, deque[Array]] = OrderedDict()
 
     @property
@@ -69,7 +73,7 @@ class Pool:
             self.free.move_to_end(size)
             return self.free[size]
         except KeyError:
-            return self.free.setdefault(size, deque(maxlen=KEPT_BYTES // max(1, size)))
+            return self.free.setdefault(size, deque(maxlen=self.kept_bytes // max(1, size)))
 
     def take(self, size: int) -> Array:
         """A block, used before or not."""
@@ -84,7 +88,7 @@ class Pool:
 
     def trim(self) -> None:
         """Let go of what is more than is to be kept."""
-        excess = self.kept - KEPT_BYTES
+        excess = self.kept - self.kept_bytes
         for size, blocks in self.sizes():
             if excess <= 0 and len(self.free) <= KEPT_SIZES:
                 return
