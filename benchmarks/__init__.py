@@ -4,6 +4,7 @@
     peers       the other implementations, or why one is not here
     cases       what is compared, and the floors
     cold        a fresh process: import, first call, second call
+    scaling     an expert layer on many processes, and a model of many GPUs: `python -m benchmarks.scaling`
     report      the tables, on the terminal and in docs/benchmarks.md
 
 A benchmark is not a test: tests never measure time.
