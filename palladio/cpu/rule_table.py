@@ -10,7 +10,20 @@ from palladio.cpu.access import gather, memory
 from palladio.cpu.emit.scope import Rule
 from palladio.cpu.launches import barriers, control_flow, copies, grids, tensor_cores, warps
 from palladio.cpu.products import dot
-from palladio.cpu.rules import arithmetic, casts, compare, control, debug, keep, math, order, reduce, shape, special
+from palladio.cpu.rules import (
+    arithmetic,
+    casts,
+    compare,
+    control,
+    debug,
+    keep,
+    math,
+    order,
+    reduce,
+    shape,
+    sort,
+    special,
+)
 from palladio.ops import OPS
 
 RULES: dict[str, Rule] = {
@@ -25,6 +38,7 @@ RULES: dict[str, Rule] = {
         keep,
         reduce,
         order,
+        sort,
         memory,
         gather,
         control,

@@ -39,6 +39,39 @@ def test_the_order_is_the_evaluators(shape: tuple[int, ...], axis: int, dtype: A
         np.testing.assert_array_equal(got.view(np.uint8), expected.view(np.uint8))
 
 
+@pytest.mark.parametrize(
+    ("shape", "axis", "dtype"),
+    [
+        ((2, 65), 1, np.bool_),
+        ((2, 65), 1, np.int8),
+        ((64,), 0, np.uint32),
+        ((129, 3), 0, ml_dtypes.bfloat16),
+        ((1000,), 0, np.float32),
+    ],
+    ids=str,
+)
+def test_blocks_sorted_in_registers_are_merged_in_the_evaluators_order(
+    shape: tuple[int, ...], axis: int, dtype: Any
+) -> None:
+    bits = np.random.default_rng(0).integers(0, 1 << 32, shape, np.uint32).view(np.uint8)
+    x = bits[..., :: 4 // np.dtype(dtype).itemsize].copy().view(dtype) if dtype != np.bool_ else bits[..., ::4] > 99
+    x = x.reshape(-1)[: np.prod(shape)].reshape(shape)
+    x.flat[::5], x.flat[::7] = x.flat[0], 0
+    if np.issubdtype(dtype, np.floating) or dtype == ml_dtypes.bfloat16:
+        x.flat[::11], x.flat[3::14], x.flat[::13], x.flat[1::17] = np.nan, -0.0, -np.inf, np.inf
+
+    def kernel(x_ref: Any, sorted_ref: Any, places_ref: Any) -> None:
+        places = jnp.arange(shape[axis])
+        places = jnp.broadcast_to(places if axis == len(shape) - 1 else places[:, None], shape)
+        sorted_ref[...], places_ref[...] = lax.sort((x_ref[...], places), dimension=axis, num_keys=1)
+
+    out = [pl.ShapeDtypeStruct(shape, dtype), pl.ShapeDtypeStruct(shape, np.int32)]
+    for got, expected in zip(
+        *(pl.pallas_call(kernel, out, interpret=each)(x) for each in ("cpu", "reference")), strict=True
+    ):
+        np.testing.assert_array_equal(got.view(np.uint8), expected.view(np.uint8))
+
+
 def top(given: Any, count: int, executor: str, axis: int = -1) -> list[Any]:
     """What `top_k` gives: the elements, and where they were."""
     shape = list(given.shape)

@@ -1,10 +1,10 @@
-"""Scans, positions of extremes, and sorting on the CPU."""
+"""Scans and positions of extremes on the CPU."""
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
@@ -15,7 +15,7 @@ from palladio.cpu.emit.lazy_array import Buffer, LazyArray, array_in, cut, fill,
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.rules import arithmetic
 from palladio.cpu.rules.reduce import LARGER, SMALLER, Reducer
-from palladio.cpu.rules.top_k import greatest, is_nan, precedes
+from palladio.cpu.rules.top_k import is_nan
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType
@@ -181,83 +181,6 @@ def _position(greatest: bool) -> Rule:
     return rule
 
 
-def _sort(
-    scope: Scope, *operands: LazyArray, axis: int, num_keys: int, stable: bool, last: int | None = None
-) -> Sequence[LazyArray]:
-    """By merging, which keeps the order of equals: the places along each line are sorted, then the elements moved.
-
-    Where only a few elements at the end are used, nothing is sorted but these.
-    """
-    if last is not None and num_keys == 1 and axis == len(operands[0].shape) - 1:
-        return greatest(scope, operands, last)
-    e = scope.e
-    sources = [settled(scope, tile) for tile in operands]
-    targets = [scope.arena.buffer(e, tile.shape, tile.dtype) for tile in operands]
-    extent = operands[0].shape[axis]
-    orders = [scope.arena.buffer(e, (extent,), dtypes.INT32) for _ in range(2)]
-
-    def first(here: V, there: V, others: Sequence[Index]) -> V:
-        """True if what is behind comes first: of equals, it does not."""
-        result: V = V("false", "i1")
-        for key in reversed(sources[:num_keys]):
-            x, y = (key.at(_with(others, axis, place), 1) for place in (here, there))
-            before, behind = precedes(e, key.dtype, y, x), precedes(e, key.dtype, x, y)
-            result = e.select(before, V("true", "i1"), e.select(behind, V("false", "i1"), result))
-        return result
-
-    def line(others: tuple[Index, ...]) -> None:
-        with e.loop(0, extent) as place:
-            orders[0].put(e, (place,), e.convert("trunc", e.index(place), "i32"), 1)
-        levels = (extent - 1).bit_length() if extent else 0
-        with e.loop(0, levels) as level:
-            _merge(scope, orders, extent, e.index(level), lambda here, there: first(here, there, others))
-        with e.loop(0, extent) as place:
-            origin = e.convert("zext", orders[levels % 2].at(e, (place,), 1), "i64")
-            for source, target in zip(sources, targets, strict=True):
-                target.put(e, _with(others, axis, place), source.at(_with(others, axis, origin), 1), 1)
-
-    shape = operands[0].shape
-    one_by_one(e, (*shape[:axis], *shape[axis + 1 :]), line)
-    return [array_in(e, target) for target in targets]
-
-
-def _merge(scope: Scope, orders: Sequence[Buffer], extent: int, level: V, behind_first: Callable[[V, V], V]) -> None:
-    """Merge each two neighbouring runs of `2**level` places: from the first order into the second, and back again."""
-    e = scope.e
-    odd = e.compare("icmp ne", e.binary("and", level, V("1", "i64")), V("0", "i64"))
-    bases = [orders[0].base, orders[1].base]
-    before, after = (
-        Buffer(e.select(odd, *pair), (1,), (extent,), dtypes.INT32) for pair in ((bases[1], bases[0]), tuple(bases))
-    )
-    width = e.binary("shl", V("1", "i64"), level)
-    both = e.binary("shl", width, V("1", "i64"))
-    runs = e.binary("lshr", e.index(e.add(e.sub(both, 1), extent)), e.index(e.add(level, 1)))
-    left, right = (scope.function.slot("i64") for _ in range(2))
-
-    def order(place: V) -> V:
-        return e.convert("zext", before.at(e, (place,), 1), "i64")
-
-    with e.loop(0, runs) as run:
-        start = e.mul(run, both)
-        middle, end = (
-            e.intrinsic("smin", "i64", e.index(e.add(start, more)), V(str(extent), "i64")) for more in (width, both)
-        )
-        scope.function.poll()
-        e.store(e.index(start), left, 8)
-        e.store(middle, right, 8)
-        with e.loop(start, end) as place:
-            one, two = e.load("i64", left, 8), e.load("i64", right, 8)
-            # Only what is there may be compared, and of a run that is used up nothing is there.
-            some = e.compare("icmp slt", one, middle), e.compare("icmp slt", two, end)
-            within = [e.select(has, at, e.index(start)) for has, at in zip(some, (one, two), strict=True)]
-            origins = [order(at) for at in within]
-            compared = e.binary("and", *some)
-            behind = e.select(compared, behind_first(*origins), some[1])
-            after.put(e, (place,), e.convert("trunc", e.select(behind, origins[1], origins[0]), "i32"), 1)
-            e.store(e.binary("add", one, e.convert("zext", e.binary("xor", behind, V("true", "i1")), "i64")), left, 8)
-            e.store(e.binary("add", two, e.convert("zext", behind, "i64")), right, 8)
-
-
 RULES: dict[str, Rule] = {
     "cumsum": _scan(_add, lambda dtype: -0.0 if dtypes.is_float(dtype) else 0),
     "cumprod": _scan(_multiply, 1),
@@ -266,5 +189,4 @@ RULES: dict[str, Rule] = {
     "cumlogsumexp": _scan(_log_add, -math.inf, lanes=1),
     "argmax": _position(True),
     "argmin": _position(False),
-    "sort": _sort,
 }
