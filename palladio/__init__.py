@@ -30,6 +30,7 @@ from palladio.base.locations import caller_location
 from palladio.base.version import VERSION
 from palladio.call.ahead import KeptCalls
 from palladio.call.arrays import empty_like, empty_ref_like, reciprocal
+from palladio.call.choices import KeptChoices, time_in_turns
 from palladio.call.cost import CostEstimate, estimate_cost
 from palladio.call.jit import eval_shape, jit
 from palladio.call.launch.core_meshes import CoreMesh
@@ -106,6 +107,7 @@ __all__ = [
     "Indirect",
     "InternalError",
     "KeptCalls",
+    "KeptChoices",
     "MemoryRef",
     "MemorySpace",
     "NotCompiledWarning",
@@ -179,6 +181,7 @@ __all__ = [
     "squeezed",
     "strides_from_shape",
     "switch",
+    "time_in_turns",
     "vmap",
     "when",
     "while_loop",

@@ -12,10 +12,10 @@ import traceback
 from collections.abc import Sequence
 
 from palladio.base.version import VERSION
-from palladio.cli import check, doctor, explain, port, run, show, timeline, twin
+from palladio.cli import check, doctor, explain, port, run, show, timeline, tune, twin
 from palladio.cli.target import MissingTarget
 
-COMMANDS = (run, show, check, timeline, twin, explain, port, doctor)
+COMMANDS = (run, show, check, timeline, twin, tune, explain, port, doctor)
 """Each has `add(subparsers)`, which declares its arguments and sets `run`, a function of them to an exit status."""
 
 

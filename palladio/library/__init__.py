@@ -10,6 +10,7 @@ from palladio.library.grouped_matmul import gmm, gmm_vjp, make_group_metadata, t
 from palladio.library.matmul import matmul
 from palladio.library.softmax import softmax
 from palladio.library.tilings import attention_blocks, gmm_tiling, matmul_tiling, tgmm_tiling
+from palladio.library.tune import Tuned, tune
 
 if TYPE_CHECKING:
     from palladio.library import hopper
@@ -23,6 +24,7 @@ else:  # not for type checkers, for which a module with `__getattr__` has every 
 
 
 __all__ = [
+    "Tuned",
     "attention",
     "attention_blocks",
     "gmm",
@@ -37,6 +39,7 @@ __all__ = [
     "softmax",
     "tgmm",
     "tgmm_tiling",
+    "tune",
 ]
 
 

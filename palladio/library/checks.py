@@ -18,6 +18,21 @@ Tile = tuple[int, int, int]
 LookUp = Callable[[int, int, int], "Tile | None"]
 Tiling = Tile | LookUp | Sequence["Tile | LookUp"]
 
+_KEPT: list[pl.KeptCalls] = []
+
+
+def kept_calls() -> pl.KeptCalls:
+    """The calls that a function of the library keeps."""
+    _KEPT.append(pl.KeptCalls())
+    return _KEPT[-1]
+
+
+def forget_calls() -> None:
+    """Forget the calls of all functions: other tiles have been measured for them."""
+    for kept in _KEPT:
+        kept.clear()
+
+
 FORWARD, LEFT_GRADIENT, RIGHT_GRADIENT = range(3)
 
 

@@ -34,6 +34,7 @@ from palladio.library.checks import (
     group_offset_of,
     group_sizes_of,
     in_parts,
+    kept_calls,
     one_tiling,
     require_array,
     require_count,
@@ -49,12 +50,12 @@ from palladio.library.checks import (
     zeros,
 )
 from palladio.library.namesakes import on_hopper, require_hint
-from palladio.library.tilings import gmm_tiling, tgmm_tiling
+from palladio.library.tilings import gmm_tiling, tgmm_tiling, tuned
 
 Array = Any
 GroupMetadata = tuple[Array, Array, Array]
 
-_GMM, _TGMM = pl.KeptCalls(), pl.KeptCalls()
+_GMM, _TGMM = kept_calls(), kept_calls()
 _INSTEAD = "convert them, or call palladio.library.hopper, which multiplies float32 rounded to tf32"
 _ZERO = jnp.zeros((), jnp.int32)
 
@@ -171,7 +172,7 @@ def gmm(
     existing = () if existing_out is None else (existing_out,)
 
     def problem(rows: int) -> _Problem:
-        tile = tile_for(tiling, FORWARD, rows, k, n, gmm_tiling)
+        tile = tile_for(tiling, FORWARD, rows, k, n, tuned(gmm_tiling, "gmm", lhs, rhs, groups, transpose_rhs))
         return _Problem(rows, k, n, groups, tile, dtype, sum_dtype(lhs, rhs), existing_out is not None)
 
     if key is None or not _GMM.usable:
@@ -451,7 +452,8 @@ def tgmm(
     require_existing(existing_out, (groups, k, n), dtype)
     usable = key is not None and _TGMM.usable
     columns = rows_summed(lhs, rhs, tiling) if usable else m
-    tile = tile_for(tiling, RIGHT_GRADIENT, columns, k, n, functools.partial(tgmm_tiling, groups=groups))
+    measured = tuned(functools.partial(tgmm_tiling, groups=groups), "tgmm", lhs, rhs, groups)
+    tile = tile_for(tiling, RIGHT_GRADIENT, columns, k, n, measured)
     if 0 in (k, n):
         return stored(zeros((groups, k, n), dtype, lhs, rhs), out)
     if m == 0:

@@ -16,6 +16,7 @@ from palladio.library.checks import (
     described,
     fail,
     in_parts,
+    kept_calls,
     require_array,
     require_interpret,
     result_dtype,
@@ -27,9 +28,9 @@ from palladio.library.checks import (
     zeros,
 )
 from palladio.library.namesakes import on_hopper, require_hint
-from palladio.library.tilings import matmul_tiling
+from palladio.library.tilings import matmul_tiling, tuned
 
-_KEPT = pl.KeptCalls()
+_KEPT = kept_calls()
 
 
 @pl.checked_call
@@ -78,7 +79,7 @@ def matmul(
     dtype = result_dtype(preferred_element_type, x, y)
     usable = key is not None and _KEPT.usable
     rows = rows_for(m, row_bytes(x), tiling) if usable else m
-    tile = tile_for(tiling, FORWARD, rows, k, n, matmul_tiling)
+    tile = tile_for(tiling, FORWARD, rows, k, n, tuned(matmul_tiling, "matmul", x, y))
     if 0 in (m, k, n):
         return stored(zeros((m, n), dtype, x, y), out)
     if usable and tiling is None:

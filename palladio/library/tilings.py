@@ -5,7 +5,13 @@ A tiling is `(tm, tk, tn)`: the sizes of a tile along the rows, the summed axis 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import palladio as pl
+
+TUNED = pl.KeptChoices("tilings")
+"""The tiles that `tune` has measured, by function, dtypes and sizes."""
 
 MOST_COLUMNS = 512
 """Columns of a tile: so many that rows are laid out seldom, so few that packed columns stay in a cache."""
@@ -24,6 +30,19 @@ LEAST_ROWS = 8
 
 SUM_BYTES = 4
 """Bytes of an element of the packed right operand, which is converted to the dtype of the sums."""
+
+
+def tuning_key(function: str, lhs: Any, rhs: Any, *more: int) -> tuple[str | int, ...]:
+    """What the tiles of a product depend on, but for its sizes."""
+    return function, *(str(array.dtype).removeprefix("torch.") for array in (lhs, rhs)), *map(int, more)
+
+
+def tuned(
+    model: Callable[[int, int, int], tuple[int, int, int]], function: str, lhs: Any, rhs: Any, *more: int
+) -> Callable[[int, int, int], Any]:
+    """The look-up of the tiles that were measured for a product, or else of those that a model chooses."""
+    key = tuning_key(function, lhs, rhs, *more)
+    return lambda m, k, n: TUNED.find((*key, m, k, n)) or model(m, k, n)
 
 
 def evenly(extent: int, most: int, parts: int, granule: int) -> int:

@@ -1,0 +1,103 @@
+"""Choices that were measured, as the tiles of a kernel, kept from one process to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from palladio.driver.processor import Processor, processor
+
+if TYPE_CHECKING:
+    from palladio.base.object_store import ObjectStore
+
+_STORED = "palladio choice"
+"""Set apart from compiled code in the same folder, by what its key is computed from."""
+
+SLOWER = 2.0
+"""Calls that take this many times as long as the fastest in the first turns are not called again."""
+
+LEAST_TURNS = 3
+"""Turns that every call has: the first one after its code was loaded is seldom the fastest."""
+
+
+class KeptChoices:
+    """Tuples of integers by keys, in the cache folder that `PALLADIO_CACHE` names, or else in this process.
+
+    A choice holds for one processor and number of threads. What another process keeps later is not looked for again.
+
+    Args:
+        name: of the kind of choice, e.g. that of the kernel. Two objects with one name share their choices.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._found: dict[tuple[Hashable, Processor, Hashable], tuple[int, ...] | None] = {}
+
+    def find(self, key: Hashable) -> tuple[int, ...] | None:
+        """The choice kept under a key; None if there is none.
+
+        Args:
+            key: strings, integers and tuples of them.
+        """
+        store, host = _store(), processor()
+        place = None if store is None else store.folder, host, key
+        if place not in self._found:
+            kept = None if store is None else store.get(self._name_of(host, key))
+            self._found[place] = None if kept is None else tuple(map(int, kept.split()))
+        return self._found[place]
+
+    def keep(self, key: Hashable, choice: Sequence[int]) -> None:
+        """Keep a choice under a key, instead of the one that was."""
+        store, host = _store(), processor()
+        self._found[None if store is None else store.folder, host, key] = tuple(map(int, choice))
+        if store is not None:
+            store.put(self._name_of(host, key), " ".join(str(int(each)) for each in choice).encode())
+
+    def _name_of(self, host: Processor, key: Hashable) -> str:
+        import hashlib
+
+        return hashlib.sha256(repr((_STORED, self.name, host, key)).encode()).hexdigest()
+
+
+def _store() -> ObjectStore | None:
+    from palladio.base import object_store  # which few programs need that load Palladio
+
+    return object_store.current()
+
+
+def time_in_turns(
+    calls: Sequence[Callable[[], object]],
+    *,
+    seconds: float = 1.0,
+    progress: Callable[[float], object] | None = None,
+) -> list[float]:
+    """The time of each of some calls, in seconds: the least of its turns.
+
+    They are called in turns, so that whatever else runs on the machine slows all of them down alike, and once before
+    that, which compiles. A call that is slower than twice the fastest after three turns is not called again.
+
+    Args:
+        calls: functions without arguments. They return when their work is done, and change nothing that another reads.
+        seconds: the time to spend on the turns; every call has three of them, however long they take.
+        progress: called with the part of the work that is done, from 0 to 1.
+    """
+    say = progress or (lambda done: None)
+    for number, call in enumerate(calls):
+        say(number / (2 * len(calls)))
+        call()
+    taken: list[list[float]] = [[] for _ in calls]
+    left, start = list(range(len(calls))), perf_counter()
+    while left:
+        for number in left:
+            begin = perf_counter()
+            calls[number]()
+            taken[number].append(perf_counter() - begin)
+        done = perf_counter() - start
+        turns = max(map(len, taken))
+        say(0.5 + 0.5 * min(1.0, turns / LEAST_TURNS, done / max(seconds, 1e-9)))
+        if turns >= LEAST_TURNS:
+            least = min(map(min, taken))
+            left = [number for number in left if min(taken[number]) <= SLOWER * least] if done < seconds else []
+    say(1.0)
+    return [min(each) for each in taken]

@@ -1,0 +1,104 @@
+"""`palladio tune FUNCTION M K N`: tiles of a library product by measurement, kept for later calls."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentTypeError, Namespace
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from palladio.base.errors import PalladioError
+from palladio.driver.processor import processor
+from palladio.types import dtypes
+from palladio.types.types import ShapeDtypeStruct
+
+FUNCTIONS = ("gmm", "tgmm", "matmul")
+
+
+def add(subparsers: Any) -> None:
+    """Declare the subcommand."""
+    parser = subparsers.add_parser(
+        "tune",
+        help="measure tiles of a product of the library, and keep the fastest",
+        description="Measures tiles of a product on normal random numbers, beside those that the library chooses, in "
+        "turns. The fastest are kept in the cache folder, and later calls of that size, dtype and number of groups use "
+        "them, on this processor and number of threads. Run it while nothing else runs.",
+    )
+    parser.add_argument("function", choices=FUNCTIONS, help="a function of palladio.library")
+    for name, text in (("m", "rows; of tgmm, the summed axis"), ("k", "summed axis; of tgmm, rows"), ("n", "columns")):
+        parser.add_argument(name, type=_count, help=text)
+    parser.add_argument("--groups", type=_count, default=1, help="groups of gmm and tgmm, of even sizes unless --sizes")
+    parser.add_argument("--sizes", help="sizes of the groups, as 100,20,0,8")
+    parser.add_argument("--dtype", default="float32", help="of the operands, by default float32")
+    parser.add_argument("--transpose-rhs", action="store_true", help="the matrices of gmm are [groups, n, k]")
+    parser.add_argument("--seconds", type=float, default=2.0, help="time to measure each size, by default 2")
+    parser.set_defaults(run=run)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise ArgumentTypeError(f"1 or more, got {text!r}")
+    return int(text)
+
+
+def run(options: Namespace) -> int:
+    """Measure, and print what was."""
+    from palladio import library
+
+    function = getattr(library, options.function)
+    try:
+        lhs, rhs, sizes = _operands(options)
+        with Progress(console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task(f"{options.function} {options.m} × {options.k} × {options.n}", total=1.0)
+            found = library.tune(
+                function,
+                lhs,
+                rhs,
+                sizes,
+                transpose_rhs=options.transpose_rhs,
+                seconds=options.seconds,
+                progress=lambda done: bar.update(task, completed=done),
+            )
+    except (PalladioError, ValueError) as error:
+        print(f"palladio: {error}", file=sys.stderr)
+        return 2
+    host = processor()
+    console = Console(soft_wrap=True, highlight=False)
+    for each in found:
+        console.print(_table(options, each))
+    console.print(f"kept for {host.name}, {host.threads} threads, {options.dtype}")
+    return 0
+
+
+def _operands(options: Namespace) -> tuple[Any, Any, Any]:
+    """The types of the operands, and the sizes of the groups.
+
+    Raises:
+        ValueError: sizes that are not integers.
+    """
+    m, k, n, dtype = options.m, options.k, options.n, dtypes.canonical(options.dtype)
+    if options.function == "matmul":
+        return ShapeDtypeStruct((m, k), dtype), ShapeDtypeStruct((k, n), dtype), None
+    if options.sizes is None:
+        sizes = np.diff(np.arange(options.groups + 1) * m // options.groups)
+    else:
+        sizes = np.array([int(size) for size in options.sizes.split(",")])
+    sizes = sizes.astype(np.int32)
+    if options.function == "tgmm":
+        return ShapeDtypeStruct((k, m), dtype), ShapeDtypeStruct((m, n), dtype), sizes
+    matrix = (n, k) if options.transpose_rhs else (k, n)
+    return ShapeDtypeStruct((m, k), dtype), ShapeDtypeStruct((len(sizes), *matrix), dtype), sizes
+
+
+def _table(options: Namespace, found: Any) -> Table:
+    """The tilings that were measured, the fastest first."""
+    m, k, n = found.sizes
+    table = Table("tiling", "ms", "", title=f"{options.function} {m} × {k} × {n}", title_justify="left")
+    for tiling, seconds in sorted(found.seconds.items(), key=lambda item: item[1]):
+        notes = [note for note, other in (("kept", found.tiling), ("the model's", found.model)) if tiling == other]
+        table.add_row(str(tiling), f"{1e3 * seconds:.3g}", ", ".join(notes))
+    return table

@@ -1,0 +1,223 @@
+"""Tiles by measurement: candidates beside the one that the model chooses, in turns, and the fastest is kept."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import palladio as pl
+from palladio.library.checks import (
+    Array,
+    Tile,
+    dtype_of,
+    fail,
+    forget_calls,
+    group_sizes_of,
+    require_array,
+    row_bytes,
+    row_parts,
+    rows_for,
+    rows_summed,
+)
+from palladio.library.grouped_matmul import gmm, tgmm
+from palladio.library.matmul import matmul
+from palladio.library.tilings import (
+    LEAST_ROWS,
+    PAIR_COLUMNS,
+    TUNED,
+    gmm_tiling,
+    matmul_tiling,
+    tgmm_tiling,
+    tuning_key,
+)
+
+SIZES = (128, 256, 512, 1024)
+"""The sizes of tiles that are tried along an axis, beside those of the model and the whole axis."""
+
+GAIN = 1.03
+"""Less than this many times as fast as the model's choice is noise, and the model's choice is kept."""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What was measured for one size.
+
+    Fields:
+        sizes: `(m, k, n)` of the product that is compiled.
+        tiling: the fastest, which is used from now on.
+        model: what is chosen without measuring.
+        seconds: the time of each tiling that was tried.
+    """
+
+    sizes: Tile
+    tiling: Tile
+    model: Tile
+    seconds: Mapping[Tile, float]
+
+    @property
+    def speed_up(self) -> float:
+        """How many times as fast as with the model's choice."""
+        return self.seconds[self.model] / self.seconds[self.tiling]
+
+
+def tune(
+    function: Callable[..., Any],
+    lhs: Array,
+    rhs: Array,
+    group_sizes: Any = None,
+    *,
+    transpose_rhs: bool = False,
+    seconds: float = 1.0,
+    progress: Callable[[float], object] | None = None,
+) -> tuple[Tuned, ...]:
+    """Measure tiles of a product, and keep the fastest for later calls of its sizes without a `tiling`.
+
+    They are kept in the cache folder, for this processor and this number of threads. Results stay the same, bit by bit:
+    tiles that would sum in another order are not tried.
+
+    Args:
+        function: `gmm`, `tgmm` or `matmul`.
+        lhs, rhs: the operands, of which only shapes and dtypes are read, `pl.ShapeDtypeStruct` therefore too. The
+            products are of other arrays, of normal random numbers.
+        group_sizes: `i32[groups]`, of `gmm` and `tgmm`: with the sizes that are expected, uneven ones perhaps.
+        transpose_rhs: as of `gmm`.
+        seconds: the time to measure each size that is compiled, without compiling.
+        progress: called with the part that is done, from 0 to 1.
+
+    Returns:
+        What was measured, for each number of rows that such a product is compiled for: a large one is computed in
+        parts.
+
+    Raises:
+        PalladioValueError, PalladioTypeError: another function, or shapes and dtypes that it does not take.
+    """
+    kinds = {gmm: _gmm, tgmm: _tgmm, matmul: _matmul}
+    if function not in kinds:
+        name = getattr(function, "__name__", repr(function))
+        raise fail(pl.PalladioValueError, "tiles are tuned of gmm, tgmm and matmul only", argument="function", got=name)
+    grouped = function is not matmul
+    left = require_array(lhs, "lhs", 2, "[k, m]" if function is tgmm else "[m, k]")
+    require_array(rhs, "rhs", 3 if function is gmm else 2, "[groups, k, n]" if function is gmm else "[m, n]")
+    if grouped and group_sizes is None:
+        raise fail(pl.PalladioTypeError, "a product of groups has sizes", argument="group_sizes", got="None")
+    sizes = group_sizes_of(group_sizes, left[1] if function is tgmm else left[0]) if grouped else None
+    problems = [*kinds[function](lhs, rhs, sizes, transpose_rhs)]
+    found = []
+    for number, problem in enumerate(problems):
+        share = _share(progress, number, len(problems))
+        found.append(problem.measured(seconds, share))
+    forget_calls()
+    return tuple(found)
+
+
+def _share(progress: Callable[[float], object] | None, number: int, count: int) -> Callable[[float], object] | None:
+    return None if progress is None else lambda done: progress((number + done) / count)
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """A product of one size.
+
+    Fields:
+        key: what its choice is kept under.
+        tilings: those that are tried, the model's first.
+        run: computes it with a tiling.
+    """
+
+    key: tuple[Any, ...]
+    sizes: Tile
+    tilings: Sequence[Tile]
+    run: Callable[[Tile], object]
+
+    def measured(self, seconds: float, progress: Callable[[float], object] | None) -> Tuned:
+        """Measure the tilings and keep the fastest."""
+        calls = [functools.partial(self.run, tiling) for tiling in self.tilings]
+        with pl.executor("cpu"):
+            times = pl.time_in_turns(calls, seconds=seconds, progress=progress)
+        model = self.tilings[0]
+        best = self.tilings[times.index(min(times))]
+        tiling = best if min(times) * GAIN <= times[0] else model
+        TUNED.keep((*self.key, *self.sizes), tiling)
+        return Tuned(self.sizes, tiling, model, dict(zip(self.tilings, times, strict=True)))
+
+
+def _columns(n: int, model: int) -> list[int]:
+    """Columns of tiles that multiply in pairs where the model's do: pairs sum in another order."""
+    pairs = model % PAIR_COLUMNS == 0
+    sizes = dict.fromkeys(min(n, size) for size in (model, *SIZES, n if n <= SIZES[-1] else model))
+    if not pairs:
+        sizes = dict.fromkeys([model, *(n // parts for parts in range(1, 9) if n % parts == 0)])
+    return [size for size in sizes if (size % PAIR_COLUMNS == 0) == pairs and size >= min(n, PAIR_COLUMNS)]
+
+
+def _candidates(model: Tile, rows: Sequence[int], columns: Sequence[int]) -> list[Tile]:
+    """Tiles with the model's part of the summed axis, the model's first."""
+    _, tk, _ = model
+    return [*dict.fromkeys([model, *((tm, tk, tn) for tm in rows for tn in columns)])]
+
+
+def _rows(m: int, model: int) -> list[int]:
+    """Rows of tiles that are as many as the model's, or as many as a product of matrices needs."""
+    return [model, *(size for size in SIZES[1:] if LEAST_ROWS <= size < m)]
+
+
+def _normal(array: Array, *shape: int) -> Any:
+    """Normal random numbers of an array's dtype."""
+    return np.random.default_rng(0).standard_normal(shape, np.float32).astype(dtype_of(array))
+
+
+def _parts(m: int, lhs: Array) -> list[int]:
+    """The numbers of rows that a product of m rows is compiled for."""
+    parts = row_parts(m, row_bytes(lhs))
+    return [*dict.fromkeys(rows for _, rows in parts)] if len(parts) > 1 else [rows_for(m, row_bytes(lhs), None)]
+
+
+def _matmul(lhs: Array, rhs: Array, sizes: None, transpose: bool) -> Iterator[_Problem]:
+    (m, k), n = lhs.shape, int(rhs.shape[1])
+    for rows in _parts(m, lhs):
+        model = matmul_tiling(rows, k, n)
+        x, y = _normal(lhs, rows, k), _normal(rhs, k, n)
+        tilings = _candidates(model, _rows(rows, model[0]), _columns(n, model[2]))
+
+        def run(tiling: Tile, x: Any = x, y: Any = y) -> object:
+            return matmul(x, y, tiling=tiling)
+
+        yield _Problem(tuning_key("matmul", lhs, rhs), (rows, k, n), tilings, run)
+
+
+def _gmm(lhs: Array, rhs: Array, sizes: Any, transpose: bool) -> Iterator[_Problem]:
+    (m, k), (groups, n) = lhs.shape, (rhs.shape[0], int(rhs.shape[1 if transpose else 2]))
+    matrices = _normal(rhs, *rhs.shape)
+    for rows in _parts(m, lhs):
+        model = gmm_tiling(rows, k, n)
+        x, mine = _normal(lhs, rows, k), _scaled(sizes, m, rows)
+        tilings = _candidates(model, _rows(rows, model[0]), _columns(n, model[2]))
+
+        def run(tiling: Tile, x: Any = x, mine: Any = mine) -> object:
+            return gmm(x, matrices, mine, tiling=tiling, transpose_rhs=transpose)
+
+        yield _Problem(tuning_key("gmm", lhs, rhs, groups, transpose), (rows, k, n), tilings, run)
+
+
+def _tgmm(lhs: Array, rhs: Array, sizes: Any, transpose: bool) -> Iterator[_Problem]:
+    (k, m), n, groups = lhs.shape, int(rhs.shape[1]), len(sizes)
+    rows = rows_summed(lhs, rhs, None)
+    model = tgmm_tiling(rows, k, n, groups)
+    x, y, mine = _normal(lhs, k, rows), _normal(rhs, rows, n), _scaled(sizes, m, rows)
+    heights = [model[1], *(size for size in SIZES if size < k), k]
+    tilings = [(rows, tk, tn) for tk in heights for tn in _columns(n, model[2])]
+
+    def run(tiling: Tile) -> object:
+        return tgmm(x, y, mine, tiling=tiling)
+
+    yield _Problem(tuning_key("tgmm", lhs, rhs, groups), (rows, k, n), [*dict.fromkeys([model, *tilings])], run)
+
+
+def _scaled(sizes: Any, m: int, rows: int) -> Any:
+    """Sizes of groups for another number of rows, in about the same proportion."""
+    ends = np.cumsum(np.asarray(sizes, np.int64)) * rows // max(m, 1)
+    return np.diff(ends, prepend=0).astype(np.int32)
