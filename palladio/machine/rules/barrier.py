@@ -13,7 +13,6 @@ from palladio.machine.run.buffers import Barrier, BarrierSlot
 from palladio.machine.run.coroutines import RULES, Coroutine
 from palladio.machine.run.machine import Machine
 from palladio.machine.run.threads import Point, Thread, Wait
-from palladio.types.attributes import Arrivals
 
 
 def arrive(machine: Machine, slot: BarrierSlot, by: Any) -> None:
@@ -59,10 +58,9 @@ def observe(thread: Thread, slot: BarrierSlot) -> None:
 def slots_of(barrier: Barrier, stack: Any, indices: Any) -> list[BarrierSlot]:
     """The barriers that an arrival counts at: one, or with those of the cluster's other blocks."""
     slot = barrier.slot(stack, indices)
-    arrivals = barrier.type.attribute(Arrivals)
-    if arrivals is None or not arrivals.cluster_axes:
+    if not barrier.cluster_axes:
         return [slot]
-    others = (barrier.siblings[place] for place in barrier.home.neighbours(arrivals.cluster_axes))
+    others = (barrier.siblings[place] for place in barrier.home.neighbours(barrier.cluster_axes))
     return [slot, *(other.slot(stack, indices) for other in others)]
 
 

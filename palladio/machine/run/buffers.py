@@ -12,7 +12,7 @@ from palladio.base.errors import PalladioIndexError
 from palladio.lower.place import arrivals_of
 from palladio.machine.check.order.atomics import AtomicClocks
 from palladio.ops.references import access
-from palladio.types.attributes import Named
+from palladio.types.attributes import Arrivals, Named
 from palladio.types.transforms import Index, Operand, Peer, Transform
 from palladio.types.types import ACC, BARRIER, DMA_SEMAPHORE, SEMAPHORE, RefType
 
@@ -148,10 +148,12 @@ class BarrierSlot:
 
 
 class Barrier(Store):
-    """An array of barriers."""
+    """An array of barriers. An arrival counts in all blocks along `cluster_axes`."""
 
     def __init__(self, type: RefType, name: str, home: Any, needed: int) -> None:
         super().__init__(type, name, home)
+        arrivals = type.attribute(Arrivals)
+        self.cluster_axes = arrivals.cluster_axes if arrivals is not None else ()
         named = type.attribute(Named) is not None
         self.slots = [BarrierSlot(label, needed, home, named) for label in labels(name, type.shape)]
 

@@ -124,6 +124,7 @@ class Block:
         self.addresses = Addresses()
         self.running = 0
         self.ended = False
+        self._along: dict[tuple[str, ...], list[Coordinates]] = {}
         self.key = cluster.components.cluster, place
         """The key that tells it from every other block."""
 
@@ -156,13 +157,16 @@ class Block:
         """The sizes of its cluster's axes by name."""
         return dict(zip(self.cluster.axes, self.cluster.sizes, strict=True))
 
-    def along(self, axes: Sequence[str]) -> list[Coordinates]:
+    def along(self, axes: tuple[str, ...]) -> list[Coordinates]:
         """The places of all blocks that differ at most along these axes, this one among them."""
-        free = [
-            range(size) if axis in axes else (at,)
-            for axis, size, at in zip(self.cluster.axes, self.cluster.sizes, self.place, strict=True)
-        ]
-        return list(itertools.product(*free))
+        found = self._along.get(axes)
+        if found is None:
+            free = [
+                range(size) if axis in axes else (at,)
+                for axis, size, at in zip(self.cluster.axes, self.cluster.sizes, self.place, strict=True)
+            ]
+            found = self._along[axes] = list(itertools.product(*free))
+        return found
 
 
 class Thread:
