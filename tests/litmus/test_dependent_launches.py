@@ -129,7 +129,7 @@ def test_only_what_the_launch_before_writes_needs_a_wait() -> None:
     assert findings(lambda: launched(prologue, launched(half, X), X)) == []
 
 
-def test_a_launch_that_lets_nobody_start_early_needs_no_wait() -> None:
+def test_a_launch_that_lets_no_other_start_early_needs_no_wait() -> None:
     def plain(x: Any, out: Any) -> None:
         out[...] = x[...] + 1
 

@@ -299,7 +299,7 @@ class Shadow:
             yield state, self._spread(each is state for each in flat).ravel()
 
     def writes(self) -> Iterator[tuple[Access, Array]]:
-        """For each equation that has written, its first last write, and the elements where it was last, bool[shape]."""
+        """For each equation that has written, one of its writes, and the elements that it wrote last, bool[shape]."""
         flat = [state.write for state in self._cells.ravel().tolist()]
         for site, access in {each.site: each for each in reversed(flat) if each is not None}.items():
             yield access, self._spread(each is not None and each.site is site for each in flat)
