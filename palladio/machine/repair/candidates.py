@@ -243,11 +243,19 @@ class Candidates:
             static = isinstance(use.index, int) and use.spot.path == gap.path
             if (static or use.index in there) and len(shown) < FORMS:
                 shown.setdefault(use.index, self._index(use))
+        for atom, text in self._remainders(gap, shape[0]):
+            shown.setdefault(atom, text)
         for index, text in shown.items():
             if isinstance(index, int):
                 yield (Index((index,)),), [], f"{name}.at[{index}]"
             else:
                 yield (Index((Operand(0),)),), [(there[index], index)], f"{name}.at[{text}]"
+
+    def _remainders(self, gap: Gap, extent: int) -> Iterator[tuple[Atom, str]]:
+        """The remainders by a number of slots that are made in a gap's program before it."""
+        for eqn in part_at(self.program, gap.path).eqns[: gap.index]:
+            if eqn.op is OPS["rem"] and isinstance(eqn.inputs[1], Literal) and eqn.inputs[1].value == extent:
+                yield eqn.outputs[0], wording.source(eqn.location) or f"the remainder of {wording.line(eqn)}"
 
     def _by_distance(self, gap: Gap) -> list[Spot]:
         return sorted(self.survey.spots, key=lambda spot: abs(self.survey.order(spot) - gap.order))
