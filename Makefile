@@ -30,7 +30,7 @@ test: lint ## lint, check the types, then run every test on all cores
 docs: $(VENV)/.installed-docs ## build the site in build/site, and try it in a browser without a window
 	$(PY) -m tools.site
 	$(PY) -m mkdocs build --quiet
-	$(PY) -m pytest -q tests/site/browser.py $(ARGS)
+	$(PY) -m pytest -q tests/site/browser.py tests/site/timeline_page.py $(ARGS)
 
 package: $(VENV)/.installed-package ## build the wheel and the sdist, and run them from empty environments
 	$(PY) -m tools.package $(PYTHONS)

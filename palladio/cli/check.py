@@ -18,6 +18,7 @@ from rich.text import Text
 from palladio.base.errors import PalladioValueError
 from palladio.call.staged import CALLS
 from palladio.cli.target import declare, function
+from palladio.cli.timeline import WRITERS, picture_path
 from palladio.driver import check as driver
 from palladio.driver.capture import prepared_programs
 from palladio.driver.repairs.search import SECONDS
@@ -72,6 +73,12 @@ def add(subparsers: Any) -> None:
         "--repair",
         action="store_true",
         help=f"look for the cheapest single change that removes each error, for up to {SECONDS:g} seconds",
+    )
+    parser.add_argument(
+        "--picture",
+        metavar="PATH",
+        type=picture_path,
+        help="draw the schedule that met the first finding: .svg, .html or .json, as `palladio timeline` does",
     )
     parser.add_argument("--jobs", metavar="N", type=_count, default=1, help="processes that share the schedules")
     which = parser.add_mutually_exclusive_group()
@@ -134,6 +141,9 @@ def run(options: Namespace) -> int:
     for finding in report.ordered:
         _print(console, finding, options.target, options.as_jax)
     console.print(Text(report.summary, style="bold green" if report.ok else "bold red"))
+    if options.picture is not None and report.findings:
+        WRITERS[options.picture.suffix](report.picture(), options.picture)
+        console.print(f"{options.picture}: the schedule {report.ordered[0].schedule}")
     return 0 if report.ok else 1
 
 

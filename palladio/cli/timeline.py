@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import sys
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 from pathlib import Path
 from typing import Any
 
 from palladio.cli.target import declare, function
 from palladio.driver.check import timeline
 from palladio.machine.timeline.records import MODELLED, duration_text
+from palladio.machine.timeline.timeline import Timeline
+
+WRITERS = {".svg": Timeline.svg, ".html": Timeline.html, ".json": Timeline.perfetto}
+"""How a timeline is written to a file of each kind."""
+
+
+def picture_path(text: str) -> Path:
+    """The path of a picture, of a kind that can be written."""
+    if Path(text).suffix not in WRITERS:
+        raise ArgumentTypeError(f"{text} should end in {' or '.join(WRITERS)}")
+    return Path(text)
 
 
 def add(subparsers: Any) -> None:
@@ -26,7 +37,8 @@ def add(subparsers: Any) -> None:
         "-o",
         "--output",
         metavar="PATH",
-        help="a file to write: .svg for a picture, .json for a trace that ui.perfetto.dev opens; "
+        help="a file to write: .svg for a picture, .html for a page to pan, zoom and search, .json for a trace that "
+        "ui.perfetto.dev opens; "
         "without it the timeline is printed as text",
     )
     parser.add_argument("--width", type=int, default=100, help="columns of the text (default: %(default)s)")
@@ -36,8 +48,8 @@ def add(subparsers: Any) -> None:
 def run(options: Namespace) -> int:
     """Draw the timeline."""
     output = None if options.output is None else Path(options.output)
-    if output is not None and output.suffix not in (".svg", ".json"):
-        print(f"palladio: {output} should end in .svg or .json", file=sys.stderr)
+    if output is not None and output.suffix not in WRITERS:
+        print(f"palladio: {output} should end in {' or '.join(WRITERS)}", file=sys.stderr)
         return 2
     if options.width < 40:
         print("palladio: --width is at least 40", file=sys.stderr)
@@ -47,7 +59,7 @@ def run(options: Namespace) -> int:
         print(found.text(width=options.width))
         return 0
     try:
-        (found.svg if output.suffix == ".svg" else found.perfetto)(output)
+        WRITERS[output.suffix](found, output)
     except OSError as error:
         print(f"palladio: cannot write {output}: {error.strerror}", file=sys.stderr)
         return 1

@@ -82,6 +82,22 @@ class Report:
             raise PalladioValueError("a report without its call has no timeline")
         return timeline(self.call)
 
+    def picture(self, finding: Finding | None = None) -> Timeline:
+        """The model timeline of the schedule that met a finding: its accesses in red, the missing edge dashed.
+
+        Args:
+            finding: one of the report; the first error, or else the first of all, if it is left out.
+
+        Raises:
+            PalladioValueError: if nothing was found, or the report has no call.
+        """
+        found = finding or next(iter(self.ordered), None)
+        if found is None or self.call is None:
+            raise PalladioValueError(
+                "a report without a finding or without its call has no picture", argument="finding"
+            )
+        return picture(self.call, (), found)
+
     @property
     def ok(self) -> bool:
         """True if nothing was found that counts: no error, and where the check is strict nothing at all."""
@@ -332,6 +348,42 @@ def timeline(fn: Callable[..., Any], *args: Any, model: CostModel = H100) -> Tim
     if not timers:
         raise PalladioValueError("nothing was launched, so there is no timeline", argument="fn")
     return timers[0].timeline(function_name(fn))
+
+
+def picture(fn: Callable[..., Any], args: tuple[Any, ...], finding: Finding, model: CostModel = H100) -> Timeline:
+    """The model timeline of the schedule that found something, with both accesses and the edge that is missing.
+
+    Raises:
+        PalladioValueError: if the function launches nothing.
+    """
+    timers: list[Timer] = []
+
+    def prepare(machine: Machine) -> None:
+        machine.timer = Timer(model, follows=True)
+        timers.append(machine.timer)
+        machine.checker.found.findings = Told(finding, machine.timer)  # type: ignore[union-attr]
+
+    run_once(fn, args, lambda: named(finding.schedule), prepare)
+    if not timers:
+        raise PalladioValueError("nothing was launched, so there is no timeline", argument="fn")
+    shown = next((timer for timer in timers if timer.accuses), timers[-1])
+    return shown.timeline(f"{function_name(fn)}: {finding.code}", f"schedule {finding.schedule}")
+
+
+class Told(list[Finding]):
+    """Findings of a run whose timer is told of one of them as it is found."""
+
+    def __init__(self, finding: Finding, timer: Timer) -> None:
+        super().__init__()
+        self.finding = finding
+        self.timer = timer
+
+    def append(self, finding: Finding) -> None:
+        """Keep a finding."""
+        super().append(finding)
+        if self.finding.covers(finding):
+            sides = [(each.thread, each.location, each.at) for each in finding.participants]
+            self.timer.accuse(sides, finding.missing or finding.code)
 
 
 def _impatient(machine: Machine) -> None:

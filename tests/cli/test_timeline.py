@@ -69,7 +69,10 @@ def test_a_function_without_launches_has_none(file: Path, capsys: pytest.Capture
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(["-o", "out.png"], "out.png should end in .svg or .json"), (["--width", "10"], "--width is at least 40")],
+    [
+        (["-o", "out.png"], "out.png should end in .svg or .html or .json"),
+        (["--width", "10"], "--width is at least 40"),
+    ],
 )
 def test_bad_options_are_refused(
     file: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]

@@ -77,11 +77,12 @@ def copy_gmem_to_smem(eqn: Eqn) -> Callable[..., Coroutine]:
                 _land(async_op, slot, len(places))
 
         touches = [Point("arrive", slot, len(places)) for slot in slots]
-        async_op = AsyncOp("copy", thread, eqn, carry_out, slots[0], touches=touches)
+        parts = [(store, stack, indices) for store, stack in targets[:1]]
+        async_op = AsyncOp("copy", thread, eqn, carry_out, slots[0], touches=touches, parts=parts)
         if thread.checker is not None and axes and predicate:
-            parts = (source, whole), (target, stacks[1])
+            both = (source, whole), (target, stacks[1])
             thread.checker.async_ops.shared_copy(
-                thread, eqn, places, parts, slots[places.index(thread.block.place)], indices
+                thread, eqn, places, both, slots[places.index(thread.block.place)], indices
             )
         if thread.checker is not None:
             read, written = ((source, taken), targets) if predicate else (None, [])
@@ -140,7 +141,7 @@ def copy_smem_to_gmem(eqn: Eqn) -> Callable[..., Any]:
             value = np.array(access.read(source.array, taken, indices))
             updated(target.array, value, placed, indices, reduction or "set")
 
-        async_op = AsyncOp("store", thread, eqn, carry_out)
+        async_op = AsyncOp("store", thread, eqn, carry_out, parts=[(source, taken, indices)])
         thread.eqn = eqn
         thread.open.append(async_op)
         if thread.checker is not None:

@@ -34,7 +34,9 @@ def wgmma(eqn: Eqn) -> Callable[..., Any]:
             thread.products.popleft()
 
         before = thread.products[-1] if thread.products else None
-        async_op = AsyncOp("product", thread, eqn, carry_out, before=before)
+        parts = [(left, left_stack, indices)] if left_in_memory else []
+        parts.append((right, right_stack, indices))
+        async_op = AsyncOp("product", thread, eqn, carry_out, before=before, parts=parts)
         thread.products.append(async_op)
         thread.issued += 1
         thread.eqn = eqn

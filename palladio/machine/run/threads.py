@@ -262,6 +262,7 @@ class AsyncOp:
         thing: the barrier or semaphore that its completion touches, if any.
         touches: all that its completion does to barriers and semaphores.
         trail: the loops that its thread was in.
+        parts: the shared memory that it reaches: buffers with transforms and their indices.
     """
 
     __slots__ = (
@@ -271,6 +272,7 @@ class AsyncOp:
         "eqn",
         "kind",
         "notes",
+        "parts",
         "priority",
         "thing",
         "thread",
@@ -287,9 +289,11 @@ class AsyncOp:
         thing: Any = None,
         before: Any = None,
         touches: Sequence[Point] = (),
+        parts: Sequence[Any] = (),
     ) -> None:
         self.kind = kind
         self.thread = thread
+        self.parts = parts
         self.eqn = eqn
         self.carry_out = carry_out
         self.thing = thing

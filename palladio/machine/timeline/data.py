@@ -12,7 +12,17 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from palladio.base.errors import InternalError, PalladioValueError
-from palladio.machine.timeline.records import KINDS, LETTERS, MODELLED, Edge, Lane, Span, duration_text, whole_blocks
+from palladio.machine.timeline.records import (
+    KINDS,
+    LETTERS,
+    MODELLED,
+    Edge,
+    Lane,
+    Series,
+    Span,
+    duration_text,
+    whole_blocks,
+)
 
 TEXT_LANES = 40  # of the picture for a terminal
 
@@ -26,12 +36,18 @@ class TimelineData:
         edges: which arrival released which wait.
         title: what ran; the heading of the picture.
         note: a sentence for its foot, such as the schedule or what was left out.
+        accused: those of the spans that a finding is about; pictures show them in red.
+        missing: the edges that a finding misses, from one access to the other.
+        counters: numbers over time, such as bytes per nanosecond.
     """
 
     spans: Sequence[Span]
     edges: Sequence[Edge] = ()
     title: str = ""
     note: str = ""
+    accused: Sequence[Span] = ()
+    missing: Sequence[Edge] = ()
+    counters: Sequence[Series] = ()
 
     def __post_init__(self) -> None:
         for span in self.spans:
@@ -119,19 +135,26 @@ class TimelineData:
             raise PalladioValueError(
                 "a window ends after it starts", argument="end", expected=f"more than {start}", got=str(end)
             )
-        spans = [
-            replace(span, start=max(span.start, start) - start, end=min(span.end, end) - start)
-            for span in self.spans
-            if span.start < end and (span.end > start or span.start >= start)
-        ]
-        edges = [
-            replace(edge, from_time=edge.from_time - start, to_time=edge.to_time - start)
-            for edge in self.edges
-            if start <= edge.from_time and edge.to_time <= end
-        ]
+
+        def cut(spans: Sequence[Span]) -> list[Span]:
+            return [
+                replace(span, start=max(span.start, start) - start, end=min(span.end, end) - start)
+                for span in spans
+                if span.start < end and (span.end > start or span.start >= start)
+            ]
+
+        def inside(edges: Sequence[Edge]) -> list[Edge]:
+            return [
+                replace(edge, from_time=edge.from_time - start, to_time=edge.to_time - start)
+                for edge in edges
+                if start <= edge.from_time and edge.to_time <= end
+            ]
+
+        counters = [each.window(start, end) for each in self.counters]
         here = f"from {duration_text(start)} to {duration_text(end)} of {duration_text(self.duration)}"
         note = "; ".join(part for part in (here, self.note) if part)
-        return replace(self, spans=spans, edges=edges, note=note)
+        found = replace(self, spans=cut(self.spans), edges=inside(self.edges), note=note, counters=counters)
+        return replace(found, accused=cut(self.accused), missing=inside(self.missing))
 
     def rows(self, lane: Lane) -> list[list[Span]]:
         """The spans of a lane in as few rows as hold them without overlap: several where copies are in flight."""

@@ -31,6 +31,7 @@ FILLS: dict[str, str] = {
     "launch": "#f0e442",
 }
 INK, SOFT, FAINT, STRIPE = "#1f2d3a", "#5b6b7a", "#e3e8ed", "#f6f8fa"
+ACCUSED = "#d62728"
 
 MARGIN = 24.0
 SHARE_WIDTH = 96.0
@@ -48,6 +49,7 @@ text{font-family:"Inter","Segoe UI","Helvetica Neue","DejaVu Sans",Arial,sans-se
 .r{text-anchor:end}
 .c{text-anchor:middle}
 .e{fill:none;stroke:#1f2d3a;stroke-opacity:.5;stroke-width:1}
+.x{fill:none;stroke:#d62728;stroke-width:2;stroke-dasharray:6 4}
 g:hover>rect{stroke:#1f2d3a;stroke-width:1}
 g:hover>.e{stroke-opacity:1;stroke-width:2}
 """
@@ -68,6 +70,15 @@ class Bar:
         if len(names) > 1:
             return f"{len(self.spans)} steps"
         return self.spans[0].name + (f" ×{len(self.spans)}" if len(self.spans) > 1 else "")
+
+    @property
+    def details(self) -> tuple[str, ...]:
+        """Texts that say more than the name: slot and step, or the slot; none for several steps."""
+        detail = self.spans[0].detail
+        if len(self.spans) > 1 or not detail or self.kind == "wait":
+            return ()
+        slot, _, step = detail.partition("; ")
+        return (detail.replace("; ", ", "), slot) if step else (slot,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +160,7 @@ class _Sheet:
     def __init__(self, timeline: TimelineData, view: Viewport) -> None:
         self.timeline = timeline
         self.view = view
+        self.accused = frozenset(timeline.accused)
         labels = [_length(_label(lane), 11) + 32 for lane in view.lanes]
         self.left = MARGIN + min(220.0, max([*labels, *(_length(lane.block, 12) for lane in view.lanes)], default=0.0))
         busiest = max((len(row) for rows in view.lanes.values() for row in rows), default=0)
@@ -218,6 +230,9 @@ class _Sheet:
             yield from self.lane(lane)
         for edge in self.view.edges:
             yield self.edge(edge)
+        for edge in self.timeline.missing:
+            if {edge.from_lane, edge.to_lane} <= self.view.lanes.keys() and edge.from_time <= self.view.end:
+                yield self.edge(edge, missing=True)
         y = self.bottom + 28
         for row, words in enumerate((MODELLED, *self.foot())):
             yield _text(MARGIN, y + 16 * row, _clip(words, self.width - 2 * MARGIN, 11), "s")
@@ -290,15 +305,17 @@ class _Sheet:
         x, width = self.x(bar.start), self.x(bar.end) - self.x(bar.start)
         # Touching steps of one kind stay countable: a hair of the background between them.
         drawn = max(1.2, width - 0.8)
-        body = _rect(x, y + 1, drawn, row_height - 2, FILLS[bar.kind], radius=min(2.5, drawn / 3))
+        fill = FILLS[bar.kind] if self.accused.isdisjoint(bar.spans) else ACCUSED
+        body = _rect(x, y + 1, drawn, row_height - 2, fill, radius=min(2.5, drawn / 3))
         size = 10.5 if row_height > 18 else 9.0
-        name = _clip(bar.name, drawn - 4, size) if bar.kind != "sync" else ""
+        fits = (text for text in bar.details if _length(text, size) <= drawn - 4)
+        name = next(fits, _clip(bar.name, drawn - 4, size)) if bar.kind != "sync" else ""
         if name:
             style = ("n" if size > 10 else "m") + (" s" if bar.kind == "wait" else "")
             body += _text(x + drawn / 2, y + row_height / 2 + 0.36 * size, name, style)
         return f"<g><title>{_safe(_tooltip(bar))}</title>{body}</g>"
 
-    def edge(self, edge: Edge) -> str:
+    def edge(self, edge: Edge, missing: bool = False) -> str:
         """A curve that leaves its lane and reaches the other straight; beside the bars' names, not through them."""
         down = self.lane_top[edge.from_lane] <= self.lane_top[edge.to_lane]
         x0, x1 = self.x(edge.from_time), self.x(edge.to_time)
@@ -312,7 +329,9 @@ class _Sheet:
         words += (
             f"{edge.from_lane.label} at {_exact(edge.from_time)} → {edge.to_lane.label} at {_exact(edge.to_time)} ns"
         )
-        path = f'<path class="e" d="M{_number(x0)} {_number(y0)}C{points}" marker-end="url(#head)"/>'
+        style = "x" if missing else "e"
+        path = f'<path class="{style}" d="M{_number(x0)} {_number(y0)}C{points}" marker-end="url(#head)"/>'
+        words = f"missing: {words}" if missing else words
         return f"<g><title>{_safe(words)}</title>{path}</g>"
 
 

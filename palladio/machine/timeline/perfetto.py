@@ -29,6 +29,7 @@ def _events(timeline: TimelineData) -> Iterator[Event]:
     for block, number in process.items():
         yield _name("process", number, 0, block)
         yield {"ph": "M", "name": "process_sort_index", "pid": number, "tid": 0, "args": {"sort_index": number}}
+    accused = set(timeline.accused)
     where: dict[Lane, list[tuple[int, list[Span]]]] = {}
     thread = 0
     for lane in timeline.lanes:
@@ -40,16 +41,21 @@ def _events(timeline: TimelineData) -> Iterator[Event]:
             yield _name("thread", pid, thread, lane.label + (f" ({index + 1})" if index else ""))
             yield {"ph": "M", "name": "thread_sort_index", "pid": pid, "tid": thread, "args": {"sort_index": thread}}
             for span in row:
-                yield _complete(span, pid, thread)
-    for number, edge in enumerate(timeline.edges, 1):
+                yield _complete(span, pid, thread, span in accused)
+    for number, edge in enumerate((*timeline.edges, *timeline.missing), 1):
         yield from _flow(number, edge, where, process)
+    for counter in timeline.counters:
+        for time, value in counter.points:
+            name = f"{counter.name} ({counter.unit})" if counter.unit else counter.name
+            yield {"ph": "C", "name": name, "pid": 1, "ts": _microseconds(time), "args": {"value": round(value, 3)}}
 
 
 def _name(what: str, pid: int, tid: int, name: str) -> Event:
     return {"ph": "M", "name": f"{what}_name", "pid": pid, "tid": tid, "args": {"name": name}}
 
 
-def _complete(span: Span, pid: int, tid: int) -> Event:
+def _complete(span: Span, pid: int, tid: int, accused: bool) -> Event:
+    colour = {"cname": "terrible"} if accused else {}
     details = {"kind": KINDS[span.kind], "at": place(span.location), "detail": span.detail}
     return {
         "ph": "X",
@@ -60,6 +66,7 @@ def _complete(span: Span, pid: int, tid: int) -> Event:
         "pid": pid,
         "tid": tid,
         "args": {key: value for key, value in details.items() if value},
+        **colour,
     }
 
 

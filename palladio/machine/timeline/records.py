@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -80,6 +81,32 @@ class Edge:
     to_lane: Lane
     to_time: float
     label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A number over time: its value from each point in time on, 0 before the first; times in nanoseconds."""
+
+    name: str
+    unit: str
+    points: tuple[tuple[float, float], ...]
+
+    def window(self, start: float, end: float) -> Series:
+        """The part from `start` to `end`; times start at 0 again."""
+        before = [value for time, value in self.points if time <= start]
+        inside = [(time - start, value) for time, value in self.points if start < time < end]
+        return Series(self.name, self.unit, ((0.0, before[-1]), *inside) if before else tuple(inside))
+
+
+def summed(name: str, unit: str, changes: Iterable[tuple[float, float]]) -> Series:
+    """A series of changes, each at a time and by an amount, in any order."""
+    total, points = 0.0, []
+    for time, amounts in itertools.groupby(sorted(changes), key=lambda change: change[0]):
+        total += sum(amount for _, amount in amounts)
+        total = total if abs(total) > 1e-9 else 0.0
+        if total != (points[-1][1] if points else 0.0):
+            points.append((time, total))
+    return Series(name, unit, tuple(points))
 
 
 @lru_cache(maxsize=4096)

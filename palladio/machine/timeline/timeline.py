@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from palladio.machine.timeline.data import TimelineData
 from palladio.machine.timeline.draw import picture
+from palladio.machine.timeline.page import page_text
 from palladio.machine.timeline.perfetto import trace_text
 
 
@@ -21,6 +22,14 @@ class Timeline(TimelineData):
             OSError: the file cannot be written.
         """
         _write(path, picture(self))
+
+    def html(self, path: str | os.PathLike[str]) -> None:
+        """Write a page for a browser, one file that needs nothing else: to pan, zoom and search.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        _write(path, page_text(self))
 
     def perfetto(self, path: str | os.PathLike[str]) -> None:
         """Write a trace that ui.perfetto.dev and chrome://tracing open: a process a block, a thread a lane.

@@ -9,14 +9,16 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from palladio.ir.core import Eqn, Work
-from palladio.machine.run.buffers import Counter
+from palladio.machine.check.report.naming import at_text, part_text
+from palladio.machine.run.buffers import Buffer, Counter
 from palladio.machine.run.policies import Choice, Policy
 from palladio.machine.run.threads import AsyncOp, Block, Thread
 from palladio.machine.timeline.cost import H100, CostModel
-from palladio.machine.timeline.records import Edge, Lane, Span
+from palladio.machine.timeline.records import Edge, Lane, Span, summed
 from palladio.machine.timeline.timeline import Timeline
 from palladio.ops.threads.copy import commit_smem
 from palladio.ops.threads.wgmma import wgmma_wait
@@ -65,9 +67,14 @@ class _Clock:
 
 
 class Timer:
-    """Keeps the model time of one run and collects its spans."""
+    """Keeps the model time of one run and collects its spans.
 
-    def __init__(self, model: CostModel = H100) -> None:
+    Args:
+        model: the cost model.
+        follows: also keep what each thread did last at each line, for the picture of a finding.
+    """
+
+    def __init__(self, model: CostModel = H100, follows: bool = False) -> None:
         self.model = model
         self.spans: list[Span] = []
         self.edges: list[Edge] = []
@@ -78,6 +85,14 @@ class Timer:
         self._paths: dict[Block, float] = {}
         self._completed: dict[tuple[Any, int], tuple[float, Lane | None]] = {}
         self._raised: dict[Counter, tuple[float, Lane | None]] = {}
+        self._filled: list[tuple[float, float]] = []
+        self._not_taken: set[tuple[Any, int]] = set()
+        self._bytes: list[tuple[float, float]] = []
+        self.follows = follows
+        self._did: dict[tuple[str, Any, str], Span] = {}
+        self._wanted: list[tuple[str, Any, str]] = []
+        self._accused: list[Span] = []
+        self._why = ""
         self.current: Thread | AsyncOp | None = None
         self.blocks = 1
         self._places: dict[Block, float] = {}
@@ -127,11 +142,15 @@ class Timer:
             if clock.working is None:
                 clock.working = clock.now, eqn
             clock.now += work
+            if self.follows:
+                name = eqn.op.name
+                self._noted(thread, eqn, Span(clock.lane, name, clock.now - work, clock.now, "compute", eqn.location))
             return
         if isinstance(sync.waits, str):
             clock.now += self.model.wait_ns
         elif sync.arrives and sync.issues is None:
             self._step(clock, eqn.op.name, self.model.arrive_ns, "sync", eqn)
+            self._noted(thread, eqn, self.spans[-1])
         elif eqn.op is commit_smem:
             self._step(clock, eqn.op.name, self.model.commit_smem_ns, "sync", eqn)
         elif sync.waits is AsyncKind.WGMMA:
@@ -198,12 +217,20 @@ class Timer:
 
     def completed(self, thing: Any, number: int) -> None:
         """A barrier completes a phase, or a meeting is complete."""
-        self._completed[thing, number] = self._moment()
+        last = getattr(thing, "last", None)
+        copy = last[0] if last is not None and isinstance(last[0], AsyncOp) and last[0] in self._ends else None
+        self._completed[thing, number] = self._moment() if copy is None else (self._ends[copy], self._lanes[copy])
+        if copy is not None:
+            self._not_taken.add((thing, number))
+            self._filled.append((self._ends[copy], 1))
 
     def observed(self, thread: Thread, thing: Any, number: int, label: str, eqn: Eqn) -> None:
         """A thread has waited for a completion."""
         since, lane = self._completed.get((thing, number), (0.0, None))
         self.goes_on(thread, since, lane, label, eqn)
+        if (thing, number) in self._not_taken:
+            self._not_taken.remove((thing, number))
+            self._filled.append((max(since, self._clocks[thread].now), -1))
 
     def raised(self, counter: Counter) -> None:
         """A semaphore was raised."""
@@ -245,9 +272,14 @@ class Timer:
                 clock.stores.append((start + model.store_read_time(size), end))
             else:
                 end = start + model.copy_time(size, copying_sms=sms)
+            if end > start:
+                self._bytes += [(start, size / (end - start)), (end, -size / (end - start))]
         self._ends[async_op], self._lanes[async_op] = end, lane
-        name = _named(eqn)
-        self.spans.append(Span(lane, name, start, end, _KINDS[async_op.kind], eqn.location))
+        slots = ", ".join(_slot(*each) for each in async_op.parts)
+        detail = "; ".join(part for part in (slots, at_text(async_op.trail)) if part)
+        span = Span(lane, _named(eqn), start, end, _KINDS[async_op.kind], eqn.location, detail)
+        self.spans.append(span)
+        self._noted(thread, eqn, span)
 
     def _product(self, thread: Thread, eqn: Eqn, now: float) -> tuple[float, float]:
         acc, _, b = (_part(eqn, position) for position in range(3))
@@ -276,14 +308,76 @@ class Timer:
         """The timeline of the run."""
         for clock in self._clocks.values():
             self._show_work(clock)
+        endless = self._endless()
         first = min((span.start for span in self.spans), default=0.0)
-        moved = [Span(s.lane, s.name, s.start - first, s.end - first, s.kind, s.location, s.detail) for s in self.spans]
-        edges = [
-            Edge(e.from_lane, e.from_time - first, e.to_lane, e.to_time - first, e.label)
-            for e in self.edges
-            if e.from_time >= first
+
+        def moved(spans: Sequence[Span]) -> list[Span]:
+            return [replace(span, start=max(0.0, span.start - first), end=span.end - first) for span in spans]
+
+        def shifted(edges: Sequence[Edge]) -> list[Edge]:
+            return [
+                replace(edge, from_time=edge.from_time - first, to_time=edge.to_time - first)
+                for edge in edges
+                if edge.from_time >= first
+            ]
+
+        changes = [(("full stages", ""), self._filled), (("copied", "bytes per ns"), self._bytes)]
+        counters = [
+            summed(*names, ((max(0.0, time - first), amount) for time, amount in found))
+            for names, found in changes
+            if found
         ]
-        return Timeline(moved, edges, title, note)
+        accused = [*self._accused, *endless]
+        missing = _missing(self._accused, self._why) if len(self._accused) == 2 else []
+        return Timeline(
+            moved([*self.spans, *endless, *(each for each in self._accused if each not in self.spans)]),
+            shifted(self.edges),
+            title,
+            note,
+            moved(accused),
+            shifted(missing),
+            counters,
+        )
+
+    def _endless(self) -> list[Span]:
+        """The waits that no thread or operation has ended, up to the end of the run."""
+        stuck = [(clock.lane, *clock.blocked) for clock in self._clocks.values() if clock.blocked is not None]
+        ends = [span.end for span in self.spans] + [start + self.model.wait_ns for _, start, _ in stuck]
+        return [
+            Span(lane, eqn.op.name, start, max(ends), "wait", eqn.location, "never ends") for lane, start, eqn in stuck
+        ]
+
+    # What a finding is about.
+
+    def _noted(self, thread: Thread, eqn: Eqn, span: Span) -> None:
+        """Note where in time a thread did what a finding may be about."""
+        if self.follows:
+            key = thread.title, eqn.location, at_text(thread.trail)
+            self._did[key] = span
+            if key in self._wanted:
+                self._wanted.remove(key)
+                self._accused.append(span)
+
+    @property
+    def accuses(self) -> bool:
+        """True if the picture shows what a finding is about."""
+        return bool(self._accused)
+
+    def accuse(self, participants: Sequence[tuple[str, Any, str]], why: str) -> None:
+        """Let the picture show two accesses and the edge that is missing between them.
+
+        Args:
+            participants: threads, lines and iterations of those that a finding is about.
+            why: the words at the missing edge.
+        """
+        if self._accused or self._wanted:
+            return
+        self._why = why
+        for key in participants[:2]:
+            if key in self._did:
+                self._accused.append(self._did[key])
+            else:  # it is about to be done
+                self._wanted.append(key)
 
 
 def _part(eqn: Eqn, position: int) -> ArrayType:
@@ -300,6 +394,19 @@ def _selected(eqn: Eqn, position: int) -> int:
     """The bytes of what an equation reaches at an input."""
     part = _part(eqn, position)
     return math.prod(part.shape) * part.dtype.itemsize
+
+
+def _missing(accused: Sequence[Span], why: str) -> list[Edge]:
+    """The edge that two accesses lack: from the end of the one that began first to the start of the other."""
+    one, other = sorted(accused, key=lambda span: span.start)
+    return [Edge(one.lane, one.end, other.lane, other.start, why)]
+
+
+def _slot(store: Any, stack: Any, indices: Any) -> str:
+    """The part of a buffer that an asynchronous operation reaches: `ring[1]`."""
+    if not isinstance(store, Buffer) or store.shadow is None:
+        return getattr(store, "name", "")
+    return part_text(store.name, store.type.shape, store.shadow.regions.resolve(stack, indices))
 
 
 def _named(eqn: Eqn) -> str:
