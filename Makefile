@@ -10,7 +10,7 @@ ARGS   ?=
 PY := $(VENV)/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-gpu docs package odd bench bench-gpu mutants schedules soak lint clean
+.PHONY: help demo test test-gpu docs package odd bench bench-gpu cubins mutants schedules soak lint clean
 .DELETE_ON_ERROR:
 
 help: ## show this page
@@ -54,6 +54,10 @@ test-gpu: $(VENV)/.installed-test ## on a Hopper card: what only a card can sett
 
 bench-gpu: $(VENV)/.installed-test ## on a Hopper card: the benchmarks beside PyTorch and others (ten minutes at most)
 	$(PY) -m benchmarks.gpu bench $(ARGS)
+
+cubins: $(VENV)/.installed-test ## compile the kernel of every conformance row by NVRTC, and time the library's; no GPU is needed
+	$(PY) -m tools.compile_times
+	$(PY) -m pytest -n auto -q tests/hopper/every_cubin.py $(ARGS)
 
 mutants: $(VENV)/.installed-test ## break the library's concurrent kernels in every way and see what the checker says
 	$(PY) -m tools.mutants $(ARGS)

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import cache
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
+import palladio.gpu as plgpu
+import palladio.numpy as jnp
 from palladio.hopper.compile import Cubin, compiled
 from palladio.hopper.inspect import disassembled, instructions
 from palladio.hopper.lowered import Lowered
 from palladio.library import hopper
 from palladio.types.types import ShapeDtypeStruct
-from tests.hopper.kernels import BF16, lowered, lowered_all
+from tests.hopper.kernels import BF16, kernel, lowered, lowered_all
 
 
 def bf16(*shape: int) -> ShapeDtypeStruct:
@@ -146,3 +149,19 @@ def test_rows_are_moved_in_vectors_of_16_bytes(name: str, loads: int) -> None:
     assert sum(count for each, count in counts(name).items() if each.startswith("LDG") and ".128" in each) == loads
     assert matching(name, "LDG") == loads
     assert matching(name, "STG.E.128") == 8
+
+
+def test_a_product_of_what_threads_have_written_makes_ptxas_wait_for_nothing() -> None:
+    def body(x: Any, y: Any, out: Any, a: Any, b: Any, full: Any, acc: Any) -> None:
+        plgpu.copy_gmem_to_smem(x, a, full)
+        plgpu.copy_gmem_to_smem(y, b, full)
+        plgpu.barrier_wait(full)
+        acc[...] = jnp.full((128, 16), 2, jnp.float32)
+        plgpu.wgmma(acc, a, b)
+        plgpu.wgmma(acc, a, b)
+        out[...] = acc[...]
+
+    tiles = [plgpu.SMEM((128, 64), BF16), plgpu.SMEM((64, 16), BF16)]
+    scratch = [*tiles, plgpu.Barrier(num_arrivals=2), plgpu.ACC((128, 16))]
+    made = lowered(kernel(body, (128, 16), np.float32, scratch), bf16(128, 64), bf16(64, 16))
+    assert compiled(made).warnings == ()

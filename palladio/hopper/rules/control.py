@@ -223,11 +223,12 @@ def _accumulator(scope: Scope, var: Var, replaced: bool = False) -> Accumulator:
     name = scope.name(var, "acc")
     tiles, tile = rows // 64, columns // 2
     scope.w.line(f"{kind} {name}[{tiles}][{tile}];")
+    keeps = " ".join(f"pal::keep({name}[{n}]);" for n in range(tiles))
     if replaced:
         scope.replaced.add(name)
     else:
         scope.w.line(f"PAL_UNROLL for (int r = 0; r < {tiles * tile}; ++r) {name}[r / {tile}][r % {tile}] = 0;")
-    keeps = " ".join(f"pal::keep({name}[{n}]);" for n in range(tiles))
+        scope.w.line(keeps)  # they are in their registers before a product begins; ptxas waits for it otherwise
     scope.accumulators[name] = keeps
     return Accumulator(name, var.type)
 

@@ -265,6 +265,7 @@ def _store(scope: Scope, eqn: Eqn) -> None:
         f"PAL_UNROLL for (int r = 0; r < {tiles * tile}; ++r) "
         f"{target.name}[r / {tile}][r % {tile}] = {scope.element(x, 'r', layout)};"
     )
+    scope.w.line(scope.accumulators[target.name])
 
 
 def _set_registers(scope: Scope, eqn: Eqn) -> None:

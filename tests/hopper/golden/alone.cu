@@ -54,6 +54,7 @@ PAL_KERNEL void PAL_BOUNDS(384) matmul_kernel(
       {
         float acc[1][128];
         PAL_UNROLL for (int r = 0; r < 128; ++r) acc[r / 128][r % 128] = 0;
+        pal::keep(acc[0]);
         PAL_ROLLED
         for (int step_2 = 0; step_2 < 64; ++step_2) {
           const int i_20 = i_19 + step_2;

@@ -48,6 +48,7 @@ PAL_KERNEL void PAL_BOUNDS(384) attention_kernel(
     queries_filled_phases ^= 0x1;
     float weighted[1][64];
     PAL_UNROLL for (int r = 0; r < 64; ++r) weighted[r / 64][r % 64] = 0;
+    pal::keep(weighted[0]);
     float carry[2];
     PAL_UNROLL for (int r = 0; r < 2; ++r) carry[r] = -PAL_INFINITY;
     float carry_2[2];
@@ -116,6 +117,7 @@ PAL_KERNEL void PAL_BOUNDS(384) attention_kernel(
       float v_10[64];
       PAL_UNROLL for (int r = 0; r < 64; ++r) v_10[r] = part_2[r] * spread_2[r];
       PAL_UNROLL for (int r = 0; r < 64; ++r) weighted[r / 64][r % 64] = v_10[r];
+      pal::keep(weighted[0]);
       float v_11[64];
       PAL_UNROLL for (int r = 0; r < 64; ++r) v_11[r] = v_7[r];
       const int i_3 = step_2 % 2;
@@ -192,6 +194,7 @@ PAL_KERNEL void PAL_BOUNDS(384) attention_kernel(
     turn_phases ^= 0x1;
     float weighted[1][64];
     PAL_UNROLL for (int r = 0; r < 64; ++r) weighted[r / 64][r % 64] = 0;
+    pal::keep(weighted[0]);
     float carry[2];
     PAL_UNROLL for (int r = 0; r < 2; ++r) carry[r] = -PAL_INFINITY;
     float carry_2[2];
@@ -260,6 +263,7 @@ PAL_KERNEL void PAL_BOUNDS(384) attention_kernel(
       float v_10[64];
       PAL_UNROLL for (int r = 0; r < 64; ++r) v_10[r] = part_2[r] * spread_2[r];
       PAL_UNROLL for (int r = 0; r < 64; ++r) weighted[r / 64][r % 64] = v_10[r];
+      pal::keep(weighted[0]);
       float v_11[64];
       PAL_UNROLL for (int r = 0; r < 64; ++r) v_11[r] = v_7[r];
       const int i_4 = step_2 % 2;
