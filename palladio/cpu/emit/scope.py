@@ -315,15 +315,22 @@ class Scope:
         return None if read or touched else place.buffer
 
     def begin(self, eqn: Eqn) -> None:
-        """Begin the blocks that an equation touches, unless it replaces all of one."""
+        """Begin the blocks that an equation touches, unless it replaces all of one.
+
+        Later equations of the program, and of programs in them, need not look again: there would be a branch, and a
+        loop that initialises the block, for each access.
+        """
         for position, atom in enumerate(eqn.inputs):
             entry = self.entries.get(atom) if isinstance(atom, Var) else None
             if eqn.op.control or not isinstance(entry, RefBinding) or entry.start is None:
                 continue
             if eqn.op is store and position == 0 and not eqn.transforms:
                 entry.start.note(self.e)
-            elif not self.begins_rows(eqn, entry.start):
+            elif self.begins_rows(eqn, entry.start):
+                continue
+            else:
                 entry.start.ensure(self.e)
+            self.entries[atom] = replace(entry, start=None)  # type: ignore[index]
 
     def begins_rows(self, eqn: Eqn, start: BlockMarks) -> bool:
         """True if an equation stores whole rows of a block, and notes each of them."""

@@ -36,7 +36,18 @@ _TUNING = {"slp_vectorization": False, "loop_vectorization": False, "loop_unroll
 """Vectors and unrolling are the lowering's own work."""
 
 
+_OPTION = "-dag-maps-huge-region=200"
+"""Accesses of a straight line of code beyond which LLVM's schedulers compare them with a few others only, not with all:
+kernels with hundreds of unrolled accesses took quadratic time. Its own limit is 1000."""
+
+
+@functools.cache
+def _set_option() -> None:
+    llvm.set_option("palladio", _OPTION)  # a second time would be an error
+
+
 def _target_machine(processor: Processor) -> Any:
+    _set_option()
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     target = llvm.Target.from_triple(processor.triple)
@@ -45,7 +56,7 @@ def _target_machine(processor: Processor) -> Any:
 
 def _key(text: str, processor: Processor) -> str:
     target = processor.triple, processor.cpu, processor.features
-    maker = llvmlite.__version__, llvm.llvm_version_info, _LEVEL, _TUNING
+    maker = llvmlite.__version__, llvm.llvm_version_info, _LEVEL, _TUNING, _OPTION
     return hashlib.sha256("\0".join((*target, repr(maker), text)).encode()).hexdigest()
 
 

@@ -75,7 +75,9 @@ class _Walk:
     def __init__(self, keeping: Keeping, program: Program, inputs: Sequence[Known]) -> None:
         self.keeping = keeping
         self.source = program
-        self.values: dict[Atom, Known] = dict(zip(program.inputs, inputs, strict=True))
+        self.values: dict[Atom, Known] = {}
+        # The arrays still used that are computed from memory; all others would make the walk quadratic.
+        self.reading: dict[Atom, Value] = {}
         self.uses = Counter(atom for each in (*(eqn.inputs for eqn in program.eqns), program.outputs) for atom in each)
         self.first_use: dict[Atom, Eqn] = {}
         for eqn in program.eqns:
@@ -84,6 +86,16 @@ class _Walk:
         self.now: dict[Atom, Atom] = {}
         self.passing: Var | None = None
         self.builder = Builder()
+        for var, value in zip(program.inputs, inputs, strict=True):
+            self.learn(var, value)
+
+    def learn(self, var: Atom, value: Known) -> None:
+        """Note what is known of a variable."""
+        self.values[var] = value
+        if isinstance(value, Value) and value.reads and self.uses[var] > 0:
+            self.reading[var] = value
+        else:
+            self.reading.pop(var, None)
 
     def equation(self, eqn: Eqn) -> None:
         """Keep what is to be kept before an equation, and of its results."""
@@ -94,6 +106,9 @@ class _Walk:
         for var in self.stale(eqn):
             self.keep(var, eqn, STALE)
         self.uses.subtract(eqn.inputs)
+        for atom in eqn.inputs:
+            if not self.uses[atom]:
+                self.reading.pop(atom, None)
         for var, reason in [*self.unready(eqn)]:
             self.keep(var, eqn, reason)
         for var in eqn.inputs:
@@ -102,7 +117,7 @@ class _Walk:
         params, found = self.run(eqn)
         self.builder.eqns.append(substituted(with_parts(eqn, eqn.inputs, params), self.now))
         for var, value in zip(eqn.outputs, found, strict=True):
-            self.values[var] = value
+            self.learn(var, value)
             self.result(eqn, var, value)
 
     def value(self, atom: Atom) -> Value:
@@ -114,7 +129,7 @@ class _Walk:
         """Keep an array, before an equation or behind the one that computes it."""
         self.keeping.found.append((eqn, reason))
         self.now[var] = self.builder.emit(keep, self.now.get(var, var), passing=passing)[0]
-        self.values[var] = KEPT
+        self.learn(var, KEPT)
 
     def stale(self, eqn: Eqn) -> list[Var]:
         """The arrays that are still used and that read memory which an equation changes, or lets others change."""
@@ -125,12 +140,11 @@ class _Walk:
             apart = eqn.inputs[1] if len(eqn.inputs) > 1 and self.uses[eqn.inputs[1]] == 1 else None
         changed = self.shared() if self.keeping.gives_way and gives_way(eqn) else set()
         found = []
-        for var, value in self.values.items():
-            if isinstance(value, Value) and self.uses[var] > 0:
-                hit = any(memory in value.reads for memory in written)
-                own = var is apart and (eqn.op not in STORES or self.replaces(eqn, value))
-                if (hit and not own) or not changed.isdisjoint(value.reads):
-                    found.append(var)
+        for var, value in self.reading.items() if written or changed else ():
+            hit = any(memory in value.reads for memory in written)
+            own = var is apart and (eqn.op not in STORES or self.replaces(eqn, value))
+            if (hit and not own) or not changed.isdisjoint(value.reads):
+                found.append(var)
         return found
 
     def replaces(self, eqn: Eqn, value: Value) -> bool:
