@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 import palladio as pl
-from benchmarks import compiled, inputs, peers, simulated
+from benchmarks import compiled, inputs, irregular, peers, simulated
 from benchmarks.measure import OURS, Comparison, Contender, Floor
 from palladio.library import gmm, matmul, tgmm
 
@@ -97,5 +97,6 @@ CASES: dict[str, Callable[[], Comparison]] = {
     "tgmm": transposed_grouped,
     "call": smallest_call,
     **compiled.CASES,
+    **irregular.CASES,
     **simulated.CASES,
 }

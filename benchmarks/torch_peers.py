@@ -171,3 +171,37 @@ def gelu(x: Array, bias: Array) -> Contender:
         return lambda: Result(torch.nn.functional.gelu(array + added, approximate="tanh"))
 
     return _contender(EAGER, make)
+
+
+def of(function: Callable[..., Any], *arrays: Array) -> Contender:
+    """A function of `torch` and of some arrays as tensors, which gives a tensor."""
+
+    def make() -> Callable[[], Any]:
+        import torch
+
+        tensors = [tensor(array) for array in arrays]
+        return lambda: Result(function(torch, *tensors))
+
+    return _contender(EAGER, make)
+
+
+def convolution(x: Array, weights: Array) -> Contender:
+    """The convolution of `f32[1, h, w, c]`, whose edges are there already, with `f32[3, 3, c, d]`."""
+
+    def convolved(torch: Any, x: Any, weights: Any) -> Any:
+        return torch.nn.functional.conv2d(x, weights).permute(0, 2, 3, 1)
+
+    # The channels are neighbours in memory, as oneDNN wants them.
+    return of(
+        convolved, x.transpose(0, 3, 1, 2), np.ascontiguousarray(weights.transpose(3, 0, 1, 2)).transpose(0, 3, 1, 2)
+    )
+
+
+def layer_norm_backward(x: Array, gradient: Array, weight: Array, mean: Array, scale: Array) -> Contender:
+    """The gradients of layer normalisation for input, weight and bias; the first is compared."""
+
+    def backward(torch: Any, x: Any, gradient: Any, weight: Any, mean: Any, scale: Any) -> Any:
+        function = torch.ops.aten.native_layer_norm_backward
+        return function(gradient, x, [x.shape[1]], mean, scale, weight, weight, [True, True, True])[0]
+
+    return of(backward, x, gradient, weight, mean[:, None], scale[:, None])
