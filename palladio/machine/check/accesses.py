@@ -191,8 +191,8 @@ class Accesses:
             buffer.told.exchange(region, (thread.generic, thread.asynchronous), learns)
             thread.eqn = eqn
             if learns:
-                self.history.acquires(thread, buffer)
-            self.history.releases(thread, eqn, buffer)
+                self.history.acquires(thread, buffer.token)
+            self.history.releases(thread, eqn, buffer.token)
         self.ordinary(thread, eqn, values, atomic=True)
         released(thread)
 

@@ -9,7 +9,7 @@ waited, which the barrier of the copy answers.
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from palladio.machine.check.findings import Participant, Sink
 from palladio.machine.check.order.history import History
@@ -31,7 +31,8 @@ class Issue:
     Fields:
         component, epoch: its thread, and when.
         waits: of a copy, the threads that have waited at its barrier by now.
-        arrives: of a copy, its barrier or semaphore.
+        arrives: of a copy, the name of its barrier or semaphore. The object itself would keep the machine alive: the
+            collector does not see that the shadow's cells, an array of objects, refer to it.
         known: of a copy, what its thread knew.
     """
 
@@ -42,7 +43,7 @@ class Issue:
         component: Component,
         epoch: int,
         waits: Container[Component] = (),
-        arrives: Any = None,
+        arrives: str = "",
         known: Clock | None = None,
     ) -> None:
         self.component = component

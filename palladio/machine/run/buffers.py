@@ -19,6 +19,15 @@ from palladio.types.types import ACC, BARRIER, DMA_SEMAPHORE, SEMAPHORE, RefType
 Stack = Sequence[Transform]
 
 
+class Token:
+    """The identity and the name of a barrier, semaphore or buffer, for records that may outlive it."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
 class Store:
     """The object behind a reference in one block of a cluster; `siblings` are those of the other blocks, by place."""
 
@@ -75,6 +84,7 @@ class Buffer(Store):
         self.address = 0
         self.leftovers: list[Any] = []
         self.source: np.ndarray[Any, Any] | None = None
+        self.token = Token(name)
         self.elements: dict[int, Element] = {}
 
     def element(self, number: int) -> Element:
@@ -132,6 +142,7 @@ class BarrierSlot:
 
     def __init__(self, name: str, needed: int, home: Any, named: bool = False) -> None:
         self.name = name
+        self.token = Token(name)
         self.barrier = name.partition("[")[0]
         self.home = home
         self.needed = needed
@@ -174,6 +185,7 @@ class Counter:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.token = Token(name)
         self.count = 0
         self.waiting: list[Any] = []
         self.signals: list[Any] = []

@@ -80,8 +80,8 @@ class AsyncOpOrder:
             if slot.home is not store.home:
                 self._signals_elsewhere(thread, async_op.eqn, store, slot)
             clocks = self.barriers.slot_clocks(slot)
-            issue = Issue(issue.component, issue.epoch, clocks.waits, slot, async_op.notes[0])
-            self.barriers.history.releases(thread, async_op.eqn, slot, slot.completed + 1)
+            issue = Issue(issue.component, issue.epoch, clocks.waits, slot.name, async_op.notes[0])
+            self.barriers.history.releases(thread, async_op.eqn, slot.token, slot.completed + 1)
             self.accesses.check_bounds(thread, async_op.eqn, store, stack, indices, None)
             access = self._notes(thread, async_op, clocks.component, True, issue)
             self.accesses.touch(thread, store, stack, indices, access, thread.asynchronous)
@@ -154,8 +154,8 @@ class AsyncOpOrder:
         for store, stack, counter, write in parts:
             if not async_op.eqn.params.get("clip"):
                 self.accesses.check_bounds(thread, async_op.eqn, store, stack, indices, None)
-            issue = Issue(issue.component, issue.epoch, (), counter, told[0])
-            self.semaphores.history.releases(thread, async_op.eqn, counter)
+            issue = Issue(issue.component, issue.epoch, (), counter.name, told[0])
+            self.semaphores.history.releases(thread, async_op.eqn, counter.token)
             access = self._notes(thread, async_op, counter.component, write, issue)
             noted[counter].append(access)
             self.accesses.touch(thread, store, stack, indices, access, thread.asynchronous)

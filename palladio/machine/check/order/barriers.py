@@ -65,7 +65,7 @@ class BarrierOrder:
         clocks = self.slot_clocks(slot)
         clocks.generic.join(thread.generic)
         clocks.asynchronous.join(thread.asynchronous)
-        self.history.releases(thread, eqn, slot, slot.completed + 1)
+        self.history.releases(thread, eqn, slot.token, slot.completed + 1)
         if slot.home is not thread.block:
             arrival = epoch(thread), thread.title, eqn, thread.trail
             if slot.home.ended:
@@ -144,7 +144,7 @@ class BarrierOrder:
     def observes(self, thread: Thread, slot: BarrierSlot, seen: int) -> None:
         """A wait returns: the thread learns what the arrivals told."""
         clocks = self.slot_clocks(slot)
-        self.history.acquires(thread, slot, seen)
+        self.history.acquires(thread, slot.token, seen)
         acquire(thread, clocks.phases.get(seen, (clocks.generic, clocks.asynchronous)))
         clocks.waits[thread.component] = epoch(thread)
         clocks.waiters[thread.component] = seen, thread.title, thread.eqn, thread.trail

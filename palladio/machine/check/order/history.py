@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from palladio.ir.core import Eqn
+from palladio.machine.run.buffers import Token
 from palladio.machine.run.clocks import Component
 from palladio.machine.run.threads import Thread, Trail
 
@@ -23,14 +24,14 @@ class Event(NamedTuple):
     Fields:
         number: counts the events of a run.
         epoch: that of the thread.
-        thing: the barrier, semaphore or buffer.
+        thing: stands for the barrier, semaphore or buffer, which does not stay alive for it.
         phase: of a barrier, the phase that the release counts towards, or the last one that the acquire has seen.
     """
 
     number: int
     epoch: int
     eqn: Eqn
-    thing: Any
+    thing: Token
     phase: int
     trail: Trail
 
@@ -47,15 +48,15 @@ class History:
         self._releases: dict[int, Events] = {}
         self._acquires: dict[int, Events] = {}
 
-    def releases(self, thread: Thread, eqn: Eqn, thing: Any, phase: int = 0) -> None:
+    def releases(self, thread: Thread, eqn: Eqn, thing: Token, phase: int = 0) -> None:
         """A thread arrives, signals, or starts what does."""
         self._note(self._releases, thread, eqn, thing, phase)
 
-    def acquires(self, thread: Thread, thing: Any, phase: int = 0) -> None:
+    def acquires(self, thread: Thread, thing: Token, phase: int = 0) -> None:
         """A wait of a thread returns."""
         self._note(self._acquires, thread, thread.eqn, thing, phase)
 
-    def _note(self, kept: dict[int, Events], thread: Thread, eqn: Any, thing: Any, phase: int) -> None:
+    def _note(self, kept: dict[int, Events], thread: Thread, eqn: Any, thing: Token, phase: int) -> None:
         component = thread.component
         cluster = kept.get(component.cluster)
         if cluster is None:

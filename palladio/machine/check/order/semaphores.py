@@ -31,7 +31,7 @@ class SemaphoreOrder:
     def signals(self, thread: Thread, eqn: Eqn, counter: Counter, amount: int) -> None:
         """A signal tells what the thread knows."""
         clocks = thread.generic.copy(), thread.asynchronous.copy()
-        self.history.releases(thread, eqn, counter)
+        self.history.releases(thread, eqn, counter.token)
         self.told(counter).add(amount, clocks, thread.component, epoch(thread))
         released(thread)
 
@@ -39,7 +39,7 @@ class SemaphoreOrder:
         """A wait for a semaphore returns, and may have taken the amount off it."""
         if counter.told is None:
             return
-        self.history.acquires(thread, counter)
+        self.history.acquires(thread, counter.token)
         acquire(thread, counter.told.heard(amount, thread.generic))
         if taken:
             counter.told.taken(amount, thread.component, epoch(thread))

@@ -46,7 +46,7 @@ def chain(history: History, ends: Ends) -> Chain:
     until = ends.second.issue.epoch if ends.second.asynchronous else None
     before = [event for event in history.acquired(target) if until is None or event.epoch <= until]
     last = _place(before[-1]) if before else None
-    if ends.landing and ends.first.issue.arrives is not None:
+    if ends.landing and ends.first.issue.arrives:
         return _unawaited_copy(ends, last)
     if source == target:
         same = ends.first.asynchronous and not ends.fence
@@ -60,7 +60,7 @@ def chain(history: History, ends: Ends) -> Chain:
         return _unfenced(ends, path) if path and path[0].epoch >= started else Chain()
     if not path and later is None:
         copy = ends.second.issue if ends.second.asynchronous else None
-        at = copy and copy.arrives and (copy.arrives.name.partition("[")[0], _line(ends.first.site.location), last)
+        at = copy and copy.arrives and (copy.arrives.partition("[")[0], _line(ends.first.site.location), last)
         return Chain("", at and ("no edge", *at))
     if later is not None and (not path or _array(later) != _array(path[0])) and not _covers(path, later):
         parts = [_access(ends.first, ends), f"{_event(later, ends.first, ends)} (not awaited)"]
@@ -87,7 +87,7 @@ def _unfenced(ends: Ends, path: list[Event]) -> Chain:
 
 
 def _unawaited_copy(ends: Ends, last: Any) -> Chain:
-    name = ends.first.issue.arrives.name
+    name = ends.first.issue.arrives
     text = _joined([_access(ends.first, ends), f"{name} (not awaited)", _access(ends.second, ends)])
     return Chain(text, ("landing", name.partition("[")[0], last))
 
@@ -113,7 +113,7 @@ def _line(location: Location | None) -> Any:
 
 
 def _array(event: Event) -> str:
-    return str(event.thing.name).partition("[")[0]
+    return event.thing.name.partition("[")[0]
 
 
 def _access(access: Access, ends: Ends) -> str:
