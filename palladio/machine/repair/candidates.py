@@ -298,10 +298,13 @@ class Candidates:
             for other, same in used:
                 if other is not root and same == extent:
                     yield from self._along(root, uses, used[other, extent])
-            yield from self._widened(uses, extent, f"`{self._name(root)}`")
+            others = [
+                use for (other, same), uses in used.items() if other is not root and same == extent for use in uses
+            ]
+            yield from self._widened(uses, extent, f"`{self._name(root)}`", others)
         for extent in dict.fromkeys(extent for _, extent in used):
             together = [use for (_, same), uses in used.items() if same == extent for use in uses]
-            yield from self._widened(together, extent, "the ring")
+            yield from self._widened(together, extent, "the ring", ())
 
     def _along(self, root: Var, uses: Sequence[Use], others: Sequence[Use]) -> Tier:
         """The slots of one reference chosen as those of another, by the access of that which is nearest."""
@@ -320,10 +323,19 @@ class Candidates:
             donor = self._name(self.survey.root(others[0].spot, others[0].position))
             yield Candidate(f"index `{self._name(root)}` as `{donor}` is indexed beside it", program)
 
-    def _widened(self, uses: Sequence[Use], extent: int, what: str) -> Tier:
-        """Indices modulo the number of slots that there are, where they were modulo fewer."""
+    def _widened(self, uses: Sequence[Use], extent: int, what: str, others: Sequence[Use]) -> Tier:
+        """Indices modulo the number of slots that there are, where they were modulo fewer.
+
+        Numbers, whose remainder is known already, become those of another ring beside them.
+        """
         program, old = self.program, 0
         for use in uses:
+            if isinstance(use.index, int):
+                order = self.survey.order(use.spot)
+                near = [each for each in others if isinstance(each.index, int) and each.spot.path == use.spot.path]
+                nearest = min(near, key=lambda each: abs(self.survey.order(each.spot) - order), default=use)
+                program = _in_place(program, use, nearest.index)
+                continue
             eqn = next((eqn for eqn in use.spot.program.eqns if use.index in eqn.outputs), None)
             if eqn is not None and eqn.op is OPS["rem"] and isinstance(eqn.inputs[1], Literal):
                 count = int(eqn.inputs[1].value)
