@@ -25,6 +25,7 @@ from palladio.driver.simulator_options import SimulatorOptions
 from palladio.ir.core import Program, walk
 from palladio.ir.evaluate import DEFINITION, Evaluator, written
 from palladio.ops.threads.launch import concurrent
+from palladio.passes.skip_float_arithmetic import skip_float_arithmetic
 
 
 class Runner(Protocol):
@@ -102,6 +103,8 @@ class _Simulated:
     options: SimulatorOptions
 
     def __call__(self, program: Program) -> Runner:
+        if self.options.skip_floats:
+            program = skip_float_arithmetic(program)
         return _evaluated(program, _evaluator(program, self.options))
 
 

@@ -74,7 +74,7 @@ def make_machine(options: SimulatorOptions) -> Machine:
     if current is None:
         policy = named(options.schedule)
         machine = Machine(policy, _checker(options, policy, stop=not options.races or options.on_race == "raise"))
-        machine.zeros = options.zeros
+        machine.zeros, machine.skip_floats = options.zeros, options.skip_floats
         return machine
     policy = current.policy()
     checker = _checker(options, policy, stop=False, places=current.places, launches=current.launches)
@@ -102,6 +102,7 @@ def _checker(
         ignore=options.ignore,
         memory=options.races,
         launches=launches,
+        strict=options.strict,
     )
 
 

@@ -18,6 +18,8 @@ class SimulatorOptions:
         zeros: memory that nothing has written holds zeros.
         ignore: codes of findings that are not reported.
         schedule: the name of a schedule, as findings give it.
+        strict: codes of findings whose hints are errors.
+        skip_floats: arithmetic of floats in kernels is skipped and gives infinities.
     """
 
     races: bool = True
@@ -27,3 +29,5 @@ class SimulatorOptions:
     zeros: bool = False
     ignore: frozenset[str] = frozenset()
     schedule: str = "round_robin"
+    strict: frozenset[str] = frozenset()
+    skip_floats: bool = False

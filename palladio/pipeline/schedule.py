@@ -131,7 +131,12 @@ def _size(entry: Any, argument: str) -> Any:
         raise PalladioTypeError("the size of a pipeline's axis is a scalar integer", argument=argument, got=repr(entry))
     if is_known(entry):
         if entry < 1:
-            raise PalladioValueError("a grid size is at least 1", argument=argument, got=int(entry))
+            raise PalladioValueError(
+                "a grid size is at least 1",
+                argument=argument,
+                got=int(entry),
+                jax="All elements in the grid must be strictly positive",
+            )
         return int(entry)
     return convert.cast(entry, dtypes.INT32)
 

@@ -7,15 +7,16 @@ from typing import Any
 import numpy as np
 
 from palladio.array import convert
-from palladio.base.errors import PalladioNotImplementedError, PalladioTypeError
+from palladio.base.errors import PalladioNotImplementedError, PalladioTypeError, PalladioValueError
 from palladio.ir.bind import bind
 from palladio.ops.arrays import compare
 from palladio.ops.references import atomics, masked
 from palladio.trace.gpu.register_layouts import layout_cast
-from palladio.trace.reference import Reference, fitted
+from palladio.trace.reference import Reference, View, fitted
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 from palladio.types.layouts import described_layout
+from palladio.types.transforms import Index, Operand, Slice, Transform, transformed
 
 
 def _reached(ref: Any, index: Any) -> Reference:
@@ -24,11 +25,40 @@ def _reached(ref: Any, index: Any) -> Reference:
     return ref if index is None else ref.at[index]
 
 
+def _under_mask(target: Reference) -> Reference:
+    """A reference whose static slices may reach past the end of an axis: the mask is to keep the access inside.
+
+    Such a slice starts at an operand, as one does whose start is not known.
+    """
+    array, operands = target.root.palladio_type.array, list(target.operands)
+    transforms: list[Transform] = []
+    for transform in target.transforms:
+        if isinstance(transform, Index):
+            entries = list(transform.entries)
+            for axis, (entry, extent) in enumerate(zip(entries, array.shape, strict=True)):
+                if isinstance(entry, Slice) and isinstance(entry.start, int) and _past(entry, extent):
+                    entries[axis] = Slice(Operand(len(operands)), entry.size, entry.stride)
+                    operands.append(np.int32(entry.start))
+            transform = Index(tuple(entries))
+        transforms.append(transform)
+        array = transformed(array, [transform], [convert.array_type(operand) for operand in operands])
+    return View(target.root, tuple(transforms), tuple(operands)) if len(operands) > len(target.operands) else target
+
+
+def _past(part: Slice, extent: int) -> bool:
+    """True if a slice begins in its axis, or before it ends, and reaches past its end."""
+    return 0 <= part.start <= extent < part.start + (part.size - 1) * part.stride + 1  # type: ignore[operator]
+
+
 def _mask(mask: Any, target: Reference) -> Any:
     given = convert.array_type(mask)
     if given.dtype != dtypes.BOOL:
         raise PalladioTypeError("a mask is a bool array", argument="mask", got=str(given))
-    return convert.broadcast_to(mask, target.shape)
+    try:
+        return convert.broadcast_to(mask, target.shape)
+    except PalladioValueError as error:
+        error.jax = f"Cannot broadcast {given.shape} to {target.shape}"
+        raise
 
 
 def load(
@@ -46,7 +76,7 @@ def load(
     """`ref[idx]`; where the mask is false nothing is read and the element is `other`, or uninitialised.
 
     Args:
-        mask: `bool[...]` that broadcasts to what is read.
+        mask: `bool[...]` that broadcasts to what is read. Slices may reach past the end where it is false.
         other: a value that broadcasts to what is read.
         cache_modifier, eviction_policy, volatile, optimized: advice to compilers.
         layout: how registers hold the result, as `plgpu.layout_cast` takes it.
@@ -68,6 +98,7 @@ def _loaded(ref: Any, idx: Any, mask: Any, other: Any) -> Any:
         if other is not None:
             raise PalladioTypeError("other has a meaning only with a mask", argument="other")
         return target[...]
+    target = _under_mask(target)
     filler = dtypes.uninitialized(target.dtype) if other is None else other
     inputs = (_mask(mask, target), fitted(filler, target), *target.operands)
     return bind(masked.load_masked, target.root, *inputs, transforms=target.transforms)[0]
@@ -97,6 +128,7 @@ def store(
     if mask is None:
         target[...] = val
         return
+    target = _under_mask(target)
     inputs = (fitted(val, target), _mask(mask, target), *target.operands)
     bind(masked.store_masked, target.root, *inputs, transforms=target.transforms)
 

@@ -136,8 +136,19 @@ def require_cluster_axes(names: Iterable[str], argument: str) -> None:
 def require_shared_axes(names: Iterable[str], argument: str) -> None:
     """Refuse names along which the threads of a mesh share no memory: those of grid axes, and unknown ones."""
     axes = enclosing_axes()
-    known = [name for name, kind in zip(axes.names, axes.kinds, strict=False) if name and kind != "grid"]
+    kinds = dict(zip(axes.names, axes.kinds, strict=False))
+    known = [name for name, kind in kinds.items() if name and kind not in ("grid", "cluster")]
     for name in names:
+        if kinds.get(name) == "cluster":
+            raise PalladioValueError(
+                "buffers are shared by the threads of one block, not by those of a cluster",
+                argument=argument,
+                expected=", ".join(map(str, known)) or "a kernel with a thread axis",
+                got=repr(name),
+                jax="Collective allocations along cluster axes are not supported."
+                if known
+                else "Requesting collective allocations, but no explicit thread axis specified.",
+            )
         if name not in known:
             raise PalladioValueError(
                 "no axis of threads that share memory has this name here",

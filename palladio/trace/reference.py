@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
+import numpy as np
+
 from palladio.array import convert
 from palladio.array.axes import normalize_axis
 from palladio.array.functions.shape import filled_shape
@@ -20,7 +22,7 @@ from palladio.trace.indices import index_transform
 from palladio.trace.trace import Trace, Traced
 from palladio.types import dtypes
 from palladio.types.transforms import Bitcast, Index, Operand, Peer, Reshape, Transform, Transpose, transformed
-from palladio.types.types import ACC, SYNCHRONISING, ArrayType, MemorySpace, RefType, Shape
+from palladio.types.types import ACC, BARRIER, SYNCHRONISING, ArrayType, MemorySpace, RefType, Shape
 
 _NO_ARITHMETIC = "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift lt le gt ge eq ne neg abs invert"
 
@@ -258,7 +260,16 @@ class _At:
         self.reference = reference
 
     def __getitem__(self, key: Any) -> Reference:
+        if self.reference.memory_space is BARRIER and not self.reference.ndim and _names_the_first(key):
+            return self.reference
         return self.reference._reach(key)
+
+
+def _names_the_first(key: Any) -> bool:
+    """True if an index can be that of a barrier that is alone: 0, or a scalar that is not known."""
+    if isinstance(key, (int, np.integer)):
+        return key == 0
+    return isinstance(key, Traced) and convert.array_type(key).shape == ()
 
 
 def _refuse_data(target: Reference) -> NoReturn:

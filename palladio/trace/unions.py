@@ -37,14 +37,15 @@ class Members:
         return self._groups[group]
 
     def __setitem__(self, key: Any, value: Any) -> NoReturn:
-        self._refuse(key)
+        self._refuse(key, jax="a union can't be assigned to")
 
-    def _refuse(self, key: Any) -> NoReturn:
+    def _refuse(self, key: Any, jax: str | None = None) -> NoReturn:
         raise PalladioTypeError(
             "a union is not a reference, its groups are",
             expected=f"a group: 0 to {len(self) - 1}",
             got="[...]" if key is ... else f"[{key!r}]",
             hint="unpack it: first, second = union",
+            jax=jax,
         )
 
 

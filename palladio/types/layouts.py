@@ -156,6 +156,7 @@ class Layout(Enum):
 
 
 PARAMETERS: dict[str, tuple[str, ...]] = {
+    "WG_SPLAT": ("shape",),
     "WG_STRIDED": ("shape", "vec_size"),
     "TILED": ("tiling", "warp_dims", "lane_dims", "vector_dim"),
     "SMEM_GMEM_COPY": ("shape", "dtype", "swizzle"),

@@ -117,6 +117,10 @@ class MemorySpace(Ownable):
             kept = entries(transforms, "transforms", "a tuple of transforms")
             return MemoryRef(described_shape(shape), dtypes.canonical(dtype), self, kept)
 
+    def like(self, array: Any) -> MemoryRef:
+        """Describe a buffer in this space of the shape and dtype of an array."""
+        return self(array.shape, array.dtype)
+
 
 ANY = MemorySpace("any")
 HOST = MemorySpace("host")

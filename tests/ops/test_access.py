@@ -7,9 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import palladio as pl
+import palladio.gpu as plgpu
+import palladio.numpy as jnp
 from palladio.ops.references import access, atomics, masked, memory
 from palladio.types import dtypes
 from palladio.types.transforms import Bitcast, Index, Operand, Reshape, Slice, Transform, Transpose, transformed
@@ -297,3 +301,31 @@ def test_a_selection_of_nothing_behind_a_change_of_width_writes_nothing() -> Non
     array = np.ones(7, np.uint32)
     access.write(array, stack, [TWICE], np.uint8(0))
     np.testing.assert_array_equal(array, np.ones(7))
+
+
+@pytest.mark.parametrize("executor", ["reference", "cpu", "simulator"])
+def test_a_mask_keeps_a_slice_past_the_end_inside(executor: str) -> None:
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        mask = jnp.arange(8) < 3
+        row = plgpu.load(x_ref.at[1].at[pl.ds(2, 8)], mask=mask, other=-1)
+        plgpu.store(o_ref.at[pl.ds(1, 8)], row + 1, mask=mask)
+
+    x = np.arange(10, dtype=np.int32).reshape(2, 5)
+    out = pl.pallas_call(kernel, pl.ShapeDtypeStruct((4,), np.int32), interpret=executor)(x)
+    assert out[1:].tolist() == [8, 9, 10]
+
+
+def test_a_slice_past_the_end_without_a_mask_is_refused() -> None:
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref.at[pl.ds(2, 8)][...]
+
+    with pytest.raises(IndexError, match="the slice reaches outside axis 0"):
+        pl.pallas_call(kernel, pl.ShapeDtypeStruct((8,), np.int32))(np.zeros(5, np.int32))
+
+
+def test_a_mask_that_lets_elements_outside_through_is_found() -> None:
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        plgpu.store(o_ref.at[pl.ds(0, 8)], plgpu.load(x_ref.at[pl.ds(0, 8)], mask=jnp.arange(8) < 6), mask=x_ref[0] < 0)
+
+    with pytest.raises(pl.PalladioError, match="out-of-bounds"):
+        plgpu.kernel(kernel, pl.ShapeDtypeStruct((5,), np.int32), interpret="simulator")(np.zeros(5, np.int32))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from palladio.base.calls import checked_call
@@ -49,8 +49,12 @@ class InterpretGPUParams:
             integer; "zero": such memory holds zeros, and reading it is fine.
         ignore: codes of findings that are not reported, such as ("unobserved-completion",).
         random_seed: run the random schedule of this seed rather than round robin.
-        skip_floating_point_ops, num_cores_or_threads, vector_clock_size, logging_mode, num_tma_threads_per_device,
-            inline_mgpu: accepted, as Pallas takes them; without effect.
+        skip_floating_point_ops: arithmetic of floats is skipped and gives infinities, for a check that is faster.
+        num_cores_or_threads, vector_clock_size, logging_mode, num_tma_threads_per_device, inline_mgpu: accepted, as
+            Pallas takes them; without effect.
+
+    A completion of a barrier that nobody waits for is an error, as in Pallas' interpreter, at a barrier that threads do
+    wait for.
 
     Raises:
         PalladioTypeError, PalladioValueError: for a choice or a code that does not exist.
@@ -75,7 +79,8 @@ class InterpretGPUParams:
     @property
     def simulator_options(self) -> SimulatorOptions:
         """The simulator's own options."""
-        return options_of(self, "round_robin" if self.random_seed is None else f"random:random:{self.random_seed}")
+        schedule = "round_robin" if self.random_seed is None else f"random:random:{self.random_seed}"
+        return replace(options_of(self, schedule), strict=frozenset(("unobserved-completion",)))
 
 
 def options_of(record: Any, schedule: str) -> SimulatorOptions:
@@ -88,6 +93,7 @@ def options_of(record: Any, schedule: str) -> SimulatorOptions:
         zeros=record.uninitialized_memory == "zero",
         ignore=frozenset((record.ignore,) if isinstance(record.ignore, str) else record.ignore),
         schedule=schedule,
+        skip_floats=record.skip_floating_point_ops,
     )
 
 

@@ -90,6 +90,7 @@ def _require_same_cores(scalar: ScalarSubcoreMesh, vector: VectorSubcoreMesh) ->
             argument="mesh",
             expected=f"{vector.core_axis_name!r}: {vector.num_cores}",
             got=f"{scalar.axis_name!r}: {scalar.num_cores}",
+            jax="a VectorSubcoreMesh and a ScalarSubcoreMesh should have the same core axis name and size",
         )
 
 

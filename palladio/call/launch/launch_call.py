@@ -167,6 +167,14 @@ class LaunchCall:
                 argument="mesh",
                 got=", ".join(map(repr, self.meshes)),
             )
+        if "warp" in enclosing_axes().kinds:
+            kind = "mpmd_map" if self.what == "mpmd_map" else "core_map"
+            raise PalladioValueError(
+                "a warp has no warps of its own to launch",
+                argument="mesh",
+                got=", ".join(map(repr, self.meshes)),
+                jax=f"Cannot {kind} over WarpMesh while already {kind}ped",
+            )
 
     def _prepared(self, args: Any, structure: Hashable, types: tuple[Type, ...], executor: Executor) -> Prepared:
         def key() -> Hashable:
@@ -384,6 +392,7 @@ class _Builder:
                 f"the body {function_name(body)} of {self.call.what} captures an array",
                 got=str(captured),
                 hint="only scalars and references may be closed over; pass arrays as arguments",
+                jax="You can only close over scalars and Refs",
             )
 
         return refuse

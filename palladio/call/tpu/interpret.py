@@ -38,8 +38,9 @@ class InterpretParams:
             and give NaN or the least integer; "zero": such memory holds zeros.
         ignore: codes of findings that are not reported.
         random_seed: run the cores in the random order of this seed.
-        skip_floating_point_ops, num_cores_or_threads, vector_clock_size, logging_mode, grid_point_recorder,
-            allow_hbm_allocation_in_run_scoped, buffer_bounds: accepted, as Pallas takes them; without effect.
+        skip_floating_point_ops: arithmetic of floats is skipped and gives infinities, for a check that is faster.
+        num_cores_or_threads, vector_clock_size, logging_mode, grid_point_recorder, allow_hbm_allocation_in_run_scoped,
+            buffer_bounds: accepted, as Pallas takes them; without effect.
 
     Raises:
         PalladioTypeError, PalladioValueError: for a choice or a code that does not exist.

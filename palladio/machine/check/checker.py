@@ -53,6 +53,7 @@ class Checker:
         ignore: codes of findings that are not reported.
         memory: follow every access of memory; without it only `MISUSE` is reported, at a fraction of the time.
         launches: those before this one.
+        strict: codes whose hints are errors, and which are reported in any case.
     """
 
     def __init__(
@@ -66,9 +67,10 @@ class Checker:
         ignore: frozenset[str] = frozenset(),
         memory: bool = True,
         launches: EarlierLaunches | None = None,
+        strict: frozenset[str] = frozenset(),
     ) -> None:
         self.memory = memory
-        self.found = Found(stop, schedule, ignore if memory else ignore | (CODES.keys() - MISUSE))
+        self.found = Found(stop, schedule, ignore if memory else ignore | (CODES.keys() - MISUSE - strict), strict)
         self.limits = Limits(self.found)
         self.threads = ThreadOrder(self.found)
         self.history = History()

@@ -228,6 +228,7 @@ class Finding:
         mistake: the key of the edge that fails: races that share it have one cause.
         also: further operands of the same mistake.
         repair: a change that was tried and removes it, where the check was asked for repairs.
+        jax: the words of JAX's interpreter for the same, which tests of a ported kernel may look for.
     """
 
     code: str
@@ -244,6 +245,7 @@ class Finding:
     mistake: Any = field(default=None, compare=False)
     also: tuple[Operand, ...] = field(default=(), compare=False)
     repair: str = field(default="", compare=False)
+    jax: str = field(default="", compare=False)
 
     @property
     def locations(self) -> tuple[Location, ...]:
@@ -359,4 +361,5 @@ class CheckError(PalladioError):
         self.finding = finding
 
     def __str__(self) -> str:
-        return self.finding.render()
+        jax = f"\n  in JAX:   {self.finding.jax}" if self.finding.jax else ""
+        return self.finding.render() + jax

@@ -17,12 +17,14 @@ class Found:
         stop: raise the first error; else findings are collected, each mistake once.
         schedule: what replays the run, for reports.
         ignore: codes of findings that are not reported.
+        strict: codes whose hints are errors.
     """
 
-    def __init__(self, stop: bool, schedule: str, ignore: frozenset[str]) -> None:
+    def __init__(self, stop: bool, schedule: str, ignore: frozenset[str], strict: frozenset[str] = frozenset()) -> None:
         self.stop = stop
         self.schedule = schedule
         self.ignore = ignore
+        self.strict = strict
         self.place: Location | None = None
         """Where the launch under way is: mistakes of two launches are two, whatever their barriers are called."""
         self.findings: list[Finding] = []
@@ -42,6 +44,7 @@ class Found:
         level: str = "",
         operand: str = "",
         order: Callable[[], tuple[str, Any]] | None = None,
+        jax: str = "",
     ) -> None:
         """Raise a finding, or keep it if this mistake is new. Only errors are raised.
 
@@ -51,7 +54,8 @@ class Found:
         """
         level = level or CODES[code].level
         about = about and f"{about} in {self.place}"
-        finding = Finding(code, message, tuple(participants), missing, fix, tuple(details), self.schedule, about, level)
+        parties = tuple(participants)
+        finding = Finding(code, message, parties, missing, fix, tuple(details), self.schedule, about, level, jax=jax)
         key = finding.key, level, operand
         if key in self._known:
             return

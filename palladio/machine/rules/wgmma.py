@@ -30,7 +30,10 @@ def wgmma(eqn: Eqn) -> Callable[..., Any]:
         def carry_out() -> None:
             part = access.read(acc.array, stacks[0], ())
             lhs = access.read(left.array, left_stack, indices) if left_in_memory else left
-            part[...] = ops.multiplied(part, lhs, access.read(right.array, right_stack, indices))
+            if thread.machine.skip_floats and part.dtype.kind == "f":
+                part[...] = np.inf
+            else:
+                part[...] = ops.multiplied(part, lhs, access.read(right.array, right_stack, indices))
             thread.products.popleft()
 
         before = thread.products[-1] if thread.products else None

@@ -157,6 +157,12 @@ class BarrierSlot:
         self.parts: dict[Any, int] = {}
         self.checks: Any = None
 
+    @property
+    def number(self) -> int:
+        """Its place along the first axis of the array of barriers; 0 of a single one."""
+        digits = self.name.partition("[")[2].partition("]")[0].partition(",")[0]
+        return int(digits) if digits.isdigit() else 0
+
 
 class Barrier(Store):
     """An array of barriers. An arrival counts in all blocks along `cluster_axes`."""

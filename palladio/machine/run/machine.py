@@ -28,6 +28,7 @@ class Machine:
         most_spins: how many such looks end a run.
         timer: what keeps model time, or None.
         zeros: whether memory that nothing has written holds zeros rather than uninitialised values.
+        skip_floats: whether products of floats are skipped; the accumulator then holds infinities.
     """
 
     def __init__(self, policy: Policy, checker: Any = None) -> None:
@@ -37,6 +38,7 @@ class Machine:
         self.checker = checker
         self.timer: Any = None
         self.zeros = False
+        self.skip_floats = False
         self.runnable: deque[Thread] = deque()
         self.async_ops = InFlight()
         self.groups: list[Group] = []

@@ -55,12 +55,14 @@ def accessed(root: Type, transforms: Transforms, indices: Sequence[Type], *, ref
     return transformed(array, transforms, indices)  # type: ignore[arg-type]
 
 
-def require_like(what: str, value: Type, wanted: ArrayType) -> None:
+def require_like(what: str, value: Type, wanted: ArrayType, jax: str | None = None) -> None:
     if not isinstance(value, ArrayType) or value.dtype != wanted.dtype:
-        raise PalladioTypeError(f"{what} has another dtype than the reference", expected=str(wanted), got=str(value))
+        raise PalladioTypeError(
+            f"{what} has another dtype than the reference", expected=str(wanted), got=str(value), jax=jax
+        )
     if value.shape != wanted.shape:
         raise PalladioValueError(
-            f"{what} has another shape than what it replaces", expected=str(wanted), got=str(value)
+            f"{what} has another shape than what it replaces", expected=str(wanted), got=str(value), jax=jax
         )
 
 

@@ -61,7 +61,14 @@ def require_predicate(predicate: Type) -> None:
 
 def _require_one(what: str, root: Type, part: ArrayType) -> None:
     if part.shape != ():
-        raise PalladioTypeError(f"one {what} is needed", got=f"{root} seen as {part}", hint="pick one: ref.at[i]")
+        raise PalladioTypeError(
+            f"one {what} is needed",
+            got=f"{root} seen as {part}",
+            hint="pick one: ref.at[i]",
+            jax=f"Attempting to operate on barrier without indexing, but `num_barriers = {part.size}`"
+            if what == "barrier"
+            else None,
+        )
 
 
 def require_barrier(barrier: Type, stack: Transforms, indices: Sequence[Type], named: bool | None = False) -> None:
@@ -90,7 +97,13 @@ def _require_data(what: str, root: Type) -> RefType:
 
 def _require_pair(source: RefType, target: RefType, stacks: Stacks, indices: Sequence[Type]) -> ArrayType:
     part = part_of(source, stacks[0], indices)
-    require_like("the source", part, part_of(target, stacks[1], indices))
+    into = part_of(target, stacks[1], indices)
+    words = f"Expected shapes to match, but src has shape {part.shape} and dst has shape {into.shape}"
+    if part.dtype != into.dtype:
+        words = f"Expected dtypes to match, but src has dtype {part.dtype} and dst has dtype {into.dtype}"
+    elif target.space is SMEM:
+        words = f"Expected source shape to be {into.shape}, but got {part.shape}."
+    require_like("the source", part, into, jax=words)
     return part
 
 

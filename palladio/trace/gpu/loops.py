@@ -205,7 +205,7 @@ def planar_snake(lin_idx: Any, shape: Sequence[int], minor_dim: int, tile_width:
 
     Args:
         lin_idx: a scalar integer below `shape[0] * shape[1]`.
-        shape: the static sizes of the plane.
+        shape: the sizes of the plane, integers or i32[].
         minor_dim: 0 or 1, the axis that is cut into bands.
         tile_width: the width of a band, at least 1; the last one may be narrower.
 
@@ -215,9 +215,9 @@ def planar_snake(lin_idx: Any, shape: Sequence[int], minor_dim: int, tile_width:
     Raises:
         PalladioValueError: no plane, no such axis, a width below 1.
     """
-    sizes = entries(shape, "shape", "two sizes")
-    if len(sizes) != 2 or not all(isinstance(size, int) and size > 0 for size in sizes):
-        raise PalladioValueError("a plane has two static sizes of at least 1", argument="shape", got=sizes)
+    sizes = [int(size) if _is_known(size) else size for size in entries(shape, "shape", "two sizes")]
+    if len(sizes) != 2 or not all(size > 0 for size in sizes if _is_known(size)):
+        raise PalladioValueError("a plane has two sizes of at least 1", argument="shape", got=tuple(sizes))
     if minor_dim not in (0, 1):
         raise PalladioValueError("a plane has the axes 0 and 1", argument="minor_dim", got=minor_dim)
     if not isinstance(tile_width, int) or tile_width < 1:
@@ -225,7 +225,8 @@ def planar_snake(lin_idx: Any, shape: Sequence[int], minor_dim: int, tile_width:
     minor, major = sizes[minor_dim], sizes[1 - minor_dim]
     band, within = lin_idx // (tile_width * major), lin_idx % (tile_width * major)
     first = band * tile_width
-    width = tile_width if minor % tile_width == 0 else _least(tile_width, minor - first)
+    whole = _is_known(minor) and minor % tile_width == 0
+    width = tile_width if whole else _least(tile_width, minor - first)
     forwards, across = within // width, first + within % width
     odd = band % 2
     along = forwards + odd * (major - 1 - 2 * forwards)

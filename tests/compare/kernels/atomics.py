@@ -1,4 +1,4 @@
-"""Read-modify-write operations that other programs cannot come between."""
+"""Read-modify-write operations that other programs cannot come between, and masked access."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -75,3 +75,16 @@ def case_masked_load_and_store(rng):
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
         interpret=True,
     )(x)
+
+
+def case_masked_access_past_the_end(rng):
+    """A row in a block of the next power of two: the mask keeps loads and stores inside the row."""
+
+    def softmax(x_ref, o_ref):
+        mask = jnp.arange(128) < x_ref.shape[0]
+        row = plgpu.load(x_ref.at[pl.ds(0, 128)], mask=mask, other=-float("inf"))
+        powers = jnp.exp(row - jnp.max(row))
+        plgpu.store(o_ref.at[pl.ds(0, 128)], powers / jnp.sum(powers), mask=mask)
+
+    x = rng.normal(size=100).astype(np.float32)
+    return pl.pallas_call(softmax, ShapeDtypeStruct((100,), np.float32), interpret=True)(x)

@@ -98,6 +98,7 @@ class BarrierOrder:
                 participants,
                 missing=f"a wait for completion {slot.completed} that comes before this arrival",
                 about=slot.barrier,
+                jax=f"Barrier completed phase {slot.completed}, but no threads observed phase {slot.completed - 1}.",
             )
             return
         participant = _wait(*clocks.waiters[late[0]])
@@ -123,6 +124,10 @@ class BarrierOrder:
                 [_wait(seen + 1, thread.title, eqn, thread.trail)],
                 missing=f"waits for the completions from {seen + 1} on, each before the next",
                 about=slot.barrier,
+                jax=""
+                if seen
+                else f"{_thread_in_jax(thread)} is waiting at barrier {slot.number} for the first time, "
+                f"but barrier is already at phase {slot.completed}.",
             )
         return True
 
@@ -132,6 +137,12 @@ class BarrierOrder:
         if not any(ahead):
             return
         seen = thread.observed.get(slot, 0)
+        took_part = sum(seen + each > 0 for each in ahead)
+        why = (
+            "its constituent warps have previously observed different phases"
+            if took_part == len(ahead)
+            else f"only {took_part} of its constituent warps have participated in the barrier"
+        )
         self.found.report(
             "missed-phase",
             f"a warpgroup waits for {slot.name}, of which {sum(map(bool, ahead))} of its {len(ahead)} warps have seen "
@@ -139,6 +150,7 @@ class BarrierOrder:
             [_wait(seen + 1, thread.title, eqn, thread.trail)],
             missing="waits of all warps, or of none: plgpu.warp_map ends with the same phases in each",
             about=slot.barrier,
+            jax=f"Warpgroup-thread Warpgroup({thread.title}) is waiting at barrier {slot.number}, but {why}",
         )
 
     def observes(self, thread: Thread, slot: BarrierSlot, seen: int) -> None:
@@ -177,8 +189,14 @@ class BarrierOrder:
                     f"{where} has completed {phases} waited for",
                     [arrival_of(slot.last)] if slot.last else [],
                     about=slot.barrier,
-                    level="error" if slot.foreign > slot.seen else "hint",
+                    level="error" if slot.foreign > slot.seen or self._is_strict(slot) else "hint",
+                    jax=f"When barrier {slot.number} was deallocated, thread Warpgroup(...) had only observed barrier "
+                    f"up to phase {slot.seen - 1}, but barrier completed up to phase {slot.completed - 1}.",
                 )
+
+    def _is_strict(self, slot: BarrierSlot) -> bool:
+        """True if this completion is an error where hints are: not at a barrier that is only arrived at."""
+        return slot.seen > 0 and "unobserved-completion" in self.found.strict
 
     def check_strangers(self, barrier: Barrier, known: Clock, block: Block) -> None:
         for slot in barrier.slots:
@@ -191,6 +209,11 @@ class BarrierOrder:
         _, thread, eqn, trail = arrival
         what = f"{slot.name} of {slot.home.label}"
         self.found.exited(Participant(thread, f"arrives at {what}", eqn.location, at_text(trail)), what)
+
+
+def _thread_in_jax(thread: Thread) -> str:
+    """A thread as JAX's interpreter calls it."""
+    return f"Thread {'Warp' if 'warp' in thread.title else 'Warpgroup'}({thread.title})"
 
 
 def arrival_of(by: tuple[Any, Eqn]) -> Participant:

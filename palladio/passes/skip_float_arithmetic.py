@@ -1,0 +1,50 @@
+"""Float arithmetic of kernels replaced by infinities, for checks that look at what a kernel does and not at its values.
+
+Loads, stores, copies, moves of elements, conversions, integers and comparisons stay, so that control flow and indices
+are those of the kernel, unless they depend on floats. Products into accumulators are the machine's.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from palladio.ir.core import Eqn, Literal, Program, Work, subprograms
+from palladio.ir.rewrite import map_subprograms, with_body, with_parts
+from palladio.ops.arrays.shape import broadcast
+from palladio.types import dtypes
+from palladio.types.types import ArrayType
+
+_KERNELS = ("grid_call", "launch")
+
+
+def skip_float_arithmetic(program: Program) -> Program:
+    """The program with the arithmetic of floats in its kernels skipped; that around them stays."""
+    eqns = []
+    for eqn in program.eqns:
+        change = _skipped if eqn.op.name in _KERNELS else skip_float_arithmetic
+        eqns.append(with_parts(eqn, eqn.inputs, map_subprograms(eqn.params, change)))
+    return with_body(program, eqns, program.outputs)
+
+
+def _skipped(program: Program) -> Program:
+    eqns: list[Eqn] = []
+    for eqn in program.eqns:
+        if _computes_floats(eqn):
+            eqns += [_infinities(eqn, number) for number in range(len(eqn.outputs))]
+        else:
+            eqns.append(with_parts(eqn, eqn.inputs, map_subprograms(eqn.params, _skipped)))
+    return with_body(program, eqns, program.outputs)
+
+
+def _computes_floats(eqn: Eqn) -> bool:
+    arithmetic = eqn.op.work is not Work.NONE and not eqn.effects and not any(subprograms(eqn))
+    return arithmetic and all(
+        isinstance(out.type, ArrayType) and dtypes.is_float(out.type.dtype) for out in eqn.outputs
+    )
+
+
+def _infinities(eqn: Eqn, number: int) -> Eqn:
+    """What defines one output of an equation as infinities."""
+    output = eqn.outputs[number]
+    params = {"shape": output.type.shape, "axes": ()}
+    return Eqn(broadcast, (Literal(np.inf, output.type.dtype),), (output,), params, (), eqn.location)
