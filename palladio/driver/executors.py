@@ -104,7 +104,7 @@ class _Simulated:
 
     def __call__(self, program: Program) -> Runner:
         if self.options.skip_floats:
-            program = skip_float_arithmetic(program)
+            program = skip_float_arithmetic.run(program)
         return _evaluated(program, _evaluator(program, self.options))
 
 

@@ -11,17 +11,18 @@ import numpy as np
 from palladio.ir.core import Eqn, Literal, Program, Work, subprograms
 from palladio.ir.rewrite import map_subprograms, with_body, with_parts
 from palladio.ops.arrays.shape import broadcast
+from palladio.ops.grid import grid_call
+from palladio.ops.threads.launch import launch
+from palladio.passes.pipeline import ANY, Pass
 from palladio.types import dtypes
 from palladio.types.types import ArrayType
 
-_KERNELS = ("grid_call", "launch")
 
-
-def skip_float_arithmetic(program: Program) -> Program:
+def _around_kernels(program: Program) -> Program:
     """The program with the arithmetic of floats in its kernels skipped; that around them stays."""
     eqns = []
     for eqn in program.eqns:
-        change = _skipped if eqn.op.name in _KERNELS else skip_float_arithmetic
+        change = _skipped if eqn.op is grid_call or eqn.op is launch else _around_kernels
         eqns.append(with_parts(eqn, eqn.inputs, map_subprograms(eqn.params, change)))
     return with_body(program, eqns, program.outputs)
 
@@ -48,3 +49,13 @@ def _infinities(eqn: Eqn, number: int) -> Eqn:
     output = eqn.outputs[number]
     params = {"shape": output.type.shape, "axes": ()}
     return Eqn(broadcast, (Literal(np.inf, output.type.dtype),), (output,), params, (), eqn.location)
+
+
+skip_float_arithmetic = Pass(
+    name="skip_float_arithmetic",
+    consumes=ANY,
+    produces=ANY,
+    run=_around_kernels,
+    doc="Replaces the arithmetic of floats in kernels by infinities, for runs of the simulator that look at what a "
+    "kernel does. It changes what a program computes, so no executor's pipeline has it.",
+)
