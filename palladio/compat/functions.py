@@ -235,7 +235,7 @@ def block_until_ready(values: Any) -> Any:
 
 @dataclass(frozen=True)
 class NamedSharding:
-    """How an array is spread over a mesh. Arrays outside of `shard_map` are whole, so it decides nothing."""
+    """The partition of an array over a mesh. Arrays outside of `shard_map` are whole, so it decides nothing."""
 
     mesh: Any
     spec: Any
