@@ -45,7 +45,7 @@ def _computes_floats(eqn: Eqn) -> bool:
 
 
 def _infinities(eqn: Eqn, number: int) -> Eqn:
-    """What defines one output of an equation as infinities."""
+    """The equation that defines one output of another as infinities."""
     output = eqn.outputs[number]
     params = {"shape": output.type.shape, "axes": ()}
     return Eqn(broadcast, (Literal(np.inf, output.type.dtype),), (output,), params, (), eqn.location)
