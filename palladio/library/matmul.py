@@ -5,11 +5,14 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import numpy as np
+
 import palladio as pl
 import palladio.numpy as jnp
 import palladio.tpu as pltpu
 from palladio.library.checks import (
     FORWARD,
+    LEAST_ROWS,
     LookUp,
     Tile,
     call_key,
@@ -27,6 +30,7 @@ from palladio.library.checks import (
     tile_for,
     zeros,
 )
+from palladio.library.grouped_matmul import gmm
 from palladio.library.namesakes import on_hopper, require_hint
 from palladio.library.tilings import matmul_tiling, tuned
 
@@ -82,6 +86,10 @@ def matmul(
     tile = tile_for(tiling, FORWARD, rows, k, n, tuned(matmul_tiling, "matmul", x, y))
     if 0 in (m, k, n):
         return stored(zeros((m, n), dtype, x, y), out)
+    viewed = isinstance(y, np.ndarray) or hasattr(y, "new_empty")  # y[None] does not copy it
+    if usable and tiling is None and 4 < m <= LEAST_ROWS and viewed:
+        # The rows of a group are counted when the kernel runs, and a few of them do not pack the matrix.
+        return gmm(x, y[None], [m], preferred_element_type, interpret=interpret, out=out)
     if usable and tiling is None:
         parts, whole = in_parts(m, (x, y), n, dtype, out)
         for part, _ in parts:

@@ -233,3 +233,29 @@ def test_quads_in_tiles_and_without_the_instruction_give_the_same(monkeypatch: p
         )
         for _ in range(2):
             np.testing.assert_array_equal(call(x, y), x.astype(np.int32) @ y)
+
+
+FEW = [1, 0, 2, 3, 5, 7, 16, 17, 8, 9, 33]
+"""Rows of groups: up to 16, or 8, do not pack the matrix."""
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(("dtype", "k", "n"), [(np.float32, 50, 37), (ml_dtypes.bfloat16, 64, 96)])
+def test_groups_of_a_few_rows_give_the_sums_of_many(dtype: Any, k: int, n: int, transposed: bool) -> None:
+    draw = np.random.default_rng(0)
+    x = draw.standard_normal((sum(FEW) + 3, k)).astype(dtype)
+    matrices = draw.standard_normal((len(FEW), k, n)).astype(dtype)
+    given = np.ascontiguousarray(matrices.swapaxes(1, 2)) if transposed else matrices
+    out = gmm(x, given, FEW, np.float32, transpose_rhs=transposed)
+    ends = np.cumsum(FEW)
+    for matrix, size, end in zip(matrices, FEW, ends, strict=True):
+        expected = x[end - size : end].astype(np.float64) @ matrix.astype(np.float64)
+        assert np.linalg.norm(out[end - size : end] - expected) <= 1e-6 * np.linalg.norm(expected)
+    assert not out[ends[-1] :].any()
+
+
+def test_a_matrix_that_a_few_rows_have_not_packed_is_packed_for_the_next_tile() -> None:
+    x, matrices = normal(0, 96, 48), normal(1, 3, 48, 40)
+    out = gmm(x, matrices, [29, 40, 27], tiling=(32, 48, 40))  # the second one has 3 rows of the first tile
+    for matrix, rows in zip(matrices, (slice(29), slice(29, 69), slice(69, 96)), strict=True):
+        assert_product(out[rows], x[rows], matrix)

@@ -12,6 +12,7 @@ from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Emitter, Index, V, vector
 from palladio.cpu.emit.lazy_array import Buffer, LazyArray, Panel, array_in, merged, write
 from palladio.cpu.emit.scope import Rule, Scope
+from palladio.cpu.products.few_rows import FewRows
 from palladio.cpu.products.gemv import Gemv
 from palladio.cpu.products.micro_kernel import LINE_BYTES
 from palladio.cpu.products.product import DEPTH_BYTES, Element, PackSource, PrefetchRange, Product, Range
@@ -341,17 +342,30 @@ def _takes_quads(left: Matrix, right: Matrix, sums: DType) -> bool:
 
 def _product(scope: Scope, left: Matrix, right: Matrix, sums: DType) -> Product:
     span, later = _span(scope, left, right), right.later(scope)
+    few = _few_rows(scope, left, right, sums, later)
     if _takes_pairs(left, right, sums):
         if span is not None:
             bounds = (scope.e.index(bound) for bound in (span[0], scope.e.add(span[1], 1)))
             low, high = (scope.e.binary("ashr", bound, V("1", "i64")) for bound in bounds)
             span = low, high
-        return Product(scope, left.joined(scope, 1, 2), right.joined(scope, 0, 2, later), sums, 2, span)
+        return Product(scope, left.joined(scope, 1, 2), right.joined(scope, 0, 2, later), sums, 2, span, few=few)
     if span is None and _takes_quads(left, right, sums):
         offset = 128 if left.tile.dtype == dtypes.INT8 else 0
         lhs, rhs = left.joined(scope, 1, 4, flips=offset > 0), right.joined(scope, 0, 4, later)
         return Product(scope, lhs, rhs, sums, 4, offset=offset)
-    return Product(scope, left.operand(scope, sums), right.operand(scope, sums, later), sums, span=span)
+    return Product(scope, left.operand(scope, sums), right.operand(scope, sums, later), sums, span=span, few=few)
+
+
+def _few_rows(
+    scope: Scope, left: Matrix, right: Matrix, sums: DType, later: PrefetchRange | None
+) -> Callable[[], FewRows] | None:
+    """The product of a few rows with a matrix of floats in memory, which needs no packing."""
+    buffer = right.tile.buffer
+    if buffer is None or not all((*left.has, *right.has)) or not dtypes.is_float(sums):
+        return None
+    strides = tuple(buffer.strides[axis] for axis in right.axes)
+    matrix = Buffer(buffer.base, strides, (right.first, right.second), buffer.dtype)
+    return lambda: FewRows(scope, left.operand(scope, sums), right.operand(scope, sums, later), sums, matrix)
 
 
 def _span(scope: Scope, left: Matrix, right: Matrix) -> Range | None:

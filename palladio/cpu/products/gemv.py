@@ -38,11 +38,17 @@ class Gemv:
     """
 
     def __init__(self, scope: Scope, lhs: PackSource, rhs: PackSource, sums: DType) -> None:
+        self.read(scope, lhs, rhs, sums, swapped=rhs.columns <= lhs.rows)
+        self.few = self.vectors_of(rhs if self.swapped else lhs)
+        self.result = scope.arena.buffer(self.e, (self.vectors, self.free), sums)
+
+    def read(self, scope: Scope, lhs: PackSource, rhs: PackSource, sums: DType, swapped: bool) -> None:
+        """Note the sizes, and how the matrix is read."""
         self.scope = scope
         self.e = scope.e
         self.sums = sums
         self.depth = lhs.columns
-        self.swapped = rhs.columns <= lhs.rows
+        self.swapped = swapped
         self.vectors, self.free = (rhs.columns, lhs.rows) if self.swapped else (lhs.rows, rhs.columns)
         # From (place along the free axis, place along the summed one, width), neighbours along the one or the other.
         self.along: Element | None = None
@@ -60,10 +66,8 @@ class Gemv:
         # Where the matrix lies row by row with something else between the rows, which nothing else foresees.
         near = None if self.swapped else rhs.near
         self.apart = near if near is not None and near.strides[0] != near.shape[1] else None
-        self.few = self.vectors_of(rhs if self.swapped else lhs)
         registers_held = host.current().sums[0] * host.current().sums[1]
         self.chains = max(1, min(CHAINS, registers_held // (registers.LANES * sums.itemsize)))
-        self.result = scope.arena.buffer(self.e, (self.vectors, self.free), sums)
 
     def vectors_of(self, operand: PackSource) -> Element:
         """From (vector, step, width) elements of the vectors: of a copy, if they are used more often than copied."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from palladio.cpu.analysis.work import PRODUCTS
 from palladio.cpu.emit import registers
@@ -38,6 +39,9 @@ TOGETHER = 8
 
 LONG = 1 << 30
 """Multiply-adds above which a product polls for interrupts."""
+
+FEW_ROWS, FEW_JOINED_ROWS = 16, 8
+"""The number of rows beyond which packing the right operand pays, and where it is packed into joined elements."""
 
 Element = Callable[[Index, Index, int], V]
 
@@ -111,6 +115,13 @@ class KBlock:
     starts: V
 
 
+class Unpacked(Protocol):
+    """The product of a few rows with a right operand that is not packed."""
+
+    def run_rows(self, low: Index, count: Index) -> Buffer:
+        """Emit it for `count` rows from `low` on; returns their sums."""
+
+
 class Product:
     """One matrix product while it is emitted: `target[rows, columns] = init + lhs @ rhs`.
 
@@ -130,8 +141,10 @@ class Product:
         joined: int = 1,
         span: Range | None = None,
         offset: int = 0,
+        few: Callable[[], Unpacked] | None = None,
     ) -> None:
         self.scope = scope
+        self.few = few
         self.joined = joined
         self.offset = offset
         self.span = span if lhs.columns % registers.LANES == 0 and rhs.transposed is None else None
@@ -214,7 +227,15 @@ class Product:
         e, dtype = self.e, dtype or self.sums
         some = e.compare("icmp slt", *map(e.index, rows)) if any(isinstance(bound, V) for bound in rows) else None
         with e.when(some):
-            packed, needed = self.packed() if self.span is None else (self.packed_span(self.span), None)
+            few = self.are_few(rows, dtype)
+            packed, needed = self.packed(few) if self.span is None else (self.packed_span(self.span), None)
+            if self.few is not None and few is not None and needed is not None:
+                thin = e.binary("and", few, needed)
+                with e.when(thin):
+                    yield from self.few_panels(self.few(), rows, place, stride, fresh, init)
+                # All that follows is of more rows, or of a matrix that is packed already.
+                rows = rows[0], e.select(thin, e.index(rows[0]), e.index(rows[1]))
+                needed = e.binary("and", needed, e.binary("xor", few, V("true", "i1")))
             self.pace = self.paced(rows)
             if self.offset:
                 with e.when(needed):
@@ -235,6 +256,39 @@ class Product:
                     self.lay_out(row, height, piece)
                     self.multiply(target, piece, row, fresh, packs)
                 yield row, height
+
+    def are_few(self, rows: Range, dtype: DType) -> V | None:
+        """True if the rows are few enough for a right operand that is not packed; None if that is never so."""
+        known = all(isinstance(bound, int) for bound in rows)
+        if self.few is None or known or self.span is not None or self.offset or dtype != self.sums or not self.depth:
+            return None
+        most = FEW_ROWS if self.joined == 1 else FEW_JOINED_ROWS
+        return self.e.compare("icmp sle", self.e.index(self.e.sub(rows[1], rows[0])), V(str(most), "i64"))
+
+    def few_panels(
+        self,
+        product: Unpacked,
+        rows: Range,
+        place: Callable[[Index], V],
+        stride: Index,
+        fresh: bool,
+        init: LazyArray | None,
+    ) -> Iterator[tuple[Index, int]]:
+        """A few rows, each of which is a panel; further arguments as those of `panels`."""
+        e, columns = self.e, self.rhs.columns
+        found = product.run_rows(rows[0], e.sub(rows[1], rows[0]))
+        with e.loop(rows[0], rows[1], 1) as row:
+            target = Buffer(place(row), (stride, 1), (1, columns), self.sums)
+            if init is not None:
+                self.start(target, rows_of(e, init, row, 1))
+            mine = Buffer(found.address(e, (e.sub(row, rows[0]), 0)), found.strides, (1, columns), self.sums)
+
+            def total(index: Sequence[Index], width: int) -> V:
+                value = mine.at(e, index, width)
+                return value if fresh else e.binary("fadd", value, target.at(e, index, width))
+
+            write(e, LazyArray(target.type, total), target)
+            yield row, 1
 
     def less_offset(self, packed: V, init: LazyArray | None) -> LazyArray:
         """What the product begins with, without what the offset of the left operand adds to each column."""
@@ -363,8 +417,12 @@ class Product:
 
     # The right operand.
 
-    def packed(self) -> tuple[V, V]:
-        """The address of the packed right operand, and whether it must be packed there: unless it still is."""
+    def packed(self, unless: V | None = None) -> tuple[V, V]:
+        """The address of the packed right operand, and whether it must be packed there: unless it still is.
+
+        Args:
+            unless: it will not be packed, if this is known to be so when the kernel runs.
+        """
         size = max(1, self.depth * self.rhs.columns)
         steady, notes = self.rhs.steady, self.scope.function.notes
         slot, slots = self.scope.function.innermost
@@ -376,9 +434,9 @@ class Product:
         if steady is None or noted is None:
             return place, V("true", "i1")
         self.scope.function.packed.update(self.rhs.reads)
-        return place, self.noted(steady, noted.address(self.e, (slot,)))
+        return place, self.noted(steady, noted.address(self.e, (slot,)), unless)
 
-    def noted(self, steady: Buffer, note: V) -> V:
+    def noted(self, steady: Buffer, note: V, unless: V | None = None) -> V:
         """Note that a block is packed now; returns whether it was not, by the note, what was packed last.
 
         A block that reaches past the edge of its array is a copy in the arena and changes: it is never noted.
@@ -388,9 +446,11 @@ class Product:
         arena = e.value("i64", f"ptrtoint {self.scope.arena.base} to i64")
         size = e.load("i64", V("@arena_size", "ptr"), 8)
         elsewhere = e.compare("icmp uge", e.binary("sub", key, arena), size)
-        same = e.compare("icmp eq", key, e.load("i64", note, 8))
+        before = e.load("i64", note, 8)
+        same = e.compare("icmp eq", key, before)
         kept = e.binary("and", same, elsewhere)
-        e.store(e.select(elsewhere, key, V("0", "i64")), note, 8)
+        after = e.select(elsewhere, key, V("0", "i64"))
+        e.store(after if unless is None else e.select(unless, before, after), note, 8)
         return e.binary("xor", kept, V("true", "i1"))
 
     def pack(self, place: V) -> None:

@@ -1,0 +1,113 @@
+"""Products with a few rows, whose number is known only when the kernel runs: the matrix is read where it lies.
+
+Packing a matrix takes as long as reading it from memory and writing it to a cache; that pays for rows that are more
+than a few. As in a `Gemv`, each element of the matrix is read from memory once: some of its rows stay in the first
+cache while all rows of the left operand are multiplied with them, four, two or one at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from palladio.cpu.emit import registers
+from palladio.cpu.emit.emitter import Index, V
+from palladio.cpu.emit.lazy_array import LINE_BYTES, Buffer, cut, fill, widths
+from palladio.cpu.emit.scope import Scope
+from palladio.cpu.products.gemv import ROWS, Gemv
+from palladio.cpu.products.product import FEW_ROWS, Element, PackSource
+from palladio.types.dtypes import DType
+
+TOGETHER = 4
+"""Rows of the left operand that are multiplied at a time."""
+
+AHEAD_BYTES = 1 << 15
+"""The prefetch distance where the rows of the matrix lie along the summed axis."""
+
+
+class FewRows(Gemv):
+    """The product of some rows of the left operand, `FEW_ROWS` at most, while it is emitted."""
+
+    def __init__(self, scope: Scope, lhs: PackSource, rhs: PackSource, sums: DType, matrix: Buffer) -> None:
+        self.read(scope, lhs, rhs, sums, swapped=False)
+        self.lhs = lhs
+        self.later = rhs.later
+        self.matrix = matrix
+        self.room = scope.arena.buffer(self.e, (FEW_ROWS, self.depth), sums)
+        self.sums_of_all = scope.arena.buffer(self.e, (FEW_ROWS, self.free), sums)
+
+    def run_rows(self, low: Index, count: Index) -> Buffer:
+        """Emit it for rows from `low` on; returns `sums[FEW_ROWS, columns]`, of which `count` rows are computed."""
+        e, lhs = self.e, self.lhs
+        with e.loop(0, count) as n:
+            for start, end, width in widths(self.depth):
+                with e.loop(start, end, width) as k:
+                    self.room.put(e, (n, k), lhs.element(e.add(low, n), k, width), width)
+        if self.along is not None:
+            for first, stop, rows in cut(self.free, ROWS):
+                with e.loop(first, stop, rows) as row:
+                    for _ in self.some(count):
+                        self.multiply_rows(self.along, row, rows)
+        elif self.across is not None:
+            with e.loop(0, count) as n:
+                fill(e, self.sums_from(n, 1), 0)
+            for first, stop, steps in cut(self.depth, ROWS):
+                with e.loop(first, stop, steps) as k:
+                    for _ in self.some(count):
+                        self.add_rows(self.across, k, steps)
+        return self.sums_of_all
+
+    def some(self, count: Index) -> Iterator[None]:
+        """All rows, a few at a time, as `vectors`, `few` and `result`."""
+        e = self.e
+        whole = e.binary("and", e.index(count), V(str(-TOGETHER), "i64"))
+        with e.loop(0, whole, TOGETHER) as n:
+            self.choose(n, TOGETHER)
+            yield
+        size = TOGETHER // 2
+        while size:
+            with e.when(e.compare("icmp ne", e.binary("and", e.index(count), V(str(size), "i64")), V("0", "i64"))):
+                self.choose(e.binary("and", e.index(count), V(str(-2 * size), "i64")), size)
+                yield
+            size //= 2
+
+    def step(
+        self,
+        along: Element,
+        some: tuple[Index, int],
+        k: Index,
+        width: int,
+        chain: int,
+        slots: dict[tuple[int, int, int], V],
+    ) -> None:
+        row, rows = some
+        bytes = self.depth * self.matrix.dtype.itemsize
+        ahead = max(rows, AHEAD_BYTES // bytes)
+        for r in range(rows if width == registers.LANES else 0):
+            self.prefetch(self.matrix.address(self.e, (k, self.e.add(row, r + ahead))), width)
+        super().step(along, some, k, width, chain, slots)
+
+    def ask(self, k: Index, place: Index, width: int) -> None:
+        """Prefetch a part of a row; rows past the last one are those of the block of a later step."""
+        if width != registers.LANES:
+            return
+        e, later = self.e, self.later
+        start = self.matrix.address(e, (k, place))
+        if later is not None:
+            past = e.add(e.mul(e.sub(k, self.depth), later.between), e.mul(place, self.matrix.dtype.itemsize))
+            inside = e.compare("icmp slt", e.index(k), V(str(self.depth), "i64"))
+            start = e.select(inside, start, e.pointer(later.base, past, 1))
+        self.prefetch(start, width)
+
+    def prefetch(self, start: V, elements: int) -> None:
+        for offset in range(0, elements * self.matrix.dtype.itemsize, LINE_BYTES):
+            self.e.prefetch(self.e.pointer(start, offset, 1))
+
+    def choose(self, first: Index, vectors: int) -> None:
+        e = self.e
+        self.vectors = vectors
+        self.result = self.sums_from(first, vectors)
+        self.few = lambda n, k, width: self.room.at(e, (e.add(first, n), k), width)
+
+    def sums_from(self, first: Index, rows: int) -> Buffer:
+        base = self.sums_of_all.address(self.e, (first, 0))
+        return Buffer(base, self.sums_of_all.strides, (rows, self.free), self.sums)
