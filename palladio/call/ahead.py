@@ -151,8 +151,10 @@ def _fitted(value: Any, type_: ArrayType, name: str, axis: int) -> Any:
     less = len(shape) == len(wanted) and shape[:axis] + wanted[axis : axis + 1] + shape[axis + 1 :] == wanted
     if array.dtype != type_.dtype or not less or shape > wanted:
         raise _other(array, type_, name)
-    whole = np.zeros(type_.shape, type_.dtype)
-    whole[(slice(None),) * axis + (slice(shape[axis]),)] = array
+    # Not np.zeros, which takes fresh pages from the system for a large array.
+    whole, before = np.empty(type_.shape, type_.dtype), (slice(None),) * axis
+    whole[(*before, slice(shape[axis]))] = array
+    whole[(*before, slice(shape[axis], None))] = 0
     return whole
 
 

@@ -76,6 +76,13 @@ def nothing_watches(args: Any) -> bool:
     return is_plain(args) and not is_recording(args)
 
 
+def is_direct(tensors: Any) -> bool:
+    """True if a call of these tensors, and nothing else that is a tensor, is one of the library: nothing watches."""
+    if torch.compiler.is_compiling() or is_transformed() or torch.is_autocast_enabled("cpu"):
+        return False
+    return all(type(each) is torch.Tensor and each.is_cpu for each in tensors) and nothing_watches(tensors)
+
+
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 

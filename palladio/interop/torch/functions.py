@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from palladio import library
 from palladio.base.errors import PalladioError
 from palladio.base.locations import caller_location
 from palladio.interop.extras import executor_name, tiles
@@ -17,7 +18,7 @@ from palladio.interop.torch.arguments import (
     require_tensors,
     under_autocast,
 )
-from palladio.interop.torch.derivatives import apply
+from palladio.interop.torch.derivatives import apply, is_direct
 from palladio.library.checks import Tile, Tiling
 
 Tensor = torch.Tensor
@@ -53,6 +54,10 @@ def gmm(
     """
 
     def call() -> Any:
+        others = tiling is not None or group_offset is not None or existing_out is not None
+        if not others and is_direct((lhs, rhs, group_sizes)):
+            dtype = dtype_of(preferred_element_type)
+            return library.gmm(lhs, rhs, group_sizes, dtype, transpose_rhs=bool(transpose_rhs), interpret=interpret)
         require_tensors(lhs=lhs, rhs=rhs)
         x, w = under_autocast(lhs, rhs)
         return apply(
