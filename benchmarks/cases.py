@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 import palladio as pl
-from benchmarks import compiled, inputs, irregular, peers, simulated
+from benchmarks import compiled, experts, inputs, irregular, peers, simulated
 from benchmarks.measure import OURS, Comparison, Contender, Floor
 from palladio.library import gmm, matmul, tgmm
 
@@ -98,5 +98,6 @@ CASES: dict[str, Callable[[], Comparison]] = {
     "call": smallest_call,
     **compiled.CASES,
     **irregular.CASES,
+    **experts.CASES,
     **simulated.CASES,
 }

@@ -398,6 +398,7 @@ def test_a_function_staged_ahead_takes_fewer_rows_and_gives_as_many() -> None:
     doubled_rows = pl.jit(lambda x: x * 2).ahead(pl.ShapeDtypeStruct((8, 2), np.float32))
     x = np.arange(6, dtype=np.float32).reshape(3, 2)
     assert doubled_rows(x, rows=3).tolist() == (x * 2).tolist()
+    assert not doubled_rows(x)[3:].any()  # filled up with zeros
     assert doubled_rows(torch.from_numpy(x)).shape == (8, 2)
     out = np.empty((3, 2), np.float32)
     assert doubled_rows(x, rows=3, out=out) is out
