@@ -60,7 +60,8 @@ def test_a_broken_kernel_is_as_bad_as_its_pair_says(name: str) -> None:
 
 
 def test_every_code_has_a_pair() -> None:
-    assert {pair.codes[0] for pair in PAIRS.values()} == set(CODES)
+    elsewhere = {"launch-not-awaited"}  # it takes two launches: test_dependent_launches.py
+    assert {pair.codes[0] for pair in PAIRS.values()} | elsewhere == set(CODES)
 
 
 def test_there_are_enough_pairs() -> None:
