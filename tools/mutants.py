@@ -68,7 +68,7 @@ class Reason:
 _ENDS = "the kernel ends, and before that only the sources are its own: targets are complete for whoever waits for it"
 _TURN = "the arrival only passes the turn on; the wait stays in front of what it is for"
 _ASKED = "a warpgroup that does not ask keeps the registers that it began with: it is slower on hardware, and not wrong"
-_LAST = "only the last step is masked: no copy overwrites its buffers, and the accumulator is read behind a wait"
+_LAST = "only the last step is masked: no copy overwrites its buffers, and the accumulator is read after a wait"
 
 REASONS: tuple[Reason, ...] = (
     Reason("*", "only the sources of stores awaited", "wait_smem_to_gmem: plgpu.wait_smem_to_gmem(0)", _ENDS),
@@ -84,7 +84,7 @@ REASONS: tuple[Reason, ...] = (
         "attention*",
         "a barrier wait left out",
         "barrier_wait: pl.when(group == 0)(lambda: plgpu.barrier_arrive_and_wait(turn))",
-        "the last turn: no product comes behind it, and turns order only when warpgroups compute",
+        "the last turn: no product comes after it, and turns order only when warpgroups compute",
     ),
     Reason(
         "attention*", "a release before its wait", "barrier_wait: plgpu.barrier_wait(self.filled.at[[]slot])", _TURN, 2
@@ -97,7 +97,7 @@ REASONS: tuple[Reason, ...] = (
             "emit_pipeline_warp_specialized",
             mutation,
             "wgmma_wait: pipeline(acc)",
-            "the pipeline runs once: nothing is copied into its buffers any more, and the accumulator is read behind a "
+            "the pipeline runs once: nothing is copied into its buffers any more, and the accumulator is read after a "
             "wait",
         )
         for mutation in ("a wgmma wait left out", "one group more in flight", "a release before its wait")

@@ -2,7 +2,7 @@
 
 A location is captured once, when an equation is formed or a public function is entered, and travels with it. Frames
 of this package are skipped, except those of `palladio.library` and `palladio.demo`, which are ordinary user code: an
-equation of a library kernel points at the library's line and, behind it, at the line of the caller.
+equation of a library kernel points at the library's line and, after it, at the line of the caller.
 """
 
 from __future__ import annotations

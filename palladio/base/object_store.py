@@ -4,10 +4,10 @@ An entry is a checksum and the code. It is written beside its place and moved th
 only; one that was damaged all the same does not match its checksum, and counts as not there. The folder has a limit:
 what was not used for longest goes first. What cannot be read or written is not kept; nobody needs to know.
 
-What lies in the folder is run as the user who reads it, so nobody else may be able to put it there: a folder that
+What lies in the folder is run as the user who reads it, so no other user may be able to put it there: a folder that
 belongs to another user, or that others can write to, is not used, and a warning says so. Each entry is judged by its
-open file: a regular one, the user's own or root's, that nobody else can write to. Its checksum covers its key, so that
-an entry under another's name does not count either.
+open file: a regular one, the user's own or root's, that no other user can write to. Its checksum covers its key, so
+that an entry under another's name does not count either.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from palladio.base.errors import UnsafeCacheWarning
 
 _CHECKSUM = hashlib.sha256().digest_size
 _SUFFIX = ".palladio"
-"""Of entries, and of what will become one. Other files in the folder are somebody else's."""
+"""Of entries, and of what will become one. Other files in the folder are not the store's."""
 
 _OPEN = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
 """A link is not followed, and a named pipe is opened without waiting for its other end."""

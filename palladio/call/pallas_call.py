@@ -244,7 +244,7 @@ class PallasCall:
         self.__name__ = name
         self._remembered = Remembered()
         sizes = tuple(size if isinstance(size, int) else None for size in grid.sizes)
-        # Hashed on every call, so as one number with its parts behind it.
+        # Hashed on every call, so as one number with its parts after it.
         self._fixed = Hashed((sizes, grid.names, outputs.types, outputs.structure, outputs.spaces))
 
     def __repr__(self) -> str:

@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command.
 
     Args:
-        arguments: what stands behind the command's name, by default that of this process.
+        arguments: what follows the command's name, by default that of this process.
 
     Returns:
         The exit status.

@@ -31,7 +31,7 @@ BRIEF_S = 50e-6
 """Seconds of work for which waking another thread does not pay."""
 
 SMALL_ARENA = 1 << 14
-"""Bytes that a kernel may keep while nobody calls it."""
+"""Bytes that a kernel may keep while it is not called."""
 
 
 class Compiled:

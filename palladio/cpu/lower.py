@@ -41,7 +41,7 @@ class LoweredGrid:
         text: a module with one function `kernel`.
         arena: how many bytes of it a thread needs.
         words: how many words at its beginning must be 0 when a call begins.
-        noted: the outputs that have no values before the call. What of them is begun is noted in bytes behind the
+        noted: the outputs that have no values before the call. What of them is begun is noted in bytes after the
             arrays, one output's after the other's.
         callbacks: what it may ask of Python.
         caller: where in the arena the address of the function is that asks; None for a kernel that never does.

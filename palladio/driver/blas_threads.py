@@ -54,7 +54,7 @@ def _products(eqn: Eqn) -> Iterator[int]:
 
 
 class _OneThread:
-    """NumPy's libraries on one thread as long as anybody is inside; the setting belongs to the whole process."""
+    """NumPy's libraries on one thread while a thread is inside; the setting belongs to the whole process."""
 
     def __init__(self) -> None:
         self._inside: set[object] = set()
@@ -82,7 +82,7 @@ class _OneThread:
             self._change(self._inside.discard, mine)  # an interrupt may have come where the first one had not begun
 
     def _change(self, change: Callable[[object], None], mine: object) -> None:
-        """Let somebody in or out, and limit the libraries as long as anybody is inside."""
+        """Let a thread in or out, and limit the libraries while one is inside."""
         with self._lock:
             HOLDING.count += 1
             try:

@@ -174,13 +174,13 @@ def check(
         exhaustive: run every schedule whose order of synchronisation differs from all others', each once, up to
             `schedules` of them, 100,000 by default. The report is `complete` if these were all. It is not where more
             remain, where threads poll (`barrier_test`, `semaphore_read`), where a run breaks off, or where 1,000
-            schedules in a row have shown nothing new behind a finding.
+            schedules in a row have shown nothing new after a finding.
         schedule: run this one only, by the name that a finding gives.
         progress: called after each schedule with the number so far and the number of all, None if not known.
         ignore: codes of findings that do not count, such as ("unobserved-completion",). The report names and counts
             them apart.
         strict: the report is `ok` only if nothing was found at all. Else warnings (probably not meant, such as an
-            output that nobody writes) and hints (harmless on the hardware as the kernel stands) do not count.
+            output that nothing writes) and hints (harmless on the hardware as the kernel stands) do not count.
         sizes: keyword arguments of `fn`, each with its values: the check runs for every combination of them, and each
             finding names the one that it was met with.
         repairs: look for the cheapest single change of the kernel that removes each error. True gives the search a

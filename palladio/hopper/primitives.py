@@ -258,7 +258,7 @@ MEMORY = (
     Primitive(
         "template <typename T> T load_constant(const T* address)",
         THREAD,
-        "A load from global memory that nobody writes while the kernel runs.",
+        "A load from global memory that is not written while the kernel runs.",
         "ld.global.nc",
     ),
     Primitive("u32x2 load_constant(const u32x2* address)", THREAD, "The same of 8 bytes.", "ld.global.nc"),
@@ -445,4 +445,4 @@ MATHEMATICS = (
     *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "pow", "fmod", "floor", "ceil", "rint", "round", "trunc"),
     *("fabs", "fma", "erf", "erfc", "cbrt", "copysign", "nextafter"),
 )
-"""C's functions on double, unqualified; those on float have an `f` behind their names, as in C."""
+"""C's functions on double, unqualified; those on float have an `f` after their names, as in C."""

@@ -126,7 +126,7 @@ def broadcasted_iota(dtype: DTypeLike, shape: Sequence[int], dimension: int) -> 
 
 
 def concatenate(operands: Sequence[ArrayLike], dimension: int) -> Array:
-    """Arrays of one dtype one behind the other along an axis.
+    """Arrays of one dtype one after the other along an axis.
 
     Raises:
         PalladioValueError: for none, and for arrays whose dtypes or other sizes differ.
@@ -138,11 +138,11 @@ def concatenate(operands: Sequence[ArrayLike], dimension: int) -> Array:
 
 
 def pad(operand: ArrayLike, padding_value: ArrayLike, padding_config: Sequence[tuple[int, int, int]]) -> Array:
-    """The array with copies of a value before, behind and between the elements of each axis.
+    """The array with copies of a value before, after and between the elements of each axis.
 
     Args:
         padding_value: a scalar of the array's dtype; a Python scalar takes it.
-        padding_config: (before, behind, between) for each axis. Negative counts before and behind cut elements off.
+        padding_config: (before, after, between) for each axis. Negative counts before and after cut elements off.
     """
     operand = as_array(operand)
     if is_weak(padding_value):
@@ -154,7 +154,7 @@ def pad(operand: ArrayLike, padding_value: ArrayLike, padding_config: Sequence[t
 def _triple(counts: Any) -> tuple[int, int, int]:
     found = static_integers(counts, "padding_config")
     if len(found) != 3:
-        raise PalladioValueError("(before, behind, between) for each axis", argument="padding_config", got=counts)
+        raise PalladioValueError("(before, after, between) for each axis", argument="padding_config", got=counts)
     return found[0], found[1], found[2]
 
 

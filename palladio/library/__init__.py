@@ -19,7 +19,7 @@ else:  # not for type checkers, for which a module with `__getattr__` has every 
     def __getattr__(name: str) -> ModuleType:
         if name != "hopper":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        # Kernels for one kind of GPU, and with them the whole GPU dialect: they come when somebody asks for them.
+        # Kernels for one kind of GPU, and with them the whole GPU dialect: they are imported when asked for.
         return import_module("palladio.library.hopper")
 
 

@@ -90,7 +90,7 @@ def _attention_kernel(
         elif ragged:
             pl.when(last_column >= keys)(hide)
         if ragged:
-            # Rows behind the last key are of any value, and no weight of 0 makes a NaN disappear.
+            # Rows past the last key are of any value, and no weight of 0 makes a NaN disappear.
             row = first_column + lax.broadcasted_iota(jnp.int32, values.shape, 0)
             values = jnp.where(row < keys, values, jnp.zeros_like(values))
         before, scores = largest_ref[...], scores_ref[...]

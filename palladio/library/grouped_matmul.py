@@ -304,7 +304,7 @@ def _gmm(problem: _Problem, transpose: bool, interpret: Any) -> Any:
         group_sizes: Array, group_offset: Array, lhs: Array, rhs: Array, existing_out: Array | None = None
     ) -> Array:
         existing = () if existing_out is None else (existing_out,)
-        # Rows before and behind the groups of rhs make two more groups, number 0 and groups + 1, whose product is zero.
+        # Rows before and after the groups of rhs make two more groups, number 0 and groups + 1, whose product is zero.
         metadata, steps = make_group_metadata(
             group_sizes=_with_rest(group_sizes, group_offset, problem.groups, problem.m),
             m=problem.m,
@@ -628,7 +628,7 @@ def _inside(tile: Any, extent: int, start: Any, axis: int) -> Any:
 
 
 def _with_rest(sizes: Array, offset: Array, groups: int, m: int) -> Array:
-    """The sizes of: everything before the groups of rhs, those groups, and everything behind them up to row m."""
+    """The sizes of: everything before the groups of rhs, those groups, and everything after them up to row m."""
     before = jnp.sum(jnp.where(jnp.arange(sizes.shape[0]) < offset, sizes, 0))
     own = jnp.take(sizes, offset + jnp.arange(groups), mode="clip") if groups != sizes.shape[0] else sizes
     behind = m - jnp.sum(own) - before

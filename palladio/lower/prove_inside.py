@@ -77,6 +77,6 @@ prove_inside = Pass(
     consumes=ANY,
     produces=INSIDE,
     run=_mark,
-    doc="Marks the blocks and the indices that cannot leave their array, so that nobody guards them. Runs last: passes "
+    doc="Marks the blocks and the indices that cannot leave their array, so that they get no guards. Runs last: passes "
     "that rewrite accesses drop the marks.",
 )

@@ -69,7 +69,7 @@ def _cond_discharge(
 
 
 def _split(results: Sequence[Atom], count: int, changed: Sequence[int]) -> Discharged:
-    """The outputs that there were, and behind them the new values of the changed references."""
+    """The outputs that there were, and after them the new values of the changed references."""
     return Discharged(results[:count], dict(zip(changed, results[count:], strict=True)))
 
 
@@ -137,7 +137,7 @@ def _carried(operands: Sequence[Atom], constants: int, changed: Iterable[int]) -
 
 
 def _reordered(program: Program, leading: int, order: Sequence[int]) -> Program:
-    """The program with its inputs behind the first `leading` ones in another order."""
+    """The program with its inputs after the first `leading` ones in another order."""
     inputs = (*program.inputs[:leading], *(program.inputs[n + leading] for n in order))
     return Program(inputs, program.eqns, program.outputs, program.name, program.location)
 
@@ -157,7 +157,7 @@ loop = Op(
     "loop",
     "Runs `body(i, *constants, *carry) -> carry` for i from `lower` below `upper` in steps of `step` and returns the"
     " last carry. "
-    "The first `constants` operands behind the bounds are the same in every iteration. `unroll` is advice: 0 means "
+    "The first `constants` operands after the bounds are the same in every iteration. `unroll` is advice: 0 means "
     "whole.",
     _loop_type,
     _loop_eval,

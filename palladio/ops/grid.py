@@ -37,7 +37,7 @@ class Squeezed:
 class Element:
     """A block of `block_size` elements.
 
-    The index map gives its first element, in the array with `padding` (before, behind).
+    The index map gives its first element, in the array with `padding` (before, after).
     """
 
     block_size: int

@@ -69,5 +69,5 @@ merge_common_subexpressions = Pass(
     consumes=ANY,
     produces=ANY,
     run=merge_in,
-    doc="Computes each common subexpression once. Finds more behind simplify, which brings equations to one form.",
+    doc="Computes each common subexpression once. Finds more after simplify, which brings equations to one form.",
 )

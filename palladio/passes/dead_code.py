@@ -1,7 +1,7 @@
 """Dead code: equations whose results are unused are removed.
 
-An equation stays if one of its outputs is used, or if it has an effect that somebody can see: a write to a reference
-that is an input of the program or is read later on, printing, checking. Writes to an allocation that nobody reads are
+An equation stays if one of its outputs is used, or if it has a visible effect: a write to a reference
+that is an input of the program or is read later on, printing, checking. Writes to an allocation that is never read are
 not seen. Sub-programs lose the outputs, the carries and the inputs that are not used, so that what feeds only those
 goes too.
 """
@@ -20,10 +20,10 @@ Used = Sequence[bool]
 
 
 def remove_dead_code_from(program: Program, unseen: Iterable[Var] = ()) -> Program:
-    """The program without the equations that nobody needs.
+    """The program without the equations that are not needed.
 
     Args:
-        unseen: references whose final contents nobody sees, as those that a scope allocates.
+        unseen: references whose final contents are not seen, as those that a scope allocates.
     """
     needed: set[Atom] = set(program.outputs)
     ignored = set(unseen)
@@ -39,7 +39,7 @@ def remove_dead_code_from(program: Program, unseen: Iterable[Var] = ()) -> Progr
 
 
 def _is_seen(eqn: Eqn, ignored: set[Var]) -> bool:
-    """True if an effect of the equation matters, given the references that nobody reads behind it."""
+    """True if an effect of the equation matters, given the references that are not read after it."""
     return any(kind is not EffectKind.READ and (var is None or var not in ignored) for kind, var in eqn.effects)
 
 
@@ -106,7 +106,7 @@ def _scope(eqn: Eqn, used: Used) -> Eqn:
 
 
 def _needed_carries(programs: Sequence[Program], leading: int, constants: int, used: Used) -> list[bool]:
-    """Which carries are needed: those used behind the loop, and those that a needed thing in it depends on.
+    """Which carries are needed: those used after the loop, and those that a needed thing in it depends on.
 
     The last of the programs is the body.
     """
@@ -165,6 +165,6 @@ remove_dead_code = Pass(
     consumes=ANY,
     produces=ANY,
     run=remove_dead_code_from,
-    doc="Removes equations whose outputs nobody uses and whose effects nobody sees. Wants to come last: the other "
+    doc="Removes equations whose outputs are unused and whose effects are not seen. Wants to come last: the other "
     "passes only redirect uses, and leave what they no longer need to this one.",
 )

@@ -30,7 +30,7 @@ def everything(ref: RefType) -> bool:
 def discharge_program(program: Program, wants: Wants = everything) -> Program:
     """The program with references turned to values: an input `ref<s, f32[m]>` becomes `f32[m]`.
 
-    Its final value becomes an output. The final values stand behind the outputs that there were, in the order of the
+    Its final value becomes an output. The final values stand after the outputs that there were, in the order of the
     inputs.
 
     Args:

@@ -133,7 +133,7 @@ class PipelineOperand:
 
     @staticmethod
     def _axis(cut: Sequence[Any]) -> int:
-        """The axis that comes behind what was cut so far."""
+        """The axis that comes after what was cut so far."""
         return sum(isinstance(each, (slice, Slice)) for each in cut)
 
 

@@ -212,7 +212,7 @@ class BlockWalk:
         return either(step == 0, self._differ(step, np.maximum(step - 1, 0)))
 
     def ends(self, step: Any) -> Any:
-        """True if the block of a step is another than that of the step behind."""
+        """True if the block of a step is another than that of the step before it."""
         if self.turn is Turn.EVERY_STEP:
             return True
         last = self.steps.last(step)

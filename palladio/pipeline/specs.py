@@ -245,7 +245,7 @@ class PrefetchScalarGridSpec(GridSpec):
 
     Args:
         num_scalar_prefetch: how many arguments are scalars (integer arrays, whole): the kernel gets references to
-            them first, index maps get them behind the grid indices.
+            them first, index maps get them after the grid indices.
         grid, in_specs, out_specs, scratch_shapes: as in `GridSpec`, for the other arguments.
     """
 

@@ -112,7 +112,7 @@ def emit_pipeline(
         _explicit_indices: the body gets the point, a tuple of i32[], before the references.
 
     Returns:
-        A function of the references, and by keyword `scratches`, references that the body gets behind the others.
+        A function of the references, and by keyword `scratches`, references that the body gets after the others.
 
     Raises:
         PalladioTypeError: what is not a function, a spec or a reference.

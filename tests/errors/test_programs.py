@@ -125,7 +125,7 @@ LINES = {
     "a:f32[] = reduce_sum x {axes=(0, 0)}": "reduce_sum names an axis twice\n  got:      (0, 0)",
     "a:f32[2,3] = concatenate x, x {axis=2}": "concatenate has no such axis\n  expected: an axis of f32[2,3]",
     "a:f32[2,3] = pad x, 0.0:f32 {padding=((0, 0, 0),)}": (
-        "(before, behind, between) for each axis, with between at least 0"
+        "(before, after, between) for each axis, with between at least 0"
     ),
     "a:f32[2,3] = reverse x {axes=(0, 0)}": "reverse names different axes of the array\n  expected: axes of f32[2,3]",
     "a:i32[3] = iota {shape=(3,), axis=1, dtype=i32}": "iota has no such axis\n  expected: an axis of (3,)",

@@ -231,7 +231,7 @@ def test_several_completions_that_nobody_saw_are_counted() -> None:
 
     found = the_finding(case(body, X, out=X, scratch=[plgpu.Barrier(num_barriers=3), plgpu.Barrier()]))
     assert found.code == "unobserved-completion"
-    assert found.message == "full[0] of block (0) has completed phase 1, which nobody has waited for"
+    assert found.message == "full[0] of block (0) has completed phase 1, which no thread has waited for"
 
 
 def test_what_follows_from_a_deadlock_is_not_reported() -> None:

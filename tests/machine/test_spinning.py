@@ -72,7 +72,7 @@ def test_a_flag_that_nobody_raises_is_a_deadlock(policy: Any) -> None:
 def test_polling_without_end_is_a_deadlock() -> None:
     (finding,) = pl.check(polled(arrives=False), schedules=1).findings
     assert finding.code == "deadlock"
-    assert "threads look again and again whether something has happened, and nobody is left who could do it" in str(
+    assert "threads look again and again whether something has happened, and no thread is left that could do it" in str(
         finding
     )
 

@@ -221,7 +221,7 @@ def indices(dimensions: Sequence[int], dtype: Any = None) -> Array:
 
 
 def concatenate(arrays: Sequence[ArrayLike], axis: int | None = 0, dtype: Any = None) -> Array:
-    """The arrays one behind the other along an axis; flattened first if the axis is None."""
+    """The arrays one after the other along an axis; flattened first if the axis is None."""
     _require_arrays(arrays)
     common = result_type(*arrays)[0] if dtype is None else dtypes.canonical(dtype)
     cast_arrays = [cast(array, common) for array in arrays]

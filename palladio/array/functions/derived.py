@@ -106,7 +106,7 @@ def column_stack(tup: Sequence[ArrayLike]) -> Array:
 
 
 def dstack(tup: Sequence[ArrayLike]) -> Array:
-    """Matrices one behind the other along a third axis; a vector is a matrix of one row."""
+    """Matrices one after the other along a third axis; a vector is a matrix of one row."""
     matrices = [atleast_2d(x) for x in tup]
     return concatenate([expand_dims(x, 2) if array_type(x).ndim == 2 else x for x in matrices], 2)
 
@@ -236,7 +236,7 @@ def median(a: ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> 
         raise PalladioValueError("no elements have no median", got=str(array_type(a)))
     low, high = getitem(ordered, (..., (extent - 1) // 2)), getitem(ordered, (..., extent // 2))
     middle = low if extent % 2 else divide(add(low, high), 2)
-    last = getitem(ordered, (..., -1))  # NaN is sorted behind everything
+    last = getitem(ordered, (..., -1))  # NaN is sorted after everything
     found = where(isnan(last), last, middle)
     if not keepdims:
         return found
@@ -284,7 +284,7 @@ def polyval(p: ArrayLike, x: ArrayLike) -> Array:
 def searchsorted(a: ArrayLike, v: ArrayLike, side: str = "left") -> Array:
     """The position of each of `v` in the ascending vector `a`, as int32: before its equals, or after them with "right".
 
-    NaN belongs behind everything. Every element is compared with every one of `a`.
+    NaN belongs after everything. Every element is compared with every one of `a`.
 
     Raises:
         PalladioValueError: for another side, or an `a` that is not a vector.

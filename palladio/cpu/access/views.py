@@ -96,7 +96,7 @@ def viewed(scope: Scope, buffer: Buffer, stack: Transforms, operands: Sequence[L
 
 
 def _joined(before: list[Bound] | None, bounds: list[Bound], rank: int) -> list[Bound] | None:
-    """The bounds behind others, in a view of their elements in another order: those must be the same for all elements.
+    """The bounds after others, in a view of their elements in another order: those must be the same for all elements.
 
     Others are of coordinates that need no guard, such as those of whole axes.
     """

@@ -206,7 +206,7 @@ class Emitter:
     # Memory.
 
     def pointer(self, base: V, offset: Index, size: int) -> V:
-        """The address `offset` elements of `size` bytes behind a base."""
+        """The address `offset` elements of `size` bytes from a base."""
         distance = self.mul(offset, size)
         return (
             base if distance == 0 else self.value("ptr", f"getelementptr i8, ptr {base.text}, {self.index(distance)}")

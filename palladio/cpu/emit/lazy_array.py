@@ -63,7 +63,7 @@ class Buffer:
 
     @property
     def contiguous(self) -> bool:
-        """True if the elements are known to lie one behind the other."""
+        """True if the elements are known to lie one after the other."""
         return self.strides == row_major(self.shape)
 
     def address(self, e: Emitter, index: Sequence[Index]) -> V:

@@ -129,7 +129,7 @@ class Function:
         self.packed: set[Allocation] = set()
         # For blocks that nothing writes: where this step's is, and what emits where that of a later step will be.
         self.later: dict[Allocation, tuple[V, Callable[[int], V]]] = {}
-        # For blocks that nothing writes: how many bytes behind this task's the next one's is.
+        # For blocks that nothing writes: the byte distance from this task's to the next one's.
         self.ahead: dict[Allocation, V] = {}
         # The number of steps of the innermost sequential grid axis, if known, and which of them this is.
         self.innermost: tuple[Index, int] = (0, 1)
@@ -141,7 +141,7 @@ class Function:
         for place, word in enumerate((V(str(number), "i64"), *addresses)):
             e.store(word, table.address(e, (place,)), 8)
         if self.caller is None:
-            raise Refused("nobody answers this kernel")
+            raise Refused("this kernel has no table of callbacks")
         function = e.load("ptr", self.caller, 8)
         failed = e.compare("icmp ne", e.value("i32", f"call i32 {function.text}({table.base})"), V("0", "i32"))
         self.asks = True

@@ -270,7 +270,7 @@ def _unless_far(e: Emitter, name: str, x: V, near: V) -> V:
     above = e.binary("sub", _bits(e, size), e.constant(least, vector(precision.word, width_of(x.type))))
     far = e.compare("icmp ult", above, e.constant(precision.infinity - least, above.type))
     word = f"i{width_of(x.type)}"
-    # Frozen, since lanes behind the end of an array may be anything.
+    # Frozen, since lanes past the end of an array may be anything.
     some = e.value(word, f"freeze {word} {e.value(word, f'bitcast {far} to {word}').text}")
     before, rare, behind = e.block, e.fresh("far"), e.fresh("near")
     e.branch(e.compare("icmp ne", some, e.constant(0, word)), rare, behind)

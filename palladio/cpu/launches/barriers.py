@@ -108,7 +108,7 @@ def _observed(
     e = scope.e
     reaches = stack and isinstance(stack[0], Peer)
     if site.observed is None or (reaches and not site.apart):
-        return None  # nobody waits at a peer's
+        return None  # no thread waits at a peer's
     observed = site.observed
     if site.apart:
         number: Index = 0
@@ -169,7 +169,7 @@ def _own_slot(
     scope: Scope, site: SharedRef, stack: Transforms, operands: Sequence[LazyArray]
 ) -> tuple[BarrierWords, V]:
     slot = slot_of(scope, site, stack, operands)
-    return slot, slot.observed  # type: ignore[return-value]  # barriers at which somebody waits have it
+    return slot, slot.observed  # type: ignore[return-value]  # barriers at which a thread waits have it
 
 
 def _unseen(e: Emitter, slot: BarrierWords, observed: V) -> V:

@@ -56,7 +56,7 @@ def site_of(thread: ThreadFunction, type: RefType, base: V, siblings: Sequence[P
     units = thread.rooms.units if thread.rooms is not None else 1
     needed = arrivals_of(type, {each.name: each.size for each in thread.siblings}) * units
     site = SharedRef(memory, buffer_of(type, base), None, type, siblings, None, thread.peers, False, units, needed)
-    # Behind what this thread has waited for, how much more each of its warps has.
+    # After what this thread has waited for, how much more each of its warps has.
     rows = 1 + len(thread.rows or ())
     observed = thread.arena.buffer(e, (rows * site.counted,), dtypes.INT64)
     fill(e, observed, 0)

@@ -107,7 +107,7 @@ def _first_inside(e: Emitter, first: V, size: int, step: Index) -> Index:
 
 
 def _end_inside(e: Emitter, first: V, size: int, step: Index, extent: int) -> Index:
-    """The position behind the last with `first + position * step < extent`."""
+    """The position past the last with `first + position * step < extent`."""
     left = e.sub(extent, first)
     if step != 1:
         left = e.binary("sdiv", e.index(e.add(left, e.sub(step, 1))), e.index(step))

@@ -71,7 +71,7 @@ class SharedRef(RefBinding):
         type: of the reference.
         siblings: how to reach those of others.
         observed: for barriers, where this thread counts the completions that it has seen.
-        apart: whether it counts those of each of the siblings, which lie there one behind the other.
+        apart: whether it counts those of each of the siblings, which lie there one after the other.
         private: whether it is a thread's own, which no other reaches.
         units: what one arrival counts for; copies that blocks share arrive in parts of it.
         needed: what completes a phase.
@@ -245,7 +245,7 @@ class ThreadCoroutine(ThreadFunction):
         self.leave(Status.CALLBACK_FAILED)
 
     def text(self) -> str:
-        """The whole function, behind those of its warps."""
+        """The whole function, after those of its warps."""
         e = self.e
         e.store(V(str(THREAD_DONE), "i64"), V("%status", "ptr"), WORD)
         e.jump("stopped")
@@ -260,10 +260,10 @@ class ThreadCoroutine(ThreadFunction):
         return "\n".join([*warps, head, "entry:", *self.slots, *e.lines, "}"])
 
 
-# From LLVM 22 on, nobody wants to know where a coroutine ends.
+# From LLVM 22 on, the end of a coroutine has no result.
 _ENDS = "void" if llvm.llvm_version_info[0] >= 22 else "i1"
 
 
 def moved(buffer: Buffer, e: Emitter, distance: Index) -> Buffer:
-    """The buffer so many bytes behind."""
+    """The buffer that many bytes further on."""
     return Buffer(e.pointer(buffer.base, distance, 1), buffer.strides, buffer.shape, buffer.dtype)

@@ -2,7 +2,7 @@
 
     i32 kernel(ptr arrays, ptr sizes, ptr arena, i64 first, i64 last)
 
-runs the clusters from `first` below `last`, those of one mesh behind those of another, and may return before they are
+runs the clusters from `first` below `last`, those of one mesh after those of another, and may return before they are
 over, to be called again. `arrays` are the addresses of the operands, the outputs, and the scratch of the whole launch;
 `sizes` the dynamic sizes of mesh axes and how many clusters each mesh has; `arena` is the memory of the thread of the
 system, which begins with the words of `Header`.
@@ -319,7 +319,7 @@ class _ProgramEmitter:
         return self.memories.setdefault(position, Allocation(f"array{position}", steady))
 
     def strided(self, axes: Sequence[MeshAxis], step: int) -> list[PeerAxis]:
-        """Buffers one behind the other, the last axis fastest. Axes that this mesh lacks count as 0."""
+        """Buffers one after the other, the last axis fastest. Axes that this mesh lacks count as 0."""
         found: list[PeerAxis] = []
         for axis in reversed(axes):
             found.insert(0, PeerAxis(axis.name, self.named.get(axis.name, 0), axis.size or 0, step))

@@ -98,7 +98,7 @@ class Gemv:
                     self.poll(rows * self.depth)
         elif self.across is not None:
             fill(self.e, self.result, 0)
-            # More are slower where they lie one behind the other, faster where each has to be asked for.
+            # More are slower where they lie one after the other, faster where each has to be asked for.
             for first, stop, steps in cut(self.depth, 2 * ROWS if self.vectors == 1 and self.apart else ROWS):
                 with self.e.loop(first, stop, steps) as k:
                     self.add_rows(self.across, k, steps)

@@ -46,7 +46,7 @@ FEW_ROWS, FEW_JOINED_ROWS = 16, 8
 Element = Callable[[Index, Index, int], V]
 
 Range = tuple[Index, Index]
-"""The first of some positions along an axis, and the one behind the last."""
+"""The first of some positions along an axis, and the one past the last."""
 
 
 @dataclass(frozen=True)
@@ -369,7 +369,7 @@ class Product:
                 yield self.whole_piece(packed, k, steps)
 
     def whole_piece(self, packed: V, k: Index, steps: int) -> KBlock:
-        """All of some steps, packed behind those before them."""
+        """All of some steps, packed after those before them."""
         place = self.e.pointer(packed, self.e.mul(k, self.rhs.columns), self.word.itemsize)
         starts = self.e.compare("icmp eq", self.e.index(k), V("0", "i64"))
         return KBlock(k, steps, k, steps, place, steps, starts)

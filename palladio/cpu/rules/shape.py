@@ -72,7 +72,7 @@ def _transpose(scope: Scope, x: LazyArray, *, permutation: tuple[int, ...]) -> S
 
 
 def _reshape(scope: Scope, x: LazyArray, *, shape: Shape) -> Sequence[LazyArray]:
-    """Axes of size 1 come and go for nothing; otherwise the elements must lie one behind the other."""
+    """Axes of size 1 come and go for nothing; otherwise the elements must lie one after the other."""
     kept = [axis for axis, extent in enumerate(x.shape) if extent != 1]
     places = [axis for axis, extent in enumerate(shape) if extent != 1]
     if [x.shape[axis] for axis in kept] == [shape[axis] for axis in places]:
@@ -150,9 +150,9 @@ def _pad(
     if not x.shape:
         return (x,)
     sizes, starts, places, counts = [], [], [], []
-    for extent, (before, behind, between) in zip(x.shape, padding, strict=True):
+    for extent, (before, after, between) in zip(x.shape, padding, strict=True):
         step = between + 1
-        size = before + extent + max(0, extent - 1) * between + behind
+        size = before + extent + max(0, extent - 1) * between + after
         # Element n goes to before + n * step; those that go to 0, …, size - 1 stay.
         first = max(0, -(before // step))
         stop = max(first, min(extent, -((before - size) // step)))

@@ -61,7 +61,7 @@ def _key(text: str, processor: Processor) -> str:
 
 
 _dead: deque[Any] = deque()
-"""Execution engines that nobody uses any more. The next compilation frees them, where no interrupt comes."""
+"""Execution engines that are no longer used. The next compilation frees them, where no interrupt comes."""
 
 
 class _Owner:

@@ -34,7 +34,7 @@ def aligned(size: int) -> Array:
     """`u8[size]` from the middle of a page on.
 
     Large arrays of others begin near the beginning of one. Processors hold back a load whose place in its page is that
-    of a store under way: to go through two arrays, one of them a line behind the other there, takes twice the time.
+    of a store under way: to go through two arrays, one of them a line after the other there, takes twice the time.
     """
     whole = np.empty(size + PAGE_BYTES, np.uint8)
     start = (PAGE_BYTES // 2 - whole.ctypes.data) % PAGE_BYTES
@@ -42,7 +42,7 @@ def aligned(size: int) -> Array:
 
 
 class Pool:
-    """Blocks of memory by size; those of sizes that nobody has asked for the longest time make room for others.
+    """Blocks of memory by size; those of the sizes least recently asked for make room for others.
 
     It has no lock, which an interrupt, a destructor or a fork could meet taken: to keep a block and to hand it out are
     each one step of C.
@@ -57,11 +57,11 @@ class Pool:
 
     @property
     def kept(self) -> int:
-        """The bytes that nobody uses."""
+        """The unused bytes."""
         return sum(size * len(blocks) for size, blocks in self.sizes())
 
     def sizes(self) -> list[tuple[int, deque[Array]]]:
-        """The sizes with their free blocks, the one that nobody has asked for the longest time first."""
+        """The sizes with their free blocks, the least recently asked for first."""
         try:
             return list(self.free.items())
         except RuntimeError:  # a destructor has called a kernel meanwhile
@@ -83,7 +83,7 @@ class Pool:
             return aligned(size)
 
     def give(self, block: Array) -> None:
-        """A block that nobody uses any more."""
+        """A block that is no longer used."""
         self.blocks(block.nbytes).append(block)
 
     def trim(self) -> None:

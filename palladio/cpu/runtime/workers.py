@@ -11,7 +11,7 @@ thread, those of an `except` and a `finally` too. So nothing here relies on a se
   gate by taking it, which waits for a helper inside and keeps out one that comes late. It may be closed any number of
   times, so that every level of a nested `finally` closes it again.
 * What a helper writes to belongs to the job that it refers to. Should an interrupt in the very handler of another one
-  get past all levels, a helper still writes to memory that nobody else is given.
+  get past all levels, a helper still writes to memory that is given to no other.
 * The queue, the locks and the lists are those of C, which do not stop halfway.
 """
 

@@ -36,7 +36,7 @@ def lower_grid(grid: Grid, kernel: Program, operands: Sequence[Type]) -> Lowered
     """The kernel of a grid.
 
     Args:
-        kernel: the program of a grid point, behind the passes.
+        kernel: the program of a grid point, after the passes.
         operands: the types of the call's operands.
 
     Raises:

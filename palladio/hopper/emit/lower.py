@@ -45,7 +45,7 @@ def lower_launch(launch: Launch, programs: Sequence[Program], operands: Sequence
     """The kernel of a launch.
 
     Args:
-        programs: one for each mesh, behind the passes.
+        programs: one for each mesh, after the passes.
         operands: the types of the launch's operands.
 
     Raises:

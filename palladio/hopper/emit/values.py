@@ -99,7 +99,7 @@ class Global:
 
     Fields:
         number: which one, among the arrays of the launch.
-        constant: whether nobody writes to it while the kernel runs.
+        constant: whether it is not written while the kernel runs.
         root: what it is known by where accesses to one buffer are kept in order.
         window: the part of it that the reference is to, where it is a block.
     """

@@ -1,4 +1,4 @@
-"""Barriers: threads of the launch arrive with each warp for itself, so that nobody waits for a whole warpgroup."""
+"""Barriers: threads of the launch arrive with each warp for itself, so that none waits for a whole warpgroup."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def put(scope: Scope, x: Array, layout: Layout) -> str:
 
 
 def put_all(scope: Scope, parts: Sequence[tuple[Array, Layout]]) -> list[str]:
-    """Write arrays one behind the other, each row-major; their addresses as names of C variables."""
+    """Write arrays one after the other, each row-major; their addresses as names of C variables."""
     sizes = [math.ceil(math.prod(layout.shape) * x.dtype.itemsize / ALIGNMENT) * ALIGNMENT for x, layout in parts]
     start = room(scope, sum(sizes))
     bases = []

@@ -8,7 +8,7 @@
     }
 
 An operation prints as `outputs = name inputs {params}`. One that reaches into a reference prints its transforms
-behind the reference, with the index operands where they belong: `load x[i, 0:8].reshape(2, 4)`. A slice of static
+after the reference, with the index operands where they belong: `load x[i, 0:8].reshape(2, 4)`. A slice of static
 start is `start:stop`, or `start:+size:stride`; one of dynamic start is `i:+size`. Parameters are Python literals,
 types, dtypes, programs, and records `Name(field=value)`.
 """

@@ -126,7 +126,7 @@ class _Parser:
 
     @property
     def following(self) -> _Token:
-        """The token after this one; behind the last there is only its like."""
+        """The token after this one; the last one is its own successor."""
         return self.tokens[min(self.position + 1, len(self.tokens) - 1)]
 
     def at(self, *texts: str) -> bool:
@@ -271,7 +271,7 @@ class _Parser:
     # Transforms.
 
     def transforms(self, root: Type, indices: list[Atom]) -> tuple[Transform, ...]:
-        """The transforms behind an input; their index operands join `indices`."""
+        """The transforms after an input; their index operands join `indices`."""
         array = root.array if isinstance(root, RefType) else root
         found: list[Transform] = []
         while self.at("[", "."):

@@ -126,7 +126,7 @@ class _Walk:
         return found if isinstance(found, Value) else KEPT
 
     def keep(self, var: Var, eqn: Eqn, reason: str, passing: bool = False) -> None:
-        """Keep an array, before an equation or behind the one that computes it."""
+        """Keep an array, before an equation or after the one that computes it."""
         self.keeping.found.append((eqn, reason))
         self.now[var] = self.builder.emit(keep, self.now.get(var, var), passing=passing)[0]
         self.learn(var, KEPT)

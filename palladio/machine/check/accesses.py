@@ -65,7 +65,7 @@ class Accesses:
         """The reads of the last ordinary access which reach memory that nothing has written."""
 
     def allocated(self, store: Buffer, initialised: bool) -> None:
-        """A buffer came to be that somebody writes, or that lacks values."""
+        """A buffer came to be that is written, or that lacks values."""
         type = store.type
         grid = self._grids.get((store.name, type.shape))
         if grid is None:
@@ -177,7 +177,7 @@ class Accesses:
             )
 
     def tally(self, thread: Thread, eqn: Eqn, values: Sequence[Any]) -> None:
-        """An atomic access whose result nobody uses: a release only (PTX ISA, "red", has no acquire)."""
+        """An atomic access whose result is unused: a release only (PTX ISA, "red", has no acquire)."""
         self.atomic(thread, eqn, values, learns=False)
 
     def atomic(self, thread: Thread, eqn: Eqn, values: Sequence[Any], learns: bool = True) -> None:

@@ -83,7 +83,7 @@ class Checker:
         self.deadlocked = False
 
     def allocated(self, store: Any, initialised: bool, written: bool = True) -> None:
-        """A store came to be. Memory that nobody writes needs no shadow."""
+        """A store came to be. Memory that nothing writes needs no shadow."""
         if isinstance(store, Buffer) and self.memory and (written or not initialised):
             self.accesses.allocated(store, initialised)
         if isinstance(store, Buffer) and store.visible and self.memory:
@@ -165,7 +165,7 @@ class Checker:
                 self._output_ends(store)
 
     def _output_ends(self, store: Buffer) -> None:
-        """Nobody may use what nobody has written."""
+        """What has not been written may not be used."""
         if store.shadow is None or not store.shadow.uninitialised(store.shadow.regions.resolve((), ())):
             return
         written, place = store.shadow.initialised(), self.limits.place

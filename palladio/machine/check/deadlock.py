@@ -65,7 +65,7 @@ def _at(threads: Sequence[Thread]) -> str:
 
 
 def _livelock(machine: Machine) -> None:
-    """Report that threads look again and again for what nobody is left to do."""
+    """Report that threads look again and again for what no thread is left to do."""
     spinning = [thread for thread in machine.runnable if thread.eqn is not None]
     participants = [
         Participant(str(thread), "looks again and again", thread.eqn.location, at_text(thread.trail))
@@ -75,7 +75,7 @@ def _livelock(machine: Machine) -> None:
     waiting = [
         f"{thread} waits {_waited_for(thread.waiting)}" for thread in machine.threads if thread.waiting is not None
     ]
-    message = "threads look again and again whether something has happened, and nobody is left who could do it"
+    message = "threads look again and again whether something has happened, and no thread is left that could do it"
     if machine.checker is None:
         got = "; ".join(f"{participant.thread} {participant.did}" for participant in participants)
         place = participants[0].location if participants else None

@@ -30,7 +30,7 @@ CODES: dict[str, Code] = {
         Code(
             "data-race",
             "two accesses of one buffer, at least one of them a write, are not ordered",
-            "order them: arrive at a barrier behind the first, wait for it before the second",
+            "order them: arrive at a barrier after the first, wait for it before the second",
         ),
         Code(
             "global-race",
@@ -40,14 +40,14 @@ CODES: dict[str, Code] = {
         Code(
             "missing-commit-smem",
             "an asynchronous operation reaches shared memory that ordinary stores wrote, with no fence between them",
-            "call plgpu.commit_smem() in the storing thread, behind the stores and before it starts or signals the "
+            "call plgpu.commit_smem() in the storing thread, after the stores and before it starts or signals the "
             "operation",
         ),
         Code(
             "missing-commit-gmem",
             "an asynchronous copy takes from global memory what ordinary stores wrote, with no fence between them",
-            "call plgpu.commit_gmem() in the storing thread, behind the stores and before it signals them, or in the "
-            "copying thread, behind its wait",
+            "call plgpu.commit_gmem() in the storing thread, after the stores and before it signals them, or in the "
+            "copying thread, after its wait",
         ),
         Code(
             "launch-not-awaited",
@@ -102,18 +102,18 @@ CODES: dict[str, Code] = {
         Code(
             "missed-phase",
             "a thread may come too late for a completion that it waits for",
-            "let every thread that waits arrive behind its wait, and count it before the barrier completes again",
+            "let every thread that waits arrive after its wait, and count it before the barrier completes again",
         ),
         Code(
             "unobserved-completion",
-            "a barrier ends with a completion that nobody has waited for",
+            "a barrier ends with a completion that no thread has waited for",
             "wait for it before the end, or leave out the arrival",
             "hint",
         ),
         Code(
             "unwritten-output",
             "a launch ends and has not written all of an output",
-            "write the rest, zeros perhaps, or leave out what nobody is to use",
+            "write the rest, zeros perhaps, or leave out what is not to be used",
             "warning",
         ),
         Code(
@@ -134,7 +134,7 @@ CODES: dict[str, Code] = {
         Code(
             "semaphore-not-drained",
             "a semaphore does not end at zero",
-            "wait for every signal, or leave out the signals that nobody waits for",
+            "wait for every signal, or leave out the signals that no thread waits for",
         ),
         Code(
             "peer-exited",

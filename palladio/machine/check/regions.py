@@ -25,7 +25,7 @@ from palladio.types.views import Coordinate, Guard, View, along, row_major, whol
 
 Array = Any
 Shape = tuple[int, ...]
-Bands = tuple[tuple[int, int], ...]  # disjoint and ascending, each from its first element to one behind its last
+Bands = tuple[tuple[int, int], ...]  # disjoint and ascending, each from its first element to one past its last
 
 Chain = tuple[View, ...]
 

@@ -70,7 +70,7 @@ class State:
         """The reads since then: the latest of each component and kind (asynchronous, atomic), oldest first."""
         self.initialised = initialised
         self.beside = beside
-        """Atomic accesses that the last write, an atomic one, has not come behind: the latest of each component."""
+        """Atomic accesses that the last write, an atomic one, has not come after: the latest of each component."""
 
     def after_read(self, access: Access) -> State:
         """The state with one more read, in place of an older one of its component and kind."""
@@ -98,7 +98,7 @@ class State:
         return State(access, (), True, tuple(beside))
 
     def without_value(self) -> State:
-        """The state of elements that hold nothing which anybody has written."""
+        """The state of elements that hold nothing that was written."""
         return State(self.write, self.reads, False, self.beside)
 
     def against_read(self, access: Access, ordered: Ordered) -> Access | None:
@@ -179,8 +179,8 @@ class Shadow:
     """The shadow of one buffer.
 
     Two accesses of which at least one writes conflict if they are not ordered, unless both are atomic. A write takes
-    the place of everything before it: what is ordered behind it is so behind that too. Only atomic accesses that it
-    does not come behind stay beside an atomic one.
+    the place of everything before it: what is ordered after it is so after that too. Only atomic accesses that it
+    does not come after stay beside an atomic one.
 
     Args:
         shape: of the buffer.

@@ -168,7 +168,7 @@ def reindexed(
     static: Callable[[int], int],
     steps: Sequence[tuple[str, int]],
 ) -> Sequence[Eqn]:
-    """The equation with another index along one axis of one level of some stacks, behind those that compute it."""
+    """The equation with another index along one axis of one level of some stacks, after those that compute it."""
     builder = Builder()
     builder.location = eqn.location
     inputs = list(eqn.inputs)

@@ -66,7 +66,7 @@ class Buffer(Store):
     """Memory that holds data: an array, and what the checker remembers of its accesses.
 
     Fields:
-        visible: whether somebody outside the launch sees it.
+        visible: whether it is visible outside the launch.
         owner: the thread that it is of; None if others share it.
         address: where it begins in the memory of its block.
         elements: those that atomics have touched.
@@ -137,7 +137,7 @@ class BarrierSlot:
         foreign: the last completion that took an arrival of a copy or of another block.
         waiting: threads blocked here.
         parts: how many parts of a copy that blocks share have landed, by its equation.
-        named: whether it is one of the hardware's named barriers, at which nobody waits for past completions.
+        named: whether it is one of the hardware's named barriers, whose past completions are not waited for.
     """
 
     def __init__(self, name: str, needed: int, home: Any, named: bool = False) -> None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-Epochs = Any  # i64[components of one cluster]; what lies behind its end is 0
+Epochs = Any  # i64[components of one cluster]; what lies past its end is 0
 
 # Arrays are longer than they need to be, a multiple of this, so that two clocks of a cluster nearly always fit.
 _STEP = 16

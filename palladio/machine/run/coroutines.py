@@ -63,7 +63,7 @@ class Rules:
         return register
 
     def in_steps_unused(self, *names: str) -> Callable[[Rule], Rule]:
-        """Register a rule, which makes a generator function, for operations whose results nobody uses."""
+        """Register a rule, which makes a generator function, for operations whose results are unused."""
 
         def register(rule: Rule) -> Rule:
             self.unused.update(dict.fromkeys(names, rule))

@@ -90,7 +90,7 @@ class SlotHistory:
     """The history of one barrier.
 
     The completion of a phase is an event of its own: all arrivals of the phase and all who looked at the phase before
-    come before it, all who see it and all arrivals of the next come behind it. So arrivals of one phase may change
+    come before it, all who see it and all arrivals of the next come after it. So arrivals of one phase may change
     places, and so may an arrival and a look at the phase before, unless it is the last that the phase needs.
 
     Fields:
@@ -111,7 +111,7 @@ class SlotHistory:
         self.looked: list[int] = []
 
     def arrives(self, run: History, step: int, before: StepSet, completes: bool) -> tuple[list[int], StepSet]:
-        """An arrival: the steps that it could have come before, and those that it comes behind."""
+        """An arrival: the steps that it could have come before, and those that it comes after."""
         found = self.last
         if completes:
             looked = (each for each in self.looked if not any(run.events[a].past >> each & 1 for a in self.arrived))
@@ -128,7 +128,7 @@ class SlotHistory:
         self.completed += 1
 
     def exchanges(self, run: History, since: int) -> bool:
-        """True if an arrival from that step on could still be the last of the phase, behind all who have looked."""
+        """True if an arrival from that step on could still be the last of the phase, after all who have looked."""
         arrived = (each for each in self.arrived if each >= since)
         return any(not any(run.events[look].past >> each & 1 for look in self.looked) for each in arrived)
 
@@ -149,7 +149,7 @@ class CounterHistory:
         self.steps: list[tuple[int, str, int, int]] = []
 
     def touches(self, run: History, point: Point, before: StepSet) -> tuple[list[int], StepSet]:
-        """The steps that this one could have come before, and those that it comes behind."""
+        """The steps that this one could have come before, and those that it comes after."""
         found, behind = [], 0
         for place, (step, kind, _, count) in enumerate(self.steps):
             if not _conflict(kind, point.kind):
@@ -193,7 +193,7 @@ class OrderHistory:
         self.behind: StepSet = 0
 
     def touches(self, run: History, step: int, kind: str) -> tuple[list[int], StepSet]:
-        """The steps that this one could have come before, and those that it comes behind."""
+        """The steps that this one could have come before, and those that it comes after."""
         if kind == "meet":
             return [], 0
         if not (kind == self.kind and kind.startswith(_COMMUTING)):
@@ -332,7 +332,7 @@ class Outcome:
     """The states that a run has met, and what it asks for.
 
     Fields:
-        states: behind the branch: who could go on, who need not be tried, and who went on.
+        states: after the branch: who could go on, who need not be tried, and who went on.
         wants: steps before which another should be tried: any of the first set will do; else those of the second.
         cut: True if it was given up, since it could show nothing new.
         endless: True if it polled, was too long, or broke off.
@@ -465,7 +465,7 @@ class Schedule(Choices):
         return Outcome(self.states, self.wants, self.cut, self.polled or self.endless or broken)
 
     def joins(self, new: Choice) -> None:
-        """Who is new comes behind what its maker knew."""
+        """Who is new comes after what its maker knew."""
         maker = new.thread if isinstance(new, AsyncOp) else new.group.parent
         number = self.numbers[new]
         self._by_number[number] = new
@@ -474,7 +474,7 @@ class Schedule(Choices):
             self.history.of(point.thing)
 
     def pick(self, options: Sequence[Choice]) -> int:
-        """The one that the way asks for; behind its end, the first that is not asleep."""
+        """The one that the way asks for; past its end, the first that is not asleep."""
         depth = len(self.made)
         numbers = [self.numbers[each] for each in options]
         if depth < self.known:
@@ -550,12 +550,12 @@ class Schedule(Choices):
         }
 
     def _resumes(self, thread: Thread, thing: Any) -> None:
-        """A thread goes on behind what it waited for."""
+        """A thread goes on after what it waited for."""
         behind = self.history.of(thing).behind if isinstance(thing, BarrierSlot) else self._left.get(thing, 0)
         self._past[self.numbers[thread]] |= behind
 
     def _sees(self, choice: Choice, event: Event, since: int) -> bool:
-        """True if the next step of who is asleep would not be the same before and behind a step just taken."""
+        """True if the next step of who is asleep would not be the same before and after a step just taken."""
         return any(
             mine.thing is theirs.thing and self._differs(mine, theirs, since)
             for mine in touched(choice)

@@ -148,7 +148,7 @@ class Priorities(Policy):
         return self.random.random()
 
     def _lower(self, choice: Choice) -> None:
-        """It goes behind all others."""
+        """It goes after all others."""
         self.lowest -= 1.0
         choice.priority = self.lowest
 

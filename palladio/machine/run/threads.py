@@ -64,7 +64,7 @@ class Group:
         """Start one more cluster if there is one and there is room for it.
 
         Args:
-            pick: which of this many clusters; left out, the first. Those behind them have no room yet, so a kernel
+            pick: which of this many clusters; left out, the first. Those after them have no room yet, so a kernel
                 whose blocks wait for blocks of lower numbers, as many do, works whichever is picked.
         """
         room = self.capacity - self.resident

@@ -4,7 +4,7 @@ The numbers serve a timeline that shows which steps overlap and who waits for wh
 a power limit, bank conflicts, cache misses, instruction issue or register pressure; a real card decides about speed.
 
 Every constant carries its unit and its basis: *published* by the vendor or a paper, *derived* from such numbers by the
-arithmetic in its source, or an *estimate*, a round number of the right order that nobody vouches for.
+arithmetic in its source, or an *estimate*, a round number of the right order without a source.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def _concatenate_type(*arrays: ArrayType, axis: int) -> Sequence[ArrayType]:
 
 concatenate = Op(
     "concatenate",
-    "The arrays one behind the other along an axis.",
+    "The arrays one after the other along an axis.",
     _concatenate_type,
     lambda *arrays, axis: (np.concatenate(arrays, axis),),
     work=Work.NONE,
@@ -110,13 +110,13 @@ def _pad_type(array: ArrayType, value: ArrayType, *, padding: tuple[tuple[int, i
         )
     if len(padding) != array.ndim or any(inside < 0 for _, _, inside in padding):
         raise PalladioValueError(
-            "(before, behind, between) for each axis, with between at least 0",
+            "(before, after, between) for each axis, with between at least 0",
             expected=f"{array.ndim} of them",
             got=padding,
         )
     shape = tuple(
-        before + extent + max(0, extent - 1) * between + behind
-        for extent, (before, behind, between) in zip(array.shape, padding, strict=True)
+        before + extent + max(0, extent - 1) * between + after
+        for extent, (before, after, between) in zip(array.shape, padding, strict=True)
     )
     if any(extent < 0 for extent in shape):
         raise PalladioValueError("the padding removes more than there is", got=f"{padding} of {array}")
@@ -126,9 +126,9 @@ def _pad_type(array: ArrayType, value: ArrayType, *, padding: tuple[tuple[int, i
 def _pad_eval(array: Any, value: Any, *, padding: tuple[tuple[int, int, int], ...]) -> Sequence[Any]:
     array = np.asarray(array)
     sizes, taken, places = [], [], []
-    for extent, (before, behind, between) in zip(array.shape, padding, strict=True):
+    for extent, (before, after, between) in zip(array.shape, padding, strict=True):
         step = between + 1
-        size = before + extent + max(0, extent - 1) * between + behind
+        size = before + extent + max(0, extent - 1) * between + after
         # Element n goes to before + n * step; those that go to 0, …, size - 1 stay.
         first = max(0, -(before // step))
         stop = max(first, min(extent, -((before - size) // step)))
@@ -142,9 +142,9 @@ def _pad_eval(array: Any, value: Any, *, padding: tuple[tuple[int, int, int], ..
 
 pad = Op(
     "pad",
-    "The array with `(before, behind, between)` copies of a value: before and behind it, and between neighbours, "
+    "The array with `(before, after, between)` copies of a value: before and after it, and between neighbours, "
     "along each axis. "
-    "Negative counts before and behind cut elements off.",
+    "Negative counts before and after cut elements off.",
     _pad_type,
     _pad_eval,
     work=Work.NONE,

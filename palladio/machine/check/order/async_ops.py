@@ -24,13 +24,13 @@ MEET = "a barrier of the cluster between the beginning of the scope and the copy
 """The order that lets blocks reach each other's buffers of a scope."""
 
 PENDING = 1 << 62
-"""The epoch of what has not completed yet: nobody has seen it."""
+"""The epoch of what has not completed yet: no thread has seen it."""
 
 Reached = tuple[Buffer, Stack]
 
 
 class AsyncOpOrder:
-    """Asynchronous operations access memory from their issue until somebody has waited for them."""
+    """Asynchronous operations access memory from their issue until a thread has waited for them."""
 
     def __init__(self, found: Found, accesses: Accesses, barriers: BarrierOrder, semaphores: SemaphoreOrder) -> None:
         self.found = found

@@ -93,8 +93,8 @@ class BarrierOrder:
         if len(late) == len(seen):
             self.found.report(
                 "barrier-overrun",
-                f"{slot.name} completes phase {slot.completed + 1} though nobody may have seen phase {slot.completed} "
-                "yet",
+                f"{slot.name} completes phase {slot.completed + 1} though no thread may have seen phase "
+                f"{slot.completed} yet",
                 participants,
                 missing=f"a wait for completion {slot.completed} that comes before this arrival",
                 about=slot.barrier,
@@ -107,7 +107,7 @@ class BarrierOrder:
             f"{slot.name} completes phase {slot.completed + 1} though a thread that waits for phase {slot.completed} "
             "may not have seen it yet",
             [participant, *participants],
-            missing=f"an arrival behind this wait, for which those of phase {slot.completed + 1} wait",
+            missing=f"an arrival after this wait, for which those of phase {slot.completed + 1} wait",
             about=slot.barrier,
         )
 
@@ -181,9 +181,9 @@ class BarrierOrder:
                     about=slot.barrier,
                 )
             if slot.completed > slot.seen and not slot.named:
-                phases = f"phase {slot.completed}, which nobody has"
+                phases = f"phase {slot.completed}, which no thread has"
                 if slot.completed > slot.seen + 1:
-                    phases = f"phases {slot.seen + 1} to {slot.completed}, which nobody has"
+                    phases = f"phases {slot.seen + 1} to {slot.completed}, which no thread has"
                 self.found.report(
                     "unobserved-completion",
                     f"{where} has completed {phases} waited for",

@@ -1,7 +1,7 @@
 """The happens-before edges of a semaphore wait: it acquires exactly the signals that it needed to return.
 
 A wait for n returns once the count is n, whichever signals raised it. So it learns of a signal only if all the others
-that do not come behind it are too few, beside what earlier waits have taken. Two threads that signal once each, and a
+that do not come after it are too few, beside what earlier waits have taken. Two threads that signal once each, and a
 wait for one: it learns of neither, in every schedule, also where both had come.
 
 What a signal's own thread has taken before it counts as taken too: whoever has taken the one token there is, and not
@@ -36,7 +36,7 @@ class _Signal(NamedTuple):
     clocks: Clocks
     component: Component
     epoch: int
-    """Of a thread's signal. Copies have none: what comes behind one has waited for it."""
+    """Of a thread's signal. Copies have none: what comes after one has waited for it."""
     accesses: Sequence[Access] = ()
 
     def is_behind(self, other: _Signal) -> bool:
@@ -132,7 +132,7 @@ def _divided(signals: list[_Signal], spare: Callable[[_Signal | None], int]) -> 
 
 
 class _Line:
-    """The signals of one thread, each of which comes behind those before it; or a copy, alone.
+    """The signals of one thread, each of which comes after those before it; or a copy, alone.
 
     Fields:
         left: for each, the amount of those from it on.
@@ -143,7 +143,7 @@ class _Line:
         self.left = [*itertools.accumulate(each.amount for each in reversed(signals))][::-1]
 
     def behind(self, signal: _Signal) -> int:
-        """The amount of these signals that come behind a thread's signal."""
+        """The amount of these signals that come after a thread's signal."""
         first = bisect_left(self.signals, True, key=lambda each: each.is_behind(signal))
         return self.left[first] if first < len(self.left) else 0
 
