@@ -80,26 +80,26 @@ class Reference:
 
     # Views.
 
-    def view(self, transform: Transform, operands: Sequence[Any] = ()) -> View:
+    def view(self, transform: Transform, operands: Sequence[Any] = ()) -> TransformedReference:
         """This reference seen through one more transform, which must fit."""
         if not operands:
             transformed(self.array, [transform])
-        return View(self.root, (*self.transforms, transform), (*self.operands, *operands))
+        return TransformedReference(self.root, (*self.transforms, transform), (*self.operands, *operands))
 
     @property
     def at(self) -> _At:
         """`ref.at[index]` is the reference to what `ref[index]` would read."""
         return _At(self)
 
-    def reshape(self, *shape: Any) -> View:
+    def reshape(self, *shape: Any) -> TransformedReference:
         """The same elements in another shape; one size may be -1."""
         return self.view(Reshape(filled_shape(self.array, shape[0] if len(shape) == 1 else shape)))
 
-    def bitcast(self, dtype: Any) -> View:
+    def bitcast(self, dtype: Any) -> TransformedReference:
         """The same bits as another dtype; a change of width changes the last but one axis."""
         return self.view(Bitcast(dtypes.canonical(dtype)))
 
-    def transpose(self, *axes: Any) -> View:
+    def transpose(self, *axes: Any) -> TransformedReference:
         """The axes in another order, reversed by default."""
         order = tuple(axes[0]) if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes
         return self.view(
@@ -107,11 +107,11 @@ class Reference:
         )
 
     @property
-    def T(self) -> View:
+    def T(self) -> TransformedReference:
         """The axes reversed."""
         return self.transpose()
 
-    def in_peer(self, blocks: Mapping[str, Any]) -> View:
+    def in_peer(self, blocks: Mapping[str, Any]) -> TransformedReference:
         """The same part of the buffer of another block of the cluster.
 
         Args:
@@ -125,7 +125,7 @@ class Reference:
                 continue
             entries.append((axis, Operand(len(operands))))
             operands.append(block)
-        return View(self.root, (Peer(tuple(entries)), *self.transforms), tuple(operands))
+        return TransformedReference(self.root, (Peer(tuple(entries)), *self.transforms), tuple(operands))
 
     # Access.
 
@@ -134,7 +134,7 @@ class Reference:
         return (
             self
             if is_whole(transform, self.shape)
-            else View(self.root, (*self.transforms, transform), (*self.operands, *operands))
+            else TransformedReference(self.root, (*self.transforms, transform), (*self.operands, *operands))
         )
 
     def __getitem__(self, key: Any) -> Any:
@@ -234,7 +234,7 @@ class Ref(Traced, WholeReference):
         super().__init__(trace, var)
 
 
-class View(Reference):
+class TransformedReference(Reference):
     """A reference seen through transforms. It can be read, written, and viewed further."""
 
     __slots__ = ("operands", "root", "transforms")

@@ -31,7 +31,7 @@ from palladio.trace.dma import Cores, among_cores
 from palladio.trace.functions import call_user, counted, function_location, function_name, positional_names
 from palladio.trace.gpu.hardware import limits_enabled
 from palladio.trace.grid import GridAxes, enclosing_axes, grid_axes
-from palladio.trace.reference import Reference, View
+from palladio.trace.reference import Reference, TransformedReference
 from palladio.trace.trace import Staged, Traced, current_trace, stage
 from palladio.trace.unions import unpacked
 from palladio.trace.values import wrap
@@ -141,8 +141,8 @@ class LaunchCall:
             leaf if isinstance(leaf, (Traced, Reference)) else to_numpy(leaf, name)
             for leaf, name in zip(leaves, names, strict=True)
         ]
-        views = {n: leaf for n, leaf in enumerate(values) if isinstance(leaf, View)}
-        values = [leaf.root if isinstance(leaf, View) else leaf for leaf in values]
+        views = {n: leaf for n, leaf in enumerate(values) if isinstance(leaf, TransformedReference)}
+        values = [leaf.root if isinstance(leaf, TransformedReference) else leaf for leaf in values]
         _require_once(values, names)
         types = [leaf.palladio_type if isinstance(leaf, Reference) else convert.array_type(leaf) for leaf in values]
         made = _Builder(self, args, types, nested=True, views=views).build()
@@ -236,7 +236,7 @@ class _Builder:
         args: Sequence[Any],
         types: Sequence[Type],
         nested: bool,
-        views: Mapping[int, View] | None = None,
+        views: Mapping[int, TransformedReference] | None = None,
     ) -> None:
         self.call = call
         self.args = args
@@ -308,7 +308,7 @@ class _Builder:
             for source, output in call.aliases:  # one memory, so one reference
                 given[source] = given[len(self.types) + output]
             for source, view in self.views.items():
-                given[source] = View(given[source], view.transforms, view.operands)
+                given[source] = TransformedReference(given[source], view.transforms, view.operands)
             sizes = tuple(next(extra) if axis.size is None else axis.size for axis in mesh.axes)
             args, outs = trees.unflatten(structure, given[:arrays])
             described = [leaf.what if isinstance(leaf, Owned) else leaf for leaf in leaves]

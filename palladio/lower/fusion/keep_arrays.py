@@ -13,7 +13,17 @@ from typing import Any
 
 from palladio.ir.core import Atom, Eqn, Op, Program, Var, Work
 from palladio.ir.rewrite import Builder, substituted, with_body, with_parts
-from palladio.lower.fusion.values import KEPT, SCALAR, Had, Known, Memory, Value, known, results, takes_rows
+from palladio.lower.fusion.values import (
+    KEPT,
+    SCALAR,
+    Availability,
+    Known,
+    Residence,
+    Storage,
+    known,
+    results,
+    takes_rows,
+)
 from palladio.lower.place import OF_THREADS
 from palladio.ops.arrays.keep import keep
 from palladio.ops.control import cond, loop, repeat, scope
@@ -50,15 +60,15 @@ class Keeping:
         self.gives_way = gives_way
 
     def program(
-        self, program: Program, inputs: Sequence[Known], leaving: Sequence[Memory] = ()
-    ) -> tuple[Program, list[Value]]:
+        self, program: Program, inputs: Sequence[Known], leaving: Sequence[Storage] = ()
+    ) -> tuple[Program, list[Availability]]:
         """The program with arrays kept, and its outputs.
 
         Args:
             inputs: what is known of its inputs.
             leaving: the memory that ends with it.
         """
-        walk = _Walk(self, program, inputs)
+        walk = _ProgramKeeping(self, program, inputs)
         for eqn in program.eqns:
             walk.equation(eqn)
         return walk.end(leaving)
@@ -66,10 +76,10 @@ class Keeping:
 
 def given(vars: Iterable[Var]) -> list[Known]:
     """What is known of inputs at first: arrays are in memory, references to memory of their own."""
-    return [Memory() if isinstance(var.type, RefType) else KEPT if var.type.shape else SCALAR for var in vars]
+    return [Storage() if isinstance(var.type, RefType) else KEPT if var.type.shape else SCALAR for var in vars]
 
 
-class _Walk:
+class _ProgramKeeping:
     """One program while arrays of it are kept."""
 
     def __init__(self, keeping: Keeping, program: Program, inputs: Sequence[Known]) -> None:
@@ -77,7 +87,7 @@ class _Walk:
         self.source = program
         self.values: dict[Atom, Known] = {}
         # The arrays still used that are computed from memory; all others would make the walk quadratic.
-        self.reading: dict[Atom, Value] = {}
+        self.reading: dict[Atom, Availability] = {}
         self.uses = Counter(atom for each in (*(eqn.inputs for eqn in program.eqns), program.outputs) for atom in each)
         self.first_use: dict[Atom, Eqn] = {}
         for eqn in program.eqns:
@@ -92,7 +102,7 @@ class _Walk:
     def learn(self, var: Atom, value: Known) -> None:
         """Note what is known of a variable."""
         self.values[var] = value
-        if isinstance(value, Value) and value.reads and self.uses[var] > 0:
+        if isinstance(value, Availability) and value.reads and self.uses[var] > 0:
             self.reading[var] = value
         else:
             self.reading.pop(var, None)
@@ -120,10 +130,10 @@ class _Walk:
             self.learn(var, value)
             self.result(eqn, var, value)
 
-    def value(self, atom: Atom) -> Value:
+    def value(self, atom: Atom) -> Availability:
         """What is known of an array; nothing needs to be kept of a reference."""
         found = known(atom, self.values)
-        return found if isinstance(found, Value) else KEPT
+        return found if isinstance(found, Availability) else KEPT
 
     def keep(self, var: Var, eqn: Eqn, reason: str, passing: bool = False) -> None:
         """Keep an array, before an equation or after the one that computes it."""
@@ -147,17 +157,17 @@ class _Walk:
                 found.append(var)
         return found
 
-    def replaces(self, eqn: Eqn, value: Value) -> bool:
+    def replaces(self, eqn: Eqn, value: Availability) -> bool:
         """True if a store writes each element after it has read what it is computed from."""
         return not eqn.transforms and value.reads.get(self.values[eqn.ref], True)
 
-    def shared(self) -> set[Memory]:
+    def shared(self) -> set[Storage]:
         """The memory that other threads change too."""
         return {each for each in self.memories() if each.shared}
 
-    def memories(self) -> Iterable[Memory]:
+    def memories(self) -> Iterable[Storage]:
         for value in self.values.values():
-            if isinstance(value, Memory):
+            if isinstance(value, Storage):
                 yield value
             else:
                 yield from value.reads
@@ -167,24 +177,24 @@ class _Walk:
         rows = eqn.op is keep or stores_whole(eqn) or takes_rows(eqn, [known(atom, self.values) for atom in eqn.inputs])
         for var in dict.fromkeys(eqn.inputs):
             value = self.value(var)
-            if value.had is Had.ROWS and not rows:
+            if value.residence is Residence.ROWS and not rows:
                 yield var, OUT_OF_ORDER
             elif eqn.op in (loop, repeat) and not value.is_kept:
                 yield var, IN_EACH_STEP
 
-    def result(self, eqn: Eqn, var: Var, value: Value) -> None:
+    def result(self, eqn: Eqn, var: Var, value: Availability) -> None:
         """Keep a result that several equations use, unless the first of them goes through it once in any case."""
         first = self.first_use.get(var)
         if first is None or first.op is keep:
             return
         again = self.uses[var] > 1 and not value.is_kept
-        passing = value.had is not Had.ROWS and reduces_rows(first, var)
+        passing = value.residence is not Residence.ROWS and reduces_rows(first, var)
         if again and not passing:
             self.keep(var, eqn, USED_AGAIN)
         elif value.depth > DEEPEST:
             self.keep(var, eqn, TOO_DEEP)
 
-    def run(self, eqn: Eqn) -> tuple[dict[str, Any], list[Value]]:
+    def run(self, eqn: Eqn) -> tuple[dict[str, Any], list[Availability]]:
         """An equation's parameters with its programs as they are kept, and its results."""
         inputs = [known(atom, self.values) for atom in eqn.inputs]
         rule = _CONTROL.get(eqn.op)
@@ -192,7 +202,7 @@ class _Walk:
             return rule(self.keeping, eqn, inputs)
         return eqn.params, results(eqn, inputs)
 
-    def end(self, leaving: Sequence[Memory]) -> tuple[Program, list[Value]]:
+    def end(self, leaving: Sequence[Storage]) -> tuple[Program, list[Availability]]:
         """The program and its outputs."""
         for atom in dict.fromkeys(self.source.outputs):
             if isinstance(atom, Var) and not {*leaving}.isdisjoint(self.value(atom).reads):
@@ -225,7 +235,7 @@ def gives_way(eqn: Eqn) -> bool:
 
 # Operations that run programs.
 
-_Run = tuple[dict[str, Any], list[Value]]
+_Run = tuple[dict[str, Any], list[Availability]]
 
 
 def _with(eqn: Eqn, **programs: Any) -> dict[str, Any]:
@@ -233,7 +243,7 @@ def _with(eqn: Eqn, **programs: Any) -> dict[str, Any]:
     return eqn.params if all(eqn.params[name] == new for name, new in programs.items()) else {**eqn.params, **programs}
 
 
-def _left(eqn: Eqn) -> list[Value]:
+def _left(eqn: Eqn) -> list[Availability]:
     """Results that have a place of their own, where branches and steps leave them."""
     return [KEPT if var.type.shape else SCALAR for var in eqn.outputs]
 
@@ -256,15 +266,15 @@ def _repeat(keeping: Keeping, eqn: Eqn, inputs: Sequence[Known]) -> _Run:
 
 
 def _scope(keeping: Keeping, eqn: Eqn, inputs: Sequence[Known]) -> _Run:
-    allocated = [Memory() for _ in eqn.allocations]
+    allocated = [Storage() for _ in eqn.allocations]
     body, outputs = keeping.program(eqn.body, [*inputs, *allocated], allocated)
     return _with(eqn, body=body), outputs
 
 
 def _collective_scope(keeping: Keeping, eqn: Eqn, inputs: Sequence[Known]) -> _Run:
     """Other threads go on when this one leaves, so it keeps what it computes from memory that they share."""
-    allocated = [Memory(type.space not in SYNCHRONISING) for type in eqn.allocations]
-    shared = [each for each in inputs if isinstance(each, Memory) and each.shared]
+    allocated = [Storage(type.space not in SYNCHRONISING) for type in eqn.allocations]
+    shared = [each for each in inputs if isinstance(each, Storage) and each.shared]
     body, outputs = keeping.program(eqn.body, [*inputs, *allocated], [*shared, *allocated])
     return _with(eqn, body=body), outputs
 
@@ -283,7 +293,7 @@ def _launch(keeping: Keeping, eqn: Eqn, inputs: Sequence[Known]) -> _Run:
         known = given(program.inputs)
         for place, var in enumerate(program.inputs[first:]):
             if isinstance(var.type, RefType) and var.type.space not in (*SYNCHRONISING, *OF_THREADS):
-                known[first + place] = Memory(shared=place in changed)
+                known[first + place] = Storage(shared=place in changed)
         outputs = len(eqn.inputs) - eqn.launch.dynamic
         for source, target in eqn.launch.aliases:
             known[first + outputs + target] = known[first + source]

@@ -25,7 +25,7 @@ from palladio.types.transforms import Peer
 from palladio.types.types import RefType
 
 
-class Had(Enum):
+class Residence(Enum):
     """The ways to have the elements of a value."""
 
     SCALAR = "a scalar, in a register"
@@ -36,7 +36,7 @@ class Had(Enum):
 
 
 @dataclass(eq=False)
-class Memory:
+class Storage:
     """The memory of a reference.
 
     Fields:
@@ -47,7 +47,7 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Value:
+class Availability:
     """A value of a program.
 
     Fields:
@@ -55,78 +55,78 @@ class Value:
         depth: the operations between an element and what is in memory.
     """
 
-    had: Had
-    reads: Mapping[Memory, bool] = field(default_factory=dict)
+    residence: Residence
+    reads: Mapping[Storage, bool] = field(default_factory=dict)
     depth: int = 0
 
     @property
     def is_kept(self) -> bool:
         """True if keeping it saves no computation."""
-        return self.had in (Had.SCALAR, Had.MEMORY, Had.FREE)
+        return self.residence in (Residence.SCALAR, Residence.MEMORY, Residence.FREE)
 
 
-SCALAR, KEPT = Value(Had.SCALAR), Value(Had.MEMORY)
-Known = Value | Memory
+SCALAR, KEPT = Availability(Residence.SCALAR), Availability(Residence.MEMORY)
+Known = Availability | Storage
 
 
-def merged(values: Sequence[Value], aligned: bool = True) -> dict[Memory, bool]:
+def merged(values: Sequence[Availability], aligned: bool = True) -> dict[Storage, bool]:
     """The memory that several values read together; not element by element, unless `aligned`."""
-    reads: dict[Memory, bool] = {}
+    reads: dict[Storage, bool] = {}
     for value in values:
         for memory, same in value.reads.items():
             reads[memory] = reads.get(memory, True) and same and aligned
     return reads
 
 
-def results(eqn: Eqn, inputs: Sequence[Known]) -> list[Value]:
+def results(eqn: Eqn, inputs: Sequence[Known]) -> list[Availability]:
     """The outputs of an equation that runs no programs."""
     rule = _RULES.get(eqn.op, _element_by_element if eqn.op.elementwise else _in_memory)
-    arrays = [each for each in inputs if isinstance(each, Value)]
+    arrays = [each for each in inputs if isinstance(each, Availability)]
     deepest = 1 + max((each.depth for each in arrays), default=0)
     found = rule(eqn, inputs) if eqn.outputs else KEPT
-    if found.had is not Had.MEMORY:
+    if found.residence is not Residence.MEMORY:
         found = replace(found, depth=max(deepest, found.depth))
     return [found if var.type.shape else SCALAR for var in eqn.outputs]
 
 
 def takes_rows(eqn: Eqn, inputs: Sequence[Known]) -> bool:
     """True if an equation is applied to a product while that is computed."""
-    rows = sum(isinstance(each, Value) and each.had is Had.ROWS for each in inputs)
+    rows = sum(isinstance(each, Availability) and each.residence is Residence.ROWS for each in inputs)
     return rows == 1 and eqn.op.elementwise and eqn.op.work is Work.NONE
 
 
-def _values(inputs: Sequence[Known]) -> list[Value]:
-    return [each for each in inputs if isinstance(each, Value)]
+def _values(inputs: Sequence[Known]) -> list[Availability]:
+    return [each for each in inputs if isinstance(each, Availability)]
 
 
-def _in_memory(eqn: Eqn, inputs: Sequence[Known]) -> Value:
+def _in_memory(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
     if eqn.op.work is Work.REDUCTION and eqn.params.get("axes") == ():
         return _values(inputs)[0]
     return KEPT
 
 
-def _element_by_element(eqn: Eqn, inputs: Sequence[Known]) -> Value:
+def _element_by_element(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
     values = _values(inputs)
-    return Value(Had.ROWS if takes_rows(eqn, inputs) else Had.EACH, merged(values))
+    return Availability(Residence.ROWS if takes_rows(eqn, inputs) else Residence.EACH, merged(values))
 
 
-def _converted(eqn: Eqn, inputs: Sequence[Known]) -> Value:
+def _converted(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
     found = _element_by_element(eqn, inputs)
-    return replace(found, had=Had.FREE) if _values(inputs)[0].is_kept else found
+    return replace(found, residence=Residence.FREE) if _values(inputs)[0].is_kept else found
 
 
-def _rearranged(eqn: Eqn, inputs: Sequence[Known]) -> Value:
+def _rearranged(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
     """A view of what is in memory, or the same elements at other indices."""
     (x,) = _values(inputs)
-    return Value(x.had, merged([x], aligned=False))
+    return Availability(x.residence, merged([x], aligned=False))
 
 
-def _spread(eqn: Eqn, inputs: Sequence[Known]) -> Value:
+def _spread(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
     (x,) = _values(inputs)
-    return Value(Had.FREE if x.is_kept else Had.EACH, merged([x], aligned=False))
+    return Availability(Residence.FREE if x.is_kept else Residence.EACH, merged([x], aligned=False))
 
 
-def _reshaped(eqn: Eqn, inputs: Sequence[Known]) -> Value:
+def _reshaped(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
     """Axes of size 1 come and go; other reshapes are views of memory."""
     before, after = eqn.inputs[0].type.shape, eqn.shape
     if [n for n in before if n != 1] == [n for n in after if n != 1]:
@@ -134,46 +134,46 @@ def _reshaped(eqn: Eqn, inputs: Sequence[Known]) -> Value:
     return _viewed(inputs)
 
 
-def _viewed(inputs: Sequence[Known]) -> Value:
+def _viewed(inputs: Sequence[Known]) -> Availability:
     """A view of an array in memory, into which others are copied first."""
     (x,) = _values(inputs)
-    return Value(Had.MEMORY, merged([x], aligned=False) if x.had is Had.MEMORY else {})
+    return Availability(Residence.MEMORY, merged([x], aligned=False) if x.residence is Residence.MEMORY else {})
 
 
-def _recast(eqn: Eqn, inputs: Sequence[Known]) -> Value:
+def _recast(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
     if eqn.dtype.itemsize == eqn.inputs[0].type.dtype.itemsize:
         return _element_by_element(eqn, inputs)
     return _viewed(inputs)
 
 
-def _counted(eqn: Eqn, inputs: Sequence[Known]) -> Value:
-    return Value(Had.FREE)
+def _counted(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
+    return Availability(Residence.FREE)
 
 
-def _product(eqn: Eqn, inputs: Sequence[Known]) -> Value:
+def _product(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
     values = _values(inputs)
     shapes = [each.type.shape for each in eqn.inputs]
     if is_matrix_product(shapes, eqn.contracting, eqn.batch):
-        return Value(Had.ROWS, merged(values, aligned=False))
+        return Availability(Residence.ROWS, merged(values, aligned=False))
     several = any(len(shape) > 2 or len(axes) > 1 for shape, axes in zip(shapes, eqn.contracting, strict=True))
-    return KEPT if eqn.batch[0] or several else Value(Had.FREE)
+    return KEPT if eqn.batch[0] or several else Availability(Residence.FREE)
 
 
-def _accumulated(eqn: Eqn, inputs: Sequence[Known]) -> Value:
+def _accumulated(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
     acc, *sides = _values(inputs)
     lhs, rhs, sums = eqn.lhs.type, eqn.rhs.type, eqn.acc.type.dtype
     if not is_matrix_product([lhs.shape, rhs.shape], eqn.contracting, eqn.batch):
-        return Value(Had.EACH, dict(acc.reads))
+        return Availability(Residence.EACH, dict(acc.reads))
     if sums_in(lhs.dtype, rhs.dtype, sums) != sums:
-        return Value(Had.EACH, dict(acc.reads))
-    return Value(Had.ROWS, merged([acc, Value(Had.MEMORY, merged(sides, aligned=False))]))
+        return Availability(Residence.EACH, dict(acc.reads))
+    return Availability(Residence.ROWS, merged([acc, Availability(Residence.MEMORY, merged(sides, aligned=False))]))
 
 
-def _loaded(eqn: Eqn, inputs: Sequence[Known]) -> Value:
+def _loaded(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
     memory = inputs[0]
-    if not isinstance(memory, Memory) or _gathers(eqn):
+    if not isinstance(memory, Storage) or _gathers(eqn):
         return KEPT
-    return Value(Had.MEMORY, {memory: not eqn.transforms})
+    return Availability(Residence.MEMORY, {memory: not eqn.transforms})
 
 
 def _gathers(eqn: Eqn) -> bool:
@@ -184,23 +184,23 @@ def _gathers(eqn: Eqn) -> bool:
     return isinstance(ref, RefType) and any(each.gathered for each in views(ref.array, stack, shapes))
 
 
-def _part(eqn: Eqn, inputs: Sequence[Known]) -> Value:
+def _part(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
     return _viewed(inputs[:1])
 
 
-def _loaded_where(eqn: Eqn, inputs: Sequence[Known]) -> Value:
-    return Value(Had.EACH, merged([_loaded(eqn, inputs), *_values(inputs)]))
+def _loaded_where(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
+    return Availability(Residence.EACH, merged([_loaded(eqn, inputs), *_values(inputs)]))
 
 
-def _same(eqn: Eqn, inputs: Sequence[Known]) -> Value:
+def _same(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
     return _values(inputs)[0]
 
 
-def _once(eqn: Eqn, inputs: Sequence[Known]) -> Value:
+def _once(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
     return KEPT
 
 
-_RULES: dict[object, Callable[[Eqn, Sequence[Known]], Value]] = {
+_RULES: dict[object, Callable[[Eqn, Sequence[Known]], Availability]] = {
     convert: _converted,
     bitcast_convert: _recast,
     broadcast: _spread,

@@ -201,7 +201,7 @@ class Participant:
 
 
 @dataclass(frozen=True)
-class Operand:
+class RacedOperand:
     """A race of a mistake: its key, the buffer, and the message."""
 
     key: Any
@@ -243,7 +243,7 @@ class Finding:
     order: str = field(default="", compare=False)
     operand: str = field(default="", compare=False)
     mistake: Any = field(default=None, compare=False)
-    also: tuple[Operand, ...] = field(default=(), compare=False)
+    also: tuple[RacedOperand, ...] = field(default=(), compare=False)
     repair: str = field(default="", compare=False)
     jax: str = field(default="", compare=False)
 
@@ -265,9 +265,9 @@ class Finding:
         return self.code, tuple(sorted(map(_place, self.locations))) or self.message
 
     @property
-    def operands(self) -> tuple[Operand, ...]:
+    def operands(self) -> tuple[RacedOperand, ...]:
         """What it is about: this pair of accesses and those that share its mistake."""
-        return Operand(self.key, self.operand, self.message), *self.also
+        return RacedOperand(self.key, self.operand, self.message), *self.also
 
     def covers(self, other: Finding) -> bool:
         """True if another finding is this mistake, of the same operand or another one."""

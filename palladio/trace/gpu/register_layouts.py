@@ -14,7 +14,7 @@ from palladio.ir.bind import bind
 from palladio.ops.arrays import shape as shape_ops
 from palladio.ops.threads import wgmma as ops
 from palladio.trace.gpu.hardware import check_matrix, limits_enabled
-from palladio.trace.reference import Reference, View, require_reference
+from palladio.trace.reference import Reference, TransformedReference, require_reference
 from palladio.types import dtypes
 from palladio.types.attributes import SwizzleTransform, TilingTransform
 from palladio.types.layouts import described_layout
@@ -101,7 +101,7 @@ min_of = _reduction("min", "The least")
 product_of = _reduction("prod", "The product")
 
 
-def transpose_ref(ref: Any, permutation: Sequence[int]) -> View:
+def transpose_ref(ref: Any, permutation: Sequence[int]) -> TransformedReference:
     """The reference with its axes in another order; the older spelling of `ref.transpose(permutation)`.
 
     Raises:
