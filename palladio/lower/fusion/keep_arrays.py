@@ -144,11 +144,12 @@ class _ProgramKeeping:
     def stale(self, eqn: Eqn) -> list[Var]:
         """The arrays that are still used and that read memory which an equation changes, or lets others change."""
         written = [self.values[var] for var in eqn.written]
-        if eqn.op.control or len(written) > 1:
-            apart = None
-        else:
-            apart = eqn.inputs[1] if len(eqn.inputs) > 1 and self.uses[eqn.inputs[1]] == 1 else None
         changed = self.shared() if self.keeping.gives_way and gives_way(eqn) else set()
+        if not written and not changed:
+            return []
+        apart = None
+        if not eqn.op.control and len(written) == 1 and len(eqn.inputs) > 1 and self.uses[eqn.inputs[1]] == 1:
+            apart = eqn.inputs[1]
         found = []
         for var, value in self.reading.items() if written or changed else ():
             hit = any(memory in value.reads for memory in written)
