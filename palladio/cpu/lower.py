@@ -27,7 +27,7 @@ from palladio.cpu.runtime import host
 from palladio.cpu.runtime.callbacks import Callback
 from palladio.ir.core import Program, Work, walk
 from palladio.lower.parallelize import has_own_blocks
-from palladio.ops.grid import BlockMap, Grid, InitMarks
+from palladio.ops.grid import BlockMap, BlockView, Grid, InitMarks
 from palladio.types import dtypes
 from palladio.types.types import ArrayType, RefType, Type
 from palladio.types.views import row_major
@@ -209,7 +209,8 @@ class _GridFunction:
         scalars, arrays = self.places[: self.grid.scalars], self.places[self.grid.scalars :]
         self.function.later = {}
         windows = [
-            self.window(block, place, [*numbers, *scalars]) for block, place in zip(self.blocks, arrays, strict=True)
+            self.window(*each, [*numbers, *scalars])
+            for each in zip(self.blocks, self.schedule.blocks, arrays, strict=True)
         ]
         for block, place, window in zip(self.blocks, arrays, windows, strict=True):
             moves = axes_of(block).intersection(sequential[-1:])
@@ -227,10 +228,12 @@ class _GridFunction:
             if is_written:
                 window.write_back()
 
-    def window(self, block: BlockMap, place: RefBinding, inputs: Sequence[Binding]) -> DenseBlock | GatheredBlock:
+    def window(
+        self, block: BlockMap, view: BlockView, place: RefBinding, inputs: Sequence[Binding]
+    ) -> DenseBlock | GatheredBlock:
         """A block of an array at the grid point whose indices, and scalars, are the inputs of index maps."""
         indices = self.function.run(block.index_map, inputs)
-        return window_of(self.scope(), block, place.buffer, indices)
+        return window_of(self.scope(), block, view, place.buffer, indices)
 
     def ahead(self, ids: Sequence[Index], windows: Sequence[DenseBlock | GatheredBlock]) -> dict[Allocation, V]:
         """The byte distance from the blocks of a step to those of the next one, if they move on and the step is small.

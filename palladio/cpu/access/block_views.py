@@ -13,7 +13,17 @@ from palladio.cpu.access.views import Bound, BufferView, as_index
 from palladio.cpu.emit.emitter import Emitter, Index, V
 from palladio.cpu.emit.lazy_array import Buffer, LazyArray, fill, scalar_array
 from palladio.cpu.emit.scope import BlockMarks, Scope
-from palladio.ops.grid import BlockDim, Blocked, BlockMap, BoundedSlice, Element, Indirect, InitMarks, Squeezed
+from palladio.ops.grid import (
+    BlockDim,
+    Blocked,
+    BlockMap,
+    BlockView,
+    BoundedSlice,
+    Element,
+    Indirect,
+    InitMarks,
+    Squeezed,
+)
 from palladio.types import dtypes
 
 
@@ -36,11 +46,13 @@ def _position(e: Emitter, dim: BlockDim, index: V) -> Index:
 class DenseBlock:
     """One block at one grid point: a view of its array, or a copy where it reaches past the edge."""
 
-    def __init__(self, scope: Scope, block: BlockMap, array: Buffer, indices: Sequence[LazyArray]) -> None:
+    def __init__(
+        self, scope: Scope, block: BlockMap, array: Buffer, indices: Sequence[LazyArray], guarded: bool = True
+    ) -> None:
         self.e = scope.e
         self.view = BufferView(array)
         self.indices = [as_index(scope, tile) for tile in indices]
-        self.cut(block, array, self.indices)
+        self.cut(block, array, self.indices, guarded)
         self.guard = guard = self.e.truth(self.view.guards)
         self.outside: V | None = None
         self.buffer = self.view.buffer
@@ -58,13 +70,13 @@ class DenseBlock:
         base = self.e.select(guard, self.buffer.base, self.copy.base)
         self.buffer = Buffer(base, strides, self.copy.shape, self.copy.dtype)
 
-    def cut(self, block: BlockMap, array: Buffer, indices: Sequence[V]) -> None:
-        """The view of the block, and the conditions under which all of it is inside."""
+    def cut(self, block: BlockMap, array: Buffer, indices: Sequence[V], guarded: bool) -> None:
+        """The view of the block, and the conditions under which all of it is inside, if it may not be."""
         e = self.e
         offset: Index = 0
         strides: list[Index] = []
         bounds: list[tuple[V, int | None, int]] = []
-        proven = block.inside or (False,) * len(block.dims)
+        proven = (block.inside if guarded else ()) or (not guarded,) * len(block.dims)
         axes = zip(block.dims, indices, array.strides, array.shape, proven, strict=True)
         for dim, index, stride, extent, is_inside in axes:
             position = _position(e, dim, index)
@@ -165,6 +177,10 @@ class GatheredBlock:
         self.each(lambda index, there: self.array.put(self.e, there, self.buffer.at(self.e, index, 1), 1))
 
 
-def window_of(scope: Scope, block: BlockMap, array: Buffer, indices: Sequence[LazyArray]) -> DenseBlock | GatheredBlock:
-    """The block of an array at these indices."""
-    return (DenseBlock if block.contiguous else GatheredBlock)(scope, block, array, indices)
+def window_of(
+    scope: Scope, block: BlockMap, view: BlockView, array: Buffer, indices: Sequence[LazyArray]
+) -> DenseBlock | GatheredBlock:
+    """The block of an array at these indices, as the schedule says that it is accessed."""
+    if view.access == "copy":
+        return GatheredBlock(scope, block, array, indices)
+    return DenseBlock(scope, block, array, indices, guarded=view.access == "guarded")

@@ -25,7 +25,6 @@ def _grid_call(scope: Scope, *operands: LazyArray, grid: Grid, kernel: Program) 
     e, function = scope.e, scope.function
     given = iter(operands[: grid.dynamic])
     sizes: list[Index] = [_size(scope, next(given)) if size is None else size for size in grid.sizes]
-    first = len(sizes) + grid.dynamic + grid.scalars
     buffers = [copied(scope, tile) for tile in operands[grid.dynamic :]]
     for number, type in enumerate(grid.output_types):
         target = scope.arena.buffer(e, type.shape, type.dtype)
@@ -44,13 +43,14 @@ def _grid_call(scope: Scope, *operands: LazyArray, grid: Grid, kernel: Program) 
         numbers = [number_array(e, stack.enter_context(e.loop(0, size))) for size in sizes]
         function.poll(work_estimate(kernel))
         seen = []
-        for block, place in zip((*grid.inputs, *grid.outputs), arrays, strict=True):
+        blocks = zip((*grid.inputs, *grid.outputs), grid.scheduled.blocks, arrays, strict=True)
+        for block, view, place in blocks:
             indices = function.run(block.index_map, [*numbers, *scalars])
-            seen.append(window_of(scope, block, place.buffer, indices))
-        blocks = [RefBinding(place.memory, window.buffer) for place, window in zip(arrays, seen, strict=True)]
-        function.run(kernel, [*numbers, *extra, *scalars, *blocks, *scratch])
-        for number, window in enumerate(seen):
-            if first + number in kernel.written:
+            seen.append(window_of(scope, block, view, place.buffer, indices))
+        refs = [RefBinding(place.memory, window.buffer) for place, window in zip(arrays, seen, strict=True)]
+        function.run(kernel, [*numbers, *extra, *scalars, *refs, *scratch])
+        for view, window in zip(grid.scheduled.blocks, seen, strict=True):
+            if view.write_back:
                 window.write_back()
     function.innermost = outer
     outputs = [array_in(e, place.buffer) for place in arrays[len(grid.inputs) :]]
