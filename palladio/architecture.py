@@ -50,13 +50,13 @@ program lengths(i0:i32[], x:ref<any, f32[4,3]>, out:ref<any, f32[4]>, total:ref<
   a:f32[4] = load total
   b:f32[4] = broadcast 0.0:f32 {shape=(4,), axes=()}
   store total, b
-  loop 0:i32, 3:i32, total, x {body=program add(a:i32[], total:ref<vmem, f32[4]>, x:ref<any, f32[4,3]>) {
-    b:f32[4] = load total
-    c:f32[4] = load x[:, a]
-    d:f32[4] = load x[:, a]
-    e:f32[4] = mul c, d
-    f:f32[4] = add b, e
-    store total, f
+  loop 0:i32, 3:i32, total, x {body=program add(column:i32[], total:ref<vmem, f32[4]>, x:ref<any, f32[4,3]>) {
+    a:f32[4] = load total
+    b:f32[4] = load x[:, column]
+    c:f32[4] = load x[:, column]
+    d:f32[4] = mul b, c
+    e:f32[4] = add a, d
+    store total, e
     return
   }, constants=2, step=1, unroll=1}
   c:f32[4] = load total
@@ -108,12 +108,12 @@ is stored between them.
 program lengths(i0:i32[], x:ref<any, f32[4,3]>, out:ref<any, f32[4]>, total:ref<vmem, f32[4]>) {
   a:f32[4] = broadcast 0.0:f32 {shape=(4,), axes=()}
   store total, a
-  loop 0:i32, 3:i32, total, x {body=program add(a:i32[], total:ref<vmem, f32[4]>, x:ref<any, f32[4,3]>) {
-    b:f32[4] = load total
-    c:f32[4] = load x[:, a]
-    d:f32[4] = mul c, c
-    e:f32[4] = add b, d
-    store total, e
+  loop 0:i32, 3:i32, total, x {body=program add(column:i32[], total:ref<vmem, f32[4]>, x:ref<any, f32[4,3]>) {
+    a:f32[4] = load total
+    b:f32[4] = load x[:, column]
+    c:f32[4] = mul b, b
+    d:f32[4] = add a, c
+    store total, d
     return
   }, constants=2, step=1, unroll=1}
   b:f32[4] = load total
@@ -122,7 +122,7 @@ program lengths(i0:i32[], x:ref<any, f32[4,3]>, out:ref<any, f32[4]>, total:ref<
   return
 }
 
-The passes of each executor are listed in one module, `palladio/driver/compile.py`. The list of the evaluator
+The whole way to each executor stands in one module, `palladio/driver/compile.py`. The pipeline of the evaluator
 (`reference`) is empty: the definition must not depend on any pass. The executor `cpu`, the default, compiles kernels
 through LLVM, those of several threads too; kernels that it cannot compile run on the evaluator. The executor
 `simulator` runs kernels of several threads and checks all their accesses. `hopper-twin` runs the code generated for
@@ -178,13 +178,13 @@ program halves(i0:i32[], out:ref<any, i32[1]>) {
   return
 }
 
-Inside: an access that cannot leave its array is marked, `x[:, a!]`, and gets no guard. `prove_inside` marks the
+Inside: an access that cannot leave its array is marked, `x[:, column!]`, and gets no guard. `prove_inside` marks the
 column of the example, the index of a loop over three columns, and its blocks: two of four rows lie inside eight rows.
 
 >>> whole_call = whole(call, x)
 >>> (eqn,) = run_passes(whole_call, [*CLEAN, prove_inside]).eqns
 >>> print(print_program(eqn.kernel).splitlines()[5].strip())
-c:f32[4] = load x[:, a!]
+b:f32[4] = load x[:, column!]
 >>> [block.inside for block in (*eqn.grid.inputs, *eqn.grid.outputs)]
 [(True, True), (True,)]
 
@@ -207,7 +207,7 @@ View: the elements that a stack of transforms reaches, along each axis of its ar
 
 >>> from palladio.lower import view
 >>> print(print_program(run_passes(clean, [prove_inside, view])).splitlines()[5].strip())
-c:f32[4] = load x.view(4)[$0, a]
+b:f32[4] = load x.view(4)[$0, column]
 
 Fuse: an array is computed where it is used, in the loop of what uses it, except for those that `keep` writes to
 memory. In the first example nothing is kept; in the next one the weights are, since two operations use them. They are

@@ -205,6 +205,8 @@ class _ProgramKeeping:
 
     def end(self, leaving: Sequence[Storage]) -> tuple[Program, list[Availability]]:
         """The program and its outputs."""
+        if self.passing is not None:
+            self.keeping.found.append((self.source.eqns[-1], NOT_PASSED))
         for atom in dict.fromkeys(self.source.outputs):
             if isinstance(atom, Var) and not {*leaving}.isdisjoint(self.value(atom).reads):
                 self.keep(atom, self.source.eqns[-1], LEAVES)
