@@ -13,7 +13,7 @@ from palladio.machine.timeline.records import MODELLED, duration_text
 from palladio.machine.timeline.timeline import Timeline
 
 WRITERS = {".svg": Timeline.svg, ".html": Timeline.html, ".json": Timeline.perfetto}
-"""How a timeline is written to a file of each kind."""
+"""The function that writes a timeline, by the kind of its file."""
 
 
 def picture_path(text: str) -> Path:

@@ -33,7 +33,7 @@ SUM_BYTES = 4
 
 
 def tuning_key(function: str, lhs: Any, rhs: Any, *more: int) -> tuple[str | int, ...]:
-    """What the tiles of a product depend on, but for its sizes."""
+    """The key of a product's tiles, but for its sizes."""
     return function, *(str(array.dtype).removeprefix("torch.") for array in (lhs, rhs)), *map(int, more)
 
 

@@ -44,7 +44,7 @@ GAIN = 1.03
 
 @dataclass(frozen=True)
 class Tuned:
-    """What was measured for one size.
+    """The measurements for one size.
 
     Fields:
         sizes: `(m, k, n)` of the product that is compiled.

@@ -291,7 +291,7 @@ class Product:
             yield row, 1
 
     def less_offset(self, packed: V, init: LazyArray | None) -> LazyArray:
-        """What the product begins with, without what the offset of the left operand adds to each column."""
+        """The start of the sums, less what the offset of the left operand adds to each column."""
         e, columns = self.e, self.rhs.columns
         more = self.scope.arena.buffer(e, (1, columns), self.sums)
         row = self.scope.arena.buffer(e, (1, 1), self.word)

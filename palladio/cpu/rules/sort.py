@@ -29,7 +29,7 @@ STEP = 2 * LANES
 """Elements that a step of a merge writes."""
 
 LAST = (1 << 63) - 1
-"""What is sorted behind all elements: it fills up the last block."""
+"""The word that is sorted after all elements: it fills up the last block."""
 
 NETWORK = (
     ((0, 2), (1, 3), (4, 6), (5, 7)),
