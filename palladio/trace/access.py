@@ -12,7 +12,7 @@ from palladio.ir.bind import bind
 from palladio.ops.arrays import compare
 from palladio.ops.references import atomics, masked
 from palladio.trace.gpu.register_layouts import layout_cast
-from palladio.trace.reference import Reference, View, fitted
+from palladio.trace.reference import Reference, TransformedReference, fitted
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 from palladio.types.layouts import described_layout
@@ -42,7 +42,9 @@ def _under_mask(target: Reference) -> Reference:
             transform = Index(tuple(entries))
         transforms.append(transform)
         array = transformed(array, [transform], [convert.array_type(operand) for operand in operands])
-    return View(target.root, tuple(transforms), tuple(operands)) if len(operands) > len(target.operands) else target
+    if len(operands) == len(target.operands):
+        return target
+    return TransformedReference(target.root, tuple(transforms), tuple(operands))
 
 
 def _past(part: Slice, extent: int) -> bool:

@@ -151,7 +151,7 @@ class _ProgramKeeping:
         if not eqn.op.control and len(written) == 1 and len(eqn.inputs) > 1 and self.uses[eqn.inputs[1]] == 1:
             apart = eqn.inputs[1]
         found = []
-        for var, value in self.reading.items() if written or changed else ():
+        for var, value in self.reading.items():
             hit = any(memory in value.reads for memory in written)
             own = var is apart and (eqn.op not in STORES or self.replaces(eqn, value))
             if (hit and not own) or not changed.isdisjoint(value.reads):
