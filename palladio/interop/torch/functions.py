@@ -201,7 +201,7 @@ def attention(
 
     Args:
         q, k, v: `dtype[..., m, d]`, `dtype[..., n, d]`, `dtype[..., n, e]`. The forward product's memory does not grow
-            with m n; that of the gradient does.
+            with m n; that of the gradient does, but for floats of 16 bits on Hopper.
         causal, scale, block_q, block_k, interpret: as in `palladio.library.attention`.
 
     Returns:

@@ -17,11 +17,14 @@ from palladio import library
 from palladio.interop.extras import executor_named
 from palladio.interop.torch.derivatives import apply, differentiable
 from palladio.library.checks import Tile
+from palladio.library.namesakes import on_hopper
 
 Tensor = torch.Tensor
 Tiles = list[int]
 
 FORWARD, LEFT, RIGHT = range(3)
+GRADIENT_WIDTH = 256
+"""Of keys and values together, as `library.hopper.attention_vjp` takes them."""
 
 
 def _tile(tiling: Tiles, product: int) -> Tile | None:
@@ -277,13 +280,25 @@ def _(
 
 
 def _attention_context(ctx: Any, inputs: Any, output: Tensor) -> None:
-    q, k, v, ctx.causal, ctx.scale, *_ = inputs
+    q, k, v, ctx.causal, ctx.scale, _, _, ctx.interpret = inputs
     ctx.save_for_backward(q, k, v)
 
 
 def _attention_backward(ctx: Any, grad: Tensor) -> Any:
-    """The textbook derivative, which computes the weights `[..., m, n]` again and holds them in memory."""
+    """The textbook derivative, which computes the weights `[..., m, n]` again and holds them in memory.
+
+    On Hopper, kernels that hold none of them, unless a derivative of the derivative is to come or a mode sees what is
+    done, as it does while PyTorch compiles.
+    """
     q, k, v = ctx.saved_tensors
+    interpret = executor_named(ctx.interpret)
+    fits = q.shape[-1] + v.shape[-1] <= GRADIENT_WIDTH
+    fits = fits and not torch.is_grad_enabled() and not torch._C._len_torch_dispatch_stack()
+    hopper = on_hopper(interpret, (q, k, v)) if fits else None
+    if hopper is not None:
+        options = {"causal": ctx.causal, "scale": ctx.scale, "interpret": interpret}
+        residuals = hopper.attention(q, k, v, save_residuals=True, **options)
+        return *hopper.attention_vjp(q, k, v, *residuals, grad, **options), None, None, None, None, None
     scale = q.shape[-1] ** -0.5 if ctx.scale is None else ctx.scale
     wide = torch.promote_types(q.dtype, torch.float32)
     wq, wk, wv, wgrad = (each.to(wide) for each in (q, k, v, grad))
