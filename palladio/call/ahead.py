@@ -215,7 +215,7 @@ class KeptCalls:
         Raises:
             CardError: the driver fails.
         """
-        library = library_on_card(type(arrays[0]))
+        library = _library(arrays[0])
         if library is None or library.facts is None or not _by_default():
             return None
         facts = library.facts(arrays)
@@ -246,7 +246,7 @@ class KeptCalls:
             call: the staged function.
             shape: of the result.
         """
-        library = library_on_card(type(arrays[0]))
+        library = _library(arrays[0])
         facts = None if library is None or library.facts is None or not _by_default() else library.facts(arrays)
         ready = None if library is None or facts is None else call.ready(library, facts[0][0], tuple(shape))
         if facts is None or ready is None:
@@ -263,6 +263,12 @@ class KeptCalls:
             self._calls.clear()
             self._on_card.clear()
             self._last_on_card.clear()
+
+
+def _library(array: Any) -> Any:
+    """The library of an array that may be on a GPU."""
+    kind: Any = type(array)
+    return library_on_card(kind)
 
 
 def _by_default() -> bool:

@@ -20,6 +20,7 @@ import numpy as np
 import palladio as pl
 import palladio.numpy as jnp
 import palladio.tpu as pltpu
+from palladio.library.card_calls import kept_call
 from palladio.library.checks import (
     FORWARD,
     LEFT_GRADIENT,
@@ -149,15 +150,39 @@ def gmm(
         PalladioValueError, PalladioTypeError: shapes, dtypes or sizes that do not fit; a tiling that is not three
             positive integers.
     """
+    plain = group_offset is None and existing_out is None
+    known = "gmm", preferred_element_type, None, transpose_rhs, None, True, True
+    done = kept_call(known, interpret, (group_sizes, lhs, rhs), out) if plain else None
+    if done is not None:
+        return done
     tiling = one_tiling(tiling, FORWARD)
-    if (hopper := _hopper(interpret, lhs, rhs, tiling)) is not None:
-        given = lhs, rhs, _sizes_beside(group_sizes, lhs, lhs.shape[0]), preferred_element_type, None, transpose_rhs
-        return hopper.gmm(*given, interpret, group_offset=group_offset, existing_out=existing_out, out=out)
-    more = () if group_offset is None and existing_out is None else _more(group_offset, existing_out)
+    more = () if plain else _more(group_offset, existing_out)
     key = call_key(lhs, rhs, group_sizes, preferred_element_type, tiling, transpose_rhs, *more)
     kept = _GMM.find(key, interpret)
     if kept is not None and not more:
         return kept(group_sizes_of(group_sizes, lhs.shape[0]), _ZERO, lhs, rhs, out=out, rows=lhs.shape[0])
+    if (hopper := _hopper(interpret, lhs, rhs, tiling)) is not None:
+        given = lhs, rhs, _sizes_beside(group_sizes, lhs, lhs.shape[0]), preferred_element_type, None, transpose_rhs
+        return hopper.gmm(*given, interpret, group_offset=group_offset, existing_out=existing_out, out=out)
+    options = preferred_element_type, tiling, group_offset, existing_out, transpose_rhs, interpret, out
+    return _gmm_of_grid(key, more, lhs, rhs, group_sizes, *options)
+
+
+def _gmm_of_grid(
+    key: Any,
+    more: tuple[Any, ...],
+    lhs: Array,
+    rhs: Array,
+    group_sizes: Array,
+    preferred_element_type: Any,
+    tiling: Any,
+    group_offset: Array | None,
+    existing_out: Array | None,
+    transpose_rhs: bool,
+    interpret: Any,
+    out: Array | None,
+) -> Array:
+    """`gmm` by a kernel over a grid, which is kept under a key for further calls; `more` is a part of that."""
     m, k, n, groups = _product_sizes(lhs, rhs, transpose_rhs)
     sizes = group_sizes_of(group_sizes, m)
     offset = _offset(group_offset, groups, len(sizes))
@@ -429,22 +454,25 @@ def tgmm(
         PalladioValueError, PalladioTypeError: shapes, dtypes or sizes that do not fit; a tiling that is not three
             positive integers.
     """
-    tiling = one_tiling(tiling, RIGHT_GRADIENT)
-    further = {"group_offset": group_offset, "existing_out": existing_out, "interpret": interpret, "out": out}
-    if (hopper := _hopper(interpret, lhs, rhs, tiling)) is not None:
-        sizes = _sizes_beside(group_sizes, lhs, rhs.shape[0])
-        return hopper.tgmm(lhs, rhs, sizes, preferred_element_type, num_actual_groups=num_actual_groups, **further)
-    plain = group_offset is None and num_actual_groups is None and existing_out is None
+    known = "tgmm", preferred_element_type, None, None, num_actual_groups, True
+    plain = group_offset is None and existing_out is None
+    done = kept_call(known, interpret, (group_sizes, lhs, rhs), out) if plain else None
+    if done is not None:
+        return done
+    tiling, plain = one_tiling(tiling, RIGHT_GRADIENT), plain and num_actual_groups is None
     key = call_key(lhs, rhs, group_sizes, preferred_element_type, tiling, summed=True) if plain else None
     kept = _TGMM.find(key, interpret)
     if kept is not None:
         return kept(group_sizes_of(group_sizes, rhs.shape[0]), _ZERO, lhs, rhs, out=out)
+    further = {"group_offset": group_offset, "existing_out": existing_out, "interpret": interpret, "out": out}
+    if (hopper := _hopper(interpret, lhs, rhs, tiling)) is not None:
+        sizes = _sizes_beside(group_sizes, lhs, rhs.shape[0])
+        return hopper.tgmm(lhs, rhs, sizes, preferred_element_type, num_actual_groups=num_actual_groups, **further)
     k, m = require_array(lhs, "lhs", 2, "[k, m]")
     rows, n = require_array(rhs, "rhs", 2, "[m, n]")
     if rows != m:
-        raise fail(
-            pl.PalladioValueError, "does not multiply with lhs", argument="rhs", expected=f"[{m}, n]", got=(rows, n)
-        )
+        rule, wanted = "does not multiply with lhs", f"[{m}, n]"
+        raise fail(pl.PalladioValueError, rule, argument="rhs", expected=wanted, got=(rows, n))
     sizes = group_sizes_of(group_sizes, m)
     groups = group_count(num_actual_groups, sizes.shape[0], group_offset)
     offset = group_offset_of(group_offset, groups, sizes.shape[0])

@@ -10,20 +10,11 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import palladio as pl
+from palladio.library.card_calls import KEPT as _KEPT
+from palladio.library.card_calls import kept_call
 from palladio.library.checks import reshaped
 
-_KEPT = pl.KeptCalls()
-
-
-def kept_call(key: Hashable, interpret: Any, arrays: Sequence[Any], out: Any = None) -> Any:
-    """The result of a call that was made before; None if it was not.
-
-    Args:
-        key: the name of the function and its other arguments.
-        arrays: what it is called with, the first of them an array.
-        out: the caller's array for the result.
-    """
-    return _KEPT.on_card(key, arrays, out) if interpret is None else None
+__all__ = ["called", "kept_call"]
 
 
 def called(
@@ -40,7 +31,7 @@ def called(
     """The result of a kernel, which is kept for later calls if the arrays are on a GPU.
 
     Args:
-        key, interpret, arrays, out: as in `kept_call`.
+        key, interpret, arrays, out: as in `card_calls.kept_call`.
         kernel: makes the kernel, a function of the arrays.
         shape: of the result.
         operands, flat: the arrays and the shape of the result as the kernel has them, where it sees the same memory in

@@ -49,7 +49,9 @@ def test_matmul(card: FakeDriver, cuda: Torch, used: list[str]) -> None:
     assert used == ["matmul"] and result.is_cuda
     assert error(numpy_of(result), wide(x) @ wide(y)) < TOLERANCE
     out = cuda.tensor(np.zeros((100, 96), BF16))
+    card.calls()
     assert library.matmul(cuda.tensor(x), cuda.tensor(y), out=out) is out
+    assert used == ["matmul"] and sum("cuLaunchKernelEx" in line for line in card.calls()) == 1  # the call was kept
     assert np.array_equal(numpy_of(out), numpy_of(result))
 
 
