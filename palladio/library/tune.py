@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import palladio as pl
+from palladio.library.checks import LEAST_ROWS as GROUP_ROWS
 from palladio.library.checks import (
     Array,
     Tile,
@@ -161,7 +162,7 @@ def _candidates(model: Tile, rows: Sequence[int], columns: Sequence[int]) -> lis
 
 
 def _rows(m: int, model: int) -> list[int]:
-    """Rows of tiles that are as many as the model's, or as many as a product of matrices needs."""
+    """Rows of tiles of a dense product that are as many as the model's, or as many as a product of matrices needs."""
     return [model, *(size for size in SIZES[1:] if LEAST_ROWS <= size < m)]
 
 
@@ -178,6 +179,9 @@ def _parts(m: int, lhs: Array) -> list[int]:
 
 def _matmul(lhs: Array, rhs: Array, sizes: None, transpose: bool) -> Iterator[_Problem]:
     (m, k), n = lhs.shape, int(rhs.shape[1])
+    if 4 < m <= GROUP_ROWS:  # as `matmul` computes them
+        yield from _gmm(lhs, pl.ShapeDtypeStruct((1, k, n), dtype_of(rhs)), [m], False)
+        return
     for rows in _parts(m, lhs):
         model = matmul_tiling(rows, k, n)
         x, y = _normal(lhs, rows, k), _normal(rhs, k, n)
@@ -195,7 +199,8 @@ def _gmm(lhs: Array, rhs: Array, sizes: Any, transpose: bool) -> Iterator[_Probl
     for rows in _parts(m, lhs):
         model = gmm_tiling(rows, k, n)
         x, mine = _normal(lhs, rows, k), _scaled(sizes, m, rows)
-        tilings = _candidates(model, _rows(rows, model[0]), _columns(n, model[2]))
+        # The model's rows alone: the few rows of a group in one of two tiles would be summed in another order.
+        tilings = _candidates(model, [model[0]], _columns(n, model[2]))
 
         def run(tiling: Tile, x: Any = x, mine: Any = mine) -> object:
             return gmm(x, matrices, mine, tiling=tiling, transpose_rhs=transpose)

@@ -105,8 +105,9 @@ def test_results_have_the_same_bits_on_any_number_of_threads(dtype, monkeypatch)
         for kept in (grouped_matmul._GMM, grouped_matmul._TGMM, sys.modules[matmul.__module__]._KEPT):
             kept.clear()
         with pl.executor("cpu"):
-            found.append([gmm(lhs, rhs, sizes), tgmm(lhs.T, grad, sizes), matmul(lhs, rhs[0])])
-    assert gmm_tiling(130, 70, 288)[2] < 288
+            back = gmm(grad, rhs, sizes, transpose_rhs=True)
+            found.append([gmm(lhs, rhs, sizes), back, tgmm(lhs.T, grad, sizes), matmul(lhs, rhs[0])])
+    assert gmm_tiling(130, 70, 288)[2] < 288 and gmm_tiling(130, 288, 70)[2] < 70
     for one, three in zip(*found, strict=True):
         np.testing.assert_array_equal(one, three)
 

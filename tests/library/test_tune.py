@@ -87,16 +87,30 @@ def test_each_part_of_a_large_product_is_tuned(last_is_fastest: None) -> None:
     assert [each.sizes for each in tune(gmm, lhs, rhs, [5000, 0])] == [(4096, 1024, 32), (1024, 1024, 32)]
 
 
-@pytest.mark.parametrize(("columns", "dtype"), [(320, ml_dtypes.bfloat16), (200, np.float32)])
+@pytest.mark.parametrize(
+    ("columns", "dtype", "transposed"), [(320, ml_dtypes.bfloat16, False), (200, np.float32, True)]
+)
 def test_tiles_that_are_tried_give_the_same_bits(
-    monkeypatch: pytest.MonkeyPatch, last_is_fastest: None, columns: int, dtype: Any
+    last_is_fastest: None, columns: int, dtype: Any, transposed: bool
 ) -> None:
-    lhs, rhs = normal(0, 40, 64).astype(dtype), normal(1, 2, 64, columns).astype(dtype)
-    (found,) = tune(gmm, lhs, rhs, [7, 30])
+    lhs, rhs = normal(0, 600, 64).astype(dtype), normal(1, 3, 64, columns).astype(dtype)
+    rhs = np.ascontiguousarray(rhs.swapaxes(1, 2)) if transposed else rhs
+    sizes = [7, 252, 300]  # tiles of 256 rows would have three of the second group in one
+    (found,) = tune(gmm, lhs, rhs, sizes, transpose_rhs=transposed)
     assert len(found.seconds) > 1
-    meant = gmm(lhs, rhs, [7, 30], tiling=found.model, interpret="cpu")
+
+    def product(tiling: Any) -> Any:
+        return gmm(lhs, rhs, sizes, tiling=tiling, transpose_rhs=transposed, interpret="cpu")
+
     for tiling in found.seconds:
-        np.testing.assert_array_equal(gmm(lhs, rhs, [7, 30], tiling=tiling, interpret="cpu"), meant)
+        np.testing.assert_array_equal(product(tiling), product(found.model))
+
+
+def test_a_dense_product_of_a_few_rows_is_tuned_as_the_group_that_it_is_computed_as(last_is_fastest: None) -> None:
+    x, y = normal(0, 9, 64), normal(1, 64, 320)
+    (found,) = tune(matmul, x, y)
+    stored = TUNED.find((*tilings.tuning_key("gmm", x, y[None], 1, False), 16, 64, 320))
+    assert stored == found.tiling != found.model
 
 
 def test_the_gradient_of_the_matrices_is_tuned_too(last_is_fastest: None) -> None:

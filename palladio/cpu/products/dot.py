@@ -359,9 +359,15 @@ def _product(scope: Scope, left: Matrix, right: Matrix, sums: DType) -> Product:
 def _few_rows(
     scope: Scope, left: Matrix, right: Matrix, sums: DType, later: PrefetchRange | None
 ) -> Callable[[], FewRows] | None:
-    """The product of a few rows with a matrix of floats in memory, which needs no packing."""
+    """The product of a few rows with a matrix of floats in memory, which needs no packing.
+
+    None in float64 where it would sum in another order than a packed product: what a group's float64 sums are must not
+    depend on which of its rows are in one tile.
+    """
     buffer = right.tile.buffer
     if buffer is None or not all((*left.has, *right.has)) or not dtypes.is_float(sums):
+        return None
+    if right.across and sums == dtypes.FLOAT64:
         return None
     strides = tuple(buffer.strides[axis] for axis in right.axes)
     matrix = Buffer(buffer.base, strides, (right.first, right.second), buffer.dtype)

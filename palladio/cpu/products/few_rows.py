@@ -29,6 +29,7 @@ class FewRows(Gemv):
 
     def __init__(self, scope: Scope, lhs: PackSource, rhs: PackSource, sums: DType, matrix: Buffer) -> None:
         self.read(scope, lhs, rhs, sums, swapped=False)
+        self.chains = 1  # or the order of a sum would depend on how many rows of the matrix a tile has
         self.lhs = lhs
         self.later = rhs.later
         self.matrix = matrix
