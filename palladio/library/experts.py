@@ -148,7 +148,8 @@ def moe_mlp_vjp(
     Returns:
         `(out, pullback)`: `out: dtype[t, h]` is the result of `moe_mlp`, and `pullback(grad_out: dtype[t, h])` gives
         the gradients of `sum(out * grad_out)` by the names of the arguments: `tokens`, `expert_weights`, `gate_up`,
-        `down`, `gate_up_bias` and `down_bias`, None for a bias that there is not.
+        `down`, `gate_up_bias` and `down_bias`, None for a bias that there is not. That of `expert_weights` is summed in
+        an order that depends on the number of threads.
 
     Raises:
         PalladioValueError, PalladioTypeError: as `moe_mlp`; from the pullback, a `grad_out` that is not of the shape

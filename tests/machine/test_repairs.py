@@ -12,7 +12,7 @@ import pytest
 
 import palladio as pl
 import palladio.gpu as plgpu
-from palladio.driver.repairs.calls import recorded
+from palladio.driver.repairs.calls import agree, recorded
 from palladio.driver.repairs.search import Budget, Repair, Search, keys, repaired
 from palladio.ir.core import Program, Var
 from palladio.ir.verify import verify
@@ -203,3 +203,17 @@ def test_an_equation_is_replaced_where_it_stands() -> None:
             assert len(part_at(changed, spot.path).eqns) == len(spot.program.eqns) - 1
             verify(changed)
             assert isinstance(spot.eqn.inputs[0], Var)
+
+
+def test_results_agree_up_to_rounding_and_where_one_is_infinite_or_nan() -> None:
+    wanted = np.float32([1, -np.inf, np.nan])
+    assert agree([np.float32([1 + 1e-6, -np.inf, np.nan])], [wanted])
+    for other in (
+        [2, -np.inf, np.nan],
+        [1, np.inf, np.nan],
+        [1, 0, np.nan],
+        [1, -np.inf, 0],
+        [np.nan] * 3,
+        [np.inf] * 3,
+    ):
+        assert not agree([np.float32(other)], [wanted])
