@@ -6,6 +6,8 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 import palladio as pl
+import palladio.numpy as jnp
+from palladio.library.checks import dtype_of
 
 KEPT = pl.KeptCalls()
 """The calls of `library.hopper` on arrays of a GPU."""
@@ -20,3 +22,19 @@ def kept_call(key: Hashable, interpret: Any, arrays: Sequence[Any], out: Any = N
         out: the caller's array for the result.
     """
     return KEPT.on_card(key, arrays, out) if interpret is None else None
+
+
+def key_of(key: Hashable, arrays: Sequence[Any]) -> Hashable:
+    """The key under which a function of `library.hopper` keeps a call: one that its namesake finds, or one of its own.
+
+    Its namesake does not multiply float32 rounded to 11 bits (PTX ISA, "wgmma.mma_async", tf32), as it does.
+
+    Args:
+        key, arrays: as in `kept_call`. The second array is an operand of the product.
+    """
+    return key if key == "softmax" or dtype_of(arrays[1]) != jnp.float32 else own(key)
+
+
+def own(key: Hashable) -> Hashable:
+    """A key that only `library.hopper` looks up."""
+    return "library.hopper", key

@@ -10,11 +10,17 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import palladio as pl
+from palladio.library import card_calls
 from palladio.library.card_calls import KEPT as _KEPT
-from palladio.library.card_calls import kept_call
 from palladio.library.checks import reshaped
 
 __all__ = ["called", "kept_call"]
+
+
+def kept_call(key: Hashable, interpret: Any, arrays: Sequence[Any], out: Any = None) -> Any:
+    """The result of a call that was made before, by this function or its namesake; arguments as in `card_calls`."""
+    found = card_calls.kept_call(key, interpret, arrays, out)
+    return found if found is not None else card_calls.kept_call(card_calls.own(key), interpret, arrays, out)
 
 
 def called(
@@ -71,5 +77,5 @@ def _staged(
         found = pl.jit(run, interpret=interpret).ahead(*operands)
         _KEPT.keep(known, found, interpret, operands)
     if interpret is None:
-        _KEPT.keep_on_card(key, arrays, found, shape)
+        _KEPT.keep_on_card(card_calls.key_of(key, arrays), arrays, found, shape)
     return found

@@ -114,6 +114,14 @@ def test_float32_is_multiplied_as_it_is(card: FakeDriver, cuda: Torch, used: lis
     ]
 
 
+def test_a_kept_product_of_float32_is_not_taken_for_one_of_the_library(card: FakeDriver, cuda: Torch) -> None:
+    given = [cuda.tensor(each) for each in (normal(64, 64, dtype=F32), normal(1, 64, 64, dtype=F32), np.int32([64]))]
+    for _ in range(2):
+        hopper.gmm(*given, transpose_rhs=True)
+    assert sum("cuLaunchKernelEx" in line for line in card.calls()) == 2
+    assert "16 bits" in lines(lambda: library.gmm(*given, transpose_rhs=True))[0]
+
+
 def test_a_context_chooses_too(used: list[str]) -> None:
     with pl.executor("hopper-twin"):
         result = library.matmul(LHS, RHS[0])
