@@ -7,7 +7,7 @@ from typing import Any
 
 from palladio.base import trees
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError
-from palladio.pipeline.block_maps import specs_for
+from palladio.pipeline.block_maps import require_array_space, specs_for
 from palladio.pipeline.specs import BlockSpec, no_block_spec
 from palladio.types import dtypes
 from palladio.types.types import ArrayType, MemoryRef, Type, described_shape
@@ -76,6 +76,8 @@ class Outputs:
         names = trees.leaf_names(out_shape, "out_shape")
         self.types = tuple(output_type(leaf, name) for leaf, name in zip(leaves, names, strict=True))
         self.spaces = tuple(leaf.memory_space if isinstance(leaf, MemoryRef) else None for leaf in leaves)
+        for space, name in zip(self.spaces, names, strict=True):
+            require_array_space(space, name)
 
     def specs(self, out_specs: Any, count: int) -> list[Any]:
         """One spec per output."""

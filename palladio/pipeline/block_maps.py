@@ -28,7 +28,7 @@ from palladio.trace.indices import Slice
 from palladio.trace.trace import stage
 from palladio.trace.values import wrap
 from palladio.types import dtypes
-from palladio.types.types import ANY, ArrayType, RefType, Type
+from palladio.types.types import ANY, SYNCHRONISING, ArrayType, MemorySpace, RefType, Type
 
 INDEX = ArrayType((), dtypes.INT32)
 
@@ -92,6 +92,8 @@ def specs_for(argument: str, specs: Any, tree: Sequence[Any], count: int) -> lis
                 raise PalladioTypeError(
                     "a spec is a BlockSpec", argument=name, got=repr(leaf), hint="BlockSpec() takes the whole array"
                 )
+            if isinstance(leaf, BlockSpec):
+                require_array_space(leaf.memory_space, name)
         if len(flat) == 1 and flat[0] is spec:
             flat = [spec] * len(parts)
         elif structure != wanted:
@@ -105,6 +107,21 @@ def specs_for(argument: str, specs: Any, tree: Sequence[Any], count: int) -> lis
     if len(leaves) != count:
         raise PalladioValueError("one spec per array is needed", argument=argument, expected=count, got=len(leaves))
     return leaves
+
+
+def require_array_space(space: Any, argument: str) -> None:
+    """Refuse a memory space of barriers or semaphores for what goes into a call or comes out of it.
+
+    Raises:
+        PalladioTypeError: for such a space.
+    """
+    if isinstance(space, MemorySpace) and space in SYNCHRONISING:
+        raise PalladioTypeError(
+            "barriers and semaphores belong to kernels, and are neither inputs nor outputs",
+            argument=argument,
+            got=f"memory space {space.name}",
+            hint="allocate them in the kernel: scratch_shapes, or pl.run_scoped",
+        )
 
 
 def _as_in_jax(origin: str) -> str:

@@ -114,5 +114,6 @@ def update(case: Case, kind: str, text: str) -> None:
     """Write the error of a case anew."""
     program = f"[case {case.name}]\n{case.source}\n"
     whole = case.path.read_text(encoding="utf-8")
-    new = whole.replace(f"{program}[{case.kind}]\n{case.text}\n", f"{program}[{kind}]\n{text}\n")
+    old = f"{case.text}\n" if case.text else ""
+    new = whole.replace(f"{program}[{case.kind}]\n{old}", f"{program}[{kind}]\n{text}\n")
     case.path.write_text(new, encoding="utf-8")
