@@ -11,7 +11,7 @@ from palladio.pipeline.operands import Arrays, Carry, PipelineOperand
 from palladio.pipeline.schedule import GridSteps, both, either
 from palladio.pipeline.sequential import Sequential, called, do_if, together
 from palladio.pipeline.specs import check_delay
-from palladio.trace.control import run_scoped, when
+from palladio.trace.control import in_scope, when
 from palladio.trace.functions import require_function
 from palladio.trace.gpu.barriers import barrier_arrive_and_wait, barrier_wait
 from palladio.trace.gpu.copies import (
@@ -226,5 +226,5 @@ def _run(body: Callable[..., Any], steps: GridSteps, arrays: Arrays, carry: Carr
 
         return list(Sequential(steps, arrays, copies, groups, invoke).run([] if carry is None else carry.arrays))
 
-    last = run_scoped(scoped, described, collective_axes=axes)
+    last = in_scope(scoped, described, shared=bool(axes))
     return None if carry is None else carry.tree(last)

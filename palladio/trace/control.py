@@ -532,12 +532,17 @@ def run_scoped(f: Callable[..., Any], *types: Any, collective_axes: Any = (), **
         PalladioTypeError: if a reference escapes in the result.
         PalladioValueError: collective axes that are not among the kernel's threads.
     """
+    require_shared_axes((collective_axes,) if isinstance(collective_axes, str) else collective_axes, "collective_axes")
+    return in_scope(f, *types, shared=bool(collective_axes), **kw_types)
+
+
+def in_scope(f: Callable[..., Any], *types: Any, shared: bool, **kw_types: Any) -> Any:
+    """`run_scoped` of memory that all threads of a block share, or none does."""
     leaves, structure = trees.flatten((types, kw_types))
     allocations = tuple(_ref_type(leaf) for leaf in leaves)
-    require_shared_axes((collective_axes,) if isinstance(collective_axes, str) else collective_axes, "collective_axes")
     own = [n for n, ref in enumerate(allocations) if ref.space is ACC_SPACE]
-    if collective_axes and own:
-        return _run_partly_shared(f, leaves, structure, own, collective_axes)
+    if shared and own:
+        return _in_partly_shared_scope(f, leaves, structure, own)
     body = Body(f, "run_scoped")
     staged = body.stage(
         allocations,
@@ -548,7 +553,7 @@ def run_scoped(f: Callable[..., Any], *types: Any, collective_axes: Any = (), **
     program = staged.program
     count = len(leaves)
     ordered = Program((*program.inputs[count:], *program.inputs[:count]), program.eqns, program.outputs, program.name)
-    op = collective_scope if collective_axes else ops.scope
+    op = collective_scope if shared else ops.scope
     results = bind(op, *staged.captured, body=ordered, allocations=allocations)
     marked = [convert.mark_weak(value, weak) for value, weak in zip(results, staged.weak, strict=True)]
     return None if body.structure is None else trees.unflatten(body.structure, marked)
@@ -572,8 +577,8 @@ def _last_name(path: str) -> str:
     return names[-1] if names else ""
 
 
-def _run_partly_shared(
-    f: Callable[..., Any], leaves: Sequence[Any], structure: trees.Structure, own: Sequence[int], axes: Any
+def _in_partly_shared_scope(
+    f: Callable[..., Any], leaves: Sequence[Any], structure: trees.Structure, own: Sequence[int]
 ) -> Any:
     """`run_scoped` of memory that threads share and, inside of that, of accumulators, which each has by itself."""
     shared = [n for n in range(len(leaves)) if n not in own]
@@ -586,9 +591,9 @@ def _run_partly_shared(
             args, kwargs = trees.unflatten(structure, [refs[n] for n in range(len(leaves))])
             return f(*args, **kwargs)
 
-        return run_scoped(inner, *(leaves[n] for n in own))
+        return in_scope(inner, *(leaves[n] for n in own), shared=False)
 
-    return run_scoped(outer, *(leaves[n] for n in shared), collective_axes=axes)
+    return in_scope(outer, *(leaves[n] for n in shared), shared=True)
 
 
 def with_scoped(*types: Any, collective_axes: Any = (), **kw_types: Any) -> Callable[[Callable[..., Any]], Any]:

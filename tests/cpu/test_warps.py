@@ -150,27 +150,6 @@ def test_a_launch_of_warps_on_arrays_returns_arrays(waits: bool) -> None:
     agrees(body, (2, 4), np.arange(8, dtype=INT).reshape(2, 4), scratch_types=scratch)
 
 
-def test_warps_that_launch_warps_which_wait_for_those_of_others() -> None:
-    def body(x: Any, out: Any, tile: Any, met: Any) -> None:
-        @pl.loop(0, 2)
-        def _(step: Any) -> None:
-            @plgpu.warp_map
-            def _(warp: Any) -> None:
-                @pl.loop(0, 2)
-                def _(again: Any) -> None:
-                    @plgpu.warp_map
-                    def _(part: Any) -> None:
-                        tile[warp, part] = x[step, warp, part] * (1 + again)
-                        plgpu.barrier_arrive_and_wait(met)
-                        out[step, again, warp, part] = tile[3 - warp, 3 - part]
-                        plgpu.barrier_arrive_and_wait(met)
-
-    x = np.random.default_rng(0).integers(0, 99, (2, 4, 4)).astype(INT)
-    scratch = [plgpu.SMEM((4, 4), INT), plgpu.Barrier(num_arrivals=16)]
-    found = agrees(body, (2, 2, 4, 4), x, scratch_types=scratch)
-    np.testing.assert_array_equal(found[:, 1], 2 * x[:, ::-1, ::-1])
-
-
 def test_warps_look_at_memory_until_another_one_has_written() -> None:
     def body(out: Any, flag: Any) -> None:
         flag[...] = jnp.zeros((4,), INT)

@@ -40,7 +40,7 @@ def test_a_broken_kernel_raises_on_the_simulator(name: str) -> None:
         broken()
     # The first finding ends the run: a read that races may have found nothing written yet.
     assert raised.value.finding.code in (*PAIRS[name].codes, "uninitialized-read")
-    assert str(raised.value) == raised.value.finding.render()
+    assert str(raised.value).startswith(raised.value.finding.render())
 
 
 def test_threads_that_wait_at_one_place_are_one_entry() -> None:
