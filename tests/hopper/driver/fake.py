@@ -137,13 +137,13 @@ class FakeDriver:
         parameters, count, sizes, _ = given
         try:
             start = ctypes.string_at(code, size)
-            lowered = next(each.lowered for each in self.kernels if each.code.startswith(start))
-            assert (name.decode(), cluster, threads, shared) == (
-                *(lowered.name, lowered.cluster, lowered.threads),
-                lowered.shared_bytes,
-            )
+            loaded = [each.lowered for each in self.kernels if each.code.startswith(start)]
+            asked = name.decode(), cluster, threads, shared
+            kinds = [(each.name, each.cluster, each.threads, each.shared_bytes) for each in loaded]
+            assert asked in kinds, f"launched as {asked}, and loaded as {kinds}"
+            lowered = loaded[kinds.index(asked)]
             self._run(lowered, grid, [ctypes.string_at(parameters[n], sizes[n]) for n in range(count)])
-        except (TwinError, AssertionError, StopIteration) as error:
+        except (TwinError, AssertionError) as error:
             self.failures.append(f"{type(error).__name__}: {error}")
             return ILLEGAL_ADDRESS
         return 0
