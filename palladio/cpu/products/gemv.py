@@ -123,7 +123,9 @@ class Gemv:
         e, register = self.e, registers.register(self.sums)
         totals: dict[tuple[int, int], V] = {}
         for start, end, width in widths(self.depth):
-            chains = max(1, min(self.chains // max(1, rows * self.vectors), (end - start) // width)) if width > 1 else 1
+            # As many for the last rows as for all others, so that a sum does not depend on where a tile ends.
+            together = max(1, min(ROWS, self.free) * self.vectors)
+            chains = max(1, min(self.chains // together, (end - start) // width)) if width > 1 else 1
             slots = {
                 (n, r, chain): self.scope.function.slot(vector(register, width))
                 for n in range(self.vectors)
