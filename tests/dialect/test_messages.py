@@ -31,9 +31,9 @@ LOOPS: Calls = {
     "no function": inside(lambda: plgpu.nd_loop((4,), collective_axes="b")(3)),
     "stealing along an unknown axis": inside(lambda: plgpu.dynamic_scheduling_loop("y")(lambda info: None)),
     "stealing without a function": inside(lambda: plgpu.dynamic_scheduling_loop("b")(None)),
-    "another function": inside(lambda: plgpu.nd_loop((4,), collective_axes="b")(lambda: None)),
+    "another function": inside(lambda: plgpu.nd_loop((4,), collective_axes="b")(lambda: print(1))),
     "a function without a carry": inside(
-        lambda: plgpu.nd_loop((4,), collective_axes="b", init_carry=1)(lambda info: None)
+        lambda: plgpu.nd_loop((4,), collective_axes="b", init_carry=1)(lambda info: print())
     ),
     "a function that returns": inside(lambda: plgpu.nd_loop((4,), collective_axes="b")(lambda info: info.local_index)),
     "no plane": lambda: plgpu.planar_snake(0, (4,), 0, 1),
@@ -51,7 +51,7 @@ def capturing(s: Any) -> None:
 WARPS: Calls = {
     "warp_map outside": lambda: plgpu.warp_map(lambda warp: None),
     "warp_map of no function": inside(lambda: plgpu.warp_map(3)),
-    "warp_map of another function": inside(lambda: plgpu.warp_map(lambda: None)),
+    "warp_map of another function": inside(lambda: plgpu.warp_map(lambda: print(1))),
     "warp_map that returns": inside(lambda: plgpu.warp_map(lambda warp: warp)),
     "warp_map that captures": inside(capturing),
     "core_map of no mesh": lambda: pl.core_map("w"),

@@ -135,7 +135,7 @@ GPU: Calls = {
         in_specs=[], out_specs=[plgpu.BlockSpec((4, 4), lambda k: (k, 0), collective_axes="a")]
     ),
     "an output with a delay": gpu(in_specs=[], out_specs=[plgpu.BlockSpec((4, 4), lambda k: (k, 0), delay_release=1)]),
-    "a body of other parameters": gpu(body=lambda x: None),
+    "a body of other parameters": gpu(body=lambda x: print()),
     "a body that returns": gpu(body=lambda indices, x: indices[0]),
     "a carry of another structure": gpu(body=carried(lambda carry: (carry, carry)), init_carry=np.float32(0)),
     "a carry of another dtype": gpu(body=carried(lambda carry: np.int32(1)), init_carry=np.float32(0)),
@@ -158,12 +158,12 @@ SPECIAL: Calls = {
     "a context that is not a function": special(compute_context=3),
     "a context that calls it twice": special(compute_context=twice),
     "a context that does not call it": special(compute_context=nothing),
-    "a context of other parameters": special(compute_context=lambda: None),
+    "a context of other parameters": special(compute_context=lambda: print(1)),
     "a state without allocations": special(pipeline_state=plgpu.PipelinePipeline.START),
     "a state that is none": special(pipeline_state="start"),
     "a state that there is not": special(pipeline_state=3),
     "a delay with manual barriers": special(manual_consumed_barriers=True, delay_release=1),
-    "a body of other parameters": special(body=lambda indices, x: None, manual_consumed_barriers=True),
+    "a body of other parameters": special(body=lambda indices, x: print(), manual_consumed_barriers=True),
     "a delay of as many steps as slots": special(delay_release=2),
 }
 
