@@ -28,7 +28,7 @@ ROUNDS = 9
 
 @dataclass(frozen=True)
 class Assumptions:
-    """What the model computes with.
+    """The inputs of the model.
 
     Fields:
         tokens, hidden, inner, choices: of each GPU; its gated experts are of shape hidden×2·inner and inner×hidden.
