@@ -171,7 +171,7 @@ CORES: dict[str, Any] = {"core_axis_name": "core", "dimension_semantics": ("para
 TPU: Calls = {
     "no function": tpu(body=None),
     "a grid size": tpu(grid=(0,)),
-    "memory that it cannot fill": tpu(in_specs=[pl.BlockSpec((4, 4), lambda k: (k, 0), memory_space=pltpu.SEMAPHORE)]),
+    "memory that it cannot fill": tpu(in_specs=[pl.BlockSpec((4, 4), lambda k: (k, 0), memory_space=plgpu.SMEM)]),
     "a body that returns": tpu(body=lambda x: 1),
     "semantics of another rank": tpu(dimension_semantics=("parallel", "parallel")),
     "semantics that there are not": tpu(dimension_semantics=("sequential",)),

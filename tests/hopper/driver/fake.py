@@ -91,6 +91,7 @@ class FakeDriver:
 
     def begin(self, devices: int = 1, capability: tuple[int, int] = (9, 0), multiprocessors: int = 132) -> None:
         """A new driver, of a process that has not used it."""
+        self.failures.clear()
         self.library.fake_reset(devices, *capability, multiprocessors)
         launcher.forget()
 
