@@ -7,6 +7,7 @@ found something. 2: the command was not understood, or names what is not there.
 from __future__ import annotations
 
 import argparse
+import io
 import sys
 import traceback
 from collections.abc import Sequence
@@ -38,6 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit status.
     """
+    for stream in (sys.stdout, sys.stderr):  # a terminal of few characters gets "?" for those that it lacks
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     options = make_parser().parse_args(arguments)
     try:
         return int(options.run(options))

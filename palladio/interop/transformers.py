@@ -16,7 +16,6 @@ from palladio.interop.extras import missing
 
 try:
     from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS, _default_apply_gate
-    from transformers.models.gpt_oss.modeling_gpt_oss import GptOssExperts
 except ImportError as error:
     raise missing("palladio.interop.transformers", "Transformers 5", "transformers") from error
 
@@ -62,7 +61,8 @@ def _activation(module: Any) -> Any:
     gate = getattr(type(module), "_apply_gate", None)
     if gate is _default_apply_gate and type(module.act_fn).__name__ in ("SiLU", "SiLUActivation"):
         return "swiglu"
-    if gate is GptOssExperts._apply_gate and (module.alpha, module.limit) == (1.702, 7.0):
+    named = getattr(gate, "__qualname__", "")
+    if named == "GptOssExperts._apply_gate" and (module.alpha, module.limit) == (1.702, 7.0):
         return "gpt_oss"
     return module._apply_gate
 
