@@ -69,7 +69,8 @@ from palladio.types.sizes import align_to, cdiv, next_power_of_2, strides_from_s
 from palladio.types.types import ANY, HOST, MemoryRef, MemorySpace, ShapeDtypeStruct
 
 if TYPE_CHECKING:
-    from palladio.driver.check import Report, check
+    from palladio.driver.checks.check import check
+    from palladio.driver.checks.report import Report
 else:  # not for type checkers, for which a module with `__getattr__` has every name
 
     def __getattr__(name: str) -> Any:
@@ -78,7 +79,8 @@ else:  # not for type checkers, for which a module with `__getattr__` has every 
         if name not in ("Report", "check"):
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         # These bring the machine with them, half of all that there is to load, which most processes never use.
-        from palladio.driver.check import Report, check
+        from palladio.driver.checks.check import check
+        from palladio.driver.checks.report import Report
 
         globals().update(Report=Report, check=check)
         return globals()[name]

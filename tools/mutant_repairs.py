@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from palladio.base.errors import PalladioError
-from palladio.driver.check import Report, check
+from palladio.driver.checks.check import check
+from palladio.driver.checks.report import Report
 from palladio.driver.executors import REFERENCE, SIMULATOR
 from palladio.driver.repairs.calls import Call, agree
 from palladio.driver.repairs.search import Budget, keys, repaired

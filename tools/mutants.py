@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from palladio.base.errors import InternalError, PalladioError
-from palladio.driver.check import check
+from palladio.driver.checks.check import check
 from palladio.driver.executors import Executor, simulator, use
 from palladio.driver.simulation import Session, SimulatorOptions, session
 from palladio.ir.core import Eqn, Program, walk

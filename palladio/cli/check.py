@@ -19,8 +19,8 @@ from palladio.base.errors import PalladioValueError
 from palladio.call.staged import CALLS
 from palladio.cli.target import declare, function
 from palladio.cli.timeline import WRITERS, picture_path
-from palladio.driver import check as driver
 from palladio.driver.capture import prepared_programs
+from palladio.driver.checks import check as driver
 from palladio.driver.repairs.search import SECONDS
 from palladio.ir.core import walk
 from palladio.machine.check.findings import Finding, checked_codes

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from palladio.cli.target import declare, function
-from palladio.driver.check import timeline
+from palladio.driver.checks.pictures import timeline
 from palladio.machine.timeline.records import MODELLED, duration_text
 from palladio.machine.timeline.timeline import Timeline
 

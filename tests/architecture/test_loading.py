@@ -19,7 +19,7 @@ pl.pallas_call(kernel, pl.ShapeDtypeStruct(x.shape, x.dtype), interpret={executo
 """
 
 COMPILERS = ("llvmlite", "palladio.cpu")
-MACHINE = ("palladio.machine", "palladio.driver.check", "palladio.driver.simulation")
+MACHINE = ("palladio.machine", "palladio.driver.checks", "palladio.driver.simulation")
 ABOVE = ("palladio.library", "palladio.interop", "palladio.cli", "palladio.demo", "palladio.gpu", "palladio.tpu")
 OTHERS = ("scipy", "torch", "jax", "matplotlib", "rich", "click", "PIL")
 SLOW = ("urllib.request", "http", "ssl", "email", "xml", "json", "asyncio", "multiprocessing", "unittest", "random")

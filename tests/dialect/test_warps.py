@@ -9,7 +9,7 @@ import numpy as np
 import palladio as pl
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
-from palladio.driver.check import run_once
+from palladio.driver.checks.runs import run_once
 from palladio.machine.run.policies import RoundRobin
 from tests.dialect.kernels import found, kernel
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import palladio as pl
-from palladio.driver.check import run_once
+from palladio.driver.checks.runs import run_once
 from palladio.machine.check.findings import CODES, LEVELS
 from palladio.machine.run.policies import RoundRobin, named, schedules
 from tests.litmus import barriers, copies, cores, deadlocks, products, races

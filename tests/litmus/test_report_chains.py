@@ -9,7 +9,7 @@ import numpy as np
 
 import palladio as pl
 import palladio.gpu as plgpu
-from palladio.driver.check import run_once
+from palladio.driver.checks.runs import run_once
 from palladio.machine.check.findings import Finding
 from palladio.machine.run.policies import RoundRobin
 from tests.litmus.pairs import ROW, Case, X, case, only, row

@@ -13,7 +13,7 @@ import palladio.gpu as plgpu
 import palladio.numpy as jnp
 from palladio import lax
 from palladio.base.errors import PalladioValueError
-from palladio.driver.check import Report
+from palladio.driver.checks.report import Report
 from tests.dialect.kernels import kernel
 from tests.litmus import barriers, copies, deadlocks, products, races
 from tests.litmus.pairs import PAIRS

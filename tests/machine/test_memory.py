@@ -12,7 +12,7 @@ import pytest
 import palladio as pl
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
-from palladio.driver.check import run_once
+from palladio.driver.checks.runs import run_once
 from palladio.machine.check.shadow import Access, State
 from palladio.machine.run.clocks import Clock
 from palladio.machine.run.policies import RoundRobin

@@ -9,7 +9,7 @@ import pytest
 
 import palladio as pl
 import palladio.gpu as plgpu
-from palladio.driver.check import run_once
+from palladio.driver.checks.runs import run_once
 from palladio.machine.run.policies import RoundRobin
 
 

@@ -17,7 +17,7 @@ import pytest
 import palladio as pl
 import palladio.gpu as plgpu
 from palladio.base.errors import PalladioTypeError, PalladioValueError
-from palladio.driver.check import run_named
+from palladio.driver.checks.runs import run_named
 from palladio.machine.run.policies import schedules
 from tests.machine.test_explore import hasty_kernel
 

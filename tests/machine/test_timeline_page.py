@@ -12,7 +12,7 @@ import pytest
 
 import palladio as pl
 import palladio.gpu as plgpu
-from palladio.driver.check import timeline
+from palladio.driver.checks.pictures import timeline
 from palladio.machine.timeline.page import equal_blocks
 from palladio.machine.timeline.records import Edge, Lane, Series, Span, summed
 from palladio.machine.timeline.timeline import Timeline

@@ -13,7 +13,7 @@ import pytest
 import palladio as pl
 import palladio.numpy as jnp
 import palladio.tpu as pltpu
-from palladio.driver.check import timeline
+from palladio.driver.checks.pictures import timeline
 from tests.mpmd.page import PAGE, page
 
 RNG = np.random.default_rng(7)

@@ -1,0 +1,245 @@
+"""`check`: one call under many schedules, and the report of what was found."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from palladio.base.calls import checked_call
+from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
+from palladio.driver.checks.report import Report
+from palladio.driver.checks.runs import give_up_soon, run_branch, run_branches, run_named, run_once
+from palladio.driver.repairs.search import SECONDS, repair_all
+from palladio.machine.check.accesses import Places
+from palladio.machine.check.findings import checked_codes
+from palladio.machine.check.induction import FEWEST, InTurn, Recorder, Trace, holds
+from palladio.machine.run.explore import Exploration
+from palladio.machine.run.policies import Policy, named
+from palladio.machine.run.policies import schedules as sampled
+
+SAMPLED = 32
+"""The number of schedules of a check by default."""
+
+EXPLORED = 100_000
+"""The most schedules of an exhaustive check by default."""
+
+SETTLED = 1_000
+"""The number of schedules without a new mistake after which an exhaustive check that has found something ends."""
+
+PART = 4
+"""The number of schedules that a worker runs at a time: those of a part share what they find out about the kernel."""
+
+Progress = Callable[[int, int | None], None]
+"""Called with the number of schedules that ran and how many there are, None if that is not known."""
+
+
+@checked_call
+def check(
+    fn: Callable[..., Any],
+    *args: Any,
+    schedules: int | None = None,
+    seed: int = 0,
+    exhaustive: bool = False,
+    schedule: str | None = None,
+    progress: Progress | None = None,
+    ignore: str | Sequence[str] = (),
+    strict: bool = False,
+    sizes: Mapping[str, Iterable[Any]] | None = None,
+    repairs: bool | float = False,
+    executor: Executor | None = None,
+) -> Report:
+    """Run a function on the simulator under many schedules, and report every hazard of the kernels that it calls.
+
+    Args:
+        fn: a kernel call, or any function that makes some.
+        args: its arguments.
+        schedules: how many schedules to run, 32 by default: round robin, latest completions, then random ones.
+        seed: where the random ones begin; the same seed gives the same schedules.
+        exhaustive: run every schedule whose order of synchronisation differs from all others', each once, up to
+            `schedules` of them, 100,000 by default. The report is `complete` if these were all. It is not where more
+            remain, where threads poll (`barrier_test`, `semaphore_read`), where a run breaks off, or where 1,000
+            schedules in a row have shown nothing new after a finding.
+        schedule: run this one only, by the name that a finding gives.
+        progress: called after each schedule with the number so far and the number of all, None if not known.
+        ignore: codes of findings that do not count, such as ("unobserved-completion",). The report names and counts
+            them apart.
+        strict: the report is `ok` only if nothing was found at all. Else warnings (probably not meant, such as an
+            output that nothing writes) and hints (harmless on the hardware as the kernel stands) do not count.
+        sizes: keyword arguments of `fn`, each with its values: the check runs for every combination of them, and each
+            finding names the one that it was met with.
+        repairs: look for the cheapest single change of the kernel that removes each error. True gives the search a
+            minute, a number so many seconds.
+        executor: spreads the schedules, all but the first. One of processes asks for a function and arguments that can
+            be pickled. The report is the same with any executor, and without one.
+
+    Returns:
+        A report: `ok`, `findings`, `explored`, `complete`, `ignored`.
+
+    Raises:
+        PalladioTypeError, PalladioValueError: for bad arguments; and whatever the call itself raises.
+    """
+    with at_call():
+        if not callable(fn):
+            raise PalladioTypeError("check runs a function", argument="fn", got=repr(fn))
+        if schedules is not None and (not isinstance(schedules, int) or schedules < 1):
+            raise PalladioValueError("at least one schedule runs", argument="schedules", got=repr(schedules))
+        if not isinstance(seed, int):
+            raise PalladioTypeError("a seed is an integer", argument="seed", got=repr(seed))
+        if progress is not None and not callable(progress):
+            raise PalladioTypeError("progress is a function of two numbers", argument="progress", got=repr(progress))
+        codes = checked_codes(ignore, "ignore")
+        if not isinstance(strict, bool):
+            raise PalladioTypeError("strict is a bool", argument="strict", got=repr(strict))
+        seconds = _seconds(repairs)
+        combinations = _combinations(sizes)
+        policies = [_named(schedule)] if schedule is not None else sampled(schedules or SAMPLED, seed)
+    report = Report(ignore=codes, strict=strict, call=partial(fn, *args, **combinations[0]), sizes=len(combinations))
+    complete = exhaustive and schedule is None
+    for sized in combinations:
+        part = Report(ignore=codes)
+        call = partial(fn, **sized) if sized else fn
+        tell = progress and _counting_on(progress, report.explored, len(policies) * len(combinations))
+        if exhaustive and schedule is None:
+            _explore(part, call, args, schedules or EXPLORED, tell, executor)
+        else:
+            _sample(part, call, args, policies, tell, executor)
+        details = (f"with {', '.join(f'{name} = {value}' for name, value in sized.items())}",) if sized else ()
+        found = (replace(each, details=(*each.details, *details)) for each in (*part.findings, *part.ignored))
+        report.add(found)
+        report.explored += part.explored
+        complete = complete and part.complete
+    report.complete = complete
+    if not report.findings and not report.ignored:
+        report.beyond = _beyond(fn, args, combinations)
+    if seconds and report.of_level("error"):
+        _repair(report, [partial(fn, *args, **sized) for sized in combinations], policies, seconds)
+    return report
+
+
+def _repair(report: Report, runs: Sequence[Callable[[], Any]], policies: Sequence[Policy], seconds: float) -> None:
+    """Add repairs to the errors of a report, checked under its schedules; an exhaustive check has too many of them."""
+    report.findings = repair_all(report.findings, runs, policies[:SAMPLED], seconds)
+
+
+def _seconds(repairs: Any) -> float:
+    """The time in which repairs are looked for, 0 where none are."""
+    if not isinstance(repairs, (bool, int, float)) or repairs < 0:
+        raise PalladioValueError("a search takes a number of seconds", argument="repairs", got=repr(repairs))
+    return SECONDS if repairs is True else float(repairs)
+
+
+def _beyond(fn: Callable[..., Any], args: tuple[Any, ...], combinations: Sequence[dict[str, Any]]) -> str:
+    """The sizes for which a verdict without findings follows by induction."""
+    if len(combinations) < FEWEST or any(len(each) != 1 for each in combinations):
+        return ""
+    (name,) = combinations[0]
+    values = [each[name] for each in combinations]
+    if not all(type(value) is int for value in values) or values != list(range(values[0], values[0] + len(values))):
+        return ""
+
+    def recorded(value: int, shared: set[str] | None) -> Trace:
+        recorder = Recorder(shared)
+        run_once(partial(fn, **{name: value}), args, InTurn, recorder.follow)
+        return recorder.trace
+
+    shared: set[str] = set()
+    for value in values:
+        trace = recorded(value, None)
+        if not trace.settled or trace.launches != 1:
+            return ""
+        shared |= trace.shared
+    return f"{name} ≥ {values[0]}" if holds({value: recorded(value, shared) for value in values}) else ""
+
+
+def _combinations(sizes: Mapping[str, Iterable[Any]] | None) -> list[dict[str, Any]]:
+    """Every choice of one value for each name."""
+    if sizes is None:
+        return [{}]
+    if not isinstance(sizes, Mapping) or not all(isinstance(name, str) for name in sizes):
+        raise PalladioTypeError(
+            "sizes are values for keyword arguments of the function",
+            argument="sizes",
+            expected='such as {"k": range(1, 9)}',
+            got=repr(sizes),
+        )
+    found = [dict(zip(sizes, values, strict=True)) for values in itertools.product(*sizes.values())]
+    if not found:
+        raise PalladioValueError("each size has at least one value", argument="sizes", got=repr(dict(sizes)))
+    return found
+
+
+def _counting_on(progress: Progress, before: int, total: int) -> Progress:
+    """Progress that counts on from a number of schedules."""
+    return lambda done, known: progress(before + done, total if known is not None else None)
+
+
+def _sample(
+    report: Report,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    policies: Sequence[Policy],
+    progress: Progress | None,
+    executor: Executor | None,
+) -> None:
+    """Run these schedules, spread by an executor if there is one."""
+    places = Places()
+    here = policies if executor is None else policies[:1]
+    for policy in here:
+        prepare = give_up_soon if any(each.code == "deadlock" for each in (*report.findings, *report.ignored)) else None
+        run = run_once(fn, args, lambda policy=policy: policy, prepare, places=places)  # type: ignore[misc]
+        report.add(run.findings)
+        report.explored += 1
+        if progress is not None:
+            progress(report.explored, len(policies))
+    if executor is None:
+        return
+    names = [policy.name for policy in policies[1:]]
+    parts = [names[start : start + PART] for start in range(0, len(names), PART)]
+    for part, findings in zip(parts, executor.map(partial(run_named, fn, args), parts), strict=True):
+        report.add(findings)
+        report.explored += len(part)
+        if progress is not None:
+            progress(report.explored, len(policies))
+
+
+def _explore(
+    report: Report,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    limit: int,
+    progress: Progress | None,
+    executor: Executor | None,
+) -> None:
+    """Run every schedule that can differ, spread by an executor if there is one."""
+    exploration, quiet, places = Exploration(limit), 0, Places()
+    for branches in exploration:
+        parts = [branches[start : start + PART] for start in range(0, len(branches), PART)]
+        if executor is None:
+            ran = (run_branch(fn, args, branch, places) for branch in branches)
+        else:
+            ran = itertools.chain.from_iterable(executor.map(partial(run_branches, fn, args), parts))
+        for outcome, found in ran:
+            exploration.add(outcome)
+            quiet = 0 if report.add(found) else quiet + 1
+            report.explored = exploration.explored
+            if progress is not None:
+                progress(report.explored, None)
+            if report.findings and quiet >= SETTLED:
+                return
+    report.complete = exploration.complete
+
+
+def _named(name: str) -> Policy:
+    try:
+        return named(str(name))
+    except (KeyError, ValueError, IndexError):
+        raise PalladioValueError(
+            "no schedule has this name",
+            argument="schedule",
+            expected="as a finding gives it: round_robin, latest, random:latest:7, pct:3",
+            got=repr(name),
+        ) from None
