@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from palladio.cpu.access.block_views import DenseBlock, GatheredBlock, first_element, window_of
 from palladio.cpu.analysis.work import work_estimate
 from palladio.cpu.emit.emitter import Emitter, Index, V
-from palladio.cpu.emit.lazy_array import Allocation, Arena, Buffer, number_array
+from palladio.cpu.emit.lazy_array import Allocation, Arena, StridedArray, number_array
 from palladio.cpu.emit.scope import Binding, BlockMarks, Function, RefBinding, Scope, ThreadState
 from palladio.cpu.launches.control_flow import own_site
 from palladio.cpu.launches.coroutines import SingleThread
@@ -158,9 +158,9 @@ class _GridFunction:
         """A scope of no equations, for what rules want to know of one."""
         return Scope(self.function, Program((), (), ()), ())
 
-    def whole(self, number: int, type: ArrayType) -> Buffer:
+    def whole(self, number: int, type: ArrayType) -> StridedArray:
         address = self.e.pointer(V("%arrays", "ptr"), number, 8)
-        return Buffer(self.e.load("ptr", address, 8), row_major(type.shape), type.shape, type.dtype)
+        return StridedArray(self.e.load("ptr", address, 8), row_major(type.shape), type.shape, type.dtype)
 
     def size(self, axis: int, known: int | None) -> Index:
         return known if known is not None else self.e.load("i64", self.e.pointer(V("%sizes", "ptr"), axis, 8), 8)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from palladio.cpu.access.gather import one_by_one
 from palladio.cpu.access.views import Bound, BufferView, as_index
 from palladio.cpu.emit.emitter import Emitter, Index, V
-from palladio.cpu.emit.lazy_array import Buffer, LazyArray, fill, scalar_array
+from palladio.cpu.emit.lazy_array import LazyArray, StridedArray, fill, scalar_array
 from palladio.cpu.emit.scope import BlockMarks, Scope
 from palladio.ops.grid import (
     BlockDim,
@@ -27,11 +27,11 @@ from palladio.ops.grid import (
 from palladio.types import dtypes
 
 
-def first_element(scope: Scope, block: BlockMap, array: Buffer, indices: Sequence[LazyArray]) -> V:
+def first_element(scope: Scope, block: BlockMap, array: StridedArray, indices: Sequence[LazyArray]) -> V:
     """The address of the first element of a box, wherever it is."""
     offset: Index = 0
-    for dim, tile, stride in zip(block.dims, indices, array.strides, strict=True):
-        offset = scope.e.add(offset, scope.e.mul(_position(scope.e, dim, as_index(scope, tile)), stride))
+    for dim, index, stride in zip(block.dims, indices, array.strides, strict=True):
+        offset = scope.e.add(offset, scope.e.mul(_position(scope.e, dim, as_index(scope, index)), stride))
     return scope.e.pointer(array.base, offset, array.dtype.itemsize)
 
 
@@ -47,11 +47,11 @@ class DenseBlock:
     """One block at one grid point: a view of its array, or a copy where it reaches past the edge."""
 
     def __init__(
-        self, scope: Scope, block: BlockMap, array: Buffer, indices: Sequence[LazyArray], guarded: bool = True
+        self, scope: Scope, block: BlockMap, array: StridedArray, indices: Sequence[LazyArray], guarded: bool = True
     ) -> None:
         self.e = scope.e
         self.view = BufferView(array)
-        self.indices = [as_index(scope, tile) for tile in indices]
+        self.indices = [as_index(scope, index) for index in indices]
         self.cut(block, array, self.indices, guarded)
         self.guard = guard = self.e.truth(self.view.guards)
         self.outside: V | None = None
@@ -68,9 +68,9 @@ class DenseBlock:
             for there, here in zip(self.buffer.strides, self.copy.strides, strict=True)
         )
         base = self.e.select(guard, self.buffer.base, self.copy.base)
-        self.buffer = Buffer(base, strides, self.copy.shape, self.copy.dtype)
+        self.buffer = StridedArray(base, strides, self.copy.shape, self.copy.dtype)
 
-    def cut(self, block: BlockMap, array: Buffer, indices: Sequence[V], guarded: bool) -> None:
+    def cut(self, block: BlockMap, array: StridedArray, indices: Sequence[V], guarded: bool) -> None:
         """The view of the block, and the conditions under which all of it is inside, if it may not be."""
         e = self.e
         offset: Index = 0
@@ -96,7 +96,7 @@ class DenseBlock:
             Bound(first, tuple(int(n == axis) for n in range(len(strides))), extent) for first, axis, extent in bounds
         ]
         base = e.pointer(array.base, offset, array.dtype.itemsize)
-        self.view.buffer = Buffer(base, tuple(strides), block.block_shape, array.dtype)
+        self.view.buffer = StridedArray(base, tuple(strides), block.block_shape, array.dtype)
 
     def start(self, base: V, marks: InitMarks, nowhere: V) -> BlockMarks:
         """The initialisation marks of this block; `nowhere` has the marks of blocks outside."""
@@ -128,11 +128,11 @@ class DenseBlock:
 class GatheredBlock:
     """One block at one grid point of which some axis has a bounded size, or elements anywhere: always a copy."""
 
-    def __init__(self, scope: Scope, block: BlockMap, array: Buffer, indices: Sequence[LazyArray]) -> None:
+    def __init__(self, scope: Scope, block: BlockMap, array: StridedArray, indices: Sequence[LazyArray]) -> None:
         self.e = scope.e
         self.scope = scope
         self.array = array
-        values = iter([tile if tile.shape else scope.keep(tile) for tile in indices])
+        values = iter([index if index.shape else scope.keep(index) for index in indices])
         self.axes = [
             (dim, [next(values) for _ in range(2 if isinstance(dim, BoundedSlice) else 1)]) for dim in block.dims
         ]
@@ -178,7 +178,7 @@ class GatheredBlock:
 
 
 def window_of(
-    scope: Scope, block: BlockMap, view: BlockView, array: Buffer, indices: Sequence[LazyArray]
+    scope: Scope, block: BlockMap, view: BlockView, array: StridedArray, indices: Sequence[LazyArray]
 ) -> DenseBlock | GatheredBlock:
     """The block of an array at these indices, as the schedule says that it is accessed."""
     if view.access == "copy":

@@ -15,7 +15,7 @@ from palladio.cpu.access.bits import bits_at, from_bits, put_bits, to_bits
 from palladio.cpu.access.views import index_of, renumbered
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Emitter, Index, V, width_of
-from palladio.cpu.emit.lazy_array import Allocation, Buffer, LazyArray, array_in, fill, for_each, write
+from palladio.cpu.emit.lazy_array import Allocation, LazyArray, StridedArray, array_in, fill, for_each, write
 from palladio.cpu.emit.scope import RefBinding, Rule, Scope
 from palladio.ir.core import Var
 from palladio.lower.refused import Refused
@@ -34,16 +34,16 @@ Combine = Callable[..., V]
 class Selection:
     """A selection of elements of a buffer by a stack of transforms, one element at a time."""
 
-    def __init__(self, scope: Scope, root: Buffer, stack: Transforms, operands: Sequence[LazyArray]) -> None:
+    def __init__(self, scope: Scope, root: StridedArray, stack: Transforms, operands: Sequence[LazyArray]) -> None:
         self.e = scope.e
         self.scope = scope
         self.operands = operands
-        self.views = views(root.type, stack, [tile.shape for tile in operands]) or (whole(root.type),)
+        self.views = views(root.type, stack, [array.shape for array in operands]) or (whole(root.type),)
         self.type = self.views[-1].type
         # Whether an element is a part of one of the buffer's, or made of several.
         self.recast = any(view.base.dtype.itemsize != root.dtype.itemsize for view in self.views)
         self.whole = root
-        self.root = Buffer(root.base, root.strides, root.shape, self.type.dtype)
+        self.root = StridedArray(root.base, root.strides, root.shape, self.type.dtype)
 
     @property
     def in_vectors(self) -> bool:
@@ -114,10 +114,10 @@ class Selection:
 
     def number(self, operand: int, view: View, index: Sequence[Index]) -> V:
         """An index operand at an element of the selection of a view."""
-        tile = self.operands[operand]
-        mine = [index[axis] for axis in view.gathered[len(view.gathered) - len(tile.shape) :]]
-        place = [0 if extent == 1 else position for extent, position in zip(tile.shape, mine, strict=True)]
-        return index_of(self.e, tile.at(place, 1), tile)
+        array = self.operands[operand]
+        mine = [index[axis] for axis in view.gathered[len(view.gathered) - len(array.shape) :]]
+        place = [0 if extent == 1 else position for extent, position in zip(array.shape, mine, strict=True)]
+        return index_of(self.e, array.at(place, 1), array)
 
     def load(self, index: Sequence[Index], width: int = 1) -> V:
         """The elements from an index on; where a condition fails, what the last one that does says."""
@@ -136,7 +136,7 @@ class Selection:
         self.copy_to(target)
         return array_in(self.e, target)
 
-    def copy_to(self, target: Buffer) -> None:
+    def copy_to(self, target: StridedArray) -> None:
         """Copy all elements to a buffer."""
         self.each(lambda index, width: target.put(self.e, index, self.load(index, width), width))
 
@@ -201,26 +201,26 @@ def one_by_one(
 
 def combined(scope: Scope, kind: str, dtype: DType, old: V, new: V) -> V:
     """Two elements combined, or two vectors of them."""
-    from_tile = {"exchange": None, "set": None, "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor"}
-    name = from_tile.get(kind, kind)
+    of_arrays = {"exchange": None, "set": None, "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor"}
+    name = of_arrays.get(kind, kind)
     if name is None:
         return new
     width = width_of(old.type)
     type = ArrayType((width,), dtype) if width > 1 else ArrayType((), dtype)
-    tiles = [LazyArray(type, lambda index, width, value=value: value) for value in (old, new)]
-    (result,) = scope.function.rules[name](scope, *tiles)
+    arrays = [LazyArray(type, lambda index, width, value=value: value) for value in (old, new)]
+    (result,) = scope.function.rules[name](scope, *arrays)
     return result.at((0,) if width > 1 else (), width)
 
 
-def settled(scope: Scope, tile: LazyArray) -> LazyArray:
-    """A tile in memory that nothing changes meanwhile, or a scalar in a register."""
-    changes = any(not memory.steady for memory in tile.reads)
-    return scope.keep(tile) if changes or tile.buffer is None or tile.fill is not None else tile
+def settled(scope: Scope, array: LazyArray) -> LazyArray:
+    """An array in memory that nothing changes meanwhile, or a scalar in a register."""
+    changes = any(not memory.steady for memory in array.reads)
+    return scope.keep(array) if changes or array.buffer is None or array.fill is not None else array
 
 
 def store_combined(
     scope: Scope,
-    root: Buffer,
+    root: StridedArray,
     value: LazyArray,
     indices: Sequence[LazyArray],
     stack: Transforms,
@@ -230,7 +230,7 @@ def store_combined(
     """Combine a value with the selected elements, each as often as it is selected, in order."""
     value = settled(scope, value)
     mask = None if mask is None else settled(scope, mask)
-    chosen = Selection(scope, root, stack, [settled(scope, tile) for tile in indices])
+    chosen = Selection(scope, root, stack, [settled(scope, array) for array in indices])
 
     def step(cell: Cell) -> None:
         new = value.at(cell.index, cell.width)
@@ -254,8 +254,8 @@ def _insert_masked(
     return (array_in(scope.e, copy),)
 
 
-def copied(scope: Scope, x: LazyArray) -> Buffer:
-    """The elements of a tile in a new buffer."""
+def copied(scope: Scope, x: LazyArray) -> StridedArray:
+    """The elements of an array in a new buffer."""
     copy = scope.arena.buffer(scope.e, x.shape, x.dtype)
     write(scope.e, x, copy)
     return copy
@@ -274,7 +274,7 @@ def _each(
         result: the variable of the old elements: where nothing uses it, they are not written down.
     """
     e = scope.e
-    chosen = Selection(scope, place.buffer, stack, [settled(scope, tile) for tile in indices])
+    chosen = Selection(scope, place.buffer, stack, [settled(scope, array) for array in indices])
     dtype = chosen.type.dtype
     used = result is None or scope.uses[result] > 0
     old = scope.arena.buffer(e, chosen.type.shape, dtype) if used else None
@@ -294,8 +294,8 @@ def _each(
     chosen.update(element, lone=contended)
     if old is None:
         return LazyArray(chosen.type, _unused)
-    tile = array_in(e, old)
-    return tile if tile.shape else scope.keep(tile)
+    array = array_in(e, old)
+    return array if array.shape else scope.keep(array)
 
 
 def _unused(index: Sequence[Index], width: int) -> V:
@@ -333,7 +333,7 @@ def _combine_each(
     return (_result(scope, copy.buffer), old)
 
 
-def _own(buffer: Buffer) -> RefBinding:
+def _own(buffer: StridedArray) -> RefBinding:
     return RefBinding(Allocation("copy", exclusive=True), buffer)
 
 
@@ -342,9 +342,9 @@ def _result_of(scope: Scope, number: int) -> Var | None:
     return None if scope.function.eqn is None else scope.function.eqn.outputs[number]
 
 
-def _result(scope: Scope, buffer: Buffer) -> LazyArray:
-    tile = array_in(scope.e, buffer)
-    return tile if tile.shape else scope.keep(tile)
+def _result(scope: Scope, buffer: StridedArray) -> LazyArray:
+    array = array_in(scope.e, buffer)
+    return array if array.shape else scope.keep(array)
 
 
 def _combining(scope: Scope, value: LazyArray, kind: str) -> Step:
@@ -358,7 +358,7 @@ def _if_equal(scope: Scope, compare: LazyArray, value: LazyArray) -> Step:
     op = "fcmp oeq" if dtypes.is_float(value.dtype) else "icmp eq"
 
     def step(old: V, cell: Cell) -> V:
-        wanted, new = (tile.at(cell.index, cell.width) for tile in (expected, given))
+        wanted, new = (array.at(cell.index, cell.width) for array in (expected, given))
         return e.select(e.compare(op, old, wanted), new, old)
 
     return step

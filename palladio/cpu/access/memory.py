@@ -12,7 +12,7 @@ from palladio.cpu.access.gather import Selection, copied, one_by_one, settled, s
 from palladio.cpu.access.views import BufferView, viewed
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Emitter, Index, V
-from palladio.cpu.emit.lazy_array import Allocation, Buffer, LazyArray, array_in, merged, stream, widths, write
+from palladio.cpu.emit.lazy_array import Allocation, LazyArray, StridedArray, array_in, merged, stream, widths, write
 from palladio.cpu.emit.scope import BlockMarks, RefBinding, Rule, Scope
 from palladio.lower.refused import Refused
 from palladio.ops.references.memory import Transforms
@@ -27,7 +27,7 @@ class Access:
         view: the selection as a view of the buffer, if it is one.
     """
 
-    def __init__(self, scope: Scope, buffer: Buffer, stack: Transforms, operands: Sequence[LazyArray]) -> None:
+    def __init__(self, scope: Scope, buffer: StridedArray, stack: Transforms, operands: Sequence[LazyArray]) -> None:
         self.scope = scope
         self.buffer = buffer
         self.stack = stack
@@ -47,7 +47,7 @@ class Access:
 
     def selection(self) -> Selection:
         """It element by element."""
-        operands = [settled(self.scope, tile) for tile in self.operands]
+        operands = [settled(self.scope, array) for array in self.operands]
         return Selection(self.scope, self.buffer, self.stack, operands)
 
     def store(self, value: LazyArray, kind: str = "set") -> None:
@@ -63,10 +63,10 @@ def read(access: Access, memory: Allocation | None, whole: bool) -> LazyArray:
     e = scope.e
     guard = e.truth(view.guards)
     if guard is None:
-        tile = array_in(e, view.buffer, memory)
+        array = array_in(e, view.buffer, memory)
         if memory is not None:
-            tile.reads = {memory: whole}
-        return tile
+            array.reads = {memory: whole}
+        return array
     if not view.buffer.shape:
         return _read_scalar(scope, view, guard)
     # Outside, a copy with uninitialised values where nothing is.
@@ -78,10 +78,10 @@ def read(access: Access, memory: Allocation | None, whole: bool) -> LazyArray:
             _copy_inside(scope, view, copy)
     base = e.select(guard, view.buffer.base, copy.base)
     strides = tuple(e.choose(guard, there, here) for there, here in zip(view.buffer.strides, copy.strides, strict=True))
-    tile = array_in(e, Buffer(base, strides, copy.shape, copy.dtype), memory)
+    array = array_in(e, StridedArray(base, strides, copy.shape, copy.dtype), memory)
     if memory is not None:
-        tile.reads = {memory: False}
-    return tile
+        array.reads = {memory: False}
+    return array
 
 
 def _read_scalar(scope: Scope, view: BufferView, guard: V) -> LazyArray:
@@ -95,7 +95,7 @@ def _read_scalar(scope: Scope, view: BufferView, guard: V) -> LazyArray:
     return LazyArray(view.buffer.type, lambda index, width: e.splat(value, width), {}, True)
 
 
-def _copy_inside(scope: Scope, view: BufferView, copy: Buffer) -> None:
+def _copy_inside(scope: Scope, view: BufferView, copy: StridedArray) -> None:
     e = scope.e
     nothing = registers.constant(e, dtypes.uninitialized(copy.dtype), copy.dtype)
     one_by_one(e, copy.shape, lambda index: copy.put(e, index, nothing, 1))
@@ -139,7 +139,7 @@ def put(access: Access, value: LazyArray, streamed: bool = False) -> None:
     e.label(behind)
 
 
-def put_where(e: Emitter, mask: LazyArray, value: LazyArray, target: Buffer, begun: BlockMarks | None) -> None:
+def put_where(e: Emitter, mask: LazyArray, value: LazyArray, target: StridedArray, begun: BlockMarks | None) -> None:
     """Write the elements of a matrix that are under a mask: those rows are gone through in which it may be true."""
     low, high = rows = mask.zero_ranges.get(0, (0, target.shape[0]))
 
@@ -165,17 +165,17 @@ def put_where(e: Emitter, mask: LazyArray, value: LazyArray, target: Buffer, beg
 
 
 def read_now(
-    scope: Scope, buffer: Buffer, memory: Allocation | None, stack: Transforms, indices: Sequence[LazyArray]
+    scope: Scope, buffer: StridedArray, memory: Allocation | None, stack: Transforms, indices: Sequence[LazyArray]
 ) -> LazyArray:
     """The elements that a stack of transforms selects; a scalar is loaded now."""
-    tile = read(Access(scope, buffer, stack, indices), memory, whole=not stack)
-    return tile if tile.shape else scope.keep(tile)
+    array = read(Access(scope, buffer, stack, indices), memory, whole=not stack)
+    return array if array.shape else scope.keep(array)
 
 
 def _load(scope: Scope, ref: RefBinding, *indices: LazyArray, transforms: Transforms) -> Sequence[LazyArray]:
-    tile = read_now(scope, ref.buffer, ref.memory, transforms, indices)
-    tile.ahead = None if transforms else scope.function.ahead.get(ref.memory)
-    return (tile,)
+    array = read_now(scope, ref.buffer, ref.memory, transforms, indices)
+    array.ahead = None if transforms else scope.function.ahead.get(ref.memory)
+    return (array,)
 
 
 def _store(
@@ -206,7 +206,7 @@ def _swap(
 
 
 def combine(
-    scope: Scope, buffer: Buffer, value: LazyArray, indices: Sequence[LazyArray], stack: Transforms, kind: str
+    scope: Scope, buffer: StridedArray, value: LazyArray, indices: Sequence[LazyArray], stack: Transforms, kind: str
 ) -> None:
     """Combine a value with what a stack of transforms selects."""
     access = Access(scope, buffer, stack, indices)
@@ -234,10 +234,10 @@ def _extract(scope: Scope, x: LazyArray, *indices: LazyArray, transforms: Transf
         if all(isinstance(transform, IndexTransform) for transform in transforms):
             return (kept,)
         kept = array_in(scope.e, copied(scope, kept))
-    tile = read_now(scope, kept.buffer, None, transforms, indices)  # type: ignore[arg-type]
-    if tile.shape:
-        tile.reads = merged([kept], aligned=False)
-    return (tile,)
+    array = read_now(scope, kept.buffer, None, transforms, indices)  # type: ignore[arg-type]
+    if array.shape:
+        array.reads = merged([kept], aligned=False)
+    return (array,)
 
 
 def _insert(
@@ -245,8 +245,8 @@ def _insert(
 ) -> Sequence[LazyArray]:
     copy = copied(scope, x)
     combine(scope, copy, value, indices, transforms, kind)
-    tile = array_in(scope.e, copy)
-    return (tile if tile.shape else scope.keep(tile),)
+    array = array_in(scope.e, copy)
+    return (array if array.shape else scope.keep(array),)
 
 
 RULES: dict[str, Rule] = {

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from palladio.cpu.emit.emitter import Emitter, Index, V
-from palladio.cpu.emit.lazy_array import Buffer, LazyArray
+from palladio.cpu.emit.lazy_array import LazyArray, StridedArray
 from palladio.cpu.emit.scope import Scope
 from palladio.lower.views import views
 from palladio.ops.references.memory import Transforms
@@ -18,16 +18,16 @@ from palladio.types.types import ArrayType, Shape
 from palladio.types.views import Guard, View, row_major
 
 
-def as_index(scope: Scope, tile: LazyArray) -> V:
+def as_index(scope: Scope, array: LazyArray) -> V:
     """A scalar integer as an index."""
-    return index_of(scope.e, tile.at((), 1), tile)
+    return index_of(scope.e, array.at((), 1), array)
 
 
-def index_of(e: Emitter, value: V, tile: LazyArray) -> V:
+def index_of(e: Emitter, value: V, array: LazyArray) -> V:
     """An element of an array as an index. Beyond int64 is outside every axis, as a negative number is."""
-    if tile.dtype.itemsize == 8:
+    if array.dtype.itemsize == 8:
         return value
-    return e.convert("sext" if dtypes.is_signed(tile.dtype) else "zext", value, "i64")
+    return e.convert("sext" if dtypes.is_signed(array.dtype) else "zext", value, "i64")
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class BufferView:
             elements is known, since they have been reordered after a guard.
     """
 
-    def __init__(self, buffer: Buffer) -> None:
+    def __init__(self, buffer: StridedArray) -> None:
         self.buffer = buffer
         self.guards: list[V] = []
         self.bounds: list[Bound] | None = []
@@ -81,10 +81,10 @@ class BufferView:
         return self.bounds is not None and all(sum(map(bool, bound.strides)) <= 1 for bound in self.bounds)
 
 
-def viewed(scope: Scope, buffer: Buffer, stack: Transforms, operands: Sequence[LazyArray]) -> BufferView | None:
+def viewed(scope: Scope, buffer: StridedArray, stack: Transforms, operands: Sequence[LazyArray]) -> BufferView | None:
     """The view of a buffer that a stack of transforms makes; None for one that gathers, or joins what lies apart."""
     found = BufferView(buffer)
-    for view in views(buffer.type, stack, [tile.shape for tile in operands]):
+    for view in views(buffer.type, stack, [array.shape for array in operands]):
         recast = None if view.gathered else _recast(found.buffer, view.base)
         if recast is None:
             return None
@@ -140,7 +140,7 @@ def _select(scope: Scope, found: BufferView, view: View, operands: Sequence[Lazy
         if strides[axis] == 0 and view.sizes[axis] == 1:  # of one element, as if it lay in one line with the others
             behind = strides[axis + 1] if axis + 1 < len(strides) else 1
             strides[axis] = behind * (*view.sizes, 1)[axis + 1] if isinstance(behind, int) else 0
-    found.buffer = Buffer(e.pointer(old.base, offset, old.dtype.itemsize), tuple(strides), view.sizes, old.dtype)
+    found.buffer = StridedArray(e.pointer(old.base, offset, old.dtype.itemsize), tuple(strides), view.sizes, old.dtype)
     return bounds
 
 
@@ -151,11 +151,11 @@ def _between(e: Emitter, value: Index, last: int) -> V:
     return e.compare("icmp ule", e.index(value), V(str(last), "i64"))
 
 
-def _recast(buffer: Buffer, base: ArrayType) -> Buffer | None:
+def _recast(buffer: StridedArray, base: ArrayType) -> StridedArray | None:
     """The same bytes as another array. Of another width or shape, they must lie in one line."""
     if buffer.shape == base.shape and buffer.dtype.itemsize == base.dtype.itemsize:
-        return Buffer(buffer.base, buffer.strides, buffer.shape, base.dtype)
-    return Buffer(buffer.base, row_major(base.shape), base.shape, base.dtype) if buffer.contiguous else None
+        return StridedArray(buffer.base, buffer.strides, buffer.shape, base.dtype)
+    return StridedArray(buffer.base, row_major(base.shape), base.shape, base.dtype) if buffer.contiguous else None
 
 
 def renumbered(e: Emitter, index: Sequence[Index], old: Shape, new: Shape) -> list[Index]:

@@ -28,7 +28,7 @@ STREAMED_LANES = 8 * registers.LANES
 
 At = Callable[[Sequence[Index], int], V]
 Panel = Callable[["LazyArray", Index, int], None]
-Panels = Callable[[Panel, "tuple[Index, Index] | None", "Buffer | None"], None]
+Panels = Callable[[Panel, "tuple[Index, Index] | None", "StridedArray | None"], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +48,7 @@ class Allocation:
 
 
 @dataclass(frozen=True)
-class Buffer:
+class StridedArray:
     """Elements in memory: where the first one is, and how many elements lie between neighbours along each axis."""
 
     base: V
@@ -103,13 +103,14 @@ class LazyArray:
             memory has at [i].
         cheap: whether computing an element twice costs no more than keeping it.
         buffer: where its elements are, if they are in memory.
-        fill: writes all elements to a buffer in an order of its own; for tiles that are not computed element by
+        fill: writes all elements to a buffer in an order of its own; for arrays that are not computed element by
             element.
         ramp: an axis and a number: the element at an index is the number plus the index along that axis.
-        spans: positions along axes, from the first below the second, outside of which all elements are zero or false.
-        panels: computes some rows, all for None, a few at a time; for tiles with `fill` that are matrices. For each few
-            it calls a function with a tile of the same type, of which the elements in these rows can be computed there,
-            with the first of them, and with their number. It may also be told in which buffer all rows end.
+        zero_ranges: positions along axes, from the first below the second, outside of which all elements are zero or
+            false.
+        panels: computes some rows, all for None, a few at a time; for matrices with `fill`. For each few it calls a
+            function with an array of the same type, in which the elements of these rows can be computed, with the
+            first of them, and with their number. Its last argument is the buffer in which all rows end, if known.
         near: a buffer of the same shape; each element is computed from the one at its place there.
         normal: whether no element is a subnormal number.
         rounded: writes all elements to a buffer of bfloat16, for float32 sums that are rounded while they are computed.
@@ -121,14 +122,14 @@ class LazyArray:
     at: At
     reads: dict[Allocation, bool] = field(default_factory=dict)
     cheap: bool = False
-    buffer: Buffer | None = None
-    fill: Callable[[Buffer], None] | None = None
+    buffer: StridedArray | None = None
+    fill: Callable[[StridedArray], None] | None = None
     ramp: tuple[int, Index] | None = None
     zero_ranges: dict[int, tuple[Index, Index]] = field(default_factory=dict)
     panels: Panels | None = None
-    near: Buffer | None = None
+    near: StridedArray | None = None
     normal: bool = False
-    rounded: Callable[[Buffer], None] | None = None
+    rounded: Callable[[StridedArray], None] | None = None
     alike: frozenset[int] = frozenset()
     ahead: V | None = None
 
@@ -143,11 +144,11 @@ class LazyArray:
         return self.type.dtype
 
 
-def merged(tiles: Sequence[LazyArray], aligned: bool = True) -> dict[Allocation, bool]:
+def merged(arrays: Sequence[LazyArray], aligned: bool = True) -> dict[Allocation, bool]:
     """The memory that several arrays read together; not element by element, unless `aligned`."""
     reads: dict[Allocation, bool] = {}
-    for tile in tiles:
-        for memory, same in tile.reads.items():
+    for array in arrays:
+        for memory, same in array.reads.items():
             reads[memory] = reads.get(memory, True) and same and aligned
     return reads
 
@@ -161,37 +162,37 @@ class Arena:
         self.base = base
         self.size = 0
 
-    def buffer(self, e: Emitter, shape: Shape, dtype: DType) -> Buffer:
+    def buffer(self, e: Emitter, shape: Shape, dtype: DType) -> StridedArray:
         """A buffer of its own."""
         start = self.size
         used = math.prod(shape) * dtype.itemsize
         self.size = -(-(start + used) // self.ALIGNMENT) * self.ALIGNMENT + self.ALIGNMENT
-        return Buffer(e.pointer(self.base, start, 1), row_major(shape), shape, dtype)
+        return StridedArray(e.pointer(self.base, start, 1), row_major(shape), shape, dtype)
 
 
-def array_in(e: Emitter, buffer: Buffer, memory: Allocation | None = None) -> LazyArray:
-    """The tile whose elements a buffer holds; `memory` is what must not change while the tile is used."""
+def array_in(e: Emitter, buffer: StridedArray, memory: Allocation | None = None) -> LazyArray:
+    """The array whose elements a buffer holds; `memory` is what must not change while the array is used."""
     reads = {} if memory is None else {memory: True}
     return LazyArray(buffer.type, lambda index, width: buffer.at(e, index, width), reads, True, buffer)
 
 
-def asking(e: Emitter, tile: LazyArray) -> LazyArray:
-    """A tile in memory that asks for the elements of the next task while its own are read."""
-    buffer, ahead = tile.buffer, tile.ahead
+def asking(e: Emitter, array: LazyArray) -> LazyArray:
+    """An array in memory that asks for the elements of the next task while its own are read."""
+    buffer, ahead = array.buffer, array.ahead
     if buffer is None or ahead is None or buffer.strides[-1:] != (1,):
-        return tile
+        return array
 
     def at(index: Sequence[Index], width: int) -> V:
         place = e.pointer(buffer.address(e, index), ahead, 1)
         for offset in range(0, width * buffer.dtype.itemsize, LINE_BYTES) if width > 1 else ():
             e.prefetch(e.pointer(place, offset, 1))
-        return tile.at(index, width)
+        return array.at(index, width)
 
-    return replace(tile, at=at, ahead=None)
+    return replace(array, at=at, ahead=None)
 
 
 def scalar_array(e: Emitter, value: V, dtype: DType) -> LazyArray:
-    """The tile of one scalar value."""
+    """The array of one scalar value."""
     return LazyArray(ArrayType((), dtype), lambda index, width: e.splat(value, width), {}, True)
 
 
@@ -239,7 +240,7 @@ def _outer(e: Emitter, shape: Shape, axis: int, index: tuple[Index, ...], body: 
         _outer(e, shape, axis + 1, (*index, position), body)
 
 
-def fill(e: Emitter, buffer: Buffer, value: object) -> None:
+def fill(e: Emitter, buffer: StridedArray, value: object) -> None:
     """Write one value to all elements."""
     for_each(
         e,
@@ -248,26 +249,30 @@ def fill(e: Emitter, buffer: Buffer, value: object) -> None:
     )
 
 
-def write(e: Emitter, tile: LazyArray, target: Buffer) -> None:
-    """Compute all elements of a tile into a buffer."""
-    if tile.fill is not None:
-        tile.fill(target)
+def write(e: Emitter, array: LazyArray, target: StridedArray) -> None:
+    """Compute all elements of an array into a buffer."""
+    if array.fill is not None:
+        array.fill(target)
         return
-    for_each(e, tile.shape, lambda index, width: target.put(e, index, tile.at(index, width), width))
+    for_each(e, array.shape, lambda index, width: target.put(e, index, array.at(index, width), width))
 
 
-def rows_of(e: Emitter, tile: LazyArray, first: Index, count: int) -> LazyArray:
+def rows_of(e: Emitter, array: LazyArray, first: Index, count: int) -> LazyArray:
     """Some rows of a matrix that is computed element by element; a scalar stays as it is."""
-    if not tile.shape:
-        return tile
-    type = ArrayType((count, *tile.shape[1:]), tile.dtype)
-    return LazyArray(type, lambda index, width: tile.at((e.add(first, index[0]), *index[1:]), width), tile.reads)
+    if not array.shape:
+        return array
+    type = ArrayType((count, *array.shape[1:]), array.dtype)
+    return LazyArray(type, lambda index, width: array.at((e.add(first, index[0]), *index[1:]), width), array.reads)
 
 
-def some_rows(e: Emitter, tile: LazyArray, target: Buffer, first: Index, count: int) -> tuple[LazyArray, Buffer]:
+def some_rows(
+    e: Emitter, array: LazyArray, target: StridedArray, first: Index, count: int
+) -> tuple[LazyArray, StridedArray]:
     """Some rows of a matrix, and of the buffer for all of it."""
     shape = (count, *target.shape[1:])
-    return rows_of(e, tile, first, count), Buffer(target.address(e, (first, 0)), target.strides, shape, target.dtype)
+    return rows_of(e, array, first, count), StridedArray(
+        target.address(e, (first, 0)), target.strides, shape, target.dtype
+    )
 
 
 def row_by_row(e: Emitter, panels: Panels, function: Callable[[LazyArray], LazyArray], shown: LazyArray) -> LazyArray:
@@ -278,27 +283,27 @@ def row_by_row(e: Emitter, panels: Panels, function: Callable[[LazyArray], LazyA
         shown: what the function gives for it as a whole: its type, and what it reads.
     """
 
-    def through(use: Panel, rows: tuple[Index, Index] | None, into: Buffer | None) -> None:
+    def through(use: Panel, rows: tuple[Index, Index] | None, into: StridedArray | None) -> None:
         panels(lambda part, first, count: use(function(part), first, count), rows, into)
 
-    def fill_all(target: Buffer) -> None:
+    def fill_all(target: StridedArray) -> None:
         through(lambda part, first, count: write(e, *some_rows(e, part, target, first, count)), None, target)
 
     return LazyArray(shown.type, shown.at, shown.reads, fill=fill_all, panels=through)
 
 
-def stream(e: Emitter, tile: LazyArray, target: Buffer) -> None:
-    """Compute all elements of a tile into memory past the caches, where its rows are long enough for that.
+def stream(e: Emitter, array: LazyArray, target: StridedArray) -> None:
+    """Compute all elements of an array into memory past the caches, where its rows are long enough for that.
 
     Whole vectors at multiples of their size are written so; memory need not be read first for what replaces whole
     cache lines. The ends of a row that are none of these are written as usual, as vectors that overlap the others:
     vectors under a mask take longer than all of them.
     """
     lanes, itemsize = registers.LANES, target.dtype.itemsize
-    if tile.fill is not None or not tile.shape or tile.shape[-1] < STREAMED_LANES or target.strides[-1] != 1:
-        write(e, tile, target)
+    if array.fill is not None or not array.shape or array.shape[-1] < STREAMED_LANES or target.strides[-1] != 1:
+        write(e, array, target)
         return
-    *lead, extent = tile.shape
+    *lead, extent = array.shape
 
     def row(index: tuple[Index, ...], width: int) -> None:
         at = index[: len(lead)]
@@ -308,20 +313,20 @@ def stream(e: Emitter, tile: LazyArray, target: Buffer) -> None:
         ragged = None if extent % lanes else e.compare("icmp ne", first, V("0", "i64"))
         with e.when(ragged):
             for end in (0, extent - lanes):
-                target.put(e, (*at, end), tile.at((*at, end), lanes), lanes)
+                target.put(e, (*at, end), array.at((*at, end), lanes), lanes)
         with e.loop(first, extent - lanes + 1, lanes) as last:
-            value = registers.to_memory(e, tile.at((*at, last), lanes), target.dtype)
+            value = registers.to_memory(e, array.at((*at, last), lanes), target.dtype)
             e.stream(value, target.address(e, (*at, last)), lanes * itemsize)
 
     for_each(e, (*lead, 1), row)
 
 
-def keep(e: Emitter, arena: Arena, tile: LazyArray) -> LazyArray:
-    """The tile with its elements in a buffer of their own, computed now. A scalar is kept in a register."""
-    if not tile.shape and tile.fill is None:
-        return scalar_array(e, tile.at((), 1), tile.dtype)
-    target = arena.buffer(e, tile.shape, tile.dtype)
-    write(e, tile, target)
+def keep(e: Emitter, arena: Arena, array: LazyArray) -> LazyArray:
+    """The array with its elements in a buffer of their own, computed now. A scalar is kept in a register."""
+    if not array.shape and array.fill is None:
+        return scalar_array(e, array.at((), 1), array.dtype)
+    target = arena.buffer(e, array.shape, array.dtype)
+    write(e, array, target)
     kept = array_in(e, target)
-    kept.ramp, kept.zero_ranges = tile.ramp, tile.zero_ranges
+    kept.ramp, kept.zero_ranges = array.ramp, array.zero_ranges
     return kept

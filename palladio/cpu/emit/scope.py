@@ -13,8 +13,8 @@ from palladio.cpu.emit.emitter import Emitter, Index, V, vector
 from palladio.cpu.emit.lazy_array import (
     Allocation,
     Arena,
-    Buffer,
     LazyArray,
+    StridedArray,
     array_in,
     asking,
     fill,
@@ -39,7 +39,7 @@ class BlockMarks:
     """Initialisation marks of an output block: one byte for the block, or one for each row."""
 
     mark: V
-    buffer: Buffer
+    buffer: StridedArray
     rows: int = 1
 
     def ensure(self, e: Emitter) -> None:
@@ -51,10 +51,10 @@ class BlockMarks:
                 fill(e, self.buffer if self.rows == 1 else self.row(e, row), nothing)
                 e.store(V("1", "i8"), mark, 1)
 
-    def row(self, e: Emitter, row: Index) -> Buffer:
+    def row(self, e: Emitter, row: Index) -> StridedArray:
         """The part of the block that a mark is for."""
         base = self.buffer.address(e, (row, *[0] * (len(self.buffer.shape) - 1)))
-        return Buffer(base, self.buffer.strides[1:], self.buffer.shape[1:], self.buffer.dtype)
+        return StridedArray(base, self.buffer.strides[1:], self.buffer.shape[1:], self.buffer.dtype)
 
     def note(self, e: Emitter) -> None:
         """All of the block has been begun."""
@@ -72,7 +72,7 @@ class RefBinding:
     """The memory that a reference points to. `start`: marks of a block that is uninitialised before the call."""
 
     memory: Allocation
-    buffer: Buffer
+    buffer: StridedArray
     start: BlockMarks | None = None
 
 
@@ -100,13 +100,13 @@ class ThreadState:
         self.buffer = arena.buffer(e, (self.COUNT,), dtypes.INT64)
         self.used = 0
 
-    def take(self, count: int) -> Buffer | None:
+    def take(self, count: int) -> StridedArray | None:
         """Some of them, if there are so many left."""
         if self.used + count > self.COUNT:
             return None
         self.used += count
         base = self.e.pointer(self.buffer.base, self.used - count, dtypes.INT64.itemsize)
-        return Buffer(base, (1,), (count,), dtypes.INT64)
+        return StridedArray(base, (1,), (count,), dtypes.INT64)
 
 
 class Function:
@@ -199,7 +199,7 @@ class Function:
                 except Refused as refused:
                     refused.name(eqn.op.name, "the CPU")
                     raise
-        return [scope.tile(atom) for atom in program.outputs]
+        return [scope.array(atom) for atom in program.outputs]
 
 
 def goes_row_by_row(op: Op) -> bool:
@@ -230,16 +230,16 @@ class Scope:
             return scalar_array(self.e, registers.constant(self.e, atom.value, dtype), dtype)
         return self.entries[atom]
 
-    def tile(self, atom: Atom) -> LazyArray:
-        """The tile of an array variable or literal."""
+    def array(self, atom: Atom) -> LazyArray:
+        """The lazy array of an array variable or literal."""
         found = self.entry(atom)
         if not isinstance(found, LazyArray):
             raise Refused("a reference stands where an array is needed")
         return found
 
-    def keep(self, tile: LazyArray) -> LazyArray:
-        """The tile, computed into a buffer or register of its own."""
-        return keep(self.e, self.arena, tile)
+    def keep(self, array: LazyArray) -> LazyArray:
+        """An array, computed into a buffer or register of its own."""
+        return keep(self.e, self.arena, array)
 
     def equation(self, eqn: Eqn) -> None:
         """Emit one equation."""
@@ -279,7 +279,7 @@ class Scope:
             return asking(self.e, entry)
         return entry
 
-    def destination(self, atom: Atom, passed: Eqn) -> Buffer | None:
+    def destination(self, atom: Atom, passed: Eqn) -> StridedArray | None:
         """The block that an array's elements end in, each after operations on it alone, if nothing else happens there.
 
         What is written there early need not be kept elsewhere meanwhile.
@@ -299,8 +299,8 @@ class Scope:
             atom = out
         return None
 
-    def untouched(self, ref: Atom, atom: Atom, eqns: Sequence[Eqn]) -> Buffer | None:
-        """The block of a reference if an array fits there, no equation of these touches it and no tile reads it."""
+    def untouched(self, ref: Atom, atom: Atom, eqns: Sequence[Eqn]) -> StridedArray | None:
+        """The block of a reference if an array fits there, no equation of these touches it and no array reads it."""
         place = self.place(ref)
         fits = place.buffer.type == atom.type and place.buffer.strides[-1:] == (1,)
         if self.uses[atom] != 1 or not fits or place.memory.streamed:
@@ -336,7 +336,7 @@ class Scope:
         """True if an equation stores whole rows of a block, and notes each of them."""
         if eqn.op is not store_masked or eqn.transforms or start.rows == 1:
             return False
-        return 1 in self.tile(eqn.mask).alike
+        return 1 in self.array(eqn.mask).alike
 
     def place(self, atom: Atom) -> RefBinding:
         """The memory that a reference variable points to."""

@@ -1,7 +1,7 @@
 """Zero ranges: the positions outside of which all elements of an array are zero, from masks by comparison.
 
 `where(first <= arange(n) + at, ...)` and the like leave zeros outside a span of positions along an axis, which products
-need not multiply. What is said of a tile is always true, never all that is: a span may be too wide.
+need not multiply. The analysis is conservative: a range may be too wide, never too narrow.
 """
 
 from __future__ import annotations

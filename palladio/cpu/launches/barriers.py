@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from palladio.cpu.access.memory import Access
 from palladio.cpu.access.views import as_index
 from palladio.cpu.emit.emitter import Emitter, Index, V
-from palladio.cpu.emit.lazy_array import Buffer, LazyArray, scalar_array
+from palladio.cpu.emit.lazy_array import LazyArray, StridedArray, scalar_array
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.launches.coroutines import WORD, SharedRef, ThreadFunction, moved
 from palladio.lower.refused import Refused
@@ -32,7 +32,7 @@ def thread_of(scope: Scope) -> ThreadFunction:
 
 def reached(
     scope: Scope, site: SharedRef, stack: Transforms, operands: Sequence[LazyArray]
-) -> tuple[Buffer, Transforms]:
+) -> tuple[StridedArray, Transforms]:
     """The buffer that a stack of transforms reaches, its own or a peer's, and the transforms within it."""
     if not stack or not isinstance(stack[0], Peer):
         return site.buffer, stack
@@ -206,8 +206,8 @@ def _barrier_test(scope: Scope, site: SharedRef, *indices: LazyArray, transforms
     return (scalar_array(e, come, dtypes.BOOL),)
 
 
-def _amount(scope: Scope, tile: LazyArray) -> V:
-    return as_index(scope, tile)
+def _amount(scope: Scope, array: LazyArray) -> V:
+    return as_index(scope, array)
 
 
 def _signal(

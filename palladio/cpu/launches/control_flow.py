@@ -9,7 +9,7 @@ from typing import Any
 
 from palladio.cpu.analysis.work import work_estimate
 from palladio.cpu.emit.emitter import Emitter, V
-from palladio.cpu.emit.lazy_array import Allocation, Buffer, LazyArray, fill
+from palladio.cpu.emit.lazy_array import Allocation, LazyArray, StridedArray, fill
 from palladio.cpu.emit.scope import Binding, RefBinding, Rule, Scope
 from palladio.cpu.launches.barriers import add_to, reached, thread_of
 from palladio.cpu.launches.coroutines import WORD, CollectiveScopes, PeerAxis, SharedRef, ThreadFunction
@@ -31,18 +31,18 @@ def bytes_of(type: RefType) -> int:
     return math.prod(type.shape) * type.dtype.itemsize
 
 
-def buffer_of(type: RefType, base: V) -> Buffer:
+def buffer_of(type: RefType, base: V) -> StridedArray:
     """The buffer of a reference; of barriers and semaphores, their first words."""
     dtype = dtypes.INT64 if type.space in SYNCHRONISING else type.dtype
-    return Buffer(base, row_major(type.shape), type.shape, dtype)
+    return StridedArray(base, row_major(type.shape), type.shape, dtype)
 
 
 def begin(e: Emitter, type: RefType, base: V) -> None:
     """Give a buffer what it holds when it is allocated."""
     if type.space is BARRIER:
-        fill(e, Buffer(base, (1,), (2 * math.prod(type.shape),), dtypes.INT64), 0)
+        fill(e, StridedArray(base, (1,), (2 * math.prod(type.shape),), dtypes.INT64), 0)
     elif type.space in (SEMAPHORE, DMA_SEMAPHORE):
-        fill(e, Buffer(base, (1,), (math.prod(type.shape),), dtypes.INT64), 0)
+        fill(e, StridedArray(base, (1,), (math.prod(type.shape),), dtypes.INT64), 0)
     else:
         fill(e, buffer_of(type, base), type.initial)
 
@@ -196,16 +196,16 @@ def _repeat(scope: Scope, *operands: Binding, condition: Program, body: Program,
     head, inside, end = e.fresh("again"), e.fresh("body"), e.fresh("done")
     e.jump(head)
     e.label(head)
-    (goes_on,) = thread.run(condition, [*fixed, *(home.tile() for home in homes)])
+    (goes_on,) = thread.run(condition, [*fixed, *(home.array() for home in homes)])
     e.branch(goes_on.at((), 1), inside, end)
     e.label(inside)
     thread.poll(work_estimate(body))
-    control.put_all(scope, homes, thread.run(body, [*fixed, *(home.tile() for home in homes)]))
+    control.put_all(scope, homes, thread.run(body, [*fixed, *(home.array() for home in homes)]))
     if any(isinstance(each, RefBinding) for each in operands):
         thread.turn(only_looks(condition) and only_looks(body))
     e.jump(head)
     e.label(end)
-    return [home.tile() for home in homes]
+    return [home.array() for home in homes]
 
 
 def at_peer(op: Op, rule: Rule) -> Rule:

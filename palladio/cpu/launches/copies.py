@@ -16,7 +16,7 @@ from palladio.cpu.access.memory import Access, combine, read
 from palladio.cpu.access.views import Bound, BufferView
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Emitter, Index, V
-from palladio.cpu.emit.lazy_array import Buffer, LazyArray, fill, scalar_array
+from palladio.cpu.emit.lazy_array import LazyArray, StridedArray, fill, scalar_array
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.launches.barriers import (
     BarrierWords,
@@ -43,17 +43,17 @@ Bounds = list[tuple[Index, Index]]
 _BITS = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
 
 
-def bits_of(buffer: Buffer) -> Buffer:
+def bits_of(buffer: StridedArray) -> StridedArray:
     """The buffer as one of bits, which are copied as they are."""
     dtype = dtypes.SHORT_NAMES[_BITS[buffer.dtype.itemsize]]
-    return Buffer(buffer.base, buffer.strides, buffer.shape, dtype)
+    return StridedArray(buffer.base, buffer.strides, buffer.shape, dtype)
 
 
 @dataclass(frozen=True)
 class Part:
     """The part of an array that a view shows: a range of positions along each axis, if the conditions hold."""
 
-    buffer: Buffer
+    buffer: StridedArray
     bounds: Bounds
     conditions: list[V]
 
@@ -123,7 +123,7 @@ def _sweep(e: Emitter, bounds: Bounds, body: Callable[[tuple[Index, ...]], None]
         _sweep(e, bounds, body, (*at, position))
 
 
-def _neighbours(buffer: Buffer) -> bool:
+def _neighbours(buffer: StridedArray) -> bool:
     return bool(buffer.strides) and buffer.strides[-1] == 1
 
 
@@ -191,8 +191,8 @@ class _Filled(Selection):
 
 def _copy(
     scope: Scope,
-    source: tuple[Buffer, Transforms],
-    target: tuple[Buffer, Transforms],
+    source: tuple[StridedArray, Transforms],
+    target: tuple[StridedArray, Transforms],
     operands: Sequence[LazyArray],
     outside: Outside | None,
 ) -> None:
@@ -203,7 +203,7 @@ def _copy(
     shared = source[0].base is target[0].base  # both may be parts of one array
 
     def one_by_one() -> None:
-        settling = [settled(scope, tile) for tile in operands]
+        settling = [settled(scope, array) for array in operands]
         chosen = _Filled(scope, *source, settling)
         chosen.outside = outside or dtypes.uninitialized
         store_combined(scope, target[0], chosen.read(), settling, target[1])
@@ -280,7 +280,7 @@ def _load(
 
 def _share(
     scope: Scope,
-    source: tuple[Buffer, Transforms],
+    source: tuple[StridedArray, Transforms],
     target: SharedRef,
     barrier: tuple[SharedRef, BarrierWords],
     indices: Sequence[LazyArray],
@@ -318,8 +318,8 @@ def _share(
 
 def _copy_share(
     scope: Scope,
-    source: tuple[Buffer, Transforms],
-    target: tuple[Buffer, Transforms],
+    source: tuple[StridedArray, Transforms],
+    target: tuple[StridedArray, Transforms],
     indices: Sequence[LazyArray],
     part: tuple[int, Index, int],
     outside: Outside | None,
@@ -358,7 +358,7 @@ def _narrow(e: Emitter, view: BufferView, axis: int, first: Index, size: int) ->
     old = view.buffer
     distance = e.mul(e.mul(first, old.strides[axis]), old.dtype.itemsize)
     shape = (*old.shape[:axis], size, *old.shape[axis + 1 :])
-    view.buffer = Buffer(e.pointer(old.base, distance, 1), old.strides, shape, old.dtype)
+    view.buffer = StridedArray(e.pointer(old.base, distance, 1), old.strides, shape, old.dtype)
     if view.bounds is not None:
         view.bounds = [
             Bound(e.add(bound.first, e.mul(first, bound.strides[axis])), bound.strides, bound.extent)
@@ -386,7 +386,7 @@ def _store(
     return ()
 
 
-def loaded(scope: Scope, buffer: Buffer, stack: Transforms, operands: Sequence[LazyArray]) -> LazyArray:
+def loaded(scope: Scope, buffer: StridedArray, stack: Transforms, operands: Sequence[LazyArray]) -> LazyArray:
     """The elements that a stack of transforms selects, as they are now."""
     return read(Access(scope, buffer, stack, operands), None, whole=False)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import llvmlite.binding as llvm
 
 from palladio.cpu.emit.emitter import Emitter, Index, V
-from palladio.cpu.emit.lazy_array import Arena, Buffer
+from palladio.cpu.emit.lazy_array import Arena, StridedArray
 from palladio.cpu.emit.scope import Function, RefBinding, Rule, Status
 from palladio.cpu.runtime.callbacks import Callback
 from palladio.types.types import RefType
@@ -264,6 +264,6 @@ class ThreadCoroutine(ThreadFunction):
 _ENDS = "void" if llvm.llvm_version_info[0] >= 22 else "i1"
 
 
-def moved(buffer: Buffer, e: Emitter, distance: Index) -> Buffer:
+def moved(buffer: StridedArray, e: Emitter, distance: Index) -> StridedArray:
     """The buffer that many bytes further on."""
-    return Buffer(e.pointer(buffer.base, distance, 1), buffer.strides, buffer.shape, buffer.dtype)
+    return StridedArray(e.pointer(buffer.base, distance, 1), buffer.strides, buffer.shape, buffer.dtype)

@@ -25,7 +25,7 @@ def _grid_call(scope: Scope, *operands: LazyArray, grid: Grid, kernel: Program) 
     e, function = scope.e, scope.function
     given = iter(operands[: grid.dynamic])
     sizes: list[Index] = [_size(scope, next(given)) if size is None else size for size in grid.sizes]
-    buffers = [copied(scope, tile) for tile in operands[grid.dynamic :]]
+    buffers = [copied(scope, array) for array in operands[grid.dynamic :]]
     for number, type in enumerate(grid.output_types):
         target = scope.arena.buffer(e, type.shape, type.dtype)
         source = next((source for source, output in grid.aliases if output == number), None)
@@ -54,12 +54,12 @@ def _grid_call(scope: Scope, *operands: LazyArray, grid: Grid, kernel: Program) 
                 window.write_back()
     function.innermost = outer
     outputs = [array_in(e, place.buffer) for place in arrays[len(grid.inputs) :]]
-    return [tile if tile.shape else scope.keep(tile) for tile in outputs]
+    return [array if array.shape else scope.keep(array) for array in outputs]
 
 
-def _size(scope: Scope, tile: LazyArray) -> V:
+def _size(scope: Scope, array: LazyArray) -> V:
     """A size that is known only now; the evaluator tells that one below 1 is none."""
-    size = as_index(scope, tile)
+    size = as_index(scope, array)
     scope.function.require(scope.e.compare("icmp sge", size, V("1", "i64")))
     return size
 

@@ -301,8 +301,8 @@ class _ProgramEmitter:
         base = self.address(position)
         if isinstance(seen, ArrayType):
             buffer = buffer_of(RefType(seen.shape, seen.dtype), base)
-            tile = array_in(e, buffer)
-            return tile if seen.shape else scalar_array(e, tile.at((), 1), seen.dtype)
+            array = array_in(e, buffer)
+            return array if seen.shape else scalar_array(e, array.at((), 1), seen.dtype)
         if seen.space in SYNCHRONISING or seen.space in OF_THREADS:
             raise Refused("a barrier, semaphore or accumulator from outside of the launch is not compiled for the CPU")
         memory = self.memory(position, steady)

@@ -16,7 +16,7 @@ import numpy as np
 
 from palladio.cpu.access.gather import copied
 from palladio.cpu.emit.emitter import Emitter, Index, V
-from palladio.cpu.emit.lazy_array import Allocation, Buffer, LazyArray, array_in, fill, scalar_array
+from palladio.cpu.emit.lazy_array import Allocation, LazyArray, StridedArray, array_in, fill, scalar_array
 from palladio.cpu.emit.scope import Binding, RefBinding, Rule, Scope
 from palladio.cpu.launches.barriers import thread_of
 from palladio.cpu.launches.control_flow import own_site
@@ -124,9 +124,9 @@ class _Passing:
         self.values.append(value)
         return e.load(value.type, address, WORD)
 
-    def buffer(self, buffer: Buffer) -> Buffer:
+    def buffer(self, buffer: StridedArray) -> StridedArray:
         strides = tuple(self.index(stride) for stride in buffer.strides)
-        return Buffer(self.value(buffer.base), strides, buffer.shape, buffer.dtype)
+        return StridedArray(self.value(buffer.base), strides, buffer.shape, buffer.dtype)
 
     def sibling(self, sibling: PeerAxis) -> PeerAxis:
         return replace(sibling, here=self.index(sibling.here))
@@ -149,7 +149,7 @@ class _Seen:
     """
 
     site: SharedRef
-    rows: Buffer
+    rows: StridedArray
     own: bool
 
     @property
@@ -282,7 +282,7 @@ class _Warps:
         """The first warp of a mesh, among those of the launch."""
         return next(n for n, place in enumerate(self.places) if place[0] == mesh)
 
-    def begin(self, mesh: int, child: ThreadCoroutine, values: Sequence[V], table: Buffer, frames: int) -> None:
+    def begin(self, mesh: int, child: ThreadCoroutine, values: Sequence[V], table: StridedArray, frames: int) -> None:
         """A coroutine of a function for each place of its mesh, each with room for so many frames."""
         e, thread = self.e, self.thread
         words = thread.arena.buffer(e, (max(1, len(values)),), dtypes.INT64)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Emitter, Index, V, vector
-from palladio.cpu.emit.lazy_array import Buffer, LazyArray, Panel, array_in, merged, write
+from palladio.cpu.emit.lazy_array import LazyArray, Panel, StridedArray, array_in, merged, write
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.products.few_rows import FewRows
 from palladio.cpu.products.gemv import Gemv
@@ -30,31 +30,31 @@ Axes = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 class Matrix:
-    """A tile as a matrix [rows, depth] or [depth, columns], whatever the order of its axes."""
+    """An array as a matrix [rows, depth] or [depth, columns], whatever the order of its axes."""
 
-    def __init__(self, tile: LazyArray, first: Sequence[int], second: Sequence[int]) -> None:
+    def __init__(self, array: LazyArray, first: Sequence[int], second: Sequence[int]) -> None:
         if len(first) > 1 or len(second) > 1:
             raise Refused("a product over several axes at once is not compiled for the CPU")
-        self.tile = tile
+        self.array = array
         self.axes = (*first, *second)
-        self.first = tile.shape[first[0]] if first else 1
-        self.second = tile.shape[second[0]] if second else 1
+        self.first = array.shape[first[0]] if first else 1
+        self.second = array.shape[second[0]] if second else 1
         self.has = (bool(first), bool(second))
         last = self.neighbours()
         self.along = bool(second) and second[0] == last
         self.across = bool(first) and first[0] == last
 
     def neighbours(self) -> int:
-        """The axis along which elements are neighbours in memory; the last one, if the tile is not in memory."""
-        buffer = self.tile.buffer
-        last = len(self.tile.shape) - 1
+        """The axis along which elements are neighbours in memory; the last one, if the array is not in memory."""
+        buffer = self.array.buffer
+        last = len(self.array.shape) - 1
         if buffer is None or buffer.strides[-1:] == (1,):
             return last
         return next((axis for axis, stride in enumerate(buffer.strides) if stride == 1), last)
 
     def index(self, i: Index, j: Index) -> list[Index]:
-        """The tile's index of an element."""
-        index: list[Index] = [0] * len(self.tile.shape)
+        """The array's index of an element."""
+        index: list[Index] = [0] * len(self.array.shape)
         positions = [position for position, has in zip((i, j), self.has, strict=True) if has]
         for axis, position in zip(self.axes, positions, strict=True):
             index[axis] = position
@@ -62,37 +62,43 @@ class Matrix:
 
     def at(self, scope: Scope, i: Index, j: Index, width: int) -> V:
         """Elements [i, j], [i, j + 1], …"""
-        e, tile = scope.e, self.tile
-        if width == 1 or (self.along and self.axes[-1] == len(tile.shape) - 1):
-            return tile.at(self.index(i, j), width)
-        if self.along and tile.buffer is not None:
-            return registers.load(e, tile.buffer.address(e, self.index(i, j)), tile.dtype, width)
+        e, array = scope.e, self.array
+        if width == 1 or (self.along and self.axes[-1] == len(array.shape) - 1):
+            return array.at(self.index(i, j), width)
+        if self.along and array.buffer is not None:
+            return registers.load(e, array.buffer.address(e, self.index(i, j)), array.dtype, width)
         return e.gathered([self.at(scope, i, e.add(j, lane), 1) for lane in range(width)])
 
     def across_at(self, scope: Scope, i: Index, j: Index, width: int) -> V:
         """Elements [i, j], [i + 1, j], …, which are neighbours in memory."""
-        e, tile = scope.e, self.tile
-        if width > 1 and tile.buffer is not None and self.axes[0] != len(tile.shape) - 1:
-            return registers.load(e, tile.buffer.address(e, self.index(i, j)), tile.dtype, width)
-        return tile.at(self.index(i, j), width)
+        e, array = scope.e, self.array
+        if width > 1 and array.buffer is not None and self.axes[0] != len(array.shape) - 1:
+            return registers.load(e, array.buffer.address(e, self.index(i, j)), array.dtype, width)
+        return array.at(self.index(i, j), width)
 
     def operand(self, scope: Scope, sums: DType, later: PrefetchRange | None = None) -> PackSource:
         """The matrix as a product wants it."""
 
         def element(i: Index, j: Index, width: int) -> V:
-            return converted(scope.e, self.at(scope, i, j, width), self.tile.dtype, sums)
+            return converted(scope.e, self.at(scope, i, j, width), self.array.dtype, sums)
 
         def across(i: Index, j: Index, width: int) -> V:
-            return converted(scope.e, self.across_at(scope, i, j, width), self.tile.dtype, sums)
+            return converted(scope.e, self.across_at(scope, i, j, width), self.array.dtype, sums)
 
-        plain = self.rows(self.tile.buffer) if self.tile.dtype == sums else None
+        plain = self.rows(self.array.buffer) if self.array.dtype == sums else None
         return self.operand_of(element, across, (self.first, self.second), later, plain)
 
     def later(self, scope: Scope) -> PrefetchRange | None:
         """The block of the first of the next steps in which it is another one."""
-        e, buffer = scope.e, self.tile.buffer
-        later = [scope.function.later[memory] for memory in self.tile.reads if memory in scope.function.later]
-        if buffer is None or not self.along or not self.has[0] or len(later) != len(self.tile.reads) or len(later) != 1:
+        e, buffer = scope.e, self.array.buffer
+        later = [scope.function.later[memory] for memory in self.array.reads if memory in scope.function.later]
+        if (
+            buffer is None
+            or not self.along
+            or not self.has[0]
+            or len(later) != len(self.array.reads)
+            or len(later) != 1
+        ):
             return None
         ((now, at),) = later
         row = e.mul(buffer.strides[self.axes[0]], buffer.dtype.itemsize)
@@ -111,7 +117,7 @@ class Matrix:
         Args:
             flips: the highest bit of each is flipped: int8 becomes the uint8 that is greater by 128.
         """
-        e, dtype = scope.e, self.tile.dtype
+        e, dtype = scope.e, self.array.dtype
         bits, steps = 32 // count, [1] * 2
         steps[axis] = count
 
@@ -141,18 +147,18 @@ class Matrix:
             lambda i, j, width: across(self.across_at, *place(i, j), width),
             (self.first // steps[0], self.second // steps[1]),
             later,
-            None if flips else self.rows(self.tile.buffer),
+            None if flips else self.rows(self.array.buffer),
         )
 
-    def rows(self, buffer: Buffer | None) -> Buffer | None:
-        """The elements of a buffer of the tile's shape row by row, if that is how they lie.
+    def rows(self, buffer: StridedArray | None) -> StridedArray | None:
+        """The elements of a buffer of the array's shape row by row, if that is how they lie.
 
         The strides are asked, not `along`: a reversed, strided or repeated last axis is read in vectors too.
         """
         if buffer is None or not all(self.has):
             return None
         between, step = (buffer.strides[axis] for axis in self.axes)
-        return Buffer(buffer.base, (between, 1), (self.first, self.second), buffer.dtype) if step == 1 else None
+        return StridedArray(buffer.base, (between, 1), (self.first, self.second), buffer.dtype) if step == 1 else None
 
     def operand_of(
         self,
@@ -160,17 +166,17 @@ class Matrix:
         across: Element,
         size: tuple[int, int],
         later: PrefetchRange | None = None,
-        plain: Buffer | None = None,
+        plain: StridedArray | None = None,
     ) -> PackSource:
-        reads = self.tile.reads
-        steady = self.tile.buffer if reads and all(memory.steady for memory in reads) else None
+        reads = self.array.reads
+        steady = self.array.buffer if reads and all(memory.steady for memory in reads) else None
         return PackSource(
             *size,
             element,
             across if self.across else None,
             steady,
             reads,
-            self.rows(self.tile.near or self.tile.buffer),
+            self.rows(self.array.near or self.array.buffer),
             later if steady else None,
             plain,
         )
@@ -180,8 +186,8 @@ def _dot(
     scope: Scope, lhs: LazyArray, rhs: LazyArray, *, contracting: Axes, batch: Axes, dtype: DType
 ) -> Sequence[LazyArray]:
     free = [
-        [axis for axis in range(len(tile.shape)) if axis not in (*summed, *shared)]
-        for tile, summed, shared in zip((lhs, rhs), contracting, batch, strict=True)
+        [axis for axis in range(len(array.shape)) if axis not in (*summed, *shared)]
+        for array, summed, shared in zip((lhs, rhs), contracting, batch, strict=True)
     ]
     if batch[0] or any(len(axes) > 1 for axes in (*free, *contracting)):
         return _batched(scope, (lhs, rhs), free, contracting, batch, dtype)
@@ -202,7 +208,7 @@ def _dot_accumulate(
 
 def _batched(
     scope: Scope,
-    tiles: Sequence[LazyArray],
+    arrays: Sequence[LazyArray],
     free: Sequence[Sequence[int]],
     contracting: Axes,
     batch: Axes,
@@ -210,29 +216,29 @@ def _batched(
 ) -> Sequence[LazyArray]:
     """Products of matrices, one for each place along the batch axes; the other axes of each kind are made one."""
     e = scope.e
-    stacks: list[Buffer] = []
-    sizes = [math.prod(tile.shape[axis] for axis in axes) for tile, axes in zip(tiles, free, strict=True)]
-    depth = math.prod(tiles[0].shape[axis] for axis in contracting[0])
-    count = math.prod(tiles[0].shape[axis] for axis in batch[0])
-    for tile, mine, summed, shared, size in zip(tiles, free, contracting, batch, sizes, strict=True):
-        (moved,) = scope.function.rules["transpose"](scope, tile, permutation=(*shared, *mine, *summed))
+    stacks: list[StridedArray] = []
+    sizes = [math.prod(array.shape[axis] for axis in axes) for array, axes in zip(arrays, free, strict=True)]
+    depth = math.prod(arrays[0].shape[axis] for axis in contracting[0])
+    count = math.prod(arrays[0].shape[axis] for axis in batch[0])
+    for array, mine, summed, shared, size in zip(arrays, free, contracting, batch, sizes, strict=True):
+        (moved,) = scope.function.rules["transpose"](scope, array, permutation=(*shared, *mine, *summed))
         target = scope.arena.buffer(e, moved.shape, moved.dtype)
         write(e, moved, target)
-        stacks.append(Buffer(target.base, row_major((count, size, depth)), (count, size, depth), moved.dtype))
-    shape = [tiles[0].shape[axis] for axis in (*batch[0], *free[0])] + [tiles[1].shape[axis] for axis in free[1]]
+        stacks.append(StridedArray(target.base, row_major((count, size, depth)), (count, size, depth), moved.dtype))
+    shape = [arrays[0].shape[axis] for axis in (*batch[0], *free[0])] + [arrays[1].shape[axis] for axis in free[1]]
     result = scope.arena.buffer(e, tuple(shape), dtype)
     with e.loop(0, count) as place:
         left, right = (_at_place(scope, stack, place) for stack in stacks)
         (product,) = _single(scope, left, right, ((1,), (1,)), dtype)
         base = e.pointer(result.base, e.mul(place, sizes[0] * sizes[1]), dtype.itemsize)
-        write(e, product, Buffer(base, (sizes[1], 1), (sizes[0], sizes[1]), dtype))
+        write(e, product, StridedArray(base, (sizes[1], 1), (sizes[0], sizes[1]), dtype))
     found = array_in(e, result)
     return (found if shape else scope.keep(found),)
 
 
-def _at_place(scope: Scope, stack: Buffer, place: Index) -> LazyArray:
+def _at_place(scope: Scope, stack: StridedArray, place: Index) -> LazyArray:
     base = scope.e.pointer(stack.base, scope.e.mul(place, math.prod(stack.shape[1:])), stack.dtype.itemsize)
-    return array_in(scope.e, Buffer(base, stack.strides[1:], stack.shape[1:], stack.dtype))
+    return array_in(scope.e, StridedArray(base, stack.strides[1:], stack.shape[1:], stack.dtype))
 
 
 def _single(scope: Scope, lhs: LazyArray, rhs: LazyArray, contracting: Axes, dtype: DType) -> Sequence[LazyArray]:
@@ -259,7 +265,7 @@ def _matrix_product(
     reads = merged([lhs, rhs], aligned=False)
     if init is not None:
         reads = {**reads, **{memory: same and reads.get(memory, True) for memory, same in init.reads.items()}}
-    found = _product_tile(scope, left, right, sums, shape, init, reads)
+    found = _product_array(scope, left, right, sums, shape, init, reads)
     if dtype == sums:
         return found
     rows = scope.row_by_row(casts.convert, [found], dtype=dtype)
@@ -271,34 +277,34 @@ def _thin_product(scope: Scope, left: Matrix, right: Matrix, sums: DType, shape:
     """The product with a few vectors, computed now."""
     found = Gemv(scope, left.operand(scope, sums), right.operand(scope, sums), sums).run()
     strides = tuple(stride for stride, has in zip(found.strides, (left.has[0], right.has[1]), strict=True) if has)
-    tile = array_in(scope.e, Buffer(found.base, strides, shape, sums))
-    return tile if shape else scope.keep(tile)
+    array = array_in(scope.e, StridedArray(found.base, strides, shape, sums))
+    return array if shape else scope.keep(array)
 
 
-def _lower(e: Emitter, sums: Buffer, type: ArrayType, row: Index) -> LazyArray:
+def _lower(e: Emitter, sums: StridedArray, type: ArrayType, row: Index) -> LazyArray:
     """A matrix of which some rows are in a buffer, from the given one on."""
     return LazyArray(type, lambda index, width: sums.at(e, (e.sub(index[0], row), index[1]), width))
 
 
-def _product_tile(
+def _product_array(
     scope: Scope, left: Matrix, right: Matrix, sums: DType, shape: tuple[int, ...], init: LazyArray | None, reads: dict
 ) -> LazyArray:
     type = ArrayType(shape, sums)
 
-    def fill(target: Buffer) -> None:
+    def fill(target: StridedArray) -> None:
         product = _product(scope, left, right, sums)
         rows, column = target.strides
         if column == 1 and target.dtype == sums:
-            product.run(Buffer(target.base, (rows, 1), (left.first, right.second), sums), init)
+            product.run(StridedArray(target.base, (rows, 1), (left.first, right.second), sums), init)
             return
         kept = scope.arena.buffer(scope.e, target.shape, sums)
-        product.run(Buffer(kept.base, (right.second, 1), (left.first, right.second), sums), init)
+        product.run(StridedArray(kept.base, (right.second, 1), (left.first, right.second), sums), init)
         write(scope.e, array_in(scope.e, kept), target)
 
-    def panels(use: Panel, rows: Range | None, into: Buffer | None) -> None:
+    def panels(use: Panel, rows: Range | None, into: StridedArray | None) -> None:
         product = _product(scope, left, right, sums)
 
-        def part(found: Buffer, row: Index, height: int) -> None:
+        def part(found: StridedArray, row: Index, height: int) -> None:
             rows_here = _lower(scope.e, found, type, row)
             # Sums of pairs of bfloat16 are never subnormal: the instruction gives 0 instead.
             rows_here.normal = product.joined == 2 and init is None
@@ -306,7 +312,7 @@ def _product_tile(
 
         product.by_panels(part, init, rows, into)
 
-    def rounded(target: Buffer) -> None:
+    def rounded(target: StridedArray) -> None:
         there = target if target.strides[1] == 1 else scope.arena.buffer(scope.e, target.shape, target.dtype)
         _product(scope, left, right, sums).run(there, None)
         if there is not target:
@@ -328,14 +334,14 @@ def _product_tile(
 
 def _takes_pairs(left: Matrix, right: Matrix, sums: DType) -> bool:
     """True if pairs of bfloat16 are multiplied."""
-    narrow = left.tile.dtype == right.tile.dtype == dtypes.BFLOAT16 and sums == dtypes.FLOAT32
+    narrow = left.array.dtype == right.array.dtype == dtypes.BFLOAT16 and sums == dtypes.FLOAT32
     whole = left.second % 2 == 0 and right.second % registers.LANES == 0
     return narrow and whole and host.current().multiplies_pairs
 
 
 def _takes_quads(left: Matrix, right: Matrix, sums: DType) -> bool:
     """True if quads of 8-bit integers are multiplied."""
-    narrow = left.tile.dtype in (dtypes.INT8, dtypes.UINT8) and right.tile.dtype == dtypes.INT8
+    narrow = left.array.dtype in (dtypes.INT8, dtypes.UINT8) and right.array.dtype == dtypes.INT8
     whole = left.second % 4 == 0 and right.second % registers.LANES == 0
     return narrow and sums == dtypes.INT32 and whole and host.current().multiplies_quads
 
@@ -350,7 +356,7 @@ def _product(scope: Scope, left: Matrix, right: Matrix, sums: DType) -> Product:
             span = low, high
         return Product(scope, left.joined(scope, 1, 2), right.joined(scope, 0, 2, later), sums, 2, span, few=few)
     if span is None and _takes_quads(left, right, sums):
-        offset = 128 if left.tile.dtype == dtypes.INT8 else 0
+        offset = 128 if left.array.dtype == dtypes.INT8 else 0
         lhs, rhs = left.joined(scope, 1, 4, flips=offset > 0), right.joined(scope, 0, 4, later)
         return Product(scope, lhs, rhs, sums, 4, offset=offset)
     return Product(scope, left.operand(scope, sums), right.operand(scope, sums, later), sums, span=span, few=few)
@@ -364,13 +370,13 @@ def _few_rows(
     None in float64 where it would sum in another order than a packed product: what a group's float64 sums are must not
     depend on which of its rows are in one tile.
     """
-    buffer = right.tile.buffer
+    buffer = right.array.buffer
     if buffer is None or not all((*left.has, *right.has)) or not dtypes.is_float(sums):
         return None
     if right.across and sums == dtypes.FLOAT64:
         return None
     strides = tuple(buffer.strides[axis] for axis in right.axes)
-    matrix = Buffer(buffer.base, strides, (right.first, right.second), buffer.dtype)
+    matrix = StridedArray(buffer.base, strides, (right.first, right.second), buffer.dtype)
     return lambda: FewRows(scope, left.operand(scope, sums), right.operand(scope, sums, later), sums, matrix)
 
 
@@ -378,7 +384,7 @@ def _span(scope: Scope, left: Matrix, right: Matrix) -> Range | None:
     """The steps along the summed axis outside of which both sides are zero. One side is not enough: 0 * inf is NaN."""
     if not (left.has[1] and right.has[0]):
         return None
-    sides = [side.tile.zero_ranges.get(axis) for side, axis in ((left, left.axes[-1]), (right, right.axes[0]))]
+    sides = [side.array.zero_ranges.get(axis) for side, axis in ((left, left.axes[-1]), (right, right.axes[0]))]
     if None in sides:
         return None
     e = scope.e

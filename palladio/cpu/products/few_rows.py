@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Index, V
-from palladio.cpu.emit.lazy_array import LINE_BYTES, Buffer, cut, fill, widths
+from palladio.cpu.emit.lazy_array import LINE_BYTES, StridedArray, cut, fill, widths
 from palladio.cpu.emit.scope import Scope
 from palladio.cpu.products.gemv import ROWS, Gemv
 from palladio.cpu.products.product import FEW_ROWS, Element, PackSource
@@ -27,7 +27,7 @@ AHEAD_BYTES = 1 << 15
 class FewRows(Gemv):
     """The product of some rows of the left operand, `FEW_ROWS` at most, while it is emitted."""
 
-    def __init__(self, scope: Scope, lhs: PackSource, rhs: PackSource, sums: DType, matrix: Buffer) -> None:
+    def __init__(self, scope: Scope, lhs: PackSource, rhs: PackSource, sums: DType, matrix: StridedArray) -> None:
         self.read(scope, lhs, rhs, sums, swapped=False)
         self.chains = 1  # or the order of a sum would depend on how many rows of the matrix a tile has
         self.lhs = lhs
@@ -36,7 +36,7 @@ class FewRows(Gemv):
         self.room = scope.arena.buffer(self.e, (FEW_ROWS, self.depth), sums)
         self.sums_of_all = scope.arena.buffer(self.e, (FEW_ROWS, self.free), sums)
 
-    def run_rows(self, low: Index, count: Index) -> Buffer:
+    def run_rows(self, low: Index, count: Index) -> StridedArray:
         """Emit it for rows from `low` on; returns `sums[FEW_ROWS, columns]`, of which `count` rows are computed."""
         e, lhs = self.e, self.lhs
         with e.loop(0, count) as n:
@@ -109,6 +109,6 @@ class FewRows(Gemv):
         self.result = self.sums_from(first, vectors)
         self.few = lambda n, k, width: self.room.at(e, (e.add(first, n), k), width)
 
-    def sums_from(self, first: Index, rows: int) -> Buffer:
+    def sums_from(self, first: Index, rows: int) -> StridedArray:
         base = self.sums_of_all.address(self.e, (first, 0))
-        return Buffer(base, self.sums_of_all.strides, (rows, self.free), self.sums)
+        return StridedArray(base, self.sums_of_all.strides, (rows, self.free), self.sums)

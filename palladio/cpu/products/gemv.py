@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from palladio.cpu.analysis.work import PRODUCTS
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Index, V, vector
-from palladio.cpu.emit.lazy_array import LINE_BYTES, Buffer, cut, fill, for_each, widths
+from palladio.cpu.emit.lazy_array import LINE_BYTES, StridedArray, cut, fill, for_each, widths
 from palladio.cpu.emit.scope import Scope
 from palladio.cpu.products.micro_kernel import multiply_add
 from palladio.cpu.products.product import LONG, Element, PackSource
@@ -89,7 +89,7 @@ class Gemv:
                     room.put(e, (n, k), at(n, k, 1), 1)
         return lambda n, k, width: room.at(e, (n, k), width)
 
-    def run(self) -> Buffer:
+    def run(self) -> StridedArray:
         """Emit it; returns `sums[rows of lhs, columns of rhs]`."""
         if self.along is not None:
             for first, stop, rows in cut(self.free, ROWS):
@@ -106,7 +106,7 @@ class Gemv:
         base = self.result.base
         if self.swapped:
             strides = (1, self.free) if self.vectors > 1 else (1, 1)
-            return Buffer(base, strides, (self.free, self.vectors), self.sums)
+            return StridedArray(base, strides, (self.free, self.vectors), self.sums)
         return self.result
 
     def poll(self, work: int) -> None:

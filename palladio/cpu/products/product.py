@@ -17,7 +17,7 @@ from typing import Protocol
 from palladio.cpu.analysis.work import PRODUCTS
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Index, V
-from palladio.cpu.emit.lazy_array import Allocation, Buffer, LazyArray, cut, fill, rows_of, widths, write
+from palladio.cpu.emit.lazy_array import Allocation, LazyArray, StridedArray, cut, fill, rows_of, widths, write
 from palladio.cpu.emit.scope import Scope
 from palladio.cpu.products.micro_kernel import LINE_BYTES, micro_kernel, transposed
 from palladio.cpu.runtime import host
@@ -86,11 +86,11 @@ class PackSource:
     columns: int
     element: Element
     transposed: Element | None
-    steady: Buffer | None
+    steady: StridedArray | None
     reads: Collection[Allocation]
-    near: Buffer | None = None
+    near: StridedArray | None = None
     later: PrefetchRange | None = None
-    plain: Buffer | None = None
+    plain: StridedArray | None = None
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class KBlock:
 class Unpacked(Protocol):
     """The product of a few rows with a right operand that is not packed."""
 
-    def run_rows(self, low: Index, count: Index) -> Buffer:
+    def run_rows(self, low: Index, count: Index) -> StridedArray:
         """Emit it for `count` rows from `low` on; returns their sums."""
 
 
@@ -170,9 +170,9 @@ class Product:
         self.number: Index = 0
         self.pace: Index = 0
         # Where the result ends.
-        self.into: Buffer | None = None
+        self.into: StridedArray | None = None
 
-    def run(self, target: Buffer, init: LazyArray | None, rows: Range | None = None) -> None:
+    def run(self, target: StridedArray, init: LazyArray | None, rows: Range | None = None) -> None:
         """Emit it, or some of its rows. The target's columns are neighbours in memory.
 
         Its dtype is that of the sums. It may be bfloat16 for sums of pairs in one piece, which begin at zero.
@@ -186,7 +186,11 @@ class Product:
             pass
 
     def by_panels(
-        self, use: Callable[[Buffer, Index, int], None], init: LazyArray | None, rows: Range | None, into: Buffer | None
+        self,
+        use: Callable[[StridedArray, Index, int], None],
+        init: LazyArray | None,
+        rows: Range | None,
+        into: StridedArray | None,
     ) -> None:
         """Emit it a few rows at a time, in a buffer that the next ones come to as well.
 
@@ -199,9 +203,9 @@ class Product:
         stride = room.strides[0]
         rows = rows or (0, self.lhs.rows)
         for row, height in self.panels(rows, lambda row: room.base, stride, init is None, init):
-            use(Buffer(room.base, room.strides, (height, self.rhs.columns), self.sums), row, height)
+            use(StridedArray(room.base, room.strides, (height, self.rhs.columns), self.sums), row, height)
 
-    def start(self, target: Buffer, init: LazyArray) -> None:
+    def start(self, target: StridedArray, init: LazyArray) -> None:
         """Write what the product is added to, unless it is there."""
         if not init.shape:
             write(self.e, LazyArray(target.type, lambda index, width: init.at((), width)), target)
@@ -243,7 +247,7 @@ class Product:
                 init, fresh, needed = self.less_offset(packed, init), False, None
             for row, height, packs in self.row_panels(rows, packed, needed):
                 self.number = e.binary("udiv", e.index(e.sub(row, rows[0])), V(str(self.height), "i64"))
-                target = Buffer(place(row), (stride, 1), (height, self.rhs.columns), dtype)
+                target = StridedArray(place(row), (stride, 1), (height, self.rhs.columns), dtype)
                 if init is not None:
                     self.start(target, rows_of(e, init, row, height))
                 if fresh and (self.span is not None or not self.depth):
@@ -278,10 +282,10 @@ class Product:
         e, columns = self.e, self.rhs.columns
         found = product.run_rows(rows[0], e.sub(rows[1], rows[0]))
         with e.loop(rows[0], rows[1], 1) as row:
-            target = Buffer(place(row), (stride, 1), (1, columns), self.sums)
+            target = StridedArray(place(row), (stride, 1), (1, columns), self.sums)
             if init is not None:
                 self.start(target, rows_of(e, init, row, 1))
-            mine = Buffer(found.address(e, (e.sub(row, rows[0]), 0)), found.strides, (1, columns), self.sums)
+            mine = StridedArray(found.address(e, (e.sub(row, rows[0]), 0)), found.strides, (1, columns), self.sums)
 
             def total(index: Sequence[Index], width: int) -> V:
                 value = mine.at(e, index, width)
@@ -436,7 +440,7 @@ class Product:
         self.scope.function.packed.update(self.rhs.reads)
         return place, self.noted(steady, noted.address(self.e, (slot,)), unless)
 
-    def noted(self, steady: Buffer, note: V, unless: V | None = None) -> V:
+    def noted(self, steady: StridedArray, note: V, unless: V | None = None) -> V:
         """Note that a block is packed now; returns whether it was not, by the note, what was packed last.
 
         A block that reaches past the edge of its array is a copy in the arena and changes: it is never noted.
@@ -472,14 +476,14 @@ class Product:
             for start, end, vectors, width in self.column_panels():
                 with e.loop(start, end, vectors * width) as column:
                     base = e.pointer(self.panel(piece, column), e.mul(step, vectors * width), self.word.itemsize)
-                    rows = Buffer(base, (vectors * width, 1), (size, vectors * width), self.word)
+                    rows = StridedArray(base, (vectors * width, 1), (size, vectors * width), self.word)
                     self.pack_panel(rows, e.add(piece.begin, step), column, vectors, width)
 
     def panel(self, piece: KBlock, column: Index) -> V:
         """The address of the panel of some columns."""
         return self.e.pointer(piece.packed, self.e.mul(column, piece.room), self.word.itemsize)
 
-    def pack_panel(self, panel: Buffer, k: Index, column: Index, vectors: int, width: int) -> None:
+    def pack_panel(self, panel: StridedArray, k: Index, column: Index, vectors: int, width: int) -> None:
         e, steps = self.e, panel.shape[0]
         if self.rhs.transposed is not None and width > 1:
             for n in range(vectors):
@@ -493,7 +497,7 @@ class Product:
                 panel.put(e, (step, n * width), value, width)
 
     def pack_square(
-        self, panel: Buffer, step: tuple[Index, Index], column: tuple[Index, int], size: int, width: int
+        self, panel: StridedArray, step: tuple[Index, Index], column: tuple[Index, int], size: int, width: int
     ) -> None:
         """`size` steps of one vector of columns, read along the steps and transposed in registers."""
         e = self.e
@@ -508,17 +512,17 @@ class Product:
 
     # The left operand.
 
-    def left_room(self) -> Buffer:
+    def left_room(self) -> StridedArray:
         """The layout of a panel of the left operand: by rows, or by columns if it lies in memory that way."""
         size = self.height * (self.steps + _APART)
         room = self.scope.arena.buffer(self.e, (size,), self.word)
         strides = (1, self.height) if self.lhs.transposed else (self.steps + _APART, 1)
-        return Buffer(room.base, strides, (self.height, self.steps), self.word)
+        return StridedArray(room.base, strides, (self.height, self.steps), self.word)
 
     def lay_out(self, row: Index, height: int, piece: KBlock) -> None:
         e, k = self.e, piece.first
         if self.lhs.transposed is not None:
-            flipped = Buffer(self.left.base, self.left.strides[::-1], self.left.shape[::-1], self.word)
+            flipped = StridedArray(self.left.base, self.left.strides[::-1], self.left.shape[::-1], self.word)
             with e.loop(0, piece.laid) as step:
                 for start, end, width in widths(height):
                     for r in range(start, end, width):
@@ -534,7 +538,13 @@ class Product:
     # The product of a panel with all panels.
 
     def multiply(
-        self, target: Buffer, piece: KBlock, row: Index, fresh: bool, packs: bool, left: Buffer | None = None
+        self,
+        target: StridedArray,
+        piece: KBlock,
+        row: Index,
+        fresh: bool,
+        packs: bool,
+        left: StridedArray | None = None,
     ) -> None:
         """Add the product of a panel of rows, those laid out if no other is given, with all panels of columns."""
         e, height, rows = self.e, target.shape[0], left or self.left
@@ -605,7 +615,7 @@ class Product:
             found.append(self.stream(area, e.mul(panel, piece.count), pace))
         return found
 
-    def behind(self, near: Buffer, span: Range, piece: KBlock, panel: Index) -> list[V]:
+    def behind(self, near: StridedArray, span: Range, piece: KBlock, panel: Index) -> list[V]:
         """The range after one of the right operand, of the same size: mostly what the next step multiplies."""
         e, words = self.e, self.joined
         low, high = span

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Emitter, V, mangled, vector, width_of
-from palladio.cpu.emit.lazy_array import Buffer, LazyArray, array_in, merged, write
+from palladio.cpu.emit.lazy_array import LazyArray, StridedArray, array_in, merged, write
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.products.micro_kernel import rounded_pairs
 from palladio.cpu.rules.elementwise import mapped
@@ -50,9 +50,9 @@ def _from_float(e: Emitter, x: V, target: DType) -> V:
 def _convert(scope: Scope, x: LazyArray, *, dtype: DType) -> Sequence[LazyArray]:
     if x.normal and dtype == dtypes.BFLOAT16 and host.current().multiplies_pairs:
         return (mapped(scope, dtype, lambda value: _shortened(scope.e, value), x),)
-    tile = mapped(scope, dtype, lambda value: converted(scope.e, value, x.dtype, dtype), x)
-    tile.cheap = x.cheap and bool(x.shape)
-    return (tile,)
+    array = mapped(scope, dtype, lambda value: converted(scope.e, value, x.dtype, dtype), x)
+    array.cheap = x.cheap and bool(x.shape)
+    return (array,)
 
 
 def _shortened(e: Emitter, x: V) -> V:
@@ -84,9 +84,9 @@ def _of_another_width(scope: Scope, x: LazyArray, dtype: DType) -> LazyArray:
     if buffer is None or not buffer.contiguous:
         buffer = scope.arena.buffer(scope.e, x.shape, x.dtype)
         write(scope.e, x, buffer)
-    tile = array_in(scope.e, Buffer(buffer.base, row_major(shape), shape, dtype))
-    tile.reads = merged([x], aligned=False) if buffer is x.buffer else {}
-    return tile if shape else scope.keep(tile)
+    array = array_in(scope.e, StridedArray(buffer.base, row_major(shape), shape, dtype))
+    array.reads = merged([x], aligned=False) if buffer is x.buffer else {}
+    return array if shape else scope.keep(array)
 
 
 def _word(dtype: DType) -> str:

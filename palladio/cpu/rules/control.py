@@ -8,7 +8,7 @@ from palladio.cpu.access.views import as_index
 from palladio.cpu.analysis.work import LONG, STEPS, work_estimate
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import V
-from palladio.cpu.emit.lazy_array import Allocation, Buffer, LazyArray, array_in, fill, scalar_array, write
+from palladio.cpu.emit.lazy_array import Allocation, LazyArray, StridedArray, array_in, fill, scalar_array, write
 from palladio.cpu.emit.scope import Binding, RefBinding, Rule, Scope
 from palladio.ir.core import Program
 from palladio.types.types import ArrayType, RefType
@@ -22,20 +22,20 @@ class Home:
         self.type = type
         self.memory = Allocation("carried")
         self.slot: V | None = None
-        self.buffer: Buffer | None = None
+        self.buffer: StridedArray | None = None
         if type.shape:
             self.buffer = scope.arena.buffer(scope.e, type.shape, type.dtype)
         else:
             self.slot = scope.function.slot(registers.register(type.dtype))
 
-    def put(self, tile: LazyArray) -> None:
-        """Write a tile here."""
+    def put(self, array: LazyArray) -> None:
+        """Write an array here."""
         if self.buffer is not None:
-            write(self.scope.e, tile, self.buffer)
+            write(self.scope.e, array, self.buffer)
         else:
-            self.scope.e.line(f"store {tile.at((), 1)}, ptr {self.slot.text}")  # type: ignore[union-attr]
+            self.scope.e.line(f"store {array.at((), 1)}, ptr {self.slot.text}")  # type: ignore[union-attr]
 
-    def tile(self) -> LazyArray:
+    def array(self) -> LazyArray:
         """The value stored here."""
         e = self.scope.e
         if self.buffer is not None:
@@ -44,16 +44,16 @@ class Home:
         return scalar_array(e, e.value(register, f"load {register}, ptr {self.slot.text}"), self.type.dtype)  # type: ignore[union-attr]
 
 
-def put_all(scope: Scope, homes: Sequence[Home], tiles: Sequence[LazyArray]) -> None:
+def put_all(scope: Scope, homes: Sequence[Home], arrays: Sequence[LazyArray]) -> None:
     """Write the next carries. One that reads the home of another, or its own in another order, is computed first."""
     memories = [home.memory for home in homes]
     ready = []
-    for home, tile in zip(homes, tiles, strict=True):
-        crossed = any(m in tile.reads and (m is not home.memory or not tile.reads[m]) for m in memories)
-        ready.append(scope.keep(tile) if crossed else tile)
-    for home, tile in zip(homes, ready, strict=True):
-        if tile.buffer is None or tile.buffer != home.buffer:
-            home.put(tile)
+    for home, array in zip(homes, arrays, strict=True):
+        crossed = any(m in array.reads and (m is not home.memory or not array.reads[m]) for m in memories)
+        ready.append(scope.keep(array) if crossed else array)
+    for home, array in zip(homes, ready, strict=True):
+        if array.buffer is None or array.buffer != home.buffer:
+            home.put(array)
 
 
 def _cond(scope: Scope, index: LazyArray, *operands: Binding, branches: tuple[Program, ...]) -> Sequence[LazyArray]:
@@ -71,13 +71,13 @@ def _cond(scope: Scope, index: LazyArray, *operands: Binding, branches: tuple[Pr
             e.branch(here, inside, following)
             e.label(inside)
         outputs = scope.function.run(branch, operands)
-        for home, tile in zip(homes, outputs, strict=True):
-            home.put(tile)
+        for home, array in zip(homes, outputs, strict=True):
+            home.put(array)
         e.jump(end)
         if following:
             e.label(following)
     e.label(end)
-    return [home.tile() for home in homes]
+    return [home.array() for home in homes]
 
 
 def _loop(
@@ -103,18 +103,18 @@ def _loop(
         if steps is None or steps > STEPS or steps * work > LONG:
             scope.function.poll(work)
         index = number if register == "i64" else e.convert("trunc", number, register)
-        inputs = [scalar_array(e, index, lower.dtype), *fixed, *(home.tile() for home in homes)]
+        inputs = [scalar_array(e, index, lower.dtype), *fixed, *(home.array() for home in homes)]
         put_all(scope, homes, scope.function.run(body, inputs))
-    return [home.tile() for home in homes]
+    return [home.array() for home in homes]
 
 
 def carried(scope: Scope, initial: Sequence[Binding]) -> list[Home]:
     """Homes for what a loop carries, with the first values in them."""
     homes = []
     for entry in initial:
-        tile = entry if isinstance(entry, LazyArray) else None
-        home = Home(scope, tile.type)  # type: ignore[union-attr]
-        home.put(tile)  # type: ignore[arg-type]
+        array = entry if isinstance(entry, LazyArray) else None
+        home = Home(scope, array.type)  # type: ignore[union-attr]
+        home.put(array)  # type: ignore[arg-type]
         homes.append(home)
     return homes
 
@@ -126,14 +126,14 @@ def _repeat(scope: Scope, *operands: Binding, condition: Program, body: Program,
     head, inside, end = e.fresh("again"), e.fresh("body"), e.fresh("done")
     e.jump(head)
     e.label(head)
-    (goes_on,) = scope.function.run(condition, [*fixed, *(home.tile() for home in homes)])
+    (goes_on,) = scope.function.run(condition, [*fixed, *(home.array() for home in homes)])
     e.branch(goes_on.at((), 1), inside, end)
     e.label(inside)
     scope.function.poll(work_estimate(body))
-    put_all(scope, homes, scope.function.run(body, [*fixed, *(home.tile() for home in homes)]))
+    put_all(scope, homes, scope.function.run(body, [*fixed, *(home.array() for home in homes)]))
     e.jump(head)
     e.label(end)
-    return [home.tile() for home in homes]
+    return [home.array() for home in homes]
 
 
 def allocated(scope_arena: Scope, ref: RefType) -> RefBinding:

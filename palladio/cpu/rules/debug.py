@@ -16,24 +16,24 @@ from palladio.ops import debug
 from palladio.types import dtypes
 
 
-def _ask(scope: Scope, op: Op, tiles: Sequence[LazyArray], params: dict[str, Any]) -> None:
+def _ask(scope: Scope, op: Op, arrays: Sequence[LazyArray], params: dict[str, Any]) -> None:
     """Have Python do an operation."""
     e, function = scope.e, scope.function
     addresses: list[V] = []
-    for tile in tiles:
-        target = scope.arena.buffer(e, tile.shape, tile.dtype)
-        write(e, tile, target)
+    for array in arrays:
+        target = scope.arena.buffer(e, array.shape, array.dtype)
+        write(e, array, target)
         addresses.append(e.value("i64", f"ptrtoint {target.base} to i64"))
     location = None if function.eqn is None else function.eqn.location
-    function.callbacks.append(Callback(op, [tile.type for tile in tiles], params, location))
+    function.callbacks.append(Callback(op, [array.type for array in arrays], params, location))
     function.ask(len(function.callbacks) - 1, addresses)
 
 
 def _asks(op: Op) -> Rule:
     """A rule that has Python do the operation."""
 
-    def rule(scope: Scope, *tiles: LazyArray, **params: Any) -> Sequence[LazyArray]:
-        _ask(scope, op, tiles, params)
+    def rule(scope: Scope, *arrays: LazyArray, **params: Any) -> Sequence[LazyArray]:
+        _ask(scope, op, arrays, params)
         return ()
 
     return rule

@@ -15,19 +15,19 @@ from palladio.types.types import ArrayType
 Compute = Callable[..., V]
 
 
-def at(tile: LazyArray, index: Sequence[Index], width: int) -> V:
+def at(array: LazyArray, index: Sequence[Index], width: int) -> V:
     """Elements of an operand: a scalar goes with every index."""
-    return tile.at(index if tile.shape else (), width)
+    return array.at(index if array.shape else (), width)
 
 
-def mapped(scope: Scope, dtype: DType, compute: Callable[..., V], *tiles: LazyArray) -> LazyArray:
-    """The tile whose elements are computed from those of others at the same index; `compute` gets registers."""
-    shape = next((tile.shape for tile in tiles if tile.shape), ())
+def mapped(scope: Scope, dtype: DType, compute: Callable[..., V], *arrays: LazyArray) -> LazyArray:
+    """The array whose elements are computed from those of others at the same index; `compute` gets registers."""
+    shape = next((array.shape for array in arrays if array.shape), ())
 
     def element(index: Sequence[Index], width: int) -> V:
-        return compute(*(at(tile, index, width) for tile in tiles))
+        return compute(*(at(array, index, width) for array in arrays))
 
-    result = LazyArray(ArrayType(shape, dtype), element, merged(tiles))
+    result = LazyArray(ArrayType(shape, dtype), element, merged(arrays))
     # A scalar is computed where it stands: later it might be inside a loop.
     return result if shape else scope.keep(result)
 
@@ -35,13 +35,13 @@ def mapped(scope: Scope, dtype: DType, compute: Callable[..., V], *tiles: LazyAr
 def elementwise(compute: Callable[[Emitter, DType, Sequence[V]], V], result: DType | None = None) -> Rule:
     """A rule from a function of (emitter, dtype, registers)."""
 
-    def rule(scope: Scope, *tiles: LazyArray) -> Sequence[LazyArray]:
-        dtype = tiles[0].dtype
+    def rule(scope: Scope, *arrays: LazyArray) -> Sequence[LazyArray]:
+        dtype = arrays[0].dtype
 
         def element(*values: V) -> V:
             found = compute(scope.e, dtype, values)
             return found if result is not None else registers.rounded(scope.e, found, dtype)
 
-        return (mapped(scope, result or dtype, element, *tiles),)
+        return (mapped(scope, result or dtype, element, *arrays),)
 
     return rule

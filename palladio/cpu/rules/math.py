@@ -53,8 +53,8 @@ def in_narrow_vectors(function: Several, wide: Rule) -> Rule:
     """A function of whole vectors for registers of float32, and another rule for float64."""
     vectors = in_vectors(function)
 
-    def rule(scope: Scope, *tiles: LazyArray) -> Sequence[LazyArray]:
-        return (wide if tiles[0].dtype == dtypes.FLOAT64 else vectors)(scope, *tiles)
+    def rule(scope: Scope, *arrays: LazyArray) -> Sequence[LazyArray]:
+        return (wide if arrays[0].dtype == dtypes.FLOAT64 else vectors)(scope, *arrays)
 
     return rule
 
@@ -63,8 +63,8 @@ def in_fused_vectors(function: Several, name: str) -> Rule:
     """A function of whole vectors, which for float64 needs a host that multiplies and adds in one instruction."""
     vectors, lanes = in_vectors(function), in_narrow_vectors(function, intrinsic(name))
 
-    def rule(scope: Scope, *tiles: LazyArray) -> Sequence[LazyArray]:
-        return (vectors if host.current().fuses else lanes)(scope, *tiles)
+    def rule(scope: Scope, *arrays: LazyArray) -> Sequence[LazyArray]:
+        return (vectors if host.current().fuses else lanes)(scope, *arrays)
 
     return rule
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from palladio.cpu.access.gather import one_by_one, settled
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Emitter, Index, V
-from palladio.cpu.emit.lazy_array import Buffer, LazyArray, array_in, cut, fill, for_each
+from palladio.cpu.emit.lazy_array import LazyArray, StridedArray, array_in, cut, fill, for_each
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.rules import arithmetic
 from palladio.cpu.rules.reduce import LARGER, SMALLER, Reducer
@@ -63,7 +63,7 @@ class Scan:
 
     e: Emitter
     x: LazyArray
-    target: Buffer
+    target: StridedArray
     axis: int
     reverse: bool
     combine: arithmetic.Combine
@@ -96,7 +96,7 @@ class Scan:
                 with self.steps() as step:
                     self.row(totals, _with(lead, self.axis, self.position(step)), first)
 
-    def row(self, totals: Buffer, lead: Sequence[Index], first: Index) -> None:
+    def row(self, totals: StridedArray, lead: Sequence[Index], first: Index) -> None:
         """Take some columns of a row to their totals."""
         e = self.e
 
@@ -171,12 +171,12 @@ def _position(greatest: bool) -> Rule:
             position, wanted = found.at(e, index, width), registers.register(dtype)
             return e.convert("zext" if wanted == "i64" else "trunc", position, wanted)
 
-        tile = (
+        array = (
             array_in(e, found)
             if dtype == dtypes.INT32
             else LazyArray(ArrayType(found.shape, dtype), converted, {}, True)
         )
-        return (tile if tile.shape else scope.keep(tile),)
+        return (array if array.shape else scope.keep(array),)
 
     return rule
 

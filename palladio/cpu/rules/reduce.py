@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Emitter, Index, V, vector, width_of
-from palladio.cpu.emit.lazy_array import Buffer, LazyArray, array_in, widths
+from palladio.cpu.emit.lazy_array import LazyArray, StridedArray, array_in, widths
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.rules import arithmetic
 from palladio.types import dtypes
@@ -53,7 +53,7 @@ CHAINS = 4
 
 
 class Reducer:
-    """Combines the elements of a tile over some axes into a buffer.
+    """Combines the elements of an array over some axes into a buffer.
 
     `ordered`: NaNs are in no order. They are noted beside the accumulators, one comparison for two vectors, as looking
     for them where two numbers are compared would cost more than that.
@@ -83,7 +83,7 @@ class Reducer:
         """The widths that an accumulator may have."""
         return {1, *(width for _, _, width in widths(self.x.shape[-1]))} if self.x.shape else {1}
 
-    def run(self) -> Buffer:
+    def run(self) -> StridedArray:
         """Emit the loops."""
         outer = self.kept if len(self.x.shape) - 1 in self.axes else self.kept[:-1]
         with ExitStack() as stack:
@@ -217,8 +217,8 @@ def reduction(combine: Combine, start: Callable[[DType], object], ordered: bool 
         if not axes or not x.shape:
             return (x,)
         by_order = ordered and dtypes.is_float(x.dtype)
-        tile = array_in(scope.e, Reducer(scope, x, axes, combine, start(x.dtype), by_order).run())
-        return (tile if tile.shape else scope.keep(tile),)
+        array = array_in(scope.e, Reducer(scope, x, axes, combine, start(x.dtype), by_order).run())
+        return (array if array.shape else scope.keep(array),)
 
     return rule
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Index, V
-from palladio.cpu.emit.lazy_array import Buffer, LazyArray, array_in, for_each, merged, write
+from palladio.cpu.emit.lazy_array import LazyArray, StridedArray, array_in, for_each, merged, write
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
@@ -14,8 +14,8 @@ from palladio.types.types import ArrayType, Shape
 from palladio.types.views import row_major
 
 
-def rearranged(scope: Scope, tile: LazyArray, shape: Shape, source: object, along: bool) -> LazyArray:
-    """The tile whose element at an index is that of `tile` at `source(index)`.
+def rearranged(scope: Scope, array: LazyArray, shape: Shape, source: object, along: bool) -> LazyArray:
+    """The array whose element at an index is that of `array` at `source(index)`.
 
     Args:
         along: whether neighbours along the last axis of the result are neighbours along the last axis of the operand.
@@ -24,11 +24,11 @@ def rearranged(scope: Scope, tile: LazyArray, shape: Shape, source: object, alon
 
     def at(index: Sequence[Index], width: int) -> V:
         if width == 1 or along:
-            return tile.at(source(index), width)  # type: ignore[operator]
+            return array.at(source(index), width)  # type: ignore[operator]
         *lead, last = index
-        return e.gathered([tile.at(source((*lead, e.add(last, lane))), 1) for lane in range(width)])  # type: ignore[operator]
+        return e.gathered([array.at(source((*lead, e.add(last, lane))), 1) for lane in range(width)])  # type: ignore[operator]
 
-    return LazyArray(ArrayType(shape, tile.dtype), at, merged([tile], aligned=False), tile.cheap)
+    return LazyArray(ArrayType(shape, array.dtype), at, merged([array], aligned=False), array.cheap)
 
 
 def _broadcast(scope: Scope, x: LazyArray, *, shape: Shape, axes: tuple[int, ...]) -> Sequence[LazyArray]:
@@ -58,9 +58,9 @@ def _transpose(scope: Scope, x: LazyArray, *, permutation: tuple[int, ...]) -> S
     shape = tuple(x.shape[axis] for axis in permutation)
     if x.buffer is not None:
         view = x.buffer.__class__(x.buffer.base, tuple(x.buffer.strides[axis] for axis in permutation), shape, x.dtype)
-        tile = array_in(scope.e, view)
-        tile.reads = merged([x], aligned=False)
-        return (tile,)
+        array = array_in(scope.e, view)
+        array.reads = merged([x], aligned=False)
+        return (array,)
 
     def source(index: Sequence[Index]) -> list[Index]:
         found: list[Index] = [0] * len(permutation)
@@ -87,15 +87,15 @@ def _reshape(scope: Scope, x: LazyArray, *, shape: Shape) -> Sequence[LazyArray]
         if not x.shape or not shape:
             e = scope.e
             at = lambda index, width: e.splat(x.at(source(index), 1), width)  # noqa: E731
-            tile = LazyArray(ArrayType(shape, x.dtype), at, merged([x], aligned=False), x.cheap)
-            return (tile if shape else scope.keep(tile),)
+            array = LazyArray(ArrayType(shape, x.dtype), at, merged([x], aligned=False), x.cheap)
+            return (array if shape else scope.keep(array),)
         return (rearranged(scope, x, shape, source, along),)
-    kept_tile = x if x.buffer is not None and x.buffer.contiguous else scope.keep(x)
-    buffer = kept_tile.buffer
+    kept_array = x if x.buffer is not None and x.buffer.contiguous else scope.keep(x)
+    buffer = kept_array.buffer
     view = buffer.__class__(buffer.base, row_major(shape), shape, x.dtype)  # type: ignore[union-attr]
-    tile = array_in(scope.e, view)
-    tile.reads = merged([kept_tile], aligned=False)
-    return (tile,)
+    array = array_in(scope.e, view)
+    array.reads = merged([kept_array], aligned=False)
+    return (array,)
 
 
 def _iota(scope: Scope, *, shape: Shape, dtype: DType, axis: int) -> Sequence[LazyArray]:
@@ -118,9 +118,9 @@ def _reverse(scope: Scope, x: LazyArray, *, axes: tuple[int, ...]) -> Sequence[L
     if x.buffer is not None:
         ends = [n - 1 if axis in axes else 0 for axis, n in enumerate(x.shape)]
         strides = tuple(e.mul(stride, -1 if axis in axes else 1) for axis, stride in enumerate(x.buffer.strides))
-        tile = array_in(e, Buffer(x.buffer.address(e, ends), strides, x.shape, x.dtype))
-        tile.reads = merged([x], aligned=False)
-        return (tile,)
+        array = array_in(e, StridedArray(x.buffer.address(e, ends), strides, x.shape, x.dtype))
+        array.reads = merged([x], aligned=False)
+        return (array,)
 
     def source(index: Sequence[Index]) -> list[Index]:
         return [e.sub(n - 1, i) if axis in axes else i for axis, (i, n) in enumerate(zip(index, x.shape, strict=True))]
@@ -128,16 +128,16 @@ def _reverse(scope: Scope, x: LazyArray, *, axes: tuple[int, ...]) -> Sequence[L
     return (rearranged(scope, x, x.shape, source, len(x.shape) - 1 not in axes),)
 
 
-def _concatenate(scope: Scope, *tiles: LazyArray, axis: int) -> Sequence[LazyArray]:
+def _concatenate(scope: Scope, *arrays: LazyArray, axis: int) -> Sequence[LazyArray]:
     """Written part by part into one buffer."""
-    shape = list(tiles[0].shape)
-    shape[axis] = sum(tile.shape[axis] for tile in tiles)
-    target = scope.arena.buffer(scope.e, tuple(shape), tiles[0].dtype)
+    shape = list(arrays[0].shape)
+    shape[axis] = sum(array.shape[axis] for array in arrays)
+    target = scope.arena.buffer(scope.e, tuple(shape), arrays[0].dtype)
     start = 0
-    for tile in tiles:
+    for array in arrays:
         base = target.address(scope.e, [start if n == axis else 0 for n in range(len(shape))])
-        write(scope.e, tile, target.__class__(base, target.strides, tile.shape, tile.dtype))
-        start += tile.shape[axis]
+        write(scope.e, array, target.__class__(base, target.strides, array.shape, array.dtype))
+        start += array.shape[axis]
     return (array_in(scope.e, target),)
 
 
@@ -164,7 +164,7 @@ def _pad(
     for_each(e, target.shape, lambda index, width: target.put(e, index, value.at((), width), width))
     if all(counts):
         steps = [e.mul(stride, axis[2] + 1) for stride, axis in zip(target.strides, padding, strict=True)]
-        part = Buffer(target.address(e, places), tuple(steps), tuple(counts), x.dtype)
+        part = StridedArray(target.address(e, places), tuple(steps), tuple(counts), x.dtype)
         moved = LazyArray(
             part.type,
             lambda index, width: x.at([e.add(i, first) for i, first in zip(index, starts, strict=True)], width),

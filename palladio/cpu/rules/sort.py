@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from palladio.cpu.access.gather import one_by_one, settled
 from palladio.cpu.emit.emitter import Emitter, Index, V, vector, width_of
-from palladio.cpu.emit.lazy_array import Buffer, LazyArray, array_in, widths
+from palladio.cpu.emit.lazy_array import LazyArray, StridedArray, array_in, widths
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.products.micro_kernel import transposed
 from palladio.cpu.rules.top_k import greatest, is_nan, precedes
@@ -52,8 +52,8 @@ def _sort(
     if last is not None and num_keys == 1 and axis == len(operands[0].shape) - 1:
         return greatest(scope, operands, last)
     e, shape = scope.e, operands[0].shape
-    sources = [settled(scope, tile) for tile in operands]
-    targets = [scope.arena.buffer(e, tile.shape, tile.dtype) for tile in operands]
+    sources = [settled(scope, array) for array in operands]
+    targets = [scope.arena.buffer(e, array.shape, array.dtype) for array in operands]
     in_vectors = num_keys == 1 and sources[0].dtype.itemsize <= 4 and shape[axis] > STEP
     order = (InVectors if in_vectors else OneByOne)(scope, sources[:num_keys], axis)
 
@@ -108,13 +108,16 @@ class OneByOne:
         return result
 
 
-def _merge(scope: Scope, orders: Sequence[Buffer], extent: int, level: V, behind_first: Callable[[V, V], V]) -> None:
+def _merge(
+    scope: Scope, orders: Sequence[StridedArray], extent: int, level: V, behind_first: Callable[[V, V], V]
+) -> None:
     """Merge each two neighbouring runs of `2**level` places: from the first order into the second, and back again."""
     e = scope.e
     odd = e.compare("icmp ne", e.binary("and", level, V("1", "i64")), V("0", "i64"))
     bases = [orders[0].base, orders[1].base]
     before, after = (
-        Buffer(e.select(odd, *pair), (1,), (extent,), dtypes.INT32) for pair in ((bases[1], bases[0]), tuple(bases))
+        StridedArray(e.select(odd, *pair), (1,), (extent,), dtypes.INT32)
+        for pair in ((bases[1], bases[0]), tuple(bases))
     )
     width = e.binary("shl", V("1", "i64"), level)
     both = e.binary("shl", width, V("1", "i64"))
@@ -198,7 +201,8 @@ class InVectors:
         bases = [run.base for run in self.runs]
         shape = self.size + STEP
         before, after = (
-            Buffer(e.select(odd, *pair), (1,), (shape,), dtypes.INT64) for pair in ((bases[1], bases[0]), tuple(bases))
+            StridedArray(e.select(odd, *pair), (1,), (shape,), dtypes.INT64)
+            for pair in ((bases[1], bases[0]), tuple(bases))
         )
         width = e.binary("shl", V(str(BLOCK), "i64"), level)
         both = e.binary("shl", width, V("1", "i64"))
@@ -209,7 +213,7 @@ class InVectors:
             middle, end = (e.intrinsic("smin", "i64", e.index(e.add(start, more)), size) for more in (width, both))
             self.merge(before, after, e.index(start), middle, end)
 
-    def merge(self, before: Buffer, after: Buffer, start: V, middle: V, end: V) -> None:
+    def merge(self, before: StridedArray, after: StridedArray, start: V, middle: V, end: V) -> None:
         """Merge two runs: of the next elements of both, those of the run with the smaller head are taken in."""
         e = self.e
         one, two = (self.scope.function.slot("i64") for _ in range(2))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from palladio.cpu.access.gather import one_by_one
 from palladio.cpu.emit.emitter import Emitter, Index, V
-from palladio.cpu.emit.lazy_array import Buffer, LazyArray, array_in, widths
+from palladio.cpu.emit.lazy_array import LazyArray, StridedArray, array_in, widths
 from palladio.cpu.emit.scope import Scope
 from palladio.cpu.rules import arithmetic
 from palladio.types import dtypes
@@ -41,15 +41,17 @@ def greatest(scope: Scope, operands: Sequence[LazyArray], count: int) -> Sequenc
     """
     e, shape = scope.e, operands[0].shape
     extent = shape[-1]
-    found = [scope.arena.buffer(e, (*shape[:-1], count), tile.dtype) for tile in operands]
-    flipped = [scope.function.rules["reverse"](scope, tile, axes=(len(shape) - 1,))[0] for tile in operands]
-    lines = Lines(scope, [tile if tile.cheap and tile.fill is None else scope.keep(tile) for tile in flipped], count)
+    found = [scope.arena.buffer(e, (*shape[:-1], count), array.dtype) for array in operands]
+    flipped = [scope.function.rules["reverse"](scope, array, axes=(len(shape) - 1,))[0] for array in operands]
+    lines = Lines(
+        scope, [array if array.cheap and array.fill is None else scope.keep(array) for array in flipped], count
+    )
     one_by_one(e, shape[:-1], lambda line: lines.run(line, found))
     results = []
     for buffer in found:
         strides = (*(stride * count for stride in row_major((*shape[:-1], 1))[:-1]), -1)
         end = e.pointer(buffer.base, extent - 1, buffer.dtype.itemsize)
-        results.append(array_in(e, Buffer(end, strides, shape, buffer.dtype)))
+        results.append(array_in(e, StridedArray(end, strides, shape, buffer.dtype)))
     return results
 
 
@@ -57,21 +59,21 @@ class Lines:
     """Finds the greatest elements of a line, greatest first; of equals the first.
 
     Args:
-        tiles: what the elements are compared by, and what goes with them.
+        arrays: what the elements are compared by, and what goes with them.
     """
 
-    def __init__(self, scope: Scope, tiles: Sequence[LazyArray], count: int) -> None:
+    def __init__(self, scope: Scope, arrays: Sequence[LazyArray], count: int) -> None:
         self.scope = scope
         self.e = scope.e
-        self.tiles = tiles
-        self.key = tiles[0]
+        self.arrays = arrays
+        self.key = arrays[0]
         self.count = count
         self.values = scope.arena.buffer(self.e, (count,), self.key.dtype)
         self.places = scope.arena.buffer(self.e, (count,), dtypes.INT64)
         self.hole = scope.function.slot("i64")
         self.bits = scope.function.slot("i64")
 
-    def run(self, line: tuple[Index, ...], found: Sequence[Buffer]) -> None:
+    def run(self, line: tuple[Index, ...], found: Sequence[StridedArray]) -> None:
         """Write the greatest elements of a line, and what goes with them."""
         e, extent = self.e, self.key.shape[-1]
         with e.loop(0, self.count) as place:
@@ -85,8 +87,8 @@ class Lines:
                         self.look_through(line, place, width, vectors)
         with e.loop(0, self.count) as rank:
             origin = self.places.at(e, (rank,), 1)
-            for tile, target in zip(self.tiles, found, strict=True):
-                target.put(e, (*line, rank), tile.at((*line, origin), 1), 1)
+            for array, target in zip(self.arrays, found, strict=True):
+                target.put(e, (*line, rank), array.at((*line, origin), 1), 1)
         self.scope.function.poll(extent)
 
     def greater(self, value: V, width: int) -> V:
