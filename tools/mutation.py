@@ -21,7 +21,7 @@ from palladio.machine.repair.references import Slots, accesses, launches, recoun
 from palladio.ops import OPS
 from palladio.types.attributes import Arrivals
 from palladio.types.effects import EffectKind
-from palladio.types.transforms import Index, Operand, Peer, Slice
+from palladio.types.transforms import Index, Operand, Peer, SliceEntry
 from palladio.types.types import BARRIER, SMEM, RefType
 
 
@@ -85,7 +85,7 @@ def _at_next(*names: str, position: int) -> Change:
         if not stacks[position] or not isinstance(stacks[position][0], Index):
             return
         extent = shape_at(eqn, position, 0)[0]
-        if extent > 1 and not isinstance(stacks[position][0].entries[0], Slice):
+        if extent > 1 and not isinstance(stacks[position][0].entries[0], SliceEntry):
             yield reindexed(eqn, {position}, 0, 0, lambda entry: (entry + 1) % extent, [("add", 1), ("rem", extent)])
 
     return change

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from palladio.cpu.access.block_views import DenseBlock, GatheredBlock, first_element, window_of
 from palladio.cpu.analysis.work import work_estimate
-from palladio.cpu.emit.emitter import Emitter, Index, V
+from palladio.cpu.emit.emitter import Emitter, Int, V
 from palladio.cpu.emit.lazy_array import Allocation, Arena, StridedArray, number_array
 from palladio.cpu.emit.scope import Binding, BlockMarks, Function, RefBinding, Scope, ThreadState
 from palladio.cpu.launches.control_flow import own_site
@@ -162,14 +162,14 @@ class _GridFunction:
         address = self.e.pointer(V("%arrays", "ptr"), number, 8)
         return StridedArray(self.e.load("ptr", address, 8), row_major(type.shape), type.shape, type.dtype)
 
-    def size(self, axis: int, known: int | None) -> Index:
+    def size(self, axis: int, known: int | None) -> Int:
         return known if known is not None else self.e.load("i64", self.e.pointer(V("%sizes", "ptr"), axis, 8), 8)
 
     def steps(self, task: V) -> None:
         """All steps of one task: the parallel axes come from its number, the others are loops."""
         e = self.e
         tasks = self.schedule.tasks
-        ids: list[Index] = [V("%" + e.fresh("id"), "i64") if axis in tasks else 0 for axis in range(len(self.sizes))]
+        ids: list[Int] = [V("%" + e.fresh("id"), "i64") if axis in tasks else 0 for axis in range(len(self.sizes))]
         before = len(e.lines)
         with ExitStack() as stack:
             for axis in self.schedule.steps:
@@ -183,7 +183,7 @@ class _GridFunction:
         self.place_task(task, tasks, ids)
         e.lines += body
 
-    def place_task(self, task: V, parallel: Sequence[int], ids: Sequence[Index]) -> None:
+    def place_task(self, task: V, parallel: Sequence[int], ids: Sequence[Int]) -> None:
         """The parallel grid indices of a task. Those that choose among packed blocks change slowest."""
         e = self.e
         first = self.grid.scalars
@@ -193,13 +193,13 @@ class _GridFunction:
             if place.memory in self.function.packed
             for axis in axes_of(block)
         }
-        left: Index = task
+        left: Int = task
         for axis in sorted(parallel, key=lambda axis: (axis in choosing, -axis)):
             size = e.index(self.sizes[axis])
             e.line(f"{ids[axis].text} = srem i64 {e.index(left).text}, {size.text}")  # type: ignore[union-attr]
             left = e.binary("sdiv", e.index(left), size)
 
-    def step(self, ids: Sequence[Index]) -> None:
+    def step(self, ids: Sequence[Int]) -> None:
         """One grid point: the blocks, the kernel, and edge blocks written back."""
         sequential = [axis for axis in self.schedule.steps if self.grid.sizes[axis] != 1]
         if sequential:
@@ -235,7 +235,7 @@ class _GridFunction:
         indices = self.function.run(block.index_map, inputs)
         return window_of(self.scope(), block, view, place.buffer, indices)
 
-    def ahead(self, ids: Sequence[Index], windows: Sequence[DenseBlock | GatheredBlock]) -> dict[Allocation, V]:
+    def ahead(self, ids: Sequence[Int], windows: Sequence[DenseBlock | GatheredBlock]) -> dict[Allocation, V]:
         """The byte distance from the blocks of a step to those of the next one, if they move on and the step is small.
 
         Products fetch what they will need themselves, and a kernel that computes little keeps memory busy as it is.
@@ -260,7 +260,7 @@ class _GridFunction:
             found[place.memory] = e.binary("sub", there, here)
         return found
 
-    def later(self, block: BlockMap, place: RefBinding, ids: Sequence[Index], axis: int, distance: int) -> V:
+    def later(self, block: BlockMap, place: RefBinding, ids: Sequence[Int], axis: int, distance: int) -> V:
         """The address of the block a number of steps later along a grid axis."""
         e = self.e
         moved, last = list(ids), e.sub(self.sizes[axis], 1)

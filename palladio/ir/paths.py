@@ -12,7 +12,7 @@ from palladio.types.transforms import (
     Operand,
     Peer,
     Reshape,
-    Slice,
+    SliceEntry,
     Transform,
     Transpose,
     transformed,
@@ -35,7 +35,7 @@ def _operands(transform: Transform) -> list[Operand]:
         return [Operand(position) for position in transform.operands]
     if not isinstance(transform, Index):
         return []
-    starts = (entry.start if isinstance(entry, Slice) else entry for entry in transform.entries)
+    starts = (entry.start if isinstance(entry, SliceEntry) else entry for entry in transform.entries)
     return [start for start in starts if isinstance(start, Operand)]
 
 
@@ -68,17 +68,19 @@ def shortened(array: ArrayType, transforms: Sequence[Transform], indices: Sequen
 
 
 def _static(entry: IndexEntry, extent: int, indices: Sequence[Atom]) -> IndexEntry:
-    start = entry.start if isinstance(entry, Slice) else entry
+    start = entry.start if isinstance(entry, SliceEntry) else entry
     atom = indices[start.position] if isinstance(start, Operand) else None
     if not isinstance(atom, Literal):
         return entry
     first = int(atom.value)
-    if not isinstance(entry, Slice):
+    if not isinstance(entry, SliceEntry):
         return first if 0 <= first < extent else entry
     if entry.size == 0:
-        return Slice(0, 0, entry.stride)
+        return SliceEntry(0, 0, entry.stride)
     return (
-        Slice(first, entry.size, entry.stride) if 0 <= first <= extent - 1 - (entry.size - 1) * entry.stride else entry
+        SliceEntry(first, entry.size, entry.stride)
+        if 0 <= first <= extent - 1 - (entry.size - 1) * entry.stride
+        else entry
     )
 
 
@@ -86,7 +88,7 @@ def _changes_nothing(transform: Transform, array: ArrayType) -> bool:
     match transform:
         case Index(entries):
             return all(
-                isinstance(entry, Slice) and entry.is_whole(extent)
+                isinstance(entry, SliceEntry) and entry.is_whole(extent)
                 for entry, extent in zip(entries, array.shape, strict=True)
             )
         case Reshape(shape):
@@ -120,6 +122,8 @@ def renumbered(transform: Transform, renumber: Callable[[Operand], Operand]) -> 
 
 
 def _renumbered_entry(entry: IndexEntry, renumber: Callable[[Operand], Operand]) -> IndexEntry:
-    if isinstance(entry, Slice):
-        return Slice(renumber(entry.start), entry.size, entry.stride) if isinstance(entry.start, Operand) else entry
+    if isinstance(entry, SliceEntry):
+        return (
+            SliceEntry(renumber(entry.start), entry.size, entry.stride) if isinstance(entry.start, Operand) else entry
+        )
     return renumber(entry) if isinstance(entry, Operand) else entry

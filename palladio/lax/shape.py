@@ -15,7 +15,7 @@ from palladio.ops.arrays import shape as ops
 from palladio.ops.references import memory
 from palladio.types import dtypes
 from palladio.types.dtypes import DTypeLike
-from palladio.types.transforms import Index, Slice
+from palladio.types.transforms import Index, SliceEntry
 from palladio.types.types import Shape
 
 __all__ = [
@@ -217,7 +217,9 @@ def split(operand: ArrayLike, sizes: Sequence[int], axis: int = 0) -> list[Array
         )
     parts, start = [], 0
     for size in found:
-        entries = tuple(Slice(start, size) if n == axis else Slice(0, extent) for n, extent in enumerate(shape))
+        entries = tuple(
+            SliceEntry(start, size) if n == axis else SliceEntry(0, extent) for n, extent in enumerate(shape)
+        )
         parts.append(call(memory.extract, operand, transforms=(Index(entries),)))
         start += size
     return parts

@@ -17,7 +17,7 @@ from palladio.array.positions import as_positions, clamped, from_start, static_p
 from palladio.base.errors import PalladioTypeError, PalladioValueError
 from palladio.lax.shape import reshape, squeeze, static_integers
 from palladio.ops.references import memory
-from palladio.types.transforms import Index, Operand, Slice
+from palladio.types.transforms import Index, Operand, SliceEntry
 from palladio.types.types import Shape
 
 __all__ = [
@@ -61,7 +61,7 @@ def slice(
                 expected=f"0 <= start <= limit <= {extent}, stride >= 1",
                 got=f"start {start}, limit {limit}, stride {step}",
             )
-        entries.append(Slice(start, -(-(limit - start) // step), step))
+        entries.append(SliceEntry(start, -(-(limit - start) // step), step))
     return call(memory.extract, operand, transforms=(Index(tuple(entries)),))
 
 
@@ -105,7 +105,7 @@ def _placed(starts: ArrayLike, shape: Shape, sizes: Shape) -> tuple[Index, list[
         static = static_position(position)
         if static is None:
             operands.append(position)
-        entries.append(Slice(Operand(len(operands) - 1) if static is None else static, size))
+        entries.append(SliceEntry(Operand(len(operands) - 1) if static is None else static, size))
     return Index(tuple(entries)), operands
 
 

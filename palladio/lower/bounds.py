@@ -7,21 +7,21 @@ from collections.abc import Sequence
 from palladio.ir.core import Atom, Eqn
 from palladio.lower.ranges import Range, Ranges, grid_ranges, range_of, result_range
 from palladio.ops.grid import BlockMap, Grid
-from palladio.types.transforms import Index, IndexEntry, Operand, Slice, transformed
+from palladio.types.transforms import Index, IndexEntry, Operand, SliceEntry, transformed
 from palladio.types.types import ArrayType, RefType
 
 
 def moving(entry: IndexEntry) -> Operand | None:
     """The operand that an entry of an index starts at, if its extent is known only at the call."""
-    start = entry.start if isinstance(entry, Slice) else entry
-    return start if isinstance(start, Operand) and not (isinstance(entry, Slice) and not entry.size) else None
+    start = entry.start if isinstance(entry, SliceEntry) else entry
+    return start if isinstance(start, Operand) and not (isinstance(entry, SliceEntry) and not entry.size) else None
 
 
 def stays_inside(entry: IndexEntry, extent: int, indices: Sequence[Atom], known: Ranges) -> bool:
     """True if a moving entry of an index cannot leave an axis of this extent."""
     start = moving(entry)
     found = None if start is None else range_of(indices[start.position], known)
-    reach = (entry.size - 1) * entry.stride if isinstance(entry, Slice) else 0
+    reach = (entry.size - 1) * entry.stride if isinstance(entry, SliceEntry) else 0
     return found is not None and found.within(Range(0, extent - 1 - reach))
 
 

@@ -13,7 +13,7 @@ from palladio.lower.forms import INSIDE
 from palladio.lower.ranges import RangeRewriting, Ranges
 from palladio.ops.grid import BlockMap, Grid, grid_call
 from palladio.passes.pipeline import ANY, Pass
-from palladio.types.transforms import Index, IndexEntry, Operand, Slice, Transform, transformed
+from palladio.types.transforms import Index, IndexEntry, Operand, SliceEntry, Transform, transformed
 from palladio.types.types import ArrayType, RefType
 
 
@@ -59,7 +59,7 @@ def _marked(entry: IndexEntry, extent: int, indices: Sequence[Atom], known: Rang
     if start is None or not stays_inside(entry, extent, indices, known):
         return entry
     sure = Operand(start.position, inside=True)
-    return replace(entry, start=sure) if isinstance(entry, Slice) else sure
+    return replace(entry, start=sure) if isinstance(entry, SliceEntry) else sure
 
 
 def _block(grid: Grid, block: BlockMap, array: ArrayType) -> BlockMap:

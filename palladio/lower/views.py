@@ -18,7 +18,7 @@ from palladio.types.transforms import (
     Operand,
     Peer,
     Reshape,
-    Slice,
+    SliceEntry,
     Transform,
     Transpose,
     bitcast_axis,
@@ -141,10 +141,10 @@ def _indexed(
     """
     arrays = [operands[entry.position] for entry in index.entries if isinstance(entry, Operand)]
     gathered = np.broadcast_shapes(*arrays)
-    pointed = [axis for axis, entry in enumerate(index.entries) if not isinstance(entry, Slice)]
+    pointed = [axis for axis, entry in enumerate(index.entries) if not isinstance(entry, SliceEntry)]
     adjacent = bool(pointed) and pointed == list(range(pointed[0], pointed[0] + len(pointed)))
     before = pointed[0] if adjacent else 0
-    slices = [entry.size for entry in index.entries if isinstance(entry, Slice)]
+    slices = [entry.size for entry in index.entries if isinstance(entry, SliceEntry)]
     sizes = (*slices[:before], *gathered, *slices[before:])
     coordinates: list[Coordinate] = []
     guards: list[Guard] = []
@@ -152,7 +152,7 @@ def _indexed(
     for entry, extent in zip(index.entries, shape, strict=True):
         found = Coordinate(0, (), (0,) * len(sizes))
         start = entry
-        if isinstance(entry, Slice):
+        if isinstance(entry, SliceEntry):
             axis = seen + (len(gathered) if seen >= before else 0)
             found, start, seen = along(axis, len(sizes), 0, entry.stride), entry.start, seen + 1
         if isinstance(start, Operand):

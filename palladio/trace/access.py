@@ -16,7 +16,7 @@ from palladio.trace.reference import Reference, TransformedReference, fitted
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 from palladio.types.layouts import described_layout
-from palladio.types.transforms import Index, Operand, Slice, Transform, transformed
+from palladio.types.transforms import Index, Operand, SliceEntry, Transform, transformed
 
 
 def _reached(ref: Any, index: Any) -> Reference:
@@ -36,8 +36,8 @@ def _under_mask(target: Reference) -> Reference:
         if isinstance(transform, Index):
             entries = list(transform.entries)
             for axis, (entry, extent) in enumerate(zip(entries, array.shape, strict=True)):
-                if isinstance(entry, Slice) and isinstance(entry.start, int) and _past(entry, extent):
-                    entries[axis] = Slice(Operand(len(operands)), entry.size, entry.stride)
+                if isinstance(entry, SliceEntry) and isinstance(entry.start, int) and _past(entry, extent):
+                    entries[axis] = SliceEntry(Operand(len(operands)), entry.size, entry.stride)
                     operands.append(np.int32(entry.start))
             transform = Index(tuple(entries))
         transforms.append(transform)
@@ -47,7 +47,7 @@ def _under_mask(target: Reference) -> Reference:
     return TransformedReference(target.root, tuple(transforms), tuple(operands))
 
 
-def _past(part: Slice, extent: int) -> bool:
+def _past(part: SliceEntry, extent: int) -> bool:
     """True if a slice begins in its axis, or before it ends, and reaches past its end."""
     return 0 <= part.start <= extent < part.start + (part.size - 1) * part.stride + 1  # type: ignore[operator]
 

@@ -29,7 +29,7 @@ from palladio.trace.unions import unpacked
 from palladio.trace.values import wrap
 from palladio.types import dtypes
 from palladio.types.scratch import ACC
-from palladio.types.transforms import Index, Operand, Slice
+from palladio.types.transforms import Index, Operand, SliceEntry
 from palladio.types.types import ACC as ACC_SPACE
 from palladio.types.types import ArrayType, MemoryRef, RefType, Shape, ShapeDtypeStruct, Type
 
@@ -492,7 +492,7 @@ def _scan_length(elements: Sequence[Any], length: int | None) -> int:
 
 def _first_axis(shape: Shape) -> tuple[Index]:
     """The path to the element of the first axis that the index operand names."""
-    return (Index((Operand(0), *(Slice(0, extent) for extent in shape[1:]))),)
+    return (Index((Operand(0), *(SliceEntry(0, extent) for extent in shape[1:]))),)
 
 
 def _element(x: Any, i: Any) -> Any:

@@ -10,8 +10,7 @@ from palladio.array import convert
 from palladio.array.functions.compare import where
 from palladio.base.errors import PalladioIndexError, PalladioTypeError, PalladioValueError
 from palladio.types import dtypes
-from palladio.types.transforms import Index, IndexEntry, Operand
-from palladio.types.transforms import Slice as StaticSlice
+from palladio.types.transforms import Index, IndexEntry, Operand, SliceEntry
 from palladio.types.types import Shape
 
 
@@ -81,7 +80,7 @@ def _entry(part: Any, extent: int, axis: int, operands: list[Any], first: int) -
         size = _static(part.size)
         if size is None:
             raise PalladioTypeError(f"the size of a slice of axis {axis} is a static integer", got=repr(part.size))
-        return StaticSlice(_position(part.start, operands, first), size, part.stride)
+        return SliceEntry(_position(part.start, operands, first), size, part.stride)
     position = _position(part, operands, first)
     if isinstance(position, int):
         if not -extent <= position < extent:

@@ -33,7 +33,7 @@ class Operand:
 
 
 @dataclass(frozen=True)
-class Slice:
+class SliceEntry:
     """`size` elements from `start`, `stride` apart. The size and the stride are static, the start may be an operand."""
 
     start: int | Operand
@@ -45,7 +45,7 @@ class Slice:
         return self.start == 0 and self.size == extent and self.stride == 1
 
 
-IndexEntry = int | Operand | Slice
+IndexEntry = int | Operand | SliceEntry
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def _bitcast_shape(array: ArrayType, dtype: DType) -> Shape:
 def _check_static(entry: IndexEntry, extent: int, axis: int) -> None:
     if isinstance(entry, int) and not 0 <= entry < extent:
         raise PalladioIndexError(f"the index is outside axis {axis}", expected=f"0 <= index < {extent}", got=entry)
-    if isinstance(entry, Slice):
+    if isinstance(entry, SliceEntry):
         if entry.size < 0 or entry.stride < 1:
             raise PalladioValueError(
                 f"a slice of axis {axis} needs a size of at least 0 and a stride of at least 1",
@@ -146,7 +146,7 @@ def is_static_path(transforms: Sequence[Transform]) -> bool:
     for transform in transforms:
         entries: Sequence[object] = ()
         if isinstance(transform, Index):
-            entries = [entry.start if isinstance(entry, Slice) else entry for entry in transform.entries]
+            entries = [entry.start if isinstance(entry, SliceEntry) else entry for entry in transform.entries]
         elif isinstance(transform, Peer):
             entries = [block for _, block in transform.blocks]
         elif isinstance(transform, View):
@@ -164,8 +164,8 @@ def index_shape(index: Index, shape: Shape, operands: Sequence[ArrayType]) -> Sh
         )
     for axis, (entry, extent) in enumerate(zip(index.entries, shape, strict=True)):
         _check_static(entry, extent, axis)
-    slices = [entry.size for entry in index.entries if isinstance(entry, Slice)]
-    pointed = [axis for axis, entry in enumerate(index.entries) if not isinstance(entry, Slice)]
+    slices = [entry.size for entry in index.entries if isinstance(entry, SliceEntry)]
+    pointed = [axis for axis, entry in enumerate(index.entries) if not isinstance(entry, SliceEntry)]
     if not gathers(index, operands):
         return tuple(slices)
     arrays = [operands[e.position].shape for e in index.entries if isinstance(e, Operand)]

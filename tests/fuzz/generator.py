@@ -30,7 +30,7 @@ from palladio.types.transforms import (
     IndexEntry,
     Operand,
     Reshape,
-    Slice,
+    SliceEntry,
     Transform,
     Transpose,
     transformed,
@@ -207,14 +207,14 @@ class Block:
             stride = self.generator.integer(1, 2)
             size = self.generator.integer(0, (extent + stride - 1) // stride)
             last = (size - 1) * stride
-            return Slice(self.generator.integer(0, extent - 1 - last) if size else 0, size, stride)
+            return SliceEntry(self.generator.integer(0, extent - 1 - last) if size else 0, size, stride)
         if kind in (3, 4) or (kind == 5 and gathered):
             operands.append(self.generator.pick(gathered) if kind == 5 else self.index(extent))
             operand = Operand(len(operands) - 1)
             if kind != 4:
                 return operand
-            return Slice(operand, self.generator.integer(0, extent), self.generator.integer(1, 2))
-        return Slice(0, extent)
+            return SliceEntry(operand, self.generator.integer(0, extent), self.generator.integer(1, 2))
+        return SliceEntry(0, extent)
 
     # Equations.
 
@@ -322,7 +322,9 @@ def _scope(block: Block, captured: Sequence[Var]) -> None:
 def _operand_count(transform: Transform) -> int:
     if not isinstance(transform, Index):
         return 0
-    return sum(isinstance(entry.start if isinstance(entry, Slice) else entry, Operand) for entry in transform.entries)
+    return sum(
+        isinstance(entry.start if isinstance(entry, SliceEntry) else entry, Operand) for entry in transform.entries
+    )
 
 
 def _fixed_type(op: Op, position: int, part: ArrayType) -> ArrayType:

@@ -16,7 +16,7 @@ from palladio.types.transforms import (
     IndexEntry,
     Operand,
     Reshape,
-    Slice,
+    SliceEntry,
     Transform,
     Transpose,
     bitcast_axis,
@@ -58,13 +58,13 @@ class Stack:
         chance = self.chance
         kind = chance.random()
         if kind < 0.35:
-            return Slice(0, extent)
+            return SliceEntry(0, extent)
         if kind < 0.75:
             stride = chance.choice([1, 1, 2, 3])
             size = chance.randrange(0 if chance.random() < 0.05 else 1, extent // stride + 2)
             if size and (size - 1) * stride < extent and chance.random() < 0.5:
-                return Slice(chance.randrange(extent - (size - 1) * stride), size, stride)
-            return Slice(self._operand(chance.randrange(-2, extent)), size, stride)
+                return SliceEntry(chance.randrange(extent - (size - 1) * stride), size, stride)
+            return SliceEntry(self._operand(chance.randrange(-2, extent)), size, stride)
         shape = chance.choice(shapes)
         if shape or chance.random() < 0.5 or not extent:
             outside = chance.random() < 0.1

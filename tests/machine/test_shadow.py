@@ -13,7 +13,7 @@ from palladio.machine.check.regions import Region, Regions
 from palladio.machine.check.shadow import Access, Shadow, region
 from palladio.machine.run.clocks import Component
 from palladio.types import dtypes
-from palladio.types.transforms import Bitcast, Index, Operand, Peer, Reshape, Slice, Transpose
+from palladio.types.transforms import Bitcast, Index, Operand, Peer, Reshape, SliceEntry, Transpose
 from palladio.types.types import ArrayType
 from tests.machine.stacks import DTYPES, Stack
 
@@ -36,7 +36,9 @@ def always(previous: Access, current_is_write: bool) -> bool:
 
 
 def row(shadow: Shadow, number: int) -> Region:
-    return region(shadow, (Index((Operand(0), *(Slice(0, n) for n in shadow.regions.shape[1:]))),), [np.int32(number)])
+    return region(
+        shadow, (Index((Operand(0), *(SliceEntry(0, n) for n in shadow.regions.shape[1:]))),), [np.int32(number)]
+    )
 
 
 # Regions
@@ -59,9 +61,9 @@ def test_a_region_has_the_elements_that_a_read_reaches(shape: tuple[int, ...], s
 
 def test_rows_of_a_leading_slot_are_one_box() -> None:
     stack = (
-        Index((Operand(0), Slice(0, 64), Slice(0, 32))),
+        Index((Operand(0), SliceEntry(0, 64), SliceEntry(0, 32))),
         Reshape((1, 64, 4, 8)),
-        Index((0, Slice(16, 32), Operand(1), Slice(0, 8))),
+        Index((0, SliceEntry(16, 32), Operand(1), SliceEntry(0, 8))),
         Transpose((1, 0)),
     )
     found = Regions((3, 64, 32)).resolve(stack, [np.int32(2), np.int32(3)])
@@ -70,32 +72,37 @@ def test_rows_of_a_leading_slot_are_one_box() -> None:
 
 
 def test_a_part_of_a_merge_of_two_axes_is_a_box_where_it_can_be() -> None:
-    found = Regions((2, 64, 32)).resolve((Reshape((128, 32)), Index((Slice(64, 64), Slice(0, 32)))), [])
+    found = Regions((2, 64, 32)).resolve((Reshape((128, 32)), Index((SliceEntry(64, 64), SliceEntry(0, 32)))), [])
     assert found.bands == (((1, 2),), ((0, 64),), ((0, 32),))
     assert found.chosen is None
 
 
 def test_a_slice_of_a_slice_leaves_out_what_lies_outside_the_inner_one() -> None:
-    inner, outer = Index((Slice(0, 4),)), Index((Slice(Operand(0), 4),))
+    inner, outer = Index((SliceEntry(0, 4),)), Index((SliceEntry(Operand(0), 4),))
     found = Regions((8,)).resolve((inner, outer), [np.int32(2)])
     assert found.bands == (((2, 4),),)
 
 
 def test_words_of_a_buffer_of_bytes_are_runs_of_bytes() -> None:
-    stack = (Index((Slice(16, 64),)), Bitcast(dtypes.FLOAT32), Reshape((4, 4)), Index((Operand(0), Slice(0, 4))))
+    stack = (
+        Index((SliceEntry(16, 64),)),
+        Bitcast(dtypes.FLOAT32),
+        Reshape((4, 4)),
+        Index((Operand(0), SliceEntry(0, 4))),
+    )
     found = Regions((128,), itemsize=1).resolve(stack, [np.int32(1)])
     assert found.bands == (((32, 48),),)
 
 
 def test_bytes_of_words_joined_twice_are_those_of_the_buffer_in_their_order() -> None:
     wider = (Bitcast(np.dtype(np.uint16)), Bitcast(np.dtype(np.uint32)))
-    stack = (*wider, Bitcast(np.dtype(np.uint8)), Index((Slice(4, 2),)))
+    stack = (*wider, Bitcast(np.dtype(np.uint8)), Index((SliceEntry(4, 2),)))
     found = Regions((16,), itemsize=1).resolve(stack, [])
     assert found.bands == (((4, 6),),)
 
 
 def test_gathered_rows_are_whole_bands_however_often_each_is_named() -> None:
-    stack = (Index((Operand(0), Slice(4, 8))), Transpose((1, 0)))
+    stack = (Index((Operand(0), SliceEntry(4, 8))), Transpose((1, 0)))
     found = Regions((64, 32)).resolve(stack, [np.array([9, 3, 8, -1, 64, 3], np.int32)])
     assert found.bands == (((3, 4), (8, 10)), ((4, 12),))
     assert found.chosen is None
@@ -104,7 +111,7 @@ def test_gathered_rows_are_whole_bands_however_often_each_is_named() -> None:
 def test_shadows_of_one_shape_can_share_what_they_have_resolved() -> None:
     first = Shadow((4, 8), initialised=True)
     second = Shadow((4, 8), initialised=True, regions=first.regions)
-    stack = (Index((Operand(0), Slice(0, 8))),)
+    stack = (Index((Operand(0), SliceEntry(0, 8))),)
     place = region(first, stack, [np.int32(1)])
     assert region(second, stack, [np.int32(1)]) is place
     first.write(place, access(ME, write=True), never)
@@ -125,7 +132,7 @@ def test_another_blocks_buffer_is_looked_at_through_the_same_transforms() -> Non
 
 
 def test_a_stack_is_resolved_once_for_the_same_values_of_its_indices() -> None:
-    regions, stack = Regions((4, 8)), (Index((Operand(0), Slice(0, 8))),)
+    regions, stack = Regions((4, 8)), (Index((Operand(0), SliceEntry(0, 8))),)
     first = regions.resolve(stack, [np.int32(1)])
     assert regions.resolve(stack, [np.int64(1)]) is first
     assert regions.resolve(stack, [np.int32(1)], np.ones(8, bool)) is first

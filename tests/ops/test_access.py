@@ -16,7 +16,7 @@ import palladio.gpu as plgpu
 import palladio.numpy as jnp
 from palladio.ops.references import access, atomics, masked, memory
 from palladio.types import dtypes
-from palladio.types.transforms import Bitcast, Index, Operand, Reshape, Slice, Transform, Transpose, transformed
+from palladio.types.transforms import Bitcast, Index, Operand, Reshape, SliceEntry, Transform, Transpose, transformed
 from palladio.types.types import ArrayType
 
 BORDER = 7  # no index of a test lies further outside
@@ -26,15 +26,15 @@ Stack = tuple[tuple[int, ...], list[Transform], list[Any]]
 
 
 @st.composite
-def slices(draw: st.DrawFn, extent: int, operands: list[Any]) -> Slice:
+def slices(draw: st.DrawFn, extent: int, operands: list[Any]) -> SliceEntry:
     stride = draw(st.integers(1, 3))
     if draw(st.booleans()):
         size = draw(st.integers(0, 4))
         operands.append(np.int32(draw(st.integers(-3, extent + 2))))
-        return Slice(Operand(len(operands) - 1), size if size * stride < 8 else 1, stride)
+        return SliceEntry(Operand(len(operands) - 1), size if size * stride < 8 else 1, stride)
     size = draw(st.integers(0, -(-extent // stride)))
     last = max(0, extent - (size - 1) * stride - 1) if size else extent
-    return Slice(draw(st.integers(0, last)), size, stride)
+    return SliceEntry(draw(st.integers(0, last)), size, stride)
 
 
 @st.composite
@@ -94,9 +94,9 @@ def selected(shape: tuple[int, ...], transforms: Sequence[Transform], operands: 
         if isinstance(transform, Index):
             key: list[Any] = []
             for entry in transform.entries:
-                start = entry.start if isinstance(entry, Slice) else entry
+                start = entry.start if isinstance(entry, SliceEntry) else entry
                 start = operands[start.position].astype(np.int64) if isinstance(start, Operand) else start
-                if isinstance(entry, Slice):
+                if isinstance(entry, SliceEntry):
                     first = int(start) + BORDER if entry.size else 0
                     key.append(slice(first, first + entry.size * entry.stride, entry.stride))
                 else:
@@ -267,7 +267,7 @@ TWICE = np.array([[5], [5]])
 
 
 def test_a_byte_of_an_element_that_was_gathered_twice_is_written() -> None:
-    stack = Index((Operand(0),)), Index((Operand(1), Slice(0, 1))), Bitcast(np.dtype(np.uint8))
+    stack = Index((Operand(0),)), Index((Operand(1), SliceEntry(0, 1))), Bitcast(np.dtype(np.uint8))
     for row in (0, 1):
         array = np.zeros(7, np.uint32)
         access.write(array, stack, [TWICE, np.int32(row)], np.uint8(255))
@@ -297,7 +297,7 @@ def test_additions_to_the_halves_of_an_element_that_was_gathered_twice_add_up() 
 
 
 def test_a_selection_of_nothing_behind_a_change_of_width_writes_nothing() -> None:
-    stack = Index((Operand(0),)), Index((Slice(0, 0), Slice(0, 1))), Bitcast(np.dtype(np.uint8))
+    stack = Index((Operand(0),)), Index((SliceEntry(0, 0), SliceEntry(0, 1))), Bitcast(np.dtype(np.uint8))
     array = np.ones(7, np.uint32)
     access.write(array, stack, [TWICE], np.uint8(0))
     np.testing.assert_array_equal(array, np.ones(7))

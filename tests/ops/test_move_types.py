@@ -12,12 +12,12 @@ from palladio.ir.core import Op
 from palladio.ops.arrays import shape
 from palladio.ops.references import access, atomics, masked, memory
 from palladio.types import dtypes
-from palladio.types.transforms import Bitcast, Index, Operand, Reshape, Slice, Transpose, transformed
+from palladio.types.transforms import Bitcast, Index, Operand, Reshape, SliceEntry, Transpose, transformed
 from palladio.types.types import ArrayType, RefType
 
 ROWS = np.array([2, 0, 2, 9], np.int32)  # one twice, one outside
-GATHER = {"transforms": (Index((Operand(0), Slice(1, 2))),)}
-BLOCK = {"transforms": (Index((Slice(0, 2, 2), Slice(1, 2))),)}
+GATHER = {"transforms": (Index((Operand(0), SliceEntry(1, 2))),)}
+BLOCK = {"transforms": (Index((SliceEntry(0, 2, 2), SliceEntry(1, 2))),)}
 KINDS = ("set", *memory.COMBINERS)
 
 
@@ -106,7 +106,7 @@ def test_a_bitcast_of_another_width_is_read_and_written_back(old: Any, new: Any)
     extents = (8, 3) if np.dtype(old).itemsize < np.dtype(new).itemsize else (2, 3)
     x = np.arange(np.prod(extents)).reshape(extents).astype(old)
     transforms = (Transpose((1, 0)), Reshape((1, 3, extents[0])), Transpose((0, 2, 1)), Bitcast(np.dtype(new)))
-    transforms = (*transforms, Index((0, Slice(0, 1), Slice(1, 2))))
+    transforms = (*transforms, Index((0, SliceEntry(0, 1), SliceEntry(1, 2))))
     part = np.array(access.read(x, transforms, ()))
     wanted = transformed(ArrayType(extents, x.dtype), transforms)
     assert (part.shape, part.dtype) == (wanted.shape, wanted.dtype)
@@ -120,6 +120,10 @@ def test_a_bitcast_of_another_width_is_read_and_written_back(old: Any, new: Any)
 
 def test_a_bitcast_of_another_width_behind_a_gather_is_written_back() -> None:
     x = np.arange(6, dtype=np.int32).reshape(3, 2)
-    transforms = (Index((Operand(0), Slice(0, 2))), Bitcast(np.dtype(np.int8)), Index((Slice(0, 4), Slice(1, 1))))
+    transforms = (
+        Index((Operand(0), SliceEntry(0, 2))),
+        Bitcast(np.dtype(np.int8)),
+        Index((SliceEntry(0, 4), SliceEntry(1, 1))),
+    )
     access.write(x, transforms, (np.array([1, 7], np.int32),), np.zeros((4, 1), np.int8))
     np.testing.assert_array_equal(x, [[0, 1], [2, 0], [4, 5]])

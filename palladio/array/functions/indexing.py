@@ -21,7 +21,7 @@ from palladio.base.errors import PalladioIndexError, PalladioTypeError, Palladio
 from palladio.ops.arrays import shape as shape_ops
 from palladio.ops.references import memory
 from palladio.types import dtypes
-from palladio.types.transforms import Index, IndexEntry, Operand, Slice, transformed
+from palladio.types.transforms import Index, IndexEntry, Operand, SliceEntry, transformed
 from palladio.types.types import Shape
 
 __all__ = ["take", "take_along_axis"]
@@ -68,7 +68,7 @@ class _IndexPlan:
     def read(self, array: ArrayLike, operands: Sequence[Array]) -> Array:
         """The elements that the key selects of an array."""
         whole = zip(self.entries, array_type(array).shape, strict=True)
-        if not all(isinstance(entry, Slice) and entry.is_whole(extent) for entry, extent in whole):
+        if not all(isinstance(entry, SliceEntry) and entry.is_whole(extent) for entry, extent in whole):
             array = call(memory.extract, array, *operands, transforms=(self.index,))
         if self.backwards:
             array = flip(array, self.backwards)
@@ -112,7 +112,7 @@ def _plan(key: Any, shape: Shape) -> _IndexPlan:
         axis = len(plan.entries)
         entry, is_reversed = _entry(part, shape[axis], axis, plan)
         plan.entries.append(entry)
-        kinds.append("slice" if isinstance(entry, Slice) else "point")
+        kinds.append("slice" if isinstance(entry, SliceEntry) else "point")
         reversed_entries += [axis] * is_reversed
     _arrange(plan, kinds, reversed_entries)
     return plan
@@ -122,7 +122,7 @@ def _arrange(plan: _IndexPlan, kinds: Sequence[str], reversed_entries: Sequence[
     """Find the axes of the selection and NumPy's order of them: new axes part integer arrays as slices do."""
     shapes = [array_type(plan.operands[e.position]).shape for e in plan.entries if isinstance(e, Operand)]
     gathered = len(broadcast_shapes(*shapes)) if shapes else 0
-    sliced = [axis for axis, entry in enumerate(plan.entries) if isinstance(entry, Slice)]
+    sliced = [axis for axis, entry in enumerate(plan.entries) if isinstance(entry, SliceEntry)]
     before = _slices_before(["slice" if axis in sliced else "point" for axis in range(len(plan.entries))])
     axis_of = {axis: n if n < before else n + gathered for n, axis in enumerate(sliced)}
     plan.backwards = [axis_of[axis] for axis in reversed_entries]
@@ -170,16 +170,16 @@ def _index_array(indices: ArrayLike) -> Array:
     return as_positions(indices)
 
 
-def _slice(part: slice, extent: int, axis: int) -> tuple[Slice, bool]:
+def _slice(part: slice, extent: int, axis: int) -> tuple[SliceEntry, bool]:
     bounds = [_bound(bound, axis) for bound in (part.start, part.stop, part.step)]
     if bounds[2] == 0:
         raise PalladioValueError(f"the step of a slice of axis {axis} is not zero")
     chosen = range(*slice(*bounds).indices(extent))
     if not chosen:
-        return Slice(0, 0), False
+        return SliceEntry(0, 0), False
     if chosen.step > 0:
-        return Slice(chosen.start, len(chosen), chosen.step), False
-    return Slice(chosen[-1], len(chosen), -chosen.step), True
+        return SliceEntry(chosen.start, len(chosen), chosen.step), False
+    return SliceEntry(chosen[-1], len(chosen), -chosen.step), True
 
 
 def _bound(bound: Any, axis: int) -> int | None:
@@ -193,14 +193,14 @@ def _bound(bound: Any, axis: int) -> int | None:
     return found
 
 
-def _sized_slice(part: Any, extent: int, axis: int, plan: _IndexPlan) -> Slice:
+def _sized_slice(part: Any, extent: int, axis: int, plan: _IndexPlan) -> SliceEntry:
     size = static_position(part.size)
     if size is None:
         raise PalladioTypeError(f"the size of a slice of axis {axis} is a static integer", got=repr(part.size))
     start = static_position(part.start)
     if start is not None:
-        return Slice(start, size, part.stride)
-    return Slice(plan.operand(as_positions(part.start), extent, (size - 1) * part.stride + 1), size, part.stride)
+        return SliceEntry(start, size, part.stride)
+    return SliceEntry(plan.operand(as_positions(part.start), extent, (size - 1) * part.stride + 1), size, part.stride)
 
 
 def getitem(x: ArrayLike, key: Any) -> Array:
@@ -359,7 +359,7 @@ def take(
     axis = normalize_axis(axis, len(shape))
     indices = np.asarray(indices, np.int32) if static_position(indices) is not None else _index_array(indices)
     placed = _placed(indices if mode == "clip" else from_start(indices, shape[axis]), shape[axis], mode)
-    entries = tuple(Operand(0) if n == axis else Slice(0, extent) for n, extent in enumerate(shape))
+    entries = tuple(Operand(0) if n == axis else SliceEntry(0, extent) for n, extent in enumerate(shape))
     found = call(memory.extract, a, placed, transforms=(Index(entries),))
     own = array_type(placed).shape
     behind = (1,) * (len(shape) - axis - 1)

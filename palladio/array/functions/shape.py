@@ -16,7 +16,7 @@ from palladio.array.functions.creation import concatenate
 from palladio.base.errors import PalladioTypeError, PalladioValueError
 from palladio.ops.arrays import shape as ops
 from palladio.ops.references import memory
-from palladio.types.transforms import Index, Slice
+from palladio.types.transforms import Index, SliceEntry
 from palladio.types.types import ArrayType, Shape
 
 __all__ = [
@@ -196,7 +196,9 @@ def rot90(m: ArrayLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
 
 def part(a: ArrayLike, axis: int, start: int, extent: int) -> Array:
     """`extent` elements from `start` along an axis."""
-    entries = tuple(Slice(start, extent) if n == axis else Slice(0, s) for n, s in enumerate(array_type(a).shape))
+    entries = tuple(
+        SliceEntry(start, extent) if n == axis else SliceEntry(0, s) for n, s in enumerate(array_type(a).shape)
+    )
     return call(memory.extract, a, transforms=(Index(entries),))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from palladio.cpu.access.views import renumbered
 from palladio.cpu.emit import registers
-from palladio.cpu.emit.emitter import Emitter, Index, V
+from palladio.cpu.emit.emitter import Emitter, Int, V
 from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType
 from palladio.types.views import View
@@ -31,7 +31,7 @@ class Selected(Protocol):
     whole: Any
     views: Sequence[View]
     taken_of: Callable[[int], ArrayType]
-    back: Callable[[int, Sequence[Index]], tuple[list[Index], Any]]
+    back: Callable[[int, Sequence[Int]], tuple[list[Int], Any]]
 
 
 def word(itemsize: int) -> str:
@@ -54,9 +54,7 @@ def _constant_bits(value: object, dtype: DType) -> V:
     return V(str(bits), word(dtype.itemsize))
 
 
-def _cut(
-    e: Emitter, place: Sequence[Index], base: ArrayType, array: ArrayType
-) -> tuple[list[list[Index]], Index | None]:
+def _cut(e: Emitter, place: Sequence[Int], base: ArrayType, array: ArrayType) -> tuple[list[list[Int]], Int | None]:
     """The places of the elements that an element of another width joins; or the one that it is in, and which part."""
     old, new = array.dtype.itemsize, base.dtype.itemsize
     if new < old and base.shape[:-1] == array.shape:
@@ -71,20 +69,20 @@ def _cut(
     return [renumbered(e, [e.add(first, part)], line, array.shape) for part in range(new // old)], None
 
 
-def _divided(e: Emitter, index: Index, count: int) -> tuple[Index, Index]:
+def _divided(e: Emitter, index: Int, count: int) -> tuple[Int, Int]:
     """An index by a count, and the rest."""
     if isinstance(index, int):
         return divmod(index, count)
     return e.binary("udiv", index, e.index(count)), e.binary("urem", index, e.index(count))
 
 
-def _shift(e: Emitter, part: Index, itemsize: int, wide: str) -> V:
+def _shift(e: Emitter, part: Int, itemsize: int, wide: str) -> V:
     """The number of bits before one of the parts of a wide element."""
     bits = e.index(e.mul(part, itemsize * 8))
     return bits if wide == "i64" else V(bits.text, wide) if isinstance(part, int) else e.convert("trunc", bits, wide)
 
 
-def bits_at(chosen: Selected, level: int, index: Sequence[Index]) -> V:
+def bits_at(chosen: Selected, level: int, index: Sequence[Int]) -> V:
     """The bits of an element of the selection of the first views, as many as given."""
     e = chosen.e
     if not level:
@@ -97,7 +95,7 @@ def bits_at(chosen: Selected, level: int, index: Sequence[Index]) -> V:
     return value
 
 
-def _bits_of(chosen: Selected, level: int, place: Sequence[Index]) -> V:
+def _bits_of(chosen: Selected, level: int, place: Sequence[Int]) -> V:
     """The bits of an element of the base of a view."""
     e, base, array = chosen.e, chosen.views[level].base, chosen.taken_of(level)
     old, new = array.dtype.itemsize, base.dtype.itemsize
@@ -115,7 +113,7 @@ def _bits_of(chosen: Selected, level: int, place: Sequence[Index]) -> V:
     return result  # type: ignore[return-value]  # a wide element has parts
 
 
-def put_bits(chosen: Selected, level: int, index: Sequence[Index], bits: V) -> None:
+def put_bits(chosen: Selected, level: int, index: Sequence[Int], bits: V) -> None:
     """Replace the bits of an element of the selection of the first views; those outside are dropped."""
     e = chosen.e
     if not level:
@@ -126,7 +124,7 @@ def put_bits(chosen: Selected, level: int, index: Sequence[Index], bits: V) -> N
         _put_bits_of(chosen, level - 1, place, bits)
 
 
-def _put_bits_of(chosen: Selected, level: int, place: Sequence[Index], bits: V) -> None:
+def _put_bits_of(chosen: Selected, level: int, place: Sequence[Int], bits: V) -> None:
     """Replace the bits of an element of the base of a view."""
     e, base, array = chosen.e, chosen.views[level].base, chosen.taken_of(level)
     old, new = array.dtype.itemsize, base.dtype.itemsize

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from palladio.cpu.access.gather import one_by_one
 from palladio.cpu.access.views import Bound, BufferView, as_index
-from palladio.cpu.emit.emitter import Emitter, Index, V
+from palladio.cpu.emit.emitter import Emitter, Int, V
 from palladio.cpu.emit.lazy_array import LazyArray, StridedArray, fill, scalar_array
 from palladio.cpu.emit.scope import BlockMarks, Scope
 from palladio.ops.grid import (
@@ -29,13 +29,13 @@ from palladio.types import dtypes
 
 def first_element(scope: Scope, block: BlockMap, array: StridedArray, indices: Sequence[LazyArray]) -> V:
     """The address of the first element of a box, wherever it is."""
-    offset: Index = 0
+    offset: Int = 0
     for dim, index, stride in zip(block.dims, indices, array.strides, strict=True):
         offset = scope.e.add(offset, scope.e.mul(_position(scope.e, dim, as_index(scope, index)), stride))
     return scope.e.pointer(array.base, offset, array.dtype.itemsize)
 
 
-def _position(e: Emitter, dim: BlockDim, index: V) -> Index:
+def _position(e: Emitter, dim: BlockDim, index: V) -> Int:
     """The first element along an axis of a box."""
     position = e.known(index)
     if isinstance(dim, Blocked):
@@ -73,8 +73,8 @@ class DenseBlock:
     def cut(self, block: BlockMap, array: StridedArray, indices: Sequence[V], guarded: bool) -> None:
         """The view of the block, and the conditions under which all of it is inside, if it may not be."""
         e = self.e
-        offset: Index = 0
-        strides: list[Index] = []
+        offset: Int = 0
+        strides: list[Int] = []
         bounds: list[tuple[V, int | None, int]] = []
         proven = (block.inside if guarded else ()) or (not guarded,) * len(block.dims)
         axes = zip(block.dims, indices, array.strides, array.shape, proven, strict=True)
@@ -100,7 +100,7 @@ class DenseBlock:
 
     def start(self, base: V, marks: InitMarks, nowhere: V) -> BlockMarks:
         """The initialisation marks of this block; `nowhere` has the marks of blocks outside."""
-        number: Index = 0
+        number: Int = 0
         for index, count in zip(self.indices, marks.counts, strict=True):
             number = self.e.add(self.e.mul(number, count), index)
         mark = self.e.pointer(base, self.e.mul(number, marks.rows), 1)
@@ -108,7 +108,7 @@ class DenseBlock:
             mark = self.e.select(self.guard, mark, nowhere)
         return BlockMarks(mark, self.buffer, marks.rows)
 
-    def copy_in(self, index: Sequence[Index]) -> None:
+    def copy_in(self, index: Sequence[Int]) -> None:
         with self.e.when(self.view.inside(self.e, index)):
             self.copy.put(self.e, index, self.view.buffer.at(self.e, index, 1), 1)
 
@@ -117,7 +117,7 @@ class DenseBlock:
         if self.outside is None:
             return
 
-        def element(index: Sequence[Index]) -> None:
+        def element(index: Sequence[Int]) -> None:
             with self.e.when(self.view.inside(self.e, index)):
                 self.view.buffer.put(self.e, index, self.copy.at(self.e, index, 1), 1)
 
@@ -140,11 +140,11 @@ class GatheredBlock:
         fill(self.e, self.buffer, dtypes.uninitialized(array.dtype))
         self.each(lambda index, there: self.buffer.put(self.e, index, self.array.at(self.e, there, 1), 1))
 
-    def each(self, body: Callable[[Sequence[Index], Sequence[Index]], None]) -> None:
+    def each(self, body: Callable[[Sequence[Int], Sequence[Int]], None]) -> None:
         """Run `body(index, index in the array)` for the elements that the array has, in row-major order."""
 
-        def element(index: Sequence[Index]) -> None:
-            there: list[Index] = []
+        def element(index: Sequence[Int]) -> None:
+            there: list[Int] = []
             conditions: list[V] = []
             positions = iter(index)
             for (dim, values), extent in zip(self.axes, self.array.shape, strict=True):
@@ -157,13 +157,13 @@ class GatheredBlock:
 
         one_by_one(self.e, self.buffer.shape, element)
 
-    def located(self, dim: BlockDim, values: Sequence[LazyArray], position: Index, conditions: list[V]) -> Index:
+    def located(self, dim: BlockDim, values: Sequence[LazyArray], position: Int, conditions: list[V]) -> Int:
         """The position of an element of the block along one axis of the array; adds the conditions for it."""
         e = self.e
         if isinstance(dim, Indirect):
             (chosen,) = values
             return as_index(self.scope, scalar_array(e, chosen.at((position,), 1), chosen.dtype))
-        first: Index = as_index(self.scope, values[0])
+        first: Int = as_index(self.scope, values[0])
         if isinstance(dim, BoundedSlice):
             conditions.append(e.compare("icmp slt", e.index(position), as_index(self.scope, values[1])))
         if isinstance(dim, Blocked):

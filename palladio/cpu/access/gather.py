@@ -14,7 +14,7 @@ import numpy as np
 from palladio.cpu.access.bits import bits_at, from_bits, put_bits, to_bits
 from palladio.cpu.access.views import index_of, renumbered
 from palladio.cpu.emit import registers
-from palladio.cpu.emit.emitter import Emitter, Index, V, width_of
+from palladio.cpu.emit.emitter import Emitter, Int, V, width_of
 from palladio.cpu.emit.lazy_array import Allocation, LazyArray, StridedArray, array_in, fill, for_each, write
 from palladio.cpu.emit.scope import RefBinding, Rule, Scope
 from palladio.ir.core import Var
@@ -58,7 +58,7 @@ class Selection:
         guards = [guard.coordinate.strides[last] for guard in view.guards]
         return along == 1 and not any(others) and not any(guards)
 
-    def each(self, body: Callable[[Sequence[Index], int], None]) -> None:
+    def each(self, body: Callable[[Sequence[Int], int], None]) -> None:
         """Run `body(index, width)` for all elements in row-major order, with vectors where there may be."""
         if self.in_vectors:
             for_each(self.e, self.type.shape, body)
@@ -73,7 +73,7 @@ class Selection:
         """The array that a view is taken of: the buffer, or what the view before selects."""
         return self.views[level - 1].type if level else self.whole.type
 
-    def locate(self, index: Sequence[Index]) -> tuple[list[Index], Conditions]:
+    def locate(self, index: Sequence[Int]) -> tuple[list[Int], Conditions]:
         """The position in the buffer of the element at an index, clamped inside, and whether it was inside."""
         conditions: Conditions = []
         found = list(index)
@@ -83,10 +83,10 @@ class Selection:
             found = renumbered(self.e, found, self.views[level].base.shape, self.taken_of(level).shape)
         return found, conditions
 
-    def back(self, level: int, index: Sequence[Index]) -> tuple[list[Index], Conditions]:
+    def back(self, level: int, index: Sequence[Int]) -> tuple[list[Int], Conditions]:
         """The position in the base of a view of the element at an index, clamped inside, and whether it was inside."""
         e, view = self.e, self.views[level]
-        found: list[Index] = []
+        found: list[Int] = []
         inside: list[V] = []
         for limit in view.limits:
             at = self.at(limit.coordinate, view, index)
@@ -105,21 +105,21 @@ class Selection:
             found = [e.select(condition, at, V("0", "i64")) if isinstance(at, V) else at for at in found]
         return found, [(condition, self.nothing(view.base.dtype), view.base.dtype)]
 
-    def at(self, row: Coordinate, view: View, index: Sequence[Index]) -> Index:
+    def at(self, row: Coordinate, view: View, index: Sequence[Int]) -> Int:
         """A coordinate of an element of the selection of a view."""
         found = row.first(self.e, row.start, lambda operand: self.number(operand, view, index))
         for position, stride in zip(index, row.strides, strict=True):
             found = self.e.add(found, self.e.mul(position, stride))
         return found
 
-    def number(self, operand: int, view: View, index: Sequence[Index]) -> V:
+    def number(self, operand: int, view: View, index: Sequence[Int]) -> V:
         """An index operand at an element of the selection of a view."""
         array = self.operands[operand]
         mine = [index[axis] for axis in view.gathered[len(view.gathered) - len(array.shape) :]]
         place = [0 if extent == 1 else position for extent, position in zip(array.shape, mine, strict=True)]
         return index_of(self.e, array.at(place, 1), array)
 
-    def load(self, index: Sequence[Index], width: int = 1) -> V:
+    def load(self, index: Sequence[Int], width: int = 1) -> V:
         """The elements from an index on; where a condition fails, what the last one that does says."""
         if self.recast:
             return from_bits(self.e, bits_at(self, len(self.views), index), self.type.dtype)
@@ -148,7 +148,7 @@ class Selection:
         """
         e = self.e
 
-        def element(index: Sequence[Index], width: int = 1) -> None:
+        def element(index: Sequence[Int], width: int = 1) -> None:
             chosen = [] if mask is None else [mask.at(index, 1)]
             if self.recast:  # of some, only parts may be inside
                 with e.when(e.truth(chosen)):
@@ -169,7 +169,7 @@ class Cell:
     """An element that is changed, or some neighbours along the last axis, and the address, if they have one."""
 
     chosen: Selection
-    index: Sequence[Index]
+    index: Sequence[Int]
     address: V | None
     width: int = 1
 
@@ -189,7 +189,7 @@ class Cell:
 
 
 def one_by_one(
-    e: Emitter, shape: Sequence[int], body: Callable[[tuple[Index, ...]], None], index: tuple[Index, ...] = ()
+    e: Emitter, shape: Sequence[int], body: Callable[[tuple[Int, ...]], None], index: tuple[Int, ...] = ()
 ) -> None:
     """Run `body(index)` for each element."""
     if len(index) == len(shape):
@@ -298,7 +298,7 @@ def _each(
     return array if array.shape else scope.keep(array)
 
 
-def _unused(index: Sequence[Index], width: int) -> V:
+def _unused(index: Sequence[Int], width: int) -> V:
     raise Refused("nothing uses these elements")
 
 

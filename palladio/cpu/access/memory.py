@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from palladio.cpu.access.gather import Selection, copied, one_by_one, settled, store_combined
 from palladio.cpu.access.views import BufferView, viewed
 from palladio.cpu.emit import registers
-from palladio.cpu.emit.emitter import Emitter, Index, V
+from palladio.cpu.emit.emitter import Emitter, Int, V
 from palladio.cpu.emit.lazy_array import Allocation, LazyArray, StridedArray, array_in, merged, stream, widths, write
 from palladio.cpu.emit.scope import BlockMarks, RefBinding, Rule, Scope
 from palladio.lower.refused import Refused
 from palladio.ops.references.memory import Transforms
 from palladio.types import dtypes
-from palladio.types.transforms import Index as IndexTransform
+from palladio.types.transforms import Index
 
 
 class Access:
@@ -100,7 +100,7 @@ def _copy_inside(scope: Scope, view: BufferView, copy: StridedArray) -> None:
     nothing = registers.constant(e, dtypes.uninitialized(copy.dtype), copy.dtype)
     one_by_one(e, copy.shape, lambda index: copy.put(e, index, nothing, 1))
 
-    def element(index: Sequence[Index]) -> None:
+    def element(index: Sequence[Int]) -> None:
         with e.when(view.inside(e, index)):
             copy.put(e, index, view.buffer.at(e, index, 1), 1)
 
@@ -127,7 +127,7 @@ def put(access: Access, value: LazyArray, streamed: bool = False) -> None:
     e.jump(behind)
     e.label(outer)
 
-    def element(index: Sequence[Index]) -> None:
+    def element(index: Sequence[Int]) -> None:
         with e.when(view.inside(e, index)):
             target.put(e, index, value.at(index, 1), 1)
 
@@ -143,7 +143,7 @@ def put_where(e: Emitter, mask: LazyArray, value: LazyArray, target: StridedArra
     """Write the elements of a matrix that are under a mask: those rows are gone through in which it may be true."""
     low, high = rows = mask.zero_ranges.get(0, (0, target.shape[0]))
 
-    def put_row(part: LazyArray, row: Index) -> None:
+    def put_row(part: LazyArray, row: Int) -> None:
         for start, end, width in widths(target.shape[1]):
             with e.loop(start, end, width) as column:
                 index = (row, column)
@@ -152,7 +152,7 @@ def put_where(e: Emitter, mask: LazyArray, value: LazyArray, target: StridedArra
                     new = e.select(mask.at(index, width), new, target.at(e, index, width))
                 target.put(e, index, new, width)
 
-    def put_rows(part: LazyArray, first: Index, behind: Index) -> None:
+    def put_rows(part: LazyArray, first: Int, behind: Int) -> None:
         with e.loop(first, behind) as row, e.when(mask.at((row, 0), 1) if 1 in mask.alike else None):
             put_row(part, row)
             if begun is not None:
@@ -231,7 +231,7 @@ def _accumulate(
 def _extract(scope: Scope, x: LazyArray, *indices: LazyArray, transforms: Transforms) -> Sequence[LazyArray]:
     kept = x if x.buffer is not None else scope.keep(x)
     if kept.buffer is None:  # a scalar
-        if all(isinstance(transform, IndexTransform) for transform in transforms):
+        if all(isinstance(transform, Index) for transform in transforms):
             return (kept,)
         kept = array_in(scope.e, copied(scope, kept))
     array = read_now(scope, kept.buffer, None, transforms, indices)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from palladio.cpu.emit.emitter import Emitter, Index, V
+from palladio.cpu.emit.emitter import Emitter, Int, V
 from palladio.cpu.emit.lazy_array import LazyArray, StridedArray
 from palladio.cpu.emit.scope import Scope
 from palladio.lower.views import views
@@ -40,12 +40,12 @@ class Bound:
         guarded: whether it may be outside.
     """
 
-    first: Index
+    first: Int
     strides: tuple[int, ...]
     extent: int
     guarded: bool = True
 
-    def at(self, e: Emitter, index: Sequence[Index]) -> Index:
+    def at(self, e: Emitter, index: Sequence[Int]) -> Int:
         """The coordinate of an element."""
         found = self.first
         for position, stride in zip(index, self.strides, strict=True):
@@ -67,7 +67,7 @@ class BufferView:
         self.guards: list[V] = []
         self.bounds: list[Bound] | None = []
 
-    def inside(self, e: Emitter, index: Sequence[Index]) -> V | None:
+    def inside(self, e: Emitter, index: Sequence[Int]) -> V | None:
         """True if an element is inside."""
         found = (bound.at(e, index) for bound in self.bounds or ())
         tests = zip(found, self.bounds or (), strict=True)
@@ -120,8 +120,8 @@ def _select(scope: Scope, found: BufferView, view: View, operands: Sequence[Lazy
         row = guard.coordinate
         return Bound(row.first(e, row.start, operand), row.strides, guard.extent, guard in view.guards)
 
-    offset: Index = 0
-    strides: list[Index] = [0] * len(view.sizes)
+    offset: Int = 0
+    strides: list[Int] = [0] * len(view.sizes)
     bounds: list[Bound] = []
     for guard, stride in zip(view.limits, old.strides, strict=True):
         row = guard.coordinate
@@ -144,7 +144,7 @@ def _select(scope: Scope, found: BufferView, view: View, operands: Sequence[Lazy
     return bounds
 
 
-def _between(e: Emitter, value: Index, last: int) -> V:
+def _between(e: Emitter, value: Int, last: int) -> V:
     """0 <= value <= last, in one unsigned comparison."""
     if last < 0:
         return V("false", "i1")
@@ -158,16 +158,16 @@ def _recast(buffer: StridedArray, base: ArrayType) -> StridedArray | None:
     return StridedArray(buffer.base, row_major(base.shape), base.shape, base.dtype) if buffer.contiguous else None
 
 
-def renumbered(e: Emitter, index: Sequence[Index], old: Shape, new: Shape) -> list[Index]:
+def renumbered(e: Emitter, index: Sequence[Int], old: Shape, new: Shape) -> list[Int]:
     """The index of an element, of the same elements in row-major order in another shape."""
     if old == new:
         return list(index)
-    number: Index = 0
+    number: Int = 0
     for position, stride in zip(index, row_major(old), strict=True):
         number = e.add(number, e.mul(position, stride))
     if len(new) == 1:
         return [number]
-    found: list[Index] = []
+    found: list[Int] = []
     for extent, stride in zip(new, row_major(new), strict=True):
         whole = 0 if extent == 1 else e.binary("udiv", e.index(number), e.index(max(stride, 1)))
         found.append(0 if extent == 1 else e.binary("urem", e.index(whole), e.index(max(extent, 1))))

@@ -25,7 +25,8 @@ class V:
         return f"{self.type} {self.text}"
 
 
-Index = int | V
+Int = int | V
+"""An integer: one known while the kernel is compiled, or one in a register."""
 
 
 def vector(element: str, width: int) -> str:
@@ -165,26 +166,26 @@ class Emitter:
 
     # Index arithmetic.
 
-    def index(self, value: Index) -> V:
+    def index(self, value: Int) -> V:
         return value if isinstance(value, V) else self.constant(value, "i64")
 
-    def known(self, index: V) -> Index:
+    def known(self, index: V) -> Int:
         """An index as a number, if it is a constant."""
         return index if index.constant is None else int(index.constant)
 
-    def add(self, x: Index, y: Index) -> Index:
+    def add(self, x: Int, y: Int) -> Int:
         if isinstance(x, int) and isinstance(y, int):
             return x + y
         if x == 0:
             return y
         return x if y == 0 else self.binary("add nsw", self.index(x), self.index(y))
 
-    def sub(self, x: Index, y: Index) -> Index:
+    def sub(self, x: Int, y: Int) -> Int:
         if isinstance(x, int) and isinstance(y, int):
             return x - y
         return x if y == 0 else self.binary("sub nsw", self.index(x), self.index(y))
 
-    def mul(self, x: Index, y: Index) -> Index:
+    def mul(self, x: Int, y: Int) -> Int:
         if isinstance(x, int) and isinstance(y, int):
             return x * y
         if x == 0 or y == 0:
@@ -193,7 +194,7 @@ class Emitter:
             return y
         return x if y == 1 else self.binary("mul nsw", self.index(x), self.index(y))
 
-    def choose(self, condition: V, x: Index, y: Index) -> Index:
+    def choose(self, condition: V, x: Int, y: Int) -> Int:
         return x if x == y else self.select(condition, self.index(x), self.index(y))
 
     def truth(self, conditions: Sequence[V]) -> V | None:
@@ -205,7 +206,7 @@ class Emitter:
 
     # Memory.
 
-    def pointer(self, base: V, offset: Index, size: int) -> V:
+    def pointer(self, base: V, offset: Int, size: int) -> V:
         """The address `offset` elements of `size` bytes from a base."""
         distance = self.mul(offset, size)
         return (
@@ -236,7 +237,7 @@ class Emitter:
     # Control.
 
     @contextmanager
-    def loop(self, start: Index, stop: Index, step: int = 1) -> Iterator[Index]:
+    def loop(self, start: Int, stop: Int, step: int = 1) -> Iterator[Int]:
         """A counted loop; a known count of one is not a loop."""
         if isinstance(start, int) and isinstance(stop, int) and 0 < stop - start <= step:
             yield start

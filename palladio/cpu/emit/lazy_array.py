@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from palladio.cpu.emit import registers
-from palladio.cpu.emit.emitter import Emitter, Index, V
+from palladio.cpu.emit.emitter import Emitter, Int, V
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType, Shape
@@ -26,9 +26,9 @@ LINE_BYTES = 64
 STREAMED_LANES = 8 * registers.LANES
 """The least length of rows that are written past the caches: shorter ones are mostly ends."""
 
-At = Callable[[Sequence[Index], int], V]
-Panel = Callable[["LazyArray", Index, int], None]
-Panels = Callable[[Panel, "tuple[Index, Index] | None", "StridedArray | None"], None]
+At = Callable[[Sequence[Int], int], V]
+Panel = Callable[["LazyArray", Int, int], None]
+Panels = Callable[[Panel, "tuple[Int, Int] | None", "StridedArray | None"], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +52,7 @@ class StridedArray:
     """Elements in memory: where the first one is, and how many elements lie between neighbours along each axis."""
 
     base: V
-    strides: tuple[Index, ...]
+    strides: tuple[Int, ...]
     shape: Shape
     dtype: DType
 
@@ -66,14 +66,14 @@ class StridedArray:
         """True if the elements are known to lie one after the other."""
         return self.strides == row_major(self.shape)
 
-    def address(self, e: Emitter, index: Sequence[Index]) -> V:
+    def address(self, e: Emitter, index: Sequence[Int]) -> V:
         """The address of an element."""
-        offset: Index = 0
+        offset: Int = 0
         for position, stride in zip(index, self.strides, strict=True):
             offset = e.add(offset, e.mul(position, stride))
         return e.pointer(self.base, offset, self.dtype.itemsize)
 
-    def at(self, e: Emitter, index: Sequence[Index], width: int) -> V:
+    def at(self, e: Emitter, index: Sequence[Int], width: int) -> V:
         """The elements from an index on along the last axis, in registers."""
         if width == 1 or self.strides[-1] == 1:
             return registers.load(e, self.address(e, index), self.dtype, width)
@@ -82,7 +82,7 @@ class StridedArray:
             return e.splat(self.at(e, index, 1), width)
         return e.gathered([self.at(e, (*lead, e.add(last, lane)), 1) for lane in range(width)])
 
-    def put(self, e: Emitter, index: Sequence[Index], value: V, width: int) -> None:
+    def put(self, e: Emitter, index: Sequence[Int], value: V, width: int) -> None:
         """Write the elements from an index on along the last axis."""
         if width == 1 or self.strides[-1] == 1:
             registers.store(e, value, self.address(e, index), self.dtype)
@@ -124,8 +124,8 @@ class LazyArray:
     cheap: bool = False
     buffer: StridedArray | None = None
     fill: Callable[[StridedArray], None] | None = None
-    ramp: tuple[int, Index] | None = None
-    zero_ranges: dict[int, tuple[Index, Index]] = field(default_factory=dict)
+    ramp: tuple[int, Int] | None = None
+    zero_ranges: dict[int, tuple[Int, Int]] = field(default_factory=dict)
     panels: Panels | None = None
     near: StridedArray | None = None
     normal: bool = False
@@ -182,7 +182,7 @@ def asking(e: Emitter, array: LazyArray) -> LazyArray:
     if buffer is None or ahead is None or buffer.strides[-1:] != (1,):
         return array
 
-    def at(index: Sequence[Index], width: int) -> V:
+    def at(index: Sequence[Int], width: int) -> V:
         place = e.pointer(buffer.address(e, index), ahead, 1)
         for offset in range(0, width * buffer.dtype.itemsize, LINE_BYTES) if width > 1 else ():
             e.prefetch(e.pointer(place, offset, 1))
@@ -196,7 +196,7 @@ def scalar_array(e: Emitter, value: V, dtype: DType) -> LazyArray:
     return LazyArray(ArrayType((), dtype), lambda index, width: e.splat(value, width), {}, True)
 
 
-def number_array(e: Emitter, index: Index) -> LazyArray:
+def number_array(e: Emitter, index: Int) -> LazyArray:
     """An index or a size as the i32 scalar that programs see."""
     value = V(str(index), "i32") if isinstance(index, int) else e.convert("trunc", index, "i32")
     return scalar_array(e, value, dtypes.INT32)
@@ -222,7 +222,7 @@ def cut(extent: int, size: int) -> Iterator[tuple[int, int, int]]:
         yield whole, extent, extent - whole
 
 
-def for_each(e: Emitter, shape: Shape, body: Callable[[tuple[Index, ...], int], None]) -> None:
+def for_each(e: Emitter, shape: Shape, body: Callable[[tuple[Int, ...], int], None]) -> None:
     """Run `body(index, width)` over a shape, with vectors along the last axis."""
     if not shape:
         body((), 1)
@@ -230,7 +230,7 @@ def for_each(e: Emitter, shape: Shape, body: Callable[[tuple[Index, ...], int], 
     _outer(e, shape, 0, (), body)
 
 
-def _outer(e: Emitter, shape: Shape, axis: int, index: tuple[Index, ...], body: Any) -> None:
+def _outer(e: Emitter, shape: Shape, axis: int, index: tuple[Int, ...], body: Any) -> None:
     if axis == len(shape) - 1:
         for start, end, width in widths(shape[axis]):
             with e.loop(start, end, width) as last:
@@ -257,7 +257,7 @@ def write(e: Emitter, array: LazyArray, target: StridedArray) -> None:
     for_each(e, array.shape, lambda index, width: target.put(e, index, array.at(index, width), width))
 
 
-def rows_of(e: Emitter, array: LazyArray, first: Index, count: int) -> LazyArray:
+def rows_of(e: Emitter, array: LazyArray, first: Int, count: int) -> LazyArray:
     """Some rows of a matrix that is computed element by element; a scalar stays as it is."""
     if not array.shape:
         return array
@@ -266,7 +266,7 @@ def rows_of(e: Emitter, array: LazyArray, first: Index, count: int) -> LazyArray
 
 
 def some_rows(
-    e: Emitter, array: LazyArray, target: StridedArray, first: Index, count: int
+    e: Emitter, array: LazyArray, target: StridedArray, first: Int, count: int
 ) -> tuple[LazyArray, StridedArray]:
     """Some rows of a matrix, and of the buffer for all of it."""
     shape = (count, *target.shape[1:])
@@ -283,7 +283,7 @@ def row_by_row(e: Emitter, panels: Panels, function: Callable[[LazyArray], LazyA
         shown: what the function gives for it as a whole: its type, and what it reads.
     """
 
-    def through(use: Panel, rows: tuple[Index, Index] | None, into: StridedArray | None) -> None:
+    def through(use: Panel, rows: tuple[Int, Int] | None, into: StridedArray | None) -> None:
         panels(lambda part, first, count: use(function(part), first, count), rows, into)
 
     def fill_all(target: StridedArray) -> None:
@@ -305,7 +305,7 @@ def stream(e: Emitter, array: LazyArray, target: StridedArray) -> None:
         return
     *lead, extent = array.shape
 
-    def row(index: tuple[Index, ...], width: int) -> None:
+    def row(index: tuple[Int, ...], width: int) -> None:
         at = index[: len(lead)]
         address = e.value("i64", f"ptrtoint {target.address(e, (*at, 0))} to i64")
         missing = e.binary("and", e.binary("sub", V("0", "i64"), address), V(str(lanes * itemsize - 1), "i64"))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from palladio.base.errors import attach
 from palladio.cpu.analysis.work import BETWEEN, CLOCK, STEPS, quarter_seconds
 from palladio.cpu.emit import registers
-from palladio.cpu.emit.emitter import Emitter, Index, V, vector
+from palladio.cpu.emit.emitter import Emitter, Int, V, vector
 from palladio.cpu.emit.lazy_array import (
     Allocation,
     Arena,
@@ -51,7 +51,7 @@ class BlockMarks:
                 fill(e, self.buffer if self.rows == 1 else self.row(e, row), nothing)
                 e.store(V("1", "i8"), mark, 1)
 
-    def row(self, e: Emitter, row: Index) -> StridedArray:
+    def row(self, e: Emitter, row: Int) -> StridedArray:
         """The part of the block that a mark is for."""
         base = self.buffer.address(e, (row, *[0] * (len(self.buffer.shape) - 1)))
         return StridedArray(base, self.buffer.strides[1:], self.buffer.shape[1:], self.buffer.dtype)
@@ -62,7 +62,7 @@ class BlockMarks:
             with e.loop(start, end, width) as row:
                 e.store(e.constant(1, vector("i8", width)), e.pointer(self.mark, row, 1), 1)
 
-    def note_row(self, e: Emitter, row: Index) -> None:
+    def note_row(self, e: Emitter, row: Int) -> None:
         """A row has been begun."""
         e.store(V("1", "i8"), e.pointer(self.mark, row if self.rows > 1 else 0, 1), 1)
 
@@ -132,7 +132,7 @@ class Function:
         # For blocks that nothing writes: the byte distance from this task's to the next one's.
         self.ahead: dict[Allocation, V] = {}
         # The number of steps of the innermost sequential grid axis, if known, and which of them this is.
-        self.innermost: tuple[Index, int] = (0, 1)
+        self.innermost: tuple[Int, int] = (0, 1)
 
     def ask(self, number: int, addresses: Sequence[V] = ()) -> None:
         """Ask Python for something, with the addresses of values, and return from the kernel if it fails."""
@@ -265,7 +265,7 @@ class Scope:
             return entry
         buffer = self.destination(atom, eqn) or self.arena.buffer(self.e, entry.shape, entry.dtype)
 
-        def at(index: Sequence[Index], width: int) -> V:
+        def at(index: Sequence[Int], width: int) -> V:
             value = entry.at(index, width)
             buffer.put(self.e, index, value, width)
             return value

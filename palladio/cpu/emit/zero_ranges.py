@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from palladio.cpu.emit.emitter import Emitter, Index, V
+from palladio.cpu.emit.emitter import Emitter, Int, V
 from palladio.ir.core import Eqn, Literal, Op
 from palladio.ops.arrays.arithmetic import add, sub
 from palladio.ops.arrays.bits import bitwise_and
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 else:
     LazyArray = Any
 
-Spans = dict[int, tuple[Index, Index]]
+Spans = dict[int, tuple[Int, Int]]
 
 
 def annotate(e: Emitter, eqn: Eqn, inputs: Sequence[Any], outputs: Sequence[LazyArray]) -> None:
@@ -99,7 +99,7 @@ def _spread(e: Emitter, eqn: Eqn, inputs: Sequence[Any], out: LazyArray) -> None
     out.alike = frozenset(range(len(out.shape))).difference(axes.values())
 
 
-def _between(e: Emitter, value: Index, most: int) -> Index:
+def _between(e: Emitter, value: Int, most: int) -> Int:
     """A position moved into [0, most]."""
     if isinstance(value, int):
         return min(max(value, 0), most)

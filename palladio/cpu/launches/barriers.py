@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from palladio.cpu.access.memory import Access
 from palladio.cpu.access.views import as_index
-from palladio.cpu.emit.emitter import Emitter, Index, V
+from palladio.cpu.emit.emitter import Emitter, Int, V
 from palladio.cpu.emit.lazy_array import LazyArray, StridedArray, scalar_array
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.launches.coroutines import WORD, SharedRef, ThreadFunction, moved
@@ -39,7 +39,7 @@ def reached(
     e = scope.e
     if site.private:
         raise Refused("what a peer has allocated in a scope is not compiled for the CPU")
-    distance: Index = 0
+    distance: Int = 0
     for sibling, there in zip(site.siblings, blocks_of(scope, site, stack, operands), strict=True):
         if there is not sibling.here:
             inside = e.compare("icmp ult", e.index(there), V(str(sibling.size), "i64"))
@@ -48,13 +48,13 @@ def reached(
     return moved(site.buffer, e, distance), stack[1:]
 
 
-def blocks_of(scope: Scope, site: SharedRef, stack: Transforms, operands: Sequence[LazyArray]) -> list[Index]:
+def blocks_of(scope: Scope, site: SharedRef, stack: Transforms, operands: Sequence[LazyArray]) -> list[Int]:
     """The index, along each axis of a buffer's siblings, of the one that a stack of transforms reaches.
 
     Other axes, along which there is one for all, make no difference.
     """
     named = dict(stack[0].blocks) if stack and isinstance(stack[0], Peer) else {}
-    found: list[Index] = []
+    found: list[Int] = []
     for sibling in site.siblings:
         block = named.get(sibling.name)
         if isinstance(block, Operand):
@@ -64,14 +64,14 @@ def blocks_of(scope: Scope, site: SharedRef, stack: Transforms, operands: Sequen
     return found
 
 
-def across(scope: Scope, site: SharedRef, names: Sequence[str], stack: Transforms) -> list[Index]:
+def across(scope: Scope, site: SharedRef, names: Sequence[str], stack: Transforms) -> list[Int]:
     """The byte distance from the buffer that a stack reaches to those that it reaches of the neighbours along axes.
 
     A neighbour is another block along one of the axes. Where the stack says which block it means, it is the same.
     """
     e = scope.e
     named = dict(stack[0].blocks) if stack and isinstance(stack[0], Peer) else {}
-    found: list[Index] = []
+    found: list[Int] = []
     for sibling in site.siblings:
         if sibling.name in names:
             for step in range(1, sibling.size):
@@ -111,7 +111,7 @@ def _observed(
         return None  # no thread waits at a peer's
     observed = site.observed
     if site.apart:
-        number: Index = 0
+        number: Int = 0
         for sibling, there in zip(site.siblings, blocks_of(scope, site, stack, operands), strict=True):
             number = e.add(e.mul(number, sibling.size), there)
         observed = e.pointer(observed, e.mul(number, site.slots), WORD)
@@ -121,7 +121,7 @@ def _observed(
     return observed
 
 
-def add_to(e: Emitter, address: V, amount: Index) -> V:
+def add_to(e: Emitter, address: V, amount: Int) -> V:
     """Add to a word; returns the sum."""
     total = e.binary("add", e.load("i64", address, WORD), e.index(amount))
     e.store(total, address, WORD)
@@ -140,7 +140,7 @@ def arrive(e: Emitter, slot: BarrierWords, units: int, needed: int) -> None:
     add_to(e, slot.completed, e.convert("zext", full, "i64"))
 
 
-def apart(e: Emitter, slot: BarrierWords, distance: Index) -> BarrierWords:
+def apart(e: Emitter, slot: BarrierWords, distance: Int) -> BarrierWords:
     """The same barrier of another block."""
     return BarrierWords(e.pointer(slot.first, distance, 1), e.pointer(slot.completed, distance, 1), None)
 
@@ -217,7 +217,7 @@ def _signal(
     return ()
 
 
-def wait_for(scope: Scope, slot: BarrierWords, amount: Index, decrement: bool) -> None:
+def wait_for(scope: Scope, slot: BarrierWords, amount: Int, decrement: bool) -> None:
     """Wait until a semaphore is high enough, and take the amount off it."""
     e = scope.e
     wanted = e.index(amount)

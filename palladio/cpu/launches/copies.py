@@ -15,7 +15,7 @@ from palladio.cpu.access.gather import Selection, settled, store_combined
 from palladio.cpu.access.memory import Access, combine, read
 from palladio.cpu.access.views import Bound, BufferView
 from palladio.cpu.emit import registers
-from palladio.cpu.emit.emitter import Emitter, Index, V
+from palladio.cpu.emit.emitter import Emitter, Int, V
 from palladio.cpu.emit.lazy_array import LazyArray, StridedArray, fill, scalar_array
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.launches.barriers import (
@@ -32,13 +32,12 @@ from palladio.cpu.launches.coroutines import SharedRef, moved
 from palladio.ops.references.memory import Transforms
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
-from palladio.types.transforms import Index as IndexTransform
-from palladio.types.transforms import Operand, Peer, Slice
+from palladio.types.transforms import Index, Operand, Peer, SliceEntry
 
 Stacks = tuple[Transforms, ...]
 # What is read where nothing is, by the dtype of the elements.
 Outside = Callable[[DType], object]
-Bounds = list[tuple[Index, Index]]
+Bounds = list[tuple[Int, Int]]
 
 _BITS = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
 
@@ -83,22 +82,22 @@ class Part:
         return bounds, [*self.conditions, *other.conditions]
 
 
-def _extreme(e: Emitter, name: str, x: Index, y: Index) -> Index:
+def _extreme(e: Emitter, name: str, x: Int, y: Int) -> Int:
     if isinstance(x, int) and isinstance(y, int):
         return max(x, y) if name == "smax" else min(x, y)
     return e.intrinsic(name, "i64", e.index(x), e.index(y))
 
 
-def _both(e: Emitter, one: tuple[Index, Index], other: tuple[Index, Index]) -> tuple[Index, Index]:
+def _both(e: Emitter, one: tuple[Int, Int], other: tuple[Int, Int]) -> tuple[Int, Int]:
     """The positions in two ranges."""
     return _extreme(e, "smax", one[0], other[0]), _extreme(e, "smin", one[1], other[1])
 
 
-def _limited(e: Emitter, value: Index, size: int) -> Index:
+def _limited(e: Emitter, value: Int, size: int) -> Int:
     return _extreme(e, "smin", _extreme(e, "smax", value, 0), size)
 
 
-def _first_inside(e: Emitter, first: V, size: int, step: Index) -> Index:
+def _first_inside(e: Emitter, first: V, size: int, step: Int) -> Int:
     """The first position with `first + position * step >= 0`."""
     before = e.sub(0, first)
     if step != 1:
@@ -106,7 +105,7 @@ def _first_inside(e: Emitter, first: V, size: int, step: Index) -> Index:
     return _limited(e, before, size)
 
 
-def _end_inside(e: Emitter, first: V, size: int, step: Index, extent: int) -> Index:
+def _end_inside(e: Emitter, first: V, size: int, step: Int, extent: int) -> Int:
     """The position past the last with `first + position * step < extent`."""
     left = e.sub(extent, first)
     if step != 1:
@@ -114,7 +113,7 @@ def _end_inside(e: Emitter, first: V, size: int, step: Index, extent: int) -> In
     return _limited(e, left, size)
 
 
-def _sweep(e: Emitter, bounds: Bounds, body: Callable[[tuple[Index, ...]], None], at: tuple[Index, ...] = ()) -> None:
+def _sweep(e: Emitter, bounds: Bounds, body: Callable[[tuple[Int, ...]], None], at: tuple[Int, ...] = ()) -> None:
     """Run `body(index)` for all positions within bounds."""
     if len(at) == len(bounds):
         body(at)
@@ -151,7 +150,7 @@ def copy_part(e: Emitter, source: Part, target: Part) -> None:
             _sweep(e, bounds, lambda at: here.put(e, at, there.at(e, at, 1), 1))
 
 
-def _move(e: Emitter, target: V, source: V, size: Index) -> None:
+def _move(e: Emitter, target: V, source: V, size: Int) -> None:
     e.declared["llvm.memcpy.p0.p0.i64"] = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
     e.line(f"call void @llvm.memcpy.p0.p0.i64({target}, {source}, {e.index(size)}, i1 false)")
 
@@ -296,7 +295,7 @@ def _share(
     if stack and isinstance(stack[0], Peer):
         stack = stack[1:]  # all blocks along the axes get it
     mine = [sibling for sibling in thread_of(scope).siblings if sibling.name in axes]
-    number: Index = 0
+    number: Int = 0
     for sibling in mine:
         number = e.add(e.mul(number, sibling.size), sibling.here)
     parts = math.prod(sibling.size for sibling in mine)
@@ -321,7 +320,7 @@ def _copy_share(
     source: tuple[StridedArray, Transforms],
     target: tuple[StridedArray, Transforms],
     indices: Sequence[LazyArray],
-    part: tuple[int, Index, int],
+    part: tuple[int, Int, int],
     outside: Outside | None,
 ) -> None:
     """Some positions along an axis, from the first on, of what a copy selects."""
@@ -336,16 +335,16 @@ def _copy_share(
         copy_views(e, there, here, dtype, outside)
         return
     shape = Selection(scope, *source, indices).type.shape
-    entries: list[Slice] = [Slice(0, extent) for extent in shape]
-    entries[axis] = Slice(Operand(len(indices)), size)
-    share = IndexTransform(tuple(entries))
+    entries: list[SliceEntry] = [SliceEntry(0, extent) for extent in shape]
+    entries[axis] = SliceEntry(Operand(len(indices)), size)
+    share = Index(tuple(entries))
     sides = [(buffer, (*stack, share)) for buffer, stack in (source, target)]
     _copy(scope, sides[0], sides[1], [*indices, scalar_array(e, e.index(start), dtypes.INT64)], outside)
 
 
-def _everywhere(e: Emitter, site: SharedRef, axes: Sequence[str]) -> list[Index]:
+def _everywhere(e: Emitter, site: SharedRef, axes: Sequence[str]) -> list[Int]:
     """The byte distances from this block's buffer to those of all blocks along axes, its own included."""
-    found: list[Index] = [0]
+    found: list[Int] = [0]
     for sibling in site.siblings:
         if sibling.name in axes:
             steps = [e.mul(e.sub(n, sibling.here), sibling.stride) for n in range(sibling.size)]
@@ -353,7 +352,7 @@ def _everywhere(e: Emitter, site: SharedRef, axes: Sequence[str]) -> list[Index]
     return found
 
 
-def _narrow(e: Emitter, view: BufferView, axis: int, first: Index, size: int) -> None:
+def _narrow(e: Emitter, view: BufferView, axis: int, first: Int, size: int) -> None:
     """Only some positions of a view along an axis."""
     old = view.buffer
     distance = e.mul(e.mul(first, old.strides[axis]), old.dtype.itemsize)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import llvmlite.binding as llvm
 
-from palladio.cpu.emit.emitter import Emitter, Index, V
+from palladio.cpu.emit.emitter import Emitter, Int, V
 from palladio.cpu.emit.lazy_array import Arena, StridedArray
 from palladio.cpu.emit.scope import Function, RefBinding, Rule, Status
 from palladio.cpu.runtime.callbacks import Callback
@@ -58,7 +58,7 @@ class PeerAxis:
     """An axis along which others have the same buffer: this one's index, how many there are, bytes between them."""
 
     name: str
-    here: Index
+    here: Int
     size: int
     stride: int
 
@@ -264,6 +264,6 @@ class ThreadCoroutine(ThreadFunction):
 _ENDS = "void" if llvm.llvm_version_info[0] >= 22 else "i1"
 
 
-def moved(buffer: StridedArray, e: Emitter, distance: Index) -> StridedArray:
+def moved(buffer: StridedArray, e: Emitter, distance: Int) -> StridedArray:
     """The buffer that many bytes further on."""
     return StridedArray(e.pointer(buffer.base, distance, 1), buffer.strides, buffer.shape, buffer.dtype)

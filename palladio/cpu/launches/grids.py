@@ -9,7 +9,7 @@ from palladio.cpu.access.block_views import window_of
 from palladio.cpu.access.gather import copied
 from palladio.cpu.access.views import as_index
 from palladio.cpu.analysis.work import work_estimate
-from palladio.cpu.emit.emitter import Index, V
+from palladio.cpu.emit.emitter import Int, V
 from palladio.cpu.emit.lazy_array import Allocation, LazyArray, array_in, fill, number_array, write
 from palladio.cpu.emit.scope import RefBinding, Rule, Scope
 from palladio.cpu.launches.control_flow import own_site
@@ -24,7 +24,7 @@ from palladio.types.types import RefType
 def _grid_call(scope: Scope, *operands: LazyArray, grid: Grid, kernel: Program) -> Sequence[LazyArray]:
     e, function = scope.e, scope.function
     given = iter(operands[: grid.dynamic])
-    sizes: list[Index] = [_size(scope, next(given)) if size is None else size for size in grid.sizes]
+    sizes: list[Int] = [_size(scope, next(given)) if size is None else size for size in grid.sizes]
     buffers = [copied(scope, array) for array in operands[grid.dynamic :]]
     for number, type in enumerate(grid.output_types):
         target = scope.arena.buffer(e, type.shape, type.dtype)

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from palladio.cpu.analysis.work import work_estimate
-from palladio.cpu.emit.emitter import Index, V
+from palladio.cpu.emit.emitter import Int, V
 from palladio.cpu.emit.lazy_array import Allocation, array_in, number_array, scalar_array
 from palladio.cpu.emit.scope import Binding, RefBinding
 from palladio.cpu.launches.control_flow import (
@@ -265,7 +265,7 @@ class _ProgramEmitter:
         if any(atom in none for eqn in self.program.eqns for atom in eqn.inputs):
             raise Refused("a buffer of another mesh is not compiled for the CPU")
 
-    def size(self, number: int) -> Index:
+    def size(self, number: int) -> Int:
         """The size of an axis of this mesh."""
         known = self.mesh.axes[number].size
         if known is not None:
@@ -273,10 +273,10 @@ class _ProgramEmitter:
         before = sum(mesh.dynamic for mesh in self.launch.meshes[: self.number]) + self.mesh.dynamic.index(number)
         return self.e.load("i64", self.e.pointer(V("%sizes", "ptr"), before, WORD), WORD)
 
-    def numbers(self) -> dict[tuple[str, int], Index]:
+    def numbers(self) -> dict[tuple[str, int], Int]:
         """The index along each axis, by name and place: from the numbers of the cluster and of the thread in it."""
         e = self.e
-        found: dict[tuple[str, int], Index] = {}
+        found: dict[tuple[str, int], Int] = {}
         for start, order in ((V("%number", "i64"), [("grid",)]), (V("%member", "i64"), [BESIDE, WITHIN])):
             left = start
             axes = [(n, axis) for kinds in order for n, axis in enumerate(self.mesh.axes) if axis.kind in kinds]
@@ -329,7 +329,7 @@ class _ProgramEmitter:
     def at_home(self, base: V, siblings: Sequence[PeerAxis]) -> V:
         """The buffer of this core."""
         e = self.e
-        distance: Index = 0
+        distance: Int = 0
         for sibling in siblings:
             distance = e.add(distance, e.mul(sibling.here, sibling.stride))
         return e.pointer(base, distance, 1)

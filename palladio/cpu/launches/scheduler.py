@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from palladio.cpu.analysis.work import BETWEEN, CLOCK, STEPS, quarter_seconds
-from palladio.cpu.emit.emitter import Emitter, Index, V
+from palladio.cpu.emit.emitter import Emitter, Int, V
 from palladio.cpu.launches.control_flow import CollectiveScope, begin
 from palladio.cpu.launches.coroutines import ARGUMENTS, THREAD_DONE, WORD, Header, Status
 from palladio.types.types import RefType
@@ -116,7 +116,7 @@ class _Scheduler:
         return self.function(f"{head} noinline", e)
 
     @staticmethod
-    def tables(e: Emitter, slot: V, thread: Index) -> tuple[V, V]:
+    def tables(e: Emitter, slot: V, thread: Int) -> tuple[V, V]:
         """The addresses of a thread's status and coroutine."""
         pair = e.pointer(e.pointer(slot, SLOT, 1), thread, 2 * WORD)
         return pair, word(e, pair, 1)
@@ -152,7 +152,7 @@ class _Scheduler:
                 e.label(e.fresh("never"))
             left = e.binary("sub", left, count)
 
-    def slot(self, e: Emitter, header: V, place: Index) -> V:
+    def slot(self, e: Emitter, header: V, place: Int) -> V:
         """The memory of a cluster."""
         frame = e.load("i64", word(e, header, Header.FRAME), WORD)
         size = e.add(e.mul(frame, self.most), self.fixed)
@@ -286,7 +286,7 @@ def word(e: Emitter, base: V, number: int) -> V:
     return e.pointer(base, number, WORD)
 
 
-def increased(e: Emitter, address: V, amount: Index) -> V:
+def increased(e: Emitter, address: V, amount: Int) -> V:
     """Add to a word; returns what it was."""
     before = e.load("i64", address, WORD)
     e.store(e.index(e.add(before, amount)), address, WORD)

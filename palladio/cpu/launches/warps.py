@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from palladio.cpu.access.gather import copied
-from palladio.cpu.emit.emitter import Emitter, Index, V
+from palladio.cpu.emit.emitter import Emitter, Int, V
 from palladio.cpu.emit.lazy_array import Allocation, LazyArray, StridedArray, array_in, fill, scalar_array
 from palladio.cpu.emit.scope import Binding, RefBinding, Rule, Scope
 from palladio.cpu.launches.barriers import thread_of
@@ -95,7 +95,7 @@ def _one_by_one(
         scope.function.run(program, [*indices, *operands, *scratch])
 
 
-def _indices(e: Emitter, mesh: MeshShape, number: Index) -> list[Binding]:
+def _indices(e: Emitter, mesh: MeshShape, number: Int) -> list[Binding]:
     """The indices of a thread along the axes of its mesh."""
     left = e.index(number)
     indices: list[Binding] = []
@@ -113,7 +113,7 @@ class _Passing:
         self.child = child
         self.values: list[V] = []
 
-    def index(self, value: Index) -> Index:
+    def index(self, value: Int) -> Int:
         return self.value(value) if isinstance(value, V) else value
 
     def value(self, value: V) -> V:
@@ -156,7 +156,7 @@ class _Seen:
     def slots(self) -> int:
         return self.site.counted
 
-    def row(self, e: Emitter, number: Index) -> V:
+    def row(self, e: Emitter, number: Int) -> V:
         return e.pointer(self.rows.base, e.mul(number, self.rows.shape[1]), WORD)
 
 

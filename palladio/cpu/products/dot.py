@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from palladio.cpu.emit import registers
-from palladio.cpu.emit.emitter import Emitter, Index, V, vector
+from palladio.cpu.emit.emitter import Emitter, Int, V, vector
 from palladio.cpu.emit.lazy_array import LazyArray, Panel, StridedArray, array_in, merged, write
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.products.few_rows import FewRows
@@ -52,15 +52,15 @@ class Matrix:
             return last
         return next((axis for axis, stride in enumerate(buffer.strides) if stride == 1), last)
 
-    def index(self, i: Index, j: Index) -> list[Index]:
+    def index(self, i: Int, j: Int) -> list[Int]:
         """The array's index of an element."""
-        index: list[Index] = [0] * len(self.array.shape)
+        index: list[Int] = [0] * len(self.array.shape)
         positions = [position for position, has in zip((i, j), self.has, strict=True) if has]
         for axis, position in zip(self.axes, positions, strict=True):
             index[axis] = position
         return index
 
-    def at(self, scope: Scope, i: Index, j: Index, width: int) -> V:
+    def at(self, scope: Scope, i: Int, j: Int, width: int) -> V:
         """Elements [i, j], [i, j + 1], …"""
         e, array = scope.e, self.array
         if width == 1 or (self.along and self.axes[-1] == len(array.shape) - 1):
@@ -69,7 +69,7 @@ class Matrix:
             return registers.load(e, array.buffer.address(e, self.index(i, j)), array.dtype, width)
         return e.gathered([self.at(scope, i, e.add(j, lane), 1) for lane in range(width)])
 
-    def across_at(self, scope: Scope, i: Index, j: Index, width: int) -> V:
+    def across_at(self, scope: Scope, i: Int, j: Int, width: int) -> V:
         """Elements [i, j], [i + 1, j], …, which are neighbours in memory."""
         e, array = scope.e, self.array
         if width > 1 and array.buffer is not None and self.axes[0] != len(array.shape) - 1:
@@ -79,10 +79,10 @@ class Matrix:
     def operand(self, scope: Scope, sums: DType, later: PrefetchRange | None = None) -> PackSource:
         """The matrix as a product wants it."""
 
-        def element(i: Index, j: Index, width: int) -> V:
+        def element(i: Int, j: Int, width: int) -> V:
             return converted(scope.e, self.at(scope, i, j, width), self.array.dtype, sums)
 
-        def across(i: Index, j: Index, width: int) -> V:
+        def across(i: Int, j: Int, width: int) -> V:
             return converted(scope.e, self.across_at(scope, i, j, width), self.array.dtype, sums)
 
         plain = self.rows(self.array.buffer) if self.array.dtype == sums else None
@@ -125,12 +125,12 @@ class Matrix:
             highest = sum(1 << bits * n + bits - 1 for n in range(count)) - (1 << 32)
             return e.binary("xor", word, e.constant(highest, word.type)) if flips else word
 
-        def side_by_side(at: Callable[..., V], i: Index, j: Index, width: int) -> V:
+        def side_by_side(at: Callable[..., V], i: Int, j: Int, width: int) -> V:
             found = registers.to_memory(e, at(scope, i, j, count * width), dtype)
             type = vector("i32", width)
             return flipped(e.value(type, f"bitcast {found} to {type}"))
 
-        def interleaved(at: Callable[..., V], i: Index, j: Index, width: int) -> V:
+        def interleaved(at: Callable[..., V], i: Int, j: Int, width: int) -> V:
             places = [(e.add(i, n), j) if axis == 0 else (i, e.add(j, n)) for n in range(count)]
             parts = [registers.to_memory(e, at(scope, *ij, width), dtype) for ij in places]
             word, *others = [e.convert("zext", part, "i32") for part in parts]
@@ -138,7 +138,7 @@ class Matrix:
                 word = e.binary("or", word, e.binary("shl", part, e.constant(bits * n, word.type)))
             return flipped(word)
 
-        def place(i: Index, j: Index) -> tuple[Index, Index]:
+        def place(i: Int, j: Int) -> tuple[Int, Int]:
             return e.mul(i, steps[0]), e.mul(j, steps[1])
 
         along, across = (interleaved, side_by_side) if axis == 0 else (side_by_side, interleaved)
@@ -236,7 +236,7 @@ def _batched(
     return (found if shape else scope.keep(found),)
 
 
-def _at_place(scope: Scope, stack: StridedArray, place: Index) -> LazyArray:
+def _at_place(scope: Scope, stack: StridedArray, place: Int) -> LazyArray:
     base = scope.e.pointer(stack.base, scope.e.mul(place, math.prod(stack.shape[1:])), stack.dtype.itemsize)
     return array_in(scope.e, StridedArray(base, stack.strides[1:], stack.shape[1:], stack.dtype))
 
@@ -281,7 +281,7 @@ def _thin_product(scope: Scope, left: Matrix, right: Matrix, sums: DType, shape:
     return array if shape else scope.keep(array)
 
 
-def _lower(e: Emitter, sums: StridedArray, type: ArrayType, row: Index) -> LazyArray:
+def _lower(e: Emitter, sums: StridedArray, type: ArrayType, row: Int) -> LazyArray:
     """A matrix of which some rows are in a buffer, from the given one on."""
     return LazyArray(type, lambda index, width: sums.at(e, (e.sub(index[0], row), index[1]), width))
 
@@ -304,7 +304,7 @@ def _product_array(
     def panels(use: Panel, rows: Range | None, into: StridedArray | None) -> None:
         product = _product(scope, left, right, sums)
 
-        def part(found: StridedArray, row: Index, height: int) -> None:
+        def part(found: StridedArray, row: Int, height: int) -> None:
             rows_here = _lower(scope.e, found, type, row)
             # Sums of pairs of bfloat16 are never subnormal: the instruction gives 0 instead.
             rows_here.normal = product.joined == 2 and init is None
@@ -318,7 +318,7 @@ def _product_array(
         if there is not target:
             write(scope.e, array_in(scope.e, there), target)
 
-    def at(index: Sequence[Index], width: int) -> V:
+    def at(index: Sequence[Int], width: int) -> V:
         raise Refused("a product is computed as a whole")
 
     rounds = init is None and _takes_pairs(left, right, sums) and left.second * 2 <= DEPTH_BYTES

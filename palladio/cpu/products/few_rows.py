@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from palladio.cpu.emit import registers
-from palladio.cpu.emit.emitter import Index, V
+from palladio.cpu.emit.emitter import Int, V
 from palladio.cpu.emit.lazy_array import LINE_BYTES, StridedArray, cut, fill, widths
 from palladio.cpu.emit.scope import Scope
 from palladio.cpu.products.gemv import ROWS, Gemv
@@ -36,7 +36,7 @@ class FewRows(Gemv):
         self.room = scope.arena.buffer(self.e, (FEW_ROWS, self.depth), sums)
         self.sums_of_all = scope.arena.buffer(self.e, (FEW_ROWS, self.free), sums)
 
-    def run_rows(self, low: Index, count: Index) -> StridedArray:
+    def run_rows(self, low: Int, count: Int) -> StridedArray:
         """Emit it for rows from `low` on; returns `sums[FEW_ROWS, columns]`, of which `count` rows are computed."""
         e, lhs = self.e, self.lhs
         with e.loop(0, count) as n:
@@ -57,7 +57,7 @@ class FewRows(Gemv):
                         self.add_rows(self.across, k, steps)
         return self.sums_of_all
 
-    def some(self, count: Index) -> Iterator[None]:
+    def some(self, count: Int) -> Iterator[None]:
         """All rows, a few at a time, as `vectors`, `few` and `result`."""
         e = self.e
         whole = e.binary("and", e.index(count), V(str(-TOGETHER), "i64"))
@@ -74,8 +74,8 @@ class FewRows(Gemv):
     def step(
         self,
         along: Element,
-        some: tuple[Index, int],
-        k: Index,
+        some: tuple[Int, int],
+        k: Int,
         width: int,
         chain: int,
         slots: dict[tuple[int, int, int], V],
@@ -87,7 +87,7 @@ class FewRows(Gemv):
             self.prefetch(self.matrix.address(self.e, (k, self.e.add(row, r + ahead))), width)
         super().step(along, some, k, width, chain, slots)
 
-    def ask(self, k: Index, place: Index, width: int) -> None:
+    def ask(self, k: Int, place: Int, width: int) -> None:
         """Prefetch a part of a row; rows past the last one are those of the block of a later step."""
         if width != registers.LANES:
             return
@@ -103,12 +103,12 @@ class FewRows(Gemv):
         for offset in range(0, elements * self.matrix.dtype.itemsize, LINE_BYTES):
             self.e.prefetch(self.e.pointer(start, offset, 1))
 
-    def choose(self, first: Index, vectors: int) -> None:
+    def choose(self, first: Int, vectors: int) -> None:
         e = self.e
         self.vectors = vectors
         self.result = self.sums_from(first, vectors)
         self.few = lambda n, k, width: self.room.at(e, (e.add(first, n), k), width)
 
-    def sums_from(self, first: Index, rows: int) -> StridedArray:
+    def sums_from(self, first: Int, rows: int) -> StridedArray:
         base = self.sums_of_all.address(self.e, (first, 0))
         return StridedArray(base, self.sums_of_all.strides, (rows, self.free), self.sums)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from palladio.cpu.analysis.work import PRODUCTS
 from palladio.cpu.emit import registers
-from palladio.cpu.emit.emitter import Index, V, vector
+from palladio.cpu.emit.emitter import Int, V, vector
 from palladio.cpu.emit.lazy_array import LINE_BYTES, StridedArray, cut, fill, for_each, widths
 from palladio.cpu.emit.scope import Scope
 from palladio.cpu.products.micro_kernel import multiply_add
@@ -75,7 +75,7 @@ class Gemv:
         whole = (operand.transposed is None) != self.swapped  # each lies in memory as one
         element = operand.transposed if self.swapped and operand.transposed is not None else operand.element
 
-        def at(n: Index, k: Index, width: int) -> V:
+        def at(n: Int, k: Int, width: int) -> V:
             return element(k, n, width) if self.swapped else element(n, k, width)
 
         if whole and self.free <= self.vectors:
@@ -118,7 +118,7 @@ class Gemv:
 
     # Rows along the summed axis.
 
-    def multiply_rows(self, along: Element, row: Index, rows: int) -> None:
+    def multiply_rows(self, along: Element, row: Int, rows: int) -> None:
         """The sums of some rows with all vectors."""
         e, register = self.e, registers.register(self.sums)
         totals: dict[tuple[int, int], V] = {}
@@ -153,8 +153,8 @@ class Gemv:
     def step(
         self,
         along: Element,
-        some: tuple[Index, int],
-        k: Index,
+        some: tuple[Int, int],
+        k: Int,
         width: int,
         chain: int,
         slots: dict[tuple[int, int, int], V],
@@ -181,7 +181,7 @@ class Gemv:
 
     # Rows across it.
 
-    def add_rows(self, across: Element, k: Index, steps: int) -> None:
+    def add_rows(self, across: Element, k: Int, steps: int) -> None:
         """Add some steps to all sums."""
         e = self.e
         factors = [[self.few(n, e.add(k, step), 1) for step in range(steps)] for n in range(self.vectors)]
@@ -198,7 +198,7 @@ class Gemv:
                 for n, total in enumerate(totals):
                     self.result.put(e, (n, place), total, width)
 
-    def ask(self, k: Index, place: Index, width: int) -> None:
+    def ask(self, k: Int, place: Int, width: int) -> None:
         """Ask memory for a part of a row."""
         near = self.apart
         if near is not None and width == registers.LANES:

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from palladio.cpu.analysis.work import PRODUCTS
 from palladio.cpu.emit import registers
-from palladio.cpu.emit.emitter import Index, V
+from palladio.cpu.emit.emitter import Int, V
 from palladio.cpu.emit.lazy_array import Allocation, LazyArray, StridedArray, cut, fill, rows_of, widths, write
 from palladio.cpu.emit.scope import Scope
 from palladio.cpu.products.micro_kernel import LINE_BYTES, micro_kernel, transposed
@@ -43,9 +43,9 @@ LONG = 1 << 30
 FEW_ROWS, FEW_JOINED_ROWS = 16, 8
 """The number of rows beyond which packing the right operand pays, and where it is packed into joined elements."""
 
-Element = Callable[[Index, Index, int], V]
+Element = Callable[[Int, Int, int], V]
 
-Range = tuple[Index, Index]
+Range = tuple[Int, Int]
 """The first of some positions along an axis, and the one past the last."""
 
 
@@ -62,9 +62,9 @@ class PrefetchRange:
     """
 
     base: V
-    between: Index
-    rows: Index
-    lines: Index
+    between: Int
+    rows: Int
+    lines: Int
     there: V | None = None
 
 
@@ -106,10 +106,10 @@ class KBlock:
         starts: whether nothing has been multiplied before.
     """
 
-    first: Index
-    laid: Index
-    begin: Index
-    count: Index
+    first: Int
+    laid: Int
+    begin: Int
+    count: Int
     packed: V
     room: int
     starts: V
@@ -118,7 +118,7 @@ class KBlock:
 class Unpacked(Protocol):
     """The product of a few rows with a right operand that is not packed."""
 
-    def run_rows(self, low: Index, count: Index) -> StridedArray:
+    def run_rows(self, low: Int, count: Int) -> StridedArray:
         """Emit it for `count` rows from `low` on; returns their sums."""
 
 
@@ -167,8 +167,8 @@ class Product:
         self.steps = max(1, -(-self.depth // pieces))
         self.left = self.left_room()
         # The number of the panel of rows that is multiplied, and the pace at which memory is asked for a later block.
-        self.number: Index = 0
-        self.pace: Index = 0
+        self.number: Int = 0
+        self.pace: Int = 0
         # Where the result ends.
         self.into: StridedArray | None = None
 
@@ -187,7 +187,7 @@ class Product:
 
     def by_panels(
         self,
-        use: Callable[[StridedArray, Index, int], None],
+        use: Callable[[StridedArray, Int, int], None],
         init: LazyArray | None,
         rows: Range | None,
         into: StridedArray | None,
@@ -215,12 +215,12 @@ class Product:
     def panels(
         self,
         rows: Range,
-        place: Callable[[Index], V],
-        stride: Index,
+        place: Callable[[Int], V],
+        stride: Int,
         fresh: bool,
         init: LazyArray | None = None,
         dtype: DType | None = None,
-    ) -> Iterator[tuple[Index, int]]:
+    ) -> Iterator[tuple[Int, int]]:
         """Compute a panel of rows after the other: each is yielded, as its first row and its height, when it is done.
 
         Args:
@@ -273,11 +273,11 @@ class Product:
         self,
         product: Unpacked,
         rows: Range,
-        place: Callable[[Index], V],
-        stride: Index,
+        place: Callable[[Int], V],
+        stride: Int,
         fresh: bool,
         init: LazyArray | None,
-    ) -> Iterator[tuple[Index, int]]:
+    ) -> Iterator[tuple[Int, int]]:
         """A few rows, each of which is a panel; further arguments as those of `panels`."""
         e, columns = self.e, self.rhs.columns
         found = product.run_rows(rows[0], e.sub(rows[1], rows[0]))
@@ -287,7 +287,7 @@ class Product:
                 self.start(target, rows_of(e, init, row, 1))
             mine = StridedArray(found.address(e, (e.sub(row, rows[0]), 0)), found.strides, (1, columns), self.sums)
 
-            def total(index: Sequence[Index], width: int) -> V:
+            def total(index: Sequence[Int], width: int) -> V:
                 value = mine.at(e, index, width)
                 return value if fresh else e.binary("fadd", value, target.at(e, index, width))
 
@@ -303,14 +303,14 @@ class Product:
         for piece in self.pieces(packed):
             self.multiply(more, piece, 0, True, False, replace(row, strides=(0, 0)))
 
-        def at(index: Sequence[Index], width: int) -> V:
+        def at(index: Sequence[Int], width: int) -> V:
             column = more.at(e, (0, index[1]), width)
             begin = e.constant(0, column.type) if init is None else init.at(index if init.shape else (), width)
             return e.binary("sub", begin, column)
 
         return LazyArray(ArrayType((self.lhs.rows, columns), self.sums), at)
 
-    def paced(self, rows: Range) -> Index:
+    def paced(self, rows: Range) -> Int:
         """The lines of a later block that each step of a micro-kernel prefetches, from either end, in 1/65536."""
         e, later = self.e, self.rhs.later
         if later is None:
@@ -320,7 +320,7 @@ class Product:
         pace = self.quotient(lines, e.mul(panels, max(1, self.calls * self.depth)))
         return pace if later.there is None else e.select(later.there, e.index(pace), V("0", "i64"))
 
-    def row_panels(self, rows: Range, packed: V, needed: V | None) -> Iterator[tuple[Index, int, bool]]:
+    def row_panels(self, rows: Range, packed: V, needed: V | None) -> Iterator[tuple[Int, int, bool]]:
         """Rows cut into panels: (first row, height, packs). A rest that is not known is cut into powers of two.
 
         Args:
@@ -372,7 +372,7 @@ class Product:
             with self.e.loop(first, stop, steps) as k:
                 yield self.whole_piece(packed, k, steps)
 
-    def whole_piece(self, packed: V, k: Index, steps: int) -> KBlock:
+    def whole_piece(self, packed: V, k: Int, steps: int) -> KBlock:
         """All of some steps, packed after those before them."""
         place = self.e.pointer(packed, self.e.mul(k, self.rhs.columns), self.word.itemsize)
         starts = self.e.compare("icmp eq", self.e.index(k), V("0", "i64"))
@@ -469,7 +469,7 @@ class Product:
                 with e.loop(first, stop, steps) as k:
                     self.pack_steps(self.whole_piece(place, k, steps), top, bottom, size)
 
-    def pack_steps(self, piece: KBlock, top: Index, bottom: Index, size: int) -> None:
+    def pack_steps(self, piece: KBlock, top: Int, bottom: Int, size: int) -> None:
         """Pack steps of a piece, from the one below the other, so many at a time."""
         e = self.e
         with e.loop(top, bottom, size) as step:
@@ -479,11 +479,11 @@ class Product:
                     rows = StridedArray(base, (vectors * width, 1), (size, vectors * width), self.word)
                     self.pack_panel(rows, e.add(piece.begin, step), column, vectors, width)
 
-    def panel(self, piece: KBlock, column: Index) -> V:
+    def panel(self, piece: KBlock, column: Int) -> V:
         """The address of the panel of some columns."""
         return self.e.pointer(piece.packed, self.e.mul(column, piece.room), self.word.itemsize)
 
-    def pack_panel(self, panel: StridedArray, k: Index, column: Index, vectors: int, width: int) -> None:
+    def pack_panel(self, panel: StridedArray, k: Int, column: Int, vectors: int, width: int) -> None:
         e, steps = self.e, panel.shape[0]
         if self.rhs.transposed is not None and width > 1:
             for n in range(vectors):
@@ -497,7 +497,7 @@ class Product:
                 panel.put(e, (step, n * width), value, width)
 
     def pack_square(
-        self, panel: StridedArray, step: tuple[Index, Index], column: tuple[Index, int], size: int, width: int
+        self, panel: StridedArray, step: tuple[Int, Int], column: tuple[Int, int], size: int, width: int
     ) -> None:
         """`size` steps of one vector of columns, read along the steps and transposed in registers."""
         e = self.e
@@ -519,7 +519,7 @@ class Product:
         strides = (1, self.height) if self.lhs.transposed else (self.steps + _APART, 1)
         return StridedArray(room.base, strides, (self.height, self.steps), self.word)
 
-    def lay_out(self, row: Index, height: int, piece: KBlock) -> None:
+    def lay_out(self, row: Int, height: int, piece: KBlock) -> None:
         e, k = self.e, piece.first
         if self.lhs.transposed is not None:
             flipped = StridedArray(self.left.base, self.left.strides[::-1], self.left.shape[::-1], self.word)
@@ -541,7 +541,7 @@ class Product:
         self,
         target: StridedArray,
         piece: KBlock,
-        row: Index,
+        row: Int,
         fresh: bool,
         packs: bool,
         left: StridedArray | None = None,
@@ -563,7 +563,7 @@ class Product:
                 name = self.kernel(size, rows.strides, len(streams), packs, target.dtype != self.sums)
                 e.line(f"call void @{name}({place}, {panel}, {sums}, {stride}, {e.index(piece.count)}, {starts}{more})")
 
-    def unpacked(self, piece: KBlock, column: Index) -> str:
+    def unpacked(self, piece: KBlock, column: Int) -> str:
         """The arguments of a micro-kernel that say where a right panel is that it packs."""
         e, plain = self.e, self.rhs.plain
         if plain is None:
@@ -571,7 +571,7 @@ class Product:
         row = e.mul(piece.begin, self.joined)
         return f", {plain.address(e, (row, column))}, {e.index(e.mul(plain.strides[0], plain.dtype.itemsize))}"
 
-    def stream(self, area: PrefetchRange, done: Index, pace: Index) -> list[V]:
+    def stream(self, area: PrefetchRange, done: Int, pace: Int) -> list[V]:
         """The arguments of a micro-kernel that asks memory for a part of an area.
 
         Args:
@@ -588,7 +588,7 @@ class Product:
         row = e.mul(e.binary("udiv", position, end), area.between)
         return [area.base, until, *map(e.index, (area.between, row, e.binary("urem", position, end), end, pace))]
 
-    def streams(self, piece: KBlock, row: Index, column: Index) -> list[list[V]]:
+    def streams(self, piece: KBlock, row: Int, column: Int) -> list[list[V]]:
         """The ranges that micro-kernels prefetch while they run, evenly through all of them."""
         e, found, near, later = self.e, [], self.lhs.near, self.rhs.later
         panel = column // self.wide if isinstance(column, int) else e.binary("udiv", column, V(str(self.wide), "i64"))
@@ -615,7 +615,7 @@ class Product:
             found.append(self.stream(area, e.mul(panel, piece.count), pace))
         return found
 
-    def behind(self, near: StridedArray, span: Range, piece: KBlock, panel: Index) -> list[V]:
+    def behind(self, near: StridedArray, span: Range, piece: KBlock, panel: Int) -> list[V]:
         """The range after one of the right operand, of the same size: mostly what the next step multiplies."""
         e, words = self.e, self.joined
         low, high = span
@@ -627,7 +627,7 @@ class Product:
         panels = max(1, self.lhs.rows // self.height)
         return self.stream(area, before, words * lines * 32768 // max(1, panels * self.calls))
 
-    def quotient(self, x: Index, y: Index) -> Index:
+    def quotient(self, x: Int, y: Int) -> Int:
         """A whole number of times that one is in the other."""
         known = isinstance(x, int) and isinstance(y, int)
         return x // y if known else self.e.binary("udiv", self.e.index(x), self.e.index(y))  # type: ignore[operator]
@@ -638,7 +638,7 @@ class Product:
         return sum(-(-(end - start) // (vectors * width)) for start, end, vectors, width in self.column_panels())
 
     def kernel(
-        self, size: tuple[int, int, int], strides: tuple[Index, ...], streams: int, packs: bool, rounds: bool
+        self, size: tuple[int, int, int], strides: tuple[Int, ...], streams: int, packs: bool, rounds: bool
     ) -> str:
         """The micro-kernel for blocks of so many rows of so many vectors of so many lanes, by name."""
         height, vectors, width = size

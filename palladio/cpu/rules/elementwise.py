@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from palladio.cpu.emit import registers
-from palladio.cpu.emit.emitter import Emitter, Index, V
+from palladio.cpu.emit.emitter import Emitter, Int, V
 from palladio.cpu.emit.lazy_array import LazyArray, merged
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.types.dtypes import DType
@@ -15,7 +15,7 @@ from palladio.types.types import ArrayType
 Compute = Callable[..., V]
 
 
-def at(array: LazyArray, index: Sequence[Index], width: int) -> V:
+def at(array: LazyArray, index: Sequence[Int], width: int) -> V:
     """Elements of an operand: a scalar goes with every index."""
     return array.at(index if array.shape else (), width)
 
@@ -24,7 +24,7 @@ def mapped(scope: Scope, dtype: DType, compute: Callable[..., V], *arrays: LazyA
     """The array whose elements are computed from those of others at the same index; `compute` gets registers."""
     shape = next((array.shape for array in arrays if array.shape), ())
 
-    def element(index: Sequence[Index], width: int) -> V:
+    def element(index: Sequence[Int], width: int) -> V:
         return compute(*(at(array, index, width) for array in arrays))
 
     result = LazyArray(ArrayType(shape, dtype), element, merged(arrays))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from palladio.cpu.access.gather import one_by_one, settled
 from palladio.cpu.emit import registers
-from palladio.cpu.emit.emitter import Emitter, Index, V
+from palladio.cpu.emit.emitter import Emitter, Int, V
 from palladio.cpu.emit.lazy_array import LazyArray, StridedArray, array_in, cut, fill, for_each
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.rules import arithmetic
@@ -21,7 +21,7 @@ from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType
 
 
-def _with(index: Sequence[Index], axis: int, position: Index) -> tuple[Index, ...]:
+def _with(index: Sequence[Int], axis: int, position: Int) -> tuple[Int, ...]:
     return (*index[:axis], position, *index[axis:])
 
 
@@ -70,21 +70,21 @@ class Scan:
     start: object
     lanes: int
 
-    def take(self, total: V, index: Sequence[Index], width: int) -> V:
+    def take(self, total: V, index: Sequence[Int], width: int) -> V:
         """The total with the elements at an index, which is the result there."""
         new = self.combine(self.e, self.x.dtype, (total, self.x.at(index, width)))
         self.target.put(self.e, index, registers.rounded(self.e, new, self.x.dtype), width)
         return new
 
-    def steps(self) -> AbstractContextManager[Index]:
+    def steps(self) -> AbstractContextManager[Int]:
         """The loop along the axis that is scanned."""
         return self.e.loop(0, self.x.shape[self.axis])
 
-    def position(self, step: Index) -> Index:
+    def position(self, step: Int) -> Int:
         """The position of a step along the axis."""
         return self.e.sub(self.x.shape[self.axis] - 1, step) if self.reverse else step
 
-    def columns(self, scope: Scope, lead: Sequence[Index]) -> None:
+    def columns(self, scope: Scope, lead: Sequence[Int]) -> None:
         """Scan matrices along another axis than the last, a row at a time, with the totals in memory."""
         e, extent, dtype = self.e, self.x.shape[-1], self.x.dtype
         narrow = dtypes.is_float(dtype) and dtype != dtypes.FLOAT64
@@ -96,11 +96,11 @@ class Scan:
                 with self.steps() as step:
                     self.row(totals, _with(lead, self.axis, self.position(step)), first)
 
-    def row(self, totals: StridedArray, lead: Sequence[Index], first: Index) -> None:
+    def row(self, totals: StridedArray, lead: Sequence[Int], first: Int) -> None:
         """Take some columns of a row to their totals."""
         e = self.e
 
-        def some(index: tuple[Index, ...], width: int) -> None:
+        def some(index: tuple[Int, ...], width: int) -> None:
             place = (*lead, e.add(first, index[0]))
             totals.put(e, index, self.take(totals.at(e, index, width), place, width), width)
 
@@ -109,7 +109,7 @@ class Scan:
         else:
             one_by_one(e, totals.shape, lambda index: some(index, 1))
 
-    def lines(self, scope: Scope, lead: Sequence[Index]) -> None:
+    def lines(self, scope: Scope, lead: Sequence[Int]) -> None:
         """Scan lines along the last axis, a few of them beside each other."""
         e, register = self.e, registers.register(self.x.dtype)
         slots = [scope.function.slot(register) for _ in range(BESIDE)]
@@ -153,7 +153,7 @@ def _position(greatest: bool) -> Rule:
         ordered = dtypes.is_float(x.dtype)
         extreme = Reducer(scope, x, (axis,), combine, start(x.dtype), ordered).run()
 
-        def place(index: Sequence[Index], width: int) -> V:
+        def place(index: Sequence[Int], width: int) -> V:
             value, others = x.at(index, width), (*index[:axis], *index[axis + 1 :])
             best = e.splat(extreme.at(e, others, 1), width) if along_lanes else extreme.at(e, others, width)
             here = e.compare("fcmp oeq" if ordered else "icmp eq", value, best)
@@ -167,7 +167,7 @@ def _position(greatest: bool) -> Rule:
         places = LazyArray(ArrayType(x.shape, dtypes.INT32), place, x.reads)
         found = Reducer(scope, places, (axis,), SMALLER, extent).run()
 
-        def converted(index: Sequence[Index], width: int) -> V:
+        def converted(index: Sequence[Int], width: int) -> V:
             position, wanted = found.at(e, index, width), registers.register(dtype)
             return e.convert("zext" if wanted == "i64" else "trunc", position, wanted)
 

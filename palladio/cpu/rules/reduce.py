@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 from palladio.cpu.emit import registers
-from palladio.cpu.emit.emitter import Emitter, Index, V, vector, width_of
+from palladio.cpu.emit.emitter import Emitter, Int, V, vector, width_of
 from palladio.cpu.emit.lazy_array import LazyArray, StridedArray, array_in, widths
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.rules import arithmetic
@@ -94,9 +94,9 @@ class Reducer:
                 self.beside(index)
         return self.target
 
-    def place(self, index: Sequence[Index], inner: Sequence[Index]) -> list[Index]:
+    def place(self, index: Sequence[Int], inner: Sequence[Int]) -> list[Int]:
         """The index of an element from those along the kept and the reduced axes."""
-        found: list[Index] = [0] * len(self.x.shape)
+        found: list[Int] = [0] * len(self.x.shape)
         for axis, position in zip(self.kept, index, strict=True):
             found[axis] = position
         for axis, position in zip(self.axes, inner, strict=True):
@@ -148,7 +148,7 @@ class Reducer:
         seen = self.held(nan, total.type)
         return self.e.select(self.e.compare("fcmp uno", seen, seen), seen, total)
 
-    def beside(self, others: Sequence[Index]) -> None:
+    def beside(self, others: Sequence[Int]) -> None:
         """Neighbouring results side by side, several vectors of them: what is read together lies together."""
         for start, end, lanes in widths(self.target.shape[-1]):
             chains = 1 if self.nans else CHAINS  # NaNs are noted for one vector
@@ -161,7 +161,7 @@ class Reducer:
                 with self.e.loop(middle, end, lanes) as first:
                     self.down(others, [first], lanes)
 
-    def down(self, others: Sequence[Index], places: Sequence[Index], lanes: int) -> None:
+    def down(self, others: Sequence[Int], places: Sequence[Int], lanes: int) -> None:
         """The results at some places along the last axis, a vector at each."""
         slots = [self.begin(lanes, chain) for chain in range(len(places))]
         with ExitStack() as stack:
@@ -170,7 +170,7 @@ class Reducer:
         for at, slot in zip(places, slots, strict=True):
             self.finish((*others, at), slot, lanes)
 
-    def across(self, index: Sequence[Index]) -> None:
+    def across(self, index: Sequence[Int]) -> None:
         """One result from whole vectors along the last axis."""
         last = self.axes[-1]
         whole = self.begin(1)
@@ -189,7 +189,7 @@ class Reducer:
                 self.note(self.any(self.held(self.nans[lanes], type)))
         self.finish(index, whole, 1)
 
-    def along(self, index: Sequence[Index], start: int, end: int, lanes: int, slots: Sequence[V]) -> None:
+    def along(self, index: Sequence[Int], start: int, end: int, lanes: int, slots: Sequence[V]) -> None:
         """Combine vectors from `start` to `end` with the accumulators in turn."""
         stride = lanes * len(slots)
         middle = start + (end - start) // stride * stride
@@ -202,7 +202,7 @@ class Reducer:
                 with self.e.loop(middle, end, lanes) as position:
                     self.take_all(slots[:1], [self.x.at(self.place(index, (*inner, position)), lanes)])
 
-    def finish(self, index: Sequence[Index], slot: V, width: int) -> None:
+    def finish(self, index: Sequence[Int], slot: V, width: int) -> None:
         total = self.noted(self.held(slot, vector(registers.register(self.x.dtype), width)))
         self.target.put(self.e, index, registers.rounded(self.e, total, self.x.dtype), width)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from palladio.cpu.emit import registers
-from palladio.cpu.emit.emitter import Index, V
+from palladio.cpu.emit.emitter import Int, V
 from palladio.cpu.emit.lazy_array import LazyArray, StridedArray, array_in, for_each, merged, write
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.types import dtypes
@@ -22,7 +22,7 @@ def rearranged(scope: Scope, array: LazyArray, shape: Shape, source: object, alo
     """
     e = scope.e
 
-    def at(index: Sequence[Index], width: int) -> V:
+    def at(index: Sequence[Int], width: int) -> V:
         if width == 1 or along:
             return array.at(source(index), width)  # type: ignore[operator]
         *lead, last = index
@@ -35,15 +35,15 @@ def _broadcast(scope: Scope, x: LazyArray, *, shape: Shape, axes: tuple[int, ...
     e = scope.e
     varies = [(axis, n) for n, axis in enumerate(axes) if x.shape[n] != 1]
 
-    def source(index: Sequence[Index]) -> list[Index]:
-        found: list[Index] = [0] * len(axes)
+    def source(index: Sequence[Int]) -> list[Int]:
+        found: list[Int] = [0] * len(axes)
         for axis, n in varies:
             found[n] = index[axis]
         return found
 
     along = bool(varies) and varies[-1][0] == len(shape) - 1
 
-    def at(index: Sequence[Index], width: int) -> V:
+    def at(index: Sequence[Int], width: int) -> V:
         if along and varies[-1][1] == len(axes) - 1:
             return x.at(source(index), width)
         if along and width > 1:
@@ -62,8 +62,8 @@ def _transpose(scope: Scope, x: LazyArray, *, permutation: tuple[int, ...]) -> S
         array.reads = merged([x], aligned=False)
         return (array,)
 
-    def source(index: Sequence[Index]) -> list[Index]:
-        found: list[Index] = [0] * len(permutation)
+    def source(index: Sequence[Int]) -> list[Int]:
+        found: list[Int] = [0] * len(permutation)
         for place, axis in enumerate(permutation):
             found[axis] = index[place]
         return found
@@ -77,8 +77,8 @@ def _reshape(scope: Scope, x: LazyArray, *, shape: Shape) -> Sequence[LazyArray]
     places = [axis for axis, extent in enumerate(shape) if extent != 1]
     if [x.shape[axis] for axis in kept] == [shape[axis] for axis in places]:
 
-        def source(index: Sequence[Index]) -> list[Index]:
-            found: list[Index] = [0] * len(x.shape)
+        def source(index: Sequence[Int]) -> list[Int]:
+            found: list[Int] = [0] * len(x.shape)
             for axis, place in zip(kept, places, strict=True):
                 found[axis] = index[place]
             return found
@@ -102,7 +102,7 @@ def _iota(scope: Scope, *, shape: Shape, dtype: DType, axis: int) -> Sequence[La
     e = scope.e
     last = len(shape) - 1
 
-    def at(index: Sequence[Index], width: int) -> V:
+    def at(index: Sequence[Int], width: int) -> V:
         counted = e.splat(e.index(index[axis]), width)
         if axis == last and width > 1:
             counted = e.binary("add", counted, e.lanes(range(width)))
@@ -122,7 +122,7 @@ def _reverse(scope: Scope, x: LazyArray, *, axes: tuple[int, ...]) -> Sequence[L
         array.reads = merged([x], aligned=False)
         return (array,)
 
-    def source(index: Sequence[Index]) -> list[Index]:
+    def source(index: Sequence[Int]) -> list[Int]:
         return [e.sub(n - 1, i) if axis in axes else i for axis, (i, n) in enumerate(zip(index, x.shape, strict=True))]
 
     return (rearranged(scope, x, x.shape, source, len(x.shape) - 1 not in axes),)

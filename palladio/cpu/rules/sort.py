@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from palladio.cpu.access.gather import one_by_one, settled
-from palladio.cpu.emit.emitter import Emitter, Index, V, vector, width_of
+from palladio.cpu.emit.emitter import Emitter, Int, V, vector, width_of
 from palladio.cpu.emit.lazy_array import LazyArray, StridedArray, array_in, widths
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.products.micro_kernel import transposed
@@ -57,7 +57,7 @@ def _sort(
     in_vectors = num_keys == 1 and sources[0].dtype.itemsize <= 4 and shape[axis] > STEP
     order = (InVectors if in_vectors else OneByOne)(scope, sources[:num_keys], axis)
 
-    def line(others: tuple[Index, ...]) -> None:
+    def line(others: tuple[Int, ...]) -> None:
         order.sort(others)
         with e.loop(0, shape[axis]) as place:
             origin = order.origin(place)
@@ -68,7 +68,7 @@ def _sort(
     return [array_in(e, target) for target in targets]
 
 
-def _with(index: Sequence[Index], axis: int, position: Index) -> tuple[Index, ...]:
+def _with(index: Sequence[Int], axis: int, position: Int) -> tuple[Int, ...]:
     return (*index[:axis], position, *index[axis:])
 
 
@@ -84,7 +84,7 @@ class OneByOne:
         self.levels = (self.extent - 1).bit_length() if self.extent else 0
         self.orders = [scope.arena.buffer(self.e, (self.extent,), dtypes.INT32) for _ in range(2)]
 
-    def sort(self, others: tuple[Index, ...]) -> None:
+    def sort(self, others: tuple[Int, ...]) -> None:
         """Sort a line, by its place along the other axes."""
         e = self.e
         with e.loop(0, self.extent) as place:
@@ -93,11 +93,11 @@ class OneByOne:
             first = lambda here, there: self.first(here, there, others)  # noqa: E731
             _merge(self.scope, self.orders, self.extent, e.index(level), first)
 
-    def origin(self, place: Index) -> V:
+    def origin(self, place: Int) -> V:
         """The place of the element that comes to a place."""
         return self.e.convert("zext", self.orders[self.levels % 2].at(self.e, (place,), 1), "i64")
 
-    def first(self, here: V, there: V, others: Sequence[Index]) -> V:
+    def first(self, here: V, there: V, others: Sequence[Int]) -> V:
         """True if what is behind comes first: of equals, it does not."""
         e = self.e
         result: V = V("false", "i1")
@@ -162,7 +162,7 @@ class InVectors:
         # A step of a merge reads, and does not use, what is behind a run.
         self.runs = [scope.arena.buffer(self.e, (self.size + STEP,), dtypes.INT64) for _ in range(2)]
 
-    def sort(self, others: tuple[Index, ...]) -> None:
+    def sort(self, others: tuple[Int, ...]) -> None:
         """Sort a line, by its place along the other axes."""
         e = self.e
         self.read(others)
@@ -174,12 +174,12 @@ class InVectors:
         with e.loop(0, self.levels) as level:
             self.merge_level(e.index(level))
 
-    def origin(self, place: Index) -> V:
+    def origin(self, place: Int) -> V:
         """The place of the element that comes to a place."""
         e = self.e
         return e.binary("and", self.runs[self.levels % 2].at(e, (place,), 1), V(str((1 << 32) - 1), "i64"))
 
-    def read(self, others: tuple[Index, ...]) -> None:
+    def read(self, others: tuple[Int, ...]) -> None:
         """Write the elements of a line with their places, and fill up the last block."""
         e, runs = self.e, self.runs[0]
         along = self.axis == len(self.key.shape) - 1

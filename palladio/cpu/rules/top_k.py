@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from palladio.cpu.access.gather import one_by_one
-from palladio.cpu.emit.emitter import Emitter, Index, V
+from palladio.cpu.emit.emitter import Emitter, Int, V
 from palladio.cpu.emit.lazy_array import LazyArray, StridedArray, array_in, widths
 from palladio.cpu.emit.scope import Scope
 from palladio.cpu.rules import arithmetic
@@ -73,7 +73,7 @@ class Lines:
         self.hole = scope.function.slot("i64")
         self.bits = scope.function.slot("i64")
 
-    def run(self, line: tuple[Index, ...], found: Sequence[StridedArray]) -> None:
+    def run(self, line: tuple[Int, ...], found: Sequence[StridedArray]) -> None:
         """Write the greatest elements of a line, and what goes with them."""
         e, extent = self.e, self.key.shape[-1]
         with e.loop(0, self.count) as place:
@@ -96,7 +96,7 @@ class Lines:
         least = self.values.at(self.e, (self.count - 1,), 1)
         return precedes(self.e, self.key.dtype, self.e.splat(least, width), value)
 
-    def look_through(self, line: tuple[Index, ...], place: Index, width: int, vectors: int) -> None:
+    def look_through(self, line: tuple[Int, ...], place: Int, width: int, vectors: int) -> None:
         """Take what is greater among the elements of some vectors."""
         e = self.e
         bits: V | None = None
@@ -128,7 +128,7 @@ class Lines:
         self.e.declared["llvm.cttz.i64"] = "declare i64 @llvm.cttz.i64(i64, i1)"
         return self.e.value("i64", f"call i64 @llvm.cttz.i64({bits}, i1 true)")
 
-    def insert(self, value: V, place: Index, hole: Index) -> None:
+    def insert(self, value: V, place: Int, hole: Int) -> None:
         """Put an element where it belongs: those that are less move towards the hole behind them."""
         e = self.e
         again, some, move, done = (e.fresh(name) for name in ("again", "some", "move", "done"))

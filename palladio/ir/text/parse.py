@@ -21,7 +21,7 @@ from palladio.types.transforms import (
     Operand,
     Peer,
     Reshape,
-    Slice,
+    SliceEntry,
     Transform,
     Transpose,
     transformed,
@@ -339,7 +339,7 @@ class _Parser:
 
     def entry(self, extent: int, indices: list[Atom]) -> IndexEntry:
         if self.take(":"):
-            return Slice(0, extent)
+            return SliceEntry(0, extent)
         start = self.position_in_axis(indices)
         if not self.take(":"):
             return start
@@ -349,7 +349,7 @@ class _Parser:
             if not isinstance(start, int):
                 raise ParseError(f"line {self.token.line}: a slice of dynamic start is written start:+size")
             size -= start
-        return Slice(start, size, self.integer("the step of a slice") if self.take(":") else 1)
+        return SliceEntry(start, size, self.integer("the step of a slice") if self.take(":") else 1)
 
     def position_in_axis(self, indices: list[Atom]) -> int | Operand:
         typed = [token.text for token in self.tokens[self.position + 1 : self.position + 3]]

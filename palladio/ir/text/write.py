@@ -20,7 +20,7 @@ from palladio.types.transforms import (
     Operand,
     Peer,
     Reshape,
-    Slice,
+    SliceEntry,
     Transform,
     Transpose,
     transformed,
@@ -159,7 +159,7 @@ class _Writer:
         match value:
             case Program():
                 return "\n".join(_Writer(value).lines())
-            case Slice() | Index() | Operand():
+            case SliceEntry() | Index() | Operand():
                 raise InternalError("an index belongs into the transforms of an access")
             case bool() | None | str():
                 return repr(value)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from palladio.ops.references import access
-from palladio.types.transforms import Index, Operand, Slice, Transform, transformed
+from palladio.types.transforms import Index, Operand, SliceEntry, Transform, transformed
 from palladio.types.types import ArrayType
 
 Outside = tuple[int, int, int, int]
@@ -72,8 +72,8 @@ def _starts(array: ArrayType, stack: Sequence[Transform], indices: Sequence[Any]
     for transform in stack:
         if isinstance(transform, Index):
             for axis, (entry, extent) in enumerate(zip(transform.entries, array.shape, strict=True)):
-                start = entry.start if isinstance(entry, Slice) else entry
-                length = (entry.size - 1) * entry.stride if isinstance(entry, Slice) else 0
+                start = entry.start if isinstance(entry, SliceEntry) else entry
+                length = (entry.size - 1) * entry.stride if isinstance(entry, SliceEntry) else 0
                 if isinstance(start, Operand) and length >= 0:
                     found.append(Start(axis, start.position, length, extent))
         array = transformed(array, [transform], types)

@@ -14,7 +14,7 @@ from palladio.ir.core import Atom, Eqn, Literal, Program, Var
 from palladio.ir.rewrite import Builder, with_body, with_parts
 from palladio.ops import OPS
 from palladio.ops.control import loop
-from palladio.types.transforms import Index, Operand, Slice, transformed
+from palladio.types.transforms import Index, Operand, SliceEntry, transformed
 
 Step = tuple[int, str, int | None]
 Path = tuple[Step, ...]
@@ -176,14 +176,14 @@ def reindexed(
     for position in positions:
         entries = list(stacks[position][level].entries)
         entry = entries[axis]
-        start: Any = entry.start if isinstance(entry, Slice) else entry
+        start: Any = entry.start if isinstance(entry, SliceEntry) else entry
         if isinstance(start, Operand):
             atom = stepped(builder, inputs[eqn.op.index_start + start.position], steps)
             start = Operand(len(inputs) - eqn.op.index_start)
             inputs.append(atom)
         else:
             start = static(start)
-        entries[axis] = replace(entry, start=start) if isinstance(entry, Slice) else start
+        entries[axis] = replace(entry, start=start) if isinstance(entry, SliceEntry) else start
         stack = stacks[position]
         stacks[position] = (*stack[:level], Index(tuple(entries)), *stack[level + 1 :])
     transforms = tuple(stacks) if eqn.op.ref_count > 1 else stacks[0]
@@ -204,7 +204,7 @@ def first_part(eqn: Eqn, position: int) -> tuple[int, int, int, int] | None:
             continue
         shape = shape_at(eqn, position, level)
         for axis, (entry, extent) in enumerate(zip(transform.entries, shape, strict=True)):
-            size = entry.size if isinstance(entry, Slice) else 1
-            if extent > size > 0 == extent % size and not (isinstance(entry, Slice) and entry.stride != 1):
+            size = entry.size if isinstance(entry, SliceEntry) else 1
+            if extent > size > 0 == extent % size and not (isinstance(entry, SliceEntry) and entry.stride != 1):
                 return level, axis, size, extent
     return None

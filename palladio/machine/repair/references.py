@@ -11,7 +11,7 @@ from palladio.ir.rewrite import map_subprograms, with_body, with_parts
 from palladio.machine.repair.edit import FIRST_OPERAND, reindexed, shape_at
 from palladio.ops.threads.launch import launch
 from palladio.types.attributes import Arrivals
-from palladio.types.transforms import Index, Peer, Slice
+from palladio.types.transforms import Index, Peer, SliceEntry
 from palladio.types.types import RefType
 
 Known = Mapping[Atom, Var]
@@ -136,7 +136,7 @@ def slots_of(program: Program, space: Any) -> Iterator[Slots]:
                 if isinstance(transform, Index):
                     shape = shape_at(eqn, position, level + _own(stack))
                     for axis, entry in enumerate(transform.entries):
-                        if not isinstance(entry, Slice):
+                        if not isinstance(entry, SliceEntry):
                             found.setdefault((level, axis), []).append((eqn, position, entry, shape[axis]))
         for (level, axis), uses in found.items():
             entries = {entry if isinstance(entry, int) else None for _, _, entry, _ in uses}
@@ -158,7 +158,7 @@ def wrapped(program: Program, slots: Sequence[Slots], count: int) -> Program:
                 level = each.level + _own(stack)
                 if len(stack) <= level or not isinstance(stack[level], Index):
                     continue
-                if not isinstance(stack[level].entries[each.axis], Slice):
+                if not isinstance(stack[level].entries[each.axis], SliceEntry):
                     *more, eqn = reindexed(
                         eqn, {position}, level, each.axis, lambda entry: entry % count, [("rem", count)]
                     )

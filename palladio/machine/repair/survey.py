@@ -11,7 +11,7 @@ from palladio.base.locations import Location
 from palladio.ir.core import Atom, Eqn, Literal, Program, Var
 from palladio.machine.repair.edit import FIRST_OPERAND, Path, Spot, part_at, parts, shape_at
 from palladio.ops.threads.launch import launch
-from palladio.types.transforms import Index, Operand, Slice
+from palladio.types.transforms import Index, Operand, SliceEntry
 from palladio.types.types import RefType, Type
 
 Roots = Mapping[Atom, Var]
@@ -140,7 +140,7 @@ class Survey:
                     continue
                 shape = shape_at(eqn, position, level)
                 for axis, (entry, extent) in enumerate(zip(transform.entries, shape, strict=True)):
-                    if isinstance(entry, Slice) or extent < 2:
+                    if isinstance(entry, SliceEntry) or extent < 2:
                         continue
                     index: Any = eqn.indices[entry.position] if isinstance(entry, Operand) else entry
                     if isinstance(index, Literal):

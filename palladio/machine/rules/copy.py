@@ -17,7 +17,7 @@ from palladio.machine.run.coroutines import RULES, Coroutine
 from palladio.machine.run.threads import AsyncOp, Point, Thread
 from palladio.ops.references import access
 from palladio.ops.references.memory import updated
-from palladio.types.transforms import Index, Slice, transformed
+from palladio.types.transforms import Index, SliceEntry, transformed
 from palladio.types.types import ArrayType
 
 Part = tuple[Buffer, Stack]
@@ -110,8 +110,8 @@ def _share(shape: Sequence[int], parts: int, number: int) -> tuple[Index, ...]:
     """The part of a shared copy that one block loads: rows of the first axis that the parts divide."""
     axis = next((n for n, extent in enumerate(shape) if extent % parts == 0), 0)
     bounds = [extent * step // parts for extent in (shape[axis],) for step in (number, number + 1)]
-    whole = [Slice(0, extent) for extent in shape]
-    whole[axis] = Slice(bounds[0], bounds[1] - bounds[0])
+    whole = [SliceEntry(0, extent) for extent in shape]
+    whole[axis] = SliceEntry(bounds[0], bounds[1] - bounds[0])
     return (Index(tuple(whole)),)
 
 

@@ -13,7 +13,17 @@ from typing import Any
 import numpy as np
 
 from palladio.types import dtypes
-from palladio.types.transforms import Bitcast, Index, Operand, Peer, Reshape, Slice, Transform, Transpose, bitcast_axis
+from palladio.types.transforms import (
+    Bitcast,
+    Index,
+    Operand,
+    Peer,
+    Reshape,
+    SliceEntry,
+    Transform,
+    Transpose,
+    bitcast_axis,
+)
 from palladio.types.types import ArrayType
 from palladio.types.views import Coordinate, View
 
@@ -271,7 +281,7 @@ def _resolve(index: Index, shape: tuple[int, ...], operands: Sequence[Array]) ->
     key: list[Any] = []
     inside, gathers = True, False
     for entry, extent in zip(index.entries, shape, strict=True):
-        if isinstance(entry, Slice):
+        if isinstance(entry, SliceEntry):
             start, size, stride = entry.start, entry.size, entry.stride
             if isinstance(start, Operand):
                 start = int(operands[start.position])
