@@ -126,7 +126,8 @@ def _and(eqn: Eqn, given: Sequence[Range]) -> Range | None:
     x, y = given
     if dtypes.is_bool(eqn.outputs[0].type.dtype):
         return Range(x.low & y.low, x.high & y.high)
-    return Range(0, min(x.high, y.high)) if min(x.low, y.low) >= 0 else None
+    masks = [each.high for each in given if each.low >= 0]
+    return Range(0, min(masks)) if masks else None
 
 
 def _or(eqn: Eqn, given: Sequence[Range]) -> Range | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 import palladio as pl
 import palladio.gpu as plgpu
+from palladio.base.errors import PalladioNotImplementedError
 
 F32 = np.dtype(np.float32)
 X = np.arange(48, dtype=F32).reshape(6, 8)
@@ -86,3 +88,73 @@ def test_outside_is_uninitialised_when_read_and_dropped_when_written(
         return pl.pallas_call(kernel, out, scratch_shapes=scratch, interpret=executor)(STARTS, X)
 
     np.testing.assert_array_equal(call("hopper-twin"), call("reference"))
+
+
+# Copies by the copy engine, which clips at the edges of arrays only.
+
+
+def part_of_a_part_loaded(at: Any, x: Any, out: Any, tile: Any, full: Any) -> None:
+    for n in EACH:
+        plgpu.copy_gmem_to_smem(x.at[1:4].at[pl.ds(at[n], 2)], tile.at[0:2], full)
+        plgpu.barrier_wait(full)
+        out[n] = tile[0:2]
+
+
+def rows_beside_a_buffer_loaded(at: Any, x: Any, out: Any, tile: Any, full: Any) -> None:
+    for n in EACH:
+        tile[...] = zeros_like(x)
+        plgpu.commit_smem()
+        plgpu.copy_gmem_to_smem(x.at[0:2], tile.at[1:4].at[pl.ds(at[n], 2)], full)
+        plgpu.barrier_wait(full)
+        out[n] = tile[...]
+
+
+def part_of_a_part_stored(at: Any, x: Any, out: Any, tile: Any, full: Any) -> None:
+    for n in EACH:
+        tile[...] = zeros_like(x)
+        plgpu.commit_smem()
+        plgpu.copy_smem_to_gmem(tile, out.at[n])
+        plgpu.wait_smem_to_gmem(0)
+        tile[...] = x[...]
+        plgpu.commit_smem()
+        plgpu.copy_smem_to_gmem(tile.at[1:3], out.at[n, 1:4].at[pl.ds(at[n], 2)])
+        plgpu.wait_smem_to_gmem(0)
+
+
+@pytest.mark.parametrize(
+    ("body", "shape"),
+    [(part_of_a_part_loaded, (2, 8)), (rows_beside_a_buffer_loaded, X.shape), (part_of_a_part_stored, X.shape)],
+    ids=lambda each: getattr(each, "__name__", ""),
+)
+def test_copies_stay_inside_of_every_slice_on_the_way(body: Callable[..., None], shape: tuple[int, ...]) -> None:
+    scratch = [plgpu.SMEM(X.shape, F32), plgpu.Barrier()]
+
+    def call(executor: str) -> Any:
+        out = pl.ShapeDtypeStruct(whole(*shape), F32)
+        return plgpu.kernel(body, out, scratch_types=scratch, interpret=executor)(STARTS, X)
+
+    np.testing.assert_array_equal(call("hopper-twin"), call("reference"))
+
+
+def test_a_copy_that_adds_is_made_whole_or_not_at_all() -> None:
+    def adds(at: Any, x: Any, out: Any, tile: Any, full: Any, rows: int) -> None:
+        out[...] = zeros_like(x)
+        tile[...] = x[...]
+        plgpu.commit_smem()
+        part = pl.ds(at[0], rows)
+        plgpu.copy_smem_to_gmem(tile.at[0:rows], out.at[1:4].at[part], reduction_op="add")
+        plgpu.wait_smem_to_gmem(0)
+
+    def call(rows: int, executor: str) -> Any:
+        scratch = [plgpu.SMEM(X.shape, F32), plgpu.Barrier()]
+        body = functools.partial(adds, rows=rows)
+        out = pl.ShapeDtypeStruct(X.shape, F32)
+        return plgpu.kernel(body, out, scratch_types=scratch, interpret=executor)(STARTS, X)
+
+    np.testing.assert_array_equal(call(1, "hopper-twin"), call(1, "reference"))
+    with pytest.raises(PalladioNotImplementedError) as caught:
+        call(2, "hopper-twin")
+    assert str(caught.value).splitlines()[:2] == [
+        "the copy engine adds to whole boxes, and this one may lie partly inside of what it is taken from",
+        "  hint:     slice once, relative to the array, or make the copy conditional: predicate=",
+    ]

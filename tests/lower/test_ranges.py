@@ -139,3 +139,8 @@ def test_it_stays_where_something_may_be_negative() -> None:
         }
         """,
     )
+
+
+def test_a_mask_bounds_whatever_it_is_applied_to() -> None:
+    eqn = equation(bits.bitwise_and, 2)
+    assert result_range(eqn, {eqn.inputs[1]: Range(48, 48)}) == Range(0, 48)  # type: ignore[dict-item]

@@ -172,6 +172,15 @@ class Limit:
         at = added(self.first.text, *(times(index, stride) for index, stride in zip(indices, self.strides)))
         return f"(u32)({at}) < {self.extent}"
 
+    def reach(self, sizes: Sequence[int]) -> int:
+        """The distance from the first element of a selection to the last."""
+        return sum((size - 1) * stride for size, stride in zip(sizes, self.strides, strict=True))
+
+    def test_all(self, sizes: Sequence[int]) -> str:
+        """True if all elements of a selection are inside, as a C expression; the strides are not negative."""
+        room = self.extent - self.reach(sizes)
+        return f"(u32)({self.first.text}) < {room}" if room > 0 else "false"
+
     def vector(self, width: int) -> int:
         """The most elements along the last axis, at most `width`, of which all are inside or none."""
         last = self.strides[-1] if self.strides else 0

@@ -7,19 +7,24 @@ the program may be several boxes. What the engine cannot copy, the threads of th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 
-from palladio.hopper.emit.scalars import memory_type
+from palladio.hopper.emit.scalars import memory_type, to_memory
 from palladio.hopper.emit.scope import Rule, Scope
 from palladio.hopper.emit.uses import WARPS
-from palladio.hopper.emit.values import Barriers, Global, Shared
-from palladio.hopper.emit.views import INFINITE, Part
+from palladio.hopper.emit.values import Barriers, Global, Shared, Sites
+from palladio.hopper.emit.views import INFINITE, Limit, Part, whole
 from palladio.hopper.layouts.shared import SharedLayout, added, swizzled_text, times
 from palladio.hopper.lowered import MapSpec
 from palladio.hopper.rules.barriers import address, slot
+from palladio.hopper.rules.memory import outside
 from palladio.ir.core import Eqn
 from palladio.lower.refused import Refused
+from palladio.lower.views import views
+from palladio.types.types import ArrayType
+from palladio.types.views import Guard, View
 
 MOST = 256
 """Elements of a box along an axis (CUDA driver API, `cuTensorMapEncodeTiled`: boxDim)."""
@@ -49,13 +54,33 @@ class Box:
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy between a box of an array and a buffer: both sides, and where the buffer's part begins, in bytes."""
+    """A copy between a box of an array and a buffer.
+
+    Fields:
+        part: of the array.
+        inner: the part of the buffer.
+        start: where that begins, in bytes.
+        outer_limits: the positions that may leave a part of the array on the way; those that leave the array itself
+            are not among them, which the copy engine clips.
+        inner_limits: the positions that may leave the buffer, or a part of it on the way.
+    """
 
     array: Global
     part: Part
     buffer: Shared
     inner: Part
     start: str
+    outer_limits: tuple[Limit, ...] = ()
+    inner_limits: tuple[Limit, ...] = ()
+
+    def all_or_none(self, limits: Sequence[Limit]) -> list[Limit]:
+        """Those of some limits by which all elements are inside or none."""
+        return [each for each in limits if not each.reach(self.inner.sizes)]
+
+    def tested(self, limits: Iterable[Limit], *others: str) -> str:
+        """True if all elements are inside of some limits, and if others hold, as a C expression."""
+        tests = [*others, *(each.test_all(self.inner.sizes) for each in limits)]
+        return " && ".join(dict.fromkeys(test for test in tests if test != "true")) or "true"
 
 
 def sides(scope: Scope, eqn: Eqn, array: int, buffer: int, indices: Sequence[object]) -> Copy:
@@ -68,7 +93,20 @@ def sides(scope: Scope, eqn: Eqn, array: int, buffer: int, indices: Sequence[obj
     inner = scope.view(shared, stacks[buffer], indices)  # type: ignore[arg-type]
     if inner.peer or part.peer:
         raise Refused("a copy to another block of the cluster is not compiled for Hopper yet")
-    return Copy(outer, part, shared, inner, start_of(shared.layout, inner))
+    shapes = [atom.type.shape for atom in indices]  # type: ignore[attr-defined]
+    found = views(ArrayType((outer.window or whole(outer.type.shape)).sizes, outer.type.dtype), stacks[array], shapes)
+    clipped = [] if outer.window else [limit for view in found for limit in view.limits]
+    outer_limits = _limits(scope, found, indices, clipped)
+    inner_limits = _limits(scope, views(shared.type.array, stacks[buffer], shapes), indices)
+    return Copy(outer, part, shared, inner, start_of(shared.layout, inner), outer_limits, inner_limits)
+
+
+def _limits(
+    scope: Scope, found: Sequence[View], indices: Sequence[object], clipped: Sequence[Guard] = ()
+) -> tuple[Limit, ...]:
+    """The guards of views that may fail, without those that hold by themselves."""
+    kept = [replace(view, guards=tuple(each for each in view.guards if each not in clipped)) for view in found]
+    return tuple(limit for view in kept for limit in scope.limits(view, indices))  # type: ignore[arg-type]
 
 
 def start_of(layout: SharedLayout, inner: Part) -> str:
@@ -198,12 +236,44 @@ def _load(scope: Scope, eqn: Eqn) -> None:
     except Refused:
         _load_by_threads(scope, copy, barriers, number, text)
         return
+    missed = copy.all_or_none(copy.inner_limits)  # nothing is written then
+    text = copy.tested(missed, text)
+    partial = [each for each in (*copy.outer_limits, *copy.inner_limits) if each not in missed]
+    if not partial:
+        _load_boxes(scope, copy, found, barriers, number, text, eqn.params["collective"])
+        return
+    with _either(scope, copy.tested(partial)) as branch:
+        with branch():
+            _load_boxes(scope, copy, found, barriers, number, text, ())
+        with branch():
+            _load_by_threads(scope, copy, barriers, number, text)
+
+
+@contextmanager
+def _either(scope: Scope, inside: str) -> Iterator[Callable[[], AbstractContextManager[None]]]:
+    """Two branches: the copy engine's, where all is inside, and the threads'; none of them orders what follows."""
+    heads = iter((f"if ({inside})", "else"))
+    read, written = set(scope.sites.read), set(scope.sites.written)
+    yield lambda: scope.w.block(next(heads))
+    scope.sites = Sites(read, written)
+
+
+def _load_boxes(
+    scope: Scope,
+    copy: Copy,
+    found: Sequence[Box],
+    barriers: Barriers,
+    number: str,
+    text: str,
+    collective: Sequence[str],
+) -> None:
+    """The copy engine copies boxes; blocks along `collective` axes of the cluster share them."""
     where = address(barriers, number)
     size = sum(math.prod(box.shape) for box in found) * copy.buffer.layout.itemsize
     first = [f"pal::arrive_many({where}, {barriers.unit - 1});"] if barriers.unit > 1 else []
     lines = [f"pal::arrive_expect({where}, {size});"]
-    if eqn.params["collective"] and _divides(scope, found, eqn.params["collective"]):
-        lines += _shared_loads(scope, copy, found, where, eqn.params["collective"])
+    if collective and _divides(scope, found, collective):
+        lines += _shared_loads(scope, copy, found, where, collective)
     else:
         for box in found:
             name = scope.kernel.map(spec(copy, box.shape), copy.array.name)
@@ -279,6 +349,27 @@ def _store(scope: Scope, eqn: Eqn) -> None:
             raise
         _store_by_threads(scope, copy, text)
         return
+    limits = (*copy.outer_limits, *copy.inner_limits)
+    missed = copy.all_or_none(limits)
+    text = copy.tested(missed, text)
+    partial = [each for each in limits if each not in missed]
+    if not partial:
+        _store_boxes(scope, copy, found, text, reduction)
+        return
+    if reduction is not None:
+        raise Refused(
+            "the copy engine adds to whole boxes, and this one may lie partly inside of what it is taken from",
+            hint="slice once, relative to the array, or make the copy conditional: predicate=",
+        )
+    with _either(scope, copy.tested(partial)) as branch:
+        with branch():
+            _store_boxes(scope, copy, found, text, None)
+        with branch():
+            _store_by_threads(scope, copy, text)
+
+
+def _store_boxes(scope: Scope, copy: Copy, found: Sequence[Box], text: str, reduction: str | None) -> None:
+    """The copy engine copies boxes, or combines with them."""
     lines = []
     for box in found:
         name = scope.kernel.map(spec(copy, box.shape), copy.array.name)
@@ -300,9 +391,10 @@ def _each(scope: Scope, copy: Copy, text: str, body: Sequence[str]) -> None:
     index = [
         f"element / {stride} % {size}" if stride > 1 else f"element % {size}" for stride, size in zip(strides, sizes)
     ]
-    outer = copy.part.place([f"({part})" for part in index])
-    inner = copy.inner.place([f"({part})" for part in index])
+    outer = copy.part.place(_parenthesised(index))
+    inner = copy.inner.place(_parenthesised(index))
     inside = [f"{at} >= 0 && {at} < {extent}" for at, extent in zip(_named("at", len(outer)), copy.part.shape)]
+    inside += [limit.test(_parenthesised(index)) for limit in copy.outer_limits]
     dims = copy.part.shape
     place = added(*(times(f"(i64)at{n}", math.prod(dims[n + 1 :])) for n in range(len(dims)))) or "0"
     layout = copy.buffer.layout
@@ -314,8 +406,15 @@ def _each(scope: Scope, copy: Copy, text: str, body: Sequence[str]) -> None:
         w.line(f"const u32 byte = {swizzled_text('byte_at', layout.swizzle)};")
         w.line(f"const i64 place = {place};")
         w.line(f"const bool inside = {' && '.join(inside) or 'true'};")
+        if copy.inner_limits:
+            tests = [limit.test(_parenthesised(index)) for limit in copy.inner_limits]
+            w.line(f"const bool held = {' && '.join(dict.fromkeys(tests))};")
         for line in body:
             w.line(line)
+
+
+def _parenthesised(texts: Sequence[str]) -> list[str]:
+    return [f"({text})" for text in texts]
 
 
 def _named(name: str, count: int) -> list[str]:
@@ -327,7 +426,8 @@ def _load_by_threads(scope: Scope, copy: Copy, barriers: Barriers, number: str, 
     kind = memory_type(copy.array.type.dtype)
     pointer = scope.kernel.pointer(copy.array.number, copy.array.name)
     value = f"inside ? pal::load_global(({kind} const*){pointer} + place) : ({kind})0"
-    _each(scope, copy, text, [f"pal::store_shared<{kind}>(byte, {value});"])
+    held = "if (held) " if copy.inner_limits else ""
+    _each(scope, copy, text, [f"{held}pal::store_shared<{kind}>(byte, {value});"])
     scope.w.line("pal::fence_async();")
     scope.sync()
     unit = WARPS if barriers.unit > 1 else 1
@@ -342,12 +442,11 @@ def _load_by_threads(scope: Scope, copy: Copy, barriers: Barriers, number: str, 
 def _store_by_threads(scope: Scope, copy: Copy, text: str) -> None:
     kind = memory_type(copy.array.type.dtype)
     pointer = scope.kernel.pointer(copy.array.number, copy.array.name)
-    _each(
-        scope,
-        copy,
-        text,
-        [f"if (inside) pal::store_global(({kind}*){pointer} + place, pal::load_shared<{kind}>(byte));"],
-    )
+    value = f"pal::load_shared<{kind}>(byte)"
+    if copy.inner_limits:
+        dtype = copy.array.type.dtype
+        value = f"held ? {value} : ({kind})({to_memory(outside(dtype), dtype)})"
+    _each(scope, copy, text, [f"if (inside) pal::store_global(({kind}*){pointer} + place, {value});"])
 
 
 def _commit_group(scope: Scope, eqn: Eqn) -> None:

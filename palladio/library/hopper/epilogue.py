@@ -69,7 +69,7 @@ def _copy_rows(buffer: Ref, out: Ref, row: Value, columns: Any, rows: Value | No
 
     @pl.when(rows < extent)
     def _() -> None:
-        for bit in reversed(range((extent - 1).bit_length())):
-            count = 1 << bit
-            larger = rows - jnp.remainder(rows, 2 * count)
-            copy(larger, count, jnp.bitwise_and(rows, count) != 0)
+        bits = (extent - 1).bit_length()
+        for count in (1 << bit for bit in reversed(range(bits))):
+            larger = (1 << bits) - 2 * count
+            copy(jnp.bitwise_and(rows, larger), count, jnp.bitwise_and(rows, count) != 0)

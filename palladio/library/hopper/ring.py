@@ -56,9 +56,13 @@ class Ring:
         axes = [()] * len(buffers) if shared is None else shared
         return Ring(buffers, scratch[f"{name}_filled"], scratch[f"{name}_drained"], buffers[0].shape[0], axes)
 
+    def slot(self, step: Value) -> Value:
+        """The stage of a step. Without a sign the remainder is cheap, and known to be one of the stages."""
+        return lax.rem(jnp.asarray(step).astype(jnp.uint32), jnp.uint32(self.stages)).astype(jnp.int32)
+
     def fill(self, step: Value, *sources: Ref) -> None:
         """Start the copies of a step as soon as its buffers are free again."""
-        slot = lax.rem(step, self.stages)
+        slot = self.slot(step)
 
         @pl.when(step >= self.stages)
         def _() -> None:
@@ -72,14 +76,14 @@ class Ring:
 
         @pl.loop(jnp.maximum(steps - self.stages, 0), steps)
         def _(step: Value) -> None:
-            plgpu.barrier_wait(self.drained.at[lax.rem(step, self.stages)])
+            plgpu.barrier_wait(self.drained.at[self.slot(step)])
 
     def take(self, step: Value) -> list[Ref]:
         """The buffers of a step, once they are filled."""
-        slot = lax.rem(step, self.stages)
+        slot = self.slot(step)
         plgpu.barrier_wait(self.filled.at[slot])
         return [buffer.at[slot] for buffer in self.buffers]
 
     def give_back(self, step: Value) -> None:
         """Say that this warpgroup is done with the buffers of a step."""
-        plgpu.barrier_arrive(self.drained.at[lax.rem(step, self.stages)])
+        plgpu.barrier_arrive(self.drained.at[self.slot(step)])

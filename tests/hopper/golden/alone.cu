@@ -58,12 +58,14 @@ PAL_KERNEL void PAL_BOUNDS(384) matmul_kernel(
         PAL_ROLLED
         for (int step_2 = 0; step_2 < 64; ++step_2) {
           const int i_20 = i_19 + step_2;
-          const int i_21 = i_20 % 4;
-          pal::wait(smem + 196640 + i_21 * 8, operands_filled_phases >> i_21 & 1);
-          operands_filled_phases ^= 1u << i_21;
-          const int i_22 = warpgroup * 64;
-          const u64 left_2 = pal::descriptor(smem + i_21 * 16384 + i_22 * 128, 16, 1024, 1);
-          const u64 right_2 = pal::descriptor(smem + 65536 + i_21 * 32768, 8192, 1024, 1);
+          const u32 i_21 = (u32)i_20;
+          const u32 i_22 = i_21 % 4u;
+          const int i_23 = (int)i_22;
+          pal::wait(smem + 196640 + i_23 * 8, operands_filled_phases >> i_23 & 1);
+          operands_filled_phases ^= 1u << i_23;
+          const int i_24 = warpgroup * 64;
+          const u64 left_2 = pal::descriptor(smem + i_23 * 16384 + i_24 * 128, 16, 1024, 1);
+          const u64 right_2 = pal::descriptor(smem + 65536 + i_23 * 32768, 8192, 1024, 1);
           pal::wgmma_fence();
           pal::wgmma_m64n256k16_f32_bf16_bf16<0, 1>(acc[0], left_2, right_2, 1);
           pal::wgmma_m64n256k16_f32_bf16_bf16<0, 1>(acc[0], left_2 + 2, right_2 + 128, 1);
@@ -73,24 +75,25 @@ PAL_KERNEL void PAL_BOUNDS(384) matmul_kernel(
           pal::wgmma_wait<1>();
           const bool is_2 = step_2 > 0;
           if (is_2) {
-            const int i_23 = i_19 + step_2;
-            const int i_24 = i_23 - 1;
-            const int i_25 = i_24 % 4;
-            const bool is_3 = i_25 < 0;
-            const int i_26 = i_25 + 4;
-            const int i_27 = (is_3 ? i_26 : i_25);
+            const int i_25 = i_19 + step_2;
+            const int i_26 = i_25 - 1;
+            const u32 i_27 = (u32)i_26;
+            const u32 i_28 = i_27 % 4u;
+            const int i_29 = (int)i_28;
             pal::sync_warp();
-            if (lane == 0) pal::arrive(smem + 196608 + i_27 * 8);
+            if (lane == 0) pal::arrive(smem + 196608 + i_29 * 8);
           }
         }
         pal::wgmma_wait<0>();
         pal::keep(acc[0]);
-        const int i_28 = i_19 + 64;
-        const int i_29 = i_28 - 1;
-        const int i_30 = i_29 % 4;
+        const int i_30 = i_19 + 64;
+        const int i_31 = i_30 - 1;
+        const u32 i_32 = (u32)i_31;
+        const u32 i_33 = i_32 % 4u;
+        const int i_34 = (int)i_33;
         pal::sync_warp();
-        if (lane == 0) pal::arrive(smem + 196608 + i_30 * 8);
-        const int i_31 = i_17 + i;
+        if (lane == 0) pal::arrive(smem + 196608 + i_34 * 8);
+        const int i_35 = i_17 + i;
         if (warp == 0 && pal::elect()) {
           pal::bulk_wait_read<0>();
         }
@@ -106,7 +109,7 @@ PAL_KERNEL void PAL_BOUNDS(384) matmul_kernel(
         pal::fence_async();
         pal::sync_named(1 + warpgroup, 128);
         if (warp == 0 && pal::elect()) {
-          pal::tma_store(&array2_boxes, smem + 197632 + warpgroup * 16384, i_18, i_31);
+          pal::tma_store(&array2_boxes, smem + 197632 + warpgroup * 16384, i_18, i_35);
           pal::bulk_commit();
         }
         float part_2[32];
@@ -119,9 +122,9 @@ PAL_KERNEL void PAL_BOUNDS(384) matmul_kernel(
         }
         pal::fence_async();
         pal::sync_named(1 + warpgroup, 128);
-        const int i_32 = i_18 + 64;
+        const int i_36 = i_18 + 64;
         if (warp == 0 && pal::elect()) {
-          pal::tma_store(&array2_boxes, smem + 197632 + warpgroup * 16384 + 8192, i_32, i_31);
+          pal::tma_store(&array2_boxes, smem + 197632 + warpgroup * 16384 + 8192, i_36, i_35);
           pal::bulk_commit();
           pal::bulk_wait_read<1>();
         }
@@ -136,9 +139,9 @@ PAL_KERNEL void PAL_BOUNDS(384) matmul_kernel(
         }
         pal::fence_async();
         pal::sync_named(1 + warpgroup, 128);
-        const int i_33 = i_18 + 128;
+        const int i_37 = i_18 + 128;
         if (warp == 0 && pal::elect()) {
-          pal::tma_store(&array2_boxes, smem + 197632 + warpgroup * 16384, i_33, i_31);
+          pal::tma_store(&array2_boxes, smem + 197632 + warpgroup * 16384, i_37, i_35);
           pal::bulk_commit();
           pal::bulk_wait_read<1>();
         }
@@ -153,9 +156,9 @@ PAL_KERNEL void PAL_BOUNDS(384) matmul_kernel(
         }
         pal::fence_async();
         pal::sync_named(1 + warpgroup, 128);
-        const int i_34 = i_18 + 192;
+        const int i_38 = i_18 + 192;
         if (warp == 0 && pal::elect()) {
-          pal::tma_store(&array2_boxes, smem + 197632 + warpgroup * 16384 + 8192, i_34, i_31);
+          pal::tma_store(&array2_boxes, smem + 197632 + warpgroup * 16384 + 8192, i_38, i_35);
           pal::bulk_commit();
         }
       }
@@ -195,32 +198,36 @@ PAL_KERNEL void PAL_BOUNDS(384) matmul_kernel(
         for (int step_2 = 0; step_2 < 64; ++step_2) {
           const int i_19 = i_18 + step_2;
           const int i_20 = step_2 * 64;
-          const int i_21 = i_19 % 4;
+          const u32 i_21 = (u32)i_19;
+          const u32 i_22 = i_21 % 4u;
+          const int i_23 = (int)i_22;
           const bool is_2 = i_19 >= 4;
           if (is_2) {
-            pal::wait(smem + 196608 + i_21 * 8, operands_drained_phases >> i_21 & 1);
-            operands_drained_phases ^= 1u << i_21;
+            pal::wait(smem + 196608 + i_23 * 8, operands_drained_phases >> i_23 & 1);
+            operands_drained_phases ^= 1u << i_23;
           }
           if (pal::elect()) {
-            pal::arrive_expect(smem + 196640 + i_21 * 8, 16384);
-            pal::tma_load(&array0_boxes, smem + i_21 * 16384, smem + 196640 + i_21 * 8, i_20, i_16);
-            pal::arrive_expect(smem + 196640 + i_21 * 8, 32768);
-            pal::tma_load(&array1_boxes, smem + 65536 + i_21 * 32768, smem + 196640 + i_21 * 8, i_17, i_20);
-            pal::tma_load(&array1_boxes, smem + 65536 + i_21 * 32768 + 8192, smem + 196640 + i_21 * 8, i_17 + 64, i_20);
-            pal::tma_load(&array1_boxes, smem + 65536 + i_21 * 32768 + 16384, smem + 196640 + i_21 * 8, i_17 + 128, i_20);
-            pal::tma_load(&array1_boxes, smem + 65536 + i_21 * 32768 + 24576, smem + 196640 + i_21 * 8, i_17 + 192, i_20);
+            pal::arrive_expect(smem + 196640 + i_23 * 8, 16384);
+            pal::tma_load(&array0_boxes, smem + i_23 * 16384, smem + 196640 + i_23 * 8, i_20, i_16);
+            pal::arrive_expect(smem + 196640 + i_23 * 8, 32768);
+            pal::tma_load(&array1_boxes, smem + 65536 + i_23 * 32768, smem + 196640 + i_23 * 8, i_17, i_20);
+            pal::tma_load(&array1_boxes, smem + 65536 + i_23 * 32768 + 8192, smem + 196640 + i_23 * 8, i_17 + 64, i_20);
+            pal::tma_load(&array1_boxes, smem + 65536 + i_23 * 32768 + 16384, smem + 196640 + i_23 * 8, i_17 + 128, i_20);
+            pal::tma_load(&array1_boxes, smem + 65536 + i_23 * 32768 + 24576, smem + 196640 + i_23 * 8, i_17 + 192, i_20);
           }
         }
-        const int i_22 = (int)((u32)carry + (u32)64);
-        carry = i_22;
+        const int i_24 = (int)((u32)carry + (u32)64);
+        carry = i_24;
       }
-      const int i_23 = (int)((u32)carry - (u32)4);
-      const int i_24 = (i_23 > 0 ? i_23 : 0);
+      const int i_25 = (int)((u32)carry - (u32)4);
+      const int i_26 = (i_25 > 0 ? i_25 : 0);
       PAL_ROLLED
-      for (int step_3 = i_24; step_3 < carry; ++step_3) {
-        const int i_25 = step_3 % 4;
-        pal::wait(smem + 196608 + i_25 * 8, operands_drained_phases >> i_25 & 1);
-        operands_drained_phases ^= 1u << i_25;
+      for (int step_3 = i_26; step_3 < carry; ++step_3) {
+        const u32 i_27 = (u32)step_3;
+        const u32 i_28 = i_27 % 4u;
+        const int i_29 = (int)i_28;
+        pal::wait(smem + 196608 + i_29 * 8, operands_drained_phases >> i_29 & 1);
+        operands_drained_phases ^= 1u << i_29;
       }
     }
   }

@@ -56,11 +56,13 @@ PAL_KERNEL void PAL_BOUNDS(384) attention_kernel(
     PAL_ROLLED
     for (int step_2 = 0; step_2 < 16; ++step_2) {
       float acc[1][64];
-      const int i_2 = step_2 % 2;
-      pal::wait(smem + 65552 + i_2 * 8, keys_filled_phases >> i_2 & 1);
-      keys_filled_phases ^= 1u << i_2;
+      const u32 i_2 = (u32)step_2;
+      const u32 i_3 = i_2 % 2u;
+      const int i_4 = (int)i_3;
+      pal::wait(smem + 65552 + i_4 * 8, keys_filled_phases >> i_4 & 1);
+      keys_filled_phases ^= 1u << i_4;
       const u64 left_2 = pal::descriptor(smem + 66560, 16, 1024, 1);
-      const u64 right_2 = pal::descriptor(smem + i_2 * 32768, 16, 1024, 1);
+      const u64 right_2 = pal::descriptor(smem + i_4 * 32768, 16, 1024, 1);
       pal::wgmma_fence();
       pal::wgmma_m64n128k16_f32_bf16_bf16<0, 0>(acc[0], left_2, right_2, 0);
       pal::wgmma_m64n128k16_f32_bf16_bf16<0, 0>(acc[0], left_2 + 2, right_2 + 2, 1);
@@ -79,7 +81,7 @@ PAL_KERNEL void PAL_BOUNDS(384) attention_kernel(
       pal::keep(weighted[0]);
       pal::keep(acc[0]);
       pal::sync_warp();
-      if (lane == 0) pal::arrive(smem + 65536 + i_2 * 8);
+      if (lane == 0) pal::arrive(smem + 65536 + i_4 * 8);
       float part[64];
       PAL_UNROLL for (int r = 0; r < 64; ++r) part[r] = acc[0][r];
       float v_2[64];
@@ -120,9 +122,11 @@ PAL_KERNEL void PAL_BOUNDS(384) attention_kernel(
       pal::keep(weighted[0]);
       float v_11[64];
       PAL_UNROLL for (int r = 0; r < 64; ++r) v_11[r] = v_7[r];
-      const int i_3 = step_2 % 2;
-      pal::wait(smem + 165904 + i_3 * 8, values_filled_phases >> i_3 & 1);
-      values_filled_phases ^= 1u << i_3;
+      const u32 i_5 = (u32)step_2;
+      const u32 i_6 = i_5 % 2u;
+      const int i_7 = (int)i_6;
+      pal::wait(smem + 165904 + i_7 * 8, values_filled_phases >> i_7 & 1);
+      values_filled_phases ^= 1u << i_7;
       pal::sync_warp();
       if (lane == 0) pal::arrive(smem + 99344);
       pal::wait(smem + 99344, turn_phases & 1);
@@ -130,7 +134,7 @@ PAL_KERNEL void PAL_BOUNDS(384) attention_kernel(
       u32 v_11_packed[32];
       PAL_UNROLL for (int r = 0; r < 32; ++r) v_11_packed[r] = pal::pack_bf16(v_11[2 * r], v_11[2 * r + 1]);
       pal::keep(v_11_packed);
-      const u64 right_3 = pal::descriptor(smem + 100352 + i_3 * 32768, 16384, 1024, 1);
+      const u64 right_3 = pal::descriptor(smem + 100352 + i_7 * 32768, 16384, 1024, 1);
       pal::wgmma_fence();
       pal::wgmma_m64n128k16_f32_bf16_bf16_registers<1>(weighted[0], v_11_packed[0], v_11_packed[1], v_11_packed[2], v_11_packed[3], right_3, 1);
       pal::wgmma_m64n128k16_f32_bf16_bf16_registers<1>(weighted[0], v_11_packed[4], v_11_packed[5], v_11_packed[6], v_11_packed[7], right_3 + 128, 1);
@@ -144,7 +148,7 @@ PAL_KERNEL void PAL_BOUNDS(384) attention_kernel(
       pal::wgmma_wait<0>();
       pal::keep(weighted[0]);
       pal::sync_warp();
-      if (lane == 0) pal::arrive(smem + 165888 + i_3 * 8);
+      if (lane == 0) pal::arrive(smem + 165888 + i_7 * 8);
       PAL_UNROLL for (int r = 0; r < 2; ++r) carry[r] = v_3[r];
       PAL_UNROLL for (int r = 0; r < 2; ++r) carry_2[r] = v_9[r];
     }
@@ -202,11 +206,13 @@ PAL_KERNEL void PAL_BOUNDS(384) attention_kernel(
     PAL_ROLLED
     for (int step_2 = 0; step_2 < 16; ++step_2) {
       float acc[1][64];
-      const int i_3 = step_2 % 2;
-      pal::wait(smem + 65552 + i_3 * 8, keys_filled_phases >> i_3 & 1);
-      keys_filled_phases ^= 1u << i_3;
+      const u32 i_3 = (u32)step_2;
+      const u32 i_4 = i_3 % 2u;
+      const int i_5 = (int)i_4;
+      pal::wait(smem + 65552 + i_5 * 8, keys_filled_phases >> i_5 & 1);
+      keys_filled_phases ^= 1u << i_5;
       const u64 left_2 = pal::descriptor(smem + 66560 + 16384, 16, 1024, 1);
-      const u64 right_2 = pal::descriptor(smem + i_3 * 32768, 16, 1024, 1);
+      const u64 right_2 = pal::descriptor(smem + i_5 * 32768, 16, 1024, 1);
       pal::wgmma_fence();
       pal::wgmma_m64n128k16_f32_bf16_bf16<0, 0>(acc[0], left_2, right_2, 0);
       pal::wgmma_m64n128k16_f32_bf16_bf16<0, 0>(acc[0], left_2 + 2, right_2 + 2, 1);
@@ -225,7 +231,7 @@ PAL_KERNEL void PAL_BOUNDS(384) attention_kernel(
       pal::keep(weighted[0]);
       pal::keep(acc[0]);
       pal::sync_warp();
-      if (lane == 0) pal::arrive(smem + 65536 + i_3 * 8);
+      if (lane == 0) pal::arrive(smem + 65536 + i_5 * 8);
       float part[64];
       PAL_UNROLL for (int r = 0; r < 64; ++r) part[r] = acc[0][r];
       float v_2[64];
@@ -266,9 +272,11 @@ PAL_KERNEL void PAL_BOUNDS(384) attention_kernel(
       pal::keep(weighted[0]);
       float v_11[64];
       PAL_UNROLL for (int r = 0; r < 64; ++r) v_11[r] = v_7[r];
-      const int i_4 = step_2 % 2;
-      pal::wait(smem + 165904 + i_4 * 8, values_filled_phases >> i_4 & 1);
-      values_filled_phases ^= 1u << i_4;
+      const u32 i_6 = (u32)step_2;
+      const u32 i_7 = i_6 % 2u;
+      const int i_8 = (int)i_7;
+      pal::wait(smem + 165904 + i_8 * 8, values_filled_phases >> i_8 & 1);
+      values_filled_phases ^= 1u << i_8;
       pal::sync_warp();
       if (lane == 0) pal::arrive(smem + 99344);
       pal::wait(smem + 99344, turn_phases & 1);
@@ -276,7 +284,7 @@ PAL_KERNEL void PAL_BOUNDS(384) attention_kernel(
       u32 v_11_packed[32];
       PAL_UNROLL for (int r = 0; r < 32; ++r) v_11_packed[r] = pal::pack_bf16(v_11[2 * r], v_11[2 * r + 1]);
       pal::keep(v_11_packed);
-      const u64 right_3 = pal::descriptor(smem + 100352 + i_4 * 32768, 16384, 1024, 1);
+      const u64 right_3 = pal::descriptor(smem + 100352 + i_8 * 32768, 16384, 1024, 1);
       pal::wgmma_fence();
       pal::wgmma_m64n128k16_f32_bf16_bf16_registers<1>(weighted[0], v_11_packed[0], v_11_packed[1], v_11_packed[2], v_11_packed[3], right_3, 1);
       pal::wgmma_m64n128k16_f32_bf16_bf16_registers<1>(weighted[0], v_11_packed[4], v_11_packed[5], v_11_packed[6], v_11_packed[7], right_3 + 128, 1);
@@ -290,7 +298,7 @@ PAL_KERNEL void PAL_BOUNDS(384) attention_kernel(
       pal::wgmma_wait<0>();
       pal::keep(weighted[0]);
       pal::sync_warp();
-      if (lane == 0) pal::arrive(smem + 165888 + i_4 * 8);
+      if (lane == 0) pal::arrive(smem + 165888 + i_8 * 8);
       PAL_UNROLL for (int r = 0; r < 2; ++r) carry[r] = v_3[r];
       PAL_UNROLL for (int r = 0; r < 2; ++r) carry_2[r] = v_9[r];
     }
@@ -338,38 +346,44 @@ PAL_KERNEL void PAL_BOUNDS(384) attention_kernel(
       PAL_ROLLED
       for (int step_2 = 0; step_2 < 16; ++step_2) {
         const int i_3 = step_2 * 128;
-        const int i_4 = step_2 % 2;
+        const u32 i_4 = (u32)step_2;
+        const u32 i_5 = i_4 % 2u;
+        const int i_6 = (int)i_5;
         const bool is = step_2 >= 2;
         if (is) {
-          pal::wait(smem + 65536 + i_4 * 8, keys_drained_phases >> i_4 & 1);
-          keys_drained_phases ^= 1u << i_4;
+          pal::wait(smem + 65536 + i_6 * 8, keys_drained_phases >> i_6 & 1);
+          keys_drained_phases ^= 1u << i_6;
         }
         if (pal::elect()) {
-          pal::arrive_expect(smem + 65552 + i_4 * 8, 32768);
-          pal::tma_load(&k_boxes, smem + i_4 * 32768, smem + 65552 + i_4 * 8, 0, i_3, head);
-          pal::tma_load(&k_boxes, smem + i_4 * 32768 + 16384, smem + 65552 + i_4 * 8, 64, i_3, head);
+          pal::arrive_expect(smem + 65552 + i_6 * 8, 32768);
+          pal::tma_load(&k_boxes, smem + i_6 * 32768, smem + 65552 + i_6 * 8, 0, i_3, head);
+          pal::tma_load(&k_boxes, smem + i_6 * 32768 + 16384, smem + 65552 + i_6 * 8, 64, i_3, head);
         }
         if (is) {
-          pal::wait(smem + 165888 + i_4 * 8, values_drained_phases >> i_4 & 1);
-          values_drained_phases ^= 1u << i_4;
+          pal::wait(smem + 165888 + i_6 * 8, values_drained_phases >> i_6 & 1);
+          values_drained_phases ^= 1u << i_6;
         }
         if (pal::elect()) {
-          pal::arrive_expect(smem + 165904 + i_4 * 8, 32768);
-          pal::tma_load(&v_boxes, smem + 100352 + i_4 * 32768, smem + 165904 + i_4 * 8, 0, i_3, head);
-          pal::tma_load(&v_boxes, smem + 100352 + i_4 * 32768 + 16384, smem + 165904 + i_4 * 8, 64, i_3, head);
+          pal::arrive_expect(smem + 165904 + i_6 * 8, 32768);
+          pal::tma_load(&v_boxes, smem + 100352 + i_6 * 32768, smem + 165904 + i_6 * 8, 0, i_3, head);
+          pal::tma_load(&v_boxes, smem + 100352 + i_6 * 32768 + 16384, smem + 165904 + i_6 * 8, 64, i_3, head);
         }
       }
       PAL_ROLLED
       for (int step_3 = 14; step_3 < 16; ++step_3) {
-        const int i_5 = step_3 % 2;
-        pal::wait(smem + 65536 + i_5 * 8, keys_drained_phases >> i_5 & 1);
-        keys_drained_phases ^= 1u << i_5;
+        const u32 i_7 = (u32)step_3;
+        const u32 i_8 = i_7 % 2u;
+        const int i_9 = (int)i_8;
+        pal::wait(smem + 65536 + i_9 * 8, keys_drained_phases >> i_9 & 1);
+        keys_drained_phases ^= 1u << i_9;
       }
       PAL_ROLLED
       for (int step_4 = 14; step_4 < 16; ++step_4) {
-        const int i_6 = step_4 % 2;
-        pal::wait(smem + 165888 + i_6 * 8, values_drained_phases >> i_6 & 1);
-        values_drained_phases ^= 1u << i_6;
+        const u32 i_10 = (u32)step_4;
+        const u32 i_11 = i_10 % 2u;
+        const int i_12 = (int)i_11;
+        pal::wait(smem + 165888 + i_12 * 8, values_drained_phases >> i_12 & 1);
+        values_drained_phases ^= 1u << i_12;
       }
     }
   }

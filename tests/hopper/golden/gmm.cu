@@ -160,10 +160,9 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
           PAL_ROLLED
           for (int step_2 = 0; step_2 < i_28; ++step_2) {
             const int i_29 = (int)((u32)carry + (u32)step_2);
-            const int i_30 = i_29 % 4;
-            const bool is_4 = i_30 < 0;
-            const int i_31 = i_30 + 4;
-            const int i_32 = (is_4 ? i_31 : i_30);
+            const u32 i_30 = (u32)i_29;
+            const u32 i_31 = i_30 % 4u;
+            const int i_32 = (int)i_31;
             pal::wait(smem + 197664 + i_32 * 8, operands_filled_phases >> i_32 & 1);
             operands_filled_phases ^= 1u << i_32;
             const int i_33 = warpgroup * 64;
@@ -176,28 +175,26 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
             pal::wgmma_m64n256k16_f32_bf16_bf16<0, 1>(acc[0], left_2 + 6, right_2 + 384, 1);
             pal::wgmma_commit();
             pal::wgmma_wait<1>();
-            const bool is_5 = step_2 > 0;
-            if (is_5) {
+            const bool is_4 = step_2 > 0;
+            if (is_4) {
               const int i_34 = (int)((u32)carry + (u32)step_2);
               const int i_35 = (int)((u32)i_34 - (u32)1);
-              const int i_36 = i_35 % 4;
-              const bool is_6 = i_36 < 0;
-              const int i_37 = i_36 + 4;
-              const int i_38 = (is_6 ? i_37 : i_36);
+              const u32 i_36 = (u32)i_35;
+              const u32 i_37 = i_36 % 4u;
+              const int i_38 = (int)i_37;
               pal::sync_warp();
               if (lane < 2) pal::arrive_cluster(smem + 197632 + i_38 * 8, lane % 2);
             }
           }
           pal::wgmma_wait<0>();
           pal::keep(acc[0]);
-          const bool is_7 = i_28 > 0;
-          if (is_7) {
+          const bool is_5 = i_28 > 0;
+          if (is_5) {
             const int i_39 = (int)((u32)carry + (u32)i_28);
             const int i_40 = (int)((u32)i_39 - (u32)1);
-            const int i_41 = i_40 % 4;
-            const bool is_8 = i_41 < 0;
-            const int i_42 = i_41 + 4;
-            const int i_43 = (is_8 ? i_42 : i_41);
+            const u32 i_41 = (u32)i_40;
+            const u32 i_42 = i_41 % 4u;
+            const int i_43 = (int)i_42;
             pal::sync_warp();
             if (lane < 2) pal::arrive_cluster(smem + 197632 + i_43 * 8, lane % 2);
           }
@@ -219,62 +216,53 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
           }
           pal::fence_async();
           pal::sync_named(1 + warpgroup, 128);
-          const bool is_9 = i_46 == 64;
-          if (is_9) {
+          const bool is_6 = i_46 == 64;
+          if (is_6) {
             if (warp == 0 && pal::elect()) {
               pal::tma_store(&out_boxes, smem + 198656 + warpgroup * 16384, i_27, i_47);
             }
           }
-          const bool is_10 = i_46 < 64;
-          if (is_10) {
-            const int i_48 = i_46 % 64;
-            const int i_49 = i_46 - i_48;
-            const int i_50 = i_46 & 32;
-            const bool is_11 = i_50 != 0;
-            const int i_51 = (int)((u32)i_47 + (u32)i_49);
-            const int i_52 = i_46 % 32;
-            const int i_53 = i_46 - i_52;
-            const int i_54 = i_46 & 16;
-            const bool is_12 = i_54 != 0;
-            const int i_55 = (int)((u32)i_47 + (u32)i_53);
-            const int i_56 = i_46 % 16;
-            const int i_57 = i_46 - i_56;
-            const int i_58 = i_46 & 8;
-            const bool is_13 = i_58 != 0;
+          const bool is_7 = i_46 < 64;
+          if (is_7) {
+            const int i_48 = i_46 & 32;
+            const bool is_8 = i_48 != 0;
+            const int i_49 = i_46 & 16;
+            const bool is_9 = i_49 != 0;
+            const int i_50 = (int)((u32)i_47 + (u32)i_48);
+            const int i_51 = i_46 & 48;
+            const int i_52 = i_46 & 8;
+            const bool is_10 = i_52 != 0;
+            const int i_53 = (int)((u32)i_47 + (u32)i_51);
+            const int i_54 = i_46 & 56;
+            const int i_55 = i_46 & 4;
+            const bool is_11 = i_55 != 0;
+            const int i_56 = (int)((u32)i_47 + (u32)i_54);
+            const int i_57 = i_46 & 60;
+            const int i_58 = i_46 & 2;
+            const bool is_12 = i_58 != 0;
             const int i_59 = (int)((u32)i_47 + (u32)i_57);
-            const int i_60 = i_46 % 8;
-            const int i_61 = i_46 - i_60;
-            const int i_62 = i_46 & 4;
-            const bool is_14 = i_62 != 0;
-            const int i_63 = (int)((u32)i_47 + (u32)i_61);
-            const int i_64 = i_46 % 4;
-            const int i_65 = i_46 - i_64;
-            const int i_66 = i_46 & 2;
-            const bool is_15 = i_66 != 0;
-            const int i_67 = (int)((u32)i_47 + (u32)i_65);
-            const int i_68 = i_46 % 2;
-            const int i_69 = i_46 - i_68;
-            const int i_70 = i_46 & 1;
-            const bool is_16 = i_70 != 0;
-            const int i_71 = (int)((u32)i_47 + (u32)i_69);
+            const int i_60 = i_46 & 62;
+            const int i_61 = i_46 & 1;
+            const bool is_13 = i_61 != 0;
+            const int i_62 = (int)((u32)i_47 + (u32)i_60);
             if (warp == 0 && pal::elect()) {
+              if (is_8) {
+                pal::tma_store(&out_boxes_32x64, smem + 198656 + warpgroup * 16384, i_27, i_47);
+              }
+              if (is_9) {
+                pal::tma_store(&out_boxes_16x64, smem + 198656 + warpgroup * 16384 + i_48 * 128, i_27, i_50);
+              }
+              if (is_10) {
+                pal::tma_store(&out_boxes_8x64, smem + 198656 + warpgroup * 16384 + i_51 * 128, i_27, i_53);
+              }
               if (is_11) {
-                pal::tma_store(&out_boxes_32x64, smem + 198656 + warpgroup * 16384 + i_49 * 128, i_27, i_51);
+                pal::tma_store(&out_boxes_4x64, smem + 198656 + warpgroup * 16384 + i_54 * 128, i_27, i_56);
               }
               if (is_12) {
-                pal::tma_store(&out_boxes_16x64, smem + 198656 + warpgroup * 16384 + i_53 * 128, i_27, i_55);
+                pal::tma_store(&out_boxes_2x64, smem + 198656 + warpgroup * 16384 + i_57 * 128, i_27, i_59);
               }
               if (is_13) {
-                pal::tma_store(&out_boxes_8x64, smem + 198656 + warpgroup * 16384 + i_57 * 128, i_27, i_59);
-              }
-              if (is_14) {
-                pal::tma_store(&out_boxes_4x64, smem + 198656 + warpgroup * 16384 + i_61 * 128, i_27, i_63);
-              }
-              if (is_15) {
-                pal::tma_store(&out_boxes_2x64, smem + 198656 + warpgroup * 16384 + i_65 * 128, i_27, i_67);
-              }
-              if (is_16) {
-                pal::tma_store(&out_boxes_1x64, smem + 198656 + warpgroup * 16384 + i_69 * 128, i_27, i_71);
+                pal::tma_store(&out_boxes_1x64, smem + 198656 + warpgroup * 16384 + i_60 * 128, i_27, i_62);
               }
             }
           }
@@ -291,61 +279,52 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
           }
           pal::fence_async();
           pal::sync_named(1 + warpgroup, 128);
-          const int i_72 = i_27 + 64;
-          if (is_9) {
+          const int i_63 = i_27 + 64;
+          if (is_6) {
             if (warp == 0 && pal::elect()) {
-              pal::tma_store(&out_boxes, smem + 198656 + warpgroup * 16384 + 8192, i_72, i_47);
+              pal::tma_store(&out_boxes, smem + 198656 + warpgroup * 16384 + 8192, i_63, i_47);
             }
           }
-          if (is_10) {
-            const int i_73 = i_46 % 64;
-            const int i_74 = i_46 - i_73;
-            const int i_75 = i_46 & 32;
-            const bool is_17 = i_75 != 0;
-            const int i_76 = (int)((u32)i_47 + (u32)i_74);
-            const int i_77 = i_46 % 32;
-            const int i_78 = i_46 - i_77;
-            const int i_79 = i_46 & 16;
-            const bool is_18 = i_79 != 0;
-            const int i_80 = (int)((u32)i_47 + (u32)i_78);
-            const int i_81 = i_46 % 16;
-            const int i_82 = i_46 - i_81;
-            const int i_83 = i_46 & 8;
-            const bool is_19 = i_83 != 0;
-            const int i_84 = (int)((u32)i_47 + (u32)i_82);
-            const int i_85 = i_46 % 8;
-            const int i_86 = i_46 - i_85;
-            const int i_87 = i_46 & 4;
-            const bool is_20 = i_87 != 0;
-            const int i_88 = (int)((u32)i_47 + (u32)i_86);
-            const int i_89 = i_46 % 4;
-            const int i_90 = i_46 - i_89;
-            const int i_91 = i_46 & 2;
-            const bool is_21 = i_91 != 0;
-            const int i_92 = (int)((u32)i_47 + (u32)i_90);
-            const int i_93 = i_46 % 2;
-            const int i_94 = i_46 - i_93;
-            const int i_95 = i_46 & 1;
-            const bool is_22 = i_95 != 0;
-            const int i_96 = (int)((u32)i_47 + (u32)i_94);
+          if (is_7) {
+            const int i_64 = i_46 & 32;
+            const bool is_14 = i_64 != 0;
+            const int i_65 = i_46 & 16;
+            const bool is_15 = i_65 != 0;
+            const int i_66 = (int)((u32)i_47 + (u32)i_64);
+            const int i_67 = i_46 & 48;
+            const int i_68 = i_46 & 8;
+            const bool is_16 = i_68 != 0;
+            const int i_69 = (int)((u32)i_47 + (u32)i_67);
+            const int i_70 = i_46 & 56;
+            const int i_71 = i_46 & 4;
+            const bool is_17 = i_71 != 0;
+            const int i_72 = (int)((u32)i_47 + (u32)i_70);
+            const int i_73 = i_46 & 60;
+            const int i_74 = i_46 & 2;
+            const bool is_18 = i_74 != 0;
+            const int i_75 = (int)((u32)i_47 + (u32)i_73);
+            const int i_76 = i_46 & 62;
+            const int i_77 = i_46 & 1;
+            const bool is_19 = i_77 != 0;
+            const int i_78 = (int)((u32)i_47 + (u32)i_76);
             if (warp == 0 && pal::elect()) {
+              if (is_14) {
+                pal::tma_store(&out_boxes_32x64, smem + 198656 + warpgroup * 16384 + 8192, i_63, i_47);
+              }
+              if (is_15) {
+                pal::tma_store(&out_boxes_16x64, smem + 198656 + warpgroup * 16384 + i_64 * 128 + 8192, i_63, i_66);
+              }
+              if (is_16) {
+                pal::tma_store(&out_boxes_8x64, smem + 198656 + warpgroup * 16384 + i_67 * 128 + 8192, i_63, i_69);
+              }
               if (is_17) {
-                pal::tma_store(&out_boxes_32x64, smem + 198656 + warpgroup * 16384 + i_74 * 128 + 8192, i_72, i_76);
+                pal::tma_store(&out_boxes_4x64, smem + 198656 + warpgroup * 16384 + i_70 * 128 + 8192, i_63, i_72);
               }
               if (is_18) {
-                pal::tma_store(&out_boxes_16x64, smem + 198656 + warpgroup * 16384 + i_78 * 128 + 8192, i_72, i_80);
+                pal::tma_store(&out_boxes_2x64, smem + 198656 + warpgroup * 16384 + i_73 * 128 + 8192, i_63, i_75);
               }
               if (is_19) {
-                pal::tma_store(&out_boxes_8x64, smem + 198656 + warpgroup * 16384 + i_82 * 128 + 8192, i_72, i_84);
-              }
-              if (is_20) {
-                pal::tma_store(&out_boxes_4x64, smem + 198656 + warpgroup * 16384 + i_86 * 128 + 8192, i_72, i_88);
-              }
-              if (is_21) {
-                pal::tma_store(&out_boxes_2x64, smem + 198656 + warpgroup * 16384 + i_90 * 128 + 8192, i_72, i_92);
-              }
-              if (is_22) {
-                pal::tma_store(&out_boxes_1x64, smem + 198656 + warpgroup * 16384 + i_94 * 128 + 8192, i_72, i_96);
+                pal::tma_store(&out_boxes_1x64, smem + 198656 + warpgroup * 16384 + i_76 * 128 + 8192, i_63, i_78);
               }
             }
           }
@@ -364,61 +343,52 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
           }
           pal::fence_async();
           pal::sync_named(1 + warpgroup, 128);
-          const int i_97 = i_27 + 128;
-          if (is_9) {
+          const int i_79 = i_27 + 128;
+          if (is_6) {
             if (warp == 0 && pal::elect()) {
-              pal::tma_store(&out_boxes, smem + 198656 + warpgroup * 16384, i_97, i_47);
+              pal::tma_store(&out_boxes, smem + 198656 + warpgroup * 16384, i_79, i_47);
             }
           }
-          if (is_10) {
-            const int i_98 = i_46 % 64;
-            const int i_99 = i_46 - i_98;
-            const int i_100 = i_46 & 32;
-            const bool is_23 = i_100 != 0;
-            const int i_101 = (int)((u32)i_47 + (u32)i_99);
-            const int i_102 = i_46 % 32;
-            const int i_103 = i_46 - i_102;
-            const int i_104 = i_46 & 16;
-            const bool is_24 = i_104 != 0;
-            const int i_105 = (int)((u32)i_47 + (u32)i_103);
-            const int i_106 = i_46 % 16;
-            const int i_107 = i_46 - i_106;
-            const int i_108 = i_46 & 8;
-            const bool is_25 = i_108 != 0;
-            const int i_109 = (int)((u32)i_47 + (u32)i_107);
-            const int i_110 = i_46 % 8;
-            const int i_111 = i_46 - i_110;
-            const int i_112 = i_46 & 4;
-            const bool is_26 = i_112 != 0;
-            const int i_113 = (int)((u32)i_47 + (u32)i_111);
-            const int i_114 = i_46 % 4;
-            const int i_115 = i_46 - i_114;
-            const int i_116 = i_46 & 2;
-            const bool is_27 = i_116 != 0;
-            const int i_117 = (int)((u32)i_47 + (u32)i_115);
-            const int i_118 = i_46 % 2;
-            const int i_119 = i_46 - i_118;
-            const int i_120 = i_46 & 1;
-            const bool is_28 = i_120 != 0;
-            const int i_121 = (int)((u32)i_47 + (u32)i_119);
+          if (is_7) {
+            const int i_80 = i_46 & 32;
+            const bool is_20 = i_80 != 0;
+            const int i_81 = i_46 & 16;
+            const bool is_21 = i_81 != 0;
+            const int i_82 = (int)((u32)i_47 + (u32)i_80);
+            const int i_83 = i_46 & 48;
+            const int i_84 = i_46 & 8;
+            const bool is_22 = i_84 != 0;
+            const int i_85 = (int)((u32)i_47 + (u32)i_83);
+            const int i_86 = i_46 & 56;
+            const int i_87 = i_46 & 4;
+            const bool is_23 = i_87 != 0;
+            const int i_88 = (int)((u32)i_47 + (u32)i_86);
+            const int i_89 = i_46 & 60;
+            const int i_90 = i_46 & 2;
+            const bool is_24 = i_90 != 0;
+            const int i_91 = (int)((u32)i_47 + (u32)i_89);
+            const int i_92 = i_46 & 62;
+            const int i_93 = i_46 & 1;
+            const bool is_25 = i_93 != 0;
+            const int i_94 = (int)((u32)i_47 + (u32)i_92);
             if (warp == 0 && pal::elect()) {
+              if (is_20) {
+                pal::tma_store(&out_boxes_32x64, smem + 198656 + warpgroup * 16384, i_79, i_47);
+              }
+              if (is_21) {
+                pal::tma_store(&out_boxes_16x64, smem + 198656 + warpgroup * 16384 + i_80 * 128, i_79, i_82);
+              }
+              if (is_22) {
+                pal::tma_store(&out_boxes_8x64, smem + 198656 + warpgroup * 16384 + i_83 * 128, i_79, i_85);
+              }
               if (is_23) {
-                pal::tma_store(&out_boxes_32x64, smem + 198656 + warpgroup * 16384 + i_99 * 128, i_97, i_101);
+                pal::tma_store(&out_boxes_4x64, smem + 198656 + warpgroup * 16384 + i_86 * 128, i_79, i_88);
               }
               if (is_24) {
-                pal::tma_store(&out_boxes_16x64, smem + 198656 + warpgroup * 16384 + i_103 * 128, i_97, i_105);
+                pal::tma_store(&out_boxes_2x64, smem + 198656 + warpgroup * 16384 + i_89 * 128, i_79, i_91);
               }
               if (is_25) {
-                pal::tma_store(&out_boxes_8x64, smem + 198656 + warpgroup * 16384 + i_107 * 128, i_97, i_109);
-              }
-              if (is_26) {
-                pal::tma_store(&out_boxes_4x64, smem + 198656 + warpgroup * 16384 + i_111 * 128, i_97, i_113);
-              }
-              if (is_27) {
-                pal::tma_store(&out_boxes_2x64, smem + 198656 + warpgroup * 16384 + i_115 * 128, i_97, i_117);
-              }
-              if (is_28) {
-                pal::tma_store(&out_boxes_1x64, smem + 198656 + warpgroup * 16384 + i_119 * 128, i_97, i_121);
+                pal::tma_store(&out_boxes_1x64, smem + 198656 + warpgroup * 16384 + i_92 * 128, i_79, i_94);
               }
             }
           }
@@ -437,61 +407,52 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
           }
           pal::fence_async();
           pal::sync_named(1 + warpgroup, 128);
-          const int i_122 = i_27 + 192;
-          if (is_9) {
+          const int i_95 = i_27 + 192;
+          if (is_6) {
             if (warp == 0 && pal::elect()) {
-              pal::tma_store(&out_boxes, smem + 198656 + warpgroup * 16384 + 8192, i_122, i_47);
+              pal::tma_store(&out_boxes, smem + 198656 + warpgroup * 16384 + 8192, i_95, i_47);
             }
           }
-          if (is_10) {
-            const int i_123 = i_46 % 64;
-            const int i_124 = i_46 - i_123;
-            const int i_125 = i_46 & 32;
-            const bool is_29 = i_125 != 0;
-            const int i_126 = (int)((u32)i_47 + (u32)i_124);
-            const int i_127 = i_46 % 32;
-            const int i_128 = i_46 - i_127;
-            const int i_129 = i_46 & 16;
-            const bool is_30 = i_129 != 0;
-            const int i_130 = (int)((u32)i_47 + (u32)i_128);
-            const int i_131 = i_46 % 16;
-            const int i_132 = i_46 - i_131;
-            const int i_133 = i_46 & 8;
-            const bool is_31 = i_133 != 0;
-            const int i_134 = (int)((u32)i_47 + (u32)i_132);
-            const int i_135 = i_46 % 8;
-            const int i_136 = i_46 - i_135;
-            const int i_137 = i_46 & 4;
-            const bool is_32 = i_137 != 0;
-            const int i_138 = (int)((u32)i_47 + (u32)i_136);
-            const int i_139 = i_46 % 4;
-            const int i_140 = i_46 - i_139;
-            const int i_141 = i_46 & 2;
-            const bool is_33 = i_141 != 0;
-            const int i_142 = (int)((u32)i_47 + (u32)i_140);
-            const int i_143 = i_46 % 2;
-            const int i_144 = i_46 - i_143;
-            const int i_145 = i_46 & 1;
-            const bool is_34 = i_145 != 0;
-            const int i_146 = (int)((u32)i_47 + (u32)i_144);
+          if (is_7) {
+            const int i_96 = i_46 & 32;
+            const bool is_26 = i_96 != 0;
+            const int i_97 = i_46 & 16;
+            const bool is_27 = i_97 != 0;
+            const int i_98 = (int)((u32)i_47 + (u32)i_96);
+            const int i_99 = i_46 & 48;
+            const int i_100 = i_46 & 8;
+            const bool is_28 = i_100 != 0;
+            const int i_101 = (int)((u32)i_47 + (u32)i_99);
+            const int i_102 = i_46 & 56;
+            const int i_103 = i_46 & 4;
+            const bool is_29 = i_103 != 0;
+            const int i_104 = (int)((u32)i_47 + (u32)i_102);
+            const int i_105 = i_46 & 60;
+            const int i_106 = i_46 & 2;
+            const bool is_30 = i_106 != 0;
+            const int i_107 = (int)((u32)i_47 + (u32)i_105);
+            const int i_108 = i_46 & 62;
+            const int i_109 = i_46 & 1;
+            const bool is_31 = i_109 != 0;
+            const int i_110 = (int)((u32)i_47 + (u32)i_108);
             if (warp == 0 && pal::elect()) {
+              if (is_26) {
+                pal::tma_store(&out_boxes_32x64, smem + 198656 + warpgroup * 16384 + 8192, i_95, i_47);
+              }
+              if (is_27) {
+                pal::tma_store(&out_boxes_16x64, smem + 198656 + warpgroup * 16384 + i_96 * 128 + 8192, i_95, i_98);
+              }
+              if (is_28) {
+                pal::tma_store(&out_boxes_8x64, smem + 198656 + warpgroup * 16384 + i_99 * 128 + 8192, i_95, i_101);
+              }
               if (is_29) {
-                pal::tma_store(&out_boxes_32x64, smem + 198656 + warpgroup * 16384 + i_124 * 128 + 8192, i_122, i_126);
+                pal::tma_store(&out_boxes_4x64, smem + 198656 + warpgroup * 16384 + i_102 * 128 + 8192, i_95, i_104);
               }
               if (is_30) {
-                pal::tma_store(&out_boxes_16x64, smem + 198656 + warpgroup * 16384 + i_128 * 128 + 8192, i_122, i_130);
+                pal::tma_store(&out_boxes_2x64, smem + 198656 + warpgroup * 16384 + i_105 * 128 + 8192, i_95, i_107);
               }
               if (is_31) {
-                pal::tma_store(&out_boxes_8x64, smem + 198656 + warpgroup * 16384 + i_132 * 128 + 8192, i_122, i_134);
-              }
-              if (is_32) {
-                pal::tma_store(&out_boxes_4x64, smem + 198656 + warpgroup * 16384 + i_136 * 128 + 8192, i_122, i_138);
-              }
-              if (is_33) {
-                pal::tma_store(&out_boxes_2x64, smem + 198656 + warpgroup * 16384 + i_140 * 128 + 8192, i_122, i_142);
-              }
-              if (is_34) {
-                pal::tma_store(&out_boxes_1x64, smem + 198656 + warpgroup * 16384 + i_144 * 128 + 8192, i_122, i_146);
+                pal::tma_store(&out_boxes_1x64, smem + 198656 + warpgroup * 16384 + i_108 * 128 + 8192, i_95, i_110);
               }
             }
           }
@@ -500,8 +461,8 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
           }
         }
       }
-      const int i_147 = (int)((u32)carry + (u32)i_28);
-      carry = i_147;
+      const int i_111 = (int)((u32)carry + (u32)i_28);
+      carry = i_111;
     }
     if (warp == 0 && pal::elect()) {
       pal::bulk_wait<0>();
@@ -610,37 +571,35 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
         const bool is_3 = i_21 < 0;
         const int i_26 = i_21 + 8;
         const int i_27 = (is_3 ? i_26 : i_21);
-        const int i_28 = i_24 % 4;
+        const u32 i_28 = (u32)i_24;
+        const u32 i_29 = i_28 % 4u;
+        const int i_30 = (int)i_29;
         const bool is_4 = i_24 >= 4;
         if (is_4) {
-          const bool is_5 = i_28 < 0;
-          const int i_29 = i_28 + 4;
-          const int i_30 = (is_5 ? i_29 : i_28);
           pal::wait_cluster(smem + 197632 + i_30 * 8, operands_drained_phases >> i_30 & 1);
           operands_drained_phases ^= 1u << i_30;
         }
-        const bool is_6 = i_28 < 0;
-        const int i_31 = i_28 + 4;
-        const int i_32 = (is_6 ? i_31 : i_28);
         pal::sync_named(3, 128);
         if (warp == 0 && pal::elect()) {
-          pal::arrive_expect(smem + 197664 + i_32 * 8, 16384);
-          pal::tma_load_multicast(&lhs_boxes, smem + 1024 + i_32 * 16384 + (pal::cluster_rank()) * 8192, smem + 197664 + i_32 * 8, 0x3, i_25, i_20 + (pal::cluster_rank()) * 64);
-          pal::arrive_expect(smem + 197664 + i_32 * 8, 32768);
-          pal::tma_load(&rhs_boxes, smem + 66560 + i_32 * 32768, smem + 197664 + i_32 * 8, i_22, i_25, i_27);
-          pal::tma_load(&rhs_boxes, smem + 66560 + i_32 * 32768 + 8192, smem + 197664 + i_32 * 8, i_22 + 64, i_25, i_27);
-          pal::tma_load(&rhs_boxes, smem + 66560 + i_32 * 32768 + 16384, smem + 197664 + i_32 * 8, i_22 + 128, i_25, i_27);
-          pal::tma_load(&rhs_boxes, smem + 66560 + i_32 * 32768 + 24576, smem + 197664 + i_32 * 8, i_22 + 192, i_25, i_27);
+          pal::arrive_expect(smem + 197664 + i_30 * 8, 16384);
+          pal::tma_load_multicast(&lhs_boxes, smem + 1024 + i_30 * 16384 + (pal::cluster_rank()) * 8192, smem + 197664 + i_30 * 8, 0x3, i_25, i_20 + (pal::cluster_rank()) * 64);
+          pal::arrive_expect(smem + 197664 + i_30 * 8, 32768);
+          pal::tma_load(&rhs_boxes, smem + 66560 + i_30 * 32768, smem + 197664 + i_30 * 8, i_22, i_25, i_27);
+          pal::tma_load(&rhs_boxes, smem + 66560 + i_30 * 32768 + 8192, smem + 197664 + i_30 * 8, i_22 + 64, i_25, i_27);
+          pal::tma_load(&rhs_boxes, smem + 66560 + i_30 * 32768 + 16384, smem + 197664 + i_30 * 8, i_22 + 128, i_25, i_27);
+          pal::tma_load(&rhs_boxes, smem + 66560 + i_30 * 32768 + 24576, smem + 197664 + i_30 * 8, i_22 + 192, i_25, i_27);
         }
       }
-      const int i_33 = (int)((u32)carry + (u32)i_23);
-      carry = i_33;
+      const int i_31 = (int)((u32)carry + (u32)i_23);
+      carry = i_31;
     }
-    const int i_34 = (int)((u32)carry - (u32)4);
-    const int i_35 = (i_34 > 0 ? i_34 : 0);
+    const int i_32 = (int)((u32)carry - (u32)4);
+    const int i_33 = (i_32 > 0 ? i_32 : 0);
     PAL_ROLLED
-    for (int step_3 = i_35; step_3 < carry; ++step_3) {
-      const int i_36 = step_3 % 4;
+    for (int step_3 = i_33; step_3 < carry; ++step_3) {
+      const u32 i_34 = (u32)step_3;
+      const u32 i_35 = i_34 % 4u;
+      const int i_36 = (int)i_35;
       pal::wait_cluster(smem + 197632 + i_36 * 8, operands_drained_phases >> i_36 & 1);
       operands_drained_phases ^= 1u << i_36;
     }

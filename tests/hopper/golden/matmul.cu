@@ -61,12 +61,14 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) matmul_kernel(
         PAL_ROLLED
         for (int step_2 = 0; step_2 < 64; ++step_2) {
           const int i_22 = i_21 + step_2;
-          const int i_23 = i_22 % 4;
-          pal::wait(smem + 196640 + i_23 * 8, operands_filled_phases >> i_23 & 1);
-          operands_filled_phases ^= 1u << i_23;
-          const int i_24 = warpgroup * 64;
-          const u64 left_2 = pal::descriptor(smem + i_23 * 16384 + i_24 * 128, 16, 1024, 1);
-          const u64 right_2 = pal::descriptor(smem + 65536 + i_23 * 32768, 8192, 1024, 1);
+          const u32 i_23 = (u32)i_22;
+          const u32 i_24 = i_23 % 4u;
+          const int i_25 = (int)i_24;
+          pal::wait(smem + 196640 + i_25 * 8, operands_filled_phases >> i_25 & 1);
+          operands_filled_phases ^= 1u << i_25;
+          const int i_26 = warpgroup * 64;
+          const u64 left_2 = pal::descriptor(smem + i_25 * 16384 + i_26 * 128, 16, 1024, 1);
+          const u64 right_2 = pal::descriptor(smem + 65536 + i_25 * 32768, 8192, 1024, 1);
           pal::wgmma_fence();
           pal::wgmma_m64n256k16_f32_bf16_bf16<0, 1>(acc[0], left_2, right_2, 1);
           pal::wgmma_m64n256k16_f32_bf16_bf16<0, 1>(acc[0], left_2 + 2, right_2 + 128, 1);
@@ -76,24 +78,25 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) matmul_kernel(
           pal::wgmma_wait<1>();
           const bool is_2 = step_2 > 0;
           if (is_2) {
-            const int i_25 = i_21 + step_2;
-            const int i_26 = i_25 - 1;
-            const int i_27 = i_26 % 4;
-            const bool is_3 = i_27 < 0;
-            const int i_28 = i_27 + 4;
-            const int i_29 = (is_3 ? i_28 : i_27);
+            const int i_27 = i_21 + step_2;
+            const int i_28 = i_27 - 1;
+            const u32 i_29 = (u32)i_28;
+            const u32 i_30 = i_29 % 4u;
+            const int i_31 = (int)i_30;
             pal::sync_warp();
-            if (lane < 2) pal::arrive_cluster(smem + 196608 + i_29 * 8, lane % 2);
+            if (lane < 2) pal::arrive_cluster(smem + 196608 + i_31 * 8, lane % 2);
           }
         }
         pal::wgmma_wait<0>();
         pal::keep(acc[0]);
-        const int i_30 = i_21 + 64;
-        const int i_31 = i_30 - 1;
-        const int i_32 = i_31 % 4;
+        const int i_32 = i_21 + 64;
+        const int i_33 = i_32 - 1;
+        const u32 i_34 = (u32)i_33;
+        const u32 i_35 = i_34 % 4u;
+        const int i_36 = (int)i_35;
         pal::sync_warp();
-        if (lane < 2) pal::arrive_cluster(smem + 196608 + i_32 * 8, lane % 2);
-        const int i_33 = i_19 + i;
+        if (lane < 2) pal::arrive_cluster(smem + 196608 + i_36 * 8, lane % 2);
+        const int i_37 = i_19 + i;
         if (warp == 0 && pal::elect()) {
           pal::bulk_wait_read<0>();
         }
@@ -109,7 +112,7 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) matmul_kernel(
         pal::fence_async();
         pal::sync_named(1 + warpgroup, 128);
         if (warp == 0 && pal::elect()) {
-          pal::tma_store(&array2_boxes, smem + 197632 + warpgroup * 16384, i_20, i_33);
+          pal::tma_store(&array2_boxes, smem + 197632 + warpgroup * 16384, i_20, i_37);
           pal::bulk_commit();
         }
         float part_2[32];
@@ -122,9 +125,9 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) matmul_kernel(
         }
         pal::fence_async();
         pal::sync_named(1 + warpgroup, 128);
-        const int i_34 = i_20 + 64;
+        const int i_38 = i_20 + 64;
         if (warp == 0 && pal::elect()) {
-          pal::tma_store(&array2_boxes, smem + 197632 + warpgroup * 16384 + 8192, i_34, i_33);
+          pal::tma_store(&array2_boxes, smem + 197632 + warpgroup * 16384 + 8192, i_38, i_37);
           pal::bulk_commit();
           pal::bulk_wait_read<1>();
         }
@@ -139,9 +142,9 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) matmul_kernel(
         }
         pal::fence_async();
         pal::sync_named(1 + warpgroup, 128);
-        const int i_35 = i_20 + 128;
+        const int i_39 = i_20 + 128;
         if (warp == 0 && pal::elect()) {
-          pal::tma_store(&array2_boxes, smem + 197632 + warpgroup * 16384, i_35, i_33);
+          pal::tma_store(&array2_boxes, smem + 197632 + warpgroup * 16384, i_39, i_37);
           pal::bulk_commit();
           pal::bulk_wait_read<1>();
         }
@@ -156,9 +159,9 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) matmul_kernel(
         }
         pal::fence_async();
         pal::sync_named(1 + warpgroup, 128);
-        const int i_36 = i_20 + 192;
+        const int i_40 = i_20 + 192;
         if (warp == 0 && pal::elect()) {
-          pal::tma_store(&array2_boxes, smem + 197632 + warpgroup * 16384 + 8192, i_36, i_33);
+          pal::tma_store(&array2_boxes, smem + 197632 + warpgroup * 16384 + 8192, i_40, i_37);
           pal::bulk_commit();
         }
       }
@@ -201,32 +204,36 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) matmul_kernel(
         for (int step_2 = 0; step_2 < 64; ++step_2) {
           const int i_21 = i_20 + step_2;
           const int i_22 = step_2 * 64;
-          const int i_23 = i_21 % 4;
+          const u32 i_23 = (u32)i_21;
+          const u32 i_24 = i_23 % 4u;
+          const int i_25 = (int)i_24;
           const bool is_2 = i_21 >= 4;
           if (is_2) {
-            pal::wait_cluster(smem + 196608 + i_23 * 8, operands_drained_phases >> i_23 & 1);
-            operands_drained_phases ^= 1u << i_23;
+            pal::wait_cluster(smem + 196608 + i_25 * 8, operands_drained_phases >> i_25 & 1);
+            operands_drained_phases ^= 1u << i_25;
           }
           if (pal::elect()) {
-            pal::arrive_expect(smem + 196640 + i_23 * 8, 16384);
-            pal::tma_load(&array0_boxes, smem + i_23 * 16384, smem + 196640 + i_23 * 8, i_22, i_18);
-            pal::arrive_expect(smem + 196640 + i_23 * 8, 32768);
-            pal::tma_load_multicast(&array1_boxes, smem + 65536 + i_23 * 32768 + (pal::cluster_rank()) * 4096, smem + 196640 + i_23 * 8, 0x3, i_19, i_22 + (pal::cluster_rank()) * 32);
-            pal::tma_load_multicast(&array1_boxes, smem + 65536 + i_23 * 32768 + (pal::cluster_rank()) * 4096 + 8192, smem + 196640 + i_23 * 8, 0x3, i_19 + 64, i_22 + (pal::cluster_rank()) * 32);
-            pal::tma_load_multicast(&array1_boxes, smem + 65536 + i_23 * 32768 + (pal::cluster_rank()) * 4096 + 16384, smem + 196640 + i_23 * 8, 0x3, i_19 + 128, i_22 + (pal::cluster_rank()) * 32);
-            pal::tma_load_multicast(&array1_boxes, smem + 65536 + i_23 * 32768 + (pal::cluster_rank()) * 4096 + 24576, smem + 196640 + i_23 * 8, 0x3, i_19 + 192, i_22 + (pal::cluster_rank()) * 32);
+            pal::arrive_expect(smem + 196640 + i_25 * 8, 16384);
+            pal::tma_load(&array0_boxes, smem + i_25 * 16384, smem + 196640 + i_25 * 8, i_22, i_18);
+            pal::arrive_expect(smem + 196640 + i_25 * 8, 32768);
+            pal::tma_load_multicast(&array1_boxes, smem + 65536 + i_25 * 32768 + (pal::cluster_rank()) * 4096, smem + 196640 + i_25 * 8, 0x3, i_19, i_22 + (pal::cluster_rank()) * 32);
+            pal::tma_load_multicast(&array1_boxes, smem + 65536 + i_25 * 32768 + (pal::cluster_rank()) * 4096 + 8192, smem + 196640 + i_25 * 8, 0x3, i_19 + 64, i_22 + (pal::cluster_rank()) * 32);
+            pal::tma_load_multicast(&array1_boxes, smem + 65536 + i_25 * 32768 + (pal::cluster_rank()) * 4096 + 16384, smem + 196640 + i_25 * 8, 0x3, i_19 + 128, i_22 + (pal::cluster_rank()) * 32);
+            pal::tma_load_multicast(&array1_boxes, smem + 65536 + i_25 * 32768 + (pal::cluster_rank()) * 4096 + 24576, smem + 196640 + i_25 * 8, 0x3, i_19 + 192, i_22 + (pal::cluster_rank()) * 32);
           }
         }
-        const int i_24 = (int)((u32)carry + (u32)64);
-        carry = i_24;
+        const int i_26 = (int)((u32)carry + (u32)64);
+        carry = i_26;
       }
-      const int i_25 = (int)((u32)carry - (u32)4);
-      const int i_26 = (i_25 > 0 ? i_25 : 0);
+      const int i_27 = (int)((u32)carry - (u32)4);
+      const int i_28 = (i_27 > 0 ? i_27 : 0);
       PAL_ROLLED
-      for (int step_3 = i_26; step_3 < carry; ++step_3) {
-        const int i_27 = step_3 % 4;
-        pal::wait_cluster(smem + 196608 + i_27 * 8, operands_drained_phases >> i_27 & 1);
-        operands_drained_phases ^= 1u << i_27;
+      for (int step_3 = i_28; step_3 < carry; ++step_3) {
+        const u32 i_29 = (u32)step_3;
+        const u32 i_30 = i_29 % 4u;
+        const int i_31 = (int)i_30;
+        pal::wait_cluster(smem + 196608 + i_31 * 8, operands_drained_phases >> i_31 & 1);
+        operands_drained_phases ^= 1u << i_31;
       }
     }
   }

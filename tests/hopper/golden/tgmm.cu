@@ -79,16 +79,15 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
         PAL_ROLLED
         for (int step_2 = 0; step_2 < i_19; ++step_2) {
           const int i_20 = (int)((u32)carry + (u32)step_2);
-          const int i_21 = i_20 % 4;
-          const bool is_5 = i_21 < 0;
-          const int i_22 = i_21 + 4;
-          const int i_23 = (is_5 ? i_22 : i_21);
+          const u32 i_21 = (u32)i_20;
+          const u32 i_22 = i_21 % 4u;
+          const int i_23 = (int)i_22;
           pal::wait(smem + 197664 + i_23 * 8, operands_filled_phases >> i_23 & 1);
           operands_filled_phases ^= 1u << i_23;
           const int i_24 = step_2 * 64;
           const int i_25 = (int)((u32)total[0] - (u32)i_24);
-          const bool is_6 = i_25 < 64;
-          if (is_6) {
+          const bool is_5 = i_25 < 64;
+          if (is_5) {
             int v_2[2];
             PAL_UNROLL for (int r = 0; r < 2; ++r) v_2[r] = (int)(r * 32 + thread % 32);
             bool v_3[2];
@@ -101,7 +100,7 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
             PAL_UNROLL for (int r = 0; r < 8; ++r) moved_2[r] = pal::load_shared<u8>(moved + (0) * 64 + (r + thread % 8 * 8)) != 0;
             bool spread[64];
             PAL_UNROLL for (int r = 0; r < 64; ++r) spread[r] = moved_2[r % 8];
-            PAL_UNROLL for (int r = 0; r < 64; ++r) { const u32 at = smem + 1024 + i_23 * 16384 + (r / 8 * 16 + thread / 8) * 128 + (r % 8 + thread % 8 * 8) * 2; if ((u32)(i_23) < 4 && spread[r]) pal::store_shared<u16>((at ^ (at >> 3 & 0x70)), pal::bits_bf16(0.0f)); }
+            PAL_UNROLL for (int r = 0; r < 64; ++r) { const u32 at = smem + 1024 + i_23 * 16384 + (r / 8 * 16 + thread / 8) * 128 + (r % 8 + thread % 8 * 8) * 2; if (spread[r]) pal::store_shared<u16>((at ^ (at >> 3 & 0x70)), pal::bits_bf16(0.0f)); }
             pal::fence_async();
             pal::sync_named(1, 128);
             pal::sync_warp();
@@ -118,28 +117,26 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
           pal::wgmma_m64n256k16_f32_bf16_bf16<0, 1>(acc[0], left_2 + 6, right_2 + 384, 1);
           pal::wgmma_commit();
           pal::wgmma_wait<1>();
-          const bool is_7 = step_2 > 0;
-          if (is_7) {
+          const bool is_6 = step_2 > 0;
+          if (is_6) {
             const int i_26 = (int)((u32)carry + (u32)step_2);
             const int i_27 = (int)((u32)i_26 - (u32)1);
-            const int i_28 = i_27 % 4;
-            const bool is_8 = i_28 < 0;
-            const int i_29 = i_28 + 4;
-            const int i_30 = (is_8 ? i_29 : i_28);
+            const u32 i_28 = (u32)i_27;
+            const u32 i_29 = i_28 % 4u;
+            const int i_30 = (int)i_29;
             pal::sync_warp();
             if (lane < 2) pal::arrive_cluster(smem + 197632 + i_30 * 8, lane % 2);
           }
         }
         pal::wgmma_wait<0>();
         pal::keep(acc[0]);
-        const bool is_9 = i_19 > 0;
-        if (is_9) {
+        const bool is_7 = i_19 > 0;
+        if (is_7) {
           const int i_31 = (int)((u32)carry + (u32)i_19);
           const int i_32 = (int)((u32)i_31 - (u32)1);
-          const int i_33 = i_32 % 4;
-          const bool is_10 = i_33 < 0;
-          const int i_34 = i_33 + 4;
-          const int i_35 = (is_10 ? i_34 : i_33);
+          const u32 i_33 = (u32)i_32;
+          const u32 i_34 = i_33 % 4u;
+          const int i_35 = (int)i_34;
           pal::sync_warp();
           if (lane < 2) pal::arrive_cluster(smem + 197632 + i_35 * 8, lane % 2);
         }
@@ -269,16 +266,15 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
         PAL_ROLLED
         for (int step_2 = 0; step_2 < i_19; ++step_2) {
           const int i_20 = (int)((u32)carry + (u32)step_2);
-          const int i_21 = i_20 % 4;
-          const bool is_5 = i_21 < 0;
-          const int i_22 = i_21 + 4;
-          const int i_23 = (is_5 ? i_22 : i_21);
+          const u32 i_21 = (u32)i_20;
+          const u32 i_22 = i_21 % 4u;
+          const int i_23 = (int)i_22;
           pal::wait(smem + 197664 + i_23 * 8, operands_filled_phases >> i_23 & 1);
           operands_filled_phases ^= 1u << i_23;
           const int i_24 = step_2 * 64;
           const int i_25 = (int)((u32)total[0] - (u32)i_24);
-          const bool is_6 = i_25 < 64;
-          if (is_6) {
+          const bool is_5 = i_25 < 64;
+          if (is_5) {
             int v_2[2];
             PAL_UNROLL for (int r = 0; r < 2; ++r) v_2[r] = (int)(r * 32 + thread % 32);
             bool v_3[2];
@@ -291,7 +287,7 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
             PAL_UNROLL for (int r = 0; r < 16; ++r) moved_2[r] = pal::load_shared<u8>(moved + (r * 4 + thread / 32) + (0)) != 0;
             bool spread[128];
             PAL_UNROLL for (int r = 0; r < 128; ++r) spread[r] = moved_2[r / 8];
-            PAL_UNROLL for (int r = 0; r < 128; ++r) { const u32 at = smem + 66560 + i_23 * 32768 + (r / 8 * 4 + thread / 32) * 128 + (((r % 8 + thread % 32 * 8)) / 64) * 8192 + (((r % 8 + thread % 32 * 8)) % 64) * 2; if ((u32)(i_23) < 4 && spread[r]) pal::store_shared<u16>((at ^ (at >> 3 & 0x70)), pal::bits_bf16(0.0f)); }
+            PAL_UNROLL for (int r = 0; r < 128; ++r) { const u32 at = smem + 66560 + i_23 * 32768 + (r / 8 * 4 + thread / 32) * 128 + (((r % 8 + thread % 32 * 8)) / 64) * 8192 + (((r % 8 + thread % 32 * 8)) % 64) * 2; if (spread[r]) pal::store_shared<u16>((at ^ (at >> 3 & 0x70)), pal::bits_bf16(0.0f)); }
             pal::fence_async();
             pal::sync_named(2, 128);
             pal::sync_warp();
@@ -308,28 +304,26 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
           pal::wgmma_m64n256k16_f32_bf16_bf16<0, 1>(acc[0], left_2 + 6, right_2 + 384, 1);
           pal::wgmma_commit();
           pal::wgmma_wait<1>();
-          const bool is_7 = step_2 > 0;
-          if (is_7) {
+          const bool is_6 = step_2 > 0;
+          if (is_6) {
             const int i_26 = (int)((u32)carry + (u32)step_2);
             const int i_27 = (int)((u32)i_26 - (u32)1);
-            const int i_28 = i_27 % 4;
-            const bool is_8 = i_28 < 0;
-            const int i_29 = i_28 + 4;
-            const int i_30 = (is_8 ? i_29 : i_28);
+            const u32 i_28 = (u32)i_27;
+            const u32 i_29 = i_28 % 4u;
+            const int i_30 = (int)i_29;
             pal::sync_warp();
             if (lane < 2) pal::arrive_cluster(smem + 197632 + i_30 * 8, lane % 2);
           }
         }
         pal::wgmma_wait<0>();
         pal::keep(acc[0]);
-        const bool is_9 = i_19 > 0;
-        if (is_9) {
+        const bool is_7 = i_19 > 0;
+        if (is_7) {
           const int i_31 = (int)((u32)carry + (u32)i_19);
           const int i_32 = (int)((u32)i_31 - (u32)1);
-          const int i_33 = i_32 % 4;
-          const bool is_10 = i_33 < 0;
-          const int i_34 = i_33 + 4;
-          const int i_35 = (is_10 ? i_34 : i_33);
+          const u32 i_33 = (u32)i_32;
+          const u32 i_34 = i_33 % 4u;
+          const int i_35 = (int)i_34;
           pal::sync_warp();
           if (lane < 2) pal::arrive_cluster(smem + 197632 + i_35 * 8, lane % 2);
         }
@@ -467,37 +461,35 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
         const int i_20 = (int)((u32)carry + (u32)step_2);
         const int i_21 = step_2 * 64;
         const int i_22 = (int)((u32)total_2[0] + (u32)i_21);
-        const int i_23 = i_20 % 4;
+        const u32 i_23 = (u32)i_20;
+        const u32 i_24 = i_23 % 4u;
+        const int i_25 = (int)i_24;
         const bool is_5 = i_20 >= 4;
         if (is_5) {
-          const bool is_6 = i_23 < 0;
-          const int i_24 = i_23 + 4;
-          const int i_25 = (is_6 ? i_24 : i_23);
           pal::wait_cluster(smem + 197632 + i_25 * 8, operands_drained_phases >> i_25 & 1);
           operands_drained_phases ^= 1u << i_25;
         }
-        const bool is_7 = i_23 < 0;
-        const int i_26 = i_23 + 4;
-        const int i_27 = (is_7 ? i_26 : i_23);
         pal::sync_named(3, 128);
         if (warp == 0 && pal::elect()) {
-          pal::arrive_expect(smem + 197664 + i_27 * 8, 16384);
-          pal::tma_load(&lhs_boxes, smem + 1024 + i_27 * 16384, smem + 197664 + i_27 * 8, i_22, i_12);
-          pal::arrive_expect(smem + 197664 + i_27 * 8, 32768);
-          pal::tma_load_multicast(&rhs_boxes, smem + 66560 + i_27 * 32768 + (pal::cluster_rank()) * 4096, smem + 197664 + i_27 * 8, 0x3, i_13, i_22 + (pal::cluster_rank()) * 32);
-          pal::tma_load_multicast(&rhs_boxes, smem + 66560 + i_27 * 32768 + (pal::cluster_rank()) * 4096 + 8192, smem + 197664 + i_27 * 8, 0x3, i_13 + 64, i_22 + (pal::cluster_rank()) * 32);
-          pal::tma_load_multicast(&rhs_boxes, smem + 66560 + i_27 * 32768 + (pal::cluster_rank()) * 4096 + 16384, smem + 197664 + i_27 * 8, 0x3, i_13 + 128, i_22 + (pal::cluster_rank()) * 32);
-          pal::tma_load_multicast(&rhs_boxes, smem + 66560 + i_27 * 32768 + (pal::cluster_rank()) * 4096 + 24576, smem + 197664 + i_27 * 8, 0x3, i_13 + 192, i_22 + (pal::cluster_rank()) * 32);
+          pal::arrive_expect(smem + 197664 + i_25 * 8, 16384);
+          pal::tma_load(&lhs_boxes, smem + 1024 + i_25 * 16384, smem + 197664 + i_25 * 8, i_22, i_12);
+          pal::arrive_expect(smem + 197664 + i_25 * 8, 32768);
+          pal::tma_load_multicast(&rhs_boxes, smem + 66560 + i_25 * 32768 + (pal::cluster_rank()) * 4096, smem + 197664 + i_25 * 8, 0x3, i_13, i_22 + (pal::cluster_rank()) * 32);
+          pal::tma_load_multicast(&rhs_boxes, smem + 66560 + i_25 * 32768 + (pal::cluster_rank()) * 4096 + 8192, smem + 197664 + i_25 * 8, 0x3, i_13 + 64, i_22 + (pal::cluster_rank()) * 32);
+          pal::tma_load_multicast(&rhs_boxes, smem + 66560 + i_25 * 32768 + (pal::cluster_rank()) * 4096 + 16384, smem + 197664 + i_25 * 8, 0x3, i_13 + 128, i_22 + (pal::cluster_rank()) * 32);
+          pal::tma_load_multicast(&rhs_boxes, smem + 66560 + i_25 * 32768 + (pal::cluster_rank()) * 4096 + 24576, smem + 197664 + i_25 * 8, 0x3, i_13 + 192, i_22 + (pal::cluster_rank()) * 32);
         }
       }
-      const int i_28 = (int)((u32)carry + (u32)i_19);
-      carry = i_28;
+      const int i_26 = (int)((u32)carry + (u32)i_19);
+      carry = i_26;
     }
-    const int i_29 = (int)((u32)carry - (u32)4);
-    const int i_30 = (i_29 > 0 ? i_29 : 0);
+    const int i_27 = (int)((u32)carry - (u32)4);
+    const int i_28 = (i_27 > 0 ? i_27 : 0);
     PAL_ROLLED
-    for (int step_3 = i_30; step_3 < carry; ++step_3) {
-      const int i_31 = step_3 % 4;
+    for (int step_3 = i_28; step_3 < carry; ++step_3) {
+      const u32 i_29 = (u32)step_3;
+      const u32 i_30 = i_29 % 4u;
+      const int i_31 = (int)i_30;
       pal::wait_cluster(smem + 197632 + i_31 * 8, operands_drained_phases >> i_31 & 1);
       operands_drained_phases ^= 1u << i_31;
     }
