@@ -9,6 +9,9 @@ import palladio as pl
 import palladio.numpy as jnp
 from palladio.library.checks import dtype_of
 
+HALVES = frozenset(map(jnp.dtype, ("float16", "bfloat16")))
+"""The dtypes whose products the tensor cores compute as the library promises them."""
+
 KEPT = pl.KeptCalls()
 """The calls of `library.hopper` on arrays of a GPU."""
 
@@ -27,12 +30,13 @@ def kept_call(key: Hashable, interpret: Any, arrays: Sequence[Any], out: Any = N
 def key_of(key: Hashable, arrays: Sequence[Any]) -> Hashable:
     """The key under which a function of `library.hopper` keeps a call: one that its namesake finds, or one of its own.
 
-    Its namesake does not multiply float32 rounded to 11 bits (PTX ISA, "wgmma.mma_async", tf32), as it does.
+    Its namesakes multiply floats of 16 bits only, not float32 rounded to 11 bits (PTX ISA, "wgmma.mma_async", tf32),
+    nor floats of 8 bits.
 
     Args:
         key, arrays: as in `kept_call`. The second array is an operand of the product.
     """
-    return key if key == "softmax" or dtype_of(arrays[1]) != jnp.float32 else own(key)
+    return key if key == "softmax" or dtype_of(arrays[1]) in HALVES else own(key)
 
 
 def own(key: Hashable) -> Hashable:

@@ -95,7 +95,7 @@ def _sums_of(x: Any, y: Any) -> Any:
 STAGED_BYTES = 1 << 22
 """The largest left operand that is copied into one of more rows, so that one compiled kernel serves many sizes."""
 
-LEAST_ROWS = 16
+LEAST_STAGED_ROWS = 16
 """The fewest rows that a product is compiled for, but for those of up to four, which pack nothing."""
 
 
@@ -114,9 +114,9 @@ def row_parts(m: int, size: int) -> list[tuple[slice, int]]:
     first = 0
     while True:
         rest = m - first
-        rows = max(LEAST_ROWS, 1 << (rest - 1).bit_length())
-        if rest <= LEAST_ROWS or rest == rows or rows * size <= STAGED_BYTES:
-            most = max(LEAST_ROWS, 1 << (max(1, STAGED_BYTES // size).bit_length() - 1))
+        rows = max(LEAST_STAGED_ROWS, 1 << (rest - 1).bit_length())
+        if rest <= LEAST_STAGED_ROWS or rest == rows or rows * size <= STAGED_BYTES:
+            most = max(LEAST_STAGED_ROWS, 1 << (max(1, STAGED_BYTES // size).bit_length() - 1))
             return [*parts, (slice(first, m), most if parts and rest < most else rows)]
         parts.append((slice(first, first + rows // 2), rows // 2))
         first += rows // 2
@@ -132,8 +132,22 @@ def rows_for(m: int, size: int, tiling: Any) -> int:
     """
     if tiling is not None or m <= 4:
         return m
-    rows = max(LEAST_ROWS, 1 << (m - 1).bit_length())
-    return rows if rows == LEAST_ROWS or rows * size <= STAGED_BYTES else m
+    rows = max(LEAST_STAGED_ROWS, 1 << (m - 1).bit_length())
+    return rows if rows == LEAST_STAGED_ROWS or rows * size <= STAGED_BYTES else m
+
+
+def rows_together(m: int, size: int) -> int:
+    """The number of rows that a function of all m rows together is compiled for: one that is not computed in parts.
+
+    Beyond the powers of two whose rows are few enough for `rows_for`, it is at most an eighth more than m: copies of
+    large arrays take memory. The time of the copy is small beside that of the products that each row takes part in.
+
+    Args:
+        size: the bytes of a row that is copied.
+    """
+    rows = rows_for(m, size, None)
+    step = 1 << max((m - 1).bit_length() - 4, 0)
+    return rows if rows > m or m <= LEAST_STAGED_ROWS else -(-m // step) * step
 
 
 def in_parts(m: int, arrays: Sequence[Array], n: int, dtype: Any, out: Array | None) -> tuple[Any, Any]:
@@ -207,7 +221,7 @@ def rows_summed(lhs: Array, rhs: Array, tiling: Any) -> int:
     k, m = lhs.shape
     if rhs.shape[0] != m:
         raise ValueError(m)  # it has no key
-    return rows_for(m, max(k * lhs.dtype.itemsize, row_bytes(rhs)), tiling)
+    return m if tiling is not None else rows_together(m, max(k * lhs.dtype.itemsize, row_bytes(rhs)))
 
 
 def described(array: Array, rows: int | None = None) -> pl.ShapeDtypeStruct:

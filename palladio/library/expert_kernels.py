@@ -25,6 +25,9 @@ from palladio.library.activations import ACTIVATIONS, Activation
 
 Array = Any
 
+SHARE = 16
+"""A divisor of the columns of every tile that `gmm_tiling` chooses, wherever it divides all columns."""
+
 
 @dataclass(frozen=True)
 class Layer:
@@ -50,6 +53,14 @@ class Layer:
     activation: str
     transposed: bool
     biased: tuple[bool, bool]
+
+    @property
+    def share(self) -> int:
+        """Columns of `hidden` that are summed together for the gradient of a weight.
+
+        They divide a tile for any number of threads, so that this number does not affect the order of the sum.
+        """
+        return SHARE if self.i % SHARE == 0 else 1
 
     @property
     def act(self) -> Activation:
@@ -240,8 +251,8 @@ def down_call(layer: Layer, steps: Array, depth: int, transposed: bool, biased: 
 def hidden_gradient_call(layer: Layer, steps: Array) -> Any:
     """From the gradient of the result, `dtype[tokens, h]`, to those of the activation's inputs and of the weights.
 
-    Its results are the gradient of the inputs of the activation, `[rows, parts, wide * i]`, `hidden`, and for each task
-    its part of the gradient of the weights, `sums[tasks, rows]`.
+    Its results are the gradient of the inputs of the activation, `[rows, parts, wide * i]`, `hidden`, and the parts of
+    the gradient of the weights, `sums[rows, i / share]`.
     """
     tile, columns, act = layer.tile, layer.up_columns, layer.act
     tiles = layer.i // columns
@@ -260,7 +271,7 @@ def hidden_gradient_call(layer: Layer, steps: Array) -> Any:
             given = [before[pl.ds(place, 1), part, :].astype(layer.sums) for part in range(layer.parts)]
             result = act.function(*layer.separate(given))
             hidden[pl.ds(place, 1), :] = result.astype(layer.dtype)
-            shares[place] = jnp.sum(result * found)
+            shares[pl.ds(place, 1), :] = jnp.sum(jnp.reshape(result * found, (1, -1, layer.share)), axis=2)
             gradients = act.derivative(*layer.separate(given), weight_of[place] * found)
             for part, value in enumerate(layer.together(gradients)):
                 out[pl.ds(place, 1), part, :] = value.astype(layer.dtype)
@@ -276,7 +287,7 @@ def hidden_gradient_call(layer: Layer, steps: Array) -> Any:
             def of_bias() -> None:
                 def add(row: Any, carry: None) -> None:
                     products = rows[pl.ds(row, 1), :].astype(layer.sums) * bias[0][...].astype(layer.sums)[None, :]
-                    shares[low + row] = shares[low + row] + jnp.sum(products)
+                    shares[low + row, 0] = shares[low + row, 0] + jnp.sum(products)
 
                 lax.fori_loop(0, high - low, add, None)
 
@@ -289,7 +300,7 @@ def hidden_gradient_call(layer: Layer, steps: Array) -> Any:
         (
             before,
             pl.ShapeDtypeStruct((layer.rows, layer.i), layer.dtype),
-            pl.ShapeDtypeStruct((tiles, layer.rows), layer.sums),
+            pl.ShapeDtypeStruct((layer.rows, layer.i // layer.share), layer.sums),
         ),
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=3,
@@ -305,7 +316,7 @@ def hidden_gradient_call(layer: Layer, steps: Array) -> Any:
             out_specs=(
                 _before_spec(layer),
                 by_tile(tile, columns),
-                pl.BlockSpec((None, tile), lambda i, step, *scalars: (i, _rows_by_tile(step, *scalars))),
+                by_tile(tile, columns // layer.share),
             ),
             scratch_shapes=[pltpu.VMEM((tile, layer.h), layer.dtype), pltpu.VMEM((tile, columns), layer.sums)],
         ),

@@ -30,7 +30,7 @@ from palladio.library.checks import (
     require_ids,
     require_interpret,
     row_bytes,
-    rows_for,
+    rows_together,
     stored,
     zeros,
 )
@@ -148,8 +148,7 @@ def moe_mlp_vjp(
     Returns:
         `(out, pullback)`: `out: dtype[t, h]` is the result of `moe_mlp`, and `pullback(grad_out: dtype[t, h])` gives
         the gradients of `sum(out * grad_out)` by the names of the arguments: `tokens`, `expert_weights`, `gate_up`,
-        `down`, `gate_up_bias` and `down_bias`, None for a bias that there is not. That of `expert_weights` is summed in
-        an order that depends on the number of threads.
+        `down`, `gate_up_bias` and `down_bias`, None for a bias that there is not.
 
     Raises:
         PalladioValueError, PalladioTypeError: as `moe_mlp`; from the pullback, a `grad_out` that is not of the shape
@@ -181,7 +180,8 @@ def with_inputs(
     """`moe_mlp`, and the inputs of the activation in each assignment, `[t k, parts, columns]`."""
     biases = gate_up_bias, down_bias
     call = _call(tokens, expert_ids, expert_weights, gate_up, down, activation, biases, transposed, interpret)
-    return call.forward()
+    out, before = call.forward()
+    return out, before[: call.ids.size]
 
 
 def gradients(
@@ -230,7 +230,7 @@ class _Call:
     @property
     def count(self) -> int:
         """The number of tokens that all of them are staged for."""
-        return rows_for(self.layer.tokens, row_bytes(self.arrays[0]), None)
+        return rows_together(self.layer.tokens, row_bytes(self.arrays[0]))
 
     def run(self, rows: slice, count: int, out: Array | None) -> Array:
         """The results of some tokens, by kernels for `count` of them."""
@@ -241,7 +241,10 @@ class _Call:
         return staged(*assigned.arrays, tokens[rows], *weights, out=out, rows=rows.stop - rows.start)
 
     def forward(self) -> tuple[Array, Array]:
-        """The result, and the inputs of the activation in each assignment, `[t k, parts, wide * i]`."""
+        """The result, and the inputs of the activation in each assignment, `[rows, parts, wide * i]`.
+
+        The rows are those that it was staged for, the first t k of them those of assignments.
+        """
         base, each = self.layer, self.ids.shape[1]
         if self.is_empty:
             out = zeros((base.tokens, base.h), base.dtype, self.arrays[0])
@@ -250,7 +253,7 @@ class _Call:
         tokens, *weights = self.arrays
         staged = self.staged(forward_with_inputs, layer, described(tokens, layer.tokens), *map(described, weights))
         out, before = staged(*_Assigned(layer, self.ids, self.weights).arrays, tokens, *weights)
-        return out[: base.tokens], before[: base.tokens * each]
+        return out[: base.tokens], before
 
     def gradients(self, grad: Array, before: Array, wanted: Sequence[bool] = (True,) * 6) -> ExpertGradients:
         """The gradients that are wanted, of the arguments in the order of `ExpertGradients`."""
@@ -429,7 +432,7 @@ def hidden_gradient(layer: Layer, dtype: Any) -> Any:
         metadata, steps = _metadata(layer, sizes)
         call = hidden_gradient_call(layer, steps)
         inputs, hidden, shares = call(*metadata, token_of, weight_of, grad, *weights, before)
-        found = jnp.take(jnp.sum(shares, axis=0), place)
+        found = jnp.take(jnp.sum(shares, axis=1), place)
         return inputs, hidden, jnp.where(place < jnp.sum(sizes), found, 0).astype(dtype)
 
     return run

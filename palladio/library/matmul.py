@@ -13,7 +13,7 @@ import palladio.tpu as pltpu
 from palladio.library.card_calls import kept_call
 from palladio.library.checks import (
     FORWARD,
-    LEAST_ROWS,
+    LEAST_STAGED_ROWS,
     LookUp,
     Tile,
     call_key,
@@ -91,7 +91,7 @@ def matmul(
     if 0 in (m, k, n):
         return stored(zeros((m, n), dtype, x, y), out)
     viewed = isinstance(y, np.ndarray) or hasattr(y, "new_empty")  # y[None] does not copy it
-    if usable and tiling is None and 4 < m <= LEAST_ROWS and viewed:
+    if usable and tiling is None and 4 < m <= LEAST_STAGED_ROWS and viewed:
         # The rows of a group are counted when the kernel runs, and a few of them do not pack the matrix.
         return gmm(x, y[None], [m], preferred_element_type, interpret=interpret, out=out)
     if usable and tiling is None:

@@ -12,10 +12,10 @@ from typing import Any
 
 import palladio as pl
 import palladio.numpy as jnp
+from palladio.library.card_calls import HALVES
 from palladio.library.checks import dtype_of, fail, require_tiling
 
 EXECUTORS = "hopper", "hopper-twin"
-HALVES = frozenset(map(jnp.dtype, ("float16", "bfloat16")))
 FLOATS = HALVES | {jnp.dtype("float32")}
 
 

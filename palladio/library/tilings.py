@@ -25,7 +25,7 @@ DEEPEST = 1 << 14
 PAIR_COLUMNS = 16
 """Tiles with a multiple of this many columns are multiplied in pairs of bfloat16, which sums in another order."""
 
-LEAST_ROWS = 8
+LEAST_TILE_ROWS = 8
 """Rows of a tile where rows are cut: a product of up to four rows sums in another order."""
 
 SUM_BYTES = 4
@@ -127,8 +127,8 @@ def matmul_tiling(m: int, k: int, n: int) -> tuple[int, int, int]:
     threads = pl.processor().threads
     by_columns = min(threads, pl.cdiv(n, LEAST_COLUMNS))
     tk, tn = _columns(k, n, by_columns)
-    by_rows = min(max(1, m // LEAST_ROWS), pl.cdiv(threads, by_columns))
-    return evenly(m, m, by_rows, LEAST_ROWS), tk, tn
+    by_rows = min(max(1, m // LEAST_TILE_ROWS), pl.cdiv(threads, by_columns))
+    return evenly(m, m, by_rows, LEAST_TILE_ROWS), tk, tn
 
 
 def attention_blocks(heads: int, m: int, d: int) -> tuple[int, int]:

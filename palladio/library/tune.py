@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 import palladio as pl
-from palladio.library.checks import LEAST_ROWS as GROUP_ROWS
 from palladio.library.checks import (
+    LEAST_STAGED_ROWS,
     Array,
     Tile,
     dtype_of,
@@ -27,7 +27,7 @@ from palladio.library.checks import (
 from palladio.library.grouped_matmul import gmm, tgmm
 from palladio.library.matmul import matmul
 from palladio.library.tilings import (
-    LEAST_ROWS,
+    LEAST_TILE_ROWS,
     PAIR_COLUMNS,
     TUNED,
     gmm_tiling,
@@ -163,7 +163,7 @@ def _candidates(model: Tile, rows: Sequence[int], columns: Sequence[int]) -> lis
 
 def _rows(m: int, model: int) -> list[int]:
     """Rows of tiles of a dense product that are as many as the model's, or as many as a product of matrices needs."""
-    return [model, *(size for size in SIZES[1:] if LEAST_ROWS <= size < m)]
+    return [model, *(size for size in SIZES[1:] if LEAST_TILE_ROWS <= size < m)]
 
 
 def _normal(array: Array, *shape: int) -> Any:
@@ -179,7 +179,7 @@ def _parts(m: int, lhs: Array) -> list[int]:
 
 def _matmul(lhs: Array, rhs: Array, sizes: None, transpose: bool) -> Iterator[_Problem]:
     (m, k), n = lhs.shape, int(rhs.shape[1])
-    if 4 < m <= GROUP_ROWS:  # as `matmul` computes them
+    if 4 < m <= LEAST_STAGED_ROWS:  # as `matmul` computes them
         yield from _gmm(lhs, pl.ShapeDtypeStruct((1, k, n), dtype_of(rhs)), [m], False)
         return
     for rows in _parts(m, lhs):

@@ -214,6 +214,28 @@ def test_gradients_of_experts_with_more_rows_than_a_tile_and_with_none(monkeypat
     assert_gradients(found, gradients(grad, tokens, ids, weights, UP, DOWN))
 
 
+def test_gradients_have_the_same_bits_on_any_number_of_threads(monkeypatch):
+    up, down, found = normal(11, E, H, 96), normal(12, E, 96, H), []
+    for threads in ("1", "3"):
+        monkeypatch.setenv("PALLADIO_NUM_THREADS", threads)
+        found.append(moe_mlp_vjp(TOKENS, IDS, WEIGHTS, up, down, activation="relu")[1](GRAD)[:4])
+    for one, three in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, three)
+
+
+def test_gradients_of_many_tokens_are_staged_for_a_few_sizes(monkeypatch):
+    monkeypatch.setattr(checks, "STAGED_BYTES", 16 * H * 4)
+    before = None
+    for t in (36, 35, 33):
+        tokens, ids, weights = normal(t, t, H), np.arange(t)[:, None] % E, np.ones((t, 1), np.float32)
+        out, pullback = moe_mlp_vjp(tokens, ids, weights, UP, DOWN)
+        found = pullback(tokens)
+        assert_close(out, reference(tokens, ids, weights, UP, DOWN))
+        assert found.tokens.shape == (t, H) and found.expert_weights.shape == (t, 1)
+        assert before is None or CALLS.prepared == before
+        before = CALLS.prepared
+
+
 def test_gradients_of_nothing_are_zeros():
     out, pullback = moe_mlp_vjp(TOKENS[:0], IDS[:0], WEIGHTS[:0], UP, DOWN)
     found = pullback(out)

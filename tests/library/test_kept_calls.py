@@ -10,7 +10,7 @@ import torch
 import palladio as pl
 from palladio.call.staged import CALLS as STAGED_CALLS
 from palladio.library import attention, checks, gmm, grouped_matmul, matmul, softmax, tgmm
-from palladio.library.checks import STAGED_BYTES, row_parts
+from palladio.library.checks import STAGED_BYTES, row_parts, rows_together
 from tests.library.references import assert_close, gmm_reference, normal, tgmm_reference
 
 K, N = 24, 40
@@ -53,6 +53,24 @@ def test_so_does_a_product_that_sums_over_rows():
         for left in (lhs, np.asfortranarray(lhs)):
             assert_close(tgmm(left, rhs, split(m)), tgmm_reference(lhs, rhs, split(m)))
     assert prepared() == before
+
+
+def test_large_operands_of_a_sum_over_rows_are_copied_into_a_few_sizes(monkeypatch):
+    monkeypatch.setattr(checks, "STAGED_BYTES", 16 * N * 4)
+    tgmm(normal(0, K, 144), normal(1, 144, N), split(144))
+    before = prepared()
+    for m in (129, 130, 143, 144):
+        lhs, rhs = normal(m, K, m), normal(1, m, N)
+        assert_close(tgmm(lhs, rhs, split(m)), tgmm_reference(lhs, rhs, split(m)))
+    assert prepared() == before
+
+
+@pytest.mark.parametrize("m", [1, 4, 5, 17, 1000, 4096, 4097, 100_001])
+def test_a_copy_for_a_sum_over_rows_is_at_most_an_eighth_larger_or_small(m):
+    for size in (4, 1024, 1 << 20):
+        rows = rows_together(m, size)
+        assert m <= rows <= max(m * 9 / 8, 16) or rows * size <= STAGED_BYTES
+        assert rows_together(rows, size) == rows
 
 
 def test_rows_of_no_group_are_zero_whatever_was_there():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 import torch
@@ -119,6 +120,14 @@ def test_a_kept_product_of_float32_is_not_taken_for_one_of_the_library(card: Fak
     for _ in range(2):
         hopper.gmm(*given, transpose_rhs=True)
     assert sum("cuLaunchKernelEx" in line for line in card.calls()) == 2
+    assert "16 bits" in lines(lambda: library.gmm(*given, transpose_rhs=True))[0]
+
+
+def test_nor_is_one_of_floats_of_8_bits(card: FakeDriver, cuda: Torch) -> None:
+    narrow = [np.asarray(normal(*shape)).astype(ml_dtypes.float8_e4m3fn) for shape in ((64, 64), (1, 64, 64))]
+    given = [cuda.tensor(each) for each in (*narrow, np.int32([64]))]
+    for _ in range(2):
+        hopper.gmm(*given, transpose_rhs=True)
     assert "16 bits" in lines(lambda: library.gmm(*given, transpose_rhs=True))[0]
 
 
