@@ -142,7 +142,7 @@ def _process() -> dict[str, Any]:
 
 
 def _compiled_process() -> float:
-    import palladio.cpu.executor  # noqa: F401  with LLVM: what is measured begins behind the imports
+    import palladio.cpu.executor  # noqa: F401  with LLVM: what is measured begins after the imports
     from benchmarks.inputs import grouped
     from palladio.library import gmm
 

@@ -55,7 +55,7 @@ def tickets() -> Callable[[], Any]:
 
 
 def flags() -> Callable[[], Any]:
-    """Blocks raise flags behind their rows; the last one waits for the flag of each other, one after the other."""
+    """Blocks raise flags after their rows; the last one waits for the flag of each other, one after the other."""
 
     def body(x: Ref, zero: Ref, total: Ref, rows: Ref, raised: Ref) -> None:
         block = pl.axis_index("block")

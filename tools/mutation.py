@@ -154,7 +154,7 @@ _SWAP: Any = object()
 
 
 def _later(*names: str) -> Change:
-    """Marked here, carried out by `_mutated`: the equation and the arrival behind it change places."""
+    """Marked here, carried out by `_mutated`: the equation and the arrival after it change places."""
 
     def change(eqn: Eqn) -> Iterator[Sequence[Eqn]]:
         if eqn.op.name in names:
@@ -269,7 +269,7 @@ def _mutated(program: Program, change: Change) -> Iterator[tuple[Program, Eqn]]:
 
 
 def _swapped(eqns: Sequence[Eqn], number: int) -> list[Eqn] | None:
-    """The equations with one of them behind the next that synchronises, if that one arrives, in a branch or not."""
+    """The equations with one of them after the next that synchronises, if that one arrives, in a branch or not."""
     for other in range(number + 1, len(eqns)):
         if any(kind is EffectKind.SYNC for kind, _ in eqns[other].effects):
             inside = [eqn.op.name for part in subprograms(eqns[other]) for eqn in walk(part) if _synchronises(eqn)]

@@ -659,5 +659,5 @@ def _with_rest(sizes: Array, offset: Array, groups: int, m: int) -> Array:
     """The sizes of: everything before the groups of rhs, those groups, and everything after them up to row m."""
     before = jnp.sum(jnp.where(jnp.arange(sizes.shape[0]) < offset, sizes, 0))
     own = jnp.take(sizes, offset + jnp.arange(groups), mode="clip") if groups != sizes.shape[0] else sizes
-    behind = m - jnp.sum(own) - before
-    return jnp.concatenate([jnp.reshape(before, (1,)), own, jnp.reshape(behind, (1,))]).astype(jnp.int32)
+    after = m - jnp.sum(own) - before
+    return jnp.concatenate([jnp.reshape(before, (1,)), own, jnp.reshape(after, (1,))]).astype(jnp.int32)

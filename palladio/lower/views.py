@@ -104,7 +104,7 @@ class _Chain:
         """Reinterpret the bits as another dtype. The parts of a wide element lie along a new last axis."""
         shape, old, new = self.last.sizes, self.last.base.dtype.itemsize, dtype.itemsize
         axis, rank = bitcast_axis(len(shape)), len(shape)
-        behind = [n for n in range(rank + 1) if n != axis + 1]
+        others = [n for n in range(rank + 1) if n != axis + 1]
         if dtype == self.last.base.dtype:
             return
         if old == new:
@@ -113,7 +113,7 @@ class _Chain:
             count = shape[axis] * old // new
             if axis < rank - 1:
                 self.reshape((*shape[:axis], count, new // old, *shape[axis + 1 :]))
-                self.transpose([*behind, axis + 1])
+                self.transpose([*others, axis + 1])
             self.begin(ArrayType((*shape[:axis], count, *shape[axis + 1 :]), dtype))
         else:
             parts, count = old // new, shape[axis] * old // new

@@ -130,7 +130,7 @@ def _loop_effects(
 
 
 def _carried(operands: Sequence[Atom], constants: int, changed: Iterable[int]) -> tuple[list[int], int]:
-    """The order of a discharged loop's operands, and its constants' number: what changes joins the carry, behind it."""
+    """The order of a discharged loop's operands, and its constants' number: changed references end the carry."""
     joining = sorted(changed)
     kept = [n for n in range(constants) if n not in joining]
     return [*kept, *range(constants, len(operands)), *joining], len(kept)

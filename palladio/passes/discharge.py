@@ -112,7 +112,7 @@ class _Context:
         return self.emit(broadcast, scalar, shape=ref.shape, axes=())[0] if ref.shape else scalar
 
     def discharge(self, program: Program, positions: Iterable[int], changed: Iterable[int]) -> Program:
-        """The sub-program with these inputs turned to values, and the final values of `changed` behind its outputs."""
+        """The sub-program with these inputs turned to values, and the final values of `changed` after its outputs."""
         return _discharge(program, positions, changed, self.wants)
 
 

@@ -251,7 +251,7 @@ class BlockMapper:
         """The grid as an index map sees it."""
         if self.grid is None:
             return enclosing_axes()
-        behind = iter(scalars[self.structure.num_leaves :] if self.structure is not None else ())
+        sizes = iter(scalars[self.structure.num_leaves :] if self.structure is not None else ())
 
         def needed() -> Any:
             raise GridSizeNeeded
@@ -259,7 +259,7 @@ class BlockMapper:
         def size(known: Any) -> Any:
             if isinstance(known, int):
                 return known
-            ref = next(behind, None)
+            ref = next(sizes, None)
             return needed if ref is None else ref.get
 
         return GridAxes(tuple(ids), tuple(map(size, self.grid.sizes)), self.grid.names)

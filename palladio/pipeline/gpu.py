@@ -165,7 +165,7 @@ def emit_pipeline(
     init_carry: Any = None,
     delay_release: int | None = None,
 ) -> Callable[..., Any]:
-    """A function of references to global memory that runs `body` on their blocks, copying ahead and storing behind.
+    """A function of references to global memory that runs `body` on their blocks: copies run ahead, stores follow.
 
     Called by one thread, for each point of the grid, the last axis fastest: the body gets the point, a tuple of i32[],
     then a reference in shared memory to a block of each input and each output, then the carry. A block of an input is
@@ -180,7 +180,7 @@ def emit_pipeline(
         in_specs, out_specs: a `BlockSpec` for each reference, or a pytree of them for a pytree of references.
         max_concurrent_steps: slots of each operand in shared memory.
         init_carry: a pytree of arrays and references; references come back as they are.
-        delay_release: of the inputs whose `plgpu.BlockSpec` does not say: how many steps behind a step its slot is
+        delay_release: of the inputs whose `plgpu.BlockSpec` does not say: how many steps after a step its slot is
             fetched into again. A body that leaves n products in flight needs n, or they read what is overwritten.
 
     Returns:

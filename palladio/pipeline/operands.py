@@ -38,7 +38,7 @@ class PipelineOperand:
     Fields:
         turn: when its block becomes another.
         slots, declared: the slots that it has, and would have if there were steps enough.
-        delay: how many steps behind its last use a slot may be written again; None for what the pipeline says.
+        delay: how many steps after its last use a slot may be written again; None for what the pipeline says.
         axes: cluster axes along which the blocks share its copies.
     """
 

@@ -97,7 +97,7 @@ class ThreadOutputs:
                 barrier_wait(free.at[slot])
 
     def end(self, step: Any, slots: Sequence[Any]) -> None:
-        """Behind the body: store the blocks that end."""
+        """After the body: store the blocks that end."""
         if not self.shared.outputs:
             return
         ends = {id(each): each.walk.ends(step) for each in self.shared.outputs}

@@ -260,8 +260,8 @@ class Sequential:
             if operand.turn is Turn.EVERY_STEP:
                 continue
             if operand.lookahead:
-                behind = step - (operand.delay or 0)
-                free = operand.walk.ends(np.maximum(behind, 0)) & (behind >= 0)
+                released = step - (operand.delay or 0)
+                free = operand.walk.ends(np.maximum(released, 0)) & (released >= 0)
                 states[id(operand)] = self.fetch_next(operand, free, states[id(operand)])
             else:
                 number = self.fetch_tracked(operand, clamped, due, states[id(operand)][0])

@@ -89,7 +89,7 @@ def emit_pipeline(
     trace_scopes: bool = True,
     _explicit_indices: bool = False,
 ) -> Callable[..., None]:
-    """A function of references that runs `body` on their blocks, copying ahead and storing behind.
+    """A function of references that runs `body` on their blocks: copies run ahead, stores follow.
 
     For each point of the grid, the last axis fastest, the body gets a reference in `pltpu.VMEM` to a block of each
     input and each output. A block of an input is copied once for as long as its index stays the same. A block of an

@@ -449,9 +449,9 @@ class _Compute(_PipelineThread):
             if group.by_block:
                 operand = group.operands[0]
                 over, last = counts[id(operand)] - 1, operand.walk.ends(step)
-            behind = over - group.delay if group.delay else over
-            arrive = barriers.at[behind % group.depth]
-            do_if(both(last, behind >= 0 if group.delay else True), barrier_arrive, arrive)
+            released = over - group.delay if group.delay else over
+            arrive = barriers.at[released % group.depth]
+            do_if(both(last, released >= 0 if group.delay else True), barrier_arrive, arrive)
 
 
 class WarpSpecialized:

@@ -47,7 +47,7 @@ def _body(code: CodeType) -> tuple[int, int, int]:
 
 
 def _definition(code: CodeType) -> tuple[int, int, int]:
-    """Behind the decorators, with which the code begins."""
+    """The place of a definition after the decorators, with which its code begins."""
     start = re.compile(rf"\s*(async\s+)?def\s+{re.escape(code.co_name)}\b")
     lines = linecache.getlines(code.co_filename)
     for number in range(code.co_firstlineno, min(code.co_firstlineno + 50, len(lines) + 1)):

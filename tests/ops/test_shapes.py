@@ -62,7 +62,7 @@ AS_NUMPY = {
     "concatenate from the end": lambda np: np.concatenate([X, X[..., :1]], axis=-1),
     "concatenate flattened": lambda np: np.concatenate([X, M.astype(np.float32)], axis=None),
     "stack": lambda np: np.stack([M, M + M], 1),
-    "stack behind": lambda np: np.stack([M, M, M], axis=-1),
+    "stack after": lambda np: np.stack([M, M, M], axis=-1),
     "hstack": lambda np: np.hstack([M, M[:, :1]]),
     "hstack of vectors": lambda np: np.hstack([M[0], M[1, :2]]),
     "vstack": lambda np: np.vstack([M, M[:1]]),
@@ -258,7 +258,7 @@ def test_padding_agrees_with_its_type_rule_and_its_meaning(axes: Any) -> None:
     padding = tuple(each for _, *each in axes)
     array = np.arange(1, 1 + np.prod(shape, dtype=int), dtype=np.float32).reshape(shape)
     spread = [extent + max(0, extent - 1) * between for extent, _, _, between in axes]
-    sizes = [n + before + behind for n, (before, behind, _) in zip(spread, padding, strict=True)]
+    sizes = [n + before + after for n, (before, after, _) in zip(spread, padding, strict=True)]
     params = {"padding": tuple(map(tuple, padding))}
     scalar = ArrayType((), array.dtype)
     if any(size < 0 for size in sizes):
@@ -342,7 +342,7 @@ ERRORS = {
     "a negative pad": (lambda: jnp.pad(X, -1), "pad_width: a width is at least 0\n  got:      -1"),
     "pads for other axes": (
         lambda: jnp.pad(X, ((1, 1), (2, 2))),
-        "pad_width: a number, (before, behind), or one such pair for each axis\n  expected: 3 pairs\n"
+        "pad_width: a number, (before, after), or one such pair for each axis\n  expected: 3 pairs\n"
         "  got:      ((1, 1), (2, 2))",
     ),
     "a step of zero": (lambda: jnp.arange(0, 3, 0), "step: the step of arange is not zero\n  got:      0"),

@@ -162,8 +162,8 @@ def diag(v: ArrayLike, k: int = 0) -> Array:
         return diagonal(v, k)
     if kind.ndim != 1:
         raise PalladioValueError("diag takes a vector or a matrix", got=str(kind))
-    before, behind = zeros(builtins.max(k, 0), kind.dtype), zeros(builtins.max(-k, 0), kind.dtype)
-    row, line = concatenate([before, v, behind]), arange(kind.shape[0] + abs(k))
+    before, after = zeros(builtins.max(k, 0), kind.dtype), zeros(builtins.max(-k, 0), kind.dtype)
+    row, line = concatenate([before, v, after]), arange(kind.shape[0] + abs(k))
     return where(equal(subtract(line, expand_dims(line, 1)), k), row, zeros((), kind.dtype))
 
 

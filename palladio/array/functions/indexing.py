@@ -362,8 +362,8 @@ def take(
     entries = tuple(Operand(0) if n == axis else SliceEntry(0, extent) for n, extent in enumerate(shape))
     found = call(memory.extract, a, placed, transforms=(Index(entries),))
     own = array_type(placed).shape
-    behind = (1,) * (len(shape) - axis - 1)
-    return _filled(found, lambda: reshape(inside(placed, shape[axis], own), own + behind), fill_value)
+    after = (1,) * (len(shape) - axis - 1)
+    return _filled(found, lambda: reshape(inside(placed, shape[axis], own), own + after), fill_value)
 
 
 def take_along_axis(

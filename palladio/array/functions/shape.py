@@ -252,7 +252,7 @@ def pad(array: ArrayLike, pad_width: Any, mode: str = "constant", *, constant_va
     """The array with elements added at its ends.
 
     Args:
-        pad_width: a number, (before, behind), or one such pair for each axis.
+        pad_width: a number, (before, after), or one such pair for each axis.
         mode: "constant", "edge", "reflect" or "wrap".
         constant_values: the value that is added in mode "constant".
     """
@@ -263,7 +263,7 @@ def pad(array: ArrayLike, pad_width: Any, mode: str = "constant", *, constant_va
         widths = np.broadcast_to(np.asarray(pad_width, int), (found.ndim, 2)).tolist()
     except ValueError:
         raise PalladioValueError(
-            "a number, (before, behind), or one such pair for each axis",
+            "a number, (before, after), or one such pair for each axis",
             argument="pad_width",
             expected=f"{found.ndim} pairs",
             got=pad_width,
@@ -272,15 +272,15 @@ def pad(array: ArrayLike, pad_width: Any, mode: str = "constant", *, constant_va
         raise PalladioValueError("a width is at least 0", argument="pad_width", got=pad_width)
     if mode == "constant":
         value = cast(constant_values, found.dtype)
-        return call(ops.pad, array, value, padding=tuple((before, behind, 0) for before, behind in widths))
-    for axis, (before, behind) in enumerate(widths):
-        array = _pad_axis(array, axis, before, behind, mode)
+        return call(ops.pad, array, value, padding=tuple((before, after, 0) for before, after in widths))
+    for axis, (before, after) in enumerate(widths):
+        array = _pad_axis(array, axis, before, after, mode)
     return array
 
 
-def _pad_axis(array: Array, axis: int, before: int, behind: int, mode: str) -> Array:
+def _pad_axis(array: Array, axis: int, before: int, after: int, mode: str) -> Array:
     extent = array_type(array).shape[axis]
-    positions = np.pad(np.arange(extent), (before, behind), mode=mode)  # type: ignore[call-overload]
+    positions = np.pad(np.arange(extent), (before, after), mode=mode)  # type: ignore[call-overload]
     pieces, start = [], 0
     # Runs of neighbouring positions, forwards or backwards, are slices.
     while start < len(positions):

@@ -402,13 +402,13 @@ class _Builder:
         """The programs with one list of captures, which join the shared operands."""
         captured = {id(value): value for each in staged for value in each.captured}
         programs = []
-        behind = len(made.output_refs) + len(made.scratch)
+        following = len(made.output_refs) + len(made.scratch)
         for each in staged:
             inputs = each.program.inputs
             count = len(inputs) - len(each.captured)
             own = {id(value): var for value, var in zip(each.captured, inputs[count:], strict=True)}
             extra = tuple(own.get(key) or Var(value.palladio_type) for key, value in captured.items())
-            cut = count - behind
+            cut = count - following
             program = each.program
             order = (*inputs[:cut], *extra, *inputs[cut:count])
             programs.append(Program(order, program.eqns, program.outputs, program.name, program.location))

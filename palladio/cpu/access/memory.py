@@ -120,11 +120,11 @@ def put(access: Access, value: LazyArray, streamed: bool = False) -> None:
         return
     if value.shape and value.buffer is None:
         value = scope.keep(value)
-    inner, outer, behind = e.fresh("inside"), e.fresh("outside"), e.fresh("stored")
+    inner, outer, after = e.fresh("inside"), e.fresh("outside"), e.fresh("stored")
     e.branch(guard, inner, outer)
     e.label(inner)
     write(e, value, target)
-    e.jump(behind)
+    e.jump(after)
     e.label(outer)
 
     def element(index: Sequence[Int]) -> None:
@@ -135,8 +135,8 @@ def put(access: Access, value: LazyArray, streamed: bool = False) -> None:
         access.store(value)
     elif target.shape:
         one_by_one(e, target.shape, element)
-    e.jump(behind)
-    e.label(behind)
+    e.jump(after)
+    e.label(after)
 
 
 def put_where(e: Emitter, mask: LazyArray, value: LazyArray, target: StridedArray, begun: BlockMarks | None) -> None:
@@ -152,8 +152,8 @@ def put_where(e: Emitter, mask: LazyArray, value: LazyArray, target: StridedArra
                     new = e.select(mask.at(index, width), new, target.at(e, index, width))
                 target.put(e, index, new, width)
 
-    def put_rows(part: LazyArray, first: Int, behind: Int) -> None:
-        with e.loop(first, behind) as row, e.when(mask.at((row, 0), 1) if 1 in mask.alike else None):
+    def put_rows(part: LazyArray, first: Int, after: Int) -> None:
+        with e.loop(first, after) as row, e.when(mask.at((row, 0), 1) if 1 in mask.alike else None):
             put_row(part, row)
             if begun is not None:
                 begun.note_row(e, row)

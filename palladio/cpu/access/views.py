@@ -138,8 +138,8 @@ def _select(scope: Scope, found: BufferView, view: View, operands: Sequence[Lazy
             found.guards.append(_between(e, bounds[-1].first, guard.extent - 1 - guard.coordinate.reach(view.sizes)))
     for axis in reversed(range(len(strides))):
         if strides[axis] == 0 and view.sizes[axis] == 1:  # of one element, as if it lay in one line with the others
-            behind = strides[axis + 1] if axis + 1 < len(strides) else 1
-            strides[axis] = behind * (*view.sizes, 1)[axis + 1] if isinstance(behind, int) else 0
+            inner = strides[axis + 1] if axis + 1 < len(strides) else 1
+            strides[axis] = inner * (*view.sizes, 1)[axis + 1] if isinstance(inner, int) else 0
     found.buffer = StridedArray(e.pointer(old.base, offset, old.dtype.itemsize), tuple(strides), view.sizes, old.dtype)
     return bounds
 

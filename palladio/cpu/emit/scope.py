@@ -350,10 +350,10 @@ class Scope:
         lazy = [n for n, entry in enumerate(inputs) if isinstance(entry, LazyArray) and entry.panels is not None]
         if not goes_row_by_row(op) or len(lazy) != 1:
             return None
-        before, behind, rule = inputs[: lazy[0]], inputs[lazy[0] + 1 :], self.function.rules[op.name]
+        before, after, rule = inputs[: lazy[0]], inputs[lazy[0] + 1 :], self.function.rules[op.name]
 
         def applied(part: Binding) -> LazyArray:
-            (found,) = rule(self, *before, part, *behind, **params)
+            (found,) = rule(self, *before, part, *after, **params)
             return found
 
         whole: LazyArray = inputs[lazy[0]]  # type: ignore[assignment]

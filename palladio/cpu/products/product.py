@@ -346,12 +346,12 @@ class Product:
             return
         count = e.index(e.sub(high, low))
         rest = e.binary("urem", count, tall)
-        behind = e.sub(high, rest)
-        with e.loop(first, behind, self.height) as row:
+        end = e.sub(high, rest)
+        with e.loop(first, end, self.height) as row:
             yield row, self.height, False
         for height in (1 << bit for bit in reversed(range((self.height - 1).bit_length()))):
             with e.when(e.compare("icmp ne", e.binary("and", rest, V(str(height), "i64")), V("0", "i64"))):
-                yield e.add(behind, e.binary("and", rest, V(str(-2 * height), "i64"))), height, False
+                yield e.add(end, e.binary("and", rest, V(str(-2 * height), "i64"))), height, False
 
     @property
     def packs_meanwhile(self) -> bool:
@@ -399,12 +399,12 @@ class Product:
         e, lanes, steps = self.e, registers.LANES, self.span_steps
         low, high = map(e.index, span)
         aligned = e.binary("and", low, V(str(-lanes), "i64"))
-        behind = e.binary("and", e.index(e.add(high, lanes - 1)), V(str(-lanes), "i64"))
+        aligned_end = e.binary("and", e.index(e.add(high, lanes - 1)), V(str(-lanes), "i64"))
         some = e.compare("icmp slt", low, high)
         with e.loop(aligned, e.select(some, high, aligned), steps) as k:
             begin = e.intrinsic("smax", "i64", e.index(k), low)
             end = e.intrinsic("smin", "i64", e.index(e.add(k, steps)), high)
-            laid = e.intrinsic("smin", "i64", V(str(steps), "i64"), e.index(e.sub(behind, k)))
+            laid = e.intrinsic("smin", "i64", V(str(steps), "i64"), e.index(e.sub(aligned_end, k)))
             place = e.pointer(packed, e.mul(e.sub(k, aligned), self.rhs.columns), self.word.itemsize)
             first = e.compare("icmp eq", e.index(k), aligned)
             yield KBlock(k, laid, begin, e.sub(end, begin), place, steps, first)
@@ -596,7 +596,7 @@ class Product:
         if later is not None:
             found.append(self.stream(later, e.add(e.mul(self.number, steps), done), self.pace))
         if self.span is not None and self.rhs.near is not None:
-            found.append(self.behind(self.rhs.near, self.span, piece, panel))
+            found.append(self.prefetched_after(self.rhs.near, self.span, piece, panel))
         if near is not None:
             # The next panel of rows, the same steps.
             steps_bytes = near.dtype.itemsize * self.joined
@@ -615,8 +615,8 @@ class Product:
             found.append(self.stream(area, e.mul(panel, piece.count), pace))
         return found
 
-    def behind(self, near: StridedArray, span: Range, piece: KBlock, panel: Int) -> list[V]:
-        """The range after one of the right operand, of the same size: mostly what the next step multiplies."""
+    def prefetched_after(self, near: StridedArray, span: Range, piece: KBlock, panel: Int) -> list[V]:
+        """Prefetch the range after one of the right operand, of the same size: mostly what the next step multiplies."""
         e, words = self.e, self.joined
         low, high = span
         count = e.sub(high, low)

@@ -40,7 +40,7 @@ def _asks(op: Op) -> Rule:
 
 
 def _promise(scope: Scope, x: LazyArray, *, values: tuple[int, ...]) -> Sequence[LazyArray]:
-    """That of a scalar is checked here, and told by Python if it is broken; those of arrays are believed."""
+    """A promise of a scalar is checked here, and reported by Python if it is broken; those of arrays are trusted."""
     if x.shape or scope.function.caller is None:
         return (x,)
     e = scope.e

@@ -98,18 +98,18 @@ class OneByOne:
         return self.e.convert("zext", self.orders[self.levels % 2].at(self.e, (place,), 1), "i64")
 
     def first(self, here: V, there: V, others: Sequence[Int]) -> V:
-        """True if what is behind comes first: of equals, it does not."""
+        """True if the later element comes first: of equals, it does not."""
         e = self.e
         result: V = V("false", "i1")
         for key in reversed(self.keys):
             x, y = (key.at(_with(others, self.axis, place), 1) for place in (here, there))
-            before, behind = precedes(e, key.dtype, y, x), precedes(e, key.dtype, x, y)
-            result = e.select(before, V("true", "i1"), e.select(behind, V("false", "i1"), result))
+            before, later = precedes(e, key.dtype, y, x), precedes(e, key.dtype, x, y)
+            result = e.select(before, V("true", "i1"), e.select(later, V("false", "i1"), result))
         return result
 
 
 def _merge(
-    scope: Scope, orders: Sequence[StridedArray], extent: int, level: V, behind_first: Callable[[V, V], V]
+    scope: Scope, orders: Sequence[StridedArray], extent: int, level: V, later_first: Callable[[V, V], V]
 ) -> None:
     """Merge each two neighbouring runs of `2**level` places: from the first order into the second, and back again."""
     e = scope.e
@@ -142,10 +142,10 @@ def _merge(
             within = [e.select(has, at, e.index(start)) for has, at in zip(some, (one, two), strict=True)]
             origins = [order(at) for at in within]
             compared = e.binary("and", *some)
-            behind = e.select(compared, behind_first(*origins), some[1])
-            after.put(e, (place,), e.convert("trunc", e.select(behind, origins[1], origins[0]), "i32"), 1)
-            e.store(e.binary("add", one, e.convert("zext", e.binary("xor", behind, V("true", "i1")), "i64")), left, 8)
-            e.store(e.binary("add", two, e.convert("zext", behind, "i64")), right, 8)
+            later = e.select(compared, later_first(*origins), some[1])
+            after.put(e, (place,), e.convert("trunc", e.select(later, origins[1], origins[0]), "i32"), 1)
+            e.store(e.binary("add", one, e.convert("zext", e.binary("xor", later, V("true", "i1")), "i64")), left, 8)
+            e.store(e.binary("add", two, e.convert("zext", later, "i64")), right, 8)
 
 
 class InVectors:
@@ -159,7 +159,7 @@ class InVectors:
         self.extent = self.key.shape[axis]
         self.size = -(-self.extent // BLOCK) * BLOCK
         self.levels = (self.size // BLOCK - 1).bit_length()
-        # A step of a merge reads, and does not use, what is behind a run.
+        # A step of a merge reads, and does not use, what comes after a run.
         self.runs = [scope.arena.buffer(self.e, (self.size + STEP,), dtypes.INT64) for _ in range(2)]
 
     def sort(self, others: tuple[Int, ...]) -> None:

@@ -129,7 +129,7 @@ class Lines:
         return self.e.value("i64", f"call i64 @llvm.cttz.i64({bits}, i1 true)")
 
     def insert(self, value: V, place: Int, hole: Int) -> None:
-        """Put an element where it belongs: those that are less move towards the hole behind them."""
+        """Put an element where it belongs: those that are less move towards the hole after them."""
         e = self.e
         again, some, move, done = (e.fresh(name) for name in ("again", "some", "move", "done"))
         e.store(e.index(hole), self.hole, 8)

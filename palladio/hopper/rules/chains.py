@@ -97,17 +97,17 @@ def _step(
     before: Shape,
     indices: Sequence[Atom],
     gather: Gather,
-    behind: Place,
+    selected: Place,
 ) -> tuple[Place, Place]:
     """The index of an element in the base of a view, from its index in the selection of all views; and its guards.
 
     Args:
         before: the shape of the base of the view.
-        behind: the index in the selection of this view.
+        selected: the index in the selection of this view.
     """
     ranks = {operand: len(indices[operand].type.shape) for operand in view.operands}
     operands = {
-        operand: gather(indices[operand], view.gathered[len(view.gathered) - rank :], behind)
+        operand: gather(indices[operand], view.gathered[len(view.gathered) - rank :], selected)
         if rank
         else f"({scope.text(indices[operand])})"
         for operand, rank in ranks.items()
@@ -117,7 +117,7 @@ def _step(
         return row.first(STARTS, Start.of(row.start), lambda operand: Start(operands[operand], 1))
 
     def back(index: Sequence[str]) -> list[str]:
-        own, found = behind(index), []
+        own, found = selected(index), []
         for row in view.coordinates:
             text = added(first(row).text, *map(times, own, row.strides))
             closed = text.isdecimal() or text.isidentifier() or (text.startswith("(") and closes_last(text))
@@ -125,7 +125,7 @@ def _step(
         return found if view.base.shape == before else _unflattened(_flat(found, view.base.shape), before)
 
     def tests(index: Sequence[str]) -> list[str]:
-        own = behind(index)
+        own = selected(index)
         return [limit.test(own) for limit in limits(view.guards, first)]
 
     return back, tests
@@ -143,13 +143,13 @@ def _unflattened(flat: str, shape: Shape) -> list[str]:
 def in_layout(scope: Scope, layout: Layout | None) -> Gather:
     """Arrays of indices in the layout of what is gathered by them: an index is in the register of its element."""
 
-    def gather(atom: Atom, axes: Sequence[int], behind: Place) -> str:
+    def gather(atom: Atom, axes: Sequence[int], selected: Place) -> str:
         if layout is None:
             raise Refused("an array of indices into a reference is not compiled for Hopper here")
         x, own = held(scope, atom)
 
         def origin(index: Sequence[str]) -> list[str]:
-            return own_place(behind(index), axes, own.shape)
+            return own_place(selected(index), axes, own.shape)
 
         return f"{exchange.moved(scope, x, own, layout, origin, 'gathered').name}[r]"
 

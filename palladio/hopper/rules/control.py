@@ -71,7 +71,7 @@ def _kept(scope: Scope, entry: Entry) -> Entry:
 
 
 def _unordered(scope: Scope, *programs: Program) -> None:
-    """Behind or inside of what may run often or never, nothing that it accesses is known to be in order."""
+    """After or inside code that may run often or never, nothing that it accesses is known to be in order."""
     scope.sites = Sites(set(scope.sites.read) | scope.accessed_roots, set(scope.sites.written) | scope.stored_roots)
     if any(eqn.op.name == "wgmma" for program in programs for eqn in walk(program)):
         scope.flight, scope.before = [], True

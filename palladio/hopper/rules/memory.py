@@ -148,7 +148,7 @@ def access(
         part: Part | Chain = scope.view(where, stack, indices)
         inside = tuple(limit for view in found for limit in scope.limits(view, indices))
     elif array != where.type.array:
-        raise Refused("part of a block behind several transforms is not compiled for Hopper yet")
+        raise Refused("part of a block after several transforms is not compiled for Hopper yet")
     else:
         part = chain(scope, array, stack, found, indices, gather or in_layout(scope, layout))
     return Access(scope, where, part, inside)
@@ -512,8 +512,8 @@ def _one_by_one(scope: Scope, eqn: Eqn, combine: Callable[[str, str], str]) -> N
         flat = added("0", *map(times, place, row_major(atom.type.shape)))
         return exchange.get(scope, bases[atom], f"({flat})", atom.type.dtype)
 
-    def gather(atom: Atom, axes: Sequence[int], behind: Place) -> str:
-        return f"({element(atom, own_place(behind(index), axes, atom.type.shape))})"
+    def gather(atom: Atom, axes: Sequence[int], selected: Place) -> str:
+        return f"({element(atom, own_place(selected(index), axes, atom.type.shape))})"
 
     where = scope.entry(root)
     array = where.type.array  # type: ignore[union-attr]

@@ -92,8 +92,8 @@ def _one_by_one(scope: Scope, eqn: Eqn, target: Layout) -> Sequence[Entry]:
         flat = added("0", *map(times, place, row_major(atom.type.shape)))
         return exchange.get(scope, bases[atom], f"({flat})", atom.type.dtype)
 
-    def gather(atom: Atom, axes: Sequence[int], behind: Place) -> str:
-        return f"({element(atom, own_place(behind(index), axes, atom.type.shape))})"
+    def gather(atom: Atom, axes: Sequence[int], selected: Place) -> str:
+        return f"({element(atom, own_place(selected(index), axes, atom.type.shape))})"
 
     type = ArrayType(target.shape, dtype)
     found = views(type, eqn.params["transforms"], [atom.type.shape for atom in indices])

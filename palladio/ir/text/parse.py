@@ -230,7 +230,7 @@ class _Parser:
         return Eqn(op, eqn.inputs, tuple(outputs), eqn.params, eqn.effects, None)
 
     def operands(self, op: Op, line: int) -> tuple[list[Atom], dict[str, Any]]:
-        """The inputs of an equation; those of an access with its transforms and its index operands behind the fixed
+        """The inputs of an equation; those of an access with its transforms, and its index operands after the fixed
         inputs.
         """
         if self.token.line != line or self.at("{", "}"):

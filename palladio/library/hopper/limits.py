@@ -16,7 +16,7 @@ CARD = plgpu.H100_SXM
 
 COMPUTE_GROUPS = 2
 MEMORY_GROUP = COMPUTE_GROUPS
-"""The warpgroup of a block that moves memory is behind those that compute."""
+"""The warpgroup of a block that moves memory comes after those that compute."""
 
 COMPUTE_REGISTERS, MEMORY_REGISTERS = 232, 40
 """Registers of each thread: 2 * 232 + 40 are the 504 that three warpgroups begin with."""

@@ -72,7 +72,7 @@ class Ring:
             plgpu.copy_gmem_to_smem(source, buffer.at[slot], self.filled.at[slot], collective_axes=axes or None)
 
     def await_drained(self, steps: Value) -> None:
-        """Behind the last of `steps`, wait for what no copy has waited for: each completion of a barrier is seen."""
+        """After the last of `steps`, wait for what no copy has waited for: each completion of a barrier is seen."""
 
         @pl.loop(jnp.maximum(steps - self.stages, 0), steps)
         def _(step: Value) -> None:

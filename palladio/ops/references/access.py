@@ -357,10 +357,10 @@ def positions_of(key: Any, shape: tuple[int, ...]) -> tuple[tuple[Array, ...], A
     seen = 0
     for part, extent in zip(key, shape, strict=True):
         if isinstance(part, slice):
-            behind = sliced - seen - 1 + (len(arrays) if seen < before else 0)
+            after = sliced - seen - 1 + (len(arrays) if seen < before else 0)
             size = (part.stop - part.start) // part.step
             start = min(max(part.start, -size * part.step), extent)  # no number overflows
-            found = (start + np.arange(size) * part.step).reshape((-1,) + (1,) * behind)
+            found = (start + np.arange(size) * part.step).reshape((-1,) + (1,) * after)
             seen += 1
         elif np.ndim(part) == 0:
             found = np.asarray(min(max(part, -1), extent))

@@ -107,7 +107,7 @@ def copy_smem_to_gmem(
     Args:
         src, dst: references `dtype[shape]` of one shape and dtype.
         predicate: a scalar bool; where it is false nothing is copied.
-        commit_group: close the group of copies behind this one.
+        commit_group: close the group of copies after this one.
         reduction_op: combine with what is there: "add", "min", "max", and of integers "and", "or", "xor".
 
     Raises:
