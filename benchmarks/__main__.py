@@ -1,6 +1,9 @@
 """`python -m benchmarks`: measure, print, and with --write keep the tables in docs/benchmarks.md.
 
-Exit status: 0; 1 if a floor is missed or a result is wrong; 2 for bad arguments.
+`--beside OTHER` times the rows of this checkout in turns with those of another one instead.
+
+Exit status: 0; 1 if a floor is missed, a row over 3 % slower than in the other checkout, or a result wrong; 2 for bad
+arguments.
 """
 
 from __future__ import annotations
@@ -21,19 +24,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmarks; returns the exit status."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # read when JAX is imported
 
-    from benchmarks import cold, measure, report
+    from benchmarks import beside, cold, measure, report
     from benchmarks.cases import CASES
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Palladio beside its peers, in one run.")
     parser.add_argument("--only", action="append", choices=[*CASES, COLD], help="measure this only; may be repeated")
     parser.add_argument("--write", action="store_true", help="write the tables into docs/benchmarks.md")
+    parser.add_argument("--beside", type=Path, metavar="OTHER", help="the root of another checkout to be compared with")
     options = parser.parse_args(arguments)
-    if options.write and options.only:
-        parser.error("--write keeps the whole table: leave out --only")
+    if options.write and (options.only or options.beside):
+        parser.error("--write keeps the whole table: leave out --only and --beside")
+    if options.beside and not (options.beside / "benchmarks" / "cases.py").is_file():
+        parser.error(f"--beside: {options.beside} is not the root of a checkout")
+    if options.beside and COLD in (options.only or ()):
+        parser.error(f"--beside: fresh processes are not timed in turns, leave out --only {COLD}")
     chosen = options.only or [*CASES, COLD]
     console = Console()
     if not console.is_terminal:
         console.width = 160
+    if options.beside:
+        with console.status("") as status:
+            rows = beside.measure(options.beside, options.only or (), say=status.update)
+        beside.show(console, rows)
+        return _status(console, [row.failure for row in rows if row.failure])
     # A process that starts cold is measured first, while nothing of this one is running.
     first = None
     with console.status("") as status:
@@ -48,6 +61,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for shortfall in filter(None, (outcome.shortfall for outcome in outcomes)):
         console.print(shortfall, style="yellow", highlight=False)
     failures = [line for outcome in outcomes for line in outcome.failures] + (first.failures if first else [])
+    return _status(console, failures)
+
+
+def _status(console: Console, failures: Sequence[str]) -> int:
+    """Print failures; the exit status."""
     for line in failures:
         console.print(line, style="bold red", highlight=False)
     return 1 if failures else 0
