@@ -17,8 +17,8 @@ import numpy as np
 
 from palladio.array.copies import row_major
 from palladio.base.errors import PalladioValueError, attach
-from palladio.cpu.engine import GridCall, address_of, fill, run
-from palladio.cpu.runtime.memory import LEAST_BYTES, output
+from palladio.cpu.engine import GridCall, address_of, run
+from palladio.cpu.runtime.memory import LEAST_BYTES, fill, output
 from palladio.ir.core import Atom, Eqn, Literal, Program
 from palladio.types.types import ArrayType
 

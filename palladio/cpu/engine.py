@@ -13,15 +13,14 @@ import numpy as np
 
 from palladio.array.copies import owned, row_major
 from palladio.base import knobs
-from palladio.base.errors import PalladioValueError
 from palladio.cpu.launches.coroutines import Deadlocked, Status
 from palladio.cpu.lower import LoweredGrid, lower_grid
 from palladio.cpu.runtime.callbacks import WORD, Responder, Stopped
 from palladio.cpu.runtime.machine_code import KERNEL, MachineCode
-from palladio.cpu.runtime.memory import POOL, output
+from palladio.cpu.runtime.memory import POOL, fill, of_own_dtype, output
 from palladio.cpu.runtime.workers import Work, run_tasks
 from palladio.ir.core import Program
-from palladio.ops.grid import Grid, InitMarks
+from palladio.ops.grid import Grid, InitMarks, extents
 from palladio.types import dtypes
 from palladio.types.types import Type
 
@@ -81,15 +80,14 @@ class GridCall:
         self.grid = grid
         self.compiled = Compiled(lower_grid(grid, kernel, operands))
         self.first = grid.dynamic
-        first = len(grid.sizes) + grid.dynamic
-        count = len(operands) - grid.dynamic
-        self.written = {position - first for position in kernel.written if position - first < count}
-        self.read = {position - first for position in kernel.read}
+        positions = grid.split(range(len(kernel.inputs))).operands
+        self.written = {n for n, position in enumerate(positions) if position in kernel.written}
+        self.read = {n for n, position in enumerate(positions) if position in kernel.read}
         starts = grid.scheduled.starts
         values = [dtypes.uninitialized(type.dtype) for type in grid.output_types]
         self.unset = [(target, value) for target, value in enumerate(values) if starts[target].kind == "fill"]
         self.marked = sum(marks.size for marks in self.compiled.noted.values())
-        self.table = ctypes.c_void_p * (count + len(grid.outputs) + 1)
+        self.table = ctypes.c_void_p * (len(positions) + len(grid.outputs) + 1)
         self.extent = ctypes.c_int64 * len(grid.sizes)
         self.known = None if grid.dynamic else self.extents(())
         # It neither changes nor copies what it is given, and never waits.
@@ -101,10 +99,7 @@ class GridCall:
         Args:
             given: those that are known only at the call.
         """
-        rest = iter(given)
-        sizes = [int(next(rest)) if size is None else size for size in self.grid.sizes]
-        if min(sizes, default=1) < 1:
-            raise PalladioValueError("a grid size is at least 1", got=sizes)
+        sizes = extents(self.grid.sizes, given)
         return self.extent(*sizes), math.prod(sizes[axis] for axis in self.grid.scheduled.tasks)
 
     def __call__(self, values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
@@ -137,20 +132,6 @@ class GridCall:
             _fill_rest(self.compiled.noted, np.frombuffer(marks, np.int8), outputs)
 
 
-def _plain(array: Array, value: Any) -> tuple[Array, Any]:
-    """An array and a value, of a dtype of NumPy's own: it fills others many times as slowly."""
-    if array.dtype.kind != "V":
-        return array, value
-    kind = np.dtype(f"u{array.dtype.itemsize}")
-    return array.view(kind), np.asarray(value, array.dtype).view(kind)
-
-
-def fill(array: Array, value: Any) -> None:
-    """Give all elements one value."""
-    array, value = _plain(array, value)
-    array.fill(value)
-
-
 def _fill_rest(noted: Mapping[int, InitMarks], marks: Array, outputs: Sequence[Array]) -> None:
     """Fill the parts that no task has initialised with uninitialised values."""
     first = 0
@@ -163,7 +144,7 @@ def _fill_rest(noted: Mapping[int, InitMarks], marks: Array, outputs: Sequence[A
         if each.axis is not None:  # as many blocks of one row
             found = np.moveaxis(found, -1, each.axis + 1)
             counts[each.axis] *= each.rows
-        output, value = _plain(outputs[target], dtypes.uninitialized(outputs[target].dtype))
+        output, value = of_own_dtype(outputs[target], dtypes.uninitialized(outputs[target].dtype))
         sizes = [extent // count for extent, count in zip(output.shape, counts, strict=True)]
         # Axes of the number of a block before those of the position in it.
         rank = len(counts)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from palladio.hopper.wgmma import Wgmma
+from palladio.ops.grid import extents
 from palladio.types.dtypes import DType
 
 HEADER = "palladio.cuh"
@@ -124,6 +125,7 @@ class Lowered:
         aliases: pairs (operand, output) that are one memory.
         registers: the numbers that the warpgroups request, if they do.
         dynamic: the operands, numbers of the host, that are the sizes of the grid's other axes.
+        sizes: of the axes of a `grid_call`, None for those that its first operands give; each is at least 1.
     """
 
     name: str
@@ -138,6 +140,7 @@ class Lowered:
     aliases: tuple[tuple[int, int], ...] = ()
     registers: tuple[Registers, ...] = field(default=())
     dynamic: tuple[int, ...] = ()
+    sizes: tuple[int | None, ...] = ()
 
     @property
     def maps(self) -> tuple[MapSpec, ...]:
@@ -145,5 +148,10 @@ class Lowered:
         return tuple(each.spec for each in self.parameters if isinstance(each, MapParameter))
 
     def blocks(self, operands: Sequence[Any]) -> int:
-        """The number of blocks of a launch."""
+        """The number of blocks of a launch.
+
+        Raises:
+            PalladioValueError: a size of a grid below 1.
+        """
+        extents(self.sizes, operands)
         return math.prod((self.grid, *(int(operands[number]) for number in self.dynamic)))

@@ -188,11 +188,9 @@ def _views_are_inside(eqn: Eqn, facts: Facts) -> bool:
 
 
 def _writes_are_kept(eqn: Eqn, facts: Facts) -> bool:
-    first = len(eqn.grid.sizes) + eqn.grid.dynamic + eqn.grid.scalars
-    written = [view.write_back for view in eqn.grid.scheduled.blocks]
-    return all(first + n in eqn.kernel.written for n, kept in enumerate(written) if kept) and all(
-        written[n - first] for n in eqn.kernel.written if first <= n < first + len(written)
-    )
+    blocks = eqn.grid.split(range(len(eqn.kernel.inputs))).arrays[eqn.grid.scalars :]
+    views = zip(blocks, eqn.grid.scheduled.blocks, strict=True)
+    return all(view.write_back == (n in eqn.kernel.written) for n, view in views)
 
 
 def _stored_outputs_are(eqn: Eqn, facts: Facts) -> bool:

@@ -20,7 +20,7 @@ from palladio.types.types import ArrayType
 
 def written_whole(grid: Grid, kernel: Program) -> set[int]:
     """The outputs of which every element is surely written before it is read."""
-    refs = kernel.inputs[len(grid.sizes) + grid.dynamic + grid.scalars + len(grid.inputs) :]
+    refs = grid.split(kernel.inputs).outputs
     outputs = enumerate(zip(grid.outputs, grid.output_types, refs))
     return {n for n, (block, type, ref) in outputs if _tiles_all(grid, block, type) and _stored_first(kernel, ref)}
 
@@ -57,7 +57,7 @@ def _tells(index_map: Program, atom: Atom, var: Var) -> bool:
 
 def written_once(grid: Grid, kernel: Program) -> set[int]:
     """The outputs that the kernel only stores to, all of a block at once and no block twice."""
-    refs = kernel.inputs[len(grid.sizes) + grid.dynamic + grid.scalars + len(grid.inputs) :]
+    refs = grid.split(kernel.inputs).outputs
     aliases = {target for _, target in grid.aliases}
     found = set()
     for n, (block, ref) in enumerate(zip(grid.outputs, refs)):

@@ -46,7 +46,7 @@ def independent_axes(grid: Grid, kernel: Program) -> tuple[bool, ...]:
         return grid.parallel
     axes = range(len(grid.sizes))
     own = [all(has_own_blocks(block, axis) for block in grid.outputs) for axis in axes]
-    scratch = kernel.inputs[len(kernel.inputs) - len(grid.scratch) :]
+    scratch = grid.split(kernel.inputs).scratch
     first = {kernel.inputs[axis]: np.int32(0) for axis in axes if not own[axis]}
     if not all(_begins_with_store(kernel, ref, first) for ref in scratch):
         return grid.parallel
@@ -63,10 +63,10 @@ def _outermost(grid: Grid, own: Sequence[bool]) -> list[bool]:
 
 def _is_plain(grid: Grid, kernel: Program) -> bool:
     """True if a kernel has no effects but reading, and on its outputs and scratch writing."""
-    first = len(grid.sizes) + grid.dynamic
-    theirs = first + grid.scalars + len(grid.inputs)
+    positions = grid.split(range(len(kernel.inputs)))
+    own = {*positions.outputs, *positions.scratch}
     return all(
-        effect.position is not None and (effect.kind is EffectKind.READ or effect.position >= theirs)
+        effect.position is not None and (effect.kind is EffectKind.READ or effect.position in own)
         for effect in kernel.effects
     )
 

@@ -28,9 +28,9 @@ def schedule_of(eqn: Eqn) -> Schedule:
 
 
 def _blocks(eqn: Eqn, grid: Grid, kernel: Program) -> tuple[BlockView, ...]:
-    first = len(grid.sizes) + grid.dynamic + grid.scalars
+    positions = grid.split(range(len(kernel.inputs))).arrays[grid.scalars :]
     found = []
-    for number, (block, array) in enumerate(blocks_of(eqn, grid), first):
+    for number, (block, array) in zip(positions, blocks_of(eqn, grid), strict=True):
         boxed = "view" if all(axes_inside(grid, block, array)) else "guarded"
         found.append(BlockView(boxed if block.contiguous else "copy", number in kernel.written))
     return tuple(found)

@@ -13,6 +13,7 @@ import numpy as np
 
 from palladio.base.errors import InternalError, PalladioTypeError, PalladioValueError
 from palladio.ir.core import Atom, ControlEval, DischargeContext, Discharged, Op, Program, Run
+from palladio.ops.kernel_inputs import KernelInputs, T
 from palladio.types import dtypes
 from palladio.types.effects import Effect
 from palladio.types.types import ArrayType, RefType, Shape, Type
@@ -280,6 +281,23 @@ class Grid:
         """The number of grid axes whose size is known only at the call."""
         return self.sizes.count(None)
 
+    def split(self, values: Sequence[T]) -> KernelInputs[T]:
+        """The inputs of the kernel, or something for each of them, by what they are. The scalars are operands."""
+        return KernelInputs.split(values, len(self.sizes), self.dynamic, len(self.output_types), len(self.scratch))
+
+
+def extents(sizes: Sequence[int | None], given: Sequence[Any]) -> list[int]:
+    """The sizes of all axes of a grid, of which a call gives those that are None.
+
+    Raises:
+        PalladioValueError: one below 1.
+    """
+    rest = iter(given)
+    found = [int(next(rest)) if size is None else size for size in sizes]
+    if min(found, default=1) < 1:
+        raise PalladioValueError("a grid size is at least 1", got=found)
+    return found
+
 
 def _grid_type(*operands: Type, grid: Grid, kernel: Program) -> Sequence[Type]:
     count = grid.dynamic
@@ -308,25 +326,24 @@ def _grid_type(*operands: Type, grid: Grid, kernel: Program) -> Sequence[Type]:
 
 def _grid_eval(*operands: Any, grid: Grid, kernel: Program) -> ControlEval:
     count = grid.dynamic
-    given = iter(operands[:count])
-    sizes = [int(next(given)) if size is None else size for size in grid.sizes]
-    if min(sizes, default=1) < 1:
-        raise PalladioValueError("a grid size is at least 1", got=sizes)
+    sizes = extents(grid.sizes, operands[:count])
     values = [np.asarray(value) for value in operands[count:]]
     outputs = [np.full(type.shape, dtypes.uninitialized(type.dtype), type.dtype) for type in grid.output_types]
     for source, target in grid.aliases:
         outputs[target] = np.array(values[source])
     scratch = [np.full(ref.shape, dtypes.uninitialized(ref.dtype), ref.dtype) for ref in grid.scratch]
-    first = len(grid.sizes) + count
-    written = kernel.written
-    values = [np.array(value) if first + n in written else _read_only(value) for n, value in enumerate(values)]
+    written, positions = kernel.written, grid.split(range(len(kernel.inputs)))
+    values = [
+        np.array(value) if n in written else _read_only(value)
+        for n, value in zip(positions.operands, values, strict=True)
+    ]
     scalars, arrays = values[: grid.scalars], [*values[grid.scalars :], *outputs]
     blocks = (*grid.inputs, *grid.outputs)
     extra = tuple(np.int32(size) for size, known in zip(sizes, grid.sizes, strict=True) if known is None)
     # Where the kernel writes to its scalars, an index map may give something else for the same grid indices.
-    steady = written.isdisjoint(range(first, first + grid.scalars))
+    steady = written.isdisjoint(positions.operands[: grid.scalars])
     walks = [_Walk(array, block, steady) for array, block in zip(arrays, blocks, strict=True)]
-    kept = [walk for n, walk in enumerate(walks) if first + grid.scalars + n in written]
+    kept = [walk for n, walk in zip(positions.arrays[grid.scalars :], walks, strict=True) if n in written]
     for ids, moved in _points(sizes):
         for walk in walks:
             if moved <= walk.last_axis or walk.window.inside is not None:

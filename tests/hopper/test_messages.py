@@ -241,3 +241,18 @@ def test_what_is_not_compiled_says_why() -> None:
     lines = said(kernel(body, (8,), F32), normal(8, dtype=F32), kind=PalladioNotImplementedError)
     assert lines[0] == "nextafter is not compiled for Hopper: no rule has been written yet"
     assert "out[...] = jnp.nextafter(x[...], 0.0)" in lines
+
+
+def test_a_grid_without_steps_is_an_error_that_the_evaluator_gives_too() -> None:
+    def clear(out: Any) -> None:
+        out[...] = jnp.zeros(out.shape, np.float32)
+
+    shape, spec = pl.ShapeDtypeStruct((128,), np.float32), pl.BlockSpec((128,), lambda i: (0,))
+
+    def steps(count: Any) -> Any:
+        return pl.pallas_call(clear, out_shape=shape, grid=(count,), out_specs=spec)()
+
+    for name in ("reference", "hopper-twin"):
+        with pl.executor(name), pytest.raises(PalladioValueError) as caught:
+            pl.jit(steps)(np.int32(0))
+        assert str(caught.value).splitlines()[:2] == ["a grid size is at least 1", "  got:      [0]"]

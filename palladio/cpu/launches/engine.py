@@ -21,7 +21,7 @@ from palladio.cpu.launches.launch import LoweredLaunch, lower_launch, varies
 from palladio.cpu.launches.scheduler import HEADER
 from palladio.cpu.runtime.callbacks import Responder, Stopped
 from palladio.cpu.runtime.machine_code import KERNEL, MachineCode
-from palladio.cpu.runtime.memory import output
+from palladio.cpu.runtime.memory import fill, output
 from palladio.cpu.runtime.workers import Work, run_tasks
 from palladio.ir.core import Program
 from palladio.ops.threads.launch import Launch, MeshAxis
@@ -141,7 +141,7 @@ def compile_launch(
                 outputs.append(inputs[aliased[n]])
                 continue
             outputs.append(output(type) if out is None else out[n])
-            _fill(outputs[-1], initial[n])
+            fill(outputs[-1], initial[n])
         compiled = compiled_for(tuple(given[n] for n in varying))
         scratch = [_scratch(array.type, array.shape) for array in compiled.lowered.scratch]
         counts = _clusters(launch, given)
@@ -162,14 +162,6 @@ def compile_launch(
 def _dynamic(launch: Launch) -> list[MeshAxis]:
     """The mesh axes whose sizes the call gives."""
     return [axis for mesh in launch.meshes for axis in mesh.axes if axis.size is None]
-
-
-def _fill(array: LaunchArray, value: Any) -> None:
-    """Give all elements one value."""
-    if array.dtype.kind == "V":  # NumPy fills what is not its own dtype many times as slowly
-        kind = np.dtype(f"u{array.dtype.itemsize}")
-        array, value = array.view(kind), np.asarray(value, array.dtype).view(kind)
-    array.fill(value)
 
 
 def _clusters(launch: Launch, given: Sequence[int]) -> list[int]:

@@ -260,8 +260,8 @@ class _ProgramEmitter:
 
     def refuse_unowned(self, scratch: Sequence[Binding | None]) -> None:
         """Scratch that belongs to another mesh has no place in this one's blocks."""
-        first = len(self.program.inputs) - len(scratch)
-        none = {self.program.inputs[first + n] for n, entry in enumerate(scratch) if entry is None}
+        inputs = self.launch.split(self.number, self.program.inputs)
+        none = {var for var, entry in zip(inputs.scratch, scratch, strict=True) if entry is None}
         if any(atom in none for eqn in self.program.eqns for atom in eqn.inputs):
             raise Refused("a buffer of another mesh is not compiled for the CPU")
 
@@ -295,7 +295,7 @@ class _ProgramEmitter:
         parent, e = self.parent, self.e
         operands = len(parent.operands)
         sources = {target + operands: source for source, target in self.launch.aliases}
-        seen = self.program.input_types[self.launch.indices(self.number) + position]
+        seen = self.launch.split(self.number, self.program.inputs).arrays[position].type
         position = sources.get(position, position)
         steady = position < operands and position not in parent.written
         base = self.address(position)

@@ -57,8 +57,8 @@ def _launch(scope: Scope, *operands: Binding, launch: Launch, programs: tuple[Pr
     if launch.dynamic or any(axis.kind not in WITHIN for axis in axes):
         raise Refused("a launch inside a thread, other than of its warps")
     thread, e = thread_of(scope), scope.e
-    first = launch.indices(0)
-    shared = [_referred(scope, *each) for each in zip(operands, programs[0].input_types[first:], strict=False)]
+    types = launch.split(0, programs[0].input_types).operands
+    shared = [_referred(scope, *each) for each in zip(operands, types, strict=True)]
     sources = {target: source for source, target in launch.aliases}
     outputs: list[RefBinding] = []
     for number, ref in enumerate(launch.output_refs):

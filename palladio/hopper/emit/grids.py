@@ -27,6 +27,7 @@ from palladio.lower.ranges import grid_ranges
 from palladio.lower.refused import Refused
 from palladio.lower.roles import Role
 from palladio.ops.grid import Blocked, BlockMap, Element, Grid, Squeezed
+from palladio.ops.kernel_inputs import KernelInputs
 from palladio.ops.threads.launch import MeshAxis, MeshShape
 from palladio.types import dtypes
 from palladio.types.types import Type
@@ -53,14 +54,14 @@ def lower_grid(grid: Grid, kernel: Program, operands: Sequence[Type]) -> Lowered
     ranges = grid_ranges(grid, kernel.inputs)
     scope = Scope(made, role, Layouts(kernel), RULES, through_shared, one_warp=False, ranges=ranges)
     scope.refused = REFUSED
-    scope.w.names.update(var.hint for var in kernel.inputs[len(grid.sizes) :][: len(made.arrays)] if var.hint)
+    inputs = grid.split(kernel.inputs)
+    scope.w.names.update(var.hint for var in inputs.arrays if var.hint)
     with ExitStack() as loops:
         known = [Scalar(name, dtypes.INT32) for name in sizes.values()]
-        for var, index in zip(kernel.inputs, (*_indices(grid, sizes, scope, loops), *known), strict=False):
-            scope.env[var] = index
-        _blocks(grid, kernel, made, scope)
-        for var in kernel.inputs[len(grid.sizes) + len(operands) + len(grid.output_types) :]:
-            scope.env[var] = scope.place(var)
+        scope.env.update(zip(inputs.indices, _indices(grid, sizes, scope, loops), strict=True))
+        scope.env.update(zip(inputs.sizes, known, strict=True))
+        _blocks(grid, inputs, made, scope)
+        scope.env.update((var, scope.place(var)) for var in inputs.scratch)
         scope.run(kernel)
     scope.w.flush()
     made.plan.check()
@@ -77,6 +78,7 @@ def lower_grid(grid: Grid, kernel: Program, operands: Sequence[Type]) -> Lowered
         shared_bytes=made.plan.bytes,
         aliases=tuple((grid.dynamic + grid.scalars + source, target) for source, target in grid.aliases),
         dynamic=tuple(operand for operand, axis in enumerate(unknown) if axis in grid.scheduled.tasks),
+        sizes=grid.sizes,
     )
 
 
@@ -110,12 +112,11 @@ def _indices(grid: Grid, sizes: Mapping[int, str], scope: Scope, loops: ExitStac
     return (found[axis] for axis in range(len(grid.sizes)))
 
 
-def _blocks(grid: Grid, kernel: Program, made: Kernel, scope: Scope) -> None:
+def _blocks(grid: Grid, inputs: KernelInputs[Var], made: Kernel, scope: Scope) -> None:
     """The values of the references to scalars and blocks."""
-    axes = len(grid.sizes)
-    variables = kernel.inputs[axes + grid.dynamic :][: len(made.arrays)]
+    variables = inputs.arrays
     aliased = {grid.scalars + source: grid.scalars + len(grid.inputs) + target for source, target in grid.aliases}
-    indices = [scope.env[var] for var in kernel.inputs[:axes]]
+    indices = [scope.env[var] for var in inputs.indices]
     scalars = variables[: grid.scalars]
     for number, var in enumerate(scalars):
         scope.env[var] = global_reference(var, number, made.use(var))

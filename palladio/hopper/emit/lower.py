@@ -124,16 +124,13 @@ def _role(kernel: Kernel, launch: Launch, role: Role) -> Scope:
     if one_warp:
         scope.w.elected = "pal::elect()"
     sizes = [Scalar(name, dtypes.INT32) for name in _sizes(kernel).values()]
-    for var, entry in zip(role.program.inputs, (*_indices(kernel, scope), *sizes), strict=False):
-        scope.env[var] = entry
-    count = sum(array.role != "workspace" for array in kernel.arrays)
-    first = launch.indices(0)
-    arrays = role.program.inputs[first : first + count]
-    for number, var in enumerate(arrays):
+    inputs = launch.split(0, role.program.inputs)
+    scope.env.update(zip(inputs.indices, _indices(kernel, scope), strict=True))
+    scope.env.update(zip(inputs.sizes, sizes, strict=True))
+    for number, var in enumerate(inputs.arrays):
         scope.env[var] = argument = _argument(kernel, var, number)
         scope.w.names.add(argument.name)
-    for var in role.program.inputs[first + count :]:
-        scope.env[var] = allocated(scope, var)
+    scope.env.update((var, allocated(scope, var)) for var in inputs.scratch)
     scope.run(role.program)
     scope.w.flush()
     return scope

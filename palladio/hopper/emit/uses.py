@@ -94,7 +94,7 @@ def passed(eqn: Eqn, inner: Program) -> Iterator[tuple[Var, Atom]]:
     elif name == "launch":
         launch = eqn.params["launch"]
         number = eqn.params["programs"].index(inner)
-        outer, own = eqn.inputs[launch.dynamic :], inner.inputs[launch.indices(number) :]
+        outer, own = eqn.inputs[launch.dynamic :], launch.split(number, inner.inputs).operands
     for var, atom in zip(own, outer):
         if isinstance(var.type, RefType) and not isinstance(atom.type, ArrayType):
             yield var, atom

@@ -71,7 +71,7 @@ class KernelCall:
         memory = [self._memory(array, operands, outputs, library, device) for array in self.lowered.arrays]
         if not self.plain:
             self._prepare(memory, operands, outputs, kernel, stream)
-        blocks = self.lowered.blocks(operands) if self.lowered.dynamic else self.lowered.grid
+        blocks = self.lowered.blocks(operands) if self._host else self.lowered.grid
         if blocks:
             numbers = tuple(np.asarray(operands[number]).item() for number in self._by_value)
             addresses = tuple([each.address for each in memory])

@@ -292,14 +292,14 @@ def _launch(keeping: Keeping, eqn: Eqn, inputs: Sequence[Known]) -> _Run:
     threads = Keeping(gives_way=True)
     programs = []
     for number, program in enumerate(eqn.programs):
-        first = eqn.launch.indices(number)
+        positions = eqn.launch.split(number, range(len(program.inputs)))
         known = given(program.inputs)
-        for place, var in enumerate(program.inputs[first:]):
-            if isinstance(var.type, RefType) and var.type.space not in (*SYNCHRONISING, *OF_THREADS):
-                known[first + place] = Storage(shared=place in changed)
-        outputs = len(eqn.inputs) - eqn.launch.dynamic
+        for n, position in enumerate((*positions.arrays, *positions.scratch)):
+            type = program.inputs[position].type
+            if isinstance(type, RefType) and type.space not in (*SYNCHRONISING, *OF_THREADS):
+                known[position] = Storage(shared=n in changed)
         for source, target in eqn.launch.aliases:
-            known[first + outputs + target] = known[first + source]
+            known[positions.outputs[target]] = known[positions.operands[source]]
         programs.append(threads.program(program, known)[0])
     keeping.found += threads.found
     return _with(eqn, programs=tuple(programs)), _left(eqn)

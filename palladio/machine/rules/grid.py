@@ -24,11 +24,10 @@ class _References:
 
     def __init__(self, thread: Thread, grid: Grid, kernel: Program) -> None:
         self.thread = thread
-        first = len(grid.sizes) + grid.dynamic
-        self.first = first
-        self.vars = kernel.inputs[first : len(kernel.inputs) - len(grid.scratch)]
-        self.written = kernel.written
-        self.given = grid.scalars + len(grid.inputs)
+        self.vars = grid.split(kernel.inputs).arrays
+        positions = grid.split(range(len(kernel.inputs)))
+        self.initialised = len(positions.operands)
+        self.written = [position in kernel.written for position in positions.arrays]
         self.whole: dict[int, Buffer] = {}
 
     def of(self, views: Sequence[np.ndarray[Any, Any]]) -> list[Buffer]:
@@ -42,8 +41,8 @@ class _References:
         var = self.vars[number]
         buffer = Buffer(var.type, var.hint or f"block {number}", None, view)  # type: ignore[arg-type]
         if found is None:  # a block that stays, most often a whole array, is one whose accesses can be checked
-            initialised = number < self.given
-            self.thread.machine.allocated(buffer, True, not initialised or self.first + number in self.written)
+            output = number >= self.initialised
+            self.thread.machine.allocated(buffer, True, output or self.written[number])
             self.whole[number] = buffer
         return buffer
 
@@ -52,8 +51,7 @@ class _References:
 def grid_call(eqn: Eqn) -> Callable[..., Coroutine]:
     """The definition of a grid, its kernel run in steps and its scratch made of what the machine knows."""
     grid, kernel = eqn.params["grid"], eqn.params["kernel"]
-    first, count = len(grid.sizes) + grid.dynamic, len(grid.scratch)
-    names = [var.hint or "scratch" for var in kernel.inputs[len(kernel.inputs) - count :]]
+    names = [var.hint or "scratch" for var in grid.split(kernel.inputs).scratch]
 
     def steps(thread: Thread, *operands: Any) -> Coroutine:
         references = _References(thread, grid, kernel)
@@ -72,10 +70,10 @@ def grid_call(eqn: Eqn) -> Callable[..., Coroutine]:
             if request.program is not kernel:  # an index map
                 found = evaluate(request.program, request.values)
                 continue
-            values = request.values
-            blocks = references.of(values[first : len(values) - count])
-            thread.trail = outer, eqn, tuple(map(int, values[: len(grid.sizes)]))
-            found = yield from run_program(thread, kernel, (*values[:first], *blocks, *scratch))
+            values = grid.split(request.values)
+            blocks = references.of(values.arrays)
+            thread.trail = outer, eqn, tuple(map(int, values.indices))
+            found = yield from run_program(thread, kernel, (*values.indices, *values.sizes, *blocks, *scratch))
 
     return steps
 

@@ -10,6 +10,7 @@ from typing import Any
 from palladio.base.errors import PalladioTypeError, PalladioValueError
 from palladio.ir.core import Atom, DischargeContext, Discharged, Eqn, Op, Program
 from palladio.ops import control, grid
+from palladio.ops.kernel_inputs import KernelInputs, T
 from palladio.ops.threads.copy import only_among_threads, stays_a_reference
 from palladio.types import dtypes
 from palladio.types.effects import AsyncKind, Effect, Sync
@@ -137,6 +138,11 @@ class Launch:
     def indices(self, mesh: int) -> int:
         """The number of inputs of a mesh's program before those that all programs share."""
         return len(self.meshes[mesh].axes) + self.meshes[mesh].dynamic
+
+    def split(self, mesh: int, values: Sequence[T]) -> KernelInputs[T]:
+        """The inputs of a mesh's program, or something for each of them, by what they are."""
+        shape = self.meshes[mesh]
+        return KernelInputs.split(values, len(shape.axes), shape.dynamic, len(self.output_types), len(self.scratch))
 
     def written(self, programs: Sequence[Program]) -> frozenset[int]:
         """The positions, among what the programs share, of the references that a program writes, or that an output
