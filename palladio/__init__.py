@@ -32,6 +32,7 @@ from palladio.call.ahead import KeptCalls
 from palladio.call.arrays import empty_like, empty_ref_like, reciprocal
 from palladio.call.choices import KeptChoices, time_in_turns
 from palladio.call.cost import CostEstimate, estimate_cost
+from palladio.call.devices.shard_map import DeviceMesh, PartitionSpec, make_mesh, shard_map
 from palladio.call.jit import eval_shape, jit
 from palladio.call.launch.core_meshes import CoreMesh
 from palladio.call.launch.kernel import kernel
@@ -40,7 +41,6 @@ from palladio.call.launch.warps import core_map
 from palladio.call.pallas_call import pallas_call
 from palladio.call.refused import COMMON
 from palladio.call.run_state import run_state
-from palladio.call.shard_map import DeviceMesh, PartitionSpec, make_mesh, shard_map
 from palladio.call.vmap import vmap
 from palladio.driver.executors import chosen_executor, executor
 from palladio.driver.processor import Processor, processor

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Any
 
 from palladio.base import trees
@@ -10,7 +11,8 @@ from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValue
 from palladio.pipeline.block_maps import require_array_space, specs_for
 from palladio.pipeline.specs import BlockSpec, no_block_spec
 from palladio.types import dtypes
-from palladio.types.types import ArrayType, MemoryRef, Type, described_shape
+from palladio.types.scratch import SemaphoreKind
+from palladio.types.types import COUNTING, ArrayType, MemoryRef, Type, described_shape
 
 
 def checked_aliases(aliases: Mapping[int, int], outputs: int) -> tuple[tuple[int, int], ...]:
@@ -65,19 +67,33 @@ def _in_jax(type: Type) -> str:
 
 
 class Outputs:
-    """The flat types and the structure of `out_shape`; None for a call without outputs, which returns None."""
+    """The flat types and the structure of `out_shape`; None for a call without outputs, which returns None.
 
-    def __init__(self, out_shape: Any) -> None:
+    Args:
+        semaphores: whether they may be outputs.
+    """
+
+    def __init__(self, out_shape: Any, *, semaphores: bool = False) -> None:
         if isinstance(out_shape, list):
             out_shape = tuple(out_shape)
         self.alone = out_shape is not None and not isinstance(out_shape, tuple)
         self.tree: tuple[Any, ...] = (out_shape,) if self.alone else out_shape or ()
         leaves, self.structure = trees.flatten(out_shape)
+        leaves = [leaf() if isinstance(leaf, SemaphoreKind) else leaf for leaf in leaves]
         names = trees.leaf_names(out_shape, "out_shape")
         self.types = tuple(output_type(leaf, name) for leaf, name in zip(leaves, names, strict=True))
         self.spaces = tuple(leaf.memory_space if isinstance(leaf, MemoryRef) else None for leaf in leaves)
+        self.semaphores = semaphores
         for space, name in zip(self.spaces, names, strict=True):
-            require_array_space(space, name)
+            if not semaphores:
+                require_array_space(space, name)
+
+    @property
+    def arrays(self) -> Outputs:
+        """The outputs with arrays of counts in place of semaphores."""
+        found = copy(self)
+        found.spaces = tuple(None if space in COUNTING else space for space in self.spaces)
+        return found
 
     def specs(self, out_specs: Any, count: int) -> list[Any]:
         """One spec per output."""
@@ -88,6 +104,7 @@ class Outputs:
             (out_specs,) if self.alone and not isinstance(out_specs, (tuple, list)) else out_specs,
             self.tree,
             count,
+            semaphores=self.semaphores,
         )
 
 

@@ -15,7 +15,8 @@ from palladio.base import trees
 from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
 from palladio.call.cost import CostEstimate
-from palladio.call.inline import inlined_grid, written_out
+from palladio.call.inline.on_core import launched_grid, takes_semaphores
+from palladio.call.inline.written import inlined_grid, written_out
 from palladio.call.out_arrays import checked_buffers
 from palladio.call.outputs import Outputs, check_aliased_types, checked_aliases
 from palladio.call.staged import loaded, prepared, returned
@@ -172,7 +173,7 @@ def pallas_call(
                 argument="out_shape",
                 hint="ShapeDtypeStruct(shape, dtype); None for a kernel without outputs",
             )
-        outputs = Outputs(out_shape)
+        outputs = Outputs(out_shape, semaphores=True)
         choose(interpret)
         parallel, advice = _advised(compiler_params, len(parsed.sizes))
         aliases = checked_aliases(input_output_aliases or {}, len(outputs.types))
@@ -216,6 +217,10 @@ def _parallel_axes(semantics: Any, rank: int) -> tuple[bool, ...]:
     return tuple(entry in _PARALLEL for entry in names)
 
 
+class CapturesReference(PalladioTypeError):
+    """A kernel closes over references: such a call is a launch on one core. No user sees it."""
+
+
 class PallasCall:
     """A prepared way to call a kernel; `pallas_call` makes it. Calling it with arrays runs the kernel."""
 
@@ -242,6 +247,7 @@ class PallasCall:
         self.debug = debug
         self.interpret = interpret
         self.__name__ = name
+        self._with_semaphores = takes_semaphores(self)
         self._remembered = Remembered()
         sizes = tuple(size if isinstance(size, int) else None for size in grid.sizes)
         # Hashed on every call, so as one number with its parts after it.
@@ -261,7 +267,11 @@ class PallasCall:
         """
         with at_call():
             try:
+                if self._with_semaphores and not written_out():
+                    return launched_grid(self, args, out)
                 return self._call(args, out)
+            except CapturesReference:
+                return launched_grid(self, args, out)
             except PalladioError as error:
                 self._name_argument(error)
                 raise
@@ -365,7 +375,7 @@ class PallasCall:
             params = {"grid": grid, "kernel": kernel}
             return replace(made, run=loaded(grid_call, params, inputs, self.__name__, executor, self.debug, kernel))
 
-        return prepared(key, build, self.kernel, keep=not self.debug, warn=not traced)
+        return prepared(key, build, self.kernel, keep=not self.debug, warn=current_trace() is None)
 
     def _fingerprint(self) -> Hashable:
         spec = self.spec
@@ -554,6 +564,8 @@ class _Builder:
         return [*hints, *self.names[position : position + len(trees.flatten(scratch)[0])]]
 
     def refuse_capture(self, captured: Type) -> PalladioTypeError:
+        if isinstance(captured, RefType):
+            return CapturesReference("a kernel of a grid closes over a reference")
         return PalladioTypeError(
             f"the kernel {self.call.__name__} captures an array constant",
             argument="kernel",

@@ -17,10 +17,10 @@ import numpy as np
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
 from palladio.base.errors import PalladioNotImplementedError, at_call
+from palladio.call.devices.shard_map import DeviceMesh, make_mesh, shard_map
 from palladio.call.jit import jit as staged
 from palladio.call.launch.launch_call import LaunchCall
 from palladio.call.pallas_call import PallasCall
-from palladio.call.shard_map import DeviceMesh, make_mesh, shard_map
 from palladio.call.vmap import vmap as over_slices
 from palladio.compat import tree
 from palladio.compat.arrays import arrays, is_wide, narrow_dtype, plain, returning_arrays, set_wide, taken

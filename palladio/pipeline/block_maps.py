@@ -63,11 +63,14 @@ def check_parameters(kernel: Callable[..., Any], roles: Sequence[tuple[str, int]
         ) from None
 
 
-def specs_for(argument: str, specs: Any, tree: Sequence[Any], count: int) -> list[Any]:
+def specs_for(argument: str, specs: Any, tree: Sequence[Any], count: int, *, semaphores: bool = False) -> list[Any]:
     """One spec per leaf of a sequence of arguments.
 
+    Args:
+        semaphores: whether they may be of semaphores.
+
     Raises:
-        PalladioTypeError: specs that are not a tuple or list.
+        PalladioTypeError: specs that are not a tuple or list; one of barriers or semaphores.
         PalladioValueError: another number or structure of specs than of arrays.
     """
     if not isinstance(specs, (tuple, list)):
@@ -92,7 +95,7 @@ def specs_for(argument: str, specs: Any, tree: Sequence[Any], count: int) -> lis
                 raise PalladioTypeError(
                     "a spec is a BlockSpec", argument=name, got=repr(leaf), hint="BlockSpec() takes the whole array"
                 )
-            if isinstance(leaf, BlockSpec):
+            if isinstance(leaf, BlockSpec) and not semaphores:
                 require_array_space(leaf.memory_space, name)
         if len(flat) == 1 and flat[0] is spec:
             flat = [spec] * len(parts)

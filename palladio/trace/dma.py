@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Any
 
 from palladio.array import convert
-from palladio.base.errors import PalladioTypeError, PalladioValueError
+from palladio.base.errors import PalladioNotImplementedError, PalladioTypeError, PalladioValueError
 from palladio.ir.bind import bind
 from palladio.ops.threads import copy as ops
 from palladio.ops.threads.launch import MeshAxis
@@ -55,6 +55,23 @@ def among_cores(cores: Cores | None) -> Iterator[None]:
 def enclosing_cores() -> Cores | None:
     """The cores that the program being traced reaches; None outside of a mesh of cores."""
     return _cores.get()
+
+
+_landing: ContextVar[tuple[Reference, ...]] = ContextVar("palladio_landing_at_once", default=())
+
+
+@contextmanager
+def landing_at_once(semaphores: Sequence[Reference]) -> Iterator[None]:
+    """Copies that raise one of these semaphores, started inside the block, have landed when they start."""
+    token = _landing.set((*_landing.get(), *semaphores))
+    try:
+        yield
+    finally:
+        _landing.reset(token)
+
+
+def _lands_at_once(semaphore: Any) -> bool:
+    return any(semaphore is each.root for each in _landing.get())
 
 
 class DeviceIdType(Enum):
@@ -205,9 +222,19 @@ class AsyncCopyDescriptor:
         if not self.is_remote:
             roots, stacks, operands = reached(self.src_ref, self.dst_ref, self.recv_sem)
             bind(ops.dma_start, *roots, *operands, transforms=stacks)
+            if _lands_at_once(roots[2]):
+                self._wait(self.recv_sem)
+                semaphores.semaphore_signal(self.recv_sem, self._bytes)
             return
         dst, there = (ref.in_peer(self.remote) if self.remote else ref for ref in (self.dst_ref, self.recv_sem))
         roots, stacks, operands = reached(self.src_ref, dst, there, self.send_sem)
+        if _lands_at_once(roots[2]) or _lands_at_once(roots[3]):
+            raise PalladioNotImplementedError(
+                "the semaphores of a copy to another core or device stay within one call",
+                argument="send_sem or recv_sem",
+                got=repr(self),
+                hint="start it and wait for it in one kernel",
+            )
         bind(ops.dma_start_remote, *roots, *operands, transforms=stacks)
 
     def _with(self, place: int, ref: Reference) -> AsyncCopyDescriptor:
@@ -236,7 +263,11 @@ class AsyncCopyDescriptor:
             control.switch(semaphore.index, waits)
             return
         (root,), (stack,), operands = reached(semaphore)
-        bind(ops.dma_wait, root, *operands, transforms=stack, amount=self.dst_ref.size * self.dst_ref.dtype.itemsize)
+        bind(ops.dma_wait, root, *operands, transforms=stack, amount=self._bytes)
+
+    @property
+    def _bytes(self) -> int:
+        return self.dst_ref.size * self.dst_ref.dtype.itemsize
 
 
 def _semaphore(value: Any, argument: str) -> Copied:

@@ -13,7 +13,7 @@ from typing import Any
 
 from palladio.base.arguments import axis_names
 from palladio.base.calls import checked_call
-from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
+from palladio.base.errors import PalladioNotImplementedError, PalladioTypeError, PalladioValueError, at_call
 from palladio.types import dtypes
 from palladio.types.attributes import Arrivals, Named
 from palladio.types.device import H100_SXM
@@ -141,6 +141,10 @@ class ClusterBarrier(Ownable):
     Args:
         collective_axes: names of cluster axes.
         num_arrivals, num_barriers, orders_tensor_core: as for `Barrier`.
+        leader_tracked: must be False.
+
+    Raises:
+        PalladioNotImplementedError: arrivals that only a leader counts.
     """
 
     collective_axes: tuple[str, ...]
@@ -161,6 +165,13 @@ class ClusterBarrier(Ownable):
             object.__setattr__(self, "collective_axes", axes)
             object.__setattr__(self, "num_arrivals", _count(num_arrivals, "num_arrivals"))
             object.__setattr__(self, "shape", _barriers(num_barriers))
+            if leader_tracked:
+                raise PalladioNotImplementedError(
+                    "arrivals at a barrier of the cluster count in every block, not in its leader alone",
+                    argument="leader_tracked",
+                    got=leader_tracked,
+                    hint="leave it out, and let all blocks wait before they end",
+                )
 
     @property
     def ref_type(self) -> RefType:

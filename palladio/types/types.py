@@ -161,7 +161,8 @@ def _space(kind: type[MemorySpace], name: str) -> MemorySpace:
     return MEMORY_SPACES.get(name) or kind(name)
 
 
-SYNCHRONISING = frozenset({BARRIER, SEMAPHORE, DMA_SEMAPHORE})
+COUNTING = frozenset({SEMAPHORE, DMA_SEMAPHORE})
+SYNCHRONISING = frozenset({BARRIER, *COUNTING})
 """Spaces whose references hold no data: only synchronising operations reach them."""
 
 

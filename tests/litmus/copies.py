@@ -483,6 +483,30 @@ def a_group_is_closed_before_it_is_waited_for(broken: bool) -> Case:
     return case(body, X, out=np.stack([X, X + 1]), scratch=[row()])
 
 
+@pair("store-source-overwritten")
+def a_warp_does_not_wait_for_another(broken: bool) -> Case:
+    def body(x: Any, out: Any, shared: Any) -> None:
+        shared[...] = x[0]
+        plgpu.commit_smem()
+
+        @plgpu.warp_map
+        def _(warp: Any) -> None:
+            @pl.when(warp == 0)
+            def _() -> None:
+                plgpu.copy_smem_to_gmem(shared, out.at[0])
+
+            @pl.when(warp == (1 if broken else 0))
+            def _() -> None:
+                plgpu.wait_smem_to_gmem(0)
+
+        shared[...] = x[1]
+        plgpu.commit_smem()
+        plgpu.copy_smem_to_gmem(shared, out.at[1])
+        plgpu.wait_smem_to_gmem(0)
+
+    return case(body, ROWS[:2], out=ROWS[:2], scratch=[row()])
+
+
 # unawaited-copy
 
 
@@ -519,6 +543,24 @@ def all_groups_are_awaited(broken: bool) -> Case:
             plgpu.copy_smem_to_gmem(shared.at[step], out.at[step])
 
         plgpu.wait_smem_to_gmem(1 if broken else 0)
+
+    return case(body, ROWS[:2], out=ROWS[:2], scratch=[row(2)])
+
+
+@pair("unawaited-copy")
+def a_warpgroup_waits_for_the_copies_of_its_warps(broken: bool) -> Case:
+    def body(x: Any, out: Any, shared: Any) -> None:
+        shared[...] = x[...]
+        plgpu.commit_smem()
+
+        @plgpu.warp_map
+        def _(warp: Any) -> None:
+            @pl.when(warp < 2)
+            def _() -> None:
+                plgpu.copy_smem_to_gmem(shared.at[warp], out.at[warp])
+
+        if not broken:
+            plgpu.wait_smem_to_gmem(0)
 
     return case(body, ROWS[:2], out=ROWS[:2], scratch=[row(2)])
 

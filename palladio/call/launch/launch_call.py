@@ -13,7 +13,7 @@ from palladio.array.foreign import refuse_numbers, to_numpy
 from palladio.base import trees
 from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
-from palladio.call.inline import inlined_launch, written_out
+from palladio.call.inline.written import inlined_launch, written_out
 from palladio.call.launch.mesh import dynamic_sizes, mesh_shape
 from palladio.call.launch.scratch_owners import check_owners, owners, scratch_type
 from palladio.call.out_arrays import checked_buffers

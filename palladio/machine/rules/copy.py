@@ -172,9 +172,10 @@ def wait_smem_to_gmem(eqn: Eqn) -> Callable[..., Any]:
 
     def run(thread: Thread) -> Any:
         thread.eqn = eqn
-        while len(thread.stores) > n:
-            for async_op in thread.stores.popleft():
-                async_op.complete()
+        for each in thread.storing:
+            while len(each.stores) > n:
+                for async_op in each.stores.popleft():
+                    async_op.complete()
         if thread.checker is not None:
             thread.checker.async_ops.stores_awaited(thread, eqn, n, read_only)
         return ()

@@ -220,7 +220,7 @@ class Thread:
         self.products: deque[AsyncOp] = deque()
         self.issued = before.issued if before is not None else 0
         self.open: list[AsyncOp] = []
-        self.stores: deque[list[AsyncOp]] = deque()
+        self.stores: deque[list[AsyncOp]] = before.stores if before is not None else deque()
         self.groups = before.groups if before is not None else 0
         self.trail: Trail = None
         self.registers: int | None = None
@@ -235,6 +235,11 @@ class Thread:
         self.write_component: Any = before and before.write_component
         self.last_product: Any = before and before.last_product
         self.last_store: Any = before and before.last_store
+
+    @property
+    def storing(self) -> Sequence[Thread]:
+        """Those whose copies to global memory it waits for: its warps wait with a warpgroup, each for its own."""
+        return self, *self.warps.values()
 
     def __repr__(self) -> str:
         return f"{self.block.label} {self.label}"

@@ -245,11 +245,12 @@ class AsyncOpOrder:
 
     def stores_awaited(self, thread: Thread, eqn: Eqn, n: int, read_only: bool) -> None:
         """Groups but the last n have read their sources, and unless `read_only` written their targets."""
-        upto = thread.groups - n
-        if upto > 0:
-            for component in (thread.read_component,) if read_only else (thread.read_component, thread.write_component):
-                thread.generic.set(component, upto)
-                thread.asynchronous.set(component, upto)
+        for each in thread.storing:
+            upto = each.groups - n
+            if upto > 0:
+                for component in (each.read_component,) if read_only else (each.read_component, each.write_component):
+                    thread.generic.set(component, upto)
+                    thread.asynchronous.set(component, upto)
 
     def accumulator_ends(self, acc: Accumulator, eqn: Eqn, thread: Thread) -> None:
         if acc.group > thread.generic.epoch(thread.product_component):

@@ -61,14 +61,17 @@ class ThreadOrder:
                 "a thread ends and has not waited for its products",
                 [Participant(thread.title, "starts a product that it does not wait for", site.location)],
             )
-        if thread.open or thread.generic.epoch(thread.read_component) < thread.groups:
-            site = thread.last_store
-            closed = "" if not thread.open else " (its group was never committed)"
-            self.found.report(
-                "unawaited-copy",
-                f"a thread ends and has not waited for its copies to global memory{closed}",
-                [Participant(thread.title, "starts a copy that it does not wait for", site.location)],
-            )
+        for each in thread.storing:
+            # A warp may leave the wait to its warpgroup, whose lanes are the warp's: groups belong to a lane (PTX ISA,
+            # "cp.async.bulk.wait_group").
+            left = thread.group.parent is None and thread.generic.epoch(each.read_component) < each.groups
+            if each.open or left:
+                closed = "" if not each.open else " (its group was never committed)"
+                self.found.report(
+                    "unawaited-copy",
+                    f"a thread ends and has not waited for its copies to global memory{closed}",
+                    [Participant(each.title, "starts a copy that it does not wait for", each.last_store.location)],
+                )
 
     def fences(self, thread: Thread) -> None:
         """commit_smem: the thread's stores come before its asynchronous operations."""

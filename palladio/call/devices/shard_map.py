@@ -15,7 +15,7 @@ from palladio.array.functions.shape import permute_dims, reshape
 from palladio.base import trees
 from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
-from palladio.call.inline import in_device_programs
+from palladio.call.inline.written import in_device_programs
 from palladio.call.launch.core_meshes import CoreMesh
 from palladio.call.launch.kernel import kernel
 from palladio.trace.functions import function_name, require_function

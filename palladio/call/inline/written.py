@@ -14,6 +14,7 @@ from typing import Any
 
 from palladio.base import trees
 from palladio.base.errors import PalladioNotImplementedError
+from palladio.call.inline.semaphores import with_semaphores
 from palladio.ops.grid import Blocked, Element, Squeezed
 from palladio.ops.threads.launch import MeshAxis
 from palladio.pipeline.block_maps import specs_for
@@ -46,20 +47,39 @@ def written_out() -> bool:
 
 def inlined_grid(call: Any, args: Sequence[Any]) -> Any:
     """The results of a `pallas_call` on values of a device, its kernel written out in loops over the grid."""
-    spec, count = call.spec, call.spec.num_scalar_prefetch
-    scalars = trees.flatten(tuple(args[:count]))
-    arrays, form = trees.flatten(tuple(args[count:]))
-    prefetched = [new_ref(value, memory_space=SCALAR) for value in scalars[0]]
-    inputs = [new_ref(value, memory_space=HBM) for value in arrays]
+    count = call.spec.num_scalar_prefetch
+    prefetched = [new_ref(value, memory_space=SCALAR) for value in trees.flatten(tuple(args[:count]))[0]]
+    inputs = [new_ref(value, memory_space=HBM) for value in trees.flatten(tuple(args[count:]))[0]]
     sources = {target: source - len(prefetched) for source, target in call.aliases}
     outputs = [
         inputs[sources[n]] if n in sources else empty_ref(type, HBM) for n, type in enumerate(call.outputs.types)
     ]
-    buffers, keywords = _scratch(spec.scratch_shapes)
+    buffers, keywords = _scratch(call.spec.scratch_shapes)
+    written_grid(call, args, (prefetched, inputs, outputs), buffers, keywords)
+    return trees.unflatten(call.outputs.structure, [freeze(ref) for ref in outputs])
+
+
+def written_grid(
+    call: Any,
+    args: Sequence[Any],
+    refs: tuple[Sequence[Any], Sequence[Any], Sequence[Any]],
+    buffers: Sequence[Any],
+    keywords: Mapping[str, Any],
+) -> None:
+    """Write out the kernel of a `pallas_call` in loops over the grid.
+
+    Args:
+        args: of the call, for their structure.
+        refs: references to the prefetched scalars, the inputs and the outputs, each flat.
+        buffers, keywords: the scratch.
+    """
+    spec, count = call.spec, call.spec.num_scalar_prefetch
+    prefetched, inputs, outputs = refs
     in_specs = _specs(spec.in_specs, tuple(args[count:]), len(inputs))
     out_specs = call.outputs.specs(spec.out_specs, len(outputs))
-    given = trees.unflatten(scalars[1], prefetched)
-    out_tree = trees.flatten(call.outputs.tree)[1]
+    given = trees.unflatten(trees.flatten(tuple(args[:count]))[1], prefetched)
+    form, out_tree = trees.flatten(tuple(args[count:]))[1], trees.flatten(call.outputs.tree)[1]
+    inputs, outputs, leaving = with_semaphores((inputs, in_specs), (outputs, out_specs))
 
     def step(ids: tuple[Any, ...]) -> None:
         outer, rank = enclosing_axes(), len(ids)
@@ -70,8 +90,8 @@ def inlined_grid(call: Any, args: Sequence[Any]) -> Any:
             made = [_block(ref, each, (*ids, *given)) for ref, each in zip(outputs, out_specs, strict=True)]
             call.kernel(*given, *trees.unflatten(form, blocks), *trees.unflatten(out_tree, made), *buffers, **keywords)
 
-    _for_each(call.grid.sizes, step)
-    return trees.unflatten(call.outputs.structure, [freeze(ref) for ref in outputs])
+    with leaving():
+        _for_each(call.grid.sizes, step)
 
 
 def inlined_launch(call: Any, args: Sequence[Any]) -> Any:
@@ -121,7 +141,7 @@ def _scratch(described: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:
 
 
 def _specs(specs: Any, tree: Any, count: int) -> Sequence[Any]:
-    return [None] * count if specs is no_block_spec else specs_for("in_specs", specs, tree, count)
+    return [None] * count if specs is no_block_spec else specs_for("in_specs", specs, tree, count, semaphores=True)
 
 
 def _for_each(sizes: Sequence[Any], step: Callable[[tuple[Any, ...]], None], ids: tuple[Any, ...] = ()) -> None:

@@ -1,0 +1,1 @@
+"""Functions on several simulated devices."""

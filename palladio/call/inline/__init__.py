@@ -1,0 +1,1 @@
+"""Kernel calls whose kernels are written out, in loops over the grid, in another program."""

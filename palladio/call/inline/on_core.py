@@ -1,0 +1,52 @@
+"""Kernel calls as launches on one core: those that close over references, and those that semaphores go into or out of.
+
+A grid has arrays of its own, which others do not see while it runs. A launch takes references, so the kernel is written
+out in loops over the grid in the program of a core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from palladio.base import trees
+from palladio.call.inline.written import written_grid
+from palladio.call.launch.core_meshes import CoreMesh
+from palladio.call.launch.launch_call import LaunchCall
+from palladio.pipeline.specs import no_block_spec
+from palladio.types.types import COUNTING
+
+_CORE = CoreMesh("core", 1)
+
+
+def takes_semaphores(call: Any) -> bool:
+    """True if semaphores go into a `pallas_call` or come out of it."""
+    specs = [each for each in (call.spec.in_specs, call.spec.out_specs) if each is not no_block_spec]
+    spaces = [getattr(leaf, "memory_space", None) for leaf in trees.flatten(specs)[0]]
+    return any(space in COUNTING for space in (*spaces, *call.outputs.spaces))
+
+
+def launched_grid(call: Any, args: Sequence[Any], out: Any) -> Any:
+    """The results of a `pallas_call`, launched on one core."""
+    ends = call.spec.num_scalar_prefetch, len(args), len(args) + len(call.outputs.tree)
+
+    def body(*refs: Any, **keywords: Any) -> None:
+        scalars, inputs, outputs = (
+            trees.flatten(refs[first:end])[0] for first, end in zip((0, *ends), ends, strict=False)
+        )
+        written_grid(call, args, (scalars, inputs, outputs), refs[ends[-1] :], keywords)
+
+    body.__name__ = call.__name__
+    launch = LaunchCall(
+        [body],
+        [_CORE],
+        call.outputs.arrays,
+        call.spec.scratch_shapes,
+        call.aliases,
+        what="pallas_call",
+        name=call.__name__,
+        debug=call.debug,
+        interpret=call.interpret,
+    )
+    results = launch(*args, out=out)
+    return results if call.outputs.types else trees.unflatten(call.outputs.structure, ())
