@@ -1,12 +1,13 @@
 """Gradients and batches of operators, in PyTorch's two systems of transformations.
 
 An operator made by `torch.library.custom_op` with `register_autograd` serves autograd and `torch.compile`, but not the
-transformations of `torch.func` that differentiate (PyTorch 2.13: its autograd function lacks `setup_context`). For
-these the same derivative stands in an `autograd.Function` of our own.
+transformations of `torch.func` that differentiate (PyTorch 2.13: its autograd function lacks `setup_context`), nor
+forward differentiation. For these the same derivative stands in an `autograd.Function` of our own.
 """
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -17,23 +18,51 @@ _functions: dict[Any, Any] = {}
 """The autograd function of each operator, for `torch.func`."""
 
 
-def differentiable(operator: Any, context: Callable[..., None], backward: Callable[..., Any]) -> None:
-    """Give an operator its derivative and its batching rule.
+def differentiable(
+    operator: Any, context: Callable[..., None], backward: Callable[..., Any], forward: Callable[..., Any]
+) -> None:
+    """Give an operator its derivatives and its batching rule.
 
     Args:
-        context: `(ctx, inputs, output)`, keeps what the derivative needs.
+        context: `(ctx, inputs, output)`, keeps what the derivatives need, by `keep`.
         backward: `(ctx, grad)`, returns a gradient or None for each input.
+        forward: `(ctx, saved tensors, *tangents)`, returns the tangent of the result; None is the tangent of an input
+            that has none.
     """
     operator.register_autograd(backward, setup_context=context)
     rule = one_at_a_time(lambda *args: apply(operator, *args))
     operator.register_vmap(rule)
+
+    def nested(ctx: Any, *tangents: Any) -> Any:
+        # PyTorch calls this with forward differentiation off, which loses the tangents of an outer `jvp`. Those of
+        # this one are taken off the tensors that were kept.
+        with torch.autograd.forward_ad._set_fwd_grad_enabled(True):
+            return forward(ctx, [_primal(each) for each in ctx.saved_tensors], *tangents)
+
     members = {
         "forward": staticmethod(operator.__call__),
         "setup_context": staticmethod(context),
         "backward": staticmethod(backward),
+        "jvp": staticmethod(nested),
         "vmap": staticmethod(rule),
     }
     _functions[operator] = type(operator._name.rpartition("::")[2], (torch.autograd.Function,), members)
+
+
+def _primal(tensor: torch.Tensor | None) -> torch.Tensor | None:
+    return None if tensor is None else torch.autograd.forward_ad.unpack_dual(tensor).primal
+
+
+def keep(ctx: Any, *tensors: torch.Tensor | None) -> None:
+    """Keep tensors for the derivatives of either mode."""
+    ctx.save_for_backward(*tensors)
+    ctx.save_for_forward(*tensors)
+
+
+def total(*terms: torch.Tensor | None) -> torch.Tensor | None:
+    """The sum of tangents, of which None is zero."""
+    given = [each for each in terms if each is not None]
+    return functools.reduce(torch.add, given) if given else None
 
 
 def apply(operator: Any, *args: Any) -> Any:
@@ -42,10 +71,10 @@ def apply(operator: Any, *args: Any) -> Any:
     Where nothing is under way the kernel runs at once: PyTorch's dispatch of an operator written in Python takes longer
     than a small product.
     """
-    if torch.compiler.is_compiling():
-        return operator(*args)
     if is_transformed():
         return _functions[operator].apply(*args)
+    if torch.compiler.is_compiling():
+        return operator(*args)
     if nothing_watches(args):
         return operator._init_fn(*args)
     if "torch.distributed.tensor" in sys.modules:
@@ -54,7 +83,7 @@ def apply(operator: Any, *args: Any) -> Any:
 
 
 def is_transformed() -> bool:
-    """True inside `torch.func` and forward differentiation, which is not supported and needs a function to refuse."""
+    """True inside `torch.func` and forward differentiation."""
     return bool(torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0)
 
 

@@ -81,7 +81,7 @@ class _Kernel:
         return _filled(self.template, self._apply(list(inputs)))
 
     def _apply(self, inputs: list[Tensor]) -> Sequence[Tensor]:
-        if not torch.compiler.is_compiling() and is_transformed():
+        if is_transformed():
             found: Sequence[Tensor] = self.function.apply(*inputs)
             return found
         outputs: Sequence[Tensor] = self.operator(inputs)

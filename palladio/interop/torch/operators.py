@@ -15,7 +15,7 @@ import torch
 
 from palladio import library
 from palladio.interop.extras import executor_named
-from palladio.interop.torch.derivatives import apply, differentiable
+from palladio.interop.torch.derivatives import apply, differentiable, keep, total
 from palladio.library.checks import Tile
 from palladio.library.namesakes import on_hopper
 
@@ -94,8 +94,9 @@ def _(
 
 def _gmm_context(ctx: Any, inputs: Any, output: Tensor) -> None:
     lhs, rhs, sizes, offset, _, _, ctx.tiling, ctx.transpose_rhs, ctx.interpret = inputs
+    ctx.dtype = output.dtype
     # Whoever changes the sizes between forward and backward changes nothing here.
-    ctx.save_for_backward(lhs, rhs, sizes.clone(), None if offset is None else offset.clone())
+    keep(ctx, lhs, rhs, sizes.clone(), None if offset is None else offset.clone())
 
 
 def _gmm_backward(ctx: Any, grad: Tensor) -> Any:
@@ -114,6 +115,20 @@ def _gmm_backward(ctx: Any, grad: Tensor) -> Any:
     return grad_lhs, grad_rhs, None, None, grad_existing, None, None, None, None
 
 
+def _gmm_forward(ctx: Any, saved: Any, lhs: Tensor | None, rhs: Tensor | None, *others: Any) -> Tensor | None:
+    x, y, sizes, offset = saved
+    existing = others[2]
+    options = (ctx.dtype, ctx.tiling, ctx.transpose_rhs, ctx.interpret)
+    outside = None
+    if existing is not None:
+        outside = torch.where(_in_groups(sizes, offset, y.shape[0], x.shape[0]), 0, existing)
+    return total(
+        None if lhs is None else apply(gmm, lhs, y, sizes, offset, None, *options),
+        None if rhs is None else apply(gmm, x, rhs, sizes, offset, None, *options),
+        outside,
+    )
+
+
 def _in_groups(sizes: Tensor, offset: Tensor | None, groups: int, m: int) -> Tensor:
     """Which rows belong to `groups` groups from `offset` on, `bool[m, 1]`."""
     bounds = torch.nn.functional.pad(torch.cumsum(sizes.to(torch.int64), 0), (1, 0))
@@ -123,7 +138,7 @@ def _in_groups(sizes: Tensor, offset: Tensor | None, groups: int, m: int) -> Ten
     return ((row >= bounds[first]) & (row < bounds[first + groups]))[:, None]
 
 
-differentiable(gmm, _gmm_context, _gmm_backward)
+differentiable(gmm, _gmm_context, _gmm_backward, _gmm_forward)
 
 
 @torch.library.custom_op("palladio::tgmm", mutates_args=())
@@ -169,11 +184,12 @@ def _(
 
 
 def _tgmm_context(ctx: Any, inputs: Any, output: Tensor) -> None:
-    lhs, rhs, sizes, offset, _, _, ctx.tiling, groups, ctx.interpret = inputs
+    lhs, rhs, sizes, offset, _, _, ctx.tiling, ctx.groups, ctx.interpret = inputs
+    ctx.dtype = output.dtype
     first = None if offset is None else offset.clone()
-    if first is None and groups != sizes.shape[0]:
+    if first is None and ctx.groups != sizes.shape[0]:
         first = torch.zeros((), dtype=torch.int32, device=sizes.device)
-    ctx.save_for_backward(lhs, rhs, sizes.clone(), first)
+    keep(ctx, lhs, rhs, sizes.clone(), first)
 
 
 def _tgmm_backward(ctx: Any, grad: Tensor) -> Any:
@@ -188,7 +204,17 @@ def _tgmm_backward(ctx: Any, grad: Tensor) -> Any:
     return grad_lhs, grad_rhs, None, None, grad_existing, None, None, None, None
 
 
-differentiable(tgmm, _tgmm_context, _tgmm_backward)
+def _tgmm_forward(ctx: Any, saved: Any, lhs: Tensor | None, rhs: Tensor | None, *others: Any) -> Tensor | None:
+    x, y, sizes, offset = saved
+    options = (ctx.dtype, ctx.tiling, ctx.groups, ctx.interpret)
+    return total(
+        None if lhs is None else apply(tgmm, lhs, y, sizes, offset, None, *options),
+        None if rhs is None else apply(tgmm, x, rhs, sizes, offset, None, *options),
+        others[2],
+    )
+
+
+differentiable(tgmm, _tgmm_context, _tgmm_backward, _tgmm_forward)
 
 
 # Dense products.
@@ -209,7 +235,8 @@ def _(x: Tensor, y: Tensor, dtype: torch.dtype | None, tiling: list[int], interp
 
 def _matmul_context(ctx: Any, inputs: Any, output: Tensor) -> None:
     x, y, _, ctx.tiling, ctx.interpret = inputs
-    ctx.save_for_backward(x, y)
+    ctx.dtype = output.dtype
+    keep(ctx, x, y)
 
 
 def _matmul_backward(ctx: Any, grad: Tensor) -> Any:
@@ -222,7 +249,16 @@ def _matmul_backward(ctx: Any, grad: Tensor) -> Any:
     return grad_x, grad_y, None, None, None
 
 
-differentiable(matmul, _matmul_context, _matmul_backward)
+def _matmul_forward(ctx: Any, saved: Any, x: Tensor | None, y: Tensor | None, *others: Any) -> Tensor | None:
+    left, right = saved
+    options = (ctx.dtype, ctx.tiling, ctx.interpret)
+    return total(
+        None if x is None else apply(matmul, x, right, *options),
+        None if y is None else apply(matmul, left, y, *options),
+    )
+
+
+differentiable(matmul, _matmul_context, _matmul_backward, _matmul_forward)
 
 
 # Along the last axis.
@@ -240,12 +276,20 @@ def _(x: Tensor, block_rows: int | None, interpret: str) -> Tensor:
     return x.new_empty(x.shape)
 
 
+def _softmax_derivative(shares: Tensor, x: Tensor) -> Tensor:
+    """Of a gradient or a tangent: the derivative is symmetric."""
+    return shares * (x - (x * shares).sum(dim=-1, keepdim=True))
+
+
 def _softmax_backward(ctx: Any, grad: Tensor) -> Any:
-    (shares,) = ctx.saved_tensors
-    return shares * (grad - (grad * shares).sum(dim=-1, keepdim=True)), None, None
+    return _softmax_derivative(*ctx.saved_tensors, grad), None, None
 
 
-differentiable(softmax, lambda ctx, inputs, output: ctx.save_for_backward(output), _softmax_backward)
+def _softmax_forward(ctx: Any, saved: Any, x: Tensor | None, *others: Any) -> Tensor | None:
+    return None if x is None else _softmax_derivative(*saved, x)
+
+
+differentiable(softmax, lambda ctx, inputs, output: keep(ctx, output), _softmax_backward, _softmax_forward)
 
 
 @torch.library.custom_op("palladio::attention", mutates_args=())
@@ -281,7 +325,7 @@ def _(
 
 def _attention_context(ctx: Any, inputs: Any, output: Tensor) -> None:
     q, k, v, ctx.causal, ctx.scale, _, _, ctx.interpret = inputs
-    ctx.save_for_backward(q, k, v)
+    keep(ctx, q, k, v)
 
 
 def _attention_backward(ctx: Any, grad: Tensor) -> Any:
@@ -299,17 +343,39 @@ def _attention_backward(ctx: Any, grad: Tensor) -> Any:
         options = {"causal": ctx.causal, "scale": ctx.scale, "interpret": interpret}
         residuals = hopper.attention(q, k, v, save_residuals=True, **options)
         return *hopper.attention_vjp(q, k, v, *residuals, grad, **options), None, None, None, None, None
-    scale = q.shape[-1] ** -0.5 if ctx.scale is None else ctx.scale
-    wide = torch.promote_types(q.dtype, torch.float32)
-    wq, wk, wv, wgrad = (each.to(wide) for each in (q, k, v, grad))
-    scores = wq @ wk.mT * scale
-    if ctx.causal:
-        scores = scores + torch.full_like(scores, -torch.inf).triu(1)
-    weights = torch.softmax(scores, dim=-1)
+    wq, wk, wv, scale, weights = _attention_weights(ctx, ctx.saved_tensors)
+    wgrad = grad.to(wq.dtype)
     grad_weights = wgrad @ wv.mT
-    grad_scores = weights * (grad_weights - (grad_weights * weights).sum(dim=-1, keepdim=True)) * scale
+    grad_scores = _softmax_derivative(weights, grad_weights) * scale
     grads = (grad_scores @ wk, grad_scores.mT @ wq, weights.mT @ wgrad)
     return *(each.to(old.dtype) for each, old in zip(grads, (q, k, v), strict=True)), None, None, None, None, None
 
 
-differentiable(attention, _attention_context, _attention_backward)
+def _attention_weights(ctx: Any, saved: Any) -> tuple[Tensor, Tensor, Tensor, float, Tensor]:
+    """Queries, keys and values in float32 or wider, the scale, and the weights `[..., m, n]`."""
+    q, k, v = saved
+    scale = q.shape[-1] ** -0.5 if ctx.scale is None else ctx.scale
+    wide = torch.promote_types(q.dtype, torch.float32)
+    wq, wk, wv = (each.to(wide) for each in (q, k, v))
+    scores = wq @ wk.mT * scale
+    if ctx.causal:
+        scores = scores + torch.full_like(scores, -torch.inf).triu(1)
+    return wq, wk, wv, scale, torch.softmax(scores, dim=-1)
+
+
+def _attention_forward(
+    ctx: Any, saved: Any, q: Tensor | None, k: Tensor | None, v: Tensor | None, *others: Any
+) -> Tensor | None:
+    """The textbook derivative, which holds the weights `[..., m, n]` in memory."""
+    wq, wk, wv, scale, weights = _attention_weights(ctx, saved)
+    scores = total(
+        None if q is None else q.to(wq.dtype) @ wk.mT * scale, None if k is None else wq @ k.to(wk.dtype).mT * scale
+    )
+    found = total(
+        None if scores is None else _softmax_derivative(weights, scores) @ wv,
+        None if v is None else weights @ v.to(wv.dtype),
+    )
+    return None if found is None else found.to(saved[2].dtype)
+
+
+differentiable(attention, _attention_context, _attention_backward, _attention_forward)
