@@ -58,6 +58,13 @@ PAL_DEVICE bool elect() {
 PAL_DEVICE void sync_warp() { __syncwarp(); }
 PAL_DEVICE void sync_block() { __syncthreads(); }
 PAL_DEVICE void sync_named(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+PAL_DEVICE bool all_named(int id, int threads, bool value) {
+  u32 all;
+  asm volatile(
+      "{ .reg .pred p, q; setp.ne.u32 q, %3, 0; bar.red.and.pred p, %1, %2, q; selp.u32 %0, 1, 0, p; }"
+      : "=r"(all) : "r"(id), "r"(threads), "r"((u32)value) : "memory");
+  return all != 0;
+}
 PAL_DEVICE void arrive_named(int id, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
@@ -369,9 +376,17 @@ PAL_DEVICE void copy_async_arrive(u32 barrier) {
 template <typename T> PAL_DEVICE T shuffle(T value, int lane) { return __shfl_sync(0xffffffffu, value, lane); }
 template <typename T> PAL_DEVICE T shuffle_xor(T value, int mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
 template <typename T> PAL_DEVICE T shuffle_up(T value, int lanes) { return __shfl_up_sync(0xffffffffu, value, lanes); }
+PAL_DEVICE bool all_lanes(bool value) { return __all_sync(0xffffffffu, value); }
 PAL_DEVICE u32 ballot(bool value) { return __ballot_sync(0xffffffffu, value); }
 PAL_DEVICE int warp_sum(int value) { return __reduce_add_sync(0xffffffffu, value); }
 PAL_DEVICE u32 warp_sum(u32 value) { return __reduce_add_sync(0xffffffffu, value); }
+
+// Bits of integers.
+
+PAL_DEVICE int ones(u32 bits) { return __popc(bits); }
+PAL_DEVICE int ones(u64 bits) { return __popcll(bits); }
+PAL_DEVICE int leading_zeros(u32 bits) { return __clz((int)bits); }
+PAL_DEVICE int leading_zeros(u64 bits) { return __clzll((i64)bits); }
 
 // Narrow floats. Kernels compute with them as float32, rounded after each operation.
 

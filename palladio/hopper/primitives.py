@@ -70,6 +70,12 @@ SYNCHRONISATION = (
         "bar.sync",
     ),
     Primitive(
+        "bool all_named(int id, int threads, bool value)",
+        WARP,
+        "Waits like sync_named; whether the value is true in all of these threads.",
+        "bar.red.and.pred",
+    ),
+    Primitive(
         "void arrive_named(int id, int threads)",
         WARP,
         "Counts the warp as having come to the barrier of this number without waiting.",
@@ -386,12 +392,17 @@ WARPS = (
         "The value of the lane so many before this one; its own where there is none.",
         "shfl.sync.up",
     ),
+    Primitive("bool all_lanes(bool value)", WARP, "Whether the value of every lane is true.", "vote.sync.all"),
     Primitive("u32 ballot(bool value)", WARP, "A bit for each lane whose value is true.", "vote.sync.ballot"),
     Primitive("int warp_sum(int value)", WARP, "The sum over the lanes.", "redux.sync.add"),
     Primitive("u32 warp_sum(u32 value)", WARP, "The sum over the lanes.", "redux.sync.add"),
 )
 
 NUMBERS = (
+    Primitive("int ones(u32 bits)", THREAD, "The number of bits that are 1.", "popc.b32"),
+    Primitive("int ones(u64 bits)", THREAD, "The number of bits that are 1.", "popc.b64"),
+    Primitive("int leading_zeros(u32 bits)", THREAD, "The number of zeros above the highest 1.", "clz.b32"),
+    Primitive("int leading_zeros(u64 bits)", THREAD, "The number of zeros above the highest 1.", "clz.b64"),
     Primitive("u32 pack_bf16(float low, float high)", THREAD, "Two numbers rounded to bfloat16.", "cvt.rn.bf16x2.f32"),
     Primitive("u32 pack_f16(float low, float high)", THREAD, "Two numbers rounded to float16.", "cvt.rn.f16x2.f32"),
     Primitive("u16 bits_bf16(float x)", THREAD, "The bits of a number rounded to bfloat16.", "cvt.rn.bf16.f32"),
@@ -443,6 +454,6 @@ MACROS = {
 MATHEMATICS = (
     *("exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "atan2"),
     *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "pow", "fmod", "floor", "ceil", "rint", "round", "trunc"),
-    *("fabs", "fma", "erf", "erfc", "cbrt", "copysign", "nextafter"),
+    *("fabs", "fma", "erf", "erfc", "erfinv", "cbrt", "copysign", "nextafter"),
 )
-"""C's functions on double, unqualified; those on float have an `f` after their names, as in C."""
+"""C's functions and CUDA's `erfinv` on double, unqualified; those on float have an `f` after their names, as in C."""

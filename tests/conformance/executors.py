@@ -44,10 +44,6 @@ HOPPER_TWIN = Entry(
     all_dtypes=("tensor_cores",),
     refused={
         **dict.fromkeys(
-            ("tensor_cores.f16_in_f16", "tensor_cores.e5m2_by_e4m3fn_in_f16"),
-            "an accumulator of float16 is not compiled for Hopper yet",
-        ),
-        **dict.fromkeys(
             ("concurrent.from_memory_to_a_core_and_back", "concurrent.from_core_to_core"),
             "a mesh of cores is not compiled for Hopper",
         ),
@@ -56,13 +52,8 @@ HOPPER_TWIN = Entry(
             ("concurrent.the_warps_of_a_thread", "concurrent.warps_that_wait_for_each_other"),
             "launch is not compiled for Hopper: no rule has been written yet",
         ),
-        "math.erf_inv": "erf_inv is not compiled for Hopper: no rule has been written yet",
-        "math.nextafter": "nextafter is not compiled for Hopper: no rule has been written yet",
         "debug.checks_and_prints": "debug_check is not compiled for Hopper: no rule has been written yet",
-        "grid.bounded_slices": "blocks of BoundedSlice are not compiled for Hopper yet",
-        "grid.indirect_rows_by_prefetched_scalars": "blocks of Indirect are not compiled for Hopper yet",
         "grid.a_kernel_call_inside_a_kernel": "grid_call is not compiled for Hopper: no rule has been written yet",
-        "concurrent.tested_until_it_has_come": "barrier_test is not compiled for Hopper: a barrier that is only asked",
     },
 )
 

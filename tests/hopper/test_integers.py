@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import palladio as pl
+from palladio import lax
 from palladio.hopper.twin.run import SCHEDULES
 from tests.hopper.kernels import kernel, lowered, on_twin
 
@@ -41,6 +43,33 @@ def test_results_wrap_around(name: str, dtype: Any) -> None:
         expected = operation(x, y)
     (out,) = on_twin(call, x, y, schedules=SCHEDULES[:1])
     np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int64], ids=str)
+def test_bits_are_counted_in_every_width(dtype: Any) -> None:
+    x = np.array([0, 1, 5, 100, -1, -128], np.int64).astype(dtype)
+
+    def body(x: Any, out: Any) -> None:
+        out[0] = lax.population_count(x[...])
+        out[1] = lax.clz(x[...])
+
+    (out,) = on_twin(kernel(body, (2, len(x)), np.dtype(dtype)), x, schedules=SCHEDULES[:1])
+    width = 8 * x.itemsize
+    bits = [int(each) % (1 << width) for each in x]
+    np.testing.assert_array_equal(out, [[n.bit_count() for n in bits], [width - n.bit_length() for n in bits]])
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn], ids=str)
+def test_the_next_of_a_narrow_float_is_one_bit_further(dtype: Any) -> None:
+    x = np.array([0, 0, 1, 1, -1, -1, 2, np.nan, 1], np.float32).astype(dtype)
+    y = np.array([1, -1, 2, 0, 0, -2, 2, 1, np.nan], np.float32).astype(dtype)
+
+    def body(x: Any, y: Any, out: Any) -> None:
+        out[...] = lax.nextafter(x[...], y[...])
+
+    call = kernel(body, x.shape, np.dtype(dtype))
+    (out,) = on_twin(call, x, y, schedules=SCHEDULES[:1])
+    np.testing.assert_array_equal(out.astype(np.float32), np.nextafter(x, y).astype(np.float32))
 
 
 def test_a_sum_of_many_wraps_around() -> None:

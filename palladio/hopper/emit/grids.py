@@ -20,13 +20,13 @@ from palladio.hopper.emit.views import Along, Part, Start
 from palladio.hopper.emit.writer import kernel_name
 from palladio.hopper.layouts.infer import Layouts
 from palladio.hopper.lowered import Lowered
-from palladio.hopper.rules import REFUSED, RULES
+from palladio.hopper.rules import REFUSED, RULES, exchange
 from palladio.hopper.rules.exchange import through_shared
+from palladio.hopper.rules.memory import layout_for
 from palladio.ir.core import Literal, Program, Var
 from palladio.lower.ranges import grid_ranges
-from palladio.lower.refused import Refused
 from palladio.lower.roles import Role
-from palladio.ops.grid import Blocked, BlockMap, Element, Grid, Squeezed
+from palladio.ops.grid import Blocked, BlockMap, BoundedSlice, Element, Grid, Indirect, Squeezed
 from palladio.ops.kernel_inputs import KernelInputs
 from palladio.ops.threads.launch import MeshAxis, MeshShape
 from palladio.types import dtypes
@@ -45,14 +45,15 @@ def lower_grid(grid: Grid, kernel: Program, operands: Sequence[Type]) -> Lowered
     """
     tasks = tuple(MeshAxis("", grid.sizes[axis], "grid") for axis in grid.scheduled.tasks)
     mesh = MeshShape("", tasks)
-    made = Kernel(mesh, Plan(1, {}), uses([kernel, *(block.index_map for block in (*grid.inputs, *grid.outputs))]))
+    maps = [block.index_map for block in (*grid.inputs, *grid.outputs)]
+    made = Kernel(mesh, Plan(1, {}), uses([kernel, *maps]))
     arrays = operands[grid.dynamic :]
     made.arrays = [*arrays_of("operand", arrays, grid.dynamic), *arrays_of("output", grid.output_types)]
     unknown = [axis for axis, size in enumerate(grid.sizes) if size is None]
     sizes = {axis: made.size(operand) for operand, axis in enumerate(unknown)}
     role = Role((0,), kernel)
     ranges = grid_ranges(grid, kernel.inputs)
-    scope = Scope(made, role, Layouts(kernel), RULES, through_shared, one_warp=False, ranges=ranges)
+    scope = Scope(made, role, Layouts(kernel, others=maps), RULES, through_shared, one_warp=False, ranges=ranges)
     scope.refused = REFUSED
     inputs = grid.split(kernel.inputs)
     scope.w.names.update(var.hint for var in inputs.arrays if var.hint)
@@ -125,10 +126,11 @@ def _blocks(grid: Grid, inputs: KernelInputs[Var], made: Kernel, scope: Scope) -
         use = made.use(var)
         partner = aliased.get(number)
         array = made.arrays[number]
-        window = _window(block, array.shape, scope, [*indices, *(scope.env[each] for each in scalars)])
+        window, sizes = _window(block, array.shape, scope, [*indices, *(scope.env[each] for each in scalars)])
         root = var if partner is None else variables[partner]
         constant = not use.written and partner is None
-        scope.env[var] = Global(number, var.hint or f"array{number}", _whole(block, array), constant, root, window)
+        name = var.hint or f"array{number}"
+        scope.env[var] = Global(number, name, _whole(block, array), constant, root, window, sizes)
 
 
 def _whole(block: BlockMap, array):  # type: ignore[no-untyped-def]
@@ -136,25 +138,46 @@ def _whole(block: BlockMap, array):  # type: ignore[no-untyped-def]
     return type(block.ref)(array.shape, array.dtype, block.ref.space, block.ref.attributes)
 
 
-def _window(block: BlockMap, shape: tuple[int, ...], scope: Scope, given: Sequence[object]) -> Part:
-    """The part of an array that is a block, where the grid is now."""
-    strange = [type(dim).__name__ for dim in block.dims if not isinstance(dim, (Blocked, Squeezed, Element))]
-    if strange:
-        raise Refused(f"blocks of {strange[0]} are not compiled for Hopper yet")
+def _window(
+    block: BlockMap, shape: tuple[int, ...], scope: Scope, given: Sequence[object]
+) -> tuple[Part, tuple[tuple[int, str], ...]]:
+    """The part of an array that is a block, where the grid is now, and the sizes of its bounded slices."""
     program = block.index_map
     scope.env.update(zip(program.inputs, given, strict=True))  # type: ignore[arg-type]
     scope.run(program)
-    starts, along = [], []
-    for axis, (dim, atom) in enumerate(zip(block.dims, program.outputs, strict=False)):
-        at = _start(scope, atom)
-        if isinstance(dim, Blocked):
-            at = at.times(dim.block_size)
-        elif isinstance(dim, Element) and dim.padding[0]:
-            at = Start(f"({at.text} - {dim.padding[0]})", 1)
+    atoms = iter(program.outputs)
+    starts, along, sizes, listed = [], [], [], []
+    for axis, dim in enumerate(block.dims):
+        atom = next(atoms)
+        at = Start.of(0) if isinstance(dim, Indirect) else _start(scope, atom)
+        match dim:
+            case Blocked(size):
+                at = at.times(size)
+            case Element(_, (before, _)) if before:
+                at = Start(f"({at.text} - {before})", 1)
+            case BoundedSlice():
+                sizes.append((len(along), _count(_start(scope, next(atoms)).text)))
+            case Indirect():
+                listed.append((axis, _listed(scope, atom)))
         starts.append(at)
         if not isinstance(dim, Squeezed):
             along.append(Along(axis, 1, dim.block_size))
-    return Part(shape, tuple(starts), tuple(along))
+    return Part(shape, tuple(starts), tuple(along), listed=tuple(listed)), tuple(sizes)
+
+
+def _count(text: str) -> str:
+    """A number of elements, which is not negative, as a C expression."""
+    return text if text.isdecimal() else f"({text} > 0 ? {text} : 0)"
+
+
+def _listed(scope: Scope, atom: Var | Literal) -> str:
+    """The address of an array of positions in shared memory, where every thread finds those of its elements."""
+    layout = layout_for(scope, atom)
+    base = f"smem + {scope.kernel.plan.take(atom.type.size * atom.type.dtype.itemsize, exchange.ALIGNMENT)}"
+    scope.sync()  # the positions of the last step have been read
+    exchange.write(scope, scope.array(atom, layout), layout, base)
+    scope.sync()
+    return base
 
 
 def _start(scope: Scope, atom: Var | Literal) -> Start:

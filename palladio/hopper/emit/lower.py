@@ -35,7 +35,7 @@ MOST_THREADS = 1024
 WARP_ONLY = frozenset(
     {
         *("copy_gmem_to_smem", "copy_smem_to_gmem", "commit_smem_to_gmem_group", "wait_smem_to_gmem"),
-        *("barrier_wait", "barrier_arrive", "set_max_registers"),
+        *("barrier_wait", "barrier_test", "barrier_arrive", "set_max_registers"),
     }
 )
 """The operations that a role of one warp may do besides computing numbers."""

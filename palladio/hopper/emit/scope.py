@@ -43,7 +43,7 @@ from palladio.types.attributes import Arrivals, Named
 from palladio.types.dtypes import DType
 from palladio.types.transforms import Operand, Transform
 from palladio.types.types import ANY, BARRIER, GMEM, SCALAR, SEMAPHORE, SMEM, VMEM, RefType
-from palladio.types.views import Guard, View
+from palladio.types.views import Guard, View, along
 
 BUFFERS = (SMEM, VMEM, SCALAR, ANY)
 """The memories whose allocations lie in shared memory."""
@@ -250,9 +250,21 @@ class Scope:
         if self.one_warp:
             self.w.line("pal::sync_warp();")
         else:
-            bar = str(1 + self.threads[0]) if len(self.threads) == 1 else "1 + warpgroup"
-            self.w.line(f"pal::sync_named({bar}, {WARPGROUP_THREADS});")
+            self.w.line(f"pal::sync_named({self.barrier}, {WARPGROUP_THREADS});")
         self.sites = Sites()
+
+    def agreed(self, condition: str) -> str:
+        """True if a condition holds in all threads of the warpgroup, which wait for each other, as a C expression."""
+        self.w.flush()
+        self.sites = Sites()
+        if self.one_warp:
+            return f"pal::all_lanes({condition})"
+        return f"pal::all_named({self.barrier}, {WARPGROUP_THREADS}, {condition})"
+
+    @property
+    def barrier(self) -> str:
+        """The number of the hardware's barrier of the warpgroup, as a C expression."""
+        return str(1 + self.threads[0]) if len(self.threads) == 1 else "1 + warpgroup"
 
     def before_read(self, root: Any) -> None:
         """Order this read after the writes of other threads of the warpgroup."""
@@ -330,6 +342,12 @@ class Scope:
         scalar = self.index_of(indices)
         open_guards = [guard for guard in view.guards if not self.holds(guard, view.sizes, indices)]
         return limits(open_guards, lambda row: first_of(row, scalar))
+
+    def sizes_left(self, where: Global, found: Sequence[View], indices: Sequence[Atom]) -> tuple[Limit, ...]:
+        """The ends of a block that may have fewer elements than its shape says, for views of it."""
+        scalar, rank = self.index_of(indices), len(where.window.axes) if where.window else 0
+        rows = found[0].coordinates if found else [along(axis, rank) for axis in range(rank)]
+        return tuple(Limit(first_of(rows[axis], scalar), rows[axis].strides, extent) for axis, extent in where.sizes)
 
     def holds(self, guard: Guard, sizes: Sequence[int], indices: Sequence[Atom]) -> bool:
         """True if no element of a selection can be outside, by the ranges of the indices."""

@@ -10,6 +10,7 @@ from palladio.hopper.emit.scalars import Scalar, rounded
 from palladio.hopper.emit.views import Part
 from palladio.hopper.layouts.registers import Layout
 from palladio.hopper.layouts.shared import SharedLayout
+from palladio.types import dtypes
 from palladio.types.dtypes import DType
 from palladio.types.types import RefType
 
@@ -71,9 +72,19 @@ class Accumulator:
     type: RefType
 
     @property
+    def each(self) -> int:
+        """Elements in a register: two of float16."""
+        return 2 if self.type.dtype.itemsize == 2 else 1
+
+    @property
+    def kind(self) -> str:
+        """The C++ type of a register."""
+        return "u32" if self.each == 2 else "float" if dtypes.is_float(self.type.dtype) else "int"
+
+    @property
     def tile(self) -> int:
         """Registers that 64 rows take."""
-        return self.type.shape[1] // 2
+        return self.type.shape[1] // 2 // self.each
 
 
 @dataclass(frozen=True)
@@ -102,6 +113,7 @@ class Global:
         constant: whether it is not written while the kernel runs.
         root: what it is known by where accesses to one buffer are kept in order.
         window: the part of it that the reference is to, where it is a block.
+        sizes: axes of the window that may end early, each with the number of its elements as a C expression.
     """
 
     number: int
@@ -110,6 +122,7 @@ class Global:
     constant: bool
     root: Any
     window: Part | None = None
+    sizes: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -78,12 +78,15 @@ class Part:
         starts: where the box begins along each axis of the buffer.
         axes: those of what is selected.
         peer: the blocks of the cluster whose buffer it is: cluster axis and index.
+        listed: axes of the buffer whose positions are looked up, each with the address of an i32 array in shared
+            memory as a C expression; starts and steps along them are in that array.
     """
 
     shape: Shape
     starts: tuple[Start, ...]
     axes: tuple[Along, ...]
     peer: tuple[tuple[str, Start], ...] = ()
+    listed: tuple[tuple[int, str], ...] = ()
 
     @property
     def sizes(self) -> Shape:
@@ -96,11 +99,15 @@ class Part:
         for index, along in zip(indices, self.axes, strict=True):
             if along.axis is not None and index != "0":
                 found[along.axis] = added(found[along.axis], times(index, along.stride))
+        for axis, address in self.listed:
+            found[axis] = f"pal::load_shared<int>({added(address, times(f'({found[axis]})', 4))})"
         return found
 
     def box(self) -> tuple[int, ...] | None:
         """Its sizes along the axes of the buffer, if it is dense and in the buffer's order; None if not."""
         sizes, last = [1] * len(self.shape), -1
+        if self.listed:
+            return None
         for along in self.axes:
             if along.axis is None:
                 continue
@@ -111,7 +118,7 @@ class Part:
 
     def within(self, axis: int) -> bool:
         """True if it is known to lie inside of the buffer along an axis."""
-        first = self.starts[axis].constant
+        first = None if axis in dict(self.listed) else self.starts[axis].constant
         reach = sum((along.size - 1) * along.stride for along in self.axes if along.axis == axis)
         return first is not None and first + reach < self.shape[axis]
 
@@ -156,7 +163,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Limit:
-    """A position that has to be at least 0 and less than an extent: a guard of a view, as C expressions.
+    """A position that has to be at least 0 and less than an extent, a number or a C expression: a guard of a view.
 
     Fields:
         first: the position of the first element of what is selected.
@@ -165,7 +172,7 @@ class Limit:
 
     first: Start
     strides: Shape
-    extent: int
+    extent: int | str
 
     def test(self, indices: Sequence[str]) -> str:
         """True if an element is inside, as a C expression of its indices in what is selected."""
@@ -178,6 +185,8 @@ class Limit:
 
     def test_all(self, sizes: Sequence[int]) -> str:
         """True if all elements of a selection are inside, as a C expression; the strides are not negative."""
+        if isinstance(self.extent, str):
+            return f"{self.first.text} >= 0 && {self.first.text} + {self.reach(sizes)} < {self.extent}"
         room = self.extent - self.reach(sizes)
         return f"(u32)({self.first.text}) < {room}" if room > 0 else "false"
 
@@ -186,7 +195,8 @@ class Limit:
         last = self.strides[-1] if self.strides else 0
         if last == 0:
             return width
-        return math.gcd(width, self.extent, self.first.factor) if last == 1 else 1
+        known = last == 1 and isinstance(self.extent, int)
+        return math.gcd(width, self.extent, self.first.factor) if known else 1  # type: ignore[arg-type]
 
 
 def limits(guards: Sequence[Guard], first: Callable[[Coordinate], Start]) -> tuple[Limit, ...]:

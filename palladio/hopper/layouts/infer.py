@@ -55,9 +55,9 @@ class _Link:
 
 
 class Layouts:
-    """The layouts of the arrays of one program."""
+    """The layouts of the arrays of a program, and of others that give it indices."""
 
-    def __init__(self, program: Program, one_warp: bool = False) -> None:
+    def __init__(self, program: Program, one_warp: bool = False, others: Sequence[Program] = ()) -> None:
         self.one_warp = one_warp
         self.same: dict[Var, Var] = {}
         self.demands: dict[Var, Demand] = {}
@@ -65,7 +65,8 @@ class Layouts:
         self.arrays: list[Var] = []
         self.packed: set[Var] = set()
         """Arrays of which a product takes its left operand from registers."""
-        self.visit(program)
+        for each in (program, *others):
+            self.visit(each)
         self.spread()
 
     def of(self, var: Var) -> Layout:

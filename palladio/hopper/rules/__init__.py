@@ -43,15 +43,11 @@ _FUSED = "only the compiler for CPUs has the form with it"
 _NOT_YET = "no rule has been written yet"
 
 REFUSED: dict[str, str] = {
-    **barriers.REFUSED,
     **dict.fromkeys(("dma_start", "dma_start_remote", "dma_wait"), _CORES),
     **dict.fromkeys(("insert_masked", "combine_each", "exchange_each"), _VALUES),
     **dict.fromkeys(("dot_accumulate", "keep"), _FUSED),
     **dict.fromkeys(
-        (
-            *("nextafter", "erf_inv", "population_count", "clz"),
-            *("debug_print", "debug_check", "grid_call", "launch"),
-        ),
+        (*("debug_print", "debug_check", "grid_call", "launch"),),
         _NOT_YET,
     ),
 }

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from palladio.hopper.emit.scalars import Scalar
 from palladio.hopper.emit.scope import Rule, Scope
 from palladio.hopper.emit.uses import WARPS
 from palladio.hopper.emit.values import Barriers, Entry, NamedBarriers
 from palladio.hopper.layouts.shared import added, times
 from palladio.ir.core import Atom, Eqn
 from palladio.lower.refused import Refused
+from palladio.types import dtypes
 from palladio.types.transforms import Transform
 
 
@@ -59,10 +61,15 @@ def _wait(scope: Scope, eqn: Eqn) -> None:
 
 
 def _test(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
-    """All warps of a thread must hear the same answer, or they would go different ways."""
+    """All warps of a thread hear the same answer: the completion has come when each of them sees it."""
     root, *indices = eqn.inputs
     barriers, number = slot(scope, root, eqn.params["transforms"], indices)
-    raise Refused("a barrier that is only asked is not compiled for Hopper yet", got=address(barriers, number))
+    ask = "try_wait_cluster" if barriers.clustered else "test"
+    seen = f"pal::{ask}({address(barriers, number)}, {_phase(barriers, number)})"
+    come = scope.w.fresh("come")
+    scope.w.line(f"const bool {come} = {scope.agreed(seen)};")
+    scope.w.line(f"if ({come}) {barriers.phases} ^= {_bit(number)};")
+    return [Scalar(come, dtypes.BOOL, 1, come)]
 
 
 def _arrive(scope: Scope, eqn: Eqn) -> None:
@@ -149,5 +156,5 @@ RULES: dict[str, Rule] = {
     "barrier_wait": _wait,
     "barrier_arrive": _arrive,
     "barrier_sync": _sync,
+    "barrier_test": _test,
 }
-REFUSED = {"barrier_test": "a barrier that is only asked: its warps could hear different answers"}

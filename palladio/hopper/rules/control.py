@@ -217,12 +217,10 @@ def _accumulator(scope: Scope, var: Var, replaced: bool = False) -> Accumulator:
         raise Refused(
             "an accumulator has a multiple of 64 rows and one of 8 columns", got=str(var.type), hint="pad the block"
         )
-    kind = {"f32": "float", "i32": "int"}.get(dtypes.short_name(var.type.dtype))
-    if kind is None:
-        raise Refused("an accumulator of float16 is not compiled for Hopper yet", got=str(var.type))
     name = scope.name(var, "acc")
-    tiles, tile = rows // 64, columns // 2
-    scope.w.line(f"{kind} {name}[{tiles}][{tile}];")
+    made = Accumulator(name, var.type)
+    tiles, tile = rows // 64, made.tile
+    scope.w.line(f"{made.kind} {name}[{tiles}][{tile}];")
     keeps = " ".join(f"pal::keep({name}[{n}]);" for n in range(tiles))
     if replaced:
         scope.replaced.add(name)
@@ -230,7 +228,7 @@ def _accumulator(scope: Scope, var: Var, replaced: bool = False) -> Accumulator:
         scope.w.line(f"PAL_UNROLL for (int r = 0; r < {tiles * tile}; ++r) {name}[r / {tile}][r % {tile}] = 0;")
         scope.w.line(keeps)  # they are in their registers before a product begins; ptxas waits for it otherwise
     scope.accumulators[name] = keeps
-    return Accumulator(name, var.type)
+    return made
 
 
 def _collective_scope(scope: Scope, eqn: Eqn) -> Sequence[Entry]:

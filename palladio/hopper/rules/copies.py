@@ -97,6 +97,7 @@ def sides(scope: Scope, eqn: Eqn, array: int, buffer: int, indices: Sequence[obj
     found = views(ArrayType((outer.window or whole(outer.type.shape)).sizes, outer.type.dtype), stacks[array], shapes)
     clipped = [] if outer.window else [limit for view in found for limit in view.limits]
     outer_limits = _limits(scope, found, indices, clipped)
+    outer_limits += scope.sizes_left(outer, found, indices)  # type: ignore[arg-type]
     inner_limits = _limits(scope, views(shared.type.array, stacks[buffer], shapes), indices)
     return Copy(outer, part, shared, inner, start_of(shared.layout, inner), outer_limits, inner_limits)
 

@@ -179,6 +179,29 @@ def _shift_arithmetic(dtype: DType, x: str, y: str) -> str:
     return f"({kind})(({signed}){x} >> ((u64){y} < {_bits(dtype)} ? (int){y} : {_bits(dtype) - 1}))"
 
 
+def _counted(function: str) -> Expression:
+    """The count of some bits: narrow integers have zeros above them."""
+
+    def express(dtype: DType, x: str) -> str:
+        text = f"pal::{function}(({'u64' if dtype.itemsize == 8 else 'u32'})({_unsigned(dtype)}){x})"
+        above = 32 - 8 * dtype.itemsize if function == "leading_zeros" else 0
+        return f"({register_type(dtype)})({text}{f' - {above}' if above > 0 else ''})"
+
+    return express
+
+
+def _next_after(dtype: DType, x: str, y: str) -> str:
+    """One more or less of the bits, which count away from zero."""
+    kind = narrow(dtype)
+    if kind is None:
+        return _function("nextafter")(dtype, x, y)
+    word, sign = _unsigned(dtype), hex(1 << 8 * dtype.itemsize - 1)
+    up, bits = f"{x} < {y}", f"pal::bits_{kind}({x})"
+    moved = f"{bits} + (({up}) != ({bits} >= {sign}) ? 1 : -1)"
+    found = f"pal::float_{kind}(({word})({x} == 0 ? ({up} ? 1 : {sign} + 1) : {moved}))"
+    return f"({x} != {x} || {y} != {y} ? {x} + {y} : {x} == {y} ? {y} : {found})"
+
+
 def _not(dtype: DType, x: str) -> str:
     return f"!({x})" if dtypes.is_bool(dtype) else f"~({x})"
 
@@ -211,6 +234,10 @@ EXPRESSIONS: dict[str, Expression] = {
     "bitwise_or": _infix("|"),
     "bitwise_xor": _infix("^"),
     "bitwise_not": _not,
+    "population_count": _counted("ones"),
+    "clz": _counted("leading_zeros"),
+    "nextafter": _next_after,
+    "erf_inv": _function("erfinv"),
     "shift_left": _shift_left,
     "shift_right_logical": _shift_right,
     "shift_right_arithmetic": _shift_arithmetic,

@@ -50,13 +50,13 @@ def put_all(scope: Scope, parts: Sequence[tuple[Array, Layout]]) -> list[str]:
     for n, (x, layout) in enumerate(parts):
         bases.append(scope.w.fresh("moved"))
         scope.w.line(f"const u32 {bases[-1]} = {added(start, str(sum(sizes[:n])))};")
-        _write(scope, x, layout, bases[-1])
+        write(scope, x, layout, bases[-1])
     scope.sites.written.add(EXCHANGE)
     scope.before_read(EXCHANGE)
     return bases
 
 
-def _write(scope: Scope, x: Array, layout: Layout, base: str) -> None:
+def write(scope: Scope, x: Array, layout: Layout, base: str) -> None:
     """Every element is written by the first of the threads that hold it."""
     tests = [test for test in (layout.guard("r", "thread"), layout.first_holder("thread")) if test]
     strides = row_major(layout.shape)

@@ -147,7 +147,9 @@ def access(
     if is_box(array, found):
         part: Part | Chain = scope.view(where, stack, indices)
         inside = tuple(limit for view in found for limit in scope.limits(view, indices))
-    elif array != where.type.array:
+        if isinstance(where, Global):
+            inside += scope.sizes_left(where, found, indices)
+    elif array != where.type.array or own.listed or getattr(where, "sizes", ()):
         raise Refused("part of a block after several transforms is not compiled for Hopper yet")
     else:
         part = chain(scope, array, stack, found, indices, gather or in_layout(scope, layout))
@@ -231,7 +233,8 @@ def vector_width(found: Access, layout: Layout) -> int:
     if part.peer or not part.axes or layout.guard("r", "t") is not None:
         return 1
     last = part.axes[-1]
-    if last.axis != len(part.shape) - 1 or last.stride != 1:
+    listed = () if isinstance(part, Chain) else [axis for axis, _ in part.listed]
+    if last.axis != len(part.shape) - 1 or last.stride != 1 or last.axis in listed:
         return 1
     width = math.gcd(layout.vector(), part.starts[-1].factor)
     if isinstance(found.where, Shared):

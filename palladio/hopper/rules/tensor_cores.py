@@ -114,7 +114,7 @@ def _wgmma(scope: Scope, eqn: Eqn) -> None:
     first_row, rows, first_column, columns = _part(target, own_stack)
     b = _matrix(scope, right, right_stack, indices, left=False)
     names = [NAMES[dtypes.short_name(atom.type.dtype)] for atom in (left, right)]
-    result = "s32" if target.type.dtype == dtypes.INT32 else "f32"
+    result = {"int": "s32", "float": "f32", "u32": "f16"}[target.kind]
     allowed = INTEGER_COLUMNS if result == "s32" else COLUMNS
     w = scope.w
     in_registers = isinstance(left.type, ArrayType)
@@ -163,8 +163,8 @@ def _registers(target: Accumulator, tile: int, column: int, count: int) -> str:
     name = f"{target.name}[{tile}]"
     if count == target.type.shape[1]:
         return name
-    kind = "int" if target.type.dtype == dtypes.INT32 else "float"
-    return f"*({kind}(*)[{count // 2}])&{name}[{column // 2}]"
+    each = 2 * target.each
+    return f"*({target.kind}(*)[{count // each}])&{name}[{column // each}]"
 
 
 def _described(matrix: Matrix) -> str:
@@ -248,7 +248,10 @@ def _load(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     row = f"{first_row // ROWS} + r / {tile}" if rows > ROWS else str(first_row // ROWS)
     register = "r" if rows == ROWS else f"r % {tile}"
     column = added(register, str(first_column // 2))
-    return [scope.fill(target, lambda r: f"{acc.name}[{row}][{column}]")]
+    if acc.each == 1:
+        return [scope.fill(target, lambda r: f"{acc.name}[{row}][{column}]")]
+    pair = f"{acc.name}[{row}][({column}) / 2]"
+    return [scope.fill(target, lambda r: f"pal::float_f16((u16)({pair} >> 16 * (({column}) % 2)))")]
 
 
 def _store(scope: Scope, eqn: Eqn) -> None:
@@ -261,10 +264,10 @@ def _store(scope: Scope, eqn: Eqn) -> None:
     layout = left_layout(ArrayType(target.type.shape, dtypes.BFLOAT16))
     x = scope.array(value, layout)
     tile, tiles = target.tile, target.type.shape[0] // ROWS
-    scope.w.line(
-        f"PAL_UNROLL for (int r = 0; r < {tiles * tile}; ++r) "
-        f"{target.name}[r / {tile}][r % {tile}] = {scope.element(x, 'r', layout)};"
-    )
+    halves = [scope.stored(x, f"2 * r + {n}", layout) for n in range(2)]
+    new = f"pal::pack_f16({', '.join(halves)})" if target.each == 2 else scope.element(x, "r", layout)
+    place = f"{target.name}[r / {tile}][r % {tile}]"
+    scope.w.line(f"PAL_UNROLL for (int r = 0; r < {tiles * tile}; ++r) {place} = {new};")
     scope.w.line(scope.accumulators[target.name])
 
 

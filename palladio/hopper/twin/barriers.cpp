@@ -10,15 +10,17 @@ struct NamedArrival {
   int id;
   u32 threads;
   u64 generation;
+  bool reduces, value;
 };
 
 // PTX ISA, "barrier{.cta}": the count is that of threads, in whole warps; each warp arrives with 32.
-static NamedArrival arrive_named(int id, u32 threads) {
+// A barrier in use by "barrier.red" is not one of "barrier.sync" or "barrier.arrive" at the same time.
+static NamedArrival arrive_named(int id, u32 threads, bool reduces = false, bool value = true) {
   if (id < 0 || id >= (int)NAMED_BARRIERS) fail("a block has 16 named barriers; %d is not one of them", id);
   if (!threads || threads % LANES || threads > self->block->threads)
     fail("barrier %d is for %u threads; it takes whole warps, at most the %u threads of the block", id, threads,
          self->block->threads);
-  NamedArrival mine{id, threads, 0};
+  NamedArrival mine{id, threads, 0, reduces, value};
   NamedBarrier* barrier = &self->block->named[id];
   meet(mine, [=](NamedArrival** lanes) {
     for (u32 lane = 0; lane < LANES; ++lane)
@@ -27,20 +29,27 @@ static NamedArrival arrive_named(int id, u32 threads) {
              lanes[lane]->threads, id, threads);
     if (barrier->arrived && barrier->expected != threads)
       fail("barrier %d is for %u threads here, but others wait at it for %u", id, threads, barrier->expected);
+    if (barrier->arrived && barrier->reduces != reduces)
+      fail("barrier %d is used by bar.red and by bar.sync or bar.arrive at the same time", id);
+    if (!barrier->arrived) barrier->all = true;
+    barrier->reduces = reduces;
+    for (u32 lane = 0; lane < LANES; ++lane) barrier->all = barrier->all && lanes[lane]->value;
     barrier->expected = threads;
     for (u32 lane = 0; lane < LANES; ++lane) lanes[lane]->generation = barrier->generation;
     if ((barrier->arrived += LANES) < threads) return;
     barrier->arrived = 0;
+    barrier->result = barrier->all;
     ++barrier->generation;
   });
   return mine;
 }
 
-static void sync_named(int id, u32 threads) {
-  NamedArrival mine = arrive_named(id, threads);
+static bool sync_named(int id, u32 threads, bool reduces = false, bool value = true) {
+  NamedArrival mine = arrive_named(id, threads, reduces, value);
   NamedBarrier* barrier = &self->block->named[id];
   wait_until([=] { return barrier->generation != mine.generation; },
              [=] { return format("barrier %d: %u of %u threads have come", id, barrier->arrived, threads); });
+  return barrier->result;
 }
 
 // ---- Mbarriers -----------------------------------------------------------------------------------------------------
@@ -193,6 +202,11 @@ void sync_block(Site site) {
 void sync_named(int id, int threads, Site site) {
   PRIMITIVE("bar.sync");
   twin::sync_named(id, threads);
+}
+
+bool all_named(int id, int threads, bool value, Site site) {
+  PRIMITIVE("bar.red.and.pred");
+  return twin::sync_named(id, threads, true, value);
 }
 
 void arrive_named(int id, int threads, Site site) {

@@ -75,6 +75,7 @@ bool elect(TWIN_SITE);
 void sync_warp(TWIN_SITE);
 void sync_block(TWIN_SITE);
 void sync_named(int id, int threads, TWIN_SITE);
+bool all_named(int id, int threads, bool value, TWIN_SITE);
 void arrive_named(int id, int threads, TWIN_SITE);
 void sync_cluster(TWIN_SITE);
 
@@ -232,12 +233,17 @@ template <typename T> TWIN_INLINE T shuffle_up(T value, int lanes, TWIN_SITE) {
   twin::shuffle(&value, sizeof(T), (int)(thread_index() % 32) - lanes, site, twin::here(), "shfl.sync.up");
   return value;
 }
+bool all_lanes(bool value, TWIN_SITE);
 u32 ballot(bool value, TWIN_SITE);
 int warp_sum(int value, TWIN_SITE);
 u32 warp_sum(u32 value, TWIN_SITE);
 
 // Numbers.
 
+int ones(u32 bits);
+int ones(u64 bits);
+int leading_zeros(u32 bits);
+int leading_zeros(u64 bits);
 u32 pack_bf16(float low, float high, TWIN_SITE);
 u32 pack_f16(float low, float high, TWIN_SITE);
 u16 bits_bf16(float x, TWIN_SITE);
@@ -271,7 +277,7 @@ TWIN_UNARY(exp) TWIN_UNARY(exp2) TWIN_UNARY(expm1) TWIN_UNARY(log) TWIN_UNARY(lo
 TWIN_UNARY(sin) TWIN_UNARY(cos) TWIN_UNARY(tan) TWIN_UNARY(asin) TWIN_UNARY(acos) TWIN_UNARY(atan) TWIN_UNARY(sinh)
 TWIN_UNARY(cosh) TWIN_UNARY(tanh) TWIN_UNARY(asinh) TWIN_UNARY(acosh) TWIN_UNARY(atanh) TWIN_UNARY(floor)
 TWIN_UNARY(ceil) TWIN_UNARY(rint) TWIN_UNARY(round) TWIN_UNARY(trunc) TWIN_UNARY(fabs) TWIN_UNARY(erf)
-TWIN_UNARY(erfc) TWIN_UNARY(cbrt)
+TWIN_UNARY(erfc) TWIN_UNARY(erfinv) TWIN_UNARY(cbrt)
 TWIN_BINARY(atan2) TWIN_BINARY(pow) TWIN_BINARY(fmod) TWIN_BINARY(copysign) TWIN_BINARY(nextafter)
 extern "C" double fma(double, double, double);
 extern "C" float fmaf(float, float, float);

@@ -148,6 +148,9 @@ struct NamedBarrier {
   u32 expected = 0;
   u32 arrived = 0;
   u64 generation = 0;
+  bool reduces = false;  // the threads that have come so far came by bar.red
+  bool all = true;       // the value of each of them was true
+  bool result = false;   // of the last reduction
 };
 
 // ---- Tensor core products in flight --------------------------------------------------------------------------------

@@ -6,3 +6,4 @@
 #include "products.cpp"
 #include "warps.cpp"
 #include "atomics.cpp"
+#include "mathematics.cpp"

@@ -101,6 +101,17 @@ bool elect(Site site) {
   return self->lane() == machine.leader;
 }
 
+bool all_lanes(bool value, Site site) {
+  PRIMITIVE("vote.sync.all");
+  u32 mine = value;
+  meet(mine, [](u32** lanes) {
+    u32 all = 1;
+    for (u32 lane = 0; lane < LANES; ++lane) all &= *lanes[lane];
+    for (u32 lane = 0; lane < LANES; ++lane) *lanes[lane] = all;
+  });
+  return mine;
+}
+
 u32 ballot(bool value, Site site) {
   PRIMITIVE("vote.sync.ballot");
   u32 mine = value;

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from palladio.hopper.twin.run import SCHEDULES, Schedule, run
-from tests.hopper.twin.kernels import EARLY, LATE, changed, failure, kernel, number, output, outputs
+from tests.hopper.twin.kernels import EARLY, LATE, array, changed, failure, kernel, number, output, outputs
 
 EVERY = pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda each: f"{each.completion}{each.seed}")
 
@@ -175,6 +175,35 @@ def test_a_named_barrier_joins_those_that_wait_and_those_that_only_arrive(schedu
 )
 def test_misuse_of_a_named_barrier_is_told(old: str, new: str, says: str) -> None:
     assert says in failure(changed(NAMED, old, new))
+
+
+AGREED = kernel(
+    """
+  const u32 thread = pal::thread_index();
+  for (int turn = 0; turn < 3; ++turn)
+    y[64 * turn + thread] = pal::all_named(1, 64, x[64 * turn + thread] != 0) + 10 * pal::all_lanes(x[thread]);
+    """,
+    [array("x", np.int32, 3, 64), output("y", np.int32, 3, 64)],
+    threads=64,
+)
+
+
+@EVERY
+def test_threads_that_meet_learn_if_a_value_is_true_in_all_of_them(schedule: Schedule) -> None:
+    x = np.ones((3, 64), np.int32)
+    x[1, 5] = 0
+    x[0, 63] = 0
+    lanes = [10] * 32 + [0] * 32
+    want = [lanes, lanes, np.add(lanes, 1)]
+    np.testing.assert_array_equal(outputs(AGREED, x, schedule=schedule), want)
+
+
+def test_a_barrier_that_reduces_is_not_one_that_waits() -> None:
+    mixed = changed(
+        AGREED, "pal::all_named(1, 64,", "thread < 32 ? (pal::sync_named(1, 64), 0) : pal::all_named(1, 64,"
+    )
+    says = failure(mixed, np.ones((3, 64), np.int32))
+    assert "barrier 1 is used by bar.red and by bar.sync or bar.arrive at the same time" in says
 
 
 # ---- Clusters ------------------------------------------------------------------------------------------------------

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import ml_dtypes
 import numpy as np
 import pytest
 
-from palladio.hopper.twin.run import SCHEDULES, Schedule
+from palladio.hopper.twin.run import SCHEDULES, Schedule, run
 from tests.hopper.twin.kernels import array, changed, failure, kernel, output, outputs
 
 EVERY = pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda each: f"{each.completion}{each.seed}")
@@ -230,6 +232,35 @@ NUMBERS = kernel(
     ],
     threads=1024,
 )
+
+
+COUNTED = kernel(
+    """
+  const u32 k = pal::thread_index();
+  y[k] = pal::ones((u32)x[k]) + 100 * pal::leading_zeros((u32)x[k]);
+  z[k] = pal::ones(x[k]) + 100 * pal::leading_zeros(x[k]);
+  inverse[k] = erfinv(p[k]);
+    """,
+    [
+        array("x", np.uint64, 64),
+        array("p", np.float64, 64),
+        output("y", np.int32, 64),
+        output("z", np.int32, 64),
+        output("inverse", np.float64, 64),
+    ],
+    threads=64,
+)
+
+
+def test_bits_are_counted_and_erf_is_inverted() -> None:
+    x = np.random.default_rng(0).integers(0, 1 << 63, 64, dtype=np.uint64) >> np.arange(64, dtype=np.uint64)
+    p = np.concatenate([np.linspace(-0.999, 0.999, 60), [1 - 1e-15, 1, -1, 2]])
+    low, high, inverse = run(COUNTED, [x, p]).outputs
+    for bits, found in ((32, low), (64, high)):
+        numbers = [int(each) % (1 << bits) for each in x]
+        np.testing.assert_array_equal(found, [n.bit_count() + 100 * (bits - n.bit_length()) for n in numbers])
+    np.testing.assert_allclose([math.erf(each) for each in inverse[:61]], p[:61], rtol=1e-14)
+    np.testing.assert_array_equal(inverse[61:], [np.inf, -np.inf, np.nan])
 
 
 def hard_numbers() -> np.ndarray:
