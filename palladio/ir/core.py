@@ -79,6 +79,11 @@ class Eqn:
         """True if it takes part in what runs beside the program, itself or in a program that it runs."""
         return (EffectKind.SYNC, None) in self.effects
 
+    @cached_property
+    def subprograms(self) -> tuple[Program, ...]:
+        """The programs among its parameters, inside tuples and records too."""
+        return tuple(program for value in self.params.values() for program in _programs_in(value))
+
     @property
     def synchronised(self) -> tuple[Atom, ...]:
         """The barriers and semaphores that it waits for, polls or arrives at itself, each operand once."""
@@ -181,8 +186,7 @@ class Program:
 
 def subprograms(eqn: Eqn) -> Iterator[Program]:
     """The programs among an equation's parameters, inside tuples and records too."""
-    for value in eqn.params.values():
-        yield from _programs_in(value)
+    yield from eqn.subprograms
 
 
 def _programs_in(value: Any) -> Iterator[Program]:
@@ -200,7 +204,7 @@ def walk(program: Program) -> Iterator[Eqn]:
     """Every equation of a program and of its sub-programs, outermost first."""
     for eqn in program.eqns:
         yield eqn
-        for inner in subprograms(eqn):
+        for inner in eqn.subprograms:
             yield from walk(inner)
 
 
@@ -323,6 +327,9 @@ class Op:
         discharge: `(context, *inputs, **params) -> Discharged`, how the operation looks when its references have become
             values. Required of every operation with effects on references.
         control: whether it runs sub-programs.
+        own_operands: the number of first operands that sub-programs do not get: input n of each is operand n +
+            `own_operands`, as far as there is one (a loop's index stands for its upper bound). None for an operation
+            that gives its sub-programs something else.
         ref_count: for an access, how many of its first inputs it reaches into. With more than one,
             `params["transforms"]` holds a stack for each of them, and the index operands of all stand together at the
             end.
@@ -344,6 +351,7 @@ class Op:
     effects: tuple[Effect, ...] | EffectRule = ()
     discharge: DischargeRule | None = None
     control: bool = False
+    own_operands: int | None = None
     ref_count: int = 1
     sync: Sync | None = None
     work: Work = Work.ELEMENT

@@ -10,7 +10,8 @@ from __future__ import annotations
 import traceback
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -141,8 +142,14 @@ def as_function(program: Program, call: Callable[[Eqn], tuple[str, Callable[...,
         free += [names[var] for var in eqn.outputs if last[var] == number]
         lines.append(f" {targets}{'= ' if targets else ''}{form.format(f'f{number}', arguments)}")
     lines.append(f" return [{', '.join(name(atom) for atom in program.outputs)}]")
-    exec(compile("\n".join(lines), _FILE, "exec"), scope)
+    exec(_compiled("\n".join(lines)), scope)
     return scope["run"]
+
+
+@lru_cache(maxsize=1024)
+def _compiled(source: str) -> CodeType:
+    """The code of a program's function; many programs differ only in what its names stand for."""
+    return compile(source, _FILE, "exec")
 
 
 def locate(program: Program, error: Exception) -> None:

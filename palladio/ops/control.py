@@ -81,6 +81,7 @@ cond = Op(
     effects=_cond_effects,
     discharge=_cond_discharge,
     control=True,
+    own_operands=1,
 )
 
 
@@ -164,6 +165,7 @@ loop = Op(
     effects=_loop_effects,
     discharge=_loop_discharge,
     control=True,
+    own_operands=1,
 )
 
 
@@ -224,6 +226,7 @@ repeat = Op(
     effects=_repeat_effects,
     discharge=_repeat_discharge,
     control=True,
+    own_operands=0,
 )
 
 
@@ -277,4 +280,5 @@ scope = Op(
     effects=_scope_effects,
     discharge=_scope_discharge,
     control=True,
+    own_operands=0,
 )

@@ -1,4 +1,4 @@
-"""Dependent launches: a launch that may start before the one before it has ended must wait for what that one writes."""
+"""Dependent launches: a launch that may start before the one before it has ended must wait for what that one uses."""
 
 from __future__ import annotations
 
@@ -145,6 +145,123 @@ def test_overwriting_in_place_waits_too(wait: bool) -> None:
 
     found = findings(lambda: launched(body, launched(first, X), aliases={0: 0}))
     assert [each.code for each in found] == ["launch-not-awaited"] * (not wait)
+
+
+def fill(wait: bool) -> Body:
+    """Overwrites its input in place."""
+
+    def body(x: Any, out: Any) -> None:
+        if wait:
+            plgpu.griddepcontrol_wait()
+        out[...] = np.float32(1)
+
+    return body
+
+
+def reads(late: bool) -> Body:
+    """Reads its input, before or after it lets the next launch start."""
+
+    def body(x: Any, out: Any) -> None:
+        if late:
+            plgpu.griddepcontrol_launch_dependents()
+        out[...] = x[...] + 1
+        if not late:
+            plgpu.griddepcontrol_launch_dependents()
+
+    return body
+
+
+def overwritten(before: Body, wait: bool, **options: Any) -> Callable[[], Any]:
+    """A launch that reads an array, and one that overwrites it in place."""
+
+    def call() -> Any:
+        x = X.copy()
+        launched(before, x, **options)
+        return launched(fill(wait), x, aliases={0: 0})
+
+    return call
+
+
+def test_a_launch_overwrites_what_the_one_before_may_still_read() -> None:
+    (found,) = findings(overwritten(reads(late=True), wait=False))
+    assert (found.code, found.level) == ("launch-not-awaited", "error")
+    store, load = (place.line for place in found.locations)
+    assert found.message == (
+        f"out (f32[8] in gmem) is written by the store on line {store} while the launch before may not have ended, "
+        f"which reads it by the load on line {load}"
+    )
+    assert found.missing.startswith("plgpu.griddepcontrol_wait() in block 0 wg 0")
+
+
+@pytest.mark.parametrize(("late", "wait"), [(True, True), (False, False)])
+def test_what_was_read_before_the_next_launch_started_may_be_overwritten(late: bool, wait: bool) -> None:
+    assert findings(overwritten(reads(late), wait)) == []
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_copy_has_read_once_it_is_awaited(late: bool) -> None:
+    def body(x: Any, out: Any, shared: Any, full: Any) -> None:
+        plgpu.copy_gmem_to_smem(x, shared, full)
+        if late:
+            plgpu.griddepcontrol_launch_dependents()
+        plgpu.barrier_wait(full)
+        if not late:
+            plgpu.griddepcontrol_launch_dependents()
+        out[...] = shared[...]
+
+    scratch = [plgpu.SMEM(X.shape, X.dtype), plgpu.Barrier()]
+    found = findings(overwritten(body, wait=False, scratch=scratch))
+    assert [each.code for each in found] == ["launch-not-awaited"] * late
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_reads_of_another_thread_are_complete_if_it_came_before_the_call(ordered: bool) -> None:
+    def body(x: Any, out: Any, done: Any) -> None:
+        @only(0)
+        def _() -> None:
+            if ordered:
+                plgpu.barrier_wait(done)
+            plgpu.griddepcontrol_launch_dependents()
+            if not ordered:
+                plgpu.barrier_wait(done)
+
+        @only(1)
+        def _() -> None:
+            out[...] = x[...]
+            plgpu.barrier_arrive(done)
+
+    found = findings(overwritten(body, wait=False, threads=2, scratch=[plgpu.Barrier()]))
+    assert [each.code for each in found] == ["launch-not-awaited"] * (not ordered)
+
+
+def test_a_block_that_never_lets_the_next_launch_start_has_ended_by_then() -> None:
+    def body(x: Any, out: Any) -> None:
+        block = pl.axis_index("block")
+
+        @pl.when(block == 0)
+        def _() -> None:
+            plgpu.griddepcontrol_launch_dependents()
+
+        out[block] = 2 * x[block]
+
+    def call(wide: bool) -> Any:
+        x = np.ones((2, ROW), np.float32)
+        kernel = plgpu.kernel(body, pl.ShapeDtypeStruct(x.shape, x.dtype), grid=(2,), grid_names=("block",))
+        kernel(x)
+        part = x[0] if wide else x[1]
+        options = {"input_output_aliases": {0: 0}}
+        return plgpu.kernel(fill(False), pl.ShapeDtypeStruct(part.shape, part.dtype), **options)(part)
+
+    assert findings(lambda: call(False)) == []
+    assert [each.code for each in findings(lambda: call(True))] == ["launch-not-awaited"]
+
+
+def test_two_launches_may_read_the_same() -> None:
+    def call() -> Any:
+        launched(reads(late=True), X)
+        return launched(second(False), X)
+
+    assert findings(call) == []
 
 
 @pytest.mark.parametrize("wait", [False, True])

@@ -12,12 +12,15 @@ import pytest
 
 import palladio as pl
 import palladio.gpu as plgpu
+import palladio.numpy as jnp
+from palladio import lax
+from palladio.driver.repairs import search
 from palladio.driver.repairs.calls import agree, recorded
 from palladio.driver.repairs.search import Budget, Repair, Search, keys, repaired
-from palladio.ir.core import Program, Var
+from palladio.ir.core import Program, Var, walk
 from palladio.ir.verify import verify
 from palladio.machine.repair.candidates import Candidate
-from palladio.machine.repair.edit import part_at, passed_in, replaced, spots
+from palladio.machine.repair.edit import part_at, parts, passed_in, replaced, spots
 from tests.errors.shown import shows
 from tests.machine import test_mutants
 from tests.machine.test_mutants import of_class, recording
@@ -150,11 +153,55 @@ def factor(number: int) -> Program:
 def test_a_change_that_computes_something_else_is_refused() -> None:
     (finding,) = pl.check(staged, schedules=1).findings
     (call,) = recorded(staged)
-    search = Search(call, finding, NAMES, frozenset(), Budget(60))
-    assert search.cheapest(iter([Candidate("three times", factor(3))])) is None
-    repair = search.cheapest(iter([Candidate("three times", factor(3)), Candidate("a fence", factor(2))]))
+    looked = Search(call, finding, NAMES, frozenset(), Budget(60))
+    assert looked.best([iter([Candidate("three times", factor(3))])]) is None
+    repair = looked.best([iter([Candidate("three times", factor(3)), Candidate("a fence", factor(2))])])
     assert repair is not None
-    assert (repair.text, repair.changes) == ("a fence", False)
+    assert (repair.text, repair.results) == ("a fence", "same")
+
+
+def test_a_change_of_an_index_may_have_other_results_where_no_other_helps() -> None:
+    (finding,) = pl.check(staged, schedules=1).findings
+    (call,) = recorded(staged)
+    looked = Search(call, finding, NAMES, frozenset(), Budget(60))
+    moved = Candidate("three times", factor(3), elsewhere=True)
+    repair = looked.best([iter([moved])])
+    assert repair is not None
+    assert repair.results == "other"
+    assert (
+        "(clean in 2 schedules; the same results in all, but not those of the kernel as it stands;" in repair.sentence
+    )
+    repair = looked.best([iter([moved]), iter([Candidate("a fence", factor(2))])])
+    assert repair is not None
+    assert repair.results == "same"
+
+
+def test_a_change_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop that stores may wait for nothing: polls are counted apart."""
+
+    def endless(x: Any, out: Any) -> None:
+        def step(number: Any) -> Any:
+            out[...] = x[...]
+            return number
+
+        lax.while_loop(lambda number: number == 0, step, jnp.int32(0))
+
+    monkeypatch.setattr(search, "STEPS", 100)
+    (finding,) = pl.check(staged, schedules=1).findings
+    (call,) = recorded(staged)
+    never = plgpu.kernel(endless, pl.ShapeDtypeStruct((8,), np.float32)).program(X)
+    found = Search(call, finding, NAMES, frozenset(), Budget(60)).best([iter([Candidate("never", never)])])
+    assert found is None
+
+
+def test_sub_programs_get_the_operands_that_their_operation_says() -> None:
+    checked = set()
+    for eqn in walk(recording().program):
+        for _, _, part in parts(eqn) if eqn.op.own_operands is not None else ():
+            given = [atom.type for atom in eqn.inputs[eqn.op.own_operands :]]
+            assert [var.type for var in part.inputs[: len(given)]] == given
+            checked.add(eqn.op.name)
+    assert checked == {"cond", "loop", "scope"}
 
 
 def test_the_time_of_a_search_is_bounded() -> None:

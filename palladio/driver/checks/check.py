@@ -12,12 +12,13 @@ from typing import Any
 from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.driver.checks.report import Report
-from palladio.driver.checks.runs import give_up_soon, run_branch, run_branches, run_named, run_once
+from palladio.driver.checks.runs import run_branch, run_branches, run_named, run_once
 from palladio.driver.repairs.search import SECONDS, repair_all
 from palladio.machine.check.accesses import Places
 from palladio.machine.check.findings import checked_codes
 from palladio.machine.check.induction import FEWEST, InTurn, Recorder, Trace, holds
 from palladio.machine.run.explore import Exploration
+from palladio.machine.run.machine import Machine
 from palladio.machine.run.policies import Policy, named
 from palladio.machine.run.policies import schedules as sampled
 
@@ -189,7 +190,8 @@ def _sample(
     places = Places()
     here = policies if executor is None else policies[:1]
     for policy in here:
-        prepare = give_up_soon if any(each.code == "deadlock" for each in (*report.findings, *report.ignored)) else None
+        deadlock = any(each.code == "deadlock" for each in (*report.findings, *report.ignored))
+        prepare = Machine.give_up_soon if deadlock else None
         run = run_once(fn, args, lambda policy=policy: policy, prepare, places=places)  # type: ignore[misc]
         report.add(run.findings)
         report.explored += 1

@@ -40,7 +40,7 @@ def run_named(fn: Callable[..., Any], args: tuple[Any, ...], names: Sequence[str
     """Run the schedules of these names, one after the other: what an executor's worker does."""
     places, found = Places(), []
     for name in names:
-        prepare = give_up_soon if any(each.code == "deadlock" for each in found) else None
+        prepare = Machine.give_up_soon if any(each.code == "deadlock" for each in found) else None
         found += run_once(fn, args, partial(named, name), prepare, places=places).findings
     return found
 
@@ -70,8 +70,3 @@ def run_branch(
             hint="take random numbers, the time and other state of the program out of it, or leave out exhaustive=True",
         ) from None
     return schedule.outcome, [replace(finding, schedule=schedule.name) for finding in found]
-
-
-def give_up_soon(machine: Machine) -> None:
-    """Once a deadlock is known, threads that only poll are given up soon."""
-    machine.most_spins //= 100

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -30,6 +31,12 @@ from palladio.machine.timeline.timing import Earliest, Timer
 SECONDS = 60.0
 """The time in which repairs of one report are looked for, by default."""
 
+STEPS = 20_000
+"""A changed kernel never ends if it takes so many steps of synchronisation and ten times those of the given one."""
+
+AT_LEAST = 4
+"""The number of changes short of a repair that are verified after the time is over."""
+
 DEFINITE = 4
 """The number of schedules by which a kernel is said to have definite results."""
 
@@ -43,7 +50,8 @@ class Repair:
         program: the program with it.
         duration: its modelled time in nanoseconds.
         schedules: the number of schedules in which it is clean.
-        changes: whether its results are not those of the kernel as it stands on the evaluator.
+        results: "same" as those of the kernel as it stands on the evaluator; "definite" where that has no definite
+            ones; or "other".
         left: the keys of the findings that stay.
     """
 
@@ -51,15 +59,21 @@ class Repair:
     program: Program = field(repr=False)
     duration: float
     schedules: int
-    changes: bool = False
+    results: str = "same"
     left: frozenset[Any] = field(default=frozenset(), repr=False)
 
     @property
     def sentence(self) -> str:
         """The change, and what is known of it."""
         ran = f"clean in {self.schedules} schedule{'s' if self.schedules > 1 else ''}"
-        results = "the same results in all, where the kernel as it stands has none" if self.changes else "same results"
-        return f"{self.text} ({ran}; {results}; {duration_text(self.duration)} of modelled time)"
+        return f"{self.text} ({ran}; {_RESULTS[self.results]}; {duration_text(self.duration)} of modelled time)"
+
+
+_RESULTS = {
+    "same": "same results",
+    "definite": "the same results in all, where the kernel as it stands has none",
+    "other": "the same results in all, but not those of the kernel as it stands",
+}
 
 
 class Budget:
@@ -124,10 +138,9 @@ def repaired(
         candidates = Candidates(call.program, finding)
         if candidates.guilty:
             search = Search(call, finding, names, frozenset(known) - keys([finding]), budget)
-            for tier in candidates.tiers():
-                found = search.cheapest(tier)
-                if found is not None or budget.spent:
-                    return found
+            found = search.best(candidates.tiers())
+            if found is not None or budget.spent:
+                return found
     return None
 
 
@@ -142,10 +155,6 @@ class _Alive:
     duration: float
     changes: bool
     left: frozenset[Any]
-
-    @property
-    def cost(self) -> tuple[int, bool, float]:
-        return len(self.left), self.changes, self.duration
 
 
 class _Unclean(Exception):
@@ -162,6 +171,16 @@ class Search:
         self.known = known
         self.budget = budget
         self.names = sorted(names, key=lambda name: name != finding.schedule)
+        self.places = Places()
+
+    @cached_property
+    def most_steps(self) -> int:
+        """The number of synchronising steps after which a changed kernel is taken for one that never ends."""
+        machines: list[Machine] = []
+        with session(Session(partial(named, self.names[0]), prepare=machines.append, places=self.places)):
+            with suppress(CheckError):
+                SIMULATOR.load(self.call.program)(self.call.values)
+        return STEPS + 10 * sum(machine.worked for machine in machines)
 
     @cached_property
     def definite(self) -> bool:
@@ -169,20 +188,38 @@ class Search:
         run, names = SIMULATOR.load(self.call.program), self.names[:DEFINITE]
         return all(agree(self._run(run, partial(named, name), None)[1], self.call.definition) for name in names)
 
-    def cheapest(self, tier: Iterator[Candidate]) -> Repair | None:
-        """The candidate of a tier that is clean in all schedules and takes the least modelled time."""
-        alive = []
-        for candidate in tier:
+    def best(self, tiers: Iterable[Iterator[Candidate]]) -> Repair | None:
+        """The first tier's cheapest change that is clean and keeps the results; else one that is short of that.
+
+        A change may leave other findings of the check, which another mistake may cause. One that reaches other memory
+        may have other results than the kernel as it stands, since an index was wrong. Such changes come last.
+        """
+        rest: list[_Alive] = []
+        for tier in tiers:
+            for each in sorted(self._alive(tier), key=lambda each: each.duration):
+                if each.left or (each.changes and self.definite):
+                    rest.append(each)
+                elif self._holds(each):
+                    return self._repair(each)
             if self.budget.spent:
                 break
+        rest.sort(key=lambda each: (each.changes and self.definite, len(each.left)))
+        tested = (each for n, each in enumerate(rest) if n < AT_LEAST or not self.budget.spent)
+        return next((self._repair(each) for each in tested if self._holds(each)), None)
+
+    def _alive(self, tier: Iterator[Candidate]) -> Iterator[_Alive]:
+        """The candidates of a tier that are clean in model time."""
+        for candidate in tier:
+            if self.budget.spent:
+                return
             self.budget.tried += 1
             found = self._tried(candidate)
-            if found is not None:
-                alive.append(found)
-        for each in sorted(alive, key=lambda each: each.cost):
-            if (not each.changes or not self.definite) and self._holds(each):
-                return Repair(each.text, each.program, each.duration, len(self.names), each.changes, each.left)
-        return None
+            if found is not None and (candidate.elsewhere or not found.changes or not self.definite):
+                yield found
+
+    def _repair(self, each: _Alive) -> Repair:
+        results = "same" if not each.changes else "other" if self.definite else "definite"
+        return Repair(each.text, each.program, each.duration, len(self.names), results, each.left)
 
     def _tried(self, candidate: Candidate) -> _Alive | None:
         """A candidate as it runs in model time; None if it is not clean there."""
@@ -226,7 +263,14 @@ class Search:
         """
         findings = [] if allowed is None else _Allowed(allowed)
         results = None
-        with session(Session(policy, findings, prepare=prepare, places=Places())) as current:
+
+        def prepared(machine: Machine) -> None:
+            machine.give_up_soon()
+            machine.most_worked = self.most_steps
+            if prepare is not None:
+                prepare(machine)
+
+        with session(Session(policy, findings, prepare=prepared, places=self.places)) as current:
             try:
                 results = run(self.call.values)
             except CheckError as error:

@@ -51,7 +51,7 @@ CODES: dict[str, Code] = {
         ),
         Code(
             "launch-not-awaited",
-            "a launch uses memory that the launch before it may still be writing",
+            "a launch uses memory that the launch before it may still be writing, or overwrites what it may still read",
             "call plgpu.griddepcontrol_wait() in the thread first, or in one that it waits for; or leave out "
             "plgpu.griddepcontrol_launch_dependents() in the launch before",
         ),

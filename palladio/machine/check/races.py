@@ -123,7 +123,8 @@ def _message(code: str, store: Buffer, before: Access, now: Access) -> str:
     if code in ("missing-commit-smem", "missing-commit-gmem"):
         return f"{what} is {verb} by {second}, an asynchronous operation, which may not see what {first} wrote"
     if code == "launch-not-awaited":
-        return f"{what} is {verb} by {second} while the launch before may not have ended, which writes it by {first}"
+        does = "writes" if before.write else "reads"
+        return f"{what} is {verb} by {second} while the launch before may not have ended, which {does} it by {first}"
     if code in ("data-race", "global-race"):
         if first == second and verb == earlier:
             return f"{what} is {verb} by {first} in two {'blocks' if code == 'global-race' else 'threads'}, in no order"

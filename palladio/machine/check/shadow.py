@@ -304,6 +304,15 @@ class Shadow:
         for site, access in {each.site: each for each in reversed(flat) if each is not None}.items():
             yield access, self._spread(each is not None and each.site is site for each in flat)
 
+    def reads(self, chosen: Callable[[Access], bool]) -> Iterator[tuple[Access, Array]]:
+        """For each equation, one of its reads that are chosen, and the elements that those reached, bool[shape].
+
+        Reads before the last write of an element are left out.
+        """
+        flat = [[each for each in state.reads if chosen(each)] for state in self._cells.ravel().tolist()]
+        for site, access in {each.site: each for reads in reversed(flat) for each in reversed(reads)}.items():
+            yield access, self._spread(any(each.site is site for each in reads) for reads in flat)
+
     def _spread(self, cells: Iterable[bool]) -> Array:
         found = np.fromiter(cells, bool, self._cells.size).reshape(self._cells.shape)
         for axis, cuts in enumerate(self._cuts):

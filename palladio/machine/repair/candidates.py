@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
+from palladio.base.errors import PalladioError
 from palladio.ir.bind import form
 from palladio.ir.core import Atom, Eqn, Literal, Op, Program, Var
 from palladio.machine.check.findings import Finding
 from palladio.machine.repair import wording
+from palladio.machine.repair.candidate import Candidate, Tier
 from palladio.machine.repair.edit import (
     Path,
     Spot,
@@ -22,8 +26,9 @@ from palladio.machine.repair.edit import (
     with_params,
     with_part_at,
 )
-from palladio.machine.repair.references import recounted
-from palladio.machine.repair.survey import Gap, Survey, Use
+from palladio.machine.repair.other_accesses import made_atomic, other_peers
+from palladio.machine.repair.references import launches, recounted
+from palladio.machine.repair.survey import Gap, Survey, Use, remainder
 from palladio.ops import OPS
 from palladio.ops.threads.barrier import barrier_arrive, barrier_wait
 from palladio.ops.threads.copy import (
@@ -46,17 +51,6 @@ FORMS = 3
 """The number of indices that are tried for one of several barriers."""
 
 
-@dataclass(frozen=True, eq=False)
-class Candidate:
-    """A single change: its text, a line that the author can paste, and the program with it."""
-
-    text: str
-    program: Program
-
-
-Tier = Iterator[Candidate]
-
-
 class Candidates:
     """The candidates for one finding of a program."""
 
@@ -67,7 +61,8 @@ class Candidates:
         self.guilty = self.survey.at(finding.locations)
         self.orders = [self.survey.order(spot) for spot in self.guilty]
         touched = [root for spot in self.guilty for root in self.survey.roots_at(spot)]
-        self.signals = [root for root in dict.fromkeys(touched) if _space(root) in (BARRIER, SEMAPHORE)]
+        self.flags = {root for spot in self.survey.spots if spot.eqn.op.atomic for root in self.survey.roots_at(spot)}
+        self.signals = [root for root in dict.fromkeys(touched) if _space(root) in _CALLS or root in self.flags]
 
     def tiers(self) -> Iterator[Tier]:
         """The candidates, those first that leave the kernel's structure as it is."""
@@ -75,6 +70,7 @@ class Candidates:
             return
         yield self._own_waits()
         yield self._between_threads()
+        yield self._moved_away()
         yield self._elsewhere()
         yield self._removed(spot for spot in self._synchronising() if _only_synchronises(spot.eqn))
 
@@ -87,7 +83,7 @@ class Candidates:
 
     def _synchronising(self) -> list[Spot]:
         """The equations that synchronise, those nearest to the lines of the finding first."""
-        spots = [spot for spot in self.survey.spots if spot.eqn.op.sync is not None and not spot.eqn.op.control]
+        spots = [spot for spot in self.survey.spots if _synchronises(spot.eqn)]
         spots = [spot for spot in spots if any(step[1] == "programs" for step in spot.path)]
         return sorted(spots, key=lambda spot: min(abs(self.survey.order(spot) - each) for each in self.orders))
 
@@ -114,6 +110,9 @@ class Candidates:
                     for op, params, text in insertions:
                         place = (gap.before or gap.after or self.guilty[0].eqn).location
                         yield self._inserted(gap, form(op, (), params, place), text)
+        if self.code in ("data-race", "global-race"):
+            for spot in self.guilty:
+                yield from made_atomic(self.program, spot)
         if self.code in ("deadlock", "registers-exceeded"):
             yield from self._registers()
 
@@ -166,6 +165,9 @@ class Candidates:
             yield from self._recounted(root)
         deadlock = self.code == "deadlock"
         for root in dict.fromkeys((*signals, *(() if deadlock else related))):
+            if root in self.flags:
+                yield from self._raised(root)
+                continue
             arrival, wait = _CALLS[_space(root)]
             for arrives in (True, False) if deadlock else (False, True):
                 gaps = self._gaps() if deadlock or root in signals else self._gaps(NEAR * len(self.guilty))
@@ -204,18 +206,49 @@ class Candidates:
         known = self.survey.known_as(root, gap.path, gap.index)
         if known is None:
             return
-        place = (gap.before or gap.after or self.guilty[0].eqn).location
-        extra, spelling, more = _SIGNALS[op]
+        extra, spelling, params = _SIGNALS[op]
+        given = [(extra, spelling)]
+        if op is semaphore_wait:
+            given += [((Literal(count, "int32"),), f"pl.semaphore_wait({{}}, {count})") for count in self._counts]
         for stack, atoms, shown in self._forms(gap, root):
-            operands = [known, *((gap.path, each) for each in extra), *atoms]
-            found = self._with_atoms(gap.path, operands)
-            if found is None:
-                continue
-            program, names = found
-            params: dict[str, Any] = {"transforms": stack, **more}
+            for more, text in given:
+                operands = [known, *((gap.path, each) for each in more), *atoms]
+                yield from self._formed(gap, op, operands, {"transforms": stack, **params}, text.format(shown))
+
+    def _formed(
+        self, gap: Gap, op: Op, operands: Sequence[tuple[Path, Atom]], params: dict[str, Any], text: str
+    ) -> Tier:
+        """An operation on atoms of outer programs inserted."""
+        found = self._with_atoms(gap.path, operands)
+        if found is None:
+            return
+        program, names = found
+        place = (gap.before or gap.after or self.guilty[0].eqn).location
+        try:
             eqn = form(op, names, params, place)
-            text = f"add `{spelling.format(shown)}` {wording.between(gap.before, gap.after, gap.around)}"
-            yield Candidate(text, replaced(program, gap.path, gap.index, 0, (eqn,)))
+        except PalladioError:  # not for these types
+            return
+        where = wording.between(gap.before, gap.after, gap.around)
+        yield Candidate(f"add `{text}` {where}", replaced(program, gap.path, gap.index, 0, (eqn,)))
+
+    @cached_property
+    def _counts(self) -> list[int]:
+        """The numbers of blocks and of threads of the launches, as far as they are known."""
+        sizes = [[axis.size or 0 for axis in mesh.axes] for made in launches(self.program) for mesh in made.meshes]
+        return [count for count in dict.fromkeys(map(math.prod, sizes)) if count > 1]
+
+    def _raised(self, root: Var) -> Tier:
+        """An atomic access, by which others see that a thread has come so far, inserted."""
+        kinds = [spot.eqn.params.get("kind") for spot in self.survey.spots if spot.eqn.op.atomic]
+        for gap in self._gaps():
+            known = self.survey.known_as(root, gap.path, gap.index)
+            for stack, atoms, shown in self._forms(gap, root) if known is not None else ():
+                for kind in dict.fromkeys(each for each in kinds if each is not None):
+                    value = gap.path, Literal(1, root.type.dtype)  # type: ignore[union-attr]
+                    name, _, index = shown.partition(".at[")
+                    text = f"plgpu.atomic_{kind}({name}, {index[:-1] or '()'}, 1)"
+                    params = {"transforms": stack, "kind": kind}
+                    yield from self._formed(gap, OPS["atomic"], [known, value, *atoms], params, text)
 
     def _with_atoms(self, path: Path, operands: Sequence[tuple[Path, Atom]]) -> tuple[Program, list[Atom]] | None:
         """The program with atoms of outer programs passed in, and their names."""
@@ -243,7 +276,7 @@ class Candidates:
             static = isinstance(use.index, int) and use.spot.path == gap.path
             if (static or use.index in there) and len(shown) < FORMS:
                 shown.setdefault(use.index, self._index(use))
-        for atom, text in self._remainders(gap, shape[0]):
+        for atom, text in (*self._remainders(gap, shape[0]), *self._places(gap, shape[0])):
             shown.setdefault(atom, text)
         for index, text in shown.items():
             if isinstance(index, int):
@@ -256,6 +289,15 @@ class Candidates:
         for eqn in part_at(self.program, gap.path).eqns[: gap.index]:
             if eqn.op is OPS["rem"] and isinstance(eqn.inputs[1], Literal) and eqn.inputs[1].value == extent:
                 yield eqn.outputs[0], wording.source(eqn.location) or f"the remainder of {wording.line(eqn)}"
+
+    def _places(self, gap: Gap, extent: int) -> Iterator[tuple[Atom, str]]:
+        """The indices of a thread along those axes of its mesh that are as long as a reference, or one longer."""
+        for depth, (at, key, place) in enumerate(gap.path):
+            if key == "programs" and extent > 1:
+                mesh = part_at(self.program, gap.path[:depth]).eqns[at].params["launch"].meshes[place]
+                for axis, var in zip(mesh.axes, part_at(self.program, gap.path[: depth + 1]).inputs, strict=False):
+                    if axis.size in (extent, extent + 1):
+                        yield var, f'pl.axis_index("{axis.name}")'
 
     def _by_distance(self, gap: Gap) -> list[Spot]:
         return sorted(self.survey.spots, key=lambda spot: abs(self.survey.order(spot) - gap.order))
@@ -272,9 +314,37 @@ class Candidates:
             text = f"move `{wording.call(spot.eqn)}` ({wording.line(spot.eqn)}) after {wording.line(eqns[later])}"
             yield Candidate(text, replaced(self.program, spot.path, spot.index, len(moved), moved))
 
-    # The third tier: other slots.
+    # The third tier: what stands in the wrong place.
+
+    def _moved_away(self) -> Tier:
+        """Equations that only synchronise, moved elsewhere in their program, near to the lines of the finding."""
+        for spot in [each for each in self._synchronising() if _only_synchronises(each.eqn)][:NEAR]:
+            gaps = [gap for gap in self._gaps() if gap.path == spot.path]
+            for gap in [each for each in gaps if each.index not in (spot.index, spot.index + 1)][:NEAR]:
+                moved = self._to(spot, gap)
+                if moved is not None:
+                    where = wording.between(gap.before, gap.after, gap.around)
+                    text = f"move `{wording.call(spot.eqn)}` ({wording.line(spot.eqn)}): {where}"
+                    yield Candidate(text, moved)
+
+    def _to(self, spot: Spot, gap: Gap) -> Program | None:
+        """The program with an equation moved within its sub-program; None where it lacks operands there."""
+        eqns = spot.program.eqns
+        if gap.index > spot.index:
+            between = eqns[spot.index + 1 : gap.index]
+            return replaced(self.program, spot.path, spot.index, len(between) + 1, (*between, spot.eqn))
+        between = eqns[gap.index : spot.index]
+        if {atom for eqn in between for atom in eqn.outputs}.intersection(spot.eqn.inputs):
+            return None
+        return replaced(self.program, spot.path, gap.index, len(between) + 1, (spot.eqn, *between))
+
+    # The fourth tier: other slots, elements and blocks.
 
     def _elsewhere(self) -> Tier:
+        for candidate in self._reached():
+            yield replace(candidate, elsewhere=True)
+
+    def _reached(self) -> Tier:
         signals = set(self.signals)
         touching = [s for s in self._synchronising() if signals.intersection(self.survey.roots_at(s))]
         guilty = sorted(self.guilty, key=self.survey.order)
@@ -284,6 +354,7 @@ class Candidates:
             if (spot.path, spot.index) not in seen:
                 seen.add((spot.path, spot.index))
                 yield from self._other_slots(spot)
+                yield from other_peers(self.program, self.survey, spot)
         yield from self._turned()
 
     def _turned(self) -> Tier:
@@ -336,12 +407,10 @@ class Candidates:
                 nearest = min(near, key=lambda each: abs(self.survey.order(each.spot) - order), default=use)
                 program = _in_place(program, use, nearest.index)
                 continue
-            eqn = next((eqn for eqn in use.spot.program.eqns if use.index in eqn.outputs), None)
-            if eqn is not None and eqn.op is OPS["rem"] and isinstance(eqn.inputs[1], Literal):
-                count = int(eqn.inputs[1].value)
-                if count < extent:
-                    old = count
-                    program = _modulo(program, use, eqn.inputs[0], extent)
+            eqn = remainder(use.spot.program, use.index)
+            if eqn is not None and int(eqn.inputs[1].value) < extent:  # type: ignore[union-attr]
+                old = int(eqn.inputs[1].value)  # type: ignore[union-attr]
+                program = _modulo(program, use, eqn, extent)
         if old:
             yield Candidate(f"let {what} turn through {extent} slots, not {old}", program)
 
@@ -438,12 +507,11 @@ def _in_place(program: Program, use: Use, index: Any) -> Program:
     return replaced(program, use.spot.path, use.spot.index, 1, (_with_index(eqn, use, index),))
 
 
-def _modulo(program: Program, use: Use, dividend: Atom, count: int) -> Program:
+def _modulo(program: Program, use: Use, old: Eqn, count: int) -> Program:
     """The program with a use's index taken modulo another number, where the old remainder is made."""
     part = part_at(program, use.spot.path)
-    at = next(number for number, eqn in enumerate(part.eqns) if use.index in eqn.outputs)
-    old = part.eqns[at]
-    new = replace(old, inputs=(dividend, Literal(count, old.inputs[1].type.dtype)))  # type: ignore[union-attr]
+    at = next(number for number, eqn in enumerate(part.eqns) if eqn.outputs == old.outputs)
+    new = replace(old, inputs=(old.inputs[0], Literal(count, old.inputs[1].type.dtype)))  # type: ignore[union-attr]
     return replaced(program, use.spot.path, at, 1, (new,))
 
 
@@ -457,6 +525,11 @@ _SIGNALS: dict[Op, tuple[tuple[Atom, ...], str, dict[str, Any]]] = {
     semaphore_wait: ((_ONE,), "pl.semaphore_wait({})", {"decrement": True}),
 }
 """Operands and parameters of what is inserted, besides the barrier or semaphore, and its text."""
+
+
+def _synchronises(eqn: Eqn) -> bool:
+    """True if an equation orders its thread's steps and those of others."""
+    return not eqn.op.control and (eqn.op.sync is not None or eqn.op.atomic)
 
 
 def _only_synchronises(eqn: Eqn) -> bool:

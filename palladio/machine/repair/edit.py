@@ -85,9 +85,6 @@ def replaced(program: Program, path: Path, index: int, count: int, eqns: Iterabl
 
 # Variables of an outer program in an inner one.
 
-FIRST_OPERAND = {"cond": 1, "loop": 1, "repeat": 0, "scope": 0, "collective_scope": 0}
-"""Input n of a sub-program of these operations is the equation's input n + this, as far as there is one."""
-
 
 def passed_in(program: Program, path: Path, atom: Atom) -> tuple[Program, Atom] | None:
     """The program in which the sub-program at `path` gets an atom of this one, and what that is called there.
@@ -112,7 +109,7 @@ def passed_in(program: Program, path: Path, atom: Atom) -> tuple[Program, Atom] 
 
 def _given(eqn: Eqn, key: str, place: int | None, atom: Atom) -> tuple[Eqn, Var] | None:
     """The equation with an atom among what it passes to its sub-programs, and its name in one of them."""
-    first = FIRST_OPERAND.get(eqn.op.name)
+    first = eqn.op.own_operands
     if first is None:
         return None
     constants = eqn.params.get("constants", len(eqn.inputs) - first)  # what stays the same in all iterations

@@ -8,7 +8,7 @@ from typing import Any
 
 from palladio.ir.core import Atom, Eqn, Program, Var, subprograms, walk
 from palladio.ir.rewrite import map_subprograms, with_body, with_parts
-from palladio.machine.repair.edit import FIRST_OPERAND, reindexed, shape_at
+from palladio.machine.repair.edit import reindexed, shape_at
 from palladio.ops.threads.launch import launch
 from palladio.types.attributes import Arrivals
 from palladio.types.transforms import Index, Peer, SliceEntry
@@ -39,7 +39,7 @@ def references(program: Program, space: Any) -> list[Var]:
 
 def _within(eqn: Eqn, part: Program, known: Known) -> dict[Atom, Var]:
     """The references that a sub-program gets, by its own variables; their replacements have new types only."""
-    first = FIRST_OPERAND.get(eqn.op.name)
+    first = eqn.op.own_operands
     found: dict[Atom, Var] = {}
     for position, atom in enumerate(eqn.inputs) if first is not None else ():
         if atom in known and 0 <= position - first < len(part.inputs):

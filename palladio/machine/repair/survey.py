@@ -9,7 +9,8 @@ from typing import Any
 
 from palladio.base.locations import Location
 from palladio.ir.core import Atom, Eqn, Literal, Program, Var
-from palladio.machine.repair.edit import FIRST_OPERAND, Path, Spot, part_at, parts, shape_at
+from palladio.machine.repair.edit import Path, Spot, part_at, parts, shape_at
+from palladio.ops import OPS
 from palladio.ops.threads.launch import launch
 from palladio.types.transforms import Index, Operand, SliceEntry
 from palladio.types.types import RefType, Type
@@ -39,7 +40,10 @@ class Gap:
 
 @dataclass(frozen=True, eq=False)
 class Use:
-    """An index of an access: the atom or number that selects one of `extent` slots along an axis of a reference."""
+    """An index of an access: the atom or number that selects one of `extent` slots along an axis of a reference.
+
+    An atom is the author's: before the extent is added to it where it is negative.
+    """
 
     spot: Spot
     position: int
@@ -58,6 +62,7 @@ class Survey:
         self.gaps: list[Gap] = []
         self.roots: dict[Path, Roots] = {}
         self.orders: dict[tuple[Path, int], int] = {}
+        self._uses: dict[tuple[Path, int], list[Use]] = {}
         self._visit(program, (), {}, None)
 
     def _visit(self, program: Program, path: Path, roots: Roots, around: Eqn | None) -> None:
@@ -84,7 +89,7 @@ class Survey:
             shared = len(first.inputs) - made.indices(0)
             pairs = zip(part.inputs[len(part.inputs) - shared :], first.inputs[made.indices(0) :], strict=True)
             return {var: root for var, root in pairs if isinstance(var.type, RefType)}
-        start = FIRST_OPERAND.get(eqn.op.name)
+        start = eqn.op.own_operands
         if start is None:
             return {}
         inner = {
@@ -127,8 +132,14 @@ class Survey:
         """The place of an equation among all that matter."""
         return self.orders[spot.path, spot.index]
 
-    def uses(self, spot: Spot) -> Iterator[Use]:
+    def uses(self, spot: Spot) -> list[Use]:
         """The indices of an access that select one of several slots of a reference, its own block's or a peer's."""
+        at = spot.path, spot.index
+        if at not in self._uses:
+            self._uses[at] = list(self._indices(spot))
+        return self._uses[at]
+
+    def _indices(self, spot: Spot) -> Iterator[Use]:
         eqn = spot.eqn
         if not eqn.op.index_start:
             return
@@ -145,6 +156,8 @@ class Survey:
                     index: Any = eqn.indices[entry.position] if isinstance(entry, Operand) else entry
                     if isinstance(index, Literal):
                         index = int(index.value)
+                    elif not isinstance(index, int):
+                        index = unwrapped(spot.program, index)
                     yield Use(spot, position, level, axis, extent, index)
 
     def visible(self, path: Path, index: int) -> list[tuple[Path, Atom]]:
@@ -165,6 +178,28 @@ class Survey:
             if isinstance(atom, Var) and self.roots[where].get(atom) is root:
                 return where, atom
         return None
+
+
+def unwrapped(program: Program, atom: Atom) -> Atom:
+    """An index as it was before the extent was added to it where it is negative."""
+    chosen = maker(program, atom)
+    if chosen is None or chosen.op is not OPS["select"]:
+        return atom
+    negative, inner = maker(program, chosen.inputs[0]), chosen.inputs[2]
+    return inner if negative is not None and negative.op is OPS["lt"] and negative.inputs[0] is inner else atom
+
+
+def maker(program: Program, atom: Atom) -> Eqn | None:
+    """The equation of a program that an atom comes from."""
+    return next((eqn for eqn in program.eqns if atom in eqn.outputs), None)
+
+
+def remainder(program: Program, atom: Atom) -> Eqn | None:
+    """The remainder by a number that an index is, perhaps of another integer type."""
+    eqn = maker(program, atom)
+    while eqn is not None and eqn.op is OPS["convert"]:
+        eqn = maker(program, eqn.inputs[0])
+    return eqn if eqn is not None and eqn.op is OPS["rem"] and isinstance(eqn.inputs[1], Literal) else None
 
 
 def _matters(eqn: Eqn) -> bool:

@@ -32,7 +32,9 @@ def operand(eqn: Eqn, position: int) -> ast.expr | None:
     if isinstance(found, ast.Call):
         name = found.func.attr if isinstance(found.func, ast.Attribute) else getattr(found.func, "id", "")
         if name in (eqn.op.name, *ALIASES.get(eqn.op.name, ())) and position < len(found.args):
-            return found.args[position]
+            hint = getattr(eqn.inputs[position], "hint", "")
+            named = [each for each in found.args if isinstance(of := base(each), ast.Name) and of.id == hint]
+            return named[0] if named else found.args[position]
         return None
     if isinstance(found, ast.Subscript) and position == 0:
         return found

@@ -30,7 +30,7 @@ def griddepcontrol_launch_dependents(eqn: Eqn) -> Callable[..., Any]:
     def run(thread: Thread) -> Any:
         thread.eqn = eqn
         if thread.checker is not None:
-            thread.checker.launches.released()
+            thread.checker.launches.released(thread)
         return ()
 
     return run

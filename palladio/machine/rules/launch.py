@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from palladio.base.errors import PalladioValueError
-from palladio.ir.core import Eqn, Program
+from palladio.ir.core import Eqn, Program, walk
 from palladio.lower.place import core_axes, owner_of, placements
 from palladio.machine.check.deadlock import deadlock
 from palladio.machine.run.buffers import Barrier, BarrierSlot, Buffer, allocate
@@ -20,6 +20,7 @@ from palladio.machine.run.coroutines import RULES, Coroutine, run_program
 from palladio.machine.run.machine import Machine
 from palladio.machine.run.occupancy import resident
 from palladio.machine.run.threads import Block, Cluster, Group, Point, Thread, Wait
+from palladio.ops.threads.dependent import griddepcontrol_launch_dependents
 from palladio.ops.threads.launch import BESIDE, WITHIN, Launch, MeshAxis, MeshShape
 from palladio.types.device import H100_SXM
 from palladio.types.types import ACC, DMA_SEMAPHORE, HBM, SEMAPHORE, ArrayType, RefType
@@ -90,6 +91,9 @@ class LaunchRun:
             )
         self.group = Group(parent, starts, self._capacity())
         self.made: list[Any] = []
+        self.overlaps = parent is None and any(
+            eqn.op is griddepcontrol_launch_dependents for program in programs for eqn in walk(program)
+        )
         self.cores = {n: self._cluster(n, ()) for n, mesh in enumerate(self.meshes) if mesh.cores}
         self.shared, self.outputs = self._share(operands[launch.dynamic :])
         self.scratch = dict(self._of_launch())
@@ -160,7 +164,7 @@ class LaunchRun:
             buffer = Buffer(type, name, site, own)
             buffer.visible = True
             buffer.source = source if site is None else None
-            self.machine.allocated(buffer, initialised, written)
+            self.machine.allocated(buffer, initialised, written or self.overlaps)
             return buffer
 
         return PerCore(_extents(core_axes(HBM, self.launch.meshes)), make) if self.on_cores else make(None)

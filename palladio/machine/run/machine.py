@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
@@ -26,6 +27,7 @@ class Machine:
         checker: what watches every access, or None.
         worked, spun: steps of threads that were not mere polls, and how often threads have only looked since.
         most_spins: how many such looks end a run.
+        most_worked: how many of the other steps do; infinity unless the run may be that of a loop without an end.
         timer: what keeps model time, or None.
         zeros: whether memory that nothing has written holds zeros rather than uninitialised values.
         skip_floats: whether products of floats are skipped; the accumulator then holds infinities.
@@ -47,11 +49,16 @@ class Machine:
         self.spun = 0
         self.worked = 0
         self.most_spins = MOST_SPINS
+        self.most_worked = math.inf
 
     @property
     def only_spinning(self) -> bool:
         """True if every thread that could go on only looks again whether something has happened."""
         return all(thread.point is not None and thread.point.kind in LOOKS for thread in self.runnable)
+
+    def give_up_soon(self) -> None:
+        """Give threads that only poll up soon: a deadlock is known, or is likely."""
+        self.most_spins //= 100
 
     def start(self, thread: Thread, program: Program, values: Sequence[Any]) -> None:
         """Make a thread ready to run a program."""
@@ -74,7 +81,7 @@ class Machine:
                 return all(group.done for group in self.groups)
             if self.spun > len(self.runnable) and any(group.start_next() for group in reversed(self.groups)):
                 self.spun = 0
-            if self.spun > self.most_spins:
+            if self.spun > self.most_spins or self.worked > self.most_worked:
                 return False
             if self.timer is not None:
                 self.timer.current = chosen

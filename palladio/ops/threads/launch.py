@@ -250,6 +250,7 @@ collective_scope = Op(
     sync=Sync(meets=True),
     discharge=_shared_discharge,
     control=True,
+    own_operands=0,
 )
 
 RECORDS: dict[str, type] = {record.__name__: record for record in (MeshAxis, MeshShape, Placement, Launch)}

@@ -2,29 +2,32 @@
 
 A launch of which a thread calls `griddepcontrol_launch_dependents` may still be running while the next one does. What
 it has written then happens before an access only if the access's thread has acquired the launch's end, by
-`griddepcontrol_wait` or from a thread that called it (PTX ISA, "griddepcontrol"). Any other launch has ended when the
-next one starts. Only writes are followed: a later launch that overwrites what an earlier one reads is not reported.
+`griddepcontrol_wait` or from a thread that called it (PTX ISA, "griddepcontrol"). So do its reads before a write, but
+for those that happen before the call in their own block: the next launch starts only once all blocks have called or
+ended, and a read, unlike a write, is then complete. Any other launch has ended when the next one starts.
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from palladio.machine.check.accesses import Accesses
+from palladio.machine.check.order.threads import released
 from palladio.machine.check.regions import region_of_elements
 from palladio.machine.check.shadow import EARLIER, Access
 from palladio.machine.run.buffers import Buffer
-from palladio.machine.run.clocks import ComponentTable
+from palladio.machine.run.clocks import Clock, ComponentTable
 from palladio.machine.run.threads import Thread
 
 Array = Any
 
 
-class Written(NamedTuple):
-    """Elements of an array, bool[elements], that a launch has written by one equation."""
+class Reached(NamedTuple):
+    """Elements of an array, bool[elements], that a launch has written, or read, by one equation."""
 
     array: Array
     elements: Array
@@ -45,54 +48,68 @@ class Written(NamedTuple):
 
 
 class EarlierLaunches:
-    """The launches of a run that may not have ended when the next one starts, and their writes."""
+    """The launches of a run that may not have ended when the next one starts, and their accesses."""
 
     def __init__(self) -> None:
         self._components = ComponentTable(EARLIER)
-        self._written: list[Written] = []
-        self._released = self._awaited = False
+        self._reached: list[Reached] = []
+        self._calls: dict[Any, Clock] = {}
+        """For each block that has let the next launch start, what had happened before its first call."""
+        self._awaited = False
 
     def starts(self) -> None:
         """A launch starts."""
-        self._released = self._awaited = False
+        self._calls = {}
+        self._awaited = False
 
-    def released(self) -> None:
+    def released(self, thread: Thread) -> None:
         """A thread lets the next launch start early."""
-        self._released = True
+        if thread.block.key not in self._calls:
+            self._calls[thread.block.key] = thread.generic.copy()
+            released(thread)
 
     def awaited(self, thread: Thread) -> None:
         """A thread waits for the launches before."""
         self._awaited = True
-        for component in {each.access.component for each in self._written}:
+        for component in {each.access.component for each in self._reached}:
             thread.generic.set(component, 1)
             thread.asynchronous.set(component, 1)
 
     def brought(self, store: Buffer, accesses: Accesses) -> None:
-        """A launch gets a buffer from outside, whose memory an earlier launch may still be writing."""
+        """A launch gets a buffer from outside, whose memory an earlier launch may still be using."""
         array = store.array if store.source is None else store.source
-        for each in self._written:
+        for each in self._reached:
             part = each.part(array)
-            if part is not None:
-                if store.shadow is None:
-                    accesses.allocated(store, True)
-                region = region_of_elements(np.flatnonzero(part), part.shape)
-                store.shadow.write(region, replace(each.access, region=region), lambda *_: True)
+            if part is None:
+                continue
+            if store.shadow is None:
+                if not each.access.write:  # two reads
+                    continue
+                accesses.allocated(store, True)
+            region = region_of_elements(np.flatnonzero(part), part.shape)
+            noted = store.shadow.write if each.access.write else store.shadow.read
+            noted(region, replace(each.access, region=region), lambda *_: True)
 
     def ends(self, launching: Any) -> None:
         """A launch ends: the next one may have to wait for it."""
-        if not self._released:
-            self._written = []
+        if not self._calls:
+            self._reached = []
             return
         component = self._components.new("an earlier launch")
-        written = [] if self._awaited else self._written
-        for store in launching.shared:
-            if isinstance(store, Buffer) and store.shadow is not None:
-                for access, elements in store.shadow.writes():
-                    if access.component.cluster != EARLIER:
-                        title = f"{access.thread} of the launch before"
-                        kept = replace(access, component=component, epoch=1, asynchronous=False, thread=title)
-                        written.append(Written(store.array, elements.ravel(), kept))
-        self._written = written
+        reached = [] if self._awaited else self._reached
+        stores = [each for each in launching.shared if isinstance(each, Buffer) and each.shadow is not None]
+        for store in stores:
+            for access, elements in itertools.chain(store.shadow.writes(), store.shadow.reads(self._may_follow)):
+                if access.component.cluster != EARLIER:
+                    title = f"{access.thread} of the launch before"
+                    kept = replace(access, component=component, epoch=1, asynchronous=False, thread=title)
+                    reached.append(Reached(store.array, elements.ravel(), kept))
+        self._reached = reached
+
+    def _may_follow(self, read: Access) -> bool:
+        """True if a read may come after the start of the next launch."""
+        call = self._calls.get(read.block)
+        return call is not None and not call.covers(read.component, read.epoch)
 
 
 def _address(array: Array) -> int:

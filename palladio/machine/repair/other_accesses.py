@@ -1,0 +1,87 @@
+"""Accesses in another form: atomic rather than in two steps, and of another block of the cluster."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from palladio.base.errors import PalladioError
+from palladio.ir.bind import form
+from palladio.ir.core import Eqn, Program
+from palladio.ir.rewrite import Builder
+from palladio.machine.repair import wording
+from palladio.machine.repair.candidate import Candidate, Tier
+from palladio.machine.repair.edit import Spot, replaced, stepped, with_params
+from palladio.machine.repair.references import launches
+from palladio.machine.repair.survey import Survey
+from palladio.ops import OPS
+from palladio.types.transforms import Operand, Peer
+
+_KINDS = {"add": "add", "max": "max", "min": "min", "bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor"}
+
+
+def made_atomic(program: Program, spot: Spot) -> Tier:
+    """A load, an operation and a store of the same elements as one atomic access."""
+    eqns, store = spot.program.eqns, spot.eqn
+    if store.op is not OPS["store"] or len(store.inputs) < 2:
+        return
+    ref, value, *indices = store.inputs
+    for at, load in enumerate(eqns[: spot.index]):
+        same = load.op is OPS["load"] and load.inputs == (ref, *indices)
+        if not same or load.params["transforms"] != store.params["transforms"]:
+            continue
+        old = load.outputs[0]
+        made = next((eqn for eqn in eqns[at + 1 : spot.index] if value in eqn.outputs), None)
+        kind, other = "exchange", value
+        if made is not None and made.op.name in _KINDS and old in made.inputs:
+            kind = _KINDS[made.op.name]
+            other = made.inputs[1] if made.inputs[0] is old else made.inputs[0]
+        between = eqns[at + 1 : spot.index]
+        if any(other in eqn.outputs for eqn in between):  # not known yet where the old value is read
+            continue
+        try:
+            atomic = form(
+                OPS["atomic"], (ref, other, *indices), {"transforms": load.params["transforms"], "kind": kind}, None
+            )
+        except PalladioError:  # not for this dtype
+            continue
+        atomic = replace(atomic, outputs=load.outputs, location=store.location)
+        text = f"make the update in {wording.line(store)} one `plgpu.atomic_{kind}`"
+        yield Candidate(text, replaced(program, spot.path, at, len(between) + 2, (atomic, *between)))
+
+
+def other_peers(program: Program, survey: Survey, spot: Spot) -> Tier:
+    """Another block of the cluster for a reference: that of another one of the same access, the next or the last."""
+    eqn = spot.eqn
+    if not eqn.op.index_start:
+        return
+    sizes = {axis.name: axis.size or 1 for made in launches(program) for mesh in made.meshes for axis in mesh.axes}
+    stacks = eqn.op.stacks(eqn.params["transforms"])
+    peers = {position: stack[0] for position, stack in enumerate(stacks) if stack and isinstance(stack[0], Peer)}
+    for position, peer in peers.items():
+        root = survey.root(spot, position)
+        name = root.hint if root is not None else "it"
+        for other in dict.fromkeys(each for each in peers.values() if each != peer):
+            text = f"reach `{name}` in {wording.line(eqn)} in the block that the other operand is in"
+            yield Candidate(text, replaced(program, spot.path, spot.index, 1, (_at_peer(eqn, position, other),)))
+        ((axis, block), *rest), size = peer.blocks, sizes[peer.blocks[0][0]]
+        for step in dict.fromkeys((size - 1, 1)) if size > 1 else ():
+            builder, inputs = Builder(), list(eqn.inputs)
+            builder.location = eqn.location
+            moved: Any = (block + step) % size if isinstance(block, int) else Operand(len(eqn.indices))
+            if isinstance(block, Operand):
+                inputs.append(stepped(builder, eqn.indices[block.position], [("add", step), ("rem", size)]))
+            new = _at_peer(replace(eqn, inputs=tuple(inputs)), position, Peer(((axis, moved), *rest)))
+            by = step - size if step == size - 1 else step
+            text = f"move the block in which `{name}` is reached in {wording.line(eqn)} by {by:+}, modulo {size}"
+            yield Candidate(text, replaced(program, spot.path, spot.index, 1, (*builder.eqns, new)))
+
+
+def _at_peer(eqn: Eqn, position: int, peer: Peer) -> Eqn:
+    """An equation that reaches another block by an input."""
+    stacks = list(eqn.op.stacks(eqn.params["transforms"]))
+    stacks[position] = (peer, *stacks[position][1:])
+    return with_params(eqn, transforms=tuple(stacks) if eqn.op.ref_count > 1 else stacks[0])
+
+
+__all__ = ["made_atomic", "other_peers"]
