@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from palladio.array.foreign import from_numpy, library_of, to_numpy
+from palladio.array.foreign import common_library, from_numpy, library_of, to_numpy
 from palladio.array.on_card import all_on_card, card_of
 from palladio.array.on_card import library_of as library_on_card
 from palladio.base import trees
@@ -57,13 +57,15 @@ class Ahead:
         short = getattr(run, "kept", None)  # an executor may have a shorter way from arrays to results
         self._short = None if short is None or captured or self._result is None else short(self._types)
         self._on_card = short is not None
+        self._first_rows = None if self._result is None else getattr(run, "first_rows", None)  # without copies
 
     def __call__(self, *arrays: Any, out: Any = None, rows: int | None = None) -> Any:
         """The result of the function on arrays.
 
         Args:
             arrays: of the shapes and dtypes that it was staged for. One that is smaller along the axis that may grow,
-                the rows by default, is filled up with zeros.
+                the rows by default, is filled up with zeros. On the CPU it is not copied for that, if the function is
+                one kernel whose parallel steps each have a block of rows.
             out: an array for the result, as in a call of `pallas_call`. It is returned.
             rows: how many rows of the result are wanted, all by default.
 
@@ -90,6 +92,10 @@ class Ahead:
                 )
             if self._on_card and card_of(arrays) is not None:
                 return self._run_on_card(arrays, out, rows)
+            if self._first_rows is not None and rows and not whole:
+                found = self._run_first(arrays, out, rows)
+                if found is not None:
+                    return found
             values = list(arrays)
             library = "numpy"
             for n, value in enumerate(arrays):
@@ -110,6 +116,18 @@ class Ahead:
             if rows is not None and rows < len(result):
                 result = result[:rows]
             return result if library == "numpy" else from_numpy(result, library)
+
+    def _run_first(self, arrays: tuple[Any, ...], out: Any, rows: int) -> Any:
+        """The first rows of the result, of arrays of as many rows; None where these have to be copied."""
+        values = [np.asarray(to_numpy(value, name)) for value, name in zip(arrays, self._names, strict=True)]
+        result: Any = self._result
+        wanted = ArrayType((rows, *result.shape[1:]), result.dtype)
+        buffers = None if out is None else checked_buffers(out, _LEAF, [wanted], values, ())
+        results = self._first_rows([*values, *self._captured], rows, buffers)  # type: ignore[misc]
+        if results is None or out is not None:
+            return None if results is None else out
+        library = common_library(arrays)
+        return results[0] if library == "numpy" else from_numpy(results[0], library)
 
     def ready(self, library: Any, device: int, shape: tuple[int, ...]) -> Any:
         """The function of addresses on a device, `palladio.hopper.launch.calls.ReadyCall`; None if there is none."""

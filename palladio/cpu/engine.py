@@ -44,6 +44,7 @@ class Compiled:
         self.words = lowered.words
         self.callbacks = lowered.callbacks
         self.caller = lowered.caller
+        self.order = lowered.order
         self.brief = False
         self.idle: list[Array] = []
 
@@ -129,10 +130,10 @@ class GridCall:
     def fill_rest(self, marks: bytearray, outputs: Sequence[Array]) -> None:
         """Fill the parts that no task has initialised, by their marks, with uninitialised values."""
         if 0 in marks:
-            _fill_rest(self.compiled.noted, np.frombuffer(marks, np.int8), outputs)
+            fill_unmarked(self.compiled.noted, np.frombuffer(marks, np.int8), outputs)
 
 
-def _fill_rest(noted: Mapping[int, InitMarks], marks: Array, outputs: Sequence[Array]) -> None:
+def fill_unmarked(noted: Mapping[int, InitMarks], marks: Array, outputs: Sequence[Array]) -> None:
     """Fill the parts that no task has initialised with uninitialised values."""
     first = 0
     for target, each in noted.items():
@@ -175,15 +176,20 @@ def run(compiled: Compiled, addresses: Any, sizes: Any, tasks: int, arrays: Any)
         compiled.brief = _run_spread(compiled, addresses, sizes, tasks, workers, arrays) < BRIEF_S
         return
     begun = time.perf_counter()
+    run_here(compiled, addresses, sizes, 0, tasks, arrays)
+    compiled.brief = time.perf_counter() - begun < BRIEF_S
+
+
+def run_here(compiled: Compiled, addresses: Any, sizes: Any, first: int, last: int, arrays: Any) -> None:
+    """Run the tasks from `first` below `last` in this thread; other arguments as those of `run`."""
     arena = compiled.take_arena()
     try:
         if compiled.caller is None:
-            compiled.call(addresses, sizes, _ready(compiled, arena), 0, tasks)
+            compiled.call(addresses, sizes, _ready(compiled, arena), first, last)
         else:
-            _work(compiled, addresses, sizes, arrays, arena, [])(0, tasks)
+            _work(compiled, addresses, sizes, arrays, arena, [])(first, last)
     finally:
         compiled.give_arena(arena)
-    compiled.brief = time.perf_counter() - begun < BRIEF_S
 
 
 def _run_spread(compiled: Compiled, addresses: Any, sizes: Any, tasks: int, workers: int, arrays: Any) -> float:

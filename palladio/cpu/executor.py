@@ -19,6 +19,7 @@ from palladio.base.errors import Location, NotCompiledWarning, attach
 from palladio.cpu.array_runs import with_runs
 from palladio.cpu.chain import chained
 from palladio.cpu.engine import GridCall
+from palladio.cpu.first_rows import first_rows
 from palladio.cpu.launches.coroutines import Deadlocked
 from palladio.cpu.launches.engine import compile_launch
 from palladio.ir.core import Eqn, Program, Var, subprograms, walk
@@ -45,7 +46,7 @@ def load_compiled(program: Program, evaluator: Evaluator) -> Compiled:
     if len(program.eqns) == 1:
         (eqn,) = program.eqns
         if eqn in natives and eqn.inputs == program.inputs and eqn.outputs == program.outputs:
-            return natives[eqn].run_alone(_name(eqn))
+            return _Alone(natives[eqn], _name(eqn))
     chain = chained(program, {eqn: native.run for eqn, native in natives.items()})
     if chain is not None:
         return chain
@@ -93,20 +94,30 @@ class _Native:
         inputs = tuple(Var(type) for type in self.eqn.input_types)
         return Program(inputs, (replace(self.eqn, inputs=inputs, effects=()),), self.eqn.outputs)
 
-    def run_alone(self, name: str) -> Compiled:
-        """It as the whole program, with nothing around it that a small kernel would wait for."""
-        direct = self.run if all(isinstance(type, ArrayType) for type in self.eqn.input_types) else self.run_or_explain
 
-        def run(values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
-            try:
-                return direct(values, out)
-            except Exception as error:
-                with attach(self.eqn.location, f"running {name}"):
-                    if isinstance(error, Deadlocked):
-                        return self.run_or_explain(values, out)
-                    raise error
+class _Alone:
+    """One kernel call as the whole program, with nothing around it that a small kernel would wait for.
 
-        return run
+    Fields:
+        first_rows: it as a function of fewer rows, `palladio.cpu.first_rows.FirstRows`; None if it is not one.
+    """
+
+    def __init__(self, native: _Native, name: str) -> None:
+        self.native = native
+        self.name = name
+        types = [type for type in native.eqn.input_types if isinstance(type, ArrayType)]
+        arrays = len(types) == len(native.eqn.input_types)
+        self.direct = native.run if arrays else native.run_or_explain
+        self.first_rows = first_rows(native.run, types) if isinstance(native.run, GridCall) and arrays else None
+
+    def __call__(self, values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
+        try:
+            return self.direct(values, out)
+        except Exception as error:
+            with attach(self.native.eqn.location, f"running {self.name}"):
+                if isinstance(error, Deadlocked):
+                    return self.native.run_or_explain(values, out)
+                raise error
 
 
 def _compile_calls(program: Program, natives: dict[Eqn, _Native], evaluator: Evaluator) -> None:

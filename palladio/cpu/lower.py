@@ -45,6 +45,7 @@ class LoweredGrid:
             arrays, one output's after the other's.
         callbacks: what it may ask of Python.
         caller: where in the arena the address of the function is that asks; None for a kernel that never does.
+        order: the parallel axes of the grid, that whose index changes from each task to the next first.
     """
 
     text: str
@@ -53,6 +54,7 @@ class LoweredGrid:
     noted: dict[int, InitMarks]
     callbacks: Sequence[Callback]
     caller: int | None
+    order: tuple[int, ...]
 
 
 def lower_grid(grid: Grid, kernel: Program, operands: Sequence[Type]) -> LoweredGrid:
@@ -122,7 +124,7 @@ class _GridFunction:
         text = "\n".join([size, declared, head, "entry:", *self.function.slots, *e.lines, "}", ""])
         asks = caller if self.function.asks else None
         words = 0 if self.function.notes is None else self.function.notes.used
-        return LoweredGrid(text, self.arena.size, words, self.noted, self.function.callbacks, asks)
+        return LoweredGrid(text, self.arena.size, words, self.noted, self.function.callbacks, asks, self.order)
 
     def exclusive(self, number: int) -> bool:
         """True if different tasks have different blocks of an array."""
@@ -194,7 +196,8 @@ class _GridFunction:
             for axis in axes_of(block)
         }
         left: Int = task
-        for axis in sorted(parallel, key=lambda axis: (axis in choosing, -axis)):
+        self.order = tuple(sorted(parallel, key=lambda axis: (axis in choosing, -axis)))
+        for axis in self.order:
             size = e.index(self.sizes[axis])
             e.line(f"{ids[axis].text} = srem i64 {e.index(left).text}, {size.text}")  # type: ignore[union-attr]
             left = e.binary("sdiv", e.index(left), size)

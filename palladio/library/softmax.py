@@ -9,7 +9,18 @@ import palladio as pl
 import palladio.numpy as jnp
 import palladio.tpu as pltpu
 from palladio.library.card_calls import kept_call
-from palladio.library.checks import dtype_of, fail, require_array, require_count, reshaped, stored, zeros
+from palladio.library.checks import (
+    described,
+    dtype_of,
+    fail,
+    kept_calls,
+    require_array,
+    require_count,
+    require_interpret,
+    reshaped,
+    stored,
+    zeros,
+)
 from palladio.library.namesakes import FLOATS, on_hopper
 
 
@@ -18,6 +29,9 @@ def _softmax_kernel(x_ref: Any, out_ref: Any) -> None:
     shifted = jnp.exp(x - jnp.max(x, axis=-1, keepdims=True))
     # One division a row. The sum is at least 1, so that its reciprocal is a plain number.
     out_ref[...] = (shifted * (1 / jnp.sum(shifted, axis=-1, keepdims=True))).astype(out_ref.dtype)
+
+
+_KEPT = kept_calls()
 
 
 @functools.cache
@@ -67,11 +81,37 @@ def softmax(x: Any, *, block_rows: int | None = None, interpret: Any = None, out
     if 0 in shape:
         return stored(zeros(shape, dtype_of(x), x), out)
     rows = x.reshape((-1, shape[-1]))
-    if block_rows is None:
-        # A block is passed over several times, and stays in a first-level cache meanwhile, or is near it.
-        block_rows = max(1, pl.processor().cache_bytes[0] // (shape[-1] * dtype_of(x).itemsize))
-    call = _softmax_call(rows.shape, dtype_of(x), min(block_rows, rows.shape[0]), interpret)
-    if out is None:
-        return call(rows).reshape(shape)
-    call(rows, out=reshaped(out, shape, rows.shape))
-    return out
+    flat = None if out is None else reshaped(out, shape, tuple(rows.shape))
+    if block_rows is None and _KEPT.usable and not pl.is_on_gpu(x):
+        found = _kept(rows, interpret)(rows, out=flat, rows=rows.shape[0])
+    else:
+        if block_rows is None:
+            block_rows = _block_rows(*rows.shape, dtype_of(x).itemsize)
+        call = _softmax_call(rows.shape, dtype_of(x), min(block_rows, rows.shape[0]), interpret)
+        found = call(rows) if flat is None else call(rows, out=flat)
+    return found.reshape(shape) if out is None else out
+
+
+def _block_rows(m: int, n: int, itemsize: int) -> int:
+    """A power of two of rows, up to that of m.
+
+    A block is passed over several times, and stays in a first-level cache meanwhile, or is near it.
+    """
+    fitting = max(1, pl.processor().cache_bytes[0] // (n * itemsize))
+    return 1 << min(fitting.bit_length() - 1, (m - 1).bit_length())
+
+
+def _kept(rows: Any, interpret: Any) -> Any:
+    """The kernel for a power of two of rows, which serves all fewer ones."""
+    m, n = rows.shape
+    most, dtype = 1 << (m - 1).bit_length(), dtype_of(rows)
+    found = _KEPT.find((most, n, dtype), interpret)
+    if found is None:
+        call = _softmax_call((most, n), dtype, _block_rows(most, n, dtype.itemsize), require_interpret(interpret))
+
+        def softmax(x: Any) -> Any:
+            return call(x)
+
+        found = pl.jit(softmax, interpret=interpret).ahead(described(rows, most))
+        _KEPT.keep((most, n, dtype), found, interpret)
+    return found

@@ -55,6 +55,18 @@ def test_so_does_a_product_that_sums_over_rows():
     assert prepared() == before
 
 
+def test_one_staged_softmax_serves_any_number_of_rows_up_to_a_power_of_two():
+    softmax(normal(0, 64, N))
+    before = prepared()
+    for m in (33, 50, 63, 64):
+        x = normal(m, m, N)
+        expected = softmax(x, block_rows=64)
+        before += 1  # of that one
+        assert_close(softmax(x), expected.astype(np.float64))
+        np.testing.assert_array_equal(softmax(torch.from_numpy(x)).numpy(), softmax(x))
+    assert prepared() == before
+
+
 def test_large_operands_of_a_sum_over_rows_are_copied_into_a_few_sizes(monkeypatch):
     monkeypatch.setattr(checks, "STAGED_BYTES", 16 * N * 4)
     tgmm(normal(0, K, 144), normal(1, 144, N), split(144))

@@ -1,0 +1,150 @@
+"""The first rows of the arrays of a compiled kernel whose tasks go through them block by block.
+
+A function that is staged for many rows gives, called for fewer, what it gives for arrays that are filled up with zeros,
+without the further rows of the result. A kernel that reads and writes the i-th block of rows in the tasks of index i
+alone needs no such copies: it runs fewer tasks, on the arrays as they are. Only the rows of a last block that is not
+whole are copied.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from palladio.array.copies import row_major
+from palladio.cpu.engine import GridCall, address_of, fill_unmarked, run, run_here
+from palladio.cpu.lower import axes_of
+from palladio.cpu.runtime.memory import output
+from palladio.ops.grid import Blocked, BlockMap, Grid, InitMarks, Squeezed
+from palladio.types.types import ArrayType
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class FirstRows:
+    """A compiled kernel as a function of fewer rows.
+
+    Fields:
+        size: the rows of a block.
+        tasks: the tasks of each block of rows.
+        types: of the arrays in its table of addresses, outputs last.
+        moving: for each of them, whether it is divided into blocks of rows. All outputs are.
+    """
+
+    call: GridCall
+    size: int
+    tasks: int
+    types: Sequence[ArrayType]
+    moving: Sequence[bool]
+
+    def __call__(self, values: Sequence[Any], rows: int, out: Sequence[Any] | None = None) -> Sequence[Any] | None:
+        """The first rows of the results; None for arrays that do not have as many rows, or are of other types.
+
+        Args:
+            rows: at least one, and fewer than it was compiled for.
+            out: arrays for the results.
+        """
+        types = [self.fewer(n, rows) for n in range(len(self.types))]
+        if any((value.shape, value.dtype) != (type.shape, type.dtype) for value, type in zip(values, types)):
+            return None
+        if out is not None and not all(array.flags.aligned for array in out):
+            return None
+        inputs = [row_major(value) for value in values]
+        results = [output(type) for type in types[len(inputs) :]] if out is None else out
+        arrays = [*inputs, *results]
+        sizes, _ = self.call.extents(())
+        blocks, rest = divmod(rows, self.size)
+        if blocks:
+            marks = np.zeros(self.call.marked, np.int8)
+            table = self.call.table(*map(address_of, [*arrays, marks]))
+            run(self.call.compiled, table, sizes, blocks * self.tasks, [*arrays, marks])
+            self.fill_unmarked(marks, [result[: rows - rest] for result in results], 0, blocks)
+        if rest:
+            self.run_rest(arrays, results, rows - rest, sizes)
+        return results
+
+    def fewer(self, number: int, rows: int) -> ArrayType:
+        """The type of an array of so many rows, if it is divided into blocks of them."""
+        type = self.types[number]
+        return ArrayType((rows, *type.shape[1:]), type.dtype) if self.moving[number] else type
+
+    def run_rest(self, arrays: Sequence[Array], results: Sequence[Array], first: int, sizes: Any) -> None:
+        """Run the tasks of the last block, whose rows are not all there, on a copy of those from `first` on."""
+        copies = list(arrays)
+        addresses = []
+        for number, array in enumerate(arrays):
+            before = 0
+            if self.moving[number]:
+                copies[number] = whole = np.zeros((self.size, *array.shape[1:]), array.dtype)
+                if number < len(arrays) - len(results):
+                    whole[: len(array) - first] = array[first:]
+                before = first * array.strides[0]
+            addresses.append(address_of(copies[number]) - before)
+        marks, block = np.zeros(self.call.marked, np.int8), first // self.size
+        table = self.call.table(*addresses, address_of(marks))
+        tasks = block * self.tasks, (block + 1) * self.tasks
+        run_here(self.call.compiled, table, sizes, *tasks, [*copies, marks])
+        self.fill_unmarked(marks, copies[-len(results) :], block, 1)
+        for result, copy in zip(results, copies[-len(results) :], strict=True):
+            result[first:] = copy[: len(result) - first]
+
+    def fill_unmarked(self, marks: Array, results: Sequence[Array], first: int, blocks: int) -> None:
+        """Fill what some blocks of rows have not initialised with uninitialised values.
+
+        Args:
+            results: the rows of these blocks.
+        """
+        noted: dict[int, InitMarks] = {}
+        parts, offset = [], 0
+        for target, each in self.call.compiled.noted.items():
+            size = each.size // each.counts[0]
+            parts.append(marks[offset + first * size : offset + (first + blocks) * size])
+            noted[target] = replace(each, counts=(blocks, *each.counts[1:]))
+            offset += each.size
+        if not all(part.all() for part in parts):
+            fill_unmarked(noted, np.concatenate(parts), results)
+
+
+def first_rows(call: GridCall, types: Sequence[ArrayType]) -> FirstRows | None:
+    """A compiled kernel as a function of fewer rows; None if its tasks do not go through rows block by block.
+
+    Args:
+        types: of its operands.
+    """
+    grid, compiled = call.grid, call.compiled
+    if grid.dynamic or not call.plain or call.unset or not grid.outputs:
+        return None
+    if not compiled.order:
+        return None
+    slowest = compiled.order[-1]
+    every = [*types, *grid.output_types]
+    blocks = [*grid.inputs, *grid.outputs]
+    views = grid.scheduled.blocks
+    moving = [False] * grid.scalars + [slowest in axes_of(block) for block in blocks]
+    sizes = {
+        _rows(grid, slowest, block, type)
+        for block, type, moves in zip(blocks, every[grid.scalars :], moving[grid.scalars :], strict=True)
+        if moves
+    }
+    inside = all(view.access == "view" for view, moves in zip(views, moving[grid.scalars :], strict=True) if moves)
+    if len(sizes) != 1 or None in sizes or not inside or not all(moving[-len(grid.outputs) :]):
+        return None
+    (size,) = sizes
+    tasks = math.prod(grid.sizes[axis] or 1 for axis in compiled.order[:-1])
+    return FirstRows(call, size or 1, tasks, every, moving)
+
+
+def _rows(grid: Grid, axis: int, block: BlockMap, type: ArrayType) -> int | None:
+    """The rows of a block, if the i-th of an axis of the grid has the i-th block of rows; else None."""
+    first, *others = block.index_map.outputs
+    index = block.index_map.inputs[axis]
+    used = {atom for eqn in block.index_map.eqns for atom in eqn.inputs}
+    dim = block.dims[0]
+    size = dim.block_size if isinstance(dim, Blocked) else 1 if isinstance(dim, Squeezed) else 0
+    whole = size > 0 and block.contiguous and size * (grid.sizes[axis] or 0) == type.shape[0]
+    return size if first is index and index not in {*others, *used} and whole else None
