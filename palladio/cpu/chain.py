@@ -64,7 +64,7 @@ class _Workspace:
             if marks:
                 table[len(step.arrays)] = address_of(np.frombuffer(marks, np.int8))
             self.tables.append(table)
-            self.sizes.append(step.call.extent(*(size or 0 for size in step.call.grid.sizes)))
+            self.sizes.append(step.call.extent(*(size or 0 for size in step.call.grid.sizes), *step.call.rows))
 
 
 def _maker(type: ArrayType) -> Callable[[], Array]:

@@ -22,7 +22,7 @@ from palladio.cpu.runtime.workers import Work, run_tasks
 from palladio.ir.core import Program
 from palladio.ops.grid import Grid, InitMarks, extents
 from palladio.types import dtypes
-from palladio.types.types import Type
+from palladio.types.types import ArrayType, Type
 
 Array = np.ndarray[Any, Any]
 
@@ -45,7 +45,7 @@ class Compiled:
         self.callbacks = lowered.callbacks
         self.caller = lowered.caller
         self.order = lowered.order
-        self.brief = False
+        self.brief = 0  # as many tasks, and fewer, are not worth waking another thread
         self.idle: list[Array] = []
 
     def take_arena(self) -> Array:
@@ -72,6 +72,7 @@ class GridCall:
 
     Fields:
         first: the number of operands that are sizes of the grid.
+        rows: of each array that its types say.
         written: the operands after these that the kernel writes to; it gets copies of them.
         unset: the outputs that need uninitialised values before the kernel runs, with these.
         marked: the bytes of the initialisation marks of all outputs.
@@ -89,19 +90,22 @@ class GridCall:
         self.unset = [(target, value) for target, value in enumerate(values) if starts[target].kind == "fill"]
         self.marked = sum(marks.size for marks in self.compiled.noted.values())
         self.table = ctypes.c_void_p * (len(positions) + len(grid.outputs) + 1)
-        self.extent = ctypes.c_int64 * len(grid.sizes)
+        types = [*(type for type in operands[grid.dynamic :] if isinstance(type, ArrayType)), *grid.output_types]
+        self.rows = [type.shape[0] if type.shape else 1 for type in types]
+        self.extent = ctypes.c_int64 * (len(grid.sizes) + len(self.rows))
         self.known = None if grid.dynamic else self.extents(())
         # It neither changes nor copies what it is given, and never waits.
         self.plain = not self.written and not grid.aliases and not kernel.synchronises
 
-    def extents(self, given: Sequence[Any]) -> tuple[Any, int]:
-        """The sizes of the grid as the kernel gets them, and how many tasks they make.
+    def extents(self, given: Sequence[Any], rows: Sequence[int] | None = None) -> tuple[Any, int]:
+        """The sizes of the grid as the kernel gets them, with the rows of the arrays; and the number of tasks.
 
         Args:
-            given: those that are known only at the call.
+            given: the sizes that are known only at the call.
+            rows: of the arrays, if some have fewer than their type says.
         """
         sizes = extents(self.grid.sizes, given)
-        return self.extent(*sizes), math.prod(sizes[axis] for axis in self.grid.scheduled.tasks)
+        return self.extent(*sizes, *(rows or self.rows)), math.prod(sizes[axis] for axis in self.grid.scheduled.tasks)
 
     def __call__(self, values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
         if out is not None and not all(array.flags.aligned for array in out):
@@ -164,40 +168,41 @@ def address_of(array: np.ndarray[Any, Any]) -> int:
 _HEADER, _pointer_at = object.__basicsize__, ctypes.c_void_p.from_address
 
 
-def run(compiled: Compiled, addresses: Any, sizes: Any, tasks: int, arrays: Any) -> None:
-    """Run all tasks of a kernel.
+def run(compiled: Compiled, addresses: Any, sizes: Any, tasks: int, arrays: Any, first: int = 0) -> None:
+    """Run tasks of a kernel.
 
     Args:
         addresses: of the arrays, in a table.
+        tasks: how many.
         arrays: what the tasks use, for as long as one may still run.
+        first: the number of the first one.
     """
-    if not compiled.brief:
+    if tasks > compiled.brief:
         workers = 1 if tasks == 1 else knobs.thread_count()
-        compiled.brief = _run_spread(compiled, addresses, sizes, tasks, workers, arrays) < BRIEF_S
-        return
-    begun = time.perf_counter()
-    run_here(compiled, addresses, sizes, 0, tasks, arrays)
-    compiled.brief = time.perf_counter() - begun < BRIEF_S
+        seconds = _run_spread(compiled, addresses, sizes, tasks, workers, arrays, first)
+    else:
+        begun = time.perf_counter()
+        arena = compiled.take_arena()
+        try:
+            if compiled.caller is None:
+                compiled.call(addresses, sizes, _ready(compiled, arena), first, first + tasks)
+            else:
+                _work(compiled, addresses, sizes, arrays, arena, [])(first, first + tasks)
+        finally:
+            compiled.give_arena(arena)
+        seconds = time.perf_counter() - begun
+    compiled.brief = max(compiled.brief, tasks) if seconds < BRIEF_S else min(compiled.brief, tasks - 1)
 
 
-def run_here(compiled: Compiled, addresses: Any, sizes: Any, first: int, last: int, arrays: Any) -> None:
-    """Run the tasks from `first` below `last` in this thread; other arguments as those of `run`."""
-    arena = compiled.take_arena()
-    try:
-        if compiled.caller is None:
-            compiled.call(addresses, sizes, _ready(compiled, arena), first, last)
-        else:
-            _work(compiled, addresses, sizes, arrays, arena, [])(first, last)
-    finally:
-        compiled.give_arena(arena)
-
-
-def _run_spread(compiled: Compiled, addresses: Any, sizes: Any, tasks: int, workers: int, arrays: Any) -> float:
+def _run_spread(
+    compiled: Compiled, addresses: Any, sizes: Any, tasks: int, workers: int, arrays: Any, first: int
+) -> float:
     """Run the tasks by several threads; gives the processor time that all took together."""
     failed: list[BaseException] = []
 
     def start(arena: Array) -> Work:
-        return _work(compiled, addresses, sizes, arrays, arena, failed)
+        work = _work(compiled, addresses, sizes, arrays, arena, failed)
+        return work if first == 0 else lambda begin, end: work(first + begin, first + end)
 
     return run_tasks(tasks, workers, start, failed, compiled.arena)
 

@@ -3,7 +3,8 @@
 A function that is staged for many rows gives, called for fewer, what it gives for arrays that are filled up with zeros,
 without the further rows of the result. A kernel that reads and writes the i-th block of rows in the tasks of index i
 alone needs no such copies: it runs fewer tasks, on the arrays as they are. Only the rows of a last block that is not
-whole are copied.
+whole are copied. Nor are inputs copied of which each block is checked to be inside before it is read; rows that such an
+array does not have are uninitialised.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from palladio.array.copies import row_major
-from palladio.cpu.engine import GridCall, address_of, fill_unmarked, run, run_here
-from palladio.cpu.lower import axes_of
+from palladio.cpu.engine import GridCall, address_of, fill_unmarked, run
+from palladio.cpu.lower import axes_of, rows_are_checked
 from palladio.cpu.runtime.memory import output
 from palladio.ops.grid import Blocked, BlockMap, Grid, InitMarks, Squeezed
 from palladio.types.types import ArrayType
@@ -34,6 +35,7 @@ class FirstRows:
         tasks: the tasks of each block of rows.
         types: of the arrays in its table of addresses, outputs last.
         moving: for each of them, whether it is divided into blocks of rows. All outputs are.
+        checked: those of which each block is checked to be inside; they have any number of rows, up to their type's.
     """
 
     call: GridCall
@@ -41,23 +43,27 @@ class FirstRows:
     tasks: int
     types: Sequence[ArrayType]
     moving: Sequence[bool]
+    checked: frozenset[int]
 
     def __call__(self, values: Sequence[Any], rows: int, out: Sequence[Any] | None = None) -> Sequence[Any] | None:
-        """The first rows of the results; None for arrays that do not have as many rows, or are of other types.
+        """The first rows of the results; None for arrays of other types, and for fewer rows than a block has.
 
         Args:
-            rows: at least one, and fewer than it was compiled for.
+            rows: at least one, and not more than it was compiled for.
             out: arrays for the results.
         """
         types = [self.fewer(n, rows) for n in range(len(self.types))]
+        for number in self.checked:
+            if values[number].ndim and len(values[number]) <= types[number].shape[0]:
+                types[number] = ArrayType((len(values[number]), *types[number].shape[1:]), types[number].dtype)
         if any((value.shape, value.dtype) != (type.shape, type.dtype) for value, type in zip(values, types)):
             return None
-        if out is not None and not all(array.flags.aligned for array in out):
+        if rows < self.size or (out is not None and not all(array.flags.aligned for array in out)):
             return None
         inputs = [row_major(value) for value in values]
         results = [output(type) for type in types[len(inputs) :]] if out is None else out
         arrays = [*inputs, *results]
-        sizes, _ = self.call.extents(())
+        sizes, _ = self.call.extents((), [type.shape[0] if type.shape else 1 for type in types])
         blocks, rest = divmod(rows, self.size)
         if blocks:
             marks = np.zeros(self.call.marked, np.int8)
@@ -87,8 +93,7 @@ class FirstRows:
             addresses.append(address_of(copies[number]) - before)
         marks, block = np.zeros(self.call.marked, np.int8), first // self.size
         table = self.call.table(*addresses, address_of(marks))
-        tasks = block * self.tasks, (block + 1) * self.tasks
-        run_here(self.call.compiled, table, sizes, *tasks, [*copies, marks])
+        run(self.call.compiled, table, sizes, self.tasks, [*copies, marks], block * self.tasks)
         self.fill_unmarked(marks, copies[-len(results) :], block, 1)
         for result, copy in zip(results, copies[-len(results) :], strict=True):
             result[first:] = copy[: len(result) - first]
@@ -117,26 +122,24 @@ def first_rows(call: GridCall, types: Sequence[ArrayType]) -> FirstRows | None:
         types: of its operands.
     """
     grid, compiled = call.grid, call.compiled
-    if grid.dynamic or not call.plain or call.unset or not grid.outputs:
+    if grid.dynamic or not call.plain or call.unset or not compiled.order or not grid.outputs:
         return None
-    if not compiled.order:
+    every, slowest = [*types, *grid.output_types], compiled.order[-1]
+    moving, checked, sizes = [False] * len(every), set(), set()
+    for number, (block, view) in enumerate(zip((*grid.inputs, *grid.outputs), grid.scheduled.blocks), grid.scalars):
+        is_input = number < len(types)
+        if is_input and rows_are_checked(block, view):
+            checked.add(number)
+        elif slowest in axes_of(block):
+            moving[number] = True
+            sizes.add(_rows(grid, slowest, block, every[number]) if view.access == "view" else None)
+        elif not is_input:
+            return None
+    size = sizes.pop()
+    if size is None or sizes:
         return None
-    slowest = compiled.order[-1]
-    every = [*types, *grid.output_types]
-    blocks = [*grid.inputs, *grid.outputs]
-    views = grid.scheduled.blocks
-    moving = [False] * grid.scalars + [slowest in axes_of(block) for block in blocks]
-    sizes = {
-        _rows(grid, slowest, block, type)
-        for block, type, moves in zip(blocks, every[grid.scalars :], moving[grid.scalars :], strict=True)
-        if moves
-    }
-    inside = all(view.access == "view" for view, moves in zip(views, moving[grid.scalars :], strict=True) if moves)
-    if len(sizes) != 1 or None in sizes or not inside or not all(moving[-len(grid.outputs) :]):
-        return None
-    (size,) = sizes
     tasks = math.prod(grid.sizes[axis] or 1 for axis in compiled.order[:-1])
-    return FirstRows(call, size or 1, tasks, every, moving)
+    return FirstRows(call, size, tasks, every, moving, frozenset(checked))
 
 
 def _rows(grid: Grid, axis: int, block: BlockMap, type: ArrayType) -> int | None:

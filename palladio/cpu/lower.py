@@ -3,7 +3,8 @@
     i32 kernel(ptr arrays, ptr sizes, ptr arena, i64 first, i64 last)
 
 runs the tasks from `first` below `last`. A task is a point of the parallel grid axes with all steps of the others, in
-order. `arrays` are the addresses of the scalars, inputs and outputs, `sizes` the grid's, `arena` the thread's memory.
+order. `arrays` are the addresses of the scalars, inputs and outputs; `sizes` are the grid's, then the rows of each of
+these arrays; `arena` is the thread's memory.
 """
 
 from __future__ import annotations
@@ -74,6 +75,11 @@ def axes_of(block: BlockMap) -> set[int]:
     atoms = {atom for eqn in block.index_map.eqns for atom in eqn.inputs} | set(block.index_map.outputs)
     ids = [var for var in block.index_map.inputs if isinstance(var.type, ArrayType)]
     return {axis for axis, var in enumerate(ids) if var in atoms}
+
+
+def rows_are_checked(block: BlockMap, view: BlockView) -> bool:
+    """True if each block of an input is checked to lie within the rows that the array has at the call."""
+    return view.access == "guarded" and bool(block.dims) and not any(block.inside[:1])
 
 
 LONG = frozenset({Work.REDUCTION, Work.TRANSCENDENTAL})
@@ -213,7 +219,7 @@ class _GridFunction:
         self.function.later = {}
         windows = [
             self.window(*each, [*numbers, *scalars])
-            for each in zip(self.blocks, self.schedule.blocks, arrays, strict=True)
+            for each in zip(range(len(self.blocks)), self.blocks, self.schedule.blocks, arrays, strict=True)
         ]
         for block, place, window in zip(self.blocks, arrays, windows, strict=True):
             moves = axes_of(block).intersection(sequential[-1:])
@@ -232,11 +238,15 @@ class _GridFunction:
                 window.write_back()
 
     def window(
-        self, block: BlockMap, view: BlockView, place: RefBinding, inputs: Sequence[Binding]
+        self, number: int, block: BlockMap, view: BlockView, place: RefBinding, inputs: Sequence[Binding]
     ) -> DenseBlock | GatheredBlock:
         """A block of an array at the grid point whose indices, and scalars, are the inputs of index maps."""
         indices = self.function.run(block.index_map, inputs)
-        return window_of(self.scope(), block, view, place.buffer, indices)
+        rows = None
+        if number < len(self.grid.inputs) and rows_are_checked(block, view):
+            place_of_rows = len(self.sizes) + self.grid.scalars + number
+            rows = self.e.load("i64", self.e.pointer(V("%sizes", "ptr"), place_of_rows, 8), 8)
+        return window_of(self.scope(), block, view, place.buffer, indices, rows)
 
     def ahead(self, ids: Sequence[Int], windows: Sequence[DenseBlock | GatheredBlock]) -> dict[Allocation, V]:
         """The byte distance from the blocks of a step to those of the next one, if they move on and the step is small.

@@ -47,12 +47,18 @@ class DenseBlock:
     """One block at one grid point: a view of its array, or a copy where it reaches past the edge."""
 
     def __init__(
-        self, scope: Scope, block: BlockMap, array: StridedArray, indices: Sequence[LazyArray], guarded: bool = True
+        self,
+        scope: Scope,
+        block: BlockMap,
+        array: StridedArray,
+        indices: Sequence[LazyArray],
+        guarded: bool = True,
+        rows: V | None = None,
     ) -> None:
         self.e = scope.e
         self.view = BufferView(array)
         self.indices = [as_index(scope, index) for index in indices]
-        self.cut(block, array, self.indices, guarded)
+        self.cut(block, array, self.indices, guarded, rows)
         self.guard = guard = self.e.truth(self.view.guards)
         self.outside: V | None = None
         self.buffer = self.view.buffer
@@ -70,18 +76,26 @@ class DenseBlock:
         base = self.e.select(guard, self.buffer.base, self.copy.base)
         self.buffer = StridedArray(base, strides, self.copy.shape, self.copy.dtype)
 
-    def cut(self, block: BlockMap, array: StridedArray, indices: Sequence[V], guarded: bool) -> None:
-        """The view of the block, and the conditions under which all of it is inside, if it may not be."""
+    def cut(self, block: BlockMap, array: StridedArray, indices: Sequence[V], guarded: bool, rows: V | None) -> None:
+        """The view of the block, and the conditions under which all of it is inside, if it may not be.
+
+        Args:
+            rows: how many rows the array has at the call, if these may be fewer than its type says.
+        """
         e = self.e
         offset: Int = 0
         strides: list[Int] = []
-        bounds: list[tuple[V, int | None, int]] = []
+        bounds: list[tuple[V, int | None, Int]] = []
         proven = (block.inside if guarded else ()) or (not guarded,) * len(block.dims)
         axes = zip(block.dims, indices, array.strides, array.shape, proven, strict=True)
-        for dim, index, stride, extent, is_inside in axes:
+        for axis, (dim, index, stride, known, is_inside) in enumerate(axes):
             position = _position(e, dim, index)
             size = 1 if isinstance(dim, Squeezed) else dim.block_size
-            if not is_inside and (isinstance(position, V) or not 0 <= position <= extent - size):
+            extent: Int = known if axis or rows is None else rows
+            if isinstance(extent, V):
+                start, end = e.index(position), e.index(e.sub(extent, size))
+                self.view.guards += [e.compare("icmp sge", start, V("0", "i64")), e.compare("icmp sle", start, end)]
+            elif not is_inside and (isinstance(position, V) or not 0 <= position <= extent - size):
                 last = extent - size
                 always_outside = V("false", "i1")
                 fits = e.compare("icmp ule", e.index(position), V(str(last), "i64")) if last >= 0 else always_outside
@@ -178,9 +192,18 @@ class GatheredBlock:
 
 
 def window_of(
-    scope: Scope, block: BlockMap, view: BlockView, array: StridedArray, indices: Sequence[LazyArray]
+    scope: Scope,
+    block: BlockMap,
+    view: BlockView,
+    array: StridedArray,
+    indices: Sequence[LazyArray],
+    rows: V | None = None,
 ) -> DenseBlock | GatheredBlock:
-    """The block of an array at these indices, as the schedule says that it is accessed."""
+    """The block of an array at these indices, as the schedule says that it is accessed.
+
+    Args:
+        rows: how many rows the array has at the call, if these may be fewer than its type says.
+    """
     if view.access == "copy":
         return GatheredBlock(scope, block, array, indices)
-    return DenseBlock(scope, block, array, indices, guarded=view.access == "guarded")
+    return DenseBlock(scope, block, array, indices, guarded=view.access == "guarded", rows=rows)

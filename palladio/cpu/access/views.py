@@ -42,7 +42,7 @@ class Bound:
 
     first: Int
     strides: tuple[int, ...]
-    extent: int
+    extent: Int
     guarded: bool = True
 
     def at(self, e: Emitter, index: Sequence[Int]) -> Int:
@@ -71,9 +71,7 @@ class BufferView:
         """True if an element is inside."""
         found = (bound.at(e, index) for bound in self.bounds or ())
         tests = zip(found, self.bounds or (), strict=True)
-        return e.truth(
-            [e.compare("icmp ult", at, V(str(bound.extent), "i64")) for at, bound in tests if isinstance(at, V)]
-        )
+        return e.truth([e.compare("icmp ult", at, e.index(bound.extent)) for at, bound in tests if isinstance(at, V)])
 
     @property
     def by_axis(self) -> bool:
