@@ -26,8 +26,8 @@ def lowered(eqn: Eqn) -> Lowered:
         Refused: one that is not compiled for Hopper, with the reason.
     """
     if eqn.op is launch:
-        return lower_launch(eqn.params["launch"], eqn.params["programs"], eqn.input_types)
-    return lower_grid(eqn.params["grid"], eqn.params["kernel"], eqn.input_types)
+        return lower_launch(eqn.launch, eqn.programs, eqn.input_types)
+    return lower_grid(eqn.grid, eqn.kernel, eqn.input_types)
 
 
 def calls_in(program: Program) -> Iterator[Eqn]:

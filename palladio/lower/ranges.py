@@ -224,28 +224,32 @@ def grid_ranges(grid: Grid, inputs: Sequence[Var]) -> Ranges:
 
 def _inner_ranges(eqn: Eqn, program: Program, known: Ranges) -> Ranges:
     """The ranges of a sub-program's inputs."""
-    pairs: Iterator[tuple[Var, Atom]] = iter(())
     found: Ranges = {}
     if eqn.op is loop:
         lower, upper = (range_of(atom, known) for atom in (eqn.lower, eqn.upper))
         if lower is not None and upper is not None and lower.low < upper.high:
             found[program.inputs[0]] = Range(lower.low, upper.high - 1)
-        pairs = zip(program.inputs[1 : 1 + eqn.constants], eqn.operands, strict=False)
-    elif eqn.op is repeat:
-        pairs = zip(program.inputs[: eqn.constants], eqn.operands, strict=False)
-    elif eqn.op in (cond, scope, collective_scope):
-        pairs = zip(program.inputs, eqn.operands, strict=False)
     elif eqn.op is grid_call:
         found = grid_ranges(eqn.grid, program.inputs)
     elif eqn.op is launch:
         mesh = eqn.launch.meshes[eqn.programs.index(program)]
         for var, axis in zip(program.inputs, mesh.axes, strict=False):
             found[var] = Range(0, MOST_INDEX if axis.size is None else max(axis.size - 1, 0))
-    for var, atom in pairs:
+    for var, atom in constants(eqn, program):
         given = range_of(atom, known)
         if given is not None:
             found[var] = given
     return found
+
+
+def constants(eqn: Eqn, program: Program) -> Iterator[tuple[Var, Atom]]:
+    """The inputs of a sub-program that are operands, the same in every run of it, with these."""
+    if eqn.op is loop:
+        yield from zip(program.inputs[1 : 1 + eqn.constants], eqn.operands, strict=False)
+    elif eqn.op is repeat:
+        yield from zip(program.inputs[: eqn.constants], eqn.operands, strict=False)
+    elif eqn.op in (cond, scope, collective_scope):
+        yield from zip(program.inputs, eqn.operands, strict=False)
 
 
 class RangeRewriting:

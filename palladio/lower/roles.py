@@ -11,7 +11,7 @@ for each.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +19,9 @@ import numpy as np
 
 from palladio.ir.core import Atom, Eqn, Literal, Program, Var
 from palladio.ir.rewrite import Builder, map_subprograms, with_parts
-from palladio.ops.control import cond, loop, repeat, scope
-from palladio.ops.threads.launch import Launch, MeshShape, collective_scope
+from palladio.lower.ranges import constants
+from palladio.ops.control import cond
+from palladio.ops.threads.launch import Launch, MeshShape
 from palladio.passes.common_subexpressions import merge_common_subexpressions
 from palladio.passes.dead_code import remove_dead_code
 from palladio.passes.pipeline import run_passes
@@ -202,20 +203,10 @@ class _Specialised:
 
         def change(program: Program) -> Program:
             known = {}
-            for var, atom in _passed(eqn, program):
+            for var, atom in constants(eqn, program):
                 found = self.values(atom, values)
                 if found is not None:
                     known[var] = found
             return self.program(program, known)
 
         return map_subprograms(eqn.params, change)
-
-
-def _passed(eqn: Eqn, program: Program) -> Iterator[tuple[Var, Atom]]:
-    """The inputs of a sub-program that are operands, the same in every run of it, with these."""
-    if eqn.op is loop:
-        yield from zip(program.inputs[1 : 1 + eqn.constants], eqn.operands, strict=False)
-    elif eqn.op is repeat:
-        yield from zip(program.inputs[: eqn.constants], eqn.operands, strict=False)
-    elif eqn.op in (cond, scope, collective_scope):
-        yield from zip(program.inputs, eqn.operands, strict=False)

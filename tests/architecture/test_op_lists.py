@@ -9,7 +9,6 @@ from palladio.ops import OPS
 from tests.architecture.source import Module, modules
 
 OTHER_NAMES: dict[str, str] = {
-    "palladio/hopper": "rules of the emitter, which do not read the records yet",
     "palladio/array": "names of functions of NumPy",
     "palladio/lax": "names of functions of jax.lax",
     "palladio/numpy": "names of functions of NumPy",
@@ -21,14 +20,20 @@ OTHER_NAMES: dict[str, str] = {
 
 def _lists_in(tree: ast.AST) -> Iterator[ast.AST]:
     """Tuples, lists and sets of two or more names of operations, but for those that name the rows of a table."""
-    tables = {
-        id(generator.iter) for node in ast.walk(tree) if isinstance(node, ast.DictComp) for generator in node.generators
-    }
+    rows = {id(part) for node in ast.walk(tree) for names in _rows_of(node) for part in ast.walk(names)}
     for node in ast.walk(tree):
-        if isinstance(node, (ast.Tuple, ast.List, ast.Set)) and id(node) not in tables:
+        if isinstance(node, (ast.Tuple, ast.List, ast.Set)) and id(node) not in rows:
             names = [each.value if isinstance(each, ast.Constant) else None for each in node.elts]
             if len(names) >= 2 and all(isinstance(name, str) and name in OPS for name in names):
                 yield node
+
+
+def _rows_of(node: ast.AST) -> Iterator[ast.AST]:
+    """The names of rows in `{name: rule for name in names}` and `dict.fromkeys(names, rule)`."""
+    if isinstance(node, ast.DictComp):
+        yield from (generator.iter for generator in node.generators)
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "dict.fromkeys" and len(node.args) == 2:
+        yield node.args[0]
 
 
 def _questions_in(tree: ast.AST) -> Iterator[ast.AST]:
@@ -70,6 +75,7 @@ def test_a_list_is_seen_wherever_it_stands() -> None:
         "{'barrier_wait', 'dma_wait'}",
         "('exp', 'log')",
     ]
+    assert not [*_lists_in(ast.parse('RULES = dict.fromkeys(("exp", "log"), rule)'))]
     assert not [*_lists_in(ast.parse('RULES = {name: rule for name in ("exp", "log")}\nx = ("add", "axis")'))]
 
 

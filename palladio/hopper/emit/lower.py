@@ -22,23 +22,17 @@ from palladio.hopper.lowered import HEADER, Array, Lowered, MapParameter, Regist
 from palladio.hopper.rules import REFUSED, RULES
 from palladio.hopper.rules.control import allocated
 from palladio.hopper.rules.exchange import through_shared
-from palladio.ir.core import Program, Var, walk
+from palladio.ir.core import Atom, Eqn, Program, Var, walk
 from palladio.lower.ranges import Range
 from palladio.lower.refused import Refused
 from palladio.lower.roles import Role, roles_of
 from palladio.ops.threads.launch import Launch, MeshShape
 from palladio.types import dtypes
 from palladio.types.device import H100_SXM
-from palladio.types.types import ANY, GMEM, ArrayType, RefType, Type
+from palladio.types.effects import AsyncKind
+from palladio.types.types import ANY, BARRIER, GMEM, ArrayType, RefType, Type
 
 MOST_THREADS = 1024
-WARP_ONLY = frozenset(
-    {
-        *("copy_gmem_to_smem", "copy_smem_to_gmem", "commit_smem_to_gmem_group", "wait_smem_to_gmem"),
-        *("barrier_wait", "barrier_test", "barrier_arrive", "set_max_registers"),
-    }
-)
-"""The operations that a role of one warp may do besides computing numbers."""
 
 
 def lower_launch(launch: Launch, programs: Sequence[Program], operands: Sequence[Type]) -> Lowered:
@@ -188,12 +182,29 @@ def digit(number: str, inner: Sequence[int | str], size: int | str, first: bool)
 
 def _needs_one_warp(program: Program) -> bool:
     """True if a role only waits, starts copies and computes numbers, for which one warp is enough."""
+    synchronises = False
     for eqn in walk(program):
-        if eqn.op.name in WARP_ONLY or eqn.op.control:
-            continue
-        if eqn.effects or any(isinstance(var.type, ArrayType) and var.type.shape for var in eqn.outputs):
+        if _is_for_one_warp(eqn):
+            synchronises = True
+        elif not eqn.op.control and (eqn.effects or any(map(_has_elements, eqn.outputs))):
             return False
-    return any(eqn.op.name in WARP_ONLY for eqn in walk(program))
+    return synchronises
+
+
+def _is_for_one_warp(eqn: Eqn) -> bool:
+    """True if an operation copies between memories, waits or arrives at barriers, or sets the number of registers."""
+    sync = eqn.op.sync
+    if sync is None or any(map(_has_elements, eqn.inputs)):
+        return False
+    copies = not {sync.issues, sync.commits, sync.waits}.isdisjoint({AsyncKind.COPY, AsyncKind.STORE})
+    meets = sync.waits in sync.arrives
+    at_barriers = bool(eqn.synchronised) and all(atom.type.space is BARRIER for atom in eqn.synchronised)
+    return sync.registers or copies or (at_barriers and not meets)
+
+
+def _has_elements(atom: Atom) -> bool:
+    """True for an array other than a number."""
+    return isinstance(atom.type, ArrayType) and atom.type.shape != ()
 
 
 # The text.

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from palladio.base.locations import Location
 from palladio.ir.core import Atom, Eqn, Program, Var, subprograms
+from palladio.ops.control import cond, loop
+from palladio.ops.threads.launch import launch
 from palladio.types.effects import EffectKind
 from palladio.types.transforms import Peer
 from palladio.types.types import ArrayType, RefType
@@ -60,11 +62,12 @@ def uses(programs: Iterable[Program]) -> dict[Var, Use]:
 
 def _visit(program: Program, roots: Roots, found: dict[Var, Use]) -> None:
     for eqn in program.eqns:
-        for atom, say in _said(eqn):
+        for position, say in _said(eqn):
+            atom = eqn.inputs[position]
             if isinstance(atom, Var) and isinstance(atom.type, RefType):
-                say(found.setdefault(roots.get(atom, atom), Use()), eqn.location)
-        if eqn.op.name in ("barrier_arrive", "async_store_smem"):
-            _note_peers(eqn, roots, found)
+                use = found.setdefault(roots.get(atom, atom), Use())
+                say(use, eqn.location)
+                use.remote |= say is _THREAD and _is_of_a_peer(eqn, position)
         for kind, var in eqn.effects:
             if var is not None and kind is not EffectKind.READ:
                 found.setdefault(roots.get(var, var), Use()).written = True
@@ -73,28 +76,22 @@ def _visit(program: Program, roots: Roots, found: dict[Var, Use]) -> None:
             _visit(inner, inside, found)
 
 
-def _note_peers(eqn: Eqn, roots: Roots, found: dict[Var, Use]) -> None:
-    """An arrival at the barrier of another block of the cluster."""
-    position = 0 if eqn.op.name == "barrier_arrive" else 1
-    stack = eqn.op.stacks(eqn.params["transforms"])[position]
-    atom = eqn.inputs[position]
-    if any(isinstance(transform, Peer) for transform in stack) and isinstance(atom, Var):
-        found.setdefault(roots.get(atom, atom), Use()).remote = True
+def _is_of_a_peer(eqn: Eqn, position: int) -> bool:
+    """True if an equation reaches the reference of another block of the cluster."""
+    return any(isinstance(transform, Peer) for transform in eqn.op.stacks(eqn.transforms)[position])
 
 
 def passed(eqn: Eqn, inner: Program) -> Iterator[tuple[Var, Atom]]:
     """The references among the inputs of a sub-program, with those that are passed in."""
-    name = eqn.op.name
     outer: Sequence[Atom] = eqn.inputs
     own: Sequence[Var] = inner.inputs
-    if name == "loop":
-        outer, own = eqn.inputs[2:], inner.inputs[1:]
-    elif name == "cond":
-        outer = eqn.inputs[1:]
-    elif name == "launch":
-        launch = eqn.params["launch"]
-        number = eqn.params["programs"].index(inner)
-        outer, own = eqn.inputs[launch.dynamic :], launch.split(number, inner.inputs).operands
+    if eqn.op is loop:
+        outer, own = eqn.operands, inner.inputs[1:]
+    elif eqn.op is cond:
+        outer = eqn.operands
+    elif eqn.op is launch:
+        number = eqn.programs.index(inner)
+        outer, own = eqn.inputs[eqn.launch.dynamic :], eqn.launch.split(number, inner.inputs).operands
     for var, atom in zip(own, outer):
         if isinstance(var.type, RefType) and not isinstance(atom.type, ArrayType):
             yield var, atom
@@ -115,11 +112,12 @@ def _note(name: str):  # type: ignore[no-untyped-def]
 
 
 _PRODUCT, _COPY, _ACCESS = _note("products"), _note("copies"), _note("accesses")
+_THREAD = _arrives(THREAD)
 _SAID = {
     "copy_gmem_to_smem": ((0, _COPY), (1, _COPY), (2, _arrives(COPY))),
     "copy_smem_to_gmem": ((0, _COPY), (1, _COPY)),
-    "async_store_smem": ((0, _ACCESS), (1, _arrives(THREAD))),
-    "barrier_arrive": ((0, _arrives(THREAD)),),
+    "async_store_smem": ((0, _ACCESS), (1, _THREAD)),
+    "barrier_arrive": ((0, _THREAD),),
     "wgmma": ((1, _PRODUCT), (2, _PRODUCT)),
 }
 
@@ -129,4 +127,4 @@ def _said(eqn: Eqn):  # type: ignore[no-untyped-def]
     if listed is None:
         reaches = eqn.op.ref_count if eqn.op.index_start else 0
         listed = tuple((position, _ACCESS) for position in range(reaches))
-    return [(eqn.inputs[position], say) for position, say in listed]
+    return listed

@@ -20,6 +20,8 @@ from palladio.hopper.layouts import registers
 from palladio.hopper.layouts.registers import Digit, Layout
 from palladio.ir.core import Atom, Eqn, Program, Var
 from palladio.lower.refused import Refused
+from palladio.ops.control import cond, loop, repeat, scope
+from palladio.ops.threads.launch import collective_scope
 from palladio.types.layouts import RegisterLayout
 from palladio.types.types import ArrayType
 
@@ -207,26 +209,22 @@ def _inner(eqn: Eqn) -> Iterator[Program]:
 
 def _joined(eqn: Eqn) -> Iterator[tuple[Atom, Atom]]:
     """The pairs of arrays that an equation passes into its programs and out of them."""
-    name, inputs = eqn.op.name, eqn.inputs
-    if name == "loop":
-        body, constants = eqn.params["body"], eqn.params["constants"]
-        yield from zip(inputs[2:], body.inputs[1:])
-        yield from zip(body.inputs[1 + constants :], body.outputs)
-        yield from zip(eqn.outputs, body.outputs)
-    elif name == "repeat":
-        body, constants = eqn.params["body"], eqn.params["constants"]
-        for program in (body, eqn.params["condition"]):
-            yield from zip(inputs, program.inputs)
-        yield from zip(body.inputs[constants:], body.outputs)
-        yield from zip(eqn.outputs, body.outputs)
-    elif name == "cond":
-        for branch in eqn.params["branches"]:
-            yield from zip(inputs[1:], branch.inputs)
+    if eqn.op is cond:
+        for branch in eqn.branches:
+            yield from zip(eqn.operands, branch.inputs)
             yield from zip(eqn.outputs, branch.outputs)
-    elif name in ("scope", "collective_scope"):
-        body = eqn.params["body"]
-        yield from zip(inputs, body.inputs)
-        yield from zip(eqn.outputs, body.outputs)
+    elif eqn.op is loop:
+        yield from zip(eqn.operands, eqn.body.inputs[1:])
+        yield from zip(eqn.body.inputs[1 + eqn.constants :], eqn.body.outputs)
+        yield from zip(eqn.outputs, eqn.body.outputs)
+    elif eqn.op is repeat:
+        for program in (eqn.body, eqn.condition):
+            yield from zip(eqn.operands, program.inputs)
+        yield from zip(eqn.body.inputs[eqn.constants :], eqn.body.outputs)
+        yield from zip(eqn.outputs, eqn.body.outputs)
+    elif eqn.op in (scope, collective_scope):
+        yield from zip(eqn.operands, eqn.body.inputs)
+        yield from zip(eqn.outputs, eqn.body.outputs)
 
 
 # What families of operations say.
@@ -382,7 +380,10 @@ _SAY: dict[str, Callable[[Layouts, Eqn], None]] = {
     "layout_cast": _cast,
     **{f"reduce_{kind}": _reduce for kind in ("sum", "prod", "max", "min", "and", "or", "xor")},
     **dict.fromkeys(
-        ("transpose", "concatenate", "pad", "reverse", "dot_general", "argmax", "argmin", "iota", "extract", "insert"),
+        (
+            *("transpose", "concatenate", "pad", "reverse", "dot_general", "argmax", "argmin"),
+            *("iota", "extract", "insert"),
+        ),
         _nothing,
     ),
 }
@@ -395,4 +396,4 @@ def _masked(layouts: Layouts, eqn: Eqn) -> None:
         layouts.join(arrays[0], other)
 
 
-_SAY.update(dict.fromkeys(("load_masked", "store_masked", "swap", "accumulate", "atomic"), _masked))
+_SAY |= dict.fromkeys(("load_masked", "store_masked", "swap", "accumulate", "atomic"), _masked)

@@ -46,9 +46,6 @@ REFUSED: dict[str, str] = {
     **dict.fromkeys(("dma_start", "dma_start_remote", "dma_wait"), _CORES),
     **dict.fromkeys(("insert_masked", "combine_each", "exchange_each"), _VALUES),
     **dict.fromkeys(("dot_accumulate", "keep"), _FUSED),
-    **dict.fromkeys(
-        (*("debug_print", "debug_check", "grid_call", "launch"),),
-        _NOT_YET,
-    ),
+    **dict.fromkeys(("debug_print", "debug_check", "grid_call", "launch"), _NOT_YET),
 }
 """Why an operation is not compiled; the user reads it."""

@@ -53,7 +53,7 @@ def _each(scope: Scope, eqn: Eqn, count: int, express: Callable[..., str]) -> Se
     values, indices = rest[:count], rest[count:]
     (out,) = eqn.outputs
     layout = registers_of_each(out.type.shape)
-    found = access(scope, root, eqn.params["transforms"], indices, layout if out.type.shape else None)
+    found = access(scope, root, eqn.transforms, indices, layout if out.type.shape else None)
     kind = _require(found, eqn.op.name)
     scope.before_write(found.where.root)
     index = [f"({layout.coordinate(axis, 'r', 'thread')})" for axis in range(len(layout.shape))]
@@ -86,7 +86,7 @@ def _heard(scope: Scope, old: Registers, out: Var) -> Entry:
 
 
 def _atomic(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
-    combiner = KINDS[eqn.params["kind"]]
+    combiner = KINDS[eqn.kind]
 
     def express(found: Access, kind: str, address: str, value: str) -> str:
         template = f"<pal::{combiner}, {kind}>"

@@ -10,6 +10,7 @@ from palladio.hopper.emit.scope import Rule, Scope
 from palladio.hopper.emit.values import Accumulator, Entry, Registers, Sites
 from palladio.ir.core import Atom, Eqn, Program, Var, walk
 from palladio.lower.refused import Refused
+from palladio.ops.threads.wgmma import wgmma
 from palladio.types import dtypes
 from palladio.types.types import ACC, ArrayType
 
@@ -73,7 +74,7 @@ def _kept(scope: Scope, entry: Entry) -> Entry:
 def _unordered(scope: Scope, *programs: Program) -> None:
     """After or inside code that may run often or never, nothing that it accesses is known to be in order."""
     scope.sites = Sites(set(scope.sites.read) | scope.accessed_roots, set(scope.sites.written) | scope.stored_roots)
-    if any(eqn.op.name == "wgmma" for program in programs for eqn in walk(program)):
+    if any(eqn.op is wgmma for program in programs for eqn in walk(program)):
         scope.flight, scope.before = [], True
 
 
@@ -207,7 +208,7 @@ def allocated(scope: Scope, var: Var) -> Entry:
 def _is_replaced_first(body: Program, acc: Var) -> bool:
     """True if the first use of an accumulator is a product of all of it, which need not add to zeros."""
     first = next((eqn for eqn in body.eqns if acc in eqn.inputs), None)
-    return first is not None and first.op.name == "wgmma" and not first.params["transforms"][0]
+    return first is not None and first.op is wgmma and not first.params["transforms"][0]
 
 
 def _accumulator(scope: Scope, var: Var, replaced: bool = False) -> Accumulator:

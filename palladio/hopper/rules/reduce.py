@@ -67,7 +67,7 @@ def _limit(dtype: DType, least: bool) -> object:
 
 def _reduce(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     (atom,), (out,) = eqn.inputs, eqn.outputs
-    axes = eqn.params["axes"]
+    axes = eqn.axes
     name, dtype = eqn.op.name, out.type.dtype
     if not axes:
         return [scope.entry(atom)]
@@ -202,7 +202,7 @@ def scan_of_warp(scope: Scope, eqn: Eqn) -> Sequence[Entry] | None:
     (atom,), (out,) = eqn.inputs, eqn.outputs
     layout, dtype = scope.layout(out), out.type.dtype
     held = len(layout.shape) == 1 and layout.threads[0].size == LANES and layout.threads[0].axis == 0
-    if not held or eqn.params["reverse"] or dtype.itemsize < 4 or eqn.op.name not in SCANS:
+    if not held or eqn.reverse or dtype.itemsize < 4 or eqn.op.name not in SCANS:
         return None
     name = SCANS[eqn.op.name]
     x = scope.array(atom, layout)
@@ -220,10 +220,10 @@ def scan_of_warp(scope: Scope, eqn: Eqn) -> Sequence[Entry] | None:
     return [target]
 
 
-def _whole(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
-    """A constant array reduces to a constant where nothing is computed."""
+def _idempotent(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
+    """A reduction that of equal elements gives this element: where all are constant it computes nothing."""
     found = scope.entry(eqn.inputs[0])
-    if isinstance(found, Splat) and eqn.op.name in ("reduce_max", "reduce_min", "reduce_and", "reduce_or"):
+    if isinstance(found, Splat):
         (out,) = eqn.outputs
         return [
             Splat(found.text, out.type.shape, out.type.dtype) if out.type.shape else Scalar(found.text, out.type.dtype)
@@ -231,4 +231,7 @@ def _whole(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     return _reduce(scope, eqn)
 
 
-RULES: dict[str, Rule] = dict.fromkeys(COMBINE, _whole)
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(COMBINE, _reduce),
+    **dict.fromkeys(("reduce_max", "reduce_min", "reduce_and", "reduce_or"), _idempotent),
+}

@@ -36,7 +36,7 @@ def _extract(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     array, *indices = eqn.inputs
     (out,) = eqn.outputs
     x, layout = held(scope, array)
-    stack = eqn.params["transforms"]
+    stack = eqn.transforms
     target = scope.layout(out) if out.type.shape else None
     type = ArrayType(layout.shape, x.dtype)
     found = views(type, stack, [atom.type.shape for atom in indices])
@@ -58,9 +58,9 @@ def _insert(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     array, value, *indices = eqn.inputs
     (out,) = eqn.outputs
     target = scope.layout(out)
-    stack = eqn.params["transforms"]
+    stack = eqn.transforms
     type = ArrayType(target.shape, out.type.dtype)
-    if eqn.params["kind"] != "set" or not is_box(type, views(type, stack, [atom.type.shape for atom in indices])):
+    if eqn.kind != "set" or not is_box(type, views(type, stack, [atom.type.shape for atom in indices])):
         return _one_by_one(scope, eqn, target)
     before = scope.array(array, target)
     index = [f"({target.coordinate(n, 'r', 'thread')})" for n in range(len(target.shape))]
@@ -96,10 +96,10 @@ def _one_by_one(scope: Scope, eqn: Eqn, target: Layout) -> Sequence[Entry]:
         return f"({element(atom, own_place(selected(index), axes, atom.type.shape))})"
 
     type = ArrayType(target.shape, dtype)
-    found = views(type, eqn.params["transforms"], [atom.type.shape for atom in indices])
+    found = views(type, eqn.transforms, [atom.type.shape for atom in indices])
     shape = found[-1].sizes if found else type.shape
     index = [f"(e / {step} % {extent})" for step, extent in zip(row_major(shape), shape, strict=True)]
-    part = chain(scope, type, eqn.params["transforms"], found, indices, gather) if found else None
+    part = chain(scope, type, eqn.transforms, found, indices, gather) if found else None
     place = part.place(index) if part else index
     inside = _inside(part, index) if part else None
     with scope.w.block(f"if (thread == 0) for (int e = 0; e < {math.prod(shape)}; ++e)"):

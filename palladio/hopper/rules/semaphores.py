@@ -29,16 +29,16 @@ def _address(scope: Scope, root: Atom, stack: Sequence[Transform], indices: Sequ
 def _signal(scope: Scope, eqn: Eqn) -> None:
     """Order the writes of the warpgroup before."""
     root, amount, *indices = eqn.inputs
-    address = _address(scope, root, eqn.params["transforms"], indices)
+    address = _address(scope, root, eqn.transforms, indices)
     scope.sync()
     scope.w.line(f"if (thread == 0) pal::add_release({address}, {scope.text(amount)});")
 
 
 def _wait(scope: Scope, eqn: Eqn) -> None:
     root, amount, *indices = eqn.inputs
-    address, count = _address(scope, root, eqn.params["transforms"], indices), scope.text(amount)
+    address, count = _address(scope, root, eqn.transforms, indices), scope.text(amount)
     with scope.w.block("if (thread == 0)"):
-        if not eqn.params["decrement"]:
+        if not eqn.decrement:
             scope.w.line(f"while (pal::load_acquire({address}) < {count}) {{}}")
         else:
             with scope.w.block("while (true)"):
@@ -52,7 +52,7 @@ def _read(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     """All threads hear the same count."""
     root, *indices = eqn.inputs
     (out,) = eqn.outputs
-    address = _address(scope, root, eqn.params["transforms"], indices)
+    address = _address(scope, root, eqn.transforms, indices)
     base = scope.w.fresh("count")
     scope.w.line(f"const u32 {base} = {exchange.room(scope, 4)};")
     scope.w.line(f"if (thread == 0) pal::store_shared<int>({base}, pal::load_acquire({address}));")

@@ -18,6 +18,7 @@ from palladio.hopper.rules import exchange
 from palladio.hopper.rules.reduce import COMBINE, SCANS, scan_of_warp
 from palladio.hopper.rules.shape import held
 from palladio.ir.core import Atom, Eqn
+from palladio.ops.arrays.reduce import argmax
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 from palladio.types.views import row_major
@@ -55,11 +56,11 @@ def _given(scope: Scope, eqn: Eqn, target: Registers, number: int = 0) -> Entry:
 
 
 def _position(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
-    (atom,), axis = eqn.inputs, eqn.params["axis"]
+    (atom,), axis = eqn.inputs, eqn.axis
     x, layout = held(scope, atom)
     base = exchange.put(scope, x, layout)
     target = _result(scope, eqn)
-    kind, sign = register_type(x.dtype), ">" if eqn.op.name == "argmax" else "<"
+    kind, sign = register_type(x.dtype), ">" if eqn.op is argmax else "<"
 
     def body(index: list[str]) -> list[str]:
         place = [*index[:axis], "k", *index[axis:]]
@@ -87,15 +88,15 @@ def _scan(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     by_warp = scan_of_warp(scope, eqn)
     if by_warp is not None:
         return by_warp
-    (atom,), axis = eqn.inputs, eqn.params["axis"]
+    (atom,), axis = eqn.inputs, eqn.axis
     x, layout = held(scope, atom)
     base = exchange.put(scope, x, layout)
     target = _result(scope, eqn)
     dtype, kind = x.dtype, register_type(x.dtype)
     first, last, step = (
-        ("0", "end", "++k") if not eqn.params["reverse"] else (str(layout.shape[axis] - 1), "end", "--k")
+        ("0", "end", "++k") if not eqn.reverse else (str(layout.shape[axis] - 1), "end", "--k")
     )
-    sign = "<=" if not eqn.params["reverse"] else ">="
+    sign = "<=" if not eqn.reverse else ">="
 
     def body(index: list[str]) -> list[str]:
         place = [*index[:axis], "k", *index[axis + 1 :]]
@@ -128,7 +129,7 @@ def _joined(name: str, dtype: DType) -> str:
 
 
 def _sort(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
-    axis, keys = eqn.params["axis"], eqn.params["num_keys"]
+    axis, keys = eqn.axis, eqn.num_keys
     parts = [held(scope, atom) for atom in eqn.inputs]
     bases = exchange.put_all(scope, parts)
     shape = parts[0][1].shape

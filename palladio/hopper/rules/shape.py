@@ -19,7 +19,7 @@ from palladio.types.views import row_major
 def _broadcast(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     (atom,), (out,) = eqn.inputs, eqn.outputs
     found = scope.entry(atom)
-    shape, axes = eqn.params["shape"], eqn.params["axes"]
+    shape, axes = eqn.shape, eqn.axes
     if isinstance(found, (Scalar, Splat)):
         if not shape:
             return [Scalar(found.text, out.type.dtype)]
@@ -106,7 +106,7 @@ def _only(scope: Scope, atom: Atom, eqn: Eqn) -> Scalar:
 
 def _transpose(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     (atom,), (out,) = eqn.inputs, eqn.outputs
-    permutation = eqn.params["permutation"]
+    permutation = eqn.permutation
     found = scope.entry(atom)
     if isinstance(found, Splat):
         return [Splat(found.text, out.type.shape, found.dtype)]
@@ -124,7 +124,7 @@ def _reverse(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
 
     def origin(index: Sequence[str]) -> list[str]:
         return [
-            f"({layout.shape[n] - 1} - {part})" if n in eqn.params["axes"] else part for n, part in enumerate(index)
+            f"({layout.shape[n] - 1} - {part})" if n in eqn.axes else part for n, part in enumerate(index)
         ]
 
     return [exchange.moved(scope, x, layout, scope.layout(out), origin, out.hint or "reversed")]
@@ -132,7 +132,7 @@ def _reverse(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
 
 def _concatenate(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     """Each part is put down and read by those who hold elements of it."""
-    (out,), axis = eqn.outputs, eqn.params["axis"]
+    (out,), axis = eqn.outputs, eqn.axis
     target = scope.layout(out)
     joined = scope.declare(out.hint or "joined", target, out.type.dtype)
     scope.fill(joined, lambda r: literal(0, out.type.dtype))
@@ -157,7 +157,7 @@ def _concatenate(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
 def _pad(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     atom, value = eqn.inputs
     (out,) = eqn.outputs
-    padding = eqn.params["padding"]
+    padding = eqn.padding
     target = scope.layout(out)
     x, layout = held(scope, atom)
     base = exchange.put(scope, x, layout)
