@@ -236,7 +236,7 @@ def _accumulator(layouts: Layouts, eqn: Eqn) -> None:
 
 
 def _accumulator_store(layouts: Layouts, eqn: Eqn) -> None:
-    value = eqn.inputs[1]
+    value = eqn.value
     if _is_array(value):
         layouts.demand(value, registers.wgmma(*value.type.shape), "an accumulator of the tensor cores", eqn.location)
 
@@ -248,7 +248,7 @@ def left_layout(type: ArrayType) -> Layout:
 
 
 def _wgmma(layouts: Layouts, eqn: Eqn) -> None:
-    left = eqn.inputs[1]
+    left = eqn.a
     if _is_array(left):
         layouts.demand(left, left_layout(left.type), "the left operand of wgmma", eqn.location)
         layouts.packed.add(left)
@@ -257,7 +257,7 @@ def _wgmma(layouts: Layouts, eqn: Eqn) -> None:
 def _reduce(layouts: Layouts, eqn: Eqn) -> None:
     (x,), (out,) = eqn.inputs, eqn.outputs
     if _is_array(x) and _is_array(out):
-        axes = eqn.params["axes"]
+        axes = eqn.axes
         layouts.links.append(_Link(x, out, lambda layout: layout.reduced(axes), _parent(x.type.shape, axes)))
 
 
@@ -265,7 +265,7 @@ def _broadcast(layouts: Layouts, eqn: Eqn) -> None:
     (x,), (out,) = eqn.inputs, eqn.outputs
     if not _is_array(x):
         return
-    axes = eqn.params["axes"]
+    axes = eqn.axes
     new = [axis for axis in range(out.type.ndim) if axis not in axes]
     spread = [n for n, axis in enumerate(axes) if x.type.shape[n] != out.type.shape[axis]]
 
@@ -331,9 +331,9 @@ def reshaped(layout: Layout, shape: tuple[int, ...]) -> Layout | None:
 def _cast(layouts: Layouts, eqn: Eqn) -> None:
     (x,), (out,) = eqn.inputs, eqn.outputs
     if _is_array(out):
-        wanted = asked(eqn.params["layout"], out.type)
+        wanted = asked(eqn.layout, out.type)
         if wanted is not None:
-            layouts.demand(out, wanted, str(eqn.params["layout"]), eqn.location, asked=True)
+            layouts.demand(out, wanted, str(eqn.layout), eqn.location, asked=True)
         layouts.demand(
             x, layouts.demands[layouts.find(out)].layout if wanted else plain(x.type), "its cast", eqn.location
         )

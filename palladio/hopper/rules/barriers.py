@@ -53,7 +53,7 @@ def _bit(number: str) -> str:
 
 def _wait(scope: Scope, eqn: Eqn) -> None:
     root, *indices = eqn.inputs
-    barriers, number = slot(scope, root, eqn.params["transforms"], indices)
+    barriers, number = slot(scope, root, eqn.transforms, indices)
     wait = "wait_cluster" if barriers.clustered else "wait"
     scope.w.line(f"pal::{wait}({address(barriers, number)}, {_phase(barriers, number)});")
     scope.w.line(f"{barriers.phases} ^= {_bit(number)};")
@@ -63,7 +63,7 @@ def _wait(scope: Scope, eqn: Eqn) -> None:
 def _test(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     """All warps of a thread hear the same answer: the completion has come when each of them sees it."""
     root, *indices = eqn.inputs
-    barriers, number = slot(scope, root, eqn.params["transforms"], indices)
+    barriers, number = slot(scope, root, eqn.transforms, indices)
     ask = "try_wait_cluster" if barriers.clustered else "test"
     seen = f"pal::{ask}({address(barriers, number)}, {_phase(barriers, number)})"
     come = scope.w.fresh("come")
@@ -77,7 +77,7 @@ def _arrive(scope: Scope, eqn: Eqn) -> None:
     if isinstance(scope.entry(root), NamedBarriers):
         _arrive_named(scope, eqn)
         return
-    barriers, number = slot(scope, root, eqn.params["transforms"], indices, remote=True)
+    barriers, number = slot(scope, root, eqn.transforms, indices, remote=True)
     text = scope.text(predicate)
     where = address(barriers, number)
     tests = [] if text == "true" else [text]
@@ -90,7 +90,7 @@ def _arrive(scope: Scope, eqn: Eqn) -> None:
         test = " && ".join([f"lane < {lanes}", *tests])
         w.line(f"if ({test}) pal::arrive_cluster({where}, {ranks[1]});")
         return
-    peer = scope.view(barriers.type, eqn.params["transforms"], indices).peer
+    peer = scope.view(barriers.type, eqn.transforms, indices).peer
     if peer:
         arrive_at(scope, barriers, where, scope.rank(peer), tests)
         return
@@ -140,13 +140,13 @@ def _named(scope: Scope, root: Atom, stack: Sequence[Transform], indices: Sequen
 
 def _sync(scope: Scope, eqn: Eqn) -> None:
     root, *indices = eqn.inputs
-    number, threads = _named(scope, root, eqn.params["transforms"], indices)
+    number, threads = _named(scope, root, eqn.transforms, indices)
     scope.w.line(f"pal::sync_named({number}, {threads});")
 
 
 def _arrive_named(scope: Scope, eqn: Eqn) -> None:
     root, predicate, *indices = eqn.inputs
-    number, threads = _named(scope, root, eqn.params["transforms"], indices)
+    number, threads = _named(scope, root, eqn.transforms, indices)
     text = scope.text(predicate)
     test = "" if text == "true" else f"if ({text}) "
     scope.w.line(f"{test}pal::arrive_named({number}, {threads});")

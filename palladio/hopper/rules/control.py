@@ -91,7 +91,7 @@ def _is_empty(branch: Program) -> bool:
 
 def _cond(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     index, *atoms = eqn.inputs
-    branches = eqn.params["branches"]
+    branches = eqn.branches
     targets = [_variable(scope, var, None) for var in eqn.outputs]
     number = scope.scalar(index)
     before = Sites(set(scope.sites.read), set(scope.sites.written))
@@ -142,8 +142,8 @@ def _arms(number: Scalar, branches: Sequence[Program]) -> list[tuple[str, Progra
 
 def _loop(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     lower, upper, *rest = eqn.inputs
-    body, constants = eqn.params["body"], eqn.params["constants"]
-    step, unroll = eqn.params["step"], eqn.params["unroll"]
+    body, constants = eqn.body, eqn.constants
+    step, unroll = eqn.step, eqn.unroll
     scope.bind(body.inputs[1 : 1 + constants], rest[:constants])
     carry = body.inputs[1 + constants :]
     targets = [_variable(scope, var, atom) for var, atom in zip(carry, rest[constants:], strict=True)]
@@ -163,7 +163,7 @@ def _loop(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
 
 
 def _repeat(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
-    condition, body, constants = (eqn.params[key] for key in ("condition", "body", "constants"))
+    condition, body, constants = eqn.condition, eqn.body, eqn.constants
     carry = body.inputs[constants:]
     targets = [_variable(scope, var, atom) for var, atom in zip(carry, eqn.inputs[constants:], strict=True)]
     for program in (condition, body):
@@ -182,7 +182,7 @@ def _repeat(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
 
 def _scope(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     """Allocations of each thread of its own."""
-    body = eqn.params["body"]
+    body = eqn.body
     count = len(eqn.inputs)
     scope.bind(body.inputs[:count], eqn.inputs)
     known = set(scope.accumulators)
@@ -208,7 +208,7 @@ def allocated(scope: Scope, var: Var) -> Entry:
 def _is_replaced_first(body: Program, acc: Var) -> bool:
     """True if the first use of an accumulator is a product of all of it, which need not add to zeros."""
     first = next((eqn for eqn in body.eqns if acc in eqn.inputs), None)
-    return first is not None and first.op is wgmma and not first.params["transforms"][0]
+    return first is not None and first.op is wgmma and not first.transforms[0]
 
 
 def _accumulator(scope: Scope, var: Var, replaced: bool = False) -> Accumulator:
@@ -234,7 +234,7 @@ def _accumulator(scope: Scope, var: Var, replaced: bool = False) -> Accumulator:
 
 def _collective_scope(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     """Allocations that the threads of a block share."""
-    body = eqn.params["body"]
+    body = eqn.body
     count = len(eqn.inputs)
     scope.bind(body.inputs[:count], eqn.inputs)
     for var in body.inputs[count:]:

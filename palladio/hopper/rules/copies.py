@@ -85,7 +85,7 @@ class Copy:
 
 def sides(scope: Scope, eqn: Eqn, array: int, buffer: int, indices: Sequence[object]) -> Copy:
     """The data of a copy."""
-    stacks = eqn.params["transforms"]
+    stacks = eqn.transforms
     outer, shared = scope.entry(eqn.inputs[array]), scope.entry(eqn.inputs[buffer])
     if not isinstance(outer, Global) or not isinstance(shared, Shared):
         raise Refused("a copy between other memories than an array and a buffer is not compiled for Hopper")
@@ -226,7 +226,7 @@ def _predicated(text: str, lines: Sequence[str], otherwise: str = "") -> list[st
 def _load(scope: Scope, eqn: Eqn) -> None:
     _, _, barrier, predicate, *indices = eqn.inputs
     copy = sides(scope, eqn, 0, 1, indices)
-    barriers, number = slot(scope, barrier, eqn.params["transforms"][2], indices)
+    barriers, number = slot(scope, barrier, eqn.transforms[2], indices)
     text = scope.text(predicate)
     scope.before_write(copy.buffer.root)
     if not scope.one_warp:
@@ -241,7 +241,7 @@ def _load(scope: Scope, eqn: Eqn) -> None:
     text = copy.tested(missed, text)
     partial = [each for each in (*copy.outer_limits, *copy.inner_limits) if each not in missed]
     if not partial:
-        _load_boxes(scope, copy, found, barriers, number, text, eqn.params["collective"])
+        _load_boxes(scope, copy, found, barriers, number, text, eqn.collective)
         return
     with _either(scope, copy.tested(partial)) as branch:
         with branch():
@@ -338,11 +338,10 @@ def _ranks(axes: Sequence[tuple[int, int]]) -> list[int]:
 
 
 def _store(scope: Scope, eqn: Eqn) -> None:
-    predicate, *indices = eqn.inputs[2:]
-    copy = sides(scope, eqn, 1, 0, indices)
-    text = scope.text(predicate)
+    copy = sides(scope, eqn, 1, 0, eqn.indices)
+    text = scope.text(eqn.predicate)
     scope.before_read(copy.buffer.root)
-    reduction = eqn.params["reduction"]
+    reduction = eqn.reduction
     try:
         found = boxes(copy)
     except Refused:
@@ -455,7 +454,7 @@ def _commit_group(scope: Scope, eqn: Eqn) -> None:
 
 
 def _wait_stores(scope: Scope, eqn: Eqn) -> None:
-    kind = "bulk_wait_read" if eqn.params["read_only"] else "bulk_wait"
+    kind = "bulk_wait_read" if eqn.read_only else "bulk_wait"
     scope.w.elect(f"pal::{kind}<{eqn.params['n']}>();")
     scope.w.flush()
     scope.sync()

@@ -393,7 +393,7 @@ def _multiple(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     known = scope.entry(eqn.inputs[0])
     if not isinstance(known, Scalar):
         return [known]
-    factor = math.lcm(known.factor, *eqn.params["values"]) if known.factor < 1 << 30 else known.factor
+    factor = math.lcm(known.factor, *eqn.values) if known.factor < 1 << 30 else known.factor
     return [Scalar(known.text, known.dtype, factor)]
 
 

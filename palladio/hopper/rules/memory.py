@@ -160,7 +160,7 @@ def _load(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     root, *indices = eqn.inputs
     (out,) = eqn.outputs
     layout = scope.layout(out) if out.type.shape else None
-    found = access(scope, root, eqn.params["transforms"], indices, layout)
+    found = access(scope, root, eqn.transforms, indices, layout)
     scope.before_read(found.where.root)
     if out.type.shape:
         value: Entry = load_array(scope, found, scope.layout(out), out.hint)
@@ -317,7 +317,7 @@ def _store(scope: Scope, eqn: Eqn) -> None:
     if any(atom.type.shape for atom in indices):
         _one_by_one(scope, eqn, lambda old, new: new)
         return
-    found = access(scope, root, eqn.params["transforms"], indices)
+    found = access(scope, root, eqn.transforms, indices)
     scope.before_write(found.where.root)
     store(scope, found, value, None)
     scope.sites.written.add(found.where.root)
@@ -435,7 +435,7 @@ def _load_masked(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     if not out.type.shape:
         raise Refused("a masked load of one number is not compiled for Hopper yet")
     layout = scope.layout(out)
-    found = access(scope, root, eqn.params["transforms"], indices, layout)
+    found = access(scope, root, eqn.transforms, indices, layout)
     scope.before_read(found.where.root)
     holds, instead = scope.array(mask, layout), scope.array(other, layout)
     target = scope.declare(out.hint or "loaded", layout, out.type.dtype)
@@ -454,7 +454,7 @@ def _load_masked(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
 
 def _store_masked(scope: Scope, eqn: Eqn) -> None:
     root, value, mask, *indices = eqn.inputs
-    found = access(scope, root, eqn.params["transforms"], indices)
+    found = access(scope, root, eqn.transforms, indices)
     scope.before_write(found.where.root)
     store(scope, found, value, mask)
     scope.sites.written.add(found.where.root)
@@ -462,12 +462,12 @@ def _store_masked(scope: Scope, eqn: Eqn) -> None:
 
 def _accumulate(scope: Scope, eqn: Eqn) -> None:
     """A thread adds to the elements that it holds; one thread to all, where an index may stand several times."""
-    dtype = eqn.inputs[1].type.dtype
+    dtype = eqn.value.type.dtype
 
     def add(old: str, new: str) -> str:
         return COMBINE["reduce_sum"](dtype, old, new)
 
-    if any(atom.type.shape for atom in eqn.inputs[2:]):
+    if any(atom.type.shape for atom in eqn.indices):
         _one_by_one(scope, eqn, add)
     else:
         _exchanged(scope, eqn, add)
@@ -481,7 +481,7 @@ def _swap(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
 def _exchanged(scope: Scope, eqn: Eqn, combine: Callable[[str, str], str]) -> Entry:
     """Load what is there, store what is combined from it and the value, and give what was there."""
     root, value, *indices = eqn.inputs
-    found = access(scope, root, eqn.params["transforms"], indices)
+    found = access(scope, root, eqn.transforms, indices)
     scope.before_write(found.where.root)
     dtype = value.type.dtype  # type: ignore[union-attr]
     if not value.type.shape:
@@ -520,9 +520,9 @@ def _one_by_one(scope: Scope, eqn: Eqn, combine: Callable[[str, str], str]) -> N
 
     where = scope.entry(root)
     array = where.type.array  # type: ignore[union-attr]
-    shape = views(array, eqn.params["transforms"], [atom.type.shape for atom in indices])[-1].sizes
+    shape = views(array, eqn.transforms, [atom.type.shape for atom in indices])[-1].sizes
     index = [f"(e / {step} % {extent})" for step, extent in zip(row_major(shape), shape, strict=True)]
-    found = access(scope, root, eqn.params["transforms"], indices, gather=gather)
+    found = access(scope, root, eqn.transforms, indices, gather=gather)
     scope.before_write(found.where.root)
     with scope.w.block(f"if (thread == 0) for (int e = 0; e < {math.prod(shape)}; ++e)"):
         new = element(value, index) if value.type.shape else scope.text(value)
@@ -540,8 +540,8 @@ def _one_by_one(scope: Scope, eqn: Eqn, combine: Callable[[str, str], str]) -> N
 def _store_in_cluster(scope: Scope, eqn: Eqn) -> None:
     """Every thread stores its elements; then each warp arrives at the barrier of the block that they went to."""
     target, barrier, value, *indices = eqn.inputs
-    stack, barrier_stack = eqn.params["transforms"]
-    if eqn.params["reduction"] is not None:
+    stack, barrier_stack = eqn.transforms
+    if eqn.reduction is not None:
         raise Refused("a store into another block that combines is not compiled for Hopper yet")
     found = access(scope, target, stack, indices)
     scope.before_write(found.where.root)

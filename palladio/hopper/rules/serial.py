@@ -93,9 +93,7 @@ def _scan(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     base = exchange.put(scope, x, layout)
     target = _result(scope, eqn)
     dtype, kind = x.dtype, register_type(x.dtype)
-    first, last, step = (
-        ("0", "end", "++k") if not eqn.reverse else (str(layout.shape[axis] - 1), "end", "--k")
-    )
+    first, last, step = ("0", "end", "++k") if not eqn.reverse else (str(layout.shape[axis] - 1), "end", "--k")
     sign = "<=" if not eqn.reverse else ">="
 
     def body(index: list[str]) -> list[str]:

@@ -123,9 +123,7 @@ def _reverse(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     x, layout = held(scope, atom)
 
     def origin(index: Sequence[str]) -> list[str]:
-        return [
-            f"({layout.shape[n] - 1} - {part})" if n in eqn.axes else part for n, part in enumerate(index)
-        ]
+        return [f"({layout.shape[n] - 1} - {part})" if n in eqn.axes else part for n, part in enumerate(index)]
 
     return [exchange.moved(scope, x, layout, scope.layout(out), origin, out.hint or "reversed")]
 

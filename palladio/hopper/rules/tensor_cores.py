@@ -107,7 +107,7 @@ def _part(acc: Accumulator, stack: Sequence[Transform]) -> tuple[int, int, int, 
 
 def _wgmma(scope: Scope, eqn: Eqn) -> None:
     acc, left, right, *indices = eqn.inputs
-    own_stack, left_stack, right_stack = eqn.params["transforms"]
+    own_stack, left_stack, right_stack = eqn.transforms
     target = scope.entry(acc)
     if not isinstance(target, Accumulator):
         raise Refused("wgmma adds to an accumulator")
@@ -230,17 +230,17 @@ def _left_pieces(name: str | None, left: Atom, depth: int, row: int) -> str:
 
 
 def _wait(scope: Scope, eqn: Eqn) -> None:
-    scope.wait_products(eqn.params["n"])
+    scope.wait_products(eqn.n)
 
 
 def _load(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
-    acc = scope.entry(eqn.inputs[0])
+    acc = scope.entry(eqn.accumulator)
     if not isinstance(acc, Accumulator):
         raise Refused("this is loaded as an accumulator only")
-    pending = eqn.params["wait_n"]
+    pending = eqn.wait_n
     if pending is not None and (scope.flight or scope.before):
         scope.wait_products(pending)
-    first_row, rows, first_column, columns = _part(acc, eqn.params["transforms"])
+    first_row, rows, first_column, columns = _part(acc, eqn.transforms)
     (out,) = eqn.outputs
     own = left_layout(ArrayType((rows, columns), dtypes.BFLOAT16))
     target = scope.declare(out.hint or "part", own, out.type.dtype)
@@ -273,7 +273,7 @@ def _store(scope: Scope, eqn: Eqn) -> None:
 
 def _set_registers(scope: Scope, eqn: Eqn) -> None:
     """It stands at the start of the role: once, where all its warps are together."""
-    wanted = eqn.params["count"], eqn.params["action"]
+    wanted = eqn.count, eqn.action
     if scope.registers not in (None, wanted):
         raise PalladioValueError(
             "threads that run one program set their registers once",
