@@ -92,7 +92,7 @@ class Ahead:
                 )
             if self._on_card and card_of(arrays) is not None:
                 return self._run_on_card(arrays, out, rows)
-            if self._first_rows is not None and rows and not whole:
+            if self._first_rows is not None and rows and self._has_fewer(arrays):
                 found = self._run_first(arrays, out, rows)
                 if found is not None:
                     return found
@@ -116,6 +116,10 @@ class Ahead:
             if rows is not None and rows < len(result):
                 result = result[:rows]
             return result if library == "numpy" else from_numpy(result, library)
+
+    def _has_fewer(self, arrays: tuple[Any, ...]) -> bool:
+        """True if an array is not of the shape that the function was staged for."""
+        return any(tuple(value.shape) != known[0] for value, known in zip(arrays, self._known, strict=True))
 
     def _run_first(self, arrays: tuple[Any, ...], out: Any, rows: int) -> Any:
         """The first rows of the result, of arrays of as many rows; None where these have to be copied."""

@@ -10,14 +10,29 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 import palladio as pl
 import palladio.numpy as jnp
 import palladio.tpu as pltpu
 from palladio import lax
 from palladio.library.card_calls import kept_call
-from palladio.library.checks import dtype_of, fail, require_array, require_count, reshaped, stored, zeros
+from palladio.library.checks import (
+    dtype_of,
+    fail,
+    kept_calls,
+    require_array,
+    require_count,
+    require_interpret,
+    reshaped,
+    rows_together,
+    stored,
+    zeros,
+)
 from palladio.library.namesakes import on_hopper
 from palladio.library.tilings import attention_blocks
+
+_KEPT = kept_calls()
 
 MOST_WIDTH = 256
 """Of keys and of values on Hopper: accumulators of wider ones do not fit into the registers of a warpgroup."""
@@ -25,18 +40,38 @@ MOST_WIDTH = 256
 
 @dataclass(frozen=True)
 class _Problem:
-    """`dtype[heads, m, d]` attends to `dtype[heads, n, d]` and `dtype[heads, n, e]`, by blocks of scores."""
+    """`dtype[heads, m, d]` attends to the keys and values of each head, by blocks of scores.
+
+    Keys and values of all heads are `dtype[keys, d]` and `dtype[keys, e]`, one head after the other. How many each head
+    has is known when the kernel runs, and so is how many of the m queries are more than zeros that fill up the array.
+
+    Fields:
+        steps: blocks of keys of a head, at most.
+        rows, columns: queries and keys of a block.
+        ragged: the last block of a head has fewer keys. It reaches into the next head; at the end of the array it
+            begins earlier instead, with keys of the block before.
+    """
 
     heads: int
     m: int
-    n: int
+    keys: int
     d: int
     e: int
     dtype: Any
+    steps: int
     rows: int
     columns: int
+    ragged: bool
     scale: float
     causal: bool
+
+    def counts(self, heads: int, queries: int, keys: int) -> Any:
+        """The keys of each head, the last row of all keys where a block may begin, and the queries of each head."""
+        return np.array([keys, heads * keys - self.columns, queries], np.int32)
+
+    def first_key(self, head: Any, step: Any, counts: Any) -> Any:
+        """The row of all keys where a block of a head begins."""
+        return jnp.minimum(head * counts[0] + step * self.columns, counts[1])
 
     def block(self, i: Any) -> Any:
         """Which block of queries comes as the i-th. Causal ones that see most keys do first: threads end together."""
@@ -45,6 +80,7 @@ class _Problem:
 
 def _attention_kernel(
     problem: _Problem,
+    counts: Any,
     q_ref: Any,
     k_ref: Any,
     v_ref: Any,
@@ -58,11 +94,12 @@ def _attention_kernel(
 
     Powers are of 2, which are cheaper than those of e; the scores are scaled for them.
     """
-    rows, columns, keys, causal = problem.rows, problem.columns, problem.n, problem.causal
-    first_row, step = problem.block(pl.program_id(1)) * rows, pl.program_id(2)
-    first_column = step * columns
-    last_row, last_column = first_row + rows - 1, first_column + columns - 1
-    ragged = keys % columns != 0
+    rows, columns, causal, ragged = problem.rows, problem.columns, problem.causal, problem.ragged
+    head, first_row, step = pl.program_id(0), problem.block(pl.program_id(1)) * rows, pl.program_id(2)
+    keys, first_own = counts[0], step * columns
+    # The block of keys may begin before those that this step is to see.
+    first_column = problem.first_key(head, step, counts) - head * keys if ragged else first_own
+    last_row, last_column = first_row + rows - 1, first_own + columns - 1
 
     @pl.when(step == 0)
     def _() -> None:
@@ -72,10 +109,10 @@ def _attention_kernel(
 
     def hide() -> None:
         column = first_column + lax.broadcasted_iota(jnp.int32, (rows, columns), 1)
-        seen = column < keys
+        conditions = [column >= first_own, column < keys] if ragged else []
         if causal:
-            row = first_row + lax.broadcasted_iota(jnp.int32, (rows, columns), 0)
-            seen = jnp.logical_and(seen, column <= row) if ragged else column <= row
+            conditions.append(column <= first_row + lax.broadcasted_iota(jnp.int32, (rows, columns), 0))
+        seen = functools.reduce(jnp.logical_and, conditions)
         scores_ref[...] = jnp.where(seen, scores_ref[...], -jnp.inf)
 
     def attend() -> None:
@@ -87,11 +124,13 @@ def _attention_kernel(
             # There are more scores than elements of q, but a product of these would be rounded.
             scores_ref[...] = scale * lax.dot_general(q, k, contracted, preferred_element_type=scores_ref.dtype)
         if causal:
-            pl.when(jnp.logical_or(last_column > first_row, last_column >= keys))(hide)
+            pl.when(
+                jnp.logical_or(last_column > first_row, last_column >= keys) if ragged else last_column > first_row
+            )(hide)
         elif ragged:
             pl.when(last_column >= keys)(hide)
         if ragged:
-            # Rows past the last key are of any value, and no weight of 0 makes a NaN disappear.
+            # Values of other heads are of any value, and no weight of 0 makes a NaN disappear.
             row = first_column + lax.broadcasted_iota(jnp.int32, values.shape, 0)
             values = jnp.where(row < keys, values, jnp.zeros_like(values))
         before, scores = largest_ref[...], scores_ref[...]
@@ -103,10 +142,8 @@ def _attention_kernel(
         product = jnp.dot(weights.astype(values.dtype), values, preferred_element_type=sum_ref.dtype)
         sum_ref[...] = sum_ref[...] * shrink[:, None] + product
 
-    if causal:
-        pl.when(first_column <= last_row)(attend)
-    else:
-        attend()
+    needed = jnp.logical_and(first_own < keys, first_row < counts[2])
+    pl.when(jnp.logical_and(needed, first_own <= last_row) if causal else needed)(attend)
 
     @pl.when(step == pl.num_programs(2) - 1)
     def _() -> None:
@@ -118,20 +155,78 @@ def _attention_call(problem: _Problem, interpret: Any) -> Any:
     rows, columns, d, e = problem.rows, problem.columns, problem.d, problem.e
     wide = jnp.promote_types(jnp.float32, problem.dtype)
     sums = ((rows, columns), (rows,), (rows,), (rows, e))
+
+    def queries(width: int) -> pl.BlockSpec:
+        return pl.BlockSpec((None, rows, width), lambda head, i, j, counts: (head, problem.block(i), 0))
+
+    def keys(width: int) -> pl.BlockSpec:
+        return pl.BlockSpec(
+            (pl.Element(columns), width), lambda head, i, j, counts: (problem.first_key(head, j, counts), 0)
+        )
+
     return pl.pallas_call(
         functools.partial(_attention_kernel, problem),
         pl.ShapeDtypeStruct((problem.heads, problem.m, e), problem.dtype),
-        grid=(problem.heads, pl.cdiv(problem.m, rows), pl.cdiv(problem.n, columns)),
-        in_specs=[
-            pl.BlockSpec((None, rows, d), lambda head, i, j: (head, problem.block(i), 0)),
-            pl.BlockSpec((None, columns, d), lambda head, i, j: (head, j, 0)),
-            pl.BlockSpec((None, columns, e), lambda head, i, j: (head, j, 0)),
-        ],
-        out_specs=pl.BlockSpec((None, rows, e), lambda head, i, j: (head, problem.block(i), 0)),
-        scratch_shapes=[pltpu.VMEM(shape, wide) for shape in sums],
+        grid_spec=pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=1,
+            grid=(problem.heads, pl.cdiv(problem.m, rows), problem.steps),
+            in_specs=[queries(d), keys(d), keys(e)],
+            out_specs=queries(e),
+            scratch_shapes=[pltpu.VMEM(shape, wide) for shape in sums],
+        ),
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel", "arbitrary")),
         interpret=interpret,
     )
+
+
+def _kept(problem: _Problem, interpret: Any) -> Any:
+    """The kernel, staged ahead for these sizes or fewer heads and keys."""
+    found = _KEPT.find(problem, interpret)
+    if found is None:
+        call = _attention_call(problem, require_interpret(interpret))
+
+        def attention(counts: Any, q: Any, k: Any, v: Any) -> Any:
+            return call(counts, q, k, v)
+
+        shapes = (problem.heads, problem.m, problem.d), (problem.keys, problem.d), (problem.keys, problem.e)
+        types = [pl.ShapeDtypeStruct(shape, problem.dtype) for shape in shapes]
+        found = pl.jit(attention, interpret=interpret).ahead(pl.ShapeDtypeStruct((3,), np.int32), *types)
+        _KEPT.keep(problem, found, interpret)
+    return found
+
+
+def _power(n: int) -> int:
+    """The next power of two."""
+    return 1 << (n - 1).bit_length()
+
+
+def _any_sizes(q: Any, k: Any, v: Any, scale: float, causal: bool, interpret: Any, out: Any) -> Any:
+    """`attention` by a kernel that serves other numbers of heads, queries and keys too.
+
+    Heads and keys are those of the arrays, up to the next power of two; queries are filled up to a number that few
+    kernels serve.
+
+    Args:
+        q, k, v: `dtype[heads, m, d]`, `dtype[heads, n, d]` and `dtype[heads, n, e]`, of NumPy or PyTorch.
+        out: `dtype[heads, m, e]`, or None.
+    """
+    (heads, m, d), n, e = q.shape, int(k.shape[1]), int(v.shape[2])
+    most = rows_together(m, d * q.dtype.itemsize)
+    rows, columns = attention_blocks(_power(heads), most, max(d, e))
+    rows, columns = min(rows, most), min(columns, _power(n + 1) // 2)
+    most = pl.cdiv(most, rows) * rows
+    sizes = _power(heads), most, _power(heads) * _power(n), d, e, dtype_of(q)
+    ragged = n % columns != 0
+    problem = _Problem(*sizes, pl.cdiv(_power(n), columns), rows, columns, ragged, scale, causal)
+    keys, values = k.reshape((-1, d)), v.reshape((-1, e))
+    if most == m:
+        return _kept(problem, interpret)(problem.counts(heads, m, n), q, keys, values, out=out, rows=heads)
+    whole = np.zeros((heads, most, d), q.dtype) if isinstance(q, np.ndarray) else q.new_zeros((heads, most, d))
+    whole[:, :m] = q
+    found = _kept(problem, interpret)(problem.counts(heads, m, n), whole, keys, values, rows=heads)[:, :m]
+    if out is not None:
+        return stored(found, out)
+    return found.copy() if isinstance(found, np.ndarray) else found.contiguous()
 
 
 def _require_blocks(block_q: Any, block_k: Any) -> None:
@@ -209,17 +304,20 @@ def attention(
     if 0 in shape:
         return stored(zeros(shape, dtype_of(q), q, k, v), out)
     q, k, v = (x.reshape((-1, *x.shape[-2:])) for x in (q, k, v))
-    chosen = attention_blocks(q.shape[0], m, max(d, values[-1]))
-    block_q, block_k = block_q or chosen[0], block_k or chosen[1]
-    problem = _Problem(
-        *(q.shape[0], m, n, d, values[-1], dtype_of(q)),
-        rows=min(block_q, m),
-        columns=min(block_k, n),
-        scale=float(d**-0.5 if scale is None else scale),
-        causal=bool(causal),
-    )
-    call = _attention_call(problem, interpret)
+    heads, e = int(q.shape[0]), values[-1]
+    flat = None if out is None else reshaped(out, shape, (heads, m, e))
+    scale, causal = float(d**-0.5 if scale is None else scale), bool(causal)
+    by_default = block_q is None and block_k is None and _KEPT.usable and not pl.is_on_gpu(q)
+    if by_default and all(isinstance(x, np.ndarray) or hasattr(x, "new_zeros") for x in (q, k, v)):
+        found = _any_sizes(q, k, v, scale, causal, interpret, flat)
+        return found.reshape(shape) if out is None else out
+    chosen = attention_blocks(heads, m, max(d, e))
+    rows, columns = min(block_q or chosen[0], m), min(block_k or chosen[1], n)
+    sizes = heads, m, heads * n, d, e, dtype_of(q)
+    problem = _Problem(*sizes, pl.cdiv(n, columns), rows, columns, n % columns != 0, scale, causal)
+    call, counts = _attention_call(problem, interpret), problem.counts(heads, m, n)
+    keys, values = k.reshape((-1, d)), v.reshape((-1, e))
     if out is None:
-        return call(q, k, v).reshape(shape)
-    call(q, k, v, out=reshaped(out, shape, (problem.heads, m, problem.e)))
+        return call(counts, q, keys, values).reshape(shape)
+    call(counts, q, keys, values, out=flat)
     return out

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import palladio as pl
+from palladio.call import ahead
 from palladio.call.staged import CALLS as STAGED_CALLS
 from palladio.library import attention, checks, gmm, grouped_matmul, matmul, softmax, tgmm
 from palladio.library.checks import STAGED_BYTES, row_parts, rows_together
@@ -65,6 +66,42 @@ def test_one_staged_softmax_serves_any_number_of_rows_up_to_a_power_of_two():
         assert_close(softmax(x), expected.astype(np.float64))
         np.testing.assert_array_equal(softmax(torch.from_numpy(x)).numpy(), softmax(x))
     assert prepared() == before
+
+
+def queries_and_keys(heads, m, n):
+    return [normal(seed, heads, *shape) for seed, shape in enumerate(((m, 8), (n, 8), (n, 4)))]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_one_staged_attention_serves_other_heads_queries_and_keys(causal):
+    sizes = (8, 21, 37), (5, 32, 63), (6, 18, 33), (7, 31, 50)
+    expected = [attention(*queries_and_keys(*each), causal=causal, block_k=16) for each in sizes]
+    attention(*queries_and_keys(8, 32, 63), causal=causal)
+    before = prepared()
+    for each, want in zip(sizes, expected, strict=True):
+        given = queries_and_keys(*each)
+        assert_close(attention(*given, causal=causal), want.astype(np.float64))
+        tensors = attention(*map(torch.from_numpy, given), causal=causal)
+        assert tensors.is_contiguous()
+        assert_close(tensors.numpy(), want.astype(np.float64))
+    assert prepared() == before
+
+
+def test_one_query_does_not_copy_the_keys(monkeypatch):
+    q, k, v = queries_and_keys(3, 1, 40)
+    expected = attention(q, k, v, block_k=8)
+    shapes = []
+    monkeypatch.setattr(ahead, "_fitted", lambda value, type, *more: shapes.append((value.shape, type.shape)))
+    with pl.executor("cpu"):
+        assert_close(attention(q, k, v), expected.astype(np.float64))
+    assert shapes == []
+
+
+def test_values_of_the_next_head_do_not_reach_this_one():
+    q, k, v = queries_and_keys(2, 3, 37)
+    expected = attention(q, k, v)[0]
+    k[1], v[1] = np.nan, np.inf
+    np.testing.assert_array_equal(attention(q, k, v)[0], expected)
 
 
 def test_large_operands_of_a_sum_over_rows_are_copied_into_a_few_sizes(monkeypatch):
