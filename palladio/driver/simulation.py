@@ -65,7 +65,7 @@ def on_machines(options: SimulatorOptions | None) -> Evaluator:
     """
     if options is None:
         return executor.on_machines()
-    return executor.on_machines(lambda: make_machine(options), warn_of)
+    return executor.on_machines(lambda: make_machine(options), warn_of, options.grids)
 
 
 def make_machine(options: SimulatorOptions) -> Machine:
@@ -75,6 +75,7 @@ def make_machine(options: SimulatorOptions) -> Machine:
         policy = named(options.schedule)
         machine = Machine(policy, _checker(options, policy, stop=not options.races or options.on_race == "raise"))
         machine.zeros, machine.skip_floats = options.zeros, options.skip_floats
+        machine.visits = options.grids
         return machine
     policy = current.policy()
     checker = _checker(options, policy, stop=False, places=current.places, launches=current.launches)

@@ -20,6 +20,7 @@ class SimulatorOptions:
         schedule: the name of a schedule, as findings give it.
         strict: codes of findings whose hints are errors.
         skip_floats: arithmetic of floats in kernels is skipped and gives infinities.
+        grids: kernels over a grid that start no copies run on the machine too, and their blocks are checked.
     """
 
     races: bool = True
@@ -31,3 +32,4 @@ class SimulatorOptions:
     schedule: str = "round_robin"
     strict: frozenset[str] = frozenset()
     skip_floats: bool = False
+    grids: bool = False

@@ -24,16 +24,17 @@ def unchecked() -> Machine:
     return Machine(RoundRobin())
 
 
-def on_machines(make: MakeMachine = unchecked, after: After | None = None) -> Evaluator:
+def on_machines(make: MakeMachine = unchecked, after: After | None = None, grids: bool = False) -> Evaluator:
     """The evaluator that runs launches, and grids whose kernel waits for what it starts, on machines.
 
     Args:
         make: makes the machine of one call.
         after: gets it when the call is over.
+        grids: run other grids on machines too.
     """
 
     def carried_out(eqn: Eqn) -> Callable[..., Sequence[Any]] | None:
-        if not concurrent(eqn):
+        if not concurrent(eqn) and not (grids and eqn.op is grid_call):
             return None
 
         def run(*values: Any) -> Sequence[Any]:

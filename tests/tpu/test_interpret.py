@@ -171,3 +171,61 @@ def test_findings_name_scratch_of_a_mapping_by_its_keys() -> None:
     interpret = pltpu.InterpretParams(detect_races=True)
     with pytest.raises(pl.PalladioError, match=r"copy-not-awaited: buffer \(f32\[8\] in vmem\) is read"):
         pl.pallas_call(kernel, OUT, scratch_shapes=scratch, interpret=interpret)(X)
+
+
+def copied(x_ref: Any, o_ref: Any) -> None:
+    o_ref[...] = x_ref[...]
+
+
+def halves(first: int) -> pl.BlockSpec:
+    return pl.BlockSpec((4,), lambda i: (i + first,))
+
+
+def in_halves(inputs: int, outputs: int, **params: Any) -> Any:
+    interpret = pltpu.InterpretParams(**params)
+    specs = {"in_specs": [halves(inputs)], "out_specs": halves(outputs)}
+    return pl.pallas_call(copied, OUT, grid=(2,), **specs, interpret=interpret)(X)
+
+
+def test_an_index_outside_is_an_error_in_a_kernel_without_copies() -> None:
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...]
+        o_ref[0] = x_ref[x_ref[1].astype(np.int32) + 8]
+
+    call = pl.pallas_call(kernel, OUT, interpret=pltpu.InterpretParams())
+    with pytest.raises(pl.PalladioError, match=r"(?s)elements 9 to 9 of 8.*Out-of-bounds read"):
+        call(X)
+    lenient = pl.pallas_call(kernel, OUT, interpret=pltpu.InterpretParams(out_of_bounds_reads="uninitialized"))
+    assert np.isnan(lenient(X)[0])
+
+
+@pytest.mark.parametrize(("blocks", "kind"), [((1, 0), 'input "x_ref"'), ((0, 1), 'output "o_ref"')])
+def test_a_block_outside_of_its_array_is_an_error(blocks: Any, kind: str) -> None:
+    words = rf"block \(2,\) of .* lies outside of its array, \(8,\)[\s\S]*Out-of-bounds block index \(2,\) for {kind}"
+    with pytest.raises(pl.PalladioError, match=words):
+        in_halves(*blocks)
+    uninitialised = in_halves(*blocks, out_of_bounds_reads="uninitialized")
+    assert np.isnan(uninitialised[4 * blocks[0] : 8 - 4 * blocks[1]]).all()
+
+
+def test_blocks_inside_and_ragged_ones_are_as_ever() -> None:
+    assert np.array_equal(in_halves(0, 0), X)
+    block = pl.BlockSpec((3,), lambda i: (i,))
+    call = pl.pallas_call(copied, OUT, grid=(3,), in_specs=[block], out_specs=block, interpret=pltpu.InterpretParams())
+    assert np.array_equal(call(X), X)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_block_of_an_output_is_visited_in_one_go(axis: int) -> None:
+    block = pl.BlockSpec((4,), lambda *ids: (ids[axis],))
+    specs = {"in_specs": [block], "out_specs": block}
+    call = pl.pallas_call(copied, OUT, grid=(2, 2), **specs, interpret=pltpu.InterpretParams())
+    if axis == 0:
+        assert np.array_equal(call(X), X)
+        return
+    with pytest.raises(ValueError, match=r"Revisited block \(0,\) of output 0 in iteration \(1, 0\)"):
+        call(X)
+    aliased = pl.pallas_call(
+        copied, OUT, grid=(2, 2), **specs, input_output_aliases={0: 0}, interpret=pltpu.InterpretParams()
+    )
+    assert np.array_equal(aliased(X), X)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from palladio.base.calls import checked_call
@@ -33,7 +33,8 @@ class InterpretParams:
         detect_races: look for races and for memory that nothing has written. Deadlocks, wrong indices, and barriers and
             semaphores used against their rules are errors in any case.
         on_race: "raise" the first finding, or "warn" of each.
-        out_of_bounds_reads: "raise", or "uninitialized": they give uninitialised values.
+        out_of_bounds_reads: "raise", or "uninitialized": they give uninitialised values. With "raise", blocks that lie
+            outside of their array are errors too.
         uninitialized_memory: "nan": reads of memory that nothing has written are findings where races are looked for,
             and give NaN or the least integer; "zero": such memory holds zeros.
         ignore: codes of findings that are not reported.
@@ -41,6 +42,8 @@ class InterpretParams:
         skip_floating_point_ops: arithmetic of floats is skipped and gives infinities, for a check that is faster.
         num_cores_or_threads, vector_clock_size, logging_mode, grid_point_recorder, allow_hbm_allocation_in_run_scoped,
             buffer_bounds: accepted, as Pallas takes them; without effect.
+
+    A block of an output that a grid leaves and visits again is an error, as in Pallas' interpreter.
 
     Raises:
         PalladioTypeError, PalladioValueError: for a choice or a code that does not exist.
@@ -72,7 +75,7 @@ class InterpretParams:
             schedule = "latest" if late else "round_robin"
         else:
             schedule = f"random:{'latest' if late else 'earliest'}:{self.random_seed}"
-        return options_of(self, schedule)
+        return replace(options_of(self, schedule), grids=True)
 
 
 def _executor(params: Any) -> Executor:

@@ -64,6 +64,11 @@ class Accesses:
         self.lacking: list[Origin] = []
         """The reads of the last ordinary access which reach memory that nothing has written."""
 
+    @property
+    def checks_bounds(self) -> bool:
+        """True if accesses outside of their buffer are reported."""
+        return self._bounds is not None
+
     def allocated(self, store: Buffer, initialised: bool) -> None:
         """A buffer came to be that is written, or that lacks values."""
         type = store.type
@@ -87,8 +92,8 @@ class Accesses:
             if not isinstance(store, Buffer):
                 continue
             stack = stacks[position] if position < len(stacks) else ()
-            self.check_bounds(thread, eqn, store, stack, indices, mask)
             write = kind is not EffectKind.READ
+            self.check_bounds(thread, eqn, store, stack, indices, mask, write)
             access = Access(
                 thread.component,
                 epoch(thread),
@@ -163,7 +168,7 @@ class Accesses:
         )
 
     def check_bounds(
-        self, thread: Thread, eqn: Eqn, store: Buffer, stack: Stack, indices: Sequence[Any], mask: Any
+        self, thread: Thread, eqn: Eqn, store: Buffer, stack: Stack, indices: Sequence[Any], mask: Any, write: bool
     ) -> None:
         if self._bounds is None:
             return
@@ -174,6 +179,7 @@ class Accesses:
                 "out-of-bounds",
                 f"{describe(store)} is accessed outside of axis {axis}: elements {low} to {high} of {extent}",
                 [Participant(thread.title, f"runs {eqn.op.name}", eqn.location, at_text(thread.trail))],
+                jax="Out-of-bounds " + ("read" if not write else "write" if mask is None else "masked swap"),
             )
 
     def tally(self, thread: Thread, eqn: Eqn, values: Sequence[Any]) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from palladio.ir.core import Eqn, Program
 from palladio.ir.evaluate import evaluate
 from palladio.machine.check.deadlock import deadlock
+from palladio.machine.rules.block_visits import BlockVisits
 from palladio.machine.rules.launch import allocate_for
 from palladio.machine.run.buffers import Buffer
 from palladio.machine.run.coroutines import RULES, Coroutine, run_program
@@ -56,6 +57,8 @@ def grid_call(eqn: Eqn) -> Callable[..., Coroutine]:
     def steps(thread: Thread, *operands: Any) -> Coroutine:
         references = _References(thread, grid, kernel)
         scratch = [allocate_for(thread, *each) for each in zip(grid.scratch, names, strict=True)]
+        arrays = operands[grid.dynamic + grid.scalars :]
+        visits = BlockVisits(thread, grid, kernel, [np.shape(array) for array in arrays])
         points: Any = operation.eval(*operands, grid=grid, kernel=kernel)
         found: Any = None
         outer = thread.trail
@@ -69,6 +72,8 @@ def grid_call(eqn: Eqn) -> Callable[..., Coroutine]:
                 return stop.value
             if request.program is not kernel:  # an index map
                 found = evaluate(request.program, request.values)
+                if thread.machine.visits:
+                    visits.at(request.program, tuple(map(int, request.values[: len(grid.sizes)])), found)
                 continue
             values = grid.split(request.values)
             blocks = references.of(values.arrays)

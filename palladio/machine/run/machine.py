@@ -31,6 +31,7 @@ class Machine:
         timer: what keeps model time, or None.
         zeros: whether memory that nothing has written holds zeros rather than uninitialised values.
         skip_floats: whether products of floats are skipped; the accumulator then holds infinities.
+        visits: whether the blocks that a grid visits are checked.
     """
 
     def __init__(self, policy: Policy, checker: Any = None) -> None:
@@ -41,6 +42,7 @@ class Machine:
         self.timer: Any = None
         self.zeros = False
         self.skip_floats = False
+        self.visits = False
         self.runnable: deque[Thread] = deque()
         self.async_ops = InFlight()
         self.groups: list[Group] = []

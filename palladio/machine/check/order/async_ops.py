@@ -73,7 +73,7 @@ class AsyncOpOrder:
         issue, lacks = self._launches(thread, async_op), False
         if source is not None:
             if async_op.eqn.params["fill"] == "promise_in_bounds":
-                self.accesses.check_bounds(thread, async_op.eqn, *source, indices, None)
+                self.accesses.check_bounds(thread, async_op.eqn, *source, indices, None, False)
             read = self._notes(thread, async_op, first.component, False, issue)
             lacks = self.accesses.touch(thread, *source, indices, read, thread.asynchronous, strict=False)
         for (store, stack), slot in zip(targets, slots):
@@ -82,7 +82,7 @@ class AsyncOpOrder:
             clocks = self.barriers.slot_clocks(slot)
             issue = Issue(issue.component, issue.epoch, clocks.waits, slot.name, async_op.notes[0])
             self.barriers.history.releases(thread, async_op.eqn, slot.token, slot.completed + 1)
-            self.accesses.check_bounds(thread, async_op.eqn, store, stack, indices, None)
+            self.accesses.check_bounds(thread, async_op.eqn, store, stack, indices, None, True)
             access = self._notes(thread, async_op, clocks.component, True, issue)
             self.accesses.touch(thread, store, stack, indices, access, thread.asynchronous)
             if source is not None and lacks:
@@ -153,7 +153,7 @@ class AsyncOpOrder:
         noted: dict[Counter, list[Access]] = {counter: [] for counter in counters}
         for store, stack, counter, write in parts:
             if not async_op.eqn.params.get("clip"):
-                self.accesses.check_bounds(thread, async_op.eqn, store, stack, indices, None)
+                self.accesses.check_bounds(thread, async_op.eqn, store, stack, indices, None, write)
             issue = Issue(issue.component, issue.epoch, (), counter.name, told[0])
             self.semaphores.history.releases(thread, async_op.eqn, counter.token)
             access = self._notes(thread, async_op, counter.component, write, issue)
@@ -202,7 +202,7 @@ class AsyncOpOrder:
                 issue=issue,
                 trail=thread.trail,
             )
-            self.accesses.check_bounds(thread, async_op.eqn, store, stack, indices, None)
+            self.accesses.check_bounds(thread, async_op.eqn, store, stack, indices, None, False)
             if self.accesses.touch(thread, store, stack, indices, access, thread.asynchronous, strict=False):
                 found[store] = access
         return found
@@ -237,7 +237,7 @@ class AsyncOpOrder:
         reduces = site.params["reduction"] is not None
         read = Access(thread.read_component, group, site, thread.title, False, False, True, place, issue, trail)
         write = Access(thread.write_component, group, site, thread.title, True, reduces, True, place, issue, trail)
-        self.accesses.check_bounds(thread, async_op.eqn, source[0], source[1], indices, None)
+        self.accesses.check_bounds(thread, async_op.eqn, source[0], source[1], indices, None, False)
         lacks = self.accesses.touch(thread, *source, indices, read, thread.asynchronous, strict=False)
         self.accesses.touch(thread, *target, indices, write, thread.asynchronous)
         if lacks:
