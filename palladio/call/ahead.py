@@ -238,10 +238,10 @@ class KeptCalls:
             CardError: the driver fails.
         """
         library = _library(arrays[0])
-        if library is None or library.facts is None or not _by_default():
+        if library is None or library.facts is None:
             return None
         facts = library.facts(arrays)
-        if facts is None:
+        if facts is None or not _by_default():
             return None
         kinds, addresses = facts
         try:

@@ -86,7 +86,7 @@ def softmax(x: Any, *, block_rows: int | None = None, interpret: Any = None, out
         found = _kept(rows, interpret)(rows, out=flat, rows=rows.shape[0])
     else:
         if block_rows is None:
-            block_rows = _block_rows(*map(int, rows.shape), dtype_of(x).itemsize)
+            block_rows = _block_rows(int(rows.shape[0]), shape[-1], dtype_of(x).itemsize)
         call = _softmax_call(rows.shape, dtype_of(x), min(block_rows, rows.shape[0]), interpret)
         found = call(rows) if flat is None else call(rows, out=flat)
     return found.reshape(shape) if out is None else out

@@ -106,10 +106,19 @@ def nothing_watches(args: Any) -> bool:
 
 
 def is_direct(tensors: Any) -> bool:
-    """True if a call of these tensors, and nothing else that is a tensor, is one of the library: nothing watches."""
+    """True if a call of these tensors, and nothing else that is a tensor, is one of the library: nothing watches.
+
+    It is asked before every small product, and so it is written without generators.
+    """
     if torch.compiler.is_compiling() or is_transformed() or torch.is_autocast_enabled("cpu"):
         return False
-    return all(type(each) is torch.Tensor and each.is_cpu for each in tensors) and nothing_watches(tensors)
+    if torch._C._len_torch_dispatch_stack() or torch._C._is_torch_function_mode_enabled():
+        return False
+    recording = torch.is_grad_enabled()
+    for each in tensors:
+        if type(each) is not torch.Tensor or not each.is_cpu or (recording and each.requires_grad):
+            return False
+    return True
 
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
