@@ -211,7 +211,7 @@ b:f32[4] = load x.view(4)[$0, column]
 
 Fuse: an array is computed where it is used, in the loop of what uses it, except for those that `keep` writes to
 memory. In the first example nothing is kept; in the next one the weights are, since two operations use them. They are
-written while the first one, a reduction, goes through them.
+written while the first one, a reduction, goes through them; to the output, where the quotients replace them.
 
 >>> from palladio.lower import fuse
 >>> def normalised(x, out):
@@ -224,7 +224,7 @@ written while the first one, a reduction, goes through them.
 program normalised(x:ref<any, f32[4]>, out:ref<any, f32[4]>) {
   a:f32[4] = load x
   b:f32[4] = exp a
-  c:f32[4] = keep b {passing=True}
+  c:f32[4] = keep b, out {passing=True}
   d:f32[] = reduce_sum c {axes=(0,)}
   e:f32[4] = div c, d
   store out, e

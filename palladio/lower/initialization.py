@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from palladio.ir.core import Atom, Literal, Program, Var, walk
+from palladio.ir.core import Atom, Eqn, Literal, Program, Var, walk
 from palladio.ops.arrays.arithmetic import sub
 from palladio.ops.arrays.compare import select
+from palladio.ops.arrays.keep import keep
 from palladio.ops.grid import Blocked, BlockMap, Grid, InitMarks, Squeezed
 from palladio.ops.references.memory import store
 from palladio.types.types import ArrayType
@@ -101,5 +102,12 @@ def _stored_first(kernel: Program, ref: Var) -> bool:
     """True if the first equation that touches a reference stores to all of it, in every run of the kernel."""
     for eqn in kernel.eqns:
         if any(atom is ref for atom in eqn.inputs):
-            return eqn.op is store and eqn.ref is ref and not eqn.transforms
+            return stores_all(eqn, ref)
     return False
+
+
+def stores_all(eqn: Eqn, ref: Atom) -> bool:
+    """True if an equation stores to all of a reference, and does not read it."""
+    if eqn.op is keep:
+        return True
+    return eqn.op is store and eqn.ref is ref and not eqn.transforms

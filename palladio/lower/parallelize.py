@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from palladio.ir.core import Eqn, Literal, Program, Var, walk
+from palladio.lower.initialization import stores_all
 from palladio.lower.views import views
 from palladio.ops.control import cond
 from palladio.ops.grid import Blocked, BlockMap, Grid, Squeezed
-from palladio.ops.references.memory import store
 from palladio.types.effects import EffectKind
 
 Known = dict[Any, Any]
@@ -87,7 +87,7 @@ def _begins_with_store(program: Program, ref: Var, known: Known) -> bool:
         if any(atom is ref for atom in eqn.inputs):
             branch = _branch(eqn, known)
             if branch is None:
-                return eqn.op is store and eqn.ref is ref and not eqn.transforms
+                return stores_all(eqn, ref)
             inner = dict(zip(branch.inputs, eqn.operands, strict=True))
             mine = [var for var, atom in inner.items() if atom is ref]
             values = {var: _value(atom, known) for var, atom in inner.items() if _value(atom, known) is not None}

@@ -10,7 +10,11 @@ import pytest
 
 import palladio as pl
 import palladio.numpy as jnp
-from palladio.cpu.emit import scope
+from palladio.driver.capture import prepared_programs
+from palladio.driver.compile import PIPELINES
+from palladio.ir.core import walk
+from palladio.ops.arrays.keep import keep
+from palladio.passes.pipeline import run_passes
 
 ROWS, COLUMNS = 6, 37
 
@@ -110,17 +114,8 @@ def test_a_value_that_is_needed_after_a_reduction(kernel: Callable[..., None], b
         (moved, False),
     ],
 )
-def test_it_is_written_where_it_ends_only_if_nothing_is_in_the_way(
-    kernel: Callable[..., None], in_place: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found: list[bool] = []
-    original = scope.Scope.destination
-
-    def destination(self: Any, *arguments: Any) -> Any:
-        buffer = original(self, *arguments)
-        found.append(buffer is not None)
-        return buffer
-
-    monkeypatch.setattr(scope.Scope, "destination", destination)
-    result(kernel, "cpu", columns=COLUMNS + 1)
-    assert any(found) == in_place
+def test_it_is_written_where_it_ends_only_if_nothing_is_in_the_way(kernel: Callable[..., None], in_place: bool) -> None:
+    with prepared_programs() as programs:
+        result(kernel, "cpu", columns=COLUMNS + 1)
+    eqns = walk(run_passes(programs[0], PIPELINES["cpu"]))
+    assert any(eqn.into for eqn in eqns if eqn.op is keep) == in_place

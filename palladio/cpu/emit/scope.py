@@ -220,8 +220,8 @@ class Scope:
         for eqn in program.eqns:
             self.uses.update(atom for atom in eqn.inputs if isinstance(atom, Var))
         self.uses.update(atom for atom in program.outputs if isinstance(atom, Var))
-        # What the last equation said to keep while the next one goes through it.
-        self.passing: Var | None = None
+        # The last equation, if it keeps an array while the next one goes through it.
+        self.passing: Eqn | None = None
 
     def entry(self, atom: Atom) -> Binding:
         """The value of a variable or literal."""
@@ -250,20 +250,22 @@ class Scope:
             if isinstance(atom, Var):
                 self.uses[atom] -= 1
         self.begin(eqn)
-        inputs = [self.last_seen(self.keep_in_passing(atom, eqn), atom) for atom in eqn.inputs]
+        inputs = [self.last_seen(self.keep_in_passing(atom), atom) for atom in eqn.inputs]
         self.function.eqn = eqn
         lazily = self.row_by_row(eqn.op, inputs, **eqn.params)
         outputs = self.function.rules[name](self, *inputs, **eqn.params) if lazily is None else (lazily,)
         annotate(self.e, eqn, inputs, outputs)
         self.entries.update(zip(eqn.outputs, outputs, strict=True))
-        self.passing = eqn.outputs[0] if eqn.op is keep_op and eqn.passing else None
+        self.passing = eqn if eqn.op is keep_op and eqn.passing else None
 
-    def keep_in_passing(self, atom: Atom, eqn: Eqn) -> Binding:
+    def keep_in_passing(self, atom: Atom) -> Binding:
         """An input; if it is to be kept in passing, each element is written where it is computed."""
         entry = self.entry(atom)
-        if atom is not self.passing or not isinstance(entry, LazyArray):
+        if self.passing is None or atom is not self.passing.outputs[0] or not isinstance(entry, LazyArray):
             return entry
-        buffer = self.destination(atom, eqn) or self.arena.buffer(self.e, entry.shape, entry.dtype)
+        places = [self.place(ref) for ref in self.passing.into]
+        fits = [place.buffer for place in places if place.buffer.strides[-1:] == (1,) and not place.memory.streamed]
+        buffer = fits[0] if fits else self.arena.buffer(self.e, entry.shape, entry.dtype)
 
         def at(index: Sequence[Int], width: int) -> V:
             value = entry.at(index, width)
@@ -279,41 +281,6 @@ class Scope:
             return asking(self.e, entry)
         return entry
 
-    def destination(self, atom: Atom, passed: Eqn) -> StridedArray | None:
-        """The block that an array's elements end in, each after operations on it alone, if nothing else happens there.
-
-        What is written there early need not be kept elsewhere meanwhile.
-        """
-        eqns = iter(self.program.eqns)
-        next(eqn for eqn in eqns if eqn is passed)
-        seen: list[Eqn] = []
-        for eqn in eqns:
-            seen.append(eqn)
-            if atom not in eqn.inputs:
-                continue
-            if eqn.op is store and eqn.value is atom and not eqn.transforms:
-                return self.untouched(eqn.ref, atom, seen[:-1])
-            (out,) = eqn.outputs if len(eqn.outputs) == 1 else (None,)
-            if not eqn.op.elementwise or out is None or out.type != atom.type or self.uses[atom] != 1:
-                return None
-            atom = out
-        return None
-
-    def untouched(self, ref: Atom, atom: Atom, eqns: Sequence[Eqn]) -> StridedArray | None:
-        """The block of a reference if an array fits there, no equation of these touches it and no array reads it."""
-        place = self.place(ref)
-        fits = place.buffer.type == atom.type and place.buffer.strides[-1:] == (1,)
-        if self.uses[atom] != 1 or not fits or place.memory.streamed:
-            return None
-        others = [entry for var, entry in self.entries.items() if self.uses[var] > 0]
-        read = any(isinstance(entry, LazyArray) and place.memory in entry.reads for entry in others)
-        touched = any(
-            isinstance(entry, RefBinding) and entry.memory is place.memory
-            for eqn in eqns
-            for entry in (self.entries.get(var) for var in eqn.inputs if isinstance(var, Var))
-        )
-        return None if read or touched else place.buffer
-
     def begin(self, eqn: Eqn) -> None:
         """Begin the blocks that an equation touches, unless it replaces all of one.
 
@@ -322,7 +289,7 @@ class Scope:
         """
         for position, atom in enumerate(eqn.inputs):
             entry = self.entries.get(atom) if isinstance(atom, Var) else None
-            if eqn.op.control or not isinstance(entry, RefBinding) or entry.start is None:
+            if eqn.op.control or eqn.op is keep_op or not isinstance(entry, RefBinding) or entry.start is None:
                 continue
             if eqn.op is store and position == 0 and not eqn.transforms:
                 entry.start.note(self.e)

@@ -44,6 +44,7 @@ STALE = "an array is computed from memory that has changed since"
 OUT_OF_ORDER = "a product, which is computed a few rows at a time, reaches an operation that takes all of it"
 IN_EACH_STEP = "an operand of a loop is computed in each of its steps"
 NOT_PASSED = "an array is kept while a reduction of its rows goes through it, and the next operation is another"
+ENDS = "an array is kept in memory of its own, though what is computed from it is stored to a block that fits"
 LEAVES = "a result of a scope is computed from memory that ends with it"
 
 
@@ -94,7 +95,7 @@ class _ProgramKeeping:
             for atom in eqn.inputs:
                 self.first_use.setdefault(atom, eqn)
         self.now: dict[Atom, Atom] = {}
-        self.passing: Var | None = None
+        self.passing: Eqn | None = None
         self.builder = Builder()
         for var, value in zip(program.inputs, inputs, strict=True):
             self.learn(var, value)
@@ -110,9 +111,9 @@ class _ProgramKeeping:
     def equation(self, eqn: Eqn) -> None:
         """Keep what is to be kept before an equation, and of its results."""
         self.builder.location = eqn.location
-        if self.passing is not None and not reduces_rows(eqn, self.passing):
+        if self.passing is not None and not reduces_rows(eqn, self.passing.outputs[0]):
             self.keeping.found.append((eqn, NOT_PASSED))
-        self.passing = eqn.outputs[0] if eqn.op is keep and eqn.passing else None
+        before, self.passing = self.passing, eqn if eqn.op is keep and eqn.passing else None
         for var in self.stale(eqn):
             self.keep(var, eqn, STALE)
         self.uses.subtract(eqn.inputs)
@@ -123,7 +124,9 @@ class _ProgramKeeping:
             self.keep(var, eqn, reason)
         for var in eqn.inputs:
             if self.uses[var] and reduces_rows(eqn, var) and not self.value(var).is_kept:
-                self.keep(var, eqn, USED_AGAIN, passing=True)
+                self.keep(var, eqn, USED_AGAIN, self.destination(var, eqn), passing=True)
+            elif before is not None and not before.into and self.destination(var, eqn) is not None:
+                self.keeping.found.append((before, ENDS))
         params, found = self.run(eqn)
         self.builder.eqns.append(substituted(with_parts(eqn, eqn.inputs, params), self.now))
         for var, value in zip(eqn.outputs, found, strict=True):
@@ -135,11 +138,39 @@ class _ProgramKeeping:
         found = known(atom, self.values)
         return found if isinstance(found, Availability) else KEPT
 
-    def keep(self, var: Var, eqn: Eqn, reason: str, passing: bool = False) -> None:
+    def keep(self, var: Var, eqn: Eqn, reason: str, into: Atom | None = None, passing: bool = False) -> None:
         """Keep an array, before an equation or after the one that computes it."""
         self.keeping.found.append((eqn, reason))
-        self.now[var] = self.builder.emit(keep, self.now.get(var, var), passing=passing)[0]
+        place = () if into is None else (into,)
+        self.now[var] = self.builder.emit(keep, self.now.get(var, var), *place, passing=passing)[0]
         self.learn(var, KEPT)
+
+    def destination(self, var: Var, eqn: Eqn) -> Atom | None:
+        """The reference that an array is stored to, each element after operations on it alone, if it can be kept there
+        from an equation on: nothing else happens there before, and no other thread looks.
+        """
+        between: list[Eqn] = []
+        eqns = iter(self.source.eqns)
+        next(each for each in eqns if each is eqn)
+        for later in eqns:
+            if var in later.inputs:
+                if self.uses[var] != 1:
+                    return None
+                if later.op is store and later.value is var and not later.transforms:
+                    return later.ref if self.is_untouched(later.ref, var, between) else None
+                if not later.op.elementwise or [out.type for out in later.outputs] != [var.type]:
+                    return None
+                (var,) = later.outputs
+            between.append(later)
+        return None
+
+    def is_untouched(self, ref: Atom, var: Var, between: Sequence[Eqn]) -> bool:
+        """True if an array fits into the memory of a reference, which nothing reads until the array is stored there."""
+        memory = self.values[ref]
+        reads = any(memory in value.reads for value in self.reading.values())
+        touches = any(self.values.get(atom) is memory for eqn in between for atom in eqn.inputs)
+        gives_way = any(eqn.synchronises for eqn in between)
+        return ref.type.array == var.type and not (reads or touches or gives_way)
 
     def stale(self, eqn: Eqn) -> list[Var]:
         """The arrays that are still used and that read memory which an equation changes, or lets others change."""
