@@ -36,6 +36,10 @@ BROKEN = {
         f"p:f32[8,8] = dot_general x, x {DOT}\nr:f32[8,8] = add y, p",
         "a product is computed before the addition to it, which can be the start of its sums",
     ),
+    "a product that is rounded": (
+        f"p:f32[8,8] = dot_general x, y {DOT}\nr:bf16[8,8] = convert p {{dtype=bf16}}",
+        "a product is computed before it is rounded, which it can do with its sums",
+    ),
     "a block that a choice leaves": (
         """
         a:f32[8,8] = load o
@@ -163,6 +167,28 @@ def test_a_product_is_not_moved_past_a_store() -> None:
         "keep",
         "add",
     ]
+
+
+def test_a_product_rounds_its_sums_itself() -> None:
+    (line,) = fused(call(f"p:f32[8,8] = dot_general x, y {DOT}\nr:bf16[8,8] = convert p {{dtype=bf16}}"))
+    assert " = dot_general " in line
+    assert "dtype=bf16" in line
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "q:bf16[8,8] = convert p {dtype=bf16}\nr:f32[8,8] = neg p",
+        "r:f64[8,8] = convert p {dtype=f64}",
+        "r:i32[8,8] = convert p {dtype=i32}",
+        "store o, y\nr:bf16[8,8] = convert p {dtype=bf16}",
+    ],
+    ids=["is used again", "is widened", "becomes an integer", "is used after a store"],
+)
+def test_a_product_keeps_its_dtype_where_it(rest: str) -> None:
+    body = f"a:f32[8,8] = load o\np:f32[8,8] = dot_general a, y {DOT}\n{rest}"
+    lines = fused(call(body, "o:ref<any, f32[8,8]>, y:f32[8,8]"))
+    assert any("f32[8,8] = dot_general " in line for line in lines)
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,6 @@ class LazyArray:
             first of them, and with their number. Its last argument is the buffer in which all rows end, if known.
         near: a buffer of the same shape; each element is computed from the one at its place there.
         normal: whether no element is a subnormal number.
-        rounded: writes all elements to a buffer of bfloat16, for float32 sums that are rounded while they are computed.
         alike: axes along which all elements are the same.
         ahead: byte distance to the same element of the next task's block, for prefetching.
     """
@@ -129,7 +128,6 @@ class LazyArray:
     panels: Panels | None = None
     near: StridedArray | None = None
     normal: bool = False
-    rounded: Callable[[StridedArray], None] | None = None
     alike: frozenset[int] = frozenset()
     ahead: V | None = None
 

@@ -27,7 +27,6 @@ from palladio.cpu.emit.zero_ranges import annotate
 from palladio.cpu.runtime.callbacks import POLL, Callback
 from palladio.ir.core import Atom, Eqn, Literal, Op, Program, Var, Work
 from palladio.lower.refused import Refused
-from palladio.ops.arrays.casts import convert
 from palladio.ops.arrays.keep import keep as keep_op
 from palladio.ops.references.masked import store_masked
 from palladio.ops.references.memory import store
@@ -324,7 +323,4 @@ class Scope:
             return found
 
         whole: LazyArray = inputs[lazy[0]]  # type: ignore[assignment]
-        found = row_by_row(self.e, whole.panels, applied, applied(whole))  # type: ignore[arg-type]
-        if whole.rounded is not None and op is convert and found.dtype == dtypes.BFLOAT16:
-            found.fill = whole.rounded
-        return found
+        return row_by_row(self.e, whole.panels, applied, applied(whole))  # type: ignore[arg-type]

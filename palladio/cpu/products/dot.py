@@ -268,9 +268,20 @@ def _matrix_product(
     found = _product_array(scope, left, right, sums, shape, init, reads)
     if dtype == sums:
         return found
-    rows = scope.row_by_row(casts.convert, [found], dtype=dtype)
-    (whole,) = (rows,) if rows is not None else scope.function.rules["convert"](scope, found, dtype=dtype)
+    whole = scope.row_by_row(casts.convert, [found], dtype=dtype)
+    if whole is None:
+        (whole,) = scope.function.rules["convert"](scope, found, dtype=dtype)
+    elif dtype == dtypes.BFLOAT16 and _takes_pairs(left, right, sums) and left.second * 2 <= DEPTH_BYTES:
+        whole.fill = lambda target: _write_rounded(scope, left, right, sums, target)
     return whole
+
+
+def _write_rounded(scope: Scope, left: Matrix, right: Matrix, sums: DType, target: StridedArray) -> None:
+    """Write a product of pairs of bfloat16, each sum rounded to bfloat16 where it has been computed."""
+    there = target if target.strides[1] == 1 else scope.arena.buffer(scope.e, target.shape, target.dtype)
+    _product(scope, left, right, sums).run(there, None)
+    if there is not target:
+        write(scope.e, array_in(scope.e, there), target)
 
 
 def _thin_product(scope: Scope, left: Matrix, right: Matrix, sums: DType, shape: tuple[int, ...]) -> LazyArray:
@@ -312,24 +323,10 @@ def _product_array(
 
         product.by_panels(part, init, rows, into)
 
-    def rounded(target: StridedArray) -> None:
-        there = target if target.strides[1] == 1 else scope.arena.buffer(scope.e, target.shape, target.dtype)
-        _product(scope, left, right, sums).run(there, None)
-        if there is not target:
-            write(scope.e, array_in(scope.e, there), target)
-
     def at(index: Sequence[Int], width: int) -> V:
         raise Refused("a product is computed as a whole")
 
-    rounds = init is None and _takes_pairs(left, right, sums) and left.second * 2 <= DEPTH_BYTES
-    return LazyArray(
-        type,
-        at,
-        reads,
-        fill=fill,
-        panels=panels,
-        rounded=rounded if rounds else None,
-    )
+    return LazyArray(type, at, reads, fill=fill, panels=panels)
 
 
 def _takes_pairs(left: Matrix, right: Matrix, sums: DType) -> bool:

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from palladio.ir.core import Eqn, Program, subprograms, walk
 from palladio.lower.fusion.keep_arrays import Keeping, kept
 from palladio.lower.fusion.masked_stores import choices
-from palladio.lower.fusion.products import starts
+from palladio.lower.fusion.products import roundings, starts
 from palladio.lower.fusion.sorts import shortens
 from palladio.ops.grid import grid_call
 from palladio.ops.threads.launch import launch
 from palladio.passes.pipeline import Form
 
 ADDED_LATER = "a product is computed before the addition to it, which can be the start of its sums"
+ROUNDED_LATER = "a product is computed before it is rounded, which it can do with its sums"
 LEFT = "a block is loaded only for what a choice leaves as it was, which is stored there again"
 SORTED = "all of a line is sorted, and only its greatest few elements are used"
 
@@ -31,6 +32,7 @@ def _in_call(call: Eqn) -> Iterator[tuple[Eqn, str]]:
     for program in subprograms(call):
         for each in (program, *(inner for eqn in walk(program) for inner in subprograms(eqn))):
             yield from ((addition, ADDED_LATER) for _, addition in starts(each))
+            yield from ((conversion, ROUNDED_LATER) for _, conversion in roundings(each))
             yield from ((eqn, SORTED) for eqn in each.eqns if shortens(each, eqn))
             yield from ((choice.store, LEFT) for choice in choices(each) if call.op is grid_call)
     keeping = Keeping()

@@ -8,7 +8,7 @@ from palladio.lower.forms import VIEWED
 from palladio.lower.fusion.form import FUSED
 from palladio.lower.fusion.keep_arrays import Keeping, kept
 from palladio.lower.fusion.masked_stores import mask_in
-from palladio.lower.fusion.products import accumulate_in
+from palladio.lower.fusion.products import accumulate_in, round_in
 from palladio.lower.fusion.sorts import shorten_in
 from palladio.ops.grid import grid_call
 from palladio.ops.threads.launch import launch
@@ -19,7 +19,7 @@ def fused(eqn: Eqn) -> Eqn:
     """An equation with the kernels fused that it calls, itself or in programs that it runs."""
     if eqn.op not in (grid_call, launch):
         return with_parts(eqn, eqn.inputs, map_subprograms(eqn.params, fuse_in))
-    for regroup in (accumulate_in, shorten_in, *((mask_in,) if eqn.op is grid_call else ())):
+    for regroup in (accumulate_in, round_in, shorten_in, *((mask_in,) if eqn.op is grid_call else ())):
         eqn = with_parts(eqn, eqn.inputs, map_subprograms(eqn.params, regroup))
     return kept(eqn, Keeping())
 
@@ -34,6 +34,6 @@ fuse = Pass(
     consumes=VIEWED,
     produces=FUSED,
     run=fuse_in,
-    doc="Fuses kernels: a matrix product and the addition to it are one operation, and so is a store of what a choice "
-    "changes; arrays are computed where they are used, but for those that are kept.",
+    doc="Fuses kernels: a matrix product and the addition to it are one operation, so are one and its rounding, and a "
+    "store of what a choice changes; arrays are computed where they are used, but for those that are kept.",
 )

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from palladio.ir.core import Atom, Eqn, Program, Var
 from palladio.ir.rewrite import map_subprograms, with_body, with_parts
 from palladio.ops.arrays.arithmetic import add
+from palladio.ops.arrays.casts import convert
 from palladio.ops.arrays.dot import Axes, dot_accumulate, dot_general
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
@@ -38,18 +39,33 @@ def is_matrix_product(shapes: Sequence[Shape], contracting: Axes, batch: Axes) -
 
 
 def starts(program: Program) -> Iterator[tuple[Eqn, Eqn]]:
-    """Each matrix product with the addition to it that can be the start of its sums.
+    """Each matrix product with the addition to it that can be the start of its sums."""
+    for product, user in _used_once(program):
+        if user.op is add and user.inputs[0].type == user.inputs[1].type:
+            yield product, user
 
-    The product is used by the addition only, has the dtype of its sums, and no equation in between changes memory,
-    after which operands that are read from there would have to be copied first.
+
+def roundings(program: Program) -> Iterator[tuple[Eqn, Eqn]]:
+    """Each matrix product of floats with the conversion that rounds it, which the product itself can do."""
+    for product, user in _used_once(program):
+        if user.op is convert and dtypes.is_float(product.dtype) and dtypes.is_float(user.dtype):
+            sides = product.lhs.type.dtype, product.rhs.type.dtype
+            if sums_in(*sides, user.dtype) == product.dtype:
+                yield product, user
+
+
+def _used_once(program: Program) -> Iterator[tuple[Eqn, Eqn]]:
+    """Each matrix product with the only equation that uses it.
+
+    The product has the dtype of its sums, and no equation in between changes memory, after which operands that are
+    read from there would have to be copied first.
     """
     used = Counter(atom for inputs in (*(eqn.inputs for eqn in program.eqns), program.outputs) for atom in inputs)
     pending: dict[Atom, Eqn] = {}
     for eqn in program.eqns:
-        if eqn.op is add and eqn.inputs[0].type == eqn.inputs[1].type:
-            product = next((pending[atom] for atom in eqn.inputs if atom in pending), None)
-            if product is not None:
-                yield product, eqn
+        product = next((pending[atom] for atom in eqn.inputs if atom in pending), None)
+        if product is not None:
+            yield product, eqn
         if eqn.written or eqn.synchronises:
             pending.clear()
         if eqn.op is dot_general and _sums(eqn) and used[eqn.outputs[0]] == 1:
@@ -76,6 +92,21 @@ def accumulate_in(program: Program) -> Program:
     products = {*sums.values()}
     eqns = (_accumulated(eqn, sums.get(eqn)) for eqn in program.eqns if eqn not in products)
     return with_body(program, eqns, program.outputs)
+
+
+def round_in(program: Program) -> Program:
+    """The program with products of the dtype that they are rounded to, in place of products and conversions."""
+    found = {conversion: product for product, conversion in roundings(program)}
+    products = {*found.values()}
+    eqns = (_rounded(eqn, found.get(eqn)) for eqn in program.eqns if eqn not in products)
+    return with_body(program, eqns, program.outputs)
+
+
+def _rounded(eqn: Eqn, product: Eqn | None) -> Eqn:
+    if product is None:
+        return with_parts(eqn, eqn.inputs, map_subprograms(eqn.params, round_in))
+    params = {**product.params, "dtype": eqn.dtype}
+    return Eqn(dot_general, product.inputs, eqn.outputs, params, (), product.location)
 
 
 def _accumulated(eqn: Eqn, product: Eqn | None) -> Eqn:
