@@ -9,6 +9,7 @@ from argparse import ArgumentTypeError, Namespace
 from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from rich.console import Console
@@ -162,8 +163,8 @@ class _Target:
         self.as_jax = as_jax
         self.function: Any = None
 
-    def __getstate__(self) -> Any:
-        return {"text": self.text, "as_jax": self.as_jax, "function": None}
+    def __reduce__(self) -> Any:
+        return _target, (self.text, self.as_jax)
 
     def load(self) -> Any:
         """The function."""
@@ -173,6 +174,12 @@ class _Target:
 
     def __call__(self) -> Any:
         return self.load()()
+
+
+@cache
+def _target(text: str, as_jax: bool) -> _Target:
+    """That of a worker, the same for all its schedules: the file runs once."""
+    return _Target(text, as_jax)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import palladio.numpy as jnp
 from palladio.driver.checks.runs import run_once
 from palladio.machine.check.shadow import Access, State
 from palladio.machine.run.clocks import Clock
-from palladio.machine.run.policies import RoundRobin
+from palladio.machine.run.policies import Lazy, Priorities, Random, RoundRobin
 from palladio.machine.run.threads import AsyncOp, Thread
 
 KINDS = (Access, State, Clock, Thread, AsyncOp)
@@ -140,6 +140,31 @@ def test_nothing_of_a_run_outlives_it() -> None:
     run_once(counting, (), RoundRobin, lambda machine: machines.append(weakref.ref(machine)))
     gc.collect()
     assert [machine() for machine in machines] == [None, None]
+
+
+@pytest.mark.parametrize("policy", [RoundRobin, Lazy, lambda: Random(3), lambda: Priorities(3)])
+def test_a_run_is_freed_without_the_garbage_collector(policy: Any) -> None:
+    clusters: list[Any] = []
+
+    def prepare(machine: Any) -> None:
+        leave = machine.leave
+
+        def left(cluster: Any) -> None:
+            clusters.append(weakref.ref(cluster))
+            leave(cluster)
+
+        machine.leave = left
+
+    call, x = ring(4), np.ones((4, 8), np.float32)
+    run_once(call, (x,), policy)
+    gc.collect()
+    gc.disable()
+    try:
+        run_once(call, (x,), policy, prepare)
+        assert clusters
+        assert not any(cluster() for cluster in clusters)
+    finally:
+        gc.enable()
 
 
 def counting() -> Any:

@@ -127,7 +127,7 @@ def test_an_executor_gives_the_same_report(engine: str) -> None:
             spread = pl.check(fn, 5, schedules=10, executor=executor, progress=tell)
             assert str(spread) == str(alone)
             assert spread.explored == alone.explored == 10
-            assert done == [(1, 10), (5, 10), (9, 10), (10, 10)]
+            assert done == [(n, 10) for n in (1, 4, 6, 7, 8, 9, 10)]
 
 
 def turns(rounds: int) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
@@ -15,7 +15,7 @@ from palladio.driver.checks.report import Report
 from palladio.driver.checks.runs import run_branch, run_branches, run_named, run_once
 from palladio.driver.repairs.search import SECONDS, repair_all
 from palladio.machine.check.accesses import Places
-from palladio.machine.check.findings import checked_codes
+from palladio.machine.check.findings import Finding, checked_codes
 from palladio.machine.check.induction import FEWEST, InTurn, Recorder, Trace, holds
 from palladio.machine.run.explore import Exploration
 from palladio.machine.run.machine import Machine
@@ -32,7 +32,10 @@ SETTLED = 1_000
 """The number of schedules without a new mistake after which an exhaustive check that has found something ends."""
 
 PART = 4
-"""The number of schedules that a worker runs at a time: those of a part share what they find out about the kernel."""
+"""The most schedules that a worker runs at a time."""
+
+SHARE = 4
+"""Schedules that are left are cut into so many parts at least: towards the end no worker waits long for the others."""
 
 Progress = Callable[[int, int | None], None]
 """Called with the number of schedules that ran and how many there are, None if that is not known."""
@@ -187,25 +190,38 @@ def _sample(
     executor: Executor | None,
 ) -> None:
     """Run these schedules, spread by an executor if there is one."""
-    places = Places()
-    here = policies if executor is None else policies[:1]
-    for policy in here:
-        deadlock = any(each.code == "deadlock" for each in (*report.findings, *report.ignored))
-        prepare = Machine.give_up_soon if deadlock else None
-        run = run_once(fn, args, lambda policy=policy: policy, prepare, places=places)  # type: ignore[misc]
-        report.add(run.findings)
-        report.explored += 1
-        if progress is not None:
-            progress(report.explored, len(policies))
-    if executor is None:
-        return
-    names = [policy.name for policy in policies[1:]]
-    parts = [names[start : start + PART] for start in range(0, len(names), PART)]
-    for part, findings in zip(parts, executor.map(partial(run_named, fn, args), parts), strict=True):
-        report.add(findings)
-        report.explored += len(part)
-        if progress is not None:
-            progress(report.explored, len(policies))
+    names = [policy.name for policy in policies[1:]] if executor is not None else []
+    parts = [*_parts(names)]
+    spread = [executor.submit(run_named, fn, args, part) for part in parts] if executor is not None else []
+    try:
+        places = Places()
+        for policy in policies[: len(policies) - len(names)]:
+            deadlock = any(each.code == "deadlock" for each in (*report.findings, *report.ignored))
+            prepare = Machine.give_up_soon if deadlock else None
+            run = run_once(fn, args, lambda policy=policy: policy, prepare, places=places)  # type: ignore[misc]
+            _count(report, run.findings, 1, progress, len(policies))
+        for part, found in zip(parts, spread, strict=True):
+            _count(report, found.result(), len(part), progress, len(policies))
+    finally:
+        for each in spread:
+            each.cancel()
+
+
+def _parts(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Schedules as workers run them."""
+    start = 0
+    while start < len(names):
+        size = min(PART, -(-(len(names) - start) // SHARE))
+        yield names[start : start + size]
+        start += size
+
+
+def _count(report: Report, findings: Iterable[Finding], explored: int, progress: Progress | None, total: int) -> None:
+    """Add the findings of so many further schedules."""
+    report.add(findings)
+    report.explored += explored
+    if progress is not None:
+        progress(report.explored, total)
 
 
 def _explore(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
+from palladio.base.collector import seldom_collected
 from palladio.base.errors import PalladioValueError
 from palladio.driver.executors import SIMULATOR, use
 from palladio.driver.simulation import Session, session
@@ -27,7 +30,7 @@ def run_once(
 ) -> Session:
     """Run a function once on the simulator, collecting findings."""
     made = Session(policy, prepare=prepare, places=Places() if places is None else places)
-    with use(SIMULATOR), session(made) as current:
+    with use(SIMULATOR), session(made) as current, seldom_collected():
         try:
             fn(*args)
         except CheckError as error:  # a run that cannot go on: its finding is kept already
@@ -38,18 +41,30 @@ def run_once(
 
 def run_named(fn: Callable[..., Any], args: tuple[Any, ...], names: Sequence[str]) -> list[Finding]:
     """Run the schedules of these names, one after the other: what an executor's worker does."""
-    places, found = Places(), []
+    places, found = _places(fn), []
     for name in names:
         prepare = Machine.give_up_soon if any(each.code == "deadlock" for each in found) else None
         found += run_once(fn, args, partial(named, name), prepare, places=places).findings
     return found
 
 
+def _places(fn: Callable[..., Any]) -> Places:
+    """Those of a worker for a function, as long as there is the function. Workers may be threads, each for itself."""
+    kept = _workers.__dict__.setdefault("places", WeakKeyDictionary())
+    try:
+        return kept.setdefault(fn, Places())  # type: ignore[no-any-return]
+    except TypeError:  # it has no hash, or cannot be referred to weakly
+        return Places()
+
+
+_workers = threading.local()
+
+
 def run_branches(
     fn: Callable[..., Any], args: tuple[Any, ...], branches: Sequence[Branch]
 ) -> list[tuple[Outcome, list[Finding]]]:
     """Run the schedules of these branches, one after the other: what an executor's worker does."""
-    places = Places()
+    places = _places(fn)
     return [run_branch(fn, args, branch, places) for branch in branches]
 
 

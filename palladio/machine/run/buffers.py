@@ -61,6 +61,10 @@ class Store:
             )
         return self.siblings[place]
 
+    def dissolve(self) -> None:
+        """Let go of what refers back to it: its cluster has ended."""
+        self.siblings = {}
+
 
 class Buffer(Store):
     """Memory that holds data: an array, and what the checker remembers of its accesses.
@@ -178,6 +182,12 @@ class Barrier(Store):
         """The one barrier that a stack of transforms reaches."""
         store, rest = self.reached(stack, indices)
         return store.slots[picked(store.type.shape, rest, indices)]  # type: ignore[no-any-return]
+
+    def dissolve(self) -> None:
+        """Let go of what refers back to it: its cluster has ended."""
+        super().dissolve()
+        for slot in self.slots:
+            slot.last, slot.arrivals = None, []
 
 
 class Counter:

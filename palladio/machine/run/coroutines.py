@@ -15,6 +15,7 @@ import numpy as np
 
 from palladio.ir.core import Eqn, Program, Run, walk
 from palladio.ir.evaluate import PLAIN, as_function, evaluate, locate
+from palladio.machine.run.arithmetic import group, grouped, remembering
 from palladio.machine.run.points import Point
 from palladio.machine.run.scalars import quick
 from palladio.ops.control import cond, loop, repeat
@@ -34,6 +35,7 @@ _KEPT = "_steps"
 _KEPT_TIMED = "_timed_steps"
 _KEPT_CHECKED = "_checked_steps"
 _LOADS = "_loads"
+_GROUPED = "_grouped"
 
 
 class Rules:
@@ -43,6 +45,9 @@ class Rules:
         self.now: dict[str, Rule] = {}
         self.steps: dict[str, Rule] = {}
         self.unused: dict[str, Rule] = {}
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.now or name in self.steps or name in self.unused
 
     def at_once(self, *names: str) -> Callable[[Rule], Rule]:
         """Register a rule for operations that never wait."""
@@ -107,14 +112,22 @@ def enter(thread: Any, program: Program, values: Sequence[Any]) -> list[Any] | C
     run = program.__dict__.get(kept)
     if run is None:
         plain = line is not _timed_line and is_pure(program) and any(eqn.op.control for eqn in program.eqns)
-        run = evaluate if plain else as_function(program, _lines(program, line), "thread")
-        program.__dict__[kept] = run
+        run = program.__dict__[kept] = evaluate if plain else _prepared(program, line)
     if run is not evaluate:
         return run(thread, *values)  # type: ignore[no-any-return]
     found = evaluate(program, values)
     if thread.lacking:
         found = thread.checker.accesses.unwritten.follow(thread, partial(_evaluated, program), values, found)
     return list(found)
+
+
+def _prepared(program: Program, line: Callable[[Eqn, bool], Line]) -> Callable[..., list[Any] | Coroutine]:
+    """The function of (thread, *inputs) that runs a program."""
+    if line is not _timed_line:  # in which each equation takes its time
+        if _GROUPED not in program.__dict__:
+            program.__dict__[_GROUPED] = grouped(program, RULES)  # kept: errors in its function look for it
+        program = program.__dict__[_GROUPED]
+    return as_function(program, _lines(program, line), "thread")  # type: ignore[no-any-return]
 
 
 def _loads(program: Program) -> bool:
@@ -147,6 +160,8 @@ def _lines(program: Program, line: Callable[[Eqn, bool], Line]) -> Callable[[Eqn
 
 def _line(eqn: Eqn, unused: bool) -> Line:
     name = eqn.op.name
+    if eqn.op is group:
+        return NOW, _group(eqn)
     if unused and name in RULES.unused:
         return STEPS, RULES.unused[name](eqn)
     if name in RULES.steps:
@@ -158,6 +173,18 @@ def _line(eqn: Eqn, unused: bool) -> Line:
     if any(isinstance(type, RefType) for type in eqn.input_types):
         return NOW, RULES.now["load"](eqn)
     return PLAIN, quick(eqn) or (partial(eqn.op.eval, **eqn.params) if eqn.params else eqn.op.eval)
+
+
+def _group(eqn: Eqn) -> Callable[..., Any]:
+    """Index arithmetic: looked up, except while values of memory which nothing has written are followed."""
+    body = eqn.body
+    run = remembering(as_function(body, _lines(body, _line)), eqn.input_types)
+    followed = as_function(body, _lines(body, _checked_line), "thread")
+
+    def found(thread: Any, *values: Any) -> Any:
+        return followed(thread, *values) if thread.lacking else run(*values)
+
+    return found
 
 
 def _evaluated(program: Program, *values: Any) -> Sequence[Any]:

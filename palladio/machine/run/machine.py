@@ -160,6 +160,8 @@ class Machine:
             self.checker.cluster_ends(cluster)
         self.threads = [thread for thread in self.threads if thread.block.cluster is not cluster]
         cluster.group.resident -= 1
+        if not cluster.cores:  # whose programs follow each other
+            cluster.dissolve()
 
     def _finish(self, group: Group) -> None:
         """A launch is over: whoever waits for it goes on."""

@@ -102,6 +102,22 @@ class Cluster:
         self.cores = False
         self.title = ""
 
+    def dissolve(self) -> None:
+        """Its threads have ended: what they and the memory of its blocks hold of each other is let go.
+
+        A run is one large cycle otherwise, through which the garbage collector would have to go.
+        """
+        for block in self.blocks.values():
+            for thread in block.threads:
+                thread.observed.clear()
+            for store in block.stores:
+                store.dissolve()
+            block.threads, block.stores = [], []
+            block.scopes.clear()
+        self.blocks = {}
+        self.shared.clear()
+        self.copies.clear()
+
 
 class Block:
     """A block: the threads that share memory and barriers.
@@ -331,7 +347,13 @@ class AsyncOp:
             self.before = None
         self.done = True
         self.thread.machine.async_ops.discard(self)
-        self.carry_out()
+        carry_out, self.carry_out = self.carry_out, _done  # it holds the operation: without it, nothing is a cycle
+        carry_out()
+        self.notes = None
+
+
+def _done() -> None:
+    """The effect of an operation that has had it."""
 
 
 class InFlight:
