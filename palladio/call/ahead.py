@@ -26,7 +26,8 @@ from palladio.trace.gpu.hardware import limits_enabled
 from palladio.trace.trace import current_trace
 from palladio.types.types import ArrayType
 
-_LEAF = trees.flatten(0)[1]
+ONE_RESULT = trees.flatten(0)[1]
+"""The structure of a result that is one array."""
 
 
 class Ahead:
@@ -126,7 +127,7 @@ class Ahead:
         values = [np.asarray(to_numpy(value, name)) for value, name in zip(arrays, self._names, strict=True)]
         result: Any = self._result
         wanted = ArrayType((rows, *result.shape[1:]), result.dtype)
-        buffers = None if out is None else checked_buffers(out, _LEAF, [wanted], values, ())
+        buffers = None if out is None else checked_buffers(out, ONE_RESULT, [wanted], values, ())
         results = self._first_rows([*values, *self._captured], rows, buffers)  # type: ignore[misc]
         if results is None or out is not None:
             return None if results is None else out
@@ -146,7 +147,7 @@ class Ahead:
         result_type = self._result
         if result_type is None:
             return trees.unflatten(self._structure, [each.source for each in self._run(values + self._captured)])
-        buffers = None if out is None else checked_buffers(out, _LEAF, [result_type], values, ())
+        buffers = None if out is None else checked_buffers(out, ONE_RESULT, [result_type], values, ())
         (result,) = self._run(values + self._captured, buffers)
         if out is not None:
             return out
@@ -155,7 +156,7 @@ class Ahead:
     def _write(self, values: list[Any], out: Any, rows: int | None) -> Any:
         result: Any = self._result
         wanted = result if rows is None else ArrayType((rows, *result.shape[1:]), result.dtype)
-        (buffer,) = checked_buffers(out, _LEAF, [wanted], values, ())
+        (buffer,) = checked_buffers(out, ONE_RESULT, [wanted], values, ())
         if wanted == result:
             self._run(values + self._captured, [buffer])
         else:

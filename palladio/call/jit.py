@@ -22,7 +22,7 @@ from palladio.array.on_card import card_of, placed
 from palladio.base import trees
 from palladio.base.calls import checked_call, did_you_mean, hide_internal_frames
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
-from palladio.call.ahead import Ahead
+from palladio.call.ahead import ONE_RESULT, Ahead
 from palladio.call.staged import CALLS, owned, prepared, returned
 from palladio.driver.compile import load
 from palladio.driver.executors import Runner, choose, requests
@@ -108,7 +108,7 @@ class Jitted:
             return path
         return Jitted, (self._function, self._numbers, self._names, self._interpret)
 
-    def ahead(self, *args: Any, growing: Sequence[int] | None = None) -> Ahead:
+    def ahead(self, *args: Any, growing: Sequence[int] | None = None, made_of: Hashable = None) -> Ahead:
         """The function staged for arrays of these shapes and dtypes, without static arguments.
 
         Calls of it neither look at what the function captures nor for other shapes.
@@ -116,16 +116,26 @@ class Jitted:
         Args:
             args: arrays, or a `ShapeDtypeStruct` for each.
             growing: for each of them the axis along which the array of a call may be smaller, the rows by default.
+            made_of: all that the function depends on besides its arguments and Palladio itself: plain values, dtypes,
+                classes, and tuples and dataclasses of them. With it, an executor of a GPU keeps a function that is one
+                kernel on disk, and another process takes it from there without tracing anything.
         """
         with at_call():
             names = positional_names(self._function)[: len(args)]
             names += [f"args[{n}]" for n in range(len(names), len(args))]
             types = [_described(arg, name) for arg, name in zip(args, names)]
             weak = (False,) * len(types)
-            staged = CALLS.get(
-                None, lambda: _stage(self._function, self._function, types, weak, choose(self._interpret, args))
-            )
+            executor = choose(self._interpret, args)
             axes = tuple(growing or (0,) * len(types))
+            stored = None
+            if made_of is not None and executor.stored is not None:
+                stored = executor.stored((made_of, checks_enabled(), limits_enabled()), types)
+                found = stored.find()
+                if found is not None:
+                    return Ahead(found, (), types, names, found.results, ONE_RESULT, axes)
+            staged = CALLS.get(None, lambda: _stage(self._function, self._function, types, weak, executor))
+            if stored is not None and staged.structure == ONE_RESULT and not staged.captured:
+                stored.keep(staged.run)
             return Ahead(staged.run, staged.captured, types, names, staged.results, staged.structure, axes)
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:

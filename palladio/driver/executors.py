@@ -26,6 +26,7 @@ from palladio.ir.core import Program, walk
 from palladio.ir.evaluate import DEFINITION, Evaluator, written
 from palladio.ops.threads.launch import concurrent
 from palladio.passes.skip_float_arithmetic import skip_float_arithmetic
+from palladio.types.types import ArrayType
 
 
 class Runner(Protocol):
@@ -36,16 +37,39 @@ class Runner(Protocol):
         ...
 
 
+class KernelRunner(Runner, Protocol):
+    """Runs a program that is one kernel."""
+
+    @property
+    def results(self) -> Sequence[ArrayType]:
+        """The types of its results."""
+        ...
+
+
+class Stored(Protocol):
+    """A program that may be on disk in a form that can be run, under a key that is known before it is traced."""
+
+    def find(self) -> KernelRunner | None:
+        """The program, if it is there."""
+        ...
+
+    def keep(self, program: Any) -> None:
+        """Keep a program that the executor has loaded."""
+        ...
+
+
 @dataclass(frozen=True)
 class Executor:
     """A way to run programs: `load` makes a prepared program, already through the executor's passes, into a function
-    of values. Those of an executor that is `on_card` may be arrays in the memory of a GPU.
+    of values. Those of an executor that is `on_card` may be arrays in the memory of a GPU. `stored` looks for a program
+    by all that it is made of and the types of its operands, if the executor keeps programs.
     """
 
     name: str
     doc: str
     load: Callable[[Program], Runner]
     on_card: bool = False
+    stored: Callable[[Hashable, Sequence[ArrayType]], Stored] | None = None
 
     def arrays(self, leaves: Sequence[Any], tree: Any, root: str) -> list[Any]:
         """The leaves of a tree of arguments as the executor takes them: NumPy arrays, or those of a card.
@@ -149,6 +173,12 @@ HOPPER_TWIN = Executor(
 )
 
 
+def _stored_for_hopper(parts: Hashable, types: Sequence[ArrayType]) -> Stored:
+    from palladio.hopper.launch.executor import Stored as OnDisk
+
+    return OnDisk(parts, types)
+
+
 def _load_hopper(program: Program) -> Runner:
     from palladio.hopper.launch.executor import OnCard  # with what writes CUDA, which few processes need
 
@@ -160,6 +190,7 @@ HOPPER = Executor(
     "Kernels as CUDA on a Hopper GPU; the default where the arrays live on one. Others are copied there and back.",
     _load_hopper,
     on_card=True,
+    stored=_stored_for_hopper,
 )
 
 EXECUTORS: dict[str, Executor] = {each.name: each for each in (REFERENCE, SIMULATOR, CPU, HOPPER_TWIN, HOPPER)}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from palladio.array.on_card import CardArray, Library, library_of
+from palladio.hopper.compile import Cubin, compiled
 from palladio.hopper.launch.driver import driver
 from palladio.hopper.launch.kernel import LoadedKernel
 from palladio.hopper.lowered import Array, Lowered, ScalarParameter
@@ -18,10 +19,17 @@ from palladio.types.types import Shape
 
 
 class KernelCall:
-    """A kernel, loaded on each device where it is called."""
+    """A kernel, loaded on each device where it is called.
 
-    def __init__(self, lowered: Lowered) -> None:
+    Args:
+        cubin: its machine code; where there is none, it is compiled when it is loaded for the first time.
+    """
+
+    def __init__(self, lowered: Lowered, cubin: Cubin | None = None) -> None:
         self.lowered = lowered
+        self.cubin = cubin
+        self.compiled: Callable[[Lowered, Cubin], None] | None = None
+        """Called with the machine code when that has been made."""
         self._loaded: dict[int, LoadedKernel] = {}
         self._lock = threading.Lock()
         self._zeroed = [number for number, each in enumerate(lowered.arrays) if each.zeroed]
@@ -42,8 +50,16 @@ class KernelCall:
                 found = self._loaded.get(device)
                 if found is None:
                     known = driver()
-                    found = self._loaded[device] = LoadedKernel(self.lowered, known, known.hopper(device))
+                    loaded = LoadedKernel(self.lowered, known, known.hopper(device), self._code())
+                    found = self._loaded[device] = loaded
         return found
+
+    def _code(self) -> Cubin:
+        if self.cubin is None:
+            self.cubin = compiled(self.lowered)
+            if self.compiled is not None:
+                self.compiled(self.lowered, self.cubin)
+        return self.cubin
 
     def takes_from_host(self, number: int) -> bool:
         """True if an operand is a number that is passed by value or says how large the grid is."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,11 +10,63 @@ import numpy as np
 from palladio.array.on_card import CardArray, Library
 from palladio.base.errors import PalladioNotImplementedError
 from palladio.hopper.kernels import calls_in, evaluator, lowered
+from palladio.hopper.launch import stored
 from palladio.hopper.launch.calls import KeptCall, KernelCall, on_host_arrays
 from palladio.hopper.launch.driver import driver
 from palladio.ir.core import Eqn, Literal, Program, Var
 from palladio.ir.evaluate import evaluate, written
 from palladio.types.types import ArrayType
+
+
+class OneKernel:
+    """A program for a card that is one kernel, whose operands and results are the program's; values as in `OnCard`.
+
+    Raises:
+        CardError: a card, its driver, or what launches on it is missing.
+    """
+
+    def __init__(self, call: KernelCall) -> None:
+        driver()
+        self.call = call
+
+    @property
+    def results(self) -> list[ArrayType]:
+        """The types of the results."""
+        found = [each for each in self.call.lowered.arrays if each.role == "output"]
+        return [ArrayType(each.shape, each.dtype) for each in sorted(found, key=lambda each: each.position)]
+
+    def kept(self, types: Sequence[ArrayType]) -> KeptCall | None:
+        """The short way for arrays of these types; None for a kernel that has none."""
+        made = KeptCall(self.call, [(type.shape, type.dtype) for type in types])
+        return made if made.usable else None
+
+    def __call__(self, values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
+        """The values of the kernel's outputs."""
+        call, first = self.call, next((value for value in values if isinstance(value, CardArray)), None)
+        if first is None:
+            return written(on_host_arrays(call, values), out)
+        library, device = first.library, first.device
+        taken = call.takes_from_host
+        operands = [value if taken(n) else _uploaded(value, library, device) for n, value in enumerate(values)]
+        return call(operands, library, device, out or ())
+
+
+class Stored:
+    """A program for a card that may be on disk, under a key of what it is made of."""
+
+    def __init__(self, parts: Hashable, types: Sequence[ArrayType]) -> None:
+        self._key = stored.key(parts, types)
+
+    def find(self) -> OneKernel | None:
+        """The program, if it is there."""
+        call = None if self._key is None else stored.find(self._key)
+        return None if call is None else OneKernel(call)
+
+    def keep(self, program: Any) -> None:
+        """Keep what was made instead, an `OnCard`, as soon as it is compiled; if it is one kernel with one result."""
+        call, key = program.only_call, self._key
+        if key is not None and call is not None and len(OneKernel(call).results) == 1:
+            call.compiled = lambda lowered, cubin: stored.keep(key, lowered, cubin)
 
 
 class OnCard:
@@ -47,8 +99,7 @@ class OnCard:
     def kept(self, types: Sequence[ArrayType]) -> KeptCall | None:
         """The short way for arrays of these types; None for a program that has none."""
         call = self.only_call
-        made = None if call is None else KeptCall(call, [(type.shape, type.dtype) for type in types])
-        return made if made is not None and made.usable else None
+        return None if call is None else OneKernel(call).kept(types)
 
     def __call__(self, values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
         """The values of the program's outputs."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import palladio as pl
+import palladio.gpu as plgpu
 from palladio.library import card_calls
 from palladio.library.card_calls import KEPT as _KEPT
 from palladio.library.checks import reshaped
@@ -74,7 +75,7 @@ def _staged(
         def run(*values: Any) -> Any:
             return call(*values)
 
-        found = pl.jit(run, interpret=interpret).ahead(*operands)
+        found = pl.jit(run, interpret=interpret).ahead(*operands, made_of=(key, plgpu.multiprocessors()))
         _KEPT.keep(known, found, interpret, operands)
     if interpret is None:
         _KEPT.keep_on_card(card_calls.key_of(key, arrays), arrays, found, shape)

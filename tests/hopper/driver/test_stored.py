@@ -1,0 +1,84 @@
+"""A kernel of the library that is on disk is neither traced nor compiled, in any process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from palladio.call import jit
+from palladio.hopper import compile as nvrtc
+from palladio.hopper.launch import stored
+from palladio.library import hopper
+from palladio.library.hopper import kept as kept_calls
+from palladio.types.types import ArrayType
+from tests.hopper.driver.fake import FakeDriver
+from tests.hopper.driver.stand_ins import Torch, numpy_of
+from tests.hopper.kernels import BF16, F32, error, normal
+
+pytestmark = pytest.mark.usefixtures("known_kernels")
+X, Y = normal(64, 64), normal(64, 96)
+OPTIONS = {"preferred_element_type": np.float32}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PALLADIO_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def anew() -> None:
+    """As in another process: nothing is kept in this one."""
+    kept_calls._KEPT.clear()
+    stored._made_by.cache_clear()
+
+
+def product(cuda: Torch, **options: Any) -> np.ndarray:
+    return numpy_of(hopper.matmul(cuda.tensor(X), cuda.tensor(Y), **options))
+
+
+def fails(*_: Any, **__: Any) -> Any:
+    raise AssertionError("traced or compiled")
+
+
+def test_a_stored_kernel_is_neither_traced_nor_compiled(
+    folder: Path, card: FakeDriver, cuda: Torch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = product(cuda, **OPTIONS)
+    anew()
+    monkeypatch.setattr(jit, "_stage", fails)
+    monkeypatch.setattr(nvrtc, "_library", fails)
+    np.testing.assert_array_equal(product(cuda, **OPTIONS), first)
+    assert error(first, X.astype(np.float64) @ Y.astype(np.float64)) < 1e-6
+    with pytest.raises(AssertionError, match="traced"):
+        product(cuda, preferred_element_type=BF16)
+    assert not card.failures
+
+
+@pytest.mark.parametrize("change", ["sources", "card", "damage"])
+def test_it_is_made_again_where_something_else_is_asked_for(
+    folder: Path, card: FakeDriver, cuda: Torch, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    product(cuda, **OPTIONS)
+    anew()
+    if change == "sources":
+        monkeypatch.setattr(stored, "_facts", lambda path: (1, 2))
+    elif change == "card":
+        monkeypatch.setattr("palladio.gpu.multiprocessors", lambda: 100)
+    else:
+        for path in folder.iterdir():
+            path.write_bytes(path.read_bytes()[:-1])
+    monkeypatch.setattr(jit, "_stage", fails)
+    with pytest.raises(AssertionError, match="traced"):
+        product(cuda, **OPTIONS)
+
+
+def test_only_plain_values_name_a_kernel(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    types = [ArrayType((2,), F32)]
+    assert stored.key(("f", 1, hopper.MatmulConfig(), F32, BF16.type), types) is not None
+    assert len({stored.key(part, types) for part in (1, 1.0, True, "1", None, (1,), F32, np.float32)}) == 8
+    assert stored.key(("f", object()), types) is None
+    monkeypatch.setenv("PALLADIO_CACHE", "0")
+    assert stored.key("f", types) is None
