@@ -8,6 +8,7 @@ from palladio.library.attention import attention
 from palladio.library.experts import moe_mlp, moe_mlp_vjp
 from palladio.library.grouped_matmul import gmm, gmm_vjp, make_group_metadata, tgmm
 from palladio.library.matmul import matmul
+from palladio.library.rms_norm import rms_norm
 from palladio.library.softmax import softmax
 from palladio.library.tilings import attention_blocks, gmm_tiling, matmul_tiling, tgmm_tiling
 from palladio.library.tune import Tuned, tune
@@ -36,6 +37,7 @@ __all__ = [
     "matmul_tiling",
     "moe_mlp",
     "moe_mlp_vjp",
+    "rms_norm",
     "softmax",
     "tgmm",
     "tgmm_tiling",

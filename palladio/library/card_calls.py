@@ -31,12 +31,13 @@ def key_of(key: Hashable, arrays: Sequence[Any]) -> Hashable:
     """The key under which a function of `library.hopper` keeps a call: one that its namesake finds, or one of its own.
 
     Its namesakes multiply floats of 16 bits only, not float32 rounded to 11 bits (PTX ISA, "wgmma.mma_async", tf32),
-    nor floats of 8 bits.
+    nor floats of 8 bits. What works on rows multiplies nothing, and is one for both.
 
     Args:
-        key, arrays: as in `kept_call`. The second array is an operand of the product.
+        key, arrays: as in `kept_call`. The second array is an operand of the product, if there is one.
     """
-    return key if key == "softmax" or dtype_of(arrays[1]) in HALVES else own(key)
+    of_rows = key == "softmax" or (isinstance(key, tuple) and key[0] == "rms_norm")
+    return key if of_rows or dtype_of(arrays[1]) in HALVES else own(key)
 
 
 def own(key: Hashable) -> Hashable:

@@ -93,7 +93,7 @@ ENTRIES: list[Any] = [
     *(plgpu.ACC, plgpu.Barrier, plgpu.ClusterBarrier, plgpu.NamedBarrier),
     *(plgpu.emit_pipeline, plgpu.emit_pipeline_warp_specialized, pltpu.emit_pipeline, pltpu.InterpretParams),
     *(pltpu.PrefetchScalarGridSpec, pltpu.TensorCoreMesh, pltpu.ScalarSubcoreMesh, pltpu.VectorSubcoreMesh),
-    *(library.matmul, library.softmax, library.attention, library.gmm, library.tgmm, library.gmm_vjp),
+    *(library.matmul, library.softmax, library.rms_norm, library.attention, library.gmm, library.tgmm, library.gmm_vjp),
     *(library.make_group_metadata, library.hopper.matmul, library.hopper.gmm, library.hopper.attention),
     *(library.hopper.MatmulConfig, library.hopper.AttentionConfig),
 ]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import palladio as pl
-from palladio.library import gmm, gmm_vjp, make_group_metadata, matmul, softmax, tgmm
+from palladio.library import gmm, gmm_vjp, make_group_metadata, matmul, rms_norm, softmax, tgmm
 from tests.library.references import normal
 
 LHS, RHS, OUT = normal(0, 8, 3), normal(1, 2, 3, 4), normal(2, 8, 4)
@@ -169,6 +169,14 @@ CASES = {
     "softmax of no rows at a time": (
         lambda: softmax(LHS, block_rows=0),
         "block_rows: a positive integer\n  expected: 1 or more\n  got:      0",
+    ),
+    "RMSNorm of a scalar": (
+        lambda: rms_norm(np.float32(1), np.ones(1, np.float32)),
+        "x: RMSNorm needs rows of at least one element\n  got:      ()",
+    ),
+    "RMSNorm with too few weights": (
+        lambda: rms_norm(np.ones((2, 3), np.float32), np.ones(2, np.float32)),
+        "weight: there is one weight for each element of a row\n  expected: (3,)\n  got:      (2,)",
     ),
 }
 

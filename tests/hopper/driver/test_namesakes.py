@@ -100,7 +100,18 @@ def test_attention_and_softmax(cuda: Torch, used: list[str]) -> None:
     used.append(RECORD)
     library.attention(q, q, q, block_q=32)
     library.softmax(x, block_rows=2)
-    assert used == [RECORD, "attention", "softmax"]
+    library.rms_norm(x, cuda.tensor(normal(32)), block_rows=2)
+    assert used == [RECORD, "attention", "softmax", "rms_norm"]
+
+
+def test_a_kept_rms_norm_is_found_under_both_names(card: FakeDriver, cuda: Torch) -> None:
+    x, weight = normal(8, 32, dtype=F32), normal(32, dtype=F32)
+    given = cuda.tensor(x), cuda.tensor(weight)
+    result = numpy_of(library.rms_norm(*given, epsilon=0.5))
+    assert error(result, x / np.sqrt((wide(x) ** 2).mean(-1, keepdims=True) + 0.5) * weight) < 1e-6
+    made = len(card.kernels)
+    np.testing.assert_array_equal(numpy_of(hopper.rms_norm(*given, epsilon=0.5)), result)
+    assert len(card.kernels) == made and not card.failures
 
 
 def test_float32_is_multiplied_as_it_is(card: FakeDriver, cuda: Torch, used: list[str]) -> None:
@@ -174,7 +185,7 @@ RECORD = "calls are recorded and run nothing from here on"
 def used(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The functions of `library.hopper` that are called."""
     names: list[str] = []
-    for name in ("attention", "gmm", "matmul", "softmax", "tgmm"):
+    for name in ("attention", "gmm", "matmul", "rms_norm", "softmax", "tgmm"):
         function = getattr(hopper, name)
 
         def noted(*args: Any, _name: str = name, _function: Any = function, **options: Any) -> Any:

@@ -1,0 +1,92 @@
+"""RMSNorm along the last axis: one block of whole rows for each grid point."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import palladio as pl
+import palladio.numpy as jnp
+import palladio.tpu as pltpu
+from palladio import lax
+from palladio.library.card_calls import kept_call
+from palladio.library.checks import dtype_of, fail, require_array, require_count, reshaped, stored, zeros
+from palladio.library.namesakes import FLOATS, on_hopper
+
+
+def _rms_norm_kernel(x_ref: Any, weight_ref: Any, out_ref: Any, *, epsilon: float) -> None:
+    wide = jnp.promote_types(jnp.float32, x_ref.dtype)
+    x = x_ref[...].astype(wide)
+    mean = jnp.sum(x * x, axis=-1, keepdims=True) / x.shape[-1]
+    out_ref[...] = (x * lax.rsqrt(mean + epsilon) * weight_ref[...].astype(wide)[None, :]).astype(out_ref.dtype)
+
+
+@functools.cache
+def _rms_norm_call(shape: tuple[int, int], dtype: Any, block_rows: int, epsilon: float, interpret: Any) -> Any:
+    block = pl.BlockSpec((block_rows, shape[1]), lambda i: (i, 0))
+    return pl.pallas_call(
+        functools.partial(_rms_norm_kernel, epsilon=epsilon),
+        pl.ShapeDtypeStruct(shape, dtype),
+        grid=(pl.cdiv(shape[0], block_rows),),
+        in_specs=[block, pl.BlockSpec((shape[1],), lambda i: (0,))],
+        out_specs=block,
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",)),
+        interpret=interpret,
+        name="rms_norm",
+    )
+
+
+@pl.checked_call
+def rms_norm(
+    x: Any,
+    weight: Any,
+    *,
+    epsilon: float = 1e-6,
+    block_rows: int | None = None,
+    interpret: Any = None,
+    out: Any = None,
+) -> Any:
+    """`x / sqrt(mean(x * x) + epsilon) * weight` along the last axis (Zhang and Sennrich, 2019).
+
+    Args:
+        x: `dtype[..., n]` of floats, n at least 1. Computed in float32 (float64 for float64).
+        weight: `dtype[n]` of floats.
+        epsilon: added to the mean of the squares.
+        block_rows: how many rows a grid point works on; as many as fit a first-level cache if it is not given.
+            `library.hopper.rms_norm`, which runs on Hopper, chooses by itself.
+        interpret: as in `palladio.pallas_call`.
+        out: an array for the result, which is returned: of its shape and dtype, in row-major order.
+
+    Returns:
+        An array of the type of `x`.
+
+    Raises:
+        PalladioTypeError: no floats. PalladioValueError: a scalar, rows of no elements, a weight of another size, or
+            `block_rows` below 1.
+    """
+    done = kept_call(("rms_norm", epsilon), interpret, (x, weight), out)
+    if done is not None:
+        return done
+    if block_rows is not None:
+        require_count(block_rows, "block_rows")
+    hopper = on_hopper(interpret, (x,), FLOATS)
+    if hopper is not None and dtype_of(weight) in FLOATS:
+        return hopper.rms_norm(x, weight, epsilon=epsilon, interpret=interpret, out=out)
+    shape = require_array(x, "x", None, "[..., n]")
+    if not shape or shape[-1] == 0:
+        raise fail(pl.PalladioValueError, "RMSNorm needs rows of at least one element", argument="x", got=shape)
+    found = require_array(weight, "weight", 1, f"[{shape[-1]}]")
+    if found != shape[-1:]:
+        rule = "there is one weight for each element of a row"
+        raise fail(pl.PalladioValueError, rule, argument="weight", expected=shape[-1:], got=found)
+    if 0 in shape:
+        return stored(zeros(shape, dtype_of(x), x), out)
+    rows = x.reshape((-1, shape[-1]))
+    if block_rows is None:
+        # A block is passed over twice, and stays in a first-level cache meanwhile, or is near it.
+        block_rows = max(1, pl.processor().cache_bytes[0] // (shape[-1] * dtype_of(x).itemsize))
+    call = _rms_norm_call(rows.shape, dtype_of(x), min(block_rows, rows.shape[0]), float(epsilon), interpret)
+    if out is None:
+        return call(rows, weight).reshape(shape)
+    call(rows, weight, out=reshaped(out, shape, rows.shape))
+    return out
