@@ -233,6 +233,12 @@ program normalised(x:ref<any, f32[4]>, out:ref<any, f32[4]>) {
 
 Two more forms apply to launches, described below: the placement of each buffer, and a program for each role.
 
+Not every executor takes every form. The simulator runs what was traced: its findings are about the accesses that the
+author wrote, and a pass that merges loads would change which there are. The compiler for Hopper starts from the
+schedule, as that for CPUs does: tasks are blocks of a launch, steps are loops inside of one. It does not take the fused
+form, which says what to keep in memory: there an array is in the registers of its threads wherever it is used, and a
+product and the addition to it are one already, since the author writes the accumulator.
+
 
 Stage 5: machine code
 =====================

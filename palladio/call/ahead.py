@@ -8,6 +8,7 @@ under a key of its own, so that a later call goes from the key to the machine co
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from palladio.array.on_card import library_of as library_on_card
 from palladio.base import trees
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
 from palladio.call.out_arrays import checked_buffers
-from palladio.call.staged import owned
+from palladio.call.staged import CALLS, owned
 from palladio.driver.executors import Runner, choose, follows_arrays
 from palladio.trace.debug import checks_enabled
 from palladio.trace.gpu.hardware import limits_enabled
@@ -190,6 +191,16 @@ def _other(array: Any, type_: ArrayType, name: str) -> PalladioValueError:
     )
 
 
+_ALL_KEPT: weakref.WeakSet[KeptCalls] = weakref.WeakSet()
+
+
+def forget_calls() -> None:
+    """Forget all prepared calls, those that functions keep too: the next ones are prepared anew."""
+    CALLS.clear()
+    for kept in [*_ALL_KEPT]:
+        kept.clear()
+
+
 class KeptCalls:
     """Calls by the keys that a function makes of its arguments, apart for each executor and kind of checks.
 
@@ -202,6 +213,7 @@ class KeptCalls:
         self._on_card: dict[Hashable, Any] = {}
         self._last_on_card: dict[Hashable, tuple[list[Any], Any]] = {}  # hashing of shapes takes longer than comparing
         self._lock = threading.Lock()
+        _ALL_KEPT.add(self)
 
     @property
     def usable(self) -> bool:

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from palladio.base.errors import PalladioValueError
-from palladio.call.staged import CALLS
+from palladio.call.ahead import forget_calls
 from palladio.cli.target import declare, function
 from palladio.cli.timeline import WRITERS, picture_path
 from palladio.driver.capture import prepared_programs
@@ -120,7 +120,7 @@ def run(options: Namespace) -> int:
     """Check the function; returns the exit status."""
     target = _Target(options.target, options.as_jax)
     target.load()
-    CALLS.clear()
+    forget_calls()
     with prepared_programs() as programs, _progress() as progress, _workers(options.jobs) as executor:
         report = driver.check(
             target,

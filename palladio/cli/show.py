@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.syntax import Syntax
 from rich.text import Text
 
-from palladio.call.staged import CALLS
+from palladio.call.ahead import forget_calls
 from palladio.cli.target import declare, function
 from palladio.cpu.runtime.machine_code import KERNEL, MachineCode
 from palladio.driver.capture import prepared_programs
@@ -172,7 +172,7 @@ def run(options: Namespace) -> int:
     """Print the kernels; returns the exit status."""
     stage = STAGES[options.stage]
     target = function(options.target, options.as_jax)
-    CALLS.clear()
+    forget_calls()
     with prepared_programs() as programs:
         target()
     console = Console(soft_wrap=True, highlight=False)

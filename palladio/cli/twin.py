@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from palladio.base.errors import PalladioNotImplementedError
-from palladio.call.staged import CALLS
+from palladio.call.ahead import forget_calls
 from palladio.cli.target import declare, function
 from palladio.driver.executors import HOPPER_TWIN, use
 from palladio.hopper.twin import executor as twin_executor
@@ -37,7 +37,7 @@ def run(options: Namespace) -> int:
     target = function(options.target, options.as_jax)
     console = Console(soft_wrap=True, highlight=False)
     launches: list[str] = []
-    CALLS.clear()
+    forget_calls()
     watched = _Watched(console, launches)
     try:
         with use(HOPPER_TWIN), twin_executor.each_launch(watched):
@@ -49,7 +49,7 @@ def run(options: Namespace) -> int:
         print(f"palladio: {reason}", file=sys.stderr)
         return 1
     finally:
-        CALLS.clear()
+        forget_calls()
     if not launches:
         print(f"palladio: {options.target.partition('::')[2]} ran, but called no kernel", file=sys.stderr)
         return 1

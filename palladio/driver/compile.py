@@ -12,7 +12,8 @@ the last form, compiled or found on disk by what it says, and run where the prog
     hopper-twin   the same CUDA C++ ▶ the host's compiler ▶ a model of the card's instructions
 
 What surrounds kernels is computed by the evaluator; the compiler for CPUs makes kernels of runs of small array
-functions. A kernel that the compiler refuses runs on the evaluator, or is an error on a card.
+functions. A kernel that the compiler refuses runs on the evaluator, or is an error on a card. The reasons why the
+simulator takes no form, and Hopper not the fused one, stand in `palladio/architecture.py`, stage 4.
 """
 
 from __future__ import annotations

@@ -227,3 +227,58 @@ def test_the_module_runs_as_a_command(file: Path) -> None:
     command = [sys.executable, "-m", "palladio", "show", f"{file}::main", "--stage", "traced"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
     assert done.stdout.startswith(BEGINNING["traced"])
+
+
+KERNELS = """
+    import ml_dtypes
+    import numpy as np
+    import palladio as pl
+    import palladio.tpu as pltpu
+    from palladio.library import gmm, hopper
+
+    def lengths(x, out, total):
+        total[...] = np.zeros_like(total[...])
+
+        @pl.loop(0, 3)
+        def add(column):
+            total[...] += x[:, column] * x[:, column]
+
+        out[...] = np.sqrt(total[...])
+
+    def page():
+        pl.pallas_call(
+            lengths,
+            pl.ShapeDtypeStruct((8,), np.float32),
+            grid=(2,),
+            in_specs=[pl.BlockSpec((4, 3), lambda i: (i, 0))],
+            out_specs=pl.BlockSpec((4,), lambda i: (i,)),
+            scratch_shapes=[pltpu.VMEM((4,), np.float32)],
+        )(np.ones((8, 3), np.float32))
+
+    def grouped():
+        sizes = np.array([10, 54], np.int32)
+        gmm(np.ones((64, 128), np.float32), np.ones((2, 128, 128), np.float32), sizes, tiling=(32, 128, 128))
+
+    def product():
+        x = np.ones((128, 128), ml_dtypes.bfloat16)
+        hopper.matmul(x, x)
+"""
+MARKS = {
+    "page": {"inside": "column!]", "scheduled": "Schedule(", "viewed": ".view("},
+    "grouped": {"inside": "inside=", "scheduled": "Schedule(", "viewed": ".view(", "fused": "keep "},
+    "product": {"placed": "Placement(", "inside": "!", "viewed": ".view(", "roles": "roles="},
+}
+"""What a form adds to the text of a kernel."""
+
+
+@pytest.mark.parametrize("name", MARKS)
+def test_the_kernel_of_the_tour_and_of_the_library_in_every_form(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "kernels.py"
+    path.write_text(textwrap.dedent(KERNELS))
+    printed = {stage: shown(capsys, "show", f"{path}::{name}", "--stage", stage) for stage in ("optimised", *FORMS)}
+    assert {status for status, _, _ in printed.values()} == {0}
+    for stage, mark in MARKS[name].items():
+        assert mark in printed[stage][1]
+        assert mark not in printed["optimised"][1]
