@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,12 +16,13 @@ from palladio.driver.checks.check import check
 from palladio.driver.checks.report import Report
 from palladio.driver.executors import REFERENCE, SIMULATOR
 from palladio.driver.repairs.calls import Call, agree
-from palladio.driver.repairs.search import Budget, keys, repaired
+from palladio.driver.repairs.search import Budget, Repair, keys, repaired
 from palladio.ir.core import Program
+from palladio.machine.check.findings import Finding
 from palladio.machine.run.policies import schedules
 
 SECONDS = 120.0
-"""For the search of one mutant."""
+"""Of the processor, for the search of one mutant."""
 
 SCHEDULES = 4
 """Under which a mutant is checked and its repair verified; the repair is judged under those of the matrix."""
@@ -63,18 +64,32 @@ def outcome(
 ) -> Outcome | None:
     """Look for the repair of a mutant; None if a check finds no error in it."""
     report, call = broken(program, values)
-    start, budget = time.process_time(), Budget(SECONDS)
+    start, budget = time.process_time(), Budget(SECONDS, time.process_time)
     names = [policy.name for policy in schedules(SCHEDULES, 0)]
     known = keys(report.findings)
     errors = report.of_level("error")
     if not errors:
         return None
-    repair = next((each for error in errors if (each := repaired([call], error, names, known, budget))), None)
+    repair = _best(errors, call, names, known, budget)
     found = "none" if repair is None else "other"
     if repair is not None and restores(repair.program, values, wanted, count):
         found = "equal"
     text = "" if repair is None else repair.text
     return Outcome(kernel, mutation, place, found, text, time.process_time() - start)
+
+
+def _best(
+    errors: Sequence[Finding], call: Call, names: Sequence[str], known: Collection[Any], budget: Budget
+) -> Repair | None:
+    """The repair of the first error that leaves no finding and keeps the results; else the first of all."""
+    found: list[Repair] = []
+    for error in errors:
+        repair = repaired([call], error, names, known, budget)
+        if repair is not None:
+            found.append(repair)
+            if not repair.left and repair.results != "other":
+                return repair
+    return next(iter(sorted(found, key=lambda each: len(each.left))), None)
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:

@@ -21,6 +21,8 @@ from palladio.ir.core import Program, Var, walk
 from palladio.ir.verify import verify
 from palladio.machine.repair.candidates import Candidate
 from palladio.machine.repair.edit import part_at, parts, passed_in, replaced, spots
+from palladio.machine.repair.other_accesses import other_peers
+from palladio.machine.repair.survey import Survey
 from tests.errors.shown import shows
 from tests.machine import test_mutants
 from tests.machine.test_mutants import of_class, recording
@@ -126,6 +128,91 @@ def test_a_report_has_the_repair_of_each_error() -> None:
         "add `plgpu.commit_smem()` after … of test_repairs.py (clean in 2 schedules; same results; … of modelled time)"
     )
     assert f"  repair:  {finding.repair}" in finding.render().splitlines()
+
+
+def ordinary() -> Any:
+    """Blocks count themselves, by a load and a store."""
+
+    def body(counts: Any, out: Any) -> None:
+        out[0] = out[0] + 1
+
+    count = pl.ShapeDtypeStruct((1,), np.int32)
+    call = plgpu.kernel(body, count, grid=(3,), grid_names=("block",), input_output_aliases={0: 0})
+    return call(np.zeros(1, np.int32))
+
+
+def test_an_update_is_made_atomic() -> None:
+    (finding, *_) = pl.check(ordinary, schedules=2, repairs=True).findings
+    assert finding.code == "global-race"
+    assert re.sub(r"line \d+", "…", finding.repair).startswith(
+        "make the update in … of test_repairs.py one `plgpu.atomic_add` (clean in 2 schedules;"
+    )
+
+
+def chained(raised: bool, count: int | None = 2) -> Any:
+    """The last of three blocks adds up what the others have stored; a semaphore counts them."""
+
+    def body(x: Any, out: Any, rows: Any, done: Any) -> None:
+        block = pl.axis_index("block")
+
+        @pl.when(block < 2)
+        def _() -> None:
+            rows[block] = x[block]
+            if raised:
+                plgpu.semaphore_signal(done.at[block])
+
+        @pl.when(block == 2)
+        def _() -> None:
+            for other in range(2):
+                plgpu.semaphore_wait(done.at[other])
+            out[...] = rows[0] + rows[1]
+
+    row = pl.ShapeDtypeStruct((4,), np.float32)
+    outs = [row, pl.ShapeDtypeStruct((2, 4), np.float32)]
+    scratch = [plgpu.SemaphoreType.REGULAR((2,))]
+    call = plgpu.kernel(body, outs, scratch_types=scratch, grid=(3,), grid_names=("block",))
+    return call(np.ones((2, 4), np.float32))[0]
+
+
+def test_a_signal_has_the_index_of_its_block() -> None:
+    (finding,) = pl.check(chained, False, schedules=2, repairs=True).findings
+    assert finding.code == "deadlock"
+    assert finding.repair.startswith("add `pl.semaphore_signal(done.at[block])` after line ")
+
+
+def exchanged() -> Any:
+    """Two blocks store into each other's memory."""
+
+    def body(x: Any, out: Any, row: Any, full: Any, met: Any) -> None:
+        me = pl.axis_index("c")
+        plgpu.barrier_arrive_and_wait(met)
+        plgpu.async_store_smem(x[me], row, full, cluster_idx=1 - me, cluster_dim="c")
+        plgpu.barrier_wait(full)
+        out[me] = row[...]
+        plgpu.barrier_arrive_and_wait(met)
+
+    scratch = [plgpu.SMEM((4,), np.float32), plgpu.Barrier(), plgpu.ClusterBarrier(collective_axes="c")]
+    out = pl.ShapeDtypeStruct((2, 4), np.float32)
+    call = plgpu.kernel(body, out, scratch_types=scratch, cluster=(2,), cluster_names=("c",))
+    return call(X.reshape(2, 4))
+
+
+def test_an_operand_reaches_another_block_of_the_cluster() -> None:
+    def changes(program: Program) -> dict[str, Program]:
+        (spot,) = (each for each in spots(program) if each.eqn.op.name == "async_store_smem")
+        found = other_peers(program, Survey(program), spot)
+        return {re.sub(r"line \d+ of test_repairs.py", "…", each.text): each.program for each in found}
+
+    (call,) = recorded(exchanged)
+    mutant = changes(call.program)["move the block in which `row` is reached in … by -1, modulo 2"]
+    report, _ = broken(mutant, call.values, 1)
+    assert report.findings[0].code == "cluster-mismatch"
+    assert call.definition is not None
+    for text in (
+        "reach `row` in … in the block that the other operand is in",
+        "move the block in which `row` is reached in … by -1, modulo 2",
+    ):
+        assert restores(changes(mutant)[text], call.values, call.definition, 2)
 
 
 def test_repairs_are_looked_for_only_where_asked() -> None:

@@ -67,6 +67,8 @@ def test_a_flag_between_blocks_is_seen(policy: Any) -> None:
 def test_a_flag_that_nobody_raises_is_a_deadlock(policy: Any) -> None:
     (finding,) = pl.check(flagged(3, raises=False), schedule=policy.name).findings
     assert finding.code == "deadlock"
+    assert {each.did for each in finding.participants} == {"looks again and again"}
+    assert finding.locations
 
 
 def test_polling_without_end_is_a_deadlock() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -14,7 +15,7 @@ import palladio as pl
 from palladio.base.errors import InternalError
 from palladio.base.locations import Location
 from palladio.machine.timeline import draw
-from palladio.machine.timeline.records import KINDS, Edge, Lane, Span, duration_text, place, whole_blocks
+from palladio.machine.timeline.records import KINDS, Edge, Lane, Series, Span, duration_text, place, whole_blocks
 from palladio.machine.timeline.timeline import Timeline
 from tests.machine.pipelines import warp_specialised
 
@@ -28,6 +29,9 @@ def span(lane: Lane, start: float, end: float, kind: str = "compute", name: str 
 def svg_of(timeline: Timeline, tmp_path: Path) -> ElementTree.Element:
     timeline.svg(tmp_path / "out.svg")
     return ElementTree.parse(tmp_path / "out.svg").getroot()
+
+
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 def texts(root: ElementTree.Element, tag: str = "text") -> list[str]:
@@ -196,6 +200,29 @@ class TestPicture:
         first, second = (rects[draw.FILLS[kind]] for kind in ("compute", "wgmma"))
         assert float(second.get("x", 0)) - float(first.get("x", 0)) == pytest.approx(500)
         assert float(first.get("width", 0)) == pytest.approx(500, abs=1)
+
+    def test_a_counter_is_an_area_below_the_lanes(self, tmp_path: Path) -> None:
+        full = Series("full stages", "", ((25.0, 1.0), (50.0, 2.0), (75.0, 0.0)))
+        root = svg_of(Timeline([span(WORKER, 0, 100)], counters=[full]), tmp_path)
+        words = texts(root)
+        assert words.index("step") < words.index("full stages") == words.index("up to 2") - 1
+        (area,) = (path.get("d", "") for path in root.iter(f"{SVG}path") if path.get("class") == "a")
+        levels = [(float(x), float(y)) for x, y in re.findall(r"H([\d.]+)V([\d.]+)", area)]
+        left, base = map(float, re.findall(r"[\d.]+", area)[:2])
+        width, height = levels[-1][0] - left, base - levels[1][1]
+        assert [(round((x - left) / width, 3), (base - y) / height) for x, y in levels] == [
+            (0.25, 0.5),
+            (0.5, 1.0),
+            (0.75, 0.0),
+            (1.0, 0.0),
+        ]
+
+    def test_a_counter_keeps_its_peaks_and_stays_small(self, tmp_path: Path) -> None:
+        points = [(float(time), 900.0 if time == 5_001 else float(time % 2)) for time in range(100_000)]
+        timeline = Timeline([span(WORKER, 0, 100_000)], counters=[Series("copied", "bytes per ns", tuple(points))])
+        timeline.svg(tmp_path / "out.svg")
+        assert "up to 900 bytes per ns" in (tmp_path / "out.svg").read_text(encoding="utf-8")
+        assert (tmp_path / "out.svg").stat().st_size < 60_000
 
     def test_equal_runs_give_equal_bytes_in_whatever_order_they_were_noted(self, tmp_path: Path) -> None:
         timeline = warp_specialised(blocks=2)

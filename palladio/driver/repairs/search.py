@@ -77,16 +77,17 @@ _RESULTS = {
 
 
 class Budget:
-    """A span of time, and the number of changes that were tried in it."""
+    """A span of time by a clock, that of the wall unless told otherwise, and the number of changes tried in it."""
 
-    def __init__(self, seconds: float) -> None:
-        self._end = time.monotonic() + seconds
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._end = clock() + seconds
         self.tried = 0
 
     @property
     def spent(self) -> bool:
         """True when the time is over."""
-        return time.monotonic() > self._end
+        return self._clock() > self._end
 
 
 def keys(findings: Iterable[Finding]) -> frozenset[Any]:
@@ -144,7 +145,7 @@ def repaired(
     return None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Alive:
     """A candidate that is clean in model time: what runs it, its results and modelled time, and what it leaves."""
 
@@ -168,6 +169,7 @@ class Search:
         self, call: Call, finding: Finding, names: Sequence[str], known: frozenset[Any], budget: Budget
     ) -> None:
         self.call = call
+        self.code = finding.code
         self.known = known
         self.budget = budget
         self.names = sorted(names, key=lambda name: name != finding.schedule)
@@ -184,26 +186,33 @@ class Search:
 
     @cached_property
     def definite(self) -> bool:
-        """True if the kernel as it stands has the evaluator's results in every schedule."""
+        """True if the kernel as it stands has the evaluator's results in every schedule.
+
+        Where two accesses are in no order, the evaluator's is one of two.
+        """
+        if self.code in ("data-race", "global-race"):
+            return False
         run, names = SIMULATOR.load(self.call.program), self.names[:DEFINITE]
         return all(agree(self._run(run, partial(named, name), None)[1], self.call.definition) for name in names)
 
     def best(self, tiers: Iterable[Iterator[Candidate]]) -> Repair | None:
-        """The first tier's cheapest change that is clean and keeps the results; else one that is short of that.
+        """The cheapest change, of the first tier that has any, which is clean and keeps the results.
 
-        A change may leave other findings of the check, which another mistake may cause. One that reaches other memory
-        may have other results than the kernel as it stands, since an index was wrong. Such changes come last.
+        Else, of all tiers, one that is short of that. A kernel without definite results gets some. A change may leave
+        other findings of the check, which another mistake may cause. One that reaches other memory may have other
+        results than the kernel as it stands, since an index was wrong; of these the nearest to the finding comes first.
         """
         rest: list[_Alive] = []
         for tier in tiers:
-            for each in sorted(self._alive(tier), key=lambda each: each.duration):
-                if each.left or (each.changes and self.definite):
-                    rest.append(each)
-                elif self._holds(each):
+            alive = list(self._alive(tier))
+            whole = [each for each in alive if not each.left and (not each.changes or self.call.definition is None)]
+            for each in sorted(whole, key=lambda each: each.duration):
+                if self._holds(each):
                     return self._repair(each)
+            rest += [each for each in alive if each not in whole]
             if self.budget.spent:
                 break
-        rest.sort(key=lambda each: (each.changes and self.definite, len(each.left)))
+        rest.sort(key=lambda each: (len(each.left), each.changes and self.definite, self.definite or each.duration))
         tested = (each for n, each in enumerate(rest) if n < AT_LEAST or not self.budget.spent)
         return next((self._repair(each) for each in tested if self._holds(each)), None)
 

@@ -22,8 +22,9 @@ _NAMED = 4
 def deadlock(machine: Machine) -> None:
     """Report that nothing can go on: as a finding where the run is checked, else as an error."""
     stuck = [(thread, thread.waiting) for thread in machine.threads if not thread.done and thread.waiting is not None]
-    if not stuck or machine.runnable:
-        _livelock(machine)
+    spinning = [thread for thread in machine.threads if not thread.done and thread.waiting is None]
+    if not stuck or spinning:
+        _livelock(machine, spinning)
         return
     groups: dict[Any, list[tuple[Thread, Wait]]] = {}
     for thread, wait in stuck:
@@ -64,13 +65,11 @@ def _at(threads: Sequence[Thread]) -> str:
     return found.pop() if len(found) == 1 else ""
 
 
-def _livelock(machine: Machine) -> None:
+def _livelock(machine: Machine, spinning: Sequence[Thread]) -> None:
     """Report that threads look again and again for what no thread is left to do."""
-    spinning = [thread for thread in machine.runnable if thread.eqn is not None]
     participants = [
         Participant(str(thread), "looks again and again", thread.eqn.location, at_text(thread.trail))
-        for thread in spinning[:_SHOWN]
-        if thread.eqn
+        for thread in [thread for thread in spinning if thread.eqn is not None][:_SHOWN]
     ]
     waiting = [
         f"{thread} waits {_waited_for(thread.waiting)}" for thread in machine.threads if thread.waiting is not None

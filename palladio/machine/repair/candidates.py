@@ -164,15 +164,16 @@ class Candidates:
         for root in dict.fromkeys((*signals, *related)):
             yield from self._recounted(root)
         deadlock = self.code == "deadlock"
-        for root in dict.fromkeys((*signals, *(() if deadlock else related))):
+        for root in dict.fromkeys((*signals, *related)):
             if root in self.flags:
                 yield from self._raised(root)
                 continue
             arrival, wait = _CALLS[_space(root)]
-            for arrives in (True, False) if deadlock else (False, True):
-                gaps = self._gaps() if deadlock or root in signals else self._gaps(NEAR * len(self.guilty))
-                for gap in gaps if not arrives or deadlock or root in signals else ():
-                    yield from self._signalled(gap, root, arrival if arrives else wait)
+            own = root in signals
+            gaps = self._gaps(None if own else NEAR * (len(self.guilty) + deadlock))
+            for op in (arrival, wait) if deadlock and own else (wait, arrival) if own else (wait,):
+                for gap in gaps:
+                    yield from self._signalled(gap, root, op)
         yield from self._swapped()
         for spot in self._of(semaphore_wait, semaphore_signal):
             amount = spot.eqn.inputs[1]
@@ -272,9 +273,10 @@ class Candidates:
         there = {atom: where for where, atom in reversed(self.survey.visible(gap.path, gap.index))}
         shown: dict[Any, str] = {}
         uses = [use for spot in self._by_distance(gap) for use in self.survey.uses(spot) if use.extent == shape[0]]
+        uses += [use for spot in self.guilty for use in self.survey.uses(spot) if use.extent == shape[0] + 1]
         for use in uses:
             static = isinstance(use.index, int) and use.spot.path == gap.path
-            if (static or use.index in there) and len(shown) < FORMS:
+            if (static or use.index in there) and len(shown) < FORMS + (use.extent > shape[0]):
                 shown.setdefault(use.index, self._index(use))
         for atom, text in (*self._remainders(gap, shape[0]), *self._places(gap, shape[0])):
             shown.setdefault(atom, text)
@@ -350,11 +352,16 @@ class Candidates:
         guilty = sorted(self.guilty, key=self.survey.order)
         near = self._synchronising()[: 2 * NEAR]
         seen: set[tuple[Path, int]] = set()
+        spots: list[Spot] = []
         for spot in (*guilty, *touching, *near):
             if (spot.path, spot.index) not in seen:
                 seen.add((spot.path, spot.index))
-                yield from self._other_slots(spot)
-                yield from other_peers(self.program, self.survey, spot)
+                spots.append(spot)
+        for spot in spots:
+            yield from self._as_beside(spot)
+            yield from other_peers(self.program, self.survey, spot)
+        for spot in spots:
+            yield from self._other_slots(spot)
         yield from self._turned()
 
     def _turned(self) -> Tier:
@@ -414,29 +421,32 @@ class Candidates:
         if old:
             yield Candidate(f"let {what} turn through {extent} slots, not {old}", program)
 
-    def _other_slots(self, spot: Spot) -> Tier:
-        eqn, line = spot.eqn, wording.line(spot.eqn)
+    def _as_beside(self, spot: Spot) -> Tier:
+        """An index as accesses near it have it."""
         there = self._atoms_at(spot)
         near = [use for other in self._by_distance(self._gap_at(spot)) for use in self.survey.uses(other)]
-        taken: set[int] = set()
         for use in self.survey.uses(spot):
-            taken.add(use.position)
-            name = self._name(self.survey.root(spot, use.position))
             others: dict[Any, str] = {}
             for other in near:
                 fits = other.extent == use.extent and other.index != use.index
                 if fits and (isinstance(other.index, int) or other.index in there) and len(others) < FORMS:
                     others.setdefault(other.index, self._index(other))
+            name = self._name(self.survey.root(spot, use.position))
             for index, text in others.items():
-                yield self._changed(spot, f"use `{name}.at[{text}]` in {line}", _with_index(eqn, use, index))
-            if not others or use.extent > 2:
-                yield from self._moved(spot, use.position, use.level, use.axis, 1, use.extent, name)
+                text = f"use `{name}.at[{text}]` in {wording.line(spot.eqn)}"
+                yield self._changed(spot, text, _with_index(spot.eqn, use, index))
+
+    def _other_slots(self, spot: Spot) -> Tier:
+        """An index or a slice moved on or back by one, round the end."""
+        eqn = spot.eqn
+        axes = {(use.position, use.level, use.axis): (1, use.extent) for use in self.survey.uses(spot)}
         for position in range(len(eqn.op.stacks(eqn.params["transforms"])) if eqn.op.index_start else 0):
-            if position in taken or not isinstance(eqn.inputs[position].type, RefType):
-                continue
-            part = first_part(eqn, position)
+            part = first_part(eqn, position) if isinstance(eqn.inputs[position].type, RefType) else None
             if part is not None:
-                yield from self._moved(spot, position, *part, self._name(self.survey.root(spot, position)))
+                axes.setdefault((position, *part[:2]), part[2:])
+        for (position, level, axis), (size, extent) in axes.items():
+            name = self._name(self.survey.root(spot, position))
+            yield from self._moved(spot, position, level, axis, size, extent, name)
 
     def _moved(self, spot: Spot, position: int, level: int, axis: int, size: int, extent: int, name: str) -> Tier:
         """An index moved on or back by one slot, round the end."""

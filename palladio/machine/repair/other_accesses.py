@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -58,10 +59,13 @@ def other_peers(program: Program, survey: Survey, spot: Spot) -> Tier:
     sizes = {axis.name: axis.size or 1 for made in launches(program) for mesh in made.meshes for axis in mesh.axes}
     stacks = eqn.op.stacks(eqn.params["transforms"])
     peers = {position: stack[0] for position, stack in enumerate(stacks) if stack and isinstance(stack[0], Peer)}
-    for position, peer in peers.items():
+    used = Counter(blocks for other in spot.program.eqns for blocks in _blocks(other))
+    named = dict(zip(peers, _blocks(eqn), strict=True))
+    for position, peer in sorted(peers.items(), key=lambda each: used[named[each[0]]]):  # the odd one first
         root = survey.root(spot, position)
         name = root.hint if root is not None else "it"
-        for other in dict.fromkeys(each for each in peers.values() if each != peer):
+        others = {named[at]: each for at, each in peers.items() if named[at] != named[position]}
+        for other in others.values():
             text = f"reach `{name}` in {wording.line(eqn)} in the block that the other operand is in"
             yield Candidate(text, replaced(program, spot.path, spot.index, 1, (_at_peer(eqn, position, other),)))
         ((axis, block), *rest), size = peer.blocks, sizes[peer.blocks[0][0]]
@@ -75,6 +79,16 @@ def other_peers(program: Program, survey: Survey, spot: Spot) -> Tier:
             by = step - size if step == size - 1 else step
             text = f"move the block in which `{name}` is reached in {wording.line(eqn)} by {by:+}, modulo {size}"
             yield Candidate(text, replaced(program, spot.path, spot.index, 1, (*builder.eqns, new)))
+
+
+def _blocks(eqn: Eqn) -> list[Any]:
+    """The blocks of the cluster that an access reaches, each as atoms or numbers along its axes."""
+    stacks = eqn.op.stacks(eqn.params["transforms"]) if eqn.op.index_start else ()
+    return [
+        tuple((axis, eqn.indices[at.position] if isinstance(at, Operand) else at) for axis, at in stack[0].blocks)
+        for stack in stacks
+        if stack and isinstance(stack[0], Peer)
+    ]
 
 
 def _at_peer(eqn: Eqn, position: int, peer: Peer) -> Eqn:

@@ -13,7 +13,17 @@ from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
 from palladio.machine.timeline.data import TimelineData
-from palladio.machine.timeline.records import KINDS, MODELLED, Edge, Lane, Span, duration_text, place, whole_blocks
+from palladio.machine.timeline.records import (
+    KINDS,
+    MODELLED,
+    Edge,
+    Lane,
+    Series,
+    Span,
+    duration_text,
+    place,
+    whole_blocks,
+)
 
 LANES = (48, 24, 12)  # how many at most: fewer where time would have to be cut
 MAX_BARS = 1500
@@ -36,6 +46,7 @@ ACCUSED = "#d62728"
 MARGIN = 24.0
 SHARE_WIDTH = 96.0
 ROW, THIN_ROW, GAP, BLOCK_HEAD = 24.0, 15.0, 5.0, 26.0
+COUNTER = 40.0
 # Widths of characters as parts of the font size, a little above what the widest of the fonts below has.
 NARROW, WIDE = frozenset("ijlt.,:;'|!()[]{} fr"), frozenset("mwMWQOGD@%→=+")
 
@@ -50,6 +61,7 @@ text{font-family:"Inter","Segoe UI","Helvetica Neue","DejaVu Sans",Arial,sans-se
 .c{text-anchor:middle}
 .e{fill:none;stroke:#1f2d3a;stroke-opacity:.5;stroke-width:1}
 .x{fill:none;stroke:#d62728;stroke-width:2;stroke-dasharray:6 4}
+.a{fill:#56b4e9;fill-opacity:.33;stroke:#2b7fb0}
 g:hover>rect{stroke:#1f2d3a;stroke-width:1}
 g:hover>.e{stroke-opacity:1;stroke-width:2}
 """
@@ -154,6 +166,24 @@ def _merge(row: Sequence[Span], end: float) -> list[Bar]:
     return bars
 
 
+def _most(series: Series) -> str:
+    """The largest value of a series."""
+    return f"up to {max((value for _, value in series.points), default=0.0):.3g} {series.unit}".strip()
+
+
+def _steps(series: Series, end: float, pixels: float) -> list[tuple[float, float]]:
+    """The values of a series up to a time, each with its start: of those inside one pixel the largest, and the last."""
+    columns: dict[int, list[tuple[float, float]]] = {}
+    for time, value in series.points:
+        if time <= end:
+            columns.setdefault(int(time / end * pixels) if end else 0, []).append((time, value))
+    found: list[tuple[float, float]] = []
+    for steps in columns.values():
+        most = max(steps, key=lambda step: step[1])
+        found += [most] if most is steps[-1] else [most, steps[-1]]
+    return found
+
+
 class _Sheet:
     """The layout of the page, and the lines that draw it."""
 
@@ -162,6 +192,7 @@ class _Sheet:
         self.view = view
         self.accused = frozenset(timeline.accused)
         labels = [_length(_label(lane), 11) + 32 for lane in view.lanes]
+        labels += [_length(words, 11) + 32 for each in timeline.counters for words in (each.name, _most(each))]
         self.left = MARGIN + min(220.0, max([*labels, *(_length(lane.block, 12) for lane in view.lanes)], default=0.0))
         busiest = max((len(row) for rows in view.lanes.values() for row in rows), default=0)
         self.plot = min(2200.0, max(1000.0, 26.0 * busiest))
@@ -176,7 +207,8 @@ class _Sheet:
                 y += BLOCK_HEAD
             self.lane_top[lane] = y
             y += self.height_of(lane) + GAP
-        self.bottom = y + 4
+        self.counters_top = y + 4
+        self.bottom = self.counters_top + COUNTER * len(timeline.counters)
         self.height = self.bottom + 40 + 16 * len(self.foot())
 
     def height_of(self, lane: Lane) -> float:
@@ -233,6 +265,8 @@ class _Sheet:
         for edge in self.timeline.missing:
             if {edge.from_lane, edge.to_lane} <= self.view.lanes.keys() and edge.from_time <= self.view.end:
                 yield self.edge(edge, missing=True)
+        for number, series in enumerate(self.timeline.counters):
+            yield from self.counter(series, self.counters_top + number * COUNTER)
         y = self.bottom + 28
         for row, words in enumerate((MODELLED, *self.foot())):
             yield _text(MARGIN, y + 16 * row, _clip(words, self.width - 2 * MARGIN, 11), "s")
@@ -300,6 +334,18 @@ class _Sheet:
         if busy:
             yield _rect(x, y - 3, max(1.0, length * busy), 6, SOFT)
         yield _text(self.width - MARGIN, y + 4, f"{busy:.0%}", "r")
+
+    def counter(self, series: Series, top: float) -> Iterator[str]:
+        """A number over time, of all blocks: the area below its steps, the most of each pixel where there are many."""
+        steps = _steps(series, self.view.end, self.plot)
+        most = max((value for _, value in steps), default=0.0)
+        base, scale = top + COUNTER - 4, (COUNTER - 10) / (most or 1.0)
+        yield f'<path d="M{_number(MARGIN)} {_number(top)}H{_number(self.width - MARGIN)}" stroke="{FAINT}"/>'
+        yield _text(MARGIN + 10, top + 17, _shorten(series.name, self.left - MARGIN - 24))
+        yield _text(MARGIN + 10, top + 32, _shorten(_most(series), self.left - MARGIN - 24), "s")
+        points = [f"M{_number(self.left)} {_number(base)}"]
+        points += [f"H{_number(self.x(time))}V{_number(base - value * scale)}" for time, value in steps]
+        yield f'<path class="a" d="{"".join(points)}H{_number(self.left + self.plot)}V{_number(base)}Z"/>'
 
     def bar(self, bar: Bar, y: float, row_height: float) -> str:
         x, width = self.x(bar.start), self.x(bar.end) - self.x(bar.start)
