@@ -1,8 +1,8 @@
 """Arrays that are kept in memory: all others are computed where they are used, in the loop of what uses them.
 
-An array is kept where computing it at each use would cost more, and before memory changes that it still has to be read
-from. The walk that finds these places is the pass and the check of the form: a fused program is one where it finds
-none.
+An array is kept where computing it at each use would cost more than writing and reading it, and before memory changes
+that it still has to be read from. The walk that finds these places is the pass and the check of the form: a fused
+program is one where it finds none.
 """
 
 from __future__ import annotations
@@ -91,9 +91,12 @@ class _ProgramKeeping:
         self.reading: dict[Atom, Availability] = {}
         self.uses = Counter(atom for each in (*(eqn.inputs for eqn in program.eqns), program.outputs) for atom in each)
         self.first_use: dict[Atom, Eqn] = {}
+        self.elsewhere = {*program.outputs}  # an operand of an equation that does not go through it element by element
         for eqn in program.eqns:
             for atom in eqn.inputs:
                 self.first_use.setdefault(atom, eqn)
+            if not eqn.op.elementwise and eqn.op.work is not Work.REDUCTION and eqn.op not in STORES:
+                self.elsewhere.update(eqn.inputs)
         self.now: dict[Atom, Atom] = {}
         self.passing: Eqn | None = None
         self.builder = Builder()
@@ -123,7 +126,7 @@ class _ProgramKeeping:
         for var, reason in [*self.unready(eqn)]:
             self.keep(var, eqn, reason)
         for var in eqn.inputs:
-            if self.uses[var] and reduces_rows(eqn, var) and not self.value(var).is_kept:
+            if self.uses[var] and reduces_rows(eqn, var) and not self.ready(var, self.value(var)):
                 self.keep(var, eqn, USED_AGAIN, self.destination(var, eqn), passing=True)
             elif before is not None and not before.into and self.destination(var, eqn) is not None:
                 self.keeping.found.append((before, ENDS))
@@ -137,6 +140,10 @@ class _ProgramKeeping:
         """What is known of an array; nothing needs to be kept of a reference."""
         found = known(atom, self.values)
         return found if isinstance(found, Availability) else KEPT
+
+    def ready(self, var: Var, value: Availability) -> bool:
+        """True if an array is at hand for all of its uses: keeping it saves nothing."""
+        return value.is_kept or (value.residence is Residence.CHEAP and var not in self.elsewhere)
 
     def keep(self, var: Var, eqn: Eqn, reason: str, into: Atom | None = None, passing: bool = False) -> None:
         """Keep an array, before an equation or after the one that computes it."""
@@ -219,7 +226,7 @@ class _ProgramKeeping:
         first = self.first_use.get(var)
         if first is None or first.op is keep:
             return
-        again = self.uses[var] > 1 and not value.is_kept
+        again = self.uses[var] > 1 and not self.ready(var, value)
         passing = value.residence is not Residence.ROWS and reduces_rows(first, var)
         if again and not passing:
             self.keep(var, eqn, USED_AGAIN)

@@ -13,6 +13,7 @@ from enum import Enum
 from palladio.ir.core import Atom, Eqn, Work
 from palladio.lower.fusion.products import is_matrix_product, sums_in
 from palladio.lower.views import views
+from palladio.ops.arrays.arithmetic import add, mul, neg, sub
 from palladio.ops.arrays.casts import bitcast_convert, convert
 from palladio.ops.arrays.dot import dot_accumulate, dot_general
 from palladio.ops.arrays.keep import keep
@@ -21,6 +22,7 @@ from palladio.ops.arrays.shape import broadcast, iota, reshape, reverse, transpo
 from palladio.ops.references.masked import load_masked
 from palladio.ops.references.memory import extract, load
 from palladio.ops.threads.wgmma import accumulator_load, layout_cast
+from palladio.types import dtypes
 from palladio.types.transforms import Peer
 from palladio.types.types import RefType
 
@@ -31,6 +33,7 @@ class Residence(Enum):
     SCALAR = "a scalar, in a register"
     MEMORY = "in memory"
     FREE = "computed at each use, for no more than reading them costs"
+    CHEAP = "computed at each use, by a few additions and multiplications, from one array of the size that is in memory"
     EACH = "computed at each use"
     ROWS = "computed a few rows at a time, all rows in their order"
 
@@ -53,17 +56,26 @@ class Availability:
     Fields:
         reads: the memory that computing an element reads; true where element [i] reads only [i] of all of that memory.
         depth: the operations between an element and what is in memory.
+        source: of a cheap value, the one array of its size that it is computed from.
+        steps: of a cheap value, the operations between that and an element.
+        is_spread: it repeats the elements of a much smaller array in memory.
     """
 
     residence: Residence
     reads: Mapping[Storage, bool] = field(default_factory=dict)
     depth: int = 0
+    source: Atom | None = None
+    steps: int = 0
+    is_spread: bool = False
 
     @property
     def is_kept(self) -> bool:
         """True if keeping it saves no computation."""
         return self.residence in (Residence.SCALAR, Residence.MEMORY, Residence.FREE)
 
+
+MUCH = 16
+"""How many times as large as another array one is that repeats its elements, where reading these counts for nothing."""
 
 SCALAR, KEPT = Availability(Residence.SCALAR), Availability(Residence.MEMORY)
 Known = Availability | Storage
@@ -105,9 +117,35 @@ def _in_memory(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
     return KEPT
 
 
+CHEAP = (add, sub, mul, neg)
+FEW = 3
+"""The most of these operations of a cheap value: they take less than writing the value and reading it once more."""
+
+
 def _element_by_element(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
     values = _values(inputs)
-    return Availability(Residence.ROWS if takes_rows(eqn, inputs) else Residence.EACH, merged(values))
+    reads = merged(values)
+    if takes_rows(eqn, inputs):
+        return Availability(Residence.ROWS, reads)
+    return _cheap(eqn, values, reads) or Availability(Residence.EACH, reads)
+
+
+def _cheap(eqn: Eqn, values: Sequence[Availability], reads: Mapping[Storage, bool]) -> Availability | None:
+    """A result as a cheap value, if it is computed from one array of its size, and from much smaller ones."""
+    (out,) = eqn.outputs
+    wide = dtypes.is_float(out.type.dtype) and not dtypes.is_narrow_float(out.type.dtype)
+    steps = 1 + max(value.steps for value in values)
+    if eqn.op not in CHEAP or not wide or steps > FEW:
+        return None
+    sources: set[Atom] = set()
+    for atom, value in zip(eqn.inputs, values, strict=True):
+        if value.source is not None:
+            sources.add(value.source)
+        elif value.residence is Residence.MEMORY and atom.type.shape == out.type.shape and all(value.reads.values()):
+            sources.add(atom)
+        elif value.residence is not Residence.SCALAR and not value.is_spread:
+            return None
+    return Availability(Residence.CHEAP, reads, source=sources.pop(), steps=steps) if len(sources) == 1 else None
 
 
 def _converted(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
@@ -123,7 +161,10 @@ def _rearranged(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
 
 def _spread(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
     (x,) = _values(inputs)
-    return Availability(Residence.FREE if x.is_kept else Residence.EACH, merged([x], aligned=False))
+    small = x.is_kept and MUCH * eqn.inputs[0].type.size <= eqn.outputs[0].type.size
+    return Availability(
+        Residence.FREE if x.is_kept else Residence.EACH, merged([x], aligned=False), is_spread=small or x.is_spread
+    )
 
 
 def _reshaped(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
