@@ -60,6 +60,7 @@ from palladio.trace.control import cond, fori_loop, loop, run_scoped, switch, wh
 from palladio.trace.debug import debug_check, debug_print, enable_debug_checks, multiple_of
 from palladio.trace.dma import DeviceIdType, semaphore_signal
 from palladio.trace.gpu.dependent_launch import delay
+from palladio.trace.gpu.global_semaphores import get_global
 from palladio.trace.grid import axis_index, axis_size, num_programs, program_id
 from palladio.trace.indices import Slice, ds
 from palladio.trace.select_ref import select_ref
@@ -176,6 +177,7 @@ __all__ = [
     "run_scoped",
     "select_ref",
     "semaphore_read",
+    "get_global",
     "semaphore_signal",
     "semaphore_wait",
     "run_state",

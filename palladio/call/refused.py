@@ -10,7 +10,6 @@ from typing import Any, NoReturn
 from palladio.base.errors import PalladioNotImplementedError, at_call
 
 _BLACKWELL = "needs a Blackwell GPU (sm_100), which no executor of Palladio has"
-_DEVICES = "needs several devices, and a kernel runs on one"
 _ACCUMULATOR = "on Hopper accumulators are plgpu.ACC references in registers"
 _PRODUCTS = "on Hopper use plgpu.wgmma and plgpu.wgmma_wait"
 _READ = "read and write the accumulator: acc[...]"
@@ -57,10 +56,7 @@ _REASONS: dict[str, tuple[str, str]] = {
     "debug_barrier": ("is of Pallas' Triton namespace", "leave it out; between warpgroups, plgpu.Barrier"),
     "max_contiguous": ("is of Pallas' Triton namespace, a promise for its compiler", "leave it out"),
     "print_layout": ("is not offered: layouts are chosen when a kernel is compiled", "ask for one: plgpu.layout_cast"),
-    "remote_ref": (_DEVICES, "plgpu.cluster_ref reaches the other blocks of a cluster"),
-    "PeerMemRef": (_DEVICES, "plgpu.cluster_ref reaches the other blocks of a cluster"),
-    "multimem_store": (_DEVICES, "plgpu.multicast_ref writes to the blocks of a cluster"),
-    "multimem_load_reduce": (_DEVICES, "plgpu.cluster_ref reads from the blocks of a cluster"),
+    "PeerMemRef": ("belongs to the machinery of another compiler", "plgpu.remote_ref(ref, device_id)"),
 }
 
 
@@ -95,10 +91,6 @@ REFUSED: dict[str, Refused] = {name: Refused(name, *reason) for name, reason in 
 _LOWERING = "belongs to the compiler of another system"
 
 _COMMON: dict[str, tuple[str, str]] = {
-    "get_global": (
-        "makes memory that outlives a call, and a call leaves nothing behind",
-        "a semaphore among the scratch_types; a reference that calls are given: pl.new_ref(array)",
-    ),
     "enable_poison_buffers": (
         "is always on: memory that nothing has written reads as NaN, or the least integer",
         "leave it out",

@@ -17,14 +17,15 @@ import numpy as np
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
 from palladio.base.errors import PalladioNotImplementedError, at_call
-from palladio.call.devices.shard_map import DeviceMesh, make_mesh, shard_map
+from palladio.call.devices.shard_map import DeviceMesh, PartitionSpec, make_mesh, shard_map
 from palladio.call.jit import jit as staged
 from palladio.call.launch.launch_call import LaunchCall
 from palladio.call.pallas_call import PallasCall
 from palladio.call.vmap import vmap as over_slices
 from palladio.compat import tree
-from palladio.compat.arrays import arrays, is_wide, narrow_dtype, plain, returning_arrays, set_wide, taken
+from palladio.compat.arrays import Array, arrays, is_wide, narrow_dtype, plain, returning_arrays, set_wide, taken
 from palladio.trace.debug import debug_print as print_values
+from palladio.trace.trace import is_traced
 from palladio.types import types
 from palladio.types.device import H100_SXM
 
@@ -84,6 +85,8 @@ def jit(
                 raise PalladioNotImplementedError(
                     "a staged function runs on one device", argument=name, got=repr(value)
                 )
+    if getattr(fun, "takes_spread", False):
+        return fun  # the partition of its arrays is not part of a staged program
     names = () if static_argnames is None else static_argnames
     function = staged(fun, static_argnums=static_argnums or (), static_argnames=names)
     result = returning_arrays(function)
@@ -223,6 +226,11 @@ def device_count(backend: str | None = None) -> int:
 local_device_count = device_count
 
 
+def process_count() -> int:
+    """One: all devices are simulated in this process."""
+    return 1
+
+
 def default_backend() -> str:
     """The platform of the device."""
     return DEVICE.platform
@@ -274,12 +282,43 @@ use_mesh = set_mesh
 
 @functools.wraps(shard_map)
 def sharded(f: Callable[..., Any] | None = None, *, mesh: Any = None, **options: Any) -> Any:
-    """`palladio.shard_map`, on the mesh of `set_mesh` where none is given."""
+    """`palladio.shard_map`, on the mesh of `set_mesh` and with the specs of `reshard` where none are given."""
     mesh = mesh if mesh is not None else _Current.mesh
     if f is None:
         return functools.partial(sharded, mesh=mesh, **options)
     known = {name: value for name, value in options.items() if name in ("in_specs", "out_specs", "interpret")}
-    return returning_arrays(shard_map(f, mesh=mesh, **known))
+    if "in_specs" in known:
+        return returning_arrays(shard_map(f, mesh=mesh, **known))
+
+    made = returning_arrays(lambda in_specs, *args: shard_map(f, mesh=mesh, in_specs=in_specs, **known)(*args))
+
+    @functools.wraps(f)
+    def call(*args: Any) -> Any:
+        return _spread(made(tree.map(_spec_of, args), *args), known.get("out_specs"))
+
+    call.takes_spread = True  # type: ignore[attr-defined]
+    return call
+
+
+def _spec_of(leaf: Any) -> PartitionSpec:
+    """The partition that `reshard` gave an array.
+
+    Raises:
+        PalladioNotImplementedError: for a traced value.
+    """
+    if is_traced(leaf):
+        raise PalladioNotImplementedError(
+            "under jit the partition of an array is not known", argument="in_specs", hint="give in_specs to shard_map"
+        )
+    return getattr(leaf, "palladio_spec", PartitionSpec())
+
+
+def _spread(values: Any, spec: Any) -> Any:
+    """The arrays, each to be taken apart by the same partition."""
+    for leaf in tree.leaves(values):
+        if isinstance(spec, PartitionSpec) and isinstance(leaf, Array):
+            leaf.palladio_spec = spec  # type: ignore[attr-defined]
+    return values
 
 
 def device_put(values: Any, device: Any = None, **hints: Any) -> Any:
@@ -288,8 +327,8 @@ def device_put(values: Any, device: Any = None, **hints: Any) -> Any:
 
 
 def reshard(values: Any, sharding: Any) -> Any:
-    """The values as arrays of JAX: arrays outside of `shard_map` are whole."""
-    return device_put(values)
+    """The values as arrays of JAX: arrays outside of `shard_map` are whole, but it takes them by this partition."""
+    return _spread(device_put(values), getattr(sharding, "spec", sharding))
 
 
 def device_get(values: Any) -> Any:

@@ -48,6 +48,7 @@ from palladio.trace.gpu.copies import (
 from palladio.trace.gpu.dependent_launch import griddepcontrol_launch_dependents, griddepcontrol_wait
 from palladio.trace.gpu.hardware import enable_hardware_limits
 from palladio.trace.gpu.loops import NDLoopInfo, dynamic_scheduling_loop, nd_loop, planar_snake
+from palladio.trace.gpu.peers import multimem_load_reduce, multimem_store, remote_ref
 from palladio.trace.gpu.register_layouts import broadcasted_iota, layout_cast, transform_ref, transpose_ref
 from palladio.trace.gpu.register_layouts import max_of as max
 from palladio.trace.gpu.register_layouts import min_of as min
@@ -86,6 +87,9 @@ __all__ = [
     "as_torch_kernel",
     "warp_map",
     "multicast_ref",
+    "multimem_load_reduce",
+    "multimem_store",
+    "remote_ref",
     "multiprocessors",
     "griddepcontrol_launch_dependents",
     "griddepcontrol_wait",

@@ -1,6 +1,6 @@
 """Semaphores in a kernel.
 
-Palladio runs a kernel on one device. Signals that name a device are refused unless it is that one, device 0.
+Signals that name a device are refused unless it is device 0, but for kernels on several GPUs under `shard_map`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from palladio.base.errors import PalladioNotImplementedError, PalladioTypeError,
 from palladio.ir.bind import bind
 from palladio.ops.threads import semaphore as ops
 from palladio.trace import control
+from palladio.trace.gpu.peers import enclosing_gpus, on_all, remote_ref
 from palladio.trace.reference import Reference, reached, require_reference
 from palladio.trace.select_ref import SelectedRef
 from palladio.types import dtypes
@@ -86,6 +87,9 @@ def semaphore_signal(sem: Any, inc: Any = 1, *, device_id: Any = None, memory_sc
         PalladioTypeError: what is not one semaphore; an amount that is not a scalar integer.
         PalladioValueError: another scope.
     """
+    if device_id is not None and enclosing_gpus() is not None:
+        semaphore_signal(remote_ref(_semaphore(sem), device_id), inc, memory_scope=memory_scope)
+        return
     require_this_device(device_id)
     _require_scope(memory_scope)
     amount = _amount(inc, "inc")
@@ -127,11 +131,15 @@ def semaphore_signal_parallel(*signals: SemaphoreSignal) -> None:
 
 
 def semaphore_signal_multicast(sem: Any, value: Any = 1, *, collective_axes: str | Sequence[str] = ()) -> None:
-    """Add to the semaphore on every device along axes of the devices' mesh. There is one device, and no such axis.
+    """Add to the semaphore on every device along axes of the devices' mesh.
 
     Raises:
-        PalladioNotImplementedError: for any axis.
+        PalladioNotImplementedError: for any axis, where there is one device.
     """
+    if enclosing_gpus() is not None:
+        for each in on_all(sem, collective_axes):
+            semaphore_signal(each, value)
+        return
     if axis_names(collective_axes, "collective_axes"):
         raise PalladioNotImplementedError(
             "kernels run on one device; there are no axes of devices",

@@ -72,13 +72,18 @@ class Named:
 
 
 @dataclass(frozen=True)
+class Global:
+    """Semaphores that a program asked for by `get_global`: they need not end at zero."""
+
+
+@dataclass(frozen=True)
 class Owner:
     """The mesh that an allocation belongs to, by its place among the meshes of the launch."""
 
     mesh: int
 
 
-Attribute = TilingTransform | SwizzleTransform | Arrivals | Named | Owner
+Attribute = TilingTransform | SwizzleTransform | Arrivals | Named | Global | Owner
 RECORDS: dict[str, type] = {
-    record.__name__: record for record in (TilingTransform, SwizzleTransform, Arrivals, Named, Owner)
+    record.__name__: record for record in (TilingTransform, SwizzleTransform, Arrivals, Named, Global, Owner)
 }

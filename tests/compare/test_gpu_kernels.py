@@ -24,6 +24,7 @@ from palladio import lax
 
 RNG = np.random.default_rng(3)
 BLOCKS = 3
+GPUS = 3
 SIZES = np.array([70, 0, 1, 121], np.int32)
 
 IMPORTS = {
@@ -49,6 +50,9 @@ NAMES = {
         ShapeDtypeStruct=pl.ShapeDtypeStruct,
         custom_vjp=custom_vjp,
         devices=lambda: [DEVICE],
+        device_count=lambda: GPUS,
+        local_device_count=lambda: GPUS,
+        process_count=lambda: 1,
         jit=pl.jit,
         lax=lax,
         named_scope=lambda name: contextlib.nullcontext(),
@@ -73,6 +77,8 @@ def shipped(name: str) -> Any:
         lines[number] = lines[number].replace("num_sms = 132", f"num_sms = {BLOCKS}")
     module = types.ModuleType(f"shipped_{name}")
     vars(module).update(NAMES)
+    if name == "collective_matmul_mgpu":
+        vars(module)["hopper_matmul_mgpu"] = shipped("hopper_matmul_mgpu")
     sys.modules[module.__name__] = module  # dataclasses look their module up
     exec(compile("\n".join(lines), str(path), "exec", dont_inherit=True), vars(module))
     return module
@@ -150,3 +156,16 @@ def test_attention_leaves_the_last_release_of_each_slot_unobserved(causal: bool)
     weights = np.exp(scores - scores.max(axis=1, keepdims=True))
     close(run(q, k, v)[0, :, 0], weights @ v[0, :, 0] / weights.sum(axis=1, keepdims=True))
     assert codes(run, q, k, v) == {"unobserved-completion"}
+
+
+@pytest.mark.parametrize("executor", ["simulator", "cpu"])
+def test_the_collective_matmul_sends_its_rows_from_gpu_to_gpu(executor: str) -> None:
+    module = shipped("collective_matmul_mgpu")
+    config = module.TuningConfig(64, 64, 64, 2, wg_dimension=module.MatmulDimension.N)
+    run = functools.partial(module.all_gather_lhs_matmul, axis_name="x", config=config, dtype=np.float16)
+    rows, columns = pl.PartitionSpec("x", None), pl.PartitionSpec(None, "x")
+    mesh = pl.make_mesh((GPUS,), ("x",))
+    a, b = halves(GPUS * 64, 128), halves(128, GPUS * 128)
+    with pl.executor(executor):
+        found = pl.shard_map(run, mesh=mesh, in_specs=(rows, columns), out_specs=columns, check_vma=False)(a, b)
+    close(found, a.astype(np.float64) @ b)

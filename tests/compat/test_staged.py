@@ -55,6 +55,21 @@ def test_a_mesh_that_is_set_is_the_one_of_shard_map(jax: Any) -> None:
         jax.shard_map(lambda part: part, in_specs=spec, out_specs=spec)
 
 
+def test_a_partition_goes_with_its_array(jax: Any) -> None:
+    jax.config.update("jax_num_cpu_devices", 2)
+    assert (jax.device_count(), jax.process_count()) == (2, 1)
+    with jax.set_mesh(jax.make_mesh((2,), ("x",))), pl.executor("reference"):
+        x = jax.sharding.reshard(np.arange(8.0).reshape(2, 4), jax.P(None, "x"))
+        swapped = jax.jit(jax.shard_map(lambda part: part[:, ::-1], out_specs=jax.P(None, "x")))(x)
+        assert swapped.tolist() == [[1, 0, 3, 2], [5, 4, 7, 6]]
+        again = jax.shard_map(lambda part: part[:, ::-1], out_specs=jax.P("x"))(swapped)
+        assert again.tolist() == [[0, 1], [4, 5], [2, 3], [6, 7]]
+        summed = jax.shard_map(lambda part: part.sum(keepdims=True), out_specs=jax.P("x"))
+        assert summed(jax.numpy.ones(4)).tolist() == [4, 4]
+        with pytest.raises(NotImplementedError, match="under jit the partition of an array is not known"):
+            jax.jit(lambda x: summed(x) + 1)(x)
+
+
 def test_masks_and_indices_outside_of_arrays(jax: Any) -> None:
     x = jax.numpy.arange(4)
     assert x.at[x > 1].set(0).tolist() == [0, 1, 0, 0]

@@ -179,7 +179,6 @@ REFUSED: Calls = {
     "Blackwell": lambda: plgpu.TMEM((128, 128), np.float32),
     "an attribute": lambda: plgpu.TMEMLayout.SCALES_LAYOUT,
     "Ampere": lambda: plgpu.wait_gmem_to_smem(0),
-    "devices": lambda: plgpu.remote_ref(None, 1),
     "another compiler": lambda: plgpu.inline_mgpu(arg_types=()),
     "windows": lambda: plgpu.im2col_ref(None),
     "printing": lambda: plgpu.print_layout("x", jnp.zeros((2,))),

@@ -15,6 +15,8 @@ from palladio.array.functions.shape import permute_dims, reshape
 from palladio.base import trees
 from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
+from palladio.call.devices.gpus import run_on_gpus
+from palladio.call.devices.replay import LaunchesOnGpus
 from palladio.call.inline.written import in_device_programs
 from palladio.call.launch.core_meshes import CoreMesh
 from palladio.call.launch.kernel import kernel
@@ -100,8 +102,9 @@ def shard_map(
     """A function of whole arrays from a function of the parts that each device has.
 
     All devices run `f` at the same time. Kernels in it know their device by `axis_index(name)` and reach the others by
-    remote copies and semaphores, `device_id=`; arrays of a kernel call are memory of the device. Programs that reach
-    other devices run on the evaluator or the simulator, also where the CPU is asked for.
+    remote copies and semaphores, `device_id=`; arrays of a kernel call are memory of the device. Programs on cores that
+    reach other devices run on the evaluator or the simulator, also where the CPU is asked for. Where `f` launches on
+    GPUs, it is called several times on each device, and each launch is one for all of them.
 
     Args:
         f: takes and returns pytrees of arrays; left out, `shard_map` is a decorator.
@@ -125,6 +128,7 @@ def shard_map(
                 "devices are those of a mesh", argument="mesh", expected="pl.make_mesh(sizes, names)", got=repr(mesh)
             )
     cores = CoreMesh(mesh.axis_names, mesh.axis_sizes, device_axes=mesh.axis_names)
+    axes = tuple(zip(mesh.axis_names, mesh.axis_sizes, strict=True))
 
     def call(*args: Any) -> Any:
         leaves, structure = trees.flatten(args)
@@ -148,10 +152,18 @@ def shard_map(
                 ref[0] = value
 
         body.__name__ = probe.__name__ = function_name(function)
-        kernel(probe, (), mesh=cores).program(*parts)
-        form, *types = found
-        out_types = tuple(ShapeDtypeStruct((mesh.size, *type.shape), type.dtype) for type in types)
-        results = kernel(body, out_types, mesh=cores, interpret=interpret)(*parts)
+        on_gpus = False
+        try:
+            kernel(probe, (), mesh=cores).program(*parts)
+        except LaunchesOnGpus:
+            on_gpus = True
+        if on_gpus:
+            results, form = run_on_gpus(function, trees.unflatten(structure, parts), axes, interpret)
+            types = [array_type(getitem(each, 0)) for each in results]
+        else:
+            form, *types = found
+            out_types = tuple(ShapeDtypeStruct((mesh.size, *type.shape), type.dtype) for type in types)
+            results = kernel(body, out_types, mesh=cores, interpret=interpret)(*parts)
         places = _spread(out_specs, trees.unflatten(form, list(types)), "out_specs")
         whole = [_whole(each, spec, mesh) for each, spec in zip(results or (), places, strict=True)]
         return trees.unflatten(form, whole)

@@ -14,6 +14,7 @@ from typing import Any
 
 from palladio.base import trees
 from palladio.base.errors import PalladioNotImplementedError
+from palladio.call.devices.replay import LaunchesOnGpus
 from palladio.call.inline.semaphores import with_semaphores
 from palladio.ops.grid import Blocked, Element, Squeezed
 from palladio.ops.threads.launch import MeshAxis
@@ -101,6 +102,8 @@ def inlined_launch(call: Any, args: Sequence[Any]) -> Any:
         PalladioNotImplementedError: several programs or cores.
     """
     (mesh, *others) = call.meshes
+    if mesh.core_type == "gpu":
+        raise LaunchesOnGpus
     if others or any(size != 1 for _, size, _ in mesh.axes):
         raise PalladioNotImplementedError(
             "under shard_map a launch is of one program on one core of each device",

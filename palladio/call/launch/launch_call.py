@@ -13,6 +13,7 @@ from palladio.array.foreign import refuse_numbers, to_numpy
 from palladio.base import trees
 from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
+from palladio.call.devices.replay import carried_out_in_rounds, result_of_round
 from palladio.call.inline.written import inlined_launch, written_out
 from palladio.call.launch.mesh import dynamic_sizes, mesh_shape
 from palladio.call.launch.scratch_owners import check_owners, owners, scratch_type
@@ -29,6 +30,7 @@ from palladio.trace.array_refs import ArrayRef
 from palladio.trace.debug import checks_enabled
 from palladio.trace.dma import Cores, among_cores
 from palladio.trace.functions import call_user, counted, function_location, function_name, positional_names
+from palladio.trace.gpu.global_semaphores import GlobalNeeded, with_globals
 from palladio.trace.gpu.hardware import limits_enabled
 from palladio.trace.grid import GridAxes, enclosing_axes, grid_axes
 from palladio.trace.reference import Reference, TransformedReference
@@ -78,6 +80,7 @@ class LaunchCall:
         self.scratch = scratch
         self.aliases = aliases
         self.advice: tuple[tuple[str, Any], ...] = ()
+        self.gpus = 0
         self.what = what
         self.debug = debug
         self.interpret = interpret
@@ -98,6 +101,8 @@ class LaunchCall:
             args: pytrees of arrays, one for each input.
             out: arrays for the results, as in a call of `pallas_call`. They are returned.
         """
+        if carried_out_in_rounds():
+            return result_of_round(self, args)
         with at_call():
             refuse_numbers(args, "args")
             leaves, structure = trees.flatten(args)
@@ -187,6 +192,7 @@ class LaunchCall:
                 self.outputs.types,
                 self.aliases,
                 self.advice,
+                self.gpus,
                 self.owners,
                 executor.key,
                 checks_enabled(),
@@ -244,23 +250,35 @@ class _Builder:
         self.nested = nested
         self.views = views or {}
         self.space: MemorySpace = call.meshes[0].default_memory_space
+        self.globals: list[RefType] = []
 
     def build(self) -> Prepared:
         """The launch and its programs."""
+        while True:
+            try:
+                return self.built()
+            except GlobalNeeded as needed:
+                self.globals.append(needed.type)
+
+    def built(self) -> Prepared:
+        """The launch and its programs, with the global semaphores that are known so far."""
         call = self.call
         leaves, tree = trees.flatten(call.scratch)
         scratch = tuple(scratch_type(leaf, f"scratch_types[{n}]", call.meshes) for n, leaf in enumerate(leaves))
         check_aliased_types(self.call.aliases, self.types, self.call.outputs.types)
         shapes = tuple(map(mesh_shape, call.meshes))
         spaces = [space or self.space for space in call.outputs.spaces]
-        made = Launch(shapes, call.outputs.types, (), (*scratch, *self.barriers()), call.aliases, advice=call.advice)
+        own = (*scratch, *self.globals)
+        made = Launch(
+            shapes, call.outputs.types, (), (*own, *self.barriers()), call.aliases, advice=call.advice, gpus=call.gpus
+        )
         self.check_parts(made.devices)
         parts = (made.part(type) for type in call.outputs.types)
         outputs = (RefType(part.shape, part.dtype, space) for part, space in zip(parts, spaces, strict=True))
         made = replace(made, output_refs=tuple(outputs))
         staged = [self.stage(made, number, tree) for number in range(len(call.bodies))]
         programs, captured = self.with_common_captures(made, staged)
-        made, programs = without_unused_barriers(made, programs, len(scratch))
+        made, programs = without_unused_barriers(made, programs, len(own))
         for number, program in enumerate(programs):
             check_owners(made, number, program)
         return Prepared(made, programs, captured, None)
@@ -320,7 +338,10 @@ class _Builder:
             outer = enclosing_axes()
             kinds = tuple(axis.kind for axis in mesh.axes)
             axes = GridAxes((*ids, *outer.ids), (*sizes, *outer.sizes), (*names, *outer.names), (*kinds, *outer.kinds))
-            with grid_axes(axes), among_cores(self.cores(made, number, given[arrays + len(leaves) :])):
+            more = given[arrays + len(leaves) :]
+            shared, barriers = more[: len(self.globals)], more[len(self.globals) :]
+            reached = among_cores(self.cores(made, number, barriers))
+            with grid_axes(axes), reached, with_globals(shared if len(call.bodies) == 1 and not barriers else None):
                 expected = counted(len(args) + len(outs) + len(positional), "reference")
                 result = call_user(body, (*args, *outs, *positional), keywords, f"the {call.what} body", expected)
             if result is not None:

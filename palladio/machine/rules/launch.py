@@ -108,7 +108,7 @@ class LaunchRun:
         for mesh, program in zip(self.meshes, self.programs, strict=True):
             blocks, warpgroups = (math.prod(mesh.sizes[n] for n in axes) for axes in (mesh.beside, mesh.within))
             clusters.append(H100_SXM.multiprocessors * resident(program, self.launch.scratch, warpgroups) // blocks)
-        return max(1, min(clusters))
+        return max(1, min(clusters) * max(1, self.launch.gpus))
 
     def _name(self, position: int) -> str:
         var = self.programs[0].inputs[self.launch.indices(0) + position]

@@ -108,6 +108,7 @@ class Launch:
             program is then one choice between the programs of the roles, in this order. () for a mesh whose
             program all threads run as it is.
         advice: hints of the caller for a compiler, pairs of a name and a value. Results never depend on it.
+        gpus: the devices that the last axes of the grid number, each with multiprocessors of its own; 0 for one.
     """
 
     meshes: tuple[MeshShape, ...]
@@ -118,6 +119,7 @@ class Launch:
     placements: tuple[Placement, ...] = field(default=(), metadata={"printed": "if set"})
     roles: tuple[tuple[int, ...], ...] = field(default=(), metadata={"printed": "if set"})
     advice: tuple[tuple[str, Any], ...] = field(default=(), metadata={"printed": "if set"})
+    gpus: int = field(default=0, metadata={"printed": "if set"})
 
     @property
     def dynamic(self) -> int:

@@ -11,6 +11,7 @@ from palladio.machine.check.order.threads import acquire, epoch, released
 from palladio.machine.run.buffers import Counter, Semaphores
 from palladio.machine.run.clocks import ComponentTable
 from palladio.machine.run.threads import Thread
+from palladio.types.attributes import Global
 
 
 class SemaphoreOrder:
@@ -47,6 +48,8 @@ class SemaphoreOrder:
 
     def ends(self, semaphores: Semaphores) -> None:
         """The semaphores are given back. A copy that is still in flight counts as landed: it may land at any time."""
+        if semaphores.type.attribute(Global) is not None:
+            return
         for counter in semaphores.counters:
             left = counter.count + sum(counter.copies.values())
             if left:
