@@ -140,7 +140,7 @@ def test_a_stack_is_resolved_once_for_the_same_values_of_its_indices() -> None:
 
 
 def test_a_part_of_a_bitcast_needs_the_item_size() -> None:
-    with pytest.raises(InternalError, match="a region behind a bitcast needs the size of the array's elements"):
+    with pytest.raises(InternalError, match="a region after a bitcast needs the size of the array's elements"):
         Regions((8,)).resolve((Bitcast(np.dtype(np.int8)), Index((0,))), [])
 
 

@@ -190,11 +190,11 @@ class Accesses:
         """An atomic access: it orders the elements that it touches, as acquire and release."""
         buffer = values[0]
         if buffer.shadow is not None:
-            if buffer.told is None:
-                buffer.told = AtomicClocks(buffer.type.shape)
+            if buffer.atomics is None:
+                buffer.atomics = AtomicClocks(buffer.type.shape)
             stack = eqn.op.stacks(eqn.params["transforms"])[0]
             region = buffer.shadow.regions.resolve(stack, values[eqn.op.index_start :])
-            buffer.told.exchange(region, (thread.generic, thread.asynchronous), learns)
+            buffer.atomics.exchange(region, (thread.generic, thread.asynchronous), learns)
             thread.eqn = eqn
             if learns:
                 self.history.acquires(thread, buffer.token)

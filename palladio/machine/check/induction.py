@@ -90,7 +90,7 @@ class Recorder:
         _before(checker, "launch_starts", self._launch)
         _before(checker, "allocated", self._allocated)
         _before(checker, "scope_ends", self._scope_ends)
-        _behind(checker.threads, "starts", self._starts)
+        _after(checker.threads, "starts", self._starts)
         _before(checker.threads, "fences", lambda thread: self._note(thread, "fence"))
         _before(checker.accesses, "touch", self._touch)
         _before(checker.barriers, "arrives", self._arrives)
@@ -98,14 +98,14 @@ class Recorder:
         _before(checker.barriers, "completes", self._completes)
         orders = checker.async_ops
         _before(orders, "copy_issued", self._copies)
-        _behind(orders, "lands", self._lands)
+        _after(orders, "lands", self._lands)
         _before(orders, "product_issued", lambda thread, op, acc, *_: self._note(thread, "product", acc.name))
         _before(orders, "products_awaited", self._products)
         _before(orders, "accumulator", lambda thread, eqn, acc: self._note(thread, eqn.op.name, acc.name))
         _before(orders, "store_issued", lambda thread, *_: self._note(thread, "store", len(thread.open)))
         _before(orders, "stores_awaited", self._stores)
         if self.shared is not None:
-            _behind(machine, "step", lambda _: self.trace.states.append((self._counts(), self._state())))
+            _after(machine, "step", lambda _: self.trace.states.append((self._counts(), self._state())))
 
     def _note(self, thread: Thread, *event: Any) -> None:
         self.trace.events[str(thread)].append(event)
@@ -190,8 +190,8 @@ class Recorder:
         clocks = [clock for thread in self.threads for clock in (thread.generic, thread.asynchronous)]
         for slot in slots:
             if slot.checks is not None:
-                told = [each for phase in self._awaited(slot) for each in slot.checks.phases[phase]]
-                clocks += [slot.checks.generic, slot.checks.asynchronous, *told]
+                released = [each for phase in self._awaited(slot) for each in slot.checks.phases[phase]]
+                clocks += [slot.checks.generic, slot.checks.asynchronous, *released]
         return tuple(parts), tuple(tuple(clock.covers(*each) for each in known.events) for clock in clocks)
 
     def _buffers(self) -> Iterator[Buffer]:
@@ -257,7 +257,7 @@ class Recorder:
         return sorted(phase for phase in slot.checks.phases if phase > least)
 
     def _of_slot(self, known: _Known, slot: BarrierSlot) -> Any:
-        behind = [
+        late = [
             (str(thread), slot.completed - thread.observed[slot]) for thread in self.threads if slot in thread.observed
         ]
         checks = slot.checks
@@ -270,7 +270,7 @@ class Recorder:
         arrivals = [[known.number(*each) for each in part.get(slot, ())] for part in (self.last, self.phase)]
         ahead = slot.completed > 0, slot.completed - slot.seen, slot.foreign > slot.seen
         return repr(
-            (_slot(slot), slot.arrived, len(slot.parts), ahead, behind, waits, waiters, phases, strangers, arrivals)
+            (_slot(slot), slot.arrived, len(slot.parts), ahead, late, waits, waiters, phases, strangers, arrivals)
         )
 
 
@@ -312,25 +312,25 @@ def _line(eqn: Any) -> str:
     return f"{eqn.op.name} {eqn.location}" if eqn is not None else ""
 
 
-def _before(owner: Any, name: str, tell: Callable[..., Any]) -> None:
+def _before(owner: Any, name: str, notify: Callable[..., Any]) -> None:
     method = getattr(owner, name)
 
-    def told(*args: Any, **options: Any) -> Any:
-        tell(*args, *options.values())
+    def notified(*args: Any, **options: Any) -> Any:
+        notify(*args, *options.values())
         return method(*args, **options)
 
-    setattr(owner, name, told)
+    setattr(owner, name, notified)
 
 
-def _behind(owner: Any, name: str, tell: Callable[..., Any]) -> None:
+def _after(owner: Any, name: str, notify: Callable[..., Any]) -> None:
     method = getattr(owner, name)
 
-    def told(*args: Any, **options: Any) -> Any:
+    def notified(*args: Any, **options: Any) -> Any:
         found = method(*args, **options)
-        tell(*args, *options.values())
+        notify(*args, *options.values())
         return found
 
-    setattr(owner, name, told)
+    setattr(owner, name, notified)
 
 
 # The proof.

@@ -106,7 +106,7 @@ class Regions:
     def _type(self, transforms: Sequence[Transform]) -> ArrayType:
         """The type of the array, of elements of any kind."""
         if self.itemsize is None and any(isinstance(transform, (Bitcast, View)) for transform in transforms):
-            raise InternalError("a region behind a bitcast needs the size of the array's elements")
+            raise InternalError("a region after a bitcast needs the size of the array's elements")
         return ArrayType(self.shape, np.dtype((np.void, self.itemsize or 1)))
 
     def _views(self, transforms: Sequence[Transform], indices: Sequence[Array]) -> tuple[Chain, Chain]:

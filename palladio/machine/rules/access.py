@@ -52,7 +52,7 @@ def atomic(eqn: Eqn) -> Callable[..., Coroutine]:
 
 @RULES.in_steps_unused(*(op.name for op in ALL_OPS if op.atomic))
 def tally(eqn: Eqn) -> Callable[..., Coroutine]:
-    """An atomic access whose result is unused: it tells, and learns nothing; two of one kind may change places."""
+    """An atomic access whose result is unused: it releases, and acquires nothing; two of one kind may change places."""
     kind = eqn.params.get("kind", "exchange")
     return _atomic(eqn, "tally", "atomic" if kind == "exchange" else f"tally {kind}")
 

@@ -76,7 +76,7 @@ def _are_small(types: Sequence[Type]) -> bool:
 
 
 def _place(eqn: Eqn, parts: Sequence[Eqn | list[Eqn]], made: dict[Atom, int]) -> int:
-    """The number of the first group in which all operands are there; that of a new one behind all if none is."""
+    """The number of the first group in which all operands are there; that of a new last one if there is none."""
     first = max((made.get(atom, 0) for atom in eqn.inputs), default=0)
     return next((place for place in range(first, len(parts)) if isinstance(parts[place], list)), len(parts))
 

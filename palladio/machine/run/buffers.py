@@ -1,4 +1,4 @@
-"""Run-time objects behind references: buffers of data, barriers, semaphores, accumulators."""
+"""Run-time objects of references: buffers of data, barriers, semaphores, accumulators."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Token:
 
 
 class Store:
-    """The object behind a reference in one block of a cluster; `siblings` are those of the other blocks, by place."""
+    """The object of a reference in one block of a cluster; `siblings` are those of the other blocks, by place."""
 
     def __init__(self, type: RefType, name: str, home: Any) -> None:
         self.type = type
@@ -82,7 +82,7 @@ class Buffer(Store):
         super().__init__(type, name, home)
         self.array = array
         self.shadow: Any = None
-        self.told: AtomicClocks | None = None
+        self.atomics: AtomicClocks | None = None
         self.visible = home is None
         self.owner: Any = None
         self.address = 0
@@ -196,7 +196,7 @@ class Counter:
     Fields:
         signals: who raised it last, for reports.
         copies: copies in flight that will raise it, with the amount.
-        told, component: the checker's clocks of the threads that raise it, and of copies that do.
+        order, component: the checker's clocks of the threads that raise it, and of copies that do.
     """
 
     def __init__(self, name: str) -> None:
@@ -206,7 +206,7 @@ class Counter:
         self.waiting: list[Any] = []
         self.signals: list[Any] = []
         self.copies: dict[Any, int] = {}
-        self.told: Any = None
+        self.order: Any = None
         self.component: Any = None
 
 

@@ -95,7 +95,7 @@ class SlotHistory:
 
     Fields:
         completed: how many phases are complete.
-        behind: what comes before the last completion.
+        past: what comes before the last completion.
         ahead: what will come before the next one.
         last, arrived: the arrivals of the last complete phase, and of the one under way.
         looked: those who have seen the last completion, or not yet the next.
@@ -104,7 +104,7 @@ class SlotHistory:
     def __init__(self, slot: BarrierSlot) -> None:
         self.slot = slot
         self.completed = slot.completed
-        self.behind: StepSet = 0
+        self.past: StepSet = 0
         self.ahead: StepSet = 0
         self.last: list[int] = []
         self.arrived: list[int] = []
@@ -117,13 +117,13 @@ class SlotHistory:
             looked = (each for each in self.looked if not any(run.events[a].past >> each & 1 for a in self.arrived))
             found = [*found, *looked]
         self.arrived.append(step)
-        return found, self.behind
+        return found, self.past
 
     def completes(self, run: History) -> None:
         """The phase is complete, by the arrival that was the last."""
         for each in (*self.arrived, *self.looked):
             self.ahead |= run.events[each].past
-        self.behind, self.ahead = self.behind | self.ahead, 0
+        self.past, self.ahead = self.past | self.ahead, 0
         self.last, self.arrived, self.looked = self.arrived, [], []
         self.completed += 1
 
@@ -135,7 +135,7 @@ class SlotHistory:
     def looks(self, step: int, early: bool) -> tuple[list[int], StepSet]:
         """A wait that returns, or a test; `early` if it could have taken place before the last completion."""
         self.looked.append(step)
-        return (self.last if early else []), self.behind
+        return (self.last if early else []), self.past
 
 
 class CounterHistory:
@@ -150,11 +150,11 @@ class CounterHistory:
 
     def touches(self, run: History, point: Point, before: StepSet) -> tuple[list[int], StepSet]:
         """The steps that this one could have come before, and those that it comes after."""
-        found, behind = [], 0
+        found, past = [], 0
         for place, (step, kind, _, count) in enumerate(self.steps):
             if not _conflict(kind, point.kind):
                 continue
-            behind |= run.events[step].past
+            past |= run.events[step].past
             if before >> step & 1:
                 continue
             if point.kind in ("take", "wait"):
@@ -162,7 +162,7 @@ class CounterHistory:
                 if count + sum(change for _, _, change, _ in later) < point.amount:
                     continue  # without that step, this one would have had to wait
             found.append(step)
-        return found, behind
+        return found, past
 
     def add(self, step: int, point: Point, count: int) -> None:
         """The step has been taken, when the count was this."""
@@ -183,14 +183,14 @@ class OrderHistory:
     Fields:
         kind: of the last row.
         row, before: the steps of that row, and of the one before it.
-        behind: what comes before the row.
+        past: what comes before the row.
     """
 
     def __init__(self) -> None:
         self.kind = ""
         self.row: list[int] = []
         self.before: list[int] = []
-        self.behind: StepSet = 0
+        self.past: StepSet = 0
 
     def touches(self, run: History, step: int, kind: str) -> tuple[list[int], StepSet]:
         """The steps that this one could have come before, and those that it comes after."""
@@ -199,9 +199,9 @@ class OrderHistory:
         if not (kind == self.kind and kind.startswith(_COMMUTING)):
             self.before, self.row, self.kind = self.row, [], kind
             for each in self.before:
-                self.behind |= run.events[each].past
+                self.past |= run.events[each].past
         self.row.append(step)
-        return self.before, self.behind
+        return self.before, self.past
 
 
 _COMMUTING = ("tally", "share")
@@ -236,17 +236,17 @@ class History:
         found: list[int] = []
         ended: list[SlotHistory] = []
         for place in range(len(event.touches)):
-            races, behind = self._touches(event, place, before, seen, ended)
+            races, past = self._touches(event, place, before, seen, ended)
             found += races
-            event.past |= behind
+            event.past |= past
         for history in ended:
             history.completes(self)
         return self._latest(found, event.thread, before)
 
     def blocked(self, point: Point, thread: int, before: StepSet) -> tuple[list[int], StepSet]:
         """Of a thread that a semaphore keeps: the steps before which it could have gone on; all those that matter."""
-        found, behind = self.of(point.thing).touches(self, point, before)
-        return self._latest(found, thread, before), behind
+        found, past = self.of(point.thing).touches(self, point, before)
+        return self._latest(found, thread, before), past
 
     def _touches(
         self, event: Event, place: int, before: StepSet, seen: dict[Any, int], ended: list[SlotHistory]
@@ -254,9 +254,9 @@ class History:
         number, point = len(self.events) - 1, event.touches[place]
         history = self.of(point.thing)
         if isinstance(history, CounterHistory):
-            found, behind = history.touches(self, point, before)
+            found, past = history.touches(self, point, before)
             history.add(number, point, seen[point.thing])
-            return found, behind
+            return found, past
         if isinstance(history, OrderHistory):
             return history.touches(self, number, point.kind)
         if point.kind != "arrive":
@@ -505,9 +505,9 @@ class Schedule(Choices):
             if point is None or able_to_go_on(thread) or not isinstance(point.thing, Counter):
                 continue  # what a thread lacks at a barrier does not depend on the order
             number = self.numbers[thread]
-            races, behind = self.history.blocked(point, number, self._past[number])
+            races, past = self.history.blocked(point, number, self._past[number])
             event = Event(number, (point,))
-            event.past = self._past[number] | behind
+            event.past = self._past[number] | past
             for step in races:
                 self._want(step, [*self.history.events, event])
 
@@ -551,8 +551,8 @@ class Schedule(Choices):
 
     def _resumes(self, thread: Thread, thing: Any) -> None:
         """A thread goes on after what it waited for."""
-        behind = self.history.of(thing).behind if isinstance(thing, BarrierSlot) else self._left.get(thing, 0)
-        self._past[self.numbers[thread]] |= behind
+        past = self.history.of(thing).past if isinstance(thing, BarrierSlot) else self._left.get(thing, 0)
+        self._past[self.numbers[thread]] |= past
 
     def _sees(self, choice: Choice, event: Event, since: int) -> bool:
         """True if the next step of who is asleep would not be the same before and after a step just taken."""

@@ -145,22 +145,22 @@ class AsyncOpOrder:
     ) -> None:
         """A copy that raises semaphores starts."""
         issue = self._launches(thread, async_op)
-        told = async_op.notes[:2]
+        own = async_op.notes[:2]
         for counter in counters:
-            self.semaphores.told(counter)
+            self.semaphores.order_of(counter)
         # Of a remote copy, the last semaphore says that the source has been read.
         parts = [(*source, counters[-1], False), (*target, counters[0], True)]
         noted: dict[Counter, list[Access]] = {counter: [] for counter in counters}
         for store, stack, counter, write in parts:
             if not async_op.eqn.params.get("clip"):
                 self.accesses.check_bounds(thread, async_op.eqn, store, stack, indices, None, write)
-            issue = Issue(issue.component, issue.epoch, (), counter.name, told[0])
+            issue = Issue(issue.component, issue.epoch, (), counter.name, own[0])
             self.semaphores.history.releases(thread, async_op.eqn, counter.token)
             access = self._notes(thread, async_op, counter.component, write, issue)
             noted[counter].append(access)
             self.accesses.touch(thread, store, stack, indices, access, thread.asynchronous)
         for counter in counters:
-            counter.told.add_copy(amount, told, counter.component, noted.pop(counter, ()))
+            counter.order.add_copy(amount, own, counter.component, noted.pop(counter, ()))
         released(thread)
 
     def lands(self, async_op: AsyncOp, slot: BarrierSlot) -> None:
@@ -168,13 +168,13 @@ class AsyncOpOrder:
         generic, asynchronous, accesses = async_op.notes
         clocks = self.barriers.slot_clocks(slot)
         component, epoch = clocks.component, slot.completed + 1
-        # What its thread knew, the thread itself tells its own block's barrier, by mbarrier.arrive.expect_tx. Of a
+        # What its thread knew, the thread itself releases to its block's barrier, by mbarrier.arrive.expect_tx. Of a
         # multicast the other blocks hear only that it is done: complete_tx releases the copy's own writes (PTX ISA,
         # "cp.async.bulk.tensor" and "Memory consistency model").
-        tells = slot.home is async_op.thread.block or async_op.eqn.op is async_store_smem
-        for clock, told in zip((clocks.generic, clocks.asynchronous), (generic, asynchronous), strict=True):
-            if tells:
-                clock.join(told)
+        joins = slot.home is async_op.thread.block or async_op.eqn.op is async_store_smem
+        for clock, own in zip((clocks.generic, clocks.asynchronous), (generic, asynchronous), strict=True):
+            if joins:
+                clock.join(own)
             clock.set(component, epoch)
         for access in accesses:
             if access.component == component and access.epoch == PENDING:

@@ -11,7 +11,7 @@ from palladio.machine.check.regions import Region
 from palladio.machine.run.clocks import Clock
 
 MOST_AT_ONCE = 64
-"""Atomics of more elements than this, such as sums of whole tiles, tell all later ones of the buffer."""
+"""Atomics of more elements than this, such as sums of whole tiles, release to all later ones of the buffer."""
 
 MOST_APART = 4096
 """So do those of further elements, once this many have clocks of their own: it finds less, and is never wrong."""
@@ -33,23 +33,23 @@ class AtomicClocks:
         """One atomic: its thread's clocks learn what is known where it reaches, and are known there from now on.
 
         Args:
-            learns: left out, it does not learn: what it tells is added to what others have told.
+            learns: left out, it acquires nothing: what it releases is added to what others have released.
         """
         numbers = elements(region, self._shape)
         known = self._elements.values() if numbers is None else map(self._elements.get, numbers)
         learning = clocks if learns else (clocks[0].copy(), clocks[1].copy())
-        for told in (self._everywhere, *known):
-            if told is not None:
-                _join(learning, told)
+        for known_there in (self._everywhere, *known):
+            if known_there is not None:
+                _join(learning, known_there)
         clocks = learning
         if numbers is None or len(self._elements) + len(numbers) > MOST_APART:
             if self._everywhere is None:
                 self._everywhere = clocks[0].copy(), clocks[1].copy()
             _join(self._everywhere, clocks)
             return
-        told = clocks[0].copy(), clocks[1].copy()
+        released = clocks[0].copy(), clocks[1].copy()
         for number in numbers:
-            self._elements[number] = told  # it has learned what was known there, so it stands for that too
+            self._elements[number] = released  # it has learned what was known there, so it stands for that too
 
 
 def elements(region: Region, shape: Sequence[int]) -> list[int] | None:
@@ -71,6 +71,6 @@ def elements(region: Region, shape: Sequence[int]) -> list[int] | None:
     return numbers
 
 
-def _join(clocks: Clocks, told: Clocks) -> None:
-    for mine, theirs in zip(clocks, told, strict=True):
+def _join(clocks: Clocks, others: Clocks) -> None:
+    for mine, theirs in zip(clocks, others, strict=True):
         mine.join(theirs)

@@ -61,7 +61,7 @@ class BarrierOrder:
         return slot.checks  # type: ignore[no-any-return]
 
     def arrives(self, thread: Thread, eqn: Eqn, slot: BarrierSlot) -> None:
-        """An arrival tells what the thread knows."""
+        """An arrival releases what the thread knows."""
         clocks = self.slot_clocks(slot)
         clocks.generic.join(thread.generic)
         clocks.asynchronous.join(thread.asynchronous)
@@ -112,7 +112,7 @@ class BarrierOrder:
         )
 
     def misses(self, thread: Thread, eqn: Eqn, slot: BarrierSlot) -> bool:
-        """True if a thread that waits is two completions behind, and so compares the wrong parity."""
+        """True if a thread that waits is two completions late, and so compares the wrong parity."""
         self._divided(thread, eqn, slot)
         seen = thread.observed.get(slot, 0)
         if slot.completed - seen < 2:
@@ -154,7 +154,7 @@ class BarrierOrder:
         )
 
     def observes(self, thread: Thread, slot: BarrierSlot, seen: int) -> None:
-        """A wait returns: the thread learns what the arrivals told."""
+        """A wait returns: the thread acquires what the arrivals released."""
         clocks = self.slot_clocks(slot)
         self.history.acquires(thread, slot.token, seen)
         acquire(thread, clocks.phases.get(seen, (clocks.generic, clocks.asynchronous)))

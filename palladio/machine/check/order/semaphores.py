@@ -22,28 +22,28 @@ class SemaphoreOrder:
         self.history = history
         self._components = ComponentTable(-1)
 
-    def told(self, counter: Counter) -> Signals:
+    def order_of(self, counter: Counter) -> Signals:
         """The signals of a semaphore."""
-        if counter.told is None:
-            counter.told = Signals()
+        if counter.order is None:
+            counter.order = Signals()
             counter.component = self._components.new(f"copies to {counter.name}")
-        return counter.told  # type: ignore[no-any-return]
+        return counter.order  # type: ignore[no-any-return]
 
     def signals(self, thread: Thread, eqn: Eqn, counter: Counter, amount: int) -> None:
-        """A signal tells what the thread knows."""
+        """A signal releases what the thread knows."""
         clocks = thread.generic.copy(), thread.asynchronous.copy()
         self.history.releases(thread, eqn, counter.token)
-        self.told(counter).add(amount, clocks, thread.component, epoch(thread))
+        self.order_of(counter).add(amount, clocks, thread.component, epoch(thread))
         released(thread)
 
     def acquires(self, thread: Thread, counter: Counter, amount: int, taken: bool) -> None:
         """A wait for a semaphore returns, and may have taken the amount off it."""
-        if counter.told is None:
+        if counter.order is None:
             return
         self.history.acquires(thread, counter.token)
-        acquire(thread, counter.told.heard(amount, thread.generic))
+        acquire(thread, counter.order.heard(amount, thread.generic))
         if taken:
-            counter.told.taken(amount, thread.component, epoch(thread))
+            counter.order.taken(amount, thread.component, epoch(thread))
             released(thread)
 
     def ends(self, semaphores: Semaphores) -> None:

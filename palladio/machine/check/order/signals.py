@@ -39,7 +39,7 @@ class _Signal(NamedTuple):
     """Of a thread's signal. Copies have none: what comes after one has waited for it."""
     accesses: Sequence[Access] = ()
 
-    def is_behind(self, other: _Signal) -> bool:
+    def is_after(self, other: _Signal) -> bool:
         """True if it comes only after the other one, or is that one."""
         return self is other or (other.epoch > 0 and self.clocks[0].covers(other.component, other.epoch))
 
@@ -57,7 +57,7 @@ class Signals:
         self._taken: dict[Component, _Takes] = {}
 
     def add(self, amount: int, clocks: Clocks, component: Component, epoch: int) -> None:
-        """A signal, which is this epoch of this thread, tells these clocks."""
+        """A signal, which is this epoch of this thread, releases these clocks."""
         self._add(_Signal(amount, clocks, component, epoch))
 
     def add_copy(self, amount: int, clocks: Clocks, component: Component, accesses: Sequence[Access]) -> None:
@@ -75,8 +75,8 @@ class Signals:
             self._copies += 1
             for access in signal.accesses:
                 access.epoch = self._copies
-        for mine, told in zip(self._known, signal.clocks, strict=True):
-            mine.join(told)
+        for mine, theirs in zip(self._known, signal.clocks, strict=True):
+            mine.join(theirs)
             if signal.accesses:
                 mine.set(signal.component, self._copies)
 
@@ -126,8 +126,8 @@ def _divided(signals: list[_Signal], spare: Callable[[_Signal | None], int]) -> 
     parts: tuple[list[_Signal], list[_Signal]] = [], []
     threads = _by_thread(signals)
     for signal in signals:
-        behind = signal.amount if not signal.epoch else sum(each.behind(signal) for each in threads)
-        parts[behind <= spare(signal)].append(signal)
+        after = signal.amount if not signal.epoch else sum(each.amount_after(signal) for each in threads)
+        parts[after <= spare(signal)].append(signal)
     return parts
 
 
@@ -142,9 +142,9 @@ class _Line:
         self.signals = signals
         self.left = [*itertools.accumulate(each.amount for each in reversed(signals))][::-1]
 
-    def behind(self, signal: _Signal) -> int:
+    def amount_after(self, signal: _Signal) -> int:
         """The amount of these signals that come after a thread's signal."""
-        first = bisect_left(self.signals, True, key=lambda each: each.is_behind(signal))
+        first = bisect_left(self.signals, True, key=lambda each: each.is_after(signal))
         return self.left[first] if first < len(self.left) else 0
 
 
