@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -39,6 +40,16 @@ def test_whole_numbers_are_reduced_exactly(shape: tuple[int, ...], name: str) ->
     x = np.random.default_rng(0).integers(-9, 9, shape).astype(np.float32)
     for axis in range(len(shape)):
         np.testing.assert_array_equal(*on_both(FUNCTIONS[name], x, axis))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("shape", [(17, 256), (70, 260), (2, 9, 512)], ids=str)
+def test_rows_are_combined_in_their_order(shape: tuple[int, ...], dtype: Any) -> None:
+    x = (100 * np.random.default_rng(2).standard_normal(shape)).astype(dtype)
+    expected = np.zeros((*shape[:-2], shape[-1]), np.float32 if dtype == ml_dtypes.bfloat16 else dtype)
+    for row in range(shape[-2]):
+        expected = expected + x[..., row, :].astype(expected.dtype)
+    np.testing.assert_array_equal(on_both(jnp.sum, x, len(shape) - 2)[0], expected.astype(dtype))
 
 
 @pytest.mark.parametrize("name", ["max", "argmax", "argmin"])

@@ -48,6 +48,12 @@ def _bitwise(op: str) -> Combine:
 _ALL_BITS = -1
 
 
+LEAST_ROW, MOST_ROW = 1 << 10, 1 << 13
+"""Bytes of results side by side that rows are combined with one after the other. More leave a first-level cache."""
+
+MANY_ROWS = 64
+"""Rows from which on they are combined so if their ends are no whole vectors."""
+
 CHAINS = 4
 """Accumulators along the last axis: each waits for its own last result only, so several are faster than one."""
 
@@ -90,9 +96,41 @@ class Reducer:
             index = tuple(stack.enter_context(self.e.loop(0, self.x.shape[axis])) for axis in outer)
             if outer is self.kept:
                 self.across(index)
+            elif self.goes_in_rows:
+                self.in_rows(index)
             else:
                 self.beside(index)
         return self.target
+
+    @property
+    def goes_in_rows(self) -> bool:
+        """True if rows are combined one after the other: elements are read in the order of memory.
+
+        The results of a row stay in a first-level cache. Narrow floats would be rounded in each row.
+        """
+        if self.axes != (len(self.x.shape) - 2,) or self.nans or self.x.dtype.itemsize < 4:
+            return False
+        columns, rows = self.target.shape[-1], self.x.shape[self.axes[0]]
+        long = rows >= (MANY_ROWS if columns % registers.LANES else 2)
+        return long and LEAST_ROW <= columns * self.x.dtype.itemsize <= MOST_ROW
+
+    def in_rows(self, others: Sequence[Int]) -> None:
+        """Neighbouring results side by side, in memory: row after row is combined with all of them."""
+        e, (axis,) = self.e, self.axes
+        pieces = [*widths(self.target.shape[-1])]
+
+        def combine_rows(first: int, last: int) -> None:
+            with e.loop(first, last) as row:
+                for start, end, lanes in pieces:
+                    with e.loop(start, end, lanes) as at:
+                        index = (*others, at)
+                        new = self.x.at(self.place(index, (row,)), lanes)
+                        start_of_all = registers.constant(e, self.start, self.x.dtype, lanes)
+                        before = self.target.at(e, index, lanes) if first else start_of_all
+                        self.target.put(e, index, self.combine(e, self.x.dtype, (before, new)), lanes)
+
+        combine_rows(0, 1)
+        combine_rows(1, self.x.shape[axis])
 
     def place(self, index: Sequence[Int], inner: Sequence[Int]) -> list[Int]:
         """The index of an element from those along the kept and the reduced axes."""
