@@ -25,7 +25,7 @@ from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValue
 from palladio.call.ahead import ONE_RESULT, Ahead
 from palladio.call.staged import CALLS, owned, prepared, returned
 from palladio.driver.compile import load
-from palladio.driver.executors import Runner, choose, requests
+from palladio.driver.executors import Runner, choose, requests, staged_for
 from palladio.driver.fingerprint import Remembered
 from palladio.trace.array_refs import ArrayRef
 from palladio.trace.debug import checks_enabled
@@ -291,7 +291,8 @@ def _stage(
     def flat(*traced: Any) -> list[Any]:
         for value, is_weak in zip(traced, weak, strict=True):
             convert.mark_weak(value, is_weak)
-        leaves, found = trees.flatten(rebuilt(*traced))
+        with staged_for(executor):
+            leaves, found = trees.flatten(rebuilt(*traced))
         structure.append(found)
         for leaf in leaves:
             if library_of(leaf) != "numpy":

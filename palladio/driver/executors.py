@@ -26,6 +26,7 @@ from palladio.ir.core import Program, walk
 from palladio.ir.evaluate import DEFINITION, Evaluator, written
 from palladio.ops.threads.launch import concurrent
 from palladio.passes.skip_float_arithmetic import skip_float_arithmetic
+from palladio.trace.trace import current_trace
 from palladio.types.types import ArrayType
 
 
@@ -304,8 +305,21 @@ def choose(interpret: Any = None, arrays: Sequence[Any] = ()) -> Executor:
     return DEFAULT if card_of(arrays) is None else HOPPER
 
 
+_staged_for: ContextVar[tuple[Executor, Any] | None] = ContextVar("palladio_staged_for", default=None)
+
+
+@contextmanager
+def staged_for(executor: Executor) -> Iterator[None]:
+    """What the current trace stages will run on this executor, unless a call in it asks for another one."""
+    token = _staged_for.set((executor, current_trace()))
+    try:
+        yield
+    finally:
+        _staged_for.reset(token)
+
+
 def chosen_executor(interpret: Any = None, arrays: Sequence[Any] = ()) -> str:
-    """The name of the executor that a call runs on.
+    """The name of the executor that a call runs on; in a function under `jit`, the one that it is staged for.
 
     Args:
         interpret: of the call, as in `pallas_call`.
@@ -314,5 +328,8 @@ def chosen_executor(interpret: Any = None, arrays: Sequence[Any] = ()) -> str:
     Raises:
         PalladioTypeError, PalladioValueError: an `interpret` that names none.
     """
+    staged = _staged_for.get()
+    if interpret is None and staged is not None and staged[1] is current_trace():
+        return staged[0].name
     with at_call():
         return choose(interpret, arrays).name

@@ -33,7 +33,7 @@ def on_hopper(
     Raises:
         PalladioTypeError: other dtypes, where there is advice for them.
     """
-    if pl.chosen_executor(interpret, arrays) not in EXECUTORS or any(map(pl.is_traced, arrays)):
+    if pl.chosen_executor(interpret, arrays) not in EXECUTORS:
         return None
     if not all(hasattr(array, "dtype") and 0 not in getattr(array, "shape", (0,)) for array in arrays):
         return None

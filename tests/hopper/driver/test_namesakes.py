@@ -149,6 +149,25 @@ def test_a_context_chooses_too(used: list[str]) -> None:
     assert pl.chosen_executor("hopper-twin") == "hopper-twin" and pl.chosen_executor(None, [LHS]) == "cpu"
 
 
+def test_functions_under_jit_use_them_too(card: FakeDriver, cuda: Torch, used: list[str]) -> None:
+    both = pl.jit(lambda x, y: library.matmul(library.softmax(x), y))
+    result = both(cuda.tensor(LHS), cuda.tensor(RHS[0]))
+    assert used == ["softmax", "matmul"] and result.is_cuda
+    powers = np.exp(wide(LHS))
+    assert error(numpy_of(result), powers / powers.sum(-1, keepdims=True) @ wide(RHS[0])) < TOLERANCE
+    assert isinstance(both(LHS, RHS[0]), np.ndarray)
+    assert len(used) == 2 and not card.failures
+
+
+def test_a_kernel_under_jit_is_not_the_function_around_it(used: list[str]) -> None:
+    def body(x: Any, out: Any) -> None:
+        assert pl.chosen_executor(None, [x[...]]) != "hopper-twin"
+        out[...] = x[...]
+
+    call = pl.pallas_call(body, pl.ShapeDtypeStruct((4,), F32))
+    pl.jit(call, interpret="hopper-twin")(np.ones(4, F32))
+
+
 def test_arrays_of_the_host_stay_there(used: list[str]) -> None:
     assert isinstance(library.gmm(LHS, RHS, SIZES), np.ndarray)
     assert used == []
