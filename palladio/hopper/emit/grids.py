@@ -10,6 +10,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 
+from palladio.hopper.emit import exchange
+from palladio.hopper.emit.exchange import through_shared
 from palladio.hopper.emit.lower import arrays_of, digit, kernel_text
 from palladio.hopper.emit.plan import WARPGROUP_THREADS, Plan
 from palladio.hopper.emit.scalars import Scalar
@@ -20,8 +22,7 @@ from palladio.hopper.emit.views import Along, Part, Start
 from palladio.hopper.emit.writer import kernel_name
 from palladio.hopper.layouts.infer import Layouts
 from palladio.hopper.lowered import Lowered
-from palladio.hopper.rules import REFUSED, RULES, exchange
-from palladio.hopper.rules.exchange import through_shared
+from palladio.hopper.rules import REFUSED, RULES
 from palladio.hopper.rules.memory import layout_for
 from palladio.ir.core import Literal, Program, Var
 from palladio.lower.ranges import grid_ranges

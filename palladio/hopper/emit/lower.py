@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Sequence
 
+from palladio.hopper.emit.exchange import through_shared
 from palladio.hopper.emit.plan import WARPGROUP_THREADS, Plan, registers_fit
 from palladio.hopper.emit.scalars import Scalar, memory_type, register_type
 from palladio.hopper.emit.scope import Kernel, Scope, global_reference
@@ -21,12 +22,12 @@ from palladio.hopper.layouts.infer import Layouts
 from palladio.hopper.lowered import HEADER, Array, Lowered, MapParameter, Registers, ScalarParameter
 from palladio.hopper.rules import REFUSED, RULES
 from palladio.hopper.rules.control import allocated
-from palladio.hopper.rules.exchange import through_shared
 from palladio.ir.core import Atom, Eqn, Program, Var, walk
 from palladio.lower.ranges import Range
 from palladio.lower.refused import Refused
 from palladio.lower.roles import Role, roles_of
 from palladio.ops.threads.launch import Launch, MeshShape
+from palladio.ops.threads.launch import launch as launch_of_warps
 from palladio.types import dtypes
 from palladio.types.device import H100_SXM
 from palladio.types.effects import AsyncKind
@@ -184,6 +185,8 @@ def _needs_one_warp(program: Program) -> bool:
     """True if a role only waits, starts copies and computes numbers, for which one warp is enough."""
     synchronises = False
     for eqn in walk(program):
+        if eqn.op is launch_of_warps:
+            return False
         if _is_for_one_warp(eqn):
             synchronises = True
         elif not eqn.op.control and (eqn.effects or any(map(_has_elements, eqn.outputs))):

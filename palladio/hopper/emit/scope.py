@@ -138,6 +138,8 @@ class Scope:
         in_range: results of arithmetic that cannot leave their dtype.
         ranges: of integers that equations take.
         replaced: accumulators that hold nothing yet: their first product does not add to them.
+        warps: whether each warp runs the program for itself, as a thread of its own.
+        waits: the barriers that are waited at, each with `warps` of who waits.
     """
 
     def __init__(
@@ -174,6 +176,8 @@ class Scope:
         self.location: Any = None
         self.refused: Mapping[str, str] = {}
         self.room: tuple[int, int] | None = None
+        self.warps = False
+        self.waits: dict[Any, bool] = {}
 
     # Equations.
 
@@ -244,6 +248,18 @@ class Scope:
             return "warpgroup" if first == 0 else f"(warpgroup - {first})"
         ordered = " : ".join(f"warpgroup == {group} ? {n}" for n, group in enumerate(self.threads[:-1]))
         return f"({ordered} : {len(self.threads) - 1})"
+
+    @property
+    def runs(self) -> tuple[int, str]:
+        """How many threads run the program at once, and the number of this one among them, as a C expression."""
+        if not self.warps:
+            return len(self.threads), self.group_in_role
+        return 4 * len(self.threads), added(times(self.group_in_role, 4), "warp")
+
+    def note_wait(self, root: Any) -> None:
+        """Refuse barriers at which both a warpgroup and its warps wait: their phases would have to be counted."""
+        if self.waits.setdefault(root, self.warps) != self.warps:
+            raise Refused("a barrier where both a warpgroup and its single warps wait is not compiled for Hopper yet")
 
     def sync(self) -> None:
         """The threads of the warpgroup wait for each other; all their accesses so far are in order then."""

@@ -16,6 +16,7 @@ from palladio.hopper.rules import (
     serial,
     shape,
     tensor_cores,
+    warps,
 )
 
 RULES: dict[str, Rule] = {
@@ -33,6 +34,7 @@ RULES: dict[str, Rule] = {
         serial,
         shape,
         tensor_cores,
+        warps,
     )
     for name, rule in family.RULES.items()
 }
@@ -46,6 +48,6 @@ REFUSED: dict[str, str] = {
     **dict.fromkeys(("dma_start", "dma_start_remote", "dma_wait"), _CORES),
     **dict.fromkeys(("insert_masked", "combine_each", "exchange_each"), _VALUES),
     **dict.fromkeys(("dot_accumulate", "keep"), _FUSED),
-    **dict.fromkeys(("debug_print", "debug_check", "grid_call", "launch"), _NOT_YET),
+    **dict.fromkeys(("debug_print", "debug_check", "grid_call"), _NOT_YET),
 }
 """Why an operation is not compiled; the user reads it."""

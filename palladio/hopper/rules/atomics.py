@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from palladio.hopper.emit import exchange
 from palladio.hopper.emit.scalars import literal, memory_type, narrow
 from palladio.hopper.emit.scope import Rule, Scope
 from palladio.hopper.emit.values import EXCHANGE, Entry, Registers, Shared
 from palladio.hopper.layouts.registers import registers_of_each
 from palladio.hopper.layouts.shared import swizzled_text
-from palladio.hopper.rules import exchange
 from palladio.hopper.rules.memory import Access, access
 from palladio.ir.core import Eqn, Var
 from palladio.lower.refused import Refused

@@ -54,6 +54,7 @@ def _bit(number: str) -> str:
 def _wait(scope: Scope, eqn: Eqn) -> None:
     root, *indices = eqn.inputs
     barriers, number = slot(scope, root, eqn.transforms, indices)
+    scope.note_wait(barriers.root)
     wait = "wait_cluster" if barriers.clustered else "wait"
     scope.w.line(f"pal::{wait}({address(barriers, number)}, {_phase(barriers, number)});")
     scope.w.line(f"{barriers.phases} ^= {_bit(number)};")
@@ -64,6 +65,7 @@ def _test(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     """All warps of a thread hear the same answer: the completion has come when each of them sees it."""
     root, *indices = eqn.inputs
     barriers, number = slot(scope, root, eqn.transforms, indices)
+    scope.note_wait(barriers.root)
     ask = "try_wait_cluster" if barriers.clustered else "test"
     seen = f"pal::{ask}({address(barriers, number)}, {_phase(barriers, number)})"
     come = scope.w.fresh("come")

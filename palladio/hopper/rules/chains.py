@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from palladio.hopper.emit import exchange
 from palladio.hopper.emit.scope import Scope
 from palladio.hopper.emit.views import STARTS, Along, Start, limits
 from palladio.hopper.layouts.registers import Layout
 from palladio.hopper.layouts.shared import added, closes_last, times
-from palladio.hopper.rules import exchange
 from palladio.hopper.rules.shape import held
 from palladio.ir.core import Atom
 from palladio.lower.refused import Refused

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from palladio.hopper.emit import exchange
 from palladio.hopper.emit.scalars import (
     Scalar,
     from_memory,
@@ -24,7 +25,6 @@ from palladio.hopper.emit.views import Limit, Part, is_box, whole
 from palladio.hopper.layouts import registers
 from palladio.hopper.layouts.registers import Layout
 from palladio.hopper.layouts.shared import added, swizzled_text, times
-from palladio.hopper.rules import exchange
 from palladio.hopper.rules.barriers import address, arrive_at, slot
 from palladio.hopper.rules.chains import Chain, Gather, Place, chain, in_layout, own_place
 from palladio.hopper.rules.reduce import COMBINE

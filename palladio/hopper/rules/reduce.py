@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from palladio.hopper.emit import exchange
 from palladio.hopper.emit.scalars import Scalar, literal, narrow, register_type, rounded
 from palladio.hopper.emit.scope import Rule, Scope
 from palladio.hopper.emit.values import EXCHANGE, Entry, Registers, Splat
 from palladio.hopper.layouts.registers import LANES, THREADS, Layout
-from palladio.hopper.rules import exchange
 from palladio.hopper.rules.elementwise import WRAPPING, maximum, minimum, wraps
 from palladio.ir.core import Eqn
 from palladio.lower.refused import Refused

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from palladio.hopper.emit import exchange
 from palladio.hopper.emit.scalars import literal, memory_type, rounded, to_memory
 from palladio.hopper.emit.scope import Rule, Scope
 from palladio.hopper.emit.values import EXCHANGE, Entry
 from palladio.hopper.emit.views import Part, is_box, whole
 from palladio.hopper.layouts.registers import Layout
 from palladio.hopper.layouts.shared import added, times
-from palladio.hopper.rules import exchange
 from palladio.hopper.rules.chains import Chain, Place, chain, in_layout, own_place
 from palladio.hopper.rules.reduce import COMBINE
 from palladio.hopper.rules.shape import held

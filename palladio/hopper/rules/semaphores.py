@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from palladio.hopper.emit import exchange
 from palladio.hopper.emit.scope import Rule, Scope
 from palladio.hopper.emit.values import EXCHANGE, Entry, Semaphores
 from palladio.hopper.layouts.shared import added, times
-from palladio.hopper.rules import exchange
 from palladio.ir.core import Atom, Eqn
 from palladio.lower.refused import Refused
 from palladio.types.transforms import Transform

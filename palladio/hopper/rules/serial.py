@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from palladio.hopper.emit import exchange
 from palladio.hopper.emit.scalars import register_type, rounded
 from palladio.hopper.emit.scope import Rule, Scope
 from palladio.hopper.emit.values import Entry, Registers
 from palladio.hopper.layouts.registers import splat
 from palladio.hopper.layouts.shared import added, times
-from palladio.hopper.rules import exchange
 from palladio.hopper.rules.reduce import COMBINE, SCANS, scan_of_warp
 from palladio.hopper.rules.shape import held
 from palladio.ir.core import Atom, Eqn

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from palladio.hopper.emit import exchange
 from palladio.hopper.emit.scalars import Scalar, literal, register_type
 from palladio.hopper.emit.scope import Rule, Scope
 from palladio.hopper.emit.values import Computed, Entry, Registers, Splat
 from palladio.hopper.layouts.infer import plain, reshaped
 from palladio.hopper.layouts.registers import Layout
 from palladio.hopper.layouts.shared import added, times
-from palladio.hopper.rules import exchange
 from palladio.ir.core import Atom, Eqn
 from palladio.types.views import row_major
 

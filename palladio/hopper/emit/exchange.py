@@ -28,13 +28,13 @@ def room(scope: Scope, size: int) -> str:
     What was in it before has been read.
     """
     size = math.ceil(size / ALIGNMENT) * ALIGNMENT
-    groups = len(scope.threads)
+    groups, own = scope.runs
     if scope.room is None or scope.room[1] < size:
         offset = scope.kernel.plan.take(size * groups, ALIGNMENT)
         scope.room = offset, size
     offset, held = scope.room
     scope.before_write(EXCHANGE)
-    return added(f"smem + {offset}", times(scope.group_in_role, held) if groups > 1 else "0")
+    return added(f"smem + {offset}", times(own, held) if groups > 1 else "0")
 
 
 def put(scope: Scope, x: Array, layout: Layout) -> str:

@@ -1,0 +1,81 @@
+"""Launches inside of a kernel: programs that the warps of a warpgroup run beside each other (`warp_map`).
+
+Each warp is a thread of the launch then, as in a role of one warp: `thread` is the number of its lane, and it arrives
+at barriers for four warps. It remembers the phases that it has seen from one launch to the next, in its own registers.
+"""
+
+from __future__ import annotations
+
+import copy
+
+from palladio.hopper.emit.scalars import Scalar
+from palladio.hopper.emit.scope import Rule, Scope
+from palladio.hopper.emit.uses import WARPS
+from palladio.hopper.emit.values import Sites
+from palladio.hopper.layouts.infer import Layouts
+from palladio.ir.core import Eqn, Program, walk
+from palladio.lower.refused import Refused
+from palladio.ops import control
+from palladio.ops.threads.copy import copy_smem_to_gmem
+from palladio.ops.threads.launch import collective_scope
+from palladio.types import dtypes
+from palladio.types.attributes import Named
+from palladio.types.effects import AsyncKind
+from palladio.types.types import ACC, RefType
+
+
+def _launch(scope: Scope, eqn: Eqn) -> None:
+    launch = eqn.launch
+    plain = not (scope.warps or eqn.outputs or launch.scratch)
+    if not plain or any(axis.kind != "warp" for mesh in launch.meshes for axis in mesh.axes):
+        raise Refused("a launch inside of a kernel is one of the warps of a warpgroup on Hopper, without scratch")
+    scope.sync()
+    first = 0
+    for number, mesh in enumerate(launch.meshes):
+        count = mesh.axes[0].size or WARPS
+        whole = count == WARPS
+        with scope.w.block("" if whole else f"if (warp >= {first} && warp < {first + count})"):
+            _program(scope, eqn, number, "warp" if whole else f"(warp - {first})")
+        first += count
+    scope.sync()
+
+
+def _program(scope: Scope, eqn: Eqn, number: int, index: str) -> None:
+    """The program of some warps, whose number among them is a C expression."""
+    program = eqn.programs[number]
+    _check(program)
+    scope.w.line("const int thread = lane;")
+    inner, inputs = _of_warps(scope, program), eqn.launch.split(number, program.inputs)
+    inner.env[inputs.indices[0]] = Scalar(index, dtypes.INT32)
+    inner.bind(inputs.operands, eqn.inputs)
+    scope.w.elected, before = "pal::elect()", scope.w.elected
+    inner.run(program)
+    if any(each.op is copy_smem_to_gmem for each in walk(program)):
+        # The warpgroup waits for these copies, and one of its threads can wait for its own only.
+        scope.w.elect("pal::bulk_commit();", "pal::bulk_wait<0>();")
+    scope.w.flush()
+    scope.w.elected = before
+
+
+def _check(program: Program) -> None:
+    """Refuse what single warps do not do: products, and what they would share with the warpgroup or each other."""
+    for eqn in walk(program):
+        sync, references = eqn.op.sync, [atom.type for atom in eqn.inputs if isinstance(atom.type, RefType)]
+        together = sync is not None and (sync.registers or AsyncKind.WGMMA in (sync.issues, sync.waits))
+        shared = any(type.space is ACC or type.attribute(Named) for type in references)
+        allocates = eqn.op in (control.scope, collective_scope) and len(eqn.body.inputs) > len(eqn.inputs)
+        if together or shared or allocates:
+            raise Refused(f"{eqn.op.name} of a single warp is not compiled for Hopper", location=eqn.location)
+
+
+def _of_warps(scope: Scope, program: Program) -> Scope:
+    """The scope of a program that warps run: it writes where the other one does."""
+    inner = copy.copy(scope)
+    inner.one_warp = inner.warps = True
+    inner.layouts = Layouts(program, one_warp=True)
+    inner.env = dict(scope.env)
+    inner.sites, inner.room, inner.flight, inner.accumulators = Sites(), None, [], {}
+    return inner
+
+
+RULES: dict[str, Rule] = {"launch": _launch}

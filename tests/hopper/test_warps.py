@@ -1,0 +1,111 @@
+"""`warp_map` on the twin: each warp is a thread of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import palladio as pl
+import palladio.gpu as plgpu
+from palladio.base.errors import PalladioNotImplementedError
+from tests.hopper.kernels import F32, error, kernel, lowered, normal, on_twin
+
+X = normal(4, 64, dtype=F32)
+TILE, FULL, FREE = plgpu.SMEM(X.shape, F32), plgpu.Barrier(), plgpu.Barrier()
+
+
+def same_as_evaluated(body: Callable[..., None], shape: tuple[int, ...], *scratch: Any, **options: Any) -> None:
+    want = kernel(body, shape, F32, list(scratch), interpret="reference", **options)(X)
+    for out in on_twin(kernel(body, shape, F32, list(scratch), **options), X):
+        assert error(out, want) < 1e-6
+
+
+def test_one_warp_copies_while_another_waits() -> None:
+    def body(x: Any, out: Any, tile: Any, full: Any, free: Any) -> None:
+        @pl.loop(0, 3)
+        def _(step: Any) -> None:
+            @plgpu.warp_map
+            def _(warp: Any) -> None:
+                @pl.when(warp == 0)
+                def _() -> None:
+                    plgpu.copy_gmem_to_smem(x, tile, full)
+                    plgpu.barrier_wait(free)
+
+                @pl.when(warp == 1)
+                def _() -> None:
+                    plgpu.barrier_wait(full)
+                    out[step] = tile[...] * (1.0 + step)
+                    plgpu.barrier_arrive(free)
+
+    same_as_evaluated(body, (3, *X.shape), TILE, FULL, FREE)
+
+
+def test_what_warps_store_is_there_for_the_warpgroup_and_the_other_way_round() -> None:
+    def body(x: Any, out: Any, tile: Any) -> None:
+        tile[...] = 2 * x[...]
+
+        @plgpu.warp_map
+        def _(warp: Any) -> None:
+            tile[warp] = tile[warp] + x[3 - warp].sum()
+
+        out[...] = tile[...]
+
+    same_as_evaluated(body, X.shape, TILE)
+
+
+def test_the_warps_of_every_warpgroup_change_layouts_in_memory_of_their_own() -> None:
+    def body(x: Any, out: Any) -> None:
+        group = pl.axis_index("group")
+
+        @plgpu.warp_map
+        def _(warp: Any) -> None:
+            square = x[warp].reshape(8, 8)
+            out[group, warp] = (square.T + group).reshape(64)
+
+    same_as_evaluated(body, (2, *X.shape), num_threads=2, thread_name="group")
+
+
+def test_a_warpgroup_waits_for_the_copies_of_its_warps() -> None:
+    def body(x: Any, out: Any, tile: Any) -> None:
+        tile[...] = x[...]
+        plgpu.commit_smem()
+
+        @plgpu.warp_map
+        def _(warp: Any) -> None:
+            plgpu.copy_smem_to_gmem(tile.at[warp], out.at[3 - warp])
+
+        plgpu.wait_smem_to_gmem(0)
+
+    same_as_evaluated(body, X.shape, TILE)
+
+
+def first_lines(body: Callable[..., None], *scratch: Any) -> str:
+    with pytest.raises(PalladioNotImplementedError) as caught:
+        lowered(kernel(body, X.shape, F32, list(scratch)), X)
+    return str(caught.value).splitlines()[0]
+
+
+def test_both_warps_and_warpgroup_waiting_at_a_barrier_is_refused() -> None:
+    def body(x: Any, out: Any, tile: Any, full: Any) -> None:
+        for _ in range(2):
+            plgpu.copy_gmem_to_smem(x, tile, full)
+        plgpu.barrier_wait(full)
+        plgpu.warp_map(lambda warp: plgpu.barrier_wait(full))
+
+    said = "a barrier where both a warpgroup and its single warps wait is not compiled for Hopper yet"
+    assert first_lines(body, TILE, FULL) == said
+
+
+def test_memory_of_a_single_warp_is_refused() -> None:
+    def body(x: Any, out: Any) -> None:
+        @plgpu.warp_map
+        def _(warp: Any) -> None:
+            def inner(own: Any) -> None:
+                own[...] = x[warp]
+                out[warp] = own[...]
+
+            pl.run_scoped(inner, plgpu.SMEM((64,), F32))
+
+    assert first_lines(body) == "scope of a single warp is not compiled for Hopper"
