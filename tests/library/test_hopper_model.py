@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -12,7 +13,7 @@ import pytest
 import palladio.gpu as plgpu
 from palladio.library.hopper import MatmulConfig
 from palladio.library.hopper.config import require_matmul_config
-from palladio.library.hopper.model import CACHE_BYTES, Product, candidates, choose, clocks
+from palladio.library.hopper.model import CACHE_BYTES, PRODUCTS, Product, candidates, choose, clocks, read_at_once
 
 BF16, F32 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32)
 E4M3 = np.dtype(ml_dtypes.float8_e4m3fn)
@@ -77,3 +78,37 @@ def test_of_equals_the_one_with_more_stages_is_taken() -> None:
     config = choose(product(4096, 4096, 4096))
     fewer = dataclasses.replace(config, stages=config.stages - 1)
     assert clocks(product(4096, 4096, 4096), config, 132) == clocks(product(4096, 4096, 4096), fewer, 132)
+
+
+def test_tiles_that_run_at_once_lie_in_a_square() -> None:
+    large, alone = product(8192, 8192, 8192), MatmulConfig(128, 256, cluster=None)
+    assert read_at_once(large, alone, 132, "m", 16) == 16 * 128 + 9 * 256
+    assert read_at_once(large, alone, 132, "m", 1) == 5 * 128 + 32 * 256  # five rows of tiles, the last begun
+    assert read_at_once(product(128, 512, 64), alone, 132, "n", 8) == 128 + 512
+    found = choose(large)
+    fewest = read_at_once(large, found, 132, found.snake, found.snake_width)
+    assert fewest <= min(read_at_once(large, found, 132, "m", width) for width in (1, 2, 4, 8, 16))
+
+
+ASKED = {
+    "matmul 8192": product(8192, 8192, 8192),
+    "matmul 4096": product(4096, 4096, 4096),
+    **{f"matmul {m} rows": product(m, 7168, 4096) for m in (16, 64, 128, 256, 512)},
+    "matmul fp8 8192": product(8192, 8192, 8192, E4M3),
+    "gmm 256 groups, 262144 rows": product(1024, 4096, 6144, groups=256, clusters=("n",)),
+    "gmm 256 groups, 524288 rows": product(2048, 4096, 6144, groups=256, clusters=("n",)),
+    "gmm Mixtral, 8 groups of 4096 rows": product(4096, 14336, 4096, groups=8, clusters=("n",)),
+    "tgmm 256 groups, 262144 rows": product(6144, 4096, 1024, groups=256),
+}
+"""The products that the kernels are measured with."""
+
+
+def test_the_choices_are_the_known_ones(golden: Callable[..., None]) -> None:
+    lines = []
+    for name, each in ASKED.items():
+        config = choose(each)
+        share = each.groups * each.m * each.n * each.k * each.operand.itemsize / PRODUCTS / 132
+        cells = (f"{config.tile_m}x{config.tile_n}x{config.tile_k} by {config.split}", f"{config.stages} stages")
+        cells += (f"cluster {config.cluster or 'none'}", f"bands of {config.snake_width} along {config.snake}")
+        lines.append(f"{name}: {', '.join(cells)}; {share / clocks(each, config, 132):.0%} of the tensor cores")
+    golden("\n".join(lines))

@@ -14,9 +14,13 @@ feed      the bytes that the block loads inside of the arrays, what a cluster sh
           the second level that gives all multiprocessors 6,154 in a clock (deepseek-ai/DeepGEMM, heuristics/sm90.hpp).
 epilogue  the result, through shared memory and out. The ring fills meanwhile, but nothing is multiplied.
 
-Of candidates that take equally long, the one with more stages is taken: loads are further ahead. The model knows
-nothing of clocks that fall under load, of latencies, or of the main memory, which all candidates read alike. It has
-not been held against times on a card.
+Of candidates that take equally long, the one with more stages is taken: loads are further ahead.
+
+raster    the order of tiles. Those that run at once read their rows and columns from the main memory once, and from
+          the second-level cache afterwards; bands are as wide as makes these rows and columns fewest: nearly a square.
+
+The model knows nothing of clocks that fall under load, of latencies, or of the main memory, which all candidates read
+alike. It has not been held against times on a card.
 """
 
 from __future__ import annotations
@@ -49,6 +53,8 @@ TILES = (*itertools.product((128, 256), (64, 128, 192, 256), "m"), *itertools.pr
 """Rows, columns and split. Columns of a warpgroup are whole swizzled rows of a right operand that lies as [k, n]."""
 
 FEWEST_STAGES, MOST_STAGES = 3, 8
+BANDS = (1, 2, 4, 8, 16)
+"""Widths of bands of the raster, in tiles of a cluster."""
 
 
 @dataclass(frozen=True)
@@ -128,4 +134,20 @@ def _fits(product: Product, config: MatmulConfig) -> bool:
 def choose(product: Product) -> MatmulConfig:
     """The configuration that takes the fewest clocks by the model on the card of this machine, or an H100."""
     count = plgpu.multiprocessors()
-    return min(candidates(product), key=lambda config: (clocks(product, config, count), -config.stages))
+    best = min(candidates(product), key=lambda config: (clocks(product, config, count), -config.stages))
+    bands = ((best.snake, best.snake_width), *itertools.product("mn", BANDS))  # of equal ones the usual one
+    snake, width = min(bands, key=lambda band: read_at_once(product, best, count, *band))
+    return dataclasses.replace(best, snake=snake, snake_width=width)
+
+
+def read_at_once(product: Product, config: MatmulConfig, multiprocessors: int, snake: str, width: int) -> int:
+    """The rows and columns of the operands that tiles that run at once need, in bands of a width along an axis."""
+    plane = config.plane(pl.cdiv(product.m, config.tile_m), pl.cdiv(product.n, config.tile_n))
+    down, across = config.cluster_shape
+    tiles, sides = dict(zip("mn", plane)), {"m": config.tile_m * down, "n": config.tile_n * across}
+    other = "n" if snake == "m" else "m"
+    count = max(1, multiprocessors // (down * across))
+    band = min(width, max(1, tiles[snake]))
+    length = min(pl.cdiv(count, band), max(1, tiles[other]))
+    bands = pl.cdiv(count, band * length)
+    return int(min(band * bands, max(1, tiles[snake])) * sides[snake] + length * sides[other])
