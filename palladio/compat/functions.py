@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import itertools
 import re
 import string
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -152,18 +153,34 @@ class custom_jvp(custom_vjp):
 def vjp(fun: Any, *args: Any) -> tuple[Any, Callable[[Any], Any]]:
     """The result of a `custom_vjp` function, and the function of the output's gradient to those of its arguments.
 
+    Args:
+        fun: such a function, or `functools.partial` of one.
+        args: the arguments to differentiate by.
+
     Raises:
         PalladioNotImplementedError: a function without derivatives of its own.
     """
+    held = fun if isinstance(fun, functools.partial) else functools.partial(fun)
+    rule = held.func
     with at_call():
-        if not isinstance(fun, custom_vjp) or fun.rules is None:
+        if not isinstance(rule, custom_vjp) or rule.rules is None:
             raise PalladioNotImplementedError(
                 "Palladio does not differentiate functions", argument="fun", got=repr(fun), hint="jax.custom_vjp"
             )
-    forward, backward = fun.rules
-    fixed = [args[n] for n in fun.nondiff_argnums]
-    result, residuals = forward(*args)
-    return result, lambda gradient: backward(*fixed, residuals, gradient)
+    forward, backward = rule.rules
+    bound = inspect.signature(rule.fun).bind(*held.args, *args, **held.keywords)
+    bound.apply_defaults()
+    given = [*bound.args, *bound.kwargs.values()]
+    fixed = [given[n] for n in rule.nondiff_argnums]
+    result, residuals = forward(*given)
+    by = [n for n in range(len(given)) if n not in rule.nondiff_argnums]
+    own = range(len(held.args), len(held.args) + len(args))
+
+    def pulled_back(gradient: Any) -> tuple[Any, ...]:
+        found = backward(*fixed, residuals, gradient)
+        return tuple(found[by.index(n)] for n in own if n in by)
+
+    return result, pulled_back
 
 
 @dataclass(frozen=True)
@@ -368,6 +385,36 @@ def canonicalize_dtype(dtype: Any, *_: Any, **__: Any) -> Any:
 def get_default_device() -> Device:
     """The one device."""
     return DEVICE
+
+
+@dataclass(frozen=True)
+class AbstractDevice:
+    """A device that a program is written for, by its name."""
+
+    device_kind: str
+    num_cores: int | None = None
+    platform: str | None = None
+
+
+@dataclass(frozen=True)
+class AbstractMesh:
+    """The axes of a mesh without its devices."""
+
+    axis_sizes: tuple[int, ...]
+    axis_names: tuple[str, ...]
+    axis_types: Any = None
+    abstract_device: AbstractDevice | None = None
+
+    @property
+    def shape(self) -> dict[str, int]:
+        """The size of each axis by name."""
+        return dict(zip(self.axis_names, self.axis_sizes, strict=True))
+
+
+@contextlib.contextmanager
+def use_abstract_mesh(mesh: AbstractMesh) -> Iterator[AbstractMesh]:
+    """Nothing depends on it: kernels run on this computer."""
+    yield mesh
 
 
 def get_abstract_mesh() -> SimpleNamespace:

@@ -109,7 +109,7 @@ def emit_pipeline(
         dimension_semantics: "parallel" or "arbitrary" for each axis of the grid.
         no_pipelining: one slot for each operand.
         trace_scopes: accepted; without effect.
-        _explicit_indices: the body gets the point, a tuple of i32[], before the references.
+        _explicit_indices: the body gets a `PipelineStep`, the point as a tuple of i32[], before the references.
 
     Returns:
         A function of the references, and by keyword `scratches`, references that the body gets after the others.
@@ -143,6 +143,26 @@ def emit_pipeline(
     return pipeline
 
 
+class PipelineStep(tuple[Any, ...]):
+    """The point of the grid that a body runs at, a tuple of i32[]; `index` is the same.
+
+    Fields:
+        local_index: the number of the step on this core, i32[].
+    """
+
+    local_index: Any
+
+    def __new__(cls, point: Sequence[Any], local_index: Any) -> PipelineStep:
+        made = super().__new__(cls, point)
+        made.local_index = local_index
+        return made
+
+    @property
+    def index(self) -> tuple[Any, ...]:  # type: ignore[override]
+        """The point of the grid."""
+        return tuple(self)
+
+
 def _run(
     body: Callable[..., None],
     steps: GridSteps,
@@ -168,8 +188,9 @@ def _run(
             inner = GridAxes(
                 (*indices, *outer.ids), (*whole.sizes, *outer.sizes), (*[None] * len(indices), *outer.names)
             )
+            given = [PipelineStep(indices, step), *args] if explicit else args
             with grid_axes(inner):
-                return called(body, [indices, *args] if explicit else args, None, (), "emit_pipeline")
+                return called(body, given, None, (), "emit_pipeline")
 
         Sequential(steps, arrays, copies, [[each] for each in arrays.inputs], invoke).run([])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 from typing import Any
@@ -161,6 +162,22 @@ def test_vjp_uses_the_rules_of_custom_vjp() -> None:
         "  got:      <built-in function abs>",
         "  hint:     jax.custom_vjp",
     ]
+
+
+def test_vjp_takes_what_is_bound_already() -> None:
+    with compat.jax():
+        import jax
+
+    @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+    def scaled(x: Any, y: Any, n: Any, shift: float = 0.5) -> Any:
+        return n * x * y + shift
+
+    scaled.defvjp(
+        lambda x, y, n, shift: (n * x * y + shift, (x, y)), lambda n, kept, g: (n * kept[1] * g, n * kept[0] * g, g)
+    )
+    value, backward = jax.vjp(functools.partial(scaled, 3.0, n=2.0), 5.0)
+    assert (value, backward(1.0)) == (30.5, (6.0,))
+
 
 
 def test_registered_classes_are_containers() -> None:

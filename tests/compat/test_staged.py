@@ -55,6 +55,14 @@ def test_a_mesh_that_is_set_is_the_one_of_shard_map(jax: Any) -> None:
         jax.shard_map(lambda part: part, in_specs=spec, out_specs=spec)
 
 
+def test_a_mesh_of_no_devices_changes_nothing(jax: Any) -> None:
+    device = jax.sharding.AbstractDevice("NVIDIA H100", num_cores=8, platform="gpu")
+    mesh = jax.sharding.AbstractMesh((2,), ("x",), abstract_device=device)
+    assert mesh.shape == {"x": 2}
+    with jax.sharding.use_abstract_mesh(mesh):
+        assert jax.numpy.arange(2).tolist() == [0, 1]
+
+
 def test_a_partition_goes_with_its_array(jax: Any) -> None:
     jax.config.update("jax_num_cpu_devices", 2)
     assert (jax.device_count(), jax.process_count()) == (2, 1)

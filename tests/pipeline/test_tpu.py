@@ -30,6 +30,7 @@ def call(
 
     def kernel(x_hbm: Any, flags_hbm: Any, _: Any, o_hbm: Any) -> None:
         def step(indices: Any, x_ref: Any, flags_ref: Any, o_ref: Any) -> None:
+            assert indices.index == tuple(indices)
             number = linear(indices, grid)
             value = np.nan_to_num(x_ref[...]) * (number + 1).astype(np.float32)
             first = flags_ref[number] == 1

@@ -19,6 +19,13 @@ def test_the_description_holds_inside_its_block() -> None:
     assert not pltpu.is_tpu_device()
 
 
+def test_a_mesh_has_the_cores_of_the_described_chip() -> None:
+    assert pltpu.TensorCoreMesh(axis_name="c").num_cores == 1
+    with pltpu.described_tpu(pltpu.TpuInfo(num_cores=2)):
+        assert pltpu.TensorCoreMesh(axis_name="c").num_cores == 2
+        assert pltpu.TensorCoreMesh(axis_name="c", num_cores=3).num_cores == 3
+
+
 def test_no_description() -> None:
     with shows(
         ValueError,

@@ -62,7 +62,7 @@ def run_on_gpus(function: Callable[..., Any], args: Sequence[Any], axes: Axes, i
 
 def _together(devices: Devices, arrived: Sequence[Arrived], interpret: Any) -> list[Any]:
     """The results of one launch on each device."""
-    call, flat = arrived[0].call, [trees.flatten(tuple(each.args)) for each in arrived]
+    call, flat = arrived[0].call, [trees.flatten(tuple(each.given)) for each in arrived]
     if any(isinstance(leaf, Reference) for leaves, _ in flat for leaf in leaves):
         raise PalladioNotImplementedError("on several GPUs a launch takes arrays", argument="args", got="a reference")
     launches = [_on_all(each.call, structure, devices, interpret) for each, (_, structure) in zip(arrived, flat)]

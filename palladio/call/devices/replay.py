@@ -22,7 +22,7 @@ class Arrived(Exception):
     def __init__(self, call: Any, args: Sequence[Any]) -> None:
         super().__init__()
         self.call = call
-        self.args = args
+        self.given = args
 
 
 _rounds: ContextVar[Iterator[Any] | None] = ContextVar("palladio_rounds", default=None)

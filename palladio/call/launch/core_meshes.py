@@ -15,6 +15,7 @@ from typing import Any
 
 from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
+from palladio.call.tpu.info import described_cores
 from palladio.types.types import HBM, MemorySpace
 
 
@@ -195,11 +196,11 @@ class TensorCoreMesh(_OneAxis):
 
     Args:
         axis_name: the name of their axis.
-        num_cores: how many.
+        num_cores: how many; those of the TPU of `pltpu.described_tpu` by default, one where there is none.
     """
 
     axis_name: str
-    num_cores: int = 1
+    num_cores: int = field(default_factory=described_cores)
     core_type: CoreType = field(default=CoreType.TC, init=False, repr=False)
 
 

@@ -88,6 +88,12 @@ def described_tpu(info: TpuInfo) -> Iterator[TpuInfo]:
         _described.reset(token)
 
 
+def described_cores() -> int:
+    """The tensor cores of the described TPU; one where none is described."""
+    info = _described.get()
+    return 1 if info is None else info.num_cores
+
+
 def get_tpu_info() -> TpuInfo:
     """The TPU that `described_tpu` describes.
 
