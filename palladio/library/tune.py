@@ -61,7 +61,7 @@ class Tuned:
 
     @property
     def speed_up(self) -> float:
-        """How many times as fast as with the model's choice."""
+        """The time with the model's choice over that with the fastest tiles."""
         return self.seconds[self.model] / self.seconds[self.tiling]
 
 

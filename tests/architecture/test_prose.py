@@ -16,7 +16,7 @@ IS_NO = re.compile(
 )
 
 
-LEFT = 20
+LEFT = 5
 """The most places of each kind that are still there; it only goes down."""
 
 

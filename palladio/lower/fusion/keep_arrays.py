@@ -76,7 +76,7 @@ class Keeping:
 
 
 def given(vars: Iterable[Var]) -> list[Known]:
-    """What is known of inputs at first: arrays are in memory, references to memory of their own."""
+    """The facts about inputs at first: arrays are in memory, references to memory of their own."""
     return [Storage() if isinstance(var.type, RefType) else KEPT if var.type.shape else SCALAR for var in vars]
 
 
@@ -137,7 +137,7 @@ class _ProgramKeeping:
             self.result(eqn, var, value)
 
     def value(self, atom: Atom) -> Availability:
-        """What is known of an array; nothing needs to be kept of a reference."""
+        """The facts about an array; nothing needs to be kept of a reference."""
         found = known(atom, self.values)
         return found if isinstance(found, Availability) else KEPT
 

@@ -19,7 +19,7 @@ from palladio.types.effects import EffectKind
 
 
 class Choice(NamedTuple):
-    """What is loaded, chosen and stored."""
+    """A load, the choice that alone uses it, and the store of what is chosen."""
 
     load: Eqn
     select: Eqn

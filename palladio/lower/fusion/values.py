@@ -1,4 +1,4 @@
-"""How a compiler that fuses has the elements of each value: in memory, or computed where they are used.
+"""The form in which a fusing compiler has the elements of each value: in memory, or computed where they are used.
 
 A chain of element-by-element operations is then one loop. The facts hold for every compiler that reads the fused form;
 which of them make a value worth keeping is decided in `keep`.
@@ -263,5 +263,5 @@ _RULES: dict[object, Callable[[Eqn, Sequence[Known]], Availability]] = {
 
 
 def known(atom: Atom, values: Mapping[Atom, Known]) -> Known:
-    """What is known of a variable; a literal is a scalar."""
+    """The facts about a variable; a literal is a scalar."""
     return values.get(atom, SCALAR)

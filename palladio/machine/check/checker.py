@@ -165,7 +165,7 @@ class Checker:
                 self._output_ends(store)
 
     def _output_ends(self, store: Buffer) -> None:
-        """What has not been written may not be used."""
+        """Report an output of which some element has not been written."""
         if store.shadow is None or not store.shadow.uninitialised(store.shadow.regions.resolve((), ())):
             return
         written, place = store.shadow.initialised(), self.limits.place

@@ -266,7 +266,7 @@ class Finding:
 
     @property
     def operands(self) -> tuple[RacedOperand, ...]:
-        """What it is about: this pair of accesses and those that share its mistake."""
+        """The operands that it is about: this pair of accesses and those that share its mistake."""
         return RacedOperand(self.key, self.operand, self.message), *self.also
 
     def covers(self, other: Finding) -> bool:

@@ -26,7 +26,7 @@ class Found:
         self.ignore = ignore
         self.strict = strict
         self.place: Location | None = None
-        """Where the launch under way is: mistakes of two launches are two, whatever their barriers are called."""
+        """The line of the launch under way: mistakes of two launches are two, whatever their barriers are called."""
         self.findings: list[Finding] = []
         self._known: set[Any] = set()
         self._raced: set[Any] = set()

@@ -79,7 +79,7 @@ def rewritten(
 
 
 def _made_again(params: dict[str, Any], roots: Known) -> dict[str, Any]:
-    """What an equation makes has the types of its programs' inputs."""
+    """The parameters of an equation with its allocations of the types that the inputs of its programs have."""
     if not any(new.type != old.type for old, new in roots.items()):
         return params
     if "launch" in params:

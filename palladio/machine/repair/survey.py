@@ -161,7 +161,7 @@ class Survey:
                     yield Use(spot, position, level, axis, extent, index)
 
     def visible(self, path: Path, index: int) -> list[tuple[Path, Atom]]:
-        """What an equation inserted there may use: the variables of its program and of those around it, by path."""
+        """The variables that an equation inserted there may use, of its program and of those around it, by path."""
         found: list[tuple[Path, Atom]] = []
         for depth in range(len(path), -1, -1):
             if not any(each[1] == "programs" for each in path[:depth]):

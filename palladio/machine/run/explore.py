@@ -460,7 +460,7 @@ class Schedule(Choices):
 
     @property
     def outcome(self) -> Outcome:
-        """What the exploration learns from the run, which has come to its end."""
+        """The facts that the exploration learns from the run, which has come to its end."""
         broken = self._open and not self.cut  # in the middle of a launch
         return Outcome(self.states, self.wants, self.cut, self.polled or self.endless or broken)
 

@@ -32,7 +32,7 @@ def _template() -> str:
 
 
 def _data(timeline: TimelineData, title: str) -> dict[str, Any]:
-    """What the page shows, with each text once."""
+    """The content of the page, with each text once."""
     words: dict[str, int] = {}
     number = {lane: index for index, lane in enumerate(timeline.lanes)}
     accused = set(timeline.accused)
@@ -103,7 +103,7 @@ def equal_blocks(timeline: TimelineData) -> list[list[str]]:
 
 
 def _steps(timeline: TimelineData, lane: Lane) -> Iterator[tuple[str, str]]:
-    """What a lane does; waits, which differ between equal blocks where units are shared, are left out."""
+    """The spans of a lane by kind and name, without waits, which differ between equal blocks that share units."""
     for span in timeline.of(lane):
         if span.kind != "wait":
             yield span.kind, span.name.replace(lane.block, "")
