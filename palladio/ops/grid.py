@@ -17,6 +17,7 @@ from palladio.ops.kernel_inputs import KernelInputs, T
 from palladio.types import dtypes
 from palladio.types.effects import Effect
 from palladio.types.types import ArrayType, RefType, Shape, Type
+from palladio.types.views import Coordinate
 
 Array = Any
 INDEX = ArrayType((), dtypes.INT32)
@@ -112,6 +113,17 @@ class BlockMap:
                     found.append((1, before, size, False))
                 case _:
                     found.append((1, 0, 1, True))
+        return tuple(found)
+
+    @cached_property
+    def coordinates(self) -> tuple[Coordinate, ...]:
+        """Along each axis of the array the positions of a contiguous block: operand n is the index of axis n."""
+        rank, kept = len(self.block_shape), 0
+        found = []
+        for axis, (step, before, _, squeezed) in enumerate(self.steps):
+            strides = tuple(int(not squeezed and other == kept) for other in range(rank))
+            found.append(Coordinate(-before, ((axis, step),), strides))
+            kept += not squeezed
         return tuple(found)
 
     def points(self, indices: Sequence[Any]) -> list[Array]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from palladio.cpu.access.gather import one_by_one
-from palladio.cpu.access.views import Bound, BufferView, as_index
-from palladio.cpu.emit.emitter import Emitter, Int, V
+from palladio.cpu.access.views import Bound, BufferView, as_index, between
+from palladio.cpu.emit.emitter import Int, V
 from palladio.cpu.emit.lazy_array import LazyArray, StridedArray, fill, scalar_array
 from palladio.cpu.emit.scope import BlockMarks, Scope
 from palladio.ops.grid import (
@@ -29,18 +29,11 @@ from palladio.types import dtypes
 
 def first_element(scope: Scope, block: BlockMap, array: StridedArray, indices: Sequence[LazyArray]) -> V:
     """The address of the first element of a box, wherever it is."""
-    offset: Int = 0
-    for dim, index, stride in zip(block.dims, indices, array.strides, strict=True):
-        offset = scope.e.add(offset, scope.e.mul(_position(scope.e, dim, as_index(scope, index)), stride))
-    return scope.e.pointer(array.base, offset, array.dtype.itemsize)
-
-
-def _position(e: Emitter, dim: BlockDim, index: V) -> Int:
-    """The first element along an axis of a box."""
-    position = e.known(index)
-    if isinstance(dim, Blocked):
-        return e.mul(position, dim.block_size)
-    return e.sub(position, dim.padding[0]) if isinstance(dim, Element) else position
+    e, offset = scope.e, 0
+    for row, stride in zip(block.coordinates, array.strides, strict=True):
+        position = row.first(e, row.start, lambda axis: e.known(as_index(scope, indices[axis])))
+        offset = e.add(offset, e.mul(position, stride))
+    return e.pointer(array.base, offset, array.dtype.itemsize)
 
 
 class DenseBlock:
@@ -85,30 +78,23 @@ class DenseBlock:
         e = self.e
         offset: Int = 0
         strides: list[Int] = []
-        bounds: list[tuple[V, int | None, Int]] = []
+        bounds: list[Bound] = []
         proven = (block.inside if guarded else ()) or (not guarded,) * len(block.dims)
-        axes = zip(block.dims, indices, array.strides, array.shape, proven, strict=True)
-        for axis, (dim, index, stride, known, is_inside) in enumerate(axes):
-            position = _position(e, dim, index)
-            size = 1 if isinstance(dim, Squeezed) else dim.block_size
-            extent: Int = known if axis or rows is None else rows
-            if isinstance(extent, V):
-                start, end = e.index(position), e.index(e.sub(extent, size))
+        axes = zip(block.coordinates, array.strides, array.shape, proven, strict=True)
+        for axis, (row, stride, known, is_inside) in enumerate(axes):
+            position = row.first(e, row.start, lambda axis: e.known(indices[axis]))
+            reach = row.reach(block.block_shape)
+            if rows is not None and axis == 0:
+                start, end = e.index(position), e.index(e.sub(rows, 1 + reach))
                 self.view.guards += [e.compare("icmp sge", start, V("0", "i64")), e.compare("icmp sle", start, end)]
-            elif not is_inside and (isinstance(position, V) or not 0 <= position <= extent - size):
-                last = extent - size
-                always_outside = V("false", "i1")
-                fits = e.compare("icmp ule", e.index(position), V(str(last), "i64")) if last >= 0 else always_outside
-                self.view.guards.append(fits)
-            dropped = isinstance(dim, Squeezed)
+            elif not is_inside and (isinstance(position, V) or not 0 <= position < known - reach):
+                self.view.guards.append(between(e, position, known - 1 - reach))
             # A position that is checked must be a value, known or not.
-            bounds.append((e.index(position), None if dropped else len(strides), extent))
+            bounds.append(Bound(e.index(position), row.strides, known if axis or rows is None else rows))
             offset = e.add(offset, e.mul(position, stride))
-            if not dropped:
+            if any(row.strides):
                 strides.append(stride)
-        self.view.bounds = [
-            Bound(first, tuple(int(n == axis) for n in range(len(strides))), extent) for first, axis, extent in bounds
-        ]
+        self.view.bounds = bounds
         base = e.pointer(array.base, offset, array.dtype.itemsize)
         self.view.buffer = StridedArray(base, tuple(strides), block.block_shape, array.dtype)
 

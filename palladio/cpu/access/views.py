@@ -126,14 +126,14 @@ def _select(scope: Scope, found: BufferView, view: View, operands: Sequence[Lazy
         bounds.append(bound(guard))
         offset = e.add(offset, e.mul(bounds[-1].first, stride))
         if guard in view.guards:
-            found.guards.append(_between(e, bounds[-1].first, guard.extent - 1 - row.reach(view.sizes)))
+            found.guards.append(between(e, bounds[-1].first, guard.extent - 1 - row.reach(view.sizes)))
         for axis, step in enumerate(row.strides):
             if step:
                 strides[axis] = e.mul(stride, step)
     for guard in view.guards:
         if guard not in view.limits:
             bounds.append(bound(guard))
-            found.guards.append(_between(e, bounds[-1].first, guard.extent - 1 - guard.coordinate.reach(view.sizes)))
+            found.guards.append(between(e, bounds[-1].first, guard.extent - 1 - guard.coordinate.reach(view.sizes)))
     for axis in reversed(range(len(strides))):
         if strides[axis] == 0 and view.sizes[axis] == 1:  # of one element, as if it lay in one line with the others
             inner = strides[axis + 1] if axis + 1 < len(strides) else 1
@@ -142,7 +142,7 @@ def _select(scope: Scope, found: BufferView, view: View, operands: Sequence[Lazy
     return bounds
 
 
-def _between(e: Emitter, value: Int, last: int) -> V:
+def between(e: Emitter, value: Int, last: int) -> V:
     """0 <= value <= last, in one unsigned comparison."""
     if last < 0:
         return V("false", "i1")
