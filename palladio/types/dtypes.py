@@ -165,6 +165,27 @@ def require_whole_bytes(old: DType, new: DType) -> None:
         )
 
 
+def widened(array: Any, dtype: DType) -> Any:
+    """An array of floats as another float dtype, as `astype`.
+
+    NumPy widens float16 one element after another; looking its 65,536 values up takes a third of the time.
+    """
+    if array.dtype != FLOAT16 or dtype != FLOAT32 or not array.ndim or not _is_row_major(array):
+        return array.astype(dtype)
+    return _halves().take(array.view(np.uint16))
+
+
+def _is_row_major(array: Any) -> bool:
+    """True if `astype` gives rows of elements, as `take` does, rather than columns."""
+    return bool(array.dtype.isnative) and array.strides == tuple(sorted(array.strides, reverse=True))
+
+
+@cache
+def _halves() -> Any:
+    """Every float16 as float32, by its bits."""
+    return np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
+
+
 def is_narrow_float(dtype: DType) -> bool:
     """True if the dtype is a float that NumPy computes through a scalar library: bfloat16 and the float8 kinds."""
     return dtype == BFLOAT16 or dtype in _FLOAT8

@@ -69,7 +69,7 @@ class Run:
             cluster.running += 1
             block.running += 1
             self.machine.threads.append(thread)
-            self.machine.runnable.append(thread)
+            self.machine.ready(thread)
 
     def _thing(self, name: str, make: Callable[[], Any]) -> Any:
         if name not in self.things:

@@ -87,3 +87,13 @@ def jax_bitcast(x: Any, dtype: Any) -> Any:
 def test_a_bitcast_of_a_scalar() -> None:
     assert lax.bitcast_convert_type(1.0, np.int32) == 0x3F800000
     assert lax.bitcast_convert_type(np.float32(1), np.uint8).tolist() == [0, 0, 128, 63]
+
+
+@pytest.mark.parametrize("chosen", [np.s_[:], np.s_[::2, 1:], np.s_[3], np.s_[0, 0]])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_every_float16_is_widened_to_the_bits_of_astype(chosen: Any, transposed: bool) -> None:
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16).reshape(256, 256)
+    part = (halves.T if transposed else halves)[chosen]
+    found, wanted = dtypes.widened(part, dtypes.FLOAT32), part.astype(np.float32)
+    assert (found.dtype, found.shape, found.strides) == (wanted.dtype, wanted.shape, wanted.strides)
+    assert found.tobytes() == wanted.tobytes()

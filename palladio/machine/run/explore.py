@@ -15,8 +15,10 @@ with a visible difference there is a race, and the checker finds it in whichever
 
 from __future__ import annotations
 
+import functools
 import heapq
 import itertools
+import operator
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -147,9 +149,12 @@ class CounterHistory:
 
     def __init__(self) -> None:
         self.steps: list[tuple[int, str, int, int]] = []
+        self._later: list[int] = []  # for each step, what those of the settled ones change that do not come after it
+        self._settled = 0
 
     def touches(self, run: History, point: Point, before: StepSet) -> tuple[list[int], StepSet]:
         """The steps that this one could have come before, and those that it comes after."""
+        self._settle(run)
         found, past = [], 0
         for place, (step, kind, _, count) in enumerate(self.steps):
             if not _conflict(kind, point.kind):
@@ -158,8 +163,9 @@ class CounterHistory:
             if before >> step & 1:
                 continue
             if point.kind in ("take", "wait"):
-                later = (each for each in self.steps[place + 1 :] if not run.events[each[0]].past >> step & 1)
-                if count + sum(change for _, _, change, _ in later) < point.amount:
+                rest = self.steps[max(place + 1, self._settled) :]
+                later = sum(change for each, _, change, _ in rest if not run.events[each].past >> step & 1)
+                if count + self._later[place] + later < point.amount:
                     continue  # without that step, this one would have had to wait
             found.append(step)
         return found, past
@@ -168,6 +174,17 @@ class CounterHistory:
         """The step has been taken, when the count was this."""
         change = point.amount if point.kind == "signal" else -point.amount if point.kind == "take" else 0
         self.steps.append((step, point.kind, change, count))
+        self._later.append(0)
+
+    def _settle(self, run: History) -> None:
+        """Count the changes of steps before the last one of the run, of which all is known that they come after."""
+        while self._settled < len(self.steps) and self.steps[self._settled][0] < len(run.events) - 1:
+            step, _, change, _ = self.steps[self._settled]
+            past = run.events[step].past
+            for place in range(self._settled if change else 0):
+                if not past >> self.steps[place][0] & 1:
+                    self._later[place] += change
+            self._settled += 1
 
 
 _LOOKS = ("wait", "read")
@@ -272,7 +289,8 @@ class History:
     def _latest(self, found: Iterable[int], thread: int, before: StepSet) -> list[int]:
         """Those of other threads that the thread did not know of, without those that come before another of them."""
         others = {step for step in found if not before >> step & 1 and self.events[step].thread != thread}
-        return [a for a in others if not any(a != b and self.events[b].past >> a & 1 for b in others)]
+        earlier = functools.reduce(operator.or_, (self.events[step].past & ~(1 << step) for step in others), 0)
+        return [step for step in others if not earlier >> step & 1]
 
 
 class SearchState:

@@ -71,7 +71,7 @@ class Machine:
         thread.block.running += 1
         thread.priority = self.policy.priority()
         self.threads.append(thread)
-        self.runnable.append(thread)
+        self.ready(thread)
 
     def run(self) -> bool:
         """Run until every thread has come to its end, or until nothing can happen any more: then false."""
@@ -99,6 +99,11 @@ class Machine:
         if self.checker is not None:
             self.checker.allocated(store, initialised, written)
 
+    def ready(self, thread: Thread) -> None:
+        """A thread can take a step from now on."""
+        self.runnable.append(thread)
+        self.policy.enters(self, thread)
+
     def take(self, number: int) -> Thread:
         """The thread at a place among the runnable ones, which it leaves."""
         thread = self.runnable[number]
@@ -120,7 +125,7 @@ class Machine:
             request.thing.waiting.append(thread)
         else:
             thread.point = request
-            self.runnable.append(thread)
+            self.ready(thread)
             if request.kind in SPINS:
                 self.spun = self.spun + 1 if not self.async_ops and self.only_spinning else 0
             else:
@@ -172,6 +177,7 @@ class Machine:
         """Take an asynchronous operation under way."""
         async_op.priority = self.policy.priority()
         self.async_ops.add(async_op)
+        self.policy.enters(self, async_op)
         if self.timer is not None:
             self.timer.issued(async_op)
         if self.eager:
@@ -181,5 +187,5 @@ class Machine:
         """Let blocked threads look again whether they can go on."""
         for thread in waiting:
             thread.waiting = None
-            self.runnable.append(thread)
+            self.ready(thread)
         waiting.clear()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
-import operator
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -38,6 +38,9 @@ class Policy:
     def choose(self, machine: Running) -> Choice | None:
         """The thread or async op that takes the next step; None if nothing can."""
         raise NotImplementedError
+
+    def enters(self, machine: Running, choice: Choice) -> None:
+        """One more thread or asynchronous operation can take a step."""
 
     def priority(self) -> float:
         """That of a thread or an asynchronous operation which begins."""
@@ -120,6 +123,15 @@ class Priorities(Policy):
         self.changes = {int(steps ** self.random.random()) for _ in range(changes)}
         self.lowest = 0.0
         self.step = 0
+        self._machine: Running | None = None
+        self._entered = itertools.count()
+        self._waiting: list[tuple[float, int, Choice]] = []
+
+    def enters(self, machine: Running, choice: Choice) -> None:
+        """One more to choose from."""
+        if machine is not self._machine:  # the next launch of a run
+            self._machine, self._waiting = machine, []
+        heapq.heappush(self._waiting, (-choice.priority, next(self._entered), choice))
 
     def choose(self, machine: Running) -> Choice | None:
         """The one of the highest priority."""
@@ -128,12 +140,15 @@ class Priorities(Policy):
                 self.random.randrange
             ):
                 pass
-        options: Sequence[Choice] = [*machine.runnable, *machine.async_ops]
-        if not options:
+        while self._waiting and self._waiting[0][2].done:  # an operation that a thread has waited for
+            heapq.heappop(self._waiting)
+        if not self._waiting:
             return None
-        best = max(options, key=_PRIORITY)
+        best = self._waiting[0][2]
         if isinstance(best, AsyncOp):
-            best = best.first
+            best = best.first  # it stays until it is done
+        else:
+            heapq.heappop(self._waiting)
         self.step += 1
         if self.step in self.changes:
             self._lower(best)
@@ -269,7 +284,6 @@ class Choices(Policy):
 
 
 _AT_FIRST = H100_SXM.multiprocessors  # clusters that start at once; to choose among thousands takes long
-_PRIORITY = operator.attrgetter("priority")
 _PRIVATE = ("copy", "pass")
 _AT_ONCE = 100  # how many fruitless looks one stands for where nothing can have changed
 _TURNS = ("turn", "work")

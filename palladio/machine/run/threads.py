@@ -141,6 +141,7 @@ class Block:
         self.running = 0
         self.ended = False
         self._along: dict[tuple[str, ...], list[Coordinates]] = {}
+        self._neighbours: dict[tuple[str, ...], list[Coordinates]] = {}
         self.key = cluster.components.cluster, place
         """The key that tells it from every other block."""
 
@@ -161,11 +162,14 @@ class Block:
 
     def neighbours(self, axes: Sequence[str]) -> list[Coordinates]:
         """The places of the other blocks that differ along exactly one of these axes."""
-        found = []
-        for number, (axis, size) in enumerate(zip(self.cluster.axes, self.cluster.sizes, strict=True)):
-            if axis in axes:
-                line = ((*self.place[:number], n, *self.place[number + 1 :]) for n in range(size))
-                found += [place for place in line if place != self.place]
+        key = tuple(axes)
+        found = self._neighbours.get(key)
+        if found is None:
+            found = self._neighbours[key] = []
+            for number, (axis, size) in enumerate(zip(self.cluster.axes, self.cluster.sizes, strict=True)):
+                if axis in axes:
+                    line = ((*self.place[:number], n, *self.place[number + 1 :]) for n in range(size))
+                    found += [place for place in line if place != self.place]
         return found
 
     @property

@@ -92,9 +92,9 @@ def _dot(lhs: Any, rhs: Any, contracting: Axes, batch: Axes, dtype: DType) -> An
         depth = int(np.prod([lhs.shape[axis] for axis in contracting[0]]))
         compute = dtypes.FLOAT64 if _exact_in_float(lhs, rhs, depth) else compute
     if lhs.dtype != compute:
-        lhs = lhs.astype(compute)
+        lhs = dtypes.widened(lhs, compute)
     if rhs.dtype != compute:
-        rhs = rhs.astype(compute)
+        rhs = dtypes.widened(rhs, compute)
     left = _as_matrices(lhs, batch[0], left_free, contracting[0])
     right = _as_matrices(rhs, batch[1], contracting[1], right_free)
     result = np.matmul(left, right)
