@@ -46,19 +46,22 @@ class FirstRows:
     checked: frozenset[int]
 
     def __call__(self, values: Sequence[Any], rows: int, out: Sequence[Any] | None = None) -> Sequence[Any] | None:
-        """The first rows of the results; None for arrays of other types, and for fewer rows than a block has.
+        """The first rows of the results; None for arrays of other types, for fewer rows than a block has, and for more
+        than it was compiled for.
 
         Args:
-            rows: at least one, and not more than it was compiled for.
+            rows: of the results.
             out: arrays for the results.
         """
+        if not self.size <= rows <= self.types[-1].shape[0]:
+            return None
         types = [self.fewer(n, rows) for n in range(len(self.types))]
         for number in self.checked:
             if values[number].ndim and len(values[number]) <= types[number].shape[0]:
                 types[number] = ArrayType((len(values[number]), *types[number].shape[1:]), types[number].dtype)
         if any((value.shape, value.dtype) != (type.shape, type.dtype) for value, type in zip(values, types)):
             return None
-        if rows < self.size or (out is not None and not all(array.flags.aligned for array in out)):
+        if out is not None and not all(array.flags.aligned for array in out):
             return None
         inputs = [row_major(value) for value in values]
         results = [output(type) for type in types[len(inputs) :]] if out is None else out

@@ -10,8 +10,21 @@ import palladio.numpy as jnp
 import palladio.tpu as pltpu
 from palladio import lax
 from palladio.library.card_calls import kept_call
-from palladio.library.checks import dtype_of, fail, require_array, require_count, reshaped, stored, zeros
+from palladio.library.checks import (
+    dtype_of,
+    fail,
+    kept_calls,
+    require_array,
+    require_count,
+    require_interpret,
+    reshaped,
+    stored,
+    zeros,
+)
 from palladio.library.namesakes import FLOATS, on_hopper
+from palladio.library.row_blocks import rows_of_block, staged
+
+_KEPT = kept_calls()
 
 
 def _rms_norm_kernel(x_ref: Any, weight_ref: Any, out_ref: Any, *, epsilon: float) -> None:
@@ -82,11 +95,17 @@ def rms_norm(
     if 0 in shape:
         return stored(zeros(shape, dtype_of(x), x), out)
     rows = x.reshape((-1, shape[-1]))
-    if block_rows is None:
-        # A block is passed over twice, and stays in a first-level cache meanwhile, or is near it.
-        block_rows = max(1, pl.processor().cache_bytes[0] // (shape[-1] * dtype_of(x).itemsize))
-    call = _rms_norm_call(rows.shape, dtype_of(x), min(block_rows, rows.shape[0]), float(epsilon), interpret)
-    if out is None:
-        return call(rows, weight).reshape(shape)
-    call(rows, weight, out=reshaped(out, shape, rows.shape))
-    return out
+    flat = None if out is None else reshaped(out, shape, tuple(rows.shape))
+    epsilon = float(epsilon)
+    if block_rows is None and _KEPT.usable and not pl.is_on_gpu(x):
+
+        def call_of(whole: tuple[int, int], size: int) -> Any:
+            return _rms_norm_call(whole, dtype_of(x), size, epsilon, require_interpret(interpret))
+
+        call = staged(_KEPT, epsilon, call_of, rows, (weight,), interpret)
+        result = call(rows, weight, out=flat, rows=rows.shape[0])
+    else:
+        size = block_rows or rows_of_block(int(rows.shape[0]), shape[-1], dtype_of(x).itemsize)
+        call = _rms_norm_call(rows.shape, dtype_of(x), min(size, rows.shape[0]), epsilon, interpret)
+        result = call(rows, weight) if flat is None else call(rows, weight, out=flat)
+    return result.reshape(shape) if out is None else out

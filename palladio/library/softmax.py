@@ -10,7 +10,6 @@ import palladio.numpy as jnp
 import palladio.tpu as pltpu
 from palladio.library.card_calls import kept_call
 from palladio.library.checks import (
-    described,
     dtype_of,
     fail,
     kept_calls,
@@ -22,6 +21,7 @@ from palladio.library.checks import (
     zeros,
 )
 from palladio.library.namesakes import FLOATS, on_hopper
+from palladio.library.row_blocks import rows_of_block, staged
 
 
 def _softmax_kernel(x_ref: Any, out_ref: Any) -> None:
@@ -83,35 +83,13 @@ def softmax(x: Any, *, block_rows: int | None = None, interpret: Any = None, out
     rows = x.reshape((-1, shape[-1]))
     flat = None if out is None else reshaped(out, shape, tuple(rows.shape))
     if block_rows is None and _KEPT.usable and not pl.is_on_gpu(x):
-        found = _kept(rows, interpret)(rows, out=flat, rows=rows.shape[0])
+
+        def call_of(whole: tuple[int, int], size: int) -> Any:
+            return _softmax_call(whole, dtype_of(x), size, require_interpret(interpret))
+
+        found = staged(_KEPT, None, call_of, rows, (), interpret)(rows, out=flat, rows=rows.shape[0])
     else:
-        if block_rows is None:
-            block_rows = _block_rows(int(rows.shape[0]), shape[-1], dtype_of(x).itemsize)
-        call = _softmax_call(rows.shape, dtype_of(x), min(block_rows, rows.shape[0]), interpret)
+        size = block_rows or rows_of_block(int(rows.shape[0]), shape[-1], dtype_of(x).itemsize)
+        call = _softmax_call(rows.shape, dtype_of(x), min(size, rows.shape[0]), interpret)
         found = call(rows) if flat is None else call(rows, out=flat)
     return found.reshape(shape) if out is None else out
-
-
-def _block_rows(m: int, n: int, itemsize: int) -> int:
-    """A power of two of rows, up to that of m.
-
-    A block is passed over several times, and stays in a first-level cache meanwhile, or is near it.
-    """
-    fitting = max(1, pl.processor().cache_bytes[0] // (n * itemsize))
-    return 1 << min(fitting.bit_length() - 1, (m - 1).bit_length())
-
-
-def _kept(rows: Any, interpret: Any) -> Any:
-    """The kernel for a power of two of rows, which serves all fewer ones."""
-    m, n = rows.shape
-    most, dtype = 1 << (m - 1).bit_length(), dtype_of(rows)
-    found = _KEPT.find((most, n, dtype), interpret)
-    if found is None:
-        call = _softmax_call((most, n), dtype, _block_rows(most, n, dtype.itemsize), require_interpret(interpret))
-
-        def softmax(x: Any) -> Any:
-            return call(x)
-
-        found = pl.jit(softmax, interpret=interpret).ahead(described(rows, most))
-        _KEPT.keep((most, n, dtype), found, interpret)
-    return found

@@ -149,4 +149,6 @@ def test_arrays_of_another_number_of_rows_are_refused() -> None:
     call = staged(numbered, [BLOCK, BLOCK])
     with pytest.raises(pl.PalladioValueError, match="not an array that the function was staged for"):
         call(normal(0, 9, COLUMNS + 1), rows=9)
+    with pytest.raises(pl.PalladioValueError, match="not an array that the function was staged for"):
+        call(np.concatenate([WHOLE, WHOLE]), rows=2 * ROWS)
     assert call(WHOLE[:7], rows=9).shape == (9, COLUMNS)

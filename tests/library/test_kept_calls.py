@@ -10,7 +10,7 @@ import torch
 import palladio as pl
 from palladio.call import ahead
 from palladio.call.staged import CALLS as STAGED_CALLS
-from palladio.library import attention, checks, gmm, grouped_matmul, matmul, softmax, tgmm
+from palladio.library import attention, checks, gmm, grouped_matmul, matmul, rms_norm, softmax, tgmm
 from palladio.library.checks import STAGED_BYTES, row_parts, rows_together
 from tests.library.references import assert_close, gmm_reference, normal, tgmm_reference
 
@@ -66,6 +66,18 @@ def test_one_staged_softmax_serves_any_number_of_rows_up_to_a_power_of_two():
         assert_close(softmax(x), expected.astype(np.float64))
         np.testing.assert_array_equal(softmax(torch.from_numpy(x)).numpy(), softmax(x))
     assert prepared() == before
+
+
+def test_so_does_one_rms_norm():
+    weight = normal(1, N)
+    rms_norm(normal(0, 64, N), weight)
+    before = prepared()
+    for m in (33, 50, 63, 64):
+        x = normal(m, m, N)
+        want = x / np.sqrt(np.mean(x.astype(np.float64) ** 2, axis=1, keepdims=True) + 1e-6) * weight
+        assert_close(rms_norm(x, weight), want)
+    assert prepared() == before
+    assert_close(rms_norm(x, weight, epsilon=1.0), want * np.sqrt(np.mean(x**2, 1) / (np.mean(x**2, 1) + 1))[:, None])
 
 
 def queries_and_keys(heads, m, n):

@@ -1,0 +1,54 @@
+"""Functions of each row of a matrix: the rows of a block, and one kernel for all numbers of rows to a power of two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import palladio as pl
+from palladio.library.checks import described, dtype_of
+
+
+def rows_of_block(m: int, n: int, itemsize: int) -> int:
+    """A power of two of rows, up to that of m.
+
+    A block is passed over several times, and stays in a first-level cache meanwhile, or is near it.
+
+    Args:
+        m, n: the sizes of the matrix.
+        itemsize: the bytes of an element.
+    """
+    fitting = max(1, pl.processor().cache_bytes[0] // (n * itemsize))
+    return 1 << min(fitting.bit_length() - 1, (m - 1).bit_length())
+
+
+def staged(
+    kept: pl.KeptCalls,
+    options: Hashable,
+    call_of: Callable[[tuple[int, int], int], Any],
+    rows: Any,
+    others: Sequence[Any],
+    interpret: Any,
+) -> Any:
+    """The kernel for a power of two of rows, which serves all fewer ones.
+
+    Args:
+        kept: where it is kept.
+        options: what the kernel is made for, besides shapes and dtypes.
+        call_of: makes it, from the shape of the matrix and the rows of a block.
+        rows: the matrix.
+        others: the further operands, the same for all rows.
+    """
+    m, n = rows.shape
+    most, dtype = 1 << (m - 1).bit_length(), dtype_of(rows)
+    key = most, n, dtype, options, tuple(map(dtype_of, others))
+    found = kept.find(key, interpret)
+    if found is None:
+        call = call_of((most, n), rows_of_block(most, n, dtype.itemsize))
+
+        def of_rows(*arrays: Any) -> Any:
+            return call(*arrays)
+
+        found = pl.jit(of_rows, interpret=interpret).ahead(described(rows, most), *map(described, others))
+        kept.keep(key, found, interpret)
+    return found
