@@ -180,6 +180,29 @@ def test_a_signal_has_the_index_of_its_block() -> None:
     assert finding.repair.startswith("add `pl.semaphore_signal(done.at[block])` after line ")
 
 
+def sent(slots: int) -> Any:
+    """Rows go out through slots in turn, one copy in flight while the next row is stored."""
+
+    def body(x: Any, out: Any, staging: Any) -> None:
+        for part in range(4):
+            plgpu.wait_smem_to_gmem(1, wait_read_only=True)
+            staging[part % slots] = 2 * x[part]
+            plgpu.commit_smem()
+            plgpu.copy_smem_to_gmem(staging.at[part % slots], out.at[part])
+        plgpu.wait_smem_to_gmem(0)
+
+    x = np.ones((4, 8), np.float32)
+    scratch = [plgpu.SMEM((2, 8), np.float32)]
+    return plgpu.kernel(body, pl.ShapeDtypeStruct(x.shape, x.dtype), scratch_types=scratch)(x)
+
+
+def test_slots_of_which_one_is_used_are_used_in_turn() -> None:
+    assert pl.check(sent, 2, schedules=2).ok
+    (finding, *_) = pl.check(sent, 1, schedules=2, repairs=True).findings
+    assert finding.code == "store-source-overwritten"
+    assert finding.repair.startswith("use the 2 slots of `staging` in turn (clean in 2 schedules;")
+
+
 def exchanged() -> Any:
     """Two blocks store into each other's memory."""
 

@@ -147,7 +147,10 @@ def repaired(
 
 @dataclass(frozen=True, eq=False)
 class _Alive:
-    """A candidate that is clean in model time: what runs it, its results and modelled time, and what it leaves."""
+    """A candidate that is clean in model time: what runs it, its results and modelled time, and what it leaves.
+
+    `elsewhere` is the candidate's.
+    """
 
     text: str
     program: Program
@@ -155,6 +158,7 @@ class _Alive:
     results: Results
     duration: float
     changes: bool
+    elsewhere: bool
     left: frozenset[Any]
 
 
@@ -212,7 +216,7 @@ class Search:
             rest += [each for each in alive if each not in whole]
             if self.budget.spent:
                 break
-        rest.sort(key=lambda each: (len(each.left), each.changes and self.definite, self.definite or each.duration))
+        rest.sort(key=lambda each: (len(each.left), each.elsewhere, 0 if each.elsewhere else each.duration))
         tested = (each for n, each in enumerate(rest) if n < AT_LEAST or not self.budget.spent)
         return next((self._repair(each) for each in tested if self._holds(each)), None)
 
@@ -245,7 +249,9 @@ class Search:
         changes = not agree(results, self.call.definition)
         duration = timer.timeline("").duration
         left = keys(each for each in findings if each.level != "hint")
-        return _Alive(candidate.text, candidate.program, run, results or (), duration, changes, left)
+        return _Alive(
+            candidate.text, candidate.program, run, results or (), duration, changes, candidate.elsewhere, left
+        )
 
     def _holds(self, alive: _Alive) -> bool:
         """True if a candidate is clean and has one result, the evaluator's, in all schedules."""

@@ -380,9 +380,27 @@ class Candidates:
                 use for (other, same), uses in used.items() if other is not root and same == extent for use in uses
             ]
             yield from self._widened(uses, extent, f"`{self._name(root)}`", others)
+            yield from self._in_turn(root, uses, extent)
         for extent in dict.fromkeys(extent for _, extent in used):
             together = [use for (_, same), uses in used.items() if same == extent for use in uses]
             yield from self._widened(together, extent, "the ring", ())
+
+    def _in_turn(self, root: Var, uses: Sequence[Use], extent: int) -> Tier:
+        """The next slot for each filling, where only one of several slots is ever used along an axis."""
+        for axis in {(use.level, use.axis) for use in uses}:
+            mine = sorted((use for use in uses if (use.level, use.axis) == axis), key=self._order)
+            if len(mine) < 2 or {type(use.index) for use in mine} != {int} or len({use.index for use in mine}) > 1:
+                continue
+            program, slot, filled = self.program, 0, True
+            for use in mine:
+                writes = use.spot.eqn.inputs[use.position] in use.spot.eqn.written
+                slot += writes and not filled
+                filled = writes
+                program = _in_place(program, use, slot % extent)
+            yield Candidate(f"use the {extent} slots of `{self._name(root)}` in turn", program)
+
+    def _order(self, use: Use) -> int:
+        return self.survey.order(use.spot)
 
     def _along(self, root: Var, uses: Sequence[Use], others: Sequence[Use]) -> Tier:
         """The slots of one reference chosen as those of another, by the access of that which is nearest."""
