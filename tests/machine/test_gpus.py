@@ -119,7 +119,7 @@ def test_every_block_of_every_device_signals(executor: str) -> None:
         o_ref[0, pl.ds(lax.axis_index("i"), 1)] = x_ref[0, pl.ds(lax.axis_index("i"), 1)]
 
     scratch = {"come": plgpu.SemaphoreType.REGULAR}
-    kernel: dict[str, Any] = {"grid": (4,), "grid_names": ("i",), "scratch_types": scratch}
+    kernel: dict[str, Any] = {"grid": 4, "grid_names": "i", "scratch_types": scratch}
     if executor == "simulator":
         with pl.executor(executor), pytest.raises(pl.PalladioError, match="semaphore-not-drained"):
             spread(counted, X[:, :4], **kernel)
@@ -163,3 +163,8 @@ def test_global_semaphores_are_one_for_all_blocks_and_each_its_own(executor: str
         call = plgpu.kernel(counted, pl.ShapeDtypeStruct((3,), np.int32), grid=(3,), grid_names=("i",))
         assert call().tolist() == [0, 0, 5]
         assert call().tolist() == [0, 0, 5]
+
+
+def test_a_card_does_not_stand_for_several() -> None:
+    with pl.executor("hopper-twin"), pytest.raises(pl.PalladioError, match="a launch on several GPUs is not compiled"):
+        spread(exchanged, X, outputs=2)

@@ -111,9 +111,9 @@ def _on_all(call: LaunchCall, structure: trees.Structure, devices: Devices, inte
     named = positional_names(body)
     if len(named) == len(described) + inputs + count and not isinstance(call.scratch, Mapping):  # one reference each
         program.__signature__ = Signature([Parameter(name, Parameter.POSITIONAL_ONLY) for name in named])  # type: ignore[attr-defined]
-    names = [name or "" for name in (mesh.grid_names or [""] * len(mesh.grid))]
-    grid = (*mesh.grid, *(size for _, size in devices.axes))
-    wide = replace(mesh, grid=grid, grid_names=(*names, *(name for name, _ in devices.axes)))
+    grid = [(name, size) for name, size, kind in mesh.axes if kind == "grid"]
+    names, sizes = zip(*grid, *devices.axes, strict=True)
+    wide = replace(mesh, grid=sizes, grid_names=names)
     types = tuple(ShapeDtypeStruct((devices.count, *type.shape), type.dtype) for type in call.outputs.types)
     scratch = trees.unflatten(form, [_stacked(type, devices.count) for type in described])
     launch = LaunchCall(

@@ -49,6 +49,8 @@ def lower_launch(launch: Launch, programs: Sequence[Program], operands: Sequence
     """
     if len(programs) != 1:
         raise Refused("programs on several meshes are not compiled for Hopper yet")
+    if launch.gpus:
+        raise Refused("a launch on several GPUs is not compiled for Hopper yet")
     (program,), (mesh,) = programs, launch.meshes
     _check_mesh(mesh, launch)
     warpgroups = math.prod(axis.size or 1 for axis in mesh.axes if axis.kind == "thread")
