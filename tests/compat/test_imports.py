@@ -179,7 +179,6 @@ def test_vjp_takes_what_is_bound_already() -> None:
     assert (value, backward(1.0)) == (30.5, (6.0,))
 
 
-
 def test_registered_classes_are_containers() -> None:
     with compat.jax():
         import jax

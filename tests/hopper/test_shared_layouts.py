@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from palladio.hopper.layouts.shared import Operand, SharedLayout, swizzle_for, swizzled, swizzled_text
+from palladio.hopper.layouts.shared import SharedLayout, SharedOperand, swizzle_for, swizzled, swizzled_text
 
 
 @pytest.mark.parametrize("swizzle", [32, 64, 128])
@@ -42,7 +42,7 @@ def test_columns_take_the_widest_swizzle_that_divides_them() -> None:
     assert [swizzle_for(columns, 2) for columns in (256, 64, 32, 16, 24)] == [128, 128, 64, 32, 0]
 
 
-def canonical(operand: Operand, rows: int, depth: int, swizzle: int) -> np.ndarray:
+def canonical(operand: SharedOperand, rows: int, depth: int, swizzle: int) -> np.ndarray:
     """Where the tensor cores look for element [row, k] of a product: the canonical layouts of the ISA."""
     itemsize, span = operand.layout.itemsize, operand.layout.span
     row, k = np.indices((rows, depth))
@@ -57,7 +57,7 @@ def canonical(operand: Operand, rows: int, depth: int, swizzle: int) -> np.ndarr
 @pytest.mark.parametrize("columns", [64, 128])
 def test_an_operand_with_k_innermost_is_where_its_descriptor_says(columns: int, swizzle: int) -> None:
     layout = SharedLayout((64, columns), 2, swizzle)
-    operand = Operand(layout, transposed=False)
+    operand = SharedOperand(layout, transposed=False)
     for step in range(0, columns, 16):
         wanted = layout.addresses()[:, step : step + 16]
         start = operand.step(step)
@@ -71,7 +71,7 @@ def test_an_operand_with_k_innermost_is_where_its_descriptor_says(columns: int, 
 @pytest.mark.parametrize("columns", [64, 256])
 def test_an_operand_with_n_innermost_is_where_its_descriptor_says(columns: int, swizzle: int) -> None:
     layout = SharedLayout((64, columns), 2, swizzle)
-    operand = Operand(layout, transposed=True)
+    operand = SharedOperand(layout, transposed=True)
     for step in range(0, 64, 16):
         wanted = layout.addresses()[step : step + 16].T
         assert np.array_equal(canonical(operand, columns, 16, swizzle) + operand.step(step), wanted)

@@ -118,7 +118,7 @@ def swizzle_for(columns: int, itemsize: int) -> int:
 
 
 @dataclass(frozen=True)
-class Operand:
+class SharedOperand:
     """The descriptor of an operand of a product (PTX ISA, "Strides" and "Matrix Descriptor Format").
 
     Fields:

@@ -11,7 +11,7 @@ from palladio.hopper.emit.scope import Rule, Scope
 from palladio.hopper.emit.values import Accumulator, Entry, Shared
 from palladio.hopper.emit.views import Part, whole
 from palladio.hopper.layouts.infer import left_layout
-from palladio.hopper.layouts.shared import Operand, added
+from palladio.hopper.layouts.shared import SharedOperand, added
 from palladio.hopper.rules.copies import start_of
 from palladio.hopper.wgmma import COLUMNS, DEPTH_BYTES, INTEGER_COLUMNS, ROWS, Wgmma
 from palladio.ir.core import Atom, Eqn
@@ -28,7 +28,7 @@ ROW_GROUP = 8
 class Matrix:
     """An operand in shared memory: where it begins, how it is described, its size."""
 
-    operand: Operand
+    operand: SharedOperand
     base: str
     rows: int
     depth: int
@@ -59,7 +59,7 @@ def _matrix(scope: Scope, atom: Atom, stack: Sequence[Transform], indices: Seque
         )
     base = added(found.base, start_of(layout, inner))
     outer, depth = (rows.size, columns.size) if left else (columns.size, rows.size)
-    return Matrix(Operand(layout, not depth_is_last), base, outer, depth)
+    return Matrix(SharedOperand(layout, not depth_is_last), base, outer, depth)
 
 
 def _aligned(inner: Part, span: int, found: Shared) -> None:
