@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 import palladio as pl
-from benchmarks import compiled, experts, inputs, irregular, peers, simulated
+from benchmarks import compiled, experts, inputs, irregular, models, peers, simulated
 from benchmarks.measure import OURS, Comparison, Contender, Floor
 from palladio.library import gmm, matmul, tgmm
 
@@ -99,5 +99,6 @@ CASES: dict[str, Callable[[], Comparison]] = {
     **compiled.CASES,
     **irregular.CASES,
     **experts.CASES,
+    **models.CASES,
     **simulated.CASES,
 }

@@ -50,7 +50,8 @@ def differentiable(
 
 
 def _primal(tensor: torch.Tensor | None) -> torch.Tensor | None:
-    return None if tensor is None else torch.autograd.forward_ad.unpack_dual(tensor).primal
+    unpack: Any = torch.autograd.forward_ad.unpack_dual
+    return None if tensor is None else unpack(tensor).primal
 
 
 def keep(ctx: Any, *tensors: torch.Tensor | None) -> None:

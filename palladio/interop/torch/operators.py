@@ -282,11 +282,12 @@ def _softmax_derivative(shares: Tensor, x: Tensor) -> Tensor:
 
 
 def _softmax_backward(ctx: Any, grad: Tensor) -> Any:
-    return _softmax_derivative(*ctx.saved_tensors, grad), None, None
+    (shares,) = ctx.saved_tensors
+    return _softmax_derivative(shares, grad), None, None
 
 
 def _softmax_forward(ctx: Any, saved: Any, x: Tensor | None, *others: Any) -> Tensor | None:
-    return None if x is None else _softmax_derivative(*saved, x)
+    return None if x is None else _softmax_derivative(saved[0], x)
 
 
 differentiable(softmax, lambda ctx, inputs, output: keep(ctx, output), _softmax_backward, _softmax_forward)
