@@ -73,7 +73,7 @@ class Ahead:
 
         Raises:
             PalladioTypeError, PalladioValueError: arrays that it was not staged for; `out` or `rows` for several
-                results; for `out` as in `pallas_call`.
+                results; `rows` that the result does not have; for `out` as in `pallas_call`.
         """
         with at_call():
             if self._result is None and (out is not None or rows is not None):
@@ -81,7 +81,7 @@ class Ahead:
                     "a function staged ahead of several results takes neither out nor rows",
                     argument="rows" if out is None else "out",
                 )
-            whole = rows is None or rows == self._result.shape[0]  # type: ignore[union-attr]
+            whole = rows is None or self._are_all(rows)
             if self._short is not None and whole and len(arrays) == len(self._types):
                 found = self._short(arrays, out)
                 if found is not None:
@@ -119,9 +119,23 @@ class Ahead:
                 result = result[:rows]
             return result if library == "numpy" else from_numpy(result, library)
 
+    def _are_all(self, rows: Any) -> bool:
+        """True if so many rows are all of the result.
+
+        Raises:
+            PalladioValueError: it does not have as many.
+        """
+        shape = self._result.shape  # type: ignore[union-attr]
+        if not shape or not hasattr(type(rows), "__index__") or not 0 <= rows <= shape[0]:
+            expected = f"an integer from 0 to {shape[0]}" if shape else "None, for a result without axes"
+            rule = "not a number of rows that the result has"
+            raise PalladioValueError(rule, argument="rows", expected=expected, got=repr(rows))
+        return bool(rows == shape[0])
+
     def _has_fewer(self, arrays: tuple[Any, ...]) -> bool:
         """True if an array is not of the shape that the function was staged for."""
-        return any(tuple(value.shape) != known[0] for value, known in zip(arrays, self._known, strict=True))
+        shapes = (tuple(getattr(value, "shape", ())) for value in arrays)
+        return any(shape != known[0] for shape, known in zip(shapes, self._known, strict=True))
 
     def _run_first(self, arrays: tuple[Any, ...], out: Any, rows: int) -> Any:
         """The first rows of the result, of arrays of as many rows; None where these have to be copied."""

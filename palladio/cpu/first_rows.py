@@ -3,8 +3,7 @@
 A function that is staged for many rows gives, called for fewer, what it gives for arrays that are filled up with zeros,
 without the further rows of the result. A kernel that reads and writes the i-th block of rows in the tasks of index i
 alone needs no such copies: it runs fewer tasks, on the arrays as they are. Only the rows of a last block that is not
-whole are copied. Nor are inputs copied of which each block is checked to be inside before it is read; rows that such an
-array does not have are uninitialised.
+whole are copied. Nor are inputs copied of which each block is checked to be inside before it is read.
 """
 
 from __future__ import annotations

@@ -150,5 +150,40 @@ def test_arrays_of_another_number_of_rows_are_refused() -> None:
     with pytest.raises(pl.PalladioValueError, match="not an array that the function was staged for"):
         call(normal(0, 9, COLUMNS + 1), rows=9)
     with pytest.raises(pl.PalladioValueError, match="not an array that the function was staged for"):
-        call(np.concatenate([WHOLE, WHOLE]), rows=2 * ROWS)
+        call(np.concatenate([WHOLE, WHOLE]))
     assert call(WHOLE[:7], rows=9).shape == (9, COLUMNS)
+
+
+def test_rows_that_a_checked_input_lacks_are_zero() -> None:
+    """They are not those outside of its type, which stay uninitialised: the first block begins a row before it."""
+
+    def plus(x_ref: Any, y_ref: Any, out_ref: Any) -> None:
+        out_ref[...] = x_ref[...] + y_ref[...]
+
+    row = pl.BlockSpec((1, COLUMNS), lambda i: (i, 0))
+    before = pl.BlockSpec((pl.Element(1, (1, 1)), COLUMNS), lambda i: (i, 0))
+    call = staged(plus, [row, before, row], (ROWS,), [(ROWS, COLUMNS), (ROWS - 1, COLUMNS)])
+    assert call._first_rows.checked == {1}
+    y = normal(3, ROWS - 1, COLUMNS)
+    y[20:] = 0
+    expected = call(WHOLE, y)
+    assert np.isnan(expected[0]).all() and np.isfinite(expected[1:]).all()
+    for rows in (ROWS, 25, 17):
+        np.testing.assert_array_equal(call(WHOLE[:rows], y[:20], rows=rows), expected[:rows])
+
+
+@pytest.mark.parametrize("rows", [ROWS + 8, -1, 2.0])
+def test_no_rows_are_given_that_the_result_does_not_have(rows: Any) -> None:
+    call, x = staged(numbered, [BLOCK, BLOCK]), normal(4, ROWS + 8, COLUMNS)
+    with pytest.raises(pl.PalladioValueError) as raised:
+        call(x, rows=rows)
+    assert str(raised.value).startswith(
+        f"rows: not a number of rows that the result has\n  expected: an integer from 0 to 32\n  got:      {rows}\n"
+    )
+
+
+def test_what_is_not_an_array_is_refused_with_and_without_a_number_of_rows() -> None:
+    call = staged(numbered, [BLOCK, BLOCK])
+    for options in ({}, {"rows": 4}):
+        with pytest.raises(pl.PalladioTypeError, match="neither an array nor a number"):
+            call(WHOLE[:4].tolist(), **options)

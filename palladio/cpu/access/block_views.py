@@ -7,9 +7,13 @@ here and there, are copies with uninitialised elements where the array has none.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
 
 from palladio.cpu.access.gather import one_by_one
 from palladio.cpu.access.views import Bound, BufferView, as_index, between
+from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Int, V
 from palladio.cpu.emit.lazy_array import LazyArray, StridedArray, fill, scalar_array
 from palladio.cpu.emit.scope import BlockMarks, Scope
@@ -61,6 +65,9 @@ class DenseBlock:
         self.copy = scope.arena.buffer(self.e, self.buffer.shape, self.buffer.dtype)
         with self.e.when(self.outside):
             fill(self.e, self.copy, dtypes.uninitialized(self.copy.dtype))
+            if rows is not None:
+                with self.e.when(self.e.compare("icmp slt", rows, V(str(array.shape[0]), "i64"))):
+                    one_by_one(self.e, self.copy.shape, self.copy_zero)
             one_by_one(self.e, self.copy.shape, self.copy_in)
         strides = tuple(
             self.e.choose(guard, there, here)
@@ -73,12 +80,13 @@ class DenseBlock:
         """The view of the block, and the conditions under which all of it is inside, if it may not be.
 
         Args:
-            rows: how many rows the array has at the call, if these may be fewer than its type says.
+            rows: how many rows the array has at the call, if these may be fewer than its type says: others are zero.
         """
         e = self.e
         offset: Int = 0
         strides: list[Int] = []
         bounds: list[Bound] = []
+        self.of_type = BufferView(array)
         proven = (block.inside if guarded else ()) or (not guarded,) * len(block.dims)
         axes = zip(block.coordinates, array.strides, array.shape, proven, strict=True)
         for axis, (row, stride, known, is_inside) in enumerate(axes):
@@ -95,6 +103,7 @@ class DenseBlock:
             if any(row.strides):
                 strides.append(stride)
         self.view.bounds = bounds
+        self.of_type.bounds = [replace(bound, extent=known) for bound, known in zip(bounds, array.shape, strict=True)]
         base = e.pointer(array.base, offset, array.dtype.itemsize)
         self.view.buffer = StridedArray(base, tuple(strides), block.block_shape, array.dtype)
 
@@ -107,6 +116,10 @@ class DenseBlock:
         if self.guard is not None:
             mark = self.e.select(self.guard, mark, nowhere)
         return BlockMarks(mark, self.buffer, marks.rows)
+
+    def copy_zero(self, index: Sequence[Int]) -> None:
+        with self.e.when(self.of_type.inside(self.e, index)):
+            self.copy.put(self.e, index, registers.constant(self.e, np.asarray(0), self.copy.dtype), 1)
 
     def copy_in(self, index: Sequence[Int]) -> None:
         with self.e.when(self.view.inside(self.e, index)):
