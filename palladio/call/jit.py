@@ -118,7 +118,8 @@ class Jitted:
             growing: for each of them the axis along which the array of a call may be smaller, the rows by default.
             made_of: all that the function depends on besides its arguments and Palladio itself: plain values, dtypes,
                 classes, and tuples and dataclasses of them. With it, an executor of a GPU keeps a function that is one
-                kernel on disk, and another process takes it from there without tracing anything.
+                kernel on disk, and another process takes it from there without tracing anything. The function's own
+                source is not looked at: let a version of it be one of the parts.
         """
         with at_call():
             names = positional_names(self._function)[: len(args)]

@@ -1,7 +1,8 @@
 """Kernels on disk under keys that are known before anything is traced: text, tensor maps and cubin in one entry.
 
 A key covers what the caller says that the kernel is made of, the types of its operands, the sources of this package and
-the compiler. What lies in the folder is trusted as machine code is (`palladio.base.object_store`).
+the compiler. Sources that changed after this process had imported them name no kernel. What lies in the folder is
+trusted as machine code is (`palladio.base.object_store`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from pathlib import Path
 import numpy as np
 
 from palladio.base import object_store
+from palladio.base.version import IMPORTED_NS, VERSION
+from palladio.hopper import compile as nvrtc
 from palladio.hopper.compile import Cubin
 from palladio.hopper.launch.calls import KernelCall
 from palladio.hopper.lowered import Lowered
@@ -43,13 +46,14 @@ def key(parts: Hashable, types: Sequence[ArrayType]) -> str | None:
     Args:
         parts: plain values, dtypes, classes, and tuples and frozen dataclasses of them: all that the kernel depends on.
     """
-    if object_store.current() is None:
+    made_by = None if object_store.current() is None else _made_by()
+    if made_by is None:
         return None
     try:
         described = _described((parts, tuple((type.shape, type.dtype) for type in types)))
     except _Undescribed:
         return None
-    return hashlib.sha256("\0".join((_made_by(), described)).encode()).hexdigest()
+    return hashlib.sha256("\0".join((made_by, described)).encode()).hexdigest()
 
 
 def find(key: str) -> KernelCall | None:
@@ -88,11 +92,25 @@ def _described(value: object) -> str:
 
 
 @cache
-def _made_by() -> str:
-    """The sources of this package by their times and sizes, the compiler by its, and the interpreter."""
+def _made_by() -> str | None:
+    """The sources of this package by their times and sizes, the compiler by its, and the interpreter.
+
+    None if a source has changed since this process imported the package.
+    """
     found = sorted((path, *_facts(path)) for path in _sources(Path(__file__).parents[2]))
+    if max(times[0] for _, *times in found if times) >= IMPORTED_NS:
+        return None
     compilers = [(name, *_facts(os.path.join(folder, name))) for folder in sys.path for name in _COMPILERS]
-    return repr((found, [each for each in compilers if len(each) > 1], sys.version))
+    wheels = [each for each in compilers if len(each) > 1]
+    return repr((VERSION, found, wheels or _installed(), sys.version))
+
+
+def _installed() -> tuple[int, int] | None:
+    """The version of a compiler that comes without a wheel; None if there is none."""
+    try:
+        return nvrtc.version()
+    except nvrtc.MissingCompilerError:
+        return None
 
 
 def _sources(folder: Path) -> Iterator[str]:

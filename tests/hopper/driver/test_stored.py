@@ -75,6 +75,27 @@ def test_it_is_made_again_where_something_else_is_asked_for(
         product(cuda, **OPTIONS)
 
 
+def test_sources_that_changed_while_they_run_name_no_kernel(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored._made_by.cache_clear()
+    newest = max(path.stat().st_mtime_ns for path in map(Path, stored._sources(Path(stored.__file__).parents[2])))
+    for imported, named in ((newest + 1, True), (newest, False)):
+        monkeypatch.setattr(stored, "IMPORTED_NS", imported)
+        stored._made_by.cache_clear()
+        assert (stored.key("f", []) is not None) == named
+    stored._made_by.cache_clear()
+
+
+def test_a_compiler_without_a_wheel_is_known_by_its_version(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored, "_COMPILERS", ())
+    keys = set()
+    for version in ((12, 8), (13, 0)):
+        monkeypatch.setattr(nvrtc, "version", lambda version=version: version)
+        stored._made_by.cache_clear()
+        keys.add(stored.key("f", []))
+    stored._made_by.cache_clear()
+    assert len(keys) == 2
+
+
 def test_only_plain_values_name_a_kernel(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     types = [ArrayType((2,), F32)]
     assert stored.key(("f", 1, hopper.MatmulConfig(), F32, BF16.type), types) is not None
