@@ -191,6 +191,7 @@ def test_an_interrupt_at_any_place_of_an_answer_ends_the_call_and_not_the_next_o
             return trace
 
         try:
+            sys._getframe().f_trace_opcodes = True  # Python 3.12 asks whether a frame has it when tracing begins
             sys.settrace(trace)
             call(passes, x, grid=(4,))
         except Interrupt:

@@ -186,6 +186,7 @@ def test_gradients_of_grouped_products(cuda: Torch, used: list[str]) -> None:
     assert used == [RECORD, "gmm", "gmm", "tgmm"]
 
 
+@pytest.mark.filterwarnings("ignore:CUDA initialization")  # a PyTorch for CUDA asks the driver that stands in
 def test_gradients_of_attention_hold_no_scores() -> None:
     q, k, v, grad = (torch.from_numpy(normal(2, 64, 64, dtype=F32, seed=n)).bfloat16() for n in range(4))
     given = [each.requires_grad_() for each in (q, k, v)]
