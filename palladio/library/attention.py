@@ -24,6 +24,7 @@ from palladio.library.checks import (
     require_array,
     require_count,
     require_interpret,
+    require_number,
     reshaped,
     rows_together,
     stored,
@@ -306,7 +307,7 @@ def attention(
     q, k, v = (x.reshape((-1, *x.shape[-2:])) for x in (q, k, v))
     heads, e = int(q.shape[0]), values[-1]
     flat = None if out is None else reshaped(out, shape, (heads, m, e))
-    scale, causal = float(d**-0.5 if scale is None else scale), bool(causal)
+    scale, causal = d**-0.5 if scale is None else require_number(scale, "scale"), bool(causal)
     by_default = block_q is None and block_k is None and _KEPT.usable and not pl.is_on_gpu(q)
     if by_default and all(isinstance(x, np.ndarray) or hasattr(x, "new_zeros") for x in (q, k, v)):
         found = _any_sizes(q, k, v, scale, causal, interpret, flat)

@@ -319,6 +319,20 @@ def require_count(value: Any, argument: str, most: int | None = None) -> int:
     return int(value)
 
 
+def require_number(value: Any, argument: str) -> float:
+    """A real number."""
+    try:
+        if isinstance(value, str):
+            raise TypeError
+        return float(value)
+    except pl.PalladioError:  # of a traced value
+        raise
+    except (TypeError, ValueError):
+        raise fail(
+            pl.PalladioTypeError, "not a number", argument=argument, expected="a real number", got=repr(value)
+        ) from None
+
+
 def require_interpret(interpret: Any) -> Any:
     """The argument of `pallas_call` that stands for it."""
     if interpret is not None and not isinstance(interpret, (bool, str)):

@@ -17,6 +17,7 @@ from palladio.library.checks import (
     require_array,
     require_count,
     require_interpret,
+    require_number,
     reshaped,
     stored,
     zeros,
@@ -96,7 +97,7 @@ def rms_norm(
         return stored(zeros(shape, dtype_of(x), x), out)
     rows = x.reshape((-1, shape[-1]))
     flat = None if out is None else reshaped(out, shape, tuple(rows.shape))
-    epsilon = float(epsilon)
+    epsilon = require_number(epsilon, "epsilon")
     if block_rows is None and _KEPT.usable and not pl.is_on_gpu(x):
 
         def call_of(whole: tuple[int, int], size: int) -> Any:

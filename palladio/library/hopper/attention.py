@@ -17,7 +17,7 @@ import palladio as pl
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
 from palladio import lax
-from palladio.library.checks import dtype_of, fail, require_array, stored, zeros
+from palladio.library.checks import dtype_of, fail, require_array, require_number, stored, zeros
 from palladio.library.hopper.kept import called, kept_call
 from palladio.library.hopper.limits import (
     COMPUTE_GROUPS,
@@ -298,7 +298,7 @@ def attention_problem(
     require_operand(q, "q")
     require_operand(k, "k", like=q)
     require_operand(v, "v", like=q)
-    factor = float(d**-0.5 if scale is None else scale)
+    factor = d**-0.5 if scale is None else require_number(scale, "scale")
     heads, kv_heads = math.prod(lead), math.prod(k_lead)
     group = heads // kv_heads if heads else 1
     return AttentionProblem(heads, group, m, n, d, e, bool(causal), factor, None), tuple(lead)

@@ -15,7 +15,7 @@ import palladio as pl
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
 from palladio import lax
-from palladio.library.checks import dtype_of, fail, require_array, stored, zeros
+from palladio.library.checks import dtype_of, fail, require_array, require_number, stored, zeros
 from palladio.library.hopper.kept import called, kept_call
 from palladio.library.hopper.limits import FLOATS
 
@@ -186,4 +186,5 @@ def rms_norm(x: Any, weight: Any, *, epsilon: float = 1e-6, interpret: Any = Non
     if found != n:
         rule = "there is one weight for each element of a row"
         raise fail(pl.PalladioValueError, rule, argument="weight", expected=f"[{n}]", got=(found,))
-    return _call(key, _rms_norm_kernel, arrays, interpret, out, epsilon=float(epsilon))
+    epsilon = require_number(epsilon, "epsilon")
+    return _call(("rms_norm", epsilon), _rms_norm_kernel, arrays, interpret, out, epsilon=epsilon)
