@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -168,3 +169,16 @@ def test_global_semaphores_are_one_for_all_blocks_and_each_its_own(executor: str
 def test_a_card_does_not_stand_for_several() -> None:
     with pl.executor("hopper-twin"), pytest.raises(pl.PalladioError, match="a launch on several GPUs is not compiled"):
         spread(exchanged, X, outputs=2)
+
+
+def test_all_devices_launch_or_none_does() -> None:
+    calls = itertools.count()
+
+    def doubled(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = 2 * x_ref[...]
+
+    def run(part: Any) -> Any:
+        return part if next(calls) > 1 else plgpu.kernel(doubled, pl.ShapeDtypeStruct.like(part))(part)
+
+    with pytest.raises(pl.PalladioValueError, match="f: some devices launch a kernel that others do not"):
+        pl.shard_map(run, mesh=PAIR, in_specs=ROWS, out_specs=ROWS)(X)
