@@ -7,6 +7,7 @@ under a key of its own, so that a later call goes from the key to the machine co
 
 from __future__ import annotations
 
+import operator
 import threading
 import weakref
 from collections.abc import Hashable, Sequence
@@ -81,7 +82,8 @@ class Ahead:
                     "a function staged ahead of several results takes neither out nor rows",
                     argument="rows" if out is None else "out",
                 )
-            whole = rows is None or self._are_all(rows)
+            rows = None if rows is None else self._count(rows)
+            whole = rows is None or rows == self._result.shape[0]  # type: ignore[union-attr]
             if self._short is not None and whole and len(arrays) == len(self._types):
                 found = self._short(arrays, out)
                 if found is not None:
@@ -119,18 +121,22 @@ class Ahead:
                 result = result[:rows]
             return result if library == "numpy" else from_numpy(result, library)
 
-    def _are_all(self, rows: Any) -> bool:
-        """True if so many rows are all of the result.
+    def _count(self, rows: Any) -> int:
+        """A number of rows of the result.
 
         Raises:
             PalladioValueError: it does not have as many.
         """
         shape = self._result.shape  # type: ignore[union-attr]
-        if not shape or not hasattr(type(rows), "__index__") or not 0 <= rows <= shape[0]:
+        try:
+            count = operator.index(rows)
+        except TypeError:
+            count = -1
+        if not shape or not 0 <= count <= shape[0]:
             expected = f"an integer from 0 to {shape[0]}" if shape else "None, for a result without axes"
             rule = "not a number of rows that the result has"
             raise PalladioValueError(rule, argument="rows", expected=expected, got=repr(rows))
-        return bool(rows == shape[0])
+        return count
 
     def _has_fewer(self, arrays: tuple[Any, ...]) -> bool:
         """True if an array is not of the shape that the function was staged for."""

@@ -172,13 +172,18 @@ def test_rows_that_a_checked_input_lacks_are_zero() -> None:
         np.testing.assert_array_equal(call(WHOLE[:rows], y[:20], rows=rows), expected[:rows])
 
 
-@pytest.mark.parametrize("rows", [ROWS + 8, -1, 2.0])
+@pytest.mark.parametrize("number", [np.int64(9), np.uint8(9), np.array(9)], ids=repr)
+def test_a_number_of_rows_is_any_integer(number: Any) -> None:
+    np.testing.assert_array_equal(staged(numbered, [BLOCK, BLOCK])(WHOLE[:9], rows=number), TWICE[:9])
+
+
+@pytest.mark.parametrize("rows", [ROWS + 8, -1, 2.0, np.array([4, 5])], ids=repr)
 def test_no_rows_are_given_that_the_result_does_not_have(rows: Any) -> None:
     call, x = staged(numbered, [BLOCK, BLOCK]), normal(4, ROWS + 8, COLUMNS)
     with pytest.raises(pl.PalladioValueError) as raised:
         call(x, rows=rows)
     assert str(raised.value).startswith(
-        f"rows: not a number of rows that the result has\n  expected: an integer from 0 to 32\n  got:      {rows}\n"
+        f"rows: not a number of rows that the result has\n  expected: an integer from 0 to 32\n  got:      {rows!r}\n"
     )
 
 
