@@ -186,6 +186,12 @@ def test_nextafter_is_the_next_of_the_same_dtype(dtype: Any) -> None:
     assert (above.astype(np.float64) - 1).tolist() == [float(dtypes.finfo(dtype).eps)]
 
 
+@pytest.mark.parametrize("dtype", [*FLOATS, dtypes.FLOAT8_E4M3FN, dtypes.FLOAT8_E5M2], ids=str)
+def test_nextafter_of_equal_zeros_is_the_second(dtype: Any) -> None:
+    zeros = jnp.asarray([0.0, -0.0], dtype)
+    assert np.signbit(np.asarray(jnp.nextafter(zeros, zeros[::-1]), np.float32)).tolist() == [True, False]
+
+
 def test_clip_with_one_bound_none_or_both() -> None:
     x = np.array([-2, 0, 5], np.int32)
     assert jnp.clip(x, 0, 3).tolist() == [0, 0, 3]
