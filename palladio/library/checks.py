@@ -98,14 +98,28 @@ STAGED_BYTES = 1 << 22
 LEAST_STAGED_ROWS = 16
 """The fewest rows that a product is compiled for, but for those of up to four, which pack nothing."""
 
+MOST_DOUBLED_ROWS = 256
+"""Up to this number of rows, each size that a product is compiled for is twice the one before."""
+
+
+def staged_rows(m: int) -> int:
+    """The next number of rows that a product is compiled for: a power of two, or beyond 256 one of four up to each.
+
+    Rows that a copy adds take memory, and time in kernels that compute them: at most a quarter of the rows that there
+    are, where there are so many that this matters more than a few more kernels.
+    """
+    power = max(LEAST_STAGED_ROWS, 1 << (m - 1).bit_length())
+    step = power if power <= MOST_DOUBLED_ROWS else power // 8
+    return -(-m // step) * step
+
 
 def row_parts(m: int, size: int) -> list[tuple[slice, int]]:
     """m rows as parts that few compiled kernels serve, each with the number of rows of its kernel.
 
     A server's batch size changes at every step, and compiling takes some tenths of a second. So kernels are compiled
-    for powers of two of rows. A small operand is one part, which is copied into an array of the next power of two. A
+    for a few numbers of rows. A small operand is one part, which is copied into an array of the next such number. A
     large one is split: the largest power of two goes first, without a copy, and so on; the remainder is copied
-    into an array of the largest size that is copied.
+    into an array of the largest power of two that is copied.
 
     Args:
         size: the bytes of a row that is copied.
@@ -114,12 +128,12 @@ def row_parts(m: int, size: int) -> list[tuple[slice, int]]:
     first = 0
     while True:
         rest = m - first
-        rows = max(LEAST_STAGED_ROWS, 1 << (rest - 1).bit_length())
-        if rest <= LEAST_STAGED_ROWS or rest == rows or rows * size <= STAGED_BYTES:
+        rows, power = staged_rows(rest), 1 << (rest - 1).bit_length()
+        if rest <= LEAST_STAGED_ROWS or rest == power or rows * size <= STAGED_BYTES:
             most = max(LEAST_STAGED_ROWS, 1 << (max(1, STAGED_BYTES // size).bit_length() - 1))
             return [*parts, (slice(first, m), most if parts and rest < most else rows)]
-        parts.append((slice(first, first + rows // 2), rows // 2))
-        first += rows // 2
+        parts.append((slice(first, first + power // 2), power // 2))
+        first += power // 2
 
 
 def rows_for(m: int, size: int, tiling: Any) -> int:
@@ -132,14 +146,14 @@ def rows_for(m: int, size: int, tiling: Any) -> int:
     """
     if tiling is not None or m <= 4:
         return m
-    rows = max(LEAST_STAGED_ROWS, 1 << (m - 1).bit_length())
+    rows = staged_rows(m)
     return rows if rows == LEAST_STAGED_ROWS or rows * size <= STAGED_BYTES else m
 
 
 def rows_together(m: int, size: int) -> int:
     """The number of rows that a function of all m rows together is compiled for: one that is not computed in parts.
 
-    Beyond the powers of two whose rows are few enough for `rows_for`, it is at most an eighth more than m: copies of
+    Beyond the numbers whose rows are few enough for `rows_for`, it is at most an eighth more than m: copies of
     large arrays take memory. The time of the copy is small beside that of the products that each row takes part in.
 
     Args:
@@ -186,6 +200,7 @@ def call_key(
     tiling: Any,
     *options: Any,
     summed: bool = False,
+    filled: bool = False,
     rows: int | None = None,
 ) -> Hashable | None:
     """The arguments that a product is staged for.
@@ -195,6 +210,7 @@ def call_key(
 
     Args:
         summed: the rows are those that are summed over: `[k, m]` times `[m, n]`.
+        filled: fewer rows than it is staged for, which fill up a copy, are another product.
         rows: how many rows it is staged for, where that is decided.
     """
     if callable(tiling) or pl.is_on_gpu(lhs):
@@ -204,7 +220,8 @@ def call_key(
             rows = rows_summed(lhs, rhs, tiling) if summed else rows_for(lhs.shape[0], row_bytes(lhs), tiling)
         fixed = (lhs.shape[0], rhs.shape[1]) if summed else (lhs.shape[1], *rhs.shape)
         kinds = type(lhs), type(rhs), lhs.dtype, rhs.dtype
-        key = kinds, rows, fixed, len(group_sizes), dtype, tiling, options
+        fewer = filled and lhs.shape[0] < rows
+        key = kinds, rows, fewer, fixed, len(group_sizes), dtype, tiling, options
         hash(key)
     except (AttributeError, IndexError, TypeError, ValueError, pl.PalladioError):
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -71,7 +72,7 @@ def matmul(
     done = kept_call(("matmul", preferred_element_type, None, False, True), interpret, (x, y), out)
     if done is not None:
         return done
-    key = call_key(x, y, (), preferred_element_type, tiling)
+    key = call_key(x, y, (), preferred_element_type, tiling, filled=True)
     kept = _KEPT.find(key, interpret)
     if kept is not None:
         return kept(x, y, out=out, rows=x.shape[0])
@@ -91,8 +92,8 @@ def matmul(
     if 0 in (m, k, n):
         return stored(zeros((m, n), dtype, x, y), out)
     viewed = isinstance(y, np.ndarray) or hasattr(y, "new_empty")  # y[None] does not copy it
-    if usable and tiling is None and 4 < m <= LEAST_STAGED_ROWS and viewed:
-        # The rows of a group are counted when the kernel runs, and a few of them do not pack the matrix.
+    if usable and tiling is None and viewed and is_group(m, rows, tile):
+        _KEPT.keep(key, _as_group(preferred_element_type, interpret), interpret)
         return gmm(x, y[None], [m], preferred_element_type, interpret=interpret, out=out)
     if usable and tiling is None:
         parts, whole = in_parts(m, (x, y), n, dtype, out)
@@ -110,6 +111,23 @@ def matmul(
     kept = pl.jit(product, interpret=interpret).ahead(described(x, rows), described(y))
     _KEPT.keep(key, kept, interpret)
     return kept(x, y, out=out, rows=m)
+
+
+def is_group(m: int, rows: int, tile: Tile) -> bool:
+    """True if m rows are computed as one group: a few, or fewer than the rows of a kernel whose tiles have all rows."""
+    return 4 < m <= LEAST_STAGED_ROWS or m < rows == tile[0]
+
+
+def _as_group(dtype: Any, interpret: Any) -> Callable[..., Any]:
+    """The product as that of one group, whose rows are counted when the kernel runs.
+
+    Rows that fill up a copy are not computed, and a few rows do not pack the matrix.
+    """
+
+    def product(x: Any, y: Any, out: Any, rows: int) -> Any:
+        return gmm(x, y[None], [rows], dtype, interpret=interpret, out=out)
+
+    return product
 
 
 @functools.cache

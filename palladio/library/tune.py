@@ -11,7 +11,6 @@ import numpy as np
 
 import palladio as pl
 from palladio.library.checks import (
-    LEAST_STAGED_ROWS,
     Array,
     Tile,
     dtype_of,
@@ -25,7 +24,7 @@ from palladio.library.checks import (
     rows_summed,
 )
 from palladio.library.grouped_matmul import gmm, tgmm
-from palladio.library.matmul import matmul
+from palladio.library.matmul import is_group, matmul
 from palladio.library.tilings import (
     LEAST_TILE_ROWS,
     PAIR_COLUMNS,
@@ -179,11 +178,14 @@ def _parts(m: int, lhs: Array) -> list[int]:
 
 def _matmul(lhs: Array, rhs: Array, sizes: None, transpose: bool) -> Iterator[_Problem]:
     (m, k), n = lhs.shape, int(rhs.shape[1])
-    if 4 < m <= LEAST_STAGED_ROWS:  # as `matmul` computes them
-        yield from _gmm(lhs, pl.ShapeDtypeStruct((1, k, n), dtype_of(rhs)), [m], False)
-        return
-    for rows in _parts(m, lhs):
+    counts = [part.stop - part.start for part, _ in row_parts(m, row_bytes(lhs))]
+    for count in dict.fromkeys(counts if len(counts) > 1 else [m]):
+        rows = rows_for(count, row_bytes(lhs), None)
         model = matmul_tiling(rows, k, n)
+        if is_group(count, rows, model):  # `matmul` computes them by `gmm`
+            some = pl.ShapeDtypeStruct((count, k), dtype_of(lhs))
+            yield from _gmm(some, pl.ShapeDtypeStruct((1, k, n), dtype_of(rhs)), [count], False)
+            continue
         x, y = _normal(lhs, rows, k), _normal(rhs, k, n)
         tilings = _candidates(model, _rows(rows, model[0]), _columns(n, model[2]))
 

@@ -11,7 +11,7 @@ import palladio as pl
 from palladio.call import ahead
 from palladio.call.staged import CALLS as STAGED_CALLS
 from palladio.library import attention, checks, gmm, grouped_matmul, matmul, rms_norm, softmax, tgmm
-from palladio.library.checks import STAGED_BYTES, row_parts, rows_together
+from palladio.library.checks import STAGED_BYTES, row_parts, rows_together, staged_rows
 from tests.library.references import assert_close, gmm_reference, normal, tgmm_reference
 
 K, N = 24, 40
@@ -44,6 +44,24 @@ def test_so_does_a_dense_product():
         x = normal(m, m, K)
         assert_close(matmul(x, RHS[0]), x.astype(np.float64) @ RHS[0])
     assert prepared() == before
+
+
+def test_few_kernels_serve_all_numbers_of_rows_and_many_rows_are_filled_up_by_a_quarter_at_most():
+    sizes = [staged_rows(m) for m in range(1, 4097)]
+    assert sizes == sorted(sizes)
+    assert all(m <= rows <= max(2 * m, 16) and (m <= 256 or rows <= 5 / 4 * m) for m, rows in enumerate(sizes, 1))
+    for power in (16, 32, 64, 128, 256, 512, 1024, 2048):
+        between = {rows for rows in sizes if power < rows <= 2 * power}
+        assert len(between) == (1 if power < 256 else 4) and 2 * power in between
+
+
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+def test_a_row_of_a_product_is_the_same_whatever_other_rows_there_are(dtype):
+    x, rhs = normal(0, 320, K).astype(dtype), RHS.astype(dtype)
+    dense, grouped = matmul(x, rhs[0]), gmm(x, rhs, [0, 320, 0])
+    for m in (3, 7, 16, 40, 64, 257, 300):
+        np.testing.assert_array_equal(matmul(x[:m], rhs[0]), dense[:m])
+        np.testing.assert_array_equal(gmm(x[:m], rhs, [0, m, 0]), grouped[:m])
 
 
 def test_so_does_a_product_that_sums_over_rows():
@@ -155,7 +173,7 @@ def test_parts_are_all_rows_in_order_in_few_sizes(m):
         assert [row for part, _ in parts for row in range(part.start, part.stop)] == list(range(m))
         assert all(rows == part.stop - part.start and rows.bit_count() == 1 for part, rows in parts[:-1])
         last, rows = parts[-1]
-        assert rows.bit_count() == 1 and last.stop - last.start <= rows
+        assert staged_rows(rows) == rows and last.stop - last.start <= rows
         assert rows in (16, last.stop - last.start) or rows * size <= STAGED_BYTES
 
 

@@ -17,7 +17,7 @@ from palladio.library.tilings import TUNED
 from tests.library.references import normal
 
 MATMUL = sys.modules["palladio.library.matmul"]
-X, Y = pl.ShapeDtypeStruct((600, 64), np.float32), pl.ShapeDtypeStruct((64, 320), np.float32)
+X, Y = pl.ShapeDtypeStruct((640, 64), np.float32), pl.ShapeDtypeStruct((64, 320), np.float32)
 
 
 @pytest.fixture(autouse=True)
@@ -55,16 +55,16 @@ def tiles_used(monkeypatch: pytest.MonkeyPatch, x: Any, y: Any) -> tuple[int, in
 def test_later_calls_use_what_was_fastest_and_other_sizes_the_model(
     monkeypatch: pytest.MonkeyPatch, last_is_fastest: None
 ) -> None:
-    x, y = normal(0, 600, 64), normal(1, 64, 320)
+    x, y = normal(0, 640, 64), normal(1, 64, 320)
     matmul(x, y)  # is kept with the tiles of the model, and made anew
     (found,) = tune(matmul, X, Y)
-    assert found.sizes == (1024, 64, 320)  # what 600 rows are compiled for
-    assert found.tiling == [*found.seconds][-1] != found.model == matmul_tiling(1024, 64, 320)
+    assert found.sizes == (640, 64, 320)
+    assert found.tiling == [*found.seconds][-1] != found.model == matmul_tiling(640, 64, 320)
     assert found.speed_up == 2
     assert tiles_used(monkeypatch, x, y) == found.tiling
     monkeypatch.setattr(TUNED, "_found", {})  # as another process
-    assert tilings.tuned(matmul_tiling, "matmul", X, Y)(1024, 64, 320) == found.tiling
-    assert tiles_used(monkeypatch, x[:40], y) == matmul_tiling(64, 64, 320)
+    assert tilings.tuned(matmul_tiling, "matmul", X, Y)(640, 64, 320) == found.tiling
+    assert tiles_used(monkeypatch, x[:64], y) == matmul_tiling(64, 64, 320)
 
 
 def test_a_gain_within_the_noise_keeps_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,10 +106,13 @@ def test_tiles_that_are_tried_give_the_same_bits(
         np.testing.assert_array_equal(product(tiling), product(found.model))
 
 
-def test_a_dense_product_of_a_few_rows_is_tuned_as_the_group_that_it_is_computed_as(last_is_fastest: None) -> None:
-    x, y = normal(0, 9, 64), normal(1, 64, 320)
+@pytest.mark.parametrize(("m", "rows"), [(9, 16), (20, 32), (600, 640)])
+def test_a_dense_product_of_fewer_rows_is_tuned_as_the_group_that_it_is_computed_as(
+    last_is_fastest: None, m: int, rows: int
+) -> None:
+    x, y = normal(0, m, 64), normal(1, 64, 320)
     (found,) = tune(matmul, x, y)
-    stored = TUNED.find((*tilings.tuning_key("gmm", x, y[None], 1, False), 16, 64, 320))
+    stored = TUNED.find((*tilings.tuning_key("gmm", x, y[None], 1, False), rows, 64, 320))
     assert stored == found.tiling != found.model
 
 
