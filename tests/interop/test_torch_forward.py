@@ -95,6 +95,15 @@ def test_compiled_code_loses_no_tangent() -> None:
     torch.testing.assert_close(compiled(x), torch.ones(4, 5, dtype=x.dtype) @ y.T)
 
 
+def test_a_batch_is_one_compiled_graph_and_derivatives_of_batches_are_kept() -> None:
+    x, y = drawn([(2, 4, 9), (9, 5)])
+    batched = torch.func.vmap(lambda x: softmax(matmul(x, y)))
+    expected = torch.softmax(x @ y, -1)
+    torch.testing.assert_close(torch.compile(batched, fullgraph=True, backend="aot_eager")(x), expected)
+    gradient = torch.func.grad(lambda x: (batched(x) ** 2).sum())
+    torch.testing.assert_close(torch.compile(gradient, backend="aot_eager")(x), gradient(x))
+
+
 def test_a_tangent_has_the_dtype_of_the_result() -> None:
     x, y = (each.bfloat16() for each in drawn([(4, 9), (9, 5)]))
     wide = lambda x: matmul(x, y, preferred_element_type=torch.float32)

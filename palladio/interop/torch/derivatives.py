@@ -72,7 +72,7 @@ def apply(operator: Any, *args: Any) -> Any:
     Where nothing is under way the kernel runs at once: PyTorch's dispatch of an operator written in Python takes longer
     than a small product.
     """
-    if is_transformed():
+    if needs_function():
         return _functions[operator].apply(*args)
     if torch.compiler.is_compiling():
         return operator(*args)
@@ -86,6 +86,23 @@ def apply(operator: Any, *args: Any) -> Any:
 def is_transformed() -> bool:
     """True inside `torch.func` and forward differentiation."""
     return bool(torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0)
+
+
+def needs_function() -> bool:
+    """True if the transformations under way see a derivative only by an `autograd.Function`.
+
+    A graph that is compiled breaks there. It has an operator's own rule for `vmap`, if nothing else is under way.
+    """
+    return is_transformed() and not (torch.compiler.is_compiling() and _is_only_batched())
+
+
+def _is_only_batched() -> bool:
+    stack = torch._C._functorch.get_interpreter_stack() or ()
+    kinds = {each.key() for each in stack}
+    return kinds <= {torch._C._functorch.TransformType.Vmap} and torch.autograd.forward_ad._current_level < 0
+
+
+_is_only_batched._dynamo_marked_constant = True  # type: ignore[attr-defined]  # asked once, while a graph is traced
 
 
 def is_recording(args: Any) -> bool:

@@ -10,7 +10,7 @@ import torch
 from palladio.base import trees
 from palladio.base.errors import PalladioNotImplementedError, PalladioTypeError, PalladioValueError, at_call
 from palladio.call.outputs import Outputs
-from palladio.interop.torch.derivatives import is_transformed, one_at_a_time
+from palladio.interop.torch.derivatives import needs_function, one_at_a_time
 
 Tensor = torch.Tensor
 Backward = Callable[[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]], Sequence[Tensor | None] | Tensor | None]
@@ -81,7 +81,7 @@ class _Kernel:
         return _filled(self.template, self._apply(list(inputs)))
 
     def _apply(self, inputs: list[Tensor]) -> Sequence[Tensor]:
-        if is_transformed():
+        if needs_function():
             found: Sequence[Tensor] = self.function.apply(*inputs)
             return found
         outputs: Sequence[Tensor] = self.operator(inputs)
