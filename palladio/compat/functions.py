@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 import itertools
 import re
 import string
@@ -22,7 +21,6 @@ from palladio.call.devices.shard_map import DeviceMesh, PartitionSpec, make_mesh
 from palladio.call.jit import jit as staged
 from palladio.call.launch.launch_call import LaunchCall
 from palladio.call.pallas_call import PallasCall
-from palladio.call.vmap import vmap as over_slices
 from palladio.compat import tree
 from palladio.compat.arrays import Array, arrays, is_wide, narrow_dtype, plain, returning_arrays, set_wide, taken
 from palladio.trace.debug import debug_print as print_values
@@ -115,72 +113,6 @@ class Lowered:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.call(*args, **kwargs)
-
-
-def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, **hints: Any) -> Callable[..., Any]:
-    """`palladio.vmap`: the function of each slice of its arguments in turn, the results stacked."""
-    return returning_arrays(over_slices(fun, in_axes, out_axes))
-
-
-class custom_vjp:
-    """A function with derivatives of its own. Calls compute the function; `vjp` uses the derivatives."""
-
-    def __init__(self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] = (), **hints: Any) -> None:
-        functools.update_wrapper(self, fun)
-        self.fun = fun
-        self.rules: tuple[Callable[..., Any], Callable[..., Any]] | None = None
-        self.nondiff_argnums = tuple(nondiff_argnums)
-
-    def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any], **hints: Any) -> None:
-        """Set the function that also returns residuals, and the one that takes them and the output's gradient."""
-        self.rules = (fwd, bwd)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.fun(*args, **kwargs)
-
-
-class custom_jvp(custom_vjp):
-    """A function with a forward derivative of its own. Calls compute the function; nothing uses the derivative."""
-
-    def defjvp(self, jvp: Callable[..., Any], **hints: Any) -> Callable[..., Any]:
-        """Accept the derivative."""
-        return jvp
-
-    def defjvps(self, *jvps: Callable[..., Any] | None) -> None:
-        """Accept the derivatives by each argument."""
-
-
-def vjp(fun: Any, *args: Any) -> tuple[Any, Callable[[Any], Any]]:
-    """The result of a `custom_vjp` function, and the function of the output's gradient to those of its arguments.
-
-    Args:
-        fun: such a function, or `functools.partial` of one.
-        args: the arguments to differentiate by.
-
-    Raises:
-        PalladioNotImplementedError: a function without derivatives of its own.
-    """
-    held = fun if isinstance(fun, functools.partial) else functools.partial(fun)
-    rule = held.func
-    with at_call():
-        if not isinstance(rule, custom_vjp) or rule.rules is None:
-            raise PalladioNotImplementedError(
-                "Palladio does not differentiate functions", argument="fun", got=repr(fun), hint="jax.custom_vjp"
-            )
-    forward, backward = rule.rules
-    bound = inspect.signature(rule.fun).bind(*held.args, *args, **held.keywords)
-    bound.apply_defaults()
-    given = [*bound.args, *bound.kwargs.values()]
-    fixed = [given[n] for n in rule.nondiff_argnums]
-    result, residuals = forward(*given)
-    by = [n for n in range(len(given)) if n not in rule.nondiff_argnums]
-    own = range(len(held.args), len(held.args) + len(args))
-
-    def pulled_back(gradient: Any) -> tuple[Any, ...]:
-        found = backward(*fixed, residuals, gradient)
-        return tuple(found[by.index(n)] for n in own if n in by)
-
-    return result, pulled_back
 
 
 @dataclass(frozen=True)

@@ -92,12 +92,19 @@ OWN: dict[str, Mapping[str, Any]] = {
 
 ELSEWHERE: dict[str, tuple[str, str]] = {
     "jax.P": ("palladio", "PartitionSpec"),
+    "jax.custom_jvp": ("palladio.compat.gradients", "custom_jvp"),
+    "jax.custom_vjp": ("palladio.compat.gradients", "custom_vjp"),
     "jax.empty_ref": ("palladio", "empty_ref"),
     "jax.eval_shape": ("palladio", "eval_shape"),
     "jax.freeze": ("palladio", "freeze"),
+    "jax.grad": ("palladio.compat.gradients", "grad"),
+    "jax.lax.stop_gradient": ("palladio.compat.gradients", "stop_gradient"),
     "jax.make_mesh": ("palladio", "make_mesh"),
     "jax.new_ref": ("palladio", "new_ref"),
     "jax.sharding.PartitionSpec": ("palladio", "PartitionSpec"),
+    "jax.value_and_grad": ("palladio.compat.gradients", "value_and_grad"),
+    "jax.vjp": ("palladio.compat.gradients", "vjp"),
+    "jax.vmap": ("palladio.compat.gradients", "vmap"),
 }
 """Names that stand in another module of Palladio."""
 

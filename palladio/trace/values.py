@@ -69,6 +69,16 @@ class Value(Traced):
         return self.palladio_type.size
 
     @property
+    def itemsize(self) -> int:
+        """The bytes of an element."""
+        return int(self.palladio_type.dtype.itemsize)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all elements."""
+        return self.size * self.itemsize
+
+    @property
     def T(self) -> Any:
         """The array with its axes reversed."""
         return FUNCTIONS["transpose"](self)

@@ -158,3 +158,8 @@ def test_modules_of_an_installed_kernel_library_run_on_palladio() -> None:
 def test_other_modules_have_no_file() -> None:
     assert library_file("jax.experimental.pallas.tpu") is None
     assert library_file("jax.experimental.pallas.ops.nothing_of_the_kind") is None
+
+
+def test_a_traced_array_tells_its_bytes(jax: Any) -> None:
+    sizes = jax.jit(lambda x: x * 0 + np.array([x.itemsize, x.nbytes], np.float16))(np.ones(2, np.float16))
+    assert sizes.tolist() == [2, 4]
