@@ -24,7 +24,7 @@ from palladio.call.pallas_call import PallasCall
 from palladio.compat import tree
 from palladio.compat.arrays import Array, arrays, is_wide, narrow_dtype, plain, returning_arrays, set_wide, taken
 from palladio.trace.debug import debug_print as print_values
-from palladio.trace.trace import is_traced
+from palladio.trace.trace import current_trace, is_traced
 from palladio.types import types
 from palladio.types.device import H100_SXM
 
@@ -364,6 +364,13 @@ def norm(x: Any, ord: int | None = None, axis: Any = None, keepdims: bool = Fals
         with at_call():
             raise PalladioNotImplementedError("norms are Euclidean here", argument="ord", got=ord)
     return jnp.sqrt(jnp.sum(x * x, axis=axis, keepdims=keepdims))
+
+
+def where(condition: Any, x: Any = None, y: Any = None) -> Any:
+    """`jnp.where`; of a condition alone, known outside of a trace, the positions along each axis where it is true."""
+    if x is None and y is None and current_trace() is None:
+        return tuple(map(taken, np.nonzero(condition)))
+    return jnp.where(condition, x, y)
 
 
 def itemsize_bits(dtype: Any) -> int:

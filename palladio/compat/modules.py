@@ -73,7 +73,12 @@ OWN: dict[str, Mapping[str, Any]] = {
     },
     "jax.experimental.shard_map": {"shard_map": functions.sharded},
     "jax.extend.backend": {"get_default_device": functions.get_default_device},
-    "jax.numpy": {"dtype": np.dtype, "ndarray": Array, "newaxis": None},
+    "jax.numpy": {
+        "dtype": np.dtype,
+        "ndarray": Array,
+        "newaxis": None,
+        "where": returning_arrays(functions.where),
+    },
     "jax.numpy.linalg": {"norm": returning_arrays(functions.norm)},
     "jax.sharding": {
         "AbstractDevice": functions.AbstractDevice,

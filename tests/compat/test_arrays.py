@@ -91,3 +91,11 @@ def test_numpy_and_palladio_take_them_as_arrays(jax: Any) -> None:
     assert np.add.reduce(x) == np.float32(1.5)
     call = pl.pallas_call(lambda x, o: o.__setitem__(..., x[...]), pl.ShapeDtypeStruct((3,), np.float32))
     assert type(call(x)) is np.ndarray
+
+
+def test_positions_of_a_known_condition_are_arrays_of_32_bits(jax: Any) -> None:
+    rows, columns = jax.numpy.where(jax.numpy.eye(3)[::-1] > 0)
+    assert (rows.tolist(), columns.tolist(), rows.dtype) == ([0, 1, 2], [2, 1, 0], np.int32)
+    assert jax.numpy.where(rows > 1, rows, 7).tolist() == [7, 7, 2]
+    with pytest.raises(NotImplementedError, match="where takes a condition and two cases"):
+        jax.jit(jax.numpy.where)(rows)
