@@ -22,7 +22,8 @@ from palladio.base import trees
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
 from palladio.call.out_arrays import checked_buffers
 from palladio.call.staged import CALLS, owned
-from palladio.driver.executors import Runner, choose, follows_arrays
+from palladio.driver.executors import choose, follows_arrays
+from palladio.ir.evaluate import Runner
 from palladio.trace.debug import checks_enabled
 from palladio.trace.gpu.hardware import limits_enabled
 from palladio.trace.trace import current_trace

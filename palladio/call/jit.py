@@ -25,8 +25,9 @@ from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValue
 from palladio.call.ahead import ONE_RESULT, Ahead
 from palladio.call.staged import CALLS, owned, prepared, returned
 from palladio.driver.compile import load
-from palladio.driver.executors import Runner, choose, requests, staged_for
+from palladio.driver.executors import choose, requests, staged_for
 from palladio.driver.fingerprint import Remembered
+from palladio.ir.evaluate import Runner
 from palladio.trace.array_refs import ArrayRef
 from palladio.trace.debug import checks_enabled
 from palladio.trace.functions import function_location, function_name, positional_names, require_function

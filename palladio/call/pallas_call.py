@@ -20,10 +20,11 @@ from palladio.call.inline.written import inlined_grid, written_out
 from palladio.call.out_arrays import checked_buffers
 from palladio.call.outputs import Outputs, check_aliased_types, checked_aliases
 from palladio.call.staged import loaded, prepared, returned
-from palladio.driver.executors import Executor, Runner, choose, request
+from palladio.driver.executors import Executor, choose, request
 from palladio.driver.fingerprint import Hashed, Remembered
 from palladio.ir.bind import bind
 from palladio.ir.core import Program
+from palladio.ir.evaluate import Runner
 from palladio.ops.grid import Grid, grid_call
 from palladio.pipeline.block_maps import BlockMapper, GridSizeNeeded, check_parameters, specs_for
 from palladio.pipeline.params import advice_of

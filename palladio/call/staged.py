@@ -18,11 +18,12 @@ from palladio.base import trees
 from palladio.base.locations import Location
 from palladio.driver.cache import PreparedCache
 from palladio.driver.compile import load
-from palladio.driver.executors import Executor, Runner
+from palladio.driver.executors import Executor
 from palladio.driver.fingerprint import Unkeyable
 from palladio.driver.retraced import note_traced
 from palladio.ir.bind import form
 from palladio.ir.core import Op, Program, Var
+from palladio.ir.evaluate import Runner
 from palladio.types.types import Type
 
 T = TypeVar("T")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
@@ -25,40 +25,31 @@ from palladio.hopper.inspect import disassembled
 from palladio.hopper.kernels import lowered
 from palladio.hopper.layouts.infer import Layouts
 from palladio.hopper.layouts.pictures import of_registers, of_shared
-from palladio.ir.core import Eqn, Program, Var, walk
+from palladio.ir.core import Eqn, Program, walk
 from palladio.ir.text import print_program
 from palladio.lower import fold_ranges, fuse, place, prove_inside, schedule, split_roles, view
 from palladio.lower.refused import Refused
 from palladio.lower.roles import roles_of
-from palladio.ops.grid import Grid, grid_call
+from palladio.ops.grid import Grid
+from palladio.ops.kernel_calls import alone, is_kernel_call, kernels_of
 from palladio.ops.threads.launch import Launch, launch
 from palladio.passes import PASSES, Pass, remove_dead_code, run_passes
 from palladio.types.types import SMEM, RefType
 
 
-def _programs(eqn: Eqn) -> tuple[Program, ...]:
-    """The kernel of a call, or the programs of a launch."""
-    return eqn.params["programs"] if eqn.op is launch else (eqn.params["kernel"],)
-
-
 def _printed(eqn: Eqn) -> str:
-    return "\n".join(map(print_program, _programs(eqn)))
+    return "\n".join(map(print_program, kernels_of(eqn)))
 
 
 def _discharged(eqn: Eqn) -> str:
     """The programs of a launch stay as they are: other threads reach what their references refer to."""
     passes = [] if eqn.op is launch else [PASSES["discharge"]]
-    return "\n".join(print_program(run_passes(program, passes)) for program in _programs(eqn))
-
-
-def _as_program(eqn: Eqn) -> Program:
-    inputs = tuple(Var(type) for type in eqn.input_types)
-    return Program(inputs, (replace(eqn, inputs=inputs, effects=()),), eqn.outputs, "call")
+    return "\n".join(print_program(run_passes(program, passes)) for program in kernels_of(eqn))
 
 
 def _call(eqn: Eqn) -> str:
     """The whole call, as a program of its own: what a lowered form says of it stands in its grid or launch."""
-    return print_program(_as_program(eqn))
+    return print_program(alone(eqn))
 
 
 def _llvm(eqn: Eqn) -> str:
@@ -95,7 +86,7 @@ def _layouts(eqn: Eqn) -> str:
 
 def _role_programs(eqn: Eqn) -> Iterator[Program]:
     if eqn.op is not launch:
-        yield from _programs(eqn)
+        yield from kernels_of(eqn)
         return
     for number, program in enumerate(eqn.programs):
         yield from (role.program for role in roles_of(eqn.launch, number, program))
@@ -197,7 +188,7 @@ def run(options: Namespace) -> int:
 
 def _calls(programs: list[Program], stage: Stage) -> Iterator[Eqn]:
     for program in programs:
-        yield from (eqn for eqn in walk(run_passes(program, stage.passes)) if eqn.op in (grid_call, launch))
+        yield from (eqn for eqn in walk(run_passes(program, stage.passes)) if is_kernel_call(eqn))
 
 
 def _heading(eqn: Eqn) -> str:
@@ -211,7 +202,7 @@ def _heading(eqn: Eqn) -> str:
         )
     types = ", ".join(map(str, eqn.input_types[call.dynamic :]))
     outputs = ", ".join(map(str, call.output_types))
-    return f"{', '.join(program.name for program in _programs(eqn))}({types}) -> {outputs}, {where}"
+    return f"{', '.join(program.name for program in kernels_of(eqn))}({types}) -> {outputs}, {where}"
 
 
 def _sizes(sizes: Sequence[int | None]) -> str:

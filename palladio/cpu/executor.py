@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,10 +21,10 @@ from palladio.cpu.engine import GridCall
 from palladio.cpu.first_rows import first_rows
 from palladio.cpu.launches.coroutines import Deadlocked
 from palladio.cpu.launches.engine import compile_launch
-from palladio.ir.core import Eqn, Program, Var, subprograms, walk
-from palladio.ir.evaluate import Evaluator, written
+from palladio.ir.core import Eqn, Program, subprograms, walk
+from palladio.ir.evaluate import Evaluator, Runner
 from palladio.lower.refused import Refused
-from palladio.ops.grid import grid_call
+from palladio.ops.kernel_calls import KERNEL_CALLS, alone, kernel_calls, kernel_name
 from palladio.ops.threads.launch import launch
 from palladio.types import dtypes
 from palladio.types.types import ArrayType, RefType
@@ -33,7 +32,7 @@ from palladio.types.types import ArrayType, RefType
 Compiled = Callable[..., Sequence[Any]]
 
 
-def load_compiled(program: Program, evaluator: Evaluator) -> Compiled:
+def load_compiled(program: Program, evaluator: Evaluator) -> Runner:
     """The program as a function of values, and of arrays for its results.
 
     Args:
@@ -46,7 +45,7 @@ def load_compiled(program: Program, evaluator: Evaluator) -> Compiled:
     if len(program.eqns) == 1:
         (eqn,) = program.eqns
         if eqn in natives and eqn.inputs == program.inputs and eqn.outputs == program.outputs:
-            return _Alone(natives[eqn], _name(eqn))
+            return _Alone(natives[eqn], kernel_name(eqn))
     chain = chained(program, {eqn: native.run for eqn, native in natives.items()})
     if chain is not None:
         return chain
@@ -57,13 +56,7 @@ def load_compiled(program: Program, evaluator: Evaluator) -> Compiled:
         other = evaluator.overrides.get(eqn.op)
         return other(eqn) if other is not None else None
 
-    around = Evaluator({**evaluator.overrides, launch: native, grid_call: native})
-
-    def run(values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
-        with np.errstate(all="ignore"):
-            return written(around.evaluate(program, values), out)
-
-    return run
+    return Evaluator(evaluator.overrides | dict.fromkeys(KERNEL_CALLS, native)).runner(program)
 
 
 @dataclass(frozen=True)
@@ -85,14 +78,7 @@ class _Native:
         except Deadlocked:
             for n, value in zip(changed, before, strict=True):
                 np.copyto(values[n], value)
-            with np.errstate(all="ignore"):
-                return written(self.evaluator.evaluate(self.alone, values), out)
-
-    @cached_property
-    def alone(self) -> Program:
-        """The call as a program of its own."""
-        inputs = tuple(Var(type) for type in self.eqn.input_types)
-        return Program(inputs, (replace(self.eqn, inputs=inputs, effects=()),), self.eqn.outputs)
+            return self.evaluator.runner(alone(self.eqn))(values, out)
 
 
 class _Alone:
@@ -122,11 +108,7 @@ class _Alone:
 
 def _compile_calls(program: Program, natives: dict[Eqn, _Native], evaluator: Evaluator) -> None:
     """Compile the kernel calls of a program, wherever they are; those that are refused stay with the evaluator."""
-    for eqn in program.eqns:
-        if eqn.op not in (grid_call, launch):
-            for inner in subprograms(eqn):
-                _compile_calls(inner, natives, evaluator)
-            continue
+    for eqn in kernel_calls(program):
         try:
             _require_compiled_dtypes(eqn)
             if eqn.op is launch:
@@ -134,7 +116,7 @@ def _compile_calls(program: Program, natives: dict[Eqn, _Native], evaluator: Eva
             else:
                 run = GridCall(eqn.grid, eqn.kernel, eqn.input_types)
         except Refused as reason:
-            _warn(f"the kernel {_name(eqn)} runs on the evaluator: {reason}", reason.location or eqn.location)
+            _warn(f"the kernel {kernel_name(eqn)} runs on the evaluator: {reason}", reason.location or eqn.location)
         else:
             natives[eqn] = _Native(run, eqn, evaluator)
 
@@ -159,8 +141,3 @@ def _warn(message: str, location: Location | None) -> None:
         warnings.warn(message, NotCompiledWarning, stacklevel=3)
     else:
         warnings.warn_explicit(message, NotCompiledWarning, location.file, location.line, registry=_WARNED)
-
-
-def _name(eqn: Eqn) -> str:
-    """The name of the kernel of a call."""
-    return (eqn.programs[0] if eqn.op is launch else eqn.kernel).name  # type: ignore[no-any-return]

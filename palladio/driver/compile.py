@@ -22,8 +22,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from palladio.driver.capture import note
-from palladio.driver.executors import CPU, HOPPER, HOPPER_TWIN, REFERENCE, SIMULATOR, Executor, Runner
+from palladio.driver.executors import CPU, HOPPER, HOPPER_TWIN, REFERENCE, SIMULATOR, Executor
 from palladio.ir.core import Eqn, Program
+from palladio.ir.evaluate import Runner
 from palladio.ir.verify import verify
 from palladio.lower import fold_ranges, fuse, place, prove_inside, schedule, split_roles, view
 from palladio.passes.common_subexpressions import merge_common_subexpressions

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol
-
-import numpy as np
 
 from palladio.array.foreign import all_to_numpy
 from palladio.array.on_card import all_on_card, card_of
@@ -23,19 +21,11 @@ from palladio.base.signals import uninterrupted
 from palladio.driver.blas_threads import multiplies_tiles_only, one_thread
 from palladio.driver.simulator_options import SimulatorOptions
 from palladio.ir.core import Program, walk
-from palladio.ir.evaluate import DEFINITION, Evaluator, written
+from palladio.ir.evaluate import DEFINITION, Evaluator, Runner
 from palladio.ops.threads.launch import concurrent
 from palladio.passes.skip_float_arithmetic import skip_float_arithmetic
 from palladio.trace.trace import current_trace
 from palladio.types.types import ArrayType
-
-
-class Runner(Protocol):
-    """Runs a prepared program on values: its inputs, and arrays for its outputs where the caller has some."""
-
-    def __call__(self, values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
-        """The values of the program's outputs; those of `out`, which lie in row-major order, are written then."""
-        ...
 
 
 class KernelRunner(Runner, Protocol):
@@ -95,11 +85,13 @@ class Executor:
 def _evaluated(program: Program, evaluator: Evaluator) -> Runner:
     """Runs a program on an evaluator."""
     evaluator.prepare(program)
-    threads = one_thread if multiplies_tiles_only(program) else nullcontext
+    evaluated = evaluator.runner(program)
+    if not multiplies_tiles_only(program):
+        return evaluated
 
     def run(values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
-        with threads(), np.errstate(all="ignore"):
-            return written(evaluator.evaluate(program, values), out)
+        with one_thread():
+            return evaluated(values, out)
 
     return run
 

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from types import CodeType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -22,6 +22,15 @@ from palladio.ir.core import Atom, ControlEval, Eqn, Literal, Op, Program, Run, 
 Prepared = Callable[..., Sequence[Any]]
 Override = Callable[[Eqn], Callable[..., Sequence[Any]] | None]
 """The way in which an executor carries out one equation, a function of its values; None for that of the definition."""
+
+
+class Runner(Protocol):
+    """Runs a prepared program on values: its inputs, and arrays for its outputs where the caller has some."""
+
+    def __call__(self, values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
+        """The values of the program's outputs; those of `out`, which lie in row-major order, are written then."""
+        ...
+
 
 _FILE = "<palladio program>"
 _KEPT = "_prepared"
@@ -51,6 +60,15 @@ class Evaluator:
         except Exception as error:
             locate(program, error)
             raise
+
+    def runner(self, program: Program) -> Runner:
+        """The program as a function of its values, and of arrays for its results, if the caller has some."""
+
+        def run(values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
+            with np.errstate(all="ignore"):
+                return written(self.evaluate(program, values), out)
+
+        return run
 
     def prepare(self, program: Program) -> None:
         """Prepare a program and its sub-programs, so that the first run finds everything ready."""

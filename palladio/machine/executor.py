@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from palladio.ir.core import Eqn, Op
+from palladio.ir.core import Eqn
 from palladio.ir.evaluate import Evaluator
 from palladio.machine import rules
 from palladio.machine.rules.grid import run_grid
@@ -13,6 +13,7 @@ from palladio.machine.rules.launch import run_launch
 from palladio.machine.run.machine import Machine
 from palladio.machine.run.policies import RoundRobin
 from palladio.ops.grid import grid_call
+from palladio.ops.kernel_calls import KERNEL_CALLS
 from palladio.ops.threads.launch import concurrent, launch
 
 MakeMachine = Callable[[], Machine]
@@ -49,9 +50,7 @@ def on_machines(make: MakeMachine = unchecked, after: After | None = None, grids
 
         return run
 
-    return Evaluator(dict.fromkeys(_ON_MACHINES, carried_out))
+    return Evaluator(dict.fromkeys(KERNEL_CALLS, carried_out))
 
-
-_ON_MACHINES: tuple[Op, ...] = (launch, grid_call)
 
 __all__ = ["on_machines", "rules", "unchecked"]

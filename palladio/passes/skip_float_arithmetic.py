@@ -11,8 +11,7 @@ import numpy as np
 from palladio.ir.core import Eqn, Literal, Program, Work, subprograms
 from palladio.ir.rewrite import map_subprograms, with_body, with_parts
 from palladio.ops.arrays.shape import broadcast
-from palladio.ops.grid import grid_call
-from palladio.ops.threads.launch import launch
+from palladio.ops.kernel_calls import is_kernel_call
 from palladio.passes.pipeline import ANY, Pass
 from palladio.types import dtypes
 from palladio.types.types import ArrayType
@@ -22,7 +21,7 @@ def _around_kernels(program: Program) -> Program:
     """The program with the arithmetic of floats in its kernels skipped; that around them stays."""
     eqns = []
     for eqn in program.eqns:
-        change = _skipped if eqn.op is grid_call or eqn.op is launch else _around_kernels
+        change = _skipped if is_kernel_call(eqn) else _around_kernels
         eqns.append(with_parts(eqn, eqn.inputs, map_subprograms(eqn.params, change)))
     return with_body(program, eqns, program.outputs)
 

@@ -12,7 +12,8 @@ import pytest
 from palladio.base.errors import PalladioNotImplementedError, PalladioValueError
 from palladio.driver.compile import PIPELINES
 from palladio.hopper.compile import compiled
-from palladio.hopper.kernels import is_kernel, lowered
+from palladio.hopper.kernels import lowered
+from palladio.ops.kernel_calls import is_kernel_call
 from palladio.passes import run_passes
 from palladio.trace.trace import stage
 from palladio.trace.values import wrap
@@ -29,7 +30,7 @@ def test_a_kernel_compiles_or_is_refused(row: Row, dtype: np.dtype) -> None:
     case = row.case(dtype)
     types = [ArrayType(array.shape, array.dtype) for array in case.inputs]
     program = run_passes(stage(case.call("reference"), types, wrap, name="case").program, PIPELINES["hopper-twin"])
-    for eqn in filter(is_kernel, program.eqns):
+    for eqn in filter(is_kernel_call, program.eqns):
         try:
             kernel = lowered(eqn)
         except (PalladioNotImplementedError, PalladioValueError) as refusal:

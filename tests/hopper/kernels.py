@@ -12,10 +12,10 @@ import palladio.gpu as plgpu
 from palladio.base import trees
 from palladio.driver.compile import PIPELINES
 from palladio.hopper.emit.lower import lower_launch
-from palladio.hopper.kernels import calls_in
 from palladio.hopper.lowered import Lowered
 from palladio.hopper.twin.run import SCHEDULES, Schedule, run
 from palladio.ir.core import Eqn, Program
+from palladio.ops.kernel_calls import kernel_calls
 from palladio.ops.threads.launch import launch
 from palladio.passes import run_passes
 from palladio.trace.trace import stage
@@ -40,7 +40,7 @@ def traced(function: Callable[..., Any], *inputs: Any) -> Program:
 
 def launches(function: Callable[..., Any], *inputs: Any) -> list[Eqn]:
     """The launches in it."""
-    return [eqn for eqn in calls_in(traced(function, *inputs)) if eqn.op is launch]
+    return [eqn for eqn in kernel_calls(traced(function, *inputs)) if eqn.op is launch]
 
 
 def lowered_all(function: Callable[..., Any], *inputs: Any) -> list[Lowered]:

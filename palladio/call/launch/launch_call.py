@@ -20,10 +20,11 @@ from palladio.call.launch.scratch_owners import check_owners, owners, scratch_ty
 from palladio.call.out_arrays import checked_buffers
 from palladio.call.outputs import Outputs, check_aliased_types
 from palladio.call.staged import loaded, prepared, returned
-from palladio.driver.executors import Executor, Runner, choose, request
+from palladio.driver.executors import Executor, choose, request
 from palladio.driver.fingerprint import Remembered
 from palladio.ir.bind import bind
 from palladio.ir.core import Program, Var
+from palladio.ir.evaluate import Runner
 from palladio.ops.threads.launch import INDEX, Launch, launch
 from palladio.pipeline.block_maps import check_parameters
 from palladio.trace.array_refs import ArrayRef

@@ -15,10 +15,11 @@ from functools import cached_property, partial
 from typing import Any
 
 from palladio.base.errors import InternalError, PalladioError
-from palladio.driver.executors import REFERENCE, SIMULATOR, Runner
+from palladio.driver.executors import REFERENCE, SIMULATOR
 from palladio.driver.repairs.calls import Call, Results, agree, recorded
 from palladio.driver.simulation import Session, session
 from palladio.ir.core import Program
+from palladio.ir.evaluate import Runner
 from palladio.ir.verify import verify
 from palladio.machine.check.accesses import Places
 from palladio.machine.check.findings import CheckError, Finding

@@ -9,12 +9,13 @@ import numpy as np
 
 from palladio.array.on_card import CardArray, Library
 from palladio.base.errors import PalladioNotImplementedError
-from palladio.hopper.kernels import calls_in, evaluator, lowered
+from palladio.hopper.kernels import lowered
 from palladio.hopper.launch import stored
 from palladio.hopper.launch.calls import KeptCall, KernelCall, on_host_arrays
 from palladio.hopper.launch.driver import driver
 from palladio.ir.core import Eqn, Literal, Program, Var
 from palladio.ir.evaluate import evaluate, written
+from palladio.ops.kernel_calls import kernel_calls, on_kernels
 from palladio.types.types import ArrayType
 
 
@@ -83,8 +84,8 @@ class OnCard:
     def __init__(self, program: Program) -> None:
         driver()
         self._program = program
-        self._calls: dict[Eqn, KernelCall] = {eqn: KernelCall(lowered(eqn)) for eqn in calls_in(program)}
-        self._host = evaluator({eqn: _by_copies(call) for eqn, call in self._calls.items()})
+        self._calls: dict[Eqn, KernelCall] = {eqn: KernelCall(lowered(eqn)) for eqn in kernel_calls(program)}
+        self._of_host_arrays = on_kernels({eqn: _by_copies(call) for eqn, call in self._calls.items()}).runner(program)
 
     @property
     def only_call(self) -> KernelCall | None:
@@ -127,10 +128,6 @@ class OnCard:
             known.update(zip(eqn.outputs, outputs, strict=True))
         found = [_uploaded(_value(known, atom), library, device) for atom in program.outputs]
         return found if out is None else [_moved(*each) for each in zip(found, out, strict=True)]
-
-    def _of_host_arrays(self, values: Sequence[Any], out: Sequence[Any] | None) -> Sequence[Any]:
-        with np.errstate(all="ignore"):
-            return written(self._host.evaluate(self._program, values), out)
 
 
 def _value(known: dict[Any, Any], atom: Var | Literal) -> Any:

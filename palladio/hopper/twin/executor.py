@@ -10,26 +10,21 @@ from typing import Any
 
 import numpy as np
 
-from palladio.hopper.kernels import calls_in, evaluator, lowered
+from palladio.hopper.kernels import lowered
 from palladio.hopper.lowered import Lowered
 from palladio.hopper.twin.run import SCHEDULES, Result, run
 from palladio.ir.core import Program
-from palladio.ir.evaluate import written
+from palladio.ir.evaluate import Runner
+from palladio.ops.kernel_calls import kernel_calls, on_kernels
 
 
-def load_on_twin(program: Program) -> Callable[..., Sequence[Any]]:
+def load_on_twin(program: Program) -> Runner:
     """The program as a function of values, and of arrays for its results.
 
     Raises:
         Refused: a kernel that is not compiled for Hopper, with the reason.
     """
-    compiled = evaluator({eqn: _OnTwin(lowered(eqn)) for eqn in calls_in(program)})
-
-    def run_program(values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
-        with np.errstate(all="ignore"):
-            return written(compiled.evaluate(program, values), out)
-
-    return run_program
+    return on_kernels({eqn: _OnTwin(lowered(eqn)) for eqn in kernel_calls(program)}).runner(program)
 
 
 Watcher = Callable[[Lowered, Sequence[Any]], Result]

@@ -10,7 +10,7 @@ from palladio.lower.fusion.masked_stores import choices
 from palladio.lower.fusion.products import roundings, starts
 from palladio.lower.fusion.sorts import shortens
 from palladio.ops.grid import grid_call
-from palladio.ops.threads.launch import launch
+from palladio.ops.kernel_calls import is_kernel_call
 from palladio.passes.pipeline import Form
 
 ADDED_LATER = "a product is computed before the addition to it, which can be the start of its sums"
@@ -21,7 +21,7 @@ SORTED = "all of a line is sorted, and only its greatest few elements are used"
 
 def _broken(program: Program) -> tuple[Eqn | None, str] | None:
     for eqn in program.eqns:
-        found = _in_call(eqn) if eqn.op in (grid_call, launch) else map(_broken, subprograms(eqn))
+        found = _in_call(eqn) if is_kernel_call(eqn) else map(_broken, subprograms(eqn))
         first = next((each for each in found if each is not None), None)
         if first is not None:
             return first

@@ -11,13 +11,13 @@ from palladio.lower.fusion.masked_stores import mask_in
 from palladio.lower.fusion.products import accumulate_in, round_in
 from palladio.lower.fusion.sorts import shorten_in
 from palladio.ops.grid import grid_call
-from palladio.ops.threads.launch import launch
+from palladio.ops.kernel_calls import is_kernel_call
 from palladio.passes.pipeline import Pass
 
 
 def fused(eqn: Eqn) -> Eqn:
     """An equation with the kernels fused that it calls, itself or in programs that it runs."""
-    if eqn.op not in (grid_call, launch):
+    if not is_kernel_call(eqn):
         return with_parts(eqn, eqn.inputs, map_subprograms(eqn.params, fuse_in))
     for regroup in (accumulate_in, round_in, shorten_in, *((mask_in,) if eqn.op is grid_call else ())):
         eqn = with_parts(eqn, eqn.inputs, map_subprograms(eqn.params, regroup))
