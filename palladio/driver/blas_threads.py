@@ -48,7 +48,7 @@ def _products(eqn: Eqn) -> Iterator[int]:
         operands = [atom.type for atom in eqn.indices]
         acc, _, b = (
             transformed(atom.type.array, stack, operands) if isinstance(atom.type, RefType) else atom.type  # type: ignore[arg-type]
-            for atom, stack in zip(eqn.inputs, eqn.params["transforms"], strict=False)
+            for atom, stack in zip(eqn.inputs, eqn.transforms, strict=False)
         )
         yield acc.size * b.shape[0]
 

@@ -342,6 +342,7 @@ class Op:
         keeps_nonnegative: whether integer outputs are at least 0 wherever all inputs are.
         injective: whether different values of one operand give different results where the others stay the same.
         atomic: whether each element that it reads and writes is changed in one step as other threads see it.
+        joins: of a reduction or a scan, the operation that joins two elements.
     """
 
     name: str
@@ -361,6 +362,7 @@ class Op:
     keeps_nonnegative: bool = False
     injective: bool = False
     atomic: bool = False
+    joins: Op | None = None
 
     def __post_init__(self) -> None:
         if not self.doc:

@@ -8,10 +8,10 @@ from typing import Any
 
 from palladio.ir.core import Eqn, Op, Program, Var, subprograms
 from palladio.ir.evaluate import Evaluator
-from palladio.ops.grid import grid_call
-from palladio.ops.threads.launch import launch
+from palladio.ops import grid
+from palladio.ops.threads import launch
 
-KERNEL_CALLS: tuple[Op, ...] = (grid_call, launch)
+KERNEL_CALLS: tuple[Op, ...] = (grid.grid_call, launch.launch)
 
 
 def is_kernel_call(eqn: Eqn) -> bool:
@@ -30,7 +30,7 @@ def kernel_calls(program: Program) -> Iterator[Eqn]:
 
 def kernels_of(call: Eqn) -> tuple[Program, ...]:
     """The kernel of a grid, or the programs of a launch."""
-    return call.programs if call.op is launch else (call.kernel,)  # type: ignore[no-any-return]
+    return call.programs if call.op is launch.launch else (call.kernel,)  # type: ignore[no-any-return]
 
 
 def kernel_name(call: Eqn) -> str:

@@ -82,17 +82,17 @@ def _cond(eqn: Eqn, used: Used) -> Eqn:
         remove_dead_code_from(with_signature(branch, branch.inputs, _pick(branch.outputs, used)))
         if not all(used)
         else remove_dead_code_from(branch)
-        for branch in eqn.params["branches"]
+        for branch in eqn.branches
     ]
     taken = _any_of(*map(_uses, branches))
     if not all(taken):
         branches = [with_signature(branch, _pick(branch.inputs, taken), branch.outputs) for branch in branches]
     params = {**eqn.params, "branches": tuple(branches)}
-    return _replaced(eqn, (eqn.inputs[0], *_pick(eqn.inputs[1:], taken)), params, used)
+    return _replaced(eqn, (eqn.index, *_pick(eqn.operands, taken)), params, used)
 
 
 def _scope(eqn: Eqn, used: Used) -> Eqn:
-    body: Program = eqn.params["body"]
+    body: Program = eqn.body
     operands = len(eqn.inputs)
     if not all(used):
         body = with_signature(body, body.inputs, _pick(body.outputs, used))
@@ -100,7 +100,7 @@ def _scope(eqn: Eqn, used: Used) -> Eqn:
     taken = _uses(body)
     if not all(taken):
         body = with_signature(body, _pick(body.inputs, taken), body.outputs)
-    allocations = _pick(eqn.params["allocations"], taken[operands:])
+    allocations = _pick(eqn.allocations, taken[operands:])
     params = {**eqn.params, "body": body, "allocations": allocations}
     return _replaced(eqn, _pick(eqn.inputs, taken[:operands]), params, used)
 
@@ -136,7 +136,7 @@ def _repeated(eqn: Eqn, used: Used) -> Eqn:
 
 def _loop(eqn: Eqn, used: Used, names: Sequence[str], bounds: int, leading: int) -> Eqn:
     """A loop of whose inputs the first `bounds` are bounds, and of whose body's the first `leading` are counters."""
-    constants: int = eqn.params["constants"]
+    constants: int = eqn.constants
     programs = [remove_dead_code_from(eqn.params[name]) for name in names]
     carries = _needed_carries(programs, leading, constants, used)
     if not all(carries):

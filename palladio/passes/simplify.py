@@ -82,10 +82,10 @@ class _Rewriting:
             known.update(zip(eqn.outputs, map(self.value, fresh), strict=True))
         return tuple(known.get(atom, atom) for atom in program.outputs)
 
-    def made_as(self, atom: Atom, name: str) -> Eqn | None:
-        """The equation that makes a value, if its operation has this name."""
+    def made_as(self, atom: Atom, op: Op) -> Eqn | None:
+        """The equation that makes a value, if it is of this operation."""
         eqn = self.made_by.get(atom)
-        return eqn if eqn is not None and eqn.op.name == name else None
+        return eqn if eqn is not None and eqn.op is op else None
 
     def filled(self, value: Any, type: ArrayType) -> Atoms:
         """An array of one constant."""
@@ -179,7 +179,7 @@ def _of_itself(value: int | None) -> Rule:
 
 
 def _undoes_itself(rewriting: _Rewriting, eqn: Eqn) -> Atoms | None:
-    inner = rewriting.made_as(eqn.inputs[0], eqn.op.name)
+    inner = rewriting.made_as(eqn.inputs[0], eqn.op)
     return None if inner is None else inner.inputs
 
 
@@ -206,29 +206,29 @@ def _select(rewriting: _Rewriting, eqn: Eqn) -> Atoms | None:
 
 
 def _broadcast(rewriting: _Rewriting, eqn: Eqn) -> Atoms | None:
-    inner = rewriting.made_as(eqn.inputs[0], "broadcast")
+    inner = rewriting.made_as(eqn.array, eqn.op)
     if inner is None:
         return _same_type(rewriting, eqn)
-    axes = tuple(eqn.params["axes"][axis] for axis in inner.params["axes"])
-    return rewriting.emit(eqn.op, inner.inputs[0], shape=eqn.params["shape"], axes=axes)
+    axes = tuple(eqn.axes[axis] for axis in inner.axes)
+    return rewriting.emit(eqn.op, inner.array, shape=eqn.shape, axes=axes)
 
 
 def _reshape(rewriting: _Rewriting, eqn: Eqn) -> Atoms | None:
-    inner = rewriting.made_as(eqn.inputs[0], "reshape")
+    inner = rewriting.made_as(eqn.array, eqn.op)
     if inner is None:
         return _same_type(rewriting, eqn)
-    return rewriting.emit(eqn.op, inner.inputs[0], **eqn.params)
+    return rewriting.emit(eqn.op, inner.array, **eqn.params)
 
 
 def _transpose(rewriting: _Rewriting, eqn: Eqn) -> Atoms | None:
-    permutation = eqn.params["permutation"]
+    permutation = eqn.permutation
     if permutation == tuple(range(len(permutation))):
         return eqn.inputs
-    inner = rewriting.made_as(eqn.inputs[0], "transpose")
+    inner = rewriting.made_as(eqn.array, eqn.op)
     if inner is None:
         return None
-    first = inner.params["permutation"]
-    return rewriting.emit(eqn.op, inner.inputs[0], permutation=tuple(first[axis] for axis in permutation))
+    first = inner.permutation
+    return rewriting.emit(eqn.op, inner.array, permutation=tuple(first[axis] for axis in permutation))
 
 
 def _only_one(rewriting: _Rewriting, eqn: Eqn) -> Atoms | None:
@@ -236,11 +236,11 @@ def _only_one(rewriting: _Rewriting, eqn: Eqn) -> Atoms | None:
 
 
 def _pads_nothing(rewriting: _Rewriting, eqn: Eqn) -> Atoms | None:
-    return None if any(map(any, eqn.params["padding"])) else eqn.inputs[:1]
+    return None if any(map(any, eqn.padding)) else eqn.inputs[:1]
 
 
 def _reverses_nothing(rewriting: _Rewriting, eqn: Eqn) -> Atoms | None:
-    return None if eqn.params["axes"] else eqn.inputs
+    return None if eqn.axes else eqn.inputs
 
 
 # Access paths.
@@ -249,7 +249,7 @@ def _reverses_nothing(rewriting: _Rewriting, eqn: Eqn) -> Atoms | None:
 def _shorter_path(rewriting: _Rewriting, eqn: Eqn) -> Atoms | None:
     """The same access without what changes nothing in its path."""
     fixed, indices = eqn.inputs[: eqn.op.index_start], eqn.indices
-    transforms = eqn.params["transforms"]
+    transforms = eqn.transforms
     root = eqn.inputs[0].type
     array = root.array if isinstance(root, RefType) else root
     shorter, operands = shortened(array, transforms, indices)
@@ -259,39 +259,27 @@ def _shorter_path(rewriting: _Rewriting, eqn: Eqn) -> Atoms | None:
 
 
 def _extract(rewriting: _Rewriting, eqn: Eqn) -> Atoms | None:
-    array, indices, transforms = eqn.inputs[0], eqn.inputs[1:], eqn.params["transforms"]
+    array, indices, transforms = eqn.array, eqn.indices, eqn.transforms
     if not transforms:
         return (array,)
-    inner = rewriting.made_as(array, "extract")
+    inner = rewriting.made_as(array, eqn.op)
     if inner is not None:
-        path = concatenated((inner.params["transforms"], inner.inputs[1:]), (transforms, indices))
-        return rewriting.emit(eqn.op, inner.inputs[0], *path[1], transforms=path[0])
-    inner = rewriting.made_as(array, "insert")
+        path = concatenated((inner.transforms, inner.indices), (transforms, indices))
+        return rewriting.emit(eqn.op, inner.array, *path[1], transforms=path[0])
+    inner = rewriting.made_as(array, memory.insert)
     replaced = inner is not None and inner.params == {"transforms": transforms, "kind": "set"}
-    return (inner.inputs[1],) if inner is not None and replaced and is_static(transforms) else None
-
-
-_COMBINED_BY: dict[str, Op] = {
-    "add": arithmetic.add,
-    "mul": arithmetic.mul,
-    "max": arithmetic.max,
-    "min": arithmetic.min,
-    "and": bits.bitwise_and,
-    "or": bits.bitwise_or,
-    "xor": bits.bitwise_xor,
-}
+    return (inner.value,) if inner is not None and replaced and is_static(transforms) else None
 
 
 def _insert(rewriting: _Rewriting, eqn: Eqn) -> Atoms | None:
     """Replacing or combining the whole array needs no access."""
-    array, value = eqn.inputs[:2]
-    if eqn.params["transforms"]:
+    if eqn.transforms:
         return None
-    if eqn.params["kind"] == "set":
-        return (value,)
-    op = _COMBINED_BY[eqn.params["kind"]]
+    if eqn.kind == "set":
+        return (eqn.value,)
+    op = memory.JOINED_BY[eqn.kind]
     try:
-        return rewriting.emit(op, array, value)
+        return rewriting.emit(op, eqn.array, eqn.value)
     except PalladioError:
         return None  # The operation is not defined for this dtype: a sum of bools.
 
@@ -300,21 +288,21 @@ def _insert(rewriting: _Rewriting, eqn: Eqn) -> Atoms | None:
 
 
 def _cond(rewriting: _Rewriting, eqn: Eqn) -> Atoms | None:
-    index, branches = eqn.inputs[0], eqn.params["branches"]
+    index, operands, branches = eqn.index, eqn.operands, eqn.branches
     if isinstance(index, Literal):
-        return rewriting.inline(branches[min(max(int(index.value), 0), len(branches) - 1)], eqn.inputs[1:])
-    return rewriting.inline(branches[0], eqn.inputs[1:]) if len(branches) == 1 else None
+        return rewriting.inline(branches[min(max(int(index.value), 0), len(branches) - 1)], operands)
+    return rewriting.inline(branches[0], operands) if len(branches) == 1 else None
 
 
 def _short_loop(rewriting: _Rewriting, eqn: Eqn) -> Atoms | None:
     """A loop of no trips, or of one."""
-    lower, upper, *operands = eqn.inputs
+    lower, upper, operands = eqn.lower, eqn.upper, eqn.operands
     if not isinstance(lower, Literal) or not isinstance(upper, Literal):
         return None
-    trips = range(int(lower.value), int(upper.value), eqn.params["step"])
+    trips = range(int(lower.value), int(upper.value), eqn.step)
     if len(trips) == 1:
-        return rewriting.inline(eqn.params["body"], (lower, *operands))
-    return None if trips else operands[eqn.params["constants"] :]
+        return rewriting.inline(eqn.body, (lower, *operands))
+    return None if trips else operands[eqn.constants :]
 
 
 def _invariant_carry(names: Sequence[str], bounds: int, leading: int) -> Rule:
@@ -326,7 +314,7 @@ def _invariant_carry(names: Sequence[str], bounds: int, leading: int) -> Rule:
     """
 
     def rule(rewriting: _Rewriting, eqn: Eqn) -> Atoms | None:
-        constants, body = eqn.params["constants"], eqn.params[names[-1]]
+        constants, body = eqn.constants, eqn.params[names[-1]]
         carried = list(zip(body.outputs, body.inputs[leading + constants :], strict=True))
         fixed = [n for n, (after, before) in enumerate(carried) if after is before]
         if not fixed:
@@ -350,13 +338,13 @@ def _invariant_carry(names: Sequence[str], bounds: int, leading: int) -> Rule:
 
 
 def _never_repeated(rewriting: _Rewriting, eqn: Eqn) -> Atoms | None:
-    (answer,) = eqn.params["condition"].outputs
-    stops = isinstance(answer, Literal) and not answer.value and not eqn.params["condition"].eqns
-    return eqn.inputs[eqn.params["constants"] :] if stops else None
+    (answer,) = eqn.condition.outputs
+    stops = isinstance(answer, Literal) and not answer.value and not eqn.condition.eqns
+    return eqn.inputs[eqn.constants :] if stops else None
 
 
 def _empty_scope(rewriting: _Rewriting, eqn: Eqn) -> Atoms | None:
-    return None if eqn.params["allocations"] else rewriting.inline(eqn.params["body"], eqn.inputs)
+    return None if eqn.allocations else rewriting.inline(eqn.body, eqn.inputs)
 
 
 _RULES: dict[str, tuple[Rule, ...]] = {

@@ -13,6 +13,7 @@ OTHER_NAMES: dict[str, str] = {
     "palladio/lax": "names of functions of jax.lax",
     "palladio/numpy": "names of functions of NumPy",
     "palladio/__init__.py": "the public names",
+    "palladio/machine/repair/wording.py": "names of functions in the source of a kernel",
     "palladio/trace/values.py": "names of functions of NumPy",
 }
 """Where lists of names that are also those of operations mean something else, or remain."""
@@ -26,6 +27,23 @@ def _lists_in(tree: ast.AST) -> Iterator[ast.AST]:
             names = [each.value if isinstance(each, ast.Constant) else None for each in node.elts]
             if len(names) >= 2 and all(isinstance(name, str) and name in OPS for name in names):
                 yield node
+
+
+def _facts_in(tree: ast.AST) -> Iterator[ast.Dict]:
+    """Dictionaries from two or more names of operations to data: a list of operations with a fact of each.
+
+    A table of rules has functions for values, and is what each target is made of.
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Dict) and len(node.keys) >= 2 and not any(map(_is_function, node.values)):
+            names = [each.value if isinstance(each, ast.Constant) else None for each in node.keys]
+            if all(isinstance(name, str) and name in OPS for name in names):
+                yield node
+
+
+def _is_function(node: ast.AST) -> bool:
+    """True if a value of a dictionary is written as a function is: a name, `module.name`, a lambda, or a call."""
+    return isinstance(node, (ast.Name, ast.Attribute, ast.Lambda, ast.Call, ast.Subscript))
 
 
 def _rows_of(node: ast.AST) -> Iterator[ast.AST]:
@@ -64,6 +82,11 @@ def test_no_module_lists_operations_by_name() -> None:
     assert not found, "give the record `Op` a field that says what these have in common"
 
 
+def test_no_module_has_facts_of_operations_by_name() -> None:
+    found = [f"{each.at(node)}: {ast.unparse(node)}" for each in OUTSIDE for node in _facts_in(each.tree)]
+    assert not found, "give the record `Op` a field, or key the dictionary by records"
+
+
 def test_no_module_asks_an_operation_for_its_name() -> None:
     found = [f"{each.at(node)}: {ast.unparse(node)}" for each in OUTSIDE for node in _questions_in(each.tree)]
     assert not found, "compare with the record: `eqn.op is store`"
@@ -77,6 +100,13 @@ def test_a_list_is_seen_wherever_it_stands() -> None:
     ]
     assert not [*_lists_in(ast.parse('RULES = dict.fromkeys(("exp", "log"), rule)'))]
     assert not [*_lists_in(ast.parse('RULES = {name: rule for name in ("exp", "log")}\nx = ("add", "axis")'))]
+
+
+def test_facts_are_seen_and_rules_are_none() -> None:
+    facts = 'REDUCTION_OF = {"cumsum": "reduce_sum", "cummax": "reduce_max"}'
+    assert [ast.unparse(node) for node in _facts_in(ast.parse(facts))] == [facts.partition(" = ")[2].replace('"', "'")]
+    assert not [*_facts_in(ast.parse('RULES = {"cumsum": _scan(add), "cummax": _maximum, "sin": lambda x: x}'))]
+    assert not [*_facts_in(ast.parse('LETTERS = {"copy": "C", "store": "S", "wgmma": "W"}'))]
 
 
 def test_a_question_for_a_name_is_seen() -> None:

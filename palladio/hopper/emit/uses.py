@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from palladio.base.locations import Location
-from palladio.ir.core import Atom, Eqn, Program, Var, subprograms
+from palladio.ir.core import Atom, Eqn, Op, Program, Var, subprograms
 from palladio.ops.control import cond, loop
+from palladio.ops.threads import barrier, copy, wgmma
 from palladio.ops.threads.launch import launch
 from palladio.types.effects import EffectKind
 from palladio.types.transforms import Peer
@@ -97,14 +98,18 @@ def passed(eqn: Eqn, inner: Program) -> Iterator[tuple[Var, Atom]]:
             yield var, atom
 
 
-def _arrives(kind: str):  # type: ignore[no-untyped-def]
+Say = Callable[[Use, Location | None], None]
+"""Notes one use of a reference."""
+
+
+def _arrives(kind: str) -> Say:
     def say(use: Use, location: Location | None) -> None:
         use.arrivals.add(kind)
 
     return say
 
 
-def _note(name: str):  # type: ignore[no-untyped-def]
+def _note(name: str) -> Say:
     def say(use: Use, location: Location | None) -> None:
         getattr(use, name).append(location)
 
@@ -113,18 +118,20 @@ def _note(name: str):  # type: ignore[no-untyped-def]
 
 _PRODUCT, _COPY, _ACCESS = _note("products"), _note("copies"), _note("accesses")
 _THREAD = _arrives(THREAD)
-_SAID = {
-    "copy_gmem_to_smem": ((0, _COPY), (1, _COPY), (2, _arrives(COPY))),
-    "copy_smem_to_gmem": ((0, _COPY), (1, _COPY)),
-    "async_store_smem": ((0, _ACCESS), (1, _THREAD)),
-    "barrier_arrive": ((0, _THREAD),),
-    "wgmma": ((1, _PRODUCT), (2, _PRODUCT)),
+_SAID: dict[Op, dict[str, Say]] = {
+    copy.copy_gmem_to_smem: {"source": _COPY, "target": _COPY, "barrier": _arrives(COPY)},
+    copy.copy_smem_to_gmem: {"source": _COPY, "target": _COPY},
+    copy.async_store_smem: {"target": _ACCESS, "barrier": _THREAD},
+    barrier.barrier_arrive: {"barrier": _THREAD},
+    wgmma.wgmma: {"a": _PRODUCT, "b": _PRODUCT},
 }
+"""The uses of operands by name; other operations load from the references that they reach into, or store there."""
 
 
-def _said(eqn: Eqn):  # type: ignore[no-untyped-def]
-    listed = _SAID.get(eqn.op.name)
+def _said(eqn: Eqn) -> Iterator[tuple[int, Say]]:
+    """The uses that an equation makes of its operands, by their positions."""
+    listed = _SAID.get(eqn.op)
     if listed is None:
-        reaches = eqn.op.ref_count if eqn.op.index_start else 0
-        listed = tuple((position, _ACCESS) for position in range(reaches))
-    return listed
+        yield from ((position, _ACCESS) for position in range(eqn.op.ref_count if eqn.op.index_start else 0))
+        return
+    yield from ((eqn.op.signature.operands.index(name), say) for name, say in listed.items())

@@ -32,6 +32,7 @@ from palladio.hopper.rules.shape import held
 from palladio.ir.core import Atom, Eqn, Var
 from palladio.lower.refused import Refused
 from palladio.lower.views import views
+from palladio.ops.arrays import arithmetic
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 from palladio.types.transforms import Transform
@@ -465,7 +466,7 @@ def _accumulate(scope: Scope, eqn: Eqn) -> None:
     dtype = eqn.value.type.dtype
 
     def add(old: str, new: str) -> str:
-        return COMBINE["reduce_sum"](dtype, old, new)
+        return COMBINE[arithmetic.add](dtype, old, new)
 
     if any(atom.type.shape for atom in eqn.indices):
         _one_by_one(scope, eqn, add)

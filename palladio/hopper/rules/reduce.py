@@ -12,8 +12,9 @@ from palladio.hopper.emit.scope import Rule, Scope
 from palladio.hopper.emit.values import EXCHANGE, Entry, Registers, Splat
 from palladio.hopper.layouts.registers import LANES, THREADS, Layout
 from palladio.hopper.rules.elementwise import WRAPPING, maximum, minimum, wraps
-from palladio.ir.core import Eqn
+from palladio.ir.core import Eqn, Op
 from palladio.lower.refused import Refused
+from palladio.ops.arrays import arithmetic, bits
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 
@@ -34,26 +35,27 @@ def _and(dtype: DType, x: str, y: str) -> str:
     return f"{x} & {y}"
 
 
-COMBINE: dict[str, Combine] = {
-    "reduce_sum": _wrapping("add", "+"),
-    "reduce_prod": _wrapping("mul", "*"),
-    "reduce_max": maximum,
-    "reduce_min": minimum,
-    "reduce_and": _and,
-    "reduce_or": _infix("|"),
-    "reduce_xor": _infix("^"),
+COMBINE: dict[Op, Combine] = {
+    arithmetic.add: _wrapping("add", "+"),
+    arithmetic.mul: _wrapping("mul", "*"),
+    arithmetic.max: maximum,
+    arithmetic.min: minimum,
+    bits.bitwise_and: _and,
+    bits.bitwise_or: _infix("|"),
+    bits.bitwise_xor: _infix("^"),
 }
+"""By the operation that joins two elements."""
 
 
-def _identity(name: str, dtype: DType) -> str:
+def _identity(joins: Op, dtype: DType) -> str:
     """The neutral element."""
-    if name == "reduce_max":
+    if joins is arithmetic.max:
         return literal(_limit(dtype, least=True), dtype)
-    if name == "reduce_min":
+    if joins is arithmetic.min:
         return literal(_limit(dtype, least=False), dtype)
-    if name == "reduce_and":
+    if joins is bits.bitwise_and:
         return "true" if dtypes.is_bool(dtype) else f"({register_type(dtype)})-1"
-    return literal(1 if name == "reduce_prod" else 0, dtype)
+    return literal(1 if joins is arithmetic.mul else 0, dtype)
 
 
 def _limit(dtype: DType, least: bool) -> object:
@@ -68,15 +70,15 @@ def _limit(dtype: DType, least: bool) -> object:
 def _reduce(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     (atom,), (out,) = eqn.inputs, eqn.outputs
     axes = eqn.axes
-    name, dtype = eqn.op.name, out.type.dtype
+    joins, dtype = eqn.op.joins, out.type.dtype
     if not axes:
         return [scope.entry(atom)]
     found = scope.entry(atom)
     layout = found.layout if isinstance(found, Registers) else scope.layout(atom)  # type: ignore[arg-type]
     x = scope.array(atom, layout)
-    total = folded(scope, name, lambda r: scope.element(x, r, layout), layout, axes, dtype, out.hint or "total")
-    _across_lanes(scope, total, name, layout, axes)
-    total = _across_warps(scope, total, name, layout, axes)
+    total = folded(scope, joins, lambda r: scope.element(x, r, layout), layout, axes, dtype, out.hint or "total")
+    _across_lanes(scope, total, joins, layout, axes)
+    total = _across_warps(scope, total, joins, layout, axes)
     if narrow(dtype):
         scope.fill(total, lambda r: rounded(f"{total.name}[{r}]", dtype))
     if not out.type.shape:
@@ -92,7 +94,7 @@ def _atom(scope: Scope, value: Entry, like):  # type: ignore[no-untyped-def]
 
 def folded(
     scope: Scope,
-    name: str,
+    joins: Op,
     element: Callable[[str], str],
     layout: Layout,
     axes: Sequence[int],
@@ -102,42 +104,42 @@ def folded(
     """The result of each thread from its own registers, in the layout of the result."""
     kept = layout.reduced(axes)
     total = scope.declare(hint, kept, dtype)
-    start = _identity(name, dtype)
+    start = _identity(joins, dtype)
     scope.fill(total, lambda r: start)
     place = layout.projected(axes, "r")
     value = element("r")
     guard = layout.guard("r", "thread")
     if guard is not None:
         value = f"({guard} ? {value} : {start})"
-    joined = COMBINE[name](dtype, f"{total.name}[{place}]", value)
+    joined = COMBINE[joins](dtype, f"{total.name}[{place}]", value)
     scope.w.line(f"PAL_UNROLL for (int r = 0; r < {layout.count}; ++r) {total.name}[{place}] = {joined};")
     return total
 
 
-def _across_lanes(scope: Scope, total: Registers, name: str, layout: Layout, axes: Sequence[int]) -> None:
+def _across_lanes(scope: Scope, total: Registers, joins: Op, layout: Layout, axes: Sequence[int]) -> None:
     """Join what the lanes of a warp have that differ along the axes."""
     for weight, size in layout.owners(axes):
         step = weight
         while step < weight * size and step < LANES:
             if size & (size - 1):
                 raise Refused("a reduction over a number of lanes that is not a power of two")
-            _shuffle(scope, total, name, step)
+            _shuffle(scope, total, joins, step)
             step *= 2
 
 
-def _shuffle(scope: Scope, total: Registers, name: str, step: int) -> None:
+def _shuffle(scope: Scope, total: Registers, joins: Op, step: int) -> None:
     """Join what two lanes have whose numbers differ by a step. All lanes give first, whatever they choose then."""
     mine, kind = f"{total.name}[r]", register_type(total.dtype)
     small = kind in ("bool", "signed char", "short", "u8", "u16")
     other = f"({kind})pal::shuffle_xor((int){mine}, {step})" if small else f"pal::shuffle_xor({mine}, {step})"
-    joined = COMBINE[name](total.dtype, mine, "other")
+    joined = COMBINE[joins](total.dtype, mine, "other")
     scope.w.line(
         f"PAL_UNROLL for (int r = 0; r < {total.layout.count}; ++r) "
         f"{{ const {kind} other = {other}; {mine} = {joined}; }}"
     )
 
 
-def _across_warps(scope: Scope, total: Registers, name: str, layout: Layout, axes: Sequence[int]) -> Registers:
+def _across_warps(scope: Scope, total: Registers, joins: Op, layout: Layout, axes: Sequence[int]) -> Registers:
     """Join what the warps have, through shared memory."""
     warps = 1
     for weight, size in layout.owners(axes):
@@ -174,7 +176,7 @@ def _across_warps(scope: Scope, total: Registers, name: str, layout: Layout, axe
         ]
         result = parts[0]
         for part in parts[1:]:
-            result = f"({COMBINE[name](dtype, result, part)})"
+            result = f"({COMBINE[joins](dtype, result, part)})"
         return result
 
     scope.fill(joined, text)
@@ -193,29 +195,25 @@ def _warp_digits(layout: Layout, axes: Sequence[int]) -> list[tuple[int, int]]:
     return found
 
 
-SCANS = {"cumsum": "reduce_sum", "cumprod": "reduce_prod", "cummax": "reduce_max", "cummin": "reduce_min"}
-"""The operation that joins the parts of a scan."""
-
-
 def scan_of_warp(scope: Scope, eqn: Eqn) -> Sequence[Entry] | None:
     """A vector that every warp holds, scanned over its lanes and from one register to the next; None for others."""
     (atom,), (out,) = eqn.inputs, eqn.outputs
     layout, dtype = scope.layout(out), out.type.dtype
     held = len(layout.shape) == 1 and layout.threads[0].size == LANES and layout.threads[0].axis == 0
-    if not held or eqn.reverse or dtype.itemsize < 4 or eqn.op.name not in SCANS:
+    if not held or eqn.reverse or dtype.itemsize < 4 or eqn.op.joins is None:
         return None
-    name = SCANS[eqn.op.name]
+    joins = eqn.op.joins
     x = scope.array(atom, layout)
     target = scope.declare(out.hint or "scan", layout, dtype)
     kind = register_type(dtype)
     before = scope.w.fresh("before")
-    scope.w.line(f"{kind} {before} = {_identity(name, dtype)};")
+    scope.w.line(f"{kind} {before} = {_identity(joins, dtype)};")
     with scope.w.block(f"PAL_UNROLL for (int r = 0; r < {layout.count}; ++r)"):
         scope.w.line(f"{kind} sum = {scope.element(x, 'r', layout)};")
         with scope.w.block("PAL_UNROLL for (int step = 1; step < 32; step *= 2)"):
             scope.w.line(f"const {kind} other = pal::shuffle_up(sum, step);")
-            scope.w.line(f"if (lane >= step) sum = {COMBINE[name](dtype, 'other', 'sum')};")
-        scope.w.line(f"{target.name}[r] = {COMBINE[name](dtype, before, 'sum')};")
+            scope.w.line(f"if (lane >= step) sum = {COMBINE[joins](dtype, 'other', 'sum')};")
+        scope.w.line(f"{target.name}[r] = {COMBINE[joins](dtype, before, 'sum')};")
         scope.w.line(f"{before} = pal::shuffle({target.name}[r], 31);")
     return [target]
 
@@ -232,6 +230,6 @@ def _idempotent(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
 
 
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(COMBINE, _reduce),
+    **dict.fromkeys(("reduce_sum", "reduce_prod", "reduce_xor"), _reduce),
     **dict.fromkeys(("reduce_max", "reduce_min", "reduce_and", "reduce_or"), _idempotent),
 }

@@ -18,6 +18,7 @@ from palladio.hopper.rules.shape import held
 from palladio.ir.core import Atom, Eqn
 from palladio.lower.refused import Refused
 from palladio.lower.views import views
+from palladio.ops.references.memory import JOINED_BY
 from palladio.types.types import ArrayType
 from palladio.types.views import row_major
 
@@ -82,7 +83,7 @@ def _insert(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
 def _one_by_one(scope: Scope, eqn: Eqn, target: Layout) -> Sequence[Entry]:
     """One thread combines all elements, in order, while the array lies in shared memory."""
     array, value, *indices = eqn.inputs
-    combine = COMBINE.get(f"reduce_{_REDUCTIONS.get(eqn.params['kind'], eqn.params['kind'])}")
+    combine = None if eqn.kind == "set" else COMBINE[JOINED_BY[eqn.kind]]
     arrays = [array, *dict.fromkeys(atom for atom in (value, *indices) if atom.type.shape and atom is not array)]
     parts = [held(scope, atom) for atom in arrays]
     bases = dict(zip(arrays, exchange.put_all(scope, parts), strict=True))
@@ -115,10 +116,6 @@ def _one_by_one(scope: Scope, eqn: Eqn, target: Layout) -> Sequence[Entry]:
     guard = target.guard("r", "thread")
     text = element(array, own)
     return [scope.fill(changed, lambda r: f"{guard} ? {text} : {literal(0, dtype)}" if guard else text)]
-
-
-_REDUCTIONS = {"add": "sum", "mul": "prod"}
-"""The kinds of updates that reductions have other names for; "set" has none."""
 
 
 def _origin(part: Part, index: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -15,9 +15,9 @@ from palladio.hopper.emit.scope import Rule, Scope
 from palladio.hopper.emit.values import Entry, Registers
 from palladio.hopper.layouts.registers import splat
 from palladio.hopper.layouts.shared import added, times
-from palladio.hopper.rules.reduce import COMBINE, SCANS, scan_of_warp
+from palladio.hopper.rules.reduce import COMBINE, scan_of_warp
 from palladio.hopper.rules.shape import held
-from palladio.ir.core import Atom, Eqn
+from palladio.ir.core import Atom, Eqn, Op
 from palladio.ops.arrays.reduce import argmax
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
@@ -104,7 +104,7 @@ def _scan(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
             f"{kind} total = 0;",
             f"PAL_ROLLED for (int k = {first}; k {sign} end; {step}) {{",
             f"  const {kind} value = {value};",
-            f"  total = k == {first} ? value : {_joined(eqn.op.name, dtype)};",
+            f"  total = k == {first} ? value : {_joined(eqn.op.joins, dtype)};",
             "}",
             f"{target.name}[r] = {rounded('total', dtype)};",
         ]
@@ -113,10 +113,10 @@ def _scan(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     return [target]
 
 
-def _joined(name: str, dtype: DType) -> str:
-    """The result so far and the next element, joined."""
-    if name != "cumlogsumexp":
-        return COMBINE[SCANS[name]](dtype, "total", "value")
+def _joined(joins: Op | None, dtype: DType) -> str:
+    """The result so far and the next element, joined; for None, the logarithm of the sum of exponentials."""
+    if joins is not None:
+        return COMBINE[joins](dtype, "total", "value")
     f = "" if dtype == dtypes.FLOAT64 else "f"
     larger = "pal::maximum(total, value)"
     smaller = f"-fabs{f}(total - value)"
@@ -233,7 +233,7 @@ def _places(index, shapes, contracting, batch, depth):  # type: ignore[no-untype
 RULES: dict[str, Rule] = {
     "argmax": _position,
     "argmin": _position,
-    **dict.fromkeys((*SCANS, "cumlogsumexp"), _scan),
+    **dict.fromkeys(("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"), _scan),
     "sort": _sort,
     "dot_general": _dot,
 }

@@ -192,7 +192,7 @@ class Accesses:
         if buffer.shadow is not None:
             if buffer.atomics is None:
                 buffer.atomics = AtomicClocks(buffer.type.shape)
-            stack = eqn.op.stacks(eqn.params["transforms"])[0]
+            stack = eqn.op.stacks(eqn.transforms)[0]
             region = buffer.shadow.regions.resolve(stack, values[eqn.op.index_start :])
             buffer.atomics.exchange(region, (thread.generic, thread.asynchronous), learns)
             thread.eqn = eqn

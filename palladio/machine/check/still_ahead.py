@@ -130,7 +130,7 @@ def _computed(eqn: Eqn, inputs: Sequence[Any]) -> Mapping[Atom, Any]:
 def _members(store: Any, step: Step, position: int) -> Iterator[Any]:
     """The members of a store, and of what it is to other blocks, at which a step may arrive."""
     eqn = step.eqn
-    stack = eqn.op.stacks(eqn.params["transforms"])[position]
+    stack = eqn.op.stacks(eqn.transforms)[position]
     operands = step.known[eqn.op.index_start :] if eqn.op.index_start else ()
     peer = isinstance(stack[0], Peer) if stack else False
     arrivals = store.type.attribute(Arrivals) if isinstance(store, Barrier) else None

@@ -16,9 +16,11 @@ from palladio.machine.repair.edit import Spot, replaced, stepped, with_params
 from palladio.machine.repair.references import launches
 from palladio.machine.repair.survey import Survey
 from palladio.ops import OPS
+from palladio.ops.references.atomics import KINDS as ATOMIC_KINDS
+from palladio.ops.references.memory import JOINED_BY
 from palladio.types.transforms import Operand, Peer
 
-_KINDS = {"add": "add", "max": "max", "min": "min", "bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor"}
+_KINDS = {op: kind for kind, op in JOINED_BY.items() if kind in ATOMIC_KINDS}
 
 
 def made_atomic(program: Program, spot: Spot) -> Tier:
@@ -34,8 +36,8 @@ def made_atomic(program: Program, spot: Spot) -> Tier:
         old = load.outputs[0]
         made = next((eqn for eqn in eqns[at + 1 : spot.index] if value in eqn.outputs), None)
         kind, other = "exchange", value
-        if made is not None and made.op.name in _KINDS and old in made.inputs:
-            kind = _KINDS[made.op.name]
+        if made is not None and made.op in _KINDS and old in made.inputs:
+            kind = _KINDS[made.op]
             other = made.inputs[1] if made.inputs[0] is old else made.inputs[0]
         between = eqns[at + 1 : spot.index]
         if any(other in eqn.outputs for eqn in between):  # not known yet where the old value is read

@@ -59,7 +59,7 @@ def tally(eqn: Eqn) -> Callable[..., Coroutine]:
 
 def _atomic(eqn: Eqn, note: str, kind: str) -> Callable[..., Coroutine]:
     run = access(eqn, note)
-    (stack,) = eqn.op.stacks(eqn.params["transforms"])[:1]
+    (stack,) = eqn.op.stacks(eqn.transforms)[:1]
 
     def steps(thread: Thread, *values: Any) -> Coroutine:
         if thread.points:

@@ -67,7 +67,7 @@ def slots_of(barrier: Barrier, stack: Any, indices: Any) -> list[BarrierSlot]:
 @RULES.in_steps("barrier_arrive")
 def barrier_arrive(eqn: Eqn) -> Callable[..., Coroutine]:
     """One arrival, which never waits."""
-    stack = eqn.params["transforms"]
+    stack = eqn.transforms
 
     def steps(thread: Thread, barrier: Barrier, predicate: Any, *indices: Any) -> Coroutine:
         if not predicate:
@@ -90,7 +90,7 @@ def barrier_arrive(eqn: Eqn) -> Callable[..., Coroutine]:
 @RULES.in_steps("barrier_wait")
 def barrier_wait(eqn: Eqn) -> Callable[..., Coroutine]:
     """Wait for the next completion."""
-    stack = eqn.params["transforms"]
+    stack = eqn.transforms
 
     def steps(thread: Thread, barrier: Barrier, *indices: Any) -> Coroutine:
         slot = barrier.slot(stack, indices)
@@ -108,7 +108,7 @@ def barrier_wait(eqn: Eqn) -> Callable[..., Coroutine]:
 @RULES.in_steps("barrier_sync")
 def barrier_sync(eqn: Eqn) -> Callable[..., Coroutine]:
     """Arrive and wait for the phase under way; phases that the thread took no part in do not count."""
-    stack = eqn.params["transforms"]
+    stack = eqn.transforms
 
     def steps(thread: Thread, barrier: Barrier, *indices: Any) -> Coroutine:
         slot = barrier.slot(stack, indices)
@@ -134,7 +134,7 @@ def barrier_sync(eqn: Eqn) -> Callable[..., Coroutine]:
 @RULES.in_steps("barrier_test")
 def barrier_test(eqn: Eqn) -> Callable[..., Coroutine]:
     """Look whether the next completion has come."""
-    stack = eqn.params["transforms"]
+    stack = eqn.transforms
 
     def steps(thread: Thread, barrier: Barrier, *indices: Any) -> Coroutine:
         slot = barrier.slot(stack, indices)

@@ -27,7 +27,7 @@ def _array_type(eqn: Eqn, position: int) -> ArrayType:
     """The type of what the stack of an input selects."""
     (*_,) = eqn.inputs
     operands = [atom.type for atom in eqn.indices]
-    return transformed(eqn.inputs[position].type.array, eqn.params["transforms"][position], operands)  # type: ignore[union-attr, arg-type]
+    return transformed(eqn.inputs[position].type.array, eqn.transforms[position], operands)  # type: ignore[union-attr, arg-type]
 
 
 def bytes_of(eqn: Eqn) -> int:
@@ -39,8 +39,8 @@ def bytes_of(eqn: Eqn) -> int:
 @RULES.in_steps("copy_gmem_to_smem")
 def copy_gmem_to_smem(eqn: Eqn) -> Callable[..., Coroutine]:
     """Start a copy that arrives at a barrier."""
-    stacks, axes = eqn.params["transforms"], eqn.params["collective"]
-    outside = 0 if eqn.params["fill"] == "zeros" else None
+    stacks, axes = eqn.transforms, eqn.collective
+    outside = 0 if eqn.fill == "zeros" else None
     shape = _array_type(eqn, 0).shape
     kept: dict[tuple[int, int], tuple[Stack, Stack]] = {}
 
@@ -129,7 +129,7 @@ def _land(async_op: AsyncOp, slot: BarrierSlot, parts: int) -> None:
 @RULES.at_once("copy_smem_to_gmem")
 def copy_smem_to_gmem(eqn: Eqn) -> Callable[..., Any]:
     """Start a copy that belongs to the thread's open group."""
-    stacks, reduction = eqn.params["transforms"], eqn.params["reduction"]
+    stacks, reduction = eqn.transforms, eqn.reduction
 
     def run(thread: Thread, source: Buffer, target: Buffer, predicate: Any, *indices: Any) -> Any:
         if not predicate:
@@ -168,7 +168,7 @@ def commit_smem_to_gmem_group(eqn: Eqn) -> Callable[..., Any]:
 @RULES.at_once("wait_smem_to_gmem")
 def wait_smem_to_gmem(eqn: Eqn) -> Callable[..., Any]:
     """Complete all groups but the last n."""
-    n, read_only = eqn.params["n"], eqn.params["read_only"]
+    n, read_only = eqn.n, eqn.read_only
 
     def run(thread: Thread) -> Any:
         thread.eqn = eqn
@@ -218,7 +218,7 @@ def async_prefetch(eqn: Eqn) -> Callable[..., Any]:
 @RULES.in_steps("async_store_smem")
 def async_store_smem(eqn: Eqn) -> Callable[..., Coroutine]:
     """Start a store into shared memory of the cluster that arrives at a barrier there."""
-    stacks, reduction = eqn.params["transforms"], eqn.params["reduction"]
+    stacks, reduction = eqn.transforms, eqn.reduction
 
     def steps(thread: Thread, target: Buffer, barrier: Barrier, value: Any, *indices: Any) -> Coroutine:
         target, placed = target.reached(stacks[0], indices)
@@ -243,7 +243,7 @@ def async_store_smem(eqn: Eqn) -> Callable[..., Coroutine]:
 @RULES.in_steps("dma_start", "dma_start_remote")
 def dma_start(eqn: Eqn) -> Callable[..., Coroutine]:
     """Start a copy between memories that raises semaphores by its bytes."""
-    stacks = eqn.params["transforms"]
+    stacks = eqn.transforms
     amount = bytes_of(eqn)
 
     def steps(thread: Thread, source: Buffer, target: Buffer, *rest: Any) -> Coroutine:
@@ -279,7 +279,7 @@ def dma_start(eqn: Eqn) -> Callable[..., Coroutine]:
 @RULES.in_steps("dma_wait")
 def dma_wait(eqn: Eqn) -> Callable[..., Coroutine]:
     """Wait for the bytes of a copy."""
-    stack, amount = eqn.params["transforms"], eqn.params["amount"]
+    stack, amount = eqn.transforms, eqn.amount
 
     def steps(thread: Thread, semaphore: Semaphores, *indices: Any) -> Coroutine:
         return (yield from wait_for(thread, eqn, semaphore.counter(stack, indices), amount, True))

@@ -51,7 +51,7 @@ class _References:
 @RULES.in_steps("grid_call")
 def grid_call(eqn: Eqn) -> Callable[..., Coroutine]:
     """The definition of a grid, its kernel run in steps and its scratch made of what the machine knows."""
-    grid, kernel = eqn.params["grid"], eqn.params["kernel"]
+    grid, kernel = eqn.grid, eqn.kernel
     names = [var.hint or "scratch" for var in grid.split(kernel.inputs).scratch]
 
     def steps(thread: Thread, *operands: Any) -> Coroutine:
@@ -85,7 +85,7 @@ def grid_call(eqn: Eqn) -> Callable[..., Coroutine]:
 
 def run_grid(machine: Machine, eqn: Eqn, operands: Sequence[Any]) -> Sequence[Any]:
     """Run a grid kernel that waits, from its beginning to its end, and return its outputs."""
-    kernel, results = eqn.params["kernel"], []
+    kernel, results = eqn.kernel, []
     group = Group(None, iter(()), 1)
     cluster = Cluster(group, machine.clusters, (), (), ())
     cluster.cores = True

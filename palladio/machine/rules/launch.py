@@ -346,7 +346,7 @@ def run_launch(
 @RULES.in_steps("launch")
 def nested_launch(eqn: Eqn) -> Callable[..., Coroutine]:
     """A launch inside a thread: it starts the threads of its mesh and waits for their end."""
-    launch, programs = eqn.params["launch"], eqn.params["programs"]
+    launch, programs = eqn.launch, eqn.programs
     if any(axis.kind not in WITHIN for mesh in launch.meshes for axis in mesh.axes):
         raise PalladioValueError(
             "inside a kernel only a mesh of warps can be launched", got=", ".join(mesh.label for mesh in launch.meshes)
@@ -388,7 +388,7 @@ def _names(body: Program, count: int) -> list[str]:
 @RULES.in_steps("collective_scope")
 def collective_scope(eqn: Eqn) -> Callable[..., Coroutine]:
     """Meet, allocate once, run the body in each thread, free when the last one leaves."""
-    body, allocations = eqn.params["body"], eqn.params["allocations"]
+    body, allocations = eqn.body, eqn.allocations
     names = _names(body, len(allocations))
 
     def steps(thread: Thread, *operands: Any) -> Coroutine:
@@ -479,7 +479,7 @@ def _allocate_on_core(thread: Thread, visit: Any, number: int, type: RefType, na
 @RULES.in_steps("scope")
 def scope(eqn: Eqn) -> Callable[..., Coroutine]:
     """Allocate for one thread and run the body. The cores of a mesh reach what their peers allocate there."""
-    body, allocations = eqn.params["body"], eqn.params["allocations"]
+    body, allocations = eqn.body, eqn.allocations
     named = [*zip(allocations, _names(body, len(allocations)), strict=True)]
 
     def steps(thread: Thread, *operands: Any) -> Coroutine:

@@ -42,7 +42,7 @@ def wait_for(thread: Thread, eqn: Eqn, counter: Counter, amount: int, decrement:
 @RULES.in_steps("semaphore_signal")
 def semaphore_signal(eqn: Eqn) -> Callable[..., Coroutine]:
     """Raise a semaphore."""
-    stack = eqn.params["transforms"]
+    stack = eqn.transforms
 
     def steps(thread: Thread, semaphore: Semaphores, amount: Any, *indices: Any) -> Coroutine:
         counter = semaphore.counter(stack, indices)
@@ -60,7 +60,7 @@ def semaphore_signal(eqn: Eqn) -> Callable[..., Coroutine]:
 @RULES.in_steps("semaphore_wait")
 def semaphore_wait(eqn: Eqn) -> Callable[..., Coroutine]:
     """Wait for a semaphore."""
-    stack, decrement = eqn.params["transforms"], eqn.params["decrement"]
+    stack, decrement = eqn.transforms, eqn.decrement
 
     def steps(thread: Thread, semaphore: Semaphores, amount: Any, *indices: Any) -> Coroutine:
         return (yield from wait_for(thread, eqn, semaphore.counter(stack, indices), int(amount), decrement))
@@ -71,7 +71,7 @@ def semaphore_wait(eqn: Eqn) -> Callable[..., Coroutine]:
 @RULES.in_steps("semaphore_read")
 def semaphore_read(eqn: Eqn) -> Callable[..., Coroutine]:
     """The count as it is now."""
-    stack = eqn.params["transforms"]
+    stack = eqn.transforms
 
     def steps(thread: Thread, semaphore: Semaphores, *indices: Any) -> Coroutine:
         counter = semaphore.counter(stack, indices)

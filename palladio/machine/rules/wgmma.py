@@ -20,7 +20,7 @@ from palladio.types.types import RefType
 @RULES.at_once("wgmma")
 def wgmma(eqn: Eqn) -> Callable[..., Any]:
     """Start a product; it reads its operands and changes its accumulator when it completes."""
-    stacks = eqn.params["transforms"]
+    stacks = eqn.transforms
     left_in_memory = isinstance(eqn.inputs[1].type, RefType)
 
     def run(thread: Thread, acc: Accumulator, a: Any, b: Any, *indices: Any) -> Any:
@@ -71,7 +71,7 @@ def wait_for_products(thread: Thread, eqn: Eqn, n: int) -> None:
 @RULES.at_once("wgmma_wait")
 def wgmma_wait(eqn: Eqn) -> Callable[..., Any]:
     """Wait until at most n products are in flight."""
-    n = eqn.params["n"]
+    n = eqn.n
 
     def run(thread: Thread) -> Any:
         wait_for_products(thread, eqn, n)
@@ -83,7 +83,7 @@ def wgmma_wait(eqn: Eqn) -> Callable[..., Any]:
 @RULES.at_once("accumulator_load")
 def accumulator_load(eqn: Eqn) -> Callable[..., Any]:
     """Read an accumulator, after waiting."""
-    stack, n = eqn.params["transforms"], eqn.params["wait_n"]
+    stack, n = eqn.transforms, eqn.wait_n
 
     def run(thread: Thread, acc: Accumulator) -> Any:
         if n is not None:
@@ -117,7 +117,7 @@ def set_max_registers(eqn: Eqn) -> Callable[..., Coroutine]:
 
     No point at which others go first: what a block's warpgroups hold in the end does not depend on the order.
     """
-    count = eqn.params["count"]
+    count = eqn.count
 
     def steps(thread: Thread) -> Coroutine:
         block = thread.block

@@ -71,7 +71,7 @@ def quick(eqn: Eqn) -> Callable[..., Values] | None:
     name = eqn.op.name
     if name == "select":
         return lambda predicate, on_true, on_false: (on_true if predicate else on_false,)
-    if name == "convert" and not integers and eqn.params["dtype"] == dtypes.INT32:
+    if name == "convert" and not integers and eqn.dtype == dtypes.INT32:
         return lambda x: (_ONE if x else _ZERO,)
     if name in _EITHER:
         return _EITHER[name]

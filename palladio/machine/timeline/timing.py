@@ -298,10 +298,10 @@ class Timer:
     def _awaits_stores(self, thread: Thread, eqn: Eqn) -> None:
         clock = self._clocks[thread]
         self._show_work(clock)
-        upto = thread.groups - eqn.params["n"]
+        upto = thread.groups - eqn.n
         ends = clock.stores[: max(0, upto)]
         if ends:
-            which = 0 if eqn.params["read_only"] else 1
+            which = 0 if eqn.read_only else 1
             self._waited(clock, "stores", clock.now, max(end[which] for end in ends), eqn)
 
     def timeline(self, title: str, note: str = "") -> Timeline:
@@ -385,7 +385,7 @@ def _part(eqn: Eqn, position: int) -> ArrayType:
     type = eqn.inputs[position].type
     if isinstance(type, ArrayType) or not eqn.op.index_start:
         return type if isinstance(type, ArrayType) else type.array
-    stacks = eqn.op.stacks(eqn.params["transforms"])
+    stacks = eqn.op.stacks(eqn.transforms)
     operands: Sequence[Any] = [atom.type for atom in eqn.indices]
     return transformed(type.array, stacks[position], operands) if position < len(stacks) else type.array
 

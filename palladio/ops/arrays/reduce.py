@@ -14,6 +14,7 @@ import numpy as np
 
 from palladio.base.errors import PalladioIndexError, PalladioTypeError, PalladioValueError
 from palladio.ir.core import Op, Work
+from palladio.ops.arrays import arithmetic, bits
 from palladio.ops.arrays.elementwise import (
     DTYPES,
     Accepts,
@@ -38,7 +39,7 @@ def require_axis(name: str, axis: int, array: ArrayType) -> None:
         )
 
 
-def _reduction(name: str, doc: str, reduce: Callable[..., Any], accepts: Accepts) -> Op:
+def _reduction(name: str, doc: str, reduce: Callable[..., Any], accepts: Accepts, joins: Op) -> Op:
     def type(array: Type, *, axes: tuple[int, ...], accumulator_ilp: int | None = None) -> Sequence[Type]:
         found = require_alike(name, accepts, (array,))
         for axis in axes:
@@ -53,7 +54,7 @@ def _reduction(name: str, doc: str, reduce: Callable[..., Any], accepts: Accepts
         wide = array.astype(computing_dtype(dtype), copy=False)
         return (reduce(wide, axes).astype(dtype, copy=False),)
 
-    return Op(name, doc, type, eval, work=Work.REDUCTION, dtypes=DTYPES[accepts])
+    return Op(name, doc, type, eval, work=Work.REDUCTION, dtypes=DTYPES[accepts], joins=joins)
 
 
 def _extremum(ufunc: np.ufunc, identity: Callable[[DType], Any]) -> Callable[..., Any]:
@@ -69,31 +70,53 @@ def _folded(ufunc: np.ufunc) -> Callable[..., Any]:
 
 
 reduce_sum = _reduction(
-    "reduce_sum", "The sum over the axes; 0 of nothing. Integers wrap around.", _folded(np.add), is_number
+    "reduce_sum",
+    "The sum over the axes; 0 of nothing. Integers wrap around.",
+    _folded(np.add),
+    is_number,
+    arithmetic.add,
 )
 reduce_prod = _reduction(
-    "reduce_prod", "The product over the axes; 1 of nothing. Integers wrap around.", _folded(np.multiply), is_number
+    "reduce_prod",
+    "The product over the axes; 1 of nothing. Integers wrap around.",
+    _folded(np.multiply),
+    is_number,
+    arithmetic.mul,
 )
 reduce_max = _reduction(
     "reduce_max",
     "The greatest element over the axes; NaN if one is NaN, the least value of the dtype of nothing. Of bool: or.",
     _extremum(np.maximum, dtypes.least),
     anything,
+    arithmetic.max,
 )
 reduce_min = _reduction(
     "reduce_min",
     "The least element over the axes; NaN if one is NaN, the greatest value of the dtype of nothing. Of bool: and.",
     _extremum(np.minimum, dtypes.greatest),
     anything,
+    arithmetic.min,
 )
 reduce_and = _reduction(
-    "reduce_and", "All elements over the axes joined by &; all bits set of nothing.", _folded(np.bitwise_and), is_bits
+    "reduce_and",
+    "All elements over the axes joined by &; all bits set of nothing.",
+    _folded(np.bitwise_and),
+    is_bits,
+    bits.bitwise_and,
 )
 reduce_or = _reduction(
-    "reduce_or", "All elements over the axes joined by |; 0 of nothing.", _folded(np.bitwise_or), is_bits
+    "reduce_or",
+    "All elements over the axes joined by |; 0 of nothing.",
+    _folded(np.bitwise_or),
+    is_bits,
+    bits.bitwise_or,
 )
 reduce_xor = _reduction(
-    "reduce_xor", "All elements over the axes joined by ^; 0 of nothing.", _folded(np.bitwise_xor), is_bits
+    "reduce_xor",
+    "All elements over the axes joined by ^; 0 of nothing.",
+    _folded(np.bitwise_xor),
+    is_bits,
+    bits.bitwise_xor,
 )
 
 

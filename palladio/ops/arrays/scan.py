@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 
 from palladio.ir.core import Op
+from palladio.ops.arrays import arithmetic
 from palladio.ops.arrays.elementwise import DTYPES, Accepts, in_float32, is_number, require_alike
 from palladio.ops.arrays.reduce import require_axis
 from palladio.types import dtypes
 from palladio.types.types import Type
 
 
-def _scan(name: str, doc: str, ufunc: np.ufunc, accepts: Accepts) -> Op:
+def _scan(name: str, doc: str, ufunc: np.ufunc, accepts: Accepts, joins: Op | None = None) -> Op:
     def type(array: Type, *, axis: int, reverse: bool) -> Sequence[Type]:
         found = require_alike(name, accepts, (array,))
         require_axis(name, axis, found)
@@ -31,11 +32,15 @@ def _scan(name: str, doc: str, ufunc: np.ufunc, accepts: Accepts) -> Op:
 
         return (in_float32(accumulate)(array),)
 
-    return Op(name, f"{doc} along `axis`, from its end with `reverse`.", type, eval, dtypes=DTYPES[accepts])
+    return Op(
+        name, f"{doc} along `axis`, from its end with `reverse`.", type, eval, dtypes=DTYPES[accepts], joins=joins
+    )
 
 
-cumsum = _scan("cumsum", "The sums so far", np.add, is_number)
-cumprod = _scan("cumprod", "The products so far", np.multiply, is_number)
-cummax = _scan("cummax", "The greatest elements so far (NaN from the first NaN on)", np.maximum, is_number)
-cummin = _scan("cummin", "The least elements so far (NaN from the first NaN on)", np.minimum, is_number)
+cumsum = _scan("cumsum", "The sums so far", np.add, is_number, arithmetic.add)
+cumprod = _scan("cumprod", "The products so far", np.multiply, is_number, arithmetic.mul)
+cummax = _scan(
+    "cummax", "The greatest elements so far (NaN from the first NaN on)", np.maximum, is_number, arithmetic.max
+)
+cummin = _scan("cummin", "The least elements so far (NaN from the first NaN on)", np.minimum, is_number, arithmetic.min)
 cumlogsumexp = _scan("cumlogsumexp", "log(sum(exp(x))) so far", np.logaddexp, dtypes.is_float)

@@ -9,6 +9,7 @@ import numpy as np
 
 from palladio.base.errors import PalladioTypeError, PalladioValueError
 from palladio.ir.core import Atom, DischargeContext, Discharged, Op, Work
+from palladio.ops.arrays import arithmetic, bits
 from palladio.ops.references import access
 from palladio.types import dtypes
 from palladio.types.effects import accumulate as accumulates
@@ -28,6 +29,17 @@ COMBINERS: dict[str, Callable[..., Any]] = {
     "or": np.bitwise_or,
     "xor": np.bitwise_xor,
 }
+
+JOINED_BY: dict[str, Op] = {
+    "add": arithmetic.add,
+    "mul": arithmetic.mul,
+    "max": arithmetic.max,
+    "min": arithmetic.min,
+    "and": bits.bitwise_and,
+    "or": bits.bitwise_or,
+    "xor": bits.bitwise_xor,
+}
+"""The operation on elements that each kind of update is."""
 
 
 def part_of(root: RefType, transforms: Transforms, indices: Sequence[Type]) -> ArrayType:

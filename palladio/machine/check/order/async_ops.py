@@ -72,7 +72,7 @@ class AsyncOpOrder:
         first = self.barriers.slot_clocks(slots[0])
         issue, lacks = self._launches(thread, async_op), False
         if source is not None:
-            if async_op.eqn.params["fill"] == "promise_in_bounds":
+            if async_op.eqn.fill == "promise_in_bounds":
                 self.accesses.check_bounds(thread, async_op.eqn, *source, indices, None, False)
             read = self._notes(thread, async_op, first.component, False, issue)
             lacks = self.accesses.touch(thread, *source, indices, read, thread.asynchronous, strict=False)
@@ -234,7 +234,7 @@ class AsyncOpOrder:
         group = thread.groups + 1
         site, place, trail = async_op.eqn, thread.block.key, thread.trail
         issue = Issue(thread.component, epoch(thread))
-        reduces = site.params["reduction"] is not None
+        reduces = site.reduction is not None
         read = Access(thread.read_component, group, site, thread.title, False, False, True, place, issue, trail)
         write = Access(thread.write_component, group, site, thread.title, True, reduces, True, place, issue, trail)
         self.accesses.check_bounds(thread, async_op.eqn, source[0], source[1], indices, None, False)
