@@ -13,6 +13,9 @@ from palladio.library.experts import gradients, with_inputs
 
 Tensor = torch.Tensor
 
+_DIFFERENTIABLE = (0, 2, 3, 4, 5, 6)
+"""The arguments of the layer with a gradient, in the order of `ExpertGradients`."""
+
 
 def _options(
     up_bias: Tensor | None, down_bias: Tensor | None, activation: str, transposed: bool, interpret: str
@@ -46,18 +49,7 @@ def moe_mlp(
 
 
 @moe_mlp.register_fake
-def _(
-    tokens: Tensor,
-    expert_ids: Tensor,
-    expert_weights: Tensor,
-    up: Tensor,
-    down: Tensor,
-    up_bias: Tensor | None,
-    down_bias: Tensor | None,
-    activation: str,
-    transposed: bool,
-    interpret: str,
-) -> Tensor:
+def _(tokens: Tensor, *others: Any) -> Tensor:
     return tokens.new_empty(tokens.shape)
 
 
@@ -81,18 +73,8 @@ def moe_mlp_with_inputs(
 
 
 @moe_mlp_with_inputs.register_fake
-def _(
-    tokens: Tensor,
-    expert_ids: Tensor,
-    expert_weights: Tensor,
-    up: Tensor,
-    down: Tensor,
-    up_bias: Tensor | None,
-    down_bias: Tensor | None,
-    activation: str,
-    transposed: bool,
-    interpret: str,
-) -> tuple[Tensor, Tensor]:
+def _(tokens: Tensor, expert_ids: Tensor, _: Tensor, up: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+    *_, activation, transposed, _ = others
     parts = 2 if activation in ("swiglu", "geglu") else 1
     columns = up.shape[1 if transposed else 2] // parts
     rows = expert_ids.shape[0] * expert_ids.shape[1]
@@ -123,27 +105,10 @@ def moe_mlp_gradients(
 
 
 @moe_mlp_gradients.register_fake
-def _(
-    grad: Tensor,
-    inputs: Tensor,
-    tokens: Tensor,
-    expert_ids: Tensor,
-    expert_weights: Tensor,
-    up: Tensor,
-    down: Tensor,
-    up_bias: Tensor | None,
-    down_bias: Tensor | None,
-    wanted: list[int],
-    activation: str,
-    transposed: bool,
-    interpret: str,
-) -> list[Tensor]:
-    arrays = (tokens, expert_weights, up, down, up_bias, down_bias)
+def _(grad: Tensor, inputs: Tensor, *others: Any) -> list[Tensor]:
+    *layer, wanted, _, _, _ = others
+    arrays = [layer[place] for place in _DIFFERENTIABLE]
     return [torch.empty_like(arrays[number], memory_format=torch.contiguous_format) for number in wanted]  # type: ignore[arg-type]
-
-
-_DIFFERENTIABLE = (0, 2, 3, 4, 5, 6)
-"""The arguments of the layer with a gradient, in the order of `ExpertGradients`."""
 
 
 def _context(ctx: Any, inputs: Any, output: Any) -> None:

@@ -77,17 +77,8 @@ def gmm(
 
 
 @gmm.register_fake
-def _(
-    lhs: Tensor,
-    rhs: Tensor,
-    group_sizes: Tensor,
-    group_offset: Tensor | None,
-    existing_out: Tensor | None,
-    dtype: torch.dtype | None,
-    tiling: list[int],
-    transpose_rhs: bool,
-    interpret: str,
-) -> Tensor:
+def _(lhs: Tensor, rhs: Tensor, *others: Any) -> Tensor:
+    _, _, existing_out, dtype, _, transpose_rhs, _ = others
     columns = rhs.shape[1 if transpose_rhs else 2]
     return lhs.new_empty((lhs.shape[0], columns), dtype=_dtype(dtype, lhs, rhs, existing_out))
 
@@ -169,17 +160,8 @@ def tgmm(
 
 
 @tgmm.register_fake
-def _(
-    lhs: Tensor,
-    rhs: Tensor,
-    group_sizes: Tensor,
-    group_offset: Tensor | None,
-    existing_out: Tensor | None,
-    dtype: torch.dtype | None,
-    tiling: list[int],
-    groups: int,
-    interpret: str,
-) -> Tensor:
+def _(lhs: Tensor, rhs: Tensor, *others: Any) -> Tensor:
+    _, _, existing_out, dtype, _, groups, _ = others
     return lhs.new_empty((groups, lhs.shape[0], rhs.shape[1]), dtype=_dtype(dtype, lhs, rhs, existing_out))
 
 
@@ -311,16 +293,7 @@ def attention(
 
 
 @attention.register_fake
-def _(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    causal: bool,
-    scale: float | None,
-    block_q: int | None,
-    block_k: int | None,
-    interpret: str,
-) -> Tensor:
+def _(q: Tensor, k: Tensor, v: Tensor, *others: Any) -> Tensor:
     return q.new_empty((*q.shape[:-1], v.shape[-1]))
 
 
