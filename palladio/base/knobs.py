@@ -66,17 +66,20 @@ verify: Knob[bool] = Knob(
 debug_checks: Knob[bool] = Knob("PALLADIO_DEBUG_CHECKS", "Evaluate `debug_check` conditions in kernels.", False, _flag)
 
 
-def _count(text: str) -> int:
-    if not text.strip().isdecimal():
-        raise ValueError("a number of threads, or 0 for all cores")
-    return int(text)
+def _count(meaning: str) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not text.strip().isdecimal():
+            raise ValueError(meaning)
+        return int(text)
+
+    return read
 
 
 threads: Knob[int] = Knob(
     "PALLADIO_NUM_THREADS",
     "How many threads a compiled kernel runs on; 0 for all cores that the process may use.",
     0,
-    _count,
+    _count("a number of threads, or 0 for all cores"),
 )
 
 
@@ -154,6 +157,15 @@ synchronous: Knob[bool] = Knob(
     _flag,
 )
 
+kept_memory: Knob[int | None] = Knob(
+    "PALLADIO_KEPT_MEMORY",
+    "MiB of memory that a process keeps of results that are gone, for the results of later calls; fresh memory takes "
+    "longer, since the system clears it. By default a sixteenth of the memory of the machine, or of the container as "
+    "far as the system tells, and at least 256. `0` keeps nothing.",
+    None,
+    _count("a number of MiB"),
+)
+
 copies: Knob[bool] = Knob(
     "PALLADIO_WARN_COPIES",
     "Warn (`CopyWarning`) wherever an array of more than 4096 bytes is copied on its way into a kernel or out of it: "
@@ -172,5 +184,6 @@ ALL: tuple[Knob[Any], ...] = (
     instructions,
     traceback,
     synchronous,
+    kept_memory,
     copies,
 )

@@ -122,3 +122,19 @@ def test_a_number_of_threads_that_is_none(text: str, monkeypatch: pytest.MonkeyP
         """,
     ):
         knobs.thread_count()
+
+
+def test_a_number_of_mebibytes_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PALLADIO_KEPT_MEMORY", "1 GiB")
+    with shows(
+        ValueError,
+        """
+        PALLADIO_KEPT_MEMORY: the environment variable cannot be read
+          expected: a number of MiB
+          got:      '1 GiB'
+          test_calls.py:N, in test_a_number_of_mebibytes_that_is_none
+            knobs.kept_memory.get()
+            ^^^^^^^^^^^^^^^^^^^^^^^
+        """,
+    ):
+        knobs.kept_memory.get()

@@ -7,18 +7,28 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 from collections import OrderedDict, deque
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from palladio.base import knobs
 from palladio.types.types import ArrayType
 
 LEAST_BYTES = 1 << 18
 """Smaller arrays come from NumPy, whose allocator uses memory of that size again itself."""
 
-KEPT_BYTES = 1 << 28
-"""Bytes of unused memory that the process keeps."""
+LEAST_KEPT_BYTES = 1 << 28
+"""Bytes of unused memory that the process keeps on any machine."""
+
+KEPT_SHARE = 16
+"""The divisor of the machine's memory for what the process keeps."""
+
+LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+"""Files in which Linux tells a container how many bytes it has, of both versions of control groups."""
 
 KEPT_SIZES = 64
 """Of how many sizes blocks are kept, at most."""
@@ -28,6 +38,24 @@ ALIGNMENT = 64
 PAGE_BYTES = 4096
 
 Array = np.ndarray[Any, Any]
+
+
+@functools.cache
+def memory_bytes() -> int:
+    """The memory of this machine or container; 0 if the system does not tell."""
+    found = []
+    with contextlib.suppress(AttributeError, ValueError, OSError):
+        found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    for name in LIMITS:
+        with contextlib.suppress(OSError, ValueError):  # "max" is no limit
+            found.append(int(Path(name).read_text()))
+    return max(0, min(found, default=0))
+
+
+def kept_bytes() -> int:
+    """Bytes of unused memory that the process keeps, at most."""
+    chosen = knobs.kept_memory.get()
+    return max(LEAST_KEPT_BYTES, memory_bytes() // KEPT_SHARE) if chosen is None else chosen << 20
 
 
 def aligned(size: int) -> Array:
@@ -48,11 +76,11 @@ class Pool:
     each one step of C.
 
     Args:
-        kept_bytes: the unused memory that is kept, at most, as of the last call.
+        limit: gives the unused memory that is kept, at most, as of the last call.
     """
 
-    def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
-        self.kept_bytes = kept_bytes
+    def __init__(self, limit: Callable[[], int] = kept_bytes) -> None:
+        self.limit = limit
         self.free: OrderedDict[int, deque[Array]] = OrderedDict()
 
     @property
@@ -73,7 +101,7 @@ class Pool:
             self.free.move_to_end(size)
             return self.free[size]
         except KeyError:
-            return self.free.setdefault(size, deque(maxlen=self.kept_bytes // max(1, size)))
+            return self.free.setdefault(size, deque(maxlen=self.limit() // max(1, size)))
 
     def take(self, size: int) -> Array:
         """A block, used before or not."""
@@ -88,7 +116,7 @@ class Pool:
 
     def trim(self) -> None:
         """Let go of what is more than is to be kept."""
-        excess = self.kept - self.kept_bytes
+        excess = self.kept - self.limit()
         for size, blocks in self.sizes():
             if excess <= 0 and len(self.free) <= KEPT_SIZES:
                 return
