@@ -107,6 +107,8 @@ def _of_first(code: types.CodeType, variables: Mapping[str, Attributes]) -> Attr
         return None
     name = code.co_varnames[0]
     found = variables.get(name, frozenset())  # as far as functions defined inside capture it
+    if name in code.co_cellvars:
+        return found  # read as captured variables are; Python 3.13 passes its cell on by LOAD_FAST
     instructions = _instructions(code)
     for instruction, after in zip(instructions, [*instructions[1:], None]):
         if instruction.argval == name and instruction.opname in _LOCALS:

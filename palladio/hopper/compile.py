@@ -149,6 +149,8 @@ def _library() -> ctypes.CDLL:
     for folder in _folders():
         for name in _NAMES:
             if (folder / name).exists():
+                for builtins in folder.glob("libnvrtc-builtins.so*"):
+                    ctypes.CDLL(str(builtins))  # NVRTC loads it by name, and some releases not from their own folder
                 return ctypes.CDLL(str(folder / name))
     for name in _NAMES:
         try:

@@ -5,6 +5,8 @@ Nothing here needs a GPU: NVRTC compiles for sm_90a anywhere.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
 from functools import cache
 from typing import Any
@@ -165,3 +167,11 @@ def test_a_product_of_what_threads_have_written_makes_ptxas_wait_for_nothing() -
     scratch = [*tiles, plgpu.Barrier(num_arrivals=2), plgpu.ACC((128, 16))]
     made = lowered(kernel(body, (128, 16), np.float32, scratch), bf16(128, 64), bf16(64, 16))
     assert compiled(made).warnings == ()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the libraries of a process from /proc")
+def test_the_compiler_comes_with_its_builtins() -> None:
+    """NVRTC 13.0, which PyTorch's wheels for CUDA 13 pin, does not find them in its own folder."""
+    code = "from palladio.hopper import compile\ncompile.version()\nprint(open('/proc/self/maps').read())"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "libnvrtc-builtins" in loaded
