@@ -199,7 +199,7 @@ class NamedSharding:
     memory_kind: str | None = None
 
 
-class Mesh(DeviceMesh):
+class DeviceArrayMesh(DeviceMesh):
     """A mesh of an array of devices, each array axis with a name."""
 
     def __init__(self, devices: Any, axis_names: Any, **hints: Any) -> None:

@@ -83,7 +83,7 @@ OWN: dict[str, Mapping[str, Any]] = {
     "jax.sharding": {
         "AbstractDevice": functions.AbstractDevice,
         "AbstractMesh": functions.AbstractMesh,
-        "Mesh": functions.Mesh,
+        "Mesh": functions.DeviceArrayMesh,
         "NamedSharding": functions.NamedSharding,
         "get_abstract_mesh": functions.get_abstract_mesh,
         "reshard": functions.reshard,

@@ -11,7 +11,7 @@ from typing import Any
 from palladio.ir.core import Op, Program
 from palladio.ir.text import parse_program
 from palladio.ops import control, debug, grid
-from palladio.ops.arrays import arithmetic, bits, casts, compare, dot, keep, math, reduce, scan, shape, sort
+from palladio.ops.arrays import arithmetic, bits, casts, compare, dot, keep, math, reduce, scan, shape, sort, zeros
 from palladio.ops.references import atomics, masked, memory
 from palladio.ops.threads import barrier, copy, dependent, launch, semaphore, wgmma
 from palladio.types import attributes, layouts
@@ -28,6 +28,7 @@ _FAMILIES = (
     shape,
     dot,
     keep,
+    zeros,
     memory,
     masked,
     atomics,

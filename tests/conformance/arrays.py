@@ -338,3 +338,16 @@ def added_to_an_array(rng: np.random.Generator, dtype: np.dtype) -> Case:
         dtype=np.dtype(np.float32),
         slack=2,
     )
+
+
+@row("dot", tuple(dtype for dtype in FLOATS if dtype.itemsize <= 4))
+def sides_that_a_mask_makes_zero(rng: np.random.Generator, dtype: np.dtype) -> Case:
+    x, y = draw(rng, dtype, (6, 64), -1, 1), draw(rng, dtype, (64, 7), -1, 1)
+
+    def masked(x: Any, y: Any) -> Any:
+        inside = (jnp.arange(64) >= 9) & (jnp.arange(64) + 3 < 50)
+        left, right = jnp.where(inside, x, 0), jnp.where(inside[:, None], y, 0)
+        return jnp.dot(left, right, preferred_element_type=jnp.float32)
+
+    expected = _summed("mk,kn->mn", wide(x)[:, 9:47], wide(y)[9:47])
+    return applied(masked, x, y, expected=expected, dtype=np.dtype(np.float32), slack=2)

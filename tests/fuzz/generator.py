@@ -50,6 +50,7 @@ NOT_DRAWN: dict[str, str] = {
     "debug_check": "it fails where its condition is false",
     "grid_call": "its blocks are drawn by the tests of calls",
     "dot_accumulate": "the shape of its first operand follows from those of the others",
+    "zero_outside": "it promises something of values, which those of the fuzzer would break",
     "layout_cast": "it says where the compiler may keep a value, and changes none",
     **dict.fromkeys(
         (

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from textwrap import dedent, indent
 
+import numpy as np
 import pytest
 
+from palladio.base.errors import InternalError
 from palladio.ir.core import Program
+from palladio.ir.evaluate import evaluate
 from palladio.ir.text import print_program
 from palladio.lower import fuse
 from palladio.lower.fusion import keep_arrays
@@ -57,6 +60,18 @@ BROKEN = {
         r:f32[8,3] = extract b.view(8, 3)[$0, $1]
         """,
         "all of a line is sorted, and only its greatest few elements are used",
+    ),
+    "a product of masked operands": (
+        f"""
+        i:i32[8] = iota {{shape=(8,), dtype=i32, axis=0}}
+        m:bool[8] = lt i, n
+        b:bool[8,8] = broadcast m {{shape=(8, 8), axes=(1,)}}
+        c:bool[8,8] = broadcast m {{shape=(8, 8), axes=(0,)}}
+        d:f32[8,8] = select b, x, 0.0:f32
+        e:f32[8,8] = select c, y, 0.0:f32
+        r:f32[8,8] = dot_general d, e {DOT}
+        """,
+        "a product, or a store under a mask, does not say outside of which positions its operands are zero",
     ),
     "an array with two uses": (
         "a:f32[8,8] = exp x\nr:f32[8,8] = mul a, a",
@@ -119,6 +134,7 @@ KEPT_BY_HAND = ("an array that nothing goes through", "an array kept beside the 
 INPUTS = {
     "a block that a choice leaves": "o:ref<any, f32[8,8]>, x:f32[8,8], y:f32[8,8]",
     "memory that changes": "o:ref<any, f32[4]>, y:f32[4]",
+    "a product of masked operands": "x:f32[8,8], y:f32[8,8], n:i32[]",
 }
 
 
@@ -153,6 +169,26 @@ def test_a_chain_of_operations_is_one_loop() -> None:
 def test_a_product_starts_with_what_is_added_to_it() -> None:
     (line,) = fused(call(f"p:f32[8,8] = dot_general x, x {DOT}\nr:f32[8,8] = add p, y"))
     assert line == "r:f32[8,8] = dot_accumulate y_2, x_1, x_1 {contracting=((1,), (0,)), batch=((), ())}"
+
+
+def test_a_product_says_where_its_masked_operands_are_zero() -> None:
+    body, _ = BROKEN["a product of masked operands"]
+    lines = fused(call(body, INPUTS["a product of masked operands"]))
+    assert [line.split()[2] for line in lines[7:]] == [
+        *("convert", "max", "min", "zero_outside", "zero_outside", "dot_general")
+    ]
+    assert [line.partition(" = ")[2] for line in lines if "zero_outside" in line] == [
+        "zero_outside d, 0:i64, j {axis=1}",
+        "zero_outside e_5, 0:i64, j {axis=0}",
+    ]
+
+
+def test_the_evaluator_checks_where_arrays_are_zero() -> None:
+    program = parse("program f(x:f32[3], n:i64[]) {\n  r:f32[3] = zero_outside x, 0:i64, n {axis=0}\n  return r\n}")
+    ramp = np.array([1, 2, 0], np.float32)
+    np.testing.assert_array_equal(evaluate(program, [ramp, np.int64(2)])[0], ramp)
+    with pytest.raises(InternalError, match="only 0 to 1 along axis 0 may differ from 0"):
+        evaluate(program, [ramp, np.int64(1)])
 
 
 def test_a_product_is_not_moved_past_a_store() -> None:

@@ -105,7 +105,6 @@ class LazyArray:
         buffer: where its elements are, if they are in memory.
         fill: writes all elements to a buffer in an order of its own; for arrays that are not computed element by
             element.
-        ramp: an axis and a number: the element at an index is the number plus the index along that axis.
         zero_ranges: positions along axes, from the first below the second, outside of which all elements are zero or
             false.
         panels: computes some rows, all for None, a few at a time; for matrices with `fill`. For each few it calls a
@@ -123,7 +122,6 @@ class LazyArray:
     cheap: bool = False
     buffer: StridedArray | None = None
     fill: Callable[[StridedArray], None] | None = None
-    ramp: tuple[int, Int] | None = None
     zero_ranges: dict[int, tuple[Int, Int]] = field(default_factory=dict)
     panels: Panels | None = None
     near: StridedArray | None = None
@@ -326,5 +324,5 @@ def keep(e: Emitter, arena: Arena, array: LazyArray) -> LazyArray:
     target = arena.buffer(e, array.shape, array.dtype)
     write(e, array, target)
     kept = array_in(e, target)
-    kept.ramp, kept.zero_ranges = array.ramp, array.zero_ranges
+    kept.zero_ranges = array.zero_ranges
     return kept

@@ -23,7 +23,6 @@ from palladio.cpu.emit.lazy_array import (
     scalar_array,
     widths,
 )
-from palladio.cpu.emit.zero_ranges import annotate
 from palladio.cpu.runtime.callbacks import POLL, Callback
 from palladio.ir.core import Atom, Eqn, Literal, Op, Program, Var, Work
 from palladio.lower.refused import Refused
@@ -253,7 +252,6 @@ class Scope:
         self.function.eqn = eqn
         lazily = self.row_by_row(eqn.op, inputs, **eqn.params)
         outputs = self.function.rules[name](self, *inputs, **eqn.params) if lazily is None else (lazily,)
-        annotate(self.e, eqn, inputs, outputs)
         self.entries.update(zip(eqn.outputs, outputs, strict=True))
         self.passing = eqn if eqn.op is keep_op and eqn.passing else None
 

@@ -8,6 +8,8 @@ from palladio.cpu.emit.emitter import Emitter, V, width_of
 from palladio.cpu.emit.lazy_array import LazyArray
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.rules.elementwise import elementwise, mapped
+from palladio.ir.core import Atom, Literal
+from palladio.ops.arrays.compare import select
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 
@@ -24,7 +26,16 @@ def comparison(floating: str, signed: str, unsigned: str) -> Rule:
 
 
 def _select(scope: Scope, predicate: LazyArray, on_true: LazyArray, on_false: LazyArray) -> Sequence[LazyArray]:
-    return (mapped(scope, on_true.dtype, scope.e.select, predicate, on_true, on_false),)
+    found = mapped(scope, on_true.dtype, scope.e.select, predicate, on_true, on_false)
+    eqn = scope.function.eqn
+    if eqn is not None and eqn.op is select and is_zero(eqn.on_false) and predicate.shape == found.shape != ():
+        found.near = on_true.buffer
+    return (found,)
+
+
+def is_zero(atom: Atom) -> bool:
+    """True for the literal 0."""
+    return isinstance(atom, Literal) and bool(atom.value == 0)
 
 
 def _not(e: Emitter, dtype: DType, values: Sequence[V]) -> V:

@@ -47,7 +47,7 @@ _NOT_YET = "no rule has been written yet"
 REFUSED: dict[str, str] = {
     **dict.fromkeys(("dma_start", "dma_start_remote", "dma_wait"), _CORES),
     **dict.fromkeys(("insert_masked", "combine_each", "exchange_each"), _VALUES),
-    **dict.fromkeys(("dot_accumulate", "keep"), _FUSED),
+    **dict.fromkeys(("dot_accumulate", "keep", "zero_outside"), _FUSED),
     **dict.fromkeys(("debug_print", "debug_check", "grid_call"), _NOT_YET),
 }
 """Why an operation is not compiled; the user reads it."""

@@ -9,6 +9,7 @@ from palladio.lower.fusion.keep_arrays import Keeping, kept
 from palladio.lower.fusion.masked_stores import choices
 from palladio.lower.fusion.products import roundings, starts
 from palladio.lower.fusion.sorts import shortens
+from palladio.lower.fusion.zero_ranges import unbounded
 from palladio.ops.grid import grid_call
 from palladio.ops.kernel_calls import is_kernel_call
 from palladio.passes.pipeline import Form
@@ -16,6 +17,7 @@ from palladio.passes.pipeline import Form
 ADDED_LATER = "a product is computed before the addition to it, which can be the start of its sums"
 ROUNDED_LATER = "a product is computed before it is rounded, which it can do with its sums"
 LEFT = "a block is loaded only for what a choice leaves as it was, which is stored there again"
+UNBOUNDED = "a product, or a store under a mask, does not say outside of which positions its operands are zero"
 SORTED = "all of a line is sorted, and only its greatest few elements are used"
 
 
@@ -34,6 +36,7 @@ def _in_call(call: Eqn) -> Iterator[tuple[Eqn, str]]:
             yield from ((addition, ADDED_LATER) for _, addition in starts(each))
             yield from ((conversion, ROUNDED_LATER) for _, conversion in roundings(each))
             yield from ((eqn, SORTED) for eqn in each.eqns if shortens(each, eqn))
+            yield from ((eqn, UNBOUNDED) for eqn, _ in unbounded(each))
             yield from ((choice.store, LEFT) for choice in choices(each) if call.op is grid_call)
     keeping = Keeping()
     kept(call, keeping)

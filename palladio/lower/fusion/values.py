@@ -19,6 +19,7 @@ from palladio.ops.arrays.dot import dot_accumulate, dot_general
 from palladio.ops.arrays.keep import keep
 from palladio.ops.arrays.reduce import argmax, argmin
 from palladio.ops.arrays.shape import broadcast, iota, reshape, reverse, transpose
+from palladio.ops.arrays.zeros import zero_outside
 from palladio.ops.references.masked import load_masked
 from palladio.ops.references.memory import extract, load
 from palladio.ops.threads.wgmma import accumulator_load, layout_cast
@@ -258,6 +259,7 @@ _RULES: dict[object, Callable[[Eqn, Sequence[Known]], Availability]] = {
     load_masked: _loaded_where,
     extract: _part,
     layout_cast: _same,
+    zero_outside: _same,
     keep: _once,
 }
 
