@@ -71,10 +71,13 @@ class Evaluator:
         return run
 
     def prepare(self, program: Program) -> None:
-        """Prepare a program and its sub-programs, so that the first run finds everything ready."""
+        """Prepare a program and its sub-programs, so that the first run finds everything ready.
+
+        The sub-programs of an override are its own affair.
+        """
         self._prepared(program)
         for eqn in program.eqns:
-            for inner in subprograms(eqn):
+            for inner in subprograms(eqn) if not self._overrides(eqn) else ():
                 self.prepare(inner)
 
     def drive(self, steps: ControlEval) -> Sequence[Any]:
@@ -95,9 +98,12 @@ class Evaluator:
             run = kept[key] = as_function(program, lambda eqn: (PLAIN, self._call(eqn)))
         return run
 
-    def _call(self, eqn: Eqn) -> Callable[..., Any]:
+    def _overrides(self, eqn: Eqn) -> Callable[..., Any] | None:
         override = self.overrides.get(eqn.op)
-        function = override(eqn) if override is not None else None
+        return override(eqn) if override is not None else None
+
+    def _call(self, eqn: Eqn) -> Callable[..., Any]:
+        function = self._overrides(eqn)
         if function is not None:
             return function
         function = partial(eqn.op.eval, **eqn.params) if eqn.params else eqn.op.eval

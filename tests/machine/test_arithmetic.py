@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,25 @@ def test_equations_join_the_first_group_that_knows_their_operands() -> None:
           return i
         }
     """) == ["group(add, rem, add, rem)", "store", "load", "group(mul, add, sub, add)"]
+
+
+def test_programs_that_differ_elsewhere_share_their_groups() -> None:
+    """What a candidate for a repair does not change is neither prepared nor computed again."""
+    program = parse("""
+        program one(x:i32[], ring:ref<smem, i32[4]>) {
+          a:i32[] = add x, 1:i32
+          b:i32[] = rem a, 4:i32
+          c:i32[] = add b, 1:i32
+          d:i32[] = rem c, 4:i32
+          store ring[d], d
+          e:i32[] = load ring[0]
+          return
+        }
+    """)
+    other = replace(program, eqns=program.eqns[:-1])
+    assert grouped(program, RULES).eqns[0] is grouped(other, RULES).eqns[0]
+    changed = replace(program, outputs=program.eqns[0].outputs)
+    assert grouped(program, RULES).eqns[0] is not grouped(changed, RULES).eqns[0]
 
 
 @pytest.mark.parametrize(

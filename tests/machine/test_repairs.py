@@ -20,13 +20,18 @@ from palladio.driver.repairs.search import Budget, Repair, Search, keys, repaire
 from palladio.ir.core import Program, Var, walk
 from palladio.ir.verify import verify
 from palladio.machine.repair.candidates import Candidate
+from palladio.machine.repair.copies import copied_like_sibling
 from palladio.machine.repair.edit import part_at, parts, passed_in, replaced, spots
 from palladio.machine.repair.other_accesses import other_peers
 from palladio.machine.repair.survey import Survey
 from tests.errors.shown import shows
 from tests.machine import test_mutants
 from tests.machine.test_mutants import of_class, recording
+from tools import mutant_repairs
+from tools import mutants as tool
+from tools.mutant_idioms import IDIOMS
 from tools.mutant_repairs import broken, restores
+from tools.mutation import mutants
 
 NAMES = ("round_robin", "latest")
 
@@ -203,6 +208,100 @@ def test_slots_of_which_one_is_used_are_used_in_turn() -> None:
     assert finding.repair.startswith("use the 2 slots of `staging` in turn (clean in 2 schedules;")
 
 
+def fetched(rows: int) -> Any:
+    """Two rows are copied, each with a barrier of its own; the copy of a row may be missing."""
+
+    def body(x: Any, out: Any, tiles: Any, full: Any) -> None:
+        for row in range(rows):
+            plgpu.copy_gmem_to_smem(x.at[row], tiles.at[row], full.at[row])
+        for row in range(2):
+            plgpu.barrier_wait(full.at[row])
+            out[row] = 2 * tiles[row]
+
+    scratch = [plgpu.SMEM((2, 4), np.float32), plgpu.Barrier(num_barriers=2)]
+    call = plgpu.kernel(body, pl.ShapeDtypeStruct((2, 4), np.float32), scratch_types=scratch)
+    return call(X.reshape(2, 4))
+
+
+def test_a_copy_that_is_missing_is_like_its_sibling() -> None:
+    (finding,) = pl.check(fetched, 1, schedules=2, repairs=True).findings
+    assert finding.code == "deadlock"
+    assert re.sub(r"line \d+", "…", finding.repair).startswith(
+        "start a copy like that of … of test_repairs.py, +1 in each slot, after … of test_repairs.py (clean in"
+    )
+
+
+def test_the_copy_of_a_sibling_is_in_other_slots_that_there_are() -> None:
+    """Both copies stand there: of two slots neither copy has another one on both sides."""
+    (call,) = recorded(lambda: fetched(2))
+    survey = Survey(call.program)
+    found = copied_like_sibling(call.program, survey, survey.gaps)
+    assert {re.sub(r"line \d+|(after|before) .*", "…", each.text) for each in found} == {
+        "start a copy like that of … of test_repairs.py, +1 in each slot, …",
+        "start a copy like that of … of test_repairs.py, -1 in each slot, …",
+    }
+
+
+def added(reduction: str | None) -> Any:
+    """Blocks add their rows to one, by copies."""
+
+    def body(x: Any, zero: Any, out: Any, tile: Any) -> None:
+        tile[...] = x[pl.axis_index("block")]
+        plgpu.commit_smem()
+        plgpu.copy_smem_to_gmem(tile, out, reduction_op=reduction)
+        plgpu.wait_smem_to_gmem(0)
+
+    row = pl.ShapeDtypeStruct((4,), np.float32)
+    scratch, aliases = [plgpu.SMEM((4,), np.float32)], {1: 0}
+    call = plgpu.kernel(
+        body, row, scratch_types=scratch, grid=(2,), grid_names=("block",), input_output_aliases=aliases
+    )
+    return call(X.reshape(2, 4), np.zeros(4, np.float32))
+
+
+def test_a_copy_is_made_a_reduction() -> None:
+    assert pl.check(added, "add", schedules=2).ok
+    (finding, *_) = pl.check(added, None, schedules=2, repairs=True).findings
+    assert finding.code == "global-race"
+    assert re.sub(r"line \d+", "…", finding.repair).startswith(
+        'give the copy in … of test_repairs.py `reduction_op="add"` (clean in 2 schedules;'
+    )
+
+
+@cache
+def idiom(name: str) -> tool.Recording:
+    return tool.record(IDIOMS[name][0]())
+
+
+def repair_of_idiom(name: str, mutation: str, number: int = 0) -> str:
+    """The repair of a mutant of a small kernel, which becomes that kernel again."""
+    found = [mutant for mutant in mutants(idiom(name).program) if mutant.mutation == mutation][number]
+    values, wanted = idiom(name).values, idiom(name).result
+    outcome = mutant_repairs.outcome(name, mutation, "", found.program, values, wanted, 2)
+    assert outcome is not None
+    assert outcome.found == "equal"
+    return re.sub(r"line \d+ of mutant_idioms.py", "…", outcome.text)
+
+
+@pytest.mark.parametrize(
+    ("name", "mutation", "text"),
+    [
+        ("mpmd_map", "a wait for a copy of cores left out", "wait for the copy of … after …"),
+        ("DSMEM: rows passed round", "slots that share memory", "use the 2 slots of `rows` in turn"),
+        (
+            "DSMEM: rows passed round",
+            "a store into a peer left out",
+            "start a copy like that of …, -1 in each slot, after …",
+        ),
+        ("set_max_registers", "a copy into another stage", "use `rows.at[0]` in …"),
+        ("semaphores: a chain of blocks", "a store to another place", "use `sums.at[0]` in …"),
+    ],
+)
+def test_a_small_kernel_is_found_again(name: str, mutation: str, text: str) -> None:
+    """Not by an arrival where only copies arrive, nor by another wait for a barrier beside a wait for it."""
+    assert repair_of_idiom(name, mutation) == text
+
+
 def exchanged() -> Any:
     """Two blocks store into each other's memory."""
 
@@ -312,6 +411,38 @@ def test_sub_programs_get_the_operands_that_their_operation_says() -> None:
             assert [var.type for var in part.inputs[: len(given)]] == given
             checked.add(eqn.op.name)
     assert checked == {"cond", "loop", "scope"}
+
+
+def test_a_change_is_tried_once_for_all_findings() -> None:
+    """One whose run ends at a finding that a repair may not have need not run for another finding."""
+    (finding,) = pl.check(staged, schedules=1).findings
+    (call,) = recorded(staged)
+    budget = Budget(60)
+    same = Candidate("nothing", call.program, key="nothing")
+    for _ in range(2):
+        assert Search(call, finding, NAMES, frozenset(), budget).best([iter([same])]) is None
+        assert budget.tried == 1
+    allowed = Search(call, finding, NAMES, keys([finding]), budget)
+    assert allowed.best([iter([same])]) is not None
+    assert budget.tried == 2
+
+
+def test_a_round_that_leaves_no_finding_is_the_last() -> None:
+    (finding,) = pl.check(staged, schedules=1).findings
+    (call,) = recorded(staged)
+    fence, same = Candidate("a fence", factor(2)), Candidate("nothing", call.program)
+
+    def first(*rounds: list[Candidate], known: frozenset[Any] = frozenset()) -> tuple[Repair | None, int]:
+        budget = Budget(60)
+        found = Search(call, finding, NAMES, known, budget).first([[iter(each)] for each in rounds])
+        return found, budget.tried
+
+    repair, tried = first([fence], [same])
+    assert repair is not None
+    assert (repair.text, tried) == ("a fence", 1)
+    repair, tried = first([same], [fence], known=keys([finding]))
+    assert repair is not None
+    assert (repair.text, tried) == ("a fence", 2)
 
 
 def test_the_time_of_a_search_is_bounded() -> None:

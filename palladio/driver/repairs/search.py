@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
+from palladio.base.collector import seldom_collected
 from palladio.base.errors import InternalError, PalladioError
 from palladio.driver.executors import REFERENCE, SIMULATOR
 from palladio.driver.repairs.calls import Call, Results, agree, recorded
@@ -78,12 +79,18 @@ _RESULTS = {
 
 
 class Budget:
-    """A span of time by a clock, that of the wall unless told otherwise, and the number of changes tried in it."""
+    """A span of time by a clock, that of the wall unless told otherwise, and what was tried in it.
+
+    Fields:
+        tried: the number of changes.
+        failed: the keys of the finding that ended the run of a change, by its program and key.
+    """
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._end = clock() + seconds
         self.tried = 0
+        self.failed: dict[Any, frozenset[Any]] = {}
 
     @property
     def spent(self) -> bool:
@@ -140,7 +147,8 @@ def repaired(
         candidates = Candidates(call.program, finding)
         if candidates.guilty:
             search = Search(call, finding, names, frozenset(known) - keys([finding]), budget)
-            found = search.best(candidates.tiers())
+            with seldom_collected():
+                found = search.first(candidates.rounds())
             if found is not None or budget.spent:
                 return found
     return None
@@ -163,8 +171,16 @@ class _Alive:
     left: frozenset[Any]
 
 
-class _Unclean(Exception):
-    """A run has a finding that a repair may not have."""
+_ALWAYS = frozenset((object(),))
+"""The key of what no finding allows."""
+
+
+class _Unclean(BaseException):
+    """A run has a finding that a repair may not have. It is not an error of the run, and passes where those stop."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__()
+        self.finding = finding
 
 
 class Search:
@@ -179,6 +195,7 @@ class Search:
         self.budget = budget
         self.names = sorted(names, key=lambda name: name != finding.schedule)
         self.places = Places()
+        self.failed: frozenset[Any] | None = None
 
     @cached_property
     def most_steps(self) -> int:
@@ -199,6 +216,17 @@ class Search:
             return False
         run, names = SIMULATOR.load(self.call.program), self.names[:DEFINITE]
         return all(agree(self._run(run, partial(named, name), None)[1], self.call.definition) for name in names)
+
+    def first(self, rounds: Iterable[Iterable[Iterator[Candidate]]]) -> Repair | None:
+        """The best change of the first round that has one which leaves no finding; else of all, which leaves fewest."""
+        found: list[Repair] = []
+        for tiers in rounds:
+            best = self.best(tiers)
+            if best is not None:
+                found.append(best)
+            if self.budget.spent or (best is not None and not best.left):
+                break
+        return min(found, key=lambda each: len(each.left), default=None)
 
     def best(self, tiers: Iterable[Iterator[Candidate]]) -> Repair | None:
         """The cheapest change, of the first tier that has any, which is clean and keeps the results.
@@ -222,12 +250,17 @@ class Search:
         return next((self._repair(each) for each in tested if self._holds(each)), None)
 
     def _alive(self, tier: Iterator[Candidate]) -> Iterator[_Alive]:
-        """The candidates of a tier that are clean in model time."""
+        """The candidates of a tier that are clean in the schedule of the finding and in model time."""
         for candidate in tier:
             if self.budget.spent:
                 return
+            key = self.call.program, candidate.key
+            if not self.budget.failed.get(key, self.known) <= self.known:
+                continue  # it was tried, for another finding perhaps
             self.budget.tried += 1
             found = self._tried(candidate)
+            if candidate.key is not None and self.failed is not None:
+                self.budget.failed[key] = self.failed
             if found is not None and (candidate.elsewhere or not found.changes or not self.definite):
                 yield found
 
@@ -236,7 +269,10 @@ class Search:
         return Repair(each.text, each.program, each.duration, len(self.names), results, each.left)
 
     def _tried(self, candidate: Candidate) -> _Alive | None:
-        """A candidate as it runs in model time; None if it is not clean there."""
+        """A candidate as it runs in model time; None if it is not clean there or in the schedule of the finding.
+
+        Most candidates leave the finding as it is. Its own schedule shows that without keeping time.
+        """
         timer = Timer()
 
         def timed(machine: Machine) -> None:
@@ -244,12 +280,18 @@ class Search:
 
         try:
             run = SIMULATOR.load(candidate.program)
+            self.failed = None
+            found, _ = self._run(run, partial(named, self.names[0]), self.known)
             findings, results = self._run(run, Earliest, self.known, timed)
-        except (PalladioError, InternalError, _Unclean):  # not a program, or one that cannot run
+        except _Unclean as error:
+            self.failed = keys([error.finding])
+            return None
+        except (PalladioError, InternalError):  # not a program, or one that cannot run
+            self.failed = _ALWAYS
             return None
         changes = not agree(results, self.call.definition)
         duration = timer.timeline("").duration
-        left = keys(each for each in findings if each.level != "hint")
+        left = keys(each for each in (*found, *findings) if each.level != "hint")
         return _Alive(
             candidate.text, candidate.program, run, results or (), duration, changes, candidate.elsewhere, left
         )
@@ -282,6 +324,7 @@ class Search:
 
         def prepared(machine: Machine) -> None:
             machine.give_up_soon()
+            machine.explains = False
             machine.most_worked = self.most_steps
             if prepare is not None:
                 prepare(machine)
@@ -305,5 +348,5 @@ class _Allowed(list[Finding]):
     def append(self, finding: Finding) -> None:
         """Keep a finding, or end the run."""
         if finding.level != "hint" and not keys([finding]) <= self.allowed:
-            raise _Unclean
+            raise _Unclean(finding)
         super().append(finding)

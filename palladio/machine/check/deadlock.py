@@ -35,9 +35,11 @@ def deadlock(machine: Machine) -> None:
         for (place, what), group in shown
         for waiting in [[thread for thread, _ in group]]
     ]
-    ahead = {thread: Ahead(thread) for thread in machine.threads if not thread.done}
-    details = [line for _, group in shown for line in _others(ahead, group)]
-    details += _cycle(stuck, ahead)
+    details = []
+    if machine.explains:
+        ahead = {thread: Ahead(thread) for thread in machine.threads if not thread.done}
+        details += [line for _, group in shown for line in _others(ahead, group)]
+        details += _cycle(stuck, ahead)
     if len(groups) > _SHOWN:
         details.append(f"and threads wait at {len(groups) - _SHOWN} more places")
     done = [str(thread) for thread in machine.threads if thread.done]

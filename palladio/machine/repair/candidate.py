@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
 from palladio.ir.core import Program
@@ -16,11 +16,13 @@ class Candidate:
         text: a line that the author can paste.
         program: the program with it.
         elsewhere: whether it reaches other memory, so that other results may be those that were meant.
+        key: tells it from all other changes of its program; None where that is not known.
     """
 
     text: str
     program: Program
     elsewhere: bool = False
+    key: Hashable = None
 
 
 Tier = Iterator[Candidate]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -15,6 +15,7 @@ from palladio.ir.core import Atom, Eqn, Literal, Op, Program, Var
 from palladio.machine.check.findings import Finding
 from palladio.machine.repair import wording
 from palladio.machine.repair.candidate import Candidate, Tier
+from palladio.machine.repair.copies import copied_like_sibling, copy_awaited
 from palladio.machine.repair.edit import (
     Path,
     Spot,
@@ -26,7 +27,7 @@ from palladio.machine.repair.edit import (
     with_params,
     with_part_at,
 )
-from palladio.machine.repair.other_accesses import made_atomic, other_peers
+from palladio.machine.repair.other_accesses import made_atomic, made_reduction, other_peers
 from palladio.machine.repair.references import launches, recounted
 from palladio.machine.repair.survey import Gap, Survey, Use, remainder
 from palladio.ops import OPS
@@ -41,11 +42,14 @@ from palladio.ops.threads.copy import (
 from palladio.ops.threads.semaphore import semaphore_signal, semaphore_wait
 from palladio.ops.threads.wgmma import accumulator_load, accumulator_store, set_max_registers, wgmma, wgmma_wait
 from palladio.types.attributes import Arrivals, Named
-from palladio.types.transforms import Index, Operand
+from palladio.types.transforms import Index, Operand, Peer
 from palladio.types.types import BARRIER, SEMAPHORE, SMEM, RefType
 
 NEAR = 8
 """The number of gaps around each line of a finding in which a wait or fence is tried."""
+
+FEWEST = 24
+"""The gaps that count as near however far away they are: all of a small kernel."""
 
 FORMS = 3
 """The number of indices that are tried for one of several barriers."""
@@ -64,22 +68,45 @@ class Candidates:
         self.flags = {root for spot in self.survey.spots if spot.eqn.op.atomic for root in self.survey.roots_at(spot)}
         self.signals = [root for root in dict.fromkeys(touched) if _space(root) in _CALLS or root in self.flags]
 
-    def tiers(self) -> Iterator[Tier]:
-        """The candidates, those first that leave the kernel's structure as it is."""
-        if not self.guilty:
-            return
+    def rounds(self) -> Iterator[Iterator[Tier]]:
+        """The candidates in rounds: the changes near to the lines of the finding, then all others."""
+        if self.guilty:
+            yield self._near()
+            yield self._far()
+
+    def _near(self) -> Iterator[Tier]:
+        """Those first that leave the kernel's structure as it is."""
         yield self._own_waits()
+        if self.code == "deadlock":  # a copy rather than an arrival at a barrier of copies
+            yield copied_like_sibling(self.program, self.survey, self.near)
         yield self._between_threads()
         yield self._moved_away()
         yield self._elsewhere()
+
+    def _far(self) -> Iterator[Tier]:
+        yield self._between_threads_anywhere()
         yield self._removed(spot for spot in self._synchronising() if _only_synchronises(spot.eqn))
+
+    @property
+    def lacks(self) -> bool:
+        """True if an arrival or a signal may be missing: only a wait orders what is not ordered."""
+        return self.code in ("deadlock", "barrier-pending-arrivals")
 
     # Where.
 
-    def _gaps(self, count: int | None = None) -> list[Gap]:
+    @cached_property
+    def gaps(self) -> list[Gap]:
         """The places for another equation, those nearest to the lines of the finding first."""
-        gaps = sorted(self.survey.gaps, key=lambda gap: min(abs(gap.order - each) for each in self.orders))
-        return gaps[:count]
+        return sorted(self.survey.gaps, key=self._distance)
+
+    @cached_property
+    def near(self) -> list[Gap]:
+        """Those that are near to them."""
+        return [gap for n, gap in enumerate(self.gaps) if n < FEWEST or self._distance(gap) < NEAR / 2]
+
+    def _distance(self, gap: Gap) -> float:
+        """The number of equations between a gap and the nearest line of the finding."""
+        return min(abs(gap.order - each) for each in self.orders)
 
     def _synchronising(self) -> list[Spot]:
         """The equations that synchronise, those nearest to the lines of the finding first."""
@@ -92,10 +119,12 @@ class Candidates:
 
     def _inserted(self, gap: Gap, eqn: Eqn, text: str) -> Candidate:
         program = replaced(self.program, gap.path, gap.index, 0, (eqn,))
-        return Candidate(f"add `{text}` {wording.between(gap.before, gap.after, gap.around)}", program)
+        where = wording.between(gap.before, gap.after, gap.around)
+        return Candidate(f"add `{text}` {where}", program, key=(gap.path, gap.index, text))
 
-    def _changed(self, spot: Spot, text: str, *eqns: Eqn) -> Candidate:
-        return Candidate(text, replaced(self.program, spot.path, spot.index, 1, eqns))
+    def _changed(self, spot: Spot, text: str, *eqns: Eqn, key: Hashable = None) -> Candidate:
+        program = replaced(self.program, spot.path, spot.index, 1, eqns)
+        return Candidate(text, program, key=(spot.path, spot.index, text, key))
 
     # The first tier: what a thread waits for by itself, and what stands there twice.
 
@@ -106,13 +135,14 @@ class Candidates:
             if self.code in codes or (self.code in shared and ops.intersection(_ISSUES)):
                 for spot in self._of(*waits):
                     yield from self._strengthened(spot)
-                for gap in self._gaps(NEAR * len(self.guilty)):
+                for gap in self.near:
                     for op, params, text in insertions:
                         place = (gap.before or gap.after or self.guilty[0].eqn).location
                         yield self._inserted(gap, form(op, (), params, place), text)
         if self.code in ("data-race", "global-race"):
             for spot in self.guilty:
                 yield from made_atomic(self.program, spot)
+                yield from made_reduction(self.program, spot)
         if self.code in ("deadlock", "registers-exceeded"):
             yield from self._registers()
 
@@ -149,7 +179,7 @@ class Candidates:
                 yield self._changed(spot, text, with_params(eqn, count=count))
         if not counts:
             return
-        for gap in self._gaps():
+        for gap in self.gaps:
             if not isinstance(gap.before, Eqn):
                 for count in (24, 40):
                     params = {"count": count, "action": "decrease"}
@@ -160,20 +190,21 @@ class Candidates:
     # The second tier: waits, arrivals and counts between threads.
 
     def _between_threads(self) -> Tier:
-        signals, related = self.signals, self._related()
-        for root in dict.fromkeys((*signals, *related)):
+        roots = dict.fromkeys((*self.signals, *self._related()))
+        for root in roots:
             yield from self._recounted(root)
-        deadlock = self.code == "deadlock"
-        for root in dict.fromkeys((*signals, *related)):
+        for root in roots:
             if root in self.flags:
-                yield from self._raised(root)
+                atomic = OPS["atomic"]
+                yield from self._raised(root, [gap for gap in self.near if not self._doubles(gap, atomic, root)])
                 continue
             arrival, wait = _CALLS[_space(root)]
-            own = root in signals
-            gaps = self._gaps(None if own else NEAR * (len(self.guilty) + deadlock))
-            for op in (arrival, wait) if deadlock and own else (wait, arrival) if own else (wait,):
-                for gap in gaps:
-                    yield from self._signalled(gap, root, op)
+            for gap in self.near:
+                for op in (arrival, wait) if self.lacks and root in self.signals else (wait,):
+                    if not self._doubles(gap, op, root):
+                        yield from self._signalled(gap, root, op)
+        if self.code == "copy-not-awaited":
+            yield from copy_awaited(self.program, self.survey, self.near)
         yield from self._swapped()
         for spot in self._of(semaphore_wait, semaphore_signal):
             amount = spot.eqn.inputs[1]
@@ -181,6 +212,23 @@ class Candidates:
                 more = Literal(int(amount.value) + 1, amount.type.dtype)
                 eqn = replace(spot.eqn, inputs=(spot.eqn.inputs[0], more, *spot.eqn.inputs[2:]))
                 yield self._changed(spot, f"count {more.value} signals in {wording.line(eqn)}", eqn)
+
+    def _between_threads_anywhere(self) -> Tier:
+        """The other waits and arrivals: far from the finding, and beside those of the same reference."""
+        for root in self.signals:
+            if root in self.flags:
+                yield from self._raised(root, self.gaps)
+                continue
+            arrival, wait = _CALLS[_space(root)]
+            for gap in self.gaps:
+                yield from self._signalled(gap, root, arrival if self.lacks else wait)
+
+    def _doubles(self, gap: Gap, op: Op, root: Var) -> bool:
+        """True if the operation stands there already, on this reference: then its index may be wrong."""
+        for eqn in (gap.before, gap.after):
+            if eqn is not None and eqn.op is op and self.survey.roots[gap.path].get(eqn.inputs[0]) is root:
+                return True
+        return False
 
     def _related(self) -> list[Var]:
         """The barriers and semaphores that go with the memory of the finding, then all others."""
@@ -198,9 +246,8 @@ class Candidates:
         for count in (arrivals.count - 1, arrivals.count + 1) if arrivals is not None else ():
             if count >= 1:
                 name = self._name(root)
-                yield Candidate(
-                    f"let barrier `{name}` count {count}: `num_arrivals={count}`", recounted(self.program, root, count)
-                )
+                text = f"let barrier `{name}` count {count}: `num_arrivals={count}`"
+                yield Candidate(text, recounted(self.program, root, count), key=(root, count))
 
     def _signalled(self, gap: Gap, root: Var, op: Op) -> Tier:
         """An arrival or a wait inserted."""
@@ -230,7 +277,9 @@ class Candidates:
         except PalladioError:  # not for these types
             return
         where = wording.between(gap.before, gap.after, gap.around)
-        yield Candidate(f"add `{text}` {where}", replaced(program, gap.path, gap.index, 0, (eqn,)))
+        atoms = [atom.value if isinstance(atom, Literal) else atom for _, atom in operands]
+        key = gap.path, gap.index, text, *atoms
+        yield Candidate(f"add `{text}` {where}", replaced(program, gap.path, gap.index, 0, (eqn,)), key=key)
 
     @cached_property
     def _counts(self) -> list[int]:
@@ -238,10 +287,10 @@ class Candidates:
         sizes = [[axis.size or 0 for axis in mesh.axes] for made in launches(self.program) for mesh in made.meshes]
         return [count for count in dict.fromkeys(map(math.prod, sizes)) if count > 1]
 
-    def _raised(self, root: Var) -> Tier:
+    def _raised(self, root: Var, gaps: Iterable[Gap]) -> Tier:
         """An atomic access, by which others see that a thread has come so far, inserted."""
         kinds = [spot.eqn.params.get("kind") for spot in self.survey.spots if spot.eqn.op.atomic]
-        for gap in self._gaps():
+        for gap in gaps:
             known = self.survey.known_as(root, gap.path, gap.index)
             for stack, atoms, shown in self._forms(gap, root) if known is not None else ():
                 for kind in dict.fromkeys(each for each in kinds if each is not None):
@@ -314,20 +363,21 @@ class Candidates:
             eqns = spot.program.eqns
             moved = (*eqns[spot.index + 1 : later + 1], spot.eqn)
             text = f"move `{wording.call(spot.eqn)}` ({wording.line(spot.eqn)}) after {wording.line(eqns[later])}"
-            yield Candidate(text, replaced(self.program, spot.path, spot.index, len(moved), moved))
+            program = replaced(self.program, spot.path, spot.index, len(moved), moved)
+            yield Candidate(text, program, key=(spot.path, spot.index, later + 1))
 
     # The third tier: what stands in the wrong place.
 
     def _moved_away(self) -> Tier:
         """Equations that only synchronise, moved elsewhere in their program, near to the lines of the finding."""
         for spot in [each for each in self._synchronising() if _only_synchronises(each.eqn)][:NEAR]:
-            gaps = [gap for gap in self._gaps() if gap.path == spot.path]
+            gaps = [gap for gap in self.gaps if gap.path == spot.path]
             for gap in [each for each in gaps if each.index not in (spot.index, spot.index + 1)][:NEAR]:
                 moved = self._to(spot, gap)
                 if moved is not None:
                     where = wording.between(gap.before, gap.after, gap.around)
                     text = f"move `{wording.call(spot.eqn)}` ({wording.line(spot.eqn)}): {where}"
-                    yield Candidate(text, moved)
+                    yield Candidate(text, moved, key=(spot.path, spot.index, gap.index))
 
     def _to(self, spot: Spot, gap: Gap) -> Program | None:
         """The program with an equation moved within its sub-program; None where it lacks operands there."""
@@ -353,10 +403,14 @@ class Candidates:
         near = self._synchronising()[: 2 * NEAR]
         seen: set[tuple[Path, int]] = set()
         spots: list[Spot] = []
-        for spot in (*guilty, *touching, *near):
+        memory = {root for spot in self.guilty for root in self.survey.roots_at(spot)}
+        others = [spot for spot in self.survey.spots if memory.intersection(self.survey.roots_at(spot))]
+        for spot in (*guilty, *touching, *near, *others):
             if (spot.path, spot.index) not in seen:
                 seen.add((spot.path, spot.index))
                 spots.append(spot)
+        for (root, extent), uses in self._rings().items():
+            yield from self._in_turn(root, uses, extent)
         for spot in spots:
             yield from self._as_beside(spot)
             yield from other_peers(self.program, self.survey, spot)
@@ -366,12 +420,7 @@ class Candidates:
 
     def _turned(self) -> Tier:
         """All indices of one ring of slots as those of another, or over all of its slots."""
-        used: dict[tuple[Var, int], list[Use]] = {}
-        for spot in self.survey.spots:
-            for use in self.survey.uses(spot):
-                root = self.survey.root(spot, use.position)
-                if root is not None and _space(root) in (SMEM, BARRIER):
-                    used.setdefault((root, use.extent), []).append(use)
+        used = self._rings()
         for (root, extent), uses in used.items():
             for other, same in used:
                 if other is not root and same == extent:
@@ -380,15 +429,24 @@ class Candidates:
                 use for (other, same), uses in used.items() if other is not root and same == extent for use in uses
             ]
             yield from self._widened(uses, extent, f"`{self._name(root)}`", others)
-            yield from self._in_turn(root, uses, extent)
         for extent in dict.fromkeys(extent for _, extent in used):
             together = [use for (_, same), uses in used.items() if same == extent for use in uses]
             yield from self._widened(together, extent, "the ring", ())
 
+    def _rings(self) -> dict[tuple[Var, int], list[Use]]:
+        """The indices of slots, by the reference and the number of its slots."""
+        used: dict[tuple[Var, int], list[Use]] = {}
+        for spot in self.survey.spots:
+            for use in self.survey.uses(spot):
+                root = self.survey.root(spot, use.position)
+                if root is not None and _space(root) in (SMEM, BARRIER):
+                    used.setdefault((root, use.extent), []).append(use)
+        return used
+
     def _in_turn(self, root: Var, uses: Sequence[Use], extent: int) -> Tier:
         """The next slot for each filling, where only one of several slots is ever used along an axis."""
-        for axis in {(use.level, use.axis) for use in uses}:
-            mine = sorted((use for use in uses if (use.level, use.axis) == axis), key=self._order)
+        for axis in dict.fromkeys(map(_own_axis, uses)):
+            mine = sorted((use for use in uses if _own_axis(use) == axis), key=self._order)
             if len(mine) < 2 or {type(use.index) for use in mine} != {int} or len({use.index for use in mine}) > 1:
                 continue
             program, slot, filled = self.program, 0, True
@@ -452,7 +510,8 @@ class Candidates:
             name = self._name(self.survey.root(spot, use.position))
             for index, text in others.items():
                 text = f"use `{name}.at[{text}]` in {wording.line(spot.eqn)}"
-                yield self._changed(spot, text, _with_index(spot.eqn, use, index))
+                key = use.position, use.level, use.axis, index
+                yield self._changed(spot, text, _with_index(spot.eqn, use, index), key=key)
 
     def _other_slots(self, spot: Spot) -> Tier:
         """An index or a slice moved on or back by one, round the end."""
@@ -473,7 +532,7 @@ class Candidates:
             eqns = reindexed(spot.eqn, {position}, level, axis, lambda n, step=step: (n + step) % extent, steps)
             by = f"{step - extent if step == extent - size else step:+}"
             text = f"move the index of `{name}` in {wording.line(spot.eqn)} by {by}, modulo {extent}"
-            yield self._changed(spot, text, *eqns)
+            yield self._changed(spot, text, *eqns, key=(position, level, axis))
 
     def _atoms_at(self, spot: Spot) -> set[Atom]:
         """The variables of its own program that an equation may use."""
@@ -512,6 +571,12 @@ class Candidates:
 
 def _space(root: Var) -> Any:
     return root.type.space if isinstance(root.type, RefType) else None
+
+
+def _own_axis(use: Use) -> tuple[int, int]:
+    """The level and axis of an index within the buffer, whichever block's it is."""
+    stack = use.spot.eqn.op.stacks(use.spot.eqn.transforms)[use.position]
+    return use.level - isinstance(stack[0], Peer), use.axis
 
 
 def _with_index(eqn: Eqn, use: Use, index: Any) -> Eqn:
@@ -588,7 +653,7 @@ _OWN: tuple[tuple[tuple[Op, ...], tuple[str, ...], tuple[str, ...], tuple[_Inser
         _STORES,
     ),
 )
-"""What a thread does about its own operations.
+"""The ways in which a thread orders its own operations.
 
 The waits that may be made stronger; the codes of findings it is for, always or where such an operation takes part; and
 what may be inserted.

@@ -1,4 +1,4 @@
-"""Accesses in another form: atomic rather than in two steps, and of another block of the cluster."""
+"""Accesses in another form: atomic, or a reduction, rather than in two steps; of another block of the cluster."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from palladio.base.errors import PalladioError
 from palladio.ir.bind import form
-from palladio.ir.core import Eqn, Program
-from palladio.ir.rewrite import Builder
+from palladio.ir.core import Eqn, Program, walk
+from palladio.ir.rewrite import Builder, with_parts
 from palladio.machine.repair import wording
 from palladio.machine.repair.candidate import Candidate, Tier
 from palladio.machine.repair.edit import Spot, replaced, stepped, with_params
@@ -51,6 +51,18 @@ def made_atomic(program: Program, spot: Spot) -> Tier:
         atomic = replace(atomic, outputs=load.outputs, location=store.location)
         text = f"make the update in {wording.line(store)} one `plgpu.atomic_{kind}`"
         yield Candidate(text, replaced(program, spot.path, at, len(between) + 2, (atomic, *between)))
+
+
+def made_reduction(program: Program, spot: Spot) -> Tier:
+    """A copy that adds to its target, or is combined with it as another copy of the program is."""
+    eqn = spot.eqn
+    if "reduction" not in eqn.params or eqn.reduction is not None:
+        return
+    used = [other.params.get("reduction") for other in walk(program)]
+    for reduction in dict.fromkeys((*(kind for kind in used if kind is not None), "add")):
+        changed = with_parts(eqn, eqn.inputs, {**eqn.params, "reduction": reduction})
+        text = f'give the copy in {wording.line(eqn)} `reduction_op="{reduction}"`'
+        yield Candidate(text, replaced(program, spot.path, spot.index, 1, (changed,)), key=(spot.path, text))
 
 
 def other_peers(program: Program, survey: Survey, spot: Spot) -> Tier:
@@ -100,4 +112,4 @@ def _at_peer(eqn: Eqn, position: int, peer: Peer) -> Eqn:
     return with_params(eqn, transforms=tuple(stacks) if eqn.op.ref_count > 1 else stacks[0])
 
 
-__all__ = ["made_atomic", "other_peers"]
+__all__ = ["made_atomic", "made_reduction", "other_peers"]

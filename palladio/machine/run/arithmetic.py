@@ -23,6 +23,11 @@ MOST_KEPT = 4096
 FEWEST = 4
 """Equations that are worth a look-up."""
 
+MOST_GROUPS = 8
+"""Groups that are kept with their first equation."""
+
+_KEPT = "_groups"
+
 Values = Sequence[Any]
 Run = Callable[..., Values]
 
@@ -99,8 +104,20 @@ def _equations(program: Program, parts: Sequence[Eqn | list[Eqn]]) -> Iterator[E
         if len(part) < FEWEST or not _are_small([var.type for var in (*given, *results)]):
             yield from part
         elif results:
-            body = Program(given, tuple(part), results, program.name, part[0].location)
-            yield Eqn(group, given, results, {"body": body}, (), part[0].location)
+            yield _group(program, tuple(part), given, results)
+
+
+def _group(program: Program, eqns: tuple[Eqn, ...], given: tuple[Var, ...], results: tuple[Var, ...]) -> Eqn:
+    """The group of these equations: the same one, with all that it remembers, in programs that differ elsewhere."""
+    kept: dict[Any, Eqn] = eqns[0].__dict__.setdefault(_KEPT, {})
+    key = program.name, eqns, given, results
+    found = kept.get(key)
+    if found is None:
+        if len(kept) >= MOST_GROUPS:
+            kept.clear()
+        body = Program(given, eqns, results, program.name, eqns[0].location)
+        found = kept[key] = Eqn(group, given, results, {"body": body}, (), eqns[0].location)
+    return found
 
 
 def remembering(run: Run, types: Sequence[Type]) -> Run:

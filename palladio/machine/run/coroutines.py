@@ -177,13 +177,21 @@ def _line(eqn: Eqn, unused: bool) -> Line:
 
 def _group(eqn: Eqn) -> Callable[..., Any]:
     """Index arithmetic: looked up, except while values of memory which nothing has written are followed."""
+    kept: Callable[..., Any] | None = eqn.__dict__.get(_KEPT)
+    if kept is not None:
+        return kept
     body = eqn.body
     run = remembering(as_function(body, _lines(body, _line)), eqn.input_types)
-    followed = as_function(body, _lines(body, _checked_line), "thread")
+    followed: list[Callable[..., Any]] = []
 
     def found(thread: Any, *values: Any) -> Any:
-        return followed(thread, *values) if thread.lacking else run(*values)
+        if not thread.lacking:
+            return run(*values)
+        if not followed:
+            followed.append(as_function(body, _lines(body, _checked_line), "thread"))
+        return followed[0](thread, *values)
 
+    eqn.__dict__[_KEPT] = found
     return found
 
 

@@ -32,6 +32,7 @@ class Machine:
         zeros: whether memory that nothing has written holds zeros rather than uninitialised values.
         skip_floats: whether products of floats are skipped; the accumulator then holds infinities.
         visits: whether the blocks that a grid visits are checked.
+        explains: whether the report of a deadlock says who could have ended each wait.
     """
 
     def __init__(self, policy: Policy, checker: Any = None) -> None:
@@ -43,6 +44,7 @@ class Machine:
         self.zeros = False
         self.skip_floats = False
         self.visits = False
+        self.explains = True
         self.runnable: deque[Thread] = deque()
         self.async_ops = InFlight()
         self.groups: list[Group] = []

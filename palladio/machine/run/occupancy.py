@@ -7,15 +7,16 @@ kernel that hands them out itself (`set_max_registers`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
-from palladio.ir.core import Program, subprograms, walk
+from palladio.ir.core import Program, subprograms
 from palladio.lower.place import shared_bytes
 from palladio.ops.threads.wgmma import set_max_registers
 from palladio.types.device import H100_SXM
 from palladio.types.types import ACC, RefType
 
 _FEWEST = 32  # registers of a lane with which 2,048 threads fit; a kernel is taken to need no more beside accumulators
+_KEPT = "_needs"
 
 
 def resident(program: Program, scratch: Sequence[RefType], warpgroups: int) -> int:
@@ -25,9 +26,10 @@ def resident(program: Program, scratch: Sequence[RefType], warpgroups: int) -> i
         scratch: what every block has from its beginning to its end.
         warpgroups: those of a block.
     """
-    shared = H100_SXM.reserved_shared_bytes + _bytes(scratch) + _in_scopes(program, _bytes)
-    lane = max(_FEWEST, _accumulated(scratch) + _in_scopes(program, _accumulated))
-    if any(eqn.op is set_max_registers for eqn in walk(program)):
+    in_scopes, accumulated, set_by_kernel = _needs(program)
+    shared = H100_SXM.reserved_shared_bytes + _bytes(scratch) + in_scopes
+    lane = max(_FEWEST, _accumulated(scratch) + accumulated)
+    if set_by_kernel:
         lane = H100_SXM.registers_at_launch(warpgroups)
     threads = H100_SXM.held_warpgroups // warpgroups
     memory, registers = H100_SXM.held_shared_bytes // shared, H100_SXM.lane_registers // (lane * warpgroups)
@@ -44,10 +46,20 @@ def _accumulated(types: Iterable[RefType]) -> int:
     return sum(type.size * type.dtype.itemsize // (4 * 128) for type in types if type.space is ACC)
 
 
-def _in_scopes(program: Program, size: Callable[[Iterable[RefType]], int]) -> int:
-    """The most that scopes of a program, those inside others too, have at once."""
-    most = 0
-    for eqn in program.eqns:
-        inner = max((_in_scopes(each, size) for each in subprograms(eqn)), default=0)
-        most = max(most, inner + size(eqn.params.get("allocations", ())))
-    return most
+def _needs(program: Program) -> tuple[int, int, bool]:
+    """The most that scopes of a program, those inside others too, have at once, and whether it sets its registers.
+
+    Returns:
+        Bytes of shared memory, registers of each lane for accumulators, and true if there is a `set_max_registers`.
+    """
+    kept: tuple[int, int, bool] | None = program.__dict__.get(_KEPT)
+    if kept is None:
+        shared, lane, sets = 0, 0, False
+        for eqn in program.eqns:
+            inner = [_needs(each) for each in subprograms(eqn)]
+            made = eqn.params.get("allocations", ())
+            shared = max(shared, _bytes(made) + max((each[0] for each in inner), default=0))
+            lane = max(lane, _accumulated(made) + max((each[1] for each in inner), default=0))
+            sets = sets or eqn.op is set_max_registers or any(each[2] for each in inner)
+        kept = program.__dict__[_KEPT] = shared, lane, sets
+    return kept
