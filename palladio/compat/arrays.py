@@ -17,6 +17,7 @@ from palladio.array import FUNCTIONS
 from palladio.array.functions.indexing import At, Update
 from palladio.base.errors import PalladioTypeError
 from palladio.compat import tree
+from palladio.compat.products import with_products
 from palladio.trace.trace import Traced, is_traced
 from palladio.types import dtypes
 
@@ -69,7 +70,7 @@ class Array(np.ndarray, metaclass=_Kind):
         function = FUNCTIONS.get(ufunc.__name__) if method == "__call__" and not options else None
         if function is None:
             return arrays(getattr(ufunc, method)(*inputs, **options))
-        return arrays(function(*inputs))
+        return arrays(with_products(function, inputs, {}))
 
     def __getitem__(self, key: Any) -> Any:
         try:
@@ -179,7 +180,7 @@ def returning_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         args, kwargs = tree.map(taken, (args, kwargs))
-        return arrays(function(*args, **kwargs))
+        return arrays(with_products(function, args, kwargs))
 
     return call
 
