@@ -21,6 +21,7 @@ from palladio.call.devices.shard_map import DeviceMesh, PartitionSpec, make_mesh
 from palladio.call.jit import jit as staged
 from palladio.call.launch.launch_call import LaunchCall
 from palladio.call.pallas_call import PallasCall
+from palladio.call.tpu.info import described
 from palladio.compat import tree
 from palladio.compat.arrays import Array, arrays, is_wide, narrow_dtype, plain, returning_arrays, set_wide, taken
 from palladio.trace.debug import debug_print as print_values
@@ -130,9 +131,6 @@ class Device:
         """Return None: nothing is known."""
 
 
-DEVICE = Device()
-
-
 class Config:
     """`jax.config`: `jax_enable_x64` and `jax_num_cpu_devices` count; another setting is kept and has no effect."""
 
@@ -160,8 +158,15 @@ config = Config()
 
 
 def devices(backend: str | None = None) -> list[Device]:
-    """The devices: one, or as many as `jax.config.update("jax_num_cpu_devices", n)` has asked for, simulated."""
-    return [Device(id=number) for number in range(config.jax_num_cpu_devices or 1)]
+    """The devices: one, or as many as `jax.config.update("jax_num_cpu_devices", n)` has asked for, simulated.
+
+    Where `pltpu.described_tpu` describes a TPU, that is what they are.
+    """
+    tpu = described()
+    known: dict[str, Any] = {}
+    if tpu is not None:
+        known = {"platform": "tpu", "device_kind": f"TPU {tpu.chip_version}", "num_cores": tpu.num_cores}
+    return [Device(id=number, **known) for number in range(config.jax_num_cpu_devices or 1)]
 
 
 local_devices = devices
@@ -181,8 +186,8 @@ def process_count() -> int:
 
 
 def default_backend() -> str:
-    """The platform of the device."""
-    return DEVICE.platform
+    """The platform of the devices."""
+    return devices()[0].platform
 
 
 def block_until_ready(values: Any) -> Any:
@@ -315,8 +320,8 @@ def canonicalize_dtype(dtype: Any, *_: Any, **__: Any) -> Any:
 
 
 def get_default_device() -> Device:
-    """The one device."""
-    return DEVICE
+    """The first device."""
+    return devices()[0]
 
 
 @dataclass(frozen=True)

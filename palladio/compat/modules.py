@@ -26,6 +26,7 @@ PACKAGES = ("jax", "jaxlib")
 
 SOURCES: dict[str, str] = {
     "jax": "palladio.compat.functions",
+    "jax.experimental.checkify": "palladio.compat.checkify",
     "jax.experimental.pallas": "palladio",
     "jax.experimental.pallas.mosaic_gpu": "palladio.gpu",
     "jax.experimental.pallas.ops.gpu.attention_mgpu": "palladio.library.hopper",
@@ -99,10 +100,12 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
     "jax.P": ("palladio", "PartitionSpec"),
     "jax.custom_jvp": ("palladio.compat.gradients", "custom_jvp"),
     "jax.custom_vjp": ("palladio.compat.gradients", "custom_vjp"),
+    "jax.ds": ("palladio", "ds"),
     "jax.empty_ref": ("palladio", "empty_ref"),
     "jax.eval_shape": ("palladio", "eval_shape"),
     "jax.freeze": ("palladio", "freeze"),
     "jax.grad": ("palladio.compat.gradients", "grad"),
+    "jax.lax.empty": ("palladio.numpy", "empty"),
     "jax.lax.stop_gradient": ("palladio.compat.gradients", "stop_gradient"),
     "jax.make_mesh": ("palladio", "make_mesh"),
     "jax.new_ref": ("palladio", "new_ref"),

@@ -1,7 +1,7 @@
 """Products of arrays outside of kernels, summed in the order in which compiled kernels sum theirs.
 
-A program that uses Pallas compares its kernel with `x @ y`, often for equality: there, both come from one compiler. NumPy
-cuts a long sum into parts, so its last bits are others.
+A program that uses Pallas compares its kernel with `x @ y`, often for equality: there, both come from one compiler.
+NumPy cuts a long sum into parts, so its last bits are others.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from palladio.array.functions.shape import moveaxis, reshape
 from palladio.base.errors import PalladioValueError
 from palladio.trace.array_refs import empty_ref, freeze, new_ref
 from palladio.trace.dma import make_async_remote_copy
+from palladio.trace.gpu.rounds import Gather, carried_out_in_rounds, result_of_round
 from palladio.trace.grid import axis_index, axis_size
 from palladio.trace.indices import ds
 from palladio.types.scratch import SemaphoreType
@@ -33,6 +34,9 @@ AxisNames = str | Sequence[str]
 
 def _gathered(x: ArrayLike, axis_name: str) -> Array:
     """`dtype[devices, ...]`: the arrays of all devices along one axis."""
+    if carried_out_in_rounds():
+        found: Array = result_of_round(Gather(axis_name), (x,))
+        return found
     kind, count, me = array_type(x), axis_size(axis_name), axis_index(axis_name)
     source = new_ref(x, memory_space=HBM)
     target = empty_ref(ShapeDtypeStruct((count, *kind.shape), kind.dtype), HBM)

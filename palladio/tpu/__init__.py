@@ -11,7 +11,13 @@ from __future__ import annotations
 from typing import Any
 
 from palladio.call.arrays import reciprocal
-from palladio.call.launch.core_meshes import CoreType, ScalarSubcoreMesh, TensorCoreMesh, VectorSubcoreMesh
+from palladio.call.launch.core_meshes import (
+    CoreType,
+    ScalarSubcoreMesh,
+    TensorCoreMesh,
+    VectorSubcoreMesh,
+    create_tensorcore_mesh,
+)
 from palladio.call.tpu.arrays import bitcast, roll, touch, with_memory_space_constraint
 from palladio.call.tpu.info import (
     SparseCoreInfo,
@@ -90,6 +96,7 @@ __all__ = [
     "bitcast",
     "core_barrier",
     "core_ref",
+    "create_tensorcore_mesh",
     "described_tpu",
     "dma_semaphore",
     "emit_pipeline",

@@ -29,6 +29,16 @@ def positional_names(function: Callable[..., Any]) -> list[str]:
     return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
 
 
+def named_as(program: Callable[..., Any], function: Callable[..., Any], references: int) -> None:
+    """Name a program after the function that it calls; its references too, where the function takes so many."""
+    program.__name__ = function_name(function)
+    names = positional_names(function)
+    if len(names) == references:
+        program.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in names]
+        )
+
+
 def function_location(function: Callable[..., Any]) -> Location | None:
     """The definition of a function: the line with its `def`, or the body of a lambda."""
     while hasattr(function, "func"):

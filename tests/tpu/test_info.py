@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import palladio.tpu as pltpu
+from palladio import compat
 from tests.errors.shown import shows
 
 
@@ -24,6 +25,30 @@ def test_a_mesh_has_the_cores_of_the_described_chip() -> None:
     with pltpu.described_tpu(pltpu.TpuInfo(num_cores=2)):
         assert pltpu.TensorCoreMesh(axis_name="c").num_cores == 2
         assert pltpu.TensorCoreMesh(axis_name="c", num_cores=3).num_cores == 3
+
+
+def test_a_mesh_made_by_the_function_of_the_guide() -> None:
+    assert pltpu.create_tensorcore_mesh("c") == pltpu.TensorCoreMesh(axis_name="c", num_cores=1)
+    with pltpu.described_tpu(pltpu.TpuInfo(num_cores=2)):
+        assert pltpu.create_tensorcore_mesh("c").num_cores == 2
+        assert pltpu.create_tensorcore_mesh("c", num_cores=3).num_cores == 3
+        with compat.jax():
+            import jax
+        (device,) = jax.devices()
+        assert (device.platform, device.device_kind, device.num_cores) == ("tpu", "TPU described", 2)
+        assert jax.default_backend() == "tpu"
+    assert pltpu.create_tensorcore_mesh("c", [device]).num_cores == 2
+    with shows(
+        ValueError,
+        """
+        num_cores: the cores are those of a device, or a number is given
+          got:      2
+          test_info.py:N, in test_a_mesh_made_by_the_function_of_the_guide
+            pltpu.create_tensorcore_mesh("c", [device], num_cores=2)
+            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+        """,
+    ):
+        pltpu.create_tensorcore_mesh("c", [device], num_cores=2)
 
 
 def test_no_description() -> None:

@@ -15,12 +15,12 @@ from palladio.array.functions.shape import permute_dims, reshape
 from palladio.base import trees
 from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
-from palladio.call.devices.gpus import run_on_gpus
-from palladio.call.devices.replay import LaunchesOnGpus
+from palladio.call.devices.rounds import run_in_rounds
 from palladio.call.inline.written import in_device_programs
 from palladio.call.launch.core_meshes import CoreMesh
 from palladio.call.launch.kernel import kernel
 from palladio.trace.functions import function_name, require_function
+from palladio.trace.gpu.rounds import LaunchesTogether
 from palladio.types.types import ShapeDtypeStruct
 
 
@@ -104,7 +104,8 @@ def shard_map(
     All devices run `f` at the same time. Kernels in it know their device by `axis_index(name)` and reach the others by
     remote copies and semaphores, `device_id=`; arrays of a kernel call are memory of the device. Programs on cores that
     reach other devices run on the evaluator or the simulator, also where the CPU is asked for. Where `f` launches on
-    GPUs, it is called several times on each device, and each launch is one for all of them.
+    GPUs, or on several cores of each device, it is called several times on each device, and each launch is one for all
+    of them.
 
     Args:
         f: takes and returns pytrees of arrays; left out, `shard_map` is a decorator.
@@ -152,13 +153,13 @@ def shard_map(
                 ref[0] = value
 
         body.__name__ = probe.__name__ = function_name(function)
-        on_gpus = False
+        in_rounds = False
         try:
             kernel(probe, (), mesh=cores).program(*parts)
-        except LaunchesOnGpus:
-            on_gpus = True
-        if on_gpus:
-            results, form = run_on_gpus(function, trees.unflatten(structure, parts), axes, interpret)
+        except LaunchesTogether:
+            in_rounds = True
+        if in_rounds:
+            results, form = run_in_rounds(function, trees.unflatten(structure, parts), axes, interpret)
             types = [array_type(getitem(each, 0)) for each in results]
         else:
             form, *types = found

@@ -14,7 +14,6 @@ from typing import Any
 
 from palladio.base import trees
 from palladio.base.errors import PalladioNotImplementedError
-from palladio.call.devices.replay import LaunchesOnGpus
 from palladio.call.inline.semaphores import with_semaphores
 from palladio.ops.grid import Blocked, Element, Squeezed
 from palladio.ops.threads.launch import MeshAxis
@@ -23,6 +22,7 @@ from palladio.pipeline.specs import no_block_spec
 from palladio.trace.array_refs import empty_ref, freeze, new_ref
 from palladio.trace.control import fori_loop
 from palladio.trace.dma import Cores, among_cores, enclosing_cores
+from palladio.trace.gpu.rounds import LaunchesTogether
 from palladio.trace.grid import GridAxes, enclosing_axes, grid_axes
 from palladio.trace.indices import ds
 from palladio.trace.reference import Reference
@@ -99,18 +99,11 @@ def inlined_launch(call: Any, args: Sequence[Any]) -> Any:
     """The results of a launch of one program on one core, written out.
 
     Raises:
-        PalladioNotImplementedError: several programs or cores.
+        LaunchesTogether: several programs or cores, or a GPU.
     """
     (mesh, *others) = call.meshes
-    if mesh.core_type == "gpu":
-        raise LaunchesOnGpus
-    if others or any(size != 1 for _, size, _ in mesh.axes):
-        raise PalladioNotImplementedError(
-            "under shard_map a launch is of one program on one core of each device",
-            argument="mesh",
-            got=", ".join(map(repr, call.meshes)),
-            hint="pl.kernel(body, mesh=pl.CoreMesh(..., device_axes=...)) launches on the cores of several devices",
-        )
+    if mesh.core_type == "gpu" or others or any(size != 1 for _, size, _ in mesh.axes):
+        raise LaunchesTogether
     leaves, form = trees.flatten(tuple(args))
     inputs = [leaf if isinstance(leaf, Reference) else new_ref(leaf, memory_space=HBM) for leaf in leaves]
     sources = {target: source for source, target in call.aliases}

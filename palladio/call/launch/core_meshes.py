@@ -28,7 +28,7 @@ class CoreType(Enum):
     SC_VECTOR_SUBCORE = "vector_subcore"
 
 
-class _Cores:
+class MeshOfCores:
     """The base of the meshes of cores. `axes` are (name, size, kind), the last one fastest."""
 
     axes: tuple[tuple[str, int, str], ...]
@@ -55,7 +55,7 @@ class _Cores:
         Raises:
             PalladioValueError: it takes the same cores, has GPU threads, or other sizes along an axis of one name.
         """
-        if not isinstance(other, _Cores):
+        if not isinstance(other, MeshOfCores):
             raise PalladioValueError(
                 "a mesh of cores and one of GPU threads do not run in one launch", got=_kind(other)
             )
@@ -117,7 +117,7 @@ def _size(size: Any, argument: str) -> int:
 
 @checked_call
 @dataclass(frozen=True)
-class CoreMesh(_Cores):
+class CoreMesh(MeshOfCores):
     """Plain cores, one program on each.
 
     Args:
@@ -172,7 +172,7 @@ class CoreMesh(_Cores):
         return f"CoreMesh({self.axis_names}, {self.sizes}{devices})"
 
 
-class _OneAxis(_Cores):
+class _OneAxis(MeshOfCores):
     """The base of meshes of one axis of cores."""
 
     axis_name: str
@@ -204,6 +204,27 @@ class TensorCoreMesh(_OneAxis):
     core_type: CoreType = field(default=CoreType.TC, init=False, repr=False)
 
 
+def create_tensorcore_mesh(axis_name: str, devices: Any = None, num_cores: int | None = None) -> TensorCoreMesh:
+    """The mesh of a chip's tensor cores.
+
+    Args:
+        axis_name: the name of their axis.
+        devices: whose cores those are; those of the first one count.
+        num_cores: how many; those of the TPU of `pltpu.described_tpu` by default, one where there is none.
+
+    Raises:
+        PalladioValueError: both devices and a number.
+    """
+    with at_call():
+        if devices is not None and num_cores is not None:
+            raise PalladioValueError(
+                "the cores are those of a device, or a number is given", argument="num_cores", got=num_cores
+            )
+        if devices is not None:
+            num_cores = devices[0].num_cores
+        return TensorCoreMesh(axis_name=axis_name, num_cores=described_cores() if num_cores is None else num_cores)
+
+
 @checked_call
 @dataclass(frozen=True)
 class ScalarSubcoreMesh(_OneAxis):
@@ -221,7 +242,7 @@ class ScalarSubcoreMesh(_OneAxis):
 
 @checked_call
 @dataclass(frozen=True)
-class VectorSubcoreMesh(_Cores):
+class VectorSubcoreMesh(MeshOfCores):
     """The vector sub-cores of each sparse core.
 
     Args:

@@ -13,7 +13,6 @@ from palladio.array.foreign import refuse_numbers, to_numpy
 from palladio.base import trees
 from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
-from palladio.call.devices.replay import carried_out_in_rounds, result_of_round
 from palladio.call.inline.written import inlined_launch, written_out
 from palladio.call.launch.mesh import dynamic_sizes, mesh_shape
 from palladio.call.launch.scratch_owners import check_owners, owners, scratch_type
@@ -33,6 +32,7 @@ from palladio.trace.dma import Cores, among_cores
 from palladio.trace.functions import call_user, counted, function_location, function_name, positional_names
 from palladio.trace.gpu.global_semaphores import GlobalNeeded, with_globals
 from palladio.trace.gpu.hardware import limits_enabled
+from palladio.trace.gpu.rounds import carried_out_in_rounds, result_of_round
 from palladio.trace.grid import GridAxes, enclosing_axes, grid_axes
 from palladio.trace.reference import Reference, TransformedReference
 from palladio.trace.trace import Staged, Traced, current_trace, stage

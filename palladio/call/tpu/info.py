@@ -88,6 +88,11 @@ def described_tpu(info: TpuInfo) -> Iterator[TpuInfo]:
         _described.reset(token)
 
 
+def described() -> TpuInfo | None:
+    """The described TPU, if there is one."""
+    return _described.get()
+
+
 def described_cores() -> int:
     """The tensor cores of the described TPU; one where none is described."""
     info = _described.get()

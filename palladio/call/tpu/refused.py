@@ -45,7 +45,6 @@ _REASONS: dict[str, tuple[str, str]] = {
     "unpack_fp6": (_FORMAT, _CONVERT),
     "join_bits": (_FORMAT, _CONVERT),
     "split_bits": (_FORMAT, _CONVERT),
-    "create_tensorcore_mesh": (_CHIP, "pltpu.TensorCoreMesh(axis_name=..., num_cores=...)"),
     "einshape": ("rearranges the tiles of a TPU", "use reshape and transpose"),
     "trace_value": (_LOWERING, "pl.debug_print"),
     "annotate": (_LOWERING, "name the call: pallas_call(..., name=...)"),

@@ -9,11 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 
-class LaunchesOnGpus(Exception):
-    """A function under `shard_map` launches on GPUs, not on cores: it is carried out in rounds."""
+class LaunchesTogether(Exception):
+    """A function launches on GPUs, or on several cores of each device: it is carried out in rounds."""
+
+
+@dataclass(frozen=True)
+class Gather:
+    """What devices come to instead of a launch: each gets the arrays of all along an axis."""
+
+    axis_name: str
 
 
 class Arrived(Exception):
@@ -39,7 +47,7 @@ def in_rounds(results: Sequence[Any]) -> Iterator[None]:
 
 
 def carried_out_in_rounds() -> bool:
-    """True inside of a function that several GPUs run."""
+    """True inside of a function that several devices run so."""
     return _rounds.get() is not None
 
 

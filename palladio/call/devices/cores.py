@@ -1,0 +1,70 @@
+"""One launch on the cores of several devices: each device has its part of every array and its own global memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from palladio.base import trees
+from palladio.call.launch.core_meshes import MeshOfCores
+from palladio.call.launch.launch_call import LaunchCall
+from palladio.call.outputs import Outputs
+from palladio.trace.functions import named_as
+from palladio.trace.gpu.peers import Devices
+from palladio.types.types import MemorySpace, ShapeDtypeStruct
+
+
+@dataclass(frozen=True)
+class _OnDevices(MeshOfCores):
+    """The cores of a mesh on each of several devices."""
+
+    devices: tuple[tuple[str, int], ...]
+    mesh: MeshOfCores
+
+    @property
+    def axes(self) -> tuple[tuple[str, int, str], ...]:  # type: ignore[override]
+        """Those of the devices, then those of the cores of each."""
+        return (*((name, size, "device") for name, size in self.devices), *self.mesh.axes)
+
+    @property
+    def core_type(self) -> Any:
+        """The kind of the cores."""
+        return self.mesh.core_type  # type: ignore[attr-defined]
+
+    @property
+    def default_memory_space(self) -> MemorySpace:
+        """The memory space of the inputs and outputs of its programs."""
+        return self.mesh.default_memory_space
+
+
+def on_all_cores(call: LaunchCall, structure: trees.Structure, devices: Devices, interpret: Any) -> LaunchCall:
+    """The launch on the cores of all devices of what one device launches on its own."""
+    arrays = structure.num_leaves + len(call.outputs.types)
+
+    def of_own_device(body: Callable[..., Any]) -> Callable[..., Any]:
+        def program(*refs: Any, **keywords: Any) -> None:
+            own = [ref.at[0] for ref in refs[:arrays]]
+            given = trees.unflatten(structure, own[: structure.num_leaves])
+            tree = trees.flatten(call.outputs.tree if call.outputs.types else ())[1]
+            results = trees.unflatten(tree, own[structure.num_leaves :])
+            body(*given, *results, *refs[arrays:], **keywords)
+
+        scratch = trees.flatten(call.scratch)[0]
+        named_as(program, body, -1 if isinstance(call.scratch, Mapping) else arrays + len(scratch))
+        return program
+
+    types = tuple(ShapeDtypeStruct((devices.count, *type.shape), type.dtype) for type in call.outputs.types)
+    launch = LaunchCall(
+        [of_own_device(body) for body in call.bodies],
+        [_OnDevices(devices.axes, mesh) for mesh in call.meshes],
+        Outputs(types),
+        call.scratch,
+        call.aliases,
+        what=call.what,
+        name=call.__name__,
+        debug=call.debug,
+        interpret=call.interpret if interpret is None else interpret,
+    )
+    launch.advice = call.advice
+    return launch
