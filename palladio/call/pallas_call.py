@@ -28,7 +28,7 @@ from palladio.ir.evaluate import Runner
 from palladio.ops.grid import Grid, grid_call
 from palladio.pipeline.block_maps import BlockMapper, GridSizeNeeded, check_parameters, specs_for
 from palladio.pipeline.params import advice_of
-from palladio.pipeline.specs import LARGEST_GRID_SIZE, GridSpec, ParsedGrid, no_block_spec, parse_grid
+from palladio.pipeline.specs import LARGEST_GRID_SIZE, BlockSpec, GridSpec, ParsedGrid, no_block_spec, parse_grid
 from palladio.trace.debug import checks_enabled
 from palladio.trace.functions import counted, function_location, function_name, positional_names
 from palladio.trace.grid import GridAxes, grid_axes
@@ -37,7 +37,7 @@ from palladio.trace.values import wrap
 from palladio.types import dtypes
 from palladio.types.effects import EffectKind
 from palladio.types.scratch import SemaphoreKind
-from palladio.types.types import SCALAR, ArrayType, MemoryRef, RefType, Shape, Type
+from palladio.types.types import ANY, GMEM, HBM, HOST, SCALAR, ArrayType, MemoryRef, RefType, Shape, Type
 
 INDEX = ArrayType((), dtypes.INT32)
 _ARRAY = {np.ndarray}
@@ -143,6 +143,7 @@ def pallas_call(
             also spelled `scratch_types`. A mapping is passed by keyword.
         grid_spec: a `GridSpec` or `PrefetchScalarGridSpec` in place of the four above.
         input_output_aliases: from the number of a flat input to the number of the flat output that starts as its copy.
+            Where the specs of both name main memory and no block, they are one reference.
         debug: print the program after each stage.
         interpret: True for the evaluator, or the name of an executor.
         name, metadata, cost_estimate, compiler_params: what tools and compilers may want to know; results do not
@@ -392,6 +393,11 @@ class PallasCall:
         ), self._fixed
 
 
+def _stays(spec: Any) -> bool:
+    """True of a specification that leaves an array where it is, whole, instead of blocks."""
+    return isinstance(spec, BlockSpec) and spec.block_shape is None and spec.memory_space in (ANY, GMEM, HBM, HOST)
+
+
 class _Builder:
     """Builds the parameters of one `grid_call` from a call's specs and the types of its arguments."""
 
@@ -439,6 +445,7 @@ class _Builder:
         outputs = self.block_maps(
             mapper, "out_specs", out_specs, call.outputs.types, call.outputs.tree, count + len(tree)
         )
+        self.in_place = [*[False] * self.scalars, *map(_stays, (*specs, *out_specs))]
         scratch, scratch_tree = trees.flatten(call.spec.scratch_shapes)
         grid = Grid(
             tuple(size if isinstance(size, int) else None for size in call.grid.sizes),
@@ -500,6 +507,7 @@ class _Builder:
             refs = (*given[: self.scalars], *given[self.scalars + self.sizes :])
             sizes = tuple(next(extra) if size is None else size for size in grid.sizes)
             arrays = len(refs) - len(grid.scratch)
+            refs = self.with_one_memory(refs)
             args, outs = trees.unflatten(structure, refs[:arrays])
             scratch = trees.unflatten(scratch_tree, refs[arrays:])
             keywords = dict(scratch) if isinstance(scratch, Mapping) else {}
@@ -525,6 +533,14 @@ class _Builder:
             flat, types, wrap, name=call.__name__, hints=hints, refuse=self.refuse_capture, location=location
         )
         return staged.program
+
+    def with_one_memory(self, refs: Sequence[Any]) -> Sequence[Any]:
+        """The references, that of an input that stays in main memory being that of the output that aliases it."""
+        found = list(refs)
+        for source, output in self.call.aliases:
+            if self.in_place[source] and self.in_place[len(self.types) + output]:
+                found[source] = refs[len(self.types) + output]
+        return found
 
     def refuse_writes_to_aliased(self, grid: Grid, kernel: Program) -> None:
         """A kernel writes to an output, not to the block of the input that the output aliases: that block is a copy."""

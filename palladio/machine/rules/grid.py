@@ -59,7 +59,7 @@ def grid_call(eqn: Eqn) -> Callable[..., Coroutine]:
         scratch = [allocate_for(thread, *each) for each in zip(grid.scratch, names, strict=True)]
         arrays = operands[grid.dynamic + grid.scalars :]
         visits = BlockVisits(thread, grid, kernel, [np.shape(array) for array in arrays])
-        points: Any = operation.eval(*operands, grid=grid, kernel=kernel)
+        points: Any = operation.eval(*operands, grid=grid, kernel=kernel, fetched=thread.machine.visits)
         found: Any = None
         outer = thread.trail
         while True:

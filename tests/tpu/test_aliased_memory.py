@@ -1,0 +1,86 @@
+"""An input that an output aliases: one memory where arrays stay in main memory, and under Pallas' TPU interpreter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import palladio as pl
+import palladio.gpu as plgpu
+import palladio.tpu as pltpu
+
+EXECUTORS = ["reference", "simulator", "cpu", pltpu.InterpretParams()]
+
+
+@pytest.mark.parametrize("interpret", EXECUTORS, ids=str)
+@pytest.mark.parametrize("space", [pl.ANY, pltpu.HBM])
+def test_arrays_in_main_memory_are_one(interpret: Any, space: Any) -> None:
+    def kernel(x: Any, out: Any, held: Any) -> None:
+        pltpu.sync_copy(x.at[0], held)
+        held[...] += 1
+        pltpu.sync_copy(held, out.at[0])
+        pltpu.sync_copy(held, out.at[1 + pl.program_id(0)])
+
+    spec = pl.BlockSpec(memory_space=space)
+    call = pl.pallas_call(
+        kernel,
+        pl.ShapeDtypeStruct((4, 8), np.float32),
+        grid=(3,),
+        in_specs=[spec],
+        out_specs=spec,
+        scratch_shapes=[pltpu.VMEM((8,), np.float32)],
+        input_output_aliases={0: 0},
+        interpret=interpret,
+    )
+    x = np.zeros((4, 8), np.float32)
+    assert call(x)[:, 0].tolist() == [3, 1, 2, 3]
+    assert not x.any()
+
+
+@pytest.mark.parametrize("executor", ["reference", "simulator", "cpu"])
+def test_a_write_through_such_an_input_is_kept(executor: str) -> None:
+    def kernel(x: Any, out: Any) -> None:
+        x[0] = x[1] + out[2]
+
+    spec = plgpu.BlockSpec(memory_space=plgpu.GMEM)
+    call = pl.pallas_call(
+        kernel,
+        pl.ShapeDtypeStruct((3,), np.float32),
+        in_specs=[spec],
+        out_specs=spec,
+        input_output_aliases={0: 0},
+    )
+    with pl.executor(executor):
+        assert call(np.array([1, 2, 3], np.float32)).tolist() == [5, 2, 3]
+
+
+def transposed(interpret: Any) -> Any:
+    """Adds the number of the step to each block, and stores it at the transposed place."""
+
+    def kernel(x: Any, out: Any) -> None:
+        out[...] = x[...] + (3 * pl.program_id(0) + pl.program_id(1))
+        out[...] = out[...] + 0 * x[...]
+
+    return pl.pallas_call(
+        kernel,
+        pl.ShapeDtypeStruct((6, 3), np.int32),
+        grid=(3, 3),
+        in_specs=[pl.BlockSpec((2, 1), lambda i, j: (i, j))],
+        out_specs=pl.BlockSpec((2, 1), lambda i, j: (j, i)),
+        input_output_aliases={0: 0},
+        interpret=interpret,
+    )(np.zeros((6, 3), np.int32))[::2]
+
+
+def test_blocks_are_fetched_when_the_tpu_interpreter_comes_to_them() -> None:
+    expected = np.zeros((3, 3), int)
+    for step, (i, j) in enumerate(np.ndindex(3, 3)):
+        expected[j, i] = expected[i, j] + step
+    assert np.array_equal(transposed(pltpu.InterpretParams()), expected)
+
+
+@pytest.mark.parametrize("interpret", [True, "cpu", "simulator"])
+def test_blocks_of_the_input_keep_their_values_elsewhere(interpret: Any) -> None:
+    assert np.array_equal(transposed(interpret), np.arange(9).reshape(3, 3).T)
