@@ -27,7 +27,7 @@ _FAILED = "debug_check failed: "
 
 
 class Error:
-    """What came of the checks of one call."""
+    """The outcome of the checks of one call."""
 
     def __init__(self, message: str | None) -> None:
         self.message = message

@@ -1,4 +1,4 @@
-"""`jax.vjp`, `jax.grad` and `jax.custom_vjp`: derivatives of functions outside of kernels.
+"""`jax.vjp`, `jax.jvp`, `jax.grad` and `jax.custom_vjp`: derivatives of functions outside of kernels.
 
 A function is traced, and its equations are gone through from the last to the first. A call of a `custom_vjp` function
 is one step of that, whatever equations it formed: its own rule gives the gradients of its arguments. So a kernel is
@@ -369,6 +369,58 @@ def vjp(fun: Callable[..., Any], *args: Any, has_aux: bool = False) -> Any:
                 return _run(lambda g, *given: _pulled(fun, given, has_aux)[2](g), gradient, *args)
 
     return (result, pull, aux) if has_aux else (result, pull)
+
+
+def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
+    """The result of a function, and its derivative along the tangents, in the structure of the result.
+
+    It is computed backwards twice: the gradients of the arguments are linear in that of the output, and the derivative
+    of this is the derivative along a tangent.
+
+    Args:
+        fun: as for `vjp`.
+        primals, tangents: tuples of the arguments, and of a tangent for each, in its structure.
+        has_aux: `fun` returns a pair, of which the second is passed on after the other two.
+
+    Raises:
+        PalladioTypeError: tangents of another structure or shape than the arguments.
+        PalladioNotImplementedError: an operation without a derivative, a kernel among them.
+    """
+    with at_call():
+        _require_callable(fun)
+        given, structure = trees.flatten(tuple(primals))
+        along, form = trees.flatten(tuple(tangents))
+        if form != structure or any(np.shape(x) != np.shape(t) for x, t in zip(given, along, strict=True)):
+            raise PalladioTypeError(
+                "a tangent has the structure and the shapes of its argument",
+                argument="tangents",
+                expected=f"{trees.shown(structure)} of shapes {', '.join(str(np.shape(each)) for each in given)}",
+                got=f"{trees.shown(form)} of shapes {', '.join(str(np.shape(each)) for each in along)}",
+            )
+        result, tangent, aux = _run(lambda args, along: _pushed(fun, args, along, has_aux), primals, tangents)
+    return (result, tangent, aux) if has_aux else (result, tangent)
+
+
+def _pushed(
+    fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool
+) -> tuple[Any, Any, Any]:
+    result, aux, pull = _pulled(fun, tuple(primals), has_aux)
+    leaves, structure = trees.flatten(result)
+    by = [n for n, leaf in enumerate(leaves) if _has_gradient(leaf)]
+
+    def gradients(*given: Any) -> list[Any]:
+        every: list[Any] = [jnp.zeros_like(leaf) for leaf in leaves]
+        for n, gradient in zip(by, given, strict=True):
+            every[n] = gradient
+        return [each for each in trees.flatten(pull(trees.unflatten(structure, every)))[0] if each is not None]
+
+    floats = [_has_gradient(leaf) for leaf in trees.flatten(tuple(primals))[0]]
+    wanted = [leaf for leaf, known in zip(trees.flatten(tuple(tangents))[0], floats, strict=True) if known]
+    found = _pulled(gradients, [jnp.zeros_like(leaves[n]) for n in by])[2](wanted)
+    every = [jnp.zeros_like(leaf) for leaf in leaves]
+    for n, tangent in zip(by, found, strict=True):
+        every[n] = tangent
+    return result, trees.unflatten(structure, every), aux
 
 
 def _positions(numbers: Sequence[int], args: Sequence[Any], allow_int: bool) -> list[int]:

@@ -105,6 +105,7 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
     "jax.eval_shape": ("palladio", "eval_shape"),
     "jax.freeze": ("palladio", "freeze"),
     "jax.grad": ("palladio.compat.gradients", "grad"),
+    "jax.jvp": ("palladio.compat.gradients", "jvp"),
     "jax.lax.empty": ("palladio.numpy", "empty"),
     "jax.lax.stop_gradient": ("palladio.compat.gradients", "stop_gradient"),
     "jax.make_mesh": ("palladio", "make_mesh"),

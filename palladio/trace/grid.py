@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,13 +23,15 @@ from palladio.base.errors import PalladioIndexError, PalladioTypeError, Palladio
 class GridAxes:
     """The traced program id, the size and the name of each grid axis; of a mesh axis also its kind.
 
-    A size may be a function that gives it, where it has to be read first.
+    A size may be a function that gives it, where it has to be read first. `beside` are the sizes of the axes of the
+    launch's other meshes, on which this program has no index.
     """
 
     ids: tuple[Any, ...]
     sizes: tuple[Any, ...]
     names: tuple[str | None, ...]
     kinds: tuple[str, ...] = ()
+    beside: Mapping[str, int] = field(default_factory=dict)
 
 
 _axes: ContextVar[GridAxes | None] = ContextVar("palladio_grid", default=None)
@@ -109,12 +111,16 @@ def axis_index(axis_name: str | Sequence[str]) -> Any:
 
 
 def axis_size(axis_name: str | Sequence[str]) -> Any:
-    """The size of an axis of the mesh, or of several together: an int, or i32[] of a dynamic grid.
+    """The size of an axis of the mesh, or of several together: an int, or i32[] of a dynamic grid. Of an axis of
+    another mesh of the launch too.
 
     Raises: as `axis_index`.
     """
     if isinstance(axis_name, (tuple, list)):
         return functools.reduce(operator.mul, map(axis_size, axis_name), 1)
+    around = _axes.get()
+    if around is not None and axis_name in around.beside:
+        return around.beside[axis_name]
     axes, axis = _named(axis_name)
     return _known(axes.sizes[axis])
 

@@ -13,6 +13,7 @@ import palladio as pl
 from palladio import compat
 from palladio.compat.derivatives import RULES
 from palladio.trace.trace import current_trace
+from tests.errors.shown import shows
 
 with compat.jax():
     import jax
@@ -91,6 +92,43 @@ def test_a_gradient_is_what_small_steps_measure(name: str) -> None:
         )
         measured = float(ahead - behind) / (2 * step)
         assert abs(np.sum(gradient * along) - measured) < 1e-3 * (1 + abs(measured)), n
+
+
+@pytest.mark.parametrize("name", sorted({*FUNCTIONS} - {"vmap"}))  # a loop, by its rule, once
+def test_a_tangent_is_the_gradient_along_it(name: str) -> None:
+    function, args = FUNCTIONS[name][0], tuple(arg.view(jax.Array) for arg in FUNCTIONS[name][1])
+    along = tuple(np.random.default_rng(n).standard_normal(np.shape(arg)) for n, arg in enumerate(args))
+    gradients = jax.grad(function, argnums=tuple(range(len(args))))(*args)
+    value, tangent = jax.jvp(function, args, along)
+    expected = sum(np.sum(gradient * step) for gradient, step in zip(gradients, along, strict=True))
+    assert distance(value, function(*args)) < 1e-12
+    assert abs(tangent - expected) < 1e-6 * (1 + abs(expected))
+
+
+def test_a_tangent_has_the_structure_of_the_result() -> None:
+    def function(x: Any, n: Any) -> Any:
+        return {"all": jnp.sin(x) * n, "count": n + 1, "none": jnp.ones(2)}, x
+
+    (result, tangent, aux) = jax.jvp(function, (X, np.int32(3)), (X, 0), True)
+    assert distance(tangent["all"], 3 * np.cos(X) * X) < 1e-12
+    assert (tangent["count"], tangent["none"].tolist(), result["count"]) == (0, [0, 0], 4)
+    assert np.array_equal(aux, X)
+    assert float(jax.jit(lambda x: jax.jvp(lambda x: x**3, (x,), (1.0,))[1])(2.0)) == 12
+
+
+def test_a_tangent_of_another_shape() -> None:
+    with shows(
+        TypeError,
+        """
+        tangents: a tangent has the structure and the shapes of its argument
+          expected: (*,) of shapes (2,)
+          got:      (*,) of shapes (3,)
+          test_gradients.py:N, in test_a_tangent_of_another_shape
+            jax.jvp(jnp.sin, (np.ones(2),), (np.ones(3),))
+            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+        """,
+    ):
+        jax.jvp(jnp.sin, (np.ones(2),), (np.ones(3),))
 
 
 def test_every_rule_is_measured() -> None:

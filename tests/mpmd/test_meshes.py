@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pytest
 
 import palladio as pl
 import palladio.gpu as plgpu
 import palladio.tpu as pltpu
+from palladio import lax
 
 BLOCKS = plgpu.Mesh(grid=(3,), grid_names="x", cluster=(2,), cluster_names="c", num_threads=2, thread_name="wg")
 MESHES = {
@@ -72,3 +74,21 @@ def test_meshes_that_may_not(one: str, other: str) -> None:
 def test_no_mesh_goes_with_what_is_none(name: str) -> None:
     with pytest.raises(pl.PalladioError):
         MESHES[name][0].check_is_compatible_with("cores")
+
+
+def test_the_sizes_of_the_other_meshes_are_known() -> None:
+    def on_each(out: Any, done: Any) -> None:
+        at = 2 * lax.axis_index("core") + lax.axis_index("sub")
+        out[at] = at
+        pl.semaphore_signal(done, device_id={"core": lax.axis_index("core")})
+
+    def of_core(out: Any, done: Any) -> None:
+        pl.semaphore_wait(done, lax.axis_size("sub"))
+        out[4 + lax.axis_index("core")] = lax.axis_size(("core", "sub"))
+
+    vector = pltpu.VectorSubcoreMesh("core", "sub", num_cores=2, num_subcores=2)
+    scalar = pltpu.ScalarSubcoreMesh("core", num_cores=2)
+    done = pltpu.SemaphoreType.REGULAR @ scalar
+    out = pl.ShapeDtypeStruct((6,), np.int32)
+    call = pl.kernel(body=[on_each, of_core], mesh=[vector, scalar], out_type=out, scratch_types=[done])
+    assert call().tolist() == [0, 1, 2, 3, 4, 4]

@@ -116,8 +116,7 @@ def shard_map(
         interpret: as in `pallas_call`, for the whole function.
 
     Raises:
-        PalladioTypeError: what is not a function or mesh; specs of another structure.
-        PalladioValueError: specs that do not fit; sizes that the devices do not divide.
+        PalladioTypeError, PalladioValueError: what is not a function or mesh; specs or sizes that do not fit.
     """
     if f is None:
         return functools.partial(shard_map, mesh=mesh, in_specs=in_specs, out_specs=out_specs, interpret=interpret)

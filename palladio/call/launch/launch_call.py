@@ -12,7 +12,13 @@ from palladio.array import convert
 from palladio.array.foreign import refuse_numbers, to_numpy
 from palladio.base import trees
 from palladio.base.calls import checked_call
-from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
+from palladio.base.errors import (
+    PalladioError,
+    PalladioNotImplementedError,
+    PalladioTypeError,
+    PalladioValueError,
+    at_call,
+)
 from palladio.call.inline.written import inlined_launch, written_out
 from palladio.call.launch.mesh import dynamic_sizes, mesh_shape
 from palladio.call.launch.scratch_owners import check_owners, owners, scratch_type
@@ -40,7 +46,7 @@ from palladio.trace.unions import unpacked
 from palladio.trace.values import wrap
 from palladio.types import dtypes
 from palladio.types.attributes import Owner
-from palladio.types.types import SEMAPHORE, ArrayType, MemorySpace, Owned, RefType, Type
+from palladio.types.types import SEMAPHORE, SYNCHRONISING, ArrayType, MemorySpace, Owned, RefType, Type
 
 
 @dataclass(frozen=True)
@@ -152,6 +158,13 @@ class LaunchCall:
         _require_once(values, names)
         types = [leaf.palladio_type if isinstance(leaf, Reference) else convert.array_type(leaf) for leaf in values]
         made = _Builder(self, args, types, nested=True, views=views).build()
+        for leaf in (*values, *made.captured):
+            if isinstance(leaf, Reference) and leaf.palladio_type.space in SYNCHRONISING:
+                raise PalladioNotImplementedError(
+                    "a launch has semaphores and barriers of its own, none of the program around it",
+                    got=repr(leaf),
+                    hint="scratch_types, or pl.run_scoped in the launch",
+                )
         passed = {id(leaf) for leaf in values}
         for leaf in made.captured:
             if id(leaf) in passed:
@@ -223,8 +236,11 @@ def _require_once(values: Sequence[Any], names: Sequence[str]) -> None:
     seen: dict[int, str] = {}
     for leaf, name in zip(values, names, strict=True):
         if isinstance(leaf, Reference) and seen.setdefault(id(leaf), name) != name:
-            raise PalladioValueError(
-                "one reference is passed twice", argument=name, got=f"the same as {seen[id(leaf)]}: {leaf!r}"
+            raise PalladioNotImplementedError(
+                "one reference is passed twice",
+                argument=name,
+                got=f"the same as {seen[id(leaf)]}: {leaf!r}",
+                jax="Cannot pass the same ref into a mpmd map multiple times",
             )
 
 
@@ -338,7 +354,11 @@ class _Builder:
             names = tuple(axis.name or None for axis in mesh.axes)
             outer = enclosing_axes()
             kinds = tuple(axis.kind for axis in mesh.axes)
-            axes = GridAxes((*ids, *outer.ids), (*sizes, *outer.sizes), (*names, *outer.names), (*kinds, *outer.kinds))
+            beside = {each.name: each.size for other in made.meshes for each in other.axes if each.size is not None}
+            beside = {name: size for name, size in beside.items() if name not in (*names, *outer.names)}
+            axes = GridAxes(
+                (*ids, *outer.ids), (*sizes, *outer.sizes), (*names, *outer.names), (*kinds, *outer.kinds), beside
+            )
             more = given[arrays + len(leaves) :]
             shared, barriers = more[: len(self.globals)], more[len(self.globals) :]
             reached = among_cores(self.cores(made, number, barriers))

@@ -19,7 +19,7 @@ class LaunchesTogether(Exception):
 
 @dataclass(frozen=True)
 class Gather:
-    """What devices come to instead of a launch: each gets the arrays of all along an axis."""
+    """A step of all devices between launches: each gets the arrays of all along an axis."""
 
     axis_name: str
 
