@@ -445,6 +445,35 @@ def test_a_round_that_leaves_no_finding_is_the_last() -> None:
     assert (repair.text, tried) == ("a fence", 2)
 
 
+def test_a_place_that_no_thread_reaches_before_the_finding_is_hopeless() -> None:
+    (finding,) = pl.check(staged, schedules=1).findings
+    (call,) = recorded(staged)
+    looked = Search(call, finding, NAMES, frozenset(), Budget(60))
+    reached = {
+        spot.eqn.op.name: not looked.hopeless(spot.path, spot.index) for spot in spots(call.program) if spot.path
+    }
+    assert reached.pop("wait_smem_to_gmem") is False  # the copy before it meets the finding
+    assert reached.pop("commit_smem_to_gmem_group") is False
+    assert set(reached.values()) == {True}
+
+
+def test_a_wait_for_a_barrier_that_completes_no_more_often_is_hopeless() -> None:
+    """The consumer waits for each filling once; with its wait left out, one more is what is missing."""
+
+    def looked(program: Program) -> Search:
+        report, call = broken(program, recording().values, 1)
+        return Search(call, report.findings[0], ("round_robin",), frozenset(), Budget(60))
+
+    def hopeless(program: Program) -> set[bool]:
+        survey, search = Survey(program), looked(program)
+        (filled,) = {root for root in survey.all_roots if root.hint == "filled"}
+        places = [spot for spot in spots(program) if spot.eqn.op.name == "wgmma"]
+        return {search.hopeless(spot.path, spot.index, filled) for spot in places}
+
+    assert hopeless(of_class("a barrier wait left out")[2].program) == {False}
+    assert hopeless(of_class("a fence left out")[0].program) == {True}
+
+
 def test_the_time_of_a_search_is_bounded() -> None:
     (finding,) = pl.check(staged, schedules=1, repairs=1e-9).findings
     assert finding.repair == "none found among 0 single changes in 1e-09 seconds"

@@ -18,13 +18,15 @@ from palladio.base.collector import seldom_collected
 from palladio.base.errors import InternalError, PalladioError
 from palladio.driver.executors import REFERENCE, SIMULATOR
 from palladio.driver.repairs.calls import Call, Results, agree, recorded
+from palladio.driver.repairs.run_record import Meeting, RunRecord
 from palladio.driver.simulation import Session, session
-from palladio.ir.core import Program
+from palladio.ir.core import Program, Var
 from palladio.ir.evaluate import Runner
 from palladio.ir.verify import verify
 from palladio.machine.check.accesses import Places
 from palladio.machine.check.findings import CheckError, Finding
 from palladio.machine.repair.candidates import Candidate, Candidates
+from palladio.machine.repair.edit import Path
 from palladio.machine.run.machine import Machine
 from palladio.machine.run.policies import Policy, named
 from palladio.machine.timeline.records import duration_text
@@ -144,9 +146,9 @@ def repaired(
         known: the keys of all findings of the check.
     """
     for call in calls:
-        candidates = Candidates(call.program, finding)
+        search = Search(call, finding, names, frozenset(known) - keys([finding]), budget)
+        candidates = Candidates(call.program, finding, search.hopeless)
         if candidates.guilty:
-            search = Search(call, finding, names, frozenset(known) - keys([finding]), budget)
             with seldom_collected():
                 found = search.first(candidates.rounds())
             if found is not None or budget.spent:
@@ -191,6 +193,7 @@ class Search:
     ) -> None:
         self.call = call
         self.code = finding.code
+        self.keys = keys([finding])
         self.known = known
         self.budget = budget
         self.names = sorted(names, key=lambda name: name != finding.schedule)
@@ -198,13 +201,35 @@ class Search:
         self.failed: frozenset[Any] | None = None
 
     @cached_property
-    def most_steps(self) -> int:
-        """The number of synchronising steps after which a changed kernel is taken for one that never ends."""
+    def given(self) -> tuple[RunRecord, int]:
+        """The run of the kernel as it stands in the schedule of the finding, and its number of synchronising steps."""
         machines: list[Machine] = []
-        with session(Session(partial(named, self.names[0]), prepare=machines.append, places=self.places)):
+        record = RunRecord(self.call.program)
+
+        def recorded(machine: Machine) -> None:
+            machine.timer = record
+            machines.append(machine)
+
+        findings = Meeting(self.keys, record)
+        with session(Session(partial(named, self.names[0]), findings, prepare=recorded, places=self.places)):
             with suppress(CheckError):
                 SIMULATOR.load(self.call.program)(self.call.values)
-        return STEPS + 10 * sum(machine.worked for machine in machines)
+                record.ended = all(each.code != "deadlock" for each in findings)
+        return record, sum(machine.worked for machine in machines)
+
+    def hopeless(self, path: Path, index: int, awaited: Var | None = None) -> bool:
+        """True if a change at a place of the program cannot remove the finding.
+
+        Args:
+            awaited: the barrier for which a wait would be there.
+        """
+        record, _ = self.given
+        return not record.reaches(path, index) or (awaited is not None and record.starves(path, index, awaited))
+
+    @cached_property
+    def most_steps(self) -> int:
+        """The number of synchronising steps after which a changed kernel is taken for one that never ends."""
+        return STEPS + 10 * self.given[1]
 
     @cached_property
     def definite(self) -> bool:

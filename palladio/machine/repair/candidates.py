@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -55,12 +55,21 @@ FORMS = 3
 """The number of indices that are tried for one of several barriers."""
 
 
-class Candidates:
-    """The candidates for one finding of a program."""
+def _never(path: Path, index: int, awaited: Var | None = None) -> bool:
+    return False
 
-    def __init__(self, program: Program, finding: Finding) -> None:
+
+class Candidates:
+    """The candidates for one finding of a program.
+
+    Args:
+        hopeless: true for a place of the program at which no change, or no wait for a barrier, can remove the finding.
+    """
+
+    def __init__(self, program: Program, finding: Finding, hopeless: Callable[..., bool] = _never) -> None:
         self.program = program
         self.code = finding.code
+        self.hopeless = hopeless
         self.survey = Survey(program)
         self.guilty = self.survey.at(finding.locations)
         self.orders = [self.survey.order(spot) for spot in self.guilty]
@@ -77,6 +86,7 @@ class Candidates:
     def _near(self) -> Iterator[Tier]:
         """Those first that leave the kernel's structure as it is."""
         yield self._own_waits()
+        yield self._counts_of_arrivals()
         if self.code == "deadlock":  # a copy rather than an arrival at a barrier of copies
             yield copied_like_sibling(self.program, self.survey, self.near)
         yield self._between_threads()
@@ -97,12 +107,14 @@ class Candidates:
     @cached_property
     def gaps(self) -> list[Gap]:
         """The places for another equation, those nearest to the lines of the finding first."""
-        return sorted(self.survey.gaps, key=self._distance)
+        return [gap for gap in sorted(self.survey.gaps, key=self._distance) if not self.hopeless(gap.path, gap.index)]
 
     @cached_property
     def near(self) -> list[Gap]:
         """Those that are near to them."""
-        return [gap for n, gap in enumerate(self.gaps) if n < FEWEST or self._distance(gap) < NEAR / 2]
+        ordered = sorted(self.survey.gaps, key=self._distance)
+        near = {id(gap) for n, gap in enumerate(ordered) if n < FEWEST or self._distance(gap) < NEAR / 2}
+        return [gap for gap in self.gaps if id(gap) in near]
 
     def _distance(self, gap: Gap) -> float:
         """The number of equations between a gap and the nearest line of the finding."""
@@ -112,6 +124,7 @@ class Candidates:
         """The equations that synchronise, those nearest to the lines of the finding first."""
         spots = [spot for spot in self.survey.spots if _synchronises(spot.eqn)]
         spots = [spot for spot in spots if any(step[1] == "programs" for step in spot.path)]
+        spots = [spot for spot in spots if not self.hopeless(spot.path, spot.index)]
         return sorted(spots, key=lambda spot: min(abs(self.survey.order(spot) - each) for each in self.orders))
 
     def _of(self, *ops: Op) -> list[Spot]:
@@ -190,10 +203,7 @@ class Candidates:
     # The second tier: waits, arrivals and counts between threads.
 
     def _between_threads(self) -> Tier:
-        roots = dict.fromkeys((*self.signals, *self._related()))
-        for root in roots:
-            yield from self._recounted(root)
-        for root in roots:
+        for root in dict.fromkeys((*self.signals, *self._related())):
             if root in self.flags:
                 atomic = OPS["atomic"]
                 yield from self._raised(root, [gap for gap in self.near if not self._doubles(gap, atomic, root)])
@@ -241,6 +251,10 @@ class Candidates:
         found += [root for root in self.survey.all_roots if _space(root) in _CALLS]
         return [root for root in dict.fromkeys(found) if root.type.attribute(Named) is None]  # type: ignore[union-attr]
 
+    def _counts_of_arrivals(self) -> Tier:
+        for root in dict.fromkeys((*self.signals, *self._related())):
+            yield from self._recounted(root)
+
     def _recounted(self, root: Var) -> Tier:
         arrivals: Any = root.type.attribute(Arrivals)  # type: ignore[union-attr]
         for count in (arrivals.count - 1, arrivals.count + 1) if arrivals is not None else ():
@@ -252,7 +266,7 @@ class Candidates:
     def _signalled(self, gap: Gap, root: Var, op: Op) -> Tier:
         """An arrival or a wait inserted."""
         known = self.survey.known_as(root, gap.path, gap.index)
-        if known is None:
+        if known is None or (op is barrier_wait and self.hopeless(gap.path, gap.index, root)):
             return
         extra, spelling, params = _SIGNALS[op]
         given = [(extra, spelling)]
@@ -405,6 +419,7 @@ class Candidates:
         spots: list[Spot] = []
         memory = {root for spot in self.guilty for root in self.survey.roots_at(spot)}
         others = [spot for spot in self.survey.spots if memory.intersection(self.survey.roots_at(spot))]
+        others = [spot for spot in others if not self.hopeless(spot.path, spot.index)]
         for spot in (*guilty, *touching, *near, *others):
             if (spot.path, spot.index) not in seen:
                 seen.add((spot.path, spot.index))
