@@ -24,6 +24,7 @@ from palladio.machine.repair.edit import (
     passed_in,
     reindexed,
     replaced,
+    with_operand,
     with_params,
     with_part_at,
 )
@@ -185,9 +186,9 @@ class Candidates:
         counts: set[int] = set()
         for spot in self._of(set_max_registers):
             eqn = spot.eqn
-            counts.add(eqn.params["count"])
-            if eqn.params["action"] == "increase" and eqn.params["count"] >= 32:
-                count = eqn.params["count"] - 8
+            counts.add(eqn.count)
+            if eqn.action == "increase" and eqn.count >= 32:
+                count = eqn.count - 8
                 text = f'write `plgpu.set_max_registers({count}, action="increase")` in {wording.line(eqn)}'
                 yield self._changed(spot, text, with_params(eqn, count=count))
         if not counts:
@@ -217,11 +218,11 @@ class Candidates:
             yield from copy_awaited(self.program, self.survey, self.near)
         yield from self._swapped()
         for spot in self._of(semaphore_wait, semaphore_signal):
-            amount = spot.eqn.inputs[1]
+            amount = spot.eqn.amount
             if isinstance(amount, Literal):
                 more = Literal(int(amount.value) + 1, amount.type.dtype)
-                eqn = replace(spot.eqn, inputs=(spot.eqn.inputs[0], more, *spot.eqn.inputs[2:]))
-                yield self._changed(spot, f"count {more.value} signals in {wording.line(eqn)}", eqn)
+                text = f"count {more.value} signals in {wording.line(spot.eqn)}"
+                yield self._changed(spot, text, with_operand(spot.eqn, "amount", more))
 
     def _between_threads_anywhere(self) -> Tier:
         """The other waits and arrivals: far from the finding, and beside those of the same reference."""
@@ -236,8 +237,10 @@ class Candidates:
     def _doubles(self, gap: Gap, op: Op, root: Var) -> bool:
         """True if the operation stands there already, on this reference: then its index may be wrong."""
         for eqn in (gap.before, gap.after):
-            if eqn is not None and eqn.op is op and self.survey.roots[gap.path].get(eqn.inputs[0]) is root:
-                return True
+            if eqn is not None and eqn.op is op:
+                (reached,) = eqn.synchronised or (eqn.ref,)
+                if self.survey.roots[gap.path].get(reached) is root:
+                    return True
         return False
 
     def _related(self) -> list[Var]:
@@ -352,14 +355,14 @@ class Candidates:
     def _remainders(self, gap: Gap, extent: int) -> Iterator[tuple[Atom, str]]:
         """The remainders by a number of slots that are made in a gap's program before it."""
         for eqn in part_at(self.program, gap.path).eqns[: gap.index]:
-            if eqn.op is OPS["rem"] and isinstance(eqn.inputs[1], Literal) and eqn.inputs[1].value == extent:
+            if eqn.op is OPS["rem"] and isinstance(eqn.y, Literal) and eqn.y.value == extent:
                 yield eqn.outputs[0], wording.source(eqn.location) or f"the remainder of {wording.line(eqn)}"
 
     def _places(self, gap: Gap, extent: int) -> Iterator[tuple[Atom, str]]:
         """The indices of a thread along those axes of its mesh that are as long as a reference, or one longer."""
         for depth, (at, key, place) in enumerate(gap.path):
             if key == "programs" and extent > 1:
-                mesh = part_at(self.program, gap.path[:depth]).eqns[at].params["launch"].meshes[place]
+                mesh = part_at(self.program, gap.path[:depth]).eqns[at].launch.meshes[place]
                 for axis, var in zip(mesh.axes, part_at(self.program, gap.path[: depth + 1]).inputs, strict=False):
                     if axis.size in (extent, extent + 1):
                         yield var, f'pl.axis_index("{axis.name}")'
@@ -506,8 +509,8 @@ class Candidates:
                 program = _in_place(program, use, nearest.index)
                 continue
             eqn = remainder(use.spot.program, use.index)
-            if eqn is not None and int(eqn.inputs[1].value) < extent:  # type: ignore[union-attr]
-                old = int(eqn.inputs[1].value)  # type: ignore[union-attr]
+            if eqn is not None and int(eqn.y.value) < extent:
+                old = int(eqn.y.value)
                 program = _modulo(program, use, eqn, extent)
         if old:
             yield Candidate(f"let {what} turn through {extent} slots, not {old}", program)
@@ -532,7 +535,7 @@ class Candidates:
         """An index or a slice moved on or back by one, round the end."""
         eqn = spot.eqn
         axes = {(use.position, use.level, use.axis): (1, use.extent) for use in self.survey.uses(spot)}
-        for position in range(len(eqn.op.stacks(eqn.params["transforms"])) if eqn.op.index_start else 0):
+        for position in range(len(eqn.op.stacks(eqn.transforms)) if eqn.op.index_start else 0):
             part = first_part(eqn, position) if isinstance(eqn.inputs[position].type, RefType) else None
             if part is not None:
                 axes.setdefault((position, *part[:2]), part[2:])
@@ -596,7 +599,7 @@ def _own_axis(use: Use) -> tuple[int, int]:
 
 def _with_index(eqn: Eqn, use: Use, index: Any) -> Eqn:
     """An equation with another index for one of its uses."""
-    stacks, inputs = list(eqn.op.stacks(eqn.params["transforms"])), list(eqn.inputs)
+    stacks, inputs = list(eqn.op.stacks(eqn.transforms)), list(eqn.inputs)
     stack = stacks[use.position]
     entries: list[Any] = list(stack[use.level].entries)
     if isinstance(index, int):
@@ -619,7 +622,7 @@ def _modulo(program: Program, use: Use, old: Eqn, count: int) -> Program:
     """The program with a use's index taken modulo another number, where the old remainder is made."""
     part = part_at(program, use.spot.path)
     at = next(number for number, eqn in enumerate(part.eqns) if eqn.outputs == old.outputs)
-    new = replace(old, inputs=(old.inputs[0], Literal(count, old.inputs[1].type.dtype)))  # type: ignore[union-attr]
+    new = with_operand(old, "y", Literal(count, old.y.type.dtype))
     return replaced(program, use.spot.path, at, 1, (new,))
 
 

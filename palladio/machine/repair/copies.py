@@ -12,7 +12,7 @@ from palladio.ir.bind import form
 from palladio.ir.core import Atom, Eqn, Literal, Program
 from palladio.machine.repair import wording
 from palladio.machine.repair.candidate import Candidate, Tier
-from palladio.machine.repair.edit import replaced, shape_at, with_params
+from palladio.machine.repair.edit import replaced, shape_at, with_operand, with_params
 from palladio.machine.repair.survey import Gap, Survey
 from palladio.ops.threads.copy import dma_start, dma_start_remote, dma_wait
 from palladio.types.transforms import Index, Operand
@@ -62,13 +62,11 @@ def _one_slot_on(eqn: Eqn, step: int) -> Eqn | None:
 
 def _sending(eqn: Eqn, program: Program) -> Eqn:
     """A copy: of a value, if it copies one, that nothing uses, where the program makes such a value."""
-    operands = eqn.op.signature.operands
-    if "value" not in operands:
+    if "value" not in eqn.op.signature.operands:
         return eqn
     used = {atom for each in program.eqns for atom in each.inputs} | set(program.outputs)
     made = [var for each in program.eqns for var in each.outputs if var.type == eqn.value.type and var not in used]
-    at = operands.index("value")
-    return replace(eqn, inputs=(*eqn.inputs[:at], *made[-1:], *eqn.inputs[at + 1 :])) if made else eqn
+    return with_operand(eqn, "value", made[-1]) if made else eqn
 
 
 def copy_awaited(program: Program, survey: Survey, gaps: Sequence[Gap]) -> Tier:
@@ -78,7 +76,8 @@ def copy_awaited(program: Program, survey: Survey, gaps: Sequence[Gap]) -> Tier:
         if eqn.op not in (dma_start, dma_start_remote):
             continue
         stack, operands = _alone(eqn, eqn.op.signature.operands.index("semaphore"))
-        shape = shape_at(eqn, 1, len(eqn.op.stacks(eqn.transforms)[1]))
+        target = eqn.op.signature.operands.index("target")
+        shape = shape_at(eqn, target, len(eqn.op.stacks(eqn.transforms)[target]))
         amount = math.prod(shape) * eqn.target.type.dtype.itemsize
         for gap in gaps:
             if gap.path == spot.path and gap.index > spot.index:

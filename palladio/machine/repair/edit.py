@@ -150,9 +150,15 @@ def with_params(eqn: Eqn, **params: Any) -> Eqn:
     return replace(eqn, params={**eqn.params, **params})
 
 
+def with_operand(eqn: Eqn, name: str, atom: Atom) -> Eqn:
+    """The equation with another atom for an operand, which has no effects of its own."""
+    at = eqn.op.signature.operands.index(name)
+    return replace(eqn, inputs=(*eqn.inputs[:at], atom, *eqn.inputs[at + 1 :]))
+
+
 def shape_at(eqn: Eqn, position: int, level: int) -> tuple[int, ...]:
     """The shape of what the first `level` transforms of an input's stack select."""
-    stack = eqn.op.stacks(eqn.params["transforms"])[position]
+    stack = eqn.op.stacks(eqn.transforms)[position]
     operands = [atom.type for atom in eqn.indices]
     return transformed(eqn.inputs[position].type.array, stack[:level], operands).shape  # type: ignore[union-attr,arg-type]
 
@@ -169,7 +175,7 @@ def reindexed(
     builder = Builder()
     builder.location = eqn.location
     inputs = list(eqn.inputs)
-    stacks = list(eqn.op.stacks(eqn.params["transforms"]))
+    stacks = list(eqn.op.stacks(eqn.transforms))
     for position in positions:
         entries = list(stacks[position][level].entries)
         entry = entries[axis]
@@ -196,7 +202,7 @@ def stepped(builder: Builder, atom: Atom, steps: Sequence[tuple[str, int]]) -> A
 
 def first_part(eqn: Eqn, position: int) -> tuple[int, int, int, int] | None:
     """The first level and axis at which a stack selects one of several equal parts; their size, and the extent."""
-    for level, transform in enumerate(eqn.op.stacks(eqn.params["transforms"])[position]):
+    for level, transform in enumerate(eqn.op.stacks(eqn.transforms)[position]):
         if not isinstance(transform, Index):
             continue
         shape = shape_at(eqn, position, level)

@@ -31,21 +31,19 @@ def made_atomic(program: Program, spot: Spot) -> Tier:
     ref, value, *indices = store.inputs
     for at, load in enumerate(eqns[: spot.index]):
         same = load.op is OPS["load"] and load.inputs == (ref, *indices)
-        if not same or load.params["transforms"] != store.params["transforms"]:
+        if not same or load.transforms != store.transforms:
             continue
         old = load.outputs[0]
         made = next((eqn for eqn in eqns[at + 1 : spot.index] if value in eqn.outputs), None)
         kind, other = "exchange", value
         if made is not None and made.op in _KINDS and old in made.inputs:
             kind = _KINDS[made.op]
-            other = made.inputs[1] if made.inputs[0] is old else made.inputs[0]
+            other = made.y if made.x is old else made.x
         between = eqns[at + 1 : spot.index]
         if any(other in eqn.outputs for eqn in between):  # not known yet where the old value is read
             continue
         try:
-            atomic = form(
-                OPS["atomic"], (ref, other, *indices), {"transforms": load.params["transforms"], "kind": kind}, None
-            )
+            atomic = form(OPS["atomic"], (ref, other, *indices), {"transforms": load.transforms, "kind": kind}, None)
         except PalladioError:  # not for this dtype
             continue
         atomic = replace(atomic, outputs=load.outputs, location=store.location)
@@ -71,7 +69,7 @@ def other_peers(program: Program, survey: Survey, spot: Spot) -> Tier:
     if not eqn.op.index_start:
         return
     sizes = {axis.name: axis.size or 1 for made in launches(program) for mesh in made.meshes for axis in mesh.axes}
-    stacks = eqn.op.stacks(eqn.params["transforms"])
+    stacks = eqn.op.stacks(eqn.transforms)
     peers = {position: stack[0] for position, stack in enumerate(stacks) if stack and isinstance(stack[0], Peer)}
     used = Counter(blocks for other in spot.program.eqns for blocks in _blocks(other))
     named = dict(zip(peers, _blocks(eqn), strict=True))
@@ -97,7 +95,7 @@ def other_peers(program: Program, survey: Survey, spot: Spot) -> Tier:
 
 def _blocks(eqn: Eqn) -> list[Any]:
     """The blocks of the cluster that an access reaches, each as atoms or numbers along its axes."""
-    stacks = eqn.op.stacks(eqn.params["transforms"]) if eqn.op.index_start else ()
+    stacks = eqn.op.stacks(eqn.transforms) if eqn.op.index_start else ()
     return [
         tuple((axis, eqn.indices[at.position] if isinstance(at, Operand) else at) for axis, at in stack[0].blocks)
         for stack in stacks
@@ -107,7 +105,7 @@ def _blocks(eqn: Eqn) -> list[Any]:
 
 def _at_peer(eqn: Eqn, position: int, peer: Peer) -> Eqn:
     """An equation that reaches another block by an input."""
-    stacks = list(eqn.op.stacks(eqn.params["transforms"]))
+    stacks = list(eqn.op.stacks(eqn.transforms))
     stacks[position] = (peer, *stacks[position][1:])
     return with_params(eqn, transforms=tuple(stacks) if eqn.op.ref_count > 1 else stacks[0])
 

@@ -19,7 +19,7 @@ Known = Mapping[Atom, Var]
 
 def launches(program: Program) -> list[Any]:
     """The launches of a program."""
-    return [eqn.params["launch"] for eqn in walk(program) if eqn.op is launch]
+    return [eqn.launch for eqn in walk(program) if eqn.op is launch]
 
 
 def references(program: Program, space: Any) -> list[Var]:
@@ -28,11 +28,11 @@ def references(program: Program, space: Any) -> list[Var]:
     for eqn in walk(program):
         made: Sequence[Var] = ()
         if eqn.op is launch:
-            count = len(eqn.params["launch"].scratch)
-            made = [var for part in eqn.params["programs"] for var in part.inputs[len(part.inputs) - count :]]
+            count = len(eqn.launch.scratch)
+            made = [var for part in eqn.programs for var in part.inputs[len(part.inputs) - count :]]
         elif "allocations" in eqn.params:
-            body = eqn.params["body"]
-            made = body.inputs[len(body.inputs) - len(eqn.params["allocations"]) :]
+            body = eqn.body
+            made = body.inputs[len(body.inputs) - len(eqn.allocations) :]
         found.update((var, None) for var in made if isinstance(var.type, RefType) and var.type.space is space)
     return list(found)
 
@@ -101,7 +101,7 @@ def accesses(program: Program, root: Var) -> list[tuple[Eqn, int]]:
         known = known | ({root} & set(part.inputs))
         for eqn in part.eqns:
             if eqn.op.index_start:
-                reached = range(len(eqn.op.stacks(eqn.params["transforms"])))
+                reached = range(len(eqn.op.stacks(eqn.transforms)))
                 found.extend((eqn, position) for position in reached if eqn.inputs[position] in known)
             for inner in subprograms(eqn):
                 visit(inner, set(_within(eqn, inner, {atom: atom for atom in eqn.inputs if atom in known})))  # type: ignore[misc]
@@ -131,7 +131,7 @@ def slots_of(program: Program, space: Any) -> Iterator[Slots]:
     for root in references(program, space):
         found: dict[tuple[int, int], list[tuple[Eqn, int, Any, int]]] = {}
         for eqn, position in accesses(program, root):
-            stack = eqn.op.stacks(eqn.params["transforms"])[position]
+            stack = eqn.op.stacks(eqn.transforms)[position]
             for level, transform in enumerate(stack[_own(stack) :]):
                 if isinstance(transform, Index):
                     shape = shape_at(eqn, position, level + _own(stack))
@@ -153,7 +153,7 @@ def wrapped(program: Program, slots: Sequence[Slots], count: int) -> Program:
                 return (eqn,)
             eqns: list[Eqn] = []
             for position in sorted(at):
-                stacks = eqn.op.stacks(eqn.params["transforms"])
+                stacks = eqn.op.stacks(eqn.transforms)
                 stack = stacks[position] if position < len(stacks) else ()
                 level = each.level + _own(stack)
                 if len(stack) <= level or not isinstance(stack[level], Index):

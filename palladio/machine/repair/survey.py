@@ -85,7 +85,7 @@ class Survey:
 
     def _inner(self, eqn: Eqn, part: Program, roots: Roots) -> Roots:
         if eqn.op is launch:
-            made, first = eqn.params["launch"], eqn.params["programs"][0]
+            made, first = eqn.launch, eqn.programs[0]
             shared = len(first.inputs) - made.indices(0)
             pairs = zip(part.inputs[len(part.inputs) - shared :], first.inputs[made.indices(0) :], strict=True)
             return {var: root for var, root in pairs if isinstance(var.type, RefType)}
@@ -143,7 +143,7 @@ class Survey:
         eqn = spot.eqn
         if not eqn.op.index_start:
             return
-        for position, stack in enumerate(eqn.op.stacks(eqn.params["transforms"])):
+        for position, stack in enumerate(eqn.op.stacks(eqn.transforms)):
             if not isinstance(eqn.inputs[position].type, RefType):
                 continue
             for level, transform in enumerate(stack):
@@ -185,8 +185,8 @@ def unwrapped(program: Program, atom: Atom) -> Atom:
     chosen = maker(program, atom)
     if chosen is None or chosen.op is not OPS["select"]:
         return atom
-    negative, inner = maker(program, chosen.inputs[0]), chosen.inputs[2]
-    return inner if negative is not None and negative.op is OPS["lt"] and negative.inputs[0] is inner else atom
+    negative, inner = maker(program, chosen.predicate), chosen.on_false
+    return inner if negative is not None and negative.op is OPS["lt"] and negative.x is inner else atom
 
 
 def maker(program: Program, atom: Atom) -> Eqn | None:
@@ -198,8 +198,8 @@ def remainder(program: Program, atom: Atom) -> Eqn | None:
     """The remainder by a number that an index is, perhaps of another integer type."""
     eqn = maker(program, atom)
     while eqn is not None and eqn.op is OPS["convert"]:
-        eqn = maker(program, eqn.inputs[0])
-    return eqn if eqn is not None and eqn.op is OPS["rem"] and isinstance(eqn.inputs[1], Literal) else None
+        eqn = maker(program, eqn.array)
+    return eqn if eqn is not None and eqn.op is OPS["rem"] and isinstance(eqn.y, Literal) else None
 
 
 def _matters(eqn: Eqn) -> bool:

@@ -21,7 +21,7 @@ from palladio.types.types import RefType
 def wgmma(eqn: Eqn) -> Callable[..., Any]:
     """Start a product; it reads its operands and changes its accumulator when it completes."""
     stacks = eqn.transforms
-    left_in_memory = isinstance(eqn.inputs[1].type, RefType)
+    left_in_memory = isinstance(eqn.a.type, RefType)
 
     def run(thread: Thread, acc: Accumulator, a: Any, b: Any, *indices: Any) -> Any:
         left, left_stack = a.reached(stacks[1], indices) if left_in_memory else (a, ())
