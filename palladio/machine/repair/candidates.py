@@ -210,10 +210,10 @@ class Candidates:
                 yield from self._raised(root, [gap for gap in self.near if not self._doubles(gap, atomic, root)])
                 continue
             arrival, wait = _CALLS[_space(root)]
-            for gap in self.near:
-                for op in (arrival, wait) if self.lacks and root in self.signals else (wait,):
-                    if not self._doubles(gap, op, root):
-                        yield from self._signalled(gap, root, op)
+            if not self.lacks:
+                yield from self._signalled_in(self.near, root, wait)
+            elif root in self.signals and not self._only_copies_arrive(root):
+                yield from self._signalled_in(self.near, root, arrival)
         if self.code == "copy-not-awaited":
             yield from copy_awaited(self.program, self.survey, self.near)
         yield from self._swapped()
@@ -233,6 +233,22 @@ class Candidates:
             arrival, wait = _CALLS[_space(root)]
             for gap in self.gaps:
                 yield from self._signalled(gap, root, arrival if self.lacks else wait)
+            if self.lacks:
+                yield from self._signalled_in(self.near, root, wait)
+
+    def _signalled_in(self, gaps: Iterable[Gap], root: Var, op: Op) -> Tier:
+        for gap in gaps:
+            if not self._doubles(gap, op, root):
+                yield from self._signalled(gap, root, op)
+
+    def _only_copies_arrive(self, root: Var) -> bool:
+        """True if all arrivals at a barrier are those of copies: what is missing is a copy then."""
+        ops = [
+            spot.eqn.op
+            for spot in self.survey.spots
+            if any(self.survey.roots[spot.path].get(atom) is root for atom in spot.eqn.arrivals)
+        ]
+        return bool(ops) and all(op.sync is not None and op.sync.issues is not None for op in ops)
 
     def _doubles(self, gap: Gap, op: Op, root: Var) -> bool:
         """True if the operation stands there already, on this reference: then its index may be wrong."""
