@@ -10,6 +10,7 @@ import importlib
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 from benchmarks.gpu import timing
@@ -195,7 +196,29 @@ def _rows(function: str) -> Callable[[Any, float], Any]:
 
 def _moe(experts: int, top: int, tokens: int, hidden: int, inner: int) -> Callable[[Any, float], Any]:
     def make(torch: Any, scale: float) -> Any:
-        raise NotImplementedError("the layer of Transformers is compared once the library has moe_mlp for Hopper")
+        transformers = importlib.import_module("transformers.integrations.moe")
+        count, rows = max(2, int(experts * scale)), _size(tokens, scale)
+        h, i, chosen = _size(hidden, scale), _size(inner, scale), min(top, count)
+        x, up, down = _random(torch, rows, h), _random(torch, count, 2 * i, h), _random(torch, count, h, i)
+        weights, ids = torch.randn(rows, count).softmax(-1).topk(chosen)
+        ids, weights = ids.to("cuda:0"), weights.to(torch.bfloat16).to("cuda:0")
+        layer = SimpleNamespace(
+            num_experts=count,
+            gate_up_proj=up,
+            down_proj=down,
+            has_gate=True,
+            has_bias=False,
+            is_transposed=False,
+            has_post_expert_norm=False,
+            _is_expert_parallel=False,
+            act_fn=torch.nn.SiLU(),
+        )
+        layer._apply_gate = lambda values: transformers._default_apply_gate(layer, values)
+        contenders = {
+            "Transformers, grouped_mm": lambda: transformers.grouped_mm_experts_forward(layer, x, ids, weights),
+            OURS: lambda: hopper.moe_mlp(x, ids, weights, up, down, transposed=True),
+        }
+        return contenders, 6.0 * rows * chosen * h * i
 
     return make
 

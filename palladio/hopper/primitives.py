@@ -335,6 +335,12 @@ MEMORY = (
         "cp.async.wait_group",
     ),
     Primitive(
+        "void copy_async_hold(u32 barrier)",
+        THREAD,
+        "Keeps the phase of the barrier from ending until all copies that the thread has started are complete.",
+        "cp.async.mbarrier.arrive",
+    ),
+    Primitive(
         "void copy_async_arrive(u32 barrier)",
         THREAD,
         "One arrival when all copies that the thread has started are complete.",
@@ -431,6 +437,12 @@ NUMBERS = (
         Primitive(f"{type} {name}({type} a, {type} b)", THREAD, f"The {what}; NaN if either is.", source)
         for type, suffix in (("float", ".NaN.f32"), ("double", ".f64"))
         for name, what, source in (("maximum", "greater", "max" + suffix), ("minimum", "lesser", "min" + suffix))
+    ),
+    Primitive(
+        "float inverse(float x)",
+        THREAD,
+        "1 / x of x from 1 to 2^126, within 2 ulp; 0 beyond.",
+        "div.approx.f32, by CUDA's __fdividef",
     ),
 )
 

@@ -31,16 +31,12 @@ class Activation:
     alternate: bool = False
 
 
-def _sigmoid(x: Array) -> Array:
-    return 1 / (1 + jnp.exp(-x))
-
-
 def _silu(x: Array) -> Array:
-    return x / (1 + jnp.exp(-x))
+    return x * lax.logistic(x)
 
 
 def _silu_slope(x: Array) -> Array:
-    share = _sigmoid(x)
+    share = lax.logistic(x)
     return share * (1 + x * (1 - share))
 
 
@@ -75,12 +71,12 @@ _BOUND, _STEEPNESS = 7, 1.702
 def _gpt_oss(gate: Array, up: Array) -> Array:
     """Agarwal et al., "gpt-oss-120b & gpt-oss-20b Model Card" (2025): both bounded by 7."""
     low = jnp.minimum(gate, _BOUND)
-    return (jnp.clip(up, -_BOUND, _BOUND) + 1) * low / (1 + jnp.exp(-_STEEPNESS * low))
+    return (jnp.clip(up, -_BOUND, _BOUND) + 1) * low * lax.logistic(_STEEPNESS * low)
 
 
 def _gpt_oss_derivative(gate: Array, up: Array, grad: Array) -> tuple[Array, Array]:
     low = jnp.minimum(gate, _BOUND)
-    share = _sigmoid(_STEEPNESS * low)
+    share = lax.logistic(_STEEPNESS * low)
     slope = share * (1 + _STEEPNESS * low * (1 - share))
     of_gate = grad * (jnp.clip(up, -_BOUND, _BOUND) + 1) * slope
     inside = (up >= -_BOUND) & (up <= _BOUND)

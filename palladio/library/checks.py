@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import operator
 import sys
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 import palladio as pl
 import palladio.numpy as jnp
+from palladio.library.activations import ACTIVATIONS
 
 Array = Any
 Tile = tuple[int, int, int]
@@ -475,13 +478,9 @@ def group_sizes_of(group_sizes: Any, m: int) -> Array:
     return sizes.astype(jnp.int32)
 
 
-def require_ids(expert_ids: Any, tokens: int) -> Array:
+def require_ids(expert_ids: Any) -> Array:
     """Experts of tokens, `[tokens, k]`, as a NumPy array."""
-    ids = np.asarray(_integers(expert_ids, "expert_ids", 2, "integers [t, k]"))
-    if ids.shape[0] != tokens:
-        rule, wanted = "not the experts of each token", f"[{tokens}, k]"
-        raise fail(pl.PalladioValueError, rule, argument="expert_ids", expected=wanted, got=tuple(ids.shape))
-    return ids
+    return np.asarray(_integers(expert_ids, "expert_ids", 2, "integers [t, k]"))
 
 
 def _sizes_on_gpu(sizes: Any) -> Any:
@@ -540,3 +539,90 @@ def group_offset_of(group_offset: Any, groups: int, total: int) -> Array:
             got=int(offset),
         )
     return offset.astype(jnp.int32)
+
+
+@dataclass(frozen=True)
+class ExpertShapes:
+    """`dtype[tokens, h]` through `each` of `experts` of inner size i.
+
+    Fields:
+        biased: whether a bias is added to each product.
+    """
+
+    tokens: int
+    each: int
+    h: int
+    i: int
+    experts: int
+    dtype: Any
+    biased: tuple[bool, bool]
+
+    @property
+    def is_empty(self) -> bool:
+        """True if nothing is added to any token."""
+        return 0 in (self.tokens, self.h, self.i, self.each)
+
+
+def expert_shapes(
+    tokens: Array,
+    expert_ids: Array,
+    expert_weights: Array,
+    gate_up: Array,
+    down: Array,
+    activation: str,
+    biases: tuple[Array | None, Array | None],
+    transposed: bool,
+) -> ExpertShapes:
+    """The sizes of a layer.
+
+    Args:
+        as those of `palladio.library.moe_mlp`; `biases` are those of both products.
+
+    Raises:
+        PalladioValueError, PalladioTypeError: shapes or dtypes that do not fit, an activation that is not known.
+    """
+    if activation not in ACTIVATIONS:
+        raise unknown_activation(activation)
+    act = ACTIVATIONS[activation]
+    t, h = require_array(tokens, "tokens", 2, "[t, h]")
+    experts, *matrix = require_array(gate_up, "gate_up", 3, "[e, 2 i, h]" if transposed else "[e, h, 2 i]")
+    wide = matrix[0 if transposed else 1]
+    if act.gated and wide % 2:
+        rule = "a gated activation takes two columns for each of the results"
+        raise fail(pl.PalladioValueError, rule, argument="gate_up", expected="an even number of columns", got=wide)
+    if experts == 0:
+        raise fail(pl.PalladioValueError, "at least one expert is needed", argument="gate_up", got=tuple(gate_up.shape))
+    i = wide // 2 if act.gated else wide
+    require_shape(gate_up, (experts, wide, h) if transposed else (experts, h, wide), "gate_up")
+    require_shape(down, (experts, h, i) if transposed else (experts, i, h), "down")
+    for bias, columns, name in zip(biases, (wide, h), ("gate_up_bias", "down_bias"), strict=True):
+        if bias is not None:
+            require_shape(bias, (experts, columns), name)
+    rows, each = require_array(expert_ids, "expert_ids", 2, "integers [t, k]", floats=False)
+    if rows != t:
+        rule, wanted = "not the experts of each token", f"[{t}, k]"
+        raise fail(pl.PalladioValueError, rule, argument="expert_ids", expected=wanted, got=(rows, each))
+    require_shape(expert_weights, (t, each), "expert_weights")
+    biased = biases[0] is not None, biases[1] is not None
+    return ExpertShapes(t, each, h, i, experts, dtype_of(tokens), biased)
+
+
+def require_shape(value: Array, shape: tuple[int, ...], argument: str) -> None:
+    """An array of floats of a shape."""
+    found = require_array(value, argument, len(shape), str(shape))
+    if found != shape:
+        rule = "does not go with the other arrays"
+        raise fail(pl.PalladioValueError, rule, argument=argument, expected=shape, got=found)
+
+
+def unknown_activation(name: Any) -> pl.PalladioError:
+    """The error of an activation that is not in `ACTIVATIONS`."""
+    close = difflib.get_close_matches(str(name), ACTIVATIONS, n=1)
+    return fail(
+        pl.PalladioValueError,
+        "no such activation",
+        argument="activation",
+        expected=", ".join(ACTIVATIONS),
+        got=repr(name),
+        hint=f"did you mean {close[0]}?" if close else None,
+    )

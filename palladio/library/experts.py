@@ -11,7 +11,6 @@ gradient the inputs of the activation too. The kernels are those of `expert_kern
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -20,15 +19,15 @@ import numpy as np
 
 import palladio as pl
 import palladio.numpy as jnp
-from palladio.library.activations import ACTIVATIONS
 from palladio.library.checks import (
     described,
     dtype_of,
+    expert_shapes,
     fail,
     in_parts,
-    require_array,
     require_ids,
     require_interpret,
+    require_shape,
     row_bytes,
     rows_together,
     stored,
@@ -44,6 +43,7 @@ from palladio.library.expert_kernels import (
     up_call,
 )
 from palladio.library.grouped_matmul import make_group_metadata
+from palladio.library.namesakes import on_hopper
 from palladio.library.tilings import gmm_tiling, tgmm_tiling
 
 Array = Any
@@ -102,6 +102,8 @@ def moe_mlp(
         interpret: as in `palladio.pallas_call`.
         out: an array for the result, which is returned: of its shape and dtype, in row-major order.
 
+    On Hopper `palladio.library.hopper.moe_mlp` is called, whose ids and weights may be on the GPU.
+
     Returns:
         `dtype[t, h]`, of the dtype of `tokens`.
 
@@ -110,6 +112,10 @@ def moe_mlp(
             traced values.
     """
     biases = gate_up_bias, down_bias
+    if (hopper := _hopper(interpret, tokens, gate_up, down)) is not None:
+        options = {"gate_up_bias": gate_up_bias, "down_bias": down_bias, "transposed": transposed, "out": out}
+        given = _beside(expert_ids, tokens), _beside(expert_weights, tokens), gate_up, down
+        return hopper.moe_mlp(tokens, *given, activation=activation, interpret=interpret, **options)
     call = _call(tokens, expert_ids, expert_weights, gate_up, down, activation, biases, transposed, interpret)
     layer = call.layer
     if call.is_empty:
@@ -206,6 +212,21 @@ def gradients(
     return call.gradients(grad, inputs, wanted)
 
 
+_INSTEAD = "convert them, or call palladio.library.hopper, which multiplies float32 rounded to tf32"
+
+
+def _hopper(interpret: Any, tokens: Array, gate_up: Array, down: Array) -> Any:
+    """`palladio.library.hopper` for a layer that it computes."""
+    return on_hopper(interpret, (tokens, gate_up, down), instead=_INSTEAD, argument="tokens, gate_up, down")
+
+
+def _beside(values: Any, tokens: Array) -> Array:
+    """Ids or weights where the tokens live: those of the host are copied to their GPU."""
+    if hasattr(values, "dtype") and (pl.is_on_gpu(values) or not pl.is_on_gpu(tokens)):
+        return values
+    return pl.put_beside(np.asarray(jnp.asarray(values)), tokens)
+
+
 class _Call:
     """The arguments of one call, which were checked.
 
@@ -257,7 +278,7 @@ class _Call:
 
     def gradients(self, grad: Array, before: Array, wanted: Sequence[bool] = (True,) * 6) -> ExpertGradients:
         """The gradients that are wanted, of the arguments in the order of `ExpertGradients`."""
-        _require_shape(grad, (self.layer.tokens, self.layer.h), "grad_out")
+        require_shape(grad, (self.layer.tokens, self.layer.h), "grad_out")
         if dtype_of(grad) != self.layer.dtype:
             rule, dtypes = "not the dtype of the result", (str(self.layer.dtype), str(grad.dtype))
             raise fail(pl.PalladioTypeError, rule, argument="grad_out", expected=dtypes[0], got=dtypes[1])
@@ -476,14 +497,6 @@ def _with_tokens(layer: Layer, tokens: int, each: int) -> Layer:
     return replace(layer, tokens=tokens, rows=pl.cdiv(tokens * each, tile) * tile, tile=tile)
 
 
-def _require_shape(value: Array, shape: tuple[int, ...], argument: str) -> None:
-    """An array of floats of a shape."""
-    found = require_array(value, argument, len(shape), str(shape))
-    if found != shape:
-        rule = "does not go with the other arrays"
-        raise fail(pl.PalladioValueError, rule, argument=argument, expected=shape, got=found)
-
-
 def _call(
     tokens: Array,
     expert_ids: Array,
@@ -496,48 +509,18 @@ def _call(
     interpret: Any,
 ) -> _Call:
     """The call that the arguments describe."""
-    if activation not in ACTIVATIONS:
-        raise unknown_activation(activation)
     if any(map(pl.is_traced, (tokens, expert_ids, expert_weights, gate_up, down))):
         rule = "the assignments are sorted before anything is staged, and must be known"
         raise fail(pl.PalladioTypeError, rule, argument="expert_ids", got="a traced value")
-    act = ACTIVATIONS[activation]
-    t, h = require_array(tokens, "tokens", 2, "[t, h]")
-    experts, *matrix = require_array(gate_up, "gate_up", 3, "[e, 2 i, h]" if transposed else "[e, h, 2 i]")
-    wide = matrix[0 if transposed else 1]
-    if act.gated and wide % 2:
-        rule = "a gated activation takes two columns for each of the results"
-        raise fail(pl.PalladioValueError, rule, argument="gate_up", expected="an even number of columns", got=wide)
-    if experts == 0:
-        raise fail(pl.PalladioValueError, "at least one expert is needed", argument="gate_up", got=tuple(gate_up.shape))
-    i = wide // 2 if act.gated else wide
-    _require_shape(gate_up, (experts, wide, h) if transposed else (experts, h, wide), "gate_up")
-    _require_shape(down, (experts, h, i) if transposed else (experts, i, h), "down")
-    for bias, columns, name in zip(biases, (wide, h), ("gate_up_bias", "down_bias"), strict=True):
-        if bias is not None:
-            _require_shape(bias, (experts, columns), name)
-    ids = require_ids(expert_ids, t)
-    _require_shape(expert_weights, (t, ids.shape[1]), "expert_weights")
-    sums = jnp.promote_types(jnp.float32, dtype_of(tokens))
+    ids = require_ids(expert_ids)
+    shapes = expert_shapes(tokens, ids, expert_weights, gate_up, down, activation, biases, transposed)
+    t, h, i = shapes.tokens, shapes.h, shapes.i
     up_columns, down_columns = (
         tn if n % (tn := gmm_tiling(max(t, 1), max(k, 1), max(n, 1))[2]) == 0 else n for k, n in ((h, i), (i, h))
     )
     there = [bias for bias in biases if bias is not None]
-    sizes = (t, 0, h, i, experts, 0, up_columns, down_columns)
-    biased = biases[0] is not None, biases[1] is not None
-    layer = Layer(*sizes, dtype_of(tokens), sums, activation, bool(transposed), biased)
+    sizes = (t, 0, h, i, shapes.experts, 0, up_columns, down_columns)
+    sums = jnp.promote_types(jnp.float32, shapes.dtype)
+    layer = Layer(*sizes, shapes.dtype, sums, activation, bool(transposed), shapes.biased)
     weights = np.asarray(jnp.asarray(expert_weights))
     return _Call(layer, ids, weights, (tokens, gate_up, down, *there), interpret)
-
-
-def unknown_activation(name: Any) -> pl.PalladioError:
-    """The error of an activation that is not in `ACTIVATIONS`."""
-    close = difflib.get_close_matches(str(name), ACTIVATIONS, n=1)
-    return fail(
-        pl.PalladioValueError,
-        "no such activation",
-        argument="activation",
-        expected=", ".join(ACTIVATIONS),
-        got=repr(name),
-        hint=f"did you mean {close[0]}?" if close else None,
-    )

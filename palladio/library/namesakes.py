@@ -20,7 +20,11 @@ FLOATS = HALVES | {jnp.dtype("float32")}
 
 
 def on_hopper(
-    interpret: Any, arrays: Sequence[Any], dtypes: frozenset[Any] = HALVES, instead: str | None = None
+    interpret: Any,
+    arrays: Sequence[Any],
+    dtypes: frozenset[Any] = HALVES,
+    instead: str | None = None,
+    argument: str = "lhs, rhs",
 ) -> Any:
     """`palladio.library.hopper` for a call that is to run its kernels; else None.
 
@@ -29,6 +33,7 @@ def on_hopper(
         arrays: its operands.
         dtypes: that the namesake computes with as the function promises. All operands have the same one.
         instead: advice for other dtypes, if the function has no kernels for these on Hopper.
+        argument: the names of the arrays, for the error.
 
     Raises:
         PalladioTypeError: other dtypes, where there is advice for them.
@@ -41,9 +46,10 @@ def on_hopper(
     if len(found) != 1 or not found <= dtypes:
         if instead is None:
             return None
-        rule, expected = "grouped products on Hopper are of floats of 16 bits", "two arrays of float16 or bfloat16"
+        count = {2: "two", 3: "three"}[len(arrays)]
+        rule, expected = "grouped products on Hopper are of floats of 16 bits", f"{count} arrays of float16 or bfloat16"
         got = " and ".join(str(dtype_of(array)) for array in arrays)
-        raise fail(pl.PalladioTypeError, rule, argument="lhs, rhs", expected=expected, got=got, hint=instead)
+        raise fail(pl.PalladioTypeError, rule, argument=argument, expected=expected, got=got, hint=instead)
     from palladio.library import hopper
 
     return hopper

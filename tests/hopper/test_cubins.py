@@ -65,6 +65,12 @@ def gradients() -> list[Lowered]:
     return lowered_all(lambda *given: hopper.attention_vjp(*given, causal=True), q, k, k, q, lse, q)
 
 
+def layer() -> list[Lowered]:
+    """The kernels of the expert layer of Qwen3-30B-A3B, of 4096 tokens."""
+    given = bf16(4096, 2048), ShapeDtypeStruct((4096, 8), np.int64), array(4096, 8)
+    return lowered_all(hopper.moe_mlp, *given, bf16(128, 2048, 1536), bf16(128, 768, 2048))
+
+
 E4M3 = np.dtype(ml_dtypes.float8_e4m3fn)
 ALONE = hopper.MatmulConfig()
 KERNELS = {
@@ -74,6 +80,8 @@ KERNELS = {
     "gmm of some groups": lambda: grouped(BF16, group_offset=16),
     "gmm, float8, rows": lambda: grouped(E4M3, array(8192), array(32, 4096), groups=32),
     "gmm, float8, blocks": lambda: grouped(E4M3, array(32, 8192), array(32, 32, 32), groups=32),
+    "experts, first product": lambda: layer()[1],
+    "experts, sum": lambda: layer()[3],
     "tgmm": lambda: lowered(hopper.tgmm, bf16(4096, 4096), bf16(4096, 4096), sizes(8)),
     "float8": lambda: narrow(E4M3, array(8192), array(8192)),
     "float8, blocks": lambda: narrow(E4M3, array(64, 8192), array(64, 64)),
@@ -85,6 +93,9 @@ KERNELS = {
     "softmax": lambda: lowered(hopper.softmax, bf16(8192, 8192)),
     "rms_norm": lambda: lowered(hopper.rms_norm, bf16(8192, 8192), bf16(8192)),
 }
+
+
+OF_ROWS = "softmax", "rms_norm", "experts, sum"
 
 
 @cache
@@ -114,14 +125,14 @@ def test_the_compiler_warns_of_nothing(name: str) -> None:
     assert cubin(name).warnings == ()
 
 
-@pytest.mark.parametrize("name", [name for name in KERNELS if name not in ("softmax", "rms_norm")])
+@pytest.mark.parametrize("name", [name for name in KERNELS if name not in OF_ROWS])
 def test_the_registers_are_those_that_three_warpgroups_may_begin_with(name: str) -> None:
     assert cubin(name).registers == 168
     assert matching(name, "USETMAXREG") >= 2
 
 
 PRODUCTS = {"matmul": "HGMMA", "alone": "HGMMA", "gmm": "HGMMA"}
-PRODUCTS |= {"float8": "QGMMA", "float8, blocks": "QGMMA", "int8": "IGMMA"}
+PRODUCTS |= {"experts, first product": "HGMMA", "float8": "QGMMA", "float8, blocks": "QGMMA", "int8": "IGMMA"}
 
 
 @pytest.mark.parametrize(("name", "instruction"), PRODUCTS.items())

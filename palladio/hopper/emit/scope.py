@@ -9,7 +9,7 @@ from typing import Any
 from palladio.base.errors import attach
 from palladio.hopper.emit.plan import WARPGROUP_THREADS, Plan
 from palladio.hopper.emit.scalars import Scalar, register_type
-from palladio.hopper.emit.uses import COPY, Use, uses
+from palladio.hopper.emit.uses import COPY, ROWS, Use, uses
 from palladio.hopper.emit.values import (
     EXCHANGE,
     Array,
@@ -322,7 +322,8 @@ class Scope:
         name = self.w.fresh(f"{var.hint or 'barrier'}_phases")
         self.prologue.append((name, f"u32 {name} = 0;"))
         clustered = bool(arrivals.cluster_axes) or use.remote
-        return Barriers(f"smem + {offset}", type, use.unit, name, var, arrivals.cluster_axes, clustered)
+        of_rows = ROWS in use.arrivals
+        return Barriers(f"smem + {offset}", type, use.unit, name, var, arrivals.cluster_axes, clustered, of_rows)
 
     def place_semaphores(self, var: Var) -> Reference:
         """Counters that all blocks share, zero when the kernel begins."""

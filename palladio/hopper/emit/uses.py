@@ -15,6 +15,9 @@ from palladio.types.transforms import Peer
 from palladio.types.types import ArrayType, RefType
 
 COPY = "copy"
+ROWS = "rows"
+"""Copies of rows by an array of indices, which the threads make: ordinary writes to shared memory."""
+
 THREAD = "thread"
 WARPS = 4
 """Warps of a thread of the launch, a warpgroup: each arrives for itself where threads arrive at a barrier."""
@@ -25,7 +28,7 @@ class Use:
     """The uses of one reference, wherever it is passed.
 
     Fields:
-        arrivals: whether copies or threads arrive at it, if it is a barrier.
+        arrivals: whether copies, among them those of rows, or threads arrive at it, if it is a barrier.
         products: where the tensor cores read it.
         copies: where boxes are copied into it or out of it.
         accesses: where threads load from it or store to it.
@@ -69,12 +72,19 @@ def _visit(program: Program, roots: Roots, found: dict[Var, Use]) -> None:
                 use = found.setdefault(roots.get(atom, atom), Use())
                 say(use, eqn.location)
                 use.remote |= say is _THREAD and _is_of_a_peer(eqn, position)
+                if say is _ARRIVING_COPY and is_of_rows(eqn):
+                    use.arrivals.add(ROWS)
         for kind, var in eqn.effects:
             if var is not None and kind is not EffectKind.READ:
                 found.setdefault(roots.get(var, var), Use()).written = True
         for inner in subprograms(eqn):
             inside = {own: roots.get(atom, atom) for own, atom in passed(eqn, inner) if isinstance(atom, Var)}
             _visit(inner, inside, found)
+
+
+def is_of_rows(eqn: Eqn) -> bool:
+    """True for a copy with an array of indices: of rows that lie anywhere."""
+    return any(atom.type.shape for atom in eqn.inputs[eqn.op.index_start :])
 
 
 def _is_of_a_peer(eqn: Eqn, position: int) -> bool:
@@ -117,9 +127,9 @@ def _note(name: str) -> Say:
 
 
 _PRODUCT, _COPY, _ACCESS = _note("products"), _note("copies"), _note("accesses")
-_THREAD = _arrives(THREAD)
+_THREAD, _ARRIVING_COPY = _arrives(THREAD), _arrives(COPY)
 _SAID: dict[Op, dict[str, Say]] = {
-    copy.copy_gmem_to_smem: {"source": _COPY, "target": _COPY, "barrier": _arrives(COPY)},
+    copy.copy_gmem_to_smem: {"source": _COPY, "target": _COPY, "barrier": _ARRIVING_COPY},
     copy.copy_smem_to_gmem: {"source": _COPY, "target": _COPY},
     copy.async_store_smem: {"target": _ACCESS, "barrier": _THREAD},
     barrier.barrier_arrive: {"barrier": _THREAD},

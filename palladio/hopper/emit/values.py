@@ -137,6 +137,7 @@ class Barriers:
         root: what they are known by where waits and the copies that arrive are kept in order.
         cluster_axes: those along which an arrival counts in other blocks too.
         clustered: whether threads of other blocks arrive.
+        of_rows: whether rows arrive that threads have copied, as ordinary writes.
     """
 
     base: str
@@ -146,6 +147,7 @@ class Barriers:
     root: Any
     cluster_axes: tuple[str, ...] = ()
     clustered: bool = False
+    of_rows: bool = False
 
 
 @dataclass(frozen=True)

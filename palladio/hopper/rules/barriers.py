@@ -58,6 +58,8 @@ def _wait(scope: Scope, eqn: Eqn) -> None:
     wait = "wait_cluster" if barriers.clustered else "wait"
     scope.w.line(f"pal::{wait}({address(barriers, number)}, {_phase(barriers, number)});")
     scope.w.line(f"{barriers.phases} ^= {_bit(number)};")
+    if barriers.of_rows:
+        scope.w.line("pal::fence_async();")
     scope.sites.read.add(barriers.root)
 
 
@@ -71,6 +73,8 @@ def _test(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     come = scope.w.fresh("come")
     scope.w.line(f"const bool {come} = {scope.agreed(seen)};")
     scope.w.line(f"if ({come}) {barriers.phases} ^= {_bit(number)};")
+    if barriers.of_rows:
+        scope.w.line("pal::fence_async();")
     return [Scalar(come, dtypes.BOOL, 1, come)]
 
 

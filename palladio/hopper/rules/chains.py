@@ -151,6 +151,10 @@ def in_layout(scope: Scope, layout: Layout | None) -> Gather:
         def origin(index: Sequence[str]) -> list[str]:
             return own_place(selected(index), axes, own.shape)
 
+        names = [f"i{axis}" for axis in range(len(layout.shape))]
+        if own.same(layout) and origin(names) == names:
+            return f"({scope.element(x, 'r', layout)})"
+
         return f"{exchange.moved(scope, x, own, layout, origin, 'gathered').name}[r]"
 
     return gather

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 
+from palladio.hopper.emit.rows import Rows, in_pieces, rows_of
 from palladio.hopper.emit.scalars import memory_type, to_memory
 from palladio.hopper.emit.scope import Rule, Scope
-from palladio.hopper.emit.uses import WARPS
+from palladio.hopper.emit.uses import WARPS, is_of_rows
 from palladio.hopper.emit.values import Barriers, Global, Shared, Sites
 from palladio.hopper.emit.views import INFINITE, Limit, Part, whole
 from palladio.hopper.layouts.shared import SharedLayout, added, swizzled_text, times
@@ -63,6 +64,7 @@ class Copy:
         outer_limits: the positions that may leave a part of the array on the way; those that leave the array itself
             are not among them, which the copy engine clips.
         inner_limits: the positions that may leave the buffer, or a part of it on the way.
+        rows: what gives the rows of the array, where an array of indices does; `part` has the first one instead.
     """
 
     array: Global
@@ -72,6 +74,7 @@ class Copy:
     start: str
     outer_limits: tuple[Limit, ...] = ()
     inner_limits: tuple[Limit, ...] = ()
+    rows: Rows | None = None
 
     def all_or_none(self, limits: Sequence[Limit]) -> list[Limit]:
         """Those of some limits by which all elements are inside or none."""
@@ -89,17 +92,18 @@ def sides(scope: Scope, eqn: Eqn, array: int, buffer: int, indices: Sequence[obj
     outer, shared = scope.entry(eqn.inputs[array]), scope.entry(eqn.inputs[buffer])
     if not isinstance(outer, Global) or not isinstance(shared, Shared):
         raise Refused("a copy between other memories than an array and a buffer is not compiled for Hopper")
-    part = scope.view(outer, stacks[array], indices)  # type: ignore[arg-type]
     inner = scope.view(shared, stacks[buffer], indices)  # type: ignore[arg-type]
-    if inner.peer or part.peer:
-        raise Refused("a copy to another block of the cluster is not compiled for Hopper yet")
     shapes = [atom.type.shape for atom in indices]  # type: ignore[attr-defined]
     found = views(ArrayType((outer.window or whole(outer.type.shape)).sizes, outer.type.dtype), stacks[array], shapes)
+    rows = rows_of(scope, outer, found, indices) if is_of_rows(eqn) else None  # type: ignore[arg-type]
+    part = rows.part if rows else scope.view(outer, stacks[array], indices)  # type: ignore[arg-type]
+    if inner.peer or part.peer:
+        raise Refused("a copy to another block of the cluster is not compiled for Hopper yet")
     clipped = [] if outer.window else [limit for view in found for limit in view.limits]
     outer_limits = _limits(scope, found, indices, clipped)
     outer_limits += scope.sizes_left(outer, found, indices)  # type: ignore[arg-type]
     inner_limits = _limits(scope, views(shared.type.array, stacks[buffer], shapes), indices)
-    return Copy(outer, part, shared, inner, start_of(shared.layout, inner), outer_limits, inner_limits)
+    return Copy(outer, part, shared, inner, start_of(shared.layout, inner), outer_limits, inner_limits, rows)
 
 
 def _limits(
@@ -232,6 +236,9 @@ def _load(scope: Scope, eqn: Eqn) -> None:
     if not scope.one_warp:
         # A copy that landed before all warps have seen the last phase would hide that from them.
         scope.before_write(barriers.root)
+    if copy.rows is not None:
+        _load_rows(scope, copy, copy.rows, barriers, number, text)
+        return
     try:
         found = boxes(copy)
     except Refused:
@@ -421,6 +428,19 @@ def _named(name: str, count: int) -> list[str]:
     return [f"{name}{n}" for n in range(count)]
 
 
+def _load_rows(scope: Scope, copy: Copy, rows: Rows, barriers: Barriers, number: str, text: str) -> None:
+    """All threads start to copy pieces of rows, which keep the phase open; then the barrier gets the copy's arrival."""
+    limited = copy.outer_limits or copy.inner_limits
+    lines = None if limited else in_pieces(scope, copy.array, rows, copy.buffer, copy.inner)
+    if lines is None:
+        _load_by_threads(scope, replace(copy, part=rows.looked_up(scope)), barriers, number, text)
+        return
+    for line in _predicated(text, [*lines, f"pal::copy_async_hold({address(barriers, number)});"]):
+        scope.w.line(line)
+    scope.sync()
+    _arrive(scope, barriers, number)
+
+
 def _load_by_threads(scope: Scope, copy: Copy, barriers: Barriers, number: str, text: str) -> None:
     """All threads copy elements; then the barrier gets the arrival of the copy, and asynchronous readers see them."""
     kind = memory_type(copy.array.type.dtype)
@@ -430,6 +450,11 @@ def _load_by_threads(scope: Scope, copy: Copy, barriers: Barriers, number: str, 
     _each(scope, copy, text, [f"{held}pal::store_shared<{kind}>(byte, {value});"])
     scope.w.line("pal::fence_async();")
     scope.sync()
+    _arrive(scope, barriers, number)
+
+
+def _arrive(scope: Scope, barriers: Barriers, number: str) -> None:
+    """One thread arrives for a copy that all threads have made."""
     unit = WARPS if barriers.unit > 1 else 1
     call = (
         f"pal::arrive_many({address(barriers, number)}, {unit});"

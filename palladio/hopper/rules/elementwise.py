@@ -144,7 +144,8 @@ def _float_power(dtype: DType, x: str, y: str) -> str:
 
 
 def _logistic(dtype: DType, x: str) -> str:
-    return f"{_one(dtype)} / ({_one(dtype)} + {_function('exp')(dtype, f'-({x})')})"
+    below = f"{_one(dtype)} + {_function('exp')(dtype, f'-({x})')}"
+    return f"1.0 / ({below})" if _wide(dtype) else f"pal::inverse({below})"
 
 
 def _round(dtype: DType, x: str, half: str) -> str:

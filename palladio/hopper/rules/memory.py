@@ -454,8 +454,10 @@ def _load_masked(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
 
 
 def _store_masked(scope: Scope, eqn: Eqn) -> None:
+    """Threads store the elements that they hold: of several with one index, any of them is there afterwards."""
     root, value, mask, *indices = eqn.inputs
-    found = access(scope, root, eqn.transforms, indices)
+    scattered = value.type.shape and any(atom.type.shape for atom in indices)
+    found = access(scope, root, eqn.transforms, indices, layout_for(scope, value, mask) if scattered else None)
     scope.before_write(found.where.root)
     store(scope, found, value, mask)
     scope.sites.written.add(found.where.root)

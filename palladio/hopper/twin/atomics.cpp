@@ -3,6 +3,7 @@
 #include "machine.hpp"
 #include "numbers.hpp"
 
+#include <algorithm>
 #include <type_traits>
 
 namespace twin {
@@ -114,15 +115,16 @@ void store_cluster(u32 address, u32 rank, const void* value, u32 bytes, Site sit
 struct SmallCopy : AsyncOp {
   const u8* source;
   u32 target, bytes, given;
+  u32 stored = 0;     // how its bytes are marked
+  bool told = false;  // an mbarrier tells of its completion
 
   void land() override {
     u8* memory = block->memory.data() + target;
     memcpy(memory, source, given);
     memset(memory + given, 0, bytes - given);
     mark(block->writing, target, bytes, -1);
-    Fiber& fiber = block->fibers[thread];
-    for (u32 word = target / 4; word < (target + bytes) / 4; ++word)
-      block->stored[word] = (thread + 1) << 20 | (fiber.fences & 0xfffff);
+    stored = (thread + 1) << 20 | (block->fibers[thread].fences & 0xfffff);
+    for (u32 word = target / 4; word < (target + bytes) / 4; ++word) block->stored[word] = stored;
   }
 };
 
@@ -155,19 +157,42 @@ void wait_small(u32 groups, Site site) {
 
 // PTX ISA, "cp.async.mbarrier.arrive", .noinc: one arrival once all earlier copies of the thread are complete.
 struct SmallArrival : AsyncOp {
-  std::vector<AsyncOpPointer> before;
+  std::vector<std::shared_ptr<SmallCopy>> before, own;  // all that it comes after; those that no other tells of
   u32 barrier;
 
   bool signals() const override { return true; }
 
   void land() override {
-    for (const AsyncOpPointer& copy : before) copy->finish();
+    for (const std::shared_ptr<SmallCopy>& copy : before) copy->finish();
     auto found = block->barriers.find(barrier);
     if (found == block->barriers.end())
       fail_at(*block, thread, where, "its mbarrier at 0x%x was taken away meanwhile", barrier);
+    BroughtPointer& bringing = found->second.bringing;
+    if (!bringing) bringing = std::make_shared<Brought>();
+    for (const std::shared_ptr<SmallCopy>& copy : own) bringing->copies.push_back({copy->target, copy->bytes, copy->stored});
     arrive_from(*this, found->second, barrier);
   }
 };
+
+static void take_small(AsyncGroup& group, SmallArrival& arrival) {
+  auto& operations = group.operations;
+  auto over = [](const AsyncOpPointer& copy) { return copy->landed && static_cast<SmallCopy&>(*copy).told; };
+  operations.erase(std::remove_if(operations.begin(), operations.end(), over), operations.end());
+  for (const AsyncOpPointer& operation : operations) {
+    auto copy = std::static_pointer_cast<SmallCopy>(operation);
+    arrival.before.push_back(copy);
+    if (!copy->told) arrival.own.push_back(copy);
+    copy->told = true;
+  }
+}
+
+static void issue_small_arrival(u32 address) {
+  auto arrival = std::make_shared<SmallArrival>();
+  arrival->barrier = address;
+  for (AsyncGroup& group : self->copy_groups) take_small(group, *arrival);
+  take_small(self->copy_open, *arrival);
+  issue(arrival);
+}
 
 }  // namespace twin
 
@@ -184,12 +209,15 @@ void copy_async_arrive(u32 address, Site site) {
   PRIMITIVE("cp.async.mbarrier.arrive");
   Block& block = resolve(address, false);
   mbarrier(block, address);
-  auto arrival = std::make_shared<SmallArrival>();
-  arrival->barrier = address;
-  for (const AsyncGroup& group : self->copy_groups)
-    arrival->before.insert(arrival->before.end(), group.operations.begin(), group.operations.end());
-  arrival->before.insert(arrival->before.end(), self->copy_open.operations.begin(), self->copy_open.operations.end());
-  issue(arrival);
+  issue_small_arrival(address);
+}
+
+// Without .noinc: the arrival is one more than the phase takes, so that it only keeps the phase from ending.
+void copy_async_hold(u32 address, Site site) {
+  PRIMITIVE("cp.async.mbarrier.arrive");
+  Block& block = resolve(address, false);
+  add_arrival(mbarrier(block, address), address);
+  issue_small_arrival(address);
 }
 
 // PTX ISA, "ld.acquire", "red.release". Memory is consistent here; a load that sees the same value again lets other

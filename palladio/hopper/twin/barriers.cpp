@@ -75,6 +75,8 @@ Mbarrier& published_mbarrier(Block& block, u32 address) {
 static void settle(Mbarrier& barrier) {
   if (barrier.pending || barrier.bytes) return;
   ++barrier.phase;
+  barrier.brought = std::move(barrier.bringing);
+  barrier.bringing = nullptr;
   barrier.pending = barrier.expected;
   machine.progressed = true;
 }
@@ -99,6 +101,12 @@ static void take_arrivals(Mbarrier& barrier, u32 address, u32 count) {
   if (!barrier.pending && barrier.bytes < 0)
     fail("the mbarrier at 0x%x has got %lld bytes more than its phase expects", address, -barrier.bytes);
   settle(barrier);
+}
+
+void add_arrival(Mbarrier& barrier, u32 address) {
+  if (++barrier.pending > MOST_ARRIVALS)
+    fail("the mbarrier at 0x%x would have %u arrivals pending; it counts at most %lld", address, barrier.pending,
+         MOST_ARRIVALS);
 }
 
 void arrive_from(const AsyncOp& operation, Mbarrier& barrier, u32 address) {
@@ -126,6 +134,7 @@ static void wait_parity(u32 address, u32 parity) {
   wait_until([=] { return (barrier->phase & 1) != parity; },
              [=] { return format("the end of a phase of parity %u of the mbarrier at 0x%x: %s", parity, address,
                                  state_of(*barrier).c_str()); });
+  if (barrier->brought && !barrier->brought->fenced) self->waited_for.push_back(barrier->brought);
 }
 
 static bool test_parity(u32 address, u32 parity) {
@@ -134,6 +143,7 @@ static bool test_parity(u32 address, u32 parity) {
   Mbarrier& barrier = mbarrier(block, address);
   bool done = (barrier.phase & 1) != parity;
   if (!done) polled(&barrier, barrier.phase, false);
+  if (done && barrier.brought && !barrier.brought->fenced) self->waited_for.push_back(barrier.brought);
   return done;
 }
 

@@ -196,6 +196,7 @@ template <int BYTES> inline void copy_async(u32 target, const void* source, int 
 }
 void copy_async_commit(TWIN_SITE);
 template <int N> inline void copy_async_wait(TWIN_SITE) { twin::wait_small(N, site); }
+void copy_async_hold(u32 barrier, TWIN_SITE);
 void copy_async_arrive(u32 barrier, TWIN_SITE);
 
 // Atomic operations, and counters that blocks wait for.
@@ -260,6 +261,7 @@ float float_e4m3(u8 bits);
 float float_e5m2(u8 bits);
 float maximum(float a, float b);
 float minimum(float a, float b);
+float inverse(float x);
 double maximum(double a, double b);
 double minimum(double a, double b);
 

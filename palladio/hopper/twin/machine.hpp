@@ -93,6 +93,17 @@ struct AsyncGroup {
   std::vector<AsyncOpPointer> operations;
 };
 
+// Bytes that cp.async brought and whose completion ended a phase of an mbarrier. Who has waited for that phase and then
+// executes a fence.proxy.async orders them before the async proxy (PTX ISA, "Causality order", "Proxy-preserved").
+struct Brought {
+  struct Bytes {
+    u32 address, bytes, stored;
+  };
+  std::vector<Bytes> copies;
+  bool fenced = false;
+};
+typedef std::shared_ptr<Brought> BroughtPointer;
+
 struct Fiber {
   void* stack_pointer = nullptr;
   u8* stack = nullptr;
@@ -112,6 +123,7 @@ struct Fiber {
   std::deque<AsyncGroup> bulk_groups;
   AsyncGroup copy_open;
   std::deque<AsyncGroup> copy_groups;
+  std::vector<BroughtPointer> waited_for;  // and not fenced yet
   // Products of the tensor cores: how many this thread issued and which of its groups end where.
   u64 products_issued = 0;
   u64 groups_committed = 0;
@@ -142,6 +154,7 @@ struct Mbarrier {
   u64 phase = 0;
   u32 initialiser = 0;  // the thread that initialised it, and its fences for that at the time
   u32 fences = 0;
+  BroughtPointer bringing, brought;  // in the phase now, and in the last one that ended
 };
 
 struct NamedBarrier {
@@ -298,6 +311,8 @@ inline u32 swizzled(u32 address, u32 bytes) {
   u32 lines = bytes < 32 ? 0 : bytes / 16 - 1;
   return address ^ ((address >> 7 & lines) << 4);
 }
+// Orders before the async proxy what cp.async brought and this thread has waited for at an mbarrier.
+void fence_waited_for();
 // Counts an asynchronous operation in flight on each word of 4 bytes, or off it.
 void mark(std::vector<u8>& marks, u32 address, u32 bytes, int change);
 void check_alive(const Block& block);
@@ -308,6 +323,8 @@ void check_global(const void* address, u64 bytes, u64 alignment, bool write);
 Mbarrier& mbarrier(Block& block, u32 address);
 // The mbarrier for the async proxy or for another block, which see it only after a fence.
 Mbarrier& published_mbarrier(Block& block, u32 address);
+// The phase does not end before one more arrival.
+void add_arrival(Mbarrier& barrier, u32 address);
 // One arrival by an asynchronous operation.
 void arrive_from(const AsyncOp& operation, Mbarrier& barrier, u32 address);
 void complete_bytes(Mbarrier& barrier, u32 address, i64 bytes, const AsyncOp& operation);

@@ -56,6 +56,18 @@ static void check_occupied(const Block& block, u32 address, u32 bytes) {
     if (block.occupied[k]) fail("bytes at 0x%x belong to an mbarrier", k * 8);
 }
 
+// The fence of one thread counts for all: who waits for a product waits in all warps that take part in it.
+void fence_waited_for() {
+  for (const BroughtPointer& brought : self->waited_for) {
+    if (brought->fenced) continue;
+    brought->fenced = true;
+    for (const Brought::Bytes& copy : brought->copies)
+      for (u32 word = copy.address / 4; word < (copy.address + copy.bytes) / 4; ++word)
+        if (self->block->stored[word] == copy.stored) self->block->stored[word] = 0;
+  }
+  self->waited_for.clear();
+}
+
 u8* access(Block& block, u32 address, u32 bytes, u32 alignment, Access kind) {
   if (address < SHARED_START || address > block.shared_end() || bytes > block.shared_end() - address)
     refuse_bounds(block, address, bytes);
@@ -148,6 +160,7 @@ u32 shared_base() { return twin::SHARED_START; }
 // PTX ISA, "Async proxy": orders ordinary accesses before it with those of the async proxy after it.
 void fence_async(twin::Site site) {
   PRIMITIVE("fence.proxy.async");
+  twin::fence_waited_for();
   ++twin::self->fences;
   ++twin::self->init_fences;
 }

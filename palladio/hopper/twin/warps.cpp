@@ -235,6 +235,7 @@ static T greater(T a, T b) {
 float maximum(float a, float b) { return greater(a, b); }
 float minimum(float a, float b) { return -greater(-a, -b); }
 double maximum(double a, double b) { return greater(a, b); }
+float inverse(float x) { return x > 0x1p126f ? 0 : 1 / x; }
 double minimum(double a, double b) { return -greater(-a, -b); }
 
 }  // namespace pal

@@ -12,7 +12,7 @@ from palladio.interop.extras import executor_name
 from palladio.interop.torch import expert_operators
 from palladio.interop.torch.composed_experts import ACTIVATIONS, Activation, composed
 from palladio.interop.torch.derivatives import is_plain, is_recording, is_transformed
-from palladio.library.experts import unknown_activation
+from palladio.library.checks import unknown_activation
 
 Tensor = torch.Tensor
 

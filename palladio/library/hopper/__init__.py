@@ -10,6 +10,7 @@ divided. On a laptop they run on the simulator, which checks every access.
 from palladio.library.hopper.attention import AttentionConfig, attention
 from palladio.library.hopper.attention_backward import AttentionGradientConfig, attention_vjp
 from palladio.library.hopper.config import MatmulConfig
+from palladio.library.hopper.experts import moe_mlp
 from palladio.library.hopper.grouped_matmul import gmm, tgmm
 from palladio.library.hopper.matmul import matmul
 from palladio.library.hopper.rows import rms_norm, softmax
@@ -22,6 +23,7 @@ __all__ = [
     "attention_vjp",
     "gmm",
     "matmul",
+    "moe_mlp",
     "rms_norm",
     "softmax",
     "tgmm",

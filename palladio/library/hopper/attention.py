@@ -176,7 +176,7 @@ def _attend(
         unmasked = jnp.minimum(steps, problem.unmasked_steps(first_row))
         carry = lax.fori_loop(0, unmasked, functools.partial(attend, False), start)
         largest, total = lax.fori_loop(unmasked, steps, functools.partial(attend, True), carry)
-        return weighted[...] / total[:, None], (largest + jnp.log2(total)) * math.log(2)
+        return weighted[...] * (1 / total)[:, None], (largest + jnp.log2(total)) * math.log(2)
 
     result, logarithm = pl.run_scoped(scoped, plgpu.ACC((config.block_q, problem.out_width)))
     return result, logarithm

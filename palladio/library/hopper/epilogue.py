@@ -36,16 +36,36 @@ def store_tile(
         rows: how many rows to write, at most m; all by default.
         scale: (first column, number of columns), gives what that piece is multiplied by; it broadcasts to the piece.
     """
+
+    def value(first: int, count: int) -> Value:
+        part = acc[:, first : first + count]
+        return part if scale is None else part.astype(jnp.float32) * scale(first, count)
+
+    store_pieces(value, acc.shape[1], staging, out, row, column, rows)
+
+
+def store_pieces(
+    value: Callable[[int, int], Value],
+    columns: int,
+    staging: Ref,
+    out: Ref,
+    row: Value,
+    column: Value,
+    rows: Value | None = None,
+) -> None:
+    """Start to copy some columns to a place in a matrix, piece by piece; the other arguments are as in `store_tile`.
+
+    Args:
+        value: (first column, number of columns), gives a piece, `[m, columns of it]`.
+        columns: how many there are of all pieces together.
+    """
     piece = staging.shape[2]
     plgpu.wait_smem_to_gmem(0, wait_read_only=True)
-    for number, first in enumerate(range(0, acc.shape[1], piece)):
+    for number, first in enumerate(range(0, columns, piece)):
         buffer = staging.at[number % BUFFERS]
         if number >= BUFFERS:
             plgpu.wait_smem_to_gmem(BUFFERS - 1, wait_read_only=True)
-        value = acc[:, first : first + piece]
-        if scale is not None:
-            value = value.astype(jnp.float32) * scale(first, piece)
-        buffer[...] = value.astype(buffer.dtype)
+        buffer[...] = value(first, piece).astype(buffer.dtype)
         plgpu.commit_smem()
         _copy_rows(buffer, out, row, pl.ds(column + first, piece), rows)
         plgpu.commit_smem_to_gmem_group()

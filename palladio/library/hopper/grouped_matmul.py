@@ -89,7 +89,7 @@ class Selection:
 
 
 @dataclass(frozen=True)
-class _Problem:
+class GroupedProblem:
     """The problem that a kernel is made for: `rows` sorted by group, a sum over `depth`, and `columns`.
 
     For tgmm the result has `depth` rows, and the sum goes over the rows of a group.
@@ -131,7 +131,7 @@ class _Problem:
 # gmm.
 
 
-def _gmm_tile(problem: _Problem, sizes: Value, first: Value, visit: Value, column: Value) -> OutputTile:
+def gmm_tile(problem: GroupedProblem, sizes: Value, first: Value, visit: Value, column: Value) -> OutputTile:
     """The tile of gmm that is visited: of groups in order, each cut into tiles from its own first row on.
 
     After the last group come the rows of none, and then visits of no rows. Groups without a matrix take no steps.
@@ -167,7 +167,7 @@ def _gmm_kernel(
     lhs: Ref,
     rhs: Ref,
     out: Ref,
-    problem: _Problem,
+    problem: GroupedProblem,
     first: Value = 0,
     existing: Ref | None = None,
     factors: Sequence[Ref] = (),
@@ -187,7 +187,7 @@ def _gmm_kernel(
         return found if scales.y in (None, TENSOR) else {**found, "y": found["y"].at[tile.group]}
 
     def tile_at(info: plgpu.NDLoopInfo) -> OutputTile:
-        return _gmm_tile(problem, known_sizes, first, *config.raster(info.index[0], *plane))
+        return gmm_tile(problem, known_sizes, first, *config.raster(info.index[0], *plane))
 
     def sources(tile: OutputTile, step: Value) -> tuple[Ref, ...]:
         depth = pl.ds(step * config.tile_k, config.tile_k)
@@ -226,7 +226,7 @@ def _where_not(other: Value, factor: Callable[[int, int], Value]) -> Callable[[i
     return lambda first, count: jnp.where(other, 1.0, factor(first, count))
 
 
-def _gmm_of_some_kernel(sizes: Ref, lhs: Ref, rhs: Ref, *refs: Ref, problem: _Problem, **scratch: Any) -> None:
+def _gmm_of_some_kernel(sizes: Ref, lhs: Ref, rhs: Ref, *refs: Ref, problem: GroupedProblem, **scratch: Any) -> None:
     *others, out = refs
     _gmm_kernel(sizes, lhs, rhs, out, problem, *problem.selection.refs(others), **scratch)
 
@@ -249,7 +249,9 @@ def _part(array: Ref, row: Value, column: Value, shape: tuple[int, int]) -> Valu
     return plgpu.load(part, mask=mask, other=0.0).astype(jnp.float32)
 
 
-def _tgmm_tile(problem: _Problem, sizes: Value, first: Value, group: Value, row: Value, column: Value) -> OutputTile:
+def _tgmm_tile(
+    problem: GroupedProblem, sizes: Value, first: Value, group: Value, row: Value, column: Value
+) -> OutputTile:
     """The tile of tgmm at a row and column, in tiles, of a group's matrix."""
     config = problem.config
     number = jnp.arange(problem.selection.total)
@@ -271,7 +273,7 @@ def _tgmm_kernel(
     lhs: Ref,
     rhs: Ref,
     out: Ref,
-    problem: _Problem,
+    problem: GroupedProblem,
     first: Value = 0,
     existing: Ref | None = None,
     **scratch: Any,
@@ -314,7 +316,7 @@ def _tgmm_kernel(
     PersistentProduct(config, ring, grid, tile_at, sources, multiply, store, REGISTERS).run(group)
 
 
-def _tgmm_of_some_kernel(sizes: Ref, lhs: Ref, rhs: Ref, *refs: Ref, problem: _Problem, **scratch: Any) -> None:
+def _tgmm_of_some_kernel(sizes: Ref, lhs: Ref, rhs: Ref, *refs: Ref, problem: GroupedProblem, **scratch: Any) -> None:
     *others, out = refs
     first, existing, _ = problem.selection.refs(others)
     _tgmm_kernel(sizes, lhs, rhs, out, problem, first, existing, **scratch)
@@ -387,7 +389,7 @@ def gmm(
     require_existing(existing_out, (m, n), dtype)
     if 0 in (m, n):
         return stored(zeros((m, n), dtype, lhs, rhs), out)
-    problem = _Problem(m, k, n, groups, config, bool(transpose_rhs), selection, scales)
+    problem = GroupedProblem(m, k, n, groups, config, bool(transpose_rhs), selection, scales)
     blocks, tiles = problem.gmm_blocks(dtype_of(lhs), dtype_of(rhs)), math.prod(problem.gmm_plane)
     body = _gmm_kernel if selection.of_all and not factors else _gmm_of_some_kernel
     kernel = functools.partial(_kernel, body, problem, (m, n), dtype, blocks, tiles, interpret)
@@ -463,7 +465,7 @@ def tgmm(
     require_existing(existing_out, (groups, k, n), dtype)
     if 0 in (k, n):
         return stored(zeros((groups, k, n), dtype, lhs, rhs), out)
-    problem = _Problem(m, k, n, groups, config, selection=selection)
+    problem = GroupedProblem(m, k, n, groups, config, selection=selection)
     shapes = (config.tile_m, config.tile_k), (config.tile_k, config.tile_n)
     blocks = [pl.ShapeDtypeStruct(shape, dtype_of(lhs)) for shape in shapes]
     tiles = groups * math.prod(problem.tgmm_plane)
@@ -528,7 +530,7 @@ def _checked(
 
 def _kernel(
     body: Any,
-    problem: _Problem,
+    problem: GroupedProblem,
     shape: tuple[int, ...],
     dtype: Any,
     blocks: Sequence[Any],

@@ -65,6 +65,7 @@ class Product:
         operand, result: dtypes.
         clusters: the axes along which clusters may lie.
         scaled: whether blocks of 128 along k have factors.
+        paired: whether two columns of the product, one of each half of a tile, make one of the result.
     """
 
     m: int
@@ -75,6 +76,7 @@ class Product:
     groups: int = 1
     clusters: Sequence[str] = ("m", "n")
     scaled: bool = False
+    paired: bool = False
 
     @property
     def promoted(self) -> bool:
@@ -108,6 +110,8 @@ def candidates(product: Product) -> Iterator[MatmulConfig]:
             continue
         if product.scaled and SCALED % tile_n:
             continue
+        if product.paired and (split != "m" or tile_n // 2 * product.operand.itemsize % ROW_BYTES):
+            continue  # a warpgroup has both columns, and a half is made of whole swizzled rows
         stages = next(
             (
                 n

@@ -51,7 +51,7 @@ class PersistentProduct:
     Fields:
         grid: the grid whose steps the blocks share.
         tile_at: gives the tile of a step through the grid.
-        sources: (tile, step), gives what is copied into the ring.
+        sources: (tile, step), gives what is copied into the ring; (tile, step, known), where something is `known`.
         multiply: (acc, tile, step, *blocks), issues the product of one step.
         store: (acc, tile), starts to write the result.
         registers: of a thread that computes, and of one that moves memory.
@@ -59,6 +59,7 @@ class PersistentProduct:
         factor: (tile, step, *blocks), gives what the product of one step is multiplied by before it is added to those
             of the others; it broadcasts to the accumulator. With it, or if the configuration says `promote`, the sum
             over the steps is in float32 registers, outside of the tensor cores.
+        known: (tile), gives what `sources` needs to know of a tile and is looked up once.
     """
 
     config: MatmulConfig
@@ -71,6 +72,7 @@ class PersistentProduct:
     registers: tuple[int, int]
     sums: Any = jnp.float32
     factor: Callable[..., Value] | None = None
+    known: Callable[[OutputTile], Value] | None = None
 
     def run(self, group: Value) -> None:
         """The program of each of the block's warpgroups."""
@@ -102,10 +104,11 @@ class PersistentProduct:
 
     def bring(self, tile: OutputTile, before: Value) -> None:
         """Fill the ring with the operands of a tile."""
+        known = () if self.known is None else (self.known(tile),)
 
         @pl.loop(0, tile.steps)
         def _(step: Value) -> None:
-            self.ring.fill(before + step, *self.sources(tile, step))
+            self.ring.fill(before + step, *self.sources(tile, step, *known))
 
     def compute(self, tile: OutputTile, before: Value) -> None:
         """Compute a warpgroup's part of a tile."""

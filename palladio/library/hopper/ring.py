@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import palladio as pl
@@ -16,7 +16,9 @@ Ref = Any
 Value = Any
 
 
-def ring_scratch(name: str, blocks: Sequence[Any], stages: int, peers: Sequence[str] = ()) -> dict[str, Any]:
+def ring_scratch(
+    name: str, blocks: Sequence[Any], stages: int, peers: Sequence[str] = (), copies: int | None = None
+) -> dict[str, Any]:
     """The scratch of a ring: `stages` buffers for each of several blocks, and the barriers of each stage.
 
     The copies into the buffers of a stage arrive at `filled`, the warpgroups that are done with it at `drained`.
@@ -24,11 +26,12 @@ def ring_scratch(name: str, blocks: Sequence[Any], stages: int, peers: Sequence[
     Args:
         blocks: the shape and dtype of each, `palladio.ShapeDtypeStruct`.
         peers: the axes of the cluster whose blocks load something together: a stage is free when all of them are done.
+        copies: how many copies fill a stage; one for each block by default.
     """
     drained: dict[str, Any] = {"num_arrivals": COMPUTE_GROUPS, "num_barriers": stages}
     return {
         name: [plgpu.SMEM((stages, *block.shape), block.dtype) for block in blocks],
-        f"{name}_filled": plgpu.Barrier(num_arrivals=len(blocks), num_barriers=stages),
+        f"{name}_filled": plgpu.Barrier(num_arrivals=len(blocks) if copies is None else copies, num_barriers=stages),
         f"{name}_drained": plgpu.ClusterBarrier(collective_axes=tuple(peers), **drained)
         if peers
         else plgpu.Barrier(**drained),
@@ -41,6 +44,7 @@ class Ring:
 
     Fields:
         shared: for each buffer, the axes of the cluster whose blocks fill it together, a part each.
+        parts: of a buffer that several copies fill, by its position: a part of all stages for each copy.
     """
 
     buffers: Sequence[Ref]
@@ -48,6 +52,7 @@ class Ring:
     drained: Ref
     stages: int
     shared: Sequence[tuple[str, ...]]
+    parts: Mapping[int, Sequence[Ref]] = field(default_factory=dict)
 
     @staticmethod
     def of(scratch: Mapping[str, Any], name: str, shared: Sequence[tuple[str, ...]] | None = None) -> Ring:
@@ -61,14 +66,23 @@ class Ring:
         return lax.rem(jnp.asarray(step).astype(jnp.uint32), jnp.uint32(self.stages)).astype(jnp.int32)
 
     def fill(self, step: Value, *sources: Ref) -> None:
-        """Start the copies of a step as soon as its buffers are free again."""
+        """Start the copies of a step as soon as its buffers are free again.
+
+        Args:
+            sources: one for each buffer, or for each of its parts.
+        """
         slot = self.slot(step)
 
         @pl.when(step >= self.stages)
         def _() -> None:
             plgpu.barrier_wait(self.drained.at[slot])
 
-        for source, buffer, axes in zip(sources, self.buffers, self.shared, strict=True):
+        filled = [
+            (part, axes)
+            for number, (buffer, axes) in enumerate(zip(self.buffers, self.shared, strict=True))
+            for part in self.parts.get(number, [buffer])
+        ]
+        for source, (buffer, axes) in zip(sources, filled, strict=True):
             plgpu.copy_gmem_to_smem(source, buffer.at[slot], self.filled.at[slot], collective_axes=axes or None)
 
     def await_drained(self, steps: Value) -> None:

@@ -77,17 +77,23 @@ def test_the_test_command_from_end_to_end(here: FakeDriver, tmp_path: Path) -> N
 
 
 def test_the_bench_command_from_end_to_end(
-    here: FakeDriver, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    here: FakeDriver, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out.json"
-    only = ["matmul bf16 4096", "gmm 256 groups unaligned", "attention 16k, default", "moe_mlp Qwen3"]
+    only = ["matmul bf16 4096", "gmm 256 groups unaligned", "attention 16k, default", "moe_mlp Qwen3", "a new case"]
     arguments = [part for name in only for part in ("--only", name)]
+
+    def missing(torch: object, scale: float) -> None:
+        raise NotImplementedError("there is no such function")
+
+    monkeypatch.setitem(table.CASES, "a new case", table.Case("a new case", missing))
     command.main(["bench", *arguments, "--scale", "0.0005", "--output", str(out)])
-    *measured, moe = json.loads(out.read_text())["cases"]
+    *measured, experts, other = json.loads(out.read_text())["cases"]
     for case in measured:
         assert "Palladio" in case["milliseconds"], case
         assert case["ratio"] == 1, "the imitated card takes the same time for all"
-    assert "DeepGEMM" in measured[0]["missing"] and "skipped" in moe
+    assert "Palladio" in experts["milliseconds"], "its peer counts tokens in a way that PyTorch has on CUDA alone"
+    assert "DeepGEMM" in measured[0]["missing"] and other["skipped"] == "there is no such function"
     assert "matmul bf16 4096" in capsys.readouterr().out
 
 

@@ -17,6 +17,7 @@ from palladio.library import hopper
 from tests.hopper.driver.fake import FakeDriver
 from tests.hopper.driver.stand_ins import Torch, numpy_of
 from tests.hopper.kernels import BF16, F32, error, normal
+from tests.library.test_experts import reference as experts
 
 pytestmark = pytest.mark.usefixtures("known_kernels")
 TOLERANCE = 5e-3
@@ -93,6 +94,36 @@ def test_tgmm_adds_to_what_there_is(card: FakeDriver, cuda: Torch, used: list[st
     products = wide(lhs[:, 20:60]) @ wide(rhs[20:60]), wide(lhs[:, 60:]) @ wide(rhs[60:])
     assert used == ["tgmm"]
     assert error(numpy_of(result), wide(existing) + np.stack(products)) < TOLERANCE
+
+
+def test_the_expert_layer_looks_at_ids_on_the_card(card: FakeDriver, cuda: Torch) -> None:
+    tokens, up, down = normal(70, 72), normal(3, 72, 64), normal(3, 32, 72)
+    ids, weights = np.random.default_rng(0).integers(-1, 4, (70, 2), np.int32), normal(70, 2, dtype=F32)
+    given = [cuda.tensor(each) for each in (tokens, ids, weights, up, down)]
+    result = library.moe_mlp(*given)
+    made = len(card.kernels)
+    assert [each.lowered.name for each in card.kernels[-4:]] == [
+        "moe_route_kernel",
+        "moe_up_kernel",
+        "gmm_kernel",
+        "moe_combine_kernel",
+    ]
+    assert result.is_cuda and not card.failures
+    assert error(numpy_of(result), experts(tokens, ids, weights, up, down)) < TOLERANCE
+    of_host = library.moe_mlp(given[0], ids.tolist(), weights, *given[3:])
+    assert np.array_equal(numpy_of(of_host), numpy_of(result)) and len(card.kernels) == made
+
+
+def test_the_expert_layer_of_float32_is_refused(cuda: Torch) -> None:
+    given = normal(4, 8, dtype=F32), np.zeros((4, 1), int), np.ones((4, 1))
+    tokens, ids, weights = map(cuda.tensor, given)
+    matrices = cuda.tensor(normal(2, 8, 8, dtype=F32)), cuda.tensor(normal(2, 4, 8, dtype=F32))
+    assert lines(lambda: library.moe_mlp(tokens, ids, weights, *matrices))[:4] == [
+        "tokens, gate_up, down: grouped products on Hopper are of floats of 16 bits",
+        "expected: three arrays of float16 or bfloat16",
+        "got:      float32 and float32 and float32",
+        "hint:     convert them, or call palladio.library.hopper, which multiplies float32 rounded to tf32",
+    ]
 
 
 def test_attention_and_softmax(cuda: Torch, used: list[str]) -> None:

@@ -156,20 +156,22 @@ PAL_KERNEL void PAL_BOUNDS(384) attention_kernel(
     pal::keep(weighted[0]);
     float part_3[64];
     PAL_UNROLL for (int r = 0; r < 64; ++r) part_3[r] = weighted[0][r];
+    float v_12[2];
+    PAL_UNROLL for (int r = 0; r < 2; ++r) v_12[r] = 1.0f / carry_2[r];
     float spread_3[64];
-    PAL_UNROLL for (int r = 0; r < 64; ++r) spread_3[r] = carry_2[r / 2 % 2];
-    float v_12[64];
-    PAL_UNROLL for (int r = 0; r < 64; ++r) v_12[r] = part_3[r] / spread_3[r];
+    PAL_UNROLL for (int r = 0; r < 64; ++r) spread_3[r] = v_12[r / 2 % 2];
+    float v_13[64];
+    PAL_UNROLL for (int r = 0; r < 64; ++r) v_13[r] = part_3[r] * spread_3[r];
     pal::sync_warp();
     if (lane == 0) pal::arrive(smem + 99344);
     pal::wait(smem + 99344, turn_phases & 1);
     turn_phases ^= 0x1;
-    float v_13[64];
-    PAL_UNROLL for (int r = 0; r < 64; ++r) v_13[r] = v_12[r];
+    float v_14[64];
+    PAL_UNROLL for (int r = 0; r < 64; ++r) v_14[r] = v_13[r];
     pal::sync_named(1, 128);
     PAL_UNROLL for (int r = 0; r < 64; r += 8) {
       const u32 at = smem + 66560 + (warp * 16 + lane % 16) * 128 + (((r / 8 * 16 + lane / 16 * 8)) / 64) * 8192 + (((r / 8 * 16 + lane / 16 * 8)) % 64) * 2;
-      pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_13[r], v_13[r + 1]), pal::pack_bf16(v_13[r + 2], v_13[r + 3]), pal::pack_bf16(v_13[r + 4], v_13[r + 5]), pal::pack_bf16(v_13[r + 6], v_13[r + 7]));
+      pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_14[r], v_14[r + 1]), pal::pack_bf16(v_14[r + 2], v_14[r + 3]), pal::pack_bf16(v_14[r + 4], v_14[r + 5]), pal::pack_bf16(v_14[r + 6], v_14[r + 7]));
     }
     pal::fence_async();
     pal::sync_named(1, 128);
@@ -306,16 +308,18 @@ PAL_KERNEL void PAL_BOUNDS(384) attention_kernel(
     pal::keep(weighted[0]);
     float part_3[64];
     PAL_UNROLL for (int r = 0; r < 64; ++r) part_3[r] = weighted[0][r];
+    float v_12[2];
+    PAL_UNROLL for (int r = 0; r < 2; ++r) v_12[r] = 1.0f / carry_2[r];
     float spread_3[64];
-    PAL_UNROLL for (int r = 0; r < 64; ++r) spread_3[r] = carry_2[r / 2 % 2];
-    float v_12[64];
-    PAL_UNROLL for (int r = 0; r < 64; ++r) v_12[r] = part_3[r] / spread_3[r];
+    PAL_UNROLL for (int r = 0; r < 64; ++r) spread_3[r] = v_12[r / 2 % 2];
     float v_13[64];
-    PAL_UNROLL for (int r = 0; r < 64; ++r) v_13[r] = v_12[r];
+    PAL_UNROLL for (int r = 0; r < 64; ++r) v_13[r] = part_3[r] * spread_3[r];
+    float v_14[64];
+    PAL_UNROLL for (int r = 0; r < 64; ++r) v_14[r] = v_13[r];
     pal::sync_named(2, 128);
     PAL_UNROLL for (int r = 0; r < 64; r += 8) {
       const u32 at = smem + 66560 + (warp * 16 + lane % 16) * 128 + (((r / 8 * 16 + lane / 16 * 8)) / 64) * 8192 + (((r / 8 * 16 + lane / 16 * 8)) % 64) * 2 + 16384;
-      pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_13[r], v_13[r + 1]), pal::pack_bf16(v_13[r + 2], v_13[r + 3]), pal::pack_bf16(v_13[r + 4], v_13[r + 5]), pal::pack_bf16(v_13[r + 6], v_13[r + 7]));
+      pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_14[r], v_14[r + 1]), pal::pack_bf16(v_14[r + 2], v_14[r + 3]), pal::pack_bf16(v_14[r + 4], v_14[r + 5]), pal::pack_bf16(v_14[r + 6], v_14[r + 7]));
     }
     pal::fence_async();
     pal::sync_named(2, 128);
