@@ -59,13 +59,15 @@ def owner_of(type: RefType) -> int | None:
 def arrivals_of(type: RefType, extents: Mapping[str, int]) -> int:
     """The arrivals that complete a phase of a barrier.
 
-    A cluster barrier counts those of its own block and of each block that differs from it along one of its axes.
+    A cluster barrier counts those of its own block and of each block that differs from it along one of its axes, or
+    along those of one group of them.
 
     Args:
         extents: the sizes of the cluster's axes by name; along others there is one block.
     """
     arrivals = type.attribute(Arrivals) or Arrivals()
-    return arrivals.count * (1 + sum(extents.get(axis, 1) - 1 for axis in arrivals.cluster_axes))
+    sizes = (math.prod(extents.get(axis, 1) for axis in group) for group in arrivals.groups)
+    return arrivals.count * (1 + sum(size - 1 for size in sizes))
 
 
 def alignment_of(type: RefType) -> int:
@@ -137,9 +139,9 @@ def _of_blocks(type: RefType, meshes: Sequence[MeshShape], ends: list[int]) -> P
 
 def _arrivals(type: RefType, cluster: Sequence[MeshAxis]) -> int | None:
     """None for what is not a barrier, and where the size of a cluster is known only at the call."""
-    named = (type.attribute(Arrivals) or Arrivals()).cluster_axes
+    groups = (type.attribute(Arrivals) or Arrivals()).groups
     extents = {axis.name: axis.size for axis in cluster}
-    if type.space is not BARRIER or any(extents.get(axis, 1) is None for axis in named):
+    if type.space is not BARRIER or any(extents.get(axis, 1) is None for group in groups for axis in group):
         return None
     return arrivals_of(type, extents)  # type: ignore[arg-type]
 

@@ -59,11 +59,17 @@ class Arrivals:
 
     Fields:
         count: arrivals of one block.
-        cluster_axes: the cluster axes along which an arrival counts in other blocks too; empty for a block's own.
+        cluster_axes: the cluster axes along which an arrival counts in other blocks too, a tuple for several as one;
+            empty for a block's own.
     """
 
     count: int = 1
-    cluster_axes: tuple[str, ...] = ()
+    cluster_axes: tuple[str | tuple[str, ...], ...] = ()
+
+    @property
+    def groups(self) -> tuple[tuple[str, ...], ...]:
+        """The cluster axes, each as a tuple of those that are one."""
+        return tuple((each,) if isinstance(each, str) else each for each in self.cluster_axes)
 
 
 @dataclass(frozen=True)

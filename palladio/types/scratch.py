@@ -130,6 +130,13 @@ def _barriers(num_barriers: Any) -> Shape:
     return shape
 
 
+def _groups(axes: Any) -> tuple[str | tuple[str, ...], ...]:
+    """The axes of a barrier: names, and tuples of several that are one."""
+    entries = (axes,) if isinstance(axes, str) or not isinstance(axes, (tuple, list)) else axes
+    groups = [axis_names(each, "collective_axes") for each in entries]
+    return tuple(group[0] if len(group) == 1 else group for group in groups)
+
+
 @checked_call
 @dataclass(frozen=True, init=False)
 class ClusterBarrier(Ownable):
@@ -139,7 +146,7 @@ class ClusterBarrier(Ownable):
     of each completes after `num_arrivals` arrivals from every one of these.
 
     Args:
-        collective_axes: names of cluster axes.
+        collective_axes: names of cluster axes; a tuple of some of them is one, the axis of all their blocks.
         num_arrivals, num_barriers, orders_tensor_core: as for `Barrier`.
         leader_tracked: must be False.
 
@@ -147,22 +154,21 @@ class ClusterBarrier(Ownable):
         PalladioNotImplementedError: arrivals that only a leader counts.
     """
 
-    collective_axes: tuple[str, ...]
+    collective_axes: tuple[str | tuple[str, ...], ...]
     num_arrivals: int
     shape: Shape
 
     def __init__(
         self,
         *,
-        collective_axes: str | Sequence[str],
+        collective_axes: str | Sequence[str | tuple[str, ...]],
         num_arrivals: int = 1,
         num_barriers: Any = (),
         orders_tensor_core: bool = False,
         leader_tracked: bool = False,
     ) -> None:
         with at_call():
-            axes = axis_names(collective_axes, "collective_axes")
-            object.__setattr__(self, "collective_axes", axes)
+            object.__setattr__(self, "collective_axes", _groups(collective_axes))
             object.__setattr__(self, "num_arrivals", _count(num_arrivals, "num_arrivals"))
             object.__setattr__(self, "shape", _barriers(num_barriers))
             if leader_tracked:

@@ -52,6 +52,28 @@ def test_only_the_named_axes_vary() -> None:
     assert run().tolist() == [[[0, 1], [0, 1]], [[10, 11], [10, 11]]]
 
 
+def grouped(axes: Any) -> Any:
+    """Each block tells the blocks of its plane (x, z) its number; those along y it only meets."""
+
+    def body(o_ref: Any, s_ref: Any, met: Any) -> None:
+        x, y, z = (pl.axis_index(name) for name in "xyz")
+        me = pl.axis_index(("x", "z"))
+        plgpu.multicast_ref(s_ref, ("x", "z")).at[me][...] = me + 10 * y
+        plgpu.barrier_arrive_and_wait(met)
+        o_ref[x, y, z] = s_ref[...]
+
+    scratch = [plgpu.SMEM((4,), np.int32), plgpu.ClusterBarrier(collective_axes=axes)]
+    return kernel(body, (2, 2, 2, 4), cluster=(2, 2, 2), cluster_names=("x", "y", "z"), scratch_types=scratch)
+
+
+def test_a_barrier_counts_the_arrivals_of_a_plane_of_blocks() -> None:
+    run = grouped((("x", "z"), "y"))
+    expected = np.broadcast_to(np.arange(4) + 10 * np.arange(2)[:, None, None], (2, 2, 2, 4))
+    assert np.array_equal(run(), expected)
+    assert found(run) == set()
+    assert "data-race" in found(grouped(("x", "y", "z")))  # not the block across the plane
+
+
 def test_peers_are_references_to_each_block() -> None:
     def body(o_ref: Any, full: Any) -> None:
         for each in plgpu.multicast_ref(full, "c").peers:

@@ -105,6 +105,22 @@ def test_blocks_that_differ_along_one_axis_of_a_cluster_arrive() -> None:
     check(call, "scratch0|everybody|barriers", 4 * 3, X, X)
 
 
+def test_a_plane_of_blocks_is_refused() -> None:
+    names = ("across", "down")
+    call = kernel(
+        lambda *refs: met(*refs, names=names),
+        (64,),
+        F32,
+        [plgpu.ClusterBarrier(collective_axes=(names,))],
+        cluster=(2, 2),
+        cluster_names=names,
+    )
+    with pytest.raises(
+        NotImplementedError, match="arrivals at a barrier of the cluster count along one axis at a time"
+    ):
+        lowered(call, X)
+
+
 def test_registers_of_a_pipeline_are_those_that_a_block_begins_with() -> None:
     device = plgpu.H100_SXM
     assert [device.registers_at_launch(n) for n in (1, 2, 3, 4)] == [256, 256, 168, 128]

@@ -67,6 +67,9 @@ def test_a_buffer_of_a_cluster_has_siblings_along_its_axes() -> None:
 def test_a_cluster_barrier_counts_its_block_and_those_along_each_axis() -> None:
     barrier = plgpu.ClusterBarrier(collective_axes=("x", "y"), num_arrivals=2)
     assert arrivals_of(barrier.ref_type, {"x": 2, "y": 3}) == 2 * (1 + 1 + 2)
+    grouped = plgpu.ClusterBarrier(collective_axes=(("x", "z"), "y", ("w",)))
+    assert grouped.collective_axes == (("x", "z"), "y", "w")
+    assert arrivals_of(grouped.ref_type, {"x": 2, "y": 3, "z": 4, "w": 1}) == 1 + 7 + 2
 
 
 def test_a_placed_program_is_left_alone() -> None:

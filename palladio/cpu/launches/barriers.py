@@ -6,6 +6,7 @@ first all of the one, then all of the other. A semaphore is its count.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -64,20 +65,25 @@ def blocks_of(scope: Scope, site: SharedRef, stack: Transforms, operands: Sequen
     return found
 
 
-def across(scope: Scope, site: SharedRef, names: Sequence[str], stack: Transforms) -> list[Int]:
+def across(scope: Scope, site: SharedRef, groups: Sequence[Sequence[str]], stack: Transforms) -> list[Int]:
     """The byte distance from the buffer that a stack reaches to those that it reaches of the neighbours along axes.
 
-    A neighbour is another block along one of the axes. Where the stack says which block it means, it is the same.
+    A neighbour is another block along the axes of one of the groups. Where the stack says which block it means, it is
+    the same.
     """
     e = scope.e
     named = dict(stack[0].blocks) if stack and isinstance(stack[0], Peer) else {}
     found: list[Int] = []
-    for sibling in site.siblings:
-        if sibling.name in names:
-            for step in range(1, sibling.size):
-                there = e.binary("urem", e.index(e.add(sibling.here, step)), V(str(sibling.size), "i64"))
-                distance = e.mul(e.sub(there, sibling.here), sibling.stride)
-                found.append(0 if sibling.name in named else distance)
+    for group in groups:
+        along = [sibling for sibling in site.siblings if sibling.name in group]
+        for steps in itertools.product(*(range(sibling.size) for sibling in along)):
+            distance: Int = 0
+            for sibling, step in zip(along, steps, strict=True):
+                if step and sibling.name not in named:
+                    there = e.binary("urem", e.index(e.add(sibling.here, step)), V(str(sibling.size), "i64"))
+                    distance = e.add(distance, e.mul(e.sub(there, sibling.here), sibling.stride))
+            if any(steps):
+                found.append(distance)
     return found
 
 
@@ -150,7 +156,7 @@ def _barrier_arrive(
 ) -> Sequence[LazyArray]:
     e = scope.e
     arrivals = site.type.attribute(Arrivals) if site.type is not None else None
-    axes = arrivals.cluster_axes if arrivals is not None else ()
+    axes = arrivals.groups if arrivals is not None else ()
     with e.when(condition_of(predicate)):
         slot = slot_of(scope, site, transforms, indices)
         arrive(e, slot, site.units, site.needed)

@@ -322,8 +322,11 @@ class Scope:
         name = self.w.fresh(f"{var.hint or 'barrier'}_phases")
         self.prologue.append((name, f"u32 {name} = 0;"))
         clustered = bool(arrivals.cluster_axes) or use.remote
+        axes = [axis for axis, *others in arrivals.groups if not others]
+        if len(axes) < len(arrivals.groups):
+            raise Refused("arrivals at a barrier of the cluster count along one axis at a time", got=str(type))
         of_rows = ROWS in use.arrivals
-        return Barriers(f"smem + {offset}", type, use.unit, name, var, arrivals.cluster_axes, clustered, of_rows)
+        return Barriers(f"smem + {offset}", type, use.unit, name, var, tuple(axes), clustered, of_rows)
 
     def place_semaphores(self, var: Var) -> Reference:
         """Counters that all blocks share, zero when the kernel begins."""

@@ -174,7 +174,7 @@ class Barrier(Store):
     def __init__(self, type: RefType, name: str, home: Any, needed: int) -> None:
         super().__init__(type, name, home)
         arrivals = type.attribute(Arrivals)
-        self.cluster_axes = arrivals.cluster_axes if arrivals is not None else ()
+        self.cluster_axes = arrivals.groups if arrivals is not None else ()
         named = type.attribute(Named) is not None
         self.slots = [BarrierSlot(label, needed, home, named) for label in labels(name, type.shape)]
 

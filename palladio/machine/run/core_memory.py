@@ -53,7 +53,7 @@ class CoreSite:
         """No axes: barriers of cores count the arrivals at one of them."""
         return {}
 
-    def neighbours(self, axes: Sequence[str]) -> list[Coordinates]:
+    def neighbours(self, groups: Sequence[tuple[str, ...]]) -> list[Coordinates]:
         """None: barriers of cores count the arrivals at one of them."""
         return []
 

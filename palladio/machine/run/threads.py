@@ -160,16 +160,13 @@ class Block:
         at = [blocks.get(axis, here) for axis, here in zip(self.cluster.axes, self.place, strict=True)]
         return tuple(at)
 
-    def neighbours(self, axes: Sequence[str]) -> list[Coordinates]:
-        """The places of the other blocks that differ along exactly one of these axes."""
-        key = tuple(axes)
+    def neighbours(self, groups: Sequence[tuple[str, ...]]) -> list[Coordinates]:
+        """The places of the other blocks that differ along the axes of exactly one of these groups."""
+        key = tuple(groups)
         found = self._neighbours.get(key)
         if found is None:
-            found = self._neighbours[key] = []
-            for number, (axis, size) in enumerate(zip(self.cluster.axes, self.cluster.sizes, strict=True)):
-                if axis in axes:
-                    line = ((*self.place[:number], n, *self.place[number + 1 :]) for n in range(size))
-                    found += [place for place in line if place != self.place]
+            reached = (place for group in key for place in self.along(group) if place != self.place)
+            found = self._neighbours[key] = list(dict.fromkeys(reached))
         return found
 
     @property
