@@ -158,8 +158,10 @@ class LaunchCall:
         _require_once(values, names)
         types = [leaf.palladio_type if isinstance(leaf, Reference) else convert.array_type(leaf) for leaf in values]
         made = _Builder(self, args, types, nested=True, views=views).build()
+        of_warps = all(kind == "warp" for mesh in self.meshes for _, _, kind in mesh.axes)
         for leaf in (*values, *made.captured):
-            if isinstance(leaf, Reference) and leaf.palladio_type.space in SYNCHRONISING:
+            space = leaf.palladio_type.space if isinstance(leaf, Reference) else None
+            if space in SYNCHRONISING and not of_warps:
                 raise PalladioNotImplementedError(
                     "a launch has semaphores and barriers of its own, none of the program around it",
                     got=repr(leaf),
