@@ -105,6 +105,7 @@ def summary(outcomes: Sequence[Outcome]) -> str:
     if outcomes:
         lines += [
             "",
-            f"{equal} of {len(outcomes)} ({equal / len(outcomes):.0%}); median {seconds[len(seconds) // 2]:.1f} s",
+            f"{equal} of {len(outcomes)} ({equal / len(outcomes):.0%}); of the processor's time a median of "
+            f"{seconds[len(seconds) // 2]:.1f} s and {sum(seconds) / 60:.0f} minutes in all",
         ]
     return "\n".join(lines)

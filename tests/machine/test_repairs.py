@@ -19,7 +19,8 @@ from palladio.driver.repairs.calls import agree, recorded
 from palladio.driver.repairs.search import Budget, Repair, Search, keys, repaired
 from palladio.ir.core import Program, Var, walk
 from palladio.ir.verify import verify
-from palladio.machine.repair.candidates import Candidate
+from palladio.machine.check.findings import Finding, Participant
+from palladio.machine.repair.candidates import Candidate, Candidates
 from palladio.machine.repair.copies import copied_like_sibling
 from palladio.machine.repair.edit import part_at, parts, passed_in, replaced, spots
 from palladio.machine.repair.other_accesses import other_peers
@@ -298,8 +299,20 @@ def repair_of_idiom(name: str, mutation: str, number: int = 0) -> str:
     ],
 )
 def test_a_small_kernel_is_found_again(name: str, mutation: str, text: str) -> None:
-    """Not by an arrival where only copies arrive, nor by another wait for a barrier beside a wait for it."""
+    """Not by an arrival where only copies arrive, nor by a second wait for a barrier."""
     assert repair_of_idiom(name, mutation) == text
+
+
+def test_the_index_of_a_flag_is_changed_before_another_flag_is_raised() -> None:
+    """Nothing counts flags: with one more of them, every kernel that waits for flags goes on."""
+    program = idiom("atomics: flags").program
+    places = [spot.eqn.location for spot in spots(program) if spot.eqn.op.name == "atomic"]
+    polls = [Participant("block", "looks again and again", place) for place in places[1:]]
+    tiers = next(Candidates(program, Finding("deadlock", "threads look again", tuple(polls))).rounds())
+    texts = [candidate.text for tier in tiers for candidate in tier]
+    changed = [number for number, text in enumerate(texts) if text.startswith("move the index of `raised`")]
+    raised = [number for number, text in enumerate(texts) if text.startswith("add `plgpu.atomic_or(raised, block, 1)`")]
+    assert max(changed) < min(raised)
 
 
 def exchanged() -> Any:

@@ -93,6 +93,7 @@ class Candidates:
         yield self._between_threads()
         yield self._moved_away()
         yield self._elsewhere()
+        yield self._flags_raised()  # a flag that is raised may have the wrong index, and nothing counts flags
 
     def _far(self) -> Iterator[Tier]:
         yield self._between_threads_anywhere()
@@ -206,8 +207,6 @@ class Candidates:
     def _between_threads(self) -> Tier:
         for root in dict.fromkeys((*self.signals, *self._related())):
             if root in self.flags:
-                atomic = OPS["atomic"]
-                yield from self._raised(root, [gap for gap in self.near if not self._doubles(gap, atomic, root)])
                 continue
             arrival, wait = _CALLS[_space(root)]
             if not self.lacks:
@@ -223,6 +222,11 @@ class Candidates:
                 more = Literal(int(amount.value) + 1, amount.type.dtype)
                 text = f"count {more.value} signals in {wording.line(spot.eqn)}"
                 yield self._changed(spot, text, with_operand(spot.eqn, "amount", more))
+
+    def _flags_raised(self) -> Tier:
+        for root in self.signals:
+            if root in self.flags:
+                yield from self._raised(root, [gap for gap in self.near if not self._doubles(gap, OPS["atomic"], root)])
 
     def _between_threads_anywhere(self) -> Tier:
         """The other waits and arrivals: far from the finding, and beside those of the same reference."""
