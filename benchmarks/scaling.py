@@ -172,7 +172,7 @@ def table() -> str:
     lines += ["| --- | --- | --- | --- | --- |"]
     alone = None
     for ranks in PROCESSES:
-        for parts in (1, 2):
+        for parts in (1, 2) if ranks > 1 else (1,):
             step = measured(ranks, parts)
             alone = alone or step
             share = max(1.0, ranks / cores) * alone / step

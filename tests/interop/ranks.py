@@ -122,6 +122,22 @@ def in_parts(rank: int, folder: Path) -> dict[str, Any]:
     return {"worst": max(float((a - b).abs().max()) if len(a) else 0.0 for a, b in pairs), "happened": happened}
 
 
+def with_all_experts(rank: int, folder: Path) -> list[int]:
+    """The tokens of each pass through experts that are all on their rank."""
+    passes: list[int] = []
+
+    class Noting(Experts):
+        def forward(self, tokens: Any, ids: Any, weights: Any) -> Any:
+            passes.append(len(tokens))
+            return super().forward(tokens, ids, weights)
+
+    mesh = init_device_mesh("cpu", (4, 1), mesh_dim_names=("data", "experts"))
+    module = parallelize_module(Noting(), mesh["experts"], ExpertParallel(parts=2))
+    tokens, ids, weights = batch()
+    module(tokens, ids, weights)
+    return [sum(passes) - int(((ids >= 0) & (ids < len(module.up))).sum()), len(passes)]
+
+
 def shards(rank: int, folder: Path) -> list[int]:
     """The number of experts on this rank."""
     module = parallelize_module(Experts(), init_device_mesh("cpu", (4,)), ExpertParallel())
@@ -337,7 +353,7 @@ def silence(rank: int, folder: Path) -> str:
 COMPILED = (operators_with_fsdp,)
 """The scenarios that run compiled kernels; the others take the evaluator, which has nothing to compile."""
 
-ON_FOUR = (same_bits, in_parts, shards, with_fsdp, with_ddp, operators_with_fsdp, save)
+ON_FOUR = (same_bits, in_parts, with_all_experts, shards, with_fsdp, with_ddp, operators_with_fsdp, save)
 ON_TWO = (load, distributed_tensors, model_of_transformers, messages, demo, silence, death)
 
 

@@ -42,6 +42,10 @@ def test_rows_of_one_part_travel_while_those_of_another_are_computed(ranks: list
         assert found["in_parts"]["happened"] == forward + backward
 
 
+def test_a_rank_that_has_all_experts_computes_its_tokens_together(ranks: list[Found]) -> None:
+    assert [found["with_all_experts"] for found in ranks if found] == [[0, 1]] * 3
+
+
 def test_each_rank_holds_its_share_of_the_experts(ranks: list[Found]) -> None:
     assert [found["shards"][0] for found in (ranks[0], *ranks[2:])] == [2, 2, 1]
 

@@ -45,7 +45,8 @@ class ExpertParallel(ParallelStyle):
 
     Args:
         parts: 2 or more divide the tokens of a rank, and rows of one part travel while those of another are computed,
-            in backward passes too. Gradients of the experts are then sums over the parts.
+            in backward passes too. Gradients of the experts are then sums over the parts. One rank alone computes all
+            tokens together.
 
     Raises:
         PalladioValueError: for fewer parts than one.
@@ -66,7 +67,8 @@ class ExpertParallel(ParallelStyle):
         for name, parameter in module.named_parameters():
             shards = distribute_tensor(parameter.detach(), device_mesh, [Shard(0)], src_data_rank=self.src_data_rank)
             module.register_parameter(name, torch.nn.Parameter(shards, requires_grad=parameter.requires_grad))
-        module.forward = _Exchange(module, device_mesh, experts, self.parts)
+        parts = self.parts if device_mesh.size() > 1 else 1  # alone, nothing travels meanwhile
+        module.forward = _Exchange(module, device_mesh, experts, parts)
         return module
 
 
