@@ -235,12 +235,14 @@ def test_quads_in_tiles_and_without_the_instruction_give_the_same(monkeypatch: p
             np.testing.assert_array_equal(call(x, y), x.astype(np.int32) @ y)
 
 
-FEW = [1, 0, 2, 3, 5, 7, 16, 17, 8, 9, 33]
-"""Rows of groups: up to 16, or 8, do not pack the matrix."""
+FEW = [1, 0, 2, 3, 5, 7, 16, 17, 8, 9, 32, 33]
+"""Rows of groups: up to 32, 16 or 8 do not pack the matrix."""
 
 
 @pytest.mark.parametrize("transposed", [False, True])
-@pytest.mark.parametrize(("dtype", "k", "n"), [(np.float32, 50, 37), (ml_dtypes.bfloat16, 64, 96)])
+@pytest.mark.parametrize(
+    ("dtype", "k", "n"), [(np.float32, 50, 37), (ml_dtypes.bfloat16, 64, 96), (ml_dtypes.bfloat16, 48, 32)]
+)
 def test_groups_of_a_few_rows_give_the_sums_of_many(dtype: Any, k: int, n: int, transposed: bool) -> None:
     draw = np.random.default_rng(0)
     x = draw.standard_normal((sum(FEW) + 3, k)).astype(dtype)

@@ -137,6 +137,33 @@ class Emitter:
             value = combine(*[self.value(type, text) for text in texts])
         return value if width == 1 else combine(self.lane(value, 0), self.lane(value, 1))
 
+    def folded_together(self, values: Sequence[V], combine: Callable[[V, V], V]) -> V:
+        """All lanes of each vector combined into a lane of the result, in the order of `folded`.
+
+        Args:
+            values: as many as a power of two, and at most as many as each has lanes.
+        """
+        found, size = list(values), width_of(values[0].type)
+        while size > 1 or len(found) > 1:
+            pairs = [found[n : n + 2] for n in range(0, len(found), 2)]
+            found = [self._halves_combined(pair, size, combine) for pair in pairs]
+            size //= 2
+        return found[0]
+
+    def _halves_combined(self, pair: Sequence[V], size: int, combine: Callable[[V, V], V]) -> V:
+        """One or two vectors, of whose every `size` lanes the second half is combined with the first."""
+        width, half = width_of(pair[0].type), size // 2
+        if width * len(pair) == 2:
+            return combine(self.lane(pair[0], 0), self.lane(pair[0], 1))
+        type = vector(element_of(pair[0].type), width * len(pair) // 2)
+        firsts = [lane for lane in range(width * len(pair)) if lane % size < half]
+        parts = []
+        for offset in (0, half):
+            mask = ", ".join(f"i32 {lane + offset}" for lane in firsts)
+            other = pair[1] if len(pair) > 1 else V("poison", pair[0].type)
+            parts.append(self.value(type, f"shufflevector {pair[0]}, {other}, <{len(firsts)} x i32> <{mask}>"))
+        return combine(*parts)
+
     def lane(self, value: V, lane: int) -> V:
         """One lane of a vector."""
         if width_of(value.type) == 1:

@@ -15,7 +15,7 @@ from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.products.few_rows import FewRows
 from palladio.cpu.products.gemv import Gemv
 from palladio.cpu.products.micro_kernel import LINE_BYTES
-from palladio.cpu.products.product import DEPTH_BYTES, Element, PackSource, PrefetchRange, Product, Range
+from palladio.cpu.products.product import DEPTH_BYTES, Element, Few, PackSource, PrefetchRange, Product, Range
 from palladio.cpu.rules.casts import converted
 from palladio.cpu.runtime import host
 from palladio.lower.fusion.products import is_matrix_product, sums_in
@@ -25,6 +25,10 @@ from palladio.types import dtypes
 from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType, Shape
 from palladio.types.views import row_major
+
+FEW_ALONG, FEW_ACROSS, FEW_JOINED = 32, 16, 8
+"""The number of rows beyond which packing the right operand pays: where that lies in memory along the summed axis,
+across it, and where it would be packed into pairs that it cannot be read in."""
 
 Axes = tuple[tuple[int, ...], tuple[int, ...]]
 
@@ -359,9 +363,7 @@ def _product(scope: Scope, left: Matrix, right: Matrix, sums: DType) -> Product:
     return Product(scope, left.operand(scope, sums), right.operand(scope, sums, later), sums, span=span, few=few)
 
 
-def _few_rows(
-    scope: Scope, left: Matrix, right: Matrix, sums: DType, later: PrefetchRange | None
-) -> Callable[[], FewRows] | None:
+def _few_rows(scope: Scope, left: Matrix, right: Matrix, sums: DType, later: PrefetchRange | None) -> Few | None:
     """The product of a few rows with a matrix of floats in memory, which needs no packing.
 
     None in float64 where it would sum in another order than a packed product: what a group's float64 sums are must not
@@ -374,7 +376,13 @@ def _few_rows(
         return None
     strides = tuple(buffer.strides[axis] for axis in right.axes)
     matrix = StridedArray(buffer.base, strides, (right.first, right.second), buffer.dtype)
-    return lambda: FewRows(scope, left.operand(scope, sums), right.operand(scope, sums, later), sums, matrix)
+    pairs = _takes_pairs(left, right, sums)
+    if right.across and pairs and right.first % (2 * registers.LANES) == 0:
+        operands = left.joined(scope, 1, 2), right.joined(scope, 0, 2, later)
+        return Few(FEW_ALONG, lambda: FewRows(scope, *operands, sums, matrix, FEW_ALONG, pairs=True))
+    most = FEW_JOINED if pairs else FEW_ALONG if right.across else FEW_ACROSS
+    operands = left.operand(scope, sums), right.operand(scope, sums, later)
+    return Few(most, lambda: FewRows(scope, *operands, sums, matrix, most))
 
 
 def _span(scope: Scope, left: Matrix, right: Matrix) -> Range | None:

@@ -14,7 +14,9 @@ from palladio.cpu.emit.emitter import Int, V
 from palladio.cpu.emit.lazy_array import LINE_BYTES, StridedArray, cut, fill, widths
 from palladio.cpu.emit.scope import Scope
 from palladio.cpu.products.gemv import ROWS, Gemv
-from palladio.cpu.products.product import FEW_ROWS, Element, PackSource
+from palladio.cpu.products.micro_kernel import multiply_pairs
+from palladio.cpu.products.product import Element, PackSource
+from palladio.types import dtypes
 from palladio.types.dtypes import DType
 
 TOGETHER = 4
@@ -24,20 +26,40 @@ AHEAD_BYTES = 1 << 15
 """The prefetch distance where the rows of the matrix lie along the summed axis."""
 
 
-class FewRows(Gemv):
-    """The product of some rows of the left operand, `FEW_ROWS` at most, while it is emitted."""
+APART = 16
+"""Elements between the rows of the left operand, so that not all begin in the same set of the first cache."""
 
-    def __init__(self, scope: Scope, lhs: PackSource, rhs: PackSource, sums: DType, matrix: StridedArray) -> None:
+
+class FewRows(Gemv):
+    """The product of some rows of the left operand, `most` at most, while it is emitted.
+
+    Args:
+        matrix: the right operand in memory.
+        pairs: an element of the operands is a pair of bfloat16, of which there are whole vectors along the summed axis.
+    """
+
+    def __init__(
+        self,
+        scope: Scope,
+        lhs: PackSource,
+        rhs: PackSource,
+        sums: DType,
+        matrix: StridedArray,
+        most: int,
+        pairs: bool = False,
+    ) -> None:
         self.read(scope, lhs, rhs, sums, swapped=False)
+        self.pairs = pairs
         self.chains = 1  # or the order of a sum would depend on how many rows of the matrix a tile has
         self.lhs = lhs
         self.later = rhs.later
         self.matrix = matrix
-        self.room = scope.arena.buffer(self.e, (FEW_ROWS, self.depth), sums)
-        self.sums_of_all = scope.arena.buffer(self.e, (FEW_ROWS, self.free), sums)
+        room = scope.arena.buffer(self.e, (most, self.depth + APART), dtypes.INT32 if pairs else sums)
+        self.room = StridedArray(room.base, room.strides, (most, self.depth), room.dtype)
+        self.sums_of_all = scope.arena.buffer(self.e, (most, self.free), sums)
 
     def run_rows(self, low: Int, count: Int) -> StridedArray:
-        """Emit it for rows from `low` on; returns `sums[FEW_ROWS, columns]`, of which `count` rows are computed."""
+        """Emit it for rows from `low` on; returns `sums[most, columns]`, of which `count` rows are computed."""
         e, lhs = self.e, self.lhs
         with e.loop(0, count) as n:
             for start, end, width in widths(self.depth):
@@ -81,11 +103,16 @@ class FewRows(Gemv):
         slots: dict[tuple[int, int, int], V],
     ) -> None:
         row, rows = some
-        bytes = self.depth * self.matrix.dtype.itemsize
+        joined = 2 if self.pairs else 1
+        bytes = self.depth * joined * self.matrix.dtype.itemsize
         ahead = max(rows, AHEAD_BYTES // bytes)
         for r in range(rows if width == registers.LANES else 0):
-            self.prefetch(self.matrix.address(self.e, (k, self.e.add(row, r + ahead))), width)
+            place = self.matrix.address(self.e, (self.e.mul(k, joined), self.e.add(row, r + ahead)))
+            self.prefetch(place, width * joined)
         super().step(along, some, k, width, chain, slots)
+
+    def multiplied(self, x: V, y: V, total: V) -> V:
+        return multiply_pairs(self.e, x, y, total) if self.pairs else super().multiplied(x, y, total)
 
     def ask(self, k: Int, place: Int, width: int) -> None:
         """Prefetch a part of a row; rows past the last one are those of the block of a later step."""

@@ -7,11 +7,12 @@ read from one end to the other, and the sums stay in the first cache.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from palladio.cpu.analysis.work import PRODUCTS
 from palladio.cpu.emit import registers
-from palladio.cpu.emit.emitter import Int, V, vector
+from palladio.cpu.emit.emitter import Int, V, vector, width_of
 from palladio.cpu.emit.lazy_array import LINE_BYTES, StridedArray, cut, fill, for_each, widths
 from palladio.cpu.emit.scope import Scope
 from palladio.cpu.products.micro_kernel import multiply_add
@@ -121,15 +122,17 @@ class Gemv:
     def multiply_rows(self, along: Element, row: Int, rows: int) -> None:
         """The sums of some rows with all vectors."""
         e, register = self.e, registers.register(self.sums)
-        totals: dict[tuple[int, int], V] = {}
+        places = [(n, r) for n in range(self.vectors) for r in range(rows)]
+        total: V | None = None
+        if not places:
+            return
         for start, end, width in widths(self.depth):
             # As many for the last rows as for all others, so that a sum does not depend on where a tile ends.
             together = max(1, min(ROWS, self.free) * self.vectors)
             chains = max(1, min(self.chains // together, (end - start) // width)) if width > 1 else 1
             slots = {
-                (n, r, chain): self.scope.function.slot(vector(register, width))
-                for n in range(self.vectors)
-                for r in range(rows)
+                (*place, chain): self.scope.function.slot(vector(register, width))
+                for place in places
                 for chain in range(chains)
             }
             for slot in slots.values():
@@ -140,15 +143,14 @@ class Gemv:
                     with e.loop(first, stop, width * count) as k:
                         for chain in range(count):
                             self.step(along, (row, rows), e.add(k, chain * width), width, chain, slots)
-            for n in range(self.vectors):
-                for r in range(rows):
-                    parts = [self.held(slots[n, r, chain], width) for chain in range(chains)]
-                    sum = self.folded(parts)
-                    totals[n, r] = self.plus(totals[n, r], sum) if (n, r) in totals else sum
-        for n in range(self.vectors):
-            for r in range(rows):
-                total = totals.get((n, r), e.constant(0, register))
-                self.result.put(e, (n, e.add(row, r)), total, 1)
+            parts = [
+                self.summed([self.held(slots[*place, chain], width) for chain in range(chains)]) for place in places
+            ]
+            found = self.lanes_summed(parts)
+            total = found if total is None else self.plus(total, found)
+        total = e.constant(0, vector(register, len(places))) if total is None else total
+        for place, (n, r) in enumerate(places):
+            self.result.put(e, (n, e.add(row, r)), e.lane(total, place), 1)
 
     def step(
         self,
@@ -166,18 +168,26 @@ class Gemv:
             value = along(self.e.add(row, r), k, width)
             for n, factor in enumerate(few):
                 slot = slots[n, r, chain]
-                self.e.line(f"store {multiply_add(self.e, value, factor, self.held(slot, width))}, ptr {slot.text}")
+                self.e.line(f"store {self.multiplied(value, factor, self.held(slot, width))}, ptr {slot.text}")
+
+    def multiplied(self, x: V, y: V, total: V) -> V:
+        """`x * y + total`."""
+        return multiply_add(self.e, x, y, total)
 
     def held(self, slot: V, width: int) -> V:
         type = vector(registers.register(self.sums), width)
         return self.e.value(type, f"load {type}, ptr {slot.text}")
 
-    def folded(self, parts: Sequence[V]) -> V:
-        """The sum of all lanes of some vectors."""
-        total = parts[0]
-        for part in parts[1:]:
-            total = self.plus(total, part)
-        return self.e.folded(total, self.plus)
+    def summed(self, parts: Sequence[V]) -> V:
+        """The sum of some vectors."""
+        return functools.reduce(self.plus, parts)
+
+    def lanes_summed(self, parts: Sequence[V]) -> V:
+        """The sum of the lanes of each vector, as the lanes of one."""
+        count = len(parts)
+        if count & (count - 1) == 0 and count <= width_of(parts[0].type):
+            return self.e.folded_together(parts, self.plus)
+        return self.e.gathered([self.e.folded(part, self.plus) for part in parts])
 
     # Rows across it.
 

@@ -40,9 +40,6 @@ TOGETHER = 8
 LONG = 1 << 30
 """Multiply-adds above which a product polls for interrupts."""
 
-FEW_ROWS, FEW_JOINED_ROWS = 16, 8
-"""The number of rows beyond which packing the right operand pays, and where it is packed into joined elements."""
-
 Element = Callable[[Int, Int, int], V]
 
 Range = tuple[Int, Int]
@@ -122,6 +119,14 @@ class Unpacked(Protocol):
         """Emit it for `count` rows from `low` on; returns their sums."""
 
 
+@dataclass(frozen=True)
+class Few:
+    """The number of rows beyond which packing the right operand pays, and the product of at most so many."""
+
+    most: int
+    product: Callable[[], Unpacked]
+
+
 class Product:
     """One matrix product while it is emitted: `target[rows, columns] = init + lhs @ rhs`.
 
@@ -141,7 +146,7 @@ class Product:
         joined: int = 1,
         span: Range | None = None,
         offset: int = 0,
-        few: Callable[[], Unpacked] | None = None,
+        few: Few | None = None,
     ) -> None:
         self.scope = scope
         self.few = few
@@ -236,7 +241,7 @@ class Product:
             if self.few is not None and few is not None and needed is not None:
                 thin = e.binary("and", few, needed)
                 with e.when(thin):
-                    yield from self.few_panels(self.few(), rows, place, stride, fresh, init)
+                    yield from self.few_panels(self.few.product(), rows, place, stride, fresh, init)
                 # All that follows is of more rows, or of a matrix that is packed already.
                 rows = rows[0], e.select(thin, e.index(rows[0]), e.index(rows[1]))
                 needed = e.binary("and", needed, e.binary("xor", few, V("true", "i1")))
@@ -266,8 +271,7 @@ class Product:
         known = all(isinstance(bound, int) for bound in rows)
         if self.few is None or known or self.span is not None or self.offset or dtype != self.sums or not self.depth:
             return None
-        most = FEW_ROWS if self.joined == 1 else FEW_JOINED_ROWS
-        return self.e.compare("icmp sle", self.e.index(self.e.sub(rows[1], rows[0])), V(str(most), "i64"))
+        return self.e.compare("icmp sle", self.e.index(self.e.sub(rows[1], rows[0])), V(str(self.few.most), "i64"))
 
     def few_panels(
         self,
