@@ -116,7 +116,7 @@ def moe_mlp(
         options = {"gate_up_bias": gate_up_bias, "down_bias": down_bias, "transposed": transposed, "out": out}
         given = _beside(expert_ids, tokens), _beside(expert_weights, tokens), gate_up, down
         return hopper.moe_mlp(tokens, *given, activation=activation, interpret=interpret, **options)
-    call = _call(tokens, expert_ids, expert_weights, gate_up, down, activation, biases, transposed, interpret)
+    call = expert_call(tokens, expert_ids, expert_weights, gate_up, down, *biases, activation, transposed, interpret)
     layer = call.layer
     if call.is_empty:
         return stored(zeros((layer.tokens, layer.h), layer.dtype, tokens), out)
@@ -161,55 +161,13 @@ def moe_mlp_vjp(
             and dtype of `out`.
     """
     biases = gate_up_bias, down_bias
-    call = _call(tokens, expert_ids, expert_weights, gate_up, down, activation, biases, transposed, interpret)
+    call = expert_call(tokens, expert_ids, expert_weights, gate_up, down, *biases, activation, transposed, interpret)
     out, before = call.forward()
 
     def pullback(grad_out: Array) -> ExpertGradients:
         return call.gradients(grad_out, before)
 
     return out, pullback
-
-
-def with_inputs(
-    tokens: Array,
-    expert_ids: Array,
-    expert_weights: Array,
-    gate_up: Array,
-    down: Array,
-    *,
-    activation: str,
-    gate_up_bias: Array | None,
-    down_bias: Array | None,
-    transposed: bool,
-    interpret: Any,
-) -> tuple[Array, Array]:
-    """`moe_mlp`, and the inputs of the activation in each assignment, `[t k, parts, columns]`."""
-    biases = gate_up_bias, down_bias
-    call = _call(tokens, expert_ids, expert_weights, gate_up, down, activation, biases, transposed, interpret)
-    out, before = call.forward()
-    return out, before[: call.ids.size]
-
-
-def gradients(
-    grad: Array,
-    inputs: Array,
-    wanted: Sequence[bool],
-    tokens: Array,
-    expert_ids: Array,
-    expert_weights: Array,
-    gate_up: Array,
-    down: Array,
-    *,
-    activation: str,
-    gate_up_bias: Array | None,
-    down_bias: Array | None,
-    transposed: bool,
-    interpret: Any,
-) -> ExpertGradients:
-    """The gradients of `moe_mlp` that are wanted, from that of its result and the second result of `with_inputs`."""
-    biases = gate_up_bias, down_bias
-    call = _call(tokens, expert_ids, expert_weights, gate_up, down, activation, biases, transposed, interpret)
-    return call.gradients(grad, inputs, wanted)
 
 
 _INSTEAD = "convert them, or call palladio.library.hopper, which multiplies float32 rounded to tf32"
@@ -227,8 +185,8 @@ def _beside(values: Any, tokens: Array) -> Array:
     return pl.put_beside(np.asarray(jnp.asarray(values)), tokens)
 
 
-class _Call:
-    """The arguments of one call, which were checked.
+class ExpertCall:
+    """The layer and its gradients for one set of arguments, which were checked.
 
     Fields:
         layer: the layer, without the rows of assignments.
@@ -275,6 +233,11 @@ class _Call:
         staged = self.staged(forward_with_inputs, layer, described(tokens, layer.tokens), *map(described, weights))
         out, before = staged(*_Assigned(layer, self.ids, self.weights).arrays, tokens, *weights)
         return out[: base.tokens], before
+
+    def with_inputs(self) -> tuple[Array, Array]:
+        """The result, and the inputs of the activation in each assignment, `[t k, parts, wide * i]`."""
+        out, before = self.forward()
+        return out, before[: self.ids.size]
 
     def gradients(self, grad: Array, before: Array, wanted: Sequence[bool] = (True,) * 6) -> ExpertGradients:
         """The gradients that are wanted, of the arguments in the order of `ExpertGradients`."""
@@ -344,7 +307,7 @@ class _Gradients:
         of_weights: the gradient of the weights of the assignments, in their order.
     """
 
-    def __init__(self, call: _Call, grad: Array, before: Array) -> None:
+    def __init__(self, call: ExpertCall, grad: Array, before: Array) -> None:
         self.call = call
         self.grad = grad
         self.each = call.ids.shape[1]
@@ -497,22 +460,23 @@ def _with_tokens(layer: Layer, tokens: int, each: int) -> Layer:
     return replace(layer, tokens=tokens, rows=pl.cdiv(tokens * each, tile) * tile, tile=tile)
 
 
-def _call(
+def expert_call(
     tokens: Array,
     expert_ids: Array,
     expert_weights: Array,
     gate_up: Array,
     down: Array,
+    gate_up_bias: Array | None,
+    down_bias: Array | None,
     activation: str,
-    biases: tuple[Array | None, Array | None],
     transposed: bool,
     interpret: Any,
-) -> _Call:
-    """The call that the arguments describe."""
+) -> ExpertCall:
+    """The call of the layer that the arguments of `moe_mlp` describe."""
     if any(map(pl.is_traced, (tokens, expert_ids, expert_weights, gate_up, down))):
         rule = "the assignments are sorted before anything is staged, and must be known"
         raise fail(pl.PalladioTypeError, rule, argument="expert_ids", got="a traced value")
-    ids = require_ids(expert_ids)
+    ids, biases = require_ids(expert_ids), (gate_up_bias, down_bias)
     shapes = expert_shapes(tokens, ids, expert_weights, gate_up, down, activation, biases, transposed)
     t, h, i = shapes.tokens, shapes.h, shapes.i
     up_columns, down_columns = (
@@ -523,4 +487,4 @@ def _call(
     sums = jnp.promote_types(jnp.float32, shapes.dtype)
     layer = Layer(*sizes, shapes.dtype, sums, activation, bool(transposed), shapes.biased)
     weights = np.asarray(jnp.asarray(expert_weights))
-    return _Call(layer, ids, weights, (tokens, gate_up, down, *there), interpret)
+    return ExpertCall(layer, ids, weights, (tokens, gate_up, down, *there), interpret)

@@ -9,7 +9,7 @@ import torch
 from palladio import library
 from palladio.interop.extras import executor_named
 from palladio.interop.torch.composed_experts import composed
-from palladio.library.experts import gradients, with_inputs
+from palladio.library.experts import ExpertCall, expert_call
 
 Tensor = torch.Tensor
 
@@ -17,34 +17,29 @@ _DIFFERENTIABLE = (0, 2, 3, 4, 5, 6)
 """The arguments of the layer with a gradient, in the order of `ExpertGradients`."""
 
 
-def _options(
-    up_bias: Tensor | None, down_bias: Tensor | None, activation: str, transposed: bool, interpret: str
-) -> dict[str, Any]:
-    return {
-        "activation": activation,
-        "gate_up_bias": up_bias,
-        "down_bias": down_bias,
-        "transposed": transposed,
-        "interpret": executor_named(interpret),
-    }
+# Every operator has the arguments of the layer: its arrays, then its options.
+_BIASES = "Tensor? up_bias, Tensor? down_bias"
+_ARRAYS = f"Tensor tokens, Tensor expert_ids, Tensor expert_weights, Tensor up, Tensor down, {_BIASES}"
+_OPTIONS = "str activation, bool transposed, str interpret"
 
 
-@torch.library.custom_op("palladio::moe_mlp", mutates_args=())
-def moe_mlp(
-    tokens: Tensor,
-    expert_ids: Tensor,
-    expert_weights: Tensor,
-    up: Tensor,
-    down: Tensor,
-    up_bias: Tensor | None,
-    down_bias: Tensor | None,
-    activation: str,
-    transposed: bool,
-    interpret: str,
-) -> Tensor:
+def _call(*layer: Any) -> ExpertCall:
+    *given, interpret = layer
+    return expert_call(*given, executor_named(interpret))
+
+
+@torch.library.custom_op("palladio::moe_mlp", mutates_args=(), schema=f"({_ARRAYS}, {_OPTIONS}) -> Tensor")
+def moe_mlp(*layer: Any) -> Tensor:
     """`palladio.library.moe_mlp`, where nothing asks for its gradient."""
-    options = _options(up_bias, down_bias, activation, transposed, interpret)
-    out: Tensor = library.moe_mlp(tokens, expert_ids, expert_weights, up, down, **options)
+    *arrays, up_bias, down_bias, activation, transposed, interpret = layer
+    out: Tensor = library.moe_mlp(
+        *arrays,
+        activation=activation,
+        gate_up_bias=up_bias,
+        down_bias=down_bias,
+        transposed=transposed,
+        interpret=executor_named(interpret),
+    )
     return out
 
 
@@ -53,22 +48,12 @@ def _(tokens: Tensor, *others: Any) -> Tensor:
     return tokens.new_empty(tokens.shape)
 
 
-@torch.library.custom_op("palladio::moe_mlp_with_inputs", mutates_args=())
-def moe_mlp_with_inputs(
-    tokens: Tensor,
-    expert_ids: Tensor,
-    expert_weights: Tensor,
-    up: Tensor,
-    down: Tensor,
-    up_bias: Tensor | None,
-    down_bias: Tensor | None,
-    activation: str,
-    transposed: bool,
-    interpret: str,
-) -> tuple[Tensor, Tensor]:
+@torch.library.custom_op(
+    "palladio::moe_mlp_with_inputs", mutates_args=(), schema=f"({_ARRAYS}, {_OPTIONS}) -> (Tensor, Tensor)"
+)
+def moe_mlp_with_inputs(*layer: Any) -> tuple[Tensor, Tensor]:
     """The layer, differentiable, with the inputs of its activation, `[t k, parts, columns]`."""
-    options = _options(up_bias, down_bias, activation, transposed, interpret)
-    found: tuple[Tensor, Tensor] = with_inputs(tokens, expert_ids, expert_weights, up, down, **options)
+    found: tuple[Tensor, Tensor] = _call(*layer).with_inputs()
     return found
 
 
@@ -81,34 +66,21 @@ def _(tokens: Tensor, expert_ids: Tensor, _: Tensor, up: Tensor, *others: Any) -
     return tokens.new_empty(tokens.shape), tokens.new_empty((rows, parts, columns))
 
 
-@torch.library.custom_op("palladio::moe_mlp_gradients", mutates_args=())
-def moe_mlp_gradients(
-    grad: Tensor,
-    inputs: Tensor,
-    tokens: Tensor,
-    expert_ids: Tensor,
-    expert_weights: Tensor,
-    up: Tensor,
-    down: Tensor,
-    up_bias: Tensor | None,
-    down_bias: Tensor | None,
-    wanted: list[int],
-    activation: str,
-    transposed: bool,
-    interpret: str,
-) -> list[Tensor]:
+@torch.library.custom_op(
+    "palladio::moe_mlp_gradients",
+    mutates_args=(),
+    schema=f"(Tensor grad, Tensor inputs, int[] wanted, {_ARRAYS}, {_OPTIONS}) -> Tensor[]",
+)
+def moe_mlp_gradients(grad: Tensor, inputs: Tensor, wanted: list[int], *layer: Any) -> list[Tensor]:
     """The gradients with these numbers among tokens, weights, matrices and biases."""
-    options = _options(up_bias, down_bias, activation, transposed, interpret)
-    chosen = [number in wanted for number in range(6)]
-    found: Any = gradients(grad, inputs, chosen, tokens, expert_ids, expert_weights, up, down, **options)
+    found: Any = _call(*layer).gradients(grad, inputs, [number in wanted for number in range(6)])
     return [found[number] for number in wanted]
 
 
 @moe_mlp_gradients.register_fake
-def _(grad: Tensor, inputs: Tensor, *others: Any) -> list[Tensor]:
-    *layer, wanted, _, _, _ = others
-    arrays = [layer[place] for place in _DIFFERENTIABLE]
-    return [torch.empty_like(arrays[number], memory_format=torch.contiguous_format) for number in wanted]  # type: ignore[arg-type]
+def _(grad: Tensor, inputs: Tensor, wanted: list[int], *layer: Any) -> list[Tensor]:
+    arrays = [layer[_DIFFERENTIABLE[number]] for number in wanted]
+    return [torch.empty_like(array, memory_format=torch.contiguous_format) for array in arrays]
 
 
 def _context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -129,7 +101,7 @@ def _backward(ctx: Any, grad: Tensor | None, _: Any) -> Any:
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():
         results = _differentiable_gradients(grad, arrays, [_DIFFERENTIABLE[number] for number in wanted], options)
     else:
-        results = moe_mlp_gradients(grad, inputs, *arrays, wanted, *options)
+        results = moe_mlp_gradients(grad, inputs, wanted, *arrays, *options)
     for number, result in zip(wanted, results, strict=True):
         found[_DIFFERENTIABLE[number]] = result
     return tuple(found)
