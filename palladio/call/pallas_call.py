@@ -533,13 +533,13 @@ class _Builder:
         )
         return staged.program
 
-    def with_one_memory(self, refs: Sequence[Any]) -> Sequence[Any]:
+    def with_one_memory(self, refs: Sequence[Any]) -> tuple[Any, ...]:
         """The references, that of an input that stays in main memory being that of the output that aliases it."""
         found = list(refs)
         for source, output in self.call.aliases:
             if self.in_place[source] and self.in_place[len(self.types) + output]:
                 found[source] = refs[len(self.types) + output]
-        return found
+        return tuple(found)
 
     def refuse_writes_to_aliased(self, grid: Grid, kernel: Program) -> None:
         """A kernel writes to an output, not to the block of the input that the output aliases: that block is a copy."""

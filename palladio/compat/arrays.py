@@ -78,6 +78,11 @@ class Array(np.ndarray, metaclass=_Kind):
         except IndexError:
             return super().__getitem__(_moved_inside(key, self.shape))
 
+    def __iter__(self) -> Iterator[Any]:
+        if not self.ndim:
+            raise PalladioTypeError("an array without axes has no elements to go through", got=str(self.dtype))
+        return (self[n] for n in range(len(self)))
+
     def __array_function__(self, function: Any, kinds: Any, args: Any, kwargs: Any) -> Any:
         """A function of NumPy takes it as an array of NumPy, and returns one."""
         args, kwargs = tree.map(plain, (args, kwargs))
@@ -107,19 +112,31 @@ class Array(np.ndarray, metaclass=_Kind):
 
 class _HostAt(At):
     def __getitem__(self, key: Any) -> Any:
-        return _HostUpdate(self.array, _positions(key))
+        positions = _positions(key)
+        for _, each, extent in _indices(positions, self.array.shape):
+            if np.ndim(each) == 0 and not -extent <= each < extent:
+                return _Outside(self.array, _moved_inside(positions, self.array.shape))
+        return _HostUpdate(self.array, positions)
 
 
-def _moved_inside(key: Any, shape: tuple[int, ...]) -> Any:
-    """An index whose integer arrays name elements that there are: those outside become the nearest."""
-    entries = list(key) if isinstance(key, tuple) else [key]
+def _indices(key: Any, shape: tuple[int, ...]) -> Iterator[tuple[int, Any, int]]:
+    """The integers and the arrays of them in an index: the place of each in it, itself, and the extent of its axis."""
+    entries = key if isinstance(key, tuple) else (key,)
     taken = sum(each is not None and each is not ... for each in entries)
     axis = 0
     for n, each in enumerate(entries):
-        if isinstance(each, np.ndarray) and each.ndim and each.dtype.kind in "iu":
-            extent = shape[axis]
-            entries[n] = np.clip(np.where(each < 0, each + extent, each), 0, extent - 1)
+        kind = getattr(each, "dtype", None)
+        known = kind.kind in "iu" if kind is not None else isinstance(each, int) and not isinstance(each, bool)
+        if known and not is_traced(each) and axis < len(shape):
+            yield n, each, shape[axis]
         axis += len(shape) - taken if each is ... else each is not None
+
+
+def _moved_inside(key: Any, shape: tuple[int, ...]) -> Any:
+    """An index whose integers name elements that there are: those outside become the nearest."""
+    entries = list(key) if isinstance(key, tuple) else [key]
+    for n, each, extent in _indices(key, shape):
+        entries[n] = np.clip(np.where(np.less(each, 0), np.add(each, extent), each), 0, extent - 1)
     return tuple(entries) if isinstance(key, tuple) else entries[0]
 
 
@@ -136,6 +153,15 @@ class _HostUpdate(Update):
     def __getattribute__(self, name: str) -> Any:
         found = super().__getattribute__(name)
         return returning_arrays(found) if callable(found) and not name.startswith("_") else found
+
+
+class _Outside(_HostUpdate):
+    """`x.at[index]` of elements that there are not: nothing changes, and the nearest ones are read."""
+
+    def _combined(self, kind: str, values: Any, mode: str | None, array: Any = None) -> Any:
+        if mode == "clip":
+            return super()._combined(kind, values, mode, array)
+        return self.array if array is None else array
 
 
 def plain(value: Any) -> Any:

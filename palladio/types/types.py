@@ -97,9 +97,21 @@ class Ownable:
 
 @dataclass(frozen=True)
 class MemorySpace(Ownable):
-    """A kind of memory. Calling one describes a buffer in it: `VMEM((8, 128), jnp.float32)`."""
+    """A kind of memory. Calling one describes a buffer in it: `VMEM((8, 128), jnp.float32)`.
+
+    Those of a TPU are its attributes too: `MemorySpace.VMEM` is `VMEM`.
+    """
 
     name: str
+
+    ANY: ClassVar[MemorySpace]
+    CMEM: ClassVar[MemorySpace]
+    HBM: ClassVar[MemorySpace]
+    HOST: ClassVar[MemorySpace]
+    SEMAPHORE: ClassVar[MemorySpace]
+    SMEM: ClassVar[MemorySpace]
+    VMEM: ClassVar[MemorySpace]
+    VMEM_SHARED: ClassVar[MemorySpace]
 
     def __str__(self) -> str:
         return self.name
@@ -122,8 +134,8 @@ class MemorySpace(Ownable):
         return self(array.shape, array.dtype)
 
 
-ANY = MemorySpace("any")
-HOST = MemorySpace("host")
+ANY = MemorySpace.ANY = MemorySpace("any")
+HOST = MemorySpace.HOST = MemorySpace("host")
 
 
 class GPUMemorySpace(MemorySpace):
@@ -137,15 +149,15 @@ class GPUMemorySpace(MemorySpace):
 GMEM = GPUMemorySpace.GMEM = GPUMemorySpace("gmem")
 SMEM = GPUMemorySpace.SMEM = GPUMemorySpace("smem")
 REGS = GPUMemorySpace.REGS = GPUMemorySpace("regs")
-VMEM = MemorySpace("vmem")
-HBM = MemorySpace("hbm")
-SCALAR = MemorySpace("scalar")
+VMEM = MemorySpace.VMEM = MemorySpace("vmem")
+HBM = MemorySpace.HBM = MemorySpace("hbm")
+SCALAR = MemorySpace.SMEM = MemorySpace("scalar")
 ACC = MemorySpace("acc")  # accumulators of the tensor cores
 BARRIER = MemorySpace("barrier")
-SEMAPHORE = MemorySpace("semaphore")
+SEMAPHORE = MemorySpace.SEMAPHORE = MemorySpace("semaphore")
 DMA_SEMAPHORE = MemorySpace("dma_semaphore")
-VMEM_SHARED = MemorySpace("vmem_shared")
-CMEM = MemorySpace("cmem")
+VMEM_SHARED = MemorySpace.VMEM_SHARED = MemorySpace("vmem_shared")
+CMEM = MemorySpace.CMEM = MemorySpace("cmem")
 
 MEMORY_SPACES: dict[str, MemorySpace] = {
     space.name: space

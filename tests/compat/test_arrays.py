@@ -99,3 +99,29 @@ def test_positions_of_a_known_condition_are_arrays_of_32_bits(jax: Any) -> None:
     assert jax.numpy.where(rows > 1, rows, 7).tolist() == [7, 7, 2]
     with pytest.raises(NotImplementedError, match="where takes a condition and two cases"):
         jax.jit(jax.numpy.where)(rows)
+
+
+def test_indices_outside_are_dropped_when_writing_and_moved_inside_when_reading(jax: Any) -> None:
+    x = jax.numpy.arange(8).reshape(2, 4)
+    for update in (
+        x.at[2, 0].set(9),
+        x.at[0, -5].set(9),
+        x.at[2].add(9),
+        x.at[..., 4].multiply(9),
+        x.at[0, 7].power(2),
+    ):
+        assert update.tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert x.at[jax.numpy.array([0, 5]), 1].set(7).tolist() == [[0, 7, 2, 3], [4, 5, 6, 7]]
+    assert x.at[2, 0].set(9, mode="clip").tolist() == [[0, 1, 2, 3], [9, 5, 6, 7]]
+    assert (x[2, 0], x[0, -9], x.at[5, 5].get(), x[..., 9].tolist(), x[None, 7].tolist()) == (
+        4,
+        0,
+        7,
+        [3, 7],
+        [[4, 5, 6, 7]],
+    )
+    assert [row.tolist() for row in x] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    first, second = x[0, :2]
+    assert (first, second) == (0, 1)
+    with pytest.raises(TypeError, match="an array without axes has no elements to go through"):
+        iter(jax.numpy.zeros(()))

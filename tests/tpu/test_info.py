@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+import palladio as pl
+import palladio.gpu as plgpu
 import palladio.tpu as pltpu
 from palladio import compat
 from tests.errors.shown import shows
@@ -49,6 +51,12 @@ def test_a_mesh_made_by_the_function_of_the_guide() -> None:
         """,
     ):
         pltpu.create_tensorcore_mesh("c", [device], num_cores=2)
+
+
+def test_memory_spaces_are_attributes_of_their_class() -> None:
+    names = ("ANY", "CMEM", "HBM", "HOST", "SEMAPHORE", "SMEM", "VMEM", "VMEM_SHARED")
+    assert all(getattr(pltpu.MemorySpace, name) is getattr(pltpu, name, pl.ANY) for name in names)
+    assert plgpu.MemorySpace.SMEM is plgpu.SMEM is not pltpu.SMEM
 
 
 def test_no_description() -> None:
