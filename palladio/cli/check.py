@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import shlex
 import sys
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import Executor
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -22,6 +21,7 @@ from palladio.cli.target import declare, function
 from palladio.cli.timeline import WRITERS, picture_path
 from palladio.driver.capture import prepared_programs
 from palladio.driver.checks import check as driver
+from palladio.driver.checks.workers import Workers
 from palladio.driver.repairs.search import SECONDS
 from palladio.ir.core import walk
 from palladio.machine.check.findings import Finding, checked_codes
@@ -184,11 +184,11 @@ def _target(text: str, as_jax: bool) -> _Target:
 
 @contextmanager
 def _workers(jobs: int) -> Iterator[Executor | None]:
-    """So many processes, or none for one job."""
+    """So many processes, this one among them, or none for one job."""
     if jobs == 1:
         yield None
         return
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as executor:
+    with Workers(jobs) as executor:
         yield executor
 
 

@@ -81,6 +81,7 @@ def make_machine(options: SimulatorOptions) -> Machine:
     checker = _checker(options, policy, stop=False, places=current.places, launches=current.launches)
     checker.found.findings = current.findings
     machine = Machine(policy, checker)
+    machine.products = current.places.products
     current.machines.append(machine)
     if current.prepare is not None:
         current.prepare(machine)

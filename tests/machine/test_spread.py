@@ -18,6 +18,7 @@ import palladio as pl
 import palladio.gpu as plgpu
 from palladio.base.errors import PalladioTypeError, PalladioValueError
 from palladio.driver.checks.runs import run_named
+from palladio.driver.checks.workers import Workers
 from palladio.machine.run.policies import schedules
 from tests.machine.test_explore import hasty_kernel
 
@@ -113,6 +114,7 @@ ENGINES: dict[str, Callable[[], Any]] = {
     "threads": partial(ThreadPoolExecutor, 2),
     "processes": partial(ProcessPoolExecutor, 2, multiprocessing.get_context("spawn")),
     "dask": dask,
+    "workers": partial(Workers, 2),
 }
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.driver.checks.report import Report
-from palladio.driver.checks.runs import run_branch, run_branches, run_named, run_once
+from palladio.driver.checks.runs import places_of, run_branch, run_branches, run_named, run_once
 from palladio.driver.repairs.search import SECONDS, repair_all
 from palladio.machine.check.accesses import Places
 from palladio.machine.check.findings import Finding, checked_codes
@@ -194,7 +194,7 @@ def _sample(
     parts = [*_parts(names)]
     spread = [executor.submit(run_named, fn, args, part) for part in parts] if executor is not None else []
     try:
-        places = Places()
+        places = Places() if executor is None else places_of(fn)  # it may take parts here, too
         for policy in policies[: len(policies) - len(names)]:
             deadlock = any(each.code == "deadlock" for each in (*report.findings, *report.ignored))
             prepare = Machine.give_up_soon if deadlock else None

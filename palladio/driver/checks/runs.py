@@ -41,14 +41,14 @@ def run_once(
 
 def run_named(fn: Callable[..., Any], args: tuple[Any, ...], names: Sequence[str]) -> list[Finding]:
     """Run the schedules of these names, one after the other: what an executor's worker does."""
-    places, found = _places(fn), []
+    places, found = places_of(fn), []
     for name in names:
         prepare = Machine.give_up_soon if any(each.code == "deadlock" for each in found) else None
         found += run_once(fn, args, partial(named, name), prepare, places=places).findings
     return found
 
 
-def _places(fn: Callable[..., Any]) -> Places:
+def places_of(fn: Callable[..., Any]) -> Places:
     """Those of a worker for a function, as long as there is the function. Workers may be threads, each for itself."""
     kept = _workers.__dict__.setdefault("places", WeakKeyDictionary())
     try:
@@ -64,7 +64,7 @@ def run_branches(
     fn: Callable[..., Any], args: tuple[Any, ...], branches: Sequence[Branch]
 ) -> list[tuple[Outcome, list[Finding]]]:
     """Run the schedules of these branches, one after the other: what an executor's worker does."""
-    places = _places(fn)
+    places = places_of(fn)
     return [run_branch(fn, args, branch, places) for branch in branches]
 
 

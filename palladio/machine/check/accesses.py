@@ -21,6 +21,7 @@ from palladio.machine.check.shadow import EARLIER, Access, Grid, Shadow
 from palladio.machine.check.unwritten import Origin, Unwritten
 from palladio.machine.run.buffers import Buffer, Stack
 from palladio.machine.run.clocks import Clock
+from palladio.machine.run.products import Products
 from palladio.machine.run.threads import Thread
 from palladio.types.effects import AsyncKind, EffectKind
 from palladio.types.types import SMEM
@@ -33,12 +34,14 @@ class Places:
         regions: for each shape and size of elements.
         grids: for each name and shape of buffers, how they are cut.
         bounds: what reaches outside.
+        products: what accumulators have held.
     """
 
     def __init__(self) -> None:
         self.regions: dict[Any, Regions] = {}
         self.grids: dict[Any, Grid] = {}
         self.bounds = Bounds()
+        self.products = Products()
 
 
 class Accesses:

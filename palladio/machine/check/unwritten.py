@@ -172,7 +172,7 @@ class Unwritten:
                 acc.origin = acc.origin or origin
         if mask.any():
             if acc.lacking is None:
-                acc.lacking = np.zeros(acc.array.shape, bool)
+                acc.lacking = np.zeros(acc.type.shape, bool)
             part = access.read(acc.lacking, stack, ())
             part |= mask
 

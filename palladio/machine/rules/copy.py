@@ -70,7 +70,7 @@ def copy_gmem_to_smem(eqn: Eqn) -> Callable[..., Coroutine]:
         thread.eqn = eqn
 
         def carry_out() -> None:
-            value = np.array(access.read(source.array, taken, indices, outside)) if predicate else None
+            value = access.read(source.array, taken, indices, outside) if predicate else None
             for (store, stack), slot in zip(targets, slots, strict=True):
                 if value is not None:
                     access.write(store.array, stack, indices, value)

@@ -28,13 +28,18 @@ def wgmma(eqn: Eqn) -> Callable[..., Any]:
         right, right_stack = b.reached(stacks[2], indices)
 
         def carry_out() -> None:
-            part = access.read(acc.array, stacks[0], ())
-            lhs = access.read(left.array, left_stack, indices) if left_in_memory else left
-            if thread.machine.skip_floats and part.dtype.kind == "f":
-                part[...] = np.inf
-            else:
-                part[...] = ops.multiplied(part, lhs, access.read(right.array, right_stack, indices))
+            machine = thread.machine
             thread.products.popleft()
+            if machine.skip_floats and acc.type.dtype.kind == "f":
+                access.read(acc.array, stacks[0], ())[...] = np.inf
+                return
+            lhs = access.read(left.array, left_stack, indices) if left_in_memory else left
+            rhs = access.read(right.array, right_stack, indices)
+            if machine.products is not None and not stacks[0]:
+                acc.add(lhs, rhs, machine.products)
+            else:
+                part = access.read(acc.array, stacks[0], ())
+                part[...] = ops.multiplied(part, lhs, rhs)
 
         before = thread.products[-1] if thread.products else None
         parts = [(left, left_stack, indices)] if left_in_memory else []

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from palladio.ir.core import Atom, Eqn, Op, Program, Var
 from palladio.types import dtypes
 from palladio.types.types import ArrayType, Type
@@ -135,7 +137,7 @@ def remembering(run: Run, types: Sequence[Type]) -> Run:
         if found is None:
             if len(kept) >= MOST_KEPT:
                 kept.clear()
-            found = kept[key] = run(*values)
+            found = kept[key] = [value[()] if isinstance(value, np.ndarray) else value for value in run(*values)]
         return found
 
     return run_or_remember

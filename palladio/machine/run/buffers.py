@@ -11,6 +11,7 @@ import numpy as np
 from palladio.base.errors import PalladioIndexError
 from palladio.lower.place import arrivals_of
 from palladio.machine.check.order.atomics import AtomicClocks
+from palladio.machine.run.products import Products, Sum
 from palladio.ops.references import access
 from palladio.types.attributes import Arrivals, Named
 from palladio.types.transforms import Index, Operand, Peer, Transform
@@ -122,11 +123,26 @@ class Accumulator(Store):
 
     def __init__(self, type: RefType, name: str, home: Any) -> None:
         super().__init__(type, name, home)
-        self.array = np.zeros(type.shape, type.dtype)
+        self._array = np.zeros(type.shape, type.dtype)
+        self._sum: Sum | None = None
         self.group = 0
         self.issued: Any = None
         self.lacking: Any = None
         self.origin: Any = None
+
+    @property
+    def array(self) -> np.ndarray[Any, Any]:
+        """Its value, with all products so far."""
+        if self._sum is not None:
+            self._sum.carry_out()
+            self._sum = None
+        return self._array
+
+    def add(self, lhs: Any, rhs: Any, known: Products) -> None:
+        """Add a product, which an earlier run may know."""
+        if self._sum is None:
+            self._sum = Sum(self._array, known)
+        self._sum.add(lhs, rhs)
 
 
 class BarrierSlot:

@@ -12,6 +12,7 @@ from palladio.machine.run.buffers import Buffer
 from palladio.machine.run.coroutines import run_program
 from palladio.machine.run.points import LOOKS, SPINS
 from palladio.machine.run.policies import Policy
+from palladio.machine.run.products import Products
 from palladio.machine.run.threads import AsyncOp, Group, InFlight, Thread, Wait
 
 MOST_SPINS = 30_000
@@ -33,6 +34,7 @@ class Machine:
         skip_floats: whether products of floats are skipped; the accumulator then holds infinities.
         visits: whether the blocks that a grid visits are checked.
         explains: whether the report of a deadlock says who could have ended each wait.
+        products: those of earlier runs of the same check, or None.
     """
 
     def __init__(self, policy: Policy, checker: Any = None) -> None:
@@ -45,6 +47,7 @@ class Machine:
         self.skip_floats = False
         self.visits = False
         self.explains = True
+        self.products: Products | None = None
         self.runnable: deque[Thread] = deque()
         self.async_ops = InFlight()
         self.groups: list[Group] = []

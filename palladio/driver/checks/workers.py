@@ -1,0 +1,103 @@
+"""Processes that share the schedules of a check with the one that asks for it."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Executor, Future, ProcessPoolExecutor
+from functools import partial
+from threading import Lock
+from typing import Any
+
+
+class Workers(Executor):
+    """So many processes. This one is among them: while it waits for a result it takes work that nobody has begun.
+
+    Each process has one piece of work at a time, so that what is left can always be taken by whoever is first.
+
+    Args:
+        jobs: the number of processes, at least 2.
+    """
+
+    def __init__(self, jobs: int) -> None:
+        self._others = ProcessPoolExecutor(jobs - 1, mp_context=multiprocessing.get_context("spawn"))
+        self._idle = jobs - 1
+        self._left: deque[_Work] = deque()
+        self._lock = Lock()
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Work for whoever is first."""
+        work = _Work(self, partial(fn, *args, **kwargs))
+        self._left.append(work)
+        self._hand_out()
+        return work
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End the other processes, when all work is done or, but for what has begun, cancelled."""
+        while (work := self.take()) is not None:
+            work.ends(_cancelled if cancel_futures else work.run)
+        self._others.shutdown(wait)
+
+    def take(self, work: _Work | None = None) -> _Work | None:
+        """This piece of work, or else the oldest, if nobody has begun it; from now on it has been."""
+        with self._lock:
+            return self._taken(work)
+
+    def _taken(self, work: _Work | None = None) -> _Work | None:
+        while self._left:
+            found = work if work in self._left else self._left[0]
+            self._left.remove(found)
+            if found.set_running_or_notify_cancel():
+                return found
+        return None
+
+    def _hand_out(self) -> None:
+        """Give the other processes work, as far as they have none."""
+        while True:
+            with self._lock:
+                work = self._taken() if self._idle else None
+                if work is None:
+                    return
+                self._idle -= 1
+            self._others.submit(work.run).add_done_callback(partial(self._done, work))
+
+    def _done(self, work: _Work, found: Future[Any]) -> None:
+        with self._lock:
+            self._idle += 1
+        work.ends(found.result)
+        self._hand_out()
+
+
+class _Work(Future[Any]):
+    """A piece of work, and later its result."""
+
+    def __init__(self, workers: Workers, run: Callable[[], Any]) -> None:
+        super().__init__()
+        self.workers = workers
+        self.run = run
+
+    def result(self, timeout: float | None = None) -> Any:
+        """The result. Until it is there, work of the same check is done here."""
+        while not self.done():
+            work = self.workers.take(self)
+            if work is None:
+                break
+            work.ends(work.run)
+        return super().result(timeout)
+
+    def ends(self, result: Callable[[], Any]) -> None:
+        """It has been done, with this result or error."""
+        try:
+            found = result()
+        except Exception as error:
+            self.set_exception(error)
+        else:
+            self.set_result(found)
+
+
+def _cancelled() -> None:
+    raise CancelledError
+
+
+__all__ = ["Workers"]

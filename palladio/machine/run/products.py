@@ -1,0 +1,86 @@
+"""Products that are computed once: what an accumulator holds after them is kept for the next run that makes them.
+
+The schedules of a check multiply the same tiles again and again, and only the last value of an accumulator is read. So
+a product keeps its operands, which are multiplied when somebody reads the accumulator, unless an earlier run has added
+the same products, of the same bytes and in the same order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from palladio.ops.threads.wgmma import multiplied
+
+MOST_KEPT = 32 << 20
+"""Bytes of accumulators that are kept; those that are met when so many are there are computed in every run."""
+
+MOST_AT_ONCE = 4
+"""Products of one accumulator whose operands are kept until somebody reads it."""
+
+Array = Any
+
+
+class Products:
+    """The values that accumulators have had, by the products that made them."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, Array] = {}
+        self._left = MOST_KEPT
+
+    def find(self, key: int) -> Array | None:
+        """The value with this key."""
+        return self._kept.get(key)
+
+    def keep(self, key: int, value: Array) -> None:
+        """Keep a value, if there is room."""
+        if value.nbytes <= self._left:
+            self._left -= value.nbytes
+            self._kept[key] = value.copy()
+
+
+class Sum:
+    """Products that are to be added to an array.
+
+    Args:
+        array: what they are added to.
+        known: the values of other runs.
+    """
+
+    __slots__ = ("_array", "_key", "_known", "_products")
+
+    def __init__(self, array: Array, known: Products) -> None:
+        self._array = array
+        self._known = known
+        self._products: list[tuple[Array, Array]] = []
+        self._key = _key_of(array)
+
+    def add(self, lhs: Array, rhs: Array) -> None:
+        """Add a product of these values, which may change afterwards."""
+        product = np.array(lhs), np.array(rhs)
+        self._key = hash((self._key, *map(_key_of, product)))
+        self._products.append(product)
+        if len(self._products) == MOST_AT_ONCE:
+            self.carry_out()
+
+    def carry_out(self) -> None:
+        """Add the products so far."""
+        if not self._products:
+            return
+        found = self._known.find(self._key)
+        if found is not None:
+            self._array[...] = found
+        else:
+            for lhs, rhs in self._products:
+                self._array[...] = multiplied(self._array, lhs, rhs)
+            self._known.keep(self._key, self._array)
+        self._products.clear()
+
+
+def _key_of(array: Array) -> int:
+    """A number that tells an array without gaps from others: 64 bits, of Python's hash of its bytes in memory."""
+    return hash((array.shape, array.strides, array.dtype.num, array.tobytes("A")))
+
+
+__all__ = ["Products", "Sum"]
