@@ -303,6 +303,12 @@ def test_a_small_kernel_is_found_again(name: str, mutation: str, text: str) -> N
     assert repair_of_idiom(name, mutation) == text
 
 
+def test_a_wait_may_be_missing_in_a_deadlock() -> None:
+    """Without a wait for the others, a block takes the lock for good before they have had it."""
+    text = repair_of_idiom("a lock", "a wait for a semaphore left out", 1)
+    assert text == "add `pl.semaphore_wait(done, 3)` before …"
+
+
 def test_the_index_of_a_flag_is_changed_before_another_flag_is_raised() -> None:
     """Nothing counts flags: with one more of them, every kernel that waits for flags goes on."""
     program = idiom("atomics: flags").program

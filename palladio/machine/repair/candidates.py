@@ -237,8 +237,9 @@ class Candidates:
             arrival, wait = _CALLS[_space(root)]
             for gap in self.gaps:
                 yield from self._signalled(gap, root, arrival if self.lacks else wait)
-            if self.lacks:
-                yield from self._signalled_in(self.near, root, wait)
+        for root in dict.fromkeys((*self.signals, *self._related())) if self.lacks else ():
+            if root not in self.flags:
+                yield from self._signalled_in(self.near, root, _CALLS[_space(root)][1])
 
     def _signalled_in(self, gaps: Iterable[Gap], root: Var, op: Op) -> Tier:
         for gap in gaps:
