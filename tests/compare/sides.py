@@ -1,8 +1,8 @@
 """The two sides of the comparison: a file of kernels as it stands, and the same file with its import lines swapped.
 
 A *case* is a function `case_<name>(rng)` of a file in `kernels/`. It draws its inputs from the NumPy generator, runs
-one or more kernels with `interpret=True` and returns an array or nested tuples, lists and dictionaries of arrays. Both
-sides get generators of the same seed. What a kernel prints is part of its result.
+one or more kernels with `interpret=True`, or Pallas' TPU interpreter, and returns an array or nested tuples, lists and
+dictionaries of arrays. Both sides get generators of the same seed. What a kernel prints is part of its result.
 
 What JAX's interpret mode cannot run, and what therefore is not compared here:
 
