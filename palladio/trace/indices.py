@@ -11,7 +11,7 @@ from palladio.array.functions.compare import where
 from palladio.base.errors import PalladioIndexError, PalladioTypeError, PalladioValueError
 from palladio.types import dtypes
 from palladio.types.transforms import Index, IndexEntry, Operand, SliceEntry
-from palladio.types.types import Shape
+from palladio.types.types import RefType, Shape
 
 
 class Slice:
@@ -110,6 +110,9 @@ def _position(value: Any, operands: list[Any], first: int) -> int | Operand:
             "a reference is indexed by integers, slices, ds(start, size), integer arrays and one ellipsis",
             got=f"{type(value).__name__}: {value!r:.40}",
         )
+    held = getattr(value, "palladio_type", None)
+    if isinstance(held, RefType) and held.ndim and dtypes.is_integer(held.dtype):
+        value = value[...]  # the indices that a reference holds
     array = convert.array_type(value)
     if not dtypes.is_integer(array.dtype):
         hint = "use a masked load or np.where" if array.dtype == dtypes.BOOL else None

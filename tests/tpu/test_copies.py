@@ -214,3 +214,24 @@ def test_a_pipeline_passes_the_block_of_an_array_that_it_does_not_copy(space: An
     out = pl.ShapeDtypeStruct(x.shape, x.dtype)
     call = pl.pallas_call(kernel, out, in_specs=[WHOLE], out_specs=WHOLE, interpret=interpret)
     assert np.array_equal(call(x), x + 1)
+
+
+@pytest.mark.parametrize("executor", ["reference", "simulator", "cpu"])
+def test_rows_are_gathered_and_scattered_by_the_indices_that_a_reference_holds(executor: str) -> None:
+    def kernel(x: Any, at: Any, out: Any, held: Any, rows: Any) -> None:
+        pltpu.sync_copy(at, held)
+        pltpu.sync_copy(x.at[held.at[0]], rows)
+        rows[...] += 1
+        pltpu.sync_copy(rows, out.at[held.at[1], :])
+
+    at = np.array([[3, 0, 3], [2, 0, 1]], np.int32)
+    call = pl.pallas_call(
+        kernel,
+        pl.ShapeDtypeStruct((3, 8), np.float32),
+        in_specs=[WHOLE, WHOLE],
+        out_specs=WHOLE,
+        scratch_shapes=[pltpu.VMEM((2, 3), np.int32), pltpu.VMEM((3, 8), np.float32)],
+    )
+    with pl.executor(executor):
+        found = call(X, at)
+    assert np.array_equal(found[at[1]], X[at[0]] + 1)
