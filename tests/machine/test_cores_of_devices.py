@@ -110,3 +110,22 @@ def test_a_race_between_the_cores_of_a_device_is_found() -> None:
     )
     with pl.executor("simulator"), pytest.raises(pl.PalladioError, match="global-race"):
         call(X)
+
+
+def test_devices_that_come_to_different_steps_are_refused() -> None:
+    def one_gathers(x: Any) -> Any:
+        y = swapped(x)
+        return lax.psum(y, "x") if lax.axis_index("x") == 0 else swapped(y)
+
+    def bodies(x: Any) -> Any:
+        here = lax.axis_index("x")
+        left = pl.CoreMesh("a", 1)
+        return pl.kernel(
+            body=[lambda x, out: None, lambda x, out: out.__setitem__(0, x[0] + here)],
+            mesh=[left, pl.CoreMesh("b", 1)],
+            out_type=pl.ShapeDtypeStruct.like(x),
+        )(x)
+
+    for function, got in ((one_gathers, "2 steps"), (bodies, "2 programs of")):
+        with pytest.raises(ValueError, match=f"the devices launch different programs(.|\n)*{got}"):
+            pl.shard_map(function, mesh=PAIR, in_specs=P("x"), out_specs=P("x"))(X)

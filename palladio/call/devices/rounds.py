@@ -59,6 +59,9 @@ def run_in_rounds(
 def _together(devices: Devices, arrived: Sequence[Arrived], interpret: Any) -> list[Any]:
     """The results of one launch, or one exchange, on each device."""
     call, flat = arrived[0].call, [trees.flatten(tuple(each.given)) for each in arrived]
+    exchanges = {each.call if isinstance(each.call, Gather) else None for each in arrived}
+    if len(exchanges) > 1:
+        raise _different(len(exchanges), "steps")
     if isinstance(call, Gather):
         return _gathered(devices, call.axis_name, [leaves[0] for leaves, _ in flat])
     if any(isinstance(leaf, Reference) for leaves, _ in flat for leaf in leaves):
@@ -68,19 +71,23 @@ def _together(devices: Devices, arrived: Sequence[Arrived], interpret: Any) -> l
     on_all = on_all_gpus if call.meshes[0].core_type == "gpu" else on_all_cores
     launches = [on_all(each.call, structure, devices, interpret) for each, (_, structure) in zip(arrived, flat)]
     stacked = [stack(parts) for parts in zip(*(leaves for leaves, _ in flat), strict=True)]
-    programs = {print_program(each.program(*stacked)) for each in launches}
+    programs = {tuple(map(print_program, each.programs(*stacked))) for each in launches}
     if len(programs) > 1:
-        raise PalladioValueError(
-            "the devices launch different programs; what differs by device is asked for in the kernel",
-            argument="f",
-            got=f"{len(programs)} programs of {call.__name__}",
-            hint="lax.axis_index(name) inside of the kernel",
-        )
+        raise _different(len(programs), f"programs of {call.__name__}")
     results = launches[0](*stacked) or ()
     structure = call.outputs.structure
     if not call.outputs.types:
         return [None] * devices.count
     return [trees.unflatten(structure, [getitem(each, n) for each in results]) for n in range(devices.count)]
+
+
+def _different(count: int, what: str) -> PalladioValueError:
+    return PalladioValueError(
+        "the devices launch different programs; what differs by device is asked for in the kernel",
+        argument="f",
+        got=f"{count} {what}",
+        hint="lax.axis_index(name) inside of the kernel",
+    )
 
 
 def _gathered(devices: Devices, name: str, parts: Sequence[Any]) -> list[Any]:

@@ -228,9 +228,12 @@ class LaunchCall:
     def program(self, *args: Any) -> Program:
         """The first body's program, traced for arguments of these shapes and dtypes; nothing runs."""
         with at_call():
-            leaves, _ = trees.flatten(args)
-            types = [convert.array_type(leaf) for leaf in leaves]
-            return _Builder(self, args, types, nested=False).build().programs[0]
+            return self.programs(*args)[0]
+
+    def programs(self, *args: Any) -> tuple[Program, ...]:
+        """Those of all bodies."""
+        types = [convert.array_type(leaf) for leaf in trees.flatten(args)[0]]
+        return _Builder(self, args, types, nested=False).build().programs
 
 
 def _require_once(values: Sequence[Any], names: Sequence[str]) -> None:
