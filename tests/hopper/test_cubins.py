@@ -59,9 +59,9 @@ def grouped(dtype: np.dtype, *scales: ShapeDtypeStruct, groups: int = 64, **opti
 WIDE = (16, 4096, 256), (4, 4096, 256), (4, 4096, 256)
 
 
-def gradients() -> list[Lowered]:
+def gradients(width: int = 128) -> list[Lowered]:
     """The kernels of the gradients of causal attention with shared heads."""
-    q, k, lse = bf16(16, 4096, 128), bf16(4, 4096, 128), array(16, 4096)
+    q, k, lse = bf16(16, 4096, width), bf16(4, 4096, width), array(16, 4096)
     return lowered_all(lambda *given: hopper.attention_vjp(*given, causal=True), q, k, k, q, lse, q)
 
 
@@ -90,6 +90,7 @@ KERNELS = {
     "attention, wide": lambda: lowered(hopper.attention, *(bf16(*shape) for shape in WIDE)),
     "gradient of queries": lambda: gradients()[1],
     "gradient of keys": lambda: gradients()[2],
+    "gradient of keys, wide": lambda: gradients(256)[2],
     "softmax": lambda: lowered(hopper.softmax, bf16(8192, 8192)),
     "rms_norm": lambda: lowered(hopper.rms_norm, bf16(8192, 8192), bf16(8192)),
 }

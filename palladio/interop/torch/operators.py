@@ -24,7 +24,7 @@ Tiles = list[int]
 
 FORWARD, LEFT, RIGHT = range(3)
 GRADIENT_WIDTH = 256
-"""Of keys and values together, as `library.hopper.attention_vjp` takes them."""
+"""Of keys and of values, as `library.hopper.attention_vjp` takes them."""
 
 
 def _tile(tiling: Tiles, product: int) -> Tile | None:
@@ -310,7 +310,7 @@ def _attention_backward(ctx: Any, grad: Tensor) -> Any:
     """
     q, k, v = ctx.saved_tensors
     interpret = executor_named(ctx.interpret)
-    fits = q.shape[-1] + v.shape[-1] <= GRADIENT_WIDTH
+    fits = max(q.shape[-1], v.shape[-1]) <= GRADIENT_WIDTH
     fits = fits and not torch.is_grad_enabled() and not torch._C._len_torch_dispatch_stack()
     hopper = on_hopper(interpret, (q, k, v)) if fits else None
     if hopper is not None:

@@ -37,8 +37,11 @@ Ref = Any
 Value = Any
 
 LOG2_E = math.log2(math.e)
+TOGETHER = 256
+"""The widths of keys and values together up to which one warpgroup has the accumulators of both gradients."""
+
 MOST_WIDTH = 256
-"""Of keys and values together: the accumulators of both gradients are in the registers of one warpgroup."""
+"""Of keys and of values: the accumulator of one gradient is in the registers of a warpgroup."""
 
 
 @pl.checked_call
@@ -50,6 +53,9 @@ class AttentionGradientConfig:
         block_own: queries, or keys, that each of the two computing warpgroups owns; on the device a multiple of 64.
         block_step: how many of the others one step takes; on the device a multiple of 16.
         stages: steps that have a place in shared memory.
+
+    By default a step is 64 rows, and 32 where keys and values together are wider than 256, for which shared memory has
+    room. Both warpgroups own the same keys then: one computes their gradient, the other one that of the values.
     """
 
     block_own: int = 64
@@ -58,8 +64,13 @@ class AttentionGradientConfig:
 
 
 def _owned(problem: AttentionProblem) -> int:
-    """Rows that a block owns."""
+    """Queries that a block owns, and keys unless its warpgroups share them."""
     return COMPUTE_GROUPS * int(problem.config.block_own)
+
+
+def _shared(problem: AttentionProblem) -> bool:
+    """True if both warpgroups of a block own the same keys: the gradients of both keys and values are too wide."""
+    return problem.width + problem.out_width > TOGETHER
 
 
 def _weights(problem: AttentionProblem, scores: Value, lse: Value, row: Value, column: Value, turned: bool) -> Value:
@@ -144,7 +155,8 @@ def _keys_kernel(
     own, step_rows = config.block_own, config.block_step
     ring = Ring.of(scratch, "steps")
     group, kv_head = pl.axis_index("warpgroup"), pl.axis_index("head")
-    first = pl.axis_index("block") * _owned(problem)
+    shared = _shared(problem)
+    first = pl.axis_index("block") * (own if shared else _owned(problem))
     skipped = first // step_rows if problem.causal else 0
     each = jnp.maximum(pl.cdiv(problem.queries, step_rows) - skipped, 0)
     steps = each * problem.group
@@ -156,7 +168,7 @@ def _keys_kernel(
     @pl.when(group == MEMORY_GROUP)
     def _() -> None:
         plgpu.set_max_registers(MEMORY_REGISTERS, action="decrease")
-        _bring_own(scratch, (k, v), kv_head, first, own)
+        _bring_own(scratch, (k, v), kv_head, first, own, 1 if shared else COMPUTE_GROUPS)
 
         @pl.loop(0, steps)
         def _(step: Value) -> None:
@@ -170,37 +182,97 @@ def _keys_kernel(
     @pl.when(group < COMPUTE_GROUPS)
     def _() -> None:
         plgpu.set_max_registers(COMPUTE_REGISTERS, action="increase")
-        column = first + group * own
-        keys, values = (scratch[name].at[group] for name in ("own_0", "own_1"))
-        plgpu.barrier_wait(scratch["own_filled"].at[group])
+        owner = 0 if shared else group
+        column = first + owner * own
+        keys, values = (scratch[name].at[owner] for name in ("own_0", "own_1"))
+        plgpu.barrier_wait(scratch["own_filled"].at[owner])
 
-        def scoped(total_k: Ref, total_v: Ref) -> None:
+        def gradients(total_k: Ref | None, total_v: Ref | None) -> None:
+            """Add up those that there is an accumulator for, and write them."""
+
             @pl.loop(0, steps)
             def _(step: Value) -> None:
-                _, query = place(step)
-                queries, grads, logarithms, deltas = ring.take(step)
-                scores, slopes = _both_products(keys, queries.T, values, grads.T)
-                # Past the last query everything is 0: these add weights of 1 times 0.
-                weights = _weights(problem, scores, logarithms[0], query, column, turned=True)
-                slopes = weights * (slopes - deltas[0][None, :])
-                plgpu.wgmma(total_v, weights.astype(grads.dtype), grads)
-                plgpu.wgmma(total_k, slopes.astype(queries.dtype), queries)
-                plgpu.wgmma_wait(0)
+                query = place(step)[1]
+                _add_keys_step(problem, ring.take(step), (keys, values), (query, column), total_k, total_v)
                 ring.give_back(step)
 
-            _write(total_k[...] * problem.scale, keys, dk.at[kv_head, pl.ds(column, own)])
-            _write(total_v[...], values, dv.at[kv_head, pl.ds(column, own)])
+            if shared:
+                plgpu.barrier_arrive_and_wait(scratch["read"])  # the other warpgroup reads both buffers as well
+            if total_k is not None:
+                _write(total_k[...] * problem.scale, keys, dk.at[kv_head, pl.ds(column, own)])
+            if total_v is not None:
+                _write(total_v[...], values, dv.at[kv_head, pl.ds(column, own)])
 
-        pl.run_scoped(scoped, plgpu.ACC((own, problem.width)), plgpu.ACC((own, problem.out_width)))
+        accumulators = plgpu.ACC((own, problem.width)), plgpu.ACC((own, problem.out_width))
+        if shared:
+            of_keys, of_values = (
+                functools.partial(pl.run_scoped, *each)
+                for each in (
+                    (lambda total: gradients(total, None), accumulators[0]),
+                    (lambda total: gradients(None, total), accumulators[1]),
+                )
+            )
+            pl.when(group == 0)(of_keys)
+            pl.when(group == 1)(of_values)
+        else:
+            pl.run_scoped(gradients, *accumulators)
         plgpu.wait_smem_to_gmem(0)
 
 
-def _bring_own(scratch: dict[str, Ref], sources: tuple[Ref, Ref], head: Value, first: Value, own: int) -> None:
+def _add_keys_step(
+    problem: AttentionProblem,
+    blocks: list[Ref],
+    own: tuple[Ref, Ref],
+    corner: tuple[Value, Value],
+    total_k: Ref | None,
+    total_v: Ref | None,
+) -> None:
+    """Add what some queries have to do with keys and values of one's own to the gradients of these.
+
+    Args:
+        blocks: the queries, the gradient of their result, and their `lse` and `delta`.
+        corner: the first query, and the first key.
+    """
+    (keys, values), (queries, grads, logarithms, deltas) = own, blocks
+    slopes: Value = None
+    if total_k is None:
+        scores = _product(keys, queries.T)
+    else:
+        scores, slopes = _both_products(keys, queries.T, values, grads.T)
+    # Past the last query everything is 0: these add weights of 1 times 0.
+    weights = _weights(problem, scores, logarithms[0], *corner, turned=True)
+    if total_v is not None:
+        plgpu.wgmma(total_v, weights.astype(grads.dtype), grads)
+    if total_k is not None:
+        slopes = weights * (slopes - deltas[0][None, :])
+        plgpu.wgmma(total_k, slopes.astype(queries.dtype), queries)
+    plgpu.wgmma_wait(0)
+
+
+def _bring_own(
+    scratch: dict[str, Ref],
+    sources: tuple[Ref, Ref],
+    head: Value,
+    first: Value,
+    own: int,
+    owners: int = COMPUTE_GROUPS,
+) -> None:
     """Start the copies of what the block's computing warpgroups own."""
-    for each in range(COMPUTE_GROUPS):
+    for each in range(owners):
         for number, source in enumerate(sources):
             rows = source.at[head, pl.ds(first + each * own, own)]
             plgpu.copy_gmem_to_smem(rows, scratch[f"own_{number}"].at[each], scratch["own_filled"].at[each])
+
+
+def _product(a: Ref, b: Ref) -> Value:
+    """The product `a @ b`."""
+
+    def scoped(acc: Ref) -> Value:
+        plgpu.wgmma(acc, a, b)
+        plgpu.wgmma_wait(0)
+        return acc[...]
+
+    return pl.run_scoped(scoped, plgpu.ACC((a.shape[0], b.shape[1])))
 
 
 def _both_products(a: Ref, b: Ref, c: Ref, d: Ref) -> tuple[Value, Value]:
@@ -253,15 +325,16 @@ def attention_vjp(
 
     Raises:
         PalladioTypeError, PalladioValueError: as in `attention`; residuals that are not of its result; heads of keys
-            and values wider than 256 together.
+            or values wider than 256.
     """
     problem, lead = attention_problem(q, k, v, causal, scale)
-    config = require_config(config, AttentionGradientConfig)
+    chosen = AttentionGradientConfig(block_step=32 if _shared(problem) else 64)
+    config = require_config(chosen if config is None else config, AttentionGradientConfig)
     m, n, d, e = problem.queries, problem.keys, problem.width, problem.out_width
     _require_residuals({"out": out, "grad": grad}, (*lead, m, e), dtype_of(q))
     _require_residuals({"lse": lse}, (*lead, m), jnp.dtype("float32"))
-    if d + e > MOST_WIDTH:
-        rule, got = "the gradients of keys and values do not fit into registers together", f"{d} + {e}"
+    if max(d, e) > MOST_WIDTH:
+        rule, got = "the gradient of keys or values does not fit into registers", f"{d} and {e}"
         raise fail(pl.PalladioValueError, rule, argument="k, v", expected=f"widths of at most {MOST_WIDTH}", got=got)
     problem = dataclasses.replace(problem, config=config)
     require_shared(dtype_of(q).itemsize * (d + e) * (_owned(problem) + config.stages * config.block_step))
@@ -306,19 +379,21 @@ def _kernel(
     """
     config = problem.config
     heads, rows = owned
+    owners = 1 if body is _keys_kernel and _shared(problem) else COMPUTE_GROUPS
     step = [pl.ShapeDtypeStruct((config.block_step, width), dtype) for width in widths]
     if body is _keys_kernel:
         step += [pl.ShapeDtypeStruct((1, config.block_step), jnp.float32)] * 2
     scratch = {
-        **{f"own_{n}": plgpu.SMEM((COMPUTE_GROUPS, config.block_own, w), dtype) for n, w in enumerate(widths)},
-        "own_filled": plgpu.Barrier(num_arrivals=2, num_barriers=COMPUTE_GROUPS),
+        **{f"own_{n}": plgpu.SMEM((owners, config.block_own, w), dtype) for n, w in enumerate(widths)},
+        "own_filled": plgpu.Barrier(num_arrivals=2, num_barriers=owners),
+        **({"read": plgpu.Barrier(num_arrivals=COMPUTE_GROUPS)} if owners == 1 else {}),
         **ring_scratch("steps", step, config.stages),
     }
     return plgpu.kernel(
         functools.partial(body, problem=problem),
         tuple(pl.ShapeDtypeStruct((heads, *shape), dtype) for shape in results),
         scratch_types=scratch,
-        grid=(heads, pl.cdiv(rows, _owned(problem))),
+        grid=(heads, pl.cdiv(rows, owners * config.block_own)),
         grid_names=("head", "block"),
         num_threads=COMPUTE_GROUPS + 1,
         thread_name="warpgroup",

@@ -398,16 +398,16 @@ def _config(shapes: ExpertShapes, config: Any, act: Activation) -> MatmulConfig:
         config = choose(
             Product(rows, columns, shapes.h, shapes.dtype, shapes.dtype, shapes.experts, (), paired=act.gated)
         )
-    config = require_matmul_config(config, shapes.dtype, shapes.dtype, ())
-    if act.gated and (config.split != "m" or config.tile_n % 2):
+    found = require_matmul_config(config, shapes.dtype, shapes.dtype, ())
+    if act.gated and (found.split != "m" or found.tile_n % 2):
         raise fail(
             pl.PalladioValueError,
             "each warpgroup has the gates and the others of its rows",
             argument="config",
             expected='split="m" and an even tile_n',
-            got=f'split="{config.split}" and tile_n={config.tile_n}',
+            got=f'split="{found.split}" and tile_n={found.tile_n}',
         )
-    return config
+    return found
 
 
 def _layer(shapes: ExpertShapes, config: MatmulConfig, activation: str, transposed: bool, interpret: Any) -> Any:
