@@ -473,6 +473,13 @@ def expert_call(
     interpret: Any,
 ) -> ExpertCall:
     """The call of the layer that the arguments of `moe_mlp` describe."""
+    if any(map(pl.is_on_gpu, (tokens, gate_up, down))):
+        raise fail(
+            pl.PalladioNotImplementedError,
+            "gradients of the expert layer are not computed on a GPU yet",
+            argument="tokens",
+            hint="palladio.interop.torch.moe_mlp, whose gradients are grouped products there, or arrays of the host",
+        )
     if any(map(pl.is_traced, (tokens, expert_ids, expert_weights, gate_up, down))):
         rule = "the assignments are sorted before anything is staged, and must be known"
         raise fail(pl.PalladioTypeError, rule, argument="expert_ids", got="a traced value")

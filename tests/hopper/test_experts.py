@@ -157,3 +157,33 @@ def test_the_twin_sees_rows_that_are_read_too_early(old: str, new: str, says: st
     assert made.text.count(old) == 1
     with pytest.raises(TwinError, match=says):
         run(dataclasses.replace(made, text=made.text.replace(old, new)), list(inputs), SCHEDULES[0])
+
+
+@pytest.mark.parametrize(
+    ("part", "says"),
+    [
+        (
+            lambda x, rows: x.at[pl.ds(0, 128)].at[rows, rows],
+            [
+                "a copy by indices takes rows of a whole array, by one vector of them",
+                "expected: ref.at[rows, columns], rows: i32[n]",
+                "hint:     take parts of the array along other axes in the same index",
+            ],
+        ),
+        (
+            lambda x, rows: x.at[pl.ds(8, 128), 0].at[rows],
+            ["a copy by indices takes rows of a whole array", "hint:     add the start to the indices"],
+        ),
+    ],
+    ids=["both axes", "a part"],
+)
+def test_what_is_not_rows_of_an_array_is_refused(part: Any, says: list[str]) -> None:
+    def body(rows: Any, x: Any, out: Any, held: Any, full: Any) -> None:
+        plgpu.copy_gmem_to_smem(part(x, rows[...]), held, full)
+        plgpu.barrier_wait(full)
+        out[...] = held[...]
+
+    made = kernel(body, (128,), F32, [plgpu.SMEM((128,), F32), plgpu.Barrier()])
+    with pytest.raises(PalladioError) as caught:
+        lowered(made, ROWS, narrow(300, 300, dtype=F32))
+    assert [line.strip() for line in str(caught.value).splitlines()][: len(says)] == says

@@ -126,6 +126,21 @@ def test_the_expert_layer_of_float32_is_refused(cuda: Torch) -> None:
     ]
 
 
+def test_the_expert_layer_has_no_gradient_on_a_card_by_itself(cuda: Torch) -> None:
+    given = normal(4, 8), np.zeros((4, 1), int), normal(4, 1), normal(2, 8, 8), normal(2, 4, 8)
+    assert lines(lambda: library.moe_mlp_vjp(*map(cuda.tensor, given)))[:2] == [
+        "tokens: gradients of the expert layer are not computed on a GPU yet",
+        "hint:     palladio.interop.torch.moe_mlp, whose gradients are grouped products there, or arrays of the host",
+    ]
+
+
+def test_the_expert_layer_of_pytorch_is_that_of_the_library(cuda: Torch, used: list[str]) -> None:
+    used.append(RECORD)
+    given = normal(4, 8), np.zeros((4, 1), int), normal(4, 1), normal(2, 8, 8), normal(2, 4, 8)
+    operators.moe_mlp(*map(cuda.tensor, given))
+    assert used == [RECORD, "moe_mlp"]
+
+
 def test_attention_and_softmax(cuda: Torch, used: list[str]) -> None:
     q, x = cuda.tensor(normal(2, 64, 64)), cuda.tensor(normal(4, 32, dtype=F32))
     used.append(RECORD)
@@ -236,7 +251,7 @@ RECORD = "calls are recorded and run nothing from here on"
 def used(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The functions of `library.hopper` that are called."""
     names: list[str] = []
-    for name in ("attention", "gmm", "matmul", "rms_norm", "softmax", "tgmm"):
+    for name in ("attention", "gmm", "matmul", "moe_mlp", "rms_norm", "softmax", "tgmm"):
         function = getattr(hopper, name)
 
         def noted(*args: Any, _name: str = name, _function: Any = function, **options: Any) -> Any:
