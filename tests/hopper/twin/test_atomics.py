@@ -253,9 +253,10 @@ SMALL = kernel(
 )
 WAITS = ["pal::copy_async_commit(); pal::copy_async_wait<0>(); pal::sync_block();"]
 WAITS += ["pal::copy_async_arrive(barrier); pal::wait(barrier, 0);"]
+WAITS += ["pal::copy_async_hold(barrier); pal::arrive(barrier); pal::wait(barrier, 0);"]
 
 
-@pytest.mark.parametrize("wait", WAITS, ids=["groups", "mbarrier"])
+@pytest.mark.parametrize("wait", WAITS, ids=["groups", "mbarrier", "a phase that is held open"])
 @pytest.mark.parametrize("given", [16, 8, 0])
 @EVERY
 def test_small_copies_arrive_and_are_filled_with_zeros(schedule: Schedule, given: int, wait: str) -> None:
@@ -308,6 +309,35 @@ def test_small_copies_are_of_the_generic_proxy() -> None:
     np.testing.assert_array_equal(outputs(passing_on, x), x)
     waits_late = "pal::copy_async_wait<0>();\n  pal::fence_async();", "pal::fence_async(); pal::copy_async_wait<0>();"
     assert "stored without a fence.proxy.async after it" in failure(changed(passing_on, *waits_late), x)
+
+
+def test_who_has_waited_orders_small_copies_before_the_async_proxy() -> None:
+    passing_on = kernel(
+        """
+  const u32 thread = pal::thread_index(), base = pal::shared_base(), barrier = base + 256;
+  if (thread == 0) pal::barrier_init(barrier, 32);
+  pal::sync_block();
+  if (thread < 32) {
+    pal::copy_async<4>(base + 4 * thread, x + thread, 4);
+    pal::copy_async_hold(barrier);
+    pal::arrive(barrier);
+  } else {
+    pal::wait(barrier, 0);
+    pal::fence_async();
+    if (thread == 32) {
+      pal::tma_store(&map, base, 0);
+      pal::bulk_commit();
+      pal::bulk_wait<0>();
+    }
+  }
+        """,
+        [array("x", np.int32, 32), output("y", np.int32, 32), tensor_map("map", 1, np.int32, (32,), (32,))],
+        threads=64,
+        shared=264,
+    )
+    x = np.arange(32, dtype=np.int32)
+    np.testing.assert_array_equal(outputs(passing_on, x), x)
+    assert "stored without a fence.proxy.async after it" in failure(changed(passing_on, "pal::fence_async();", ""), x)
 
 
 # ---- mbarrier.inval ------------------------------------------------------------------------------------------------

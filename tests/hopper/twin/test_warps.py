@@ -352,6 +352,17 @@ def test_maximum_and_minimum_keep_nan() -> None:
         np.testing.assert_array_equal(got[:, 1], np.minimum(a, b))
 
 
+def test_an_inverse_is_that_of_numbers_from_one_on() -> None:
+    inverse = kernel(
+        "y[pal::thread_index()] = pal::inverse(x[pal::thread_index()]);",
+        [array("x", np.float32, 32), output("y", np.float32, 32)],
+        threads=32,
+    )
+    x = np.exp(np.linspace(0, 87, 32)).astype(np.float32)
+    x[-1] = np.inf
+    np.testing.assert_allclose(outputs(inverse, x), 1 / x, rtol=3e-7)
+
+
 def test_a_shuffle_is_not_a_shuffle_of_another_line() -> None:
     # Two collectives on one line are two places.
     same_line = changed(EXCHANGES, "pal::sync_warp();", "if (v) pal::elect(); else pal::elect();")
