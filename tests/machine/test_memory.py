@@ -177,3 +177,27 @@ def counting() -> Any:
 
     scratch = [plgpu.SemaphoreType.REGULAR((2,))]
     return plgpu.kernel(body, pl.ShapeDtypeStruct((8,), jnp.float32), scratch_types=scratch)()
+
+
+def test_a_copy_of_a_second_scope_is_not_taken_for_one_of_the_first() -> None:
+    """The barrier of the second scope takes the place of the first one in clocks, in every schedule."""
+
+    def body(x: Any, out: Any) -> None:
+        def awaited(buffer: Any, full: Any) -> None:
+            for row in range(2):
+                plgpu.copy_gmem_to_smem(x.at[row], buffer, full)
+                plgpu.barrier_wait(full)
+            out[0] = buffer[...]
+
+        def hasty(buffer: Any, full: Any) -> None:
+            plgpu.copy_gmem_to_smem(x.at[2], buffer, full)
+            out[1] = buffer[...]
+            plgpu.barrier_wait(full)
+
+        for inside in (awaited, hasty):
+            pl.run_scoped(inside, plgpu.SMEM((8,), jnp.float32), plgpu.Barrier(), collective_axes="wg")
+
+    x = np.ones((4, 8), np.float32)
+    kernel = plgpu.kernel(body, pl.ShapeDtypeStruct((2, 8), jnp.float32), num_threads=1, thread_name="wg")
+    for schedule in ("round_robin", "latest"):
+        assert [finding.code for finding in pl.check(kernel, x, schedule=schedule).findings] == ["copy-not-awaited"]

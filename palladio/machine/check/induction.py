@@ -159,8 +159,8 @@ class Recorder:
         self._counted(slot, thread.generic, (thread.component, thread.generic.epoch(thread.component)))
 
     def _lands(self, async_op: AsyncOp, slot: BarrierSlot) -> None:
-        component = self.machine.checker.barriers.slot_clocks(slot).component
-        self._counted(slot, async_op.notes[0], (component, slot.completed + 1))
+        clocks = self.machine.checker.barriers.slot_clocks(slot)
+        self._counted(slot, async_op.notes[0], (clocks.component, clocks.base + slot.completed + 1))
 
     def _counted(self, slot: BarrierSlot, clock: Any, arrival: tuple[Component, int]) -> None:
         """An arrival: it must happen after those of the previous phase."""

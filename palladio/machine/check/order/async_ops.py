@@ -167,7 +167,7 @@ class AsyncOpOrder:
         """The bytes of a copy have landed, and the barrier is about to learn of it."""
         generic, asynchronous, accesses = async_op.notes
         clocks = self.barriers.slot_clocks(slot)
-        component, epoch = clocks.component, slot.completed + 1
+        component, epoch = clocks.component, clocks.base + slot.completed + 1
         # What its thread knew, the thread itself releases to its block's barrier, by mbarrier.arrive.expect_tx. Of a
         # multicast the other blocks hear only that it is done: complete_tx releases the copy's own writes (PTX ISA,
         # "cp.async.bulk.tensor" and "Memory consistency model").
