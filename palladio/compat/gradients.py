@@ -1,4 +1,4 @@
-"""`jax.vjp`, `jax.jvp`, `jax.grad` and `jax.custom_vjp`: derivatives of functions outside of kernels.
+"""`jax.vjp`, `jax.jvp`, `jax.grad`, `jax.custom_vjp` and `jax.custom_jvp`: derivatives of functions outside of kernels.
 
 A function is traced, and its equations are gone through from the last to the first. A call of a `custom_vjp` function
 is one step of that, whatever equations it formed: its own rule gives the gradients of its arguments. So a kernel is
@@ -79,7 +79,7 @@ def _recording(tape: _Tape | None) -> Iterator[None]:
 
 
 class custom_vjp:
-    """A function with derivatives of its own. Calls compute the function; `vjp` and `grad` use the derivatives."""
+    """A function with gradients of its own, which `vjp`, `jvp` and `grad` use. Calls compute the function."""
 
     def __init__(self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] = (), **hints: Any) -> None:
         functools.update_wrapper(self, fun)
@@ -116,14 +116,33 @@ class custom_vjp:
 
 
 class custom_jvp(custom_vjp):
-    """A function with a forward derivative of its own. Calls compute the function; nothing uses the derivative."""
+    """A function with a forward derivative of its own, whose gradient by the tangents gives those of the function."""
 
     def defjvp(self, jvp: Callable[..., Any], **hints: Any) -> Callable[..., Any]:
-        """Accept the derivative."""
+        """Set the function of primals and tangents that returns the result and its derivative along the tangents."""
+
+        def backward(*given: Any) -> Any:
+            *fixed, args, gradient = given
+            primals = tuple(each for n, each in enumerate(args) if n not in self.nondiff_argnums)
+            leaves, structure = trees.flatten(primals)
+            tangents = trees.unflatten(structure, [jnp.zeros_like(leaf) for leaf in leaves])
+            return _pulled(lambda *along: jvp(*fixed, primals, along)[1], tangents)[2](gradient)
+
+        self.defvjp(lambda *args: (self.fun(*args), args), backward)
         return jvp
 
     def defjvps(self, *jvps: Callable[..., Any] | None) -> None:
-        """Accept the derivatives by each argument."""
+        """Set the derivative by each argument, a function of its tangent, the result and all arguments; None for 0."""
+
+        def jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+            result = self.fun(*primals)
+            parts = [by(t, result, *primals) for by, t in zip(jvps, tangents, strict=True) if by is not None]
+            leaves, structure = trees.flatten(result)
+            shares = zip(*(trees.flatten(part)[0] for part in parts), strict=True) if parts else ()
+            total = [sum(each) for each in shares] or [jnp.zeros_like(leaf) for leaf in leaves]
+            return result, trees.unflatten(structure, total)
+
+        self.defjvp(jvp)
 
 
 stop_gradient = custom_vjp(lambda x: x)

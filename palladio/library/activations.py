@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 import palladio.numpy as jnp
 from palladio import lax
@@ -42,7 +41,7 @@ def _silu_slope(x: Array) -> Array:
 
 def _normal_share(x: Array) -> Array:
     """The distribution function of the standard normal distribution."""
-    return 0.5 * (1 + lax.erf(x * np.float32(0.5**0.5)))
+    return 0.5 * (1 + lax.erf(x * 0.5**0.5))
 
 
 def _gelu(x: Array) -> Array:
@@ -50,7 +49,7 @@ def _gelu(x: Array) -> Array:
 
 
 def _gelu_slope(x: Array) -> Array:
-    return _normal_share(x) + x * jnp.exp(-0.5 * x * x) * np.float32((2 * np.pi) ** -0.5)
+    return _normal_share(x) + x * jnp.exp(-0.5 * x * x) * (2 * math.pi) ** -0.5
 
 
 def _gated(function: Callable[[Array], Array], slope: Callable[[Array], Array]) -> Activation:

@@ -255,6 +255,41 @@ def test_a_kernel_without_a_rule_is_refused() -> None:
     assert "return jpl.pallas_call(doubling" in str(caught.value)
 
 
+def test_a_forward_derivative_of_its_own_is_used() -> None:
+    """Rules that are not the functions' derivatives, to tell the two apart."""
+
+    @jax.custom_jvp
+    def rounded(x: Any, y: Any) -> Any:
+        return jnp.round(x) * y, jnp.argmax(x)
+
+    @rounded.defjvp
+    def _(primals: Any, tangents: Any) -> Any:
+        (x, y), (dx, dy) = primals, tangents
+        found = rounded(x, y)
+        return found, (dx * y + 7 * found[0] * dy, 0)
+
+    (value, _), (tangent, _) = jax.jvp(rounded, (X, POSITIVE), (POSITIVE, X))
+    np.testing.assert_array_equal(value, np.round(X) * POSITIVE)
+    assert distance(tangent, POSITIVE**2 + 7 * value * X) < 1e-14
+    of_x, of_y = jax.grad(lambda x, y: rounded(x, y)[0].sum(), (0, 1))(X, POSITIVE)
+    assert distance(of_x, POSITIVE) < 1e-14
+    assert distance(of_y, 7 * np.round(X) * POSITIVE) < 1e-14
+
+
+def test_forward_derivatives_are_given_by_each_argument() -> None:
+    product = jax.custom_jvp(lambda x, y, z: x * y + z)
+    product.defjvps(lambda t, out, x, y, z: out * t, None, lambda t, out, x, y, z: 5 * t)
+    assert jax.grad(product, (0, 1, 2))(2.0, 3.0, 1.0) == (7, 0, 5)
+    product.defjvps(None, None, None)
+    assert jax.grad(product, (0, 1, 2))(2.0, 3.0, 1.0) == (0, 0, 0)
+
+
+def test_a_forward_derivative_takes_arguments_that_are_not_differentiated_first() -> None:
+    scaled = jax.custom_jvp(lambda f, x: f(x), nondiff_argnums=(0,))
+    scaled.defjvp(lambda f, primals, tangents: (f(*primals), f(2.0) * tangents[0]))
+    assert jax.jvp(lambda x: scaled(lambda x: x * x, x), (3.0,), (10.0,)) == (9, 40)
+
+
 def test_arguments_that_are_not_differentiated_come_first_to_the_rule() -> None:
     @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
     def scaled(x: Any, y: Any, n: Any, shift: float = 0.5) -> Any:

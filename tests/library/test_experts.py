@@ -13,6 +13,7 @@ import torch
 import palladio as pl
 from palladio.call.staged import CALLS
 from palladio.library import checks, experts, moe_mlp, moe_mlp_vjp
+from palladio.library.activations import ACTIVATIONS
 from tests.library.references import assert_close, normal
 
 T, H, INNER, E, K = 9, 32, 16, 4, 2
@@ -194,6 +195,13 @@ def test_gradients_are_those_of_the_layer_token_by_token(activation, request):
     found = pullback(GRAD)
     assert {gradient.dtype for gradient in found} == {np.dtype(np.float32)}
     assert_gradients(found, gradients(GRAD, TOKENS, IDS, WEIGHTS, up, down, activation, up_bias, down_bias))
+
+
+def test_activations_of_float64_are_computed_in_float64():
+    x = normal(11, T, H).astype(np.float64)
+    (slope,) = ACTIVATIONS["gelu"].derivative(x, np.ones_like(x))
+    assert_close(ACTIVATIONS["gelu"].function(x), gelu(x), 1e-15)
+    assert_close(slope, gelu(x) / x + x * np.exp(-x * x / 2) / math.sqrt(2 * math.pi), 1e-15)
 
 
 def test_gradients_of_transposed_bfloat16_matrices():
