@@ -2,7 +2,7 @@
 
 An entry is a checksum and the code. It is written beside its place and moved there, so that readers see whole entries
 only; one that was damaged all the same does not match its checksum, and counts as not there. The folder has a limit:
-what was not used for longest goes first. What cannot be read or written is not kept; nobody needs to know.
+what was not used for longest goes first. What cannot be read or written is not kept, without a message.
 
 What lies in the folder is run as the user who reads it, so no other user may be able to put it there: a folder that
 belongs to another user, or that others can write to, is not used, and a warning says so. Each entry is judged by its

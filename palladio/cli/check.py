@@ -184,7 +184,7 @@ def _target(text: str, as_jax: bool) -> _Target:
 
 @contextmanager
 def _workers(jobs: int) -> Iterator[Executor | None]:
-    """So many processes, this one among them, or none for one job."""
+    """A pool of processes, this one among them; None for one job."""
     if jobs == 1:
         yield None
         return

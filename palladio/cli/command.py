@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"palladio: {missing}", file=sys.stderr)
         return 2
     except BrokenPipeError:
-        return 0  # whoever read the output has read enough
+        return 0  # the reader of the output has closed it
     except Exception:
         traceback.print_exc()
         return 1

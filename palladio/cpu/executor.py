@@ -61,7 +61,7 @@ def load_compiled(program: Program, evaluator: Evaluator) -> Runner:
 
 @dataclass(frozen=True)
 class _Native:
-    """One kernel call as machine code. Where that cannot go on, the evaluator runs the call and explains why."""
+    """One kernel call as machine code. Where that deadlocks, the evaluator runs the call and explains why."""
 
     run: Compiled
     eqn: Eqn

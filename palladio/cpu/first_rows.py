@@ -77,7 +77,7 @@ class FirstRows:
         return results
 
     def fewer(self, number: int, rows: int) -> ArrayType:
-        """The type of an array of so many rows, if it is divided into blocks of them."""
+        """The type of an array of a number of rows, if it is divided into blocks of them."""
         type = self.types[number]
         return ArrayType((rows, *type.shape[1:]), type.dtype) if self.moving[number] else type
 

@@ -42,8 +42,8 @@ class LoweredGrid:
         text: a module with one function `kernel`.
         arena: how many bytes of it a thread needs.
         words: how many words at its beginning must be 0 when a call begins.
-        noted: the outputs that have no values before the call. What of them is begun is noted in bytes after the
-            arrays, one output's after the other's.
+        noted: the initialisation marks of outputs that are uninitialised before the call: bytes after the arrays, those
+            of one output after those of the other.
         callbacks: what it may ask of Python.
         caller: where in the arena the address of the function is that asks; None for a kernel that never does.
         order: the parallel axes of the grid, that whose index changes from each task to the next first.

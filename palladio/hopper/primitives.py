@@ -66,7 +66,7 @@ SYNCHRONISATION = (
     Primitive(
         "void sync_named(int id, int threads)",
         WARP,
-        "Waits until so many threads, counted in whole warps, have come to the barrier of this number, 0 to 15.",
+        "Waits until a number of threads, in whole warps, have come to the barrier of this number, 0 to 15.",
         "bar.sync",
     ),
     Primitive(
@@ -104,15 +104,15 @@ BARRIERS = (
         "fence.mbarrier_init, fence.proxy.async",
     ),
     Primitive("void arrive(u32 barrier)", THREAD, "One arrival.", _MBARRIER + ".arrive"),
-    Primitive("void arrive_many(u32 barrier, u32 count)", THREAD, "So many arrivals at once.", _MBARRIER + ".arrive"),
+    Primitive("void arrive_many(u32 barrier, u32 count)", THREAD, "Several arrivals at once.", _MBARRIER + ".arrive"),
     Primitive(
         "void arrive_expect(u32 barrier, u32 bytes)",
         THREAD,
-        "The phase expects so many bytes more; then one arrival.",
+        "The phase expects further bytes; then one arrival.",
         _MBARRIER + ".arrive.expect_tx",
     ),
     Primitive(
-        "void expect(u32 barrier, u32 bytes)", THREAD, "The phase expects so many bytes more.", _MBARRIER + ".expect_tx"
+        "void expect(u32 barrier, u32 bytes)", THREAD, "The phase expects further bytes.", _MBARRIER + ".expect_tx"
     ),
     Primitive(
         "void arrive_cluster(u32 barrier, u32 rank)",
@@ -395,7 +395,7 @@ WARPS = (
     Primitive(
         "template <typename T> T shuffle_up(T value, int lanes)",
         WARP,
-        "The value of the lane so many before this one; its own where there is none.",
+        "The value of the lane a number of lanes before this one; its own where there is none.",
         "shfl.sync.up",
     ),
     Primitive("bool all_lanes(bool value)", WARP, "Whether the value of every lane is true.", "vote.sync.all"),

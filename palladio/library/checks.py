@@ -245,7 +245,7 @@ def rows_summed(lhs: Array, rhs: Array, tiling: Any) -> int:
 
 
 def described(array: Array, rows: int | None = None) -> pl.ShapeDtypeStruct:
-    """The shape and dtype of an array of any library, or of one with so many rows."""
+    """The shape and dtype of an array of any library, or of one with a given number of rows."""
     shape = tuple(array.shape)
     return pl.ShapeDtypeStruct(shape if rows is None else (rows, *shape[1:]), dtype_of(array))
 

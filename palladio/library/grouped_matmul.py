@@ -243,7 +243,7 @@ def _by_rows(
     """The product of many rows, in parts if they are too many for a copy.
 
     Args:
-        product_of: the staged product of so many rows.
+        product_of: the staged product of a number of rows.
         arrays: what is multiplied, and the values of other rows, if there are some.
         groups: their sizes, and the first one that there is a matrix for.
         n: the columns of the result.

@@ -2,7 +2,7 @@
 
 Some are written whole, whatever the kernel reads. That is proved from the structure alone: the blocks of the grid's
 points are those of the array, each grid axis moving along one axis of it, and the first thing that the kernel does to a
-block is to store all of it. Of others, each block belongs to one task, which can note what it has begun. The same
+block is to store all of it. Of others, each block belongs to one task, which can mark what it has initialised. The same
 structure tells which are written once and never read.
 """
 

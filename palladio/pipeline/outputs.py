@@ -67,7 +67,7 @@ class ThreadOutputs:
         """Before the body: wait until the slots of blocks that begin can be written.
 
         Args:
-            numbers: how many blocks of each tracked output have begun.
+            numbers: the number of blocks of each tracked output so far.
 
         Returns:
             The numbers with those of this step, and the slot of each output.

@@ -116,7 +116,7 @@ class GridSteps:
 
     @property
     def fastest(self) -> int | None:
-        """The axis along which every step goes on, if there is one for certain."""
+        """The axis along which every step advances, if there is one for certain."""
         moving = self.moving
         axis = max(moving, default=None)
         return axis if axis is not None and (len(moving) == 1 or is_known(self.sizes[axis])) else None

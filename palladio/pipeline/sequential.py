@@ -33,7 +33,7 @@ class Transfers(Protocol):
         """Called where a condition holds and slots of these inputs are about to be fetched into."""
 
     def reuse(self, slots: int, beginning: Sequence[tuple[PipelineOperand, Any, Any, Any]]) -> None:
-        """Before the body writes to outputs of so many slots: wait until what the slots held has been stored.
+        """Before the body writes to outputs of this many slots: wait until what the slots held has been stored.
 
         Args:
             beginning: of each, whether a block of it begins, its slot, and whether the slot held another block before.
@@ -43,7 +43,7 @@ class Transfers(Protocol):
         """Start storing those outputs whose condition holds, from their slots."""
 
     def finish(self, stored: Sequence[tuple[PipelineOperand, Any]]) -> None:
-        """Wait until everything is stored; of each output so many blocks were."""
+        """Wait for all outstanding stores. `stored` pairs an output with its number of stored blocks."""
 
 
 def do_if(condition: Any, function: Callable[..., Any], *args: Any) -> None:

@@ -55,7 +55,7 @@ class _Copies:
             self._wait(operand, slot)
 
     def release(self, operands: Sequence[PipelineOperand], due: Any) -> None:
-        """Nobody else reads a core's slots."""
+        """Only the core reads its slots."""
 
     def reuse(self, slots: int, beginning: Sequence[tuple[PipelineOperand, Any, Any, Any]]) -> None:
         for operand, begins, slot, held in beginning:

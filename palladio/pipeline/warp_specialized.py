@@ -105,7 +105,7 @@ class Consumers:
     """Inputs whose use is reported at one array of barriers.
 
     Fields:
-        depth: barriers; a step (or block) reports where the one so many before it did.
+        depth: the number of barriers; a step (or block) reports where the one this many before it did.
         delay: how many steps (or blocks) late it is reported.
         by_block: whether blocks of the one input are reported, when the run ends them; else steps.
     """

@@ -16,8 +16,8 @@ class Device:
         shared_bytes: shared memory that a block may have.
         held_blocks, held_warpgroups: blocks, and their warpgroups, that a multiprocessor holds at once.
         held_shared_bytes, reserved_shared_bytes: its shared memory, and what the system takes of it for each block.
-        shared_alignment: swizzled buffers in shared memory begin at multiples of so many bytes.
-        copy_alignment: other buffers do at multiples of so many, where bulk tensor copies reach them.
+        shared_alignment: swizzled buffers in shared memory begin at multiples of this many bytes.
+        copy_alignment: other buffers do at multiples of this many, where bulk tensor copies reach them.
         barrier_bytes: the bytes of an mbarrier in shared memory.
         named_barriers: the hardware's barriers of a block.
         warp_threads, warpgroup_threads: hardware threads of a warp, and of a warpgroup.
@@ -28,7 +28,7 @@ class Device:
         wgmma_rows: rows of a left operand in one instruction.
         wgmma_columns, most_wgmma_columns: columns of a right operand: a multiple of the first up to the second.
         wgmma_depth_bytes: bytes of k in one instruction.
-        swizzles: rows of so many bytes are swizzled.
+        swizzles: the row lengths in bytes that can be swizzled.
         tma_box: elements of a TMA box along one axis, at most.
         tma_alignment: the multiple of bytes of the base and the strides of what TMA copies.
     """

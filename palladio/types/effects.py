@@ -79,7 +79,7 @@ class Sync:
         polls: the operand whose state it reads without waiting.
         arrives: the operands that get an arrival, or are raised, by it or by the asynchronous operation that it issues.
         fences: it orders this thread's accesses before it with asynchronous operations that follow.
-        meets: it goes on when all threads of the block have come.
+        meets: it continues when all threads of the block have come.
         registers: it takes registers from the block's pool, or gives some back.
     """
 

@@ -221,7 +221,7 @@ def described_layout(layout: Any, argument: str = "layout") -> RegisterLayout:
 
 
 def find_swizzle(minor_dim_bits: int, what: str = "") -> int:
-    """The widest swizzle, in bytes, of shared memory whose last axis holds so many bits: 128, 64, 32, or 16 for none.
+    """The widest swizzle, in bytes, of shared memory whose last axis has this many bits: 128, 64, 32, or 16 for none.
 
     `SwizzleTransform` takes all of them but 16, which permutes nothing.
 

@@ -191,8 +191,8 @@ class NamedBarrier(Ownable):
     """Barriers of a block that need no memory: the hardware's named ones, PTX `bar.sync` and `bar.arrive`.
 
     `barrier_arrive_and_wait` arrives and waits until `num_arrivals` warpgroups of the block have arrived since the last
-    completion; `barrier_arrive` arrives and goes on. Unlike a `Barrier`, a thread that does not wait misses nothing, no
-    copy can arrive, and there is no waiting without arriving.
+    completion; `barrier_arrive` arrives and continues. Unlike a `Barrier`, a thread that does not wait misses nothing,
+    no copy can arrive, and there is no waiting without arriving.
 
         turns = plgpu.NamedBarrier(num_arrivals=2, num_barriers=2)  # two warpgroups take turns
         plgpu.barrier_arrive_and_wait(turns.at[me])

@@ -16,6 +16,9 @@ IS_NO = re.compile(
 )
 
 
+FOREIGN = re.compile(r"\b(?:nobody|somebody|threads? of the system|can(?:not)? go on)\b", re.IGNORECASE)
+"""Unused, the caller, a worker, runnable or blocked."""
+
 LEFT = 5
 """The most places of each kind that are still there; it only goes down."""
 
@@ -48,6 +51,16 @@ def test_a_thing_is_not_a_thing_rather_than_no_thing() -> None:
         f"{module.at(node)}: {text[:60]}" for module in modules() for node, text in texts(module) if IS_NO.search(text)
     ]
     assert len(found) <= LEFT, found
+
+
+def test_the_terms_of_the_field_stand_for_its_things() -> None:
+    found = [
+        f"{module.at(node)}: {text[:60]}"
+        for module in modules()
+        for node, text in texts(module)
+        if FOREIGN.search(text)
+    ]
+    assert found == []
 
 
 @pytest.mark.parametrize(

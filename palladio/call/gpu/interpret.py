@@ -53,8 +53,8 @@ class InterpretGPUParams:
         num_cores_or_threads, vector_clock_size, logging_mode, num_tma_threads_per_device, inline_mgpu: accepted, as
             Pallas takes them; without effect.
 
-    A completion of a barrier that nobody waits for is an error, as in Pallas' interpreter, at a barrier that threads do
-    wait for.
+    A completion of a barrier that no thread waits for is an error, as in Pallas' interpreter, at a barrier that threads
+    do wait for.
 
     Raises:
         PalladioTypeError, PalladioValueError: for a choice or a code that does not exist.

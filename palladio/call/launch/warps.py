@@ -69,7 +69,7 @@ def warp_map(f: Callable[[Any], None]) -> None:
     """Run `f(warp)` at once, in each of the four warps of this warpgroup; `warp` is its number, i32[].
 
     Barriers, semaphores and copies are what a warp is for: one of them may issue copies while another one waits. It
-    closes over scalars and references. The warpgroup goes on when all four have come to their end.
+    closes over scalars and references. The warpgroup continues when all four have ended.
 
     Args:
         f: a function of one scalar that returns nothing.

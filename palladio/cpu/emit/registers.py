@@ -160,7 +160,7 @@ def rounded(e: Emitter, value: V, dtype: DType) -> V:
 
 
 def _shortened(e: Emitter, value: V, dropped: int) -> V:
-    """The nearest number whose last bits are 0, so many of them, the even one of two."""
+    """The nearest number whose last `dropped` bits are 0; the even one of two."""
     bits = e.convert("bitcast", value, "i32")
     odd = e.binary("and", e.binary("lshr", bits, e.constant(dropped, bits.type)), e.constant(1, bits.type))
     up = e.binary("add", e.binary("add", bits, e.constant((1 << dropped - 1) - 1, bits.type)), odd)

@@ -41,7 +41,7 @@ class BlockMarks:
     rows: int = 1
 
     def ensure(self, e: Emitter) -> None:
-        """Give what has not been begun uninitialised values."""
+        """Fill what is not initialised with uninitialised values."""
         nothing = dtypes.uninitialized(self.buffer.dtype)
         with e.loop(0, self.rows) as row:
             mark = e.pointer(self.mark, row, 1)
@@ -55,13 +55,13 @@ class BlockMarks:
         return StridedArray(base, self.buffer.strides[1:], self.buffer.shape[1:], self.buffer.dtype)
 
     def note(self, e: Emitter) -> None:
-        """All of the block has been begun."""
+        """Mark the whole block as initialised."""
         for start, end, width in widths(self.rows):
             with e.loop(start, end, width) as row:
                 e.store(e.constant(1, vector("i8", width)), e.pointer(self.mark, row, 1), 1)
 
     def note_row(self, e: Emitter, row: Int) -> None:
-        """A row has been begun."""
+        """Mark a row as initialised."""
         e.store(V("1", "i8"), e.pointer(self.mark, row if self.rows > 1 else 0, 1), 1)
 
 
@@ -99,7 +99,7 @@ class ThreadState:
         self.used = 0
 
     def take(self, count: int) -> StridedArray | None:
-        """Some of them, if there are so many left."""
+        """Some of them, if enough are left."""
         if self.used + count > self.COUNT:
             return None
         self.used += count
@@ -152,15 +152,15 @@ class Function:
         self.e.label(self.e.fresh("never"))
 
     def require(self, condition: V | None) -> None:
-        """Go on only if a condition holds. If not, the evaluator, or the machine, tells what is wrong."""
+        """Continue only if a condition holds. If not, the evaluator, or the machine, reports what is wrong."""
         if condition is not None:
-            self.asks = True  # what it returns is looked at
+            self.asks = True  # its status is read
             with self.e.when(self.e.binary("xor", condition, V("true", "i1"))):
                 self.e.line(f"ret i32 {Status.DEADLOCKED}")
                 self.e.label(self.e.fresh("never"))
 
     def poll(self, work: int = 0) -> None:
-        """In a step of a long loop: ask now and then whether to go on. `work`: about how many elements it computes."""
+        """In a step of a long loop: poll for interrupts now and then. `work`: about how many elements it computes."""
         if not CLOCK or self.caller is None:
             return
         e = self.e
@@ -279,10 +279,10 @@ class Scope:
         return entry
 
     def begin(self, eqn: Eqn) -> None:
-        """Begin the blocks that an equation touches, unless it replaces all of one.
+        """Initialise the blocks that an equation touches, unless it replaces all of one.
 
-        Later equations of the program, and of programs in them, need not look again: there would be a branch, and a
-        loop that initialises the block, for each access.
+        Later equations of the program, and of programs in them, need not test the marks again: there would be a branch,
+        and a loop that initialises the block, for each access.
         """
         for position, atom in enumerate(eqn.inputs):
             entry = self.entries.get(atom) if isinstance(atom, Var) else None
@@ -297,7 +297,7 @@ class Scope:
             self.entries[atom] = replace(entry, start=None)  # type: ignore[index]
 
     def begins_rows(self, eqn: Eqn, start: BlockMarks) -> bool:
-        """True if an equation stores whole rows of a block, and notes each of them."""
+        """True if an equation stores whole rows of a block, and marks each of them."""
         if eqn.op is not store_masked or eqn.transforms or start.rows == 1:
             return False
         return 1 in self.array(eqn.mask).alike

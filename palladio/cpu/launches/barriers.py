@@ -1,4 +1,4 @@
-"""Barriers and semaphores on the CPU: words in memory, changed by one thread of the system.
+"""Barriers and semaphores on the CPU: words in memory, changed by one worker.
 
 A barrier is two words: what has arrived in the phase under way, and the completed phases; those of an array lie apart,
 first all of the one, then all of the other. A semaphore is its count.
@@ -203,7 +203,7 @@ def _barrier_sync(scope: Scope, site: SharedRef, *indices: LazyArray, transforms
 
 
 def _barrier_test(scope: Scope, site: SharedRef, *indices: LazyArray, transforms: Transforms) -> Sequence[LazyArray]:
-    """Who tests in a loop lets the others go on."""
+    """A thread that polls in a loop lets the others run."""
     e = scope.e
     slot, observed = _own_slot(scope, site, transforms, indices)
     thread_of(scope).turn(only_looks=True)

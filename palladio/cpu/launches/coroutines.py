@@ -1,8 +1,8 @@
 """The threads of a launch as coroutines: a program becomes a function that stops where it waits.
 
-One thread of the system runs the threads of a block (or of a whole launch, where blocks wait for each other) in turns:
-each goes on until it must wait, and is asked again when the others have gone on. So nothing spins, the order is that of
-the machine that defines launches, and that all wait for each other is seen at once.
+One worker runs the threads of a block (or of a whole launch, where blocks wait for each other) in turns: each runs
+until it must wait, and resumes when the others have run. So nothing spins, the order is that of the machine that
+defines launches, and a deadlock is found at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WORD = 8
 
 
 class Header:
-    """The words at the beginning of the memory of a thread of the system."""
+    """The words at the beginning of the memory of a worker."""
 
     NEXT = 0  # the next cluster to start
     PROGRESS = 1  # whether a thread of the launch has gone on in this round
@@ -138,7 +138,7 @@ class ThreadFunction(Function):
         raise NotImplementedError
 
     def turn(self, only_looks: bool) -> None:
-        """Let the others go on, having done something or only looked whether they have."""
+        """Yield to the others, after progress or after a poll."""
         raise NotImplementedError
 
 
@@ -147,7 +147,7 @@ class SingleThread(ThreadFunction):
 
     def __init__(self, e: Emitter, arena: Arena, rules: Mapping[str, Rule], refused: Mapping[str, str]) -> None:
         super().__init__(e, arena, rules, refused)
-        self.asks = True  # what it returns is looked at
+        self.asks = True  # its status is read
 
     def wait(self, holds: Callable[[], V]) -> None:
         self.require(holds())
@@ -207,7 +207,7 @@ class ThreadCoroutine(ThreadFunction):
         self.e.store(V(str(value), "i64"), self.word(number), WORD)
 
     def stop(self) -> None:
-        """Let the others go on first."""
+        """Yield to the others."""
         e = self.e
         after = e.fresh("resumed")
         found = e.value("i8", "call i8 @llvm.coro.suspend(token none, i1 false)")

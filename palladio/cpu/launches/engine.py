@@ -1,7 +1,6 @@
 """Calling compiled launches on arrays.
 
-The blocks of a launch are tasks of several threads of the system, unless they may wait for each other: then they take
-turns in one.
+The blocks of a launch are tasks of several workers, unless they may wait for each other: then they take turns in one.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class CompiledLaunch:
         """Run all clusters.
 
         Raises:
-            Stuck: when nothing can happen any more, and threads are left that wait.
+            Deadlocked: when nothing can happen any more, and threads are left that wait.
         """
         lowered = self.lowered
         # Where blocks wait for each other, as many clusters run at once as the machine lets.

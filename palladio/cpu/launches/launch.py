@@ -71,8 +71,8 @@ class LoweredLaunch:
     Fields:
         text: a module with one function `kernel`.
         scratch: what is allocated for all of it.
-        together: whether all its blocks take turns in one thread of the system, since they may wait for each other.
-        eager: whether all clusters begin before any goes on.
+        together: whether all its blocks take turns in one worker, since they may wait for each other.
+        eager: whether all clusters start before any of them continues.
         fixed: bytes of the memory of a cluster, besides what its coroutines keep while they are stopped.
         frames: coroutines of a cluster, at most.
         callbacks: what it may ask of Python.

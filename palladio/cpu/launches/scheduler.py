@@ -1,8 +1,7 @@
-"""The function of a launch that starts its clusters and lets their threads go on in turns.
+"""The function of a launch that starts its clusters and runs their threads in turns.
 
-The memory of a thread of the system: the words of `Header`, then for each cluster that may run at once how many of its
-threads are not over and how many there are, the status and the coroutine of each, the memory of its blocks, and for
-each thread its arena and what it keeps while it is stopped.
+A worker's memory: a `Header`, then one slot for each resident cluster: live and total threads, status and coroutine of
+each, block memory, arenas, frames.
 """
 
 from __future__ import annotations
@@ -159,7 +158,7 @@ class _Scheduler:
         return e.pointer(e.pointer(header, HEADER, 1), e.mul(place, size), 1)
 
     def round(self) -> str:
-        """`round(header)` lets every thread go on once."""
+        """`round(header)` resumes every thread once."""
         e = Emitter()
         header = V("%header", "ptr")
         e.declared["llvm.coro.resume"] = "declare void @llvm.coro.resume(ptr)"
@@ -254,7 +253,7 @@ class _Scheduler:
         e.label(behind)
 
     def without_progress(self, e: Emitter, header: V) -> None:
-        """Nobody has gone on: the next cluster starts; or all are over, only look, or wait for each other."""
+        """No thread has made progress: the next cluster starts; or all are over, only poll, or wait for each other."""
         more, none = self.more(e, header), e.fresh("none")
         start, behind = e.fresh("start"), e.fresh("behind")
         e.branch(more, start, none)
@@ -305,7 +304,7 @@ def scheduler(members: Sequence[Member], dynamic: int, eager: bool) -> tuple[str
 
     Args:
         dynamic: how many sizes of mesh axes stand in front of the numbers of clusters.
-        eager: whether all clusters start before any goes on.
+        eager: whether all clusters start before any of them continues.
     """
     functions = _Scheduler(members, dynamic, eager)
     text = functions.text()

@@ -193,7 +193,7 @@ class _Warps:
         return _Seen(site, rows, own)
 
     def run(self) -> None:
-        """Begin all of them, let them go on until the last one is over."""
+        """Start all of them and run them until the last one is over."""
         e, thread = self.e, self.thread
         for seen in self.seen:
             self.remember(seen)
@@ -283,7 +283,7 @@ class _Warps:
         return next(n for n, place in enumerate(self.places) if place[0] == mesh)
 
     def begin(self, mesh: int, child: ThreadCoroutine, values: Sequence[V], table: StridedArray, frames: int) -> None:
-        """A coroutine of a function for each place of its mesh, each with room for so many frames."""
+        """A coroutine of a function for each place of its mesh, each with room for a number of frames."""
         e, thread = self.e, self.thread
         words = thread.arena.buffer(e, (max(1, len(values)),), dtypes.INT64)
         for number, value in enumerate(values):

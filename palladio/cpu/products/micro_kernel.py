@@ -29,7 +29,7 @@ def micro_kernel(
 
     Its arguments are the two panels, the sums, the bytes between rows of sums, the number of steps, at least 1, and
     whether the sums begin at zero, whatever stands there. Then, for each stream of memory that will be read later: its
-    first row, the last line of its last row, and the bytes between rows; where this call goes on, as bytes from the
+    first row, the last line of its last row, and the bytes between rows; where this call continues, as bytes from the
     first row, and a position in 1/65536 of a line; the position at which a row ends; and by how much it grows in each
     step. Memory is asked in each step for the line there, and for the one as far from the end.
 

@@ -4,7 +4,7 @@ The right operand is packed into panels as wide as a micro-kernel's sums, in the
 of an array that nothing writes stays packed for later steps that show the same one. The rows of the left operand are
 laid out a panel at a time, then every panel of the right operand is multiplied with them. The first panel of rows
 packs the right operand meanwhile, where that lies in memory row by row. A micro-kernel is a function of its own, so
-that its code is there once, whoever calls it; its sums stay in registers throughout, and it asks memory for what comes
+that its code is there once for all callers; its sums stay in registers throughout, and it asks memory for what comes
 next: the next panel of rows, and the right operand of a later step.
 """
 
@@ -474,7 +474,7 @@ class Product:
                     self.pack_steps(self.whole_piece(place, k, steps), top, bottom, size)
 
     def pack_steps(self, piece: KBlock, top: Int, bottom: Int, size: int) -> None:
-        """Pack steps of a piece, from the one below the other, so many at a time."""
+        """Pack steps of a k-block, from `top` below `bottom`, `size` at a time."""
         e = self.e
         with e.loop(top, bottom, size) as step:
             for start, end, vectors, width in self.column_panels():
@@ -644,7 +644,7 @@ class Product:
     def kernel(
         self, size: tuple[int, int, int], strides: tuple[Int, ...], streams: int, packs: bool, rounds: bool
     ) -> str:
-        """The micro-kernel for blocks of so many rows of so many vectors of so many lanes, by name."""
+        """The name of the micro-kernel for blocks of a number of rows, vectors and lanes."""
         height, vectors, width = size
         apart: tuple[int, int] = strides  # type: ignore[assignment]
         word = {2: "pairs", 4: "quads"}.get(self.joined, self.sums)

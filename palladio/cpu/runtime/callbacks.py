@@ -66,7 +66,7 @@ class Responder:
         self.callbacks: Sequence[Callback] = ()
         self.failed: Sequence[BaseException] = ()
         self.error: BaseException | None = None
-        # A generator goes on inside its `try`, where what the handler of a signal raises is caught; a function begins
+        # A generator resumes inside its `try`, where what the handler of a signal raises is caught; a function begins
         # outside of it.
         answering = self._answer()
         next(answering)

@@ -222,7 +222,7 @@ class Helpers:
                 _keep_on(thread, cores)
 
     def grow(self, count: int) -> None:
-        """Have so many threads, if the system gives them."""
+        """Have this many threads, if the system gives them."""
         with self.growing:
             while self.size < count and time.perf_counter() - self.refused >= REFUSED_S:
                 try:

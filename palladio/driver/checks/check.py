@@ -35,7 +35,7 @@ PART = 4
 """The most schedules that a worker runs at a time."""
 
 SHARE = 4
-"""Schedules that are left are cut into so many parts at least: towards the end no worker waits long for the others."""
+"""The least number of parts into which the remaining schedules are cut: at the end no worker waits long for others."""
 
 Progress = Callable[[int, int | None], None]
 """Called with the number of schedules that ran and how many there are, None if that is not known."""
@@ -76,7 +76,7 @@ def check(
         sizes: keyword arguments of `fn`, each with its values: the check runs for every combination of them, and each
             finding names the one that it was met with.
         repairs: look for the cheapest single change of the kernel that removes each error. True gives the search a
-            minute, a number so many seconds.
+            minute, a number is that many seconds.
         executor: spreads the schedules, all but the first. One of processes asks for a function and arguments that can
             be pickled. The report is the same with any executor, and without one.
 
@@ -217,7 +217,7 @@ def _parts(names: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _count(report: Report, findings: Iterable[Finding], explored: int, progress: Progress | None, total: int) -> None:
-    """Add the findings of so many further schedules."""
+    """Add the findings of some further schedules."""
     report.add(findings)
     report.explored += explored
     if progress is not None:

@@ -33,7 +33,7 @@ def run_once(
     with use(SIMULATOR), session(made) as current, seldom_collected():
         try:
             fn(*args)
-        except CheckError as error:  # a run that cannot go on: its finding is kept already
+        except CheckError as error:  # a run that cannot continue: its finding is kept already
             if error.finding not in current.findings:
                 current.findings.append(error.finding)
     return current

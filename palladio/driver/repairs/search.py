@@ -36,7 +36,7 @@ SECONDS = 60.0
 """The time in which repairs of one report are looked for, by default."""
 
 STEPS = 20_000
-"""A changed kernel never ends if it takes so many steps of synchronisation and ten times those of the given one."""
+"""A changed kernel never ends if it takes this many steps of synchronisation and ten times those of the given one."""
 
 AT_LEAST = 4
 """The number of changes short of a repair that are verified after the time is over."""

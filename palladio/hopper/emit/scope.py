@@ -464,7 +464,7 @@ class Scope:
         return done
 
     def wait_products(self, pending: int) -> None:
-        """Wait until at most so many products are in flight, and do not read their accumulators before."""
+        """Wait until at most a number of products are in flight, and do not read their accumulators before."""
         self.w.line(f"pal::wgmma_wait<{pending}>();")
         for name in self.landed(pending):
             self.w.line(f"{self.accumulators[name]}")

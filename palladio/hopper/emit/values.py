@@ -33,7 +33,7 @@ class Registers:
 
     Fields:
         name: of the C array of registers.
-        exact: whether elements of a narrow dtype have been rounded to it; if not, whoever takes them does so.
+        exact: whether elements of a narrow dtype have been rounded to it; if not, what takes them does so.
     """
 
     name: str

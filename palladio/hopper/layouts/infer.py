@@ -3,8 +3,8 @@
 The tensor cores demand layouts, and so may the kernel (`layout_cast`). From there layouts spread: to what is computed
 element by element, through reductions and broadcasts, into loops and out of them. What nothing demands gets a plain
 layout. An operation whose operands come in another layout than it wants has them converted; that is for the rules.
-Every conversion is possible, but where a kernel asks for two layouts of values that have to have one, nobody knows
-which of them it means: that is an error.
+Every conversion is possible, but where a kernel asks for two layouts of values that have to have one, it is not
+known which of them it means: that is an error.
 """
 
 from __future__ import annotations

@@ -173,7 +173,7 @@ def _described(matrix: Matrix) -> str:
 
 
 def _moved(name: str, step: int) -> str:
-    """A descriptor whose start is so many bytes further: the address counts 16 bytes."""
+    """A descriptor whose start is a number of bytes further: the address counts 16 bytes."""
     return f"{name} + {step // 16}" if step else name
 
 

@@ -29,7 +29,7 @@ class Schedule:
     """When asynchronous operations complete, and in which order warps run.
 
     Fields:
-        completion: "late" (only when no thread can go on otherwise), "early" (at once) or "random".
+        completion: "late" (only when all threads are blocked), "early" (at once) or "random".
         seed: of the random moments and of the random order of warps and lanes.
     """
 

@@ -137,7 +137,7 @@ class _Route:
         return found
 
     def end(self) -> Tensor:
-        """Wait for the exchange that has begun: the rows that have come."""
+        """Wait for the exchange that is under way; the received rows."""
         self.under_way.wait()
         found: Tensor = self.found
         self.under_way = self.found = None
@@ -180,7 +180,7 @@ def _begun(rows: Tensor, route: _Route) -> Tensor:
 
 
 def _ended(rows: Tensor, route: _Route) -> Tensor:
-    """The rows of an exchange that has begun."""
+    """The rows of an exchange that is under way."""
     found: Tensor = _End.apply(rows, route)  # type: ignore[no-untyped-call]
     return found
 

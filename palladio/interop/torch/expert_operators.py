@@ -85,7 +85,7 @@ def _(grad: Tensor, inputs: Tensor, wanted: list[int], *layer: Any) -> list[Tens
 
 def _context(ctx: Any, inputs: Any, output: Any) -> None:
     *arrays, ctx.activation, ctx.transposed, ctx.interpret = inputs
-    arrays[1] = arrays[1].clone()  # whoever changes the ids between forward and backward changes nothing here
+    arrays[1] = arrays[1].clone()  # the caller may change the ids between forward and backward
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(output[1])
     ctx.save_for_backward(*arrays, output[1])

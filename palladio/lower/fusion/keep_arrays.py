@@ -53,7 +53,7 @@ class Keeping:
 
     Fields:
         found: the equations where an array was to be kept, each with the reason.
-        gives_way: whether the programs are those of threads, which let others go on while they wait.
+        gives_way: whether the programs are those of threads, which let others run while they wait.
     """
 
     def __init__(self, gives_way: bool = False) -> None:
@@ -266,7 +266,7 @@ def reduces_rows(eqn: Eqn, atom: Atom) -> bool:
 
 
 def gives_way(eqn: Eqn) -> bool:
-    """True if other threads may go on, and change memory, while an equation runs."""
+    """True if other threads may run, and change memory, while an equation does."""
     if eqn.op is launch:
         return True
     if eqn.op is repeat:  # it may wait for what another thread writes
@@ -313,7 +313,7 @@ def _scope(keeping: Keeping, eqn: Eqn, inputs: Sequence[Known]) -> _Run:
 
 
 def _collective_scope(keeping: Keeping, eqn: Eqn, inputs: Sequence[Known]) -> _Run:
-    """Other threads go on when this one leaves, so it keeps what it computes from memory that they share."""
+    """Other threads continue when this one leaves, so it keeps what it computes from memory that they share."""
     allocated = [Storage(type.space not in SYNCHRONISING) for type in eqn.allocations]
     shared = [each for each in inputs if isinstance(each, Storage) and each.shared]
     body, outputs = keeping.program(eqn.body, [*inputs, *allocated], [*shared, *allocated])

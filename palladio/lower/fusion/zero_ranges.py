@@ -158,7 +158,7 @@ class _Writer:
     def positions(self, bound: Bound) -> tuple[Atom | None, Atom | None]:
         """The ends of one comparison, in or outside of the axis; None for the end of that.
 
-        Where the ramp leaves the int32, and goes on at the other end, anything may be true.
+        Where the ramp wraps around, anything may be true.
         """
         equal, straight = self.wide(bound.scalar), None
         if bound.ramp.terms:

@@ -20,7 +20,7 @@ _NAMED = 4
 
 
 def deadlock(machine: Machine) -> None:
-    """Report that nothing can go on: as a finding where the run is checked, else as an error."""
+    """Report a deadlock: as a finding where the run is checked, else as an error."""
     stuck = [(thread, thread.waiting) for thread in machine.threads if not thread.done and thread.waiting is not None]
     spinning = [thread for thread in machine.threads if not thread.done and thread.waiting is None]
     if not stuck or spinning:
@@ -167,7 +167,7 @@ def _way_back(start: Thread, ends: Mapping[Thread, Sequence[Thread]]) -> tuple[T
 
 
 def _missing(wait: Wait) -> str:
-    """The event that would let a thread go on."""
+    """The event that would unblock a thread."""
     if isinstance(wait.thing, BarrierSlot):
         lacking = wait.thing.needed - wait.thing.arrived
         return f"{lacking} more arrival{'s' if lacking > 1 else ''} at {wait.thing.name}"

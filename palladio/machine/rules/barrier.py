@@ -39,7 +39,7 @@ def passes(thread: Thread, slot: BarrierSlot) -> bool:
 
 
 def returns(thread: Thread, eqn: Eqn, slot: BarrierSlot) -> bool:
-    """True if a wait returns. Where a run is checked, a thread that is late is reported, and goes on all the same."""
+    """True if a wait returns. Where a run is checked, a thread that is late is reported, and continues."""
     late = thread.checker is not None and thread.checker.barriers.misses(thread, eqn, slot)
     return late or passes(thread, slot)
 
@@ -73,7 +73,7 @@ def barrier_arrive(eqn: Eqn) -> Callable[..., Coroutine]:
         if not predicate:
             return ()
         slots = slots_of(barrier, stack, indices)
-        if thread.points:  # one step, though it counts in several blocks: their arrivals are one for whoever waits
+        if thread.points:  # one step, though it counts in several blocks: their arrivals are one for those that wait
             yield Point("arrive", slots[0], more=tuple(Point("arrive", slot) for slot in slots[1:]))
         thread.eqn = eqn
         for slot in slots:
@@ -138,7 +138,7 @@ def barrier_test(eqn: Eqn) -> Callable[..., Coroutine]:
 
     def steps(thread: Thread, barrier: Barrier, *indices: Any) -> Coroutine:
         slot = barrier.slot(stack, indices)
-        yield Point("test", slot)  # also without a policy that asks: who tests in a loop lets the others go on
+        yield Point("test", slot)  # also without a policy that asks: a thread that polls lets the others run
         thread.eqn = eqn
         if not returns(thread, eqn, slot):
             return (np.bool_(False),)

@@ -246,8 +246,8 @@ class LaunchRun:
             machine.start(thread, program, [*indices, *mesh.dynamic, *shared, *scratch])
 
     def _thread(self, block: Block, label: str, place: Any) -> Thread:
-        """A thread of a block. A warp goes on as the one that ran there in the launch before: it remembers the waits of
-        that one, and clocks do not grow with every launch.
+        """A thread of a block. A relaunched warp inherits the clock and the observed barrier phases of its predecessor,
+        so that clocks do not grow with every launch.
         """
         before = self.parent.warps.get(place) if self.parent is not None else None
         component = before.component if before is not None else block.cluster.components.new(f"{block.label} {label}")

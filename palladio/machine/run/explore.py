@@ -297,9 +297,9 @@ class SearchState:
     """A state that runs have met, and what is still to be tried there. Threads and async ops are numbers.
 
     Fields:
-        before: the state before it and who went on from there; None at the beginning.
+        before: the state before it and what ran from there; None at the beginning.
         depth: how many steps lead to it.
-        options: who can go on, in the order in which choices number them.
+        options: what is runnable, in the order in which choices number them.
         asleep: who need not be tried, since what would follow has run or will; and since which place on the way.
         wanted: who is to be tried.
         listed: True while it is among the states where something is left to try.
@@ -321,7 +321,7 @@ class SearchState:
         return [each for each in self.options if each in self.wanted and each not in self.asleep]
 
     def way(self, chosen: int) -> tuple[list[SearchState], list[int]]:
-        """The states that lead to this one, itself too, and who goes on in each of them, here this one."""
+        """The states that lead to this one, itself too, and what runs in each of them, here this one."""
         states, turns = [], []
         step: tuple[SearchState, int] | None = (self, chosen)
         while step is not None:
@@ -336,7 +336,7 @@ class Branch:
     """A run to make: the way to a state, and another turn there.
 
     Fields:
-        options, chosen: at each state on the way, who could go on and who does.
+        options, chosen: at each state on the way, what is runnable and what runs.
         asleep: who need not be tried in the last of them.
     """
 
@@ -350,7 +350,7 @@ class Outcome:
     """The states that a run has met, and what it asks for.
 
     Fields:
-        states: after the branch: who could go on, who need not be tried, and who went on.
+        states: after the branch: what is runnable, what need not be tried, and what ran.
         wants: steps before which another should be tried: any of the first set will do; else those of the second.
         cut: True if it was given up, since it could show nothing new.
         endless: True if it polled, was too long, or broke off.
@@ -427,7 +427,7 @@ class Exploration:
 
 
 class Schedule(Choices):
-    """One run of an exploration: repeats the way of a branch, takes its turn, and goes on from there."""
+    """One run of an exploration: repeats the way of a branch, takes its turn, and continues from there."""
 
     def __init__(self, branch: Branch) -> None:
         super().__init__()
@@ -497,7 +497,7 @@ class Schedule(Choices):
         numbers = [self.numbers[each] for each in options]
         if depth < self.known:
             if self.branch.options[depth] != numbers:
-                raise Changed("other threads can go on than in the last run")
+                raise Changed("other threads are runnable than in the last run")
             turn = self.branch.chosen[depth]
             self.asleep = self.branch.asleep if depth == self.known - 1 else {}
         else:
@@ -517,7 +517,7 @@ class Schedule(Choices):
         return numbers.index(turn)
 
     def ends(self, machine: Machine) -> None:
-        """Threads that cannot go on might have, before another took what they wait for."""
+        """Blocked threads might have run, before another took what they wait for."""
         for thread in machine.runnable:
             point = thread.point
             if point is None or able_to_go_on(thread) or not isinstance(point.thing, Counter):
@@ -568,7 +568,7 @@ class Schedule(Choices):
         }
 
     def _resumes(self, thread: Thread, thing: Any) -> None:
-        """A thread goes on after what it waited for."""
+        """A thread resumes after what it waited for."""
         past = self.history.of(thing).past if isinstance(thing, BarrierSlot) else self._left.get(thing, 0)
         self._past[self.numbers[thread]] |= past
 

@@ -16,7 +16,7 @@ from palladio.machine.run.products import Products
 from palladio.machine.run.threads import AsyncOp, Group, InFlight, Thread, Wait
 
 MOST_SPINS = 30_000
-"""The number of polls, with nothing else going on, after which nothing will happen any more."""
+"""The number of polls in a row after which nothing will happen any more."""
 
 
 class Machine:
@@ -60,7 +60,7 @@ class Machine:
 
     @property
     def only_spinning(self) -> bool:
-        """True if every thread that could go on only looks again whether something has happened."""
+        """True if every runnable thread only polls."""
         return all(thread.point is not None and thread.point.kind in LOOKS for thread in self.runnable)
 
     def give_up_soon(self) -> None:
@@ -116,7 +116,7 @@ class Machine:
         return thread
 
     def step(self, thread: Thread) -> None:
-        """Let a thread go on until it stops, waits or ends."""
+        """Run a thread until it stops, waits or ends."""
         try:
             request = next(thread.steps)
         except StopIteration:
@@ -174,7 +174,7 @@ class Machine:
             cluster.dissolve()
 
     def _finish(self, group: Group) -> None:
-        """A launch is over: whoever waits for it goes on."""
+        """A launch is over: the threads that wait for it resume."""
         self.groups.remove(group)
         self.wake(group.waiting)
 
@@ -189,7 +189,7 @@ class Machine:
             async_op.complete()
 
     def wake(self, waiting: list[Any]) -> None:
-        """Let blocked threads look again whether they can go on."""
+        """Let blocked threads test again whether they can resume."""
         for thread in waiting:
             thread.waiting = None
             self.ready(thread)

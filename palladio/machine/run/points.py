@@ -18,7 +18,7 @@ class Point:
         kind: of a barrier, arrive, wait or test; of a semaphore, signal, take (wait, then take off), wait or read; of
             memory, atomic, or tally for one whose result is unused (such as "tally add"), and share of its buffer for
             one of a few elements; of a scope that threads share, meet; of a while loop, turn, or work if it stores. A
-            copy touches nothing yet; pass comes after an arrival of a thread that goes on with the completion.
+            copy touches nothing yet; pass comes after an arrival of a thread that resumes with the completion.
         amount: by how much it raises a semaphore, or what it waits for; in how many parts an arrival comes.
         more: what the same step touches besides.
     """

@@ -23,7 +23,7 @@ class Policy:
 
     Fields:
         name: what replays it.
-        apart: whether atomics of different elements are told apart.
+        apart: whether atomics of different elements are distinguished.
         points: whether threads stop before every synchronising operation, so that others may go first.
         eager: whether asynchronous operations complete as they are issued.
         patient: whether a cluster whose threads have ended stays until the policy lets its copies land.
@@ -76,11 +76,11 @@ class Lazy(Policy):
 
 
 class Random(Policy):
-    """Whoever can go on is chosen at random, threads and asynchronous operations alike.
+    """Chooses at random among what is runnable, threads and asynchronous operations alike.
 
     Args:
         completions: "earliest" completes asynchronous operations as they are issued, "latest" when nothing else can
-            go on, "random" like any other step.
+            run, "random" like any other step.
         start: the chance of starting one more cluster of blocks at a step.
 
     Where asynchronous operations complete in any order, so do clusters start.
@@ -95,7 +95,7 @@ class Random(Policy):
         self.pick = self.random.randrange if completions == "random" else None
 
     def choose(self, machine: Running) -> Choice | None:
-        """Any of those that can go on."""
+        """Any of those that are runnable."""
         if machine.groups and (self.random.random() < self.start or (self.pick and not machine.runnable)):
             machine.groups[-1].start_next(self.pick)
         threads, async_ops = len(machine.runnable), len(machine.async_ops)
@@ -171,11 +171,11 @@ class Priorities(Policy):
 class Choices(Policy):
     """Follows a list of numbers: at each step that others can tell from another order, which one takes it.
 
-    A thread goes on by itself until it is about to touch what others touch too; those who are there and can go on are
+    A thread runs by itself until it is about to touch what others touch too; those that are there and runnable are
     the options of a step, along with the copies under way, the one that has been idle longest first. Behind the end of
     the list the first option is taken, so threads take turns; who only looks again at what has not changed is no
     option. All clusters that have room start at the beginning; products and stores complete as they are issued, since
-    nobody but their own thread can tell when they do.
+    only their own thread can tell when they do.
 
     Fields:
         made: the number of the option taken, for each step so far.
@@ -218,9 +218,9 @@ class Choices(Policy):
         options, active = self._options(machine)
         if not options:
             self.ends(machine)
-            return machine.take(0) if machine.runnable else None  # who cannot go on tells what it waits for
+            return machine.take(0) if machine.runnable else None  # a blocked thread says what it waits for
         turns = [each for each in options if isinstance(each, Thread) and each.point and each.point.kind in _TURNS]
-        if not active or len(turns) == len(options):  # nobody can do more than look again
+        if not active or len(turns) == len(options):  # all can only poll
             machine.spun += 0 if active else _AT_ONCE
             chosen = options[0]
         else:
@@ -246,7 +246,7 @@ class Choices(Policy):
         return min(self.given[place], len(options) - 1) if place < len(self.given) else 0
 
     def joins(self, new: Choice) -> None:
-        """A thread or a copy has begun."""
+        """A thread or a copy has started."""
 
     def meets(self, machine: Running) -> None:
         """Number those who are new, in the order of their beginning."""
@@ -271,7 +271,7 @@ class Choices(Policy):
         return number
 
     def _options(self, machine: Running) -> tuple[list[Choice], bool]:
-        """Who can go on, and whether that is more than to look again at what has not changed."""
+        """What is runnable, and whether that is more than a poll of what has not changed."""
         able: list[Choice] = [thread for thread in machine.runnable if able_to_go_on(thread)]
         able += [async_op for async_op in machine.async_ops if async_op.ready]
         active = [each for each in able if self._polls.get(each) is None or self._polls[each] != _polled(each)]
@@ -306,7 +306,7 @@ def able_to_go_on(thread: Thread) -> bool:
         return True
     if isinstance(point.thing, Counter):
         return point.thing.count >= point.amount
-    # The checker reports a thread that has missed a phase and lets it go on; the hardware compares parities.
+    # The checker reports a thread that has missed a phase and lets it continue; the hardware compares parities.
     return bool(point.thing.completed > thread.observed.get(point.thing, 0))
 
 

@@ -31,7 +31,7 @@ class Running(Protocol):
 
     @property
     def only_spinning(self) -> bool:
-        """True if every thread that could go on only looks again whether something has happened."""
+        """True if every runnable thread only polls."""
 
     def take(self, number: int) -> Thread:
         """The thread at a place among the runnable ones, which it leaves."""

@@ -82,7 +82,7 @@ class CostModel:
 
     arrive_ns: float = _constant(16, "ns", "derived", "an atomic in shared memory: its latency")
     wait_ns: float = _constant(16, "ns", "derived", "a try_wait that finds its phase complete: the same")
-    wake_ns: float = _constant(20, "ns", "estimate", "from the last arrival until the sleeper goes on")
+    wake_ns: float = _constant(20, "ns", "estimate", "from the last arrival until the sleeper resumes")
     cluster_arrive_ns: float = _constant(98, "ns", "derived", f"180 cycles from SM to SM ({LUO}) at 1.83 GHz")
     commit_smem_ns: float = _constant(16, "ns", "estimate", "a fence between the proxies: a shared-memory round trip")
 
@@ -98,7 +98,7 @@ class CostModel:
         return self.tma_latency_ns + self.transfer_time(nbytes, copying_sms=copying_sms, cached=cached)
 
     def transfer_time(self, nbytes: int, *, copying_sms: int = 1, cached: bool = True) -> float:
-        """Nanoseconds for which a transfer occupies its SM's path: what the next one queues behind."""
+        """Nanoseconds for which a transfer occupies its SM's path, which the next one waits for."""
         card = self.l2_bytes_per_ns if cached else self.dram_bytes_per_ns
         return nbytes / min(self.sm_bytes_per_ns, card / max(1, min(copying_sms, self.sms)))
 

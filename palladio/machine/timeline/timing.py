@@ -197,7 +197,7 @@ class Timer:
     # Waiting.
 
     def blocks_at(self, thread: Thread, eqn: Eqn) -> None:
-        """A thread cannot go on."""
+        """A thread is blocked."""
         clock = self._clocks[thread]
         self._show_work(clock)
         if clock.blocked is None:
@@ -242,7 +242,7 @@ class Timer:
         self.goes_on(thread, since, lane, counter.name, eqn)
 
     def _moment(self) -> tuple[float, Lane | None]:
-        """The time of whoever acts now, and the lane to draw it from."""
+        """The time of the thread or operation that acts now, and the lane to draw it from."""
         if isinstance(self.current, AsyncOp):
             return self._ends[self.current], self._lanes[self.current]
         if self.current is None:

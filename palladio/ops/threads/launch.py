@@ -71,7 +71,7 @@ class Placement:
         mesh: the mesh whose threads have it; None for what all of them share.
         axes: the axes along which there is one for each index, its siblings: of the cluster, or of devices and cores.
         bytes: its size; a barrier in shared memory has 8 bytes.
-        alignment: it begins at a multiple of so many bytes.
+        alignment: the multiple of bytes at which it begins.
         offset: the byte of the block's shared memory at which it begins; None for what does not lie there.
         arrivals: those that complete a phase of a barrier; None for other memory, and for a barrier of a cluster whose
             size is known only at the call.

@@ -38,7 +38,7 @@ def griddepcontrol_launch_dependents() -> None:
 
 
 def delay(nanos: Any) -> None:
-    """Sleep for so many nanoseconds. What a kernel does never depends on time, so nothing happens.
+    """Sleep for a number of nanoseconds. What a kernel does never depends on time, so nothing happens.
 
     Args:
         nanos: i32[].

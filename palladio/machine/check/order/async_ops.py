@@ -53,7 +53,7 @@ class AsyncOpOrder:
         return access
 
     def absent(self, thread: Thread, eqn: Eqn, store: Buffer) -> NoReturn:
-        """A copy reaches memory of blocks that have not come to its scope: the run cannot go on."""
+        """A copy reaches memory of blocks that have not come to its scope: the run cannot continue."""
         message = f"{describe(store)} is copied to in a block of the cluster that has not come to its scope yet"
         participants = (Participant(thread.title, f"runs {eqn.op.name}", eqn.location, at_text(thread.trail)),)
         self.found.report("copy-target-in-use", message, participants, missing=MEET)

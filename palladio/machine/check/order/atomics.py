@@ -53,7 +53,7 @@ class AtomicClocks:
 
 
 def elements(region: Region, shape: Sequence[int]) -> list[int] | None:
-    """The numbers of a region's elements in row-major order; None if they are too many to be told apart."""
+    """The numbers of a region's elements in row-major order; None if they are too many to be distinguished."""
     if region.bands is None:
         return []
     count = 1

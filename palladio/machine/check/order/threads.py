@@ -36,7 +36,7 @@ class ThreadOrder:
         """A thread begins, knowing what its parent knows."""
         components = thread.block.cluster.components
         thread.title = str(thread)
-        if thread.product_component is None:  # else it goes on as the thread that ran there before
+        if thread.product_component is None:  # else it takes over from the thread that ran there before
             thread.product_component = components.new(f"products of {thread.title}")
             thread.read_component = components.new(f"stores of {thread.title}, reading")
             thread.write_component = components.new(f"stores of {thread.title}, writing")
