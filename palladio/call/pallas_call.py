@@ -503,7 +503,7 @@ class _Builder:
 
         def flat(*values: Any) -> Sequence[Any]:
             ids, extra, given = values[:rank], iter(values[rank : rank + dynamic]), values[rank + dynamic :]
-            refs = (*given[: self.scalars], *given[self.scalars + self.sizes :])
+            refs: Sequence[Any] = (*given[: self.scalars], *given[self.scalars + self.sizes :])
             sizes = tuple(next(extra) if size is None else size for size in grid.sizes)
             arrays = len(refs) - len(grid.scratch)
             refs = self.with_one_memory(refs)

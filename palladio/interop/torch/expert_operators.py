@@ -24,8 +24,9 @@ _OPTIONS = "str activation, bool transposed, str interpret"
 
 
 def _call(*layer: Any) -> ExpertCall:
-    *given, interpret = layer
-    return expert_call(*given, executor_named(interpret))
+    given = [*layer]
+    given[-1] = executor_named(given[-1])
+    return expert_call(*given)
 
 
 @torch.library.custom_op("palladio::moe_mlp", mutates_args=(), schema=f"({_ARRAYS}, {_OPTIONS}) -> Tensor")
@@ -58,7 +59,7 @@ def moe_mlp_with_inputs(*layer: Any) -> tuple[Tensor, Tensor]:
 
 
 @moe_mlp_with_inputs.register_fake
-def _(tokens: Tensor, expert_ids: Tensor, _: Tensor, up: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+def _(tokens: Tensor, expert_ids: Tensor, weights: Tensor, up: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
     *_, activation, transposed, _ = others
     parts = 2 if activation in ("swiglu", "geglu") else 1
     columns = up.shape[1 if transposed else 2] // parts
