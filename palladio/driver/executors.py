@@ -302,7 +302,7 @@ _staged_for: ContextVar[tuple[Executor, Any] | None] = ContextVar("palladio_stag
 
 @contextmanager
 def staged_for(executor: Executor) -> Iterator[None]:
-    """What the current trace stages will run on this executor, unless a call in it asks for another one."""
+    """The program of the current trace will run on this executor, unless a call in it asks for another one."""
     token = _staged_for.set((executor, current_trace()))
     try:
         yield

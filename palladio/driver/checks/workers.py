@@ -12,7 +12,7 @@ from typing import Any
 
 
 class Workers(Executor):
-    """So many processes. This one is among them: while it waits for a result it takes work that nobody has begun.
+    """A pool of processes. This one is among them: while it waits for a result it takes work that none has started.
 
     Each process has one piece of work at a time, so that what is left can always be taken by whoever is first.
 
@@ -40,7 +40,7 @@ class Workers(Executor):
         self._others.shutdown(wait)
 
     def take(self, work: _Work | None = None) -> _Work | None:
-        """This piece of work, or else the oldest, if nobody has begun it; from now on it has been."""
+        """This piece of work, or else the oldest, if no process has started it; from now on one has."""
         with self._lock:
             return self._taken(work)
 

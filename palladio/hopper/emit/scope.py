@@ -251,7 +251,7 @@ class Scope:
 
     @property
     def runs(self) -> tuple[int, str]:
-        """How many threads run the program at once, and the number of this one among them, as a C expression."""
+        """The number of threads that run the program at once, and the number of this one among them, a C expression."""
         if not self.warps:
             return len(self.threads), self.group_in_role
         return 4 * len(self.threads), added(times(self.group_in_role, 4), "warp")

@@ -76,7 +76,7 @@ class Availability:
 
 
 MUCH = 16
-"""How many times as large as another array one is that repeats its elements, where reading these counts for nothing."""
+"""The ratio of sizes from which on an array that repeats the elements of another one reads these for nothing."""
 
 SCALAR, KEPT = Availability(Residence.SCALAR), Availability(Residence.MEMORY)
 Known = Availability | Storage

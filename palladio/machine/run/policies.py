@@ -271,7 +271,7 @@ class Choices(Policy):
         return number
 
     def _options(self, machine: Running) -> tuple[list[Choice], bool]:
-        """What is runnable, and whether that is more than a poll of what has not changed."""
+        """The runnable choices, and whether they are more than polls of what has not changed."""
         able: list[Choice] = [thread for thread in machine.runnable if able_to_go_on(thread)]
         able += [async_op for async_op in machine.async_ops if async_op.ready]
         active = [each for each in able if self._polls.get(each) is None or self._polls[each] != _polled(each)]

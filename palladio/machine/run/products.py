@@ -1,7 +1,7 @@
 """Products that are computed once: what an accumulator holds after them is kept for the next run that makes them.
 
 The schedules of a check multiply the same tiles again and again, and only the last value of an accumulator is read. So
-a product keeps its operands, which are multiplied when somebody reads the accumulator, unless an earlier run has added
+a product keeps its operands, which are multiplied when the accumulator is read, unless an earlier run has added
 the same products, of the same bytes and in the same order.
 """
 
@@ -17,7 +17,7 @@ MOST_KEPT = 32 << 20
 """Bytes of accumulators that are kept; those that are met when so many are there are computed in every run."""
 
 MOST_AT_ONCE = 4
-"""Products of one accumulator whose operands are kept until somebody reads it."""
+"""Products of one accumulator whose operands are kept until it is read."""
 
 Array = Any
 

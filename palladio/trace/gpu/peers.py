@@ -47,7 +47,7 @@ class Devices:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Their number."""
         return math.prod(size for _, size in self.axes)
 
     def number(self, place: Mapping[str, Any]) -> Any:
