@@ -136,7 +136,8 @@ def _moved_inside(key: Any, shape: tuple[int, ...]) -> Any:
     """An index whose integers name elements that there are: those outside become the nearest."""
     entries = list(key) if isinstance(key, tuple) else [key]
     for n, each, extent in _indices(key, shape):
-        entries[n] = np.clip(np.where(np.less(each, 0), np.add(each, extent), each), 0, extent - 1)
+        wide = np.asarray(each, np.int64)  # a narrow dtype need not have the extent
+        entries[n] = np.clip(np.where(wide < 0, wide + extent, wide), 0, extent - 1)
     return tuple(entries) if isinstance(key, tuple) else entries[0]
 
 
@@ -156,12 +157,20 @@ class _HostUpdate(Update):
 
 
 class _Outside(_HostUpdate):
-    """`x.at[index]` of elements that there are not: nothing changes, and the nearest ones are read."""
+    """`x.at[index]` of elements that there are not: nothing changes."""
 
     def _combined(self, kind: str, values: Any, mode: str | None, array: Any = None) -> Any:
         if mode == "clip":
             return super()._combined(kind, values, mode, array)
         return self.array if array is None else array
+
+    def get(self, *, mode: str | None = None, fill_value: Any = None, **hints: Any) -> Any:
+        """The nearest elements; with `mode` "fill" or "drop" the fill value for each."""
+        nearest = super().get(mode=mode)
+        if mode not in ("fill", "drop"):
+            return nearest
+        filler = Update(np.zeros(1, self.array.dtype), np.array([1])).get(mode=mode, fill_value=fill_value)
+        return np.full_like(nearest, filler[0])
 
 
 def plain(value: Any) -> Any:
