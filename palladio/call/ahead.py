@@ -49,6 +49,7 @@ class Ahead:
         results: Sequence[ArrayType],
         structure: trees.Structure,
         growing: Sequence[int],
+        own_rows: Sequence[int] = (),
     ) -> None:
         self._run = run
         self._captured = list(captured)
@@ -62,6 +63,10 @@ class Ahead:
         self._short = None if short is None or captured or self._result is None else short(self._types)
         self._on_card = short is not None
         self._first_rows = None if self._result is None else getattr(run, "first_rows", None)  # without copies
+        self._own_rows = tuple(own_rows)
+        made = getattr(run, "own_rows", None) if own_rows and self._result is not None and not captured else None
+        # By whether the result has as many rows as these arrays.
+        self._in_place = [made and made(self._own_rows, has_rows) for has_rows in (False, True)]
 
     def __call__(self, *arrays: Any, out: Any = None, rows: int | None = None) -> Any:
         """The result of the function on arrays.
@@ -71,7 +76,8 @@ class Ahead:
                 the rows by default, is filled up with zeros. On the CPU it is not copied for that, if the function is
                 one kernel whose parallel steps each have a block of rows.
             out: an array for the result, as in a call of `pallas_call`. It is returned.
-            rows: how many rows of the result are wanted, all by default.
+            rows: how many rows of the result are wanted, all by default. Arrays whose own rows alone are accessed have
+                as many.
 
         Raises:
             PalladioTypeError, PalladioValueError: arrays that it was not staged for; `out` or `rows` for several
@@ -95,6 +101,8 @@ class Ahead:
                     expected=len(self._types),
                     got=len(arrays),
                 )
+            if self._in_place[rows is not None] is not None:
+                return self._run_in_place(arrays, out, rows)
             if self._on_card and card_of(arrays) is not None:
                 return self._run_on_card(arrays, out, rows)
             if self._first_rows is not None and rows and self._has_fewer(arrays):
@@ -155,6 +163,37 @@ class Ahead:
             return None if results is None else out
         library = common_library(arrays)
         return results[0] if library == "numpy" else from_numpy(results[0], library)
+
+    @property
+    def in_place(self) -> bool:
+        """True if arrays of fewer rows are used as they are, by the promise with which the function was staged."""
+        return self._in_place != [None, None]
+
+    def _run_in_place(self, arrays: tuple[Any, ...], out: Any, rows: int | None) -> Any:
+        """The result of arrays of as many rows as they have."""
+        values, library, given = [], "numpy", rows
+        for n, (value, (shape, dtype)) in enumerate(zip(arrays, self._known, strict=True)):
+            array = value
+            if type(value) is not np.ndarray:
+                library = library_of(value) if library == "numpy" else library
+                array = np.asarray(to_numpy(value, self._names[n]))
+            if n in self._own_rows and array.ndim:
+                given = len(array) if given is None else given
+                fits = len(array) == given <= shape[0] and array.shape[1:] == shape[1:]
+            else:
+                fits = array.shape == shape
+            if not fits or array.dtype != dtype:
+                raise _other(array, self._types[n], self._names[n])
+            values.append(array)
+        buffers, count = None, 0 if given is None else given
+        if out is not None:
+            result: Any = self._result
+            wanted = result if rows is None else ArrayType((rows, *result.shape[1:]), result.dtype)
+            buffers = checked_buffers(out, ONE_RESULT, [wanted], values, ())
+        (found,) = self._in_place[rows is not None](values, count, buffers)
+        if out is not None:
+            return out
+        return found if library == "numpy" else from_numpy(found, library)
 
     def ready(self, library: Any, device: int, shape: tuple[int, ...]) -> Any:
         """The function of addresses on a device, `palladio.hopper.launch.calls.ReadyCall`; None if there is none."""

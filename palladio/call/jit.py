@@ -109,7 +109,13 @@ class Jitted:
             return path
         return Jitted, (self._function, self._numbers, self._names, self._interpret)
 
-    def ahead(self, *args: Any, growing: Sequence[int] | None = None, made_of: Hashable = None) -> Ahead:
+    def ahead(
+        self,
+        *args: Any,
+        growing: Sequence[int] | None = None,
+        own_rows: Sequence[int] = (),
+        made_of: Hashable = None,
+    ) -> Ahead:
         """The function staged for arrays of these shapes and dtypes, without static arguments.
 
         Calls of it neither look at what the function captures nor for other shapes.
@@ -117,6 +123,9 @@ class Jitted:
         Args:
             args: arrays, or a `ShapeDtypeStruct` for each.
             growing: for each of them the axis along which the array of a call may be smaller, the rows by default.
+            own_rows: the numbers of those whose rows the function accesses only up to a number that another argument
+                tells it, and so those of its result, each of which it writes. The CPU then runs kernels on arrays of
+                so many rows as they are. Nothing checks this: other memory would be read, or overwritten.
             made_of: all that the function depends on besides its arguments and Palladio itself: plain values, dtypes,
                 classes, and tuples and dataclasses of them. With it, an executor of a GPU keeps a function that is one
                 kernel on disk, and another process takes it from there without tracing anything. The function's own
@@ -138,7 +147,7 @@ class Jitted:
             staged = CALLS.get(None, lambda: _stage(self._function, self._function, types, weak, executor))
             if stored is not None and staged.structure == ONE_RESULT and not staged.captured:
                 stored.keep(staged.run)
-            return Ahead(staged.run, staged.captured, types, names, staged.results, staged.structure, axes)
+            return Ahead(staged.run, staged.captured, types, names, staged.results, staged.structure, axes, own_rows)
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         """The shapes and dtypes of the result for these arguments, without running the function.

@@ -25,6 +25,8 @@ from palladio.types.types import ArrayType
 KEPT_BYTES = 1 << 16
 """The largest memory between the calls of a chain that is kept while the chain is not running."""
 
+EMPTY = bytearray()
+
 Array = np.ndarray[Any, Any]
 
 
@@ -87,6 +89,7 @@ class Chain:
         self, steps: Sequence[Step], inputs: int, types: Sequence[ArrayType], between: Sequence[Array]
     ) -> None:
         self.steps = steps
+        self.types = types
         self.makers = [_maker(type) for type in types]
         self.between = between
         self.given = inputs + len(types)
@@ -101,6 +104,48 @@ class Chain:
                 np.copyto(target, result)
             return out
         results = [make() for make in self.makers] if out is None else out
+        return self.run(values, results)
+
+    def own_rows(self, positions: Sequence[int], written: bool) -> Callable[..., Sequence[Any]] | None:
+        """The program as a function of arrays, their number of rows, and arrays for its results or None.
+
+        It accesses only the rows that these arrays have, fewer than their types say, which its author answers for.
+        None if it might copy whole blocks of them.
+
+        Args:
+            positions: of the inputs that have fewer rows.
+            written: the results have as many too, and each of them is written.
+        """
+        results = range(self.given - len(self.types), self.given) if written else ()
+        blocks = [
+            view.access
+            for step in self.steps
+            for number, view in zip(step.arrays[step.call.grid.scalars :], step.call.grid.scheduled.blocks, strict=True)
+            if number in (*positions, *results)
+        ]
+        if not blocks or any(access != "view" for access in blocks):
+            return None
+
+        def run(values: Sequence[Any], rows: int, out: Sequence[Any] | None = None) -> Sequence[Any]:
+            types = [ArrayType((rows, *type.shape[1:]), type.dtype) if written else type for type in self.types]
+            aligned = out is not None and all(array.flags.aligned for array in out)
+            results = out if out is not None and aligned else [output(type) for type in types]
+            self.run(values, results, rows, not written)
+            if out is None or aligned:
+                return results
+            for target, result in zip(out, results, strict=True):
+                np.copyto(target, result)
+            return out
+
+        return run
+
+    def run(self, values: Sequence[Any], results: Sequence[Any], weight: int = 1, marked: bool = True) -> Sequence[Any]:
+        """Run the steps.
+
+        Args:
+            weight: as in `palladio.cpu.engine.run`.
+            marked: whether what is not written of the results is to be filled.
+        """
         try:
             work = self.idle.pop()
         except IndexError:
@@ -112,7 +157,7 @@ class Chain:
             for slot, place in self.slots[number]:
                 table[slot] = addresses[place]
             try:
-                _run(step, table, work.sizes[number], work.marks[number], arrays)
+                _run(step, table, work.sizes[number], work.marks[number] if marked else EMPTY, arrays, weight)
             except Exception as error:
                 with attach(step.eqn.location, f"running {step.eqn.kernel.name}"):
                     raise error
@@ -121,7 +166,7 @@ class Chain:
         return results
 
 
-def _run(step: Step, table: Any, sizes: Any, marks: bytearray, arrays: Sequence[Array]) -> None:
+def _run(step: Step, table: Any, sizes: Any, marks: bytearray, arrays: Sequence[Array], weight: int) -> None:
     call = step.call
     if call.known is not None:
         sizes, tasks = call.known
@@ -138,7 +183,7 @@ def _run(step: Step, table: Any, sizes: Any, marks: bytearray, arrays: Sequence[
         fill(arrays[step.outputs[target]], value)
     if marks:
         marks[:] = bytes(len(marks))
-    run(call.compiled, table, sizes, tasks, (arrays, marks))
+    run(call.compiled, table, sizes, tasks, (arrays, marks), weight=weight)
     if 0 in marks:
         call.fill_rest(marks, [arrays[number] for number in step.outputs])
 

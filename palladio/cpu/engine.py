@@ -26,8 +26,12 @@ from palladio.types.types import ArrayType, Type
 
 Array = np.ndarray[Any, Any]
 
-BRIEF_S = 50e-6
-"""Seconds of work for which waking another thread does not pay."""
+BRIEF_S, BRIEF_SPREAD_S = 300e-6, 450e-6
+"""Seconds of work for which waking another thread does not pay: of one thread, and of several together.
+
+Another thread begins some 100 µs later, and computes more slowly what lies in the caches of the caller's core. What
+several threads need is more than what one does, so that a kernel at the limit does not change at every call.
+"""
 
 SMALL_ARENA = 1 << 14
 """Bytes that a kernel may keep while it is not called."""
@@ -45,7 +49,7 @@ class Compiled:
         self.callbacks = lowered.callbacks
         self.caller = lowered.caller
         self.order = lowered.order
-        self.brief = 0  # as many tasks, and fewer, are not worth waking another thread
+        self.brief = 0  # as much work, and less, is not worth waking another thread
         self.idle: list[Array] = []
 
     def take_arena(self) -> Array:
@@ -168,7 +172,9 @@ def address_of(array: np.ndarray[Any, Any]) -> int:
 _HEADER, _pointer_at = object.__basicsize__, ctypes.c_void_p.from_address
 
 
-def run(compiled: Compiled, addresses: Any, sizes: Any, tasks: int, arrays: Any, first: int = 0) -> None:
+def run(
+    compiled: Compiled, addresses: Any, sizes: Any, tasks: int, arrays: Any, first: int = 0, weight: int = 1
+) -> None:
     """Run tasks of a kernel.
 
     Args:
@@ -176,11 +182,14 @@ def run(compiled: Compiled, addresses: Any, sizes: Any, tasks: int, arrays: Any,
         tasks: how many.
         arrays: what the tasks use, for as long as one may still run.
         first: the number of the first one.
+        weight: what the work of a task grows with, if that differs between calls.
     """
-    if tasks > compiled.brief:
-        workers = 1 if tasks == 1 else knobs.thread_count()
-        seconds = _run_spread(compiled, addresses, sizes, tasks, workers, arrays, first)
+    work = tasks * weight
+    if tasks > 1 and work > compiled.brief:
+        limit = BRIEF_SPREAD_S
+        seconds = _run_spread(compiled, addresses, sizes, tasks, knobs.thread_count(), arrays, first)
     else:
+        limit = BRIEF_S
         begun = time.perf_counter()
         arena = compiled.take_arena()
         try:
@@ -191,7 +200,7 @@ def run(compiled: Compiled, addresses: Any, sizes: Any, tasks: int, arrays: Any,
         finally:
             compiled.give_arena(arena)
         seconds = time.perf_counter() - begun
-    compiled.brief = max(compiled.brief, tasks) if seconds < BRIEF_S else min(compiled.brief, tasks - 1)
+    compiled.brief = max(compiled.brief, work) if seconds < limit else min(compiled.brief, work - 1)
 
 
 def _run_spread(

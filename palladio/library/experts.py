@@ -42,7 +42,7 @@ from palladio.library.expert_kernels import (
     matrix_gradient_call,
     up_call,
 )
-from palladio.library.grouped_matmul import make_group_metadata
+from palladio.library.grouped_matmul import ANY_ROWS, make_group_metadata
 from palladio.library.namesakes import on_hopper
 from palladio.library.tilings import gmm_tiling, tgmm_tiling
 
@@ -487,7 +487,7 @@ def expert_call(
     shapes = expert_shapes(tokens, ids, expert_weights, gate_up, down, activation, biases, transposed)
     t, h, i = shapes.tokens, shapes.h, shapes.i
     up_columns, down_columns = (
-        tn if n % (tn := gmm_tiling(max(t, 1), max(k, 1), max(n, 1))[2]) == 0 else n for k, n in ((h, i), (i, h))
+        tn if n % (tn := gmm_tiling(ANY_ROWS, max(k, 1), max(n, 1))[2]) == 0 else n for k, n in ((h, i), (i, h))
     )
     there = [bias for bias in biases if bias is not None]
     sizes = (t, 0, h, i, shapes.experts, 0, up_columns, down_columns)

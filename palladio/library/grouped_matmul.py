@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ import numpy as np
 import palladio as pl
 import palladio.numpy as jnp
 import palladio.tpu as pltpu
+from palladio import lax
 from palladio.library.card_calls import kept_call
 from palladio.library.checks import (
     FORWARD,
@@ -59,6 +60,15 @@ GroupMetadata = tuple[Array, Array, Array]
 _GMM, _TGMM = kept_calls(), kept_calls()
 _INSTEAD = "convert them, or call palladio.library.hopper, which multiplies float32 rounded to tf32"
 _ZERO = jnp.zeros((), jnp.int32)
+
+ANY_ROWS = 1 << 16
+"""The number of rows that a product of any number is staged for; one of more rows is for the next power of two."""
+
+LEAST_SUMMED_ROWS = 1 << 10
+"""The number of rows that a sum over any number up to this one is staged for."""
+
+MOST_VECTORS = 4
+"""The largest number of rows whose product packs nothing, which has a kernel of its own for each."""
 
 
 @pl.checked_call
@@ -160,7 +170,8 @@ def gmm(
     key = call_key(lhs, rhs, group_sizes, preferred_element_type, tiling, transpose_rhs, *more)
     kept = _GMM.find(key, interpret)
     if kept is not None and not more:
-        return kept(group_sizes_of(group_sizes, lhs.shape[0]), _ZERO, lhs, rhs, out=out, rows=lhs.shape[0])
+        m = lhs.shape[0]
+        return kept(group_sizes_of(group_sizes, m), _ZERO, np.array(m, np.int32), lhs, rhs, out=out, rows=m)
     if (hopper := _hopper(interpret, lhs, rhs, tiling)) is not None:
         given = lhs, rhs, _sizes_beside(group_sizes, lhs, lhs.shape[0]), preferred_element_type, None, transpose_rhs
         return hopper.gmm(*given, interpret, group_offset=group_offset, existing_out=existing_out, out=out)
@@ -197,21 +208,30 @@ def _gmm_of_grid(
     existing = () if existing_out is None else (existing_out,)
 
     def problem(rows: int) -> _Problem:
-        tile = tile_for(tiling, FORWARD, rows, k, n, tuned(gmm_tiling, "gmm", lhs, rhs, groups, transpose_rhs))
+        model = functools.partial(gmm_tiling, groups=groups)
+        tile = tile_for(tiling, FORWARD, rows, k, n, tuned(model, "gmm", lhs, rhs, groups, transpose_rhs))
         return _Problem(rows, k, n, groups, tile, dtype, sum_dtype(lhs, rhs), existing_out is not None)
 
     if key is None or not _GMM.usable:
         product = _gmm(problem(m), transpose_rhs, require_interpret(interpret))
-        return stored(product(sizes, offset, lhs=lhs, rhs=rhs, existing_out=existing_out), out)
+        rows = np.array(m, np.int32)
+        return stored(product(sizes, offset, rows, lhs=lhs, rhs=rhs, existing_out=existing_out), out)
 
     def product_of(rows: int) -> Any:
         key = call_key(lhs, rhs, group_sizes, preferred_element_type, tiling, transpose_rhs, *more, rows=rows)
         found = _GMM.find(key, interpret)
         if found is None:
             types = (described(lhs, rows), described(rhs), *(described(array, rows) for array in existing))
-            found = _gmm(problem(rows), transpose_rhs, require_interpret(interpret)).ahead(sizes, offset, *types)
+            product = _gmm(problem(rows), transpose_rhs, require_interpret(interpret))
+            found = product.ahead(sizes, offset, _ZERO, *types)
             _GMM.keep(key, found, interpret)
         return found
+
+    rows = rows_for(m, row_bytes(lhs), tiling)
+    found = _of_any_rows(problem(rows), transpose_rhs, interpret, (sizes, offset, lhs, rhs))
+    if found is not None:
+        _GMM.keep(key, found, interpret)
+        return found(sizes, offset, np.array(m, np.int32), lhs, rhs, out=out, rows=m)
 
     return _by_rows(product_of, (lhs, rhs, *existing), (sizes, offset), tiling, dtype, out, n)
 
@@ -254,11 +274,39 @@ def _by_rows(
     found: tuple[Any, Any] = in_parts(m, arrays, n, dtype, out) if tiling is None else ((), out)
     parts, whole = found
     for part, rows in parts:
-        mine = lhs[part], rhs, *(array[part] for array in existing)
-        product_of(rows)(_sizes_of_rows(sizes, part), offset, *mine, out=whole[part], rows=part.stop - part.start)
+        mine, count = (lhs[part], rhs, *(array[part] for array in existing)), part.stop - part.start
+        of_part = _sizes_of_rows(sizes, part), offset, np.array(count, np.int32)
+        product_of(rows)(*of_part, *mine, out=whole[part], rows=count)
     if parts:
         return whole if out is None else out
-    return product_of(rows_for(m, row_bytes(lhs), tiling))(sizes, offset, *arrays, out=out, rows=m)
+    product = product_of(rows_for(m, row_bytes(lhs), tiling))
+    return product(sizes, offset, np.array(m, np.int32), *arrays, out=out, rows=m)
+
+
+def _of_any_rows(problem: _Problem, transpose: bool, interpret: Any, operands: Sequence[Any]) -> Any:
+    """The staged product of any number of rows, if there is one; it has the tile of a problem.
+
+    On the CPU a kernel whose tile has all rows touches only those of groups: its arrays may have any number of them.
+
+    Args:
+        operands: what it is staged for, the left and the right operand last.
+    """
+    tm, tk, tn = problem.tile
+    if problem.existing or tm < problem.m or tk < problem.k or problem.m <= MOST_VECTORS:
+        return None
+    if pl.chosen_executor(interpret) != "cpu":
+        return None
+    rows = max(ANY_ROWS, 1 << (problem.m - 1).bit_length())
+    problem = replace(problem, m=rows, tile=(rows, tk, tn))
+    sizes, offset, lhs, rhs = operands
+    key = problem, transpose, len(sizes), lhs.dtype, rhs.dtype
+    found = _GMM.find(key, interpret)
+    if found is None:
+        product = _gmm(problem, transpose, require_interpret(interpret))
+        arrays = described(lhs, rows), described(rhs)
+        found = product.ahead(sizes, offset, _ZERO, *arrays, own_rows=(3,))
+        _GMM.keep(key, found, interpret)
+    return found if found.in_place else None
 
 
 def _offset(group_offset: Array | None, groups: int, total: int) -> Array:
@@ -323,15 +371,15 @@ class _Problem:
 
 @functools.cache
 def _gmm(problem: _Problem, transpose: bool, interpret: Any) -> Any:
-    """The product with all that goes before it as one program, a function of sizes, offset and arrays."""
+    """The product with all that goes before it as one program, a function of sizes, offset, rows and arrays."""
 
     def product(
-        group_sizes: Array, group_offset: Array, lhs: Array, rhs: Array, existing_out: Array | None = None
+        group_sizes: Array, group_offset: Array, rows: Array, lhs: Array, rhs: Array, existing_out: Array | None = None
     ) -> Array:
         existing = () if existing_out is None else (existing_out,)
         # Rows before and after the groups of rhs make two more groups, number 0 and groups + 1, whose product is zero.
         metadata, steps = make_group_metadata(
-            group_sizes=_with_rest(group_sizes, group_offset, problem.groups, problem.m),
+            group_sizes=_with_rest(group_sizes, group_offset, problem.groups, rows),
             m=problem.m,
             tm=problem.tile[0],
             visit_empty_groups=False,
@@ -341,12 +389,19 @@ def _gmm(problem: _Problem, transpose: bool, interpret: Any) -> Any:
     return pl.jit(product, interpret=interpret)
 
 
+def _tile_of(several: bool, step: Any, m_tile_ids: Any) -> Any:
+    """The tile of rows of a step, where there are several."""
+    return m_tile_ids[step] if several else 0
+
+
 def _gmm_call(problem: _Problem, transpose: bool, steps: Array) -> Any:
     m, k, n, groups, (tm, tk, tn) = problem.m, problem.k, problem.n, problem.groups, problem.tile
     tiles_k = pl.cdiv(k, tk)
 
+    tile_of = functools.partial(_tile_of, tm < m)
+
     def rows_of(step: Any, offsets: Any, group_ids: Any, m_tile_ids: Any) -> Array:
-        row, group = m_tile_ids[step] * tm + jnp.arange(tm), group_ids[step]
+        row, group = tile_of(step, m_tile_ids) * tm + jnp.arange(tm), group_ids[step]
         return ((row >= offsets[group]) & (row < offsets[group + 1]))[:, None]
 
     def product(lhs: Any, rhs: Any, depth: Any, dtype: Any) -> Array:
@@ -393,9 +448,15 @@ def _gmm_call(problem: _Problem, transpose: bool, steps: Array) -> Any:
         group = jnp.clip(group_ids[step] - 1, 0, groups - 1)
         return (group, i, depth) if transpose else (group, depth, i)
 
-    out_spec = pl.BlockSpec((tm, tn), lambda i, step, depth, offsets, group_ids, m_tile_ids: (m_tile_ids[step], i))
+    def lhs_block(i: Any, step: Any, depth: Any, offsets: Any, group_ids: Any, m_tile_ids: Any) -> Any:
+        return tile_of(step, m_tile_ids), depth
+
+    def out_block(i: Any, step: Any, depth: Any, offsets: Any, group_ids: Any, m_tile_ids: Any) -> Any:
+        return tile_of(step, m_tile_ids), i
+
+    out_spec = pl.BlockSpec((tm, tn), out_block)
     in_specs = [
-        pl.BlockSpec((tm, tk), lambda i, step, depth, offsets, group_ids, m_tile_ids: (m_tile_ids[step], depth)),
+        pl.BlockSpec((tm, tk), lhs_block),
         pl.BlockSpec((None, tn, tk) if transpose else (None, tk, tn), rhs_block),
     ]
     return pl.pallas_call(
@@ -461,9 +522,9 @@ def tgmm(
         return done
     tiling, plain = one_tiling(tiling, RIGHT_GRADIENT), plain and num_actual_groups is None
     key = call_key(lhs, rhs, group_sizes, preferred_element_type, tiling, summed=True) if plain else None
-    kept = _TGMM.find(key, interpret)
+    kept = _TGMM.find((key, _in_place(lhs, rhs, interpret)), interpret) if key is not None else None
     if kept is not None:
-        return kept(group_sizes_of(group_sizes, rhs.shape[0]), _ZERO, lhs, rhs, out=out)
+        return kept(group_sizes_of(group_sizes, rhs.shape[0]), _ZERO, lhs.T if kept.in_place else lhs, rhs, out=out)
     further = {"group_offset": group_offset, "existing_out": existing_out, "interpret": interpret, "out": out}
     if (hopper := _hopper(interpret, lhs, rhs, tiling)) is not None:
         sizes = _sizes_beside(group_sizes, lhs, rhs.shape[0])
@@ -489,18 +550,68 @@ def tgmm(
         lhs, rhs = zeros((k, 1), dtype, lhs), zeros((1, n), dtype, rhs)
         return tgmm(lhs, rhs, sizes, dtype, tile, offset, groups, existing_out, interpret, out=out)
     problem = _Problem(columns, k, n, groups, tile, dtype, sum_dtype(lhs, rhs), existing_out is not None)
-    product = _tgmm(problem, require_interpret(interpret))
     if not usable:
+        product = _tgmm(problem, False, require_interpret(interpret))
         return stored(product(sizes, offset, lhs=lhs, rhs=rhs, existing_out=existing_out), out)
-    left = pl.ShapeDtypeStruct((k, columns), dtype_of(lhs))
-    kept = product.ahead(sizes, offset, left, described(rhs, columns), growing=(0, 0, 1, 0))
-    _TGMM.keep(key, kept, interpret)
-    return kept(sizes, offset, lhs, rhs, out=out)
+    kept = _staged_tgmm(key, problem, interpret, (sizes, offset, lhs, rhs))
+    return kept(sizes, offset, lhs.T if kept.in_place else lhs, rhs, out=out)
+
+
+def _staged_tgmm(key: Any, problem: _Problem, interpret: Any, operands: Sequence[Any]) -> Any:
+    """The staged product, which is kept under a key."""
+    sizes, offset, lhs, rhs = operands
+    in_place = _in_place(lhs, rhs, interpret)
+    kept = _tgmm_in_place(problem, interpret, operands) if in_place else None
+    if kept is None:
+        left = pl.ShapeDtypeStruct((problem.k, problem.m), dtype_of(lhs))
+        product = _tgmm(problem, False, require_interpret(interpret))
+        kept = product.ahead(sizes, offset, left, described(rhs, problem.m), growing=(0, 0, 1, 0))
+    _TGMM.keep((key, in_place), kept, interpret)
+    return kept
+
+
+def _in_place(lhs: Array, rhs: Array, interpret: Any) -> bool:
+    """True if the columns of the left operand of `tgmm` each lie in one piece, so that they are rows of its transpose,
+    which a kernel of any number of rows takes.
+
+    An odd number of bfloat16, which are multiplied in pairs, is read past the last one.
+    """
+    pairs = lhs.dtype == rhs.dtype and str(lhs.dtype).endswith("bfloat16")
+    if pl.chosen_executor(interpret) != "cpu" or (pairs and rhs.shape[0] % 2):
+        return False
+    if isinstance(lhs, np.ndarray):
+        return lhs.T.flags.c_contiguous
+    return hasattr(lhs, "new_empty") and lhs.T.is_contiguous()
+
+
+def _tgmm_in_place(problem: _Problem, interpret: Any, operands: Sequence[Any]) -> Any:
+    """`tgmm` of the transpose of its left operand, of any number of rows up to a power of two; None if there is none.
+
+    On the CPU a kernel whose tile has all rows touches only those of groups: its arrays may have any number of them.
+    """
+    tm, tk, tn = problem.tile
+    if tm < problem.m:
+        return None
+    rows = max(LEAST_SUMMED_ROWS, 1 << (problem.m - 1).bit_length())
+    problem = replace(problem, m=rows, tile=(rows, tk, tn))
+    sizes, offset, lhs, rhs = operands
+    key = problem, len(sizes), lhs.dtype, rhs.dtype
+    found = _TGMM.find(key, interpret)
+    if found is None:
+        left = pl.ShapeDtypeStruct((rows, problem.k), dtype_of(lhs))
+        product = _tgmm(problem, True, require_interpret(interpret))
+        found = product.ahead(sizes, offset, left, described(rhs, rows), own_rows=(2, 3))
+        _TGMM.keep(key, found, interpret)
+    return found if found.in_place else None
 
 
 @functools.cache
-def _tgmm(problem: _Problem, interpret: Any) -> Any:
-    """The product with all that goes before it as one program, a function of sizes, offset and arrays."""
+def _tgmm(problem: _Problem, by_rows: bool, interpret: Any) -> Any:
+    """The product with all that goes before it as one program, a function of sizes, offset and arrays.
+
+    Args:
+        by_rows: it takes the transpose of the left operand.
+    """
 
     def product(
         group_sizes: Array, group_offset: Array, lhs: Array, rhs: Array, existing_out: Array | None = None
@@ -514,20 +625,29 @@ def _tgmm(problem: _Problem, interpret: Any) -> Any:
             num_nonzero_groups=problem.groups,
             visit_empty_groups=True,
         )
-        return _tgmm_call(problem, steps)(*metadata, jnp.stack([group_offset, steps]), lhs, rhs, *existing)
+        return _tgmm_call(problem, by_rows, steps)(*metadata, jnp.stack([group_offset, steps]), lhs, rhs, *existing)
 
     return pl.jit(product, interpret=interpret)
 
 
-def _tgmm_call(problem: _Problem, steps: Array) -> Any:
+def _tgmm_call(problem: _Problem, by_rows: bool, steps: Array) -> Any:
     k, n, groups, (tm, tk, tn) = problem.k, problem.n, problem.groups, problem.tile
+    tiles_m = pl.cdiv(problem.m, tm)
+    axis = 0 if by_rows else 1
+
+    def tile_of(step: Any, m_tile_ids: Any) -> Any:
+        return m_tile_ids[step] if tiles_m > 1 else 0
 
     def product(step: Any, offsets: Any, group_ids: Any, m_tile_ids: Any, lhs: Any, rhs: Any) -> Array:
-        row, group = m_tile_ids[step] * tm + jnp.arange(tm), group_ids[step]
-        chosen = (row >= offsets[group]) & (row < offsets[group + 1])
-        # Both sides: what stands in rows of other groups may be no number, and zero times that is none either.
-        x, y = jnp.where(chosen[None, :], lhs[...], 0), jnp.where(chosen[:, None], rhs[...], 0)
-        return jnp.dot(x, y, preferred_element_type=problem.sum_dtype)
+        group, first = group_ids[step], tile_of(step, m_tile_ids) * tm
+        low, high = offsets[group], offsets[group + 1]
+        # Both sides: what stands in rows of other groups may be no number, and zero times that is none either. One mask
+        # for both would be kept in memory, of all rows of the tile in each step, so it is computed in two ways.
+        row, line = (first + jnp.expand_dims(jnp.arange(tm), 1 - each) for each in (axis, 0))
+        x = jnp.where((row >= low) & (row < high), lhs[...], 0)
+        y = jnp.where((low <= line) & (high > line), rhs[...], 0)
+        summed = ((axis,), (0,)), ((), ())
+        return lax.dot_general(x, y, summed, preferred_element_type=problem.sum_dtype)
 
     def whole(
         offsets: Any, group_ids: Any, m_tile_ids: Any, first_and_steps: Any, lhs: Any, rhs: Any, *rest: Any
@@ -561,13 +681,16 @@ def _tgmm_call(problem: _Problem, steps: Array) -> Any:
     def out_block(i: Any, j: Any, step: Any, offsets: Any, group_ids: Any, m_tile_ids: Any, first: Any) -> Any:
         return group_ids[step] - first[0], j, i
 
+    def lhs_block(i: Any, j: Any, step: Any, offsets: Any, group_ids: Any, m_tile_ids: Any, first: Any) -> Any:
+        place = tile_of(step, m_tile_ids), j
+        return place if by_rows else place[::-1]
+
+    def rhs_block(i: Any, j: Any, step: Any, offsets: Any, group_ids: Any, m_tile_ids: Any, first: Any) -> Any:
+        return tile_of(step, m_tile_ids), i
+
     out_spec = pl.BlockSpec((None, tk, tn), out_block)
-    in_specs = [
-        pl.BlockSpec((tk, tm), lambda i, j, step, offsets, group_ids, m_tile_ids, first: (j, m_tile_ids[step])),
-        pl.BlockSpec((tm, tn), lambda i, j, step, offsets, group_ids, m_tile_ids, first: (m_tile_ids[step], i)),
-    ]
+    in_specs = [pl.BlockSpec((tm, tk) if by_rows else (tk, tm), lhs_block), pl.BlockSpec((tm, tn), rhs_block)]
     # A group whose rows are all in one tile is one step.
-    tiles_m = pl.cdiv(problem.m, tm)
     return pl.pallas_call(
         whole if tiles_m == 1 else in_parts,
         pl.ShapeDtypeStruct((groups, k, n), problem.dtype),
@@ -655,7 +778,7 @@ def _inside(tile: Any, extent: int, start: Any, axis: int) -> Any:
     return jnp.where(jnp.reshape(jnp.arange(size) < extent - start, shape), tile, 0)
 
 
-def _with_rest(sizes: Array, offset: Array, groups: int, m: int) -> Array:
+def _with_rest(sizes: Array, offset: Array, groups: int, m: Array) -> Array:
     """The sizes of: everything before the groups of rhs, those groups, and everything after them up to row m."""
     before = jnp.sum(jnp.where(jnp.arange(sizes.shape[0]) < offset, sizes, 0))
     own = jnp.take(sizes, offset + jnp.arange(groups), mode="clip") if groups != sizes.shape[0] else sizes

@@ -28,6 +28,9 @@ PAIR_COLUMNS = 16
 LEAST_TILE_ROWS = 8
 """Rows of a tile where rows are cut: a product of up to four rows sums in another order."""
 
+BRIEF_OPERATIONS = 1 << 19
+"""Operations, for each byte of a vector, that one thread does before another would have begun to help: 0.3 ms."""
+
 SUM_BYTES = 4
 """Bytes of an element of the packed right operand, which is converted to the dtype of the sums."""
 
@@ -90,16 +93,24 @@ def _columns(k: int, n: int, parts: int) -> tuple[int, int]:
     return tk, _even_columns(n, min(MOST_COLUMNS, max(granule, PAIR_COLUMNS, share // tk)), parts, granule)
 
 
-def gmm_tiling(m: int, k: int, n: int) -> tuple[int, int, int]:
-    """The tiling that `gmm` chooses for `[m, k] x [g, k, n]`.
+def _threads(m: int, k: int, n: int, matrices: int) -> int:
+    """The number of threads that a product is spread over: one, if it is brief and its matrices are near that one."""
+    host = pl.processor()
+    brief = 2 * m * k * n <= BRIEF_OPERATIONS * host.vector_bytes
+    return 1 if brief and matrices * k * n * SUM_BYTES <= host.cache_bytes[1] else host.threads
+
+
+def gmm_tiling(m: int, k: int, n: int, groups: int = 1) -> tuple[int, int, int]:
+    """The tiling that `gmm` chooses for `[m, k] x [groups, k, n]`.
 
     Of a tile only the rows of a group are computed, so one tile has all rows: no group lies in two. Only the columns
     are spread over the threads, so they are cut into as many tiles, or a multiple.
 
     Args:
         m, k, n: the sizes of the product, each at least 1.
+        groups: the number of matrices.
     """
-    return m, *_columns(k, n, pl.processor().threads)
+    return m, *_columns(k, n, _threads(m, k, n, groups))
 
 
 def tgmm_tiling(m: int, k: int, n: int, groups: int = 1) -> tuple[int, int, int]:
@@ -112,7 +123,7 @@ def tgmm_tiling(m: int, k: int, n: int, groups: int = 1) -> tuple[int, int, int]
     rows = 1024 if m >= 256 * groups else 256
     granule = 2 * pl.processor().vector_bytes // SUM_BYTES
     tn = evenly(n, MOST_COLUMNS, 1, granule)
-    tk = evenly(k, rows, max(1, pl.processor().threads // pl.cdiv(n, tn)), granule)
+    tk = evenly(k, rows, max(1, _threads(m, k, n, groups) // pl.cdiv(n, tn)), granule)
     return m, tk, tn
 
 
@@ -124,7 +135,7 @@ def matmul_tiling(m: int, k: int, n: int) -> tuple[int, int, int]:
     Args:
         m, k, n: the sizes of the product, each at least 1.
     """
-    threads = pl.processor().threads
+    threads = _threads(m, k, n, 1)
     by_columns = min(threads, pl.cdiv(n, LEAST_COLUMNS))
     tk, tn = _columns(k, n, by_columns)
     by_rows = min(max(1, m // LEAST_TILE_ROWS), pl.cdiv(threads, by_columns))

@@ -199,7 +199,7 @@ def _gmm(lhs: Array, rhs: Array, sizes: Any, transpose: bool) -> Iterator[_Probl
     (m, k), (groups, n) = lhs.shape, (rhs.shape[0], int(rhs.shape[1 if transpose else 2]))
     matrices = _normal(rhs, *rhs.shape)
     for rows in _parts(m, lhs):
-        model = gmm_tiling(rows, k, n)
+        model = gmm_tiling(rows, k, n, groups)
         x, mine = _normal(lhs, rows, k), _scaled(sizes, m, rows)
         # The model's rows alone: the few rows of a group in one of two tiles would be summed in another order.
         tilings = _candidates(model, [model[0]], _columns(n, model[2]))

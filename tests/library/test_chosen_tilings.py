@@ -98,6 +98,7 @@ def test_what_sums_depend_on_is_chosen_whatever_the_threads(n, monkeypatch):
 
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
 def test_results_have_the_same_bits_on_any_number_of_threads(dtype, monkeypatch):
+    monkeypatch.setattr(tilings, "BRIEF_OPERATIONS", 0)  # or so little work would not be spread
     sizes, found = [5, 0, 90, 30], []
     lhs, rhs, grad = (each.astype(dtype) for each in (normal(0, 130, 70), normal(1, 4, 70, 288), normal(2, 130, 288)))
     for threads in ("1", "3"):
@@ -115,6 +116,14 @@ def test_results_have_the_same_bits_on_any_number_of_threads(dtype, monkeypatch)
 
 def test_a_tile_of_a_grouped_product_has_all_rows():
     assert [gmm_tiling(m, 64, 64)[0] for m in (1, 17, 100003)] == [1, 17, 100003]
+
+
+def test_a_brief_product_near_one_thread_is_not_cut_for_others():
+    host = pl.processor()
+    assert gmm_tiling(400, 128, 128, 8)[2] == 128 == matmul_tiling(400, 128, 128)[2]
+    if host.threads > 1:
+        far = host.cache_bytes[1] // 4 // 128**2 + 1
+        assert gmm_tiling(400, 128, 128, far)[2] < 128 and gmm_tiling(100_000, 128, 128, 8)[2] < 128
 
 
 def test_attention_has_blocks_for_every_thread(host):

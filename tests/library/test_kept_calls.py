@@ -37,6 +37,38 @@ def test_one_staged_product_serves_any_number_of_rows_up_to_a_power_of_two():
     assert prepared() == before
 
 
+@pytest.mark.parametrize("transposed", [False, True])
+def test_one_compiled_product_serves_any_number_of_rows_where_they_are(transposed):
+    rhs = normal(1, 3, N, K) if transposed else RHS
+    with pl.executor("cpu"):
+        gmm(normal(0, 9, K), rhs, split(9), transpose_rhs=transposed)
+        before = prepared()
+        memory = np.full((2000, K + N), np.float32(7))
+        for m in (5, 16, 17, 300, 1999):
+            lhs = normal(m, m, K)
+            x, out = memory.ravel()[: m * K].reshape(m, K), memory.ravel()[-(m + 1) * N :].reshape(m + 1, N)
+            x[...], out[...] = lhs, 7
+            sizes = split(m - 2)
+            gmm(x, rhs, sizes, transpose_rhs=transposed, out=out[:m])
+            plain = np.swapaxes(rhs, 1, 2) if transposed else rhs
+            assert_close(out[: m - 2], gmm_reference(lhs[: m - 2], plain, sizes))
+            assert (out[m - 2 : m] == 0).all() and (out[m] == 7).all()
+        assert prepared() == before
+
+
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+def test_a_transposed_left_operand_of_a_sum_is_not_copied(dtype, monkeypatch):
+    x, y = normal(0, 90, K).astype(dtype), normal(1, 90, N).astype(dtype)
+    with pl.executor("cpu"):
+        wanted = [tgmm(np.ascontiguousarray(x[:m].T), y[:m], split(m)) for m in (90, 33, 6)]
+        copied = []
+        monkeypatch.setattr(ahead, "_fitted", lambda value, *more: copied.append(value.shape))
+        for m, each in zip((90, 33, 6), wanted, strict=True):
+            if dtype == np.float32 or m % 2 == 0:
+                np.testing.assert_array_equal(tgmm(x[:m].T, y[:m], split(m)), each)
+        assert copied == []
+
+
 def test_so_does_a_dense_product():
     matmul(normal(0, 16, K), RHS[0])
     before = prepared()
@@ -65,7 +97,8 @@ def test_a_row_of_a_product_is_the_same_whatever_other_rows_there_are(dtype):
 
 
 def test_so_does_a_product_that_sums_over_rows():
-    tgmm(normal(0, K, 32), normal(1, 32, N), split(32))
+    for left in (normal(0, K, 32), np.asfortranarray(normal(0, K, 32))):
+        tgmm(left, normal(1, 32, N), split(32))
     before = prepared()
     for m in (17, 20, 31, 32):
         lhs, rhs = normal(m, K, m), normal(1, m, N)

@@ -399,8 +399,8 @@ class Product:
         return -(-self.steps // registers.LANES) * registers.LANES
 
     def span_pieces(self, span: Range, packed: V) -> Iterator[KBlock]:
-        """A span in pieces, with whole vectors of the left operand around it."""
-        e, lanes, steps = self.e, registers.LANES, self.span_steps
+        """A span in pieces, with whole vectors of the left operand around it; one that lies by columns needs none."""
+        e, lanes, steps = self.e, 1 if self.lhs.transposed else registers.LANES, self.span_steps
         low, high = map(e.index, span)
         aligned = e.binary("and", low, V(str(-lanes), "i64"))
         aligned_end = e.binary("and", e.index(e.add(high, lanes - 1)), V(str(-lanes), "i64"))

@@ -13,6 +13,7 @@ from palladio.ir.bind import form
 from palladio.ir.core import Atom, Eqn, Program
 from palladio.ir.rewrite import map_subprograms, with_body, with_parts
 from palladio.ops.arrays.compare import select
+from palladio.ops.arrays.shape import broadcast
 from palladio.ops.references.masked import store_masked
 from palladio.ops.references.memory import load, store
 from palladio.types.effects import EffectKind
@@ -44,7 +45,8 @@ def choices(program: Program) -> Iterator[Choice]:
 
 
 def _is_mask(eqn: Eqn) -> bool:
-    return eqn.predicate.type.shape == eqn.on_true.type.shape == eqn.outputs[0].type.shape  # type: ignore[no-any-return]
+    shape = eqn.outputs[0].type.shape
+    return eqn.predicate.type.shape == shape and eqn.on_true.type.shape in (shape, ())
 
 
 def mask_in(program: Program) -> Program:
@@ -53,11 +55,17 @@ def mask_in(program: Program) -> Program:
     for choice in choices(program):
         stores[choice.store] = choice.select
         gone |= {choice.load, choice.select}
-    eqns = (_masked(eqn, stores.get(eqn)) for eqn in program.eqns if eqn not in gone)
+    eqns = (part for eqn in program.eqns if eqn not in gone for part in _masked(eqn, stores.get(eqn)))
     return with_body(program, eqns, program.outputs)
 
 
-def _masked(eqn: Eqn, chosen: Eqn | None) -> Eqn:
+def _masked(eqn: Eqn, chosen: Eqn | None) -> Iterator[Eqn]:
     if chosen is None:
-        return with_parts(eqn, eqn.inputs, map_subprograms(eqn.params, mask_in))
-    return form(store_masked, (eqn.ref, chosen.on_true, chosen.predicate), {"transforms": ()}, eqn.location)
+        yield with_parts(eqn, eqn.inputs, map_subprograms(eqn.params, mask_in))
+        return
+    value = chosen.on_true
+    if not value.type.shape:  # type: ignore[union-attr]
+        spread = form(broadcast, (value,), {"shape": chosen.outputs[0].type.shape, "axes": ()}, eqn.location)  # type: ignore[union-attr]
+        yield spread
+        (value,) = spread.outputs
+    yield form(store_masked, (eqn.ref, value, chosen.predicate), {"transforms": ()}, eqn.location)
