@@ -111,7 +111,7 @@ def checkify(fun: Callable[..., Any], errors: Any = user_checks) -> Callable[...
             with enable_debug_checks():
                 return Error(None), _run(True, fun, args, kwargs)
         except DebugCheckError as error:
-            message = str(error).partition(_FAILED)[2].splitlines()[0]
+            message = error.rule.removeprefix(_FAILED)
         with enable_debug_checks(False):
             return Error(message), _run(False, fun, args, kwargs)
 

@@ -41,6 +41,16 @@ def test_a_failed_check_is_a_value_beside_the_result(jax: Any) -> None:
         assert checkify.checkify(f)(np.float32(2))[0].get() == "two"
 
 
+def test_a_message_may_have_several_lines(jax: Any) -> None:
+    checkify = jax.experimental.checkify
+
+    def positive(x: Any) -> None:
+        checkify.check(x > 0, "not\npositive")
+
+    for f in (positive, jax.jit(positive)):
+        assert checkify.checkify(f)(np.float32(-1))[0].get() == "not\npositive"
+
+
 def test_checks_outside_of_checkify(jax: Any) -> None:
     checkify = jax.experimental.checkify
     checkify.check(np.bool_(True), "fine")
