@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 import threading
 import weakref
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -101,8 +101,9 @@ class Ahead:
                     expected=len(self._types),
                     got=len(arrays),
                 )
-            if self._in_place[rows is not None] is not None:
-                return self._run_in_place(arrays, out, rows)
+            in_place = self._in_place[rows is not None]
+            if in_place is not None:
+                return self._run_in_place(in_place, arrays, out, rows)
             if self._on_card and card_of(arrays) is not None:
                 return self._run_on_card(arrays, out, rows)
             if self._first_rows is not None and rows and self._has_fewer(arrays):
@@ -169,7 +170,7 @@ class Ahead:
         """True if arrays of fewer rows are used as they are, by the promise with which the function was staged."""
         return self._in_place != [None, None]
 
-    def _run_in_place(self, arrays: tuple[Any, ...], out: Any, rows: int | None) -> Any:
+    def _run_in_place(self, in_place: Callable[..., Any], arrays: tuple[Any, ...], out: Any, rows: int | None) -> Any:
         """The result of arrays of as many rows as they have."""
         values, library, given = [], "numpy", rows
         for n, (value, (shape, dtype)) in enumerate(zip(arrays, self._known, strict=True)):
@@ -190,7 +191,7 @@ class Ahead:
             result: Any = self._result
             wanted = result if rows is None else ArrayType((rows, *result.shape[1:]), result.dtype)
             buffers = checked_buffers(out, ONE_RESULT, [wanted], values, ())
-        (found,) = self._in_place[rows is not None](values, count, buffers)
+        (found,) = in_place(values, count, buffers)
         if out is not None:
             return out
         return found if library == "numpy" else from_numpy(found, library)

@@ -379,6 +379,7 @@ def matrix_gradient_call(layer: Layer, problem: MatrixGradient, steps: Array) ->
     ) -> None:
         step, group = pl.program_id(2), group_ids[pl.program_id(2)]
         tokens, other = (x, y) if problem.gathered == 0 else (y, x)
+        chosen = layer.chosen(step, offsets, group_ids, m_tile_ids)
 
         def gather(row: Any, carry: None) -> None:
             found = tokens[pl.ds(token_of[row], 1), :]
@@ -387,8 +388,6 @@ def matrix_gradient_call(layer: Layer, problem: MatrixGradient, steps: Array) ->
             rows[pl.ds(row, 1), :] = found
 
         def product() -> Array:
-            # The mask beside its product, which leaves out the other rows only if it sees that they are zero.
-            chosen = layer.chosen(step, offsets, group_ids, m_tile_ids)
             # Both sides: rows of other experts may hold NaN, and zero times NaN is NaN.
             mine, given = jnp.where(chosen, rows[...], 0), jnp.where(chosen, other[...], 0)
             left, right = (mine, given) if problem.gathered == 0 else (given, mine)

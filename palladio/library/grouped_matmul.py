@@ -214,8 +214,7 @@ def _gmm_of_grid(
 
     if key is None or not _GMM.usable:
         product = _gmm(problem(m), transpose_rhs, require_interpret(interpret))
-        rows = np.array(m, np.int32)
-        return stored(product(sizes, offset, rows, lhs=lhs, rhs=rhs, existing_out=existing_out), out)
+        return stored(product(sizes, offset, np.array(m, np.int32), lhs=lhs, rhs=rhs, existing_out=existing_out), out)
 
     def product_of(rows: int) -> Any:
         key = call_key(lhs, rhs, group_sizes, preferred_element_type, tiling, transpose_rhs, *more, rows=rows)

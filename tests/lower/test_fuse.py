@@ -183,6 +183,41 @@ def test_a_product_says_where_its_masked_operands_are_zero() -> None:
     ]
 
 
+MASKED_OUTSIDE = """
+    i:i32[8] = iota {shape=(8,), dtype=i32, axis=0}
+    m:bool[8] = lt i, n
+    b:bool[8,8] = broadcast m {shape=(8, 8), axes=(1,)}
+    c:bool[8,8] = broadcast m {shape=(8, 8), axes=(0,)}
+    z:f32[8,8] = broadcast 0.0:f32 {shape=(8, 8), axes=()}
+    r:f32[8,8] = cond n, b, c, x, y, z {branches=(
+      program none(b:bool[8,8], c:bool[8,8], x:f32[8,8], y:f32[8,8], z:f32[8,8]) {
+        return z
+      },
+      program some(b:bool[8,8], c:bool[8,8], x:f32[8,8], y:f32[8,8], z:f32[8,8]) {
+        s:f32[8,8] = loop 0:i32, 2:i32, b, c, x, y, z {body=program body(
+          j:i32[], b:bool[8,8], c:bool[8,8], x:f32[8,8], y:f32[8,8], s:f32[8,8]) {
+          d:f32[8,8] = select b, x, 0.0:f32
+          e:f32[8,8] = select c, y, 0.0:f32
+          t:f32[8,8] = dot_accumulate s, d, e {contracting=((1,), (0,)), batch=((), ())}
+          return t
+        }, constants=4, step=1, unroll=0}
+        return s
+      },)}
+    """
+
+
+def test_a_product_in_a_loop_of_a_branch_knows_masks_from_outside() -> None:
+    program = call(MASKED_OUTSIDE, INPUTS["a product of masked operands"])
+    after = run_passes(program, [fuse], verify_each=True)
+    lines = [line.strip() for line in print_program(after).splitlines()]
+    assert [line.split()[2] for line in lines[lines.index("return z") :] if " = " in line][1:] == [
+        *("select", "select", "convert", "max", "min", "zero_outside", "zero_outside", "dot_accumulate")
+    ]
+    x, y = np.ones((2, 8, 8), np.float32)
+    x[:, 5:] = np.nan
+    np.testing.assert_array_equal(evaluate(after, [x, y, np.int32(5)])[0], np.full((8, 8), 10))
+
+
 def test_the_evaluator_checks_where_arrays_are_zero() -> None:
     program = parse("program f(x:f32[3], n:i64[]) {\n  r:f32[3] = zero_outside x, 0:i64, n {axis=0}\n  return r\n}")
     ramp = np.array([1, 2, 0], np.float32)

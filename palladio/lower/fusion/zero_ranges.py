@@ -10,11 +10,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from palladio.ir.core import Atom, Eqn, Literal, Op, Program
-from palladio.ir.rewrite import Builder, map_subprograms, with_body, with_parts
+from palladio.ir.core import Atom, Eqn, Literal, Op, Program, Var
+from palladio.ir.rewrite import Builder, map_subprograms, with_body, with_parts, with_signature
 from palladio.ops.arrays import arithmetic
 from palladio.ops.arrays.arithmetic import add, sub
 from palladio.ops.arrays.bits import bitwise_and
@@ -23,6 +24,7 @@ from palladio.ops.arrays.compare import eq, ge, gt, le, lt, select
 from palladio.ops.arrays.dot import dot_accumulate, dot_general
 from palladio.ops.arrays.shape import broadcast, iota, reshape, transpose
 from palladio.ops.arrays.zeros import zero_outside
+from palladio.ops.control import cond, loop
 from palladio.ops.references.masked import store_masked
 from palladio.types import dtypes
 from palladio.types.types import Shape
@@ -70,9 +72,9 @@ class Zeros:
     bounds: dict[Atom, Bounds] = field(default_factory=dict)
 
     @staticmethod
-    def of(program: Program) -> Zeros:
-        """Those that follow from the equations of a program."""
-        found = Zeros()
+    def of(program: Program, given: Zeros | None = None) -> Zeros:
+        """Those that follow from the equations of a program, and from what is known of its inputs."""
+        found = given or Zeros()
         for eqn in program.eqns:
             rule = _RULES.get(eqn.op)
             if rule is not None and eqn.outputs[0].type.shape:
@@ -83,10 +85,20 @@ class Zeros:
         """The comparisons that bound an array along an axis."""
         return self.bounds.get(atom, {}).get(axis, ())
 
+    def passed(self, inputs: Sequence[Var], operands: Sequence[Atom]) -> Zeros:
+        """What is known of the inputs of a sub-program that runs on these operands."""
+        found = Zeros()
+        for var, operand in zip(inputs, operands, strict=True):
+            if operand in self.ramps:
+                found.ramps[var] = self.ramps[operand]
+            if operand in self.bounds:
+                found.bounds[var] = self.bounds[operand]
+        return found
 
-def unbounded(program: Program) -> Iterator[tuple[Eqn, dict[str, int]]]:
+
+def unbounded(program: Program, zeros: Zeros | None = None) -> Iterator[tuple[Eqn, dict[str, int]]]:
     """The products and masked stores that would leave out zeros, with the axis of each operand that has them."""
-    zeros = Zeros.of(program)
+    zeros = zeros or Zeros.of(program)
     for eqn in program.eqns:
         axes = _summed(eqn) if eqn.op in (dot_general, dot_accumulate) else _rows(eqn)
         if axes and all(zeros.along(getattr(eqn, name), axis) for name, axis in axes.items()):
@@ -106,25 +118,69 @@ def _rows(eqn: Eqn) -> dict[str, int]:
 
 def bound_in(program: Program) -> Program:
     """The program with the ranges of masked operands, where products and stores leave out what is outside of them."""
-    found = dict(unbounded(program))
-    zeros = Zeros.of(program) if found else Zeros()
-    writer = _Writer()
+    return _bounded(program, Zeros())[0]
+
+
+def _bounded(program: Program, given: Zeros) -> tuple[Program, dict[Atom, Var]]:
+    """The program with its ranges, from what is known of its inputs; scalars from around it, and their names in it."""
+    zeros = Zeros.of(program, given)
+    found = dict(unbounded(program, zeros))
+    writer = _Writer({*program.inputs, *(var for eqn in program.eqns for var in eqn.outputs)})
     for eqn in program.eqns:
         writer.builder.location = eqn.location
-        inputs = list(eqn.inputs)
+        inputs, params = _with_bodies(eqn, zeros, writer)
         for name, axis in found.get(eqn, {}).items():
             array = getattr(eqn, name)
             bounded = writer.bounded(array, axis, zeros.along(array, axis))
             inputs[eqn.op.signature.operands.index(name)] = bounded
-        writer.builder.eqns.append(with_parts(eqn, inputs, map_subprograms(eqn.params, bound_in)))
-    return with_body(program, writer.builder.eqns, program.outputs)
+        writer.builder.eqns.append(with_parts(eqn, inputs, params))
+    return with_body(program, writer.builder.eqns, program.outputs), writer.taken
+
+
+def _with_bodies(eqn: Eqn, zeros: Zeros, writer: _Writer) -> tuple[list[Atom], dict[str, Any]]:
+    """The inputs and parameters of an equation whose sub-programs have their ranges, and the scalars for these."""
+    operand, parameter, count = _handed_on(eqn)
+    operands = eqn.inputs[operand : operand + count]
+    bodies: dict[Program, tuple[Program, dict[Atom, Var]]] = {}
+
+    def bounded(body: Program) -> Program:
+        bodies[body] = _bounded(body, zeros.passed(body.inputs[parameter : parameter + count], operands))
+        return bodies[body][0]
+
+    params = map_subprograms(eqn.params, bounded)
+    taken = list(dict.fromkeys(atom for _, names in bodies.values() for atom in names))
+    inputs = [*eqn.inputs[: operand + count], *map(writer.own, taken), *eqn.inputs[operand + count :]]
+    if not taken:
+        return inputs, params
+
+    def extended(body: Program) -> Program:
+        new, names = bodies[body]
+        added = (names.get(atom) or Var(atom.type) for atom in taken)
+        end = parameter + count
+        return with_signature(new, (*new.inputs[:end], *added, *new.inputs[end:]), new.outputs)
+
+    params = map_subprograms(eqn.params, extended)
+    return inputs, {**params, "constants": count + len(taken)} if eqn.op is loop else params
+
+
+def _handed_on(eqn: Eqn) -> tuple[int, int, int]:
+    """The first operand that a sub-program sees as it is, the input of the sub-program that it is, and their number."""
+    if eqn.op is cond:
+        return 1, 0, len(eqn.inputs) - 1
+    return (2, 1, eqn.constants) if eqn.op is loop else (0, 0, 0)
 
 
 class _Writer:
-    """Writes the equations of ranges into a program, each once."""
+    """Writes the equations of ranges into a program, each once.
 
-    def __init__(self) -> None:
+    Attributes:
+        taken: scalars of the programs around this one that its ranges depend on, and their names here.
+    """
+
+    def __init__(self, defined: set[Var]) -> None:
         self.builder = Builder()
+        self.defined = defined
+        self.taken: dict[Atom, Var] = {}
         self.known: dict[tuple[Bound, ...], tuple[Atom, Atom]] = {}
         self.starts: dict[Ramp, tuple[Atom, Atom]] = {}
 
@@ -188,7 +244,13 @@ class _Writer:
         """A scalar as an int64."""
         if isinstance(atom, Literal):
             return _number(int(atom.value))
-        return self.builder.emit(convert, atom, dtype=dtypes.INT64)[0]
+        return self.builder.emit(convert, self.own(atom), dtype=dtypes.INT64)[0]
+
+    def own(self, atom: Atom) -> Atom:
+        """A scalar, by the name that it has in this program."""
+        if isinstance(atom, Literal) or atom in self.defined:
+            return atom
+        return self.taken.setdefault(atom, Var(atom.type, atom.hint))
 
 
 def _number(value: int) -> Literal:
