@@ -24,7 +24,7 @@ from palladio.call.out_arrays import checked_buffers
 from palladio.call.staged import CALLS, owned
 from palladio.driver.executors import choose, follows_arrays
 from palladio.ir.evaluate import Runner
-from palladio.trace.debug import checks_enabled
+from palladio.trace.debug import checks_enabled, chosen_checks
 from palladio.trace.gpu.hardware import limits_enabled
 from palladio.trace.trace import current_trace
 from palladio.types.types import ArrayType
@@ -292,14 +292,14 @@ class KeptCalls:
             return None
         with at_call():
             executor = choose(interpret, arrays)
-        return self._calls.get((key, executor.key, checks_enabled(), limits_enabled()))
+        return self._calls.get((key, executor.key, chosen_checks(), limits_enabled()))
 
     def keep(self, key: Hashable, call: Any, interpret: Any = None, arrays: Sequence[Any] = ()) -> None:
         """Keep a call under a key; `interpret` and `arrays` as in `find`."""
         with self._lock:
             if len(self._calls) >= self.capacity:
                 self._calls.pop(next(iter(self._calls)))
-            self._calls[key, choose(interpret, arrays).key, checks_enabled(), limits_enabled()] = call
+            self._calls[key, choose(interpret, arrays).key, chosen_checks(), limits_enabled()] = call
 
     def on_card(self, key: Hashable, arrays: Sequence[Any], out: Any = None) -> Any:
         """The result of a call on arrays of a GPU that was kept by `keep_on_card`; None if there is none for these.

@@ -29,7 +29,7 @@ from palladio.driver.executors import choose, requests, staged_for
 from palladio.driver.fingerprint import Remembered
 from palladio.ir.evaluate import Runner
 from palladio.trace.array_refs import ArrayRef
-from palladio.trace.debug import checks_enabled
+from palladio.trace.debug import chosen_checks
 from palladio.trace.functions import function_location, function_name, positional_names, require_function
 from palladio.trace.gpu.hardware import limits_enabled
 from palladio.trace.trace import current_trace, stage
@@ -140,7 +140,7 @@ class Jitted:
             axes = tuple(growing or (0,) * len(types))
             stored = None
             if made_of is not None and executor.stored is not None:
-                stored = executor.stored((made_of, checks_enabled(), limits_enabled()), types)
+                stored = executor.stored((made_of, chosen_checks(), limits_enabled()), types)
                 found = stored.find()
                 if found is not None:
                     return Ahead(found, (), types, names, found.results, ONE_RESULT, axes)
@@ -251,7 +251,7 @@ def _call(
     def key() -> Hashable:
         static_parts = (*fixed, *fixed.values(), *fixed_kwargs, *fixed_kwargs.values())
         content = remembered.fingerprint(function, len(fixed), *static_parts)
-        return ("jit", content, structure, types, weak, executor.key, checks_enabled(), limits_enabled())
+        return ("jit", content, structure, types, weak, executor.key, chosen_checks(), limits_enabled())
 
     def build() -> _Staged:
         def rebuilt(*traced: Any) -> Any:

@@ -29,7 +29,7 @@ from palladio.ops.grid import Grid, grid_call
 from palladio.pipeline.block_maps import BlockMapper, GridSizeNeeded, check_parameters, specs_for
 from palladio.pipeline.params import advice_of
 from palladio.pipeline.specs import LARGEST_GRID_SIZE, BlockSpec, GridSpec, ParsedGrid, no_block_spec, parse_grid
-from palladio.trace.debug import checks_enabled
+from palladio.trace.debug import chosen_checks
 from palladio.trace.functions import counted, function_location, function_name, positional_names
 from palladio.trace.grid import GridAxes, grid_axes
 from palladio.trace.trace import Traced, current_trace, stage
@@ -363,7 +363,7 @@ class PallasCall:
         """The prepared call for arguments of this structure and these shapes and dtypes."""
 
         def key() -> Hashable:
-            return ("grid", self._fingerprint(), structure, shapes, executor.key, checks_enabled(), traced)
+            return ("grid", self._fingerprint(), structure, shapes, executor.key, chosen_checks(), traced)
 
         def build() -> Prepared:
             types = [ArrayType(shape, dtype) for shape, dtype in shapes]

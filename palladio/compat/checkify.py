@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from contextvars import ContextVar
 from typing import Any
 
 from palladio.base.errors import (
@@ -14,14 +13,11 @@ from palladio.base.errors import (
     PalladioValueError,
     at_call,
 )
+from palladio.trace.debug import collected_checks, enable_debug_checks
 from palladio.trace.debug import debug_check as in_program
-from palladio.trace.debug import enable_debug_checks
 from palladio.trace.trace import is_traced
 
 user_checks: frozenset[str] = frozenset({"user_check"})
-
-_collecting: ContextVar[bool | None] = ContextVar("palladio_checkify", default=None)
-"""True where checks are made, False where they are left out, None outside of a function under `checkify`."""
 
 _FAILED = "debug_check failed: "
 
@@ -60,7 +56,7 @@ def check(pred: Any, msg: str, *fmt_args: Any, debug: bool = False, **fmt_kwargs
         PalladioValueError: a traced condition outside of a function under `checkify`.
         PalladioError: a known one that is false there.
     """
-    collecting = _collecting.get()
+    collecting = collected_checks.get()
     if collecting is False or (collecting is None and debug):
         return
     traced = is_traced(pred)
@@ -119,8 +115,8 @@ def checkify(fun: Callable[..., Any], errors: Any = user_checks) -> Callable[...
 
 
 def _run(collecting: bool, fun: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    token = _collecting.set(collecting)
+    token = collected_checks.set(collecting)
     try:
         return fun(*args, **kwargs)
     finally:
-        _collecting.reset(token)
+        collected_checks.reset(token)

@@ -22,11 +22,19 @@ from palladio.types.types import ArrayType
 
 _checks: ContextVar[bool | None] = ContextVar("palladio_debug_checks", default=None)
 
+collected_checks: ContextVar[bool | None] = ContextVar("palladio_collected_checks", default=None)
+"""True where the failed checks of `checkify` are collected, False where its checks are left out, None elsewhere."""
+
 
 def checks_enabled() -> bool:
     """True if `debug_check` is evaluated: as the context says, else as the environment does."""
     chosen = _checks.get()
     return knobs.debug_checks.get() if chosen is None else chosen
+
+
+def chosen_checks() -> tuple[bool, bool | None]:
+    """The state by which checks are traced or left out: a part of the key of all that is kept."""
+    return checks_enabled(), collected_checks.get()
 
 
 @contextmanager

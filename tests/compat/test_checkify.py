@@ -84,3 +84,18 @@ def test_other_errors_than_the_functions_own(jax: Any) -> None:
         """,
     ):
         jax.experimental.checkify.checkify(abs, errors={"nan"})
+
+
+def test_a_staged_function_is_not_kept_without_its_checks(jax: Any) -> None:
+    checkify = jax.experimental.checkify
+
+    @jax.jit
+    def root(x: Any) -> Any:
+        checkify.check(x >= 0, "negative")
+        return x + 1
+
+    error, _ = checkify.checkify(root)(np.float32(-3))
+    assert error.get() == "negative"
+    for checks in (False, True):
+        with pl.enable_debug_checks(checks), pytest.raises(pl.PalladioValueError, match="under checkify"):
+            root(np.float32(-3))

@@ -33,7 +33,7 @@ from palladio.ir.evaluate import Runner
 from palladio.ops.threads.launch import INDEX, Launch, launch
 from palladio.pipeline.block_maps import check_parameters
 from palladio.trace.array_refs import ArrayRef
-from palladio.trace.debug import checks_enabled
+from palladio.trace.debug import chosen_checks
 from palladio.trace.dma import Cores, among_cores
 from palladio.trace.functions import call_user, counted, function_location, function_name, positional_names
 from palladio.trace.gpu.global_semaphores import GlobalNeeded, with_globals
@@ -211,7 +211,7 @@ class LaunchCall:
                 self.gpus,
                 self.owners,
                 executor.key,
-                checks_enabled(),
+                chosen_checks(),
                 limits_enabled(),
             )
 
