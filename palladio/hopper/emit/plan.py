@@ -24,8 +24,6 @@ MOST_BARRIERS = 32
 """Barriers of one array, whose phases are the bits of one register."""
 
 WARPGROUP_THREADS = 128
-MOST_REGISTERS = 256
-"""Registers of a thread that setmaxnreg can name (PTX ISA, "setmaxnreg")."""
 
 
 @dataclass(frozen=True)
