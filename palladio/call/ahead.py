@@ -165,10 +165,13 @@ class Ahead:
         library = common_library(arrays)
         return results[0] if library == "numpy" else from_numpy(results[0], library)
 
-    @property
-    def in_place(self) -> bool:
-        """True if arrays of fewer rows are used as they are, by the promise with which the function was staged."""
-        return self._in_place != [None, None]
+    def is_in_place(self, has_rows: bool) -> bool:
+        """True if arrays of fewer rows are used as they are, by the promise with which the function was staged.
+
+        Args:
+            has_rows: the result has as many.
+        """
+        return self._in_place[has_rows] is not None
 
     def _run_in_place(self, in_place: Callable[..., Any], arrays: tuple[Any, ...], out: Any, rows: int | None) -> Any:
         """The result of arrays of as many rows as they have."""

@@ -68,7 +68,7 @@ LEAST_SUMMED_ROWS = 1 << 10
 """The number of rows that a sum over any number up to this one is staged for."""
 
 MOST_VECTORS = 4
-"""The largest number of rows whose product packs nothing, which has a kernel of its own for each."""
+"""Products of so few rows or columns go through all of the other operand, whichever rows a group has."""
 
 
 @pl.checked_call
@@ -291,7 +291,7 @@ def _of_any_rows(problem: _Problem, transpose: bool, interpret: Any, operands: S
         operands: what it is staged for, the left and the right operand last.
     """
     tm, tk, tn = problem.tile
-    if problem.existing or tm < problem.m or tk < problem.k or problem.m <= MOST_VECTORS:
+    if problem.existing or tm < problem.m or tk < problem.k or min(problem.m, tn) <= MOST_VECTORS:
         return None
     if pl.chosen_executor(interpret) != "cpu":
         return None
@@ -305,7 +305,7 @@ def _of_any_rows(problem: _Problem, transpose: bool, interpret: Any, operands: S
         arrays = described(lhs, rows), described(rhs)
         found = product.ahead(sizes, offset, _ZERO, *arrays, own_rows=(3,))
         _GMM.keep(key, found, interpret)
-    return found if found.in_place else None
+    return found if found.is_in_place(has_rows=True) else None
 
 
 def _offset(group_offset: Array | None, groups: int, total: int) -> Array:
@@ -523,7 +523,8 @@ def tgmm(
     key = call_key(lhs, rhs, group_sizes, preferred_element_type, tiling, summed=True) if plain else None
     kept = _TGMM.find((key, _in_place(lhs, rhs, interpret)), interpret) if key is not None else None
     if kept is not None:
-        return kept(group_sizes_of(group_sizes, rhs.shape[0]), _ZERO, lhs.T if kept.in_place else lhs, rhs, out=out)
+        left = lhs.T if kept.is_in_place(has_rows=False) else lhs
+        return kept(group_sizes_of(group_sizes, rhs.shape[0]), _ZERO, left, rhs, out=out)
     further = {"group_offset": group_offset, "existing_out": existing_out, "interpret": interpret, "out": out}
     if (hopper := _hopper(interpret, lhs, rhs, tiling)) is not None:
         sizes = _sizes_beside(group_sizes, lhs, rhs.shape[0])
@@ -553,7 +554,7 @@ def tgmm(
         product = _tgmm(problem, False, require_interpret(interpret))
         return stored(product(sizes, offset, lhs=lhs, rhs=rhs, existing_out=existing_out), out)
     kept = _staged_tgmm(key, problem, interpret, (sizes, offset, lhs, rhs))
-    return kept(sizes, offset, lhs.T if kept.in_place else lhs, rhs, out=out)
+    return kept(sizes, offset, lhs.T if kept.is_in_place(has_rows=False) else lhs, rhs, out=out)
 
 
 def _staged_tgmm(key: Any, problem: _Problem, interpret: Any, operands: Sequence[Any]) -> Any:
@@ -589,7 +590,7 @@ def _tgmm_in_place(problem: _Problem, interpret: Any, operands: Sequence[Any]) -
     On the CPU a kernel whose tile has all rows touches only those of groups: its arrays may have any number of them.
     """
     tm, tk, tn = problem.tile
-    if tm < problem.m:
+    if tm < problem.m or min(tk, tn) <= MOST_VECTORS:
         return None
     rows = max(LEAST_SUMMED_ROWS, 1 << (problem.m - 1).bit_length())
     problem = replace(problem, m=rows, tile=(rows, tk, tn))
@@ -601,7 +602,7 @@ def _tgmm_in_place(problem: _Problem, interpret: Any, operands: Sequence[Any]) -
         product = _tgmm(problem, True, require_interpret(interpret))
         found = product.ahead(sizes, offset, left, described(rhs, rows), own_rows=(2, 3))
         _TGMM.keep(key, found, interpret)
-    return found if found.in_place else None
+    return found if found.is_in_place(has_rows=False) else None
 
 
 @functools.cache
