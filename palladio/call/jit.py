@@ -123,9 +123,10 @@ class Jitted:
         Args:
             args: arrays, or a `ShapeDtypeStruct` for each.
             growing: for each of them the axis along which the array of a call may be smaller, the rows by default.
-            own_rows: the numbers of those whose rows the function accesses only up to a number that another argument
-                tells it, and so those of its result, each of which it writes. The CPU then runs kernels on arrays of
-                so many rows as they are. Nothing checks this: other memory would be read, or overwritten.
+            own_rows: unsafe. The numbers of those whose rows the compiled kernel accesses only up to a number that
+                another argument tells it, as it does those of its result, all of which it writes. The CPU then runs it
+                on arrays of that number of rows without copies. This is not checked: a kernel that accesses other rows
+                reads or overwrites other memory.
             made_of: all that the function depends on besides its arguments and Palladio itself: plain values, dtypes,
                 classes, and tuples and dataclasses of them. With it, an executor of a GPU keeps a function that is one
                 kernel on disk, and another process takes it from there without tracing anything. The function's own
