@@ -26,16 +26,16 @@ class Header:
     """The words at the beginning of the memory of a worker."""
 
     NEXT = 0  # the next cluster to start
-    PROGRESS = 1  # whether a thread of the launch has gone on in this round
-    SPINS = 2  # whether one has only looked again
-    FAILED = 3  # what `kernel` returns
-    RUNNING = 4  # clusters that are not over
-    IDLE = 5  # rounds in which threads have only looked
-    FRAME = 6  # bytes of what a coroutine keeps while it is stopped
+    PROGRESS = 1  # flag: a thread of the launch has made progress in this round
+    SPINS = 2  # flag: a thread has only polled in this round
+    FAILED = 3  # the status that `kernel` returns
+    RUNNING = 4  # clusters that have not ended
+    IDLE = 5  # consecutive rounds in which threads have only polled
+    FRAME = 6  # bytes of a suspended coroutine's frame
     SLOTS = 7  # clusters that may run at once
-    CALLER = 8  # the function that asks Python
-    WORK = 9  # what has been done since the clock was looked at
-    TIME = 10  # when that was
+    CALLER = 8  # the function that calls back into Python
+    WORK = 9  # work since the clock was last read
+    TIME = 10  # the time of that reading
     CLOCK = 12  # two words for the clock
     WORDS = 16
 
@@ -43,8 +43,8 @@ class Header:
 THREAD_DONE = 1
 """The status of a thread that has come to its end."""
 
-# What a coroutine is called with. `cluster` and `own` are its memory, `number` is that of its cluster in the grid,
-# `member` that of the thread in the cluster; without a `frame` it tells the size of one.
+# Parameters of a coroutine. `cluster` and `arena` are its memory, `number` is its cluster's index in the grid, `member`
+# the thread's index in the cluster. Called without a `frame`, it reports the size of one.
 ARGUMENTS = "ptr %arrays, ptr %sizes, ptr %header, ptr %cluster, ptr %arena, ptr %frame, ptr %status"
 ARGUMENTS += ", i64 %number, i64 %member"
 
@@ -55,7 +55,7 @@ class Deadlocked(Exception):
 
 @dataclass(frozen=True)
 class PeerAxis:
-    """An axis along which others have the same buffer: this one's index, how many there are, bytes between them."""
+    """An axis along which each peer has a copy of the buffer: this one's index, the number of peers, the stride in bytes."""
 
     name: str
     here: Int

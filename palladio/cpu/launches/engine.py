@@ -54,7 +54,7 @@ class CompiledLaunch:
         """Run all clusters.
 
         Raises:
-            Deadlocked: when nothing can happen any more, and threads are left that wait.
+            Deadlocked: if no thread can continue and some still wait.
         """
         lowered = self.lowered
         # Where blocks wait for each other, as many clusters run at once as the machine lets.
@@ -74,7 +74,7 @@ class CompiledLaunch:
         """A function that runs some clusters on this worker."""
         address = memory.ctypes.data
         header = memory[:HEADER].view(np.int64)
-        # Memory that was used before: nothing in it runs.
+        # The memory may have been used before: mark its slots as free.
         for slot in range(slots):
             memory[HEADER + slot * self.cluster :][:WORD] = 0
 
