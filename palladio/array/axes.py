@@ -54,7 +54,7 @@ def normalize_axes(axis: Axes, ndim: int) -> tuple[int, ...]:
 
 
 def is_set(flag: Any, argument: str) -> bool:
-    """True if a flag is set, which has to be known while tracing.
+    """True if a flag, whose value must be known while tracing, is set.
 
     Raises:
         PalladioTypeError: for what is not a bool, such as an array.

@@ -27,7 +27,7 @@ def array_type(value: ArrayLike) -> ArrayType:
 
 
 def is_weak(value: ArrayLike) -> bool:
-    """True if the value's dtype gives way to that of what it meets."""
+    """True if the value's dtype yields to that of the value it is combined with."""
     kind = dtypes.of_scalar(value)
     return kind[1] if kind is not None else bool(getattr(value, "palladio_weak", False))
 
@@ -111,7 +111,7 @@ def broadcast_to(value: ArrayLike, shape_: tuple[int, ...]) -> Array:
 
 
 def together(*values: ArrayLike, floating: bool = False) -> tuple[list[Array], bool]:
-    """The values in one dtype and one shape (scalars stay scalars), and whether what is computed of them is weak.
+    """The values in one dtype and one shape (scalars stay scalars), and whether results computed from them are weak.
 
     Args:
         floating: bring integers and bools to float32, as mathematical functions do.

@@ -33,7 +33,7 @@ def owned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def note(array: np.ndarray[Any, Any], why: str, hint: str) -> None:
-    """Warn of a copy of an array of more than a page, at the user's line, if the knob asks for it."""
+    """Warn, at the user's line, that an array of more than a page is copied, if `PALLADIO_WARN_COPIES` is set."""
     if array.nbytes <= PAGE or not knobs.copies.get():
         return
     strides = f", strides {array.strides}" if not array.flags.c_contiguous else ""

@@ -1,7 +1,7 @@
-"""Arrays in and out: NumPy, PyTorch and JAX arrays, and whatever speaks DLPack or the array protocol.
+"""Conversion of arrays: NumPy, PyTorch and JAX arrays, and objects with DLPack or the array protocol.
 
-Nothing is imported that the caller has not: a PyTorch tensor is recognised by its own module. Results come back as
-the kind that the arguments were: if any argument is a tensor, they are tensors.
+This module imports no library that the caller has not imported: a PyTorch tensor is recognised by its own module.
+Results have the kind of the arguments: if any argument is a tensor, they are tensors.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WORDS = {1: np.uint8, 2: np.uint16}
 
 
 def library_of(value: Any) -> str:
-    """`numpy`, `torch` or `jax`: what the value came from."""
+    """The library of a value: `numpy`, `torch` or `jax`."""
     return _library_of(type(value))
 
 
@@ -115,7 +115,7 @@ def refuse_numbers(args: Sequence[Any], root: str) -> None:
 
 
 def described(leaf: Any, argument: str) -> ArrayType:
-    """The type of an array or scalar, or of what a `ShapeDtypeStruct` stands for."""
+    """The type of an array or scalar, or the one that a `ShapeDtypeStruct` describes."""
     if isinstance(leaf, ShapeDtypeStruct):
         return ArrayType(leaf.shape, leaf.dtype)
     if isinstance(getattr(leaf, "palladio_type", None), ArrayType):
@@ -125,7 +125,7 @@ def described(leaf: Any, argument: str) -> ArrayType:
 
 
 def _refuse_mask(array: np.ndarray[Any, Any], argument: str) -> None:
-    """Refuse a masked array of which elements are masked: kernels would compute with what is behind the mask."""
+    """Refuse an array with masked elements: kernels would compute with the values under the mask."""
     if type(array) is not np.ndarray and isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
         raise PalladioValueError(
             "the mask of the array would be lost",
@@ -186,7 +186,7 @@ class _Memory:
     """
 
     def __init__(self, tensor: Any, dtype: dtypes.DType) -> None:
-        self.tensor = tensor  # what the array keeps alive
+        self.tensor = tensor  # kept alive by the array
         kind = f"V{dtype.itemsize}" if dtypes.is_narrow_float(dtype) else np.dtype(dtype).str
         self.__array_interface__ = {
             "version": 3,

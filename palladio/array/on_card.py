@@ -1,4 +1,4 @@
-"""Arrays in the memory of a GPU: PyTorch, CuPy and JAX arrays, and what has `__cuda_array_interface__` or DLPack.
+"""Arrays in the memory of a GPU: PyTorch, CuPy and JAX arrays, and objects with `__cuda_array_interface__` or DLPack.
 
 Only modules that the caller has imported are used, and no driver is needed to tell them apart. Each library also
 determines where results go: its allocator, its current stream.
@@ -338,7 +338,7 @@ def _cupy_stream(device: int) -> int:
     return int(sys.modules["cupy"].cuda.get_current_stream(device).ptr)
 
 
-# JAX, whose streams are its own: what it computes has to be there, and it has to see what is complete.
+# JAX has streams of its own: a kernel waits for its operands to be complete, and JAX gets only complete results.
 
 
 def _jax_device(array: Any) -> int | None:

@@ -43,8 +43,8 @@ __all__ = [
 class ScalarType(type):
     """The type of `int32` and its kin.
 
-    NumPy's scalar types cannot stand for them: `np.int32(x)` asks a traced `x` for its elements. These are equal to
-    them, and stand wherever NumPy takes a dtype.
+    NumPy's scalar types cannot replace them: `np.int32(x)` needs the elements of a traced `x`. These compare equal to
+    NumPy's, and NumPy takes them wherever it takes a dtype.
     """
 
     dtype: DType
@@ -55,7 +55,7 @@ class ScalarType(type):
 
     @property
     def __numpy_dtype__(cls) -> DType:
-        """NumPy's way to ask for the dtype, from 2.4 on; before, it looked at `dtype`."""
+        """The dtype, as NumPy reads it from 2.4 on; older versions read `dtype`."""
         return cls.dtype
 
     def __eq__(cls, other: object) -> bool:

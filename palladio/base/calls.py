@@ -31,9 +31,10 @@ def hide_internal_frames(error: PalladioError) -> None:
 
 
 def checked_call(target: Target) -> Target:
-    """A decorator for public functions and classes: a call that their parameters do not take is a user error.
+    """A decorator for public functions and classes: a call with arguments that they do not take is a user error.
 
-    Python's own error says neither where the call stands nor what was meant. Signature, documentation and name stay.
+    Python's own error names neither the line of the call nor the argument that was probably meant. Signature,
+    documentation and name are preserved.
 
     Args:
         target: a function; or a class, whose `__init__` is replaced.

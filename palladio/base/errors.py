@@ -1,6 +1,6 @@
 """The errors of Palladio and their one renderer.
 
-A *user error* says which rule was broken, which argument, what was expected and got, and what to do; it is a
+A *user error* names the broken rule, the argument, the expected and the actual value, and what to do; it is a
 `PalladioError` and also the built-in exception that Python users expect (`TypeError`, `ValueError`, …). An *internal
 error* is ours: it asks for a report.
 
@@ -87,9 +87,9 @@ class PalladioError(Exception):
 
 
 class PalladioTypeError(PalladioError, TypeError, ValueError):
-    """A value of the wrong kind: dtype, structure, or a thing that is not an array.
+    """A value of the wrong kind: its dtype, its structure, or not an array at all.
 
-    It is a `ValueError` too, since JAX raises now one and now the other for such a value.
+    It is a `ValueError` too, since JAX is not consistent about which of the two it raises.
     """
 
 
@@ -106,7 +106,7 @@ class PalladioAttributeError(PalladioError, AttributeError):
 
 
 class PalladioNotImplementedError(PalladioError, NotImplementedError):
-    """A thing that this executor or target refuses, with its reason."""
+    """An operation or option that this executor or target refuses, with the reason."""
 
 
 class DebugCheckError(PalladioError, AssertionError):
@@ -138,7 +138,7 @@ class RetracedWarning(UserWarning):
 
 
 class InternalError(RuntimeError):
-    """A defect of Palladio itself. The message carries what a report needs."""
+    """A defect of Palladio itself. The message contains the information that a report needs."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)

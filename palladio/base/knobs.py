@@ -1,6 +1,6 @@
 """Every environment variable that Palladio reads, in one table.
 
-A knob is read each time it is asked for, so that tests and long-lived processes can change it.
+A knob is read on every use, so that tests and long-lived processes can change it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ and every call of a kernel looks for three."""
 
 @dataclass(frozen=True)
 class Knob(Generic[T]):
-    """One environment variable: its name, what it does, its default and how its text is read."""
+    """One environment variable: its name, effect, default and parser."""
 
     name: str
     doc: str
@@ -86,12 +86,12 @@ threads: Knob[int] = Knob(
 def allowed_cores() -> frozenset[int]:
     """The cores that this process may use, fewer than there are in a container or under `taskset`.
 
-    None where the system does not tell.
+    Empty where the system does not report them.
     """
     return frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset()
 
 
-@functools.cache  # the system takes its time to tell
+@functools.cache  # a slow system call
 def _cores() -> int:
     return len(allowed_cores()) or os.cpu_count() or 1
 

@@ -138,7 +138,7 @@ class ObjectStore:
             raise
 
     def _remove_oldest(self) -> None:
-        """Keep within the limit. What a process that was killed has left half-written goes the same way."""
+        """Keep within the limit. Partial files of killed processes are removed in the same way."""
         found = self._entries()
         size = sum(bytes for _, bytes, _ in found)
         for _, bytes, path in sorted(found):
@@ -161,7 +161,7 @@ class ObjectStore:
 
 
 def current() -> ObjectStore | None:
-    """The store that `PALLADIO_CACHE` names now, or None where nothing is to be kept."""
+    """The store in the folder that `PALLADIO_CACHE` names at present, or None if caching is off."""
     folder = knobs.cache_folder()
     return None if folder is None else ObjectStore(folder)
 

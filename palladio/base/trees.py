@@ -46,14 +46,14 @@ def shown(structure: Structure | None) -> str:
 
 
 def leaf_names(tree: Tree, root: str = "") -> list[str]:
-    """The expression by which a Python user reaches each leaf: `root[0]['weights']`."""
+    """The Python expression for each leaf: `root[0]['weights']`."""
     return [root + "".join(f"[{key!r}]" for key in path) for path in optree.tree_paths(tree, namespace=NAMESPACE)]
 
 
 def spread(prefix: Tree, tree: Tree, is_entry: Callable[[Any], bool]) -> list[Any] | None:
-    """For each leaf of a tree the entry of a prefix of it, in which an entry stands for everything below its place.
+    """For each leaf of a tree, the entry of a prefix tree that covers it.
 
-    None where the prefix has another structure than the tree.
+    None if the structure of the prefix differs from the tree's.
     """
     if is_entry(prefix):
         return [prefix] * len(flatten(tree)[0])

@@ -1,8 +1,7 @@
-"""Forming an equation: the one door through which every operation is applied.
+"""Forming an equation: the single entry point through which every operation is applied.
 
-The current interpreter, a context variable, decides what applying means: evaluate at once (the default) or write an
-equation into the program being traced. This is also the choke point where an equation gets its location and errors
-get theirs.
+The current interpreter, a context variable, decides what applying means: evaluate immediately (the default) or append
+an equation to the program being traced. Equations and errors get their locations here.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from palladio.types.types import ArrayType, Type
 
 
 class Interpreter(Protocol):
-    """An interpreter of operations on values of its own kind."""
+    """An interpreter of operations, on one kind of value."""
 
     def bind(self, op: Op, inputs: Sequence[Any], params: dict[str, Any]) -> Sequence[Any]:
         """Apply an operation and return its outputs."""
@@ -42,7 +41,7 @@ def form(op: Op, inputs: Sequence[Atom], params: dict[str, Any], location: Locat
 
 
 class Eager:
-    """Applies operations to NumPy values at once."""
+    """Applies operations to NumPy values immediately."""
 
     def bind(self, op: Op, inputs: Sequence[Any], params: dict[str, Any]) -> Sequence[Any]:
         """Evaluate the operation by its definition."""

@@ -1,7 +1,7 @@
 """The intermediate representation on one page: variables, equations, programs, and operations.
 
-A variable is an object; its name is made when printing. A program is closed: what it uses is among its inputs, and the
-sub-programs of control flow receive what they capture as operands. Nodes are never changed, passes make new ones.
+A variable is an object; its name is made when printing. A program is closed: it uses only its inputs, and the
+sub-programs of control flow receive captured values as operands. Nodes are immutable; passes make new ones.
 
 An operation is one frozen record, holding every fact about it that is true on every target; what a target does with it
 stands in that target's own rules. Semantics lives here: `Op.eval` is the definition.
@@ -107,7 +107,7 @@ class Eqn:
 
         Operands that any number may follow are a tuple: `eqn.indices`.
         """
-        if name.startswith("_"):  # nothing is there yet while a copy is made
+        if name.startswith("_"):  # the fields are not set yet while a copy is made
             raise AttributeError(name)
         signature = self.op.signature
         if name in signature.operands:
@@ -288,10 +288,10 @@ class Work(Enum):
 
 @dataclass(frozen=True)
 class Signature:
-    """The names of what an operation takes, from its type rule.
+    """The names of an operation's operands and parameters, from its type rule.
 
     Fields:
-        operands: the operands that every use has, in order.
+        operands: the mandatory operands, in order.
         rest: the name of those that follow, any number; None if there are none. An access calls them `indices`.
         params: the static parameters, with their types as the type rule writes them.
     """

@@ -81,7 +81,7 @@ class Evaluator:
                 self.prepare(inner)
 
     def drive(self, steps: ControlEval) -> Sequence[Any]:
-        """Run a control-flow operation's generator, evaluating each program that it asks for."""
+        """Run a control-flow operation's generator, evaluating each program that it requests."""
         try:
             request: Run = next(steps)
             while True:
@@ -131,7 +131,7 @@ def written(results: Sequence[Any], out: Sequence[Any] | None) -> Sequence[Any]:
 def as_function(program: Program, call: Callable[[Eqn], tuple[str, Callable[..., Any]]], first: str = "") -> Any:
     """Write the program as the source of one Python function, line n + 2 for equation n, and compile it.
 
-    A value whose last use is past gives its name to the next one, so that no array outlives its use for long.
+    The name of a value is reused after its last use, so that no array lives much longer than that.
 
     Args:
         call: for each equation the form of its line, such as `PLAIN`, and the function {0} that it calls on {1}.
@@ -172,7 +172,7 @@ def as_function(program: Program, call: Callable[[Eqn], tuple[str, Callable[...,
 
 @lru_cache(maxsize=1024)
 def _compiled(source: str) -> CodeType:
-    """The code of a program's function; many programs differ only in what its names stand for."""
+    """The code of a program's function; many programs differ only in the values of its names."""
     return compile(source, _FILE, "exec")
 
 

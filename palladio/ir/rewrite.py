@@ -15,7 +15,7 @@ Substitution = Mapping[Atom, Atom]
 def with_parts(eqn: Eqn, inputs: Sequence[Atom], params: dict[str, Any]) -> Eqn:
     """The equation with other inputs and parameters; outputs and location stay, effects follow.
 
-    It is the same object if nothing changed. The output types must not change; the verifier tells.
+    It is the same object if nothing changed. The output types must not change; the verifier checks it.
     """
     inputs = tuple(inputs)
     if params is eqn.params and all(new is old for new, old in zip(inputs, eqn.inputs, strict=True)):
@@ -57,7 +57,7 @@ def with_body(program: Program, eqns: Iterable[Eqn], outputs: Iterable[Atom]) ->
 
 
 def with_signature(program: Program, inputs: Iterable[Var], outputs: Iterable[Atom]) -> Program:
-    """The program with other inputs (some of its own, in another order or fewer) and outputs."""
+    """The program with other inputs (a subset of its own, in any order) and outputs."""
     return Program(tuple(inputs), program.eqns, tuple(outputs), program.name, program.location)
 
 

@@ -1,4 +1,4 @@
-"""Control flow: operations that run sub-programs. What a sub-program captures is among the operands."""
+"""Control flow: operations that run sub-programs. Captured values are passed as operands."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ class BlockMap:
 
 
 class Window(NamedTuple):
-    """One block in NumPy's hands: `view` is what the kernel sees; `keep` writes it back if it is a copy."""
+    """One block as a NumPy array: the kernel accesses `view`; `keep` writes it back if it is a copy."""
 
     view: Array
     array: Array
@@ -294,12 +294,12 @@ class Grid:
         return self.sizes.count(None)
 
     def split(self, values: Sequence[T]) -> KernelInputs[T]:
-        """The inputs of the kernel, or something for each of them, by what they are. The scalars are operands."""
+        """The inputs of the kernel, or one value for each of them, by role. The scalars are operands."""
         return KernelInputs.split(values, len(self.sizes), self.dynamic, len(self.output_types), len(self.scratch))
 
 
 def extents(sizes: Sequence[int | None], given: Sequence[Any]) -> list[int]:
-    """The sizes of all axes of a grid, of which a call gives those that are None.
+    """The sizes of all axes of a grid; a call supplies those that are None.
 
     Raises:
         PalladioValueError: one below 1.

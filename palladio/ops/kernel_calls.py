@@ -39,11 +39,11 @@ def kernel_name(call: Eqn) -> str:
 
 
 def alone(call: Eqn) -> Program:
-    """A kernel call as a program of its own."""
+    """A kernel call as a separate program."""
     inputs = tuple(Var(type) for type in call.input_types)
     return Program(inputs, (replace(call, inputs=inputs, effects=()),), call.outputs, "call")
 
 
 def on_kernels(calls: Mapping[Eqn, Callable[..., Sequence[Any]]]) -> Evaluator:
-    """The evaluator of a program whose kernel calls are carried out by these functions of their operands."""
+    """An evaluator that runs each kernel call by one of these functions of its operands."""
     return Evaluator(dict.fromkeys(KERNEL_CALLS, calls.get))

@@ -1,4 +1,4 @@
-"""The inputs of a kernel's program, by what they are: grids and launches have them in one order."""
+"""The inputs of a kernel's program by role; grids and launches have them in the same order."""
 
 from __future__ import annotations
 

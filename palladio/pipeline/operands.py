@@ -260,7 +260,7 @@ class Carry:
         return trees.unflatten(self.structure, leaves)
 
     def returned(self, result: Any, carried: Sequence[Any], what: str) -> list[Any]:
-        """The arrays of what the body made of `carried`: such a pytree, with the same references."""
+        """The arrays of the body's result for `carried`: a pytree of the same structure, with the same references."""
         leaves, structure = trees.flatten(result)
         if structure != self.structure:
             raise PalladioTypeError(

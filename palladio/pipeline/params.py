@@ -12,7 +12,7 @@ from palladio.base.errors import PalladioTypeError, at_call
 
 
 class GridDimensionSemantics(Enum):
-    """True if the steps of a grid axis may run in any order or at once."""
+    """The order of the steps of a grid axis: any, concurrently too, or sequential."""
 
     PARALLEL = "parallel"
     ARBITRARY = "arbitrary"

@@ -1,6 +1,6 @@
-"""The pipeline that one thread drives: it starts copies ahead, runs the body on what has come, and stores what leaves.
+"""The pipeline of a single thread: it starts copies ahead, runs the body on arrived blocks, and stores outputs.
 
-What is the same wherever it runs stands here; how blocks are copied and awaited, `Transfers` of a target say. A block
+This module is independent of the target; `Transfers` of a target copies blocks and waits for them. A block
 is fetched once for as long as its index stays the same, and stored when its index is about to change.
 """
 
@@ -33,14 +33,14 @@ class Transfers(Protocol):
         """Called where a condition holds and slots of these inputs are about to be fetched into."""
 
     def reuse(self, slots: int, beginning: Sequence[tuple[PipelineOperand, Any, Any, Any]]) -> None:
-        """Before the body writes to outputs of this many slots: wait until what the slots held has been stored.
+        """Before the body writes to outputs of this many slots: wait until the slots' previous blocks have been stored.
 
         Args:
             beginning: of each, whether a block of it begins, its slot, and whether the slot held another block before.
         """
 
     def store(self, leaving: Sequence[tuple[PipelineOperand, Any, Any]], step: Any) -> None:
-        """Start storing those outputs whose condition holds, from their slots."""
+        """Start storing the outputs whose condition holds, from their slots."""
 
     def finish(self, stored: Sequence[tuple[PipelineOperand, Any]]) -> None:
         """Wait for all outstanding stores. `stored` pairs an output with its number of stored blocks."""
@@ -135,8 +135,8 @@ class Sequential:
             return begun[next(n for n, each in enumerate(tracked) if each is operand)]
         return self.steps.count
 
-    # Fetching ahead. What the loop carries for it: for each tracked input how many blocks were fetched, and for one
-    # that looks ahead also the step at which to look for the next.
+    # Fetching ahead. The loop carries the number of fetched blocks of each tracked input, and, for one with look-ahead,
+    # the step at which to look for the next block.
 
     def prologue(self) -> list[tuple[Any, Any]]:
         """Fill all slots of the inputs that turn."""

@@ -181,7 +181,7 @@ class GPUBlockSpec(BlockSpec):
 
 
 def check_delay(delay: Any, argument: str) -> None:
-    """Refuse what is not a number of steps."""
+    """Refuse a delay that is not a number of steps."""
     if not isinstance(delay, int) or isinstance(delay, bool) or delay < 0:
         raise PalladioValueError("a delay is a number of steps, at least 0", argument=argument, got=repr(delay))
 

@@ -1,8 +1,8 @@
 """`emit_pipeline_warp_specialized`: one warpgroup of a block copies, the others compute.
 
-What they tell each other: *ready* barriers complete when blocks of inputs have come, *consumed* barriers when every
-compute warpgroup has used a block for the last time. Both go by blocks: an input whose block stays for several steps
-is waited for at the first of them and released at the last. Where the body itself waits or arrives, they go by steps,
+They synchronise by barriers: a *ready* barrier completes when blocks of inputs have arrived, a *consumed* barrier when
+every compute warpgroup has finished with a block. Both count blocks: an input whose block stays for several steps
+is waited for at the first of them and released at the last. Where the body itself waits or arrives, they count steps,
 so that it can do so at every step: the memory thread then arrives at the ready barrier of a step without a copy.
 """
 
@@ -88,7 +88,7 @@ class Options:
 
     @property
     def starts(self) -> Any:
-        """True if nothing is under way when the pipeline begins."""
+        """True if nothing is in flight when the pipeline begins."""
         return True if self.state is None else self._is(PipelinePipeline.START)
 
     @property
@@ -102,7 +102,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Consumers:
-    """Inputs whose use is reported at one array of barriers.
+    """Inputs whose release is signalled on one array of barriers.
 
     Fields:
         depth: the number of barriers; a step (or block) reports where the one this many before it did.
@@ -443,7 +443,7 @@ class _Compute(_PipelineThread):
         return called(self.body, args, self.carry, carried, WHAT)
 
     def _release(self, step: Any, number: Any, counts: Mapping[int, Any]) -> None:
-        """Tell the memory thread which step or block is over."""
+        """Signal to the memory thread that a step or block is finished."""
         for group, barriers in self.consumed:
             over, last = number, True
             if group.by_block:

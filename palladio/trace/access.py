@@ -26,9 +26,9 @@ def _reached(ref: Any, index: Any) -> Reference:
 
 
 def _under_mask(target: Reference) -> Reference:
-    """A reference whose static slices may reach past the end of an axis: the mask is to keep the access inside.
+    """A reference whose static slices may reach past the end of an axis: the mask keeps the access inside.
 
-    Such a slice starts at an operand, as one does whose start is not known.
+    Such a slice starts at an operand, like one with a dynamic start.
     """
     array, operands = target.root.palladio_type.array, list(target.operands)
     transforms: list[Transform] = []
@@ -78,7 +78,7 @@ def load(
     """`ref[idx]`; where the mask is false nothing is read and the element is `other`, or uninitialised.
 
     Args:
-        mask: `bool[...]` that broadcasts to what is read. Slices may reach past the end where it is false.
+        mask: `bool[...]` that broadcasts to the shape of the read. Slices may reach past the end where it is false.
         other: a value that broadcasts to what is read.
         cache_modifier, eviction_policy, volatile, optimized: advice to compilers.
         layout: how registers hold the result, as `plgpu.layout_cast` takes it.

@@ -40,7 +40,7 @@ INDEX = ArrayType((), dtypes.INT32)
 class Body:
     """A user's function of pytrees, to be staged as a sub-program of flat inputs and outputs.
 
-    After staging, `structure` is the structure of what it returned.
+    After staging, `structure` is the structure of its result.
     """
 
     def __init__(self, function: Callable[..., Any], what: str) -> None:
@@ -87,7 +87,7 @@ class Body:
 
 def _converted(leaf: Any, kind: Kind) -> Any:
     given, dtype = convert.array_type(leaf).dtype, kind[0].dtype
-    # A weak float gives way to no integer dtype: what it would lose is the caller's to decide.
+    # A weak float is not converted to an integer dtype: the caller decides whether to lose the fraction.
     if given != dtype and convert.is_weak(leaf) and dtypes.promote((dtype, kind[1]), (given, True))[0] == dtype:
         leaf = convert.mark_weak(convert.cast(leaf, dtype), kind[1])
     return leaf
@@ -339,7 +339,7 @@ def _counted(what: str, lower: Any, upper: Any, step: int, body: Any, carry: Any
         return leading[0], value
 
     staged, leaves, structure, _ = _stage_carried(what, body, carry, [index], arguments, _index_name(body))
-    # A sub-program takes its constants first; staging puts what it captures last.
+    # A sub-program takes its constants first; staging puts captured values last.
     count, inputs = len(leaves), staged.program.inputs
     program = staged.program
     ordered = Program(
@@ -463,7 +463,7 @@ def scan(
         kinds[:], forms[:] = map(_kind, leaves), [form]
         return carry
 
-    # Staged once to learn what is stacked, and the dtypes that weak carries end up with.
+    # Staged once to learn the stacked outputs, and the final dtypes of weak carries.
     _stage_carried("scan", probe, init, [(INDEX, True)], lambda leading, carry: (leading[0], carry))
     stacks = [convert.broadcast_to(np.zeros((), kind.dtype), (count, *kind.shape)) for kind, _ in kinds]
     weak = [is_weak for _, is_weak in kinds]
@@ -580,7 +580,7 @@ def _last_name(path: str) -> str:
 def _in_partly_shared_scope(
     f: Callable[..., Any], leaves: Sequence[Any], structure: trees.Structure, own: Sequence[int]
 ) -> Any:
-    """`run_scoped` of memory that threads share and, inside of that, of accumulators, which each has by itself."""
+    """`run_scoped` of memory that threads share and, inside it, of accumulators, which are private to each."""
     shared = [n for n in range(len(leaves)) if n not in own]
 
     @functools.wraps(f)

@@ -33,7 +33,7 @@ def checks_enabled() -> bool:
 
 
 def chosen_checks() -> tuple[bool, bool | None]:
-    """The state by which checks are traced or left out: a part of the key of all that is kept."""
+    """The state that decides whether checks are traced: a part of every cache key."""
     return checks_enabled(), collected_checks.get()
 
 
@@ -48,8 +48,8 @@ def enable_debug_checks(enable: bool = True) -> Iterator[None]:
 
 
 def debug_print(fmt: str, *args: Any) -> None:
-    """Print `fmt.format(*args)` where the kernel runs; `{}` or `{:.3f}` stand for arrays or scalars, or for what a
-    reference holds.
+    """Print `fmt.format(*args)` where the kernel runs; `{}` and `{:.3f}` print arrays or scalars, or the
+    content of a reference.
 
     Raises:
         PalladioValueError: if the format and the number of values do not fit.

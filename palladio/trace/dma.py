@@ -210,7 +210,7 @@ class AsyncCopyDescriptor:
         return f"copy of {self.src_ref!r} to {self.dst_ref!r}"
 
     def start(self, priority: int = 0) -> None:
-        """Start copying and return at once.
+        """Start copying and return immediately.
 
         Args:
             priority: advice to the hardware, 0 or 1.
@@ -319,7 +319,7 @@ def make_async_copy(src_ref: Any, dst_ref: Any, sem: Any) -> AsyncCopyDescriptor
 
 
 def async_copy(src_ref: Any, dst_ref: Any, sem: Any, *, priority: int = 0) -> AsyncCopyDescriptor:
-    """Start a copy between memories that this core reaches; `.wait()` of what it returns waits for it.
+    """Start a copy between memories that this core reaches; `.wait()` of the result waits for it.
 
     Args and errors as in `make_async_copy`; `priority` is advice to the hardware.
     """
@@ -459,7 +459,7 @@ def core_barrier(sem: Any, *, core_axis_name: str) -> None:
 
 
 def run_on_first_core(core_axis_name: str) -> Callable[[Callable[[], None]], None]:
-    """A decorator: its function runs at once, on the first core along an axis only."""
+    """A decorator: run the function immediately, on the first core along an axis only."""
     me = axis_index(core_axis_name)
 
     def run(function: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""The functions that users hand over: their names, where they stand, and calling them with what they should take."""
+"""User functions: their names, their locations, and calling them with a checked signature."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def positional_names(function: Callable[..., Any]) -> list[str]:
 
 
 def named_as(program: Callable[..., Any], function: Callable[..., Any], references: int) -> None:
-    """Name a program after the function that it calls; its references too, where the function takes so many."""
+    """Name a program after the function that it calls; its references too, if the function takes as many."""
     program.__name__ = function_name(function)
     names = positional_names(function)
     if len(names) == references:

@@ -23,7 +23,7 @@ from palladio.base.errors import PalladioIndexError, PalladioTypeError, Palladio
 class GridAxes:
     """The traced program id, the size and the name of each grid axis; of a mesh axis also its kind.
 
-    A size may be a function that gives it, where it has to be read first. `beside` are the sizes of the axes of the
+    A size that has to be read first is a function that reads it. `beside` are the sizes of the axes of the
     launch's other meshes, on which this program has no index.
     """
 

@@ -30,7 +30,7 @@ _NO_ARITHMETIC = "add sub mul truediv floordiv mod pow matmul and or xor lshift 
 class Reference:
     """The base of a whole reference and a view of one.
 
-    `root`, `transforms` and `operands` say what it reaches.
+    `root`, `transforms` and `operands` define its elements.
     """
 
     __slots__ = ()
@@ -47,17 +47,17 @@ class Reference:
 
     @property
     def shape(self) -> Shape:
-        """The shape of what it reaches."""
+        """The shape of its elements."""
         return self.array.shape
 
     @property
     def dtype(self) -> Any:
-        """The dtype of what it reaches."""
+        """The dtype of its elements."""
         return self.array.dtype
 
     @property
     def ndim(self) -> int:
-        """The number of axes of what it reaches."""
+        """Its number of axes."""
         return self.array.ndim
 
     @property
@@ -330,7 +330,7 @@ def is_whole(transform: Transform, shape: Shape) -> bool:
 
 
 def fitted(value: Any, target: Reference) -> Any:
-    """A value in the shape and dtype of what a reference reaches: it may broadcast, and a weak one takes the dtype.
+    """A value in the shape and dtype of a reference: it may broadcast, and a weak one takes the dtype.
 
     Raises:
         PalladioTypeError: for a value of another dtype.

@@ -173,7 +173,7 @@ def semaphore_wait(sem: Any, value: Any = 1, *, decrement: bool = True, memory_s
 
 
 def semaphore_read(sem: Any) -> Any:
-    """The count of a semaphore, i32[]; it may change at once.
+    """The count of a semaphore, i32[]; it may change immediately afterwards.
 
     Raises:
         PalladioTypeError: what is not a semaphore.

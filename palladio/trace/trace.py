@@ -82,7 +82,7 @@ class Trace:
         return outputs
 
     def atom(self, value: Any) -> Atom:
-        """The variable or literal that stands for a value in this trace."""
+        """The variable or literal that represents a value in this trace."""
         if isinstance(value, Traced):
             if value.palladio_trace is self:
                 return value.palladio_var

@@ -1,4 +1,4 @@
-"""Attributes of a reference's type: its layout, what a barrier counts, who owns it.
+"""Attributes of a reference's type: layout, barrier counts, owner.
 
 An attribute is a small frozen record; program text shows it as its constructor call.
 """

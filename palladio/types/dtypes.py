@@ -144,7 +144,7 @@ def is_float(dtype: DType) -> bool:
 
 
 def is_narrow(dtype: DType) -> bool:
-    """True if the dtype is one to keep numbers in, which nothing is compiled for: int4, float8_e4m3b11fnuz, …"""
+    """True if the dtype is for storage only and not compiled: int4, float8_e4m3b11fnuz, …"""
     return dtype in _NARROW
 
 

@@ -101,5 +101,5 @@ class Sync:
 
     @property
     def gives_way(self) -> bool:
-        """True if other threads may run before it is done: it waits for them, or looks at what they do."""
+        """True if other threads may run before it completes: it waits, polls, or meets them."""
         return isinstance(self.waits, str) or self.polls is not None or self.meets

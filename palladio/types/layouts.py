@@ -1,6 +1,6 @@
 """Layouts of arrays in the registers of a warpgroup's threads, as kernels ask for them.
 
-A layout changes no value. The evaluator, the simulator and the CPU take it as a comment; a GPU target obeys it.
+A layout changes no value. The evaluator, the simulator and the CPU ignore it; a GPU target obeys it.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class RegisterLayout:
     reduced: tuple[tuple[int, ...], ...] = ()
 
     def reduce(self, axes: int | Sequence[int]) -> RegisterLayout:
-        """The layout of what a reduction along these axes of an array of this layout gives."""
+        """The layout of the result of a reduction, along these axes, of an array in this layout."""
         return replace(self, reduced=(*self.reduced, _axes(axes)))
 
     @property
@@ -150,7 +150,7 @@ class Layout(Enum):
             return RegisterLayout(self.name, tuple(map(_frozen, _in_order(self.name, parameters, named))))
 
     def reduce(self, axes: int | Sequence[int]) -> RegisterLayout:
-        """The layout of what a reduction along these axes of an array of this layout gives."""
+        """The layout of the result of a reduction, along these axes, of an array in this layout."""
         with at_call():
             return RegisterLayout(self.name).reduce(axes)
 

@@ -1,4 +1,4 @@
-"""Descriptions of what a kernel allocates besides plain buffers: accumulators, barriers, semaphores.
+"""Descriptions of allocations other than plain buffers: accumulators, barriers, semaphores.
 
 Each has a `ref_type`, as `MemoryRef` has, and may stand in `scratch_types` and `run_scoped`.
 """

@@ -23,9 +23,9 @@ from palladio.types.views import View
 
 @dataclass(frozen=True)
 class Operand:
-    """Stands for the n-th index operand of the equation.
+    """The n-th index operand of the equation.
 
-    With `inside`, it is proven that the index, and all of the slice that begins there, is inside the axis.
+    With `inside`, the index, and all of the slice that starts there, is proven to be inside the axis.
     """
 
     position: int
@@ -228,7 +228,7 @@ def _check_view(view: View, array: ArrayType, operands: int) -> None:
 
 
 def transformed(array: ArrayType, transforms: Sequence[Transform], operands: Sequence[ArrayType] = ()) -> ArrayType:
-    """The type of what a stack of transforms selects from an array of this type.
+    """The type of the selection that a stack of transforms makes from an array of this type.
 
     Raises:
         PalladioIndexError: a static index or slice outside its axis.

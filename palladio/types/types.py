@@ -169,7 +169,7 @@ MEMORY_SPACES: dict[str, MemorySpace] = {
 
 
 def _space(kind: type[MemorySpace], name: str) -> MemorySpace:
-    """The memory space of a name: spaces are compared by identity, also by who gets one from another process."""
+    """The memory space of a name. Spaces are compared by identity, so unpickling one must return the same object."""
     return MEMORY_SPACES.get(name) or kind(name)
 
 

@@ -28,10 +28,10 @@ class Member:
 
 
 class RefUnion:
-    """Groups of buffers in one piece of shared memory, of which one is in use at a time.
+    """Groups of buffers that share one piece of shared memory; one group is in use at a time.
 
     The buffers of a group lie one after another, those of different groups in the same place. A kernel unpacks it:
-    `first, (second, third) = union`. Reading through a group what was written through another one gives its bits.
+    `first, (second, third) = union`. Reading one group after writing another one gives the bits that were written.
 
     Args:
         ref_trees: each group is `plgpu.SMEM(shape, dtype)` or a pytree of them.

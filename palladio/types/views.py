@@ -130,7 +130,7 @@ class View:
 
     @property
     def operands(self) -> tuple[int, ...]:
-        """The index operands that it has, in the order in which they stand in it."""
+        """Its index operands, in order of appearance."""
         return tuple(dict.fromkeys(position for row in self.rows for position, _ in row.operands))
 
     def renumbered(self, number: Callable[[int], int]) -> View:

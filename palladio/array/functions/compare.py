@@ -56,7 +56,7 @@ __all__ = [
 def astype(x: ArrayLike, dtype: dtypes.DTypeLike) -> Array:
     """The values in another dtype. Float to integer rounds towards zero, saturates, and turns NaN to 0."""
     dtype = dtypes.canonical(dtype)
-    if is_weak(x) and dtypes.of_scalar(x) is None:  # converted even to its own dtype: what was asked for is not weak
+    if is_weak(x) and dtypes.of_scalar(x) is None:  # also to its own dtype: an explicit dtype is not weak
         return call(casts.convert, x, dtype=dtype)
     return cast(x, dtype)
 
@@ -144,7 +144,7 @@ def _promoted(*values: ArrayLike) -> list[Array]:
 
 
 def _test(x: ArrayLike, test: Callable[[Array], Array], otherwise: bool) -> Array:
-    """A test of floats, whose answer for integers and bools is always the same."""
+    """A test of floats; for integers and bools the result is the constant `otherwise`."""
     (x,), _ = together(x)
     if dtypes.is_float(array_type(x).dtype):
         return test(x)

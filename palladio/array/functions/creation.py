@@ -86,7 +86,7 @@ def ones(shape: Any, dtype: Any = None) -> Array:
 
 
 def empty(shape: Any, dtype: Any = None) -> Array:
-    """An array of zeros, float32 by default: nothing is left uninitialised."""
+    """An array of zeros, float32 by default; no element is left uninitialised."""
     return zeros(shape, dtype)
 
 

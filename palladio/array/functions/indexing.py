@@ -55,14 +55,14 @@ class _IndexPlan:
         return Operand(len(self.operands) - 1)
 
     def clamped(self) -> list[Array]:
-        """The operands, moved to where what they reach over lies inside."""
+        """The operands, clamped so that their selection lies inside the array."""
         return [
             clamped(value, max(extent - reach, 0))
             for value, (extent, reach) in zip(self.operands, self.limits, strict=True)
         ]
 
     def selected(self, array: ArrayLike) -> Shape:
-        """The shape of what the index selects."""
+        """The shape of the selection."""
         return transformed(array_type(array), (self.index,), [array_type(value) for value in self.operands]).shape
 
     def read(self, array: ArrayLike, operands: Sequence[Array]) -> Array:
@@ -77,7 +77,7 @@ class _IndexPlan:
         return reshape(array, tuple(1 if axis is None else shape[axis] for axis in self.order))
 
     def fitted(self, value: ArrayLike, array: ArrayLike) -> Array:
-        """A value that broadcasts to what the key selects of an array, as the index alone selects it."""
+        """A value for the key's selection, with its axes in the order of the index's own selection."""
         shape = self.selected(array)
         value = broadcast_to(value, tuple(1 if axis is None else shape[axis] for axis in self.order))
         kept = [axis for axis in self.order if axis is not None]
@@ -314,7 +314,7 @@ def _filled(found: Array, known: Callable[[], Array], fill_value: ArrayLike | No
         return compare.where(known(), found, cast(fill_value, dtype))
     if dtypes.is_bool(dtype) or dtypes.is_unsigned(dtype):
         return compare.where(known(), found, np.asarray(dtypes.greatest(dtype)))
-    return found  # the outside reads as NaN or the least integer by itself
+    return found  # reads outside are already NaN or the least integer
 
 
 _TAKE_MODES = ("fill", "clip", "wrap")

@@ -114,6 +114,6 @@ def _from_nested(x: Any) -> Any:
 
 
 def array(object: Any, dtype: Any = None) -> Any:
-    """As `asarray`, always with memory of its own."""
+    """As `asarray`, but the result is always a copy."""
     found = asarray(object, dtype)
     return np.array(found) if isinstance(found, np.ndarray) else found

@@ -200,7 +200,7 @@ def _parsed(subscripts: Any, operands: Sequence[Any]) -> tuple[list[str], str]:
 
 
 def _without_ellipsis(terms: Sequence[str], operands: Sequence[Any]) -> tuple[list[str], str]:
-    """Letters of their own in place of the ellipses, aligned at the right."""
+    """The terms with the ellipses replaced by unused letters, aligned at the right."""
     ranks = [
         array_type(operand).ndim - len(term.replace("...", "")) if "..." in term else 0
         for term, operand in zip(terms, operands, strict=True)
@@ -211,7 +211,7 @@ def _without_ellipsis(terms: Sequence[str], operands: Sequence[Any]) -> tuple[li
 
 
 def _sizes(terms: Sequence[str], operands: Sequence[Array], subscripts: str) -> dict[str, int]:
-    """The size that each letter stands for."""
+    """The size of each letter's axis."""
     sizes: dict[str, int] = {}
     for term, operand in zip(terms, operands, strict=True):
         shape = array_type(operand).shape
@@ -233,7 +233,7 @@ def _sizes(terms: Sequence[str], operands: Sequence[Array], subscripts: str) -> 
 
 
 def _without_ones(operand: ArrayLike, term: str, sizes: dict[str, int]) -> tuple[Array, str]:
-    """An operand without the axes of size 1 that are repeated, which a product does by itself."""
+    """An operand without its axes of size 1 that broadcast: the product broadcasts them itself."""
     shape = array_type(operand).shape
     ones = [axis for axis, letter in enumerate(term) if shape[axis] != sizes[letter]]
     if not ones:

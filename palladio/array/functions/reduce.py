@@ -74,7 +74,7 @@ def reduced(op: Op, a: Array, axis: Axes, keepdims: bool, **advice: int) -> Arra
 
 
 def as_array(a: ArrayLike) -> Array:
-    """An array-like as an array of its own dtype."""
+    """An array-like as an array, in its own dtype."""
     return together(a)[0][0]
 
 
@@ -378,7 +378,7 @@ def nansum(
     initial: ArrayLike | None = None,
     where: ArrayLike | None = None,
 ) -> Array:
-    """`sum` without what is NaN."""
+    """`sum` of the elements that are not NaN."""
     return sum(a, axis, dtype, keepdims=keepdims, initial=initial, where=_numbers_only(a, where))
 
 
@@ -391,7 +391,7 @@ def nanprod(
     initial: ArrayLike | None = None,
     where: ArrayLike | None = None,
 ) -> Array:
-    """`prod` without what is NaN."""
+    """`prod` of the elements that are not NaN."""
     return prod(a, axis, dtype, keepdims=keepdims, initial=initial, where=_numbers_only(a, where))
 
 
@@ -403,7 +403,7 @@ def nanmean(
     keepdims: bool = False,
     where: ArrayLike | None = None,
 ) -> Array:
-    """`mean` without what is NaN; NaN where nothing is left."""
+    """`mean` of the elements that are not NaN; NaN where all elements are NaN."""
     return mean(a, axis, dtype, keepdims=keepdims, where=_numbers_only(a, where))
 
 
@@ -416,7 +416,7 @@ def nanvar(
     keepdims: bool = False,
     where: ArrayLike | None = None,
 ) -> Array:
-    """`var` without what is NaN; NaN where nothing is left."""
+    """`var` of the elements that are not NaN; NaN where all elements are NaN."""
     return var(a, axis, dtype, ddof=ddof, keepdims=keepdims, where=_numbers_only(a, where))
 
 
@@ -429,7 +429,7 @@ def nanstd(
     keepdims: bool = False,
     where: ArrayLike | None = None,
 ) -> Array:
-    """`std` without what is NaN; NaN where nothing is left."""
+    """`std` of the elements that are not NaN; NaN where all elements are NaN."""
     return std(a, axis, dtype, ddof=ddof, keepdims=keepdims, where=_numbers_only(a, where))
 
 

@@ -148,7 +148,7 @@ class _Parser:
         return token.text
 
     def named(self, what: str, table: Mapping[str, Any]) -> Any:
-        """Step over a name and return what it names in a table."""
+        """Consume a name and return its entry in a table."""
         line, name = self.token.line, self.expect("name")
         if name not in table:
             raise ParseError(f"line {line}: no {what} has this name", got=name)
@@ -219,7 +219,7 @@ class _Parser:
             types = [str(var.type) for var in eqn.outputs]
         except PalladioError:
             raise
-        except (InternalError, KeyError, TypeError) as error:  # a rule was given another kind of thing than it takes
+        except (InternalError, KeyError, TypeError) as error:  # a rule got an argument of the wrong kind
             raise ParseError(f"line {line}: {name} takes other inputs or parameters", got=_reason(error)) from None
         if [var.type for var in eqn.outputs] != [var.type for var in outputs]:
             raise ParseError(
@@ -446,7 +446,7 @@ class _Parser:
 
 
 class _Coordinates:
-    """Reads the coordinates of one view. An operand that stands in several of them is one index operand."""
+    """Reads the coordinates of one view. An operand that occurs in several of them is one index operand."""
 
     def __init__(self, parser: _Parser, rank: int, indices: list[Atom]) -> None:
         self.parser = parser

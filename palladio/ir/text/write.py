@@ -115,7 +115,7 @@ class _Writer:
         return text
 
     def accessing(self, eqn: Eqn, inputs: list[str], transforms: Any) -> list[str]:
-        """The inputs with the transforms written after what they reach into and the index operands inside them."""
+        """The inputs as text: each reference followed by its transforms, with the index operands inside them."""
         fixed, operands = inputs[: eqn.op.index_start], inputs[eqn.op.index_start :]
         operand_types = [atom.type for atom in eqn.indices if isinstance(atom.type, ArrayType)]
         for position, stack in enumerate(eqn.op.stacks(transforms)):

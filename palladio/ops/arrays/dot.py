@@ -1,4 +1,4 @@
-"""Products of arrays: `dot_general`, of which matrix products, batched and transposed ones are cases."""
+"""Products of arrays: `dot_general`, which covers matrix products, batched and transposed ones."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _computed_in(lhs: DType, rhs: DType, result: DType) -> DType:
 
 
 def _exact_in_float(lhs: Any, rhs: Any, depth: int) -> bool:
-    """True if every sum of integer products is exact in float64, whose matrix product is fast."""
+    """True if every sum of integer products is exact in float64, for which NumPy has a fast product."""
     largest = [max(abs(int(dtypes.iinfo(x.dtype).min)), int(dtypes.iinfo(x.dtype).max)) for x in (lhs, rhs)]
     return depth * largest[0] * largest[1] < 1 << 53
 

@@ -23,7 +23,7 @@ def is_number(dtype: DType) -> bool:
 
 
 def is_bits(dtype: DType) -> bool:
-    """Integers and bool, what the bitwise operations take."""
+    """True for integers and bool, the dtypes of bitwise operations."""
     return not dtypes.is_float(dtype)
 
 

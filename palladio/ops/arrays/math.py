@@ -78,7 +78,7 @@ is_finite = elementwise(
 
 def _round_away(x: Any) -> Any:
     whole = np.trunc(x)
-    # Not floor(x + 0.5), whose sum rounds: the float below 0.5 would become 1.
+    # Not floor(x + 0.5): that sum rounds, and the float below 0.5 would become 1.
     return whole + np.copysign((np.abs(x - whole) >= 0.5).astype(x.dtype), x)
 
 

@@ -1,4 +1,4 @@
-"""Arrays that are zero outside of a range: passes say which, and compilers leave the zeros out of what they compute."""
+"""Arrays that are zero outside of a range: passes determine the range, and compilers skip the zeros."""
 
 from __future__ import annotations
 

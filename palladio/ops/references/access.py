@@ -1,4 +1,4 @@
-"""The NumPy meaning of a stack of transforms: what it reads, and what it writes.
+"""The NumPy semantics of a stack of transforms, for reads and writes.
 
 Inside the bounds of its axes an access is an ordinary NumPy view. An element outside them reads as uninitialised memory
 (NaN, the least integer, False) and is dropped when written. Dynamic indices are not wrapped: -1 is outside.
@@ -48,7 +48,7 @@ def read(array: Array, transforms: Sequence[Transform], operands: Sequence[Array
 
 
 def write(array: Array, transforms: Sequence[Transform], operands: Sequence[Array], value: Array) -> None:
-    """Replace what the transforms select, in place.
+    """Replace the selection of the transforms, in place.
 
     Where an element is selected twice, the value that comes last in the order of the selection stays, as in NumPy.
     """
@@ -68,7 +68,7 @@ def only(key: tuple[Array, ...], chosen: Array) -> tuple[Array, ...]:
 
 
 def combine(array: Array, transforms: Sequence[Transform], operands: Sequence[Array], update: Update) -> None:
-    """Call `update(target, key, inside)` so that `target[key]` is what the transforms select, in place.
+    """Call `update(target, key, inside)` with `target[key]` the selection of the transforms, in place.
 
     The order of the axes of `target[key]` is that of the selection, so that values and masks of its shape fit.
     """
@@ -101,7 +101,7 @@ def combine(array: Array, transforms: Sequence[Transform], operands: Sequence[Ar
     elif inside:
         combine(array[(*key, ...)], rest, operands, update)
     else:
-        # Nothing is selected twice, so what has changed in a copy can be put back.
+        # No element is selected twice, so a changed copy can be written back.
         part, place = _cut(array, key, dtypes.uninitialized(array.dtype))
         combine(part, rest, operands, update)
         if place is not None:
@@ -142,8 +142,8 @@ def _combine_gathered(
 def _combine_bytes(array: Array, transforms: Sequence[Transform], operands: Sequence[Array], update: Update) -> None:
     """`combine` where bytes of one element are selected more than once, each time as part of another element.
 
-    What is updated is a row of the different elements that are selected, each once. Their bytes go back in the order
-    in which they were selected last, so that of two that share a byte the last one wins.
+    The update applies to a row of the distinct selected elements. Their bytes are written back in the order of their
+    last selection, so that of two elements that share a byte the last one wins.
     """
     selected = np.array(read(array, transforms, operands))
     width = selected.dtype.itemsize
@@ -156,7 +156,7 @@ def _combine_bytes(array: Array, transforms: Sequence[Transform], operands: Sequ
     last[which] = np.arange(selected.size)
     order = np.argsort(last)
     numbers, changed = rows[first][order], elements[order].view(np.uint8).reshape(len(first), width)
-    memory = array[..., None].view(np.uint8)  # an axis of one element may be cut into bytes wherever it lies
+    memory = array[..., None].view(np.uint8)  # an axis of one element can be viewed as bytes with any strides
     memory[np.unravel_index(numbers[numbers >= 0], memory.shape)] = changed[numbers >= 0]
 
 
@@ -208,7 +208,7 @@ def _read_once(array: Array, transform: Transform, operands: Sequence[Array], ou
                 return part
             outside = dtypes.uninitialized(array.dtype) if outside is None else outside
             return _gather(array, *located(transform, operands), outside)
-        case Peer():  # whose buffer it is, the machine has found by now
+        case Peer():  # the machine has resolved the owner of the buffer before
             return array
 
 
@@ -252,7 +252,7 @@ def _strided(base: Array, view: View, operands: Sequence[Array]) -> Array | None
 
 
 def located(view: View, operands: Sequence[Array]) -> tuple[tuple[Array, ...], Array]:
-    """The elements of a view's base that it selects, moved inside, and a mask of the selection: what was inside.
+    """The indices in a view's base of its selection, clamped to the base, and a mask of those that were inside.
 
     The integer arrays, one for each axis of the base, broadcast to the shape of the selection.
     """
@@ -305,9 +305,9 @@ def _resolve(index: Index, shape: tuple[int, ...], operands: Sequence[Array]) ->
 
 
 def _cut(array: Array, key: tuple[Any, ...], outside: Any) -> tuple[Array, tuple[Any, Any] | None]:
-    """A copy of what integers and slices select, and the keys (in the array, in the copy) of the part that lies inside.
+    """A copy of a selection by integers and slices, and the keys (in array and copy) of the part that lies inside.
 
-    No keys where nothing does.
+    No keys if no part does.
     """
     shape = tuple((part.stop - part.start) // part.step for part in key if isinstance(part, slice))
     found = np.full(shape, outside, array.dtype)
@@ -342,7 +342,7 @@ def _gather(array: Array, positions: tuple[Array, ...], valid: Array, outside: A
 
 
 def positions_of(key: Any, shape: tuple[int, ...]) -> tuple[tuple[Array, ...], Array]:
-    """A NumPy key as one integer array for each axis, moved inside, and a mask of the selection: what was inside.
+    """A NumPy key as one integer array for each axis, clamped to the axis, and a mask of the elements that were inside.
 
     The integer arrays broadcast to that shape. Axes go where NumPy puts them: those of slices stay, those of integer
     arrays come where these stand, or first where a slice stands between them.

@@ -19,7 +19,7 @@ from palladio.types.types import ACC, SYNCHRONISING, ArrayType, RefType, Type
 
 Transforms = tuple[Transform, ...]
 
-# What an update does with the old element and the new one. `set` keeps the new one.
+# How an update combines the old element with the new one. `set` keeps the new one.
 COMBINERS: dict[str, Callable[..., Any]] = {
     "add": np.add,
     "mul": np.multiply,
@@ -48,7 +48,7 @@ def part_of(root: RefType, transforms: Transforms, indices: Sequence[Type]) -> A
 
 
 def accessed(root: Type, transforms: Transforms, indices: Sequence[Type], *, ref: bool) -> ArrayType:
-    """The type of what is read or written, through a reference to memory or of an array."""
+    """The type of the accessed elements, through a reference to memory or of an array."""
     if isinstance(root, RefType) and root.space in SYNCHRONISING:
         raise PalladioTypeError(
             "barriers and semaphores hold no data",
@@ -222,7 +222,7 @@ store = Op(
 )
 
 
-# swap, accumulate, atomic: read and write at once.
+# swap, accumulate, atomic: operations that read and write.
 
 
 def _swap_type(ref: Type, value: Type, *indices: Type, transforms: Transforms) -> Sequence[Type]:

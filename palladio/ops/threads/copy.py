@@ -41,7 +41,7 @@ FILLS = ("zeros", "undefined", "promise_in_bounds")
 
 
 def stays_a_reference(context: DischargeContext, *inputs: Any, **params: Any) -> Discharged:
-    """The discharge rule of what has no meaning on values: it runs beside other programs."""
+    """The discharge rule of operations that have no meaning on values, because other threads see the memory."""
     raise PalladioTypeError("a reference that other threads reach has no value of its own; it cannot be discharged")
 
 
@@ -54,7 +54,7 @@ def require_space(what: str, root: Type, *spaces: MemorySpace, argument: str | N
 
 
 def require_predicate(predicate: Type) -> None:
-    """Refuse what is not a scalar bool."""
+    """Refuse a predicate that is not a scalar bool."""
     if predicate != PREDICATE:
         raise PalladioTypeError("a predicate is a scalar bool", got=str(predicate))
 
@@ -72,7 +72,7 @@ def _require_one(what: str, root: Type, part: ArrayType) -> None:
 
 
 def require_barrier(barrier: Type, stack: Transforms, indices: Sequence[Type], named: bool | None = False) -> None:
-    """Refuse what is not exactly one barrier.
+    """Refuse anything but exactly one barrier.
 
     Args:
         named: whether it is one of the hardware's named barriers; None if that makes no difference.
@@ -107,7 +107,7 @@ def _require_pair(source: RefType, target: RefType, stacks: Stacks, indices: Seq
     return part
 
 
-# What the copy engine combines with (PTX ISA, cp.reduce.async.bulk): a product is not among it.
+# The reductions of the copy engine (PTX ISA, cp.reduce.async.bulk); multiplication is not one of them.
 REDUCTIONS = tuple(kind for kind in COMBINERS if kind != "mul")
 
 

@@ -54,7 +54,7 @@ class MeshShape:
 
     @property
     def has_cores(self) -> bool:
-        """True if its threads are cores, with memory of their own, rather than those of blocks."""
+        """True if its threads are cores with private memory rather than threads of blocks."""
         return bool(self.of(*CORES))
 
     def of(self, *kinds: str) -> tuple[MeshAxis, ...]:
@@ -142,7 +142,7 @@ class Launch:
         return len(self.meshes[mesh].axes) + self.meshes[mesh].dynamic
 
     def split(self, mesh: int, values: Sequence[T]) -> KernelInputs[T]:
-        """The inputs of a mesh's program, or something for each of them, by what they are."""
+        """The inputs of a mesh's program, or one value for each of them, by role."""
         shape = self.meshes[mesh]
         return KernelInputs.split(values, len(shape.axes), shape.dynamic, len(self.output_types), len(self.scratch))
 

@@ -1,4 +1,4 @@
-"""References into the other blocks of a cluster, several of them at once."""
+"""References into several other blocks of a cluster."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class MulticastRef:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of what it reaches in each block."""
+        """The shape of the part in each block."""
         return self.peers[0].shape
 
     @property
     def dtype(self) -> Any:
-        """The dtype of what it reaches."""
+        """The dtype of the elements."""
         return self.peers[0].dtype
 
     @property
@@ -72,7 +72,7 @@ class _At:
 def multicast_ref(ref: Any, axes: str | Sequence[str]) -> MulticastRef:
     """The same shared memory, `dtype[shape]`, in all blocks of the cluster that differ from this one along `axes` only.
 
-    What is written to it is written in each of these blocks, this one among them. The blocks must know when: signal
+    A write to it writes in each of these blocks, including this one. The blocks must know when: signal
     them through a `ClusterBarrier`, or arrive at each of `multicast_ref(barrier, axes).peers`.
 
     Args:

@@ -56,7 +56,7 @@ def copy_gmem_to_smem(
     oob_mode: OOBFillMode | None = None,
     predicate: Any = None,
 ) -> None:
-    """Start copying global memory to shared memory (TMA) and return at once.
+    """Start copying global memory to shared memory (TMA) and return immediately.
 
     Args:
         src, dst: references `dtype[shape]` of one shape and dtype.
@@ -102,7 +102,7 @@ def copy_gmem_to_smem(
 def copy_smem_to_gmem(
     src: Any, dst: Any, predicate: Any = None, *, commit_group: bool = True, reduction_op: str | None = None
 ) -> None:
-    """Start copying shared memory to global memory (TMA) and return at once.
+    """Start copying shared memory to global memory (TMA) and return immediately.
 
     Args:
         src, dst: references `dtype[shape]` of one shape and dtype.
@@ -170,7 +170,7 @@ def commit_gmem() -> None:
 
 
 def async_prefetch(ref: Any, *, collective_axes: Any = None, leader_tracked: Any = None, predicate: Any = None) -> None:
-    """Ask for global memory to be brought into the second-level cache.
+    """Prefetch global memory into the second-level cache.
 
     Raises:
         PalladioTypeError: what is not a reference to global memory.
@@ -189,10 +189,10 @@ def async_store_smem(
     optimized: bool = True,
     atomic: str | None = None,
 ) -> None:
-    """Start storing an array into shared memory of a block of the cluster and return at once.
+    """Start storing an array into shared memory of a block of the cluster and return immediately.
 
     Args:
-        src: the array, `dtype[shape]` of what `ref` reaches.
+        src: the array, `dtype[shape]` of the part that `ref` selects.
         barrier: it gets one arrival, in that block, when the bytes have landed.
         cluster_idx, cluster_dim: the block's index along a cluster axis; left out, where `ref` and `barrier` point.
         atomic: combine with what is there: "add", "min", "max", and of integers "and", "or", "xor".

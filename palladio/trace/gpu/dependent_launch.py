@@ -28,7 +28,7 @@ def griddepcontrol_wait() -> None:
 def griddepcontrol_launch_dependents() -> None:
     """Let the next kernel start before this one has ended (`griddepcontrol.launch_dependents`).
 
-    Executors run one kernel after the other all the same; a check reports what the next kernel may then read too early.
+    Executors still run one kernel after the other; a check reports data that the next kernel may read too early.
 
     Raises:
         PalladioValueError: outside of a kernel.
@@ -38,7 +38,7 @@ def griddepcontrol_launch_dependents() -> None:
 
 
 def delay(nanos: Any) -> None:
-    """Sleep for a number of nanoseconds. What a kernel does never depends on time, so nothing happens.
+    """Sleep for a number of nanoseconds. The behaviour of a kernel never depends on time, so this has no effect.
 
     Args:
         nanos: i32[].

@@ -1,4 +1,4 @@
-"""`get_global`: semaphores that a kernel asks for where it needs them, one for all blocks of the launch."""
+"""`get_global`: semaphores allocated at their use in a kernel, one for all blocks of the launch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from palladio.types.types import COUNTING, RefType
 
 
 class GlobalNeeded(Exception):
-    """A program asks for memory that its launch does not have yet: it is traced again with it."""
+    """A program needs memory that its launch lacks: the launch is traced again with it."""
 
     def __init__(self, type: RefType) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """The memory of other GPUs, in the kernels of a launch on several: `remote_ref`, and loads and stores on all of them.
 
-Each array, and each semaphore in global memory, is there once for every device: a stack, along whose first axis the
-devices are numbered. A program sees its own device's part of it; a remote reference is the same part on another device.
+Each array, and each semaphore in global memory, exists once for every device: a stack, with the devices along its
+first axis. A program sees its own device's part of it; a remote reference is the same part on another device.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def among_gpus(devices: Devices) -> Iterator[None]:
 
 
 def enclosing_gpus() -> Devices | None:
-    """The GPUs of the launch whose program is being traced; None of a launch on one."""
+    """The GPUs of the launch whose program is being traced; None for a launch on one GPU."""
     return _devices.get()
 
 

@@ -17,7 +17,7 @@ from palladio.types.types import ACC
 
 
 def wgmma(acc: Any, a: Any, b: Any) -> None:
-    """Start `acc += a @ b` on the tensor cores and return at once.
+    """Start `acc += a @ b` on the tensor cores and return immediately.
 
     Args:
         acc: an accumulator reference, whole or at a static slice: `f32[m, n]`; also f16 for f16 and 8-bit floats;
